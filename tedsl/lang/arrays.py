@@ -1,0 +1,1 @@
+"""Whole-tensor operations (placeholder while being written)."""

@@ -1,0 +1,150 @@
+"""`te.placeholder` and `te.compute`: from a Python function of axes to a tensor in normal form.
+
+The function is called once with symbolic axes. Ranges that are not written are inferred from every use, reductions nested
+inside the expression become tensors of their own, and what is left is checked and frozen.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from tedsl.lang import functions as fn
+from tedsl.lang.axes import as_shape
+from tedsl.lang.dtypes import as_dtype
+from tedsl.lang.errors import user_location
+from tedsl.lang.expr import Axis, Expr, Formal, Read, Reduce
+from tedsl.lang.lift import lift_reductions
+from tedsl.lang.ranges import infer_ranges
+from tedsl.lang.tensor import Compute, Placeholder, ScanState, Tensor
+from tedsl.lang.traverse import free_axes, substitute_all, topological
+
+__all__ = ["compute", "placeholder"]
+
+
+def placeholder(shape: Any, dtype: object = "float32", name: str = "x") -> Tensor:
+    """A tensor whose elements are given when the kernel is called."""
+    what = f"placeholder {name!r}"
+    return Placeholder(name=name, shape=as_shape(shape, what), dtype=as_dtype(dtype)).output()
+
+
+def compute(shape: Any, function: Any = None, name: Any = None) -> Any:
+    """A tensor by its elements: `compute((n, m), lambda i, j: A[i, j] + 1)`; without a shape, ranges are inferred.
+
+    A function that returns a tuple gives a tuple of tensors computed in one loop nest.
+    """
+    if function is None:
+        shape, function = None, shape
+    if not callable(function):
+        raise TypeError(f"te.compute at {user_location()}: expected a function of the axes, found {type(function).__name__}")
+    names = tuple(name) if isinstance(name, (tuple, list)) else None
+    title = "_".join(names) if names else (name or "T")
+    what = f"compute {title!r}"
+    axes = _trace_axes(shape, function, what)
+    result = _called(function, axes, what)
+    several = isinstance(result, (tuple, list))
+    bodies = tuple(_body(v, what) for v in (result if several else (result,)))
+    if not bodies:
+        raise ValueError(f"{what} at {user_location()}: the function returned no expression")
+    if names is not None and len(names) != len(bodies):
+        raise ValueError(f"{what} at {user_location()}: {len(names)} names for {len(bodies)} outputs")
+    tensors = compute_tensors(axes, bodies, title, names)
+    return tensors if several else tensors[0]
+
+
+def compute_tensors(
+    axes: tuple[Axis, ...], bodies: tuple[Expr, ...], name: str, names: tuple[str, ...] | None = None
+) -> tuple[Tensor, ...]:
+    """The tensors of one loop nest over `axes`, brought to normal form."""
+    what = f"compute {name!r}"
+    axes, bodies = resolve_ranges(axes, bodies, what)
+    check_scope(bodies, axes, what)
+    return Compute(name=name, axes=axes, bodies=lift_reductions(bodies, axes, name), names=names).outputs
+
+
+def resolve_ranges(
+    axes: tuple[Axis, ...], bodies: tuple[Expr, ...], what: str
+) -> tuple[tuple[Axis, ...], tuple[Expr, ...]]:
+    """Axes and bodies with every extent known."""
+    unknown = [a for a in axes if a.extent is None]
+    for node in topological(bodies):
+        if isinstance(node, Reduce):
+            unknown += [a for a in node.axes if a.extent is None]
+    if not unknown:
+        return axes, bodies
+    extents = infer_ranges(tuple(dict.fromkeys(unknown)), bodies, what)
+    known = {a: Axis(a.name, e, is_reduce=a.is_reduce) for a, e in extents.items()}
+    return tuple(known.get(a, a) for a in axes), substitute_all(bodies, known)
+
+
+def check_scope(bodies: tuple[Expr, ...], axes: tuple[Axis, ...], what: str) -> None:
+    """Every axis used is the compute's own or bound by a reduction; no stray reducer formal or scan state."""
+    own = set(axes)
+    for axis in free_axes(bodies):
+        if axis in own:
+            continue
+        kind = "reduce axis" if axis.is_reduce else "axis of another compute"
+        hint = "reduce over it with te.sum(..., axis=...)" if axis.is_reduce else "use the arguments of this function"
+        raise ValueError(f"{what} at {user_location()}: {kind} {axis.name!r} is used outside its scope; {hint}")
+    for node in topological(bodies):
+        if isinstance(node, Formal):
+            raise ValueError(f"{what} at {user_location()}: `{node.name}` belongs to the combine function of a te.reducer")
+
+
+def check_states(bodies: tuple[Expr, ...], own: tuple[Tensor, ...], what: str) -> None:
+    """The state of a scan is read in its own body only."""
+    allowed = set(map(id, own))
+    for node in topological(bodies):
+        if isinstance(node, Read) and isinstance(node.tensor.op, ScanState) and id(node.tensor) not in allowed:
+            raise ValueError(
+                f"{what} at {user_location()}: `{node}` reads the state of a te.scan outside its body; "
+                "use the tensor that te.scan returned"
+            )
+
+
+def _trace_axes(shape: Any, function: Callable[..., Any], what: str) -> tuple[Axis, ...]:
+    extents = None if shape is None else as_shape(shape, what)
+    names = axis_names(function, None if extents is None else len(extents), what)
+    if extents is None:
+        return tuple(Axis(name, None) for name in names)
+    return tuple(Axis(name, extent) for name, extent in zip(names, extents, strict=True))
+
+
+def axis_names(function: Callable[..., Any], rank: int | None, what: str, skip: int = 0) -> list[str]:
+    """The names of a function's arguments (after the first `skip`), one per axis."""
+    parameters = list(inspect.signature(function).parameters.values())[skip:]
+    names: list[str] = []
+    for p in parameters:
+        if p.kind is p.VAR_POSITIONAL:
+            if rank is None:
+                raise ValueError(f"{what} at {user_location()}: give a shape, since *{p.name} does not tell the number of axes")
+            names += [f"{p.name}{d}" for d in range(len(names), rank)]
+        elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty:
+            names.append(p.name)
+    if rank is not None and len(names) != rank:
+        raise ValueError(
+            f"{what} at {user_location()}: the function takes {len(names)} axes ({', '.join(names)}), "
+            f"the shape has {rank} dimensions"
+        )
+    return names
+
+
+def _called(function: Callable[..., Any], axes: tuple[Axis, ...], what: str) -> Any:
+    try:
+        return function(*axes)
+    except NameError as error:
+        raise NameError(
+            f"{what} at {user_location()}: {error}; if this is the tensor itself: a definition cannot read its own result, "
+            "recurrences are written with te.scan",
+            name=error.name,
+        ) from error
+
+
+def _body(value: Any, what: str) -> Expr:
+    try:
+        body = fn.as_expr(value)
+    except TypeError as error:
+        raise TypeError(f"{what}: the function must return scalar expressions: {error}") from error
+    check_states((body,), (), what)
+    return body

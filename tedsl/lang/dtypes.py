@@ -1,0 +1,190 @@
+"""Element types and their promotion: NumPy 2's rules, with bfloat16 added as JAX has it.
+
+A `DType` is a string, so that it prints, compares and serialises as users write it ("float32").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import numpy as np
+
+__all__ = [
+    "ALL", "BFLOAT16", "BOOL", "BOTTOM", "FLOAT16", "FLOAT32", "FLOAT64", "INT8", "INT16", "INT32", "INT64",
+    "UINT8", "UINT16", "UINT32", "UINT64", "DType", "as_dtype", "divide_type", "dtype_of_array", "float_type",
+    "integer_bounds", "promote",
+]  # fmt: skip
+
+
+class DType(str):
+    """One element type; equal to its name and to NumPy's type of that name."""
+
+    __slots__ = ("bits", "kind")
+    kind: str
+    bits: int
+
+    def __new__(cls, name: str, kind: str, bits: int) -> DType:
+        self = super().__new__(cls, name)
+        self.kind = kind
+        self.bits = bits
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            return str.__eq__(self, other)
+        try:
+            return str.__eq__(self, np.dtype(cast("Any", other)).name)
+        except TypeError:
+            return False
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return as_dtype, (str(self),)
+
+    @property
+    def name(self) -> str:
+        return str(self)
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "f"
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in "iu"
+
+    @property
+    def is_bool(self) -> bool:
+        return self.kind == "b"
+
+    @property
+    def itemsize(self) -> int:
+        return max(1, self.bits // 8)
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """NumPy's type; bfloat16 needs the package ml_dtypes."""
+        if self == "bfloat16":
+            return _bfloat16_of_numpy()
+        return np.dtype(str(self))
+
+
+def _bfloat16_of_numpy() -> np.dtype[Any]:
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise TypeError(
+            "bfloat16 arrays: NumPy has no such type of its own; install ml_dtypes (pip install ml_dtypes) or cast to float32"
+        ) from None
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+BOOL = DType("bool", "b", 1)
+INT8, INT16, INT32, INT64 = (DType(f"int{b}", "i", b) for b in (8, 16, 32, 64))
+UINT8, UINT16, UINT32, UINT64 = (DType(f"uint{b}", "u", b) for b in (8, 16, 32, 64))
+FLOAT16, FLOAT32, FLOAT64 = (DType(f"float{b}", "f", b) for b in (16, 32, 64))
+BFLOAT16 = DType("bfloat16", "f", 16)
+# The type of a scan's state before its body is known: weaker than every other.
+BOTTOM = DType("bottom", "?", 0)
+
+ALL = (BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64)
+_BY_NAME = {str(d): d for d in (*ALL, BOTTOM)}
+_PYTHON_TYPES = {bool: BOOL, int: INT32, float: FLOAT32}
+
+
+def as_dtype(value: object) -> DType:
+    """The `DType` for a name, a NumPy type, a framework's type or a Python scalar type."""
+    if isinstance(value, DType):
+        return value
+    if isinstance(value, type) and value in _PYTHON_TYPES:
+        return _PYTHON_TYPES[value]
+    name = value if isinstance(value, str) else None
+    if name is None:
+        text = str(value)
+        if text.startswith("torch."):
+            name = text[len("torch.") :]
+        else:
+            try:
+                name = np.dtype(cast("Any", value)).name
+            except TypeError:
+                name = text
+    found = _BY_NAME.get(name)
+    if found is None:
+        try:
+            found = _BY_NAME.get(np.dtype(name).name)
+        except TypeError:
+            found = None
+    if found is None or found is BOTTOM:
+        raise TypeError(f"dtype {value!r} is not supported; expected one of {', '.join(ALL)}")
+    return found
+
+
+def dtype_of_array(array: np.ndarray[Any, Any]) -> DType:
+    """The `DType` of a NumPy array, or TypeError."""
+    found = _BY_NAME.get(array.dtype.name)
+    if found is None:
+        raise TypeError(f"dtype {array.dtype} is not supported; expected one of {', '.join(ALL)}")
+    return found
+
+
+def integer_bounds(dtype: DType) -> tuple[int, int]:
+    """Smallest and largest value of an integer type (or of bool)."""
+    if dtype.kind == "b":
+        return 0, 1
+    if dtype.kind == "u":
+        return 0, (1 << dtype.bits) - 1
+    return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
+
+
+def promote(operands: Iterable[DType | type]) -> DType:
+    """The common type of strong types and of the weak Python types int and float (bool is strong)."""
+    strong: DType = BOTTOM
+    weak: type | None = None
+    undecided = False
+    for operand in operands:
+        undecided |= operand is BOTTOM
+        if isinstance(operand, DType):
+            strong = _promote_strong(strong, operand)
+        elif operand is bool:
+            strong = _promote_strong(strong, BOOL)
+        elif operand is float or weak is None:
+            weak = operand
+    if weak is None:
+        return strong
+    if strong is BOTTOM:
+        return BOTTOM if undecided else _PYTHON_TYPES[weak]
+    if weak is int:
+        return INT64 if strong.is_bool else strong
+    return strong if strong.is_float else FLOAT64
+
+
+def _promote_strong(a: DType, b: DType) -> DType:
+    if a is b or b is BOTTOM:
+        return a
+    if a is BOTTOM:
+        return b
+    if BFLOAT16 in (a, b):
+        other = b if a is BFLOAT16 else a
+        if not other.is_float:
+            return BFLOAT16
+        return FLOAT32 if other is FLOAT16 else other
+    return _BY_NAME[np.promote_types(a, b).name]
+
+
+def float_type(dtype: DType) -> DType:
+    """The type in which NumPy evaluates exp, sqrt, ... of `dtype`."""
+    if dtype.is_float or dtype is BOTTOM:
+        return dtype
+    if dtype.bits <= 8:
+        return FLOAT16
+    return FLOAT32 if dtype.bits == 16 else FLOAT64
+
+
+def divide_type(dtype: DType) -> DType:
+    """The type of `/` on operands promoted to `dtype`."""
+    return dtype if dtype.is_float or dtype is BOTTOM else FLOAT64

@@ -1,0 +1,38 @@
+"""The errors of the library and the place in the user's code that they point at.
+
+A message says what is wrong, where, what was expected, what was found and how to mend it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+__all__ = ["AliasError", "GradientError", "ScheduleError", "ZeroDivisorError", "user_location"]
+
+_PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_OWN_FOLDERS = tuple(os.path.join(_PACKAGE_ROOT, name) + os.sep for name in ("tedsl", "autodiff", "schedules"))
+
+
+class AliasError(ValueError):
+    """An output and an input share memory in a way that cannot be proven safe."""
+
+
+class ScheduleError(ValueError):
+    """A directive that cannot be applied to the loops there are."""
+
+
+class GradientError(ArithmeticError):
+    """A derivative that does not exist or is not known."""
+
+
+class ZeroDivisorError(ValueError, ZeroDivisionError):
+    """An integer division by a constant zero."""
+
+
+def user_location() -> str:
+    """`file:line` of the nearest caller outside the library."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN_FOLDERS):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,0 +1,223 @@
+"""Scalar expressions: frozen, interned nodes, so that `is` means equal and a pass memoises in a plain dict.
+
+`Const`, `Apply`, `Read` and `Reduce` are interned by their fields; `Var`, `Axis` and `Formal` are symbols, each its own.
+What the operators build (promotion, folding) is decided in `tedsl.lang.functions`.
+"""
+
+from __future__ import annotations
+
+import struct
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+
+from tedsl.lang.dtypes import BOOL, INT32, DType
+from tedsl.lang.operators import Fn, Operators
+
+if TYPE_CHECKING:
+    from tedsl.lang.reducers import Reducer
+    from tedsl.lang.tensor import Tensor
+
+__all__ = ["FALSE", "TRUE", "Apply", "Axis", "Const", "Expr", "Fn", "Formal", "Read", "Reduce", "Var"]
+
+# Keyed by class and fields, children by id: an entry dies with its node, and a node keeps its children alive.
+_INTERNED: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
+
+
+class Expr(Operators):
+    """A scalar expression of a dtype. Arithmetic, comparisons and `& | ~` build larger ones."""
+
+    __slots__ = ("__weakref__", "dtype")
+    dtype: DType
+    # Attached by tedsl.lang.printing, which knows every node and so lies above this module.
+    _text: ClassVar[Callable[[Expr], str]]
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return ()
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        """The same node over other children."""
+        return self
+
+    def astype(self, dtype: object) -> Expr:
+        """The value converted to another dtype."""
+        return self._apply(Fn.CAST, self, dtype)  # type: ignore[no-any-return]
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is immutable: cannot set {name}")
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"the truth of `{self}` is not known while the expression is written; use te.select(cond, a, b) instead of "
+            "if/else, and & | ~ instead of and/or/not and chained comparisons"
+        )
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(f"`{self}` is one scalar and cannot be iterated")
+
+    def __index__(self) -> int:
+        raise TypeError(f"`{self}` is symbolic: its integer value is not known while the expression is written")
+
+    def __float__(self) -> float:
+        raise TypeError(f"`{self}` is symbolic: use te.cast(x, dtype) to convert, or te.evaluate to compute")
+
+    def __copy__(self) -> Expr:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Expr:
+        return self
+
+    def __str__(self) -> str:
+        return self._text(self)
+
+    def __repr__(self) -> str:
+        return f"{self} : {self.dtype}"
+
+
+E = TypeVar("E", bound=Expr)
+
+
+def _new(cls: type[E], dtype: DType, **fields: object) -> E:
+    node = object.__new__(cls)
+    object.__setattr__(node, "dtype", dtype)
+    for name, value in fields.items():
+        object.__setattr__(node, name, value)
+    return node
+
+
+def _ids(nodes: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(map(id, nodes))
+
+
+def _bits(value: bool | int | float) -> bytes | int | bool:
+    return struct.pack("<d", value) if isinstance(value, float) else value
+
+
+class Const(Expr):
+    """A literal."""
+
+    __slots__ = ("value",)
+    value: bool | int | float
+
+    def __new__(cls, value: bool | int | float, dtype: DType) -> Const:
+        key = (cls, _bits(value), str(dtype))
+        node: Const | None = _INTERNED.get(key)
+        if node is None:
+            node = _INTERNED[key] = _new(cls, dtype, value=value)
+        return node
+
+
+class Var(Expr):
+    """A symbolic extent, at least zero."""
+
+    __slots__ = ("name",)
+    name: str
+
+    def __new__(cls, name: str) -> Var:
+        return _new(cls, INT32, name=name)
+
+
+class Axis(Expr):
+    """One loop: an int32 value in [begin, begin + extent). Without an extent it waits for range inference."""
+
+    __slots__ = ("begin", "extent", "is_reduce", "name")
+    name: str
+    begin: Expr
+    extent: Expr | None
+    is_reduce: bool
+
+    def __new__(cls, name: str, extent: Expr | None, *, begin: Expr | None = None, is_reduce: bool = False) -> Axis:
+        return _new(cls, INT32, name=name, begin=Const(0, INT32) if begin is None else begin, extent=extent, is_reduce=is_reduce)
+
+
+class Formal(Expr):
+    """An argument of a custom reducer's combine function."""
+
+    __slots__ = ("name",)
+    name: str
+
+    def __new__(cls, name: str, dtype: DType) -> Formal:
+        return _new(cls, dtype, name=name)
+
+
+class Apply(Expr):
+    """A pointwise operation on operands that are already promoted."""
+
+    __slots__ = ("args", "fn")
+    fn: Fn
+    args: tuple[Expr, ...]
+
+    def __new__(cls, fn: Fn, args: tuple[Expr, ...], dtype: DType) -> Apply:
+        key = (cls, fn, _ids(args), str(dtype))
+        node: Apply | None = _INTERNED.get(key)
+        if node is None:
+            node = _INTERNED[key] = _new(cls, dtype, fn=fn, args=args)
+        return node
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return Apply(self.fn, children, self.dtype)
+
+
+class Read(Expr):
+    """An element of a tensor; every index must be in bounds where the value is used."""
+
+    __slots__ = ("indices", "tensor")
+    tensor: Tensor
+    indices: tuple[Expr, ...]
+
+    def __new__(cls, tensor: Tensor, indices: tuple[Expr, ...]) -> Read:
+        key = (cls, id(tensor), _ids(indices))
+        node: Read | None = _INTERNED.get(key)
+        if node is None:
+            node = _INTERNED[key] = _new(cls, tensor.dtype, tensor=tensor, indices=indices)
+        return node
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.indices
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return Read(self.tensor, children)
+
+
+class Reduce(Expr):
+    """Component `index` of `reducer` over `values` for all points of `axes` at which `where` holds."""
+
+    __slots__ = ("axes", "index", "reducer", "values", "where")
+    reducer: Reducer
+    values: tuple[Expr, ...]
+    axes: tuple[Axis, ...]
+    where: Expr
+    index: int
+
+    def __new__(
+        cls, reducer: Reducer, values: tuple[Expr, ...], axes: tuple[Axis, ...], where: Expr, index: int = 0
+    ) -> Reduce:
+        key = (cls, id(reducer), _ids(values), _ids(axes), id(where), index)
+        node: Reduce | None = _INTERNED.get(key)
+        if node is None:
+            dtype = reducer.result_dtype(values, index)
+            node = _new(cls, dtype, reducer=reducer, values=values, axes=axes, where=where, index=index)
+            _INTERNED[key] = node
+        return node
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (*self.values, self.where)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return Reduce(self.reducer, children[:-1], self.axes, children[-1], self.index)
+
+    def with_axes(self, axes: tuple[Axis, ...]) -> Reduce:
+        """The same reduction over other axes."""
+        return Reduce(self.reducer, self.values, axes, self.where, self.index)
+
+
+# Strong references: the two constants are never collected.
+TRUE = Const(True, BOOL)
+FALSE = Const(False, BOOL)

@@ -1,0 +1,105 @@
+"""Normal form: a reduction nested inside an expression becomes a tensor of its own, over the axes that it uses.
+
+rewrites   T[i, j] = exp(sum(k: A[i, k])) + B[j]   ->   S[i] = sum(k: A[i, k]);  T[i, j] = exp(S[i]) + B[j]
+A reduction under a `select` or `where=` keeps that condition, so that it reads nothing the whole expression would not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tedsl.lang import functions as fn
+from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Read, Reduce
+from tedsl.lang.tensor import Compute, Tensor
+from tedsl.lang.traverse import free_axes, guards_of, reads_of, substitute_all, topological
+
+__all__ = ["conjuncts", "lift_reductions"]
+
+
+def lift_reductions(
+    bodies: tuple[Expr, ...], axes: tuple[Axis, ...], name: str, states: tuple[Tensor, ...] = ()
+) -> tuple[Expr, ...]:
+    """The bodies with every nested reduction replaced by a read of a new tensor (those over a scan's states stay)."""
+    if not any(isinstance(node, Reduce) for node in topological(bodies)):
+        return bodies
+    if states or not _is_one_reduction(bodies):
+        return _Lifting(guards_of(bodies), axes, name, states).of(bodies)
+    outer = [b for b in bodies if isinstance(b, Reduce)]
+    first = outer[0]
+    parts = _Lifting(guards_of(first), (*axes, *first.axes), name).of(first.children)
+    return tuple(b.with_children(parts) for b in outer)
+
+
+def _is_one_reduction(bodies: tuple[Expr, ...]) -> bool:
+    """Whether the bodies are all components of one reduction, in order."""
+    first = bodies[0]
+    if not isinstance(first, Reduce) or len(bodies) != (len(first.values) if first.reducer.is_custom else 1):
+        return False
+    return all(b is Reduce(first.reducer, first.values, first.axes, first.where, k) for k, b in enumerate(bodies))
+
+
+class _Lifting:
+    """One lifting: what each node became, and the tensors made (components of one reduction share theirs)."""
+
+    def __init__(
+        self, guards: dict[Expr, Expr], axes: tuple[Axis, ...], name: str, states: tuple[Tensor, ...] = ()
+    ) -> None:
+        self.states = set(map(id, states))
+        self.guards = guards
+        self.axes = axes
+        self.name = name
+        self.new: dict[Expr, Expr] = {}
+        self.made: dict[tuple[Any, ...], tuple[Compute, tuple[Expr, ...]]] = {}
+
+    def of(self, roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        for node in topological(roots):
+            if node in self.new:
+                continue
+            children = tuple(self.new[c] for c in node.children)
+            same = all(a is b for a, b in zip(children, node.children, strict=True))
+            rebuilt = node if same else node.with_children(children)
+            self.new[node] = self._read(node, rebuilt) if self._can_leave(rebuilt) else rebuilt
+        return tuple(self.new[r] for r in roots)
+
+    def _can_leave(self, node: Expr) -> bool:
+        return isinstance(node, Reduce) and not any(id(r.tensor) in self.states for r in reads_of((node,)))
+
+    def _read(self, original: Expr, reduce: Expr) -> Expr:
+        """The element of the lifted tensor that stands for `reduce`."""
+        assert isinstance(reduce, Reduce)
+        (guard,) = self.of((self.guards[original],))
+        used = set(free_axes(reduce))
+        inherited = [c for c in conjuncts(guard) if used.issuperset(free_axes(c))]
+        where = reduce.where
+        for condition in inherited:
+            where = fn.logical_and(where, condition)
+        key = (reduce.reducer, reduce.values, reduce.axes, where)
+        if key not in self.made:
+            self.made[key] = self._tensor(reduce, where)
+        op, indices = self.made[key]
+        return Read(op.output(reduce.index), indices)
+
+    def _tensor(self, reduce: Reduce, where: Expr) -> tuple[Compute, tuple[Expr, ...]]:
+        used = set(free_axes((*reduce.values, where))) - set(reduce.axes)
+        known = set(self.axes)
+        outer = [a for a in self.axes if a in used] + [a for a in free_axes((*reduce.values, where)) if a in used - known]
+        fresh = tuple(Axis(a.name, a.extent) for a in outer)
+        values = substitute_all((*reduce.values, where), {a: f + a.begin for a, f in zip(outer, fresh, strict=True)})
+        count = len(reduce.values) if reduce.reducer.is_custom else 1
+        bodies = tuple(Reduce(reduce.reducer, values[:-1], reduce.axes, values[-1], k) for k in range(count))
+        ordinal = f"{len(self.made)}" if self.made else ""
+        op = Compute(name=f"{self.name}_{reduce.reducer.kind}{ordinal}", axes=fresh, bodies=bodies)
+        return op, tuple(a - a.begin for a in outer)
+
+
+def conjuncts(condition: Expr) -> list[Expr]:
+    """The parts of an `and`."""
+    parts: list[Expr] = []
+    stack = [condition]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Apply) and node.fn is Fn.AND:
+            stack.extend(reversed(node.args))
+        elif node is not TRUE:
+            parts.append(node)
+    return parts

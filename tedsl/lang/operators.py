@@ -1,0 +1,197 @@
+"""The pointwise operations and Python's operators for them, shared by scalar expressions and whole tensors."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+__all__ = ["Fn", "Operators"]
+
+
+class Fn(enum.Enum):
+    """The pointwise operations. The value is the name by which tables (evaluation, lowering, derivatives) list it."""
+
+    ADD = "add"
+    SUB = "sub"
+    MUL = "mul"
+    DIV = "div"
+    FLOORDIV = "floordiv"
+    MOD = "mod"
+    NEG = "neg"
+    POW = "pow"
+    ABS = "abs"
+    SIGN = "sign"
+    MINIMUM = "minimum"
+    MAXIMUM = "maximum"
+    CLIP = "clip"
+    RELU = "relu"
+    EQ = "eq"
+    NE = "ne"
+    LT = "lt"
+    LE = "le"
+    GT = "gt"
+    GE = "ge"
+    AND = "and"
+    OR = "or"
+    NOT = "not"
+    BITAND = "bitand"
+    BITOR = "bitor"
+    BITXOR = "bitxor"
+    INVERT = "invert"
+    LSHIFT = "lshift"
+    RSHIFT = "rshift"
+    SELECT = "select"
+    CAST = "cast"
+    EXP = "exp"
+    EXP2 = "exp2"
+    EXPM1 = "expm1"
+    LOG = "log"
+    LOG1P = "log1p"
+    LOG2 = "log2"
+    LOG10 = "log10"
+    SQRT = "sqrt"
+    RSQRT = "rsqrt"
+    CBRT = "cbrt"
+    SIN = "sin"
+    COS = "cos"
+    TAN = "tan"
+    ASIN = "asin"
+    ACOS = "acos"
+    ATAN = "atan"
+    ATAN2 = "atan2"
+    SINH = "sinh"
+    COSH = "cosh"
+    TANH = "tanh"
+    ASINH = "asinh"
+    ACOSH = "acosh"
+    ATANH = "atanh"
+    ERF = "erf"
+    ERFC = "erfc"
+    SIGMOID = "sigmoid"
+    HYPOT = "hypot"
+    COPYSIGN = "copysign"
+    FLOOR = "floor"
+    CEIL = "ceil"
+    ROUND = "round"
+    TRUNC = "trunc"
+    ISNAN = "isnan"
+    ISINF = "isinf"
+    ISFINITE = "isfinite"
+
+    # Identity hash: members are keys of hot tables.
+    __hash__ = object.__hash__
+
+
+class Operators:
+    """Python's operators, each one call of `_apply(fn, *operands)`, which the two users of this class define."""
+
+    __slots__ = ()
+    # A static method, attached by tedsl.lang.functions and tedsl.lang.arrays, which lie above.
+    _apply: ClassVar[Callable[..., Any]]
+    __array_ufunc__ = None  # NumPy scalars and arrays on the left leave the operation to us.
+
+    def __add__(self, other: Any) -> Any:
+        return self._apply(Fn.ADD, self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._apply(Fn.ADD, other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._apply(Fn.SUB, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._apply(Fn.SUB, other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._apply(Fn.MUL, self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._apply(Fn.MUL, other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._apply(Fn.DIV, self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._apply(Fn.DIV, other, self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._apply(Fn.FLOORDIV, self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._apply(Fn.FLOORDIV, other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._apply(Fn.MOD, self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._apply(Fn.MOD, other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._apply(Fn.POW, self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._apply(Fn.POW, other, self)
+
+    def __and__(self, other: Any) -> Any:
+        return self._apply(Fn.BITAND, self, other)
+
+    def __rand__(self, other: Any) -> Any:
+        return self._apply(Fn.BITAND, other, self)
+
+    def __or__(self, other: Any) -> Any:
+        return self._apply(Fn.BITOR, self, other)
+
+    def __ror__(self, other: Any) -> Any:
+        return self._apply(Fn.BITOR, other, self)
+
+    def __xor__(self, other: Any) -> Any:
+        return self._apply(Fn.BITXOR, self, other)
+
+    def __rxor__(self, other: Any) -> Any:
+        return self._apply(Fn.BITXOR, other, self)
+
+    def __lshift__(self, other: Any) -> Any:
+        return self._apply(Fn.LSHIFT, self, other)
+
+    def __rlshift__(self, other: Any) -> Any:
+        return self._apply(Fn.LSHIFT, other, self)
+
+    def __rshift__(self, other: Any) -> Any:
+        return self._apply(Fn.RSHIFT, self, other)
+
+    def __rrshift__(self, other: Any) -> Any:
+        return self._apply(Fn.RSHIFT, other, self)
+
+    def __eq__(self, other: Any) -> Any:  # type: ignore[override]
+        return self._apply(Fn.EQ, self, other)
+
+    def __ne__(self, other: Any) -> Any:  # type: ignore[override]
+        return self._apply(Fn.NE, self, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._apply(Fn.LT, self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._apply(Fn.LE, self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._apply(Fn.GT, self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._apply(Fn.GE, self, other)
+
+    def __neg__(self) -> Any:
+        return self._apply(Fn.NEG, self)
+
+    def __abs__(self) -> Any:
+        return self._apply(Fn.ABS, self)
+
+    def __invert__(self) -> Any:
+        return self._apply(Fn.INVERT, self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)

@@ -1,0 +1,129 @@
+"""Range inference: the extents of axes written without one, from every use as an index.
+
+A read `A[c*i + d]` of an extent n holds i below (n - 1 - d) // c + 1. A plain read (`A[i]`) is exact: two plain reads must
+agree. Shifted ones only bound; the smallest bound wins, and bounds that cannot be compared are an ambiguity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tedsl.lang.errors import user_location
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
+from tedsl.lang.extents import same_extent, simplify_extent
+from tedsl.lang.traverse import topological
+
+__all__ = ["infer_ranges"]
+
+
+@dataclass(frozen=True)
+class _Use:
+    """One index that mentions unknown axes: `read` in dimension `dim`."""
+
+    read: Read
+    dim: int
+    terms: dict[Axis, int]
+    rest: Expr  # what is left of the index once the axes are taken out
+
+    def __str__(self) -> str:
+        return f"{self.read} (dimension {self.dim} of {self.read.tensor!r})"
+
+
+def infer_ranges(unknown: tuple[Axis, ...], bodies: tuple[Expr, ...], what: str) -> dict[Axis, Expr]:
+    """An extent for every unknown axis."""
+    uses = _uses(bodies)
+    known: dict[Axis, Expr] = {}
+    while len(known) < len(unknown):
+        progress = False
+        for axis in unknown:
+            if axis not in known and (bounds := _bounds(axis, uses, known)):
+                known[axis] = _combined(axis, bounds, what)
+                progress = True
+        if not progress:
+            _refuse([a for a in unknown if a not in known], uses, what)
+    return known
+
+
+def _uses(bodies: tuple[Expr, ...]) -> list[_Use]:
+    uses = []
+    for node in topological(bodies):
+        if isinstance(node, Read):
+            for dim, index in enumerate(node.indices):
+                linear = _linear(index)
+                if linear is not None and linear[0]:
+                    uses.append(_Use(node, dim, *linear))
+    return uses
+
+
+def _linear(index: Expr) -> tuple[dict[Axis, int], Expr] | None:
+    """The index as sum of factor * axis + rest, or None where it is not affine."""
+    terms: dict[Axis, int] = {}
+    rest: Expr = Const(0, index.dtype)
+    stack = [(index, 1)]
+    while stack:
+        node, factor = stack.pop()
+        if isinstance(node, Axis):
+            terms[node] = terms.get(node, 0) + factor
+        elif isinstance(node, Apply) and node.fn in (Fn.ADD, Fn.SUB):
+            stack.append((node.args[0], factor))
+            stack.append((node.args[1], factor if node.fn is Fn.ADD else -factor))
+        elif isinstance(node, Apply) and node.fn is Fn.NEG:
+            stack.append((node.args[0], -factor))
+        elif isinstance(node, Apply) and node.fn is Fn.MUL and any(isinstance(a, Const) for a in node.args):
+            a, b = node.args if isinstance(node.args[1], Const) else node.args[::-1]
+            stack.append((a, factor * int(b.value)))  # type: ignore[attr-defined]
+        elif any(isinstance(n, (Axis, Read)) for n in topological(node)):
+            return None
+        else:
+            rest = rest + node * factor
+    return terms, rest
+
+
+def _bounds(axis: Axis, uses: list[_Use], known: dict[Axis, Expr]) -> list[tuple[Expr, bool, _Use]]:
+    """(extent, exact?, use) for each use in which all other axes are known."""
+    bounds = []
+    for use in uses:
+        factor = use.terms.get(axis, 0)
+        others = {a: c for a, c in use.terms.items() if a is not axis}
+        extents = {a: a.extent if a.extent is not None else known.get(a) for a in others}
+        if factor <= 0 or any(e is None for e in extents.values()):
+            continue
+        highest: Expr = use.rest
+        for other, c in others.items():
+            extent = extents[other]
+            assert extent is not None
+            highest = highest + c * (other.begin + (extent - 1 if c > 0 else 0))
+        room = use.read.tensor.extents[use.dim] - 1 - highest
+        exact = not others and factor == 1 and isinstance(use.rest, Const) and use.rest.value == 0
+        bounds.append((simplify_extent(room // factor + 1), exact, use))
+    return bounds
+
+
+def _combined(axis: Axis, bounds: list[tuple[Expr, bool, _Use]], what: str) -> Expr:
+    best, best_exact, best_use = bounds[0]
+    for extent, exact, use in bounds[1:]:
+        if same_extent(extent, best):
+            best_exact |= exact
+            continue
+        gap = simplify_extent(extent - best)
+        if not isinstance(gap, Const) or (exact and best_exact):
+            word = "contradictory" if isinstance(gap, Const) else "ambiguous"
+            raise ValueError(
+                f"{what} at {user_location()}: the range of axis {axis.name!r} is {word}: {best} from {best_use}, but "
+                f"{extent} from {use}; give te.compute a shape or te.reduce_axis an extent"
+            )
+        if gap.value < 0:
+            best, best_exact, best_use = extent, exact, use
+    if isinstance(best, Const) and best.value < 0:
+        raise ValueError(f"{what} at {user_location()}: the range of axis {axis.name!r} would be negative, from {best_use}")
+    return best
+
+
+def _refuse(unknown: list[Axis], uses: list[_Use], what: str) -> None:
+    found = [str(u) for u in uses if any(a in u.terms for a in unknown)]
+    listed = "; ".join(dict.fromkeys(found)) or "none: the axis indexes no tensor on its own"
+    names = ", ".join(repr(a.name) for a in unknown)
+    raise ValueError(
+        f"{what} at {user_location()}: the range of {names} cannot be inferred; uses found: {listed}; "
+        "give te.compute a shape or te.reduce_axis an extent"
+    )

@@ -1,0 +1,235 @@
+"""Reducers: the builtin ones (`te.sum`, `te.max`, `te.argmax`, ...) and those that users define (`te.reducer`)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tedsl.lang import functions as fn
+from tedsl.lang.axes import INT32_MAX
+from tedsl.lang.dtypes import BOOL, INT32, DType, integer_bounds
+from tedsl.lang.errors import user_location
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Formal, Reduce
+from tedsl.lang.operators import Operators
+from tedsl.lang.traverse import free_axes, topological
+
+__all__ = ["Reducer", "all", "any", "argmax", "argmin", "max", "min", "prod", "reducer", "sum"]
+
+
+@dataclass(frozen=True, eq=False)
+class Reducer:
+    """How values are combined: one of the builtin kinds, or `results` as expressions of the formals `left` and `right`."""
+
+    kind: str
+    left: tuple[Formal, ...] = ()
+    right: tuple[Formal, ...] = ()
+    results: tuple[Expr, ...] = ()
+    identity: tuple[Const, ...] = ()
+
+    def result_dtype(self, values: tuple[Expr, ...], index: int) -> DType:
+        return INT32 if self.kind in ("argmax", "argmin") else values[index].dtype
+
+    @property
+    def is_custom(self) -> bool:
+        return self.kind == "custom"
+
+    def identity_of(self, dtype: DType, index: int = 0) -> Const:
+        """The result over nothing."""
+        return self.identity[index] if self.is_custom else _IDENTITY[self.kind](dtype)
+
+
+def _lowest(dtype: DType) -> Const:
+    if dtype.is_float:
+        return Const(float("-inf"), dtype)
+    return Const(bool(integer_bounds(dtype)[0]) if dtype.is_bool else integer_bounds(dtype)[0], dtype)
+
+
+def _highest(dtype: DType) -> Const:
+    if dtype.is_float:
+        return Const(float("inf"), dtype)
+    return Const(bool(integer_bounds(dtype)[1]) if dtype.is_bool else integer_bounds(dtype)[1], dtype)
+
+
+_IDENTITY: dict[str, Callable[[DType], Const]] = {
+    "sum": lambda dtype: fn.const(0, dtype),
+    "prod": lambda dtype: fn.const(1, dtype),
+    "max": _lowest,
+    "min": _highest,
+    "any": lambda dtype: fn.const(False),
+    "all": lambda dtype: fn.const(True),
+    "argmax": lambda dtype: fn.const(0, INT32),
+    "argmin": lambda dtype: fn.const(0, INT32),
+}
+BUILTIN = {kind: Reducer(kind) for kind in _IDENTITY}
+
+
+def reduce_expr(reducer: Reducer, values: tuple[Any, ...], axis: Any, where: Any, what: str) -> tuple[Expr, ...]:
+    """The `Reduce` nodes for all components, arguments checked."""
+    exprs = tuple(fn.as_expr(v) for v in values)
+    axes = _axes(axis, what)
+    condition = TRUE if where is None else fn.as_expr(where)
+    if not condition.dtype.is_bool:
+        raise TypeError(f"{what} at {user_location()}: where= must be bool, found {condition.dtype} `{condition}`")
+    for inner in topological((*exprs, condition)):
+        if isinstance(inner, Reduce) and (twice := [a.name for a in inner.axes if a in set(axes)]):
+            raise ValueError(
+                f"{what} at {user_location()}: reduce axis {twice[0]!r} is used twice, in this reduction and in one inside it; "
+                "give the inner one an axis of its own"
+            )
+    components = len(exprs) if reducer.is_custom else 1
+    return tuple(Reduce(reducer, exprs, axes, condition, index) for index in range(components))
+
+
+def _axes(axis: Any, what: str) -> tuple[Axis, ...]:
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    for a in axes:
+        if not isinstance(a, Axis) or not a.is_reduce:
+            found = f"the compute's own axis {a.name!r}" if isinstance(a, Axis) else f"{type(a).__name__} ({a!r:.40})"
+            raise TypeError(f"{what} at {user_location()}: axis= takes te.reduce_axis objects, found {found}")
+    for position, a in enumerate(axes):
+        if a in set(axes[:position]):
+            raise ValueError(f"{what} at {user_location()}: reduce axis {a.name!r} is used twice")
+    if not axes:
+        raise ValueError(f"{what} at {user_location()}: expected at least one reduce axis")
+    return axes
+
+
+def trace_lambda(function: Callable[..., Any], what: str) -> tuple[Any, tuple[Axis, ...]]:
+    """The value of `te.sum(lambda k, l: ...)` and its axes, whose extents are inferred later."""
+    names = list(inspect.signature(function).parameters)
+    if not names:
+        raise ValueError(f"{what} at {user_location()}: the function must take one argument per reduce axis")
+    axes = tuple(Axis(name, None, is_reduce=True) for name in names)
+    return function(*axes), axes
+
+
+def _builtin(kind: str, value: Any, axis: Any, where: Any, keepdims: bool) -> Any:
+    what = f"te.{kind}"
+    if isinstance(value, Operators) and not isinstance(value, Expr) and value.ndim > 0:  # type: ignore[attr-defined]
+        if where is not None:
+            raise TypeError(f"{what} at {user_location()}: where= goes with an expression, not with a whole tensor")
+        return getattr(value, kind)(axis, keepdims)
+    if callable(value) and not isinstance(value, Operators):
+        if axis is not None:
+            raise TypeError(f"{what} at {user_location()}: give either a function of the axes or axis=, not both")
+        value, axis = trace_lambda(value, what)
+    elif axis is None:
+        raise TypeError(f"{what} at {user_location()}: axis= is missing; give a te.reduce_axis, or a function of the axes")
+    expr = fn.as_expr(value)
+    if kind in ("any", "all") and not expr.dtype.is_bool:
+        raise TypeError(f"{what} at {user_location()}: expected a bool expression, found {expr.dtype} `{expr}`")
+    if kind in ("sum", "prod") and expr.dtype.is_bool:
+        expr = fn.convert(expr, INT32)
+    if kind in ("argmax", "argmin"):
+        _check_argument_range(_axes(axis, what), what)
+    return reduce_expr(BUILTIN[kind], (expr,), axis, where, what)[0]
+
+
+def _check_argument_range(axes: tuple[Axis, ...], what: str) -> None:
+    total = 1
+    for axis in axes:
+        total *= int(axis.extent.value) if isinstance(axis.extent, Const) else 1
+    if total > INT32_MAX:
+        raise ValueError(f"{what} at {user_location()}: {total} positions do not fit in the int32 result")
+
+
+def sum(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
+    """The sum of `value` over reduce axes where a condition holds; 0 over nothing."""
+    return _builtin("sum", value, axis, where, keepdims)
+
+
+def prod(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
+    """The product over reduce axes where a condition holds; 1 over nothing."""
+    return _builtin("prod", value, axis, where, keepdims)
+
+
+def max(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
+    """The largest value (NaN if there is one); -inf or the smallest integer over nothing."""
+    return _builtin("max", value, axis, where, keepdims)
+
+
+def min(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
+    """The smallest value (NaN if there is one); inf or the largest integer over nothing."""
+    return _builtin("min", value, axis, where, keepdims)
+
+
+def any(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
+    """Whether a condition holds anywhere; False over nothing."""
+    return _builtin("any", value, axis, where, keepdims)
+
+
+def all(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
+    """Whether a condition holds everywhere; True over nothing."""
+    return _builtin("all", value, axis, where, keepdims)
+
+
+def argmax(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
+    """The position of the first largest value (or first NaN), counted row-major over the axes; 0 over nothing."""
+    return _builtin("argmax", value, axis, where, keepdims)
+
+
+def argmin(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
+    """The position of the first smallest value (or first NaN), counted row-major over the axes; 0 over nothing."""
+    return _builtin("argmin", value, axis, where, keepdims)
+
+
+@dataclass(frozen=True, eq=False)
+class CustomReducer:
+    """What `te.reducer` returns: called on expressions like `te.sum`."""
+
+    combine: Callable[..., Any]
+    identity: Any
+    where: str
+    _traced: dict[tuple[DType, ...], Reducer] = field(default_factory=dict, repr=False)
+
+    @property
+    def arity(self) -> int | None:
+        return len(self.identity) if isinstance(self.identity, tuple) else None
+
+    def __call__(self, value: Any, axis: Any = None, where: Any = None) -> Any:
+        what = f"te.reducer defined at {self.where}"
+        if callable(value) and not isinstance(value, Operators):
+            value, axis = trace_lambda(value, what)
+        elif axis is None:
+            raise TypeError(f"{what}, used at {user_location()}: axis= is missing")
+        is_tuple = isinstance(value, tuple)
+        if is_tuple != (self.arity is not None) or (is_tuple and len(value) != self.arity):
+            wanted = "a single value" if self.arity is None else f"a tuple of {self.arity} values"
+            found = f"{len(value)} values" if is_tuple else "a single value"
+            raise ValueError(f"{what}, used at {user_location()}: expected {wanted} as in its identity, found {found}")
+        exprs = tuple(fn.as_expr(v) for v in (value if is_tuple else (value,)))
+        reducer = self._reducer_for(tuple(e.dtype for e in exprs), what)
+        parts = reduce_expr(reducer, exprs, axis, where, what)
+        return parts if is_tuple else parts[0]
+
+    def _reducer_for(self, dtypes: tuple[DType, ...], what: str) -> Reducer:
+        known = self._traced.get(dtypes)
+        if known is None:
+            known = self._traced[dtypes] = self._trace(dtypes, what)
+        return known
+
+    def _trace(self, dtypes: tuple[DType, ...], what: str) -> Reducer:
+        left = tuple(Formal(f"a{i}" if len(dtypes) > 1 else "a", d) for i, d in enumerate(dtypes))
+        right = tuple(Formal(f"b{i}" if len(dtypes) > 1 else "b", d) for i, d in enumerate(dtypes))
+        single = self.arity is None
+        result = self.combine(left[0], right[0]) if single else self.combine(left, right)
+        results = (result,) if single else tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        if len(results) != len(dtypes):
+            raise ValueError(f"{what}: combine must return {len(dtypes)} values, found {len(results)}")
+        exprs = tuple(fn.as_expr(r) for r in results)
+        for expr, dtype in zip(exprs, dtypes, strict=True):
+            if expr.dtype is not dtype:
+                raise TypeError(f"{what}: combine of {dtype} must return {dtype}, found {expr.dtype} `{expr}`")
+        if free_axes(exprs):
+            raise ValueError(f"{what}: combine may only use its two arguments, found axis {free_axes(exprs)[0].name!r}")
+        identity = (self.identity,) if single else self.identity
+        return Reducer("custom", left, right, exprs, tuple(fn.const(v, d) for v, d in zip(identity, dtypes, strict=True)))
+
+
+def reducer(combine: Callable[..., Any], identity: Any) -> CustomReducer:
+    """A reducer of your own: `combine(a, b)` must be associative, `identity` neutral; tuples for several values at once."""
+    if not callable(combine):
+        raise TypeError(f"te.reducer at {user_location()}: combine must be a function of two arguments, found {combine!r}")
+    return CustomReducer(combine, identity, user_location())

@@ -1,0 +1,88 @@
+"""`te.scan`: recurrences along one axis, written as a body that reads its own earlier steps."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from tedsl.lang import functions as fn
+from tedsl.lang.axes import as_shape
+from tedsl.lang.compute import axis_names, check_scope, check_states, resolve_ranges
+from tedsl.lang.dtypes import BOTTOM, FLOAT32, DType, as_dtype
+from tedsl.lang.errors import user_location
+from tedsl.lang.expr import Axis, Expr
+from tedsl.lang.lift import lift_reductions
+from tedsl.lang.tensor import Scan, ScanState, Tensor
+
+__all__ = ["scan"]
+
+
+def scan(
+    shape: Any, function: Callable[..., Any], axis: int = 0, reverse: bool = False, *, dtype: Any = None, name: Any = None
+) -> Any:
+    """Tensors filled step by step along `axis` (from the end if `reverse`).
+
+    The function takes the handles of the states, then one axis per dimension; it returns one expression per state. A handle is
+    read at earlier steps along `axis` (later ones if `reverse`) and at any index of the other axes, also under a reduction.
+    """
+    names = tuple(name) if isinstance(name, (tuple, list)) else None
+    title = "_".join(names) if names else (name or "scan")
+    what = f"scan {title!r}"
+    extents = as_shape(shape, what)
+    if not isinstance(axis, int) or not -len(extents) <= axis < len(extents):
+        raise ValueError(f"{what} at {user_location()}: axis {axis!r} does not exist in a shape of {len(extents)} dimensions")
+    count = _number_of_states(function, len(extents), what)
+    labels = axis_names(function, len(extents), what, skip=count)
+    axes = tuple(Axis(label, e) for label, e in zip(labels, extents, strict=True))
+    fixed = None if dtype is None else tuple(as_dtype(d) for d in (dtype if isinstance(dtype, (tuple, list)) else [dtype] * count))
+    states, bodies, several = _trace(function, axes, count, fixed, title, what)
+    axes, bodies = resolve_ranges(axes, bodies, what)
+    check_scope(bodies, axes, what)
+    check_states(bodies, states, what)
+    made = Scan(
+        name=title, axes=axes, states=states, bodies=lift_reductions(bodies, axes, title, states), dim=axis % len(extents),
+        reverse=bool(reverse), names=names,
+    )  # fmt: skip
+    return made.outputs if several else made.output()
+
+
+def _number_of_states(function: Callable[..., Any], rank: int, what: str) -> int:
+    parameters = [
+        p for p in inspect.signature(function).parameters.values()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)
+    ]  # fmt: skip
+    if parameters and parameters[-1].kind is inspect.Parameter.VAR_POSITIONAL:
+        return max(1, len(parameters) - 1)
+    count = len(parameters) - rank
+    if count < 1:
+        raise ValueError(
+            f"{what} at {user_location()}: the function takes {len(parameters)} arguments; expected the states first, "
+            f"then {rank} axes"
+        )
+    return count
+
+
+def _trace(
+    function: Callable[..., Any], axes: tuple[Axis, ...], count: int, fixed: tuple[DType, ...] | None, name: str, what: str
+) -> tuple[tuple[Tensor, ...], tuple[Expr, ...], bool]:
+    """States and bodies whose dtypes agree: the states start as the weakest type and are traced again until they settle."""
+    dtypes = fixed or (BOTTOM,) * count
+    shape = tuple(a.extent for a in axes if a.extent is not None)
+    for _ in range(4):
+        suffixes = [""] if count == 1 else [f"_{i}" for i in range(count)]
+        states = tuple(
+            ScanState(name=name + suffix, shape=shape, dtype=d).output() for suffix, d in zip(suffixes, dtypes, strict=True)
+        )
+        result = function(*states, *axes)
+        several = isinstance(result, (tuple, list))
+        bodies = tuple(fn.as_expr(b) for b in (result if several else (result,)))
+        if len(bodies) != count:
+            raise ValueError(f"{what} at {user_location()}: {count} states but {len(bodies)} expressions returned")
+        if fixed is not None:
+            return states, tuple(fn.convert(b, d) for b, d in zip(bodies, fixed, strict=True)), several
+        found = tuple(FLOAT32 if b.dtype is BOTTOM else b.dtype for b in bodies)
+        if found == dtypes:
+            return states, bodies, several
+        dtypes = found
+    raise TypeError(f"{what} at {user_location()}: the state's dtype does not settle (last {dtypes}); give dtype=")

@@ -1,0 +1,111 @@
+"""`te.scatter`: out[f(i)] op= g(i) as a value, the counterpart of a gather; and `te.extern`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tedsl.lang import functions as fn
+from tedsl.lang.axes import as_shape
+from tedsl.lang.compute import check_scope, check_states, resolve_ranges
+from tedsl.lang.dtypes import as_dtype, promote
+from tedsl.lang.errors import user_location
+from tedsl.lang.expr import TRUE, Axis, Expr, Reduce
+from tedsl.lang.extents import same_extent
+from tedsl.lang.lift import lift_reductions
+from tedsl.lang.tensor import Extern, Scatter, Tensor
+from tedsl.lang.traverse import topological
+
+__all__ = ["SCATTER_KINDS", "extern", "scatter"]
+
+# kind -> the reducer whose identity fills a scatter without init
+SCATTER_KINDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
+
+
+def scatter(
+    shape: Any,
+    axes: Any,
+    index: Any,
+    value: Any,
+    op: str = "add",
+    init: Tensor | None = None,
+    *,
+    where: Any = None,
+    name: str = "scatter",
+) -> Tensor:
+    """out = init (else the identity of `op`), then out[index] op= value for every point of `axes`; duplicates combine."""
+    what = f"scatter {name!r}"
+    if op not in SCATTER_KINDS:
+        raise ValueError(f"{what} at {user_location()}: op must be one of {', '.join(SCATTER_KINDS)}; found {op!r}")
+    extents = as_shape(shape, what)
+    loops = _loop_axes(axes, what)
+    rows = tuple(index) if isinstance(index, (tuple, list)) else (index,)
+    if len(rows) != len(extents):
+        raise ValueError(f"{what} at {user_location()}: {len(rows)} indices for a shape of {len(extents)} dimensions")
+    exprs = tuple(fn.as_expr(row) for row in rows)
+    for dim, row in enumerate(exprs):
+        if not row.dtype.is_integer:
+            raise TypeError(f"{what} at {user_location()}: index {dim} must be an integer, found {row.dtype} `{row}`")
+    body, guard = fn.as_expr(value), TRUE if where is None else fn.as_expr(where)
+    if not guard.dtype.is_bool:
+        raise TypeError(f"{what} at {user_location()}: where= must be bool, found {guard.dtype} `{guard}`")
+    if init is not None:
+        body = fn.convert(body, _checked_init(init, extents, body, what))
+    if body.dtype.is_bool:
+        raise TypeError(f"{what} at {user_location()}: bool values cannot be combined by {op!r}; te.cast them first")
+    loops, parts = resolve_ranges(loops, (*exprs, body, guard), what)
+    check_scope(parts, loops, what)
+    check_states(parts, (), what)
+    *row_parts, body, guard = lift_reductions(parts, loops, name) if _has_reduce(parts) else parts
+    made = Scatter(
+        name=name, shape=extents, axes=loops, index=tuple(row_parts), value=body, guard=guard, kind=op, init=init
+    )
+    return made.output()
+
+
+def _has_reduce(parts: tuple[Expr, ...]) -> bool:
+    return any(isinstance(node, Reduce) for node in topological(parts))
+
+
+def _loop_axes(axes: Any, what: str) -> tuple[Axis, ...]:
+    loops = tuple(axes) if isinstance(axes, (tuple, list)) else (axes,)
+    for position, axis in enumerate(loops):
+        if not isinstance(axis, Axis) or not axis.is_reduce:
+            raise TypeError(f"{what} at {user_location()}: axes= takes te.reduce_axis objects, found {axis!r:.40}")
+        if axis in set(loops[:position]):
+            raise ValueError(f"{what} at {user_location()}: reduce axis {axis.name!r} is used twice")
+    return loops
+
+
+def _checked_init(init: Tensor, extents: tuple[Expr, ...], body: Expr, what: str) -> Any:
+    if not isinstance(init, Tensor):
+        raise TypeError(f"{what} at {user_location()}: init= must be a tensor, found {type(init).__name__}")
+    if init.ndim != len(extents) or not all(same_extent(a, b) for a, b in zip(init.extents, extents, strict=True)):
+        raise ValueError(f"{what} at {user_location()}: init= must have the shape {tuple(map(str, extents))}, found {init!r}")
+    if promote([init.dtype, body.dtype]) is not init.dtype:
+        raise TypeError(f"{what} at {user_location()}: init= is {init.dtype}, but the values are {body.dtype}")
+    return init.dtype
+
+
+def extern(
+    fn: Callable[..., Any], shape: Any, dtype: Any, args: Any, pure: bool = True, *, name: str | None = None
+) -> Any:
+    """A Python function of NumPy arrays as a stage: `fn(*arrays)` returns an array of `shape` and `dtype`.
+
+    Lists of shapes and dtypes make a tuple of tensors. `pure=False` runs it on each call, in order.
+    """
+    title = name or getattr(fn, "__name__", "extern")
+    what = f"extern {title!r}"
+    if not callable(fn):
+        raise TypeError(f"{what} at {user_location()}: expected a function of arrays, found {type(fn).__name__}")
+    tensors = tuple(args) if isinstance(args, (tuple, list)) else (args,)
+    for arg in tensors:
+        if not isinstance(arg, Tensor):
+            raise TypeError(f"{what} at {user_location()}: args must be tensors, found {type(arg).__name__}")
+    several = isinstance(dtype, (tuple, list))
+    shapes = tuple(as_shape(s, what) for s in (shape if several else (shape,)))
+    dtypes = tuple(as_dtype(d) for d in (dtype if several else (dtype,)))
+    if len(shapes) != len(dtypes):
+        raise ValueError(f"{what} at {user_location()}: {len(shapes)} shapes for {len(dtypes)} dtypes")
+    outputs = Extern(name=title, function=fn, shapes=shapes, dtypes=dtypes, args=tensors, pure=pure).outputs
+    return outputs if several else outputs[0]

@@ -1,0 +1,424 @@
+"""Tensors and the operations that define them.
+
+An operation is fields and a docstring; a `Tensor` is one of its outputs. Operations are compared by identity: two equal
+definitions are two tensors (`tedsl.lang.structure` tells when they are the same program).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tedsl.lang import functions as fn
+from tedsl.lang.dtypes import INT32, DType, promote
+from tedsl.lang.errors import user_location
+from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
+from tedsl.lang.operators import Operators
+from tedsl.lang.traverse import reads_of
+
+__all__ = ["Compute", "Extern", "Operation", "Placeholder", "Scan", "ScanState", "Scatter", "Tensor"]
+
+Shape = tuple[Expr, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Operation:
+    """What defines one or several tensors; `where` is the user's file and line."""
+
+    name: str
+    where: str = field(default_factory=user_location)
+    _outputs: dict[int, weakref.ref[Tensor]] = field(default_factory=dict, repr=False)
+
+    @property
+    def num_outputs(self) -> int:
+        return 1
+
+    def shape_of(self, index: int) -> Shape:
+        raise NotImplementedError
+
+    def dtype_of(self, index: int) -> DType:
+        raise NotImplementedError
+
+    def name_of(self, index: int) -> str:
+        return self.name if self.num_outputs == 1 else f"{self.name}_{index}"
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """The scalar expressions of the definition."""
+        return ()
+
+    @cached_property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensors read, each once, in the order of their first read."""
+        return tuple(dict.fromkeys(read.tensor for read in reads_of(self.expressions)))
+
+    def output(self, index: int = 0) -> Tensor:
+        """The tensor for one output: the same object as long as anyone holds it."""
+        known = self._outputs.get(index)
+        tensor = known() if known is not None else None
+        if tensor is None:
+            tensor = Tensor(self, index)
+            self._outputs[index] = weakref.ref(tensor)
+        return tensor
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        return tuple(self.output(i) for i in range(self.num_outputs))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Placeholder(Operation):
+    """An array given when the kernel is called."""
+
+    shape: Shape
+    dtype: DType
+
+    def shape_of(self, index: int) -> Shape:
+        return self.shape
+
+    def dtype_of(self, index: int) -> DType:
+        return self.dtype
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Compute(Operation):
+    """One loop nest over `axes`: each body pointwise, or all of them the components of one reduction."""
+
+    axes: tuple[Axis, ...]
+    bodies: tuple[Expr, ...]
+    names: tuple[str, ...] | None = None
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.bodies)
+
+    @property
+    def reduction(self) -> Reduce | None:
+        """The reduction that the bodies are components of, if they are."""
+        first = self.bodies[0]
+        return first if isinstance(first, Reduce) else None
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return self.bodies
+
+    def shape_of(self, index: int) -> Shape:
+        return tuple(_known(a) for a in self.axes)
+
+    def dtype_of(self, index: int) -> DType:
+        return self.bodies[index].dtype
+
+    def name_of(self, index: int) -> str:
+        return self.names[index] if self.names else super().name_of(index)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scatter(Operation):
+    """out = init (or the identity of `kind`); out[index(axes)] kind= value(axes) for every point of `axes` where `where_`."""
+
+    shape: Shape
+    axes: tuple[Axis, ...]
+    index: tuple[Expr, ...]
+    value: Expr
+    guard: Expr
+    kind: str
+    init: Tensor | None
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return (*self.index, self.value, self.guard)
+
+    @cached_property
+    def inputs(self) -> tuple[Tensor, ...]:
+        read = [r.tensor for r in reads_of(self.expressions)]
+        return tuple(dict.fromkeys(read + ([] if self.init is None else [self.init])))
+
+    def shape_of(self, index: int) -> Shape:
+        return self.shape
+
+    def dtype_of(self, index: int) -> DType:
+        return self.value.dtype
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScanState(Operation):
+    """The handle by which a scan's body reads the steps already done."""
+
+    shape: Shape
+    dtype: DType
+
+    def shape_of(self, index: int) -> Shape:
+        return self.shape
+
+    def dtype_of(self, index: int) -> DType:
+        return self.dtype
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scan(Operation):
+    """Tensors filled step by step along `axes[dim]`; bodies read `states` at earlier steps (later ones if `reverse`)."""
+
+    axes: tuple[Axis, ...]
+    states: tuple[Tensor, ...]
+    bodies: tuple[Expr, ...]
+    dim: int
+    reverse: bool
+    names: tuple[str, ...] | None = None
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.bodies)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return self.bodies
+
+    @cached_property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensors read, its own states excepted."""
+        own = set(map(id, self.states))
+        return tuple(t for t in super().inputs if id(t) not in own)
+
+    def shape_of(self, index: int) -> Shape:
+        return tuple(_known(a) for a in self.axes)
+
+    def dtype_of(self, index: int) -> DType:
+        return self.bodies[index].dtype
+
+    def name_of(self, index: int) -> str:
+        return self.names[index] if self.names else super().name_of(index)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Extern(Operation):
+    """A Python function of whole arrays; `pure` promises that equal arguments give equal results and nothing else."""
+
+    function: Callable[..., Any]
+    shapes: tuple[Shape, ...]
+    dtypes: tuple[DType, ...]
+    args: tuple[Tensor, ...]
+    pure: bool
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.shapes)
+
+    @cached_property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return tuple(dict.fromkeys(self.args))
+
+    def shape_of(self, index: int) -> Shape:
+        return self.shapes[index]
+
+    def dtype_of(self, index: int) -> DType:
+        return self.dtypes[index]
+
+
+def _known(axis: Axis) -> Expr:
+    assert axis.extent is not None, f"axis {axis.name} has no extent yet"
+    return axis.extent
+
+
+class Tensor(Operators):
+    """A value of a shape and a dtype: `A[i, j]` reads an element, `A + B`, `A.sum(0)`, `A[1:]` make tensors."""
+
+    __slots__ = ("__weakref__", "dtype", "extents", "index", "op")
+    # Attached by tedsl.lang.arrays and tedsl.lang.printing, which build on tensors and so lie above this module.
+    _methods: ClassVar[dict[str, Callable[..., Any]]] = {}
+
+    def __init__(self, op: Operation, index: int) -> None:
+        self.op = op
+        self.index = index
+        self.extents = op.shape_of(index)
+        self.dtype = op.dtype_of(index)
+
+    @property
+    def name(self) -> str:
+        return self.op.name_of(self.index)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Integers, and expressions of `te.var`s where an extent is symbolic."""
+        return tuple(e.value if isinstance(e, Const) else e for e in self.extents)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.extents)
+
+    def as_scalar(self) -> Expr:
+        """The one element of a 0-rank tensor."""
+        if self.extents:
+            raise TypeError(
+                f"tensor {self!r} stands where a scalar is expected, at {user_location()}; "
+                f"read an element: {self.name}[{', '.join('ijklmn'[d % 6] for d in range(self.ndim))}]"
+            )
+        return Read(self, ())
+
+    def __getitem__(self, key: Any) -> Any:
+        items = key if isinstance(key, tuple) else (key,)
+        if len(items) == self.ndim and all(_is_scalar(item) for item in items):
+            return Read(self, tuple(self._index(d, item) for d, item in enumerate(items)))
+        return self._methods["getitem"](self, items)
+
+    def _index(self, dim: int, item: Any) -> Expr:
+        """The index expression for one dimension; a negative Python integer counts from the end, as in NumPy."""
+        if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
+            extent = self.extents[dim]
+            if isinstance(extent, Const) and not -extent.value <= item < extent.value:
+                raise IndexError(
+                    f"index {item} of dimension {dim} of {self!r} is out of bounds, at {user_location()}: "
+                    f"expected {-extent.value} <= index < {extent.value}"
+                )
+            return fn.as_expr(int(item)) if item >= 0 else extent + int(item)  # type: ignore[no-any-return]
+        index = fn.as_expr(item)
+        if not index.dtype.is_integer:
+            raise TypeError(
+                f"index {dim} of {self!r} at {user_location()}: expected an integer, found {index.dtype} `{index}`; "
+                "use te.cast(x, 'int32') to make it one"
+            )
+        return index
+
+    def at(self, *indices: Any, mode: str = "error") -> Expr:
+        """The element at `indices`, which may lie outside: `mode` is error, zero, clamp, reflect or wrap (as NumPy's pad)."""
+        if len(indices) == 1 and isinstance(indices[0], tuple):
+            indices = indices[0]
+        if len(indices) != self.ndim:
+            raise ValueError(
+                f"{self.name}.at at {user_location()}: expected {self.ndim} indices for {self!r}, found {len(indices)}"
+            )
+        if mode not in _BOUNDARY:
+            raise ValueError(
+                f"{self.name}.at at {user_location()}: mode must be one of {', '.join(_BOUNDARY)}; found {mode!r}"
+            )
+        exprs = tuple(self._index(d, item) if mode == "error" else _signed(self, item) for d, item in enumerate(indices))
+        return _BOUNDARY[mode](self, exprs)
+
+    def __iter__(self) -> Any:
+        if not self.extents or not isinstance(self.extents[0], Const):
+            raise TypeError(f"{self!r} cannot be iterated: its first extent is not a known number")
+        return (self[d] for d in range(int(self.extents[0].value)))
+
+    def __len__(self) -> int:
+        if not self.extents or not isinstance(self.extents[0], Const):
+            raise TypeError(f"{self!r} has no known length")
+        return int(self.extents[0].value)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"the truth of tensor {self!r} is not known while the program is written; use te.select or te.where")
+
+    def __repr__(self) -> str:
+        shape = ", ".join(map(str, self.shape))
+        return f"{self.name} : {self.dtype}[{shape}]"
+
+    def __str__(self) -> str:
+        return self._methods["text"](self)  # type: ignore[no-any-return]
+
+    def __matmul__(self, other: Any) -> Tensor:
+        return self._methods["matmul"](self, other)  # type: ignore[no-any-return]
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return self._methods["matmul"](other, self)  # type: ignore[no-any-return]
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802 - NumPy's name
+        """The axes in reverse order."""
+        return self.transpose()
+
+    def transpose(self, *axes: Any) -> Tensor:
+        """The axes in another order (reversed when none is given)."""
+        return self._methods["transpose"](self, *axes)  # type: ignore[no-any-return]
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """The same elements in row-major order under another shape; one extent may be -1."""
+        return self._methods["reshape"](self, *shape)  # type: ignore[no-any-return]
+
+    def astype(self, dtype: object) -> Tensor:
+        """The elements converted to another dtype."""
+        return self._apply(fn.Fn.CAST, self, dtype)  # type: ignore[no-any-return]
+
+    def sum(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The sum over an axis, several, or all."""
+        return self._methods["sum"](self, axis, keepdims)  # type: ignore[no-any-return]
+
+    def mean(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The mean over an axis, several, or all."""
+        return self._methods["mean"](self, axis, keepdims)  # type: ignore[no-any-return]
+
+    def max(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The largest element over an axis, several, or all."""
+        return self._methods["max"](self, axis, keepdims)  # type: ignore[no-any-return]
+
+    def min(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The smallest element over an axis, several, or all."""
+        return self._methods["min"](self, axis, keepdims)  # type: ignore[no-any-return]
+
+    def prod(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The product over an axis, several, or all."""
+        return self._methods["prod"](self, axis, keepdims)  # type: ignore[no-any-return]
+
+    def __getattr__(self, name: str) -> Any:
+        """Further whole-tensor methods (any, all, argmax, squeeze, ...) that `tedsl.lang.arrays` lists."""
+        method = self._methods.get(name)
+        if method is None or name.startswith("_"):
+            raise AttributeError(f"tensor {object.__getattribute__(self, 'op').name!r} has no attribute {name!r}")
+        return lambda *args, **kwargs: method(self, *args, **kwargs)
+
+
+def _is_scalar(item: Any) -> bool:
+    if isinstance(item, (bool, np.bool_)):
+        return False
+    return isinstance(item, (int, np.integer, float, np.floating, Expr)) or (isinstance(item, Tensor) and item.ndim == 0)
+
+
+def _signed(tensor: Tensor, item: Any) -> Expr:
+    """An index in a signed type wide enough to leave the tensor on either side."""
+    index = fn.as_expr(item)
+    if not index.dtype.is_integer:
+        raise TypeError(
+            f"{tensor.name}.at at {user_location()}: expected integer indices, found {index.dtype} `{index}`; "
+            "use te.cast(x, 'int32')"
+        )
+    return fn.convert(index, promote([index.dtype, INT32]) if index.dtype != "uint64" else "int64")
+
+
+def _zero(tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
+    inside: Expr = fn.TRUE
+    for index, extent in zip(indices, tensor.extents, strict=True):
+        inside = fn.logical_and(inside, fn.logical_and(index >= 0, index < extent))
+    return fn.select(inside, Read(tensor, indices), fn.convert(0, tensor.dtype))  # type: ignore[no-any-return]
+
+
+def _each(rule: Callable[[Any, Any], Any]) -> Callable[[Tensor, tuple[Expr, ...]], Expr]:
+    def read(tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
+        pairs = zip(indices, tensor.extents, strict=True)
+        return Read(tensor, tuple(i if _inside(i, n) else rule(i, n) for i, n in pairs))
+
+    return read
+
+
+def _inside(index: Expr, extent: Expr) -> bool:
+    """A plain axis over exactly this extent, or a constant inside: nothing to bring back."""
+    if isinstance(index, Axis):
+        begins_at_zero = isinstance(index.begin, Const) and index.begin.value == 0
+        return begins_at_zero and index.extent is extent
+    return isinstance(index, Const) and isinstance(extent, Const) and 0 <= index.value < extent.value
+
+
+def _reflect(index: Any, extent: Any) -> Any:
+    last = extent - 1
+    period = fn.maximum(2 * last, 1)
+    return last - fn.abs(last - index % period)
+
+
+_BOUNDARY: dict[str, Callable[[Tensor, tuple[Expr, ...]], Expr]] = {
+    "error": Read,
+    "zero": _zero,
+    "clamp": _each(lambda i, n: fn.minimum(fn.maximum(i, 0), n - 1)),
+    "reflect": _each(_reflect),
+    "wrap": _each(lambda i, n: i % fn.maximum(n, 1)),
+}

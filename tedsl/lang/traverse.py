@@ -1,0 +1,142 @@
+"""Walks over shared expression graphs: each node once, no recursion, the same object back where nothing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Read, Reduce
+
+if TYPE_CHECKING:
+    from tedsl.lang.tensor import Operation, Tensor
+
+__all__ = ["free_axes", "guards_of", "reads_of", "rebuild", "stages_of", "substitute", "topological"]
+
+
+def topological(roots: Expr | Iterable[Expr]) -> list[Expr]:
+    """Every node below the roots, operands before users, in the order a reader meets them."""
+    stack = [roots] if isinstance(roots, Expr) else list(roots)[::-1]
+    order: list[Expr] = []
+    state: dict[Expr, bool] = {}
+    while stack:
+        node = stack[-1]
+        done = state.get(node)
+        if done is None:
+            state[node] = False
+            stack.extend(c for c in reversed(node.children) if c not in state)
+            continue
+        stack.pop()
+        if not done:
+            state[node] = True
+            order.append(node)
+    return order
+
+
+def rebuild(root: Expr, rule: Callable[[Expr], Expr]) -> Expr:
+    """`rule` applied to every node from the leaves up."""
+    return rebuild_all((root,), rule)[0]
+
+
+def rebuild_all(roots: Iterable[Expr], rule: Callable[[Expr], Expr]) -> tuple[Expr, ...]:
+    """`rebuild` of several roots that share nodes."""
+    roots = tuple(roots)
+    new: dict[Expr, Expr] = {}
+    for node in topological(roots):
+        children = tuple(new[c] for c in node.children)
+        same = all(a is b for a, b in zip(children, node.children, strict=True))
+        new[node] = rule(node if same else node.with_children(children))
+    return tuple(new[r] for r in roots)
+
+
+def substitute(root: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
+    """`root` with symbols (or whole nodes) replaced; a reduction's axes are renamed with them."""
+    return substitute_all((root,), mapping)[0]
+
+
+def substitute_all(roots: Iterable[Expr], mapping: Mapping[Expr, Expr]) -> tuple[Expr, ...]:
+    """`substitute` in several roots that share nodes."""
+
+    def rule(node: Expr) -> Expr:
+        if isinstance(node, Reduce) and any(a in mapping for a in node.axes):
+            node = node.with_axes(tuple(_as_axis(mapping.get(a, a)) for a in node.axes))
+        return mapping.get(node, node)
+
+    return rebuild_all(roots, rule)
+
+
+def _as_axis(expr: Expr) -> Axis:
+    assert isinstance(expr, Axis), f"a reduction axis can only become an axis, not `{expr}`"
+    return expr
+
+
+def reads_of(roots: Iterable[Expr]) -> list[Read]:
+    """The reads below the roots, each once, in order."""
+    return [node for node in topological(roots) if isinstance(node, Read)]
+
+
+def free_axes(roots: Expr | Iterable[Expr]) -> list[Axis]:
+    """The axes used below the roots and not bound by a reduction there, in order of use."""
+    order = topological(roots)
+    free: dict[Expr, dict[Axis, None]] = {}
+    for node in order:
+        mine: dict[Axis, None] = {node: None} if isinstance(node, Axis) else {}
+        for child in node.children:
+            mine.update(free[child])
+        if isinstance(node, Reduce):
+            bound = set(node.axes)
+            mine = {a: None for a in mine if a not in bound}
+        free[node] = mine
+    found: dict[Axis, None] = {}
+    for root in [roots] if isinstance(roots, Expr) else roots:
+        found.update(free[root])
+    return list(found)
+
+
+def guards_of(roots: Expr | Iterable[Expr]) -> dict[Expr, Expr]:
+    """For each node below the roots, the condition under which its value is used: `select` guards its branches, `where` its values."""
+    roots = (roots,) if isinstance(roots, Expr) else tuple(roots)
+    reach: dict[Expr, Expr] = dict.fromkeys(roots, TRUE)
+
+    def use(node: Expr, condition: Expr) -> None:
+        known = reach.get(node)
+        reach[node] = condition if known is None else Expr._apply(Fn.OR, known, condition)
+
+    for node in reversed(topological(roots)):
+        here = reach[node]
+        if isinstance(node, Apply) and node.fn is Fn.SELECT:
+            cond, taken, other = node.args
+            use(cond, here)
+            use(taken, _both(here, cond))
+            use(other, _both(here, Expr._apply(Fn.NOT, cond)))
+        elif isinstance(node, Reduce):
+            use(node.where, here)
+            for value in node.values:
+                use(value, _both(here, node.where))
+        else:
+            for child in node.children:
+                use(child, here)
+    return reach
+
+
+def _both(a: Expr, b: Expr) -> Expr:
+    both: Expr = Expr._apply(Fn.AND, a, b)
+    return both
+
+
+def stages_of(outputs: Iterable[Tensor]) -> list[Operation]:
+    """Every operation that the outputs need, inputs before users, in a fixed order."""
+    stack = [t.op for t in outputs][::-1]
+    order: list[Operation] = []
+    state: dict[int, bool] = {}
+    while stack:
+        op = stack[-1]
+        done = state.get(id(op))
+        if done is None:
+            state[id(op)] = False
+            stack.extend(t.op for t in reversed(op.inputs) if id(t.op) not in state)
+            continue
+        stack.pop()
+        if not done:
+            state[id(op)] = True
+            order.append(op)
+    return order
