@@ -1,0 +1,52 @@
+# Every target works as the first command on a machine with Python and make only: it creates the environment it needs.
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= 2
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+# A stamp per set of extras; each set contains the one before it.
+DEMO := $(VENV)/.installed-demo
+TEST := $(VENV)/.installed-test
+DEV := $(VENV)/.installed-dev
+
+.PHONY: demo test test-long lint bench clean help
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/'
+
+demo: $(DEMO)  ## write, differentiate, schedule, compile, check, measure: the whole library on one screen
+	$(BIN)/python examples/demo.py
+
+test: $(TEST)  ## the test suite, without the tests marked long
+	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+test-long: $(TEST)  ## the tests marked long, with fresh random draws
+	$(BIN)/python -m pytest -n $(JOBS) -m long --hypothesis-profile=long $(PYTEST_ARGS)
+
+lint: $(DEV)  ## style, types and the import law
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(DEMO)  ## the figures of the README, checked against their limits
+	$(BIN)/python benchmarks/overhead.py
+
+clean:  ## the environment and every cache
+	rm -rf $(VENV) .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(DEMO): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(TEST): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@ $(DEMO)
+
+$(DEV): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(TEST) $(DEMO)

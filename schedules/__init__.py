@@ -1,0 +1,1 @@
+"""Schedules: how a program runs, as data, apart from what it computes."""

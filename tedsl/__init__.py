@@ -1,0 +1,79 @@
+"""Tensor expressions with gradients and schedules, compiled by Halide: everything public, found on first use.
+
+Nothing is defined here. A name is imported from its home when it is first asked for, so that `import tedsl` is quick
+and neither Halide, sympy nor hypothesis is loaded before it is needed. Type checkers read the block under
+TYPE_CHECKING; a test holds it equal to the table.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+_PUBLIC: dict[str, tuple[str, ...]] = {
+    "tedsl.lang.axes": ("reduce_axis", "var"),
+    "tedsl.lang.compute": ("compute", "placeholder"),
+    "tedsl.lang.errors": ("AliasError", "GradientError", "ScheduleError"),
+    "tedsl.lang.expr": ("Axis", "Expr"),
+    "tedsl.lang.functions": (
+        "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cast", "cbrt", "ceil", "clip", "const",
+        "copysign", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "floor", "hypot", "isfinite", "isinf",
+        "isnan", "log", "log10", "log1p", "log2", "logical_and", "logical_not", "logical_or", "maximum", "minimum",
+        "pow", "relu", "round", "rsqrt", "select", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+    ),
+    "tedsl.lang.reducers": ("all", "any", "argmax", "argmin", "max", "min", "prod", "reducer", "sum"),
+    "tedsl.lang.scan": ("scan",),
+    "tedsl.lang.scatter": ("extern", "scatter"),
+    "tedsl.lang.tensor": ("Tensor",),
+}  # fmt: skip
+
+_HOME = {name: module for module, names in _PUBLIC.items() for name in names}
+
+__all__ = sorted(_HOME)
+
+if TYPE_CHECKING:
+    from tedsl.lang.axes import reduce_axis as reduce_axis, var as var
+    from tedsl.lang.compute import compute as compute, placeholder as placeholder
+    from tedsl.lang.errors import (
+        AliasError as AliasError,
+        GradientError as GradientError,
+        ScheduleError as ScheduleError,
+    )
+    from tedsl.lang.expr import Axis as Axis, Expr as Expr
+    from tedsl.lang.functions import *  # noqa: F403 - exactly its names of the table
+    from tedsl.lang.reducers import (
+        all as all,
+        any as any,
+        argmax as argmax,
+        argmin as argmin,
+        max as max,
+        min as min,
+        prod as prod,
+        reducer as reducer,
+        sum as sum,
+    )
+    from tedsl.lang.scan import scan as scan
+    from tedsl.lang.scatter import extern as extern, scatter as scatter
+    from tedsl.lang.tensor import Tensor as Tensor
+
+    __version__: str
+
+else:  # hidden from type checkers, to whom it would make every name exist
+
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            from importlib.metadata import version
+
+            value: object = version("tedsl")
+        elif name in _HOME:
+            value = getattr(import_module(_HOME[name]), name)
+        else:
+            # With name and obj set, Python itself adds "Did you mean: 'placeholder'?" to the traceback.
+            raise AttributeError(f"module 'tedsl' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

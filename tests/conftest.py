@@ -1,0 +1,31 @@
+"""What holds for every test: the hypothesis profiles, and the option with which a skipped test fails the run."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Draws are the same on every run, so that a red test is about the change and not about luck. A deadline would time the
+# compiler: the first kernel of a process takes seconds, the next ones milliseconds.
+settings.register_profile("default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Other draws on every run, printed so that a failure can be replayed.
+settings.register_profile(
+    "long", max_examples=2000, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
+)
+settings.load_profile("default")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fail-on-skip", action="store_true", help="a skipped test fails the run (used by .ci/run)")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With --fail-on-skip, a run that passed but skipped tests ends as failed."""
+    if not session.config.getoption("--fail-on-skip") or session.exitstatus != pytest.ExitCode.OK:
+        return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and reporter.stats.get("skipped"):
+        reporter.write_line("")
+        reporter.write_line("ERROR: tests were skipped, which --fail-on-skip forbids", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,0 +1,116 @@
+"""The project itself: the import law, the lazy face, the versions and what a wheel must carry."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tedsl
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("tedsl", "autodiff", "schedules")
+HEAVY = {"halide", "llvmlite", "sympy", "hypothesis", "torch", "jax", "matplotlib", "IPython"}
+
+
+def run_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def modules_after(statement: str) -> set[str]:
+    """Top-level modules that a fresh process has loaded after `statement`, beyond those it starts with."""
+    code = (
+        f"import sys, json; before = set(sys.modules)\n{statement}\nprint(json.dumps(list(set(sys.modules) - before)))"
+    )
+    return {name.partition(".")[0] for name in json.loads(run_python(code))}
+
+
+def names_for_type_checkers() -> dict[str, str]:
+    """Name -> module as the block under TYPE_CHECKING of the face has it; a star stands for the module's __all__."""
+    tree = ast.parse((ROOT / "tedsl" / "__init__.py").read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    found: dict[str, str] = {}
+    for node in block.body:
+        if isinstance(node, ast.ImportFrom):
+            module = str(node.module)
+            for alias in node.names:
+                names = importlib.import_module(module).__all__ if alias.name == "*" else [alias.asname]
+                found |= dict.fromkeys(names, module)
+    return found
+
+
+def test_import_law() -> None:
+    code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_import_law_sees_an_import_that_points_up(tmp_path: Path) -> None:
+    for package in PACKAGES:
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    for module in ("lang", "analysis", "backend"):
+        (tmp_path / "tedsl" / f"{module}.py").touch()
+    (tmp_path / "tedsl" / "lang.py").write_text("import tedsl.backend\n")
+    (tmp_path / "autodiff" / "__init__.py").write_text("import halide\n")
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    code = (
+        "import sys; sys.path.insert(0, '.'); from importlinter.cli import lint_imports; "
+        "sys.exit(lint_imports(no_cache=True))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 1
+    assert "tedsl.lang -> tedsl.backend" in done.stdout
+    assert "autodiff -> halide" in done.stdout
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_importing_a_package_loads_nothing_heavy(package: str) -> None:
+    assert modules_after(f"import {package}") & HEAVY == set()
+
+
+def test_importing_the_face_loads_no_other_package() -> None:
+    assert modules_after("import tedsl") & {"numpy", "autodiff", "schedules"} == set()
+
+
+def test_writing_a_program_does_not_load_the_compiler() -> None:
+    program = "import tedsl as te; x = te.placeholder((4,)); te.compute((4,), lambda i: te.exp(x[i]))"
+    assert modules_after(program) & {"halide", "llvmlite", "hypothesis"} == set()
+
+
+@pytest.mark.parametrize("name", tedsl.__all__)
+def test_public_name_resolves(name: str) -> None:
+    assert getattr(tedsl, name) is not None
+    assert name in dir(tedsl)
+
+
+def test_type_checkers_see_the_table_of_the_face() -> None:
+    assert names_for_type_checkers() == tedsl._HOME
+
+
+def test_unknown_name_is_an_attribute_error_with_a_hint() -> None:
+    with pytest.raises(AttributeError, match="module 'tedsl' has no attribute 'placholder'") as caught:
+        tedsl.placholder
+    assert caught.value.name == "placholder"
+    assert caught.value.obj is tedsl
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_types_are_shipped(package: str) -> None:
+    assert (ROOT / package / "py.typed").is_file()
+
+
+def test_versions_agree() -> None:
+    declared = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert declared is not None
+    assert newest is not None
+    assert tedsl.__version__ == declared[1] == newest[1]
