@@ -1,0 +1,369 @@
+"""`gradcheck`: adjoints against central differences, with a report that explains itself.
+
+Each output is contracted with a fixed random head; every element of every input is moved by two step sizes. Where the two
+estimates disagree the function has a kink nearby (or the step is too coarse) and the element is set aside and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from autodiff.reverse import Fdiff, Override, differentiate
+from tedsl.lang.errors import GradientError, user_location
+from tedsl.lang.expr import Const, Var
+from tedsl.lang.tensor import Placeholder, Tensor
+from tedsl.lang.traverse import stages_of
+from tedsl.reference import interpret
+
+__all__ = ["PairReport", "Report", "gradcheck"]
+
+Array = Any
+Evaluate = Callable[[Sequence[Tensor], Mapping[Tensor, Array]], tuple[Array, ...]]
+
+# dtype -> (step, absolute tolerance, relative tolerance)
+_DEFAULTS = {
+    "float64": (1e-6, 1e-6, 1e-5),
+    "float32": (2e-2, 2e-2, 2e-2),
+    "float16": (2e-1, 2e-1, 1e-1),
+    "bfloat16": (5e-1, 5e-1, 2e-1),
+}
+# Extent given to each symbolic size when values are drawn here.
+_DRAWN_EXTENT = 3
+
+
+@dataclass(frozen=True)
+class PairReport:
+    """One output against one input, at the element that is worst."""
+
+    output: str
+    input: str
+    index: tuple[int, ...]
+    analytic: float
+    numeric: float
+    step: float
+    tolerance: float
+    checked: int
+    kinks: int
+    ok: bool
+
+    @property
+    def error(self) -> float:
+        return abs(self.analytic - self.numeric)
+
+    def row(self) -> tuple[str, ...]:
+        place = f"[{', '.join(map(str, self.index))}]"
+        return (
+            self.output, self.input, "ok" if self.ok else "WRONG", place, f"{self.analytic:.8g}", f"{self.numeric:.8g}",
+            f"{self.error:.2g}", f"{self.tolerance:.2g}", f"{self.step:.0e}", str(self.checked), str(self.kinks),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Report:
+    """The pairs checked; true when all agree."""
+
+    pairs: tuple[PairReport, ...]
+    values: Mapping[Tensor, Array] = field(repr=False, default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return all(p.ok for p in self.pairs)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    @property
+    def worst(self) -> PairReport:
+        """The pair whose error is largest beside its tolerance."""
+        return max(self.pairs, key=lambda p: (not p.ok, p.error / p.tolerance if p.tolerance else 0.0))
+
+    def __str__(self) -> str:
+        head = ("output", "input", "", "worst at", "adjoint", "difference", "error", "tolerance", "step", "checked", "kinks")
+        rows = [head, *(p.row() for p in self.pairs)]
+        widths = [max(len(r[c]) for r in rows) for c in range(len(head))]
+        return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(r, widths, strict=True)).rstrip() for r in rows)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def gradcheck(
+    outputs: Any,
+    inputs: Any,
+    values: Any = None,
+    *,
+    eps: float | None = None,
+    atol: float | None = None,
+    rtol: float | None = None,
+    raise_exception: bool = True,
+    override: Override | None = None,
+    fdiff: Fdiff | None = None,
+    seed: int = 0,
+    evaluate: Evaluate | None = None,
+) -> Report:
+    """The adjoints of `outputs` for `inputs` compared with central differences at `values` (drawn when None).
+
+    `values` maps placeholders to arrays, or lists arrays in the order of `inputs`. Raises GradientError with the report when an
+    element disagrees, unless `raise_exception=False`.
+    """
+    targets = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    sources = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    random = np.random.default_rng(seed)
+    feeds = _feeds(targets, sources, values, random)
+    run = evaluate or (lambda tensors, arrays: interpret(list(tensors), dict(arrays)))
+    pairs: list[PairReport] = []
+    for target in targets:
+        pairs += _check_output(target, sources, feeds, run, random, (eps, atol, rtol), override, fdiff)
+    report = Report(tuple(pairs), feeds)
+    if raise_exception and not report.ok:
+        raise GradientError(f"gradcheck at {user_location()}: adjoints and differences disagree\n{report}")
+    return report
+
+
+def _feeds(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], values: Any, random: np.random.Generator
+) -> dict[Tensor, Array]:
+    given: dict[Tensor, Array] = {}
+    if isinstance(values, Mapping):
+        given = dict(values)
+    elif values is not None:
+        items = [values] if isinstance(values, np.ndarray) else list(values)
+        if len(items) != len(inputs):
+            raise ValueError(f"gradcheck at {user_location()}: {len(inputs)} inputs but {len(items)} values")
+        given = dict(zip(inputs, items, strict=True))
+    for op in stages_of([*outputs, *inputs]):
+        if isinstance(op, Placeholder) and op.output() not in given:
+            given[op.output()] = _drawn(op.output(), random)
+    return {t: np.array(v) for t, v in given.items()}
+
+
+def _drawn(tensor: Tensor, random: np.random.Generator) -> Array:
+    shape = []
+    for extent in tensor.extents:
+        if not isinstance(extent, (Const, Var)):
+            raise ValueError(f"gradcheck at {user_location()}: give values= for {tensor!r}, whose extent `{extent}` is an expression")
+        shape.append(int(extent.value) if isinstance(extent, Const) else _DRAWN_EXTENT)
+    if tensor.dtype.is_float:
+        return random.uniform(-1.0, 1.0, shape).astype(tensor.dtype.numpy)
+    return random.integers(0, 2, shape).astype(tensor.dtype.numpy)
+
+
+def _check_output(
+    output: Tensor,
+    inputs: Sequence[Tensor],
+    feeds: Mapping[Tensor, Array],
+    run: Evaluate,
+    random: np.random.Generator,
+    settings: tuple[float | None, float | None, float | None],
+    override: Override | None,
+    fdiff: Fdiff | None,
+) -> list[PairReport]:
+    (value,) = run([output], feeds)
+    head = Placeholder(name=f"{output.name}_head", shape=output.extents, dtype=output.dtype).output()
+    weights = random.uniform(0.5, 1.5, np.shape(value)).astype(output.dtype.numpy)
+    gradients = list(differentiate([output], list(inputs), head=[head], override=override, fdiff=fdiff))
+    analytic = run(gradients, {**feeds, head: weights})
+
+    def result(moved: Mapping[Tensor, Array]) -> Array:
+        return run([output], moved)[0].astype(np.float64)
+
+    def contracted(ahead: Array, behind: Array) -> float:
+        """The head times a difference; equal elements differ by 0, infinite ones too."""
+        same = (ahead == behind) | (np.isnan(ahead) & np.isnan(behind))
+        with np.errstate(invalid="ignore"):
+            return float(np.sum(np.where(same, 0.0, ahead - behind) * weights.astype(np.float64)))
+
+    probe = _Probe(feeds, result, contracted)
+    return [_check_pair(output, t, a, probe, settings) for t, a in zip(inputs, analytic, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """Moves one element and sees what the contracted output does."""
+
+    feeds: Mapping[Tensor, Array]
+    result: Callable[[Mapping[Tensor, Array]], Array]
+    contracted: Callable[[Array, Array], float]
+
+    def at(self, source: Tensor, index: tuple[int, ...], by: float) -> Array:
+        array = self.feeds[source].copy()
+        array[index] += array.dtype.type(by)
+        return self.result({**self.feeds, source: array})
+
+    def difference(self, source: Tensor, index: tuple[int, ...], step: float, slack: float) -> tuple[float, bool]:
+        """The central difference, and whether one-sided differences or a smaller step tell of a kink."""
+        here = self.result(self.feeds)
+        ahead, behind = self.at(source, index, step), self.at(source, index, -step)
+        numeric = self.contracted(ahead, behind) / (2 * step)
+        left, right = self.contracted(here, behind) / step, self.contracted(ahead, here) / step
+        smaller = self.contracted(self.at(source, index, step / 2), self.at(source, index, -step / 2)) / step
+        return numeric, max(abs(left - right), abs(smaller - numeric)) > slack * (1 + abs(numeric))
+
+
+def _check_pair(
+    output: Tensor,
+    source: Tensor,
+    analytic: Array,
+    probe: _Probe,
+    settings: tuple[float | None, float | None, float | None],
+) -> PairReport:
+        """The pair whose error is largest beside its tolerance."""
+        return max(self.pairs, key=lambda p: (not p.ok, p.error / p.tolerance if p.tolerance else 0.0))
+
+    def __str__(self) -> str:
+        head = ("output", "input", "", "worst at", "adjoint", "difference", "error", "tolerance", "step", "checked", "kinks")
+        rows = [head, *(p.row() for p in self.pairs)]
+        widths = [max(len(r[c]) for r in rows) for c in range(len(head))]
+        return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(r, widths, strict=True)).rstrip() for r in rows)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def gradcheck(
+    outputs: Any,
+    inputs: Any,
+    values: Any = None,
+    *,
+    eps: float | None = None,
+    atol: float | None = None,
+    rtol: float | None = None,
+    raise_exception: bool = True,
+    override: Override | None = None,
+    fdiff: Fdiff | None = None,
+    seed: int = 0,
+    evaluate: Evaluate | None = None,
+) -> Report:
+    """The adjoints of `outputs` for `inputs` compared with central differences at `values` (drawn when None).
+
+    `values` maps placeholders to arrays, or lists arrays in the order of `inputs`. Raises GradientError with the report when an
+    element disagrees, unless `raise_exception=False`.
+    """
+    targets = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    sources = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    random = np.random.default_rng(seed)
+    feeds = _feeds(targets, sources, values, random)
+    run = evaluate or (lambda tensors, arrays: interpret(list(tensors), dict(arrays)))
+    pairs: list[PairReport] = []
+    for target in targets:
+        pairs += _check_output(target, sources, feeds, run, random, (eps, atol, rtol), override, fdiff)
+    report = Report(tuple(pairs), feeds)
+    if raise_exception and not report.ok:
+        raise GradientError(f"gradcheck at {user_location()}: adjoints and differences disagree\n{report}")
+    return report
+
+
+def _feeds(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], values: Any, random: np.random.Generator
+) -> dict[Tensor, Array]:
+    given: dict[Tensor, Array] = {}
+    if isinstance(values, Mapping):
+        given = dict(values)
+    elif values is not None:
+        items = [values] if isinstance(values, np.ndarray) else list(values)
+        if len(items) != len(inputs):
+            raise ValueError(f"gradcheck at {user_location()}: {len(inputs)} inputs but {len(items)} values")
+        given = dict(zip(inputs, items, strict=True))
+    for op in stages_of([*outputs, *inputs]):
+        if isinstance(op, Placeholder) and op.output() not in given:
+            given[op.output()] = _drawn(op.output(), random)
+    return {t: np.array(v) for t, v in given.items()}
+
+
+def _drawn(tensor: Tensor, random: np.random.Generator) -> Array:
+    shape = []
+    for extent in tensor.extents:
+        if not isinstance(extent, (Const, Var)):
+            raise ValueError(f"gradcheck at {user_location()}: give values= for {tensor!r}, whose extent `{extent}` is an expression")
+        shape.append(int(extent.value) if isinstance(extent, Const) else _DRAWN_EXTENT)
+    if tensor.dtype.is_float:
+        return random.uniform(-1.0, 1.0, shape).astype(tensor.dtype.numpy)
+    return random.integers(0, 2, shape).astype(tensor.dtype.numpy)
+
+
+def _check_output(
+    output: Tensor,
+    inputs: Sequence[Tensor],
+    feeds: Mapping[Tensor, Array],
+    run: Evaluate,
+    random: np.random.Generator,
+    settings: tuple[float | None, float | None, float | None],
+    override: Override | None,
+    fdiff: Fdiff | None,
+) -> list[PairReport]:
+    (value,) = run([output], feeds)
+    head = Placeholder(name=f"{output.name}_head", shape=output.extents, dtype=output.dtype).output()
+    weights = random.uniform(0.5, 1.5, np.shape(value)).astype(output.dtype.numpy)
+    gradients = list(differentiate([output], list(inputs), head=[head], override=override, fdiff=fdiff))
+    analytic = run(gradients, {**feeds, head: weights})
+
+    def result(moved: Mapping[Tensor, Array]) -> Array:
+        return run([output], moved)[0].astype(np.float64)
+
+    def contracted(ahead: Array, behind: Array) -> float:
+        """The head times a difference; equal elements differ by 0, infinite ones too."""
+        same = (ahead == behind) | (np.isnan(ahead) & np.isnan(behind))
+        with np.errstate(invalid="ignore"):
+            return float(np.sum(np.where(same, 0.0, ahead - behind) * weights.astype(np.float64)))
+
+    probe = _Probe(feeds, result, contracted)
+    return [_check_pair(output, t, a, probe, settings) for t, a in zip(inputs, analytic, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """Moves one element and sees what the contracted output does."""
+
+    feeds: Mapping[Tensor, Array]
+    result: Callable[[Mapping[Tensor, Array]], Array]
+    contracted: Callable[[Array, Array], float]
+
+    def at(self, source: Tensor, index: tuple[int, ...], by: float) -> Array:
+        array = self.feeds[source].copy()
+        array[index] += array.dtype.type(by)
+        return self.result({**self.feeds, source: array})
+
+    def difference(self, source: Tensor, index: tuple[int, ...], step: float, slack: float) -> tuple[float, bool]:
+        """The central difference, and whether one-sided differences or a smaller step tell of a kink."""
+        here = self.result(self.feeds)
+        ahead, behind = self.at(source, index, step), self.at(source, index, -step)
+        numeric = self.contracted(ahead, behind) / (2 * step)
+        left, right = self.contracted(here, behind) / step, self.contracted(ahead, here) / step
+        smaller = self.contracted(self.at(source, index, step / 2), self.at(source, index, -step / 2)) / step
+        return numeric, max(abs(left - right), abs(smaller - numeric)) > slack * (1 + abs(numeric))
+
+
+def _check_pair(
+    output: Tensor,
+    source: Tensor,
+    analytic: Array,
+    feeds: Mapping[Tensor, Array],
+    scalar: Callable[[Mapping[Tensor, Array]], float],
+    settings: tuple[float | None, float | None, float | None],
+) -> PairReport:
+    if source not in probe.feeds:
+        raise ValueError(f"gradcheck at {user_location()}: {source!r} is computed; only placeholders can be moved")
+    step, atol, rtol = (given if given is not None else d for given, d in zip(settings, _DEFAULTS[source.dtype], strict=True))
+    worst: tuple[float, tuple[int, ...], float, float, float] = (-1.0, (), 0.0, 0.0, atol)
+    checked = kinks = 0
+    ok = True
+    for index in np.ndindex(probe.feeds[source].shape):
+        numeric, is_kink = probe.difference(source, index, step, 10 * max(atol, rtol))
+        exact = float(analytic[index])
+        tolerance = atol + rtol * abs(numeric)
+        error = abs(exact - numeric)
+        agrees = error <= tolerance or exact == numeric
+        if not agrees and is_kink:
+            kinks += 1
+            continue
+        checked += 1
+        ok &= agrees
+        badness = np.inf if np.isnan(error) else error / tolerance
+        if badness > worst[0]:
+            worst = (badness, index, exact, numeric, tolerance)
+    _, index, exact, numeric, tolerance = worst
+    return PairReport(output.name, source.name, index, exact, numeric, step, tolerance, checked, kinks, ok)

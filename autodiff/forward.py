@@ -1,0 +1,218 @@
+"""`jvp`: derivatives along a direction, carried forward stage by stage, with the same table of scalar rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autodiff.cotangent import fresh_axes
+from autodiff.derivatives import DERIVATIVE, PIECEWISE_CONSTANT
+from autodiff.folds import as_scan
+from autodiff.reverse import differentiate, zeros
+from autodiff.scatters import SLOPES
+from autodiff.stages import flat_position, on_outputs, winner_of
+from tedsl.lang import functions as fn
+from tedsl.lang.errors import GradientError, user_location
+from tedsl.lang.expr import Apply, Const, Expr, Read, Reduce
+from tedsl.lang.extents import same_extent, simplify_extent
+from tedsl.lang.operators import Fn
+from tedsl.lang.reducers import BUILTIN
+from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, ScanState, Scatter, Tensor
+from tedsl.lang.traverse import stages_of, topological
+
+__all__ = ["hvp", "jvp"]
+
+Dot = Callable[[Read], "Expr | None"]
+
+
+def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
+    """The derivative of `outputs` along `tangents`, one per input: a tensor for a tensor, a tuple for a list."""
+    asked = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+    sources = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    directions = (tangents,) if isinstance(tangents, Tensor) else tuple(tangents)
+    _check_directions(sources, directions, "jvp")
+    dots: dict[Tensor, Tensor] = dict(zip(sources, directions, strict=True))
+    stages = stages_of(asked)
+    alive = [op.outputs for op in stages]  # held, so that each tensor is one object throughout
+    for op in stages:
+        if not isinstance(op, Placeholder) and any(t in dots for t in op.inputs):
+            for tensor, dot in RULES[type(op)](op, dots).items():
+                if tensor not in dots:
+                    dots[tensor] = dot
+    del alive
+    results = tuple(dots[t] if t in dots else zeros(t.extents, t, f"{t.name}_dot") for t in asked)
+    return results[0] if isinstance(outputs, Tensor) else results
+
+
+def hvp(loss: Tensor, inputs: Any, vectors: Any) -> Any:
+    """The Hessian of a scalar `loss` times `vectors`, one per input: the gradient of the gradient along them."""
+    if not isinstance(loss, Tensor) or loss.ndim:
+        raise ValueError(f"hvp: the loss must be a 0-rank tensor, found {loss!r}, at {user_location()}")
+    sources = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    directions = [vectors] if isinstance(vectors, Tensor) else list(vectors)
+    _check_directions(sources, directions, "hvp")
+    gradients = list(differentiate(loss, sources))
+    results = tuple(differentiate(gradients, sources, head=directions))
+    return results[0] if isinstance(inputs, Tensor) else results
+
+
+def _check_directions(inputs: Sequence[Tensor], tangents: Sequence[Tensor], what: str) -> None:
+    if len(inputs) != len(tangents):
+        raise ValueError(f"{what}: {len(inputs)} inputs but {len(tangents)} tangents, at {user_location()}")
+    for source, tangent in zip(inputs, tangents, strict=True):
+        if not isinstance(source, Tensor) or not isinstance(tangent, Tensor):
+            raise TypeError(f"{what}: inputs and tangents must be tensors, at {user_location()}")
+        same = source.ndim == tangent.ndim and all(map(same_extent, source.extents, tangent.extents))
+        if not same or source.dtype is not tangent.dtype:
+            raise ValueError(f"{what}: the tangent of {source!r} must have its shape and dtype, found {tangent!r}, at {user_location()}")
+
+
+def tangent_of(root: Expr, dot: Dot) -> Expr | None:
+    """The derivative of a scalar expression, given that of each read (None is zero)."""
+    dots: dict[Expr, Expr | None] = {}
+    for node in topological(root):
+        dots[node] = _dot_of_node(node, dots, dot) if node.dtype.is_float else None
+    return dots[root]
+
+
+def _dot_of_node(node: Expr, dots: dict[Expr, Expr | None], dot: Dot) -> Expr | None:
+    if isinstance(node, Read):
+        return dot(node)
+    if isinstance(node, Reduce):
+        inner = dots[node.values[0]]
+        if inner is None:
+            return None
+        if node.reducer.kind != "sum":
+            raise GradientError(f"the derivative of {node.reducer.kind} under the recurrence of a scan is not known: `{node}`")
+        return Reduce(node.reducer, (inner,), node.axes, node.where)
+    if not isinstance(node, Apply) or node.fn in PIECEWISE_CONSTANT or all(dots[a] is None for a in node.args):
+        return None
+    if node.fn is Fn.CAST:
+        inner = dots[node.args[0]]
+        return None if inner is None else fn.convert(inner, node.dtype)
+    if node.fn is Fn.SELECT:
+        return _select(node, dots)
+    return _sum_of_parts(node, dots)
+
+
+def _select(node: Apply, dots: dict[Expr, Expr | None]) -> Expr:
+    zero = Const(0.0, node.dtype)
+    taken, other = (zero if d is None else d for d in (dots[node.args[1]], dots[node.args[2]]))
+    return fn.select_node(node.args[0], taken, other)
+
+
+def _sum_of_parts(node: Apply, dots: dict[Expr, Expr | None]) -> Expr | None:
+    rule = DERIVATIVE.get(node.fn)
+    if rule is None:
+        raise GradientError(f"the derivative of {node.fn.value} is not known: `{node}`")
+    result: Expr | None = None
+    for position, operand in enumerate(node.args):
+        inner = dots[operand]
+        if inner is not None:
+            part = rule(inner, node, *node.args)[position]
+            if part is not None:
+                result = part if result is None else result + part
+    return result
+
+
+def _reading(dots: dict[Tensor, Tensor]) -> Dot:
+    def dot(read: Read) -> Expr | None:
+        tangent = dots.get(read.tensor)
+        return None if tangent is None else Read(tangent, read.indices)
+
+    return dot
+
+
+Produced = dict[Tensor, Tensor]
+
+
+def _compute(op: Operation, dots: Produced) -> Produced:
+    assert isinstance(op, Compute)
+    if op.reduction is not None:
+        return _reduction(op, op.reduction, dots)
+    found = {op.output(k): tangent_of(body, _reading(dots)) for k, body in enumerate(op.bodies)}
+    moving = {t: d for t, d in found.items() if d is not None}
+    if not moving:
+        return {}
+    made = Compute(name=f"{op.name}_dot", where=op.where, axes=op.axes, bodies=tuple(moving.values()))
+    return dict(zip(moving, made.outputs, strict=True))
+
+
+def _reduction(op: Compute, reduction: Reduce, dots: Produced) -> Produced:
+    kind = reduction.reducer.kind
+    if kind in ("any", "all", "argmax", "argmin"):
+        return {}
+    if kind in ("prod", "custom"):
+        return _fold(op, reduction, dots)
+    inner = tangent_of(reduction.values[0], _reading(dots))
+    if inner is None:
+        return {}
+    where = reduction.where
+    if kind in ("max", "min"):
+        where = fn.logical_and(flat_position(reduction.axes) == Read(winner_of(op, reduction), op.axes), where)
+    body = Reduce(BUILTIN["sum"], (inner,), reduction.axes, where)
+    return {op.output(): Compute(name=f"{op.name}_dot", where=op.where, axes=op.axes, bodies=(body,)).output()}
+
+
+def _fold(op: Compute, reduction: Reduce, dots: Produced) -> Produced:
+    scan = as_scan(op, reduction)
+    last = simplify_extent(scan.shape_of(0)[-1] - 1)
+    produced = _scan(scan, dots)
+    result = {}
+    for k in range(op.num_outputs):
+        steps = produced.get(scan.output(k))
+        if steps is not None:
+            axes = fresh_axes(op.shape_of(k))
+            body = fn.select(last >= 0, Read(steps, (*axes, last)), 0.0)
+            result[op.output(k)] = Compute(name=f"{op.name}_dot", where=op.where, axes=axes, bodies=(body,)).output()
+    return result
+
+
+def _scan(op: Operation, dots: Produced) -> Produced:
+    assert isinstance(op, Scan)
+    floats = [k for k, s in enumerate(op.states) if s.dtype.is_float]
+    shape = op.shape_of(0)
+    handles = {
+        k: ScanState(name=f"{op.name_of(k)}_dot", where=op.where, shape=shape, dtype=op.states[k].dtype).output() for k in floats
+    }
+    reading = _reading({**dots, **{op.states[k]: h for k, h in handles.items()}})
+    found = [tangent_of(op.bodies[k], reading) for k in floats]
+    zero = [Const(0.0, op.bodies[k].dtype) for k in floats]
+    bodies = on_outputs(op, tuple(z if b is None else b for b, z in zip(found, zero, strict=True)))
+    made = Scan(
+        name=f"{op.name}_dot", where=op.where, axes=op.axes, states=tuple(handles.values()), bodies=bodies, dim=op.dim,
+        reverse=op.reverse,
+    )  # fmt: skip
+    return {op.output(k): made.output(position) for position, k in enumerate(floats)}
+
+
+def _scatter(op: Operation, dots: Produced) -> Produced:
+    assert isinstance(op, Scatter)
+    inner = tangent_of(op.value, _reading(dots))
+    slope, condition = SLOPES[op.kind](op)
+    start = dots.get(op.init) if op.init is not None else None
+    if start is not None and op.init is not None:
+        axes = fresh_axes(op.shape)
+        initial = Read(op.init, axes)
+        moved = fn.select(condition(initial, axes, False), slope(Read(start, axes), initial, axes), 0.0)
+        start = Compute(name=f"{op.name}_init_dot", where=op.where, axes=axes, bodies=(moved,)).output()
+    if inner is None:
+        return {} if start is None else {op.output(): start}
+    made = Scatter(
+        name=f"{op.name}_dot", where=op.where, shape=op.shape, axes=op.axes, index=op.index,
+        value=slope(inner, op.value, op.index), guard=fn.logical_and(op.guard, condition(op.value, op.index, True)),
+        kind="add", init=start,
+    )  # fmt: skip
+    return {op.output(): made.output()}
+
+
+def _extern(op: Operation, dots: Produced) -> Produced:
+    raise GradientError(f"extern {op.name!r} defined at {op.where}: the derivative of a Python function is not known")
+
+
+RULES: dict[type[Operation], Callable[[Operation, Produced], Produced]] = {
+    Compute: _compute,
+    Scan: _scan,
+    Scatter: _scatter,
+    Extern: _extern,
+}

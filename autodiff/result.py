@@ -1,0 +1,97 @@
+"""What `differentiate` gives back: a sequence of adjoints that also knows how each was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+from tedsl.lang.expr import Read
+from tedsl.lang.tensor import Tensor
+
+__all__ = ["Explanation", "Gradients", "ReadReport"]
+
+
+@dataclass(frozen=True)
+class ReadReport:
+    """How the adjoint of one read was formed: `kind` is gather, scatter, partial or zero."""
+
+    consumer: Tensor
+    source: Tensor
+    index: str
+    kind: str
+    reason: str
+    stage: Tensor | None
+
+    def row(self) -> tuple[str, ...]:
+        name = "-" if self.stage is None else self.stage.name
+        return self.consumer.name, f"{self.source.name}[{self.index}]", self.kind, name, self.reason
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The table of all reads; prints itself."""
+
+    reads: tuple[ReadReport, ...]
+    zeros: tuple[Tensor, ...] = ()
+
+    @property
+    def gathers(self) -> list[ReadReport]:
+        return [r for r in self.reads if r.kind == "gather"]
+
+    @property
+    def scatters(self) -> list[ReadReport]:
+        return [r for r in self.reads if r.kind in ("scatter", "partial")]
+
+    def __str__(self) -> str:
+        rows = [("consumer", "read", "adjoint is a", "stage", "why"), *(r.row() for r in self.reads)]
+        widths = [max(len(r[c]) for r in rows) for c in range(5)]
+        lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines += [f"d{t.name} is zero: no path of differentiable operations leads from {t.name} to the output" for t in self.zeros]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Gradients(Sequence[Tensor]):
+    """The adjoints in the order of the inputs; `grads[A]` by tensor, `.adjoints` of every tensor on the way."""
+
+    inputs: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
+    adjoints: Mapping[Tensor, Tensor]
+    adjoint_summands: Mapping[Tensor, Mapping[Tensor, Tensor]]
+    explanation: Explanation = field(repr=False)
+
+    @overload
+    def __getitem__(self, key: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, key: slice) -> Sequence[Tensor]: ...
+    @overload
+    def __getitem__(self, key: Tensor) -> Tensor: ...
+
+    def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, Tensor):
+            return self.results[key]
+        found = self.adjoints.get(key)
+        if found is None:
+            known = ", ".join(dict.fromkeys(t.name for t in self.adjoints))
+            raise KeyError(f"no adjoint of {key!r} was computed; there are adjoints of: {known}")
+        return found
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self.results)
+
+    def __contains__(self, item: object) -> bool:
+        return any(r is item for r in self.results)
+
+    def explain(self) -> Explanation:
+        """How each read was turned around: gather, or scatter and why."""
+        return self.explanation
+
+    def __repr__(self) -> str:
+        return "\n".join(f"d{t.name} = {r!r}" for t, r in zip(self.inputs, self.results, strict=True)) or "no gradients"

@@ -1,0 +1,106 @@
+"""One reverse sweep over a scalar expression graph: what each read receives, each node visited once.
+
+A `select` guards its branches: what flows into a branch counts only where it is taken. Instead of multiplying by a masked
+adjoint (0 * inf is NaN), the sweep keeps the condition under which a node is used and masks only where two nodes of different
+conditions meet; what is left at a read is handed over as the condition of that read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autodiff.derivatives import DERIVATIVE, PIECEWISE_CONSTANT, is_zero
+from tedsl.lang import functions as fn
+from tedsl.lang.errors import GradientError
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.operators import Fn
+from tedsl.lang.traverse import guards_of, topological
+
+__all__ = ["ReadSite", "sweep"]
+
+
+@dataclass(frozen=True)
+class ReadSite:
+    """A read, the adjoint it receives at each point of its axes, and the condition under which it does."""
+
+    read: Read
+    adjoint: Expr
+    condition: Expr
+    axes: tuple[Axis, ...]  # bound by reductions around the read, in addition to the axes of the body
+
+
+def sweep(
+    seeds: Mapping[Expr, Expr], condition: Expr, values: Mapping[Expr, Expr], wanted: frozenset[int] | None = None
+) -> list[ReadSite]:
+    """The read sites below the roots `seeds` (root -> its adjoint), used where `condition` holds.
+
+    `values` names nodes whose value is stored (a forward output) and need not be computed again; `wanted` holds the ids of the
+    tensors whose reads matter (all when None).
+    """
+    roots = tuple(seeds)
+    order = topological(roots)
+    active = _active(order, wanted)
+    reach = guards_of(roots)
+    # Per node, its adjoint in each scope: the reduction axes around the use.
+    adjoints: dict[Expr, dict[tuple[Axis, ...], Expr]] = {root: {(): seed} for root, seed in seeds.items()}
+    sites = []
+    for node in reversed(order):
+        if node not in active:
+            continue
+        for scope, adjoint in adjoints.get(node, {}).items():
+            if is_zero(adjoint):
+                continue
+            if isinstance(node, Read):
+                sites.append(ReadSite(node, adjoint, fn.logical_and(condition, reach[node]), scope))
+                continue
+            for child, part, inner in _contributions(node, adjoint, values.get(node, node), scope):
+                masked = _masked(part, node, child, reach)
+                known = adjoints.setdefault(child, {}).get(inner)
+                adjoints[child][inner] = masked if known is None else known + masked
+    return sites[::-1]
+
+
+def _active(order: list[Expr], wanted: frozenset[int] | None) -> set[Expr]:
+    """The float nodes below which a wanted tensor is read."""
+    active: set[Expr] = set()
+    for node in order:
+        if not node.dtype.is_float or (isinstance(node, Apply) and node.fn in PIECEWISE_CONSTANT):
+            continue
+        if isinstance(node, Read):
+            if wanted is None or id(node.tensor) in wanted:
+                active.add(node)
+        elif any(c in active for c in node.children):
+            active.add(node)
+    return active
+
+
+def _contributions(
+    node: Expr, adjoint: Expr, value: Expr, bound: tuple[Axis, ...]
+) -> list[tuple[Expr, Expr, tuple[Axis, ...]]]:
+    """(operand, what it receives, reduction axes around it)."""
+    if isinstance(node, Reduce):
+        if node.reducer.kind != "sum":
+            raise GradientError(f"the derivative of {node.reducer.kind} under the recurrence of a scan is not known: `{node}`")
+        return [(node.values[0], adjoint, (*bound, *node.axes))]
+    if not isinstance(node, Apply) or node.fn in PIECEWISE_CONSTANT:
+        return []
+    rule = DERIVATIVE.get(node.fn)
+    if rule is None:
+        raise GradientError(f"the derivative of {node.fn.value} is not known: `{node}`; use override= to give one")
+    parts = rule(adjoint, value, *node.args)
+    return [(a, p, bound) for a, p in zip(node.args, parts, strict=True) if p is not None and a.dtype.is_float]
+
+
+def _masked(part: Expr, parent: Expr, child: Expr, reach: Mapping[Expr, Expr]) -> Expr:
+    """`part` where the parent (and, of a select, the branch) is used; 0 elsewhere, unless the child is used only there."""
+    condition = reach[parent]
+    if isinstance(parent, Apply) and parent.fn is Fn.SELECT:
+        taken = parent.args[0] if child is parent.args[1] else fn.apply(Fn.NOT, parent.args[0])
+        if parent.args[1] is not parent.args[2]:
+            condition = fn.logical_and(condition, taken)
+    elif isinstance(parent, Reduce):
+        condition = fn.logical_and(condition, parent.where)
+    if condition is reach[child]:
+        return part
+    return fn.select_node(condition, part, Const(0.0, part.dtype))
