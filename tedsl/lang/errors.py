@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
+from types import FrameType
 
 __all__ = ["AliasError", "GradientError", "ScheduleError", "ZeroDivisorError", "user_location"]
 
 _PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_OWN_FOLDERS = tuple(os.path.join(_PACKAGE_ROOT, name) + os.sep for name in ("tedsl", "autodiff", "schedules"))
+_OWN_PACKAGES = ("tedsl", "autodiff", "schedules")
+_OWN_FOLDERS = tuple(os.path.join(_PACKAGE_ROOT, name) + os.sep for name in _OWN_PACKAGES)
 
 
 class AliasError(ValueError):
@@ -33,6 +35,14 @@ class ZeroDivisorError(ValueError, ZeroDivisionError):
 def user_location() -> str:
     """`file:line` of the nearest caller outside the library."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN_FOLDERS):
+    while frame.f_back is not None and _is_own(frame):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _is_own(frame: FrameType) -> bool:
+    """Whether a frame runs the library's code; the constructors that dataclasses write have no file."""
+    name = frame.f_code.co_filename
+    if name == "<string>":
+        return str(frame.f_globals.get("__name__", "")).split(".")[0] in _OWN_PACKAGES
+    return name.startswith(_OWN_FOLDERS)

@@ -1,0 +1,61 @@
+"""The texts of bounds errors, told the same way at build, by the reference and by a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tedsl.lang.expr import Expr
+from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
+
+__all__ = ["Overrun", "describe"]
+
+_KINDS: dict[type, str] = {
+    Compute: "compute", Scatter: "scatter", Scan: "scan", Extern: "extern", Placeholder: "placeholder",
+}  # fmt: skip
+
+
+def describe(op: Operation) -> str:
+    """`compute 'C' at file.py:12`."""
+    return f"{_KINDS.get(type(op), 'tensor')} {op.name!r} at {op.where}"
+
+
+@dataclass(frozen=True)
+class Overrun:
+    """One index found outside its tensor: all that a message needs. Numbers may be expressions of sizes."""
+
+    op: Operation
+    tensor: Tensor
+    dim: int
+    index: Expr
+    value: int | Expr | None
+    extent: int | Expr
+    point: Mapping[str, int | Expr]
+    low: int | Expr | None = None
+    high: int | Expr | None = None
+    writes: bool = False
+    step: int | None = None
+    reverse: bool = False
+
+    def error(self) -> IndexError:
+        return IndexError(str(self))
+
+    def __str__(self) -> str:
+        at = ", ".join(f"{name} = {value}" for name, value in self.point.items())
+        value = "outside" if self.value is None else f"{self.value}"
+        ranges = f" (its range: {self.low} to {self.high})" if self.low is not None and self.high is not None else ""
+        return (
+            f"{describe(self.op)}: index `{self.index}` of dimension {self.dim} of {self.tensor!r} is out of bounds: "
+            f"it is {value}{' at ' + at if at else ''}{ranges}, {self._expected()}"
+        )
+
+    def _expected(self) -> str:
+        if self.step is not None:
+            side = f"a later step (> {self.step})" if self.reverse else f"an earlier step (< {self.step})"
+            return f"expected {side} of 0 <= index < {self.extent}; start the recurrence with te.select"
+        if self.writes:
+            return f"expected 0 <= index < {self.extent}; leave such points out with where="
+        return (
+            f"expected 0 <= index < {self.extent}; guard the read with te.select or where=, "
+            f"or use {self.tensor.name}.at(..., mode='zero', 'clamp', 'reflect' or 'wrap')"
+        )

@@ -1,0 +1,256 @@
+"""Scalar expressions evaluated at every point of a box at once, with NumPy arrays that have one dimension per axis.
+
+Values are total: outside its tensor an index is clamped, a zero divisor gives 0. Only afterwards, and only if something
+went wrong somewhere, the points at which each value is *needed* are computed (`select` and `where=` guard their branches),
+and what went wrong at such a point is raised: errors come where a lazy evaluation, point by point, would raise them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+
+from tedsl.analysis.messages import Overrun, describe
+from tedsl.analysis.pointwise import Array, apply_numpy, held_type, rounded
+from tedsl.lang.dtypes import INT32, DType
+from tedsl.lang.errors import ZeroDivisorError
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Formal, Read, Reduce, Var
+from tedsl.lang.tensor import Operation
+from tedsl.lang.traverse import free_axes, topological
+from tedsl.reference.folds import Fold, builtin_fold
+
+__all__ = ["Grid", "Progress", "TensorKey", "boxes", "fold_over"]
+
+TensorKey = tuple[Operation, int]
+# Where a root is needed: everywhere, where another root is true, or at the points given.
+Use = Expr | Array | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a scan is: its states may be read before `step` (after it if `reverse`) along `dim`."""
+
+    states: frozenset[Operation]
+    dim: int
+    step: int
+    reverse: bool
+
+    def not_yet(self, index: Array) -> Array:
+        late: Array = index <= self.step if self.reverse else index >= self.step
+        return late
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A box of points: for each axis its array dimension and its values [begin, end); and what names stand for."""
+
+    op: Operation
+    tensors: Mapping[TensorKey, Array]
+    sizes: Mapping[Var, int]
+    dims: Mapping[Axis, int]
+    ranges: Mapping[Axis, tuple[int, int]]
+    formals: Mapping[Formal, Array] = field(default_factory=dict)
+    progress: Progress | None = None
+
+    @property
+    def rank(self) -> int:
+        return max(1, len(self.dims))
+
+    def evaluate(self, roots: Mapping[Expr, Use], order: Sequence[Expr] | None = None) -> dict[Expr, Array]:
+        """The value of every node below the roots, each with the condition under which it is needed."""
+        order = topological(roots) if order is None else order
+        value: dict[Expr, Array] = {}
+        wrong: list[tuple[Expr, int, Array]] = []
+        for node in order:
+            value[node] = self._value(node, value, wrong)
+        if wrong:
+            need = _needed(order, roots, value)
+            for node, dim, bad in wrong:
+                self._raise_if_needed(node, dim, bad, need[node], value)
+        return value
+
+    def _value(self, node: Expr, value: dict[Expr, Array], wrong: list[tuple[Expr, int, Array]]) -> Array:
+        if isinstance(node, Const):
+            return self._scalar(node.value, node.dtype)
+        if isinstance(node, Var):
+            return self._scalar(self.sizes[node], INT32)
+        if isinstance(node, Axis):
+            shape = [1] * self.rank
+            shape[self.dims[node]] = -1
+            return np.arange(*self.ranges[node], dtype=np.int32).reshape(shape)
+        if isinstance(node, Formal):
+            return self.formals[node]
+        if isinstance(node, Read):
+            return self._gather(node, value, wrong)
+        if isinstance(node, Reduce):
+            fold = fold_over(node, self)
+            fold.add(tuple(value[v] for v in node.values), value[node.where], self)
+            return fold.result(node.index)
+        assert isinstance(node, Apply)
+        args = [value[a] for a in node.args]
+        bad = _undefined(node, args)
+        if bad is not None and bad.any():
+            wrong.append((node, -1, bad))
+        return apply_numpy(node.fn, args, node.dtype)
+
+    def _scalar(self, number: bool | int | float, dtype: DType) -> Array:
+        return rounded(np.full((1,) * self.rank, number, held_type(dtype)), dtype)
+
+    def _gather(self, node: Read, value: dict[Expr, Array], wrong: list[tuple[Expr, int, Array]]) -> Array:
+        array = self.tensors[node.tensor.op, node.tensor.index]
+        where: list[Array] = []
+        for dim, (expr, extent) in enumerate(zip(node.indices, array.shape, strict=True)):
+            index = _wide(value[expr])
+            bad = (index < 0) | (index >= extent)
+            if self._is_state(node) and self.progress is not None and dim == self.progress.dim:
+                bad |= self.progress.not_yet(index)
+            if bad.any():
+                wrong.append((node, dim, bad))
+            where.append(np.clip(index, 0, max(extent - 1, 0)))
+        if array.size == 0:
+            return np.zeros(np.broadcast_shapes((1,) * self.rank, *(w.shape for w in where)), array.dtype)
+        return array[tuple(where)] if where else array.reshape((1,) * self.rank)
+
+    def _is_state(self, node: Read) -> bool:
+        return self.progress is not None and node.tensor.op in self.progress.states
+
+    def _raise_if_needed(self, node: Expr, dim: int, bad: Array, need: Array, value: Mapping[Expr, Array]) -> None:
+        failing = bad & need
+        if not failing.any():
+            return
+        first = tuple(np.argwhere(failing)[0])
+        children = node.children
+        point = {a.name: self._at(a, first) for a in free_axes(children) if a in self.dims}
+        if isinstance(node, Apply):
+            raise _undefined_error(node, self.op, point)
+        assert isinstance(node, Read)
+        index = np.broadcast_to(_wide(value[node.indices[dim]]), failing.shape)
+        extent = self.tensors[node.tensor.op, node.tensor.index].shape[dim]
+        found = index[np.broadcast_to(need, failing.shape)]
+        progress = self.progress if self._is_state(node) else None
+        raise Overrun(
+            self.op, node.tensor, dim, node.indices[dim], int(index[first]), extent, point,
+            low=int(found.min()), high=int(found.max()),
+            step=progress.step if progress and progress.dim == dim else None,
+            reverse=bool(progress and progress.reverse),
+        ).error()  # fmt: skip
+
+    def _at(self, axis: Axis, position: tuple[int, ...]) -> int:
+        return self.ranges[axis][0] + int(position[self.dims[axis]])
+
+
+def _wide(index: Array) -> Array:
+    """An index as int64; a uint64 beyond it stays out of bounds."""
+    if index.dtype == np.uint64:
+        index = np.minimum(index, np.uint64(2**63 - 1))
+    return index.astype(np.int64)
+
+
+def _undefined(node: Apply, args: Sequence[Array]) -> Array | None:
+    """Where an integer operation has no value: a zero divisor, a negative exponent."""
+    if not node.args[-1].dtype.is_integer:
+        return None
+    if node.fn in (Fn.FLOORDIV, Fn.MOD):
+        zero: Array = args[1] == 0
+        return zero
+    if node.fn is Fn.POW:
+        negative: Array = args[1] < 0
+        return negative
+    return None
+
+
+def _undefined_error(node: Apply, op: Operation, point: Mapping[str, int]) -> Exception:
+    at = ", ".join(f"{name} = {value}" for name, value in point.items())
+    where = f" at {at}" if at else ""
+    if node.fn is Fn.POW:
+        return ValueError(
+            f"{describe(op)}: the integer power `{node}` has a negative exponent{where}; te.cast the base to a float"
+        )
+    return ZeroDivisorError(
+        f"{describe(op)}: integer {node.fn.value} by zero in `{node}`{where}; guard it with te.select or where="
+    )
+
+
+def _needed(order: Sequence[Expr], roots: Mapping[Expr, Use], value: Mapping[Expr, Array]) -> dict[Expr, Array]:
+    """For each node, the points at which its value is used."""
+    everywhere = np.ones((1,) * next(iter(value.values())).ndim, bool)
+    need: dict[Expr, Array] = {}
+    for root, use in roots.items():
+        need[root] = everywhere if use is None else value[use] if isinstance(use, Expr) else use
+    for node in reversed(order):
+        for child, condition in _uses(node, value):
+            here = need[node] if condition is None else need[node] & condition
+            need[child] = here if child not in need else need[child] | here
+    return need
+
+
+def _uses(node: Expr, value: Mapping[Expr, Array]) -> Iterator[tuple[Expr, Array | None]]:
+    """The operands of a node, each with the points at which the node uses it."""
+    if isinstance(node, Apply) and node.fn is Fn.SELECT:
+        condition, taken, other = node.args
+        yield condition, None
+        yield taken, value[condition]
+        yield other, ~value[condition]
+    elif isinstance(node, Reduce):
+        yield node.where, None
+        yield from ((v, value[node.where]) for v in node.values)
+    else:
+        yield from ((child, None) for child in node.children)
+
+
+def fold_over(reduce: Reduce, grid: Grid) -> Fold:
+    """The running state of a reduction on the points of a grid."""
+    if not reduce.reducer.is_custom:
+        return builtin_fold(reduce, grid.sizes)
+    return _CustomFold(reduce, grid)
+
+
+class _CustomFold:
+    """A user's reducer: the identity combined with one value after another, left to right in axis order."""
+
+    def __init__(self, reduce: Reduce, grid: Grid) -> None:
+        self.reduce = reduce
+        identities = reduce.reducer.identity
+        self.state = tuple(rounded(np.full((1,) * grid.rank, c.value, held_type(c.dtype)), c.dtype) for c in identities)
+
+    def add(self, values: tuple[Array, ...], mask: Array, grid: Grid) -> None:
+        dims = [grid.dims[a] for a in self.reduce.axes]
+        lengths = [end - begin for begin, end in (grid.ranges[a] for a in self.reduce.axes)]
+        for position in np.ndindex(*lengths):
+            at = dict(zip(dims, position, strict=True))
+            self._combine(tuple(_slice(v, at) for v in values), _slice(mask, at), grid)
+
+    def _combine(self, values: tuple[Array, ...], mask: Array, grid: Grid) -> None:
+        reducer = self.reduce.reducer
+        formals = dict(zip((*reducer.left, *reducer.right), (*self.state, *values), strict=True))
+        scope = Grid(grid.op, grid.tensors, grid.sizes, grid.dims, grid.ranges, formals, grid.progress)
+        new = scope.evaluate(dict.fromkeys(reducer.results, mask))
+        self.state = tuple(
+            np.where(mask, new[result], old) for result, old in zip(reducer.results, self.state, strict=True)
+        )
+
+    def result(self, index: int) -> Array:
+        return self.state[index]
+
+
+def _slice(array: Array, at: Mapping[int, int]) -> Array:
+    """One position along some dimensions, which stay with length 1."""
+    return array[
+        tuple(
+            slice(at[d], at[d] + 1) if d in at and array.shape[d] > 1 else slice(None) for d in range(array.ndim)
+        )
+    ]
+
+
+def boxes(lengths: Sequence[int], limit: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Row-major pieces of a box, each of at most `limit` points: whole inner dimensions, slices of one outer."""
+    budget = limit
+    pieces: list[list[tuple[int, int]]] = []
+    for length in reversed(lengths):
+        step = max(1, min(length, budget))
+        pieces.insert(0, [(start, min(start + step, length)) for start in range(0, length, step)])
+        budget = budget // step if step == length else 1
+    yield from product(*pieces)

@@ -1,0 +1,214 @@
+"""`te.interpret`: a program evaluated stage after stage with NumPy, on boxes of points small enough for memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tedsl.analysis.feeds import as_outputs, check_array, check_dtype
+from tedsl.analysis.messages import Overrun, describe
+from tedsl.analysis.pointwise import Array, held_type, rounded
+from tedsl.analysis.sizes import axis_length, bind_sizes, concrete_shape, evaluate_extent
+from tedsl.lang.dtypes import DType
+from tedsl.lang.expr import Axis, Expr, Reduce, Var
+from tedsl.lang.reducers import BUILTIN
+from tedsl.lang.scatter import SCATTER_KINDS
+from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
+from tedsl.lang.traverse import free_axes, stages_of, topological
+from tedsl.reference.folds import wide_type
+from tedsl.reference.grid import Grid, Progress, TensorKey, boxes, fold_over
+
+__all__ = ["interpret"]
+
+# Points evaluated at once: a few megabytes for each node of an expression.
+LIMIT = 1 << 20
+WHAT = "te.interpret"
+
+
+def interpret(outputs: Any, feeds: Mapping[Tensor, Any], sizes: Mapping[Var, int] | None = None) -> Any:
+    """The values of `outputs` for the arrays in `feeds`, by definition: `interpret(C, {A: a, B: b})`.
+
+    One tensor gives one array, a list gives a tuple. `sizes={n: 3}` gives the extents that no input carries.
+    """
+    tensors, several = as_outputs(outputs, WHAT)
+    wanted = [t.dtype.numpy for t in tensors]  # bfloat16 without ml_dtypes is refused before the work
+    stages = stages_of(tensors)
+    arrays = _checked_feeds(feeds, stages)
+    bound = bind_sizes(list(arrays), [a.shape for a in arrays.values()], sizes, WHAT)
+    values: dict[TensorKey, Array] = {(t.op, t.index): a.astype(held_type(t.dtype)) for t, a in arrays.items()}
+    for op in stages:
+        if not isinstance(op, Placeholder):
+            for index, array in enumerate(_EVALUATE[type(op)](op, values, bound)):
+                values[op, index] = array
+    results = tuple(values[t.op, t.index].astype(kind) for t, kind in zip(tensors, wanted, strict=True))
+    return results if several else results[0]
+
+
+def _checked_feeds(feeds: Any, stages: Sequence[Operation]) -> dict[Tensor, Array]:
+    if not isinstance(feeds, Mapping):
+        raise TypeError(f"{WHAT}: feeds is a dict {{tensor: array}}, found {type(feeds).__name__}")
+    for key in feeds:
+        if not isinstance(key, Tensor):
+            raise TypeError(f"{WHAT}: the keys of feeds are tensors, found {type(key).__name__} ({key!r:.40})")
+        if not isinstance(key.op, Placeholder):
+            raise ValueError(f"{WHAT}: {key!r} is computed by {describe(key.op)}; only placeholders can be fed")
+    for op in stages:
+        if isinstance(op, Placeholder) and op.output() not in set(feeds):
+            raise ValueError(
+                f"{WHAT}: input {op.output()!r}, declared at {op.where}, is missing from feeds "
+                f"(found: {', '.join(repr(t.name) for t in feeds) or 'none'})"
+            )
+    return {tensor: check_array(tensor, value, WHAT) for tensor, value in feeds.items()}
+
+
+class _Stage:
+    """The ranges of a stage's axes, and grids over pieces of them."""
+
+    def __init__(self, op: Operation, values: Mapping[TensorKey, Array], sizes: Mapping[Var, int]) -> None:
+        self.op = op
+        self.values = values
+        self.sizes = sizes
+
+    def lengths(self, axes: Sequence[Axis]) -> tuple[int, ...]:
+        return tuple(axis_length(a, self.sizes, f"{WHAT}: {describe(self.op)}") for a in axes)
+
+    def ranges(self, axes: Sequence[Axis], box: Sequence[tuple[int, int]]) -> dict[Axis, tuple[int, int]]:
+        """The values of each axis on a box that counts positions from 0."""
+        begins = [evaluate_extent(a.begin, self.sizes) for a in axes]
+        return {a: (b + start, b + end) for a, b, (start, end) in zip(axes, begins, box, strict=True)}
+
+    def grid(self, ranges: Mapping[Axis, tuple[int, int]], progress: Progress | None = None) -> Grid:
+        dims = {axis: d for d, axis in enumerate(ranges)}
+        return Grid(self.op, self.values, self.sizes, dims, ranges, progress=progress)
+
+
+def _compute(op: Compute, values: Mapping[TensorKey, Array], sizes: Mapping[Var, int]) -> list[Array]:
+    stage = _Stage(op, values, sizes)
+    lengths = stage.lengths(op.axes)
+    results = [np.zeros(lengths, held_type(body.dtype)) for body in op.bodies]
+    inner = stage.lengths(op.reduction.axes) if op.reduction is not None else ()
+    order = topological(op.reduction.children if op.reduction is not None else op.bodies)
+    for box in boxes(lengths, max(1, LIMIT // max(1, math.prod(inner)))):
+        data = stage.ranges(op.axes, box)
+        is_reduction = op.reduction is not None
+        parts = _reduced(op, stage, data, inner, order) if is_reduction else _pointwise(op, stage, data, order)
+        shape = tuple(end - start for start, end in box)
+        for result, part in zip(results, parts, strict=True):
+            result[tuple(slice(*piece) for piece in box)] = np.broadcast_to(part, shape or (1,)).reshape(shape)
+    return results
+
+
+def _pointwise(op: Compute, stage: _Stage, data: Mapping[Axis, tuple[int, int]], order: Sequence[Expr]) -> list[Array]:
+    found = stage.grid(data).evaluate(dict.fromkeys(op.bodies), order)
+    return [found[body] for body in op.bodies]
+
+
+def _reduced(
+    op: Compute, stage: _Stage, data: Mapping[Axis, tuple[int, int]], inner: tuple[int, ...], order: Sequence[Expr]
+) -> list[Array]:
+    """The components of one reduction on a piece of the data axes, the reduced axes in pieces too."""
+    reduce = op.reduction
+    assert reduce is not None
+    points = math.prod(end - begin for begin, end in data.values())
+    fold = fold_over(reduce, stage.grid({**data, **stage.ranges(reduce.axes, [(0, 0)] * len(inner))}))
+    for box in boxes(inner, max(1, LIMIT // max(1, points))):
+        grid = stage.grid({**data, **stage.ranges(reduce.axes, box)})
+        found = grid.evaluate({**dict.fromkeys(reduce.values, reduce.where), reduce.where: None}, order)
+        fold.add(tuple(found[v] for v in reduce.values), found[reduce.where], grid)
+    parts = [fold.result(k) for k in range(len(op.bodies))]
+    return [p.reshape(p.shape[: len(data)]) if p.ndim else p for p in parts]
+
+
+# kind of scatter -> how values meet in one element
+_MEET: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def _scatter(op: Scatter, values: Mapping[TensorKey, Array], sizes: Mapping[Var, int]) -> list[Array]:
+    stage = _Stage(op, values, sizes)
+    shape = concrete_shape(op.output(), sizes, WHAT)
+    dtype = op.dtype_of(0)
+    kind = wide_type(dtype) if op.kind in ("add", "mul") else held_type(dtype)
+    identity = BUILTIN[SCATTER_KINDS[op.kind]].identity_of(dtype).value
+    start = np.full(shape, identity, kind) if op.init is None else values[op.init.op, op.init.index]
+    result: Array = start.astype(kind)
+    lengths = stage.lengths(op.axes)
+    order = topological(op.expressions)
+    for box in boxes(lengths, LIMIT):
+        grid = stage.grid(stage.ranges(op.axes, box))
+        full = tuple(end - start for start, end in box) or (1,)
+        found = grid.evaluate({**dict.fromkeys((*op.index, op.value), op.guard), op.guard: None}, order)
+        used = np.broadcast_to(found[op.guard], full)
+        rows = [np.broadcast_to(found[row], full)[used].astype(np.int64) for row in op.index]
+        for dim, row in enumerate(rows):
+            _check_target(op, dim, row, shape[dim], used, grid)
+        with np.errstate(all="ignore"):
+            _MEET[op.kind].at(result, tuple(rows), np.broadcast_to(found[op.value], full)[used].astype(kind))
+    return [rounded(result, dtype)]
+
+
+def _check_target(op: Scatter, dim: int, row: Array, extent: int, used: Array, grid: Grid) -> None:
+    bad = (row < 0) | (row >= extent)
+    if not bad.any():
+        return
+    first = int(np.argmax(bad))
+    position = tuple(int(p) for p in np.argwhere(used)[first])
+    own = set(free_axes(op.index[dim])) or set(grid.dims)
+    point = {a.name: grid.ranges[a][0] + position[d] for a, d in grid.dims.items() if a in own}
+    raise Overrun(
+        op, op.output(), dim, op.index[dim], int(row[first]), extent, point,
+        low=int(row[bad].min()), high=int(row[bad].max()), writes=True,
+    ).error()  # fmt: skip
+
+
+def _scan(op: Scan, values: Mapping[TensorKey, Array], sizes: Mapping[Var, int]) -> list[Array]:
+    lengths = _Stage(op, values, sizes).lengths(op.axes)
+    results = [np.zeros(lengths, held_type(body.dtype)) for body in op.bodies]
+    own = {(state.op, 0): array for state, array in zip(op.states, results, strict=True)}
+    stage = _Stage(op, {**values, **own}, sizes)
+    order = topological(op.bodies)
+    inner = tuple(dict.fromkeys(a for node in order if isinstance(node, Reduce) for a in node.axes))
+    reduced = stage.ranges(inner, [(0, length) for length in stage.lengths(inner)])
+    states = frozenset(state.op for state in op.states)
+    steps = range(lengths[op.dim])
+    for step in reversed(steps) if op.reverse else steps:
+        box = [(step, step + 1) if d == op.dim else (0, length) for d, length in enumerate(lengths)]
+        if 0 in lengths:
+            break
+        grid = stage.grid({**stage.ranges(op.axes, box), **reduced}, Progress(states, op.dim, step, op.reverse))
+        found = grid.evaluate(dict.fromkeys(op.bodies), order)
+        shape = tuple(end - start for start, end in box)
+        for result, body in zip(results, op.bodies, strict=True):
+            part = found[body].reshape(found[body].shape[: len(box)])
+            result[tuple(slice(*piece) for piece in box)] = np.broadcast_to(part, shape)
+    return results
+
+
+def _extern(op: Extern, values: Mapping[TensorKey, Array], sizes: Mapping[Var, int]) -> list[Array]:
+    given = [np.array(values[t.op, t.index], t.dtype.numpy, order="C") for t in op.args]
+    for array in given:
+        array.flags.writeable = False
+    returned = op.function(*given)
+    several = isinstance(returned, (tuple, list))
+    parts = list(returned) if several else [returned]
+    if len(parts) != op.num_outputs:
+        raise ValueError(f"{describe(op)}: the function returned {len(parts)} arrays, expected {op.num_outputs}")
+    return [_extern_result(op, k, part, sizes) for k, part in enumerate(parts)]
+
+
+def _extern_result(op: Extern, index: int, part: Any, sizes: Mapping[Var, int]) -> Array:
+    place = f"{describe(op)}: result {index}"
+    if not isinstance(part, (np.ndarray, np.generic)):
+        raise TypeError(f"{place}: expected a NumPy array, found {type(part).__name__} ({part!r:.40})")
+    array = np.asarray(part)
+    dtype: DType = op.dtypes[index]
+    check_dtype(array, dtype, place)
+    shape = concrete_shape(op.output(index), sizes, WHAT)
+    if array.shape != shape:
+        raise ValueError(f"{place}: expected shape {shape}, found {array.shape}")
+    return array.astype(held_type(dtype))
+
+
+_EVALUATE: dict[type, Callable[..., list[Array]]] = {Compute: _compute, Scatter: _scatter, Scan: _scan, Extern: _extern}
