@@ -12,6 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 _PUBLIC: dict[str, tuple[str, ...]] = {
+    "tedsl.lang.arrays": (
+        "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "dot", "einsum", "expand_dims", "eye", "flip",
+        "full", "full_like", "matmul", "mean", "moveaxis", "ones", "ones_like", "outer", "pad", "ravel", "reshape", "roll",
+        "split", "squeeze", "stack", "swapaxes", "take", "tensordot", "trace", "transpose", "tril", "triu", "where", "zeros",
+        "zeros_like",
+    ),
     "tedsl.lang.axes": ("reduce_axis", "var"),
     "tedsl.lang.compute": ("compute", "placeholder"),
     "tedsl.lang.errors": ("AliasError", "GradientError", "ScheduleError"),

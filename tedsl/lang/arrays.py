@@ -1,1 +1,58 @@
-"""Whole-tensor operations (placeholder while being written)."""
+"""The whole-tensor operations in one place: attached to tensors as operators and methods, listed for the face.
+
+Each is a compute underneath: what it makes can be inspected, differentiated and scheduled like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tedsl.lang import functions as fn
+from tedsl.lang.broadcast import broadcast_to, elementwise, expression_operator, where
+from tedsl.lang.contraction import dot, einsum, matmul, outer, tensordot
+from tedsl.lang.creation import arange, eye, full, full_like, ones, ones_like, zeros, zeros_like
+from tedsl.lang.expr import Expr
+from tedsl.lang.indexing import getitem, take
+from tedsl.lang.joining import concatenate, pad, split, stack
+from tedsl.lang.reducing import cumprod, cumsum, mean, reduction, trace
+from tedsl.lang.shaping import (
+    diagonal,
+    expand_dims,
+    flip,
+    moveaxis,
+    ravel,
+    reshape,
+    roll,
+    squeeze,
+    swapaxes,
+    transpose,
+    tril,
+    triu,
+)
+from tedsl.lang.tensor import Tensor
+
+__all__ = [
+    "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "dot", "einsum", "expand_dims", "eye", "flip",
+    "full", "full_like", "matmul", "mean", "moveaxis", "ones", "ones_like", "outer", "pad", "ravel", "reshape", "roll",
+    "split", "squeeze", "stack", "swapaxes", "take", "tensordot", "trace", "transpose", "tril", "triu", "where", "zeros",
+    "zeros_like",
+]  # fmt: skip
+
+_REDUCTIONS = {kind: reduction(kind) for kind in ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")}
+_POINTWISE = (
+    "abs", "ceil", "clip", "cos", "exp", "floor", "log", "maximum", "minimum", "pow", "relu", "round", "sigmoid", "sign", "sin",
+    "sqrt", "tanh", "trunc",
+)  # fmt: skip
+
+METHODS: dict[str, Callable[..., Any]] = {
+    "getitem": getitem, "matmul": matmul, "transpose": transpose, "permute": transpose, "reshape": reshape, "mean": mean,
+    "broadcast_to": broadcast_to, "cumprod": cumprod, "cumsum": cumsum, "diagonal": diagonal, "dot": dot,
+    "expand_dims": expand_dims, "flatten": ravel, "flip": flip, "moveaxis": moveaxis, "ravel": ravel, "roll": roll,
+    "split": split, "squeeze": squeeze, "swapaxes": swapaxes, "take": take, "trace": trace, "tril": tril, "triu": triu,
+    **_REDUCTIONS, **{name: getattr(fn, name) for name in _POINTWISE},
+}  # fmt: skip
+
+Tensor._apply = staticmethod(elementwise)
+Tensor._methods.update(METHODS)
+Expr._apply = staticmethod(expression_operator)

@@ -1,0 +1,165 @@
+"""Sums of products of whole tensors: matmul, dot, outer, einsum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tedsl.lang import functions as fn
+from tedsl.lang.compute import check_states, compute_tensors
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.elements import as_tensor, fresh_axes, is_one
+from tedsl.lang.errors import user_location
+from tedsl.lang.expr import Axis, Const, Expr, Read
+from tedsl.lang.extents import same_extent
+from tedsl.lang.reducers import BUILTIN, reduce_expr
+from tedsl.lang.shaping import ravel
+from tedsl.lang.tensor import Tensor
+
+__all__ = ["dot", "einsum", "matmul", "outer", "tensordot"]
+
+# A subscript: one label per dimension. Labels are letters; those that an ellipsis stands for are negative numbers.
+Labels = tuple[Any, ...]
+
+
+def matmul(a: Any, b: Any) -> Tensor:
+    """NumPy's `@`: matrix product over the last two axes, leading ones broadcast, vectors on either side."""
+    left, right = as_tensor(a, "te.matmul"), as_tensor(b, "te.matmul")
+    if not left.ndim or not right.ndim:
+        raise ValueError(
+            f"te.matmul at {user_location()}: expected tensors of 1 dimension or more, found {left!r} and {right!r}; "
+            "multiply by a scalar with *"
+        )
+    batch = tuple(range(-max(left.ndim, right.ndim, 2) + 2, 0))
+    rows: Labels = ("k",) if left.ndim == 1 else (*batch[len(batch) - left.ndim + 2 :], "i", "k")
+    columns: Labels = ("k",) if right.ndim == 1 else (*batch[len(batch) - right.ndim + 2 :], "k", "j")
+    result = (*batch, *("i",) * (left.ndim > 1), *("j",) * (right.ndim > 1))
+    return _contract([(left, rows), (right, columns)], result, "te.matmul", "matmul")
+
+
+def dot(a: Any, b: Any) -> Tensor:
+    """NumPy's dot: the last axis of `a` with the last but one of `b`; a product with a scalar."""
+    left, right = as_tensor(a, "te.dot"), as_tensor(b, "te.dot")
+    if not left.ndim or not right.ndim:
+        product: Tensor = left * right
+        return product
+    rows = tuple(f"a{d}" for d in range(left.ndim - 1))
+    columns = tuple(f"b{d}" for d in range(right.ndim - 1))
+    inner = max(0, right.ndim - 2)
+    return _contract(
+        [(left, (*rows, "k")), (right, (*columns[:inner], "k", *columns[inner:]))], (*rows, *columns), "te.dot", "dot"
+    )
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
+    """The sum over pairs of axes: the last `axes` of `a` with the first of `b`, or two lists."""
+    left, right = as_tensor(a, "te.tensordot"), as_tensor(b, "te.tensordot")
+    if isinstance(axes, int):
+        first, second = list(range(left.ndim - axes, left.ndim)), list(range(axes))
+    else:
+        first, second = ([v] if isinstance(v, int) else list(v) for v in axes)
+    rows: list[Any] = [f"a{d}" for d in range(left.ndim)]
+    columns: list[Any] = [f"b{d}" for d in range(right.ndim)]
+    try:
+        for n, (p, q) in enumerate(zip(first, second, strict=True)):
+            rows[p] = columns[q] = f"k{n}"
+    except (IndexError, ValueError):
+        raise ValueError(
+            f"te.tensordot at {user_location()}: axes={axes!r} do not pair axes of {left!r} and {right!r}"
+        ) from None
+    result = tuple(v for v in (*rows, *columns) if not v.startswith("k"))
+    return _contract([(left, tuple(rows)), (right, tuple(columns))], result, "te.tensordot", "tensordot")
+
+
+def outer(a: Any, b: Any) -> Tensor:
+    """All products of an element of `a` and one of `b`, both flattened."""
+    left, right = ravel(as_tensor(a, "te.outer")), ravel(as_tensor(b, "te.outer"))
+    return _contract([(left, ("i",)), (right, ("j",))], ("i", "j"), "te.outer", "outer")
+
+
+def einsum(subscripts: str, *operands: Any) -> Tensor:
+    """Einstein summation as NumPy writes it; of three operands or more, two at a time from the left."""
+    what = f"te.einsum {subscripts!r}"
+    if not isinstance(subscripts, str):
+        raise TypeError(f"te.einsum at {user_location()}: expected the subscripts first, found {type(subscripts).__name__}")
+    tensors = [as_tensor(t, what) for t in operands]
+    inputs, result = _parsed(subscripts, tensors, what)
+    terms = list(zip(tensors, inputs, strict=True))
+    while len(terms) > 2:
+        later = {label for _, labels in terms[2:] for label in labels} | set(result)
+        kept = tuple(label for label in dict.fromkeys(terms[0][1] + terms[1][1]) if label in later)
+        terms[:2] = [(_contract(terms[:2], kept, what, "einsum"), kept)]
+    return _contract(terms, result, what, "einsum")
+
+
+def _parsed(subscripts: str, tensors: list[Tensor], what: str) -> tuple[list[Labels], Labels]:
+    """The labels of every operand and of the result."""
+    left, arrow, right = subscripts.replace(" ", "").partition("->")
+    written = left.split(",")
+    if len(written) != len(tensors):
+        raise ValueError(f"{what} at {user_location()}: subscripts for {len(written)} operands, found {len(tensors)}")
+    inputs = [_labels(text, t.ndim, what) for text, t in zip(written, tensors, strict=True)]
+    dots = sorted({v for labels in inputs for v in labels if isinstance(v, int)})
+    if arrow:
+        result = _labels(right, len(dots) + len(right.replace("...", "")), what)
+        result = tuple(dots) + tuple(v for v in result if not isinstance(v, int)) if right.startswith("...") else result
+    else:
+        letters = [v for labels in inputs for v in labels if isinstance(v, str)]
+        result = (*dots, *sorted(v for v in set(letters) if letters.count(v) == 1))
+    known = {v for labels in inputs for v in labels}
+    if unknown := [v for v in result if v not in known]:
+        raise ValueError(f"{what} at {user_location()}: the result uses {unknown[0]!r}, which no operand has")
+    if len(set(result)) != len(result):
+        raise ValueError(f"{what} at {user_location()}: the result uses a label twice")
+    return inputs, result
+
+
+def _labels(text: str, ndim: int, what: str) -> Labels:
+    before, dots, after = text.partition("...")
+    if not all(c.isalpha() for c in before + after):
+        raise ValueError(f"{what} at {user_location()}: labels are letters, found {text!r}")
+    count = ndim - len(before) - len(after)
+    if count < 0 or (count and not dots):
+        raise ValueError(f"{what} at {user_location()}: {text!r} names {len(before + after)} axes of an operand with {ndim}")
+    return (*before, *range(-count, 0), *after)
+
+
+def _contract(terms: Sequence[tuple[Tensor, Labels]], result: Labels, what: str, name: str) -> Tensor:
+    """The sum over all labels not in `result` of the product of the terms."""
+    extents = _extents(terms, what)
+    order = list(dict.fromkeys(v for _, labels in terms for v in labels))
+    outer_axes = dict(zip(result, fresh_axes(tuple(extents[v] for v in result)), strict=True))
+    summed = [v for v in order if v not in outer_axes]
+    letters = [v if len(str(v)) == 1 and str(v) not in "ijlmn" else f"r{p}" for p, v in enumerate(map(str, summed))]
+    inner = {v: Axis(n, extents[v], is_reduce=True) for v, n in zip(summed, letters, strict=True)}
+    at = {**outer_axes, **inner}
+    body: Expr | None = None
+    for tensor, labels in terms:
+        read = Read(tensor, tuple(_index(at[v], n) for v, n in zip(labels, tensor.extents, strict=True)))
+        body = read if body is None else body * read
+    assert body is not None
+    check_states((body,), (), what)
+    if inner:
+        kind = "any" if body.dtype.is_bool else "sum"
+        body = reduce_expr(BUILTIN[kind], (body,), tuple(inner.values()), None, what)[0]
+    return compute_tensors(tuple(outer_axes.values()), (body,), name)[0]
+
+
+def _index(axis: Axis, extent: Expr) -> Expr:
+    """0 where an extent of 1 is stretched."""
+    return Const(0, INT32) if is_one(extent) and axis.extent is not extent else axis
+
+
+def _extents(terms: Sequence[tuple[Tensor, Labels]], what: str) -> dict[Any, Expr]:
+    """The extent of every label; 1 stretches where NumPy stretches it."""
+    found: dict[Any, tuple[Expr, Tensor]] = {}
+    for tensor, labels in terms:
+        for label, extent in zip(labels, tensor.extents, strict=True):
+            known = found.get(label)
+            if known is None or is_one(known[0]):
+                found[label] = (extent, tensor)
+            elif not is_one(extent) and not same_extent(known[0], extent):
+                raise ValueError(
+                    f"{what} at {user_location()}: extents do not agree: {known[0]} in {known[1]!r}, but {extent} in {tensor!r}"
+                )
+    return {label: extent for label, (extent, _) in found.items()}

@@ -1,0 +1,85 @@
+"""Tensors from nothing: zeros, ones, full, arange, eye. Integers are int32 and floats float32 unless a dtype is given."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tedsl.lang import functions as fn
+from tedsl.lang.axes import as_extent, as_shape
+from tedsl.lang.dtypes import FLOAT32, as_dtype
+from tedsl.lang.elements import as_tensor, scalar_operand, tensor_of
+from tedsl.lang.errors import user_location
+from tedsl.lang.expr import Expr
+from tedsl.lang.shaping import as_int
+from tedsl.lang.tensor import Tensor
+
+__all__ = ["arange", "eye", "full", "full_like", "ones", "ones_like", "zeros", "zeros_like"]
+
+
+def full(shape: Any, value: Any, dtype: object = None, name: str = "full") -> Tensor:
+    """A tensor with one value everywhere."""
+    what = f"te.{name}"
+    scalar_operand(value, what)
+    element = fn.as_expr(value) if dtype is None else fn.convert(value, dtype)
+    return tensor_of(as_shape(shape, what), lambda *axes: element, name)
+
+
+def zeros(shape: Any, dtype: object = FLOAT32) -> Tensor:
+    """A tensor of zeros."""
+    return full(shape, 0, dtype, "zeros")
+
+
+def ones(shape: Any, dtype: object = FLOAT32) -> Tensor:
+    """A tensor of ones."""
+    return full(shape, 1, dtype, "ones")
+
+
+def full_like(x: Any, value: Any, dtype: object = None) -> Tensor:
+    """One value everywhere, in the shape (and, unless given, the dtype) of `x`."""
+    model = as_tensor(x, "te.full_like")
+    return full(model.extents, value, dtype or model.dtype)
+
+
+def zeros_like(x: Any, dtype: object = None) -> Tensor:
+    """Zeros in the shape and dtype of `x`."""
+    model = as_tensor(x, "te.zeros_like")
+    return zeros(model.extents, dtype or model.dtype)
+
+
+def ones_like(x: Any, dtype: object = None) -> Tensor:
+    """Ones in the shape and dtype of `x`."""
+    model = as_tensor(x, "te.ones_like")
+    return ones(model.extents, dtype or model.dtype)
+
+
+def eye(n: Any, m: Any = None, k: int = 0, dtype: object = FLOAT32) -> Tensor:
+    """Ones on diagonal `k` of an n x m matrix (square when m is not given)."""
+    kind, offset = as_dtype(dtype), as_int(k, "te.eye")
+    shape = as_shape((n, n if m is None else m), "te.eye")
+    return tensor_of(shape, lambda i, j: fn.convert(fn.select(j == i + offset, 1, 0), kind), "eye")
+
+
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: object = None) -> Tensor:
+    """start, start + step, ... below stop (from 0 when only one bound is given)."""
+    what = "te.arange"
+    if stop is None:
+        start, stop = 0, start
+    if isinstance(step, Expr) or step == 0:
+        raise ValueError(f"{what} at {user_location()}: the step must be a number other than 0, found {step}")
+    values = (start, stop, step)
+    if any(isinstance(v, Expr) for v in values):
+        width = as_int(abs(step), f"{what}, step")
+        span = stop - start if step > 0 else start - stop
+        extent: Any = (span + (width - 1)) // width
+    else:
+        extent = max(0, math.ceil((stop - start) / step))
+    element = FLOAT32 if dtype is None and any(isinstance(v, float) for v in values) else dtype
+    kind = as_dtype("int32" if element is None else element)
+
+    def value(i: Any) -> Any:
+        if kind.is_integer:
+            return fn.convert(i * step + start, kind)
+        return fn.convert(i, kind) * fn.convert(step, kind) + fn.convert(start, kind)
+
+    return tensor_of((as_extent(extent, what),), value, "arange")

@@ -1,0 +1,126 @@
+"""What every whole-tensor operation needs: a tensor from a function of its axes, and arguments brought to one form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from tedsl.lang import functions as fn
+from tedsl.lang.compute import check_states, compute_tensors
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.errors import user_location
+from tedsl.lang.expr import Axis, Const, Expr
+from tedsl.lang.extents import same_extent, simplify_extent
+from tedsl.lang.tensor import Shape, Tensor
+from tedsl.lang.traverse import free_axes
+
+__all__ = [
+    "as_tensor", "axes_of", "fresh_axes", "is_one", "is_zero", "normal_axes", "normal_axis", "product", "reduce_axes_of",
+    "same_shape", "scalar_operand", "shape_text", "tensor_of",
+]  # fmt: skip
+
+_LETTERS = "ijklmn"
+
+
+def fresh_axes(shape: Shape) -> tuple[Axis, ...]:
+    """One data axis per extent: i, j, k, ... (i0, i1, ... beyond six)."""
+    if len(shape) <= len(_LETTERS):
+        return tuple(map(Axis, _LETTERS, shape))
+    return tuple(Axis(f"i{d}", extent) for d, extent in enumerate(shape))
+
+
+def reduce_axes_of(shape: Shape) -> tuple[Axis, ...]:
+    """One reduce axis per extent: r, or r0, r1, ..."""
+    names = ["r"] if len(shape) == 1 else [f"r{d}" for d in range(len(shape))]
+    return tuple(Axis(name, extent, is_reduce=True) for name, extent in zip(names, shape, strict=True))
+
+
+def axes_of(tensor: Tensor) -> tuple[Axis, ...]:
+    """Fresh axes over a tensor's shape."""
+    return fresh_axes(tensor.extents)
+
+
+def tensor_of(shape: Shape, element: Callable[..., Expr], name: str) -> Tensor:
+    """The tensor whose element at (i, j, ...) is `element(i, j, ...)`."""
+    axes = fresh_axes(shape)
+    body = element(*axes)
+    check_states((body,), (), name)
+    return compute_tensors(axes, (body,), name)[0]
+
+
+def as_tensor(value: Any, what: str) -> Tensor:
+    """A tensor argument; a scalar becomes a 0-rank tensor."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, np.ndarray) and value.ndim:
+        raise TypeError(
+            f"{what} at {user_location()}: expected a tensor, found a NumPy array of shape {value.shape}; make it a "
+            "te.placeholder and feed it when the kernel is called"
+        )
+    if not isinstance(value, (Expr, bool, int, float, np.generic, np.ndarray)):
+        raise TypeError(f"{what} at {user_location()}: expected a tensor, found {type(value).__name__} ({value!r:.60})")
+    scalar = scalar_operand(value, what)
+    return tensor_of((), lambda: fn.as_expr(scalar), "scalar")
+
+
+def scalar_operand(value: Any, what: str) -> Any:
+    """A scalar that meets whole tensors: it may not use the axes of a compute."""
+    if isinstance(value, Expr) and (axes := free_axes(value)):
+        raise TypeError(
+            f"{what} at {user_location()}: a whole tensor meets the scalar `{value}`, which uses axis {axes[0].name!r}; "
+            "inside te.compute read an element of the tensor, e.g. A[i, j]"
+        )
+    return value
+
+
+def normal_axis(axis: Any, ndim: int, what: str) -> int:
+    """An axis number from 0 to ndim - 1; negative ones count from the end."""
+    if isinstance(axis, (bool, np.bool_)) or not isinstance(axis, (int, np.integer)):
+        raise TypeError(f"{what} at {user_location()}: axis must be an integer, found {axis!r:.40}")
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"{what} at {user_location()}: axis {axis} does not exist in a tensor of {ndim} dimensions")
+    return int(axis) % ndim
+
+
+def normal_axes(axis: Any, ndim: int, what: str) -> tuple[int, ...]:
+    """Several axes, in the order given; None stands for all."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = tuple(normal_axis(a, ndim, what) for a in (axis if isinstance(axis, (tuple, list)) else (axis,)))
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"{what} at {user_location()}: an axis is given twice in {axis}")
+    return axes
+
+
+def is_one(extent: Expr) -> bool:
+    return isinstance(extent, Const) and extent.value == 1
+
+
+def is_zero(extent: Expr) -> bool:
+    return isinstance(extent, Const) and extent.value == 0
+
+
+def same_shape(a: Shape, b: Shape) -> bool:
+    return len(a) == len(b) and all(same_extent(x, y) for x, y in zip(a, b, strict=True))
+
+
+def product(extents: Iterable[Expr]) -> Expr:
+    """The number of elements, as Python integers as far as possible (a literal beyond int32 becomes int64)."""
+    number, symbols = 1, []
+    for extent in extents:
+        if isinstance(extent, Const):
+            number *= int(extent.value)
+        else:
+            symbols.append(extent)
+    total: Expr = Const(number, INT32 if abs(number) < 2**31 else fn.INT64)
+    for symbol in symbols:
+        total = total * symbol
+    return simplify_extent(total) if symbols else total
+
+
+def shape_text(shape: Shape) -> str:
+    """A shape as Python prints a tuple."""
+    inner = ", ".join(map(str, (e.value if isinstance(e, Const) else e for e in shape)))
+    return f"({inner},)" if len(shape) == 1 else f"({inner})"

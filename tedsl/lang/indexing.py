@@ -1,0 +1,173 @@
+"""Slices and gathers of whole tensors: `x[:, 0]`, `x[::-1]`, `x[None]`, `x[idx]`.
+
+Where the extent is a number, bounds are cut as NumPy cuts them. Where it is symbolic, a bound beyond the end is cut, and
+one before the beginning makes the kernel refuse the call: `x[2:-1]` has the extent n - 3, not max(n - 3, 0), so that
+extents stay affine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tedsl.lang import functions as fn
+from tedsl.lang.axes import as_extent
+from tedsl.lang.broadcast import broadcast_shapes, element_at
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.elements import as_tensor, normal_axis, tensor_of
+from tedsl.lang.errors import user_location
+from tedsl.lang.expr import Axis, Const, Expr, Read
+from tedsl.lang.extents import simplify_extent
+from tedsl.lang.shaping import ravel
+from tedsl.lang.tensor import Tensor
+
+__all__ = ["getitem", "slice_axis", "take"]
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """begin + step * i for i below extent."""
+
+    begin: Expr
+    step: int
+    extent: Expr
+
+    def at(self, axis: Expr) -> Expr:
+        if self.step < 0:
+            return self.begin - -self.step * axis if self.step < -1 else self.begin - axis  # type: ignore[no-any-return]
+        scaled = axis * self.step
+        return scaled if isinstance(self.begin, Const) and self.begin.value == 0 else scaled + self.begin  # type: ignore[no-any-return]
+
+
+def getitem(x: Tensor, items: tuple[Any, ...]) -> Tensor:
+    """NumPy's basic indexing, and indexing by integer tensors."""
+    items = _expanded(x, items)
+    dims: list[_Slice | Tensor | Expr | None] = []
+    dim = 0
+    for item in items:
+        if item is None:
+            dims.append(None)
+            continue
+        dims.append(_item(x, dim, item))
+        dim += 1
+    if all(isinstance(d, _Slice) and d.step == 1 and d.extent is n for d, n in zip(dims, x.extents)) and len(dims) == x.ndim:
+        return x
+    return _read(x, dims)
+
+
+def _expanded(x: Tensor, items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The items with `...` and missing trailing ones written as full slices."""
+    for item in items:
+        _check_kind(x, item)
+    used = sum(item is not None and item is not Ellipsis for item in items)
+    dots = [p for p, item in enumerate(items) if item is Ellipsis]
+    if len(dots) > 1:
+        raise IndexError(f"index of {x!r} at {user_location()}: an index can hold a single ellipsis ('...')")
+    if used > x.ndim:
+        raise IndexError(f"index of {x!r} at {user_location()}: expected at most {x.ndim} indices, found {used}")
+    at = dots[0] if dots else len(items)
+    return (*items[:at], *(slice(None),) * (x.ndim - used), *items[at + 1 :])
+
+
+def _check_kind(x: Tensor, item: Any) -> None:
+    hint = None
+    if isinstance(item, (bool, np.bool_)) or (isinstance(item, (Tensor, Expr)) and item.dtype.is_bool):
+        hint = "a mask makes a result of unknown size; use te.where(mask, x, 0), or a reduction with where=mask"
+    elif isinstance(item, (list, np.ndarray)) and np.ndim(item):
+        hint = "feed the indices as an integer te.placeholder, and index with that"
+    elif isinstance(item, (Tensor, Expr)) and not item.dtype.is_integer:
+        hint = f"expected integers, found {item.dtype}; use te.cast(x, 'int32')"
+    elif not (item is None or item is Ellipsis or isinstance(item, (slice, int, np.integer, Tensor, Expr, np.ndarray))):
+        hint = "expected integers, slices, None, ... or integer tensors"
+    if hint is not None:
+        raise TypeError(f"index of {x!r} at {user_location()}: {type(item).__name__} `{item!s:.40}` is no index; {hint}")
+
+
+def _item(x: Tensor, dim: int, item: Any) -> _Slice | Tensor | Expr:
+    if isinstance(item, slice):
+        return _slice(x, dim, item)
+    if isinstance(item, Tensor) and item.ndim:
+        return item
+    return x._index(dim, item)
+
+
+def _slice(x: Tensor, dim: int, item: slice) -> _Slice:
+    extent = x.extents[dim]
+    step = 1 if item.step is None else item.step
+    if not isinstance(step, (int, np.integer)) or step == 0:
+        raise ValueError(f"slice of dimension {dim} of {x!r} at {user_location()}: the step must be a non-zero integer, found {step!r}")
+    step = int(step)
+    plain = (item.start, item.stop)
+    if isinstance(extent, Const) and all(v is None or isinstance(v, (int, np.integer)) for v in plain):
+        begin, end, step = slice(*(None if v is None else int(v) for v in plain), step).indices(int(extent.value))
+        return _Slice(Const(begin, INT32), step, Const(len(range(begin, end, step)), INT32))
+    what = f"slice of dimension {dim} of {x!r}"
+    if step > 0:
+        first = _bound(item.start, Const(0, INT32), extent, None)
+        last = _bound(item.stop, extent, extent, extent)
+        length = (last - first + (step - 1)) // step
+    else:
+        first = _bound(item.start, extent - 1, extent, extent - 1)
+        last = _bound(item.stop, Const(-1, INT32), extent, None)
+        length = (first - last + (-step - 1)) // -step
+    return _Slice(simplify_extent(first), step, as_extent(length, what))
+
+
+def _bound(value: Any, default: Expr, extent: Expr, cut: Expr | None) -> Expr:
+    """One bound of a slice as an expression: negative integers count from the end, positive ones stop at `cut`."""
+    if value is None:
+        return default
+    if isinstance(value, (int, np.integer)):
+        if value < 0:
+            return extent + int(value)  # type: ignore[no-any-return]
+        return fn.convert(int(value), INT32) if cut is None else fn.minimum(cut, int(value))
+    return fn.convert(value, INT32)
+
+
+def _read(x: Tensor, dims: list[_Slice | Tensor | Expr | None]) -> Tensor:
+    """The tensor for one slice, index tensor, scalar index or new axis per position."""
+    picks = [d for d in dims if isinstance(d, Tensor)]
+    shared = broadcast_shapes(picks, "index tensors") if picks else ()
+    places = [p for p, d in enumerate(dims) if isinstance(d, (Tensor, Expr))] if picks else []
+    together = not places or places == list(range(places[0], places[-1] + 1))
+    first = (places[0] if together else 0) if picks else None
+    shape: list[Expr] = [] if together else list(shared)
+    for position, d in enumerate(dims):
+        if position == first and together:
+            shape += shared
+        if d is None:
+            shape.append(Const(1, INT32))
+        elif isinstance(d, _Slice):
+            shape.append(d.extent)
+    offset = sum(d is None or isinstance(d, _Slice) for d in dims[:first]) if together and picks else 0
+
+    def element(*axes: Axis) -> Expr:
+        own = axes[offset : offset + len(shared)]
+        rest = iter(axes[:offset] + axes[offset + len(shared) :])
+        indices: list[Expr] = []
+        for d in dims:
+            if d is None:
+                next(rest)
+            elif isinstance(d, _Slice):
+                indices.append(d.at(next(rest)))
+            else:
+                indices.append(fn.as_expr(element_at(d, own)) if isinstance(d, Tensor) else d)
+        return Read(x, tuple(indices))
+
+    return tensor_of(tuple(shape), element, f"{x.name}_{'take' if picks else 'slice'}")
+
+
+def take(x: Any, index: Any, axis: Any = None) -> Tensor:
+    """`x` at the positions `index` along `axis` (of the flattened `x` when None)."""
+    source, what = as_tensor(x, "te.take"), "te.take"
+    if axis is None:
+        return getitem(ravel(source), (index,))
+    dim = normal_axis(axis, source.ndim, what)
+    return getitem(source, (*(slice(None),) * dim, index))
+
+
+def slice_axis(x: Tensor, axis: int, begin: Any, end: Any, step: int | None = None) -> Tensor:
+    """`x[..., begin:end:step, ...]` along one axis."""
+    return getitem(x, (*(slice(None),) * axis, slice(begin, end, step)))

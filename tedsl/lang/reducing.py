@@ -1,0 +1,107 @@
+"""Reductions of whole tensors over axes: `x.sum(0)`, `x.mean(keepdims=True)`, `x.argmax()`, running sums and products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tedsl.lang import functions as fn
+from tedsl.lang.compute import check_states, compute_tensors
+from tedsl.lang.dtypes import FLOAT32, FLOAT64, INT32
+from tedsl.lang.elements import as_tensor, fresh_axes, normal_axes, normal_axis, product, reduce_axes_of
+from tedsl.lang.expr import Axis, Const, Expr, Read
+from tedsl.lang.reducers import BUILTIN, reduce_expr
+from tedsl.lang.scan import scan
+from tedsl.lang.shaping import diagonal, ravel
+from tedsl.lang.tensor import Tensor
+
+__all__ = ["cumprod", "cumsum", "mean", "reduction", "trace"]
+
+_ONE = Const(1, INT32)
+
+
+def reduction(kind: str) -> Any:
+    """The whole-tensor form of a builtin reducer."""
+
+    def reduce(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
+        return _reduced(as_tensor(x, f"te.{kind}"), kind, axis, keepdims)
+
+    reduce.__name__ = kind
+    reduce.__doc__ = f"`{kind}` over an axis, several, or all."
+    return reduce
+
+
+def _reduced(x: Tensor, kind: str, axis: Any, keepdims: bool) -> Tensor:
+    over = normal_axes(axis, x.ndim, f"te.{kind}")
+    return _over(x, kind, over, keepdims, lambda e: _operand(kind, e))
+
+
+def _over(x: Tensor, kind: str, over: tuple[int, ...], keepdims: bool, operand: Any, finish: Any = None) -> Tensor:
+    """`finish(kind over axes of operand(x[...]))` as a tensor."""
+    gone = set(over)
+    kept = [d for d in range(x.ndim) if d not in gone]
+    shape = tuple(_ONE if d in gone else e for d, e in enumerate(x.extents) if keepdims or d not in gone)
+    axes = fresh_axes(shape)
+    inner = dict(zip(sorted(over), reduce_axes_of(tuple(x.extents[d] for d in sorted(over))), strict=True))
+    outer: dict[int, Axis] = dict(enumerate(axes)) if keepdims else dict(zip(kept, axes, strict=True))
+    value = operand(Read(x, _indices(inner, outer, x.ndim)))
+    check_states((value,), (), f"te.{kind}")
+    body: Expr = reduce_expr(BUILTIN[kind], (value,), tuple(inner.values()), None, f"te.{kind}")[0] if inner else value
+    if not inner and kind in ("argmax", "argmin"):
+        body = Const(0, INT32)
+    return compute_tensors(axes, (finish(body) if finish else body,), f"{x.name}_{kind if finish is None else 'mean'}")[0]
+
+
+def _indices(inner: dict[int, Axis], outer: dict[int, Axis], ndim: int) -> tuple[Expr, ...]:
+    return tuple(inner[d] if d in inner else outer[d] for d in range(ndim))
+
+
+def _operand(kind: str, value: Expr) -> Expr:
+    """Sums of bools count; any and all take any number that is not 0 as true."""
+    if kind in ("sum", "prod") and value.dtype.is_bool:
+        return fn.convert(value, INT32)
+    if kind in ("any", "all") and not value.dtype.is_bool:
+        return value != 0  # type: ignore[no-any-return]
+    return value
+
+
+def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The mean over an axis, several, or all; integers give float64, 16-bit floats are summed in float32."""
+    source = as_tensor(x, "te.mean")
+    over = normal_axes(axis, source.ndim, "te.mean")
+    result = source.dtype if source.dtype.is_float else FLOAT64
+    work = FLOAT32 if result.bits == 16 else result
+    count = fn.convert(product(source.extents[d] for d in over), work)
+    return _over(
+        source, "sum", over, keepdims, lambda e: fn.convert(e, work), lambda total: fn.convert(total / count, result)
+    )
+
+
+def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+    """The sum of a diagonal."""
+    return _reduced(diagonal(x, offset, axis1, axis2), "sum", -1, False)
+
+
+def _running(x: Any, axis: Any, name: str, combine: Any) -> Tensor:
+    source = as_tensor(x, f"te.{name}")
+    if axis is None:
+        source, axis = ravel(source), 0
+    dim = normal_axis(axis, source.ndim, f"te.{name}")
+    dtype = INT32 if source.dtype.is_bool else source.dtype
+
+    def body(y: Tensor, *axes: Axis) -> Any:
+        here = fn.convert(Read(source, axes), dtype)
+        earlier = Read(y, tuple(a - 1 if d == dim else a for d, a in enumerate(axes)))
+        return fn.select(axes[dim] == 0, here, combine(earlier, here))
+
+    result: Tensor = scan(source.extents, body, axis=dim, dtype=dtype, name=f"{source.name}_{name}")
+    return result
+
+
+def cumsum(x: Any, axis: Any = None) -> Tensor:
+    """The sums of all elements up to each one along `axis` (of the flattened tensor when None)."""
+    return _running(x, axis, "cumsum", lambda a, b: a + b)
+
+
+def cumprod(x: Any, axis: Any = None) -> Tensor:
+    """The products of all elements up to each one along `axis` (of the flattened tensor when None)."""
+    return _running(x, axis, "cumprod", lambda a, b: a * b)
