@@ -1,0 +1,341 @@
+"""Which points of the domain reach an element: index inversion, from the read's index map to gathers.
+
+Rows that share no variable are independent, so each connected component is solved by itself (a convolution's x and y
+never meet) and the gathers are the products of the components' parts. Answers depend on the structure of the question
+only, not on names, and are kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+from autodiff.cases import System, cases, pinned
+from autodiff.conditions import AllOf, AnyOf, Condition, NonNegative, Not, Opaque, OpaqueIndex, conjuncts, forms, mapped, normal
+from autodiff.domains import Axis, Gather, Grid, Inversion, Loop, Target, Variable
+from autodiff.linear import Atom, Linear, Symbol, linear, symbol
+from autodiff.polyhedra import Clock, Facts, TooHard
+from autodiff.refine import WORTH, Part, refined, solved
+from autodiff.solve import Setting
+
+__all__ = ["invert"]
+
+MAX_GATHERS = 64
+REMEMBERED = 4096
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Variable number `position` of the question."""
+
+    position: int
+
+    def __str__(self) -> str:
+        return f"z{self.position}"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """The parameter that appears as number `position` in the question."""
+
+    position: int
+
+    def __str__(self) -> str:
+        return f"n{self.position}"
+
+
+@dataclass(frozen=True)
+class Question:
+    """An index map and its domain with all names taken out: what answers are remembered by."""
+
+    boxes: tuple[tuple[Linear, Linear], ...]
+    rows: tuple[Linear | None, ...]
+    shape: tuple[Linear, ...]
+    conditions: tuple[Condition, ...]
+
+
+def invert(
+    variables: Sequence[Variable],
+    rows: Sequence[Linear | int | None],
+    shape: Sequence[Linear | int],
+    conditions: Sequence[Condition] = (),
+    *,
+    seconds: float = 2.0,
+) -> Inversion:
+    """The points z of the box `variables` where `conditions` hold and rows(z) = s, for every s in `shape`.
+
+    A row that is None, or holds an `OpaqueIndex`, or proves too hard, is listed as opaque and left out of the equations.
+
+    >>> x, r = symbol("x"), symbol("r")
+    >>> print(invert([Variable("x", 8), Variable("r", 3)], [x + r], [10]))
+    sum t0 in [0, 3)
+    z = (q0 - t0, t0)
+    if q0 - t0 >= 0
+    if -q0 + t0 + 7 >= 0
+    """
+    names = _Names([v.symbol for v in variables])
+    question = Question(
+        tuple((names.form(linear(v.begin)), names.form(linear(v.extent))) for v in variables),
+        tuple(None if row is None else names.row(linear(row)) for row in rows),
+        tuple(names.form(linear(n)) for n in shape),
+        tuple(names.condition(normal(c)) for outer in conditions for c in conjuncts(outer)),
+    )
+    answer = _remembered(question, seconds)
+    back: dict[Symbol, Linear] = {p: symbol(s) for s, p in names.parameters.items()}
+    if not back and not names.opaque:
+        return answer
+    gathers = (g.substituted(back) for g in answer.gathers)
+    return replace(answer, gathers=tuple(_with_guards(g, names.restored) for g in gathers))
+
+
+def _with_guards(g: Gather, rule: Callable[[Condition], Condition]) -> Gather:
+    return replace(g, guards=tuple(map(rule, g.guards)))
+
+
+class _Names:
+    """The caller's symbols, numbered in the order met."""
+
+    def __init__(self, variables: Sequence[Symbol]) -> None:
+        self.unknowns = {s: Unknown(i) for i, s in enumerate(variables)}
+        self.parameters: dict[Symbol, Parameter] = {}
+        self.opaque: dict[Hashable, int] = {}
+
+    def _of(self, s: Symbol) -> Linear | None:
+        if isinstance(s, Atom):
+            return None
+        if s in self.unknowns:
+            return symbol(self.unknowns[s])
+        return symbol(self.parameters.setdefault(s, Parameter(len(self.parameters))))
+
+    def form(self, e: Linear) -> Linear:
+        return e.mapped(self._of)
+
+    def row(self, e: Linear) -> Linear | None:
+        return None if any(isinstance(s, OpaqueIndex) for s in e.leaves()) else self.form(e)
+
+    def condition(self, c: Condition) -> Condition:
+        return _rekeyed(mapped(c, self.form), lambda key: self.opaque.setdefault(key, len(self.opaque)))
+
+    def restored(self, c: Condition) -> Condition:
+        keys = list(self.opaque)
+        return _rekeyed(c, lambda position: keys[position] if isinstance(position, int) else position)
+
+
+def _rekeyed(c: Condition, rule: Callable[[Hashable], Hashable]) -> Condition:
+    match c:
+        case AllOf(inner):
+            return AllOf(tuple(_rekeyed(i, rule) for i in inner))
+        case AnyOf(inner):
+            return AnyOf(tuple(_rekeyed(i, rule) for i in inner))
+        case Not(inner_condition):
+            return Not(_rekeyed(inner_condition, rule))
+        case Opaque(key):
+            return Opaque(rule(key))
+    return c
+
+
+_answers: OrderedDict[Question, Inversion] = OrderedDict()
+
+
+def _remembered(question: Question, seconds: float) -> Inversion:
+    answer = _answers.get(question)
+    if answer is None:
+        answer = _Inverter(question, Clock(seconds)).answer()
+        if answer.reason is None or " s" not in answer.reason:
+            _answers[question] = answer
+            if len(_answers) > REMEMBERED:
+                _answers.popitem(last=False)
+    return answer
+
+
+@dataclass(frozen=True)
+class _Component:
+    """Rows and conditions connected through common variables."""
+
+    variables: tuple[int, ...]
+    rows: tuple[int, ...]
+    conditions: tuple[int, ...]
+
+
+class _Inverter:
+    def __init__(self, question: Question, clock: Clock) -> None:
+        self.question = question
+        self.clock = clock
+        everything = [e for box in question.boxes for e in box] + list(question.shape)
+        everything += [e for e in question.rows if e is not None]
+        everything += [e for c in question.conditions for e in forms(c)]
+        parameters = frozenset(s for e in everything for s in e.leaves() if isinstance(s, Parameter))
+        self.setting = Setting(Facts({}), parameters, clock)
+        self.opaque: list[int] = [j for j, row in enumerate(question.rows) if row is None]
+        self.reasons: list[str] = ["the index depends on data"] if self.opaque else []
+
+    def answer(self) -> Inversion:
+        plain = [(c, self._attempt(c, False)) for c in _components(self.question)]
+        loops = prod(max((p.solution.width for p in parts), default=0) for _, (_, parts) in plain)
+        found = [(c, parts) for _, (c, parts) in plain]
+        if loops > 1:
+            found = self._compacted(found)
+        checks = tuple(c for c in self.question.conditions if not _unknowns_of(c))
+        gathers: list[Gather] = []
+        if prod(len(parts) for _, parts in found) > MAX_GATHERS:
+            found = [(c, parts) if len(parts) == 1 else self._surrender(c) for c, parts in found]
+        for parts in product(*(parts for _, parts in found)):
+            gathers.append(self._gather(parts, checks))
+        reason = "; ".join(dict.fromkeys(self.reasons)) or None
+        return Inversion(tuple(gathers), tuple(sorted(self.opaque)), reason)
+
+    def _attempt(self, c: _Component, compact: bool) -> tuple[_Component, list[Part]]:
+        """The parts of a component; rows that are too hard become opaque."""
+        try:
+            return c, self._parts(c, compact)
+        except TooHard as reason:
+            return self._surrender(c, str(reason))
+
+    def _surrender(
+        self, c: _Component, reason: str = f"more than {MAX_GATHERS} gathers"
+    ) -> tuple[_Component, list[Part]]:
+        """The component without its rows: plain loops, conditions as guards."""
+        self.opaque += c.rows
+        self.reasons += [reason] if c.rows else []
+        free = _Component(c.variables, (), ())
+        system = self._system(free).with_conditions([])
+        system = replace(system, residual=tuple(self.question.conditions[i] for i in c.conditions))
+        part = solved(system, Grid.whole({}), replace(self.setting, clock=Clock(1.0)))
+        return free, [] if part is None else [part]
+
+    def _compacted(self, found: list[tuple[_Component, list[Part]]]) -> list[tuple[_Component, list[Part]]]:
+        """Components refined, those that gain most first, while the gathers stay few."""
+        candidates = []
+        for i, (c, parts) in enumerate(found):
+            try:
+                compact = self._parts(c, True)
+            except TooHard:
+                continue
+            if _cost(compact) <= WORTH * _cost(parts):
+                candidates.append((_cost(compact) / max(1, _cost(parts)), i, compact))
+        result = list(found)
+        for _, i, compact in sorted(candidates, key=lambda k: k[:2]):
+            others = prod(len(parts) for j, (_, parts) in enumerate(result) if j != i)
+            if others * len(compact) <= max(MAX_GATHERS // 2, others):
+                result[i] = (result[i][0], compact)
+        return result
+
+    def _parts(self, c: _Component, compact: bool) -> list[Part]:
+        grid = Grid.whole({j: self.question.shape[j] for j in c.rows})
+        system = self._system(c).with_conditions(self.question.conditions[i] for i in c.conditions)
+        if not compact:
+            found = (solved(s, grid, self.setting) for s in cases(system))
+            return [p for p in found if p is not None]
+        best = [p for s in cases(system) for p in refined(s, grid, self.setting)]
+        for variant in _variants(system):
+            try:
+                parts = [p for s in variant() for p in refined(s, grid, self.setting)]
+            except TooHard:
+                continue
+            if _cost(parts) <= WORTH * _cost(best):
+                best = parts
+        return best
+
+    def _system(self, c: _Component) -> System:
+        names = tuple(Unknown(i) for i in c.variables)
+        boxes = [self.question.boxes[i] for i in c.variables]
+        ranges = tuple((v, (b, b + n - 1)) for v, (b, n) in zip(names, boxes, strict=True))
+        inside = [e for v, (low, high) in ranges for e in (symbol(v) - low, high - symbol(v))]
+        rows = [(j, self.question.rows[j]) for j in c.rows]
+        equations = tuple(row - symbol(Target(j)) for j, row in rows if row is not None)
+        return System(names, len(names), equations, tuple(inside), (), ranges)
+
+    def _gather(self, parts: Sequence[Part], checks: tuple[Condition, ...]) -> Gather:
+        """The product of one part per component."""
+        values: dict[Symbol, Linear] = {}
+        loops: list[tuple[Loop, Linear]] = []
+        guards: list[Condition] = list(checks)
+        for p in parts:
+            renumbered: dict[Symbol, Linear] = {}
+            for t, n in p.solution.loops:
+                loop = Loop(len(loops))
+                renumbered[t] = symbol(loop)
+                loops.append((loop, n))
+            values |= {v: e.substituted(renumbered) for v, e in p.solution.values}
+            guards += [mapped(c, lambda e, r=renumbered: e.substituted(r)) for c in p.solution.guards]
+        axes = sorted(((a, n) for p in parts for a, n in p.grid.axes), key=lambda item: item[0].position)
+        index = {a: e for p in parts for a, e in p.grid.index}
+        gather = Gather(
+            tuple(axes),
+            tuple(index[a] for a, _ in axes),
+            tuple(c for p in parts for c in p.grid.member),
+            tuple(loops),
+            tuple(values[Unknown(i)] for i in range(len(self.question.boxes))),
+            tuple(dict.fromkeys(guards)),
+        )
+        return gather if loops or gather.direct else self._spread(gather)
+
+    def _spread(self, g: Gather) -> Gather:
+        """A gather without loops, on the whole target: its membership becomes a guard."""
+        position = {Target(j): symbol(Axis(j)) for j in range(len(self.question.shape))}
+        read = {a: e.substituted(dict(position)) for (a, _), e in zip(g.axes, g.index, strict=True)}
+        inverted = [j for j in range(len(self.question.shape)) if j not in self.opaque]
+        member = (mapped(c, lambda e: e.substituted(dict(position))) for c in g.member)
+        return Gather(
+            tuple((Axis(j), self.question.shape[j]) for j in inverted),
+            tuple(symbol(Target(j)) for j in inverted),
+            (),
+            (),
+            tuple(e.substituted(dict(read)) for e in g.solution),
+            (*member, *(mapped(c, lambda e: e.substituted(dict(read))) for c in g.guards)),
+        )
+
+
+def _cost(parts: Sequence[Part]) -> int:
+    return sum(p.cost for p in parts)
+
+
+def _variants(system: System) -> list[Callable[[], list[System]]]:
+    """Other ways to cut a system: alternatives of a residual `or`, values of a quotient that has few."""
+
+    def by_quotient() -> list[System]:
+        return [p for s in cases(system) for p in (pinned(s) or [s])]
+
+    variants: list[Callable[[], list[System]]] = []
+    if any(isinstance(c, AnyOf) for c in system.residual):
+        variants.append(lambda: cases(system, split_alternatives=True))
+    if any(True for e in system.forms() for _ in e.atoms()):
+        variants.append(by_quotient)
+    return variants
+
+
+def _unknowns_of(c: Condition) -> list[int]:
+    return [s.position for e in forms(c) for s in e.leaves() if isinstance(s, Unknown)]
+
+
+def _components(question: Question) -> list[_Component]:
+    """Variables joined by the rows and conditions they share, in the order of their first variable; then constant rows."""
+    parent: dict[Hashable, Hashable] = {i: i for i in range(len(question.boxes))}
+
+    def root(i: Hashable) -> Hashable:
+        while parent[i] != i:
+            i = parent[i]
+        return i
+
+    rows = {j: row for j, row in enumerate(question.rows) if row is not None}
+    links = [(("row", j), [s.position for s in row.leaves() if isinstance(s, Unknown)]) for j, row in rows.items()]
+    links += [(("condition", k), _unknowns_of(c)) for k, c in enumerate(question.conditions)]
+    for node, variables in links:
+        parent[node] = node
+        for i in variables:
+            parent[root(node)] = root(i)
+    groups: dict[Hashable, list[Hashable]] = {}
+    for node in parent:
+        groups.setdefault(root(node), []).append(node)
+    found = []
+    for nodes in groups.values():
+        tagged: Mapping[str, list[int]] = {
+            kind: [n[1] for n in nodes if isinstance(n, tuple) and n[0] == kind] for kind in ("row", "condition")
+        }
+        variables = tuple(n for n in nodes if isinstance(n, int))
+        if variables or tagged["row"]:
+            found.append(_Component(variables, tuple(tagged["row"]), tuple(tagged["condition"])))
+    return found

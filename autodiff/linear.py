@@ -1,0 +1,293 @@
+"""Integer-linear forms over symbols, and the atoms that make them quasi-affine.
+
+A form is `sum of coefficient * symbol + constant` with Python integers. A symbol is any hashable object: a loop variable,
+an extent such as n. What is not linear enters as an *atom*, a symbol with an inside: `Quotient` (floor division by a
+constant, hence also `%`), `Least`, `Greatest`. Keeping them as symbols lets every algorithm here stay linear algebra.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+
+from autodiff.integers import ceildiv
+
+__all__ = ["Atom", "Greatest", "Least", "Linear", "Quotient", "ceiling", "floordiv", "linear", "mod", "symbol"]
+
+Symbol = Hashable
+Environment = Mapping[Symbol, int]
+
+
+class Atom(ABC):
+    """A symbol that stands for an expression."""
+
+    @abstractmethod
+    def parts(self) -> tuple[Linear, ...]:
+        """The forms inside."""
+
+    @abstractmethod
+    def rebuilt(self, rule: Callable[[Linear], Linear]) -> Linear:
+        """The same expression with `rule` applied to the forms inside."""
+
+    @abstractmethod
+    def evaluate(self, values: Environment) -> int:
+        """Its value where every symbol has one."""
+
+
+class Linear:
+    """Immutable `sum of coefficients[s] * s + constant`; equal when the same function of the symbols.
+
+    >>> x, y = symbol("x"), symbol("y")
+    >>> 2 * (x + y) - x + 1
+    x + 2*y + 1
+    """
+
+    __slots__ = ("_hash", "coefficients", "constant")
+
+    def __init__(self, coefficients: Mapping[Symbol, int], constant: int = 0) -> None:
+        self.coefficients: dict[Symbol, int] = {s: c for s, c in coefficients.items() if c}
+        self.constant = constant
+        self._hash: int | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Linear):
+            return NotImplemented
+        return self.constant == other.constant and self.coefficients == other.coefficients
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash((self.constant, frozenset(self.coefficients.items())))
+        return self._hash
+
+    def __getitem__(self, s: Symbol) -> int:
+        return self.coefficients.get(s, 0)
+
+    def __iter__(self) -> Iterator[Symbol]:
+        return iter(self.coefficients)
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.coefficients
+
+    def __add__(self, other: Linear | int) -> Linear:
+        if isinstance(other, int):
+            return Linear(self.coefficients, self.constant + other)
+        total = dict(self.coefficients)
+        for s, c in other.coefficients.items():
+            total[s] = total.get(s, 0) + c
+        return Linear(total, self.constant + other.constant)
+
+    __radd__ = __add__
+
+    def __mul__(self, factor: int) -> Linear:
+        return Linear({s: c * factor for s, c in self.coefficients.items()}, self.constant * factor)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Linear:
+        return self * -1
+
+    def __sub__(self, other: Linear | int) -> Linear:
+        return self + -other
+
+    def __rsub__(self, other: int) -> Linear:
+        return -self + other
+
+    def divided(self, c: int) -> Linear:
+        """Exact quotient by c, which must divide every coefficient."""
+        return Linear({s: a // c for s, a in self.coefficients.items()}, self.constant // c)
+
+    def content(self) -> int:
+        """The greatest common divisor of the coefficients, the constant left out."""
+        return gcd(*self.coefficients.values())
+
+    def restricted(self, symbols: Iterable[Symbol]) -> Linear:
+        """The terms over `symbols` only, without the constant."""
+        return Linear({s: self[s] for s in symbols})
+
+    def substituted(self, values: Mapping[Symbol, Linear]) -> Linear:
+        """Every symbol of `values` replaced, inside atoms too; the same object when there is none."""
+        return self.mapped(lambda s: values.get(s))
+
+    def mapped(self, rule: Callable[[Symbol], Linear | None]) -> Linear:
+        """Every symbol for which `rule` has an answer replaced by it; atoms are entered, innermost first."""
+        total = Linear({}, self.constant)
+        changed = False
+        for s, c in self.coefficients.items():
+            new = rule(s)
+            if new is None and isinstance(s, Atom):
+                new = s.rebuilt(lambda part: part.mapped(rule))
+            if new is None:
+                new = Linear({s: 1})
+            else:
+                changed = True
+            total = total + new * c
+        return total if changed else self
+
+    def evaluate(self, values: Environment) -> int:
+        return self.constant + sum(
+            c * (s.evaluate(values) if isinstance(s, Atom) else values[s]) for s, c in self.coefficients.items()
+        )
+
+    def leaves(self) -> Iterator[Symbol]:
+        """Every symbol that is no atom, those inside atoms too, in order, with repetitions."""
+        for s in self.coefficients:
+            if isinstance(s, Atom):
+                for part in s.parts():
+                    yield from part.leaves()
+            else:
+                yield s
+
+    def is_over(self, symbols: Container[Symbol]) -> bool:
+        """Whether nothing but `symbols` occurs, inside atoms too."""
+        return all(s in symbols for s in self.leaves())
+
+    def atoms(self) -> Iterator[Atom]:
+        """Every atom, inner ones first."""
+        for s in self.coefficients:
+            if isinstance(s, Atom):
+                for part in s.parts():
+                    yield from part.atoms()
+                yield s
+
+    def __repr__(self) -> str:
+        terms = [f"{s}" if c == 1 else f"-{s}" if c == -1 else f"{c}*{s}" for s, c in self.coefficients.items()]
+        if self.constant or not terms:
+            terms.append(str(self.constant))
+        return " + ".join(terms).replace("+ -", "- ")
+
+
+def linear(x: Linear | int) -> Linear:
+    return Linear({}, x) if isinstance(x, int) else x
+
+
+def symbol(s: Symbol) -> Linear:
+    """The form `1 * s`."""
+    return Linear({s: 1})
+
+
+@dataclass(frozen=True, eq=True)
+class Quotient(Atom):
+    """floor(numerator / divisor), divisor > 1. Made by `floordiv`, which keeps the numerator reduced."""
+
+    numerator: Linear
+    divisor: int
+
+    def parts(self) -> tuple[Linear, ...]:
+        return (self.numerator,)
+
+    def rebuilt(self, rule: Callable[[Linear], Linear]) -> Linear:
+        new = rule(self.numerator)
+        return symbol(self) if new is self.numerator else floordiv(new, self.divisor)
+
+    def evaluate(self, values: Environment) -> int:
+        return self.numerator.evaluate(values) // self.divisor
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.numerator, self.divisor))
+
+    def __str__(self) -> str:
+        return f"(({self.numerator}) // {self.divisor})"
+
+
+@dataclass(frozen=True)
+class Least(Atom):
+    """min(a, b)."""
+
+    a: Linear
+    b: Linear
+
+    def parts(self) -> tuple[Linear, ...]:
+        return (self.a, self.b)
+
+    def rebuilt(self, rule: Callable[[Linear], Linear]) -> Linear:
+        return symbol(Least(rule(self.a), rule(self.b)))
+
+    def evaluate(self, values: Environment) -> int:
+        return min(self.a.evaluate(values), self.b.evaluate(values))
+
+    def __str__(self) -> str:
+        return f"min({self.a}, {self.b})"
+
+
+@dataclass(frozen=True)
+class Greatest(Atom):
+    """max(a, b)."""
+
+    a: Linear
+    b: Linear
+
+    def parts(self) -> tuple[Linear, ...]:
+        return (self.a, self.b)
+
+    def rebuilt(self, rule: Callable[[Linear], Linear]) -> Linear:
+        return symbol(Greatest(rule(self.a), rule(self.b)))
+
+    def evaluate(self, values: Environment) -> int:
+        return max(self.a.evaluate(values), self.b.evaluate(values))
+
+    def __str__(self) -> str:
+        return f"max({self.a}, {self.b})"
+
+
+def floordiv(e: Linear | int, c: int) -> Linear:
+    """floor(e / c) for c > 0, with all that divides evenly taken out of the floor.
+
+    >>> x, y = symbol("x"), symbol("y")
+    >>> floordiv(4 * x + y + 5, 4)
+    x + ((y + 1) // 4) + 1
+    >>> floordiv(2 * x + 1, 4)
+    ((x) // 2)
+    """
+    e = linear(e)
+    whole = Linear({s: a // c for s, a in e.coefficients.items()}, e.constant // c)
+    rest = Linear({s: a % c for s, a in e.coefficients.items()}, e.constant % c)
+    if rest.is_constant:
+        return whole
+    g = gcd(c, rest.content())
+    rest = Linear({s: a // g for s, a in rest.coefficients.items()}, rest.constant // g)
+    return min(_both_ways(whole, rest, c // g), key=_size)
+
+
+def _both_ways(whole: Linear, rest: Linear, c: int) -> tuple[Linear, Linear]:
+    """whole + floor(rest / c), also as floor(e / c) = -floor((c - 1 - e) / c): ceil(-x / 3) is -floor(x / 3)."""
+    mirrored = Linear({s: c - a for s, a in rest.coefficients.items()}, c - 1 - rest.constant)
+    ones = Linear(dict.fromkeys(rest.coefficients, 1))
+    return whole + _quotient(rest, c), whole + ones - _quotient(mirrored, c)
+
+
+def _size(e: Linear) -> tuple[int, int]:
+    inside = [f for a in e.coefficients if isinstance(a, Quotient) for f in a.parts()]
+    return len(e.coefficients), sum(sum(f.coefficients.values()) + f.constant for f in inside)
+
+
+def _quotient(rest: Linear, c: int) -> Linear:
+    """floor(rest / c), nested floors joined: floor((floor(e / a) + k) / c) = floor((e + k a) / (a c))."""
+    if len(rest.coefficients) == 1:
+        (s, a) = next(iter(rest.coefficients.items()))
+        if a == 1 and isinstance(s, Quotient):
+            return floordiv(s.numerator + rest.constant * s.divisor, s.divisor * c)
+    return symbol(Quotient(rest, c))
+
+
+def ceiling(e: Linear | int, c: int) -> Linear:
+    """ceil(e / c) for c > 0."""
+    e = linear(e)
+    return linear(ceildiv(e.constant, c)) if e.is_constant else floordiv(e + (c - 1), c)
+
+
+def mod(e: Linear | int, c: int) -> Linear:
+    """e % c for c > 0, with Python's sign.
+
+    >>> mod(symbol("x") + 4, 4)
+    x - 4*((x) // 4)
+    """
+    e = linear(e)
+    return e - floordiv(e, c) * c
