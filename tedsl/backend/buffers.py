@@ -1,0 +1,263 @@
+"""Calling a compiled function on NumPy arrays: argument blocks laid out once, of which a call fills in addresses alone.
+
+Halide takes a pointer to each argument, for an array a pointer to a `halide_buffer_t`, which points to its dimensions.
+All of that is one block of 64-bit words:
+
+    pointers to: the context, argument 1, argument 2, ...   |   context   |   scalars   |   buffers   |   dimensions
+
+A `Binding` holds the words for given shapes and strides. Its blocks wait in a free list, so several threads may call it
+at once. NumPy's last axis is Halide's dimension 0; strides count elements there, so a stride that is no multiple of the
+item size needs a copy first (`copy_reason`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tedsl.backend.objects import LoadedCode
+from tedsl.backend.runtime import KernelError, failure, running, runtime_for
+from tedsl.backend.targets import device_problem, has_device
+
+__all__ = ["ArgSpec", "Binding", "CompiledFunction", "DeviceBinding", "address_of", "copy_reason"]
+
+Array = npt.NDArray[Any]
+Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, strides in bytes
+
+_LARGEST = 2**31 - 1
+_BUFFER_WORDS, _DIMENSION_WORDS = 7, 2
+_HOST, _FLAGS, _TYPE, _DIMENSIONS = 2, 3, 4, 5  # words of a halide_buffer_t
+_HOST_DIRTY = 1
+_TYPE_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4}
+_SCALAR_FORMATS = {
+    "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H", "uint32": "I",
+    "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ArgSpec:
+    """One argument of a compiled function; `ndim` None is a scalar passed by value."""
+
+    name: str
+    dtype: str
+    ndim: int | None
+    output: bool = False
+
+    @property
+    def itemsize(self) -> int:
+        return max(1, self.halide_type[1] // 8)
+
+    @property
+    def halide_type(self) -> tuple[int, int]:
+        """Halide's code and number of bits of the element type."""
+        if self.dtype == "bool":
+            return 1, 1
+        kind = self.dtype.rstrip("0123456789")
+        return _TYPE_CODES[kind], int(self.dtype[len(kind) :])
+
+
+class CompiledFunction:
+    """Code in memory and what it takes: the arguments given to the compiler, then the outputs.
+
+    `translate` turns the error of a failed call into the one to raise.
+    """
+
+    def __init__(
+        self,
+        code: LoadedCode,
+        arguments: Sequence[ArgSpec],
+        translate: Callable[[KernelError], Exception] | None = None,
+    ) -> None:
+        self.code = code  # keeps the machine code in memory
+        self.arguments = tuple(arguments)
+        self.buffers = tuple(argument for argument in arguments if argument.ndim is not None)
+        self.scalars = tuple(argument for argument in arguments if argument.ndim is None)
+        self.translate = translate
+        self.entry = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(code.address)  # releases the GIL
+
+    def bind(self, layouts: Sequence[Layout], scalars: Sequence[int | float] = ()) -> Binding:
+        """Prepare calls on arrays of these shapes and strides (one pair per array) and on these scalars."""
+        if not has_device(self.code.target):
+            return Binding(self, layouts, scalars)
+        problem = device_problem(self.code.target)
+        if problem is not None:  # inside Halide, this would end the process
+            raise RuntimeError(f"kernel {self.code.name!r}: {problem}; build it with target='host' to run it here")
+        return DeviceBinding(self, layouts, scalars)
+
+    def __call__(self, *values: Any) -> None:
+        """A call from scratch, values in the order of `arguments`; to call often, keep the binding."""
+        arrays = [value for value, spec in zip(values, self.arguments, strict=True) if spec.ndim is not None]
+        scalars = [value for value, spec in zip(values, self.arguments, strict=True) if spec.ndim is None]
+        for spec, array in zip(self.buffers, arrays, strict=True):
+            if not isinstance(array, np.ndarray) or array.itemsize != spec.itemsize:
+                raise TypeError(f"argument {spec.name!r}: {spec.dtype} was expected, found {array!r:.60}")
+            if spec.output and not array.flags.writeable:
+                raise ValueError(f"argument {spec.name!r}: an output was expected, found a read-only array")
+        self.bind([(array.shape, array.strides) for array in arrays], scalars).run(arrays)
+
+
+class Binding:
+    """A compiled function prepared for arrays of given shapes and strides."""
+
+    __slots__ = ("_buffers", "_entry", "_free", "_function", "_hosts", "_pointers", "_words")
+
+    def __init__(
+        self, function: CompiledFunction, layouts: Sequence[Layout], scalars: Sequence[int | float] = ()
+    ) -> None:
+        self._function = function
+        self._entry = function.entry
+        self._free: list[_Block] = []
+        self._words, self._pointers, self._buffers = _lay_out(function, layouts, scalars)
+        self._hosts = tuple(at + _HOST for at in self._buffers)
+
+    def run(self, arrays: Sequence[Array]) -> None:
+        """Call the function on NumPy arrays (nothing else) of the shapes, strides and types that this binding is for."""
+        try:
+            block = self._free.pop()
+        except IndexError:
+            block = _Block(self._words, self._pointers)
+        words = block.words
+        for host, array in zip(self._hosts, arrays):
+            words[host] = address_of(array) or _NOWHERE
+        running.append(None)
+        try:
+            code = self._entry(block.address)
+        finally:
+            running.pop()
+        if code:
+            self._fail(code, block)
+        self._free.append(block)
+
+    def _fail(self, code: int, block: _Block) -> None:
+        error = failure(self._function.code.name, code, block.address)
+        raise error if self._function.translate is None else self._function.translate(error)
+
+
+class DeviceBinding(Binding):
+    """A binding whose function runs on a GPU: inputs are copied there by the call, outputs back after it."""
+
+    __slots__ = ()
+
+    def run(self, arrays: Sequence[Array]) -> None:
+        runtime = runtime_for(self._function.code.target)
+        block = _Block(self._words, self._pointers)
+        for at, spec, array in zip(self._buffers, self._function.buffers, arrays):
+            block.words[at + _HOST] = address_of(array) or _NOWHERE
+            block.words[at + _FLAGS] = 0 if spec.output else _HOST_DIRTY
+        buffers = [block.address + 8 * at for at in self._buffers]
+        running.append(None)
+        try:
+            code = self._entry(block.address)
+            for at, spec in zip(buffers, self._function.buffers):
+                if spec.output and not code:
+                    code = runtime.call("halide_copy_to_host", block.address, at)
+        finally:
+            for at in buffers:
+                runtime.call("halide_device_free", block.address, at)
+            running.pop()
+        if code:
+            self._fail(code, block)
+
+
+class _Block:
+    """The words of a binding at an address of their own."""
+
+    __slots__ = ("address", "words")
+
+    def __init__(self, words: Sequence[int], pointers: dict[int, int]) -> None:
+        self.words = (ctypes.c_uint64 * len(words))(*words)
+        self.address = ctypes.addressof(self.words)
+        self.words[pointers[0]] = self.address  # the context, under which messages arrive
+        for place, target in pointers.items():
+            self.words[place] = self.address + 8 * target
+
+
+def _lay_out(
+    function: CompiledFunction, layouts: Sequence[Layout], scalars: Sequence[int | float]
+) -> tuple[list[int], dict[int, int], list[int]]:
+    """The words of a block; which word is to point to which; where the buffers begin."""
+    count = len(function.arguments)
+    if (len(layouts), len(scalars)) != (len(function.buffers), len(function.scalars)):
+        raise TypeError(
+            f"kernel {function.code.name!r}: {len(function.buffers)} arrays and {len(function.scalars)} scalars were"
+            f" expected, found {len(layouts)} and {len(scalars)}"
+        )
+    words = [0] * (count + 2)
+    pointers = {0: count + 1}
+    buffers = []
+    shapes, numbers = iter(layouts), iter(scalars)
+    for place, spec in enumerate(function.arguments, start=1):
+        at = pointers[place] = len(words)
+        if spec.ndim is None:
+            words.append(_scalar_word(spec, next(numbers)))
+        else:
+            words += _buffer_words(spec, spec.ndim, *next(shapes))
+            pointers[at + _DIMENSIONS] = at + _BUFFER_WORDS
+            buffers.append(at)
+    return words, pointers, buffers
+
+
+def _scalar_word(spec: ArgSpec, value: int | float) -> int:
+    return int.from_bytes(struct.pack("<" + _SCALAR_FORMATS[spec.dtype], value).ljust(8, b"\0"), "little")
+
+
+def _buffer_words(spec: ArgSpec, ndim: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
+    """A halide_buffer_t and its dimensions, innermost first; pointers are filled in by the block."""
+    if len(shape) != ndim:
+        raise ValueError(f"argument {spec.name!r}: {ndim} axes were expected, found {len(shape)} (shape {shape})")
+    reason = copy_reason(shape, strides, spec.itemsize)
+    if reason is not None:
+        raise ValueError(f"argument {spec.name!r}: {reason}; copy the array first")
+    code, bits = spec.halide_type
+    buffer = [0] * _BUFFER_WORDS
+    buffer[_TYPE] = code | bits << 8 | 1 << 16 | ndim << 32
+    contiguous = 1
+    for extent, stride in zip(reversed(shape), reversed(strides)):
+        if extent > _LARGEST:
+            raise ValueError(f"argument {spec.name!r}: {extent} elements on one axis, at most {_LARGEST} are possible")
+        step = stride // spec.itemsize if extent > 1 else min(contiguous, _LARGEST)  # where no step is ever made
+        buffer += [extent << 32, step & 0xFFFFFFFF]
+        contiguous *= max(1, extent)
+    return buffer
+
+
+def copy_reason(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> str | None:
+    """Why an array with these strides in bytes cannot be passed as it is; None when it can."""
+    for axis, (extent, stride) in enumerate(zip(shape, strides)):
+        if extent > 1 and stride % itemsize:
+            return f"axis {axis} steps by {stride} bytes, no multiple of the {itemsize} bytes of an element"
+        if extent > 1 and not -_LARGEST <= stride // itemsize <= _LARGEST:
+            return f"axis {axis} steps by {stride // itemsize} elements, more than {_LARGEST}"
+    return None
+
+
+_nowhere = (ctypes.c_uint64 * 16)()
+_NOWHERE = ctypes.addressof(_nowhere)  # for arrays without elements and memory: a null pointer asks Halide for bounds
+_DATA_FIELD = object.__basicsize__  # the first field of NumPy's array object, after the object header
+_memory = (ctypes.c_uint64 * (1 << 58)).from_address(0)
+
+
+def _address_by_field(array: Array) -> int:
+    """The address of an array's first element, read from the array object: 10 times faster than asking NumPy."""
+    return _memory[(id(array) + _DATA_FIELD) >> 3]
+
+
+def _address_by_interface(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _field_is_right() -> bool:
+    """Whether arrays are laid out as they have been since NumPy 1.0, on this Python too."""
+    matrix = np.arange(24.0).reshape(4, 6)
+    samples = [matrix, matrix[1:, 2:], matrix[::-1, ::-2], matrix[0], np.array(3.0), np.empty((0, 3))]
+    return all(_address_by_field(sample) == _address_by_interface(sample) for sample in samples)
+
+
+address_of: Callable[[Array], int] = _address_by_field if _field_is_right() else _address_by_interface

@@ -1,0 +1,88 @@
+"""A Halide pipeline to object code, to a loaded function, or to text.
+
+Object code is plain bytes: it can be kept on disk and loaded again by another process.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import halide as hl
+
+from tedsl.backend.linker import Library, link, runtime_names
+from tedsl.backend.runtime import runtime_for
+
+__all__ = ["OUTPUT_KINDS", "LoadedCode", "ObjectCode", "compile_object", "compile_outputs", "load"]
+
+_DEVICE_CODE = hl.OutputFileType.device_code
+OUTPUT_KINDS = {
+    "stmt": hl.OutputFileType.stmt,
+    "html": hl.OutputFileType.stmt_html,
+    "asm": hl.OutputFileType.assembly,
+    "llvm": hl.OutputFileType.llvm_assembly,
+    "header": hl.OutputFileType.c_header,
+    "ptx": _DEVICE_CODE,
+    "opencl": _DEVICE_CODE,
+}
+
+
+@dataclass(frozen=True)
+class ObjectCode:
+    """Machine code of one kernel; `entry` takes an array of pointers to the arguments and returns Halide's code."""
+
+    name: str
+    entry: str
+    target: str
+    image: bytes
+
+
+@dataclass(frozen=True)
+class LoadedCode:
+    """A kernel in memory, for as long as this object lives."""
+
+    name: str
+    target: str
+    address: int
+    library: Library
+
+
+def compile_object(pipeline: hl.Pipeline, arguments: Sequence[hl.Argument], name: str, target: str) -> ObjectCode:
+    """Compile `pipeline` for `target`, a Halide target without runtime (targets.Target.text)."""
+    symbol = _symbol(name)
+    with tempfile.TemporaryDirectory(prefix="tedsl-") as folder:
+        path = Path(folder) / "kernel.o"
+        pipeline.compile_to({hl.OutputFileType.object: str(path)}, list(arguments), symbol, hl.Target(target))
+        return ObjectCode(name, f"{symbol}_argv", target, path.read_bytes())
+
+
+def compile_outputs(
+    pipeline: hl.Pipeline, arguments: Sequence[hl.Argument], name: str, target: str, kinds: Iterable[str]
+) -> dict[str, str]:
+    """What the compiler makes of `pipeline`, as text: any of OUTPUT_KINDS."""
+    kinds = list(kinds)
+    unknown = [kind for kind in kinds if kind not in OUTPUT_KINDS]
+    if unknown:
+        raise ValueError(f"source: {unknown[0]!r} is not one of {', '.join(map(repr, OUTPUT_KINDS))}")
+    if _DEVICE_CODE in map(OUTPUT_KINDS.get, kinds) and not hl.Target(target).has_gpu_feature():
+        raise ValueError(f"source: there is no code for a GPU in kernel {name!r}, which is compiled for the host")
+    with tempfile.TemporaryDirectory(prefix="tedsl-") as folder:
+        files = {OUTPUT_KINDS[kind]: str(Path(folder) / kind) for kind in kinds}
+        pipeline.compile_to(files, list(arguments), _symbol(name), hl.Target(target))
+        return {kind: Path(files[OUTPUT_KINDS[kind]]).read_text(errors="replace") for kind in kinds}
+
+
+def load(code: ObjectCode) -> LoadedCode:
+    """Bring object code into memory, bound to the runtime of its target."""
+    runtime = runtime_for(code.target)
+    calls = {name: runtime.address(name) for name in runtime_names(code.image)}
+    library = link(code.image, [code.entry], {name: at for name, at in calls.items() if at is not None})
+    return LoadedCode(code.name, code.target, library[code.entry], library)
+
+
+def _symbol(name: str) -> str:
+    """A symbol of our own: a kernel that its user calls `sinf` must not answer the calls to libm's."""
+    return "te_" + re.sub(r"\W", "_", name, flags=re.ASCII)
