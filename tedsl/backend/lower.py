@@ -1,0 +1,170 @@
+"""Programs to Halide: one function per operation, the last axis innermost, every construct in normal form.
+
+The result keeps the maps from operations and axes to Halide's functions and loops, so that a schedule can be applied to
+it and texts can be translated back. Inputs may be any tensors: what lies above them is not part of the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import halide as hl
+
+from tedsl.backend.intrinsics import EMIT
+from tedsl.backend.lower_reduce import is_sum_of_products, lower_reduction
+from tedsl.backend.lower_scan import lower_scan
+from tedsl.backend.lower_scatter import lower_scatter
+from tedsl.backend.lower_stage import Context, Stage, elements, identifier, tuple_of, variables
+from tedsl.backend.scalars import TYPES
+from tedsl.lang.expr import Axis, Expr, Fn, Reduce, Var
+from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
+from tedsl.lang.traverse import topological
+
+__all__ = ["Lowered", "Result", "lower", "operations_between"]
+
+
+@dataclass(eq=False)
+class Result:
+    """A function of the pipeline whose components are outputs, by their positions in the list of outputs."""
+
+    func: hl.Func
+    dims: tuple[hl.Var, ...]
+    positions: tuple[int, ...]
+    stage: Stage | None  # None for a function of its own, which copies what a stage holds
+
+
+@dataclass(eq=False)
+class Lowered:
+    """A program as Halide sees it."""
+
+    inputs: dict[Tensor, hl.ImageParam]
+    previous: dict[int, hl.ImageParam]  # what the outputs in mode "add" held before, by position
+    sizes: dict[Var, hl.Param]
+    zero: hl.Param | None  # a zero that the compiler does not know, see Context.opaque
+    stages: list[Stage]
+    results: list[Result]
+    strict: bool  # exact for NaN everywhere, by the target's flag strict_float
+
+    @property
+    def pipeline(self) -> hl.Pipeline:
+        return hl.Pipeline([r.func for r in self.results])
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The position in the list of outputs for each buffer of the pipeline, in order."""
+        return tuple(p for r in self.results for p in r.positions)
+
+
+def lower(inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterable[int] = ()) -> Lowered:
+    """The functions that compute `outputs` from `inputs`; those at the positions `added` are summed to what is there."""
+    operations = operations_between(inputs, outputs)
+    given = tuple(dict.fromkeys(inputs))
+    images = {t: hl.ImageParam(TYPES[t.dtype], t.ndim, identifier(t.name)) for t in given}
+    sizes = {v: hl.Param(hl.Int(32), identifier(v.name)) for v in _sizes(given, operations)}
+    ctx = Context(images, sizes, strict=not any(map(is_sum_of_products, operations)))
+    ctx.needed = _needed(operations, outputs)
+    for op in operations:
+        if type(op) not in RULES:
+            raise ValueError(f"{op.name!r}, defined at {op.where}, is read by the outputs but is not among the inputs")
+        ctx.stages[op] = RULES[type(op)](ctx, op)
+    previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, f"previous_{p}") for p in sorted(set(added))}
+    results = _results(ctx, outputs, previous)
+    return Lowered(images, previous, sizes, ctx.zero, list(ctx.stages.values()), results, ctx.strict)
+
+
+def operations_between(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> list[Operation]:
+    """The operations that compute the outputs from the inputs, those before their users."""
+    given = set(inputs)
+    state: dict[Operation, bool] = {}
+    order: list[Operation] = []
+    stack = [t.op for t in list(outputs)[::-1] if t not in given]
+    while stack:
+        op = stack[-1]
+        done = state.get(op)
+        if done is None:
+            state[op] = False
+            stack.extend(t.op for t in reversed(op.inputs) if t not in given and t.op not in state)
+            continue
+        stack.pop()
+        if not done:
+            state[op] = True
+            order.append(op)
+    return order
+
+
+def _needed(operations: Sequence[Operation], outputs: Sequence[Tensor]) -> dict[Operation, tuple[int, ...]]:
+    """The components of each operation that somebody reads."""
+    wanted: dict[Operation, set[int]] = {op: set() for op in operations}
+    for tensor in (*outputs, *(t for op in operations for t in op.inputs)):
+        if tensor.op in wanted:
+            wanted[tensor.op].add(tensor.index)
+    return {op: tuple(sorted(indices)) for op, indices in wanted.items()}
+
+
+def _sizes(inputs: Sequence[Tensor], operations: Sequence[Operation]) -> list[Var]:
+    """Every symbolic extent of the program, in a fixed order."""
+    roots: list[Expr] = [e for t in inputs for e in t.extents]
+    for op in operations:
+        roots += [e for t in op.outputs for e in t.extents]
+        roots += op.expressions
+    found: dict[Var, None] = {}
+    pending = roots
+    while pending:
+        nodes = topological(pending)
+        found.update((n, None) for n in nodes if isinstance(n, Var))
+        axes = [n for n in nodes if isinstance(n, Axis)] + [a for n in nodes if isinstance(n, Reduce) for a in n.axes]
+        pending = [e for a in dict.fromkeys(axes) for e in (a.begin, a.extent) if e is not None]
+    for op in operations:
+        if isinstance(op, Scatter):
+            found.update((v, None) for a in op.axes for v in topological([a.begin, a.extent]) if isinstance(v, Var))
+    return list(found)
+
+
+def lower_pointwise(ctx: Context, op: Compute) -> Stage:
+    """f[..] = bodies, those that somebody needs."""
+    func, dims, components = hl.Func(identifier(op.name)), variables(op.axes), ctx.needed[op]
+    axes: dict[Axis, Any] = dict(zip(op.axes, dims, strict=True))
+    scope = ctx.scalars(axes)
+    func[dims[::-1]] = tuple_of(ctx.exact(scope.value(op.bodies[k])) for k in components)
+    return Stage(op, "pointwise", func, dims, components, elements(func, components), True, axes)
+
+
+def _lower_compute(ctx: Context, op: Compute) -> Stage:
+    return lower_pointwise(ctx, op) if op.reduction is None else lower_reduction(ctx, op)
+
+
+RULES: dict[type, Callable[[Context, Any], Stage]] = {
+    Compute: _lower_compute, Scatter: lower_scatter, Scan: lower_scan,
+}  # fmt: skip
+
+
+def _results(ctx: Context, outputs: Sequence[Tensor], previous: dict[int, hl.ImageParam]) -> list[Result]:
+    """A function for every output: the stage itself where it holds just these outputs, else a copy of its elements."""
+    first = {}
+    for position, tensor in enumerate(outputs):
+        first.setdefault(tensor, position)
+    results: list[Result] = []
+    covered: set[int] = set()
+    for stage in ctx.stages.values():
+        tensors = [stage.op.output(k) for k in stage.components]
+        positions = tuple(first[t] for t in tensors if t in first)
+        if stage.direct and len(positions) == len(tensors) and not covered.union(previous).intersection(positions):
+            results.append(Result(stage.func, stage.dims, positions, stage))
+            covered.update(positions)
+    for position, tensor in enumerate(outputs):
+        if position not in covered:
+            results.append(_copied(ctx, tensor, position, previous.get(position)))
+    return results
+
+
+def _copied(ctx: Context, tensor: Tensor, position: int, previous: hl.ImageParam | None) -> Result:
+    func = hl.Func(f"out_{identifier(tensor.name)}")
+    dims = tuple(hl.Var(f"d{d}") for d in range(tensor.ndim))
+    value = ctx.read(tensor, tuple(map(hl.Expr, dims)))
+    if previous is not None:
+        fn = Fn.OR if tensor.dtype.is_bool else Fn.ADD
+        value = EMIT[fn.value](previous[dims[::-1]], value, dtype=tensor.dtype)
+    func[dims[::-1]] = ctx.exact(value)
+    return Result(func, dims, (position,), None)

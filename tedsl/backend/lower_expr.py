@@ -1,0 +1,109 @@
+"""Scalar expressions to Halide expressions, in the scope of one definition.
+
+Indices and what is compared with them stay plain (see `lower_index`), all other arithmetic goes through the table of
+intrinsics, which has the language's semantics for every dtype. A read that Halide cannot see to be in bounds is clamped:
+its value is then not used (a guard is false), or the kernel's check of the index has already failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import halide as hl
+
+from tedsl.backend import lower_index
+from tedsl.backend.casts import cast
+from tedsl.backend.intrinsics import EMIT
+from tedsl.backend.scalars import Expr as Halide, const
+from tedsl.lang.dtypes import integer_bounds
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
+from tedsl.lang.tensor import Tensor
+
+__all__ = ["Scalars"]
+
+ReadRule = Callable[[Tensor, tuple[Halide, ...]], Halide]
+
+
+class Scalars:
+    """Builder of Halide expressions: `symbols` gives the loop variables, `read` an element of a tensor."""
+
+    def __init__(self, read: ReadRule, symbols: Mapping[Expr, Halide]) -> None:
+        self._read = read
+        self._symbols = dict(symbols)
+        self._values: dict[Expr, Halide] = dict(symbols)
+        self._plain: dict[Expr, bool] = {}
+
+    def bind(self, node: Expr, value: Halide) -> None:
+        """Let `node` stand for a value computed elsewhere."""
+        self._values[node] = value
+
+    def bind_loop(self, axis: Axis, value: Halide) -> None:
+        """Let `axis` stand for a loop that is not one of the symbols."""
+        self._values[axis] = self._symbols[axis] = value
+
+    def value(self, root: Expr) -> Halide:
+        """The expression as a value: integers wrap, floats follow IEEE."""
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in self._values:
+                stack.pop()
+                continue
+            operands = node.args if isinstance(node, Apply) and not self._is_plain_value(node) else ()
+            missing = [a for a in operands if a not in self._values]
+            if missing:
+                stack.extend(reversed(missing))
+            else:
+                stack.pop()
+                self._values[node] = self._value_of(node)
+        return self._values[root]
+
+    def _value_of(self, node: Expr) -> Halide:
+        if isinstance(node, Const):
+            return const(node.value, node.dtype)
+        if isinstance(node, Read):
+            return self.read(node)
+        assert isinstance(node, Apply), f"no value for {type(node).__name__} `{node}` here"
+        if self._is_plain_value(node):
+            return lower_index.plain(node, self._symbols)
+        operands = [self._values[a] for a in node.args]
+        if node.fn is Fn.CAST:
+            return cast(operands[0], node.args[0].dtype, node.dtype)
+        return EMIT[node.fn.value](*operands, dtype=node.args[-1].dtype)
+
+    def _is_plain_value(self, node: Expr) -> bool:
+        known = self._plain.get(node)
+        if known is None:
+            known = self._plain[node] = lower_index.is_plain(node) and lower_index.fits(node)
+        return known
+
+    def read(self, node: Read) -> Halide:
+        """The element at indices that are in bounds, made so where that is not plain to see."""
+        extents = node.tensor.extents
+        return self._read(node.tensor, tuple(self.index(i, n) for i, n in zip(node.indices, extents, strict=True)))
+
+    def index(self, index: Expr, extent: Expr) -> Halide:
+        """An int32 index that Halide knows to lie within [0, extent)."""
+        if lower_index.is_plain(index):
+            plain = lower_index.plain(index, self._symbols)
+            return plain if lower_index.stays_inside(index, extent) else _clamped(hl.likely(plain), self.extent(extent))
+        return self._computed(index, extent)
+
+    def _computed(self, index: Expr, extent: Expr) -> Halide:
+        """A data-dependent index, brought into int32 by its own type, then into the extent."""
+        value = self.value(index)
+        low, high = integer_bounds(index.dtype)
+        zero, limit = const(0, index.dtype), (1 << 31) - 1
+        if low < 0:
+            value = hl.max(value, zero)
+        if high > limit:
+            value = hl.min(value, const(limit, index.dtype))
+        return _clamped(hl.cast(hl.Int(32), value), self.extent(extent))
+
+    def extent(self, extent: Expr) -> Halide:
+        """An extent, or any other plain expression of extents and axes."""
+        return lower_index.plain(extent, self._symbols)
+
+
+def _clamped(index: Halide, extent: Halide) -> Halide:
+    return hl.max(hl.min(index, extent - 1), 0)

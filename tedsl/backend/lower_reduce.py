@@ -1,0 +1,182 @@
+"""Reductions: a pure definition with the identity, and an update over the reduce axes.
+
+The conditions of `where=` that depend on the reduce axes alone narrow the loops; those that differ between neighbouring
+elements of the result select, which leaves the loops rectangular and vectorizable. Max and min propagate NaN. Sums and
+products of 16-bit floats are held in float32. A sum of products lets Halide contract into fused multiply-adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import halide as hl
+
+from tedsl.backend.casts import cast
+from tedsl.backend.intrinsics import EMIT
+from tedsl.backend.lower_expr import Scalars
+from tedsl.backend.lower_stage import Context, Stage, elements, identifier, tuple_of, variables
+from tedsl.backend.scalars import FLOATS, Expr as Halide, const, is_nan
+from tedsl.lang import functions as fn
+from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Reduce
+from tedsl.lang.lift import conjuncts
+from tedsl.lang.reducers import Reducer
+from tedsl.lang.tensor import Compute, Operation
+from tedsl.lang.traverse import free_axes
+
+__all__ = ["Accumulator", "is_sum_of_products", "loops_over", "lower_reduction", "split_condition"]
+
+COMBINE = {
+    "sum": Fn.ADD, "prod": Fn.MUL, "max": Fn.MAXIMUM, "min": Fn.MINIMUM, "any": Fn.OR, "all": Fn.AND,
+}  # fmt: skip
+WIDE = {"float16": "float32", "bfloat16": "float32"}
+
+
+def is_sum_of_products(op: Operation) -> bool:
+    """Whether an operation is a sum that may contract into fused multiply-adds."""
+    return isinstance(op, Compute) and op.reduction is not None and product_of(op.reduction) is not None
+
+
+def product_of(reduce: Reduce) -> Apply | None:
+    """The product that is summed, if one is."""
+    value = reduce.values[0]
+    wanted = reduce.reducer.kind == "sum" and value.dtype in ("float32", "float64")
+    return value if wanted and isinstance(value, Apply) and value.fn is Fn.MUL else None
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """What a reduction keeps while it runs: values of `dtypes` from `identity`, by `step`, read out by `result`."""
+
+    dtypes: tuple[str, ...]
+    identity: tuple[Halide, ...]
+    # step(held, values, position) with values of the reduction's own dtypes, position the ordinal in axis order
+    step: Callable[[Sequence[Halide], Sequence[Halide], Halide], tuple[Halide, ...]]
+    result: Callable[[int, Sequence[Halide]], Halide]
+    direct: bool
+
+
+def accumulator(ctx: Context, reduce: Reduce) -> Accumulator:
+    """The accumulator for one reduction."""
+    reducer, dtypes = reduce.reducer, tuple(v.dtype for v in reduce.values)
+    if reducer.is_custom:
+        return _custom(ctx, reducer, dtypes)
+    if reducer.kind in ("argmax", "argmin"):
+        return _argument(reducer, dtypes[0])
+    return _builtin(reducer, dtypes[0])
+
+
+def _builtin(reducer: Reducer, dtype: str) -> Accumulator:
+    kind = reducer.kind
+    held = WIDE.get(dtype, dtype) if kind in ("sum", "prod") else dtype
+
+    def step(old: Sequence[Halide], new: Sequence[Halide], position: Halide) -> tuple[Halide, ...]:
+        return (EMIT[COMBINE[kind].value](old[0], cast(new[0], dtype, held), dtype=held),)
+
+    identity = const(reducer.identity_of(dtype).value, held)  # type: ignore[arg-type]
+    return Accumulator((held,), (identity,), step, lambda k, old: cast(old[0], held, dtype), held == dtype)
+
+
+def _argument(reducer: Reducer, dtype: str) -> Accumulator:
+    """(best value, its position or -1): the first of equals wins, and NaN before every number."""
+    held = WIDE.get(dtype, "uint8" if dtype == "bool" else dtype)
+    beats = (lambda a, b: a > b) if reducer.kind == "argmax" else (lambda a, b: a < b)
+
+    def step(old: Sequence[Halide], new: Sequence[Halide], position: Halide) -> tuple[Halide, ...]:
+        value = cast(new[0], dtype, held)
+        better = (old[1] < 0) | beats(value, old[0])
+        if held in FLOATS:
+            better = better | (is_nan(value, held) & ~is_nan(old[0], held))
+        return hl.select(better, value, old[0]), hl.select(better, position, old[1])
+
+    return Accumulator(
+        (held, "int32"), (const(0, held), hl.i32(-1)), step, lambda k, old: hl.max(old[1], hl.i32(0)), False
+    )
+
+
+def _custom(ctx: Context, reducer: Reducer, dtypes: tuple[str, ...]) -> Accumulator:
+    def step(old: Sequence[Halide], new: Sequence[Halide], position: Halide) -> tuple[Halide, ...]:
+        scope = ctx.scalars({})
+        for formal, value in zip((*reducer.left, *reducer.right), (*old, *new), strict=True):
+            scope.bind(formal, value)
+        return tuple(scope.value(r) for r in reducer.results)
+
+    identity = tuple(const(c.value, d) for c, d in zip(reducer.identity, dtypes, strict=True))
+    return Accumulator(dtypes, identity, step, lambda k, old: old[k], True)
+
+
+def loops_over(ctx: Context, axes: Sequence[Axis], name: str) -> tuple[hl.RDom, dict[Axis, hl.RVar]]:
+    """A reduction domain over the axes, the last one innermost."""
+    inner_first = axes[::-1]
+    extents = [a.extent for a in inner_first if a.extent is not None]
+    domain = hl.RDom([(ctx.extent(a.begin), ctx.extent(e)) for a, e in zip(inner_first, extents, strict=True)], name)
+    return domain, {axis: domain[d] for d, axis in enumerate(inner_first)}
+
+
+def split_condition(condition: Expr, uniform: set[Axis]) -> tuple[Expr, Expr]:
+    """The part of an `and` that depends on the `uniform` axes alone, and the rest."""
+    narrow: Expr = TRUE
+    rest: Expr = TRUE
+    for part in conjuncts(condition):
+        if uniform.issuperset(free_axes(part)):
+            narrow = fn.logical_and(narrow, part)
+        else:
+            rest = fn.logical_and(rest, part)
+    return narrow, rest
+
+
+def position_in(ctx: Context, axes: Sequence[Axis], scope: Scalars) -> Halide:
+    """The ordinal of a point of the axes in their order."""
+    ordinal: Halide = hl.i32(0)
+    for axis in axes:
+        assert axis.extent is not None
+        ordinal = ordinal * ctx.extent(axis.extent) + (scope.extent(axis) - ctx.extent(axis.begin))
+    return ordinal
+
+
+def lower_reduction(ctx: Context, op: Compute) -> Stage:
+    """f[..] = identity; f[..] = step(f[..], values) for every point of the reduce axes where the condition holds."""
+    reduce = op.reduction
+    assert reduce is not None
+    func, dims = hl.Func(identifier(op.name)), variables(op.axes)
+    place = dims[::-1]
+    domain, loops = loops_over(ctx, reduce.axes, identifier(reduce.axes[0].name))
+    scope = ctx.scalars({**dict(zip(op.axes, dims, strict=True)), **loops})
+    kept = accumulator(ctx, reduce)
+    func[place] = tuple_of(kept.identity)
+    narrow, rest = split_condition(reduce.where, set(reduce.axes))
+    if narrow is not TRUE:
+        domain.where(scope.value(narrow))
+    held = elements(func, range(len(kept.dtypes)))
+    product = product_of(reduce)
+    fused = product is not None and rest is TRUE
+    if fused:
+        assert product is not None
+        left, right = (ctx.exact(scope.value(factor)) for factor in product.args)
+        func[place] += left * right
+    else:
+        old = [held(k, place) for k in range(len(kept.dtypes))]
+        new = kept.step(old, [scope.value(v) for v in reduce.values], position_in(ctx, reduce.axes, scope))
+        if rest is not TRUE:
+            taken = scope.value(rest)
+            new = tuple(hl.select(taken, n, o) for n, o in zip(new, old, strict=True))
+        func[place] = tuple_of(map(ctx.exact, new))
+
+    def read(component: int, where: tuple[Halide, ...]) -> Halide:
+        values = [held(k, where) for k in range(len(kept.dtypes))]
+        value = kept.result(component, values)
+        return ctx.opaque(value, op.dtype_of(component)) if fused else value
+
+    return Stage(
+        op, "reduction", func, dims, tuple(range(op.num_outputs)), read, kept.direct,
+        dict(zip(op.axes, dims, strict=True)), renamed(func, loops),
+    )  # fmt: skip
+
+
+def renamed(func: hl.Func, loops: dict[Axis, hl.RVar]) -> dict[Axis, hl.RVar]:
+    """The loops of the update under the names of the axes."""
+    names: dict[Axis, hl.RVar] = {}
+    for axis, loop in loops.items():
+        names[axis] = hl.RVar(identifier(axis.name))
+        func.update(0).rename(loop, names[axis])
+    return names

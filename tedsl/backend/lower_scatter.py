@@ -1,0 +1,78 @@
+"""Scatters: a pure definition with the start values, and an update at computed indices.
+
+Points that land on one element combine in the order of the axes, one after another, so a result is the same in every run.
+An axis that is the whole of a dimension cannot collide with itself: it stays a pure loop, free to be vectorized or run in
+parallel.
+"""
+
+from __future__ import annotations
+
+import halide as hl
+
+from tedsl.backend.casts import cast
+from tedsl.backend.intrinsics import EMIT
+from tedsl.backend.lower_reduce import WIDE, loops_over, renamed, split_condition
+from tedsl.backend.lower_stage import Context, Stage, identifier
+from tedsl.backend.scalars import Expr as Halide, const
+from tedsl.lang.expr import TRUE, Axis, Const, Fn
+from tedsl.lang.extents import same_extent
+from tedsl.lang.reducers import BUILTIN
+from tedsl.lang.scatter import SCATTER_KINDS
+from tedsl.lang.tensor import Scatter
+from tedsl.lang.traverse import free_axes
+
+__all__ = ["lower_scatter"]
+
+MEET = {"add": Fn.ADD, "mul": Fn.MUL, "max": Fn.MAXIMUM, "min": Fn.MINIMUM}
+
+
+def lower_scatter(ctx: Context, op: Scatter) -> Stage:
+    """f[..] = init; f[index] = meet(f[index], value) for every point of the axes where the guard holds."""
+    dtype = op.value.dtype
+    held = WIDE.get(dtype, dtype) if op.kind in ("add", "mul") else dtype
+    func = hl.Func(identifier(op.name))
+    free = _free_dimensions(op)
+    dims = tuple(hl.Var(identifier(free[d].name) if d in free else f"d{d}") for d in range(len(op.shape)))
+    place = dims[::-1]
+    if op.init is None:
+        func[place] = const(BUILTIN[SCATTER_KINDS[op.kind]].identity_of(dtype).value, held)
+    else:
+        func[place] = ctx.exact(cast(ctx.read(op.init, tuple(map(hl.Expr, dims))), op.init.dtype, held))
+    loops: dict[Axis, hl.Var | hl.RVar] = {axis: dims[d] for d, axis in free.items()}
+    bound = [axis for axis in op.axes if axis not in loops]
+    domain = None
+    inner: dict[Axis, hl.RVar] = {}
+    if bound:
+        domain, inner = loops_over(ctx, bound, identifier(bound[0].name))
+    scope = ctx.scalars({**loops, **inner})
+    narrow, rest = split_condition(op.guard, set(bound)) if domain is not None else (TRUE, op.guard)
+    if domain is not None and narrow is not TRUE:
+        domain.where(scope.value(narrow))
+    target = tuple(
+        dims[d] if d in free else scope.index(row, extent)
+        for d, (row, extent) in enumerate(zip(op.index, op.shape, strict=True))
+    )[::-1]
+    old: Halide = hl.Expr(func[target])
+    new = EMIT[MEET[op.kind].value](old, cast(scope.value(op.value), dtype, held), dtype=held)
+    if rest is not TRUE:
+        new = hl.select(scope.value(rest), new, old)
+    func[target] = ctx.exact(new)
+    return Stage(
+        op, "scatter", func, dims, (0,), lambda component, at: cast(hl.Expr(func[at]), held, dtype), held == dtype,
+        loops, renamed(func, inner),
+    )  # fmt: skip
+
+
+def _free_dimensions(op: Scatter) -> dict[int, Axis]:
+    """The dimensions indexed by one whole axis that no other index uses."""
+    uses: dict[Axis, int] = {}
+    for row in op.index:
+        for axis in free_axes(row):
+            uses[axis] = uses.get(axis, 0) + 1
+    free: dict[int, Axis] = {}
+    for dim, (row, extent) in enumerate(zip(op.index, op.shape, strict=True)):
+        whole = isinstance(row, Axis) and isinstance(row.begin, Const) and row.begin.value == 0
+        if isinstance(row, Axis) and whole and row.extent is not None and same_extent(row.extent, extent):
+            if uses[row] == 1 and row in set(op.axes):
+                free[dim] = row
+    return free

@@ -1,0 +1,108 @@
+"""What lowering an operation gives (`Stage`), and what every rule of lowering may ask for (`Context`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import halide as hl
+
+from tedsl.backend.lower_expr import Scalars
+from tedsl.backend.scalars import FLOATS, TYPES, Expr as Halide
+from tedsl.lang.expr import Axis, Expr, Var
+from tedsl.lang.tensor import Operation, Tensor
+
+__all__ = ["Context", "Stage", "identifier"]
+
+Place = tuple[Halide, ...]
+Reader = Callable[[int, Place], Halide]
+
+
+@dataclass(eq=False)
+class Stage:
+    """One operation as a function: its loops by axis, and how other stages read it."""
+
+    op: Operation
+    kind: str  # "pointwise", "reduction", "scatter" or "scan"
+    func: hl.Func
+    dims: tuple[hl.Var, ...]  # the axes of the result, outermost first
+    components: tuple[int, ...]  # the outputs of `op` that the function holds
+    read: Reader
+    direct: bool = True  # the function's components are those outputs themselves
+    axes: dict[Axis, hl.Var | hl.RVar] = field(default_factory=dict)
+    reduce_axes: dict[Axis, hl.RVar] = field(default_factory=dict)
+    parallel: bool = True  # different elements of `dims` can be computed at once in the update, too
+
+
+class Context:
+    """The program being lowered: elements of its tensors, its extents, and the treatment of floats."""
+
+    def __init__(self, images: Mapping[Tensor, hl.ImageParam], sizes: Mapping[Var, hl.Param], strict: bool) -> None:
+        self.images = images
+        self.sizes = sizes
+        self.strict = strict
+        self.zero = None if strict else hl.Param(hl.UInt(64), "opaque_zero")
+        self.stages: dict[Operation, Stage] = {}
+        self.needed: dict[Operation, tuple[int, ...]] = {}
+
+    def read(self, tensor: Tensor, indices: Place) -> Halide:
+        """An element at indices in the order of the axes."""
+        place = indices[::-1]
+        if tensor in self.images:
+            return self.images[tensor][place]
+        return self.stages[tensor.op].read(tensor.index, place)
+
+    def scalars(self, symbols: Mapping[Axis, Halide], read: Callable[[Tensor, Place], Halide] | None = None) -> Scalars:
+        """A builder of expressions in the scope of the given loops."""
+        known: dict[Expr, Halide] = {axis: loop if isinstance(loop, hl.Expr) else hl.Expr(loop) for axis, loop in symbols.items()}
+        known.update((v, hl.Expr(p)) for v, p in self.sizes.items())
+        return Scalars(read or self.read, known)
+
+    def extent(self, extent: Expr) -> Halide:
+        """An expression of the extents."""
+        return self.scalars({}).extent(extent)
+
+    def exact(self, value: Halide) -> Halide:
+        """The value computed as written: NaN, infinities and signs of zero as IEEE has them."""
+        return value if self.strict else hl.strict_float(value)
+
+    def opaque(self, value: Halide, dtype: str) -> Halide:
+        """A value about which the compiler forgets what it concluded from how it was computed.
+
+        The additions of a sum of products carry the promise that there is no NaN; a test for NaN would be folded away.
+        """
+        assert self.zero is not None
+        bits = hl.UInt(FLOATS[dtype])
+        return hl.reinterpret(TYPES[dtype], hl.reinterpret(bits, value) ^ hl.cast(bits, self.zero))
+
+
+def elements(func: hl.Func, components: Sequence[int]) -> Reader:
+    """Reads the components of a function that holds these outputs of an operation."""
+    position = {component: k for k, component in enumerate(components)}
+    if len(components) == 1:
+        return lambda component, place: hl.Expr(func[place])
+    return lambda component, place: hl.Expr(func[place][position[component]])
+
+
+def tuple_of(values: Iterable[Halide]) -> Halide:
+    """One value, or Halide's tuple of several."""
+    listed = list(values)
+    return listed[0] if len(listed) == 1 else hl.Tuple(listed)
+
+
+def identifier(name: str) -> str:
+    """A name that Halide and C accept."""
+    text = re.sub(r"\W", "_", name, flags=re.ASCII) or "T"
+    return f"t{text}" if text[0].isdigit() or text[0] == "_" else text
+
+
+def variables(axes: Iterable[Axis]) -> tuple[hl.Var, ...]:
+    """A loop variable per axis; equal names are told apart by a number."""
+    used: dict[str, int] = {}
+    made = []
+    for axis in axes:
+        name = identifier(axis.name)
+        count = used[name] = used.get(name, -1) + 1
+        made.append(hl.Var(f"{name}{count}" if count else name))
+    return tuple(made)
