@@ -1,0 +1,100 @@
+"""Halide types, literals and bit patterns under the names of the language's dtypes.
+
+Literals are always typed here: Halide would take a bare Python float for a float32, and warn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import halide as hl
+
+__all__ = [
+    "FLOATS", "INTEGERS", "SIGNED", "TYPES", "UNSIGNED", "Expr", "at_most", "bits_of", "const", "copy_sign",
+    "from_bits", "horner", "is_nan", "magnitude", "negate", "width",
+]  # fmt: skip
+
+Expr: TypeAlias = Any  # hl.Expr: the wheel has no type stubs
+
+SIGNED = {f"int{n}": n for n in (8, 16, 32, 64)}
+UNSIGNED = {f"uint{n}": n for n in (8, 16, 32, 64)}
+INTEGERS = SIGNED | UNSIGNED
+FLOATS = {"float16": 16, "bfloat16": 16, "float32": 32, "float64": 64}
+
+TYPES: dict[str, Any] = {
+    "bool": hl.Bool(),
+    **{name: hl.Int(n) for name, n in SIGNED.items()},
+    **{name: hl.UInt(n) for name, n in UNSIGNED.items()},
+    "float16": hl.Float(16),
+    "bfloat16": hl.BFloat(16),
+    "float32": hl.Float(32),
+    "float64": hl.Float(64),
+}
+LITERAL: dict[str, Any] = {
+    **{f"int{n}": getattr(hl, f"i{n}") for n in (8, 16, 32, 64)},
+    **{f"uint{n}": getattr(hl, f"u{n}") for n in (8, 16, 32, 64)},
+    "float32": hl.f32,
+    "float64": hl.f64,
+}
+SIGN_BIT = {n: 1 << (n - 1) for n in (16, 32, 64)}
+INFINITY_BITS = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF0000000000000}
+
+
+def width(dtype: str) -> int:
+    """Bits of one element (a bool counts as one)."""
+    return INTEGERS.get(dtype) or FLOATS.get(dtype, 1)
+
+
+def const(value: float, dtype: str) -> Expr:
+    """A literal of exactly `dtype`."""
+    if dtype in LITERAL:
+        return LITERAL[dtype](value)
+    if dtype == "bool":
+        return hl.cast(TYPES["bool"], hl.u8(int(value)))
+    return hl.cast(TYPES[dtype], hl.f32(value))
+
+
+def bits_of(x: Expr, dtype: str) -> Expr:
+    """The bit pattern of a float, as the unsigned integer of its width."""
+    return hl.reinterpret(TYPES[f"uint{FLOATS[dtype]}"], x)
+
+
+def from_bits(u: Expr, dtype: str) -> Expr:
+    """The float with the given bit pattern."""
+    return hl.reinterpret(TYPES[dtype], u)
+
+
+def magnitude(x: Expr, dtype: str) -> Expr:
+    """The bits of |x|: they order as the values do, NaN above infinity."""
+    return bits_of(x, dtype) & const(SIGN_BIT[FLOATS[dtype]] - 1, f"uint{FLOATS[dtype]}")
+
+
+def is_nan(x: Expr, dtype: str) -> Expr:
+    """A test on the bits, which no float optimisation of LLVM can assume away."""
+    return magnitude(x, dtype) > const(INFINITY_BITS[dtype], f"uint{FLOATS[dtype]}")
+
+
+def at_most(a: Expr, b: Expr) -> Expr:
+    """a <= b, false beside NaN: Halide 21 compiles a float <= as not(b < a), even strictly."""
+    return (a < b) | (a == b)
+
+
+def negate(x: Expr, dtype: str) -> Expr:
+    """-x by its sign bit; Halide's unary minus is 0 - x, which loses the sign of zero."""
+    sign = const(SIGN_BIT[FLOATS[dtype]], f"uint{FLOATS[dtype]}")
+    return from_bits(bits_of(x, dtype) ^ sign, dtype)
+
+
+def copy_sign(x: Expr, sign: Expr, dtype: str) -> Expr:
+    """|x| with the sign of `sign`."""
+    mask = const(SIGN_BIT[FLOATS[dtype]], f"uint{FLOATS[dtype]}")
+    return from_bits(magnitude(x, dtype) | (bits_of(sign, dtype) & mask), dtype)
+
+
+def horner(x: Expr, coefficients: Sequence[float], dtype: str) -> Expr:
+    """The polynomial with these coefficients, constant term first."""
+    result = const(coefficients[-1], dtype)
+    for c in reversed(coefficients[:-1]):
+        result = result * x + const(c, dtype)
+    return result
