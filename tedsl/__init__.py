@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 _PUBLIC: dict[str, tuple[str, ...]] = {
     "tedsl.lang.arrays": (
-        "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "dot", "einsum", "expand_dims", "eye", "flip",
-        "full", "full_like", "matmul", "mean", "moveaxis", "ones", "ones_like", "outer", "pad", "ravel", "reshape", "roll",
-        "split", "squeeze", "stack", "swapaxes", "take", "tensordot", "trace", "transpose", "tril", "triu", "where", "zeros",
-        "zeros_like",
+        "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "dot", "einsum", "expand_dims", "eye",
+        "flip", "full", "full_like", "matmul", "mean", "moveaxis", "ones", "ones_like", "outer", "pad", "ravel",
+        "reshape", "roll", "split", "squeeze", "stack", "swapaxes", "take", "tensordot", "trace", "transpose", "tril",
+        "triu", "where", "zeros", "zeros_like",
     ),
     "tedsl.lang.axes": ("reduce_axis", "var"),
     "tedsl.lang.compute": ("compute", "placeholder"),
@@ -39,6 +39,7 @@ _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
+    from tedsl.lang.arrays import *  # noqa: F403 - exactly its names of the table
     from tedsl.lang.axes import reduce_axis as reduce_axis, var as var
     from tedsl.lang.compute import compute as compute, placeholder as placeholder
     from tedsl.lang.errors import (

@@ -33,20 +33,21 @@ from tedsl.lang.shaping import (
 from tedsl.lang.tensor import Tensor
 
 __all__ = [
-    "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "dot", "einsum", "expand_dims", "eye", "flip",
-    "full", "full_like", "matmul", "mean", "moveaxis", "ones", "ones_like", "outer", "pad", "ravel", "reshape", "roll",
-    "split", "squeeze", "stack", "swapaxes", "take", "tensordot", "trace", "transpose", "tril", "triu", "where", "zeros",
-    "zeros_like",
+    "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "dot", "einsum", "expand_dims", "eye",
+    "flip", "full", "full_like", "matmul", "mean", "moveaxis", "ones", "ones_like", "outer", "pad", "ravel", "reshape",
+    "roll", "split", "squeeze", "stack", "swapaxes", "take", "tensordot", "trace", "transpose", "tril", "triu",
+    "where", "zeros", "zeros_like",
 ]  # fmt: skip
 
 _REDUCTIONS = {kind: reduction(kind) for kind in ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")}
 _POINTWISE = (
-    "abs", "ceil", "clip", "cos", "exp", "floor", "log", "maximum", "minimum", "pow", "relu", "round", "sigmoid", "sign", "sin",
-    "sqrt", "tanh", "trunc",
+    "abs", "ceil", "clip", "cos", "exp", "floor", "log", "maximum", "minimum", "pow", "relu", "round", "sigmoid",
+    "sign", "sin", "sqrt", "tanh", "trunc",
 )  # fmt: skip
 
 METHODS: dict[str, Callable[..., Any]] = {
-    "getitem": getitem, "matmul": matmul, "transpose": transpose, "permute": transpose, "reshape": reshape, "mean": mean,
+    "getitem": getitem, "matmul": matmul, "transpose": transpose, "permute": transpose, "reshape": reshape,
+    "mean": mean,
     "broadcast_to": broadcast_to, "cumprod": cumprod, "cumsum": cumsum, "diagonal": diagonal, "dot": dot,
     "expand_dims": expand_dims, "flatten": ravel, "flip": flip, "moveaxis": moveaxis, "ravel": ravel, "roll": roll,
     "split": split, "squeeze": squeeze, "swapaxes": swapaxes, "take": take, "trace": trace, "tril": tril, "triu": triu,

@@ -27,7 +27,9 @@ def reduce_axis(extent: Any, name: str = "k") -> Axis:
     if not isinstance(extent, tuple):
         return Axis(name, as_extent(extent, f"reduce_axis {name!r}"), is_reduce=True)
     if len(extent) != 2:
-        raise ValueError(f"reduce_axis {name!r} at {user_location()}: expected (begin, end), found {len(extent)} numbers")
+        raise ValueError(
+            f"reduce_axis {name!r} at {user_location()}: expected (begin, end), found {len(extent)} numbers"
+        )
     begin, end = (_bound(v, f"reduce_axis {name!r}") for v in extent)
     length = simplify_extent(end - begin)
     if isinstance(length, Const) and length.value < 0:

@@ -66,8 +66,8 @@ def broadcast_shapes(tensors: list[Tensor], what: str) -> Shape:
             if found is not None and not is_one(found) and not same_extent(extent, found):
                 listed = " and ".join(f"{t.name} {shape_text(t.extents)}" for t in tensors)
                 raise ValueError(
-                    f"{what} at {user_location()}: shapes do not broadcast: {listed}; dimension -{back} is {found} in one "
-                    f"and {extent} in another; expected equal extents or 1"
+                    f"{what} at {user_location()}: shapes do not broadcast: {listed}; dimension -{back} is "
+                    f"{found} in one and {extent} in another; expected equal extents or 1"
                 )
             found = extent if found is None or is_one(found) else found
         assert found is not None

@@ -1,7 +1,7 @@
 """`te.placeholder` and `te.compute`: from a Python function of axes to a tensor in normal form.
 
-The function is called once with symbolic axes. Ranges that are not written are inferred from every use, reductions nested
-inside the expression become tensors of their own, and what is left is checked and frozen.
+The function is called once with symbolic axes. Ranges that are not written are inferred from every use, reductions
+nested inside the expression become tensors of their own, and what is left is checked and frozen.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def compute(shape: Any, function: Any = None, name: Any = None) -> Any:
     if function is None:
         shape, function = None, shape
     if not callable(function):
-        raise TypeError(f"te.compute at {user_location()}: expected a function of the axes, found {type(function).__name__}")
+        raise TypeError(
+            f"te.compute at {user_location()}: expected a function of the axes, found {type(function).__name__}"
+        )
     names = tuple(name) if isinstance(name, (tuple, list)) else None
     title = "_".join(names) if names else (name or "T")
     what = f"compute {title!r}"
@@ -75,7 +77,8 @@ def resolve_ranges(
         return axes, bodies
     extents = infer_ranges(tuple(dict.fromkeys(unknown)), bodies, what)
     known = {a: Axis(a.name, e, is_reduce=a.is_reduce) for a, e in extents.items()}
-    return tuple(known.get(a, a) for a in axes), substitute_all(bodies, known)
+    mapping: dict[Expr, Expr] = dict(known.items())
+    return tuple(known.get(a, a) for a in axes), substitute_all(bodies, mapping)
 
 
 def check_scope(bodies: tuple[Expr, ...], axes: tuple[Axis, ...], what: str) -> None:
@@ -89,7 +92,9 @@ def check_scope(bodies: tuple[Expr, ...], axes: tuple[Axis, ...], what: str) -> 
         raise ValueError(f"{what} at {user_location()}: {kind} {axis.name!r} is used outside its scope; {hint}")
     for node in topological(bodies):
         if isinstance(node, Formal):
-            raise ValueError(f"{what} at {user_location()}: `{node.name}` belongs to the combine function of a te.reducer")
+            raise ValueError(
+                f"{what} at {user_location()}: `{node.name}` belongs to the combine function of a te.reducer"
+            )
 
 
 def check_states(bodies: tuple[Expr, ...], own: tuple[Tensor, ...], what: str) -> None:
@@ -118,7 +123,9 @@ def axis_names(function: Callable[..., Any], rank: int | None, what: str, skip: 
     for p in parameters:
         if p.kind is p.VAR_POSITIONAL:
             if rank is None:
-                raise ValueError(f"{what} at {user_location()}: give a shape, since *{p.name} does not tell the number of axes")
+                raise ValueError(
+                    f"{what} at {user_location()}: give a shape, since *{p.name} does not tell the number of axes"
+                )
             names += [f"{p.name}{d}" for d in range(len(names), rank)]
         elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty:
             names.append(p.name)
@@ -135,8 +142,8 @@ def _called(function: Callable[..., Any], axes: tuple[Axis, ...], what: str) -> 
         return function(*axes)
     except NameError as error:
         raise NameError(
-            f"{what} at {user_location()}: {error}; if this is the tensor itself: a definition cannot read its own result, "
-            "recurrences are written with te.scan",
+            f"{what} at {user_location()}: {error}; if this is the tensor itself: a definition cannot read its own "
+            "result, recurrences are written with te.scan",
             name=error.name,
         ) from error
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tedsl.lang import functions as fn
 from tedsl.lang.compute import check_states, compute_tensors
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.elements import as_tensor, fresh_axes, is_one
@@ -81,7 +80,9 @@ def einsum(subscripts: str, *operands: Any) -> Tensor:
     """Einstein summation as NumPy writes it; of three operands or more, two at a time from the left."""
     what = f"te.einsum {subscripts!r}"
     if not isinstance(subscripts, str):
-        raise TypeError(f"te.einsum at {user_location()}: expected the subscripts first, found {type(subscripts).__name__}")
+        raise TypeError(
+            f"te.einsum at {user_location()}: expected the subscripts first, found {type(subscripts).__name__}"
+        )
     tensors = [as_tensor(t, what) for t in operands]
     inputs, result = _parsed(subscripts, tensors, what)
     terms = list(zip(tensors, inputs, strict=True))
@@ -120,7 +121,9 @@ def _labels(text: str, ndim: int, what: str) -> Labels:
         raise ValueError(f"{what} at {user_location()}: labels are letters, found {text!r}")
     count = ndim - len(before) - len(after)
     if count < 0 or (count and not dots):
-        raise ValueError(f"{what} at {user_location()}: {text!r} names {len(before + after)} axes of an operand with {ndim}")
+        raise ValueError(
+            f"{what} at {user_location()}: {text!r} names {len(before + after)} axes of an operand with {ndim}"
+        )
     return (*before, *range(-count, 0), *after)
 
 
@@ -160,6 +163,7 @@ def _extents(terms: Sequence[tuple[Tensor, Labels]], what: str) -> dict[Any, Exp
                 found[label] = (extent, tensor)
             elif not is_one(extent) and not same_extent(known[0], extent):
                 raise ValueError(
-                    f"{what} at {user_location()}: extents do not agree: {known[0]} in {known[1]!r}, but {extent} in {tensor!r}"
+                    f"{what} at {user_location()}: extents do not agree: {known[0]} in {known[1]!r}, "
+                    f"but {extent} in {tensor!r}"
                 )
     return {label: extent for label, (extent, _) in found.items()}

@@ -1,4 +1,4 @@
-"""Tensors from nothing: zeros, ones, full, arange, eye. Integers are int32 and floats float32 unless a dtype is given."""
+"""Tensors from nothing: zeros, ones, full, arange, eye. Integers are int32, floats float32 unless a dtype is given."""
 
 from __future__ import annotations
 

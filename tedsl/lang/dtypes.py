@@ -79,9 +79,11 @@ def _bfloat16_of_numpy() -> np.dtype[Any]:
         import ml_dtypes
     except ImportError:
         raise TypeError(
-            "bfloat16 arrays: NumPy has no such type of its own; install ml_dtypes (pip install ml_dtypes) or cast to float32"
+            "bfloat16 arrays: NumPy has no such type of its own; install ml_dtypes (pip install ml_dtypes) or cast to "
+            "float32"
         ) from None
-    return np.dtype(ml_dtypes.bfloat16)
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return found
 
 
 BOOL = DType("bool", "b", 1)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import check_states, compute_tensors
-from tedsl.lang.dtypes import INT32
+from tedsl.lang.dtypes import INT32, INT64
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr
 from tedsl.lang.extents import same_extent, simplify_extent
@@ -17,8 +17,8 @@ from tedsl.lang.tensor import Shape, Tensor
 from tedsl.lang.traverse import free_axes
 
 __all__ = [
-    "as_tensor", "axes_of", "fresh_axes", "is_one", "is_zero", "normal_axes", "normal_axis", "product", "reduce_axes_of",
-    "same_shape", "scalar_operand", "shape_text", "tensor_of",
+    "as_tensor", "axes_of", "fresh_axes", "is_one", "is_zero", "normal_axes", "normal_axis", "product",
+    "reduce_axes_of", "same_shape", "scalar_operand", "shape_text", "tensor_of",
 ]  # fmt: skip
 
 _LETTERS = "ijklmn"
@@ -69,8 +69,8 @@ def scalar_operand(value: Any, what: str) -> Any:
     """A scalar that meets whole tensors: it may not use the axes of a compute."""
     if isinstance(value, Expr) and (axes := free_axes(value)):
         raise TypeError(
-            f"{what} at {user_location()}: a whole tensor meets the scalar `{value}`, which uses axis {axes[0].name!r}; "
-            "inside te.compute read an element of the tensor, e.g. A[i, j]"
+            f"{what} at {user_location()}: a whole tensor meets the scalar `{value}`, which uses axis "
+            f"{axes[0].name!r}; inside te.compute read an element of the tensor, e.g. A[i, j]"
         )
     return value
 
@@ -114,7 +114,7 @@ def product(extents: Iterable[Expr]) -> Expr:
             number *= int(extent.value)
         else:
             symbols.append(extent)
-    total: Expr = Const(number, INT32 if abs(number) < 2**31 else fn.INT64)
+    total: Expr = Const(number, INT32 if abs(number) < 2**31 else INT64)
     for symbol in symbols:
         total = total * symbol
     return simplify_extent(total) if symbols else total

@@ -1,7 +1,7 @@
 """Scalar expressions: frozen, interned nodes, so that `is` means equal and a pass memoises in a plain dict.
 
-`Const`, `Apply`, `Read` and `Reduce` are interned by their fields; `Var`, `Axis` and `Formal` are symbols, each its own.
-What the operators build (promotion, folding) is decided in `tedsl.lang.functions`.
+`Const`, `Apply`, `Read` and `Reduce` are interned by their fields; `Var`, `Axis` and `Formal` are symbols, each its
+own. What the operators build (promotion, folding) is decided in `tedsl.lang.functions`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Expr(Operators):
         return self
 
     def __str__(self) -> str:
-        return self._text(self)
+        return type(self)._text(self)
 
     def __repr__(self) -> str:
         return f"{self} : {self.dtype}"
@@ -128,7 +128,9 @@ class Axis(Expr):
     is_reduce: bool
 
     def __new__(cls, name: str, extent: Expr | None, *, begin: Expr | None = None, is_reduce: bool = False) -> Axis:
-        return _new(cls, INT32, name=name, begin=Const(0, INT32) if begin is None else begin, extent=extent, is_reduce=is_reduce)
+        return _new(
+            cls, INT32, name=name, begin=Const(0, INT32) if begin is None else begin, extent=extent, is_reduce=is_reduce
+        )
 
 
 class Formal(Expr):

@@ -1,7 +1,7 @@
 """Builders of pointwise expressions: they promote operands as NumPy 2 does, check kinds and fold integer constants.
 
-Every function here takes scalars (expressions, 0-rank tensors, Python and NumPy numbers) and gives an expression; given a whole
-tensor it works element by element (see `tedsl.lang.arrays`).
+Every function here takes scalars (expressions, 0-rank tensors, Python and NumPy numbers) and gives an expression; given
+a whole tensor it works element by element (see `tedsl.lang.broadcast`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,54 @@ from tedsl.lang.expr import FALSE, TRUE, Apply, Const, Expr
 from tedsl.lang.operators import Fn, Operators
 
 __all__ = [
-    "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cast", "cbrt", "ceil", "clip", "const", "copysign",
-    "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "floor", "hypot", "isfinite", "isinf", "isnan", "log", "log10",
-    "log1p", "log2", "logical_and", "logical_not", "logical_or", "maximum", "minimum", "pow", "relu", "round", "rsqrt",
-    "select", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+    "abs",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "cast",
+    "cbrt",
+    "ceil",
+    "clip",
+    "const",
+    "copysign",
+    "cos",
+    "cosh",
+    "erf",
+    "erfc",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "hypot",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "maximum",
+    "minimum",
+    "pow",
+    "relu",
+    "round",
+    "rsqrt",
+    "select",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+    "trunc",
 ]  # fmt: skip
 
 COMPARE = frozenset({Fn.EQ, Fn.NE, Fn.LT, Fn.LE, Fn.GT, Fn.GE})

@@ -1,8 +1,8 @@
 """Slices and gathers of whole tensors: `x[:, 0]`, `x[::-1]`, `x[None]`, `x[idx]`.
 
-Where the extent is a number, bounds are cut as NumPy cuts them. Where it is symbolic, a bound beyond the end is cut, and
-one before the beginning makes the kernel refuse the call: `x[2:-1]` has the extent n - 3, not max(n - 3, 0), so that
-extents stay affine.
+Where the extent is a number, bounds are cut as NumPy cuts them. Where it is symbolic, a bound past the end is cut,
+but one before the beginning makes the kernel refuse the call: `x[2:-1]` has the extent n - 3, not max(n - 3, 0), so
+that extents stay affine.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ def getitem(x: Tensor, items: tuple[Any, ...]) -> Tensor:
             continue
         dims.append(_item(x, dim, item))
         dim += 1
-    if all(isinstance(d, _Slice) and d.step == 1 and d.extent is n for d, n in zip(dims, x.extents)) and len(dims) == x.ndim:
+    if (
+        all(isinstance(d, _Slice) and d.step == 1 and d.extent is n for d, n in zip(dims, x.extents))
+        and len(dims) == x.ndim
+    ):
         return x
     return _read(x, dims)
 
@@ -82,7 +85,9 @@ def _check_kind(x: Tensor, item: Any) -> None:
     elif not (item is None or item is Ellipsis or isinstance(item, (slice, int, np.integer, Tensor, Expr, np.ndarray))):
         hint = "expected integers, slices, None, ... or integer tensors"
     if hint is not None:
-        raise TypeError(f"index of {x!r} at {user_location()}: {type(item).__name__} `{item!s:.40}` is no index; {hint}")
+        raise TypeError(
+            f"index of {x!r} at {user_location()}: {type(item).__name__} `{item!s:.40}` is no index; {hint}"
+        )
 
 
 def _item(x: Tensor, dim: int, item: Any) -> _Slice | Tensor | Expr:
@@ -97,11 +102,14 @@ def _slice(x: Tensor, dim: int, item: slice) -> _Slice:
     extent = x.extents[dim]
     step = 1 if item.step is None else item.step
     if not isinstance(step, (int, np.integer)) or step == 0:
-        raise ValueError(f"slice of dimension {dim} of {x!r} at {user_location()}: the step must be a non-zero integer, found {step!r}")
+        raise ValueError(
+            f"slice of dimension {dim} of {x!r} at {user_location()}: the step must be an integer other "
+            f"than 0, found {step!r}"
+        )
     step = int(step)
     plain = (item.start, item.stop)
     if isinstance(extent, Const) and all(v is None or isinstance(v, (int, np.integer)) for v in plain):
-        begin, end, step = slice(*(None if v is None else int(v) for v in plain), step).indices(int(extent.value))
+        begin, end, step = slice(item.start, item.stop, step).indices(int(extent.value))
         return _Slice(Const(begin, INT32), step, Const(len(range(begin, end, step)), INT32))
     what = f"slice of dimension {dim} of {x!r}"
     if step > 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32, promote
 from tedsl.lang.elements import as_tensor, is_zero, normal_axis, same_shape, scalar_operand, shape_text, tensor_of
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import Axis, Const, Expr, Read
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.indexing import slice_axis
 from tedsl.lang.shaping import as_int
@@ -44,7 +45,12 @@ def concatenate(tensors: Any, axis: int = 0) -> Tensor:
     if not parts[0].ndim:
         raise ValueError(f"{what} at {user_location()}: 0-rank tensors have no axis to join along; use te.stack")
     dim = normal_axis(axis, parts[0].ndim, what)
-    _agree(parts, [p.extents[:dim] + p.extents[dim + 1 :] if p.ndim > dim else p.extents for p in parts], what, f" but for axis {dim}")
+    _agree(
+        parts,
+        [p.extents[:dim] + p.extents[dim + 1 :] if p.ndim > dim else p.extents for p in parts],
+        what,
+        f" but for axis {dim}",
+    )
     dtype = promote(p.dtype for p in parts)
     begins: list[Expr] = [Const(0, INT32)]
     for part in parts:
@@ -90,7 +96,7 @@ def split(x: Any, sections: Any, axis: int = 0) -> tuple[Tensor, ...]:
     dim = normal_axis(axis, source.ndim, what)
     if isinstance(sections, (tuple, list)):
         cuts = [None, *sections, None]
-        return tuple(slice_axis(source, dim, a, b) for a, b in zip(cuts, cuts[1:], strict=False))
+        return tuple(slice_axis(source, dim, a, b) for a, b in pairwise(cuts))
     count = as_int(sections, what)
     if count < 1:
         raise ValueError(f"{what} at {user_location()}: expected 1 section or more, found {count}")
@@ -115,7 +121,9 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", value: Any = 0) -> Tenso
     widths = _widths(pad_width, source.ndim, what)
     for d, (before, after) in enumerate(widths):
         if mode not in ("zero", "constant") and is_zero(source.extents[d]) and before + after:
-            raise ValueError(f"{what} at {user_location()}: axis {d} of {source!r} is empty and cannot be padded by {mode!r}")
+            raise ValueError(
+                f"{what} at {user_location()}: axis {d} of {source!r} is empty and cannot be padded by {mode!r}"
+            )
     shape = tuple(simplify_extent(e + (b + a)) for e, (b, a) in zip(source.extents, widths, strict=True))
     scalar_operand(value, what)
 
@@ -131,7 +139,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", value: Any = 0) -> Tenso
 
 def _inside(x: Tensor, indices: list[Any], widths: list[tuple[int, int]], fill: Expr) -> Expr:
     """x[indices] where they are inside, else `fill`; only margins that exist are tested."""
-    inside: Expr = fn.TRUE
+    inside: Expr = TRUE
     for index, extent, (before, after) in zip(indices, x.extents, widths, strict=True):
         if before:
             inside = fn.logical_and(inside, index >= 0)

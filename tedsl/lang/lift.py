@@ -82,7 +82,9 @@ class _Lifting:
     def _tensor(self, reduce: Reduce, where: Expr) -> tuple[Compute, tuple[Expr, ...]]:
         used = set(free_axes((*reduce.values, where))) - set(reduce.axes)
         known = set(self.axes)
-        outer = [a for a in self.axes if a in used] + [a for a in free_axes((*reduce.values, where)) if a in used - known]
+        outer = [a for a in self.axes if a in used] + [
+            a for a in free_axes((*reduce.values, where)) if a in used - known
+        ]
         fresh = tuple(Axis(a.name, a.extent) for a in outer)
         values = substitute_all((*reduce.values, where), {a: f + a.begin for a, f in zip(outer, fresh, strict=True)})
         count = len(reduce.values) if reduce.reducer.is_custom else 1

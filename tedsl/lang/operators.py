@@ -163,10 +163,10 @@ class Operators:
     def __rrshift__(self, other: Any) -> Any:
         return self._apply(Fn.RSHIFT, other, self)
 
-    def __eq__(self, other: Any) -> Any:  # type: ignore[override]
+    def __eq__(self, other: Any) -> Any:
         return self._apply(Fn.EQ, self, other)
 
-    def __ne__(self, other: Any) -> Any:  # type: ignore[override]
+    def __ne__(self, other: Any) -> Any:
         return self._apply(Fn.NE, self, other)
 
     def __lt__(self, other: Any) -> Any:

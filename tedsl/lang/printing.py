@@ -2,5 +2,4 @@
 
 from tedsl.lang.expr import Expr
 
-
 Expr._text = staticmethod(lambda e: type(e).__name__ + str(getattr(e, "name", getattr(e, "value", ""))))

@@ -1,7 +1,7 @@
 """Range inference: the extents of axes written without one, from every use as an index.
 
-A read `A[c*i + d]` of an extent n holds i below (n - 1 - d) // c + 1. A plain read (`A[i]`) is exact: two plain reads must
-agree. Shifted ones only bound; the smallest bound wins, and bounds that cannot be compared are an ambiguity.
+A read `A[c*i + d]` of an extent n holds i below (n - 1 - d) // c + 1. A plain read (`A[i]`) is exact: two plain reads
+must agree. Shifted ones only bound; the smallest bound wins, and bounds that cannot be compared are an ambiguity.
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ def _combined(axis: Axis, bounds: list[tuple[Expr, bool, _Use]], what: str) -> E
         if gap.value < 0:
             best, best_exact, best_use = extent, exact, use
     if isinstance(best, Const) and best.value < 0:
-        raise ValueError(f"{what} at {user_location()}: the range of axis {axis.name!r} would be negative, from {best_use}")
+        raise ValueError(
+            f"{what} at {user_location()}: the range of axis {axis.name!r} would be negative, from {best_use}"
+        )
     return best
 
 

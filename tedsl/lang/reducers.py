@@ -9,7 +9,7 @@ from typing import Any
 
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import INT32_MAX
-from tedsl.lang.dtypes import BOOL, INT32, DType, integer_bounds
+from tedsl.lang.dtypes import INT32, DType, integer_bounds
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Formal, Reduce
 from tedsl.lang.operators import Operators
@@ -20,7 +20,7 @@ __all__ = ["Reducer", "all", "any", "argmax", "argmin", "max", "min", "prod", "r
 
 @dataclass(frozen=True, eq=False)
 class Reducer:
-    """How values are combined: one of the builtin kinds, or `results` as expressions of the formals `left` and `right`."""
+    """How values are combined: a builtin kind, or `results`, expressions of the formals `left` and `right`."""
 
     kind: str
     left: tuple[Formal, ...] = ()
@@ -75,8 +75,8 @@ def reduce_expr(reducer: Reducer, values: tuple[Any, ...], axis: Any, where: Any
     for inner in topological((*exprs, condition)):
         if isinstance(inner, Reduce) and (twice := [a.name for a in inner.axes if a in set(axes)]):
             raise ValueError(
-                f"{what} at {user_location()}: reduce axis {twice[0]!r} is used twice, in this reduction and in one inside it; "
-                "give the inner one an axis of its own"
+                f"{what} at {user_location()}: reduce axis {twice[0]!r} is used twice, in this reduction and in one "
+                "inside it; give the inner one an axis of its own"
             )
     components = len(exprs) if reducer.is_custom else 1
     return tuple(Reduce(reducer, exprs, axes, condition, index) for index in range(components))
@@ -116,7 +116,9 @@ def _builtin(kind: str, value: Any, axis: Any, where: Any, keepdims: bool) -> An
             raise TypeError(f"{what} at {user_location()}: give either a function of the axes or axis=, not both")
         value, axis = trace_lambda(value, what)
     elif axis is None:
-        raise TypeError(f"{what} at {user_location()}: axis= is missing; give a te.reduce_axis, or a function of the axes")
+        raise TypeError(
+            f"{what} at {user_location()}: axis= is missing; give a te.reduce_axis, or a function of the axes"
+        )
     expr = fn.as_expr(value)
     if kind in ("any", "all") and not expr.dtype.is_bool:
         raise TypeError(f"{what} at {user_location()}: expected a bool expression, found {expr.dtype} `{expr}`")
@@ -225,11 +227,15 @@ class CustomReducer:
         if free_axes(exprs):
             raise ValueError(f"{what}: combine may only use its two arguments, found axis {free_axes(exprs)[0].name!r}")
         identity = (self.identity,) if single else self.identity
-        return Reducer("custom", left, right, exprs, tuple(fn.const(v, d) for v, d in zip(identity, dtypes, strict=True)))
+        return Reducer(
+            "custom", left, right, exprs, tuple(fn.const(v, d) for v, d in zip(identity, dtypes, strict=True))
+        )
 
 
 def reducer(combine: Callable[..., Any], identity: Any) -> CustomReducer:
-    """A reducer of your own: `combine(a, b)` must be associative, `identity` neutral; tuples for several values at once."""
+    """A reducer of your own: `combine(a, b)` must be associative, `identity` neutral; tuples for several values."""
     if not callable(combine):
-        raise TypeError(f"te.reducer at {user_location()}: combine must be a function of two arguments, found {combine!r}")
+        raise TypeError(
+            f"te.reducer at {user_location()}: combine must be a function of two arguments, found {combine!r}"
+        )
     return CustomReducer(combine, identity, user_location())

@@ -1,4 +1,4 @@
-"""Reductions of whole tensors over axes: `x.sum(0)`, `x.mean(keepdims=True)`, `x.argmax()`, running sums and products."""
+"""Reductions of whole tensors over axes: `x.sum(0)`, `x.mean(keepdims=True)`, `x.argmax()`, and running sums."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def _over(x: Tensor, kind: str, over: tuple[int, ...], keepdims: bool, operand: 
     body: Expr = reduce_expr(BUILTIN[kind], (value,), tuple(inner.values()), None, f"te.{kind}")[0] if inner else value
     if not inner and kind in ("argmax", "argmin"):
         body = Const(0, INT32)
-    return compute_tensors(axes, (finish(body) if finish else body,), f"{x.name}_{kind if finish is None else 'mean'}")[0]
+    return compute_tensors(axes, (finish(body) if finish else body,), f"{x.name}_{kind if finish is None else 'mean'}")[
+        0
+    ]
 
 
 def _indices(inner: dict[int, Axis], outer: dict[int, Axis], ndim: int) -> tuple[Expr, ...]:

@@ -19,31 +19,49 @@ __all__ = ["scan"]
 
 
 def scan(
-    shape: Any, function: Callable[..., Any], axis: int = 0, reverse: bool = False, *, dtype: Any = None, name: Any = None
+    shape: Any,
+    function: Callable[..., Any],
+    axis: int = 0,
+    reverse: bool = False,
+    *,
+    dtype: Any = None,
+    name: Any = None,
 ) -> Any:
     """Tensors filled step by step along `axis` (from the end if `reverse`).
 
-    The function takes the handles of the states, then one axis per dimension; it returns one expression per state. A handle is
-    read at earlier steps along `axis` (later ones if `reverse`) and at any index of the other axes, also under a reduction.
+    The function takes the handles of the states, then one axis per dimension; it returns one expression per state. A
+    handle is read at earlier steps along `axis` (later ones if `reverse`) and at any index of the other axes, also
+    under a reduction.
     """
     names = tuple(name) if isinstance(name, (tuple, list)) else None
     title = "_".join(names) if names else (name or "scan")
     what = f"scan {title!r}"
     extents = as_shape(shape, what)
     if not isinstance(axis, int) or not -len(extents) <= axis < len(extents):
-        raise ValueError(f"{what} at {user_location()}: axis {axis!r} does not exist in a shape of {len(extents)} dimensions")
+        raise ValueError(
+            f"{what} at {user_location()}: axis {axis!r} does not exist in a shape of {len(extents)} dimensions"
+        )
     count = _number_of_states(function, len(extents), what)
     labels = axis_names(function, len(extents), what, skip=count)
     axes = tuple(Axis(label, e) for label, e in zip(labels, extents, strict=True))
-    fixed = None if dtype is None else tuple(as_dtype(d) for d in (dtype if isinstance(dtype, (tuple, list)) else [dtype] * count))
+    fixed = (
+        None
+        if dtype is None
+        else tuple(as_dtype(d) for d in (dtype if isinstance(dtype, (tuple, list)) else [dtype] * count))
+    )
     states, bodies, several = _trace(function, axes, count, fixed, title, what)
     axes, bodies = resolve_ranges(axes, bodies, what)
     check_scope(bodies, axes, what)
     check_states(bodies, states, what)
     made = Scan(
-        name=title, axes=axes, states=states, bodies=lift_reductions(bodies, axes, title, states), dim=axis % len(extents),
-        reverse=bool(reverse), names=names,
-    )  # fmt: skip
+        name=title,
+        axes=axes,
+        states=states,
+        bodies=lift_reductions(bodies, axes, title, states),
+        dim=axis % len(extents),
+        reverse=bool(reverse),
+        names=names,
+    )
     return made.outputs if several else made.output()
 
 
@@ -64,15 +82,21 @@ def _number_of_states(function: Callable[..., Any], rank: int, what: str) -> int
 
 
 def _trace(
-    function: Callable[..., Any], axes: tuple[Axis, ...], count: int, fixed: tuple[DType, ...] | None, name: str, what: str
+    function: Callable[..., Any],
+    axes: tuple[Axis, ...],
+    count: int,
+    fixed: tuple[DType, ...] | None,
+    name: str,
+    what: str,
 ) -> tuple[tuple[Tensor, ...], tuple[Expr, ...], bool]:
-    """States and bodies whose dtypes agree: the states start as the weakest type and are traced again until they settle."""
+    """States and bodies whose dtypes agree: states start as the weakest type and are traced again until they settle."""
     dtypes = fixed or (BOTTOM,) * count
     shape = tuple(a.extent for a in axes if a.extent is not None)
     for _ in range(4):
         suffixes = [""] if count == 1 else [f"_{i}" for i in range(count)]
         states = tuple(
-            ScanState(name=name + suffix, shape=shape, dtype=d).output() for suffix, d in zip(suffixes, dtypes, strict=True)
+            ScanState(name=name + suffix, shape=shape, dtype=d).output()
+            for suffix, d in zip(suffixes, dtypes, strict=True)
         )
         result = function(*states, *axes)
         several = isinstance(result, (tuple, list))

@@ -33,7 +33,7 @@ def scatter(
     where: Any = None,
     name: str = "scatter",
 ) -> Tensor:
-    """out = init (else the identity of `op`), then out[index] op= value for every point of `axes`; duplicates combine."""
+    """out = init (else the identity of `op`), then out[index] op= value at each point of `axes`; duplicates combine."""
     what = f"scatter {name!r}"
     if op not in SCATTER_KINDS:
         raise ValueError(f"{what} at {user_location()}: op must be one of {', '.join(SCATTER_KINDS)}; found {op!r}")
@@ -81,7 +81,9 @@ def _checked_init(init: Tensor, extents: tuple[Expr, ...], body: Expr, what: str
     if not isinstance(init, Tensor):
         raise TypeError(f"{what} at {user_location()}: init= must be a tensor, found {type(init).__name__}")
     if init.ndim != len(extents) or not all(same_extent(a, b) for a, b in zip(init.extents, extents, strict=True)):
-        raise ValueError(f"{what} at {user_location()}: init= must have the shape {tuple(map(str, extents))}, found {init!r}")
+        raise ValueError(
+            f"{what} at {user_location()}: init= must have the shape {tuple(map(str, extents))}, found {init!r}"
+        )
     if promote([init.dtype, body.dtype]) is not init.dtype:
         raise TypeError(f"{what} at {user_location()}: init= is {init.dtype}, but the values are {body.dtype}")
     return init.dtype
@@ -107,5 +109,5 @@ def extern(
     dtypes = tuple(as_dtype(d) for d in (dtype if several else (dtype,)))
     if len(shapes) != len(dtypes):
         raise ValueError(f"{what} at {user_location()}: {len(shapes)} shapes for {len(dtypes)} dtypes")
-    outputs = Extern(name=title, function=fn, shapes=shapes, dtypes=dtypes, args=tensors, pure=pure).outputs
+    outputs = Extern(name=str(title), function=fn, shapes=shapes, dtypes=dtypes, args=tensors, pure=pure).outputs
     return outputs if several else outputs[0]

@@ -1,7 +1,7 @@
 """Operations that only move elements: reshape, transpose, flip, roll, diagonals.
 
-A reshape keeps its index arithmetic small: extents that both shapes share are matched first, so that only what is really
-merged or split gets a `//` and a `%`, and the inverse is easily recognised.
+A reshape keeps its index arithmetic small: extents that both shapes share are matched first, so that only what is
+really merged or split gets a `//` and a `%`, and the inverse is easily recognised.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tedsl.lang.extents import same_extent, simplify_extent
 from tedsl.lang.tensor import Shape, Tensor
 
 __all__ = [
-    "diagonal", "expand_dims", "flip", "moveaxis", "ravel", "reshape", "roll", "squeeze", "swapaxes", "transpose", "tril",
-    "triu",
+    "diagonal", "expand_dims", "flip", "moveaxis", "ravel", "reshape", "roll", "squeeze", "swapaxes", "transpose",
+    "tril", "triu",
 ]  # fmt: skip
 
 _ONE = Const(1, INT32)
@@ -156,7 +156,9 @@ def transpose(x: Any, *axes: Any) -> Tensor:
         axes = tuple(axes[0] or ()) if axes[0] is None or source.ndim else ()
     order = normal_axes(axes, source.ndim, what) if axes else tuple(reversed(range(source.ndim)))
     if len(order) != source.ndim:
-        raise ValueError(f"{what} at {user_location()}: expected {source.ndim} axes for {source!r}, found {len(order)}: {axes}")
+        raise ValueError(
+            f"{what} at {user_location()}: expected {source.ndim} axes for {source!r}, found {len(order)}: {axes}"
+        )
     if order == tuple(range(source.ndim)):
         return source
     place = {d: p for p, d in enumerate(order)}
@@ -197,7 +199,9 @@ def squeeze(x: Any, axis: Any = None) -> Tensor:
         gone = set(normal_axes(axis, source.ndim, what))
     for d in sorted(gone):
         if not is_one(source.extents[d]):
-            raise ValueError(f"{what} at {user_location()}: axis {d} of {source!r} has extent {source.extents[d]}, expected 1")
+            raise ValueError(
+                f"{what} at {user_location()}: axis {d} of {source!r} has extent {source.extents[d]}, expected 1"
+            )
     return reshape(source, tuple(e for d, e in enumerate(source.extents) if d not in gone))
 
 
@@ -205,7 +209,11 @@ def expand_dims(x: Any, axis: Any) -> Tensor:
     """With new axes of extent 1 at the places `axis` of the result."""
     source = as_tensor(x, "te.expand_dims")
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
-    new = set(normal_axes(axis if count != 1 or isinstance(axis, (tuple, list)) else (axis,), source.ndim + count, "te.expand_dims"))
+    new = set(
+        normal_axes(
+            axis if count != 1 or isinstance(axis, (tuple, list)) else (axis,), source.ndim + count, "te.expand_dims"
+        )
+    )
     own = iter(source.extents)
     return reshape(source, tuple(_ONE if d in new else next(own) for d in range(source.ndim + count)))
 
@@ -241,8 +249,8 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Tensor:
 def _rolled(axis: Axis, shift: int, extent: Expr) -> Expr:
     if isinstance(extent, Const):
         shift = shift % int(extent.value) if extent.value else 0
-        return (axis + (int(extent.value) - shift)) % extent if shift else axis  # type: ignore[no-any-return]
-    return (axis - shift) % fn.maximum(extent, 1) if shift else axis  # type: ignore[no-any-return]
+        return (axis + (int(extent.value) - shift)) % extent if shift else axis
+    return (axis - shift) % fn.maximum(extent, 1) if shift else axis
 
 
 def as_int(value: Any, what: str) -> int:

@@ -17,8 +17,8 @@ import numpy as np
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32, DType, promote
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
-from tedsl.lang.operators import Operators
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.operators import Fn, Operators
 from tedsl.lang.traverse import reads_of
 
 __all__ = ["Compute", "Extern", "Operation", "Placeholder", "Scan", "ScanState", "Scatter", "Tensor"]
@@ -119,7 +119,7 @@ class Compute(Operation):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Scatter(Operation):
-    """out = init (or the identity of `kind`); out[index(axes)] kind= value(axes) for every point of `axes` where `where_`."""
+    """out = init (or the identity of `kind`), then out[index] kind= value at every point of `axes` where `guard`."""
 
     shape: Shape
     axes: tuple[Axis, ...]
@@ -161,7 +161,7 @@ class ScanState(Operation):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Scan(Operation):
-    """Tensors filled step by step along `axes[dim]`; bodies read `states` at earlier steps (later ones if `reverse`)."""
+    """Tensors filled step by step along `axes[dim]`; bodies read `states` at earlier steps (later if `reverse`)."""
 
     axes: tuple[Axis, ...]
     states: tuple[Tensor, ...]
@@ -274,7 +274,7 @@ class Tensor(Operators):
                     f"index {item} of dimension {dim} of {self!r} is out of bounds, at {user_location()}: "
                     f"expected {-extent.value} <= index < {extent.value}"
                 )
-            return fn.as_expr(int(item)) if item >= 0 else extent + int(item)  # type: ignore[no-any-return]
+            return fn.as_expr(int(item)) if item >= 0 else extent + int(item)
         index = fn.as_expr(item)
         if not index.dtype.is_integer:
             raise TypeError(
@@ -284,7 +284,7 @@ class Tensor(Operators):
         return index
 
     def at(self, *indices: Any, mode: str = "error") -> Expr:
-        """The element at `indices`, which may lie outside: `mode` is error, zero, clamp, reflect or wrap (as NumPy's pad)."""
+        """The element at `indices`, which may lie outside: `mode` is error, zero, clamp, reflect or wrap, as np.pad."""
         if len(indices) == 1 and isinstance(indices[0], tuple):
             indices = indices[0]
         if len(indices) != self.ndim:
@@ -295,7 +295,9 @@ class Tensor(Operators):
             raise ValueError(
                 f"{self.name}.at at {user_location()}: mode must be one of {', '.join(_BOUNDARY)}; found {mode!r}"
             )
-        exprs = tuple(self._index(d, item) if mode == "error" else _signed(self, item) for d, item in enumerate(indices))
+        exprs = tuple(
+            self._index(d, item) if mode == "error" else _signed(self, item) for d, item in enumerate(indices)
+        )
         return _BOUNDARY[mode](self, exprs)
 
     def __iter__(self) -> Any:
@@ -309,7 +311,9 @@ class Tensor(Operators):
         return int(self.extents[0].value)
 
     def __bool__(self) -> bool:
-        raise TypeError(f"the truth of tensor {self!r} is not known while the program is written; use te.select or te.where")
+        raise TypeError(
+            f"the truth of tensor {self!r} is not known while the program is written; use te.select or te.where"
+        )
 
     def __repr__(self) -> str:
         shape = ", ".join(map(str, self.shape))
@@ -339,7 +343,7 @@ class Tensor(Operators):
 
     def astype(self, dtype: object) -> Tensor:
         """The elements converted to another dtype."""
-        return self._apply(fn.Fn.CAST, self, dtype)  # type: ignore[no-any-return]
+        return self._apply(Fn.CAST, self, dtype)  # type: ignore[no-any-return]
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         """The sum over an axis, several, or all."""
@@ -372,7 +376,9 @@ class Tensor(Operators):
 def _is_scalar(item: Any) -> bool:
     if isinstance(item, (bool, np.bool_)):
         return False
-    return isinstance(item, (int, np.integer, float, np.floating, Expr)) or (isinstance(item, Tensor) and item.ndim == 0)
+    return isinstance(item, (int, np.integer, float, np.floating, Expr)) or (
+        isinstance(item, Tensor) and item.ndim == 0
+    )
 
 
 def _signed(tensor: Tensor, item: Any) -> Expr:
@@ -387,7 +393,7 @@ def _signed(tensor: Tensor, item: Any) -> Expr:
 
 
 def _zero(tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
-    inside: Expr = fn.TRUE
+    inside: Expr = TRUE
     for index, extent in zip(indices, tensor.extents, strict=True):
         inside = fn.logical_and(inside, fn.logical_and(index >= 0, index < extent))
     return fn.select(inside, Read(tensor, indices), fn.convert(0, tensor.dtype))  # type: ignore[no-any-return]

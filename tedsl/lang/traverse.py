@@ -93,7 +93,7 @@ def free_axes(roots: Expr | Iterable[Expr]) -> list[Axis]:
 
 
 def guards_of(roots: Expr | Iterable[Expr]) -> dict[Expr, Expr]:
-    """For each node below the roots, the condition under which its value is used: `select` guards its branches, `where` its values."""
+    """The condition under which each node's value is used: `select` guards its branches, `where` its values."""
     roots = (roots,) if isinstance(roots, Expr) else tuple(roots)
     reach: dict[Expr, Expr] = dict.fromkeys(roots, TRUE)
 
