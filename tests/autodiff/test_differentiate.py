@@ -1,0 +1,364 @@
+"""The interface of `differentiate`: inputs, heads, overrides, edges, results, errors."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from autodiff import differentiate, gradcheck, hvp, jvp, vjp
+from tedsl.reference import interpret
+
+RNG = np.random.default_rng(7)
+
+
+def placeholder(shape, name, dtype="float64"):
+    return te.placeholder(shape, dtype, name=name)
+
+
+def matmul(a, b, name="C"):
+    k = te.reduce_axis(a.shape[1], name="k")
+    return te.compute((a.shape[0], b.shape[1]), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name=name)
+
+
+@pytest.fixture
+def product():
+    a, b = placeholder((2, 3), "A"), placeholder((3, 4), "B")
+    c = matmul(a, b)
+    i, j = te.reduce_axis(2), te.reduce_axis(4)
+    loss = te.compute((), lambda: te.sum(c[i, j] * c[i, j], axis=(i, j)), name="loss")
+    feeds = {a: RNG.normal(size=(2, 3)), b: RNG.normal(size=(3, 4))}
+    return a, b, c, loss, feeds
+
+
+class TestInputs:
+    def test_a_list_gives_a_sequence_in_order(self, product):
+        a, b, c, loss, feeds = product
+        grads = differentiate(loss, [b, a])
+        db, da = grads
+        assert len(grads) == 2
+        assert grads[a] is da
+        assert grads[0] is db
+        expected = 2 * feeds[a] @ feeds[b]
+        got_b, got_a = interpret([db, da], feeds)
+        np.testing.assert_allclose(got_a, expected @ feeds[b].T)
+        np.testing.assert_allclose(got_b, feeds[a].T @ expected)
+
+    def test_a_single_tensor_gives_a_single_tensor(self, product):
+        a, b, c, loss, feeds = product
+        assert isinstance(differentiate(loss, a), te.Tensor)
+
+    def test_none_means_every_placeholder_and_all_adjoints(self, product):
+        a, b, c, loss, feeds = product
+        grads = differentiate(loss)
+        assert grads.inputs == (a, b) or [t.name for t in grads.inputs] == ["A", "B"]
+        np.testing.assert_allclose(interpret(grads.adjoints[c], feeds), 2 * feeds[a] @ feeds[b])
+        assert list(grads.adjoint_summands[c]) == [loss] or next(iter(grads.adjoint_summands[c])) is loss
+
+    def test_an_intermediate_is_an_input_too(self, product):
+        a, b, c, loss, feeds = product
+        dc, da = differentiate(loss, [c, a])
+        np.testing.assert_allclose(interpret(dc, feeds), 2 * feeds[a] @ feeds[b])
+        np.testing.assert_allclose(interpret(da, feeds), 2 * feeds[a] @ feeds[b] @ feeds[b].T)
+
+    def test_an_input_without_a_path_is_zero_and_explain_says_so(self, product):
+        a, b, c, loss, feeds = product
+        other = placeholder((5,), "other")
+        grads = differentiate(loss, [a, other])
+        np.testing.assert_array_equal(interpret(grads[other], feeds), np.zeros(5))
+        assert "dother is zero" in str(grads.explain())
+
+    def test_an_integer_input_is_refused(self):
+        idx = te.placeholder((3,), "int32", name="idx")
+        x = placeholder((4,), "x")
+        y = te.compute((3,), lambda i: x[idx[i]])
+        with pytest.raises(TypeError, match=r"idx : int32\[3\].*only floats have gradients"):
+            differentiate(y, [idx])
+        with pytest.raises(te.GradientError):
+            differentiate(y, [idx])
+        assert [t.name for t in differentiate(y, head=placeholder((3,), "h")).inputs] == ["x"]
+
+    def test_an_unknown_adjoint_names_those_there_are(self, product):
+        a, b, c, loss, feeds = product
+        with pytest.raises(KeyError, match="there are adjoints of"):
+            differentiate(loss, [a])[placeholder((2,), "stranger")]
+
+
+class TestHeads:
+    def test_a_head_of_the_output_shape(self, product):
+        a, b, c, loss, feeds = product
+        head = placeholder((2, 4), "head")
+        h = RNG.normal(size=(2, 4))
+        np.testing.assert_allclose(interpret(differentiate(c, a, head=head), {**feeds, head: h}), h @ feeds[b].T)
+
+    def test_a_prefix_goes_before_the_input_shape(self, product):
+        a, b, c, loss, feeds = product
+        head = placeholder((5, 6, 2, 4), "head")
+        h = RNG.normal(size=(5, 6, 2, 4))
+        da = differentiate(c, a, head=head)
+        assert da.shape == (5, 6, 2, 3)
+        np.testing.assert_allclose(interpret(da, {**feeds, head: h}), h @ feeds[b].T)
+
+    def test_no_head_of_a_tensor_gives_the_jacobian(self, product):
+        a, b, c, loss, feeds = product
+        jacobian = interpret(differentiate(c, a), feeds)
+        assert jacobian.shape == (2, 4, 2, 3)
+        np.testing.assert_allclose(jacobian, np.einsum("ip,kj->ijpk", np.eye(2), feeds[b]))
+
+    def test_the_jacobian_of_a_tensor_by_itself_is_the_identity(self):
+        x = placeholder((3,), "x")
+        np.testing.assert_array_equal(interpret(differentiate(x, x), {x: np.zeros(3)}), np.eye(3))
+
+    def test_several_outputs_add_up(self, product):
+        a, b, c, loss, feeds = product
+        other = te.compute((2, 3), lambda i, j: te.sin(a[i, j]))
+        heads = [placeholder((2, 4), "h0"), placeholder((2, 3), "h1")]
+        h0, h1 = RNG.normal(size=(2, 4)), RNG.normal(size=(2, 3))
+        da = differentiate([c, other], [a], head=heads)[0]
+        got = interpret(da, {**feeds, heads[0]: h0, heads[1]: h1})
+        np.testing.assert_allclose(got, h0 @ feeds[b].T + h1 * np.cos(feeds[a]))
+
+    def test_several_outputs_without_heads_are_refused(self, product):
+        a, b, c, loss, feeds = product
+        with pytest.raises(ValueError, match="need head"):
+            differentiate([c, loss], [a])
+
+    def test_a_head_of_the_wrong_shape_or_dtype(self, product):
+        a, b, c, loss, feeds = product
+        with pytest.raises(ValueError, match=r"head h : float64\[2, 5\] must have the shape"):
+            differentiate(c, a, head=placeholder((2, 5), "h"))
+        with pytest.raises(TypeError, match="must be float64"):
+            differentiate(c, a, head=placeholder((2, 4), "h", "float32"))
+
+    def test_a_large_jacobian_warns_and_a_huge_one_is_refused(self):
+        x = placeholder((6000,), "x")
+        y = te.compute((6000,), lambda i: te.exp(x[i]))
+        with pytest.warns(ResourceWarning, match="275 MB"):
+            differentiate(y, x)
+        x = placeholder((30000,), "x")
+        y = te.compute((30000,), lambda i: te.exp(x[i]))
+        with pytest.raises(ValueError, match="6866 MB"):
+            differentiate(y, x)
+
+
+class TestOverrides:
+    def test_one_tensor(self, product):
+        a, b, c, loss, feeds = product
+        calls = []
+
+        def rule(tensor, deps, adjoint):
+            calls.append((tensor, deps, adjoint.shape))
+            return [te.compute(dep.shape, lambda i, j: 7.0 * te.cast(dep[i, j], "float64")) for dep in deps]
+
+        grads = differentiate(loss, [a, b], override={c: rule})
+        (tensor, deps, shape) = calls[0]
+        assert len(calls) == 1
+        assert tensor is c
+        assert deps[0] is a
+        assert deps[1] is b
+        assert shape == (2, 4)
+        np.testing.assert_allclose(interpret(grads[a], feeds), 7 * feeds[a])
+
+    def test_skipping_stages_and_blocking_a_path(self):
+        x, w = placeholder((4,), "x"), placeholder((4,), "w")
+        t = te.compute((4,), lambda i: te.exp(x[i]) * w[i], name="t")
+        u = te.compute((4,), lambda i: te.log(t[i]), name="u")
+        head = placeholder((4,), "head")
+
+        def rule(tensor, deps, adjoint):
+            assert tensor is u
+            assert deps[0] is x
+            return [adjoint, None]
+
+        grads = differentiate(u, [x, w], head=head, override={u: ([x, w], rule)})
+        feeds = {x: np.ones(4), w: np.ones(4), head: np.arange(4.0)}
+        np.testing.assert_array_equal(interpret(grads[x], feeds), np.arange(4.0))
+        np.testing.assert_array_equal(interpret(grads[w], feeds), np.zeros(4))
+
+    def test_in_second_order(self):
+        x = placeholder((), "x")
+        y = te.compute((), lambda: x * x, name="y")
+        z = te.compute((), lambda: te.sin(y), name="z")
+
+        def rule(tensor, deps, adjoint):
+            return [te.compute((), lambda: adjoint * te.cos(y))]
+
+        dx = differentiate(z, x, override={z: ([y], rule)})
+        ddx = differentiate(dx, x)
+        value = 0.7
+        expected = 2 * np.cos(value**2) - 4 * value**2 * np.sin(value**2)
+        np.testing.assert_allclose(interpret(ddx, {x: np.array(value)}), expected)
+
+    def test_in_a_jacobian_the_adjoint_has_the_prefix(self):
+        x = placeholder((3,), "x")
+        y = te.compute((3,), lambda i: x[i] * x[i], name="y")
+        z = te.compute((3,), lambda i: 2 * y[i], name="z")
+        seen = []
+
+        def rule(tensor, deps, adjoint):
+            seen.append(adjoint.shape)
+            return te.compute(adjoint.shape, lambda p, i: adjoint[p, i] * 2 * x[i])
+
+        jacobian = differentiate(z, x, override={y: rule})
+        assert seen == [(3, 3)]
+        np.testing.assert_allclose(interpret(jacobian, {x: np.arange(3.0)}), np.diag(4 * np.arange(3.0)))
+
+    def test_never_used(self, product):
+        a, b, c, loss, feeds = product
+        stray = te.compute((2,), lambda i: a[i, 0], name="stray")
+        with pytest.raises(ValueError, match=r"override of stray : float64\[2\] is never used"):
+            differentiate(loss, [a], override={stray: lambda t, deps, g: [None]})
+
+    @pytest.mark.parametrize(
+        ("result", "error", "message"),
+        [
+            (lambda t: [placeholder((9,), "bad"), None], ValueError, r"override of 'C' must return shape \(2, 3\)"),
+            (lambda t: [placeholder((2, 3), "bad", "float32"), None], TypeError, "must return float64"),
+            (lambda t: [None], ValueError, "returned 1 adjoints for 2 dependencies"),
+            (lambda t: [1.0, None], TypeError, "must return tensors, found float"),
+        ],
+    )
+    def test_wrong_results(self, product, result, error, message):
+        a, b, c, loss, feeds = product
+        with pytest.raises(error, match=message):
+            differentiate(loss, [a, b], override={c: lambda t, deps, g: result(t)})
+
+    def test_malformed(self, product):
+        a, b, c, loss, feeds = product
+        with pytest.raises(TypeError, match=r"must be \(deps, fn\) or fn"):
+            differentiate(loss, [a], override={c: 3})
+        with pytest.raises(TypeError, match="override maps tensors"):
+            differentiate(loss, [a], override={"C": lambda *args: None})
+
+
+class TestEdges:
+    def test_fdiff_sees_each_edge_once(self, product):
+        a, b, c, loss, feeds = product
+        seen = []
+
+        def fdiff(output, source, head):
+            seen.append((output, source))
+            return vjp(output, source, head)
+
+        grads = differentiate(loss, [a, b], fdiff=fdiff)
+        assert len(seen) == 3
+        assert all(any(o is x and s is y for o, s in seen) for x, y in [(loss, c), (c, a), (c, b)])
+        plain = interpret(list(differentiate(loss, [a, b])), feeds)
+        for have, want in zip(interpret(list(grads), feeds), plain, strict=True):
+            np.testing.assert_allclose(have, want)
+
+    def test_fdiff_replaces_the_rule(self, product):
+        a, b, c, loss, feeds = product
+
+        def fdiff(output, source, head):
+            return te.compute(source.shape, lambda i, j: 3.0 * source[i, j]) if output is c else vjp(output, source, head)
+
+        np.testing.assert_allclose(interpret(differentiate(loss, a, fdiff=fdiff), feeds), 3 * feeds[a])
+
+    def test_vjp_refuses_what_is_no_edge(self, product):
+        a, b, c, loss, feeds = product
+        with pytest.raises(ValueError, match="not a direct input"):
+            vjp(loss, a, placeholder((), "h"))
+
+    def test_an_extern_needs_an_override(self):
+        x = placeholder((3,), "x")
+        y = te.extern(np.sin, (3,), "float64", [x])
+        head = placeholder((3,), "h")
+        with pytest.raises(te.GradientError, match="extern 'sin'.*override="):
+            differentiate(y, x, head=head)
+        rule = lambda t, deps, g: te.compute((3,), lambda i: g[i] * te.cos(x[i]))  # noqa: E731
+        feeds = {x: np.arange(3.0), head: np.ones(3)}
+        np.testing.assert_allclose(interpret(differentiate(y, x, head=head, override={y: rule}), feeds), np.cos(np.arange(3.0)))
+
+
+class TestHigherOrder:
+    def test_three_times(self):
+        x = placeholder((), "x")
+        tensor = te.compute((), lambda: te.sin(x) * x)
+        for _ in range(3):
+            tensor = differentiate(tensor, x)
+        value = 0.3
+        np.testing.assert_allclose(interpret(tensor, {x: np.array(value)}), -3 * np.sin(value) - value * np.cos(value))
+
+    def test_hvp_against_the_dense_hessian(self, product):
+        a, b, c, loss, feeds = product
+        va, vb = placeholder((2, 3), "va"), placeholder((3, 4), "vb")
+        directions = {va: RNG.normal(size=(2, 3)), vb: RNG.normal(size=(3, 4))}
+        products = hvp(loss, [a, b], [va, vb])
+        assert isinstance(products, tuple)
+        gradients = list(differentiate(loss, [a, b]))
+        step = 1e-6
+        moved = [
+            {a: feeds[a] + s * step * directions[va], b: feeds[b] + s * step * directions[vb]} for s in (1, -1)
+        ]
+        up, down = (interpret(gradients, m) for m in moved)
+        for have, hi, lo in zip(interpret(list(products), {**feeds, **directions}), up, down, strict=True):
+            np.testing.assert_allclose(have, (hi - lo) / (2 * step), rtol=1e-6, atol=1e-6)
+
+    def test_jvp_of_a_list_is_a_tuple(self, product):
+        a, b, c, loss, feeds = product
+        va = placeholder((2, 3), "va")
+        result = jvp([c, loss], [a], [va])
+        assert isinstance(result, tuple)
+        tangent = RNG.normal(size=(2, 3))
+        dc, dloss = interpret(list(result), {**feeds, va: tangent})
+        np.testing.assert_allclose(dc, tangent @ feeds[b])
+        np.testing.assert_allclose(dloss, 2 * np.sum(feeds[a] @ feeds[b] * (tangent @ feeds[b])))
+
+    def test_bad_tangents(self, product):
+        a, b, c, loss, feeds = product
+        with pytest.raises(ValueError, match="2 inputs but 1 tangents"):
+            jvp(c, [a, b], [a])
+        with pytest.raises(ValueError, match="must have its shape and dtype"):
+            jvp(c, a, b)
+        with pytest.raises(ValueError, match="0-rank"):
+            hvp(c, a, a)
+
+
+class TestGradcheck:
+    def test_a_right_gradient_passes_and_prints(self, product):
+        a, b, c, loss, feeds = product
+        report = gradcheck(loss, [a, b], feeds)
+        assert report
+        assert "adjoint" in str(report)
+        assert [p.input for p in report.pairs] == ["A", "B"]
+
+    def test_a_wrong_gradient_is_found_and_told(self, product):
+        a, b, c, loss, feeds = product
+
+        def off_by_a_factor(tensor, deps, adjoint):
+            return [te.compute((2, 3), lambda i, j: 1.01 * vjp(c, a, adjoint)[i, j]), vjp(c, b, adjoint)]
+
+        with pytest.raises(te.GradientError, match="WRONG"):
+            gradcheck(loss, [a, b], feeds, override={c: off_by_a_factor})
+        report = gradcheck(loss, [a, b], feeds, override={c: off_by_a_factor}, raise_exception=False)
+        assert not report
+        assert report.worst.input == "A"
+
+    def test_kinks_are_set_aside(self):
+        x = placeholder((3,), "x")
+        y = te.compute((3,), lambda i: te.abs(x[i]))
+        report = gradcheck(y, x, [np.array([0.0, 1.0, -1.0])])
+        assert report.pairs[0].kinks <= 1
+        assert report.pairs[0].checked >= 2
+
+
+def test_two_calls_give_the_same_program(product):
+    a, b, c, loss, feeds = product
+    first, second = (str(differentiate(loss, [a, b]).explain()) for _ in range(2))
+    assert first == second
+
+
+def test_symbolic_sizes():
+    n, m = te.var("n"), te.var("m")
+    a, x = placeholder((n, m), "A"), placeholder((m,), "x")
+    k = te.reduce_axis(m)
+    y = te.compute((n,), lambda i: te.tanh(te.sum(a[i, k] * x[k], axis=k)))
+    head = placeholder((n,), "head")
+    da, dx = differentiate(y, [a, x], head=head)
+    for rows, columns in itertools.product([1, 4], [1, 3]):
+        A, X, H = RNG.normal(size=(rows, columns)), RNG.normal(size=columns), RNG.normal(size=rows)
+        slope = H * (1 - np.tanh(A @ X) ** 2)
+        got_a, got_x = interpret([da, dx], {a: A, x: X, head: H})
+        np.testing.assert_allclose(got_a, np.outer(slope, X))
+        np.testing.assert_allclose(got_x, slope @ A)
