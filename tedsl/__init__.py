@@ -12,11 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 _PUBLIC: dict[str, tuple[str, ...]] = {
+    "autodiff": ("differentiate", "gradcheck", "hvp", "jvp"),
     "tedsl.lang.arrays": (
-        "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "dot", "einsum", "expand_dims", "eye",
-        "flip", "full", "full_like", "matmul", "mean", "moveaxis", "ones", "ones_like", "outer", "pad", "ravel",
-        "reshape", "roll", "split", "squeeze", "stack", "swapaxes", "take", "tensordot", "trace", "transpose", "tril",
-        "triu", "where", "zeros", "zeros_like",
+        "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "dot", "einsum", "expand_dims",
+        "eye", "flip", "full", "full_like", "matmul", "mean", "moveaxis", "ones", "ones_like", "outer", "pad",
+        "ravel", "reshape", "roll", "split", "squeeze", "stack", "swapaxes", "take", "tensordot", "trace",
+        "transpose", "tril", "triu", "where", "zeros", "zeros_like",
     ),
     "tedsl.lang.axes": ("reduce_axis", "var"),
     "tedsl.lang.compute": ("compute", "placeholder"),
@@ -32,6 +33,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tedsl.lang.scan": ("scan",),
     "tedsl.lang.scatter": ("extern", "scatter"),
     "tedsl.lang.tensor": ("Tensor",),
+    "tedsl.reference": ("interpret",),
 }  # fmt: skip
 
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
@@ -39,6 +41,7 @@ _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
+    from autodiff import differentiate as differentiate, gradcheck as gradcheck, hvp as hvp, jvp as jvp
     from tedsl.lang.arrays import *  # noqa: F403 - exactly its names of the table
     from tedsl.lang.axes import reduce_axis as reduce_axis, var as var
     from tedsl.lang.compute import compute as compute, placeholder as placeholder
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
     from tedsl.lang.scan import scan as scan
     from tedsl.lang.scatter import extern as extern, scatter as scatter
     from tedsl.lang.tensor import Tensor as Tensor
+    from tedsl.reference import interpret as interpret
 
     __version__: str
 
