@@ -19,11 +19,13 @@ from autodiff.domains import Axis, Gather, Grid, Inversion, Loop, Target, Variab
 from autodiff.linear import Atom, Linear, Symbol, linear, symbol
 from autodiff.polyhedra import Clock, Facts, TooHard
 from autodiff.refine import WORTH, Part, refined, solved
-from autodiff.solve import Setting
+from autodiff.solve import Setting, nominal
 
 __all__ = ["invert"]
 
 MAX_GATHERS = 64
+SPARSE = 4
+"""Gathers without loops are evaluated on the whole target, unless that has this many times more elements."""
 REMEMBERED = 4096
 
 
@@ -55,6 +57,7 @@ class Question:
     rows: tuple[Linear | None, ...]
     shape: tuple[Linear, ...]
     conditions: tuple[Condition, ...]
+    compact: bool
 
 
 def invert(
@@ -63,9 +66,12 @@ def invert(
     shape: Sequence[Linear | int],
     conditions: Sequence[Condition] = (),
     *,
+    compact: bool = True,
     seconds: float = 2.0,
 ) -> Inversion:
     """The points z of the box `variables` where `conditions` hold and rows(z) = s, for every s in `shape`.
+
+    `compact` allows gathers into smaller tensors; without it every gather is direct.
 
     A row that is None, or holds an `OpaqueIndex`, or proves too hard, is listed as opaque and left out of the equations.
 
@@ -82,6 +88,7 @@ def invert(
         tuple(None if row is None else names.row(linear(row)) for row in rows),
         tuple(names.form(linear(n)) for n in shape),
         tuple(names.condition(normal(c)) for outer in conditions for c in conjuncts(outer)),
+        compact,
     )
     answer = _remembered(question, seconds)
     back: dict[Symbol, Linear] = {p: symbol(s) for s, p in names.parameters.items()}
@@ -176,7 +183,7 @@ class _Inverter:
         plain = [(c, self._attempt(c, False)) for c in _components(self.question)]
         loops = prod(max((p.solution.width for p in parts), default=0) for _, (_, parts) in plain)
         found = [(c, parts) for _, (c, parts) in plain]
-        if loops > 1:
+        if loops > 1 and self.question.compact:
             found = self._compacted(found)
         checks = tuple(c for c in self.question.conditions if not _unknowns_of(c))
         gathers: list[Gather] = []
@@ -271,7 +278,10 @@ class _Inverter:
             tuple(values[Unknown(i)] for i in range(len(self.question.boxes))),
             tuple(dict.fromkeys(guards)),
         )
-        return gather if loops or gather.direct else self._spread(gather)
+        if gather.direct or (loops and prod(nominal(w) for _, w in loops) > 1):
+            return gather
+        whole = prod(nominal(n) for n in self.question.shape)
+        return self._spread(gather) if whole <= SPARSE * prod(nominal(n) for _, n in axes) else gather
 
     def _spread(self, g: Gather) -> Gather:
         """A gather without loops, on the whole target: its membership becomes a guard."""

@@ -95,7 +95,7 @@ def _phases(part: Part) -> list[Grid] | None:
         for (a, n, m), r in zip(moduli, residues, strict=True):
             extent = ceiling(n - r, m)
             if m > 1:
-                grid = grid.moved(a, m, linear(r), extent, (Zero(mod(symbol(a) - r, m)),))
+                grid = grid.moved(a, m, linear(r), extent, (Zero(mod(symbol(a), m) - r),))
         if not any(n.is_constant and n.constant <= 0 for _, n in grid.axes):
             grids.append(grid)
     return grids

@@ -1,0 +1,242 @@
+"""The adjoint of one read as a tensor: what was sent to S[f(z)] is gathered from every z that reaches an element.
+
+`autodiff.inversion` says which z these are; here its answer becomes stages. A gather over all elements is one compute. Phases
+and pieces that live on fewer elements are computes of their own, small, and a last pointwise stage reads them where they
+belong. Rows that cannot be inverted stay a scatter, over the loops of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autodiff.affine_read import Reader, expression_of, truth_of
+from autodiff.conditions import Condition, Zero
+from autodiff.domains import Gather, Inversion, Target, Variable
+from autodiff.inversion import invert
+from autodiff.linear import Linear, Symbol, symbol
+from tedsl.lang import functions as fn
+from tedsl.lang.compute import compute_tensors
+from tedsl.lang.errors import GradientError
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.reducers import BUILTIN
+from tedsl.lang.scatter import scatter
+from tedsl.lang.tensor import Tensor
+from tedsl.lang.traverse import free_axes, substitute_all
+
+__all__ = ["Contribution", "adjoint_of_read", "gather_expression"]
+
+Shape = tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """The adjoint that one read sends back: `kind` is gather, scatter, partial or zero; `reason` says why."""
+
+    tensor: Tensor | None
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Read:
+    """dS[index(axes)] += value(axes) where conditions(axes)."""
+
+    axes: tuple[Axis, ...]
+    index: tuple[Expr, ...]
+    value: Expr
+    conditions: tuple[Expr, ...]
+
+    def inverted(self, shape: Shape, compact: bool) -> Inversion:
+        reader = Reader()
+        variables = [Variable(a, reader.form(_extent(a)), reader.form(a.begin)) for a in self.axes]
+        rows = [reader.form(row) for row in self.index]
+        extents = [reader.form(n) for n in shape]
+        conditions = [reader.condition(c) for c in self.conditions]
+        return invert(variables, rows, extents, conditions, compact=compact)
+
+
+def _extent(axis: Axis) -> Expr:
+    assert axis.extent is not None, f"axis {axis.name!r} has no extent"
+    return axis.extent
+
+
+def adjoint_of_read(
+    axes: Sequence[Axis],
+    index: Sequence[Expr],
+    value: Expr,
+    shape: Sequence[Expr],
+    *,
+    conditions: Sequence[Expr] = (),
+    name: str,
+) -> Contribution:
+    """The tensor of `shape` with element s = the sum of value(z) over all z of `axes` with index(z) = s and `conditions`."""
+    read = _Read(tuple(axes), tuple(index), value, tuple(conditions))
+    target = tuple(shape)
+    found = read.inverted(target, compact=True)
+    if found.opaque:
+        found = read.inverted(target, compact=False)
+        return _scattered(read, found, target, name)
+    if not found.gathers:
+        return Contribution(None, "zero", "no point of the domain reads an element")
+    return Contribution(_combined(read, found.gathers, target, name), "gather", _summary(found))
+
+
+def _summary(found: Inversion) -> str:
+    widths = ["*".join(str(n) for _, n in g.loops) or "1" for g in found.gathers]
+    return f"sums {' + '.join(widths)} per element" if len(widths) == 1 else f"{len(widths)} parts summing {', '.join(widths)}"
+
+
+def gather_expression(
+    axes: Sequence[Axis], index: Sequence[Expr], value: Expr, elements: Sequence[Axis], *, conditions: Sequence[Expr] = ()
+) -> Expr | None:
+    """The same sum as one expression at the element `elements`; None when it is zero, GradientError when it is no gather."""
+    read = _Read(tuple(axes), tuple(index), value, tuple(conditions))
+    found = read.inverted(tuple(_extent(a) for a in elements), compact=False)
+    if found.opaque:
+        raise GradientError(f"row {found.opaque[0]} of the index cannot be inverted: {found.reason}")
+    total: Expr | None = None
+    for g in found.gathers:
+        part = _body(read, g, tuple(elements))
+        total = part if total is None else total + part
+    return total
+
+
+def _body(read: _Read, g: Gather, elements: tuple[Axis, ...]) -> Expr:
+    """The value of one gather at its axes."""
+    loops, (value, guard) = _moved(read, g, elements, (read.value,))
+    if loops:
+        return Reduce(BUILTIN["sum"], (value,), loops, guard)
+    return fn.select_node(guard, value, Const(0.0, value.dtype))
+
+
+def _moved(
+    read: _Read, g: Gather, elements: tuple[Axis, ...], exprs: tuple[Expr, ...]
+) -> tuple[tuple[Axis, ...], tuple[Expr, ...]]:
+    """(reduce axes, `exprs` at the solution, then the guard)."""
+    names: dict[Symbol, Expr] = {a: e for (a, _), e in zip(g.axes, elements, strict=True)}
+    loops = []
+    for t, extent in g.loops:
+        axis = Axis(_loop_name(read, g, t), expression_of(extent, {}), is_reduce=True)
+        names[t] = axis
+        loops.append(axis)
+    solution: dict[Expr, Expr] = {
+        a: expression_of(e, names) for a, e in zip(read.axes, g.solution, strict=True)
+    }
+    guard: Expr = TRUE
+    for c in g.guards:
+        guard = fn.logical_and(guard, truth_of(c, names, lambda e: substitute_all((e,), solution)[0]))
+    return tuple(loops), (*substitute_all(exprs, solution), guard)
+
+
+def _loop_name(read: _Read, g: Gather, loop: Symbol) -> str:
+    """The name of the forward axis that the loop is, or steps through."""
+    own = [a.name for a, e in zip(read.axes, g.solution, strict=True) if e == symbol(loop)]
+    moving = [a.name for a, e in zip(read.axes, g.solution, strict=True) if loop in e.coefficients]
+    return (own or moving or ["t"])[0]
+
+
+def _combined(read: _Read, gathers: Sequence[Gather], shape: Shape, name: str) -> Tensor:
+    """One compute when a gather covers all elements; otherwise one per gather, read together by a pointwise last one."""
+    if len(gathers) == 1 and gathers[0].direct:
+        axes = _fresh_axes(shape)
+        return compute_tensors(axes, (_body(read, gathers[0], axes),), name)[0]
+    axes = _fresh_axes(shape)
+    at: dict[Symbol, Expr] = {Target(j): a for j, a in enumerate(axes)}
+    total: Expr | None = None
+    for group in _disjoint_groups(gathers):
+        chain: Expr = Const(0.0, read.value.dtype)
+        for g in reversed(group):
+            part = f"{name}_{gathers.index(g)}"
+            chain = fn.select_node(_all(g.member, at), _element(read, g, axes, at, shape, part), chain)
+        total = chain if total is None else total + chain
+    assert total is not None
+    return compute_tensors(axes, (total,), name)[0]
+
+
+def _element(
+    read: _Read, g: Gather, axes: tuple[Axis, ...], at: Mapping[Symbol, Expr], shape: Shape, name: str
+) -> Expr:
+    """The gather's value for the element `axes`: an expression when there is nothing to sum, else a read of its stage."""
+    if g.direct and not g.loops:
+        return _body(read, g, axes)
+    own = _fresh_axes(shape if g.direct else tuple(expression_of(n, {}) for _, n in g.axes))
+    (part,) = compute_tensors(own, (_body(read, g, own),), name)
+    return Read(part, tuple(expression_of(e, at) for e in g.index))
+
+
+def _all(conditions: Sequence[Condition], names: Mapping[Symbol, Expr]) -> Expr:
+    both: Expr = TRUE
+    for c in conditions:
+        both = fn.logical_and(both, truth_of(c, names))
+    return both
+
+
+def _disjoint_groups(gathers: Sequence[Gather]) -> list[list[Gather]]:
+    """Gathers of which at most one has any element, as phases are, together: a chain of selects instead of a sum."""
+    groups: list[list[Gather]] = []
+    for g in gathers:
+        home = next((group for group in groups if all(_exclusive(g, other) for other in group)), None)
+        if home is None:
+            groups.append([g])
+        else:
+            home.append(g)
+    return groups
+
+
+def _exclusive(a: Gather, b: Gather) -> bool:
+    return any(
+        _differ(c.form, d.form) for c in a.member if isinstance(c, Zero) for d in b.member if isinstance(d, Zero)
+    )
+
+
+def _differ(a: Linear, b: Linear) -> bool:
+    return (a - b).is_constant and a != b
+
+
+def _fresh_axes(shape: Shape) -> tuple[Axis, ...]:
+    names = "ijklmn"
+    return tuple(Axis(names[d] if d < len(names) else f"i{d}", n) for d, n in enumerate(shape))
+
+
+def _scattered(read: _Read, found: Inversion, shape: Shape, name: str) -> Contribution:
+    """Rows that could be inverted are axes of the scatter, the others are indices at the solution."""
+    kept = [j for j in range(len(shape)) if j not in found.opaque]
+    reason = found.reason or ""
+    if not kept or len(found.gathers) != 1:
+        return Contribution(_plain_scatter(read, shape, name), "scatter", reason)
+    (g,) = found.gathers
+    elements = tuple(Axis(f"s{j}", shape[j], is_reduce=True) for j in kept)
+    open_rows = tuple(read.index[j] for j in found.opaque)
+    loops, (value, *rows, guard) = _moved(read, g, elements, (read.value, *open_rows))
+    placed = dict(zip(kept, elements, strict=True)) | dict(zip(found.opaque, rows, strict=True))
+    index = tuple(placed[j] for j in range(len(shape)))
+    value, guard, loops = _summed_first(value, guard, loops, elements, rows, f"{name}_sums")
+    tensor = scatter(shape, (*loops, *elements), index, value, where=guard, name=name)
+    return Contribution(tensor, "partial", reason)
+
+
+def _plain_scatter(read: _Read, shape: Shape, name: str) -> Tensor:
+    loops = tuple(Axis(a.name, a.extent, begin=a.begin, is_reduce=True) for a in read.axes)
+    guard: Expr = TRUE
+    for c in read.conditions:
+        guard = fn.logical_and(guard, c)
+    moved = substitute_all((read.value, guard, *read.index), dict(zip(read.axes, loops, strict=True)))
+    return scatter(shape, loops, moved[2:], moved[0], where=moved[1], name=name)
+
+
+def _summed_first(
+    value: Expr, guard: Expr, loops: tuple[Axis, ...], elements: tuple[Axis, ...], rows: Sequence[Expr], name: str
+) -> tuple[Expr, Expr, tuple[Axis, ...]]:
+    """Loops that no open row depends on are summed before the scatter, which then writes each element once."""
+    needed = set(free_axes((*rows, guard)))
+    inner = tuple(a for a in loops if a not in needed)
+    if not inner:
+        return value, guard, loops
+    outer = tuple(a for a in loops if a in needed)
+    own = (*outer, *elements)
+    fresh = tuple(Axis(a.name, a.extent) for a in own)
+    moved, condition = substitute_all((value, guard), dict(zip(own, fresh, strict=True)))
+    body = Reduce(BUILTIN["sum"], (moved,), inner, condition)
+    (sums,) = compute_tensors(fresh, (body,), name)
+    return Read(sums, own), guard, outer
