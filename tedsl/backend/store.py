@@ -20,11 +20,10 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def private_folder() -> Path | None:
-    """$TEDSL_CACHE_DIR, else ~/.cache/tedsl; None when it cannot be written or others could write it."""
-    named = os.environ.get("TEDSL_CACHE_DIR")
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    """`objects` in $TEDSL_CACHE_DIR, else in ~/.cache/tedsl; None when it cannot be written or others could write it."""
+    named = os.environ.get("TEDSL_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME", "~/.cache") + "/tedsl"
     try:
-        folder = Path(named).expanduser() if named else Path(base).expanduser() / "tedsl"
+        folder = Path(named).expanduser() / "objects"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
     except (OSError, RuntimeError):

@@ -1,0 +1,150 @@
+"""Object code: loaded without a linker, freed with the kernel, named safely, kept on disk, printed."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import re
+import stat
+from pathlib import Path
+
+import halide as hl
+import numpy as np
+import pytest
+
+from tedsl.backend import store
+from tedsl.backend.buffers import CompiledFunction
+from tedsl.backend.linker import link
+from tedsl.backend.objects import compile_outputs, load
+from tedsl.backend.targets import parse_target
+from tests.backend import kernels
+from tests.backend.test_runtime import run_script
+
+SPECS = kernels.specs("a:float32:1 b:float32:1 out:float32:1")
+
+
+def _resident_kib() -> int:
+    return int(re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+
+
+def _mappings() -> list[str]:
+    return Path("/proc/self/maps").read_text().splitlines()
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads Linux's /proc")
+def test_dropped_kernels_leave_no_memory_behind() -> None:
+    code = kernels.add_code()
+    a, out = np.arange(9, dtype="float32"), np.zeros(9, "float32")
+
+    def use(count: int) -> None:
+        for _ in range(count):
+            CompiledFunction(load(code), SPECS)(a, a, out)
+
+    use(50)
+    gc.collect()
+    before, mappings = _resident_kib(), len(_mappings())
+    use(1000)
+    gc.collect()
+    assert _resident_kib() - before < 1000  # a kernel's own code takes 40 KiB and more
+    assert len(_mappings()) <= mappings + 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads Linux's /proc")
+def test_two_hundred_kernels_live_side_by_side_and_code_is_never_writable() -> None:
+    writable = sum(" rwx" in line for line in _mappings())
+    code = kernels.add_code()
+    functions = [CompiledFunction(load(code), SPECS) for _ in range(200)]
+    assert sum(" rwx" in line for line in _mappings()) == writable
+    for number, function in enumerate(functions):
+        a, out = np.full(5, number, "float32"), np.zeros(5, "float32")
+        function(a, a, out)
+        assert (out == 2 * number).all()
+
+
+def test_code_is_bytes_that_another_process_loads(tmp_path: Path) -> None:
+    path = tmp_path / "code"
+    path.write_bytes(pickle.dumps(kernels.add_code()))
+    assert run_script(f"""
+        import pickle, pathlib, numpy as np
+        from tests.backend import kernels
+        code = pickle.loads(pathlib.Path({str(path)!r}).read_bytes())
+        function = kernels.CompiledFunction(kernels.load(code), kernels.specs("a:float32:1 b:float32:1 out:float32:1"))
+        out = np.zeros(3, "float32")
+        function(np.arange(3, dtype="float32"), np.ones(3, "float32"), out)
+        print(out)
+    """) == "[1. 2. 3.]\n"  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["sinf", "halide_error", "memcpy", "my kernel!", "grad(loss, x)", "λ", "3d"])
+def test_any_name_is_safe(name: str) -> None:
+    a, out = kernels.image("float32", 1, "a"), hl.Func("out")
+    out[kernels.X] = hl.sin(a[kernels.X])
+    code = kernels.object_code(out, [a], name)
+    values, result = np.linspace(-3, 3, 20, dtype="float32"), np.zeros(20, "float32")
+    CompiledFunction(load(code), kernels.specs("a:float32:1 out:float32:1"))(values, result)
+    np.testing.assert_allclose(result, np.sin(values), rtol=1e-5, atol=1e-6)
+    assert code.name == name
+
+
+def test_damaged_code_is_an_error() -> None:
+    code = kernels.add_code()
+    with pytest.raises(RuntimeError, match="past the end of the file"):
+        link(code.image[:2000], [code.entry], {})
+    with pytest.raises(RuntimeError, match="Failed to materialize symbols"):
+        link(code.image, [code.entry], {})  # the runtime's functions are missing
+
+
+def test_a_bounds_failure_names_what_halide_found_at_compile_time() -> None:
+    a, out = kernels.image("float32", 1, "a"), hl.Func("out")
+    out[kernels.X] = a[kernels.X]
+    with pytest.raises(hl.HalideError):
+        kernels.object_code(out, [])  # an argument is missing
+    kernels.add_code()  # the compiler is well after an error
+
+
+def test_outputs_as_text() -> None:
+    a, out = kernels.image("float32", 1, "a"), hl.Func("out")
+    out[kernels.X] = a[kernels.X] + 1
+    pipeline, arguments, text = hl.Pipeline([out]), [hl.Argument(a)], parse_target("host").text
+    found = compile_outputs(pipeline, arguments, "plus", text, ["stmt", "asm", "llvm"])
+    assert re.search(r"for \(out\S*\.s0\.x", found["stmt"])
+    assert "te_plus:" in found["asm"]
+    assert "define" in found["llvm"]
+    with pytest.raises(ValueError, match="source: 'wasm' is not one of 'stmt', 'html', 'asm'"):
+        compile_outputs(pipeline, arguments, "plus", text, ["wasm"])
+    with pytest.raises(ValueError, match="no code for a GPU in kernel 'plus'"):
+        compile_outputs(pipeline, arguments, "plus", text, ["ptx"])
+
+
+def test_store_keeps_checks_and_repairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path / "cache"))
+    builds: list[bytes] = []
+
+    def build() -> bytes:
+        builds.append(b"payload")
+        return builds[-1]
+
+    assert store.fetch("one", build) == store.fetch("one", build) == b"payload"
+    assert len(builds) == 1
+    folder = tmp_path / "cache" / "objects"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "one").stat().st_mode) == 0o600
+    for damaged in (b"", b"short", (folder / "one").read_bytes()[:-1] + b"!"):
+        (folder / "one").write_bytes(damaged)
+        assert store.fetch("one", build) == b"payload"
+        assert store.fetch("one", build) == b"payload"
+    assert len(builds) == 4
+    assert [path.name for path in folder.iterdir()] == ["one"]
+
+
+def test_without_a_private_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path / "file"))
+    assert store.private_folder() is None
+    assert store.fetch("one", lambda: b"built") == b"built"
+    monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path))
+    (tmp_path / "objects").mkdir(mode=0o777)
+    (tmp_path / "objects").chmod(0o777)  # anybody could put code there
+    assert store.private_folder() is None
+    assert store.fetch("one", lambda: b"built") == b"built"
+    assert not list((tmp_path / "objects").iterdir())
