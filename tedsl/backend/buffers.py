@@ -118,7 +118,7 @@ class Binding:
         self._hosts = tuple(at + _HOST for at in self._buffers)
 
     def run(self, arrays: Sequence[Array]) -> None:
-        """Call the function on NumPy arrays (nothing else) of the shapes, strides and types that this binding is for."""
+        """Call the function on NumPy arrays (nothing else) of the shapes, strides and types bound here."""
         try:
             block = self._free.pop()
         except IndexError:

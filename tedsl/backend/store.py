@@ -20,7 +20,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def private_folder() -> Path | None:
-    """`objects` in $TEDSL_CACHE_DIR, else in ~/.cache/tedsl; None when it cannot be written or others could write it."""
+    """`objects` in $TEDSL_CACHE_DIR, else in ~/.cache/tedsl; None when we cannot write it or others can."""
     named = os.environ.get("TEDSL_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME", "~/.cache") + "/tedsl"
     try:
         folder = Path(named).expanduser() / "objects"
