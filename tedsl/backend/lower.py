@@ -7,13 +7,13 @@ it and texts can be translated back. Inputs may be any tensors: what lies above 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import halide as hl
 
 from tedsl.backend.intrinsics import EMIT
-from tedsl.backend.lower_reduce import is_sum_of_products, lower_reduction
+from tedsl.backend.lower_reduce import lower_reduction
 from tedsl.backend.lower_scan import lower_scan
 from tedsl.backend.lower_scatter import lower_scatter
 from tedsl.backend.lower_stage import Context, Stage, elements, identifier, tuple_of, variables
@@ -42,14 +42,19 @@ class Lowered:
     inputs: dict[Tensor, hl.ImageParam]
     previous: dict[int, hl.ImageParam]  # what the outputs in mode "add" held before, by position
     sizes: dict[Var, hl.Param]
-    zero: hl.Param | None  # a zero that the compiler does not know, see Context.opaque
     stages: list[Stage]
     results: list[Result]
-    strict: bool  # exact for NaN everywhere, by the target's flag strict_float
+    inlined: set[Operation] = field(default_factory=set)  # filled in by the schedule
 
     @property
     def pipeline(self) -> hl.Pipeline:
         return hl.Pipeline([r.func for r in self.results])
+
+    @property
+    def temporaries(self) -> list[Operation]:
+        """The operations whose results live in a buffer that is no output."""
+        outputs = {r.stage for r in self.results}
+        return [s.op for s in self.stages if s not in outputs and s.op not in self.inlined]
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -63,7 +68,7 @@ def lower(inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterabl
     given = tuple(dict.fromkeys(inputs))
     images = {t: hl.ImageParam(TYPES[t.dtype], t.ndim, identifier(t.name)) for t in given}
     sizes = {v: hl.Param(hl.Int(32), identifier(v.name)) for v in _sizes(given, operations)}
-    ctx = Context(images, sizes, strict=not any(map(is_sum_of_products, operations)))
+    ctx = Context(images, sizes)
     ctx.needed = _needed(operations, outputs)
     for op in operations:
         if type(op) not in RULES:
@@ -71,7 +76,7 @@ def lower(inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterabl
         ctx.stages[op] = RULES[type(op)](ctx, op)
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, f"previous_{p}") for p in sorted(set(added))}
     results = _results(ctx, outputs, previous)
-    return Lowered(images, previous, sizes, ctx.zero, list(ctx.stages.values()), results, ctx.strict)
+    return Lowered(images, previous, sizes, list(ctx.stages.values()), results)
 
 
 def operations_between(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> list[Operation]:
@@ -127,7 +132,7 @@ def lower_pointwise(ctx: Context, op: Compute) -> Stage:
     func, dims, components = hl.Func(identifier(op.name)), variables(op.axes), ctx.needed[op]
     axes: dict[Axis, Any] = dict(zip(op.axes, dims, strict=True))
     scope = ctx.scalars(axes)
-    func[dims[::-1]] = tuple_of(ctx.exact(scope.value(op.bodies[k])) for k in components)
+    func[dims[::-1]] = tuple_of(scope.value(op.bodies[k]) for k in components)
     return Stage(op, "pointwise", func, dims, components, elements(func, components), True, axes)
 
 
@@ -166,5 +171,5 @@ def _copied(ctx: Context, tensor: Tensor, position: int, previous: hl.ImageParam
     if previous is not None:
         fn = Fn.OR if tensor.dtype.is_bool else Fn.ADD
         value = EMIT[fn.value](previous[dims[::-1]], value, dtype=tensor.dtype)
-    func[dims[::-1]] = ctx.exact(value)
+    func[dims[::-1]] = value
     return Result(func, dims, (position,), None)

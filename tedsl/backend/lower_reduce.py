@@ -2,7 +2,7 @@
 
 The conditions of `where=` that depend on the reduce axes alone narrow the loops; those that differ between neighbouring
 elements of the result select, which leaves the loops rectangular and vectorizable. Max and min propagate NaN. Sums and
-products of 16-bit floats are held in float32. A sum of products lets Halide contract into fused multiply-adds.
+products of 16-bit floats are held in float32.
 """
 
 from __future__ import annotations
@@ -18,30 +18,18 @@ from tedsl.backend.lower_expr import Scalars
 from tedsl.backend.lower_stage import Context, Stage, elements, identifier, tuple_of, variables
 from tedsl.backend.scalars import FLOATS, Expr as Halide, const, is_nan
 from tedsl.lang import functions as fn
-from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Reduce
+from tedsl.lang.expr import TRUE, Axis, Expr, Fn, Reduce
 from tedsl.lang.lift import conjuncts
 from tedsl.lang.reducers import Reducer
-from tedsl.lang.tensor import Compute, Operation
+from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import free_axes
 
-__all__ = ["Accumulator", "is_sum_of_products", "loops_over", "lower_reduction", "split_condition"]
+__all__ = ["Accumulator", "loops_over", "lower_reduction", "split_condition"]
 
 COMBINE = {
     "sum": Fn.ADD, "prod": Fn.MUL, "max": Fn.MAXIMUM, "min": Fn.MINIMUM, "any": Fn.OR, "all": Fn.AND,
 }  # fmt: skip
 WIDE = {"float16": "float32", "bfloat16": "float32"}
-
-
-def is_sum_of_products(op: Operation) -> bool:
-    """Whether an operation is a sum that may contract into fused multiply-adds."""
-    return isinstance(op, Compute) and op.reduction is not None and product_of(op.reduction) is not None
-
-
-def product_of(reduce: Reduce) -> Apply | None:
-    """The product that is summed, if one is."""
-    value = reduce.values[0]
-    wanted = reduce.reducer.kind == "sum" and value.dtype in ("float32", "float64")
-    return value if wanted and isinstance(value, Apply) and value.fn is Fn.MUL else None
 
 
 @dataclass(frozen=True)
@@ -148,24 +136,15 @@ def lower_reduction(ctx: Context, op: Compute) -> Stage:
     if narrow is not TRUE:
         domain.where(scope.value(narrow))
     held = elements(func, range(len(kept.dtypes)))
-    product = product_of(reduce)
-    fused = product is not None and rest is TRUE
-    if fused:
-        assert product is not None
-        left, right = (ctx.exact(scope.value(factor)) for factor in product.args)
-        func[place] += left * right
-    else:
-        old = [held(k, place) for k in range(len(kept.dtypes))]
-        new = kept.step(old, [scope.value(v) for v in reduce.values], position_in(ctx, reduce.axes, scope))
-        if rest is not TRUE:
-            taken = scope.value(rest)
-            new = tuple(hl.select(taken, n, o) for n, o in zip(new, old, strict=True))
-        func[place] = tuple_of(map(ctx.exact, new))
+    old = [held(k, place) for k in range(len(kept.dtypes))]
+    new = kept.step(old, [scope.value(v) for v in reduce.values], position_in(ctx, reduce.axes, scope))
+    if rest is not TRUE:
+        taken = scope.value(rest)
+        new = tuple(hl.select(taken, n, o) for n, o in zip(new, old, strict=True))
+    func[place] = tuple_of(new)
 
     def read(component: int, where: tuple[Halide, ...]) -> Halide:
-        values = [held(k, where) for k in range(len(kept.dtypes))]
-        value = kept.result(component, values)
-        return ctx.opaque(value, op.dtype_of(component)) if fused else value
+        return kept.result(component, [held(k, where) for k in range(len(kept.dtypes))])
 
     return Stage(
         op, "reduction", func, dims, tuple(range(op.num_outputs)), read, kept.direct,

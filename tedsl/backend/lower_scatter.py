@@ -37,7 +37,7 @@ def lower_scatter(ctx: Context, op: Scatter) -> Stage:
     if op.init is None:
         func[place] = const(BUILTIN[SCATTER_KINDS[op.kind]].identity_of(dtype).value, held)
     else:
-        func[place] = ctx.exact(cast(ctx.read(op.init, tuple(map(hl.Expr, dims))), op.init.dtype, held))
+        func[place] = cast(ctx.read(op.init, tuple(map(hl.Expr, dims))), op.init.dtype, held)
     loops: dict[Axis, hl.Var | hl.RVar] = {axis: dims[d] for d, axis in free.items()}
     bound = [axis for axis in op.axes if axis not in loops]
     domain = None
@@ -56,7 +56,7 @@ def lower_scatter(ctx: Context, op: Scatter) -> Stage:
     new = EMIT[MEET[op.kind].value](old, cast(scope.value(op.value), dtype, held), dtype=held)
     if rest is not TRUE:
         new = hl.select(scope.value(rest), new, old)
-    func[target] = ctx.exact(new)
+    func[target] = new
     return Stage(
         op, "scatter", func, dims, (0,), lambda component, at: cast(hl.Expr(func[at]), held, dtype), held == dtype,
         loops, renamed(func, inner),

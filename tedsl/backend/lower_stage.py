@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import halide as hl
 
 from tedsl.backend.lower_expr import Scalars
-from tedsl.backend.scalars import FLOATS, TYPES, Expr as Halide
+from tedsl.backend.scalars import Expr as Halide
 from tedsl.lang.expr import Axis, Expr, Var
 from tedsl.lang.tensor import Operation, Tensor
 
@@ -36,13 +36,11 @@ class Stage:
 
 
 class Context:
-    """The program being lowered: elements of its tensors, its extents, and the treatment of floats."""
+    """The program being lowered: elements of its tensors, its extents."""
 
-    def __init__(self, images: Mapping[Tensor, hl.ImageParam], sizes: Mapping[Var, hl.Param], strict: bool) -> None:
+    def __init__(self, images: Mapping[Tensor, hl.ImageParam], sizes: Mapping[Var, hl.Param]) -> None:
         self.images = images
         self.sizes = sizes
-        self.strict = strict
-        self.zero = None if strict else hl.Param(hl.UInt(64), "opaque_zero")
         self.stages: dict[Operation, Stage] = {}
         self.needed: dict[Operation, tuple[int, ...]] = {}
 
@@ -62,19 +60,6 @@ class Context:
     def extent(self, extent: Expr) -> Halide:
         """An expression of the extents."""
         return self.scalars({}).extent(extent)
-
-    def exact(self, value: Halide) -> Halide:
-        """The value computed as written: NaN, infinities and signs of zero as IEEE has them."""
-        return value if self.strict else hl.strict_float(value)
-
-    def opaque(self, value: Halide, dtype: str) -> Halide:
-        """A value about which the compiler forgets what it concluded from how it was computed.
-
-        The additions of a sum of products carry the promise that there is no NaN; a test for NaN would be folded away.
-        """
-        assert self.zero is not None
-        bits = hl.UInt(FLOATS[dtype])
-        return hl.reinterpret(TYPES[dtype], hl.reinterpret(bits, value) ^ hl.cast(bits, self.zero))
 
 
 def elements(func: hl.Func, components: Sequence[int]) -> Reader:

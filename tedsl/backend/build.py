@@ -1,0 +1,88 @@
+"""`te.build` and `te.evaluate`: from tensors to a kernel, and from tensors and arrays to arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tedsl.analysis.feeds import as_outputs
+from tedsl.analysis.messages import describe
+from tedsl.backend.core import Core
+from tedsl.backend.kernel import Kernel
+from tedsl.backend.lower import Lowered, operations_between
+from tedsl.backend.steps import Steps, needs_steps
+from tedsl.backend.targets import Target, parse_target
+from tedsl.lang.expr import Var
+from tedsl.lang.tensor import Placeholder, Tensor
+
+__all__ = ["build", "evaluate"]
+
+
+def build(
+    inputs: Any,
+    outputs: Any,
+    schedule: Any = None,
+    target: str = "host",
+    alias: Mapping[Tensor, Tensor] | None = None,
+    donate: Any = None,
+    on_hazard: Any = None,
+    deterministic: bool = True,
+    name: str | None = None,
+) -> Kernel:
+    """A kernel that computes `outputs` from arrays for `inputs`; one tensor gives one array, a list gives a tuple."""
+    results, several = as_outputs(outputs, "te.build")
+    if not results:
+        raise ValueError("te.build: outputs is empty; name at least one tensor to compute")
+    given = _checked_inputs(inputs, results)
+    title = name or "_".join(dict.fromkeys(t.name for t in results[:3]))
+    core = _core(given, results, title, parse_target(target), _scheduler(schedule))
+    return Kernel(core, results, several, _alias_positions(alias or {}, given, results))
+
+
+def evaluate(outputs: Any, feeds: Mapping[Tensor, Any], sizes: Mapping[Var, int] | None = None) -> Any:
+    """The values of `outputs` for the arrays in `feeds`, compiled: `evaluate(C, {A: a, B: b})`."""
+    if not isinstance(feeds, Mapping):
+        raise TypeError(f"te.evaluate: feeds is a dict {{tensor: array}}, found {type(feeds).__name__}")
+    return build(list(feeds), outputs)(*feeds.values(), sizes=sizes)
+
+
+def _core(
+    inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], name: str, target: Target, schedule: Callable[[Lowered], None] | None
+) -> Core:
+    kind = Steps if needs_steps(inputs, outputs) else Core
+    return kind(inputs, outputs, name, target, schedule)
+
+
+def _checked_inputs(inputs: Any, outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    given = tuple(inputs) if isinstance(inputs, (list, tuple)) else (inputs,)
+    for tensor in given:
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"te.build: inputs are tensors, found {type(tensor).__name__} ({tensor!r:.60})")
+    for position, tensor in enumerate(given):
+        if tensor in set(given[:position]):
+            raise ValueError(f"te.build: input {tensor!r} is listed twice")
+    for op in operations_between(given, outputs):
+        if isinstance(op, Placeholder):
+            listed = ", ".join(t.name for t in given) or "none"
+            raise ValueError(f"te.build: the outputs read {describe(op)}, which is not among the inputs ({listed})")
+    return given
+
+
+def _scheduler(schedule: Any) -> Callable[[Lowered], None] | None:
+    if schedule is None or schedule == "default":
+        return None
+    raise TypeError(f"te.build: schedule must be None or 'default' so far, found {schedule!r:.40}")
+
+
+def _alias_positions(
+    alias: Mapping[Tensor, Tensor], inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
+) -> dict[int, int]:
+    """Position of the output -> position of the input whose memory it takes."""
+    places: dict[int, int] = {}
+    for output, memory in alias.items():
+        if output not in set(outputs) or memory not in set(inputs):
+            raise ValueError(f"te.build: alias maps an output to an input, found {{{output!r}: {memory!r}}}")
+        if output.dtype is not memory.dtype:
+            raise TypeError(f"te.build: alias: {output!r} cannot be written into {memory!r}, the dtypes differ")
+        places[next(p for p, t in enumerate(outputs) if t is output)] = next(p for p, t in enumerate(inputs) if t is memory)
+    return places

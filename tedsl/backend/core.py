@@ -1,0 +1,144 @@
+"""A program behind a kernel: the forms compiled so far, and running one of them on arrays that are already checked."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tedsl.analysis.pointwise import Array
+from tedsl.analysis.sizes import concrete_shape
+from tedsl.backend.buffers import Binding
+from tedsl.backend.lower import Lowered, operations_between
+from tedsl.backend.runtime import KernelError
+from tedsl.backend.targets import Target
+from tedsl.backend.variant import Form, Variant, compile_variant
+from tedsl.lang.expr import Var
+from tedsl.lang.tensor import Tensor
+from tedsl.reference import interpret
+
+__all__ = ["Core", "Memory"]
+
+LARGEST = 2**31 - 1
+MOST_BINDINGS = 256  # argument blocks kept for further calls on the same shapes
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where a call reads and writes: the inputs in order, and arrays by the position of the output."""
+
+    inputs: Sequence[Array]
+    outputs: Mapping[int, Array]
+    previous: Mapping[int, Array]  # the former values of outputs in mode "add"
+
+
+class Core:
+    """The compiled forms of one program; safe to use from several threads."""
+
+    is_single = True  # one compiled function does it all, so that a call can be prepared
+
+    def __init__(
+        self,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        name: str,
+        target: Target,
+        schedule: Callable[[Lowered], None] | None = None,
+    ) -> None:
+        self.inputs, self.outputs, self.name, self.target = tuple(inputs), tuple(outputs), name, target
+        self._schedule = schedule
+        self._variants: dict[Form, Variant] = {}
+        self._bindings: dict[Any, tuple[Variant, Binding]] = {}
+        self._lock = threading.Lock()
+        self._between = [t for op in operations_between(inputs, outputs) for t in op.outputs]
+
+    @property
+    def compile_ms(self) -> float:
+        return sum(v.compile_ms for v in self._variants.values())
+
+    def any_variant(self) -> Variant:
+        """A compiled form to look at."""
+        return next(iter(self._variants.values()), None) or self.variant(Form(("write",) * len(self.outputs)))
+
+    def variant(self, form: Form) -> Variant:
+        """The program compiled for `form`."""
+        found = self._variants.get(form)
+        if found is None:
+            with self._lock:
+                found = self._variants.get(form)
+                if found is None:
+                    found = self._variants[form] = compile_variant(
+                        self.inputs, self.outputs, form, self.name, self.target, self._schedule, self.translate
+                    )
+        return found
+
+    def run(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> None:
+        """Compute the outputs whose mode is not "null"."""
+        if all(array.size == 0 for array in memory.outputs.values()):
+            return
+        if self.has_empty_stage(memory, sizes):
+            self._interpret(memory, sizes)
+            return
+        variant, binding = self.bind(memory, modes, sizes)
+        binding.run(self.arguments(variant, memory))
+
+    def arguments(self, variant: Variant, memory: Memory) -> list[Array]:
+        """The arrays in the order in which the function takes them."""
+        return [
+            *memory.inputs, *(memory.previous[p] for p in variant.added), *(memory.outputs[p] for p in variant.order)
+        ]  # fmt: skip
+
+    def bind(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> tuple[Variant, Binding]:
+        """The form for these arrays, and an argument block for their shapes and strides."""
+        arrays = [*memory.inputs, *(memory.outputs[p] for p in sorted(memory.outputs))]
+        key = (modes, tuple(sizes.values()), tuple((a.shape, a.strides) for a in arrays))
+        found = self._bindings.get(key)
+        if found is None:
+            large = any(map(_is_large, arrays)) or self._has_large_stage(sizes)
+            variant = self.variant(Form(modes, all(map(_is_dense, arrays)), large))
+            layouts = [(a.shape, a.strides) for a in self.arguments(variant, memory)]
+            found = variant, variant.function.bind(layouts, [sizes[v] for v in variant.sizes])
+            if len(self._bindings) >= MOST_BINDINGS:
+                self._bindings.clear()
+            self._bindings[key] = found
+        return found
+
+    def has_empty_stage(self, memory: Memory, sizes: Mapping[Var, int]) -> bool:
+        """Whether something read is empty though the result is not: clamped reads then have no element to read."""
+        shapes = [a.shape for a in memory.inputs] + [concrete_shape(t, sizes, self.name) for t in self._between]
+        return any(0 in shape for shape in shapes)
+
+    def _has_large_stage(self, sizes: Mapping[Var, int]) -> bool:
+        return any(
+            math.prod(concrete_shape(t, sizes, self.name)) * t.dtype.itemsize > LARGEST for t in self._between
+        )
+
+    def temporary_bytes(self, sizes: Mapping[Var, int]) -> list[int]:
+        """Sizes of the buffers for intermediate results."""
+        variant = next(iter(self._variants.values()), None)
+        if variant is None:
+            return []
+        kept = variant.lowered.temporaries
+        return [sum(math.prod(concrete_shape(t, sizes, self.name)) * t.dtype.itemsize for t in op.outputs) for op in kept]
+
+    def _interpret(self, memory: Memory, sizes: Mapping[Var, int]) -> None:
+        feeds = dict(zip(self.inputs, memory.inputs, strict=True))
+        wanted = sorted(memory.outputs)
+        for position, value in zip(wanted, interpret([self.outputs[p] for p in wanted], feeds, sizes), strict=True):
+            former = memory.previous.get(position)
+            memory.outputs[position][...] = value if former is None else former + value
+
+    def translate(self, error: KernelError) -> Exception:
+        """A failed call in the user's words."""
+        return error
+
+
+def _is_dense(array: Array) -> bool:
+    return array.ndim == 0 or array.shape[-1] <= 1 or array.strides[-1] == array.itemsize
+
+
+def _is_large(array: Array) -> bool:
+    span = sum((n - 1) * abs(s) for n, s in zip(array.shape, array.strides, strict=True))
+    return bool(span + array.itemsize > LARGEST)

@@ -1,0 +1,156 @@
+"""The schedule of a kernel that was given none: plain, safe for every extent, never naive.
+
+Cheap pointwise stages are inlined, everything else is computed once. Loops over the last axis are vectorized, with a guard
+for the rest, since the other strategies need extents of at least a vector. Big loop nests run in parallel over the outermost
+axis; where the size is not known when compiling, the kernel decides at run time, so that small calls start no threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import halide as hl
+
+from tedsl.backend.lower import Lowered, Result
+from tedsl.backend.lower_stage import Stage
+from tedsl.backend.targets import Machine
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
+from tedsl.lang.functions import FLOAT_BINARY, FLOAT_UNARY
+from tedsl.lang.tensor import Compute, Operation, Tensor
+from tedsl.lang.traverse import reads_of, topological
+
+__all__ = ["schedule_default"]
+
+INLINE_COST = 12
+WORTH_THREADS = 1 << 16  # scalar operations
+_COSTLY = FLOAT_UNARY | FLOAT_BINARY | {Fn.POW, Fn.FLOORDIV, Fn.MOD, Fn.DIV}
+
+
+@dataclass
+class _Plan:
+    """Which stages are inlined, and what an element of each costs with all that is inlined into it."""
+
+    inlined: set[Operation] = field(default_factory=set)
+    cost: dict[Operation, int] = field(default_factory=dict)
+
+
+def schedule_default(lowered: Lowered, machine: Machine) -> None:
+    """Schedule every function of a program."""
+    plan = _plan(lowered)
+    lowered.inlined = plan.inlined
+    for stage in lowered.stages:
+        if stage.op not in plan.inlined:
+            _schedule_stage(lowered, stage, plan.cost[stage.op], machine)
+    for result in lowered.results:
+        if result.stage is None:
+            _vectorize(result.func, result.dims, 1, machine)
+    for result in lowered.results:
+        _bound(lowered, result)
+
+
+def _plan(lowered: Lowered) -> _Plan:
+    plan = _Plan()
+    outputs = {r.stage.op for r in lowered.results if r.stage is not None}
+    uses: dict[Operation, list[tuple[Operation, Read]]] = {}
+    for stage in lowered.stages:
+        for read in reads_of(stage.op.expressions):
+            uses.setdefault(read.tensor.op, []).append((stage.op, read))
+    for stage in lowered.stages:
+        op = stage.op
+        plan.cost[op] = sum(map(_cost_of, topological(op.expressions))) + sum(
+            plan.cost[r.tensor.op] for r in reads_of(op.expressions) if r.tensor.op in plan.inlined
+        )
+        if stage.kind != "pointwise" or op in outputs:
+            continue
+        sites = uses.get(op, [])
+        if plan.cost[op] <= INLINE_COST or (len(sites) == 1 and _same_loops(*sites[0])):
+            plan.inlined.add(op)
+    return plan
+
+
+def _cost_of(node: Expr) -> int:
+    if isinstance(node, Apply):
+        return 20 if node.fn in _COSTLY and not node.dtype.is_integer else 1
+    return int(isinstance(node, Read))
+
+
+def _same_loops(consumer: Operation, read: Read) -> bool:
+    """Whether the consumer reads each element about once: its loops are the read's indices."""
+    if not isinstance(consumer, Compute):
+        return False
+    loops = set(consumer.axes)
+    if consumer.reduction is not None:
+        loops |= set(consumer.reduction.axes)
+    used = {a for index in read.indices for a in topological(index) if isinstance(a, Axis)}
+    return loops <= used
+
+
+def _schedule_stage(lowered: Lowered, stage: Stage, cost: int, machine: Machine) -> None:
+    func = stage.func
+    func.compute_root()
+    _vectorize(func, stage.dims, _itemsize(stage.op.outputs), machine)
+    if stage.kind == "pointwise":
+        _parallelize(func, stage, cost, machine)
+    else:
+        _schedule_update(stage, machine)
+
+
+def _schedule_update(stage: Stage, machine: Machine) -> None:
+    """Vectors along the last axis where the update leaves it free and reads lie that way."""
+    inner = stage.dims[-1] if stage.dims else None
+    free = {loop.name() for loop in stage.axes.values() if isinstance(loop, hl.Var)}
+    if inner is None or inner.name() not in free:
+        return
+    axis = next(a for a, loop in stage.axes.items() if loop is inner)
+    if not _reads_along(stage.op, axis):
+        return
+    lanes = _lanes(axis.extent, _itemsize(stage.op.outputs), machine)
+    if lanes > 1:
+        update = stage.func.update(0)
+        outer, vector = hl.Var(f"{inner.name()}_o"), hl.Var(f"{inner.name()}_v")
+        update.split(inner, outer, vector, lanes, hl.TailStrategy.GuardWithIf)
+        update.reorder(vector, *_update_loops(stage), outer)
+        update.vectorize(vector)
+
+
+def _update_loops(stage: Stage) -> list[hl.RVar]:
+    loops = [*stage.reduce_axes.values()]
+    return [loop for loop in loops if isinstance(loop, hl.RVar)]
+
+
+def _reads_along(op: Operation, axis: Axis) -> bool:
+    """Whether neighbours along `axis` are neighbours in memory in every read, or one and the same element."""
+    for read in reads_of(op.expressions):
+        inside = [d for d, index in enumerate(read.indices) if axis in set(topological(index))]
+        if any(d != len(read.indices) - 1 for d in inside):
+            return False
+    return True
+
+
+def _itemsize(tensors: Sequence[Tensor]) -> int:
+    return max(t.dtype.itemsize for t in tensors)
+
+
+def _lanes(extent: Expr | None, itemsize: int, machine: Machine) -> int:
+    """Elements in a vector: a full register, less where the extent is known to be smaller."""
+    lanes = machine.vector_bytes // max(4, itemsize)
+    if isinstance(extent, Const):
+        while lanes > extent.value and lanes > 1:
+            lanes //= 2
+    return lanes
+
+
+def _vectorize(
+    func: hl.Func, dims: Sequence[hl.Var], itemsize: int, machine: Machine, extent: Expr | None = None
+) -> None:
+    if dims and (lanes := _lanes(extent, itemsize, machine)) > 1:
+        func.vectorize(dims[-1], lanes, hl.TailStrategy.GuardWithIf)
+
+
+def _parallelize(func: hl.Func, stage: Stage, cost: int, machine: Machine) -> None:
+    return
+
+
+def _bound(lowered: Lowered, result: Result) -> None:
+    return

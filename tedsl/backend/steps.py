@@ -1,0 +1,106 @@
+"""Programs with Python functions inside: kernels and calls of the functions, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tedsl.analysis.feeds import check_dtype
+from tedsl.analysis.messages import describe
+from tedsl.analysis.pointwise import Array
+from tedsl.analysis.sizes import concrete_shape
+from tedsl.backend.core import Core, Memory
+from tedsl.backend.lower import Lowered, operations_between
+from tedsl.backend.targets import Target
+from tedsl.backend.variant import Form, Variant
+from tedsl.lang.expr import Var
+from tedsl.lang.tensor import Extern, Tensor
+
+__all__ = ["Steps", "needs_steps"]
+
+
+def needs_steps(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
+    """Whether a Python function lies between the inputs and the outputs."""
+    return any(isinstance(op, Extern) for op in operations_between(inputs, outputs))
+
+
+class Steps(Core):
+    """A program cut at its Python functions: before each a kernel for its arguments, at the end one for the outputs."""
+
+    is_single = False
+
+    def __init__(
+        self,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        name: str,
+        target: Target,
+        schedule: Callable[[Lowered], None] | None = None,
+    ) -> None:
+        super().__init__(inputs, outputs, name, target, schedule)
+        known = list(dict.fromkeys(inputs))
+        self._steps: list[tuple[Core | None, Extern]] = []
+        for op in operations_between(inputs, outputs):
+            if isinstance(op, Extern):
+                missing = [t for t in op.inputs if t not in set(known)]
+                core = Core(_frontier(known, missing), missing, f"{name}_{op.name}", target, schedule) if missing else None
+                self._steps.append((core, op))
+                known += op.outputs
+        self._kept = known  # tensors of the functions, which must stay the objects that the expressions read
+        self._last = Core(_frontier(known, outputs), outputs, name, target, schedule)
+
+    @property
+    def compile_ms(self) -> float:
+        return sum(core.compile_ms for core, _ in self._steps if core is not None) + self._last.compile_ms
+
+    def variant(self, form: Form) -> Variant:
+        return self._last.variant(form)
+
+    def any_variant(self) -> Variant:
+        return self._last.any_variant()
+
+    def run(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> None:
+        values: dict[Tensor, Array] = dict(zip(self.inputs, memory.inputs, strict=True))
+        for core, op in self._steps:
+            made = {} if core is None else {
+                p: np.empty(concrete_shape(t, sizes, self.name), t.dtype.numpy) for p, t in enumerate(core.outputs)
+            }  # fmt: skip
+            if core is not None:
+                core.run(Memory([values[t] for t in core.inputs], made, {}), ("write",) * len(made), sizes)
+                given = {**values, **{core.outputs[p]: a for p, a in made.items()}}
+            else:
+                given = values
+            values.update(zip(op.outputs, _called(op, [given[t] for t in op.args], sizes), strict=True))
+        last = Memory([values[t] for t in self._last.inputs], memory.outputs, memory.previous)
+        self._last.run(last, modes, sizes)
+
+
+def _frontier(known: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
+    """The known tensors that the outputs read."""
+    read = {t for op in operations_between(known, outputs) for t in op.inputs} | set(outputs)
+    return [t for t in known if t in read]
+
+
+def _called(op: Extern, arrays: Sequence[Array], sizes: Mapping[Var, int]) -> list[Array]:
+    """The results of the Python function on read-only arrays, checked."""
+    given = [np.ascontiguousarray(a).reshape(a.shape).view() for a in arrays]
+    for array in given:
+        array.flags.writeable = False
+    returned: Any = op.function(*given)
+    parts = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+    if len(parts) != op.num_outputs:
+        raise ValueError(f"{describe(op)}: the function returned {len(parts)} arrays, expected {op.num_outputs}")
+    results = []
+    for index, part in enumerate(parts):
+        place = f"{describe(op)}: result {index}"
+        if not isinstance(part, (np.ndarray, np.generic)):
+            raise TypeError(f"{place}: expected a NumPy array, found {type(part).__name__} ({part!r:.40})")
+        array = np.asarray(part)
+        check_dtype(array, op.dtypes[index], place)
+        shape = concrete_shape(op.output(index), sizes, place)
+        if array.shape != shape:
+            raise ValueError(f"{place}: expected shape {shape}, found {array.shape}")
+        results.append(np.array(array, order="C"))
+    return results

@@ -1,0 +1,114 @@
+"""One compiled form of a program: for arrays whose last axis is contiguous or not, and for how outputs are written.
+
+A kernel compiles the forms that its calls need, when they first need them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import halide as hl
+
+from tedsl.backend.buffers import ArgSpec, CompiledFunction
+from tedsl.backend.default import schedule_default
+from tedsl.backend.lower import Lowered, lower
+from tedsl.backend.objects import compile_object, compile_outputs, load
+from tedsl.backend.runtime import KernelError
+from tedsl.backend.targets import Target, machine_of
+from tedsl.lang.expr import Var
+from tedsl.lang.tensor import Tensor
+
+__all__ = ["Form", "Variant", "compile_variant"]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a variant is compiled for."""
+
+    modes: tuple[str, ...]  # "write", "add" or "null" for each output
+    dense: bool = True  # every last axis steps by one element
+    large: bool = False  # some array holds more than 2**31 - 1 bytes
+
+
+@dataclass(eq=False)
+class Variant:
+    """A compiled program and the order of its arguments."""
+
+    form: Form
+    lowered: Lowered
+    name: str
+    target: str
+    arguments: list[Any]
+    function: CompiledFunction
+    added: tuple[int, ...]  # positions of the outputs whose former values are arguments, after the inputs
+    sizes: tuple[Var, ...]
+    order: tuple[int, ...]  # positions of the outputs in the order of the arguments
+    compile_ms: float
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def source(self, kind: str) -> str:
+        """What the compiler made of it, as text."""
+        if kind not in self.texts:
+            self.texts.update(compile_outputs(self.lowered.pipeline, self.arguments, self.name, self.target, [kind]))
+        return self.texts[kind]
+
+    @cached_property
+    def loop_nest(self) -> str:
+        """The loops, as Halide prints them."""
+        return "\n".join(_loop_nest(result.func) for result in self.lowered.results)
+
+
+def _loop_nest(func: hl.Func) -> str:
+    raise NotImplementedError
+
+
+def compile_variant(
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    form: Form,
+    name: str,
+    target: Target,
+    schedule: Callable[[Lowered], None] | None,
+    translate: Callable[[KernelError], Exception],
+) -> Variant:
+    """Lower, schedule and compile."""
+    begin = time.perf_counter()
+    wanted = [p for p, mode in enumerate(form.modes) if mode != "null"]
+    added = tuple(k for k, p in enumerate(wanted) if form.modes[p] == "add")
+    lowered = lower(inputs, [outputs[p] for p in wanted], added=added)
+    if schedule is None:
+        schedule_default(lowered, machine_of(target))
+    else:
+        schedule(lowered)
+    if not form.dense:
+        _free_strides(lowered)
+    arguments: list[Any] = [*lowered.inputs.values(), *lowered.previous.values(), *lowered.sizes.values()]
+    features = ["strict_float"] + (["large_buffers"] if form.large else [])
+    text = target.with_features(*features).text
+    code = compile_object(lowered.pipeline, arguments, name, text)
+    order = tuple(wanted[p] for p in lowered.order)
+    specs = [ArgSpec(t.name, str(t.dtype), t.ndim) for t in lowered.inputs]
+    specs += [ArgSpec(outputs[wanted[k]].name, str(outputs[wanted[k]].dtype), outputs[wanted[k]].ndim) for k in added]
+    specs += [ArgSpec(v.name, "int32", None) for v in lowered.sizes]
+    specs += [ArgSpec(outputs[p].name, str(outputs[p].dtype), outputs[p].ndim, output=True) for p in order]
+    function = CompiledFunction(load(code), specs, translate)
+    return Variant(
+        form, lowered, name, text, arguments, function, tuple(wanted[k] for k in added), tuple(lowered.sizes), order,
+        (time.perf_counter() - begin) * 1e3,
+    )  # fmt: skip
+
+
+def _free_strides(lowered: Lowered) -> None:
+    """Halide takes the innermost stride for 1 unless told otherwise."""
+    anything = hl.Expr()
+    for image in (*lowered.inputs.values(), *lowered.previous.values()):
+        if image.dimensions():
+            image.dim(0).set_stride(anything)
+    for result in lowered.results:
+        for buffer in result.func.output_buffers():
+            if buffer.dimensions():
+                buffer.dim(0).set_stride(anything)
