@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 _PUBLIC: dict[str, tuple[str, ...]] = {
     "autodiff": ("differentiate", "gradcheck", "hvp", "jvp"),
+    "tedsl.backend.build": ("build", "evaluate"),
+    "tedsl.backend.threads": ("get_num_threads", "set_num_threads"),
     "tedsl.lang.arrays": (
         "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "dot", "einsum", "expand_dims",
         "eye", "flip", "full", "full_like", "matmul", "mean", "moveaxis", "ones", "ones_like", "outer", "pad",
@@ -42,6 +44,8 @@ __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
     from autodiff import differentiate as differentiate, gradcheck as gradcheck, hvp as hvp, jvp as jvp
+    from tedsl.backend.build import build as build, evaluate as evaluate
+    from tedsl.backend.threads import get_num_threads as get_num_threads, set_num_threads as set_num_threads
     from tedsl.lang.arrays import *  # noqa: F403 - exactly its names of the table
     from tedsl.lang.axes import reduce_axis as reduce_axis, var as var
     from tedsl.lang.compute import compute as compute, placeholder as placeholder
