@@ -1,5 +1,157 @@
-"""Text of expressions and tensors."""
+"""The text of tensors and programs: `C[i, j] = sum(k < 64) A[i, k] * B[k, j]   for i < n, j < m`."""
 
-from tedsl.lang.expr import Expr
+from __future__ import annotations
 
-Expr._text = staticmethod(lambda e: type(e).__name__ + str(getattr(e, "name", getattr(e, "value", ""))))
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Reduce
+from tedsl.lang.extents import simplify_extent
+from tedsl.lang.reducers import BUILTIN
+from tedsl.lang.scalar_text import Names, Style, expression_text, lines_of
+from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
+from tedsl.lang.traverse import stages_of
+
+__all__ = ["program_text", "tensor_text"]
+
+_ASSIGN = {"add": "+=", "mul": "*=", "max": "max=", "min": "min="}
+_IDENTITY_OF = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
+
+
+def tensor_text(tensor: Tensor) -> str:
+    """The definition of one tensor (with the other outputs of its loop nest)."""
+    style = _listing()
+    return _definition(tensor.op, style)
+
+
+def program_text(outputs: Tensor | Iterable[Tensor]) -> str:
+    """Every stage that the outputs need, inputs first, under names that are unique in the program."""
+    tensors = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    style = _listing()
+    stages = stages_of(tensors)
+    for op in stages:
+        for index in range(op.num_outputs):
+            style.names.of(op.output(index))
+    return "\n".join(_definition(op, style) for op in stages)
+
+
+def _listing() -> Style:
+    return Style(prefix="", empty_index="", names=Names())
+
+
+def _definition(op: Operation, style: Style) -> str:
+    for extent in (e for t in op.outputs for e in t.extents):
+        expression_text(extent, style)  # extents come before axes when names are given
+    style = replace(style, names=style.names.inner())
+    if isinstance(op, Compute):
+        return _compute(op, style)
+    if isinstance(op, Scan):
+        return _scan(op, style)
+    if isinstance(op, Scatter):
+        return _scatter(op, style)
+    if isinstance(op, Extern):
+        return _extern(op, style)
+    return "\n".join(_typed(t, style) for t in op.outputs)
+
+
+def _typed(tensor: Tensor, style: Style) -> str:
+    return f"{style.names.of(tensor)} : {tensor.dtype}[{', '.join(expression_text(e, style) for e in tensor.extents)}]"
+
+
+def _heads(op: Compute | Scan, style: Style) -> str:
+    index = f"[{', '.join(style.names.of(a) for a in op.axes)}]" if op.axes else ""
+    return ", ".join(style.names.of(t) + index for t in op.outputs)
+
+
+def _compute(op: Compute, style: Style) -> str:
+    heads = _heads(op, style)
+    first = op.reduction
+    if first is None:
+        *lets, body = _bodies(op.bodies, style)
+        return _joined(f"{heads} = {body}", _ranges(op.axes, style), lets)
+    roots = first.values if first.where is TRUE else (*first.values, first.where)
+    lines = lines_of(roots, style)
+    count = len(lines) - len(roots)
+    values, guard = lines[count : count + len(first.values)], lines[count + len(first.values) :]
+    axes = ", ".join([_range(a, style) for a in first.axes] + [f"where {g}" for g in guard])
+    value = f"({', '.join(values)})" if len(values) > 1 else values[0]
+    name = "reducer" if first.reducer.is_custom else first.reducer.kind
+    lets = lines[:count] + ([_combining(first, style)] if first.reducer.is_custom else [])
+    return _joined(f"{heads} = {name}({axes}) {value}", _ranges(op.axes, style), lets)
+
+
+def _combining(reduce: Reduce, style: Style) -> str:
+    """What a custom reducer does: reducer(a, b) = ..., identity ..."""
+    reducer = reduce.reducer
+    *lets, results = _bodies(reducer.results, style)
+    arguments = ", ".join(_tuple([style.names.of(f) for f in side]) for side in (reducer.left, reducer.right))
+    identity = _tuple([expression_text(c, style) for c in reducer.identity])
+    results = f"({results})" if len(reducer.results) > 1 else results
+    return "; ".join([*lets, f"reducer({arguments}) = {results}, identity {identity}"])
+
+
+def _tuple(texts: list[str]) -> str:
+    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def _bodies(bodies: tuple[Expr, ...], style: Style) -> list[str]:
+    """Lines of shared parts, then all bodies on one line."""
+    lines = lines_of(bodies, style)
+    count = len(lines) - len(bodies)
+    return [*lines[:count], ", ".join(lines[count:])]
+
+
+def _scan(op: Scan, style: Style) -> str:
+    for state, output in zip(op.states, op.outputs, strict=True):
+        style.names.alias(state, style.names.of(output))
+    heads = _heads(op, style)
+    *lets, body = _bodies(op.bodies, style)
+    order = "downwards" if op.reverse else "in order"
+    ranges = [_range(a, style) + (f" {order}" if d == op.dim else "") for d, a in enumerate(op.axes)]
+    return _joined(f"{heads} = {body}", ", ".join(ranges), lets)
+
+
+def _scatter(op: Scatter, style: Style) -> str:
+    name = style.names.of(op.output())
+    if op.init is None:
+        start = expression_text(BUILTIN[_IDENTITY_OF[op.kind]].identity_of(op.value.dtype), style)
+    else:
+        start = style.names.of(op.init)
+    guarded = op.guard is not TRUE
+    lines = lines_of((*op.index, op.value, op.guard), style)
+    count = len(lines) - len(op.index) - 2
+    *index, value, guard = lines[count:]
+    place = f"{name}[{', '.join(index)}]" if index else name
+    ranges = ", ".join([_ranges(op.axes, style)] * bool(op.axes) + [f"where {guard}"] * guarded)
+    return _joined(f"{_typed(op.output(), style)} = {start}; {place} {_ASSIGN[op.kind]} {value}", ranges, lines[:count])
+
+
+def _extern(op: Extern, style: Style) -> str:
+    outputs = ", ".join(_typed(t, style) for t in op.outputs)
+    arguments = ", ".join(style.names.of(t) for t in op.args)
+    impure = "" if op.pure else "   on each call"
+    return f"{outputs} = {getattr(op.function, '__name__', 'extern')}({arguments}){impure}"
+
+
+def _ranges(axes: tuple[Axis, ...], style: Style) -> str:
+    return ", ".join(_range(a, style) for a in axes)
+
+
+def _range(axis: Axis, style: Style) -> str:
+    """k < 64, or 2 <= k < 5."""
+    name = style.names.of(axis)
+    if axis.extent is None:
+        return name
+    if isinstance(axis.begin, Const) and axis.begin.value == 0:
+        return f"{name} < {expression_text(axis.extent, style)}"
+    end = simplify_extent(axis.begin + axis.extent)
+    return f"{expression_text(axis.begin, style)} <= {name} < {expression_text(end, style)}"
+
+
+def _joined(line: str, ranges: str, lets: list[str]) -> str:
+    head = f"{line}   for {ranges}" if ranges else line
+    return "\n".join([head, *(f"    with {let}" for let in lets)])
+
+
+Expr._text = staticmethod(expression_text)
+Tensor._methods["text"] = tensor_text
