@@ -1,8 +1,8 @@
 """What each pointwise operation computes, in NumPy: one table, one row per operation.
 
 The reference evaluator runs on it, and analyses that decide something by enumeration do too. Values are held in the
-NumPy type of their dtype; bfloat16, which NumPy lacks, is held as float32 values that bfloat16 can represent. 16-bit floats
-are computed in float32 and rounded after each operation; functions of float32 that no machine rounds exactly are computed
+NumPy type of their dtype; bfloat16, which NumPy lacks, is held as float32 values that bfloat16 can represent. Floats of
+16 bits are computed in float32 and rounded after each operation; functions of float32 that no machine rounds exactly,
 in float64.
 """
 

@@ -17,7 +17,19 @@ from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import topological
 
-__all__ = ["EXACT", "axis_length", "bind_sizes", "check_sizes", "concrete_shape", "evaluate_extent", "vars_of"]
+__all__ = [
+    "EXACT",
+    "SIZE_MAX",
+    "axis_length",
+    "bind_sizes",
+    "check_sizes",
+    "concrete_shape",
+    "evaluate_extent",
+    "vars_of",
+]
+
+# The largest symbolic size: a little room below 2**31 keeps index arithmetic such as i + 8 from wrapping.
+SIZE_MAX = INT32_MAX - 2**20
 
 _Dimension = tuple[Tensor, int, Expr, int]  # input, dimension, extent, the number found
 
@@ -43,7 +55,7 @@ def vars_of(expr: Expr) -> list[Var]:
 
 
 def evaluate_extent(expr: Expr, sizes: Mapping[Var, int], what: str = "te") -> int:
-    """The value of an extent, of any sign; ValueError where a size is missing."""
+    """The value of an extent, whatever its sign; ValueError where a size is missing."""
     if isinstance(expr, Const):
         return int(expr.value)
     value: dict[Expr, int] = {}
@@ -75,8 +87,8 @@ def _given(expr: Expr, sizes: Mapping[Var, int]) -> str:
 
 def _checked_extent(expr: Expr, sizes: Mapping[Var, int], place: str, what: str) -> int:
     value = evaluate_extent(expr, sizes, what)
-    if not 0 <= value <= INT32_MAX:
-        problem = "an extent cannot be negative" if value < 0 else f"an extent is at most {INT32_MAX}"
+    if not 0 <= value <= SIZE_MAX and not isinstance(expr, Const):
+        problem = "an extent cannot be negative" if value < 0 else f"a symbolic extent is at most {SIZE_MAX}"
         raise ValueError(f"{what}: {place}: extent `{expr}` is {value} with {_given(expr, sizes)}; {problem}")
     return value
 
@@ -108,8 +120,8 @@ def check_sizes(sizes: Any, what: str) -> dict[Var, int]:
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
             found = f"{type(value).__name__} ({value!r:.40})"
             raise TypeError(f"{what}: sizes[{key.name}] must be an integer, found {found}")
-        if not 0 <= value <= INT32_MAX:
-            raise ValueError(f"{what}: sizes[{key.name}] must be from 0 to {INT32_MAX}, found {value}")
+        if not 0 <= value <= SIZE_MAX:
+            raise ValueError(f"{what}: sizes[{key.name}] must be from 0 to {SIZE_MAX}, found {value}")
         checked[key] = int(value)
     return checked
 

@@ -1,8 +1,8 @@
 """Scalar expressions evaluated at every point of a box at once, with NumPy arrays that have one dimension per axis.
 
 Values are total: outside its tensor an index is clamped, a zero divisor gives 0. Only afterwards, and only if something
-went wrong somewhere, the points at which each value is *needed* are computed (`select` and `where=` guard their branches),
-and what went wrong at such a point is raised: errors come where a lazy evaluation, point by point, would raise them.
+went wrong somewhere, the points at which each value is *needed* are computed (`select` and `where=` guard their
+branches), and what went wrong at such a point is raised: where a lazy evaluation, point by point, would raise it.
 """
 
 from __future__ import annotations
@@ -239,9 +239,7 @@ class _CustomFold:
 def _slice(array: Array, at: Mapping[int, int]) -> Array:
     """One position along some dimensions, which stay with length 1."""
     return array[
-        tuple(
-            slice(at[d], at[d] + 1) if d in at and array.shape[d] > 1 else slice(None) for d in range(array.ndim)
-        )
+        tuple(slice(at[d], at[d] + 1) if d in at and array.shape[d] > 1 else slice(None) for d in range(array.ndim))
     ]
 
 

@@ -1,0 +1,222 @@
+"""Bounds of integer expressions over their axes: numbers where the box is small enough to try, else terms of the sizes.
+
+An axis is put at the end at which the expression is largest; conditions first move that end. `//`, `%`, min, max and
+select bound by what their operands do. What comes from memory has no bound but its dtype's, which is given as None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tedsl.analysis.affine import Affine
+from tedsl.analysis.facts import Facts
+from tedsl.analysis.intervals import range_of
+from tedsl.analysis.points import box_size, is_data_free, static_range, values_at
+from tedsl.analysis.sizes import vars_of
+from tedsl.lang.dtypes import INT32, integer_bounds
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Var
+from tedsl.lang.extents import simplify_extent
+from tedsl.lang.traverse import free_axes, topological
+
+__all__ = ["Interval", "bounds_of"]
+
+ENUMERATE = 10**5  # points of a box that are tried one by one
+
+
+@dataclass(frozen=True, eq=False)
+class Interval:
+    """Least and greatest value, as expressions of sizes; None where there is no bound."""
+
+    lower: Expr | None
+    upper: Expr | None
+
+    @property
+    def numbers(self) -> tuple[int | None, int | None]:
+        """The ends that are numbers."""
+        return _number(self.lower), _number(self.upper)
+
+
+def bounds_of(expr: Expr, condition: Expr = TRUE) -> Interval:
+    """The bounds of an integer expression over the points of its axes (none empty) at which `condition` holds.
+
+    Exact where expression and condition are free of data and sizes and the box is small; elsewhere no point lies
+    outside, but a bound need not be reached. Where no point satisfies the condition, the bounds are those without it.
+    """
+    exact = _enumerated(expr, condition)
+    if exact is not None:
+        return exact
+    narrowed = _Narrowed(free_axes(expr), condition)
+    lower, upper = narrowed.end(expr, -1), narrowed.end(expr, 1)
+    return Interval(*(None if e is None else simplify_extent(e.to_expr()) for e in (lower, upper)))
+
+
+def _number(expr: Expr | None) -> int | None:
+    return int(expr.value) if isinstance(expr, Const) else None
+
+
+def _enumerated(expr: Expr, condition: Expr) -> Interval | None:
+    axes = free_axes((expr, condition))
+    size = box_size(axes)
+    if size is None or not 0 < size <= ENUMERATE or not is_data_free((expr, condition)):
+        return None
+    if vars_of(expr) or vars_of(condition):
+        return None
+    ranges = {a: static_range(a) for a in axes}
+    values, holds = values_at((expr, condition), {a: np.arange(*r) for a, r in ranges.items() if r is not None})
+    values, holds = np.broadcast_arrays(values, holds)
+    kept = values[holds] if holds.any() else values
+    return Interval(Const(int(kept.min()), INT32), Const(int(kept.max()), INT32))
+
+
+class _Narrowed:
+    """The ends of axes under a condition, and the ends of expressions over them."""
+
+    def __init__(self, axes: list[Axis], condition: Expr) -> None:
+        self.facts = Facts(axes)
+        cases = self.facts.cases(condition, True)
+        rows = cases[0] if len(cases) == 1 else []
+        self.ends: dict[Axis, dict[int, Affine]] = {}
+        for axis in axes:
+            assert axis.extent is not None
+            begin = self.facts.form(axis.begin)
+            self.ends[axis] = {-1: begin, 1: begin + self.facts.form(axis.extent) - 1}
+            for row in rows:
+                self._narrow(axis, row)
+
+    def _narrow(self, axis: Axis, row: Affine) -> None:
+        """`c*axis + rest >= 0`, rest free of axes, is an end of the axis."""
+        factor, rest = row.coefficient(axis), row.without(axis)
+        if factor is None or not factor.is_constant or factor.constant == 0 or _has_axes(rest):
+            return
+        c = factor.constant
+        if c in (1, -1):
+            end = rest * -c
+        elif rest.is_constant:
+            end = Affine({}, -(rest.constant // c) if c > 0 else rest.constant // -c)
+        else:
+            return
+        side = -1 if c > 0 else 1
+        if self.facts.proves((self.ends[axis][side] - end) * side):
+            self.ends[axis][side] = end
+
+    def end(self, expr: Expr, side: int) -> Affine | None:
+        """The greatest (side 1) or least (-1) value of an expression."""
+        return self._end_of_form(self.facts.form(expr), side)
+
+    def _end_of_form(self, form: Affine, side: int) -> Affine | None:
+        for _ in range(len(form.terms) + 8):
+            atom = next((a for a in form.atoms if _is_open(a)), None)
+            if atom is None:
+                return form
+            factor = _factor(form, atom)
+            low, high = self._numeric(factor) if factor is not None else (-1, 1)
+            if factor is None or low < 0 < high:
+                return None
+            end = self._end_of_atom(atom, side if low >= 0 else -side)
+            if end is None:
+                return None
+            form = _without(form, atom) + factor * end
+        return None
+
+    def _numeric(self, form: Affine) -> tuple[int, int]:
+        return range_of(form.to_expr(), self.facts.known)
+
+    def _end_of_atom(self, atom: Expr, side: int) -> Affine | None:
+        if isinstance(atom, Axis):
+            return self.ends[atom][side]
+        low, high = range_of(atom, self.facts.known)
+        if isinstance(atom, Apply) and atom.fn in _ENDS:
+            found = _ENDS[atom.fn](lambda arg, s: self.end(atom.args[arg], s), atom, side)
+            if found is not None:
+                return found
+        least, most = integer_bounds(atom.dtype)
+        value, limit = (high, most) if side > 0 else (low, least)
+        return None if value == limit and atom.dtype.bits >= 32 else Affine({}, value)
+
+
+def _has_axes(form: Affine) -> bool:
+    return bool(free_axes(form.atoms))
+
+
+def _is_open(atom: Expr) -> bool:
+    """Whether an atom varies: with an axis, or with data."""
+    return any(not isinstance(node, (Apply, Const, Var)) for node in topological(atom))
+
+
+def _factor(form: Affine, atom: Expr) -> Affine | None:
+    """What an atom is multiplied by, or None where it meets itself."""
+    found: dict[tuple[Expr, ...], int] = {}
+    for monomial, c in form.terms.items():
+        rest = tuple(a for a in monomial if a is not atom)
+        if len(monomial) - len(rest) > 1:
+            return None
+        if len(rest) < len(monomial):
+            found[rest] = c
+    return Affine({m: c for m, c in found.items() if m}, found.get((), 0))
+
+
+def _without(form: Affine, atom: Expr) -> Affine:
+    return Affine({m: c for m, c in form.terms.items() if all(a is not atom for a in m)}, form.constant)
+
+
+Ends = Callable[[int, int], Affine | None]  # operand, side -> its end
+
+
+def _quotient(ends: Ends, node: Apply, side: int) -> Affine | None:
+    by = node.args[1]
+    if not isinstance(by, Const):
+        return None
+    end = ends(0, side if by.value > 0 else -side)
+    if end is None:
+        return None
+    return Affine({}, end.constant // int(by.value)) if end.is_constant else _atom(end.to_expr() // int(by.value))
+
+
+def _atom(expr: Expr) -> Affine:
+    """A form of sizes; as an atom, since it needs no further bounding."""
+    return Affine({(expr,): 1})
+
+
+def _remainder(ends: Ends, node: Apply, side: int) -> Affine | None:
+    by = node.args[1]
+    if not isinstance(by, Const) or by.value <= 0:
+        return None
+    return Affine({}, int(by.value) - 1 if side > 0 else 0)
+
+
+def _either(ends: Ends, first: int, second: int, side: int, wanted: int) -> Affine | None:
+    """The end of one of two operands: of both, the one on side `wanted` where that is certain."""
+    a, b = ends(first, side), ends(second, side)
+    if a is None or b is None:
+        return (a or b) if side == wanted else None
+    gap = (a - b) * wanted
+    if gap.is_constant:
+        return a if gap.constant <= 0 else b
+    pick = Fn.MINIMUM if wanted > 0 else Fn.MAXIMUM
+    return _atom(Expr._apply(pick, a.to_expr(), b.to_expr()))
+
+
+def _least(ends: Ends, node: Apply, side: int) -> Affine | None:
+    return _either(ends, 0, 1, side, 1)
+
+
+def _greatest(ends: Ends, node: Apply, side: int) -> Affine | None:
+    return _either(ends, 0, 1, side, -1)
+
+
+def _selected(ends: Ends, node: Apply, side: int) -> Affine | None:
+    a, b = ends(1, side), ends(2, side)
+    if a is None or b is None:
+        return None
+    gap = (a - b) * side
+    if gap.is_constant:
+        return a if gap.constant >= 0 else b
+    return _atom(Expr._apply(Fn.MAXIMUM if side > 0 else Fn.MINIMUM, a.to_expr(), b.to_expr()))
+
+
+_ENDS: Mapping[Fn, Callable[[Ends, Apply, int], Affine | None]] = {
+    Fn.FLOORDIV: _quotient, Fn.MOD: _remainder, Fn.MINIMUM: _least, Fn.MAXIMUM: _greatest, Fn.SELECT: _selected,
+}  # fmt: skip

@@ -1,0 +1,265 @@
+"""Bounds of every access, decided when a kernel is built: in bounds, in bounds where guarded, wrong, or to be checked.
+
+The order is from quick to thorough: numeric intervals, linear inequalities without and then with the guard, enumeration
+of small boxes. An access is refused only where a point is shown at which it leaves its tensor and its guard holds.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal, NoReturn
+
+import numpy as np
+
+from tedsl.analysis.affine import Affine
+from tedsl.analysis.bounds import bounds_of
+from tedsl.analysis.facts import Facts
+from tedsl.analysis.intervals import range_of
+from tedsl.analysis.messages import Overrun, describe
+from tedsl.analysis.points import box_size, is_data_free, static_range, values_at
+from tedsl.analysis.pointwise import Array
+from tedsl.analysis.sites import Site, sites_of
+from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
+from tedsl.lang.extents import simplify_extent
+from tedsl.lang.lift import conjuncts
+from tedsl.lang.tensor import Operation, Tensor
+from tedsl.lang.traverse import free_axes, substitute_all, topological
+
+__all__ = ["ReadCheck", "Status", "check_reductions", "read_checks"]
+
+Status = Literal["safe", "guarded", "run"]
+
+ENUMERATE = 10**6  # points of a box that are tried one by one
+CORNERS = 6  # axes of which first and last values are tried
+
+
+@dataclass(frozen=True, eq=False)
+class ReadCheck:
+    """What is known of one dimension of one access.
+
+    safe     `lower <= index <= upper` at every point of the loops: needs neither clamp nor check
+    guarded  so wherever `guard` holds: outside it the index must be clamped, a check is not needed
+    run      unknown: to be clamped, and checked where `guard` holds
+
+    `read` is None for the target row of a scatter. For a scan's own state along its axis, `lower` and `upper` end at
+    the step before (after, in reverse) the present one.
+    """
+
+    op: Operation
+    read: Read | None
+    tensor: Tensor
+    dim: int
+    index: Expr
+    guard: Expr
+    lower: Expr
+    upper: Expr
+    status: Status
+
+
+_DONE: weakref.WeakKeyDictionary[Operation, tuple[ReadCheck, ...]] = weakref.WeakKeyDictionary()
+
+
+def read_checks(op: Operation) -> tuple[ReadCheck, ...]:
+    """The status of every access of an operation; IndexError (for a scan's own steps ValueError) where one is wrong."""
+    done = _DONE.get(op)
+    if done is None:
+        check_reductions(op)
+        done = _DONE[op] = tuple(_Deciding(site).check() for site in sites_of(op))
+    return done
+
+
+def check_reductions(op: Operation) -> None:
+    """ValueError for a maximum (minimum, argmax, argmin) of nothing, where that is certain."""
+    for node in topological(op.expressions):
+        if isinstance(node, Reduce) and node.reducer.kind in ("max", "min", "argmax", "argmin"):
+            empty = [a.name for a in node.axes if isinstance(a.extent, Const) and a.extent.value == 0]
+            if (empty or node.where is FALSE) and all(_extent_is_not_zero(e) for e in op.shape_of(0)):
+                reason = f"reduce axis {empty[0]!r} has extent 0" if empty else "its where= is never true"
+                raise ValueError(
+                    f"{describe(op)}: {node.reducer.kind} of nothing: {reason}; it needs at least one value"
+                )
+
+
+def _extent_is_not_zero(extent: Expr) -> bool:
+    return not (isinstance(extent, Const) and extent.value == 0)
+
+
+class _Deciding:
+    """One access on its way to a status."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.facts = Facts(site.axes)
+        one = Const(1, site.extent.dtype)
+        self.lower: Expr = Const(0, site.extent.dtype)
+        self.upper: Expr = simplify_extent(site.extent - one)
+        if site.step is not None:
+            if site.reverse:
+                self.lower = simplify_extent(site.step + one)
+            else:
+                self.upper = simplify_extent(site.step - one)
+
+    def check(self) -> ReadCheck:
+        site = self.site
+        return ReadCheck(
+            site.op, site.read, site.tensor, site.dim, site.index, site.guard, self.lower, self.upper, self._status()
+        )
+
+    def _status(self) -> Status:
+        if self._is_empty() or self._fits_numerically():
+            return "safe"
+        if self._holds(TRUE):
+            return "safe"
+        if self.site.guard is not TRUE and self._holds(self.site.guard):
+            return "guarded"
+        self._refuse_present_step()
+        decided = self._enumerated() if self._is_small() else self._tried_at_corners()
+        return decided or "run"
+
+    def _is_empty(self) -> bool:
+        """Whether there is no point at all."""
+        return not all(a.extent is None or _extent_is_not_zero(a.extent) for a in self.site.axes)
+
+    def _fits_numerically(self) -> bool:
+        if self.site.step is not None or not isinstance(self.upper, Const):
+            return False
+        low, high = range_of(self.site.index, self.facts.known)
+        return low >= 0 and high <= self.upper.value
+
+    def _holds(self, condition: Expr) -> bool:
+        index = self.facts.form(self.site.index)
+        gaps = (index - self.facts.form(self.lower), self.facts.form(self.upper) - index)
+        return all(self.facts.proves(gap, condition) for gap in gaps)
+
+    def _refuse_present_step(self) -> None:
+        """A scan that reads its own present or a coming step wherever it reads is wrong for every size."""
+        site = self.site
+        if site.step is None:
+            return
+        index = self.facts.form(site.index)
+        ahead = self.facts.form(self.lower) - index if site.reverse else index - self.facts.form(self.upper)
+        if self.facts.proves(ahead - 1, site.guard) and not self.facts.refutes(site.guard):
+            side = "later" if site.reverse else "earlier"
+            raise ValueError(
+                f"{describe(site.op)}: step `{site.index}` of {site.tensor!r} is read while step `{site.step}` is "
+                f"computed; only {side} steps are known: read `{site.step} {'+' if site.reverse else '-'} 1`"
+            )
+
+    # What inequalities did not show: points are tried.
+
+    @property
+    def _condition(self) -> Expr:
+        """The part of the guard that depends on no data; it may hold at more points than the guard."""
+        found: Expr = TRUE
+        for part in conjuncts(self.site.guard):
+            if is_data_free((part,)):
+                found = Expr._apply(Fn.AND, found, part)
+        return found
+
+    @property
+    def _exprs(self) -> tuple[Expr, Expr, Expr, Expr]:
+        return self.site.index, self.lower, self.upper, self._condition
+
+    @property
+    def _involved(self) -> list[Axis]:
+        used = set(free_axes(self._exprs))
+        return [a for a in self.site.axes if a in used]
+
+    def _is_small(self) -> bool:
+        size = box_size(self._involved)
+        return self._is_static() and size is not None and size <= ENUMERATE
+
+    def _is_static(self) -> bool:
+        """Whether index, bounds and condition are numbers once the axes are."""
+        known = all(static_range(a) is not None for a in self._involved)
+        return known and is_data_free(self._exprs) and not any(_is_size(e) for e in topological(self._exprs))
+
+    def _enumerated(self) -> Status | None:
+        ranges = {a: static_range(a) for a in self._involved}
+        grid = {a: np.arange(*r, dtype=np.int32) for a, r in ranges.items() if r is not None}
+        outside, used = self._outside(grid)
+        if not (outside & used).any():
+            return "guarded" if outside.any() else "safe"
+        if self._guard_is_known():
+            self._refused(grid, outside & used, used)
+        return None
+
+    def _outside(self, grid: dict[Axis, Array]) -> tuple[Array, Array]:
+        index, low, high, condition = values_at(self._exprs, grid)
+        shape = tuple(len(v) for v in grid.values()) or (1,)
+        outside = np.broadcast_to((index < low) | (index > high), shape)
+        return outside, np.broadcast_to(condition, shape)
+
+    def _guard_is_known(self) -> bool:
+        return is_data_free((self.site.guard,))
+
+    def _refused(self, grid: dict[Axis, Array], wrong: Array, used: Array) -> NoReturn:
+        first = tuple(int(p) for p in np.argwhere(wrong)[0])
+        index, low, high, _ = (np.broadcast_to(v, wrong.shape) for v in values_at(self._exprs, grid))
+        point = {a.name: int(values[first[d]]) for d, (a, values) in enumerate(grid.items())}
+        step = None
+        if self.site.step is not None:
+            step = int(low[first]) - 1 if self.site.reverse else int(high[first]) + 1
+        self._raise(int(index[first]), point, int(index[used].min()), int(index[used].max()), step)
+
+    def _raise(
+        self,
+        value: int | Expr,
+        point: Mapping[str, int | Expr],
+        low: int | Expr | None,
+        high: int | Expr | None,
+        step: int | None,
+    ) -> NoReturn:
+        site = self.site
+        extent = int(site.extent.value) if isinstance(site.extent, Const) else site.extent
+        overrun = Overrun(
+            site.op, site.tensor, site.dim, site.index, value, extent, dict(point), low, high,
+            writes=site.read is None, step=step, reverse=site.reverse,
+        )  # fmt: skip
+        inside = isinstance(value, int) and value >= 0 and not (isinstance(extent, int) and value >= extent)
+        if site.step is not None and (step is None or inside):
+            raise ValueError(str(overrun))
+        raise overrun.error()
+
+    def _tried_at_corners(self) -> Status | None:
+        """Refuse where the first or last values of the axes make an overrun that no size can mend."""
+        if not (is_data_free(self._exprs) and self._guard_is_known()) or len(self._involved) > CORNERS:
+            return None
+        for corner in self._corners():
+            index, low, high, condition = (simplify_extent(e) if e.dtype.is_integer else e for e in self._at(corner))
+            below, above = self.facts.form(low) - self.facts.form(index), self.facts.form(index) - self.facts.form(high)
+            overruns = self._is_positive(below) or self._is_positive(above)
+            if overruns and self.facts.refutes(Expr._apply(Fn.NOT, condition)):
+                point = {a.name: simplify_extent(v) for a, v in corner.items()}
+                self._raise_symbolic(index, point, low, high)
+        return None
+
+    def _corners(self) -> Iterator[dict[Axis, Expr]]:
+        ends = []
+        for axis in self._involved:
+            assert axis.extent is not None
+            ends.append((axis.begin, axis.begin + axis.extent - 1))
+        for choice in product(*ends):
+            yield dict(zip(self._involved, choice, strict=True))
+
+    def _at(self, corner: dict[Axis, Expr]) -> tuple[Expr, ...]:
+        mapping: dict[Expr, Expr] = dict(corner.items())
+        return substitute_all(self._exprs, mapping)
+
+    def _is_positive(self, gap: Affine) -> bool:
+        return self.facts.proves(gap - 1)
+
+    def _raise_symbolic(self, index: Expr, point: dict[str, Expr], low: Expr, high: Expr) -> NoReturn:
+        numbers = {name: int(v.value) if isinstance(v, Const) else v for name, v in point.items()}
+        value = int(index.value) if isinstance(index, Const) else index
+        around = bounds_of(self.site.index, self._condition)
+        beside = simplify_extent(low - 1 if self.site.reverse else high + 1)
+        step = int(beside.value) if self.site.step is not None and isinstance(beside, Const) else None
+        self._raise(value, numbers, around.lower, around.upper, step)
+
+
+def _is_size(node: Expr) -> bool:
+    return not isinstance(node, (Const, Axis, Apply))

@@ -1,0 +1,238 @@
+"""What is known at every point of a box, as linear inequalities over forms, and what follows from it.
+
+Axes lie in their ranges, sizes are at least zero, `//`, `%`, min, max, abs, clip and select are tied to their operands;
+where an operation is one of two things (a minimum is one operand or the other) both are tried. Conditions give facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+
+from tedsl.analysis.affine import Affine, form_of
+from tedsl.analysis.inequalities import contradictory
+from tedsl.analysis.intervals import Known, may_wrap, range_of
+from tedsl.lang.dtypes import integer_bounds
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Var
+
+__all__ = ["Facts"]
+
+MAX_CASES = 16  # alternatives of a condition that are followed
+MAX_SPLITS = 4  # minima, maxima, ... that are told apart at once
+
+Rows = list[Affine]
+Alternatives = list[Rows]
+
+
+class Facts:
+    """A scope of axes (none of them empty: there is a point) in which inequalities are proven."""
+
+    def __init__(self, axes: Sequence[Axis], known: Known | None = None) -> None:
+        self.known: Known = {} if known is None else known
+        self._forms: dict[Expr, Affine] = {}
+        self._scope = [a for a in axes if a.extent is not None and not isinstance(a.extent, Const)]
+
+    def form(self, expr: Expr) -> Affine:
+        """The form of an integer expression; what is no polynomial stands in it as an atom."""
+        if expr not in self._forms:
+            found = form_of(expr, lambda node: True, lambda node: not may_wrap(node, self.known))
+            assert found is not None
+            self._forms[expr] = found
+        return self._forms[expr]
+
+    def operand(self, expr: Expr) -> Affine:
+        """The form of an operand whose value counts as it is, wrapped or not."""
+        return Affine({(expr,): 1}) if may_wrap(expr, self.known) else self.form(expr)
+
+    def proves(self, goal: Affine, condition: Expr = TRUE) -> bool:
+        """Whether `goal >= 0` at every point of the scope at which `condition` holds."""
+        if goal.is_constant and goal.constant >= 0:
+            return True
+        return all(self._follows(goal, rows) for rows in self.cases(condition, True))
+
+    def refutes(self, condition: Expr) -> bool:
+        """Whether `condition` holds at no point of the scope."""
+        return all(self._follows(Affine({}, -1), rows) for rows in self.cases(condition, True))
+
+    def _follows(self, goal: Affine, assumed: Rows) -> bool:
+        system = _System(self)
+        for axis in self._scope:
+            assert axis.extent is not None
+            system.add(self.form(axis.extent) - 1)
+        for row in (*assumed, -goal - 1):
+            system.add(row)
+        if contradictory(system.rows):
+            return True
+        splits = system.splits[:MAX_SPLITS]
+        return bool(splits) and all(self._closes(system.rows, choice) for choice in product(*splits))
+
+    def _closes(self, rows: Rows, choice: tuple[Rows, ...]) -> bool:
+        system = _System(self)
+        for row in (*rows, *(r for part in choice for r in part)):
+            system.add(row)
+        return contradictory(system.rows)
+
+    def cases(self, condition: Expr, holds: bool) -> Alternatives:
+        """A condition as alternatives, each a list of forms at least zero; what is not understood says nothing."""
+        if isinstance(condition, Const):
+            return [[]] if bool(condition.value) == holds else []
+        if not isinstance(condition, Apply):
+            return [[]]
+        if condition.fn is Fn.NOT:
+            return self.cases(condition.args[0], not holds)
+        if condition.fn in (Fn.AND, Fn.OR):
+            a, b = (self.cases(part, holds) for part in condition.args)
+            if (condition.fn is Fn.AND) != holds:
+                return a + b if len(a) + len(b) <= MAX_CASES else [[]]
+            if len(a) * len(b) > MAX_CASES:
+                return a if len(a) <= len(b) else b
+            return [x + y for x in a for y in b]
+        if condition.fn in _COMPARISONS and condition.args[0].dtype.is_integer:
+            fn = condition.fn if holds else _OPPOSITE[condition.fn]
+            left, right = (self.form(part) for part in condition.args)
+            return _COMPARISONS[fn](left, right)
+        return [[]]
+
+
+_COMPARISONS: dict[Fn, Callable[[Affine, Affine], Alternatives]] = {
+    Fn.LT: lambda a, b: [[b - a - 1]], Fn.LE: lambda a, b: [[b - a]],
+    Fn.GT: lambda a, b: [[a - b - 1]], Fn.GE: lambda a, b: [[a - b]],
+    Fn.EQ: lambda a, b: [[a - b, b - a]], Fn.NE: lambda a, b: [[b - a - 1], [a - b - 1]],
+}  # fmt: skip
+_OPPOSITE = {Fn.LT: Fn.GE, Fn.LE: Fn.GT, Fn.GT: Fn.LE, Fn.GE: Fn.LT, Fn.EQ: Fn.NE, Fn.NE: Fn.EQ}
+
+
+class _System:
+    """Rows (forms at least zero) together with all that is known of the atoms in them."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.rows: Rows = []
+        self.splits: list[Alternatives] = []
+        self._seen: set[object] = set()
+
+    def add(self, row: Affine) -> None:
+        """A row, and the facts about its atoms."""
+        queue = [row]
+        while queue:
+            form = queue.pop()
+            self.rows.append(form)
+            for monomial in form.terms:
+                if monomial not in self._seen:
+                    self._seen.add(monomial)
+                    queue += self._about_product(monomial) if len(monomial) > 1 else self._about(monomial[0])
+
+    def _about(self, atom: Expr) -> Rows:
+        """What holds of one atom."""
+        this = Affine({(atom,): 1})
+        if isinstance(atom, Var):
+            return [this]
+        if isinstance(atom, Axis):
+            assert atom.extent is not None
+            begin = self.facts.form(atom.begin)
+            return [this - begin, begin + self.facts.form(atom.extent) - 1 - this]
+        rows = self._within(atom, this)
+        rule = _RULES.get(atom.fn) if isinstance(atom, Apply) and atom.dtype.is_integer else None
+        if rule is not None and isinstance(atom, Apply) and all(a.dtype.kind in "iub" for a in atom.args):
+            found, split = rule(self.facts, this, atom)
+            rows += found
+            if split:
+                self.splits.append(split)
+        return rows
+
+    def _within(self, atom: Expr, this: Affine) -> Rows:
+        """The atom's interval, where it says more than the dtype."""
+        low, high = range_of(atom, self.facts.known)
+        if (low, high) == integer_bounds(atom.dtype) and atom.dtype.bits >= 32:
+            return []
+        return [this - low, -this + high]
+
+    def _about_product(self, monomial: tuple[Expr, ...]) -> Rows:
+        """A product of factors that are never negative is not either, nor is it more than at an axis' last value."""
+        this = Affine({monomial: 1})
+        if any(range_of(atom, self.facts.known)[0] < 0 for atom in monomial):
+            return []
+        rows = [this]
+        for position, axis in enumerate(monomial):
+            if isinstance(axis, Axis) and axis.extent is not None:
+                others = Affine({monomial[:position] + monomial[position + 1 :]: 1})
+                begin = self.facts.form(axis.begin)
+                rows += [this - begin * others, (begin + self.facts.form(axis.extent) - 1) * others - this]
+        return rows
+
+
+Found = tuple[Rows, Alternatives]
+
+
+def _quotient(facts: Facts, q: Affine, node: Apply) -> Found:
+    """x // c = q: 0 <= x - c*q < c, and for a negative c  c < x - c*q <= 0."""
+    x, by = facts.operand(node.args[0]), node.args[1]
+    if not isinstance(by, Const):
+        lows = [range_of(a, facts.known)[0] for a in node.args]
+        return ([q, x - q] if lows[0] >= 0 and lows[1] >= 1 else []), []
+    c = int(by.value)
+    rest = x - q * c
+    return ([rest, -rest + (c - 1)] if c > 0 else [-rest, rest - (c + 1)]), []
+
+
+def _remainder(facts: Facts, m: Affine, node: Apply) -> Found:
+    """x % p = m: 0 <= m < p, and x - m is p times the quotient."""
+    x, p = facts.operand(node.args[0]), facts.operand(node.args[1])
+    low_x, low_p = (range_of(a, facts.known)[0] for a in node.args)
+    if low_p < 1:
+        return [], []
+    rows = [m, p - 1 - m] + ([x - m] if low_x >= 0 else [])
+    if p.is_constant:
+        whole = facts.form(Expr._apply(Fn.FLOORDIV, *node.args))
+        rows += [x - whole * p.constant - m, m + whole * p.constant - x]
+    return rows, []
+
+
+def _least(facts: Facts, t: Affine, node: Apply) -> Found:
+    a, b = (facts.operand(arg) for arg in node.args)
+    return [a - t, b - t], [[t - a], [t - b]]
+
+
+def _greatest(facts: Facts, t: Affine, node: Apply) -> Found:
+    a, b = (facts.operand(arg) for arg in node.args)
+    return [t - a, t - b], [[a - t], [b - t]]
+
+
+def _magnitude(facts: Facts, t: Affine, node: Apply) -> Found:
+    x = facts.operand(node.args[0])
+    return [t - x, t + x], [[x - t], [-x - t]]
+
+
+def _positive(facts: Facts, t: Affine, node: Apply) -> Found:
+    x = facts.operand(node.args[0])
+    return [t - x, t], [[x - t], [-t]]
+
+
+def _clipped(facts: Facts, t: Affine, node: Apply) -> Found:
+    x, low, high = node.args
+    same = facts.form(Apply(Fn.MINIMUM, (Apply(Fn.MAXIMUM, (x, low), node.dtype), high), node.dtype))
+    return [t - same, same - t], []
+
+
+def _selected(facts: Facts, t: Affine, node: Apply) -> Found:
+    condition, a, b = node.args
+    taken, other = facts.operand(a), facts.operand(b)
+    wraps = may_wrap(condition, facts.known)
+    yes: Alternatives = [[]] if wraps else facts.cases(condition, True)
+    no: Alternatives = [[]] if wraps else facts.cases(condition, False)
+    return [], [[*rows, t - taken, taken - t] for rows in yes] + [[*rows, t - other, other - t] for rows in no]
+
+
+def _converted(facts: Facts, t: Affine, node: Apply) -> Found:
+    source = node.args[0]
+    (low, high), (least, most) = range_of(source, facts.known), integer_bounds(node.dtype)
+    if source.dtype.is_bool:
+        return [], []
+    x = facts.operand(source)
+    return ([t - x, x - t] if least <= low and high <= most else []), []
+
+
+_RULES: dict[Fn, Callable[[Facts, Affine, Apply], Found]] = {
+    Fn.FLOORDIV: _quotient, Fn.MOD: _remainder, Fn.MINIMUM: _least, Fn.MAXIMUM: _greatest, Fn.ABS: _magnitude,
+    Fn.RELU: _positive, Fn.CLIP: _clipped, Fn.SELECT: _selected, Fn.CAST: _converted,
+}  # fmt: skip
