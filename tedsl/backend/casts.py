@@ -24,7 +24,6 @@ from tedsl.backend.scalars import (
 
 __all__ = ["cast", "narrow", "widen"]
 
-MANTISSA = {"float32": 24, "float64": 53}
 NARROW = frozenset({"float16", "bfloat16"})
 
 

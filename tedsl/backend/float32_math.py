@@ -212,10 +212,10 @@ def _window(first: Expr) -> list[Expr]:
 
 
 def reduce_quadrant(x: Expr) -> tuple[Expr, Expr]:
-    """|x| modulo pi/2 (Payne and Hanek), for |x| >= pi/4: the remainder in [-pi/4, pi/4] as a float64, and the quadrant.
+    """|x| modulo pi/2 (Payne and Hanek), for |x| >= pi/4: the remainder within pi/4 of 0, a float64, and the quadrant.
 
-    x is m 2^e with an integer m of 24 bits. Bits of 2/pi that only add multiples of 4 to m 2^e (2/pi) are skipped, the
-    next 96 are multiplied by m in integers; the top two bits of the product are the quadrant.
+    x is m 2^e with an integer m of 24 bits. Bits of 2/pi that only add multiples of 4 to m 2^e (2/pi) are skipped,
+    the next 96 are multiplied by m in integers; the top two bits of the product are the quadrant.
     """
     bits = bits_of(hl.abs(x), F)
     exponent = hl.cast(hl.Int(32), bits >> hl.u32(23)) - hl.i32(150)

@@ -10,12 +10,14 @@ from collections.abc import Callable
 
 import halide as hl
 
-from tedsl.backend.scalars import SIGNED, TYPES, Expr, const, width
+from tedsl.backend.scalars import SIGNED, TYPES, Expr, bits_of, const, width
 
 __all__ = [
     "absolute", "floor_divide", "floor_mod", "negative", "power", "reciprocal", "shift_left", "shift_right", "sign",
     "wrapping",
 ]  # fmt: skip
+
+ROUNDER = {"float32": 1.5 * 2.0**23, "float64": 1.5 * 2.0**52}
 
 Binary = Callable[[Expr, Expr], Expr]
 
@@ -68,9 +70,11 @@ def _floor_quotient(a: Expr, d: Expr, dtype: str) -> Expr:
     """
     bits = width(dtype)
     if bits <= 32:
-        real = TYPES["float32" if bits <= 16 else "float64"]
-        quotient = hl.floor(hl.cast(real, a) / hl.cast(real, d))
-        return _back(quotient if bits == 32 else hl.cast(hl.Int(32), quotient), dtype)
+        real = "float32" if bits <= 16 else "float64"
+        quotient = hl.floor(hl.cast(TYPES[real], a) / hl.cast(TYPES[real], d))
+        # Adding this leaves the integer in the low bits. A conversion instead would be merged with the casts that follow:
+        # Halide's simplifier reads float -> int32 -> uint32 as float -> uint32, which a negative quotient does not survive.
+        return _back(bits_of(quotient + const(ROUNDER[real], real), real), dtype)
     quotient = hl.div_round_to_zero(a, d)
     if dtype not in SIGNED:
         return quotient

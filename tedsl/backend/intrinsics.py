@@ -3,8 +3,8 @@
 A row takes operands of one dtype, already promoted, and that dtype's name as `dtype`; comparisons and tests give a
 bool. What is promised about NaN, infinities and the sign of zero holds where Halide compiles strictly: under the target
 feature `strict_float`, or inside one hl.strict_float(...) around the right-hand side of a definition. float16 and
-bfloat16 are computed in float32 and rounded after each operation. Index arithmetic should not come here: Halide's own operators on
-int32 keep its bounds inference informed.
+bfloat16 are computed in float32 and rounded after each operation. Index arithmetic should not come here:
+Halide's own operators on int32 keep its bounds inference informed.
 """
 
 from __future__ import annotations

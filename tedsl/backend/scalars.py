@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import halide as hl
+import numpy as np
 
 __all__ = [
     "FLOATS", "INTEGERS", "SIGNED", "TYPES", "UNSIGNED", "Expr", "at_most", "bits_of", "const", "copy_sign",
@@ -52,7 +53,19 @@ def const(value: float, dtype: str) -> Expr:
         return LITERAL[dtype](value)
     if dtype == "bool":
         return hl.cast(TYPES["bool"], hl.u8(int(value)))
-    return hl.cast(TYPES[dtype], hl.f32(value))
+    # As bits, because Halide warns on standard output about casts to bfloat16.
+    return hl.reinterpret(TYPES[dtype], hl.u16(_narrow_bits(value, dtype)))
+
+
+def _narrow_bits(value: float, dtype: str) -> int:
+    """The bit pattern of the nearest 16-bit float, ties to even."""
+    with np.errstate(over="ignore"):
+        if dtype == "float16":
+            return int(np.float16(value).view(np.uint16))
+        bits = int(np.float32(value).view(np.uint32))
+    if value != value:
+        return 0x7FC0
+    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
 
 
 def bits_of(x: Expr, dtype: str) -> Expr:
