@@ -132,7 +132,11 @@ class Core:
 
     def translate(self, error: KernelError) -> Exception:
         """A failed call in the user's words."""
-        return error
+        checks = self.any_variant().lowered.checks
+        requirement = error.requirement
+        if requirement is None or checks is None:
+            return error
+        return checks.error(requirement)
 
 
 def _is_dense(array: Array) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import halide as hl
 
 from tedsl.backend.intrinsics import EMIT
+from tedsl.backend.lower_checks import Checks, checks_of, lower_checks, operations_checked
 from tedsl.backend.lower_reduce import lower_reduction
 from tedsl.backend.lower_scan import lower_scan
 from tedsl.backend.lower_scatter import lower_scatter
@@ -44,6 +45,7 @@ class Lowered:
     sizes: dict[Var, hl.Param]
     stages: list[Stage]
     results: list[Result]
+    checks: Checks | None
     inlined: set[Operation] = field(default_factory=set)  # filled in by the schedule
 
     @property
@@ -70,13 +72,24 @@ def lower(inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterabl
     sizes = {v: hl.Param(hl.Int(32), identifier(v.name)) for v in _sizes(given, operations)}
     ctx = Context(images, sizes)
     ctx.needed = _needed(operations, outputs)
-    for op in operations:
-        if type(op) not in RULES:
-            raise ValueError(f"{op.name!r}, defined at {op.where}, is read by the outputs but is not among the inputs")
-        ctx.stages[op] = RULES[type(op)](ctx, op)
+    checks = _define(ctx, operations)
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, f"previous_{p}") for p in sorted(set(added))}
     results = _results(ctx, outputs, previous)
-    return Lowered(images, previous, sizes, list(ctx.stages.values()), results)
+    return Lowered(images, previous, sizes, [ctx.stages[op] for op in operations], results, checks)
+
+
+def _define(ctx: Context, operations: Sequence[Operation]) -> Checks | None:
+    """Every operation as a stage: first those that the checks of indices read, then the checks, then what waits for them."""
+    pending = checks_of(operations)
+    first = operations_checked(operations, pending)
+    for op in (o for o in operations if o in first):
+        ctx.stages[op] = RULES[type(op)](ctx, op)
+    checks = lower_checks(ctx, pending) if pending else None
+    ctx.token = None if checks is None else checks.token
+    ctx.before_checks = first
+    for op in (o for o in operations if o not in first):
+        ctx.stages[op] = RULES[type(op)](ctx, op)
+    return checks
 
 
 def operations_between(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> list[Operation]:
@@ -132,7 +145,7 @@ def lower_pointwise(ctx: Context, op: Compute) -> Stage:
     func, dims, components = hl.Func(identifier(op.name)), variables(op.axes), ctx.needed[op]
     axes: dict[Axis, Any] = dict(zip(op.axes, dims, strict=True))
     scope = ctx.scalars(axes)
-    func[dims[::-1]] = tuple_of(scope.value(op.bodies[k]) for k in components)
+    func[dims[::-1]] = tuple_of(ctx.after_checks(scope.value(op.bodies[k])) for k in components)
     return Stage(op, "pointwise", func, dims, components, elements(func, components), True, axes)
 
 
@@ -155,6 +168,8 @@ def _results(ctx: Context, outputs: Sequence[Tensor], previous: dict[int, hl.Ima
     for stage in ctx.stages.values():
         tensors = [stage.op.output(k) for k in stage.components]
         positions = tuple(first[t] for t in tensors if t in first)
+        if stage.op in ctx.before_checks:
+            continue  # computed before the checks, which must come before the output is written
         if stage.direct and len(positions) == len(tensors) and not covered.union(previous).intersection(positions):
             results.append(Result(stage.func, stage.dims, positions, stage))
             covered.update(positions)
@@ -171,5 +186,5 @@ def _copied(ctx: Context, tensor: Tensor, position: int, previous: hl.ImageParam
     if previous is not None:
         fn = Fn.OR if tensor.dtype.is_bool else Fn.ADD
         value = EMIT[fn.value](previous[dims[::-1]], value, dtype=tensor.dtype)
-    func[dims[::-1]] = value
+    func[dims[::-1]] = ctx.after_checks(value)
     return Result(func, dims, (position,), None)

@@ -131,7 +131,7 @@ def lower_reduction(ctx: Context, op: Compute) -> Stage:
     domain, loops = loops_over(ctx, reduce.axes, identifier(reduce.axes[0].name))
     scope = ctx.scalars({**dict(zip(op.axes, dims, strict=True)), **loops})
     kept = accumulator(ctx, reduce)
-    func[place] = tuple_of(kept.identity)
+    func[place] = tuple_of(map(ctx.after_checks, kept.identity))
     narrow, rest = split_condition(reduce.where, set(reduce.axes))
     if narrow is not TRUE:
         domain.where(scope.value(narrow))

@@ -58,7 +58,8 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     states = len(op.bodies)
     func, dims = hl.Func(identifier(op.name)), variables(op.axes)
     types = [TYPES[b.dtype] for b in op.bodies] + [TYPES[d] for i in inner for d in i.kept.dtypes]
-    func[dims[::-1]] = tuple_of(hl.undef(t) for t in types)
+    empty = hl.undef if ctx.token is None else (lambda t: ctx.after_checks(hl.cast(t, 0)))
+    func[dims[::-1]] = tuple_of(map(empty, types))
     stepped = inner or _reads_elsewhere(op)
     looped = [a for d, a in enumerate(op.axes) if d != op.dim] if stepped else []
     total = _iterations(ctx, inner)

@@ -35,9 +35,10 @@ def lower_scatter(ctx: Context, op: Scatter) -> Stage:
     dims = tuple(hl.Var(identifier(free[d].name) if d in free else f"d{d}") for d in range(len(op.shape)))
     place = dims[::-1]
     if op.init is None:
-        func[place] = const(BUILTIN[SCATTER_KINDS[op.kind]].identity_of(dtype).value, held)
+        start = const(BUILTIN[SCATTER_KINDS[op.kind]].identity_of(dtype).value, held)
     else:
-        func[place] = cast(ctx.read(op.init, tuple(map(hl.Expr, dims))), op.init.dtype, held)
+        start = cast(ctx.read(op.init, tuple(map(hl.Expr, dims))), op.init.dtype, held)
+    func[place] = ctx.after_checks(start)
     loops: dict[Axis, hl.Var | hl.RVar] = {axis: dims[d] for d, axis in free.items()}
     bound = [axis for axis in op.axes if axis not in loops]
     domain = None

@@ -43,6 +43,8 @@ class Context:
         self.sizes = sizes
         self.stages: dict[Operation, Stage] = {}
         self.needed: dict[Operation, tuple[int, ...]] = {}
+        self.token: hl.Func | None = None  # what must be 0 before an output may be written
+        self.before_checks: set[Operation] = set()
 
     def read(self, tensor: Tensor, indices: Place) -> Halide:
         """An element at indices in the order of the axes."""
@@ -53,9 +55,15 @@ class Context:
 
     def scalars(self, symbols: Mapping[Axis, Halide], read: Callable[[Tensor, Place], Halide] | None = None) -> Scalars:
         """A builder of expressions in the scope of the given loops."""
-        known: dict[Expr, Halide] = {axis: loop if isinstance(loop, hl.Expr) else hl.Expr(loop) for axis, loop in symbols.items()}
+        known: dict[Expr, Halide] = {a: x if isinstance(x, hl.Expr) else hl.Expr(x) for a, x in symbols.items()}
         known.update((v, hl.Expr(p)) for v, p in self.sizes.items())
         return Scalars(read or self.read, known)
+
+    def after_checks(self, value: Halide) -> Halide:
+        """A value that waits for the checks of indices, so that nothing is written before them."""
+        if self.token is None:
+            return value
+        return hl.select(hl.Expr(self.token[()]) == 0, value, hl.cast(value.type(), 0))
 
     def extent(self, extent: Expr) -> Halide:
         """An expression of the extents."""

@@ -1,0 +1,181 @@
+"""Checks of data-dependent indices inside the kernel, before any output is written.
+
+Each access that could not be decided at build is scanned once: the least and greatest index outside the bounds, where the
+access's guard holds. A requirement on the two makes the call return an error, and every output depends on it. The access
+itself is clamped, so that nothing is read or written elsewhere, whatever the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import halide as hl
+
+from tedsl.analysis.checks import ReadCheck, read_checks
+from tedsl.analysis.messages import Overrun
+from tedsl.backend.lower_stage import Context, Place, identifier
+from tedsl.backend.scalars import Expr as Halide
+from tedsl.backend.scalars import const
+from tedsl.lang.dtypes import integer_bounds
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Reduce
+from tedsl.lang.tensor import Operation, Scan, Tensor
+from tedsl.lang.traverse import free_axes, reads_of, topological
+
+__all__ = ["Checks", "checks_of", "lower_checks", "operations_checked"]
+
+LANES = 16
+LOWEST, HIGHEST = -(1 << 31), (1 << 31) - 1
+
+
+@dataclass(eq=False)
+class Checks:
+    """The checks of a kernel in order, and the function of no dimensions whose 0 says that they hold."""
+
+    sites: list[ReadCheck]
+    token: hl.Func
+    funcs: list[hl.Func]
+
+    def error(self, requirement: Sequence[str]) -> IndexError:
+        """The error for what a failed requirement printed."""
+        number, low, high, extent = map(int, requirement[-4:])
+        site = self.sites[number]
+        bounds = (low, high) if low <= high else (None, None)
+        found = low if low < 0 else high
+        overrun = Overrun(
+            site.op, site.tensor, site.dim, site.index, found, extent, {}, *bounds, writes=site.read is None
+        )
+        return overrun.error()
+
+
+def checks_of(operations: Iterable[Operation]) -> list[ReadCheck]:
+    """The accesses to be checked at run time; IndexError for one that is provably wrong."""
+    found = [check for op in operations for check in read_checks(op) if check.status == "run"]
+    # An index that is itself the result of a reduction over a scan's state cannot be evaluated again; it is clamped.
+    return [c for c in found if not any(isinstance(n, Reduce) for n in topological((c.index, c.guard)))]
+
+
+def operations_checked(operations: Sequence[Operation], checks: Sequence[ReadCheck]) -> set[Operation]:
+    """The operations whose results the checks read, with all that those read."""
+    reads = [(c.op, read.tensor.op) for c in checks for read in reads_of(_expressions(c))]
+    wanted = {op if op in set(operations) else reader for reader, op in reads}
+    for op in reversed(operations):
+        if op in wanted:
+            wanted.update(t.op for t in op.inputs)
+    return wanted.intersection(operations)
+
+
+def _expressions(check: ReadCheck) -> tuple[Expr, ...]:
+    return check.index, check.guard, check.lower, check.upper
+
+
+def lower_checks(ctx: Context, checks: list[ReadCheck]) -> Checks:
+    """The functions that check."""
+    total: Halide = hl.i32(0)
+    funcs: list[hl.Func] = []
+    for number, check in enumerate(checks):
+        worst, made = _worst(ctx, check)
+        low, high = hl.Expr(worst[()][0]), hl.Expr(worst[()][1])
+        fine = (low == HIGHEST) & (high == LOWEST)
+        ok = hl.Func(f"check_{identifier(check.op.name)}")
+        ok[()] = hl.require(fine, hl.i32(0), hl.i32(number), low, high, ctx.extent(check.tensor.extents[check.dim]))
+        total = total | hl.Expr(ok[()])
+        funcs += [*made, worst, ok]
+    token = hl.Func("checks")
+    token[()] = total
+    for func in (*funcs, token):
+        func.compute_root()
+    return Checks(checks, token, funcs)
+
+
+def _worst(ctx: Context, check: ReadCheck) -> tuple[hl.Func, list[hl.Func]]:
+    """Least and greatest index outside the bounds: per lane, then over the lanes.
+
+    The last axis is walked in steps of a vector. Past its end the last element is looked at again, which changes neither.
+    """
+    used = set(free_axes(_expressions(check)))
+    around = _loops(check)
+    axes = [a for a in around if a in used]
+    lane = hl.Var("lane")
+    lanes, worst = hl.Func(f"lanes_{identifier(check.op.name)}"), hl.Func(f"worst_{identifier(check.op.name)}")
+    nothing = (hl.i32(HIGHEST), hl.i32(LOWEST))
+    lanes[lane] = hl.Tuple(nothing)
+    steps = [(ctx.extent(a.begin), ctx.extent(_extent(a))) for a in axes]
+    last = (ctx.extent(_extent(axes[-1])) + LANES - 1) / LANES if axes else hl.i32(1)
+    domain = hl.RDom([(0, last), *steps[:-1][::-1]], "r")
+    loops: dict[Axis, Halide] = {a: hl.Expr(domain[d + 1]) for d, a in enumerate(axes[:-1][::-1])}
+    if axes:
+        begin, extent = steps[-1]
+        loops[axes[-1]] = begin + hl.min(hl.likely(hl.Expr(domain[0]) * LANES + lane), extent - 1)
+    others = [ctx.extent(_extent(a)) > 0 for a in around if a not in used and not _is_positive(_extent(a))]
+    scope = ctx.scalars(loops, _reading_scans(ctx, check.op))
+    outside = _outside(ctx, check, scope.value(check.index), scope)
+    for other in others:
+        outside = outside & other
+    if check.guard is not TRUE:
+        outside = outside & scope.value(check.guard)
+    found = _saturated(scope.value(check.index), check.index.dtype)
+    lanes[lane] = hl.Tuple([
+        hl.min(hl.Expr(lanes[lane][0]), hl.select(outside, found, nothing[0])),
+        hl.max(hl.Expr(lanes[lane][1]), hl.select(outside, found, nothing[1])),
+    ])  # fmt: skip
+    lanes.bound(lane, 0, LANES).vectorize(lane)
+    lanes.update(0).vectorize(lane)
+    every = hl.RDom([(0, LANES)], "lane")
+    worst[()] = hl.Tuple(nothing)
+    worst[()] = hl.Tuple([
+        hl.min(hl.Expr(worst[()][0]), hl.Expr(lanes[every[0]][0])),
+        hl.max(hl.Expr(worst[()][1]), hl.Expr(lanes[every[0]][1])),
+    ])  # fmt: skip
+    return worst, [lanes]
+
+
+def _loops(check: ReadCheck) -> list[Axis]:
+    """The loops around an access, with those of the reductions in its scan."""
+    op = check.op
+    reduction = getattr(op, "reduction", None)
+    loops = [*getattr(op, "axes", ()), *(reduction.axes if reduction is not None else ())]
+    return [*loops, *(a for a in free_axes(_expressions(check)) if a not in set(loops))]
+
+
+def _extent(axis: Axis) -> Expr:
+    assert axis.extent is not None
+    return axis.extent
+
+
+def _is_positive(extent: Expr) -> bool:
+    return isinstance(extent, Const) and extent.value > 0
+
+
+def _reading_scans(ctx: Context, op: Operation) -> object:
+    """Reads in which the states of a scan stand for its results: the same values, once all steps are done."""
+    states = {id(s): k for k, s in enumerate(op.states)} if isinstance(op, Scan) else {}
+
+    def read(tensor: Tensor, indices: Place) -> Halide:
+        position = states.get(id(tensor))
+        return ctx.read(tensor, indices) if position is None else ctx.stages[op].read(position, indices[::-1])
+
+    return read
+
+
+def _outside(ctx: Context, check: ReadCheck, index: Halide, scope: object) -> Halide:
+    """Whether an index leaves its bounds, compared in its own type."""
+    dtype = check.index.dtype
+    low, high = integer_bounds(dtype)
+    lower, upper = scope.extent(check.lower), scope.extent(check.upper)  # type: ignore[attr-defined]
+    if dtype.bits <= 32 and dtype != "uint32":
+        wide = hl.cast(hl.Int(32), index)
+        return (wide < lower) | (wide > upper)
+    if low == 0:
+        unsigned = hl.UInt(dtype.bits)
+        return (index < hl.cast(unsigned, hl.max(lower, 0))) | (upper < 0) | (index > hl.cast(unsigned, hl.max(upper, 0)))
+    return (index < hl.cast(hl.Int(64), lower)) | (index > hl.cast(hl.Int(64), upper))
+
+
+def _saturated(index: Halide, dtype: str) -> Halide:
+    low, high = integer_bounds(dtype)  # type: ignore[arg-type]
+    if low < LOWEST:
+        index = hl.max(index, const(LOWEST, dtype))
+    if high > HIGHEST:
+        index = hl.min(index, const(HIGHEST, dtype))
+    return hl.cast(hl.Int(32), index)
