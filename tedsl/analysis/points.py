@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from tedsl.analysis.pointwise import Array, apply_numpy, held_type
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Read, Reduce, Var
 from tedsl.lang.traverse import topological
 
 __all__ = ["box_size", "is_data_free", "static_range", "values_at"]
@@ -33,7 +33,7 @@ def box_size(axes: Iterable[Axis]) -> int | None:
     return math.prod(end - begin for begin, end in known) if len(known) == len(ranges) else None
 
 
-def values_at(exprs: Sequence[Expr], axes: Mapping[Axis, Array]) -> list[Array]:
+def values_at(exprs: Sequence[Expr], axes: Mapping[Axis, Array], sizes: Mapping[Var, int] | None = None) -> list[Array]:
     """The value of data-free expressions for all combinations of the axes' values, one array dimension per axis."""
     value: dict[Expr, Array] = {}
     rank = max(1, len(axes))
@@ -42,6 +42,9 @@ def values_at(exprs: Sequence[Expr], axes: Mapping[Axis, Array]) -> list[Array]:
     for node in topological(exprs):
         if isinstance(node, Const):
             value[node] = np.full((1,) * rank, node.value, held_type(node.dtype))
+        elif isinstance(node, Var):
+            assert sizes is not None
+            value[node] = np.full((1,) * rank, sizes[node], np.int32)
         elif isinstance(node, Apply):
             value[node] = apply_numpy(node.fn, [value[a] for a in node.args], node.dtype)
     return [value[e] for e in exprs]

@@ -65,7 +65,7 @@ def evaluate_extent(expr: Expr, sizes: Mapping[Var, int], what: str = "te") -> i
         elif isinstance(node, Var):
             if node not in sizes:
                 raise ValueError(
-                    f"{what}: the size {node.name!r} (in extent `{expr}`) is carried by no input; "
+                    f"{what}: the size {node.name!r} in the extent `{expr}` is not known from any input; "
                     f"pass sizes={{{node.name}: ...}}"
                 )
             value[node] = sizes[node]
