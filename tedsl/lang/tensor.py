@@ -395,6 +395,8 @@ def _signed(tensor: Tensor, item: Any) -> Expr:
 def _zero(tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
     inside: Expr = TRUE
     for index, extent in zip(indices, tensor.extents, strict=True):
+        if _inside(index, extent):
+            continue
         inside = fn.logical_and(inside, fn.logical_and(index >= 0, index < extent))
     return fn.select(inside, Read(tensor, indices), fn.convert(0, tensor.dtype))  # type: ignore[no-any-return]
 
