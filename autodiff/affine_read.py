@@ -1,4 +1,4 @@
-"""Index expressions of the IR read as linear forms, and linear forms written back as expressions.
+"""Index expressions of the IR read as linear forms.
 
 Only int32 and int64 arithmetic is read: it does not wrap on any index that is in bounds. What cannot be read becomes an
 `OpaqueIndex` or an `Opaque` condition that names the expression itself, so that nothing is lost.
@@ -6,17 +6,21 @@ Only int32 and int64 arithmetic is read: it does not wrap on any index that is i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autodiff.conditions import AllOf, AnyOf, Choice, Condition, NonNegative, Not, Opaque, OpaqueIndex, Zero
-from autodiff.linear import Atom, Greatest, Least, Linear, Quotient, Symbol, floordiv, linear, mod, symbol
-from tedsl.lang import functions as fn
+from autodiff.linear import Atom, Greatest, Least, Linear, Symbol, floordiv, linear, mod, symbol
+from autodiff.polyhedra import Facts
 from tedsl.lang.dtypes import INT32, INT64, integer_bounds
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Var
-from tedsl.lang.traverse import topological
+from tedsl.lang.traverse import free_axes, topological
 
-__all__ = ["Product", "Reader", "expression_of", "truth_of"]
+__all__ = ["Product", "Reader", "Remainder", "SizeQuotient", "has_axis_product", "is_opaque", "product_of"]
+
+
+WINDOW = 5
+"""A division by a size is cut into cases when its quotient takes fewer values than this, on either side of 0."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +30,41 @@ class Product:
     factors: tuple[Symbol, ...]
 
 
-class Reader:
-    """Reads expressions over given axes; each node once."""
+@dataclass(frozen=True)
+class SizeQuotient:
+    """numerator // divisor where the divisor is no number."""
 
-    def __init__(self) -> None:
+    numerator: Linear
+    divisor: Linear
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """numerator % divisor where the divisor is no number."""
+
+    numerator: Linear
+    divisor: Linear
+
+
+class Reader:
+    """Reads expressions over given axes and the extents of a target; each node once.
+
+    What it proves on the way holds where some point of the domain reads some element: every extent is at least 1 there.
+    """
+
+    def __init__(self, axes: Sequence[Axis] = (), shape: Sequence[Expr] = ()) -> None:
         self._forms: dict[Expr, Linear] = {}
         self._conditions: dict[Expr, Condition] = {}
         self._rank: dict[Symbol, int] = {}
+        self.facts = Facts({})
+        self.maxima: list[Linear] = []
+        extents = [self.form(a.extent) for a in axes if a.extent is not None]
+        begins = [self.form(a.begin) for a in axes]
+        ranges: dict[Symbol, tuple[Linear | None, Linear | None]] = {
+            a: (b, b + n - 1) for a, b, n in zip(axes, begins, extents, strict=True)
+        }
+        sizes = [*extents, *map(self.form, shape)]
+        self.facts = Facts(ranges, [n - 1 for n in sizes if not n.is_constant])
 
     def form(self, root: Expr) -> Linear:
         for node in topological(root):
@@ -58,25 +90,41 @@ class Reader:
         if node.fn is Fn.SELECT:
             condition, a, b = node.args
             choice = Choice(self.condition(condition), self._forms[a], self._forms[b])
-            return unread if _is_opaque(choice.a) or _is_opaque(choice.b) else symbol(choice)
+            return unread if is_opaque(choice.a) or is_opaque(choice.b) else symbol(choice)
         if not all(a.dtype.is_integer for a in node.args):
             return unread
-        args = [self._forms[a] for a in node.args]
-        if any(map(_is_opaque, args)):
-            return unread
-        if node.fn is Fn.CAST:
-            return args[0] if _fits(node.args[0], node) else unread
-        if node.fn is Fn.MUL:
-            return self._product(*args) or unread
-        rule = FORMS.get(node.fn)
-        found = rule(*args) if rule is not None else None
+        args = [self.form(a) for a in node.args]
+        if node.fn in (Fn.FLOORDIV, Fn.MOD) and not args[1].is_constant and not is_opaque(args[1]):
+            found = self._divided(node.fn, args[0], args[1])
+        elif any(map(is_opaque, args)):
+            found = None
+        elif node.fn is Fn.CAST:
+            found = args[0] if _fits(node.args[0], node) else None
+        elif node.fn is Fn.MUL:
+            found = self.product(*args)
+        elif node.fn is Fn.MAXIMUM and not free_axes(node):
+            found = self._largest(node, *args)
+        else:
+            rule = FORMS.get(node.fn)
+            found = rule(*args) if rule is not None else None
         return unread if found is None else found
 
-    def _product(self, a: Linear, b: Linear) -> Linear | None:
+    def _largest(self, node: Expr, a: Linear, b: Linear) -> Linear:
+        """The maximum of sizes: the larger where it is known, else a size of its own that is at least both."""
+        for larger, smaller in ((a, b), (b, a)):
+            if self.facts.proves(larger - smaller):
+                return larger
+        self._rank.setdefault(node, len(self._rank))
+        known = [symbol(node) - a, symbol(node) - b]
+        self.maxima += known
+        self.facts = self.facts.extended({}, known)
+        return symbol(node)
+
+    def product(self, a: Linear, b: Linear) -> Linear | None:
         """The product as a form over products of symbols; None where an atom is a factor."""
         if b.is_constant or a.is_constant:
             return a * b.constant if b.is_constant else b * a.constant
-        if any(isinstance(s, Atom) for e in (a, b) for s in e):
+        if any(isinstance(s, Atom | OpaqueIndex) for e in (a, b) for s in e):
             return None
         total = a * b.constant + b * a.constant - a.constant * b.constant
         for s, c in a.coefficients.items():
@@ -84,6 +132,66 @@ class Reader:
                 factors = sorted((*_factors(s), *_factors(t)), key=self._rank.__getitem__)
                 total = total + Linear({Product(tuple(factors)): c * d})
         return total
+
+    def bound(self, e: Linear, upper: bool) -> Linear | None:
+        """A bound of e in sizes alone: each axis at the end of its range, also where a size multiplies it."""
+        total = linear(e.constant)
+        for s, c in e.coefficients.items():
+            axes = [f for f in _factors(s) if isinstance(f, Axis)]
+            if isinstance(s, Atom | OpaqueIndex) or len(axes) > 1:
+                return None
+            end: Linear | None = linear(1)
+            for f in _factors(s):
+                low, high = self.facts.ranges.get(f, (symbol(f), symbol(f)))
+                factor = high if (c > 0) == upper else low
+                end = None if end is None or factor is None else self.product(end, factor)
+            if end is None:
+                return None
+            total = total + end * c
+        return total
+
+    def split_by(self, e: Linear, size: Linear) -> tuple[Linear, Linear] | None:
+        """(e1, e2) with e = size * e1 + e2 and 0 <= e2 < size, where that can be proved; size is one term."""
+        ((unit, factor),) = size.coefficients.items()
+        high: dict[Symbol, int] = {}
+        constant = 0
+        low: dict[Symbol, int] = {}
+        for s, c in e.coefficients.items():
+            rest = _without(s, unit) if c % factor == 0 else None
+            if rest is None:
+                low[s] = c
+            elif not rest:
+                constant += c // factor
+            else:
+                high[product_of(rest)] = c // factor
+        e1, e2 = Linear(high, constant), Linear(low, e.constant)
+        least, most = self.bound(e2, upper=False), self.bound(e2, upper=True)
+        if least is None or most is None or not self.facts.proves(least) or not self.facts.proves(size - most - 1):
+            return None
+        return e1, e2
+
+    def _divided(self, operation: Fn, e: Linear, size: Linear) -> Linear | None:
+        """e // size or e % size, by cases where the quotient takes but a few values."""
+        if is_opaque(e):
+            key = _only_key(e)
+            return self._by_size(operation, e, size) if isinstance(key, SizeQuotient | Remainder) else None
+        parts = self.split_by(e, size) if len(size.coefficients) == 1 and not size.constant else None
+        if parts is not None:
+            return parts[0] if operation is Fn.FLOORDIV else parts[1]
+        facts = self.facts.extended({}, [size - 1])
+        if not has_axis_product(e):
+            least = next((d for d in range(0, -WINDOW, -1) if facts.proves(e - size * d)), None)
+            most = next((d for d in range(WINDOW) if facts.proves(size * (d + 1) - e - 1)), None)
+            if least is not None and most is not None:
+                result = linear(most) if operation is Fn.FLOORDIV else e - size * most
+                for d in range(most - 1, least - 1, -1):
+                    here = linear(d) if operation is Fn.FLOORDIV else e - size * d
+                    result = symbol(Choice(NonNegative(size * (d + 1) - e - 1), here, result))
+                return result
+        return self._by_size(operation, e, size)
+
+    def _by_size(self, operation: Fn, e: Linear, size: Linear) -> Linear:
+        return symbol(OpaqueIndex(SizeQuotient(e, size) if operation is Fn.FLOORDIV else Remainder(e, size)))
 
     def _condition(self, node: Expr) -> Condition:
         if node is TRUE:
@@ -99,11 +207,20 @@ class Reader:
         if rule is None or not all(a.dtype.is_integer for a in node.args):
             return Opaque(node)
         a, b = (self.form(x) for x in node.args)
-        return Opaque(node) if _is_opaque(a) or _is_opaque(b) else rule(a, b)
+        return Opaque(node) if any(is_opaque(e) or has_axis_product(e) for e in (a, b)) else rule(a, b)
 
 
-def _is_opaque(e: Linear) -> bool:
+def is_opaque(e: Linear) -> bool:
     return any(isinstance(s, OpaqueIndex) for s in e.leaves())
+
+
+def _only_key(e: Linear) -> object:
+    (s, *others) = e.coefficients
+    return s.key if isinstance(s, OpaqueIndex) and not others and e[s] == 1 and not e.constant else None
+
+
+def has_axis_product(e: Linear) -> bool:
+    return any(isinstance(s, Product) and any(isinstance(f, Axis) for f in s.factors) for s in e.leaves())
 
 
 def _factors(s: Symbol) -> tuple[Symbol, ...]:
@@ -159,108 +276,17 @@ COMPARISONS: dict[Fn, Callable[[Linear, Linear], Condition]] = {
 }
 
 
-Names = Mapping[Symbol, Expr]
+def product_of(factors: Sequence[Symbol]) -> Symbol:
+    return factors[0] if len(factors) == 1 else Product(tuple(factors))
 
 
-def expression_of(e: Linear, names: Names) -> Expr:
-    """The form as an expression, `e - c * (e // c)` as `e % c`; positive terms first, the constant last."""
-    return _sum([*_terms(e, names), (e.constant, fn.const(1, INT32))])
-
-
-def _terms(e: Linear, names: Names) -> list[tuple[int, Expr]]:
-    terms: list[tuple[int, Expr]] = []
-    rest = Linear(e.coefficients)
-    for s, c in e.coefficients.items():
-        if not isinstance(s, Quotient) or c % s.divisor or not rest[s]:
-            continue
-        without = rest + (s.numerator - symbol(s) * s.divisor) * (c // s.divisor)
-        if len(without.coefficients) < len(rest.coefficients):
-            # The remainder is of the whole numerator; its constant stays behind in `without`, hence taken off below.
-            terms.append((-c // s.divisor, expression_of(s.numerator, names) % s.divisor))
-            rest = without
-    shift = rest.constant
-    terms += [(c, _symbol_expression(s, names)) for s, c in rest.coefficients.items()]
-    return [*terms, (shift, fn.const(1, INT32))] if shift else terms
-
-
-def _symbol_expression(s: Symbol, names: Names) -> Expr:
-    if isinstance(s, Product):
-        product = names_of(s.factors[0], names)
-        for factor in s.factors[1:]:
-            product = product * names_of(factor, names)
-        return product
-    return names_of(s, names)
-
-
-def names_of(s: Symbol, names: Names) -> Expr:
-    """The expression of one symbol: as named, else itself."""
-    if s in names:
-        return names[s]
-    match s:
-        case Quotient():
-            return expression_of(s.numerator, names) // s.divisor  # type: ignore[no-any-return]
-        case Least():
-            return fn.minimum(expression_of(s.a, names), expression_of(s.b, names))  # type: ignore[no-any-return]
-        case Greatest():
-            return fn.maximum(expression_of(s.a, names), expression_of(s.b, names))  # type: ignore[no-any-return]
-        case Choice():
-            a, b = expression_of(s.a, names), expression_of(s.b, names)
-            return fn.select(truth_of(s.condition, names), a, b)  # type: ignore[no-any-return]
-    assert isinstance(s, Expr), f"a symbol without a name: {s}"
-    return s
-
-
-def _sum(terms: Iterable[tuple[int, Expr]]) -> Expr:
-    """Constants collected, positive terms before negative ones."""
-    constant = 0
-    others: list[tuple[int, Expr]] = []
-    for c, e in terms:
-        if isinstance(e, Const):
-            constant += c * int(e.value)
-        elif c:
-            others.append((c, e))
-    total: Expr | None = None
-    for c, e in sorted(others, key=lambda term: term[0] < 0):
-        part = e if abs(c) == 1 else e * abs(c)
-        if total is None:
-            total = part if c > 0 else -part
-        else:
-            total = total + part if c > 0 else total - part
-    if total is None:
-        return fn.const(constant, INT32)
-    return total + constant if constant > 0 else total - -constant if constant else total
-
-
-def truth_of(c: Condition, names: Names, opaque: Callable[[Expr], Expr] = lambda e: e) -> Expr:
-    """The condition as an expression; `opaque` moves those known to the caller only to where they are asked."""
-    match c:
-        case NonNegative(form):
-            left, right = _two_sides(form, names)
-            return left >= right  # type: ignore[no-any-return]
-        case Zero(form):
-            left, right = _two_sides(form, names)
-            return left == right  # type: ignore[no-any-return]
-        case AllOf(inner) | AnyOf(inner):
-            joined = TRUE if isinstance(c, AllOf) else FALSE
-            join = fn.logical_and if isinstance(c, AllOf) else fn.logical_or
-            for i in inner:
-                joined = join(joined, truth_of(i, names, opaque))
-            return joined
-        case Not(inner_condition):
-            return fn.logical_not(truth_of(inner_condition, names, opaque))  # type: ignore[no-any-return]
-        case Opaque(key):
-            assert isinstance(key, Expr)
-            return opaque(key)
-
-
-def _two_sides(form: Linear, names: Names) -> tuple[Expr, Expr]:
-    """(a, b) with a - b = form and no negative terms on either side."""
-    terms = [*_terms(form, names), (form.constant, fn.const(1, INT32))]
-    constant = sum(c * int(e.value) for c, e in terms if isinstance(e, Const))
-    left = [(c, e) for c, e in terms if c > 0 and not isinstance(e, Const)]
-    right = [(-c, e) for c, e in terms if c < 0 and not isinstance(e, Const)]
-    # The constant goes where the fewest terms are, so that a bound is a bare number where it can be.
-    (left if right and not left else right).append(
-        (constant if right and not left else -constant, fn.const(1, INT32))
-    )
-    return _sum(left), _sum(right)
+def _without(s: Symbol, unit: Symbol) -> tuple[Symbol, ...] | None:
+    """The factors of s left when those of `unit` are taken out; None when they are not all there."""
+    left = list(s.factors) if isinstance(s, Product) else [s]
+    for f in unit.factors if isinstance(unit, Product) else (unit,):
+        # By identity: `==` of expressions builds an expression.
+        position = next((k for k, own in enumerate(left) if own is f), None)
+        if position is None:
+            return None
+        del left[position]
+    return tuple(left)

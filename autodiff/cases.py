@@ -91,9 +91,7 @@ class System:
                     equations.append(c.form)
                 else:
                     residual.append(c)
-        return replace(
-            self, equations=tuple(equations), inequalities=tuple(inequalities), residual=tuple(residual)
-        )
+        return replace(self, equations=tuple(equations), inequalities=tuple(inequalities), residual=tuple(residual))
 
 
 def disjoint(c: Condition) -> list[tuple[Condition, ...]]:
@@ -127,7 +125,7 @@ def cases(system: System, split_alternatives: bool = False) -> list[System]:
 
     A residual `or` stays a guard unless `split_alternatives`.
     """
-    queue, done = [system], []
+    queue, done = [system], list[System]()
     while queue:
         if len(queue) + len(done) > MAX_CASES:
             raise TooHard(f"the index falls into more than {MAX_CASES} cases")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from autodiff.conditions import Condition, Zero, mapped
 from autodiff.linear import Linear, Symbol, floordiv, linear, symbol
@@ -80,7 +81,7 @@ class Gather:
             i == symbol(Target(a.position)) for (a, _), i in zip(self.axes, self.index, strict=True)
         )
 
-    def substituted(self, values: Mapping[Symbol, Linear]) -> Gather:
+    def substituted(self, values: Mapping[Any, Linear]) -> Gather:
         """Symbols replaced in all but axes and loops themselves."""
 
         def rule(e: Linear) -> Linear:
@@ -150,19 +151,19 @@ class Grid:
 
     def moved(self, axis: Axis, stride: int, offset: Linear, extent: Linear, member: tuple[Condition, ...]) -> Grid:
         """Only the elements q = stride * q' + offset along one axis, q' in [0, extent); `member` says so in terms of q."""
-        replacement = {axis: symbol(axis) * stride + offset}
+        replacement: dict[Symbol, Linear] = {axis: symbol(axis) * stride + offset}
         old = dict(self.index)
         return Grid(
             tuple((a, extent if a == axis else n) for a, n in self.axes),
             tuple((t, e.substituted(replacement)) for t, e in self.place),
             tuple((a, floordiv(e - offset, stride) if a == axis else e) for a, e in self.index),
-            self.member + tuple(mapped(c, lambda e: e.substituted(dict(old))) for c in member),
+            self.member + tuple(mapped(c, lambda e: e.substituted(old)) for c in member),
         )
 
     def tied(self, axis: Axis, value: Linear) -> Grid:
         """Only the elements on the diagonal axis = value(other axes)."""
         old = dict(self.index)
-        condition = Zero((symbol(axis) - value).substituted(dict(old)))
+        condition = Zero((symbol(axis) - value).substituted(old))
         return Grid(
             tuple((a, n) for a, n in self.axes if a != axis),
             tuple((t, e.substituted({axis: value})) for t, e in self.place),

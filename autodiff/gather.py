@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autodiff.affine_read import Reader, expression_of, truth_of
+from autodiff.affine_read import Reader
+from autodiff.affine_write import expression_of, truth_of
 from autodiff.conditions import Condition, Zero
 from autodiff.domains import Gather, Inversion, Target, Variable
 from autodiff.inversion import invert
 from autodiff.linear import Linear, Symbol, symbol
+from autodiff.radix import Dim, closed, in_linear_dims
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.errors import GradientError
@@ -47,13 +49,34 @@ class _Read:
     value: Expr
     conditions: tuple[Expr, ...]
 
-    def inverted(self, shape: Shape, compact: bool) -> Inversion:
-        reader = Reader()
-        variables = [Variable(a, reader.form(_extent(a)), reader.form(a.begin)) for a in self.axes]
-        rows = [reader.form(row) for row in self.index]
-        extents = [reader.form(n) for n in shape]
-        conditions = [reader.condition(c) for c in self.conditions]
-        return invert(variables, rows, extents, conditions, compact=compact)
+
+@dataclass(frozen=True)
+class _Answer:
+    """The gathers of a read, and where element s of the target is found along each of the dimensions they are for."""
+
+    read: _Read
+    found: Inversion
+    shape: Shape
+    target: tuple[Axis, ...]
+    positions: tuple[Expr, ...]
+
+    def at(self, elements: Sequence[Expr]) -> list[Expr]:
+        """The positions of one element."""
+        return list(substitute_all(self.positions, dict(zip(self.target, elements, strict=True))))
+
+
+def _inverted(read: _Read, shape: Shape, compact: bool, split: bool = True) -> _Answer:
+    """The answer over the dimensions of the target, split or joined where sizes are multiplied, if `split`."""
+    reader = Reader(read.axes, shape)
+    variables = [Variable(a, reader.form(_extent(a)), reader.form(a.begin)) for a in read.axes]
+    target = _fresh_axes(shape)
+    dims = [Dim(reader.form(i), reader.form(n), s) for i, n, s in zip(read.index, shape, target, strict=True)]
+    dims = in_linear_dims(dims, reader) if split else list(map(closed, dims))
+    conditions = [reader.condition(c) for c in read.conditions]
+    found = invert(
+        variables, [d.row for d in dims], [d.extent for d in dims], conditions, known=reader.maxima, compact=compact
+    )
+    return _Answer(read, found, shape, target, tuple(d.position for d in dims))
 
 
 def _extent(axis: Axis) -> Expr:
@@ -72,14 +95,12 @@ def adjoint_of_read(
 ) -> Contribution:
     """The tensor of `shape` with element s = the sum of value(z) over all z of `axes` with index(z) = s and `conditions`."""
     read = _Read(tuple(axes), tuple(index), value, tuple(conditions))
-    target = tuple(shape)
-    found = read.inverted(target, compact=True)
-    if found.opaque:
-        found = read.inverted(target, compact=False)
-        return _scattered(read, found, target, name)
-    if not found.gathers:
+    answer = _inverted(read, tuple(shape), compact=True)
+    if answer.found.opaque:
+        return _scattered(_inverted(read, tuple(shape), compact=False, split=False), name)
+    if not answer.found.gathers:
         return Contribution(None, "zero", "no point of the domain reads an element")
-    return Contribution(_combined(read, found.gathers, target, name), "gather", _summary(found))
+    return Contribution(_combined(answer, name), "gather", _summary(answer.found))
 
 
 def _summary(found: Inversion) -> str:
@@ -92,17 +113,17 @@ def gather_expression(
 ) -> Expr | None:
     """The same sum as one expression at the element `elements`; None when it is zero, GradientError when it is no gather."""
     read = _Read(tuple(axes), tuple(index), value, tuple(conditions))
-    found = read.inverted(tuple(_extent(a) for a in elements), compact=False)
-    if found.opaque:
-        raise GradientError(f"row {found.opaque[0]} of the index cannot be inverted: {found.reason}")
+    answer = _inverted(read, tuple(_extent(a) for a in elements), compact=False)
+    if answer.found.opaque:
+        raise GradientError(f"row {answer.found.opaque[0]} of the index cannot be inverted: {answer.found.reason}")
     total: Expr | None = None
-    for g in found.gathers:
-        part = _body(read, g, tuple(elements))
+    for g in answer.found.gathers:
+        part = _body(read, g, answer.at(elements))
         total = part if total is None else total + part
     return total
 
 
-def _body(read: _Read, g: Gather, elements: tuple[Axis, ...]) -> Expr:
+def _body(read: _Read, g: Gather, elements: Sequence[Expr]) -> Expr:
     """The value of one gather at its axes."""
     loops, (value, guard) = _moved(read, g, elements, (read.value,))
     if loops:
@@ -111,7 +132,7 @@ def _body(read: _Read, g: Gather, elements: tuple[Axis, ...]) -> Expr:
 
 
 def _moved(
-    read: _Read, g: Gather, elements: tuple[Axis, ...], exprs: tuple[Expr, ...]
+    read: _Read, g: Gather, elements: Sequence[Expr], exprs: tuple[Expr, ...]
 ) -> tuple[tuple[Axis, ...], tuple[Expr, ...]]:
     """(reduce axes, `exprs` at the solution, then the guard)."""
     names: dict[Symbol, Expr] = {a: e for (a, _), e in zip(g.axes, elements, strict=True)}
@@ -136,32 +157,33 @@ def _loop_name(read: _Read, g: Gather, loop: Symbol) -> str:
     return (own or moving or ["t"])[0]
 
 
-def _combined(read: _Read, gathers: Sequence[Gather], shape: Shape, name: str) -> Tensor:
+def _combined(answer: _Answer, name: str) -> Tensor:
     """One compute when a gather covers all elements; otherwise one per gather, read together by a pointwise last one."""
+    gathers = answer.found.gathers
+    axes = _fresh_axes(answer.shape)
     if len(gathers) == 1 and gathers[0].direct:
-        axes = _fresh_axes(shape)
-        return compute_tensors(axes, (_body(read, gathers[0], axes),), name)[0]
-    axes = _fresh_axes(shape)
-    at: dict[Symbol, Expr] = {Target(j): a for j, a in enumerate(axes)}
+        return compute_tensors(axes, (_body(answer.read, gathers[0], answer.at(axes)),), name)[0]
+    at: dict[Symbol, Expr] = {Target(j): e for j, e in enumerate(answer.at(axes))}
     total: Expr | None = None
     for group in _disjoint_groups(gathers):
-        chain: Expr = Const(0.0, read.value.dtype)
+        chain: Expr = Const(0.0, answer.read.value.dtype)
         for g in reversed(group):
-            part = f"{name}_{gathers.index(g)}"
-            chain = fn.select_node(_all(g.member, at), _element(read, g, axes, at, shape, part), chain)
+            part = _element(answer, g, axes, at, f"{name}_{gathers.index(g)}")
+            chain = fn.select_node(_all(g.member, at), part, chain)
         total = chain if total is None else total + chain
     assert total is not None
     return compute_tensors(axes, (total,), name)[0]
 
 
-def _element(
-    read: _Read, g: Gather, axes: tuple[Axis, ...], at: Mapping[Symbol, Expr], shape: Shape, name: str
-) -> Expr:
+def _element(answer: _Answer, g: Gather, axes: tuple[Axis, ...], at: Mapping[Symbol, Expr], name: str) -> Expr:
     """The gather's value for the element `axes`: an expression when there is nothing to sum, else a read of its stage."""
-    if g.direct and not g.loops:
-        return _body(read, g, axes)
-    own = _fresh_axes(shape if g.direct else tuple(expression_of(n, {}) for _, n in g.axes))
-    (part,) = compute_tensors(own, (_body(read, g, own),), name)
+    if g.direct:
+        if not g.loops:
+            return _body(answer.read, g, answer.at(axes))
+        own = _fresh_axes(answer.shape)
+        return Read(compute_tensors(own, (_body(answer.read, g, answer.at(own)),), name)[0], axes)
+    own = _fresh_axes(tuple(expression_of(n, {}) for _, n in g.axes))
+    (part,) = compute_tensors(own, (_body(answer.read, g, own),), name)
     return Read(part, tuple(expression_of(e, at) for e in g.index))
 
 
@@ -199,8 +221,9 @@ def _fresh_axes(shape: Shape) -> tuple[Axis, ...]:
     return tuple(Axis(names[d] if d < len(names) else f"i{d}", n) for d, n in enumerate(shape))
 
 
-def _scattered(read: _Read, found: Inversion, shape: Shape, name: str) -> Contribution:
+def _scattered(answer: _Answer, name: str) -> Contribution:
     """Rows that could be inverted are axes of the scatter, the others are indices at the solution."""
+    read, found, shape = answer.read, answer.found, answer.shape
     kept = [j for j in range(len(shape)) if j not in found.opaque]
     reason = found.reason or ""
     if not kept or len(found.gathers) != 1:

@@ -14,7 +14,19 @@ from itertools import product
 from math import prod
 
 from autodiff.cases import System, cases, pinned
-from autodiff.conditions import AllOf, AnyOf, Condition, NonNegative, Not, Opaque, OpaqueIndex, conjuncts, forms, mapped, normal
+from autodiff.conditions import (
+    AllOf,
+    AnyOf,
+    Condition,
+    NonNegative,
+    Not,
+    Opaque,
+    OpaqueIndex,
+    conjuncts,
+    forms,
+    mapped,
+    normal,
+)
 from autodiff.domains import Axis, Gather, Grid, Inversion, Loop, Target, Variable
 from autodiff.linear import Atom, Linear, Symbol, linear, symbol
 from autodiff.polyhedra import Clock, Facts, TooHard
@@ -57,6 +69,7 @@ class Question:
     rows: tuple[Linear | None, ...]
     shape: tuple[Linear, ...]
     conditions: tuple[Condition, ...]
+    known: tuple[Linear, ...]
     compact: bool
 
 
@@ -66,12 +79,14 @@ def invert(
     shape: Sequence[Linear | int],
     conditions: Sequence[Condition] = (),
     *,
+    known: Sequence[Linear] = (),
     compact: bool = True,
     seconds: float = 2.0,
 ) -> Inversion:
     """The points z of the box `variables` where `conditions` hold and rows(z) = s, for every s in `shape`.
 
-    `compact` allows gathers into smaller tensors; without it every gather is direct.
+    `known` are forms in the parameters that are never negative; every parameter is at least 0, every extent of the shape
+    at least 1 where there is anything to compute. `compact` allows gathers into smaller tensors; without it every gather is direct.
 
     A row that is None, or holds an `OpaqueIndex`, or proves too hard, is listed as opaque and left out of the equations.
 
@@ -88,6 +103,7 @@ def invert(
         tuple(None if row is None else names.row(linear(row)) for row in rows),
         tuple(names.form(linear(n)) for n in shape),
         tuple(names.condition(normal(c)) for outer in conditions for c in conjuncts(outer)),
+        tuple(map(names.form, known)),
         compact,
     )
     answer = _remembered(question, seconds)
@@ -173,9 +189,10 @@ class _Inverter:
         self.clock = clock
         everything = [e for box in question.boxes for e in box] + list(question.shape)
         everything += [e for e in question.rows if e is not None]
-        everything += [e for c in question.conditions for e in forms(c)]
+        everything += [e for c in question.conditions for e in forms(c)] + list(question.known)
         parameters = frozenset(s for e in everything for s in e.leaves() if isinstance(s, Parameter))
-        self.setting = Setting(Facts({}), parameters, clock)
+        sizes = [n - 1 for n in question.shape if not n.is_constant]
+        self.setting = Setting(Facts({}, [*question.known, *sizes]), parameters, clock)
         self.opaque: list[int] = [j for j, row in enumerate(question.rows) if row is None]
         self.reasons: list[str] = ["the index depends on data"] if self.opaque else []
 
@@ -267,7 +284,7 @@ class _Inverter:
                 renumbered[t] = symbol(loop)
                 loops.append((loop, n))
             values |= {v: e.substituted(renumbered) for v, e in p.solution.values}
-            guards += [mapped(c, lambda e, r=renumbered: e.substituted(r)) for c in p.solution.guards]
+            guards += [mapped(c, _substitution(renumbered)) for c in p.solution.guards]
         axes = sorted(((a, n) for p in parts for a, n in p.grid.axes), key=lambda item: item[0].position)
         index = {a: e for p in parts for a, e in p.grid.index}
         gather = Gather(
@@ -286,17 +303,21 @@ class _Inverter:
     def _spread(self, g: Gather) -> Gather:
         """A gather without loops, on the whole target: its membership becomes a guard."""
         position = {Target(j): symbol(Axis(j)) for j in range(len(self.question.shape))}
-        read = {a: e.substituted(dict(position)) for (a, _), e in zip(g.axes, g.index, strict=True)}
+        read = {a: e.substituted(position) for (a, _), e in zip(g.axes, g.index, strict=True)}
         inverted = [j for j in range(len(self.question.shape)) if j not in self.opaque]
-        member = (mapped(c, lambda e: e.substituted(dict(position))) for c in g.member)
+        member = (mapped(c, lambda e: e.substituted(position)) for c in g.member)
         return Gather(
             tuple((Axis(j), self.question.shape[j]) for j in inverted),
             tuple(symbol(Target(j)) for j in inverted),
             (),
             (),
-            tuple(e.substituted(dict(read)) for e in g.solution),
-            (*member, *(mapped(c, lambda e: e.substituted(dict(read))) for c in g.guards)),
+            tuple(e.substituted(read) for e in g.solution),
+            (*member, *(mapped(c, lambda e: e.substituted(read)) for c in g.guards)),
         )
+
+
+def _substitution(values: Mapping[Symbol, Linear]) -> Callable[[Linear], Linear]:
+    return lambda e: e.substituted(values)
 
 
 def _cost(parts: Sequence[Part]) -> int:
@@ -323,29 +344,24 @@ def _unknowns_of(c: Condition) -> list[int]:
 
 def _components(question: Question) -> list[_Component]:
     """Variables joined by the rows and conditions they share, in the order of their first variable; then constant rows."""
-    parent: dict[Hashable, Hashable] = {i: i for i in range(len(question.boxes))}
+    rows = {("row", j): row.leaves() for j, row in enumerate(question.rows) if row is not None}
+    conditions = {("condition", k): _unknowns_of(c) for k, c in enumerate(question.conditions)}
+    links = {node: [s.position for s in leaves if isinstance(s, Unknown)] for node, leaves in rows.items()} | conditions
+    parent: dict[tuple[str, int], tuple[str, int]] = {
+        ("variable", i): ("variable", i) for i in range(len(question.boxes))
+    }
 
-    def root(i: Hashable) -> Hashable:
-        while parent[i] != i:
-            i = parent[i]
-        return i
+    def root(node: tuple[str, int]) -> tuple[str, int]:
+        while parent[node] != node:
+            node = parent[node]
+        return node
 
-    rows = {j: row for j, row in enumerate(question.rows) if row is not None}
-    links = [(("row", j), [s.position for s in row.leaves() if isinstance(s, Unknown)]) for j, row in rows.items()]
-    links += [(("condition", k), _unknowns_of(c)) for k, c in enumerate(question.conditions)]
-    for node, variables in links:
+    for node, variables in links.items():
         parent[node] = node
         for i in variables:
-            parent[root(node)] = root(i)
-    groups: dict[Hashable, list[Hashable]] = {}
-    for node in parent:
-        groups.setdefault(root(node), []).append(node)
-    found = []
-    for nodes in groups.values():
-        tagged: Mapping[str, list[int]] = {
-            kind: [n[1] for n in nodes if isinstance(n, tuple) and n[0] == kind] for kind in ("row", "condition")
-        }
-        variables = tuple(n for n in nodes if isinstance(n, int))
-        if variables or tagged["row"]:
-            found.append(_Component(variables, tuple(tagged["row"]), tuple(tagged["condition"])))
-    return found
+            parent[root(node)] = root(("variable", i))
+    groups: dict[tuple[str, int], dict[str, tuple[int, ...]]] = {}
+    for kind, i in parent:
+        group = groups.setdefault(root((kind, i)), {"variable": (), "row": (), "condition": ()})
+        group[kind] += (i,)
+    return [_Component(g["variable"], g["row"], g["condition"]) for g in groups.values() if g["variable"] or g["row"]]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Hashable, Iterable, Iterator, M
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
+from typing import Any
 
 from autodiff.integers import ceildiv
 
@@ -108,7 +109,7 @@ class Linear:
         """The terms over `symbols` only, without the constant."""
         return Linear({s: self[s] for s in symbols})
 
-    def substituted(self, values: Mapping[Symbol, Linear]) -> Linear:
+    def substituted(self, values: Mapping[Any, Linear]) -> Linear:
         """Every symbol of `values` replaced, inside atoms too; the same object when there is none."""
         return self.mapped(lambda s: values.get(s))
 

@@ -7,10 +7,11 @@ to read that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, lcm, prod
+from typing import Any
 
 from autodiff.cases import System
 from autodiff.conditions import NonNegative, Zero
@@ -144,11 +145,16 @@ def _spans(system: System, grid: Grid, setting: Setting) -> Iterator[tuple[Axis,
         lows, highs = [linear(0)], [n - 1]
         for e in projection:
             rest = e - symbol(axis) * e[axis]
-            if e[axis] and rest.is_over(setting.parameters):
+            if not e[axis] or not rest.is_over(setting.parameters):
+                continue
+            extreme = setting.facts.minimum(-rest)
+            for bound in (rest, None if extreme is None or rest.is_constant else linear(-extreme)):
+                if bound is None:
+                    continue
                 if e[axis] > 0:
-                    lows.append(ceiling(-rest, e[axis]))
+                    lows.append(ceiling(-bound, e[axis]))
                 else:
-                    highs.append(floordiv(rest, -e[axis]))
+                    highs.append(floordiv(bound, -e[axis]))
         pairs = [(low, high) for low in lows for high in highs]
         usable = [p for p in pairs if setting.facts.proves(p[1] - p[0] + 1) or (p[1] - p[0]).is_constant]
         if usable:
@@ -160,7 +166,7 @@ def _size(e: Linear) -> int:
     return e.constant if e.is_constant else nominal(e)
 
 
-def _projected(system: System, place: dict[Symbol, Linear]) -> Sequence[Linear]:
+def _projected(system: System, place: Mapping[Any, Linear]) -> Sequence[Linear]:
     """What the system says of the elements alone; nothing when finding out takes too many inequalities."""
     both = [f for e in system.equations for f in (e, -e)]
     inequalities = reduced(e.substituted(place) for e in (*both, *system.inequalities))

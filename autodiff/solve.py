@@ -94,12 +94,12 @@ def _solve(system: System, setting: Setting) -> Solution:
         raise _Empty
     nest = _best_nest(system, inequalities, particular, lattice, facts, setting)
     rest = [e.substituted(nest.values) for e in inequalities]
-    guards = [*conditions, *map(NonNegative, _unproved(rest, nest.facts))]
-    if guards and nest.facts.extended({}, [g.form for g in guards if isinstance(g, NonNegative)]).refuted():
+    unproved = _unproved(rest, nest.facts)
+    if unproved and nest.facts.extended({}, unproved).refuted():
         raise _Empty
     residual = [mapped(c, lambda e: e.substituted(nest.values)) for c in system.residual]
     values = tuple((v, nest.values[v]) for v in system.variables[: system.originals])
-    return Solution(nest.loops, values, (*guards, *residual))
+    return Solution(nest.loops, values, (*conditions, *map(NonNegative, unproved), *residual))
 
 
 def _equations(system: System) -> tuple[list[Zero], list[Linear], Matrix]:
