@@ -14,7 +14,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_shape
 from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import Axis, Expr, Formal, Read, Reduce
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Formal, Read, Reduce
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.ranges import infer_ranges
 from tedsl.lang.tensor import Compute, Placeholder, ScanState, Tensor
@@ -82,7 +82,7 @@ def resolve_ranges(
 
 
 def check_scope(bodies: tuple[Expr, ...], axes: tuple[Axis, ...], what: str) -> None:
-    """Every axis used is the compute's own or bound by a reduction; no stray reducer formal or scan state."""
+    """Every axis used is the compute's own or bound by a reduction; no stray formal; no maximum of nothing."""
     own = set(axes)
     for axis in free_axes(bodies):
         if axis in own:
@@ -95,6 +95,20 @@ def check_scope(bodies: tuple[Expr, ...], axes: tuple[Axis, ...], what: str) -> 
             raise ValueError(
                 f"{what} at {user_location()}: `{node.name}` belongs to the combine function of a te.reducer"
             )
+        if isinstance(node, Reduce):
+            _check_not_empty(node, axes, what)
+
+
+def _check_not_empty(reduce: Reduce, axes: tuple[Axis, ...], what: str) -> None:
+    """Nothing has no largest element (where no element of the result exists, none is asked for)."""
+    if reduce.reducer.kind not in ("max", "min", "argmax", "argmin") or reduce.where is not TRUE:
+        return
+    empty = [a.name for a in reduce.axes if isinstance(a.extent, Const) and a.extent.value == 0]
+    if empty and not any(isinstance(a.extent, Const) and a.extent.value == 0 for a in axes):
+        raise ValueError(
+            f"{what} at {user_location()}: te.{reduce.reducer.kind} over nothing: reduce axis {empty[0]!r} has "
+            "extent 0; give an axis with elements, or a where= (then the identity is the result)"
+        )
 
 
 def check_states(bodies: tuple[Expr, ...], own: tuple[Tensor, ...], what: str) -> None:

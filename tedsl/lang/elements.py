@@ -107,17 +107,17 @@ def same_shape(a: Shape, b: Shape) -> bool:
 
 
 def product(extents: Iterable[Expr]) -> Expr:
-    """The number of elements, as Python integers as far as possible (a literal beyond int32 becomes int64)."""
-    number, symbols = 1, []
+    """The number of elements (in 64 bits where the known extents alone do not fit in 32)."""
+    number = 1
+    total: Expr = Const(1, INT32)
     for extent in extents:
         if isinstance(extent, Const):
             number *= int(extent.value)
         else:
-            symbols.append(extent)
-    total: Expr = Const(number, INT32 if abs(number) < 2**31 else INT64)
-    for symbol in symbols:
-        total = total * symbol
-    return simplify_extent(total) if symbols else total
+            total = extent * total
+    if abs(number) < 2**31:
+        return simplify_extent(total * number)
+    return Const(number, INT64) * total if not isinstance(total, Const) else Const(number, INT64)
 
 
 def shape_text(shape: Shape) -> str:

@@ -6,6 +6,7 @@ own. What the operators build (promotion, folding) is decided in `tedsl.lang.fun
 
 from __future__ import annotations
 
+import itertools
 import struct
 import weakref
 from collections.abc import Callable
@@ -22,6 +23,9 @@ __all__ = ["FALSE", "TRUE", "Apply", "Axis", "Const", "Expr", "Fn", "Formal", "R
 
 # Keyed by class and fields, children by id: an entry dies with its node, and a node keeps its children alive.
 _INTERNED: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
+
+
+_SERIAL = itertools.count()
 
 
 class Expr(Operators):
@@ -111,26 +115,27 @@ class Const(Expr):
 class Var(Expr):
     """A symbolic extent, at least zero."""
 
-    __slots__ = ("name",)
+    __slots__ = ("name", "serial")
     name: str
+    serial: int  # counts symbols as they are made: an order that depends on the program only
 
     def __new__(cls, name: str) -> Var:
-        return _new(cls, INT32, name=name)
+        return _new(cls, INT32, name=name, serial=next(_SERIAL))
 
 
 class Axis(Expr):
     """One loop: an int32 value in [begin, begin + extent). Without an extent it waits for range inference."""
 
-    __slots__ = ("begin", "extent", "is_reduce", "name")
+    __slots__ = ("begin", "extent", "is_reduce", "name", "serial")
     name: str
+    serial: int
     begin: Expr
     extent: Expr | None
     is_reduce: bool
 
     def __new__(cls, name: str, extent: Expr | None, *, begin: Expr | None = None, is_reduce: bool = False) -> Axis:
-        return _new(
-            cls, INT32, name=name, begin=Const(0, INT32) if begin is None else begin, extent=extent, is_reduce=is_reduce
-        )
+        start = Const(0, INT32) if begin is None else begin
+        return _new(cls, INT32, name=name, serial=next(_SERIAL), begin=start, extent=extent, is_reduce=is_reduce)
 
 
 class Formal(Expr):

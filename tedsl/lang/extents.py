@@ -1,18 +1,23 @@
 """Integer expressions brought to one form, so that equal extents are equal objects: n + 1 - 1 is n.
 
-A polynomial over atoms (variables, axes, `//`, `%`, min, max of simplified operands) with integer coefficients.
+A polynomial over atoms (variables, axes, `//`, `%`, min, max of simplified operands) with integer coefficients, its
+terms in an order that does not depend on how it was written.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import Apply, Const, Expr, Fn
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.traverse import topological
 
 __all__ = ["same_extent", "simplify_extent"]
 
 Monomial = tuple[Expr, ...]
 Polynomial = dict[Monomial, int]
+# Where an atom stands among others: the age of a variable, what an operation is made of.
+Key = tuple[Any, ...]
 
 
 def same_extent(a: Expr, b: Expr) -> bool:
@@ -22,39 +27,67 @@ def same_extent(a: Expr, b: Expr) -> bool:
 
 def simplify_extent(expr: Expr) -> Expr:
     """The normal form of an int32 expression."""
-    if isinstance(expr, Const):
+    if isinstance(expr, (Const, Var, Axis)):
         return expr
     forms: dict[Expr, Polynomial] = {}
-    rank: dict[Expr, int] = {}
+    keys: dict[Expr, Key] = {}
     for node in topological(expr):
-        forms[node] = _polynomial(node, forms, rank)
-    return _expression(forms[expr])
+        forms[node] = _polynomial(node, forms, keys)
+    return _expression(forms[expr], keys)
 
 
-def _polynomial(node: Expr, forms: dict[Expr, Polynomial], rank: dict[Expr, int]) -> Polynomial:
+def _polynomial(node: Expr, forms: dict[Expr, Polynomial], keys: dict[Expr, Key]) -> Polynomial:
     if isinstance(node, Const):
         return {(): int(node.value)} if node.value else {}
-    if isinstance(node, Apply):
-        operands = [forms[a] for a in node.args]
-        if node.fn is Fn.ADD:
-            return _sum(operands[0], operands[1], 1)
-        if node.fn is Fn.SUB:
-            return _sum(operands[0], operands[1], -1)
-        if node.fn is Fn.NEG:
-            return _sum({}, operands[0], -1)
-        if node.fn is Fn.MUL:
-            return _product(operands[0], operands[1], rank)
-        if node.fn in (Fn.FLOORDIV, Fn.MOD):
-            return _divided(node, operands[0], operands[1], rank)
-        rebuilt = Expr._apply(node.fn, *map(_expression, operands)) if node.fn is not Fn.CAST else node
-        if isinstance(rebuilt, Const):
-            return {(): int(rebuilt.value)} if rebuilt.value else {}
-        return _atom(rebuilt, rank)
-    return _atom(node, rank)
+    if isinstance(node, (Var, Axis)):
+        return _atom(node, (0, node.serial), keys)
+    if not isinstance(node, Apply) or node.fn is Fn.CAST:
+        return _atom(node, (2, id(node)), keys)
+    operands = [forms[a] for a in node.args]
+    if node.fn is Fn.ADD:
+        return _sum(operands[0], operands[1], 1)
+    if node.fn is Fn.SUB:
+        return _sum(operands[0], operands[1], -1)
+    if node.fn is Fn.NEG:
+        return _sum({}, operands[0], -1)
+    if node.fn is Fn.MUL:
+        return _product(operands[0], operands[1], keys)
+    if node.fn in (Fn.FLOORDIV, Fn.MOD):
+        return _divided(node.fn, operands[0], operands[1], keys)
+    return _applied(node.fn, [_operand(a, forms, keys) for a in node.args], operands, keys)
 
 
-def _atom(node: Expr, rank: dict[Expr, int]) -> Polynomial:
-    rank.setdefault(node, len(rank))
+def _operand(arg: Expr, forms: dict[Expr, Polynomial], keys: dict[Expr, Key]) -> Expr:
+    return arg if arg.dtype.is_bool else _expression(forms[arg], keys)
+
+
+def _applied(fn: Fn, args: list[Expr], operands: list[Polynomial], keys: dict[Expr, Key]) -> Polynomial:
+    """An operation that stays: an atom made of its simplified operands."""
+    if fn in (Fn.MINIMUM, Fn.MAXIMUM) and args[0] is args[1]:
+        return operands[0]
+    made = Expr._apply(fn, *args)
+    if isinstance(made, Const):
+        return {(): int(made.value)} if made.value else {}
+    return _atom(made, (1, fn.value, *(_polynomial_key(p, keys) for p in operands)), keys)
+
+
+def _polynomial_key(form: Polynomial, keys: dict[Expr, Key]) -> Key:
+    return tuple((_monomial_key(m, keys), c) for m, c in _ordered(form, keys))
+
+
+def _monomial_key(monomial: Monomial, keys: dict[Expr, Key]) -> Key:
+    return tuple(keys[a] for a in monomial)
+
+
+def _ordered(form: Polynomial, keys: dict[Expr, Key]) -> list[tuple[Monomial, int]]:
+    """Positive terms first, the constant last, otherwise by the age of the variables."""
+    if len(form) < 2:
+        return list(form.items())
+    return sorted(form.items(), key=lambda item: (item[0] == (), item[1] < 0, _monomial_key(item[0], keys)))
+
+
+def _atom(node: Expr, key: Key, keys: dict[Expr, Key]) -> Polynomial:
+    keys[node] = key
     return {(node,): 1}
 
 
@@ -65,19 +98,19 @@ def _sum(a: Polynomial, b: Polynomial, sign: int) -> Polynomial:
     return {m: c for m, c in total.items() if c}
 
 
-def _product(a: Polynomial, b: Polynomial, rank: dict[Expr, int]) -> Polynomial:
+def _product(a: Polynomial, b: Polynomial, keys: dict[Expr, Key]) -> Polynomial:
     total: Polynomial = {}
     for m, c in a.items():
         for k, d in b.items():
-            key = tuple(sorted(m + k, key=rank.__getitem__))
+            key = tuple(sorted(m + k, key=keys.__getitem__))
             total[key] = total.get(key, 0) + c * d
     return {m: c for m, c in total.items() if c}
 
 
-def _divided(node: Apply, numerator: Polynomial, divisor: Polynomial, rank: dict[Expr, int]) -> Polynomial:
+def _divided(fn: Fn, numerator: Polynomial, divisor: Polynomial, keys: dict[Expr, Key]) -> Polynomial:
     """(c*q + r) // c = q + r // c, with r the terms that c does not divide."""
     if list(divisor) != [()]:
-        return _atom(Expr._apply(node.fn, _expression(numerator), _expression(divisor)), rank)
+        return _applied(fn, [_expression(numerator, keys), _expression(divisor, keys)], [numerator, divisor], keys)
     by = divisor[()]
     whole = {m: c // by for m, c in numerator.items() if c % by == 0}
     rest = {m: c for m, c in numerator.items() if c % by}
@@ -86,27 +119,26 @@ def _divided(node: Apply, numerator: Polynomial, divisor: Polynomial, rank: dict
         whole[()] = whole.get((), 0) + constant // by
         rest[()] = constant % by
     if list(rest) in ([], [()]):
-        tail: Polynomial = {}
-        if node.fn is Fn.MOD and rest:
-            tail = dict(rest)
-        return whole if node.fn is Fn.FLOORDIV else tail
-    remainder = _atom(Expr._apply(node.fn, _expression(rest), Const(by, INT32)), rank)
-    return _sum(whole, remainder, 1) if node.fn is Fn.FLOORDIV else remainder
+        return whole if fn is Fn.FLOORDIV else rest
+    remainder = _applied(fn, [_expression(rest, keys), Const(by, INT32)], [rest, divisor], keys)
+    return _sum(whole, remainder, 1) if fn is Fn.FLOORDIV else remainder
 
 
-def _expression(form: Polynomial) -> Expr:
-    """Positive terms first, the constant last."""
+def _expression(form: Polynomial, keys: dict[Expr, Key]) -> Expr:
     total: Expr | None = None
-    ordered = sorted(form.items(), key=lambda item: (item[0] == (), item[1] < 0))
-    for monomial, factor in ordered:
-        term: Expr = Const(abs(factor), INT32)
-        if monomial:
-            term = monomial[0]
-            for atom in monomial[1:]:
-                term = term * atom
-            term = term * abs(factor)
+    for monomial, factor in _ordered(form, keys):
+        term = _term(monomial, abs(factor))
         if total is None:
             total = term if factor > 0 else Expr._apply(Fn.NEG, term)
         else:
             total = total + term if factor > 0 else total - term
     return Const(0, INT32) if total is None else total
+
+
+def _term(monomial: Monomial, factor: int) -> Expr:
+    if not monomial:
+        return Const(factor, INT32)
+    term = monomial[0]
+    for atom in monomial[1:]:
+        term = term * atom
+    return term * factor if factor != 1 else term

@@ -23,9 +23,10 @@ FULL = 120
 COMPARISON, OR, XOR, AND, SHIFT, SUM, PRODUCT, UNARY, POWER, ATOM = range(10)
 
 INFIX: dict[Fn, tuple[str, int]] = {
-    Fn.ADD: ("+", SUM), Fn.SUB: ("-", SUM), Fn.MUL: ("*", PRODUCT), Fn.DIV: ("/", PRODUCT), Fn.FLOORDIV: ("//", PRODUCT),
-    Fn.MOD: ("%", PRODUCT), Fn.POW: ("**", POWER), Fn.EQ: ("==", COMPARISON), Fn.NE: ("!=", COMPARISON),
-    Fn.LT: ("<", COMPARISON), Fn.LE: ("<=", COMPARISON), Fn.GT: (">", COMPARISON), Fn.GE: (">=", COMPARISON),
+    Fn.ADD: ("+", SUM), Fn.SUB: ("-", SUM), Fn.MUL: ("*", PRODUCT), Fn.DIV: ("/", PRODUCT),
+    Fn.FLOORDIV: ("//", PRODUCT), Fn.MOD: ("%", PRODUCT), Fn.POW: ("**", POWER),
+    Fn.EQ: ("==", COMPARISON), Fn.NE: ("!=", COMPARISON), Fn.LT: ("<", COMPARISON), Fn.LE: ("<=", COMPARISON),
+    Fn.GT: (">", COMPARISON), Fn.GE: (">=", COMPARISON),
     Fn.AND: ("&", AND), Fn.OR: ("|", OR), Fn.BITAND: ("&", AND), Fn.BITOR: ("|", OR), Fn.BITXOR: ("^", XOR),
     Fn.LSHIFT: ("<<", SHIFT), Fn.RSHIFT: (">>", SHIFT),
 }  # fmt: skip

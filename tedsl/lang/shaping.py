@@ -64,7 +64,9 @@ def _target(x: Tensor, wanted: tuple[Any, ...]) -> Shape:
     what = f"te.reshape of {x!r}"
     unknown = [d for d, v in enumerate(wanted) if isinstance(v, (int, np.integer)) and v == -1]
     if len(unknown) > 1:
-        raise ValueError(f"{what} at {user_location()}: only one extent can be -1, found {wanted}")
+        raise ValueError(
+            f"{what} at {user_location()}: only one extent can be -1, found ({', '.join(map(str, wanted))})"
+        )
     known = {d: as_extent(v, what) for d, v in enumerate(wanted) if d not in unknown}
     if unknown:
         known[unknown[0]] = _inferred(x, list(known.values()), wanted, what)
