@@ -86,6 +86,8 @@ class CompiledFunction:
         """Prepare calls on arrays of these shapes and strides (one pair per array) and on these scalars."""
         if not has_device(self.code.target):
             return Binding(self, layouts, scalars)
+        for spec, (shape, strides) in zip(self.buffers, layouts):
+            _check_for_device(spec, shape, strides)
         problem = device_problem(self.code.target)
         if problem is not None:  # inside Halide, this would end the process
             raise RuntimeError(f"kernel {self.code.name!r}: {problem}; build it with target='host' to run it here")
@@ -228,13 +230,24 @@ def _buffer_words(spec: ArgSpec, ndim: int, shape: tuple[int, ...], strides: tup
     return buffer
 
 
-def copy_reason(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> str | None:
+def _check_for_device(spec: ArgSpec, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    """Refuse what would end the process inside Halide's runtime for GPUs."""
+    if 0 in shape:
+        raise ValueError(f"argument {spec.name!r}: an array without elements (shape {shape}) cannot be on a GPU")
+    reason = copy_reason(shape, strides, spec.itemsize, on_device=True)
+    if reason is not None:
+        raise ValueError(f"argument {spec.name!r}: {reason}; copy the array first")
+
+
+def copy_reason(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, on_device: bool = False) -> str | None:
     """Why an array with these strides in bytes cannot be passed as it is; None when it can."""
     for axis, (extent, stride) in enumerate(zip(shape, strides)):
         if extent > 1 and stride % itemsize:
             return f"axis {axis} steps by {stride} bytes, no multiple of the {itemsize} bytes of an element"
         if extent > 1 and not -_LARGEST <= stride // itemsize <= _LARGEST:
             return f"axis {axis} steps by {stride // itemsize} elements, more than {_LARGEST}"
+        if on_device and extent > 1 and stride < 0:
+            return f"axis {axis} runs backwards, which no GPU's memory can"
     return None
 
 

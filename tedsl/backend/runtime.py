@@ -25,6 +25,7 @@ from typing import Any
 import halide as hl
 
 from tedsl.backend import store, threads
+from tedsl.backend.constructors import expose_constructors
 from tedsl.backend.linker import link
 
 __all__ = ["KernelError", "KernelMemoryError", "Runtime", "failure", "running", "runtime_for"]
@@ -64,9 +65,12 @@ class Runtime:
 
     def __init__(self, target: str) -> None:
         self.target = target
-        self._library = link(_runtime_image(target), (), {})
+        image, constructors = expose_constructors(_runtime_image(target))
+        self._library = link(image, constructors, {})
         self._addresses: dict[str, int | None] = {}
         self._functions: dict[str, Callable[..., int]] = {}
+        for constructor in constructors:
+            self.call(constructor)
         self.call("halide_set_error_handler", _pointer(_error_callback))
         self.call("halide_set_custom_print", _pointer(_print_callback))
         threads.on_change(lambda count: self.call("halide_set_num_threads", count))

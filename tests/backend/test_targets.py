@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import halide as hl
 import numpy as np
 import pytest
 
 from tedsl.backend.buffers import CompiledFunction
+from tedsl.backend.constructors import expose_constructors
 from tedsl.backend.objects import compile_outputs, load
 from tedsl.backend.targets import device_problem, has_device, machine_of, parse_target
 from tests.backend import kernels
@@ -76,3 +79,28 @@ def test_a_gpu_kernel_runs_or_says_why_not(target: str) -> None:
     else:
         with pytest.raises(RuntimeError, match=r"kernel 'twice': .*build it with target='host' to run it here"):
             function(values, result)
+
+
+def test_what_would_abort_on_a_gpu_is_refused_first() -> None:
+    out, a = _gpu_pipeline()
+    function = CompiledFunction(
+        load(kernels.object_code(out, [a], "twice", "cuda")), kernels.specs("a:float32:1 out:float32:1")
+    )
+    values = np.zeros(4, "float32")
+    with pytest.raises(ValueError, match=r"argument 'a': an array without elements \(shape \(0,\)\)"):
+        function(values[:0], values)
+    with pytest.raises(ValueError, match=r"argument 'a': axis 0 runs backwards.*copy the array first"):
+        function(values[::-1], values)
+
+
+def test_constructors_of_a_runtime_are_found(tmp_path: Path) -> None:
+    """Without them the cache of GPU kernels is not set up and the first launch aborts."""
+    found = {}
+    for target in ("host", "host-cuda", "host-opencl"):
+        path = tmp_path / f"{target}.o"
+        hl.compile_standalone_runtime(str(path), hl.Target(target))
+        found[target] = expose_constructors(path.read_bytes())[1]
+    assert found["host"] == []
+    assert found["host-cuda"] == ["register_cuda_allocation_pool", "_GLOBAL__sub_I_cuda.cpp"]
+    assert found["host-opencl"] == ["_GLOBAL__sub_I_opencl.cpp"]
+    assert expose_constructors(b"MZ not an ELF file") == (b"MZ not an ELF file", [])
