@@ -127,7 +127,7 @@ class Binding:
             block = _Block(self._words, self._pointers)
         words = block.words
         for host, array in zip(self._hosts, arrays):
-            words[host] = address_of(array) or _NOWHERE
+            words[host] = address_of(array)
         running.append(None)
         try:
             code = self._entry(block.address)
@@ -151,7 +151,7 @@ class DeviceBinding(Binding):
         runtime = runtime_for(self._function.code.target)
         block = _Block(self._words, self._pointers)
         for at, spec, array in zip(self._buffers, self._function.buffers, arrays):
-            block.words[at + _HOST] = address_of(array) or _NOWHERE
+            block.words[at + _HOST] = address_of(array)
             block.words[at + _FLAGS] = 0 if spec.output else _HOST_DIRTY
         buffers = [block.address + 8 * at for at in self._buffers]
         running.append(None)
@@ -251,8 +251,6 @@ def copy_reason(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int,
     return None
 
 
-_nowhere = (ctypes.c_uint64 * 16)()
-_NOWHERE = ctypes.addressof(_nowhere)  # for arrays without elements and memory: a null pointer asks Halide for bounds
 _DATA_FIELD = object.__basicsize__  # the first field of NumPy's array object, after the object header
 _memory = (ctypes.c_uint64 * (1 << 58)).from_address(0)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-__all__ = ["Library", "link", "runtime_names"]
+__all__ = ["Library", "initialize", "link", "runtime_names"]
 
 _LIBRARY = "library"
 _RUNTIME_NAME = re.compile(rb"(?<=\0)_?(halide_\w+)(?=\0)")
@@ -49,7 +49,7 @@ class Library:
 
 def link(image: bytes, exports: Iterable[str], imports: Mapping[str, int]) -> Library:
     """Load object code that may call `imports`, by address, and what the process has, such as libm."""
-    _initialize()
+    initialize()
     builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
     for symbol, address in imports.items():
         builder.import_symbol(symbol, address)
@@ -66,6 +66,7 @@ def runtime_names(image: bytes) -> set[str]:
 
 
 @functools.cache
-def _initialize() -> None:
+def initialize() -> None:
+    """LLVM's code generator for this machine."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()

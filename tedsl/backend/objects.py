@@ -13,6 +13,7 @@ from pathlib import Path
 
 import halide as hl
 
+from tedsl.backend.contract import contract, emit_assembly, emit_object
 from tedsl.backend.linker import Library, link, runtime_names
 from tedsl.backend.runtime import runtime_for
 
@@ -54,9 +55,17 @@ def compile_object(pipeline: hl.Pipeline, arguments: Sequence[hl.Argument], name
     """Compile `pipeline` for `target`, a Halide target without runtime (targets.Target.text)."""
     symbol = _symbol(name)
     with tempfile.TemporaryDirectory(prefix="tedsl-") as folder:
-        path = Path(folder) / "kernel.o"
-        pipeline.compile_to({hl.OutputFileType.object: str(path)}, list(arguments), symbol, hl.Target(target))
-        return ObjectCode(name, f"{symbol}_argv", target, path.read_bytes())
+        path = Path(folder) / "kernel"
+        kind = hl.OutputFileType.llvm_assembly if _may_contract(target) else hl.OutputFileType.object
+        pipeline.compile_to({kind: str(path)}, list(arguments), symbol, hl.Target(target))
+        image = emit_object(contract(path.read_text())) if _may_contract(target) else path.read_bytes()
+        return ObjectCode(name, f"{symbol}_argv", target, image)
+
+
+def _may_contract(target: str) -> bool:
+    """Whether Halide leaves it to us to fuse multiplications with additions: in strict code for the host."""
+    features = hl.Target(target)
+    return features.has_feature(hl.TargetFeature.StrictFloat) and not features.has_gpu_feature()
 
 
 def compile_outputs(
@@ -69,10 +78,19 @@ def compile_outputs(
         raise ValueError(f"source: {unknown[0]!r} is not one of {', '.join(map(repr, OUTPUT_KINDS))}")
     if _DEVICE_CODE in map(OUTPUT_KINDS.get, kinds) and not hl.Target(target).has_gpu_feature():
         raise ValueError(f"source: there is no code for a GPU in kernel {name!r}, which is compiled for the host")
+    if "asm" in kinds and _may_contract(target):
+        rest = compile_outputs(pipeline, arguments, name, target, [kind for kind in kinds if kind != "asm"])
+        return {"asm": _contracted_assembly(pipeline, arguments, name, target), **rest}
     with tempfile.TemporaryDirectory(prefix="tedsl-") as folder:
         files = {OUTPUT_KINDS[kind]: str(Path(folder) / kind) for kind in kinds}
         pipeline.compile_to(files, list(arguments), _symbol(name), hl.Target(target))
         return {kind: Path(files[OUTPUT_KINDS[kind]]).read_text(errors="replace") for kind in kinds}
+
+
+def _contracted_assembly(pipeline: hl.Pipeline, arguments: Sequence[hl.Argument], name: str, target: str) -> str:
+    """What `compile_object` makes, as text."""
+    llvm = compile_outputs(pipeline, arguments, name, target, ["llvm"])["llvm"]
+    return emit_assembly(contract(llvm))
 
 
 def load(code: ObjectCode) -> LoadedCode:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import time
 
+import halide as hl
 import numpy as np
 import pytest
 
 from tedsl.backend import buffers
-from tedsl.backend.buffers import ArgSpec, copy_reason
+from tedsl.backend.buffers import ArgSpec, CompiledFunction, copy_reason
+from tedsl.backend.objects import compile_object, load
+from tedsl.backend.targets import parse_target
 from tests.backend import kernels
 
 BASE = np.arange(120, dtype="float32").reshape(10, 12)
@@ -62,12 +65,10 @@ def test_arrays_of_rank_zero_and_four() -> None:
 
 @pytest.mark.parametrize("dtype", [name for name in kernels.TYPES if name != "bfloat16"])
 def test_scalars_are_passed_by_value(dtype: str) -> None:
-    import halide as hl
-
     value, out = hl.Param(kernels.TYPES[dtype], "value"), hl.Func("out")
     out[kernels.X] = value
-    function = kernels.CompiledFunction(
-        kernels.load(kernels.object_code(out, [value])), kernels.specs(f"value:{dtype}:- out:{dtype}:1")
+    function = CompiledFunction(
+        load(kernels.object_code(out, [value])), kernels.specs(f"value:{dtype}:- out:{dtype}:1")
     )
     wanted = {"b": True, "f": -2.75, "i": -3, "u": 200}[np.dtype(dtype).kind]
     target = np.zeros(3, dtype)
@@ -75,28 +76,32 @@ def test_scalars_are_passed_by_value(dtype: str) -> None:
     np.testing.assert_array_equal(target, np.full(3, wanted, dtype))
 
 
-def test_an_array_without_elements_may_have_no_memory() -> None:
-    """To Halide a null pointer asks for bounds: the whole call would do nothing and report success."""
-
-    class Empty:
-        __array_interface__ = {"shape": (0,), "typestr": "<f4", "data": (0, False), "version": 3}  # noqa: RUF012
-
-    a, out = np.asarray(Empty()), np.full(3, -1, "float32")
-    function = _sum_of_a_plus_one()
-    function(a, out)
-    np.testing.assert_array_equal(out, [1, 1, 1])
-
-
-def _sum_of_a_plus_one() -> kernels.CompiledFunction:
-    import halide as hl
-
+def test_a_sum_over_an_array_without_elements() -> None:
     a, out = kernels.image("float32", 1, "a"), hl.Func("out")
     k = hl.RDom([(0, a.dim(0).extent())], "k")
     out[kernels.X] = hl.f32(1)
     out[kernels.X] += a[k]
-    return kernels.CompiledFunction(
-        kernels.load(kernels.object_code(out, [a])), kernels.specs("a:float32:1 out:float32:1")
-    )
+    function = CompiledFunction(load(kernels.object_code(out, [a])), kernels.specs("a:float32:1 out:float32:1"))
+    for empty in (np.zeros(0, "float32"), np.frombuffer(memoryview(b""), "float32"), BASE[:0, 3]):
+        result = np.zeros(3, "float32")
+        function(empty, result)
+        np.testing.assert_array_equal(result, [1, 1, 1])
+
+
+def test_an_axis_of_one_element_counts_as_contiguous() -> None:
+    """Its stride is never stepped along, so it may be anything; code specialised on stride 1 should still run."""
+    a, out = hl.ImageParam(hl.Float(32), 2, "a"), hl.Func("out")
+    out[kernels.X, kernels.Y] = a[kernels.X, kernels.Y]
+    pipeline = hl.Pipeline([out])  # both constrained to stride 1 along the last axis
+    code = compile_object(pipeline, [hl.Argument(a)], "kernel", parse_target("host").text)
+    function = CompiledFunction(load(code), kernels.specs("a:float32:2 out:float32:2"))
+    source, result = BASE.T[:, :1], np.zeros((12, 1), "float32")
+    assert source.strides == (4, 48)
+    function(source, result)
+    np.testing.assert_array_equal(result, source)
+    records = np.array([(1.5, 1)], [("a", "float32"), ("b", "int8")])["a"].reshape(1, 1)
+    function(records, result[:1])
+    assert result[0, 0] == 1.5
 
 
 def test_one_binding_is_called_from_many_threads_at_once() -> None:
