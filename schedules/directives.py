@@ -1,0 +1,219 @@
+"""Directives: what a schedule says about loops, as data. Each documents what it rewrites and what it checks.
+
+A directive names its stage and loops by text, so that a schedule prints, saves and compares. `definition` tells which loops of
+the stage are meant: "body" (the computation; for a reduction its update) or "init" (the loops that fill in the identity).
+Whoever applies directives (`tedsl.backend.apply`) may rely on `schedules.loops` having checked them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal
+
+__all__ = [
+    "DIRECTIVES", "ComputeAt", "ComputeInline", "ComputeRoot", "Directive", "Fuse", "GpuBlocks", "GpuThreads", "Parallel",
+    "Prefetch", "Reorder", "ReorderStorage", "Split", "StoreAt", "StoreIn", "Unroll", "Vectorize", "from_json", "to_json",
+]  # fmt: skip
+
+Definition = Literal["body", "init"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Directive:
+    """One statement about one stage."""
+
+    stage: str
+    verb: ClassVar[str] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopDirective(Directive):
+    """A statement about the loops of one definition of a stage."""
+
+    definition: Definition = "body"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split(LoopDirective):
+    """Split a loop in two.
+
+    rewrites   for i in [0, n): s   ->   for io in [0, ceil(n/f)): for ii in [0, f): if io*f + ii < n: s[i -> io*f + ii]
+    checks     factor > 0; the loop exists, is serial, and the new names are free
+    `exact` promises that f divides n wherever the stage is computed, so that no guard is left.
+    """
+
+    verb = "split"
+    loop: str
+    outer: str
+    inner: str
+    factor: int
+    exact: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fuse(LoopDirective):
+    """Make one loop of two neighbouring ones.
+
+    rewrites   for i in [0, n): for j in [0, m): s   ->   for f in [0, n*m): s[i -> f // m, j -> f % m]
+    checks     both loops exist, are serial, and j lies directly inside i
+    """
+
+    verb = "fuse"
+    outer: str
+    inner: str
+    fused: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reorder(LoopDirective):
+    """Put loops into another order, outermost first; loops not named keep their places.
+
+    rewrites   for i: for j: s   ->   for j: for i: s
+    checks     the loops exist; no dependence is reversed (a recurrence keeps its order)
+    """
+
+    verb = "reorder"
+    loops: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unroll(LoopDirective):
+    """Write out the iterations of a loop of constant extent.
+
+    rewrites   for i in [0, 4): s   ->   s[i -> 0]; s[i -> 1]; s[i -> 2]; s[i -> 3]
+    checks     the extent is a constant
+    """
+
+    verb = "unroll"
+    loop: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vectorize(LoopDirective):
+    """Do the iterations of a loop of constant extent in one vector.
+
+    rewrites   for i in [0, 16): s   ->   s[i -> 0..15]
+    checks     the extent is a constant; iterations are independent
+    """
+
+    verb = "vectorize"
+    loop: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallel(LoopDirective):
+    """Do the iterations of a loop on several threads.
+
+    rewrites   for i: s   ->   parallel for i: s
+    checks     iterations are independent
+    """
+
+    verb = "parallel"
+    loop: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuBlocks(LoopDirective):
+    """Spread loops over the blocks of a GPU (at most three)."""
+
+    verb = "gpu_blocks"
+    loops: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuThreads(LoopDirective):
+    """Spread loops over the threads of a GPU block (at most three, of constant extents)."""
+
+    verb = "gpu_threads"
+    loops: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prefetch(LoopDirective):
+    """Ask for the elements of `source` that iteration `loop + distance` reads."""
+
+    verb = "prefetch"
+    source: str
+    loop: str
+    distance: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeAt(Directive):
+    """Compute what one iteration of a consumer's loop needs, just before it.
+
+    rewrites   T = ...; for i: C[i] = f(T)   ->   for i: T = what C[i] needs; C[i] = f(T)
+    checks     every reader of the stage lies inside that loop
+    """
+
+    verb = "compute_at"
+    consumer: str
+    loop: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreAt(Directive):
+    """Keep the memory of a stage across a loop outside the one where it is computed, so that what is there is reused.
+
+    checks     the loop lies outside the loop of compute_at
+    """
+
+    verb = "store_at"
+    consumer: str
+    loop: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeRoot(Directive):
+    """Compute the whole stage before its readers."""
+
+    verb = "compute_root"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeInline(Directive):
+    """Compute an element wherever it is read.
+
+    rewrites   T[i] = a(i); C[i] = f(T[i])   ->   C[i] = f(a(i))
+    checks     the stage is pointwise, and no output
+    """
+
+    verb = "compute_inline"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReorderStorage(Directive):
+    """Lay out the memory of an intermediate with the axes in this order, the last one contiguous."""
+
+    verb = "reorder_storage"
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreIn(Directive):
+    """Where an intermediate lives: "auto", "heap", "stack", "register" or, on a GPU, "shared"."""
+
+    verb = "store_in"
+    memory: str
+
+
+DIRECTIVES: dict[str, type[Directive]] = {
+    cls.verb: cls
+    for cls in (
+        Split, Fuse, Reorder, Unroll, Vectorize, Parallel, GpuBlocks, GpuThreads, Prefetch, ComputeAt, StoreAt, ComputeRoot,
+        ComputeInline, ReorderStorage, StoreIn,
+    )
+}  # fmt: skip
+
+
+def to_json(directive: Directive) -> dict[str, Any]:
+    """The directive as plain data."""
+    return {"verb": directive.verb, **asdict(directive)}
+
+
+def from_json(data: dict[str, Any]) -> Directive:
+    """The directive that `to_json` wrote."""
+    cls = DIRECTIVES[data["verb"]]
+    known = {f.name for f in fields(cls)}
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k in known}
+    return cls(**values)
