@@ -16,7 +16,7 @@ from typing import Any
 
 from autodiff.integers import ceildiv
 
-__all__ = ["Atom", "Greatest", "Least", "Linear", "Quotient", "ceiling", "floordiv", "linear", "mod", "symbol"]
+__all__ = ["Atom", "Greatest", "Least", "Linear", "Quotient", "ceiling", "complexity", "floordiv", "linear", "mod", "symbol"]
 
 Symbol = Hashable
 Environment = Mapping[Symbol, int]
@@ -248,25 +248,33 @@ def floordiv(e: Linear | int, c: int) -> Linear:
     ((x) // 2)
     """
     e = linear(e)
-    whole = Linear({s: a // c for s, a in e.coefficients.items()}, e.constant // c)
-    rest = Linear({s: a % c for s, a in e.coefficients.items()}, e.constant % c)
-    if rest.is_constant:
+    if c == 1 or e.is_constant:
+        return e if c == 1 else linear(e.constant // c)
+    # floor(e / c) = -floor((c - 1 - e) / c), so that ceil(-x / 3) can be -floor(x / 3).
+    return min(_floor(e, c), -_floor((c - 1) - e, c), key=complexity)
+
+
+def _floor(e: Linear, c: int) -> Linear:
+    """floor(e / c) with the numerator's coefficients brought near 0."""
+    rest = {s: a - c * round_half_down(a, c) for s, a in e.coefficients.items()}
+    whole = Linear({s: (a - rest[s]) // c for s, a in e.coefficients.items()}, e.constant // c)
+    left = Linear(rest, e.constant % c)
+    if left.is_constant:
         return whole
-    g = gcd(c, rest.content())
-    rest = Linear({s: a // g for s, a in rest.coefficients.items()}, rest.constant // g)
-    return min(_both_ways(whole, rest, c // g), key=_size)
+    g = gcd(c, left.content())
+    left = Linear({s: a // g for s, a in left.coefficients.items()}, left.constant // g)
+    return whole + (left if c == g else _quotient(left, c // g))
 
 
-def _both_ways(whole: Linear, rest: Linear, c: int) -> tuple[Linear, Linear]:
-    """whole + floor(rest / c), also as floor(e / c) = -floor((c - 1 - e) / c): ceil(-x / 3) is -floor(x / 3)."""
-    mirrored = Linear({s: c - a for s, a in rest.coefficients.items()}, c - 1 - rest.constant)
-    ones = Linear(dict.fromkeys(rest.coefficients, 1))
-    return whole + _quotient(rest, c), whole + ones - _quotient(mirrored, c)
+def round_half_down(a: int, c: int) -> int:
+    """The integer nearest to a / c, the lower one of two."""
+    return -((c - 2 * a) // (2 * c))
 
 
-def _size(e: Linear) -> tuple[int, int]:
+def complexity(e: Linear) -> tuple[int, int]:
+    """How long the form is to read, terms first."""
     inside = [f for a in e.coefficients if isinstance(a, Quotient) for f in a.parts()]
-    return len(e.coefficients), sum(sum(f.coefficients.values()) + f.constant for f in inside)
+    return len(e.coefficients), sum(sum(map(abs, f.coefficients.values())) + abs(f.constant) for f in inside)
 
 
 def _quotient(rest: Linear, c: int) -> Linear:

@@ -16,7 +16,7 @@ from autodiff.cases import System
 from autodiff.conditions import Condition, NonNegative, Zero, mapped
 from autodiff.domains import Loop
 from autodiff.integers import Matrix, lower_triangular_basis, smith
-from autodiff.linear import Linear, Quotient, Symbol, ceiling, floordiv, linear, mod, symbol
+from autodiff.linear import Linear, Quotient, Symbol, ceiling, complexity, floordiv, linear, mod, symbol
 from autodiff.polyhedra import Clock, Facts, TooHard, eliminated, reduced
 
 __all__ = ["Setting", "Solution", "nominal", "solve"]
@@ -64,7 +64,7 @@ class _Nest:
         """Small is good: iterations, then variables that are not a loop themselves, then the size of the forms."""
         values = [self.values[v] for v in originals]
         plain = sum(e == symbol(t) for e in values for t, _ in self.loops)
-        size = sum(1 + 3 * isinstance(s, Quotient) for e in values for s in e)
+        size = sum(1 + 3 * isinstance(s, Quotient) for e in values for s in e) + sum(e.constant != 0 for e in values)
         return prod(nominal(w) for _, w in self.loops), -plain, size
 
 
@@ -109,6 +109,8 @@ def _equations(system: System) -> tuple[list[Zero], list[Linear], Matrix]:
     matrix = [[e[v] for v in unknowns] for e in system.equations]
     right = [-e.substituted(inside) for e in system.equations]
     u, d, v = smith(matrix, len(unknowns))
+    if not _has_integer_point(system.equations):
+        raise _Empty
     conditions: list[Zero] = []
     y: list[Linear] = []
     for i, row in enumerate(u):
@@ -120,6 +122,18 @@ def _equations(system: System) -> tuple[list[Zero], list[Linear], Matrix]:
             conditions += _vanishing(e)
     particular = [sum((a * v[j][i] for i, a in enumerate(y)), linear(0)) for j in range(len(unknowns))]
     return conditions, particular, [row[len(y) :] for row in v]
+
+
+def _has_integer_point(equations: Sequence[Linear]) -> bool:
+    """Whether the equations have a solution in integers, whatever the elements and parameters."""
+    symbols = list(dict.fromkeys(s for e in equations for s in e))
+    u, d, _ = smith([[e[s] for s in symbols] for e in equations], len(symbols))
+    for i, row in enumerate(u):
+        constant = sum(r * e.constant for r, e in zip(row, equations, strict=True))
+        divisor = d[i] if i < len(d) else 0
+        if (constant % divisor if divisor else constant) != 0:
+            return False
+    return True
 
 
 def _divisible(e: Linear, d: int) -> list[Zero]:
@@ -229,7 +243,9 @@ def _window(
             width = floordiv(extent, a * b) + 1
             merit = nominal(width), len(low.coefficients), sum(map(abs, low.coefficients.values()))
             if best is None or merit < best[0]:
-                best = merit, ceiling(low, a), width
+                # With w integers at most in the window, floor(high) - w + 1 is as good a start as ceil(low).
+                starts = [ceiling(low, a)] + ([floordiv(high, b) - (width - 1)] if width.is_constant else [])
+                best = merit, min(starts, key=complexity), width
     if best is None:
         raise TooHard("a loop of the gather has no bounds that are known when it is built")
     return best[1], best[2]
