@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import re
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,7 +18,6 @@ __all__ = ["Library", "initialize", "link", "runtime_names"]
 
 _LIBRARY = "library"
 _RUNTIME_NAME = re.compile(rb"(?<=\0)_?(halide_\w+)(?=\0)")
-_lock = threading.Lock()  # llvmlite's calls release the GIL; LLVM's set-up of a linker is not made for two at once
 
 
 class Library:
@@ -42,9 +40,8 @@ class Library:
         return int(found[symbol])
 
     def __del__(self) -> None:
-        with _lock:
-            self._tracker.close()  # the code first, then the linker that its pages belong to
-            self._linker.close()
+        self._tracker.close()  # the code first, then the linker that its pages belong to
+        self._linker.close()
 
 
 def link(image: bytes, exports: Iterable[str], imports: Mapping[str, int]) -> Library:
@@ -55,9 +52,8 @@ def link(image: bytes, exports: Iterable[str], imports: Mapping[str, int]) -> Li
         builder.import_symbol(symbol, address)
     for symbol in exports:
         builder.export_symbol(symbol)
-    with _lock:
-        linker = llvm.create_lljit_compiler(suppress_errors=True)
-        return Library(linker, builder.link(linker, _LIBRARY))
+    linker = llvm.create_lljit_compiler(suppress_errors=True)
+    return Library(linker, builder.link(linker, _LIBRARY))
 
 
 def runtime_names(image: bytes) -> set[str]:

@@ -11,31 +11,47 @@ from typing import Any
 import halide as hl
 import numpy as np
 
+from tedsl.backend.buffers import ArgSpec, CompiledFunction
+from tedsl.backend.objects import compile_object, load
 from tedsl.backend.scalars import TYPES
+from tedsl.backend.targets import parse_target
+
+STRICT = parse_target("host").with_features("strict_float").text
 
 Array = np.ndarray
-# Types that hl.Buffer does not take from NumPy travel as others of their width.
-CARRIER = {"bfloat16": hl.UInt(16), "uint64": hl.Int(64)}
-STRICT = hl.Target(hl.get_host_target().to_string() + "-strict_float")
+# bfloat16 travels as its bits, a bool as a byte.
+CARRIER = {"bfloat16": "uint16", "bool": "uint8"}
+
+
+def _carried(x: Any, dtype: str) -> Any:
+    return x != hl.u8(0) if dtype == "bool" else hl.reinterpret(TYPES[dtype], x) if dtype in CARRIER else x
 
 
 def run(rows: Mapping[str, Callable[..., Any]], arrays: Sequence[Array], dtypes: Sequence[str]) -> dict[str, Array]:
-    """The result of every row on the same operands, vectorized by 16 and compiled under strict_float."""
+    """The result of every row on the same operands, vectorized by 16 and compiled as kernels are."""
     x = hl.Var("x")
-    params = [hl.ImageParam(CARRIER.get(d, TYPES[d]), 1) for d in dtypes]
-    operands = [hl.reinterpret(TYPES[d], p[x]) if d in CARRIER else p[x] for p, d in zip(params, dtypes, strict=True)]
+    params = [hl.ImageParam(TYPES[CARRIER.get(d, d)], 1) for d in dtypes]
+    operands = [_carried(p[x], d) for p, d in zip(params, dtypes, strict=True)]
     values = [row(*operands) for row in rows.values()]
-    values = [hl.reinterpret(hl.UInt(16), v) if v.type() == TYPES["bfloat16"] else v for v in values]
+    results = [str(v.type()) for v in values]
     f = hl.Func("table")
-    f[x] = hl.Tuple(values) if len(values) > 1 else values[0]
+    stored = [_to_carrier(v, d) for v, d in zip(values, results, strict=True)]
+    f[x] = hl.Tuple(stored) if len(stored) > 1 else stored[0]
     f.vectorize(x, 16, hl.TailStrategy.GuardWithIf)
-    for param, array in zip(params, arrays, strict=True):
-        array = array.view(np.int64) if array.dtype == np.uint64 else array
-        param.set(hl.Buffer(np.ascontiguousarray(array)))
-    results = f.realize([arrays[0].size], STRICT)
-    if len(values) == 1:
-        results = [results]
-    return {name: np.array(r) for name, r in zip(rows, results, strict=True)}
+    code = compile_object(hl.Pipeline([f]), [hl.Argument(p) for p in params], "table", STRICT)
+    specs = [ArgSpec(f"p{k}", CARRIER.get(d, d), 1) for k, d in enumerate(dtypes)]
+    specs += [ArgSpec(f"r{k}", CARRIER.get(d, d), 1, output=True) for k, d in enumerate(results)]
+    outputs = [np.empty(arrays[0].size, CARRIER.get(d, d)) for d in results]
+    inputs = [np.ascontiguousarray(a).view(CARRIER.get(d, d)) for a, d in zip(arrays, dtypes, strict=True)]
+    CompiledFunction(load(code), specs)(*inputs, *outputs)
+    typed = [a.astype(bool) if d == "bool" else a for a, d in zip(outputs, results, strict=True)]
+    return dict(zip(rows, typed, strict=True))
+
+
+def _to_carrier(x: Any, dtype: str) -> Any:
+    if dtype == "bool":
+        return hl.select(x, hl.u8(1), hl.u8(0))
+    return hl.reinterpret(hl.UInt(16), x) if dtype == "bfloat16" else x
 
 
 def to_bfloat16(x: Array) -> Array:

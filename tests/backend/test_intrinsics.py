@@ -18,8 +18,8 @@ from tedsl.backend.scalars import FLOATS, INTEGERS, SIGNED, TYPES, const
 from tedsl.lang.operators import Fn
 from tests.backend.scalar_harness import Array, of_bfloat16, run, same_bits, to_bfloat16
 
-# Analysis: what computes it exactly enough in float64, what in arbitrary precision, and how many units in the last place
-# (of float32, of float64) the kernel may be off.
+# Analysis: what computes it exactly enough in float64, what in arbitrary precision, and how many units in the last
+# place (of float32, of float64) the kernel may be off.
 FUNCTIONS: dict[str, tuple[Any, Any, float, float]] = {
     "exp": (np.exp, mpmath.exp, 1.0, 1.5),
     "exp2": (np.exp2, lambda x: mpmath.power(2, x), 1.0, 1.5),
@@ -49,7 +49,8 @@ FUNCTIONS: dict[str, tuple[Any, Any, float, float]] = {
 }
 EXACT_UNARY = {
     "abs": np.abs, "neg": np.negative, "sign": np.sign, "square": np.square, "reciprocal": np.reciprocal,
-    "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc, "relu": lambda x: np.maximum(x, x.dtype.type(0)),
+    "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc,
+    "relu": lambda x: np.maximum(x, x.dtype.type(0)),
     "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite,
 }  # fmt: skip
 EXACT_BINARY = {
@@ -59,8 +60,10 @@ EXACT_BINARY = {
 }  # fmt: skip
 # NumPy itself gives either zero, by the instruction set it runs on.
 EITHER_ZERO = {"minimum", "maximum", "relu", "clip"}
-EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 2.0, 3.0, -3.0, 7.0, 0.1, -0.1, 100.0, math.pi / 2, 0.93, 88.7, -104.0,
-         709.7, -745.0, 1e-8, 1e8, -1e8, math.inf, -math.inf, math.nan]  # fmt: skip
+EDGES = [
+    0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 2.0, 3.0, -3.0, 7.0, 0.1, -0.1, 100.0, math.pi / 2, 0.93, 88.7,
+    -104.0, 709.7, -745.0, 1e-8, 1e8, -1e8, math.inf, -math.inf, math.nan,
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,140 @@
+"""Fused multiply-add: where kernels have it, where not, and that NaN survives it."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import halide as hl
+import numpy as np
+import pytest
+
+from tedsl.backend.buffers import ArgSpec, CompiledFunction
+from tedsl.backend.contract import contract, emit_object
+from tedsl.backend.intrinsics import EMIT
+from tedsl.backend.objects import compile_object, compile_outputs, load
+from tedsl.backend.targets import parse_target
+from tests.backend.scalar_harness import STRICT, run
+
+X, Y = hl.Var("x"), hl.Var("y")
+FMA = hl.Target(STRICT).has_feature(hl.TargetFeature.FMA)
+needs_fma = pytest.mark.skipif(not FMA, reason="this machine has no fused multiply-add")
+
+
+def row_sums(then: str | None = None) -> tuple[hl.Func, list[hl.ImageParam]]:
+    """out[x] = the sum over y of a[x, y] * b[x, y] in registers, and a function of it in the same loop."""
+    a, b = hl.ImageParam(hl.Float(32), 2, "a"), hl.ImageParam(hl.Float(32), 2, "b")
+    k = hl.RDom([(0, a.dim(1).extent())])
+    total, out = hl.Func("total"), hl.Func("out")
+    total[X] = hl.f32(0.0)
+    total[X] += a[X, k.x] * b[X, k.x]
+    value = total[X] if then is None else EMIT[then](total[X], dtype="float32")
+    out[X] = EMIT["cast"](value, "bool", "float32") if then == "isnan" else value
+    out.vectorize(X, 16, hl.TailStrategy.GuardWithIf)
+    total.compute_at(out, X).vectorize(X, 16).update().vectorize(X, 16)
+    return out, [a, b]
+
+
+@functools.cache
+def compiled(then: str | None) -> CompiledFunction:
+    out, images = row_sums(then)
+    code = compile_object(hl.Pipeline([out]), [hl.Argument(p) for p in images], "row_sums", STRICT)
+    specs = [ArgSpec("a", "float32", 2), ArgSpec("b", "float32", 2), ArgSpec("out", "float32", 1, output=True)]
+    return CompiledFunction(load(code), specs)
+
+
+def assembly(out: hl.Func, images: list[hl.ImageParam]) -> str:
+    return compile_outputs(hl.Pipeline([out]), [hl.Argument(p) for p in images], "k", STRICT, ["asm"])["asm"]
+
+
+def products(text: str) -> tuple[int, int]:
+    """How many vector multiplications are fused, and how many are not."""
+    return len(re.findall(r"\bvf(?:n)?m(?:add|sub)\w*p[sd]\b", text)), len(re.findall(r"\bvmulp[sd]\b", text))
+
+
+@needs_fma
+def test_sums_of_products_fuse() -> None:
+    fused, separate = products(assembly(*row_sums()))
+    assert fused > 0
+    assert separate == 0
+
+
+@needs_fma
+def test_arithmetic_of_users_does_not_fuse() -> None:
+    a, b, c, out = (*(hl.ImageParam(hl.Float(32), 1, n) for n in "abc"), hl.Func("out"))
+    out[X] = a[X] * b[X] - c[X] + hl.f32(0.1)
+    out.vectorize(X, 16, hl.TailStrategy.GuardWithIf)
+    fused, separate = products(assembly(out, [a, b, c]))
+    assert fused == 0
+    assert separate > 0
+
+
+def test_a_product_minus_itself_rounded_is_zero() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 1000)).astype(np.float32)
+    got = run({"rest": lambda x, y, p: x * y - p}, [a, b, a * b], ["float32"] * 3)["rest"]
+    assert not got.any()
+
+
+@needs_fma
+def test_polynomials_of_our_functions_fuse() -> None:
+    a, out = hl.ImageParam(hl.Float(32), 1, "a"), hl.Func("out")
+    out[X] = EMIT["exp"](a[X], dtype="float32")
+    out.vectorize(X, 16, hl.TailStrategy.GuardWithIf)
+    fused, _ = products(assembly(out, [a]))
+    assert fused >= 5
+
+
+THEN = {
+    None: lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "isnan": lambda x: np.isnan(x).astype(np.float32),
+    "sign": np.sign,
+}
+
+
+@pytest.mark.parametrize("then", THEN)
+def test_nan_and_infinity_survive_a_sum_in_registers(then: str | None) -> None:
+    """Plain Halide arithmetic promises LLVM that there is no NaN, and then the test behind the sum is folded away."""
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((2, 5, 32)).astype(np.float32)
+    a[2, 3], a[1, 4], a[0, 7] = np.nan, np.inf, -np.inf
+    a[:2, 5], b[:2, 5] = np.inf, [1, -1]
+    with np.errstate(all="ignore"):
+        wanted = THEN[then](np.sum(a * b, axis=0))
+    got = np.empty(32, np.float32)
+    compiled(then)(a, b, got)
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_only_float_instructions_are_touched() -> None:
+    text = """
+define <4 x float> @f(<4 x float> %a, <4 x float> %b, i1 %again) {
+entry:
+  br label %loop
+loop:
+  %sum = phi <4 x float> [ zeroinitializer, %entry ], [ %next, %loop ]
+  %product = fmul <4 x float> %a, %b
+  %other = fmul <4 x float> %b, %b
+  %next = fadd <4 x float> %sum, %product
+  br i1 %again, label %loop, label %exit
+exit:
+  %result = fsub <4 x float> %other, %a
+  ret <4 x float> %result
+}
+"""
+    changed = [line for line in contract(text).split("\n") if " contract " in line]
+    assert [line.split(" = ")[0].strip() for line in changed] == ["%product", "%next"]
+    assert emit_object(contract(text)).startswith((b"\x7fELF", b"\xcf\xfa\xed\xfe"))
+
+
+def test_code_for_a_gpu_is_left_to_halide() -> None:
+    out, images = row_sums()
+    xo, xi = hl.Var("xo"), hl.Var("xi")
+    scaled = hl.Func("scaled")
+    scaled[X] = out[X] * hl.f32(2.0)
+    scaled.gpu_tile(X, xo, xi, 32, hl.TailStrategy.GuardWithIf)
+    text = parse_target("cuda").with_features("strict_float").text
+    out.compute_root()
+    code = compile_object(hl.Pipeline([scaled]), [hl.Argument(p) for p in images], "gpu", text)
+    assert code.image
