@@ -162,7 +162,9 @@ def _operands(node: Apply, style: Style) -> list[Piece]:
         strong = all(WEAK[type(a.value)] is a.dtype for a in node.args[1:] if isinstance(a, Const))
     operands: list[Piece] = []
     for position, arg in enumerate(node.args):
-        bare = strong and position >= choice
+        # Python itself turns 2.0 < x into x > 2.0.
+        mirrored = position == 0 and node.fn in INFIX and INFIX[node.fn][1] is COMPARISON
+        bare = strong and position >= choice and not mirrored
         operands.append(literal(arg, style, bare) if isinstance(arg, Const) else arg)
     return operands
 

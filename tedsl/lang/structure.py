@@ -1,0 +1,179 @@
+"""Equality of programs: a key that two programs share when they compute the same in the same way.
+
+A program is written as lines, one per node: operands by the number of their line within the stage, axes, extents and
+tensors by the order of their first use. So neither object ids, nor names (unless asked for), nor places in source files
+enter, and a program built again, or in another process, has the key it had.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Formal, Read, Reduce, Var
+from tedsl.lang.reducers import Reducer
+from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
+from tedsl.lang.traverse import stages_of, topological
+
+__all__ = ["same_program", "structural_key"]
+
+
+def structural_key(
+    outputs: Tensor | Iterable[Tensor], inputs: Sequence[Tensor] | None = None, *, names: bool = False
+) -> str:
+    """A SHA-256 of the program that computes `outputs` (from `inputs` in that order); names enter if asked for."""
+    return hashlib.sha256("\n".join(_serial(outputs, inputs, names)).encode()).hexdigest()
+
+
+def same_program(
+    a: Tensor | Iterable[Tensor],
+    b: Tensor | Iterable[Tensor],
+    a_inputs: Sequence[Tensor] | None = None,
+    b_inputs: Sequence[Tensor] | None = None,
+    *,
+    names: bool = False,
+) -> bool:
+    """Whether two programs are the same but for the objects they are made of (and, unless asked for, their names)."""
+    return _serial(a, a_inputs, names) == _serial(b, b_inputs, names)
+
+
+def _serial(outputs: Tensor | Iterable[Tensor], inputs: Sequence[Tensor] | None, names: bool) -> list[str]:
+    results = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    writer = _Writer(names)
+    for op in stages_of(results):
+        writer.stage(op)
+    given = list(inputs or ())
+    for tensor in given:
+        if tensor.op not in writer.stages:
+            writer.stage(tensor.op)
+    writer.lines.append(f"outputs {writer.tensors(results)}")
+    if inputs is not None:
+        writer.lines.append(f"inputs {writer.tensors(given)}")
+    return writer.lines
+
+
+class _Writer:
+    """The lines written so far, and the numbers given to stages and extents."""
+
+    def __init__(self, names: bool) -> None:
+        self.names = names
+        self.lines: list[str] = []
+        self.stages: dict[Operation, int] = {}
+        self.vars: dict[Var, int] = {}
+        self.reducers: dict[Reducer, int] = {}
+        # Of the stage in hand.
+        self.local: dict[Expr, int] = {}
+        self.states: dict[Tensor, int] = {}
+
+    def stage(self, op: Operation) -> None:
+        self.local, self.states = {}, {}
+        number = self.stages[op] = len(self.stages)
+        fields = _FIELDS[type(op)](self, op)
+        self.lines.append(f"stage {number} {type(op).__name__} {fields}")
+        if self.names:
+            self.lines.append(f"names {[op.name_of(i) for i in range(op.num_outputs)]!r}")
+
+    def tensors(self, tensors: Iterable[Tensor]) -> str:
+        return " ".join(map(self.tensor, tensors))
+
+    def tensor(self, tensor: Tensor) -> str:
+        if tensor in self.states:
+            return f"state{self.states[tensor]}"
+        return f"{self.stages[tensor.op]}.{tensor.index}"
+
+    def exprs(self, roots: Iterable[Expr]) -> str:
+        """The numbers of the roots, after a line for each node below them that has none yet."""
+        roots = tuple(roots)
+        for node in topological(roots):
+            if node not in self.local:
+                self.write(node)
+        return ",".join(str(self.local[root]) for root in roots)
+
+    def write(self, node: Expr) -> None:
+        text = self.node(node)
+        self.local[node] = len(self.local)
+        self.lines.append(text)
+
+    def node(self, node: Expr) -> str:
+        local = self.local
+        if isinstance(node, Apply):
+            return f"{node.fn.value} {node.dtype} {','.join([str(local[a]) for a in node.args])}"
+        if isinstance(node, Const):
+            value = node.value.hex() if isinstance(node.value, float) else repr(node.value)
+            return f"const {node.dtype} {value}"
+        if isinstance(node, Read):
+            return f"read {self.tensor(node.tensor)} {','.join([str(local[a]) for a in node.indices])}"
+        if isinstance(node, Axis):
+            return self.axis(node)
+        if isinstance(node, Var):
+            return f"var {self.vars.setdefault(node, len(self.vars))}"
+        if isinstance(node, Formal):
+            return f"formal {len(local)} {node.dtype}"
+        assert isinstance(node, Reduce)
+        values = ",".join(str(local[v]) for v in node.values)
+        return (
+            f"reduce {self.reducer(node.reducer)} {values} over {self.axes(node.axes)} "
+            f"where {local[node.where]} part {node.index}"
+        )
+
+    def axis(self, axis: Axis) -> str:
+        extent = self.exprs((axis.begin, axis.extent)) if axis.extent is not None else "?"
+        return f"axis {len(self.local)} {extent} {axis.is_reduce}"
+
+    def axes(self, axes: Iterable[Axis]) -> str:
+        return self.exprs(axes)
+
+    def reducer(self, reducer: Reducer) -> str:
+        """A builtin by its kind, one of the user's by what it computes."""
+        if not reducer.is_custom:
+            return reducer.kind
+        if reducer not in self.reducers:
+            outer, self.local = self.local, {}
+            formals, results = self.exprs((*reducer.left, *reducer.right)), self.exprs(reducer.results)
+            self.lines.append(f"reducer {formals} {results} {self.exprs(reducer.identity)}")
+            self.local = outer
+            self.reducers[reducer] = len(self.reducers)
+        return f"custom{self.reducers[reducer]}"
+
+    def placeholder(self, op: Placeholder) -> str:
+        return f"{op.dtype} {self.exprs(op.shape)}"
+
+    def compute(self, op: Compute) -> str:
+        return f"{self.axes(op.axes)} = {self.exprs(op.bodies)}"
+
+    def scan(self, op: Scan) -> str:
+        self.states = {state: number for number, state in enumerate(op.states)}
+        return f"{self.axes(op.axes)} = {self.exprs(op.bodies)} along {op.dim} {op.reverse}"
+
+    def scatter(self, op: Scatter) -> str:
+        init = "" if op.init is None else self.tensor(op.init)
+        loops = f"{self.exprs(op.shape)} over {self.axes(op.axes)} where {self.exprs((op.guard,))}"
+        return f"{loops} at {self.exprs(op.index)} {op.kind} {self.exprs((op.value,))} from {init}"
+
+    def extern(self, op: Extern) -> str:
+        shapes = "; ".join(self.exprs(shape) for shape in op.shapes)
+        return f"{_number_of(op.function)} {op.pure} {' '.join(op.dtypes)} {shapes} of {self.tensors(op.args)}"
+
+
+_FIELDS: dict[type, Callable[[_Writer, Any], str]] = {
+    Placeholder: _Writer.placeholder,
+    Compute: _Writer.compute,
+    Scan: _Writer.scan,
+    Scatter: _Writer.scatter,
+    Extern: _Writer.extern,
+}
+
+# Python functions are told apart by identity; a number is never given twice, as an id is once its function has died.
+_NUMBERS = itertools.count()
+_FUNCTIONS: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_KEPT: dict[int, tuple[Any, int]] = {}
+
+
+def _number_of(function: Callable[..., Any]) -> int:
+    try:
+        return _FUNCTIONS.setdefault(function, next(_NUMBERS))
+    except TypeError:  # no weak reference or no hash: kept alive, so that its id stays its own
+        return _KEPT.setdefault(id(function), (function, next(_NUMBERS)))[1]

@@ -1,0 +1,223 @@
+"""The text of expressions is Python that rebuilds them; the text of programs reads like the mathematics."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from typing import Any
+
+import pytest
+
+import tedsl as te
+from tedsl.lang.expr import Apply, Const, Fn
+from tedsl.lang.functions import as_expr
+from tedsl.lang.printing import program_text
+
+n = te.var("n")
+A = te.placeholder((n, 64), name="A")
+B = te.placeholder((64, n), name="B")
+D = te.placeholder((n,), "float64", name="D")
+P = te.placeholder((n,), "int32", name="P")
+Q = te.placeholder((n,), "int8", name="Q")
+F = te.placeholder((n,), "bool", name="F")
+s = te.placeholder((), name="s")
+i, j = te.reduce_axis(n, "i"), te.reduce_axis(64, "j")
+k = te.reduce_axis(64, "k")
+NAMES: dict[str, Any] = {
+    "te": te, "A": A, "B": B, "D": D, "P": P, "Q": Q, "F": F, "s": s, "i": i, "j": j, "k": k, "n": n,
+    "inf": math.inf, "nan": math.nan,
+}  # fmt: skip
+
+# Written as the text that is expected.
+TEXTS = [
+    "A[i, k] * B[k, j]",
+    "te.sum(A[i, k] * B[k, j], axis=k)",
+    "te.max(A[i, k], axis=k, where=A[i, k] > 0.0)",
+    "te.argmin(A[i, j], axis=(i, j))",
+    "te.select(i == 0, A[i, 0], -A[i - 1, j])",
+    "te.cast(P[i], 'float64') + D[i]",
+    "te.exp(A[i, j]) / (1.0 + te.exp(A[i, j]))",
+    "A[i, j] - (A[i, k] - 1.0)",
+    "A[i, j] - A[i, k] - 1.0",
+    "(A[i, j] + 1.0) * 2.0",
+    "-(A[i, j] + 1.0)",
+    "-A[i, j] ** 2.0",
+    "(-A[i, j]) ** 2.0",
+    "A[i, j] ** A[i, k] ** 2.0",
+    "(A[i, j] ** A[i, k]) ** 2.0",
+    "A[i, j] * -0.0",
+    "A[i, j] + inf",
+    "A[i, j] - -inf",
+    "A[i, j] + 0.1",
+    "A[i, j] * 1e-30",
+    "D[i] + 0.1",
+    "(i + 3) // 2 % 4",
+    "i // (2 * j)",
+    "(i < 3) & (j > 2) | F[i]",
+    "~((i < 3) & F[i])",
+    "(i < 3) & ((j > 2) | F[i])",
+    "(i < 3) == F[i]",
+    "P[i] << 2 & 7 ^ P[j] | ~P[k]",
+    "P[P[i] % 5]",
+    "Q[i] + Q[j]",
+    "Q[i] * 2",
+    "s[()] + A[0, 1]",
+    "te.minimum(A[i, j], 0.0)",
+    "te.clip(A[i, j], -1.0, 1.0)",
+    "te.isnan(A[i, j])",
+    "te.select(F[i], 1.0, 0.0)",
+    "te.select(F[i], te.const(1, 'int64'), te.const(0, 'int64'))",
+    "te.const(2.0, 'float64') ** te.const(0.5, 'float64')",
+    "i < n - 1",
+    "n * 2 + 1",
+    "te.any(F[i], axis=i)",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_is_python_that_rebuilds_the_expression(text: str) -> None:
+    expr = eval(text, NAMES)
+    assert str(expr) == text
+    assert eval(str(expr), NAMES) is expr
+
+
+def test_random_expressions_read_back_as_the_same_object() -> None:
+    rng = random.Random(1)
+    binary = [Fn.ADD, Fn.SUB, Fn.MUL, Fn.DIV, Fn.POW, Fn.MINIMUM, Fn.FLOORDIV, Fn.MOD, Fn.ATAN2]
+    unary = [Fn.NEG, Fn.EXP, Fn.ABS, Fn.RELU, Fn.FLOOR]
+    for _ in range(300):
+        pool: list[Any] = [A[i, j], A[i, k], D[i], P[j], Q[i], i, j, s[()], 2, 0.5, -1.5, te.const(3, "int64")]
+        for _ in range(12):
+            a, b = rng.choice(pool), rng.choice(pool)
+            if rng.random() < 0.2:
+                made = te.select(te.logical_not(te.cast(a, "float32") < b) | F[i], a, b)
+            elif rng.random() < 0.3:
+                made = te.sin(a) if rng.random() < 0.5 else te.Expr._apply(rng.choice(unary), a)
+            else:
+                made = te.Expr._apply(rng.choice(binary), a, b)
+            pool.append(made)
+        expr = pool[-1]
+        lines = str(expr).split("\n")
+        names = dict(NAMES)
+        for line in lines[:-1]:
+            name, _, value = line.partition(" = ")
+            names[name] = eval(value, names)
+        assert as_expr(eval(lines[-1], names)) is as_expr(expr), str(expr)
+
+
+def test_unlike_things_of_one_name_get_different_names() -> None:
+    other, again = te.placeholder((n, 64), name="A"), te.reduce_axis(5, "i")
+    assert str(A[i, j] + other[i, j] + A[again, j]) == "A[i, j] + A_1[i, j] + A[i_1, j]"
+
+
+def test_shared_parts_are_named_and_text_stays_linear() -> None:
+    expr = A[i, j]
+    for _ in range(200):
+        expr = expr * expr + 1.0
+    lines = str(expr).split("\n")
+    assert len(lines) == 200
+    assert lines[0] == "t0 = A[i, j] * A[i, j] + 1.0"
+    assert lines[-1] == "t198 * t198 + 1.0"
+
+
+def test_deep_expressions_print_without_recursion() -> None:
+    expr = A[i, j]
+    for _ in range(20_000):
+        expr = expr + 1.0
+    start = time.perf_counter()
+    text = str(expr)
+    assert time.perf_counter() - start < 2
+    assert text.count(" + 1.0") == 20_000
+
+
+def test_repr_adds_the_dtype() -> None:
+    assert repr(D[i] + 1) == "D[i] + 1.0 : float64"
+    assert repr(A) == "A : float32[n, 64]"
+
+
+def test_constants() -> None:
+    assert str(te.const(1, "int8")) == "te.const(1, 'int8')"
+    assert str(te.const(True)) == "True"
+    assert str(te.const(0.1, "float32")) == "0.1"
+    assert str(te.const(math.nan, "float32")) == "nan"
+    assert str(Apply(Fn.NEG, (Const(2.0, te.const(0.0).dtype),), te.const(0.0).dtype)) == "-te.const(2.0, 'float32')"
+
+
+def matmul() -> te.Tensor:
+    return te.compute((n, n), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
+
+
+DEFINITIONS: list[tuple[Any, str]] = [
+    (matmul, "C[i, j] = sum(k < 64) A[i, k] * B[k, j]   for i < n, j < n"),
+    (lambda: te.compute((3,), lambda i: te.exp(D[i]) * 2, name="y"), "y[i] = exp(D[i]) * 2.0   for i < 3"),
+    (
+        lambda: te.compute((n,), lambda i: te.max(A[i, k], axis=k, where=k > i), name="y"),
+        "y[i] = max(k < 64, where k > i) A[i, k]   for i < n",
+    ),
+    (lambda: te.compute((), lambda: te.sum(lambda k: D[k]), name="t"), "t = sum(k < n) D[k]"),
+    (lambda: te.compute((2,), lambda i: te.sum(D[i + (r := te.reduce_axis((1, 4), "r"))], axis=r), name="y"),
+     "y[i] = sum(1 <= r < 4) D[i + r]   for i < 2"),
+    (lambda: te.compute((2,), lambda i: (D[i], P[i]), name=("u", "v"))[0], "u[i], v[i] = D[i], P[i]   for i < 2"),
+    (
+        lambda: te.scan((n,), lambda y, t: te.select(t == 0, 0.0, y[t - 1] * 0.5 + A[t, 0]), name="y"),
+        "y[t] = select(t == 0, 0.0, y[t - 1] * 0.5 + A[t, 0])   for t < n in order",
+    ),
+    (
+        lambda: te.scan((n,), lambda y, t: te.select(t == n - 1, D[t], y[t + 1]), reverse=True, name="y"),
+        "y[t] = select(t == n - 1, D[t], y[t + 1])   for t < n downwards",
+    ),
+    (
+        lambda: te.scatter((5,), [i], P[i], D[i], where=F[i], name="out"),
+        "out : float64[5] = 0.0; out[P[i]] += D[i]   for i < n, where F[i]",
+    ),
+    (
+        lambda: te.scatter((n,), [i], P[i], D[i], op="max", init=D, name="out"),
+        "out : float64[n] = D; out[P[i]] max= D[i]   for i < n",
+    ),
+    (lambda: te.extern(sorted, (n,), "float64", [D], name="e"), "e : float64[n] = sorted(D)"),
+    (lambda: A, "A : float32[n, 64]"),
+    (lambda: s, "s : float32[]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "text"), DEFINITIONS, ids=[t for _, t in DEFINITIONS])
+def test_definitions(make: Any, text: str) -> None:
+    assert str(make()) == text
+
+
+def test_custom_reducers_show_what_they_combine() -> None:
+    best = te.reducer(lambda a, b: (te.maximum(a[0], b[0]), te.select(a[0] >= b[0], a[1], b[1])), (-math.inf, 0))
+    value, _ = te.compute((n,), lambda i: best((A[i, k], k), axis=k), name=("value", "place"))
+    assert str(value) == (
+        "value[i], place[i] = reducer(k < 64) (A[i, k], k)   for i < n\n"
+        "    with reducer((a0, a1), (b0, b1)) = (maximum(a0, b0), select(a0 >= b0, a1, b1)), identity (-inf, 0)"
+    )
+
+
+def test_programs_list_every_stage_once_under_unique_names() -> None:
+    c = matmul()
+    total = (c * 2 - c * 3).sum(0)
+    assert program_text([total, c]).split("\n") == [
+        "A : float32[n, 64]",
+        "B : float32[64, n]",
+        "C[i, j] = sum(k < 64) A[i, k] * B[k, j]   for i < n, j < n",
+        "mul[i, j] = C[i, j] * 2.0   for i < n, j < n",
+        "mul_1[i, j] = C[i, j] * 3.0   for i < n, j < n",
+        "sub[i, j] = mul[i, j] - mul_1[i, j]   for i < n, j < n",
+        "sub_sum[i] = sum(r < n) sub[r, i]   for i < n",
+    ]
+    assert program_text(c) == program_text([c])
+
+
+def test_large_bodies_name_their_shared_parts() -> None:
+    def body(i: Any) -> Any:
+        value = D[i]
+        for _ in range(8):
+            value = value * value + 1.0
+        return value
+
+    first, *rest = str(te.compute((n,), body, name="y")).split("\n")
+    assert first == "y[i] = t6 * t6 + 1.0   for i < n"
+    assert rest[0] == "    with t0 = D[i] * D[i] + 1.0"
+    assert len(rest) == 7
