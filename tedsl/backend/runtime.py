@@ -100,8 +100,7 @@ def runtime_for(target: str) -> Runtime:
     kind = _runtime_target(target)
     with _lock:
         if kind not in _runtimes:
-            if not _runtimes:
-                _stop_threads_around_fork_and_exit()
+            _stop_threads_around_fork_and_exit()
             _runtimes[kind] = Runtime(kind)
         return _runtimes[kind]
 
@@ -155,6 +154,7 @@ def _pointer(callback: Any) -> int:
     return ctypes.cast(callback, ctypes.c_void_p).value or 0
 
 
+@functools.cache
 def _stop_threads_around_fork_and_exit() -> None:
     """A forked child has none of its parent's threads, yet would wait for them; so none may be there when it begins."""
 

@@ -6,6 +6,7 @@ import gc
 import pickle
 import re
 import stat
+import threading
 from pathlib import Path
 
 import halide as hl
@@ -59,6 +60,26 @@ def test_two_hundred_kernels_live_side_by_side_and_code_is_never_writable() -> N
         a, out = np.full(5, number, "float32"), np.zeros(5, "float32")
         function(a, a, out)
         assert (out == 2 * number).all()
+
+
+def test_kernels_are_loaded_and_dropped_in_several_threads_at_once() -> None:
+    code = kernels.add_code()
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        a, out = np.full(9, number, "float32"), np.zeros(9, "float32")
+        for _ in range(20):
+            CompiledFunction(load(code), SPECS)(a, a, out)
+            if not (out == 2 * number).all():
+                wrong.append(number)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert not any(worker.is_alive() for worker in workers)
+    assert wrong == []
 
 
 def test_code_is_bytes_that_another_process_loads(tmp_path: Path) -> None:
