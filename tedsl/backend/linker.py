@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -39,7 +40,9 @@ class Library:
         found.detach()  # a second owner would unload the library
         return int(found[symbol])
 
-    def __del__(self) -> None:
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if ending():
+            return  # llvmlite is half gone; the pages go with the process
         self._tracker.close()  # the code first, then the linker that its pages belong to
         self._linker.close()
 
