@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tedsl.backend.addresses import address_of
 from tedsl.backend.objects import LoadedCode
 from tedsl.backend.runtime import KernelError, failure, running, runtime_for
 from tedsl.backend.targets import device_problem, has_device
 
-__all__ = ["ArgSpec", "Binding", "CompiledFunction", "DeviceBinding", "address_of", "copy_reason"]
+__all__ = ["ArgSpec", "Binding", "CompiledFunction", "DeviceBinding", "copy_reason"]
 
 Array = npt.NDArray[Any]
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, strides in bytes
@@ -249,26 +250,3 @@ def copy_reason(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int,
         if on_device and extent > 1 and stride < 0:
             return f"axis {axis} runs backwards, which no GPU's memory can"
     return None
-
-
-_DATA_FIELD = object.__basicsize__  # the first field of NumPy's array object, after the object header
-_memory = (ctypes.c_uint64 * (1 << 58)).from_address(0)
-
-
-def _address_by_field(array: Array) -> int:
-    """The address of an array's first element, read from the array object: 10 times faster than asking NumPy."""
-    return _memory[(id(array) + _DATA_FIELD) >> 3]
-
-
-def _address_by_interface(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
-def _field_is_right() -> bool:
-    """Whether arrays are laid out as they have been since NumPy 1.0, on this Python too."""
-    matrix = np.arange(24.0).reshape(4, 6)
-    samples = [matrix, matrix[1:, 2:], matrix[::-1, ::-2], matrix[0], np.array(3.0), np.empty((0, 3))]
-    return all(_address_by_field(sample) == _address_by_interface(sample) for sample in samples)
-
-
-address_of: Callable[[Array], int] = _address_by_field if _field_is_right() else _address_by_interface

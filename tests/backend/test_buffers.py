@@ -9,7 +9,7 @@ import halide as hl
 import numpy as np
 import pytest
 
-from tedsl.backend import buffers
+from tedsl.backend import addresses
 from tedsl.backend.buffers import ArgSpec, CompiledFunction, copy_reason
 from tedsl.backend.objects import compile_object, load
 from tedsl.backend.targets import parse_target
@@ -177,9 +177,9 @@ def test_what_does_not_fit_the_function_is_refused() -> None:
 
 def test_addresses_are_those_that_numpy_reports() -> None:
     """The quick way reads NumPy's array object; the slow way stays as its fallback."""
-    assert buffers.address_of is buffers._address_by_field
+    assert addresses.address_of is addresses._address_by_field
     for array in [*LAYOUTS.values(), np.array(1.5), np.zeros((2, 0, 3))]:
-        assert buffers._address_by_field(array) == buffers._address_by_interface(array)
+        assert addresses._address_by_field(array) == addresses._address_by_interface(array)
 
 
 def test_halide_types() -> None:
