@@ -22,13 +22,13 @@ from tedsl.analysis.messages import Overrun, describe
 from tedsl.analysis.points import box_size, is_data_free, static_range, values_at
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sites import Site, sites_of
-from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.lift import conjuncts
 from tedsl.lang.tensor import Operation, Tensor
 from tedsl.lang.traverse import free_axes, substitute_all, topological
 
-__all__ = ["ReadCheck", "Status", "check_reductions", "read_checks"]
+__all__ = ["ReadCheck", "Status", "read_checks"]
 
 Status = Literal["safe", "guarded", "run"]
 
@@ -66,21 +66,8 @@ def read_checks(op: Operation) -> tuple[ReadCheck, ...]:
     """The status of every access of an operation; IndexError (for a scan's own steps ValueError) where one is wrong."""
     done = _DONE.get(op)
     if done is None:
-        check_reductions(op)
         done = _DONE[op] = tuple(_Deciding(site).check() for site in sites_of(op))
     return done
-
-
-def check_reductions(op: Operation) -> None:
-    """ValueError for a maximum (minimum, argmax, argmin) of nothing, where that is certain."""
-    for node in topological(op.expressions):
-        if isinstance(node, Reduce) and node.reducer.kind in ("max", "min", "argmax", "argmin"):
-            empty = [a.name for a in node.axes if isinstance(a.extent, Const) and a.extent.value == 0]
-            if (empty or node.where is FALSE) and all(_extent_is_not_zero(e) for e in op.shape_of(0)):
-                reason = f"reduce axis {empty[0]!r} has extent 0" if empty else "its where= is never true"
-                raise ValueError(
-                    f"{describe(op)}: {node.reducer.kind} of nothing: {reason}; it needs at least one value"
-                )
 
 
 def _extent_is_not_zero(extent: Expr) -> bool:

@@ -1,0 +1,91 @@
+"""Affine forms against the expressions that they stand for, by enumeration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+import tedsl as te
+from tedsl.analysis.affine import affine_of
+from tedsl.analysis.intervals import range_of
+from tests.analysis.oracle import boxes, index_exprs, points, value_at
+
+
+@given(st.data())
+def test_a_form_has_the_values_of_its_expression(data: st.DataObject) -> None:
+    axes = data.draw(boxes())
+    expr = data.draw(index_exprs(axes))
+    form = affine_of(expr)
+    if form is None:
+        return
+    again = form.to_expr()
+    for point in points(axes):
+        assert value_at(again, point) == value_at(expr, point)
+
+
+@given(st.data())
+def test_a_coefficient_is_what_one_step_of_the_axis_adds(data: st.DataObject) -> None:
+    axes = data.draw(boxes())
+    expr = data.draw(index_exprs(axes))
+    form = affine_of(expr)
+    factor = form.coefficient(axes[0]) if form is not None else None
+    if form is None or factor is None:
+        return
+    step, rest = factor.to_expr(), form.without(axes[0]).to_expr()
+    for point in points(axes):
+        assert value_at(expr, point) == value_at(step, point) * point[axes[0]] + value_at(rest, point)
+
+
+def axes_and_sizes() -> tuple[Any, ...]:
+    n, m = te.var("n"), te.var("m")
+    return te.reduce_axis(n, "i"), te.reduce_axis(m, "j"), n, m
+
+
+def test_a_symbolic_stride_is_a_coefficient() -> None:
+    i, j, _, m = axes_and_sizes()
+    form = affine_of(i * m + 2 * j + 3)
+    assert form is not None
+    assert [str(form.coefficient(a).to_expr()) for a in (i, j)] == ["m", "2"]  # type: ignore[union-attr]
+    assert form.constant == 3
+    assert not form.is_linear
+    assert affine_of(2 * i - j).is_linear  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda i, j: (4 * i + j) // 4, "i + j // 4"),
+        (lambda i, j: (4 * i + j + 9) % 4, "(j + 1) % 4"),
+        (lambda i, j: (i + j) - (j + i), "0"),
+        (lambda i, j: 2 * (i - j) - i, "i - j * 2"),
+    ],
+)
+def test_forms_are_normal(build: Any, expected: str) -> None:
+    i, j, _, _ = axes_and_sizes()
+    form = affine_of(build(i, j))
+    assert form is not None
+    assert str(form.to_expr()) == expected
+
+
+def test_what_has_no_form() -> None:
+    i, _, n, _ = axes_and_sizes()
+    idx = te.placeholder((4,), "int32")
+    for expr in (idx[i], te.minimum(i, 3), i // n, te.abs(i), te.select(i > 1, i, 0), te.cast(i, "float32")):
+        assert affine_of(expr) is None
+
+
+@given(st.data())
+def test_intervals_hold_every_value(data: st.DataObject) -> None:
+    axes = data.draw(boxes())
+    expr = data.draw(index_exprs(axes))
+    low, high = range_of(expr)
+    for point in points(axes):
+        assert low <= value_at(expr, point) <= high
+
+
+def test_intervals_of_what_wraps_are_those_of_the_type() -> None:
+    i = te.reduce_axis(200, "i")
+    assert range_of(te.cast(i, "int8") + te.const(1, "int8")) == (-128, 127)
+    assert range_of(te.cast(te.reduce_axis(100, "j"), "int8") + te.const(1, "int8")) == (1, 100)
