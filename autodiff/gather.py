@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from autodiff.affine_read import Reader
 from autodiff.affine_write import expression_of, truth_of
-from autodiff.conditions import Condition, Zero
+from autodiff.conditions import Condition, Zero, has_opaque
 from autodiff.domains import Gather, Inversion, Target, Variable
 from autodiff.inversion import invert
 from autodiff.linear import Linear, Symbol, symbol
@@ -20,11 +20,11 @@ from autodiff.radix import Dim, closed, in_linear_dims
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.errors import GradientError
-from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.expr import FALSE, TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
-from tedsl.lang.traverse import free_axes, substitute_all
+from tedsl.lang.traverse import free_axes, reads_of, substitute_all
 
 __all__ = ["Contribution", "adjoint_of_read", "gather_expression"]
 
@@ -125,29 +125,34 @@ def gather_expression(
 
 def _body(read: _Read, g: Gather, elements: Sequence[Expr]) -> Expr:
     """The value of one gather at its axes."""
-    loops, (value, guard) = _moved(read, g, elements, (read.value,))
-    if loops:
-        return Reduce(BUILTIN["sum"], (value,), loops, guard)
-    return fn.select_node(guard, value, Const(0.0, value.dtype))
+    loops, (value,), guard, data = _moved(read, g, elements, (read.value,))
+    zero = Const(0.0, value.dtype)
+    # Conditions on data read memory themselves: they are asked inside the guard, so that they read within bounds.
+    for c in reversed(data):
+        value = fn.select_node(c, value, zero)
+    return Reduce(BUILTIN["sum"], (value,), loops, guard) if loops else fn.select_node(guard, value, zero)
 
 
 def _moved(
     read: _Read, g: Gather, elements: Sequence[Expr], exprs: tuple[Expr, ...]
-) -> tuple[tuple[Axis, ...], tuple[Expr, ...]]:
-    """(reduce axes, `exprs` at the solution, then the guard)."""
+) -> tuple[tuple[Axis, ...], tuple[Expr, ...], Expr, list[Expr]]:
+    """(reduce axes, `exprs` at the solution, the guard on indices, the conditions on data in order)."""
     names: dict[Symbol, Expr] = {a: e for (a, _), e in zip(g.axes, elements, strict=True)}
     loops = []
     for t, extent in g.loops:
         axis = Axis(_loop_name(read, g, t), expression_of(extent, {}), is_reduce=True)
         names[t] = axis
         loops.append(axis)
-    solution: dict[Expr, Expr] = {
-        a: expression_of(e, names) for a, e in zip(read.axes, g.solution, strict=True)
-    }
+    solution: dict[Expr, Expr] = {a: expression_of(e, names) for a, e in zip(read.axes, g.solution, strict=True)}
     guard: Expr = TRUE
+    data: list[Expr] = []
     for c in g.guards:
-        guard = fn.logical_and(guard, truth_of(c, names, lambda e: substitute_all((e,), solution)[0]))
-    return tuple(loops), (*substitute_all(exprs, solution), guard)
+        condition = truth_of(c, names, lambda e: substitute_all((e,), solution)[0])
+        if has_opaque(c):
+            data.append(condition)
+        else:
+            guard = fn.logical_and(guard, condition)
+    return tuple(loops), substitute_all(exprs, solution), guard, data
 
 
 def _loop_name(read: _Read, g: Gather, loop: Symbol) -> str:
@@ -231,7 +236,8 @@ def _scattered(answer: _Answer, name: str) -> Contribution:
     (g,) = found.gathers
     elements = tuple(Axis(f"s{j}", shape[j], is_reduce=True) for j in kept)
     open_rows = tuple(read.index[j] for j in found.opaque)
-    loops, (value, *rows, guard) = _moved(read, g, elements, (read.value, *open_rows))
+    loops, (value, *rows), guard, data = _moved(read, g, elements, (read.value, *open_rows))
+    guard = _nested([guard, *data])
     placed = dict(zip(kept, elements, strict=True)) | dict(zip(found.opaque, rows, strict=True))
     index = tuple(placed[j] for j in range(len(shape)))
     value, guard, loops = _summed_first(value, guard, loops, elements, rows, f"{name}_sums")
@@ -239,11 +245,17 @@ def _scattered(answer: _Answer, name: str) -> Contribution:
     return Contribution(tensor, "partial", reason)
 
 
+def _nested(conditions: Sequence[Expr]) -> Expr:
+    """The conjunction in which a condition is asked only where those before it hold, as it may read memory."""
+    both: Expr = TRUE
+    for c in conditions:
+        both = fn.select_node(both, c, FALSE) if reads_of((c,)) else fn.logical_and(both, c)
+    return both
+
+
 def _plain_scatter(read: _Read, shape: Shape, name: str) -> Tensor:
     loops = tuple(Axis(a.name, a.extent, begin=a.begin, is_reduce=True) for a in read.axes)
-    guard: Expr = TRUE
-    for c in read.conditions:
-        guard = fn.logical_and(guard, c)
+    guard = _nested(read.conditions)
     moved = substitute_all((read.value, guard, *read.index), dict(zip(read.axes, loops, strict=True)))
     return scatter(shape, loops, moved[2:], moved[0], where=moved[1], name=name)
 

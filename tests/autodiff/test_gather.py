@@ -1,0 +1,231 @@
+"""Adjoints of reads against NumPy's `add.at` on the indices themselves; gathers wherever the index is affine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from autodiff.gather import Contribution, adjoint_of_read, gather_expression
+from tedsl.lang.compute import compute_tensors
+from tedsl.lang.errors import GradientError
+from tedsl.lang.expr import Axis, Expr
+from tedsl.lang.functions import as_expr, const
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Site:
+    """dS[index(z)] += g[z] over a box, as the code under test and as NumPy see it."""
+
+    def __init__(
+        self, extents: Sequence[int], index: Callable[..., Any], shape: Sequence[int], where: Any = None
+    ) -> None:
+        self.axes = tuple(Axis(f"z{d}", const(n, "int32")) for d, n in enumerate(extents))
+        self.index, self.where, self.shape, self.extents = index, where, tuple(shape), tuple(extents)
+        self.g = te.placeholder(self.extents, "float64", name="g")
+        self.data: dict[Any, Array] = {self.g: np.random.default_rng(0).standard_normal(self.extents)}
+
+    def rows(self) -> tuple[Expr, ...]:
+        made = self.index(*self.axes)
+        return tuple(as_expr(row) for row in (made if isinstance(made, tuple) else (made,)))
+
+    def contribution(self) -> Contribution:
+        conditions = () if self.where is None else (self.where(*self.axes),)
+        shape = tuple(const(n, "int32") for n in self.shape)
+        return adjoint_of_read(self.axes, self.rows(), self.g[self.axes], shape, conditions=conditions, name="dS")
+
+    def expected(self) -> Array:
+        """Every point on its own, by evaluating index and condition as tensors."""
+        indices = [te.compute(self.extents, lambda *z, d=d: self._row(z, d)) for d in range(len(self.shape))]
+        rows = [te.interpret(i, self.data) for i in indices]
+        values = self.data[self.g]
+        if self.where is not None:
+            values = np.where(te.interpret(te.compute(self.extents, self.where), self.data), values, 0)
+        result = np.zeros(self.shape)
+        inside = np.ones(self.extents, bool)
+        for r, n in zip(rows, self.shape, strict=True):
+            inside &= (r >= 0) & (r < n)
+        np.add.at(result, tuple(r[inside] for r in rows), values[inside])
+        return result
+
+    def _row(self, z: Any, d: int) -> Any:
+        made = self.index(*z)
+        return te.cast((made if isinstance(made, tuple) else (made,))[d], "int32")
+
+    def check(self) -> Contribution:
+        found = self.contribution()
+        expected = self.expected()
+        got = np.zeros(self.shape) if found.tensor is None else te.interpret(found.tensor, self.data)
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+        return found
+
+
+def clamp(i: Any, n: int) -> Any:
+    return te.minimum(te.maximum(i, 0), n - 1)
+
+
+def reflect(i: Any, n: int) -> Any:
+    return n - 1 - te.abs(n - 1 - i % (2 * (n - 1)))
+
+
+# The affine index maps of section 1.5 of the Halide study, and those that programs here are full of.
+PROBES: dict[str, Site] = {
+    "identity": Site((5,), lambda x: x, (5,)),
+    "reverse": Site((5,), lambda x: 4 - x, (5,)),
+    "transpose": Site((3, 4), lambda x, y: (y, x), (4, 3)),
+    "halved": Site((9,), lambda x: x // 2, (5,)),
+    "broadcast": Site((3, 4), lambda x, y: x, (3,)),
+    "convolution": Site((6, 3), lambda y, r: y + r, (8,)),
+    "dilated": Site((6, 3), lambda y, r: y + 2 * r, (10,)),
+    "strided": Site((6, 3), lambda y, r: 2 * y + r, (13,)),
+    "strided and dilated": Site((6, 3), lambda y, r: 2 * y + 3 * r, (17,)),
+    "2 x": Site((5,), lambda x: 2 * x, (10,)),
+    "2 x + 1": Site((5,), lambda x: 2 * x + 1, (10,)),
+    "x % 3": Site((8,), lambda x: x % 3, (3,)),
+    "clamp": Site((8,), lambda x: clamp(x - 1, 4), (4,)),
+    "clip": Site((8,), lambda x: te.clip(x - 1, 0, 3), (4,)),
+    "x + y": Site((4, 5), lambda x, y: x + y, (8,)),
+    "(x + y, y)": Site((4, 5), lambda x, y: (x + y, y), (8, 5)),
+    "(x + y, x - y + 3)": Site((4, 4), lambda x, y: (x + y, x - y + 3), (7, 7)),
+    "x + 4 y": Site((4, 5), lambda x, y: x + 4 * y, (20,)),
+    "(x, x)": Site((4,), lambda x: (x, x), (4, 4)),
+    "(x, x + 1)": Site((3,), lambda x: (x, x + 1), (4, 4)),
+    "(x, 3 - x)": Site((4,), lambda x: (x, 3 - x), (4, 4)),
+    "(x % 4, x // 4)": Site((12,), lambda x: (x % 4, x // 4), (4, 3)),
+    "(x + r, x)": Site((4, 3), lambda x, r: (x + r, x), (6, 4)),
+    "negative modulus": Site((8,), lambda x: 2 + x % -3, (3,)),
+    "negative divisor": Site((8,), lambda x: 4 + x // -2, (5,)),
+    "wrap": Site((6, 3), lambda x, r: (x + r) % 6, (6,)),
+    "reflect": Site((9,), lambda x: reflect(x - 2, 5), (5,)),
+    "reflected stencil": Site((6, 3), lambda x, r: reflect(x + r - 1, 6), (6,)),
+    "scalar": Site((4,), lambda x: (), ()),
+    "absolute": Site((9,), lambda x: te.abs(x - 4), (5,)),
+    "select": Site((9,), lambda x: te.select(x < 4, x, 8 - x), (5,)),
+    "padded": Site((7, 3), lambda x, r: x + r - 1, (7,), lambda x, r: (x + r >= 1) & (x + r < 8)),
+    "masked off diagonal": Site((5, 5), lambda x, y: y, (5,), lambda x, y: te.logical_not(x == y)),
+    "either end": Site((9, 2), lambda x, y: x, (9,), lambda x, y: (x < 2) | (x > 6)),
+    "bool axis": Site((4, 3), lambda x, y: te.select(y == 1, x, 3 - x), (4,)),
+    "flat window": Site((3, 3, 2, 2), lambda y, x, a, b: (y + a) * 4 + x + b, (16,)),
+    "int64 flat": Site((3, 4), lambda x, y: te.cast(x, "int64") * 4 + y, (12,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_affine_maps_are_gathers(name: str) -> None:
+    assert PROBES[name].check().kind == "gather"
+
+
+def test_no_point_is_zero() -> None:
+    found = Site((4,), lambda x: x, (4,), lambda x: x > 9).check()
+    assert (found.kind, found.tensor) == ("zero", None)
+
+
+def with_index(extents: Sequence[int], high: int, index: Callable[..., Any], shape: Sequence[int]) -> Site:
+    """A site whose index map also reads an integer tensor `idx` of shape extents[:1]."""
+    idx = te.placeholder(extents[:1], "int32", name="idx")
+    site = Site(extents, lambda *z: index(idx, *z), shape)
+    site.data[idx] = np.random.default_rng(1).integers(0, high, extents[:1]).astype(np.int32)
+    return site
+
+
+def test_an_embedding_is_partly_inverted() -> None:
+    found = with_index((6, 4), 9, lambda idx, b, d: (idx[b], d), (9, 4)).check()
+    assert found.kind == "partial"
+    assert found.reason == "the index depends on data"
+
+
+def test_loops_that_the_open_row_does_not_need_are_summed_first() -> None:
+    found = with_index((6, 4, 5), 9, lambda idx, b, d, k: (idx[b], 2 * d), (9, 8)).check()
+    assert found.tensor is not None
+    assert [t.name for t in found.tensor.op.inputs] == ["idx", "dS_sums"]
+
+
+def test_a_histogram_is_a_scatter() -> None:
+    assert with_index((20,), 5, lambda idx, i: idx[i], (5,)).check().kind == "scatter"
+
+
+def test_a_product_of_axes_is_a_scatter() -> None:
+    assert Site((3, 4), lambda x, y: x * y, (7,)).check().kind == "scatter"
+
+
+def test_a_data_dependent_condition_is_evaluated_at_the_solution() -> None:
+    site = Site((6, 3), lambda y, r: 2 * y + r, (13,))
+    mask = te.placeholder((6,), "int32", name="mask")
+    site.data[mask] = np.array([0, 1, 1, 0, 1, 0], np.int32)
+    site.where = lambda y, r: mask[y] > 0
+    assert site.check().kind == "gather"
+
+
+@pytest.mark.parametrize("name", ["convolution", "strided", "clamp", "reflect", "wrap", "(x + y, x - y + 3)"])
+def test_one_expression_is_the_same_sum(name: str) -> None:
+    site = PROBES[name]
+    elements = tuple(Axis(f"s{d}", const(n, "int32")) for d, n in enumerate(site.shape))
+    body = gather_expression(site.axes, site.rows(), site.g[site.axes], elements)
+    assert body is not None
+    (tensor,) = compute_tensors(elements, (body,), "dS")
+    np.testing.assert_allclose(te.interpret(tensor, site.data), site.expected(), rtol=1e-12, atol=1e-12)
+
+
+def test_one_expression_needs_a_gather() -> None:
+    site = with_index((20,), 5, lambda idx, i: idx[i], (5,))
+    with pytest.raises(GradientError, match="row 0 of the index cannot be inverted: the index depends on data"):
+        gather_expression(site.axes, site.rows(), site.g[site.axes], (Axis("s", const(5, "int32")),))
+
+
+n, m, p = te.var("n"), te.var("m"), te.var("p")
+
+SYMBOLIC: dict[str, tuple[tuple[Any, ...], tuple[Any, ...], Callable[..., Any]]] = {
+    "flat": ((n * m,), (n, m), lambda i, j: (i * m + j,)),
+    "flat, three": ((n * m * p,), (n, m, p), lambda i, j, k: ((i * m + j) * p + k,)),
+    "ravel": ((n, m), (n * m,), lambda k: (k // m, k % m)),
+    "ravel, three": ((n, m, p), (n * m * p,), lambda k: (k // (m * p), (k // p) % m, k % p)),
+    "ravel, last fixed": ((n, m, 4), (n * m * 4,), lambda k: (k // (m * 4), (k // 4) % m, k % 4)),
+    "reshape": ((n, m), (m, n), lambda a, b: ((a * n + b) // m, (a * n + b) % m)),
+    "roll": ((n,), (n,), lambda i: ((i + 1) % n,)),
+    "roll back": ((n,), (n,), lambda i: ((i - 2) % n,)),
+    "reverse": ((n,), (n,), lambda i: (n - 1 - i,)),
+    "from 1": ((n,), (n - 1,), lambda i: (i + 1,)),
+    "every other": ((n,), ((n + 1) // 2,), lambda i: (2 * i,)),
+    "every other backwards": ((n,), ((n + 1) // 2,), lambda i: (n - 1 - 2 * i,)),
+    "diagonal": ((n, n), (n,), lambda i: (i, i)),
+    "convolution": ((n + 2,), (n, 3), lambda i, r: (i + r,)),
+    "strided convolution": ((2 * n + 1,), (n, 3), lambda i, r: (2 * i + r,)),
+    "edge": ((n,), (n + 2,), lambda i: (te.minimum(te.maximum(i - 1, 0), n - 1),)),
+    "mirror": ((n,), (n + 2,), lambda i: (n - 1 - te.abs(n - 1 - (i - 1) % te.maximum(2 * (n - 1), 1)),)),
+}
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_symbolic_extents(name: str) -> None:
+    """The adjoint identity <g, A s> = <A' g, s> at several sizes, the smallest included."""
+    source, shape, index = SYMBOLIC[name]
+    S = te.placeholder(source, "float64", name="S")
+    Y = te.compute(shape, lambda *z: S[index(*z)], name="Y")
+    g = te.placeholder(Y.shape, "float64", name="g")
+    gradients = te.differentiate(Y, [S], head=g)
+    assert [r.kind for r in gradients.explain().reads] == ["gather"]
+    rng = np.random.default_rng(0)
+    for values in ((1, 1, 1), (3, 2, 4), (4, 5, 2), (2, 1, 3)):
+        sizes = dict(zip((n, m, p), values, strict=True))
+        s, h = (rng.standard_normal(extents_at(t, sizes)) for t in (S, g))
+        forward = te.interpret(Y, {S: s}, sizes=sizes)
+        backward = te.interpret(gradients[0], {S: s, g: h}, sizes=sizes)
+        assert np.vdot(h, forward) == pytest.approx(np.vdot(backward, s), rel=1e-12, abs=1e-12)
+        if name != "mirror":
+            continue
+        np.testing.assert_allclose(backward, mirror_adjoint(h, values[0]), rtol=1e-12)
+
+
+def mirror_adjoint(h: Array, size: int) -> Array:
+    result = np.zeros(size)
+    np.add.at(result, np.pad(np.arange(size), 1, mode="reflect"), h)
+    return result
+
+
+def extents_at(tensor: Any, sizes: Any) -> tuple[int, ...]:
+    ones = te.compute(tensor.shape, lambda *z: te.const(1.0), name="ones")
+    return te.interpret(ones, {}, sizes=sizes).shape
