@@ -49,7 +49,10 @@ class Site:
         inside = np.ones(self.extents, bool)
         for r, n in zip(rows, self.shape, strict=True):
             inside &= (r >= 0) & (r < n)
-        np.add.at(result, tuple(r[inside] for r in rows), values[inside])
+        flat = np.zeros(inside.shape, int)
+        for r, n in zip(rows, self.shape, strict=True):
+            flat = flat * n + r
+        np.add.at(result.reshape(-1), flat[inside], values[inside])
         return result
 
     def _row(self, z: Any, d: int) -> Any:
