@@ -14,6 +14,8 @@ import numpy as np
 from tedsl.lang.dtypes import (
     BOOL,
     BOTTOM,
+    FLOAT32,
+    INT8,
     INT64,
     UINT64,
     DType,
@@ -184,27 +186,33 @@ def _typing(fn: Fn, common: DType, raw: list[Any]) -> tuple[Fn, DType, DType]:
     if fn in BITS or fn in SHIFTS:
         if common.is_bool and fn in BITS:
             return BITS[fn], BOOL, BOOL
-        if not common.is_integer:
+        if not common.is_integer and not common.is_bool:
             raise TypeError(_refusal(fn, raw, "bool or integer operands"))
-        return fn, common, common
+        kind = INT8 if common.is_bool else common
+        return fn, kind, kind
     if fn in LOGIC:
         if not common.is_bool:
             raise TypeError(_refusal(fn, raw, "bool operands; write a comparison such as x != 0"))
         return fn, BOOL, BOOL
     if fn in COMPARE:
         return fn, _comparison_type(common, raw), BOOL
-    if fn in FLOAT_UNARY or fn in FLOAT_BINARY:
-        kind = float_type(common)
-        return fn, kind, kind
-    if fn in CLASSIFY:
-        kind = float_type(common)
-        return fn, kind, BOOL
+    if fn in FLOAT_UNARY or fn in FLOAT_BINARY or fn in CLASSIFY:
+        kind = _float_kind(common, raw)
+        return fn, kind, BOOL if fn in CLASSIFY else kind
     if fn is Fn.DIV:
         kind = divide_type(common)
         return fn, kind, kind
     if common.is_bool:
         return _bool_typing(fn, raw)
     return fn, common, common
+
+
+def _float_kind(common: DType, raw: list[Any]) -> DType:
+    """The type in which exp, atan2, ... are evaluated; float32 for Python numbers alone."""
+    strong = [v.dtype for v in raw if isinstance(v, Expr)]
+    if len(strong) == len(raw):
+        return promote(float_type(d) for d in strong)
+    return float_type(common) if strong else FLOAT32
 
 
 def _bool_typing(fn: Fn, raw: list[Any]) -> tuple[Fn, DType, DType]:
@@ -214,8 +222,7 @@ def _bool_typing(fn: Fn, raw: list[Any]) -> tuple[Fn, DType, DType]:
         raise TypeError(_refusal(fn, raw, "numbers; use ^ or ~ on bools, or te.cast them first"))
     if fn in (Fn.ABS, Fn.RELU, Fn.CLIP) or fn in ROUNDING:
         return fn, BOOL, BOOL
-    small = as_dtype("int8")
-    return fn, small, small
+    return fn, INT8, INT8
 
 
 def _comparison_type(common: DType, raw: list[Any]) -> DType:
