@@ -1,0 +1,184 @@
+"""The dtypes of results are NumPy's: for every operation, every pair of dtypes, and for weak Python numbers."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.lang.dtypes import ALL, DType, as_dtype, dtype_of_array, promote
+
+NUMPY = [d for d in ALL if d != "bfloat16"]
+PAIRS = list(itertools.product(NUMPY, NUMPY))
+BINARY = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "floordiv": np.floor_divide,
+    "mod": np.remainder,
+    "pow": np.power, "minimum": np.minimum, "maximum": np.maximum, "atan2": np.arctan2, "hypot": np.hypot,
+    "copysign": np.copysign, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "lshift": np.left_shift,
+    "rshift": np.right_shift, "lt": np.less, "eq": np.equal,
+}  # fmt: skip
+OPERATORS: dict[str, Any] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b,
+    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "pow": lambda a, b: a**b, "minimum": te.minimum,
+    "maximum": te.maximum, "atan2": te.atan2, "hypot": te.hypot, "copysign": te.copysign, "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b, "lshift": lambda a, b: a << b, "rshift": lambda a, b: a >> b,
+    "lt": lambda a, b: a < b, "eq": lambda a, b: a == b,
+}  # fmt: skip
+UNARY = {
+    "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "log2": np.log2, "log10": np.log10,
+    "exp2": np.exp2,
+    "sqrt": np.sqrt, "cbrt": np.cbrt, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,
+    "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh,
+    "atanh": np.arctanh, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint, "isnan": np.isnan,
+    "isinf": np.isinf, "isfinite": np.isfinite, "abs": np.absolute, "sign": np.sign,
+}  # fmt: skip
+
+
+def value(dtype: DType) -> te.Expr:
+    return te.placeholder((), dtype, name=f"x_{dtype}")[()]
+
+
+def resolved(ufunc: Any, *dtypes: Any) -> str | None:
+    try:
+        name = ufunc.resolve_dtypes((*(d if isinstance(d, type) else np.dtype(d) for d in dtypes), None))[-1].name
+    except TypeError:
+        return None
+    return str(name)
+
+
+# Where the language differs from NumPy on purpose.
+def _refused(name: str, a: DType, b: DType) -> bool:
+    """A comparison of uint64 with a signed type is refused: NumPy 2 compares these exactly, a conversion
+    would round."""
+    return name in ("lt", "eq") and "uint64" in (a, b) and "i" in (a.kind, b.kind)
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary_operations_promote_as_numpy(name: str) -> None:
+    for a, b in PAIRS:
+        expected = resolved(BINARY[name], str(a), str(b))
+        if expected is None or _refused(name, a, b):
+            with pytest.raises(TypeError):
+                OPERATORS[name](value(a), value(b))
+        else:
+            assert OPERATORS[name](value(a), value(b)).dtype == expected, (a, b)
+
+
+WEAK = ["add", "sub", "mul", "div", "floordiv", "mod", "pow", "minimum", "hypot", "and", "lshift"]
+
+
+@pytest.mark.parametrize("dtype", NUMPY)
+@pytest.mark.parametrize("weak", [int, float, bool])
+@pytest.mark.parametrize("name", WEAK)
+def test_python_numbers_are_weak(name: str, weak: type, dtype: DType) -> None:
+    strong: Any = weak if weak is not bool else "bool"
+    x, number = value(dtype), weak(1)
+    for operands, dtypes in (((x, number), (str(dtype), strong)), ((number, x), (strong, str(dtype)))):
+        expected = resolved(BINARY[name], *dtypes)
+        if expected is None:
+            with pytest.raises(TypeError):
+                OPERATORS[name](*operands)
+        else:
+            assert OPERATORS[name](*operands).dtype == expected
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary_operations_give_numpys_dtype(name: str) -> None:
+    for dtype in NUMPY:
+        expected = resolved(UNARY[name], str(dtype))
+        if expected is None:
+            with pytest.raises(TypeError):
+                getattr(te, name)(value(dtype))
+        elif name == "round" and not dtype.is_float:  # np.round, which has no dtypes to resolve, keeps integers
+            assert getattr(te, name)(value(dtype)).dtype == dtype
+        else:
+            assert getattr(te, name)(value(dtype)).dtype == expected, dtype
+
+
+def test_promotion_is_numpys_result_type() -> None:
+    for a, b in PAIRS:
+        assert promote([a, b]) == np.result_type(str(a), str(b)).name
+        assert promote([a, b]) is promote([b, a])
+        assert te.select(value(NUMPY[0]), value(a), value(b)).dtype == np.result_type(str(a), str(b)).name
+    for a, b, c in itertools.product(NUMPY[::2], repeat=3):
+        assert promote([a, b, c]) == promote([promote([a, b]), c])
+
+
+def test_bfloat16_promotes_as_jax_has_it() -> None:
+    b = as_dtype("bfloat16")
+    expected = {"float16": "float32", "float32": "float32", "float64": "float64"}
+    for dtype in NUMPY:
+        assert promote([b, dtype]) == expected.get(dtype, "bfloat16")
+    assert (value(b) * 2).dtype == "bfloat16"
+    assert (value(b) * 2.5).dtype == "bfloat16"
+    assert te.exp(value(b)).dtype == "bfloat16"
+    assert (value(b) < 1).dtype == "bool"
+
+
+def test_numbers_among_themselves_are_int32_float32_and_bool() -> None:
+    assert te.select(value(as_dtype("bool")), 1, 2).dtype == "int32"
+    assert te.select(value(as_dtype("bool")), 1, 2.5).dtype == "float32"
+    assert te.select(value(as_dtype("bool")), True, False).dtype == "bool"
+    assert te.exp(1).dtype == "float32"
+    assert te.maximum(1, 2).dtype == "int32"
+
+
+def test_numpy_scalars_and_constants_are_strong() -> None:
+    x = value(as_dtype("float32"))
+    assert (x * np.float64(2)).dtype == "float64"
+    assert (np.float64(2) * x).dtype == "float64"
+    assert (x * te.const(2, "float64")).dtype == "float64"
+    assert (value(as_dtype("int8")) + np.int16(3)).dtype == "int16"
+    assert (value(as_dtype("int8")) + np.array(3, "int16")).dtype == "int16"
+    assert te.const(ml_dtypes.bfloat16(1.5)).dtype == "bfloat16"
+
+
+def test_weak_integers_must_fit() -> None:
+    x = value(as_dtype("int8"))
+    with pytest.raises(ValueError, match=r"300 is out of range for int8 \(from -128 to 127\)"):
+        x + 300
+    with pytest.raises(ValueError, match="-1 is out of range for uint8"):
+        value(as_dtype("uint8")) * -1
+    assert (x < 300).dtype == "bool"
+    assert (value(as_dtype("uint8")) > -1).dtype == "bool"
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("float32", "float32"), (np.float32, "float32"), (np.dtype("int16"), "int16"), (float, "float32"),
+        (int, "int32"),
+        (bool, "bool"), (">f4", "float32"), ("f8", "float64"), (ml_dtypes.bfloat16, "bfloat16"), ("bfloat16",
+        "bfloat16"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_dtypes_are_recognised(given: Any, name: str) -> None:
+    assert as_dtype(given) == name
+    assert as_dtype(given) is as_dtype(name)
+
+
+@pytest.mark.parametrize(
+    "given", ["complex64", "float128", "object", "nothing", np.complex64, "U5", None.__class__, 3.5]
+)
+def test_other_dtypes_are_refused(given: Any) -> None:
+    with pytest.raises(TypeError, match="is not supported; expected one of bool, int8"):
+        as_dtype(given)
+
+
+def test_dtypes_of_arrays() -> None:
+    assert dtype_of_array(np.zeros(2, ml_dtypes.bfloat16)) == "bfloat16"
+    with pytest.raises(TypeError, match="complex128 is not supported"):
+        dtype_of_array(np.zeros(2, complex))
+
+
+def test_dtypes_compare_with_strings_and_numpy_types() -> None:
+    assert as_dtype("float32") == np.float32
+    assert as_dtype("float32") == np.dtype("float32")
+    assert as_dtype("float32") != "float64"
+    assert as_dtype("float32") != 3
+    assert {as_dtype("int8"): 1}["int8"] == 1
