@@ -15,6 +15,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Apply, Const, Expr, Read, Reduce
 from tedsl.lang.extents import same_extent, simplify_extent
+from tedsl.lang.lift import lift_reductions
 from tedsl.lang.operators import Fn
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, ScanState, Scatter, Tensor
@@ -179,6 +180,7 @@ def _scan(op: Operation, dots: Produced) -> Produced:
     found = [tangent_of(op.bodies[k], reading) for k in floats]
     zero = [Const(0.0, op.bodies[k].dtype) for k in floats]
     bodies = on_outputs(op, tuple(z if b is None else b for b, z in zip(found, zero, strict=True)))
+    bodies = lift_reductions(bodies, op.axes, f"{op.name}_dot", tuple(handles.values()))
     made = Scan(
         name=f"{op.name}_dot", where=op.where, axes=op.axes, states=tuple(handles.values()), bodies=bodies, dim=op.dim,
         reverse=op.reverse,

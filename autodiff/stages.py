@@ -18,7 +18,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import simplify_extent
-from tedsl.lang.lift import conjuncts
+from tedsl.lang.lift import conjuncts, lift_reductions
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, ScanState, Scatter, Tensor
 from tedsl.lang.traverse import reads_of, rebuild_all
@@ -113,8 +113,13 @@ def _scan(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted:
     floats = [k for k, s in enumerate(op.states) if s.dtype.is_float]
     totals = _reverse_scan(op, adjoints, prefix, floats)
     seeds = _seeds((op.bodies[k], Read(totals[k], (*prefix, *op.axes))) for k in floats)
-    sites = [_on_outputs(op, site) for site in sweep(seeds, TRUE, {}, wanted)]
+    sites = [_on_outputs(op, site) for site in sweep(seeds, TRUE, _steps_done(op), wanted)]
     return site_flows(sites, prefix, op.axes)
+
+
+def _steps_done(op: Scan) -> dict[Expr, Expr]:
+    """The bodies whose values are there as elements of the finished outputs."""
+    return {body: Read(op.output(k), op.axes) for k, body in enumerate(op.bodies) if isinstance(body, Apply)}
 
 
 def _seeds(pairs: Iterable[tuple[Expr, Expr]]) -> dict[Expr, Expr]:
@@ -156,15 +161,16 @@ def _reverse_scan(
     seeds = _seeds((op.bodies[k], Read(handles[k], (*outer, *op.axes))) for k in floats)
     own = {id(op.states[k]): k for k in floats}
     bodies = {k: _external(adjoints.get(k), outer, axes, op.states[k]) for k in floats}
-    for site in sweep(seeds, TRUE, {}, frozenset(own)):
+    for site in sweep(seeds, TRUE, _steps_done(op), frozenset(own)):
         state = own[id(site.read.tensor)]
         part = _recurrent_part(op, _on_outputs(op, site), axes, state)
         bodies[state] = bodies[state] + part
     if all(_reads_no_handle(bodies[k], handles) for k in floats) and all(isinstance(adjoints.get(k), Stored) for k in floats):
         return {k: adjoints[k].tensor("") for k in floats}
+    expressions = lift_reductions(tuple(bodies.values()), (*outer, *axes), f"d{op.name}", tuple(handles.values()))
     made = Scan(
         name=f"d{op.name}", where=op.where, axes=(*outer, *axes), states=tuple(handles[k] for k in floats),
-        bodies=tuple(bodies[k] for k in floats), dim=len(outer) + op.dim, reverse=not op.reverse,
+        bodies=expressions, dim=len(outer) + op.dim, reverse=not op.reverse,
         names=tuple(f"d{op.name_of(k)}" for k in floats),
     )  # fmt: skip
     return dict(zip(floats, made.outputs, strict=True))

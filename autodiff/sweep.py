@@ -15,7 +15,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.operators import Fn
-from tedsl.lang.traverse import guards_of, topological
+from tedsl.lang.traverse import guards_of, substitute_all, topological
 
 __all__ = ["ReadSite", "sweep"]
 
@@ -42,6 +42,7 @@ def sweep(
     order = topological(roots)
     active = _active(order, wanted)
     reach = guards_of(roots)
+    stored = {**_with_fresh_axes(order), **values}
     # Per node, its adjoint in each scope: the reduction axes around the use.
     adjoints: dict[Expr, dict[tuple[Axis, ...], Expr]] = {root: {(): seed} for root, seed in seeds.items()}
     sites = []
@@ -54,11 +55,28 @@ def sweep(
             if isinstance(node, Read):
                 sites.append(ReadSite(node, adjoint, fn.logical_and(condition, reach[node]), scope))
                 continue
-            for child, part, inner in _contributions(node, adjoint, values.get(node, node), scope):
+            for child, part, inner in _contributions(node, adjoint, stored, scope):
                 masked = _masked(part, node, child, reach)
                 known = adjoints.setdefault(child, {}).get(inner)
                 adjoints[child][inner] = masked if known is None else known + masked
     return sites[::-1]
+
+
+def _with_fresh_axes(order: list[Expr]) -> dict[Expr, Expr]:
+    """The values of nodes that hold reductions, with reduction axes of their own.
+
+    A value met again in the adjoint of a read below the same reduction would else mistake its bound axis for the read's.
+    """
+    new: dict[Expr, Expr] = {}
+    for node in order:
+        children = tuple(new.get(c, c) for c in node.children)
+        if isinstance(node, Reduce):
+            fresh = {a: Axis(a.name, a.extent, begin=a.begin, is_reduce=True) for a in node.axes}
+            moved = substitute_all(children, fresh)
+            new[node] = Reduce(node.reducer, moved[:-1], tuple(fresh.values()), moved[-1], node.index)
+        elif any(c in new for c in node.children):
+            new[node] = node.with_children(children)
+    return new
 
 
 def _active(order: list[Expr], wanted: frozenset[int] | None) -> set[Expr]:
@@ -76,7 +94,7 @@ def _active(order: list[Expr], wanted: frozenset[int] | None) -> set[Expr]:
 
 
 def _contributions(
-    node: Expr, adjoint: Expr, value: Expr, bound: tuple[Axis, ...]
+    node: Expr, adjoint: Expr, stored: Mapping[Expr, Expr], bound: tuple[Axis, ...]
 ) -> list[tuple[Expr, Expr, tuple[Axis, ...]]]:
     """(operand, what it receives, reduction axes around it)."""
     if isinstance(node, Reduce):
@@ -88,7 +106,7 @@ def _contributions(
     rule = DERIVATIVE.get(node.fn)
     if rule is None:
         raise GradientError(f"the derivative of {node.fn.value} is not known: `{node}`; use override= to give one")
-    parts = rule(adjoint, value, *node.args)
+    parts = rule(adjoint, *(stored.get(n, n) for n in (node, *node.args)))
     return [(a, p, bound) for a, p in zip(node.args, parts, strict=True) if p is not None and a.dtype.is_float]
 
 

@@ -155,7 +155,11 @@ def lower_reduction(ctx: Context, op: Compute) -> Stage:
 def renamed(func: hl.Func, loops: dict[Axis, hl.RVar]) -> dict[Axis, hl.RVar]:
     """The loops of the update under the names of the axes."""
     names: dict[Axis, hl.RVar] = {}
+    taken = {v.name() for v in func.args()}
     for axis, loop in loops.items():
-        names[axis] = hl.RVar(identifier(axis.name))
+        base = identifier(axis.name)
+        free = next(n for n in (base, *(f"{base}{k}" for k in range(1, len(taken) + 2))) if n not in taken)
+        taken.add(free)
+        names[axis] = hl.RVar(free)
         func.update(0).rename(loop, names[axis])
     return names
