@@ -68,8 +68,11 @@ def lower(inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterabl
     """The functions that compute `outputs` from `inputs`; those at the positions `added` are summed to what is there."""
     operations = operations_between(inputs, outputs)
     given = tuple(dict.fromkeys(inputs))
-    images = {t: hl.ImageParam(TYPES[t.dtype], t.ndim, identifier(t.name)) for t in given}
-    sizes = {v: hl.Param(hl.Int(32), identifier(v.name)) for v in _sizes(given, operations)}
+    symbols = _sizes(given, operations)
+    # Halide tells its functions apart by itself, but not parameters, from each other or from functions.
+    names = _distinct([*given, *symbols], {identifier(op.name) for op in operations})
+    images = {t: hl.ImageParam(TYPES[t.dtype], t.ndim, names[t]) for t in given}
+    sizes = {v: hl.Param(hl.Int(32), names[v]) for v in symbols}
     ctx = Context(images, sizes)
     ctx.needed = _needed(operations, outputs)
     checks = _define(ctx, operations)
@@ -90,6 +93,17 @@ def _define(ctx: Context, operations: Sequence[Operation]) -> Checks | None:
     for op in (o for o in operations if o not in first):
         ctx.stages[op] = RULES[type(op)](ctx, op)
     return checks
+
+
+def _distinct(items: Sequence[Tensor | Var], taken: set[str]) -> dict[Any, str]:
+    """A name of its own for each."""
+    used = {"opaque_zero", *taken}
+    names: dict[Any, str] = {}
+    for item in items:
+        base = identifier(item.name)
+        names[item] = next(n for n in (base, *(f"{base}_{k}" for k in range(1, len(used) + 2))) if n not in used)
+        used.add(names[item])
+    return names
 
 
 def operations_between(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> list[Operation]:
