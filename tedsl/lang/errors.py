@@ -9,7 +9,7 @@ import os
 import sys
 from types import FrameType
 
-__all__ = ["AliasError", "GradientError", "ScheduleError", "ZeroDivisorError", "user_location"]
+__all__ = ["AliasError", "GradientError", "RankError", "ScheduleError", "ZeroDivisorError", "user_location"]
 
 _PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _OWN_PACKAGES = ("tedsl", "autodiff", "schedules")
@@ -30,6 +30,10 @@ class GradientError(ArithmeticError):
 
 class ZeroDivisorError(ValueError, ZeroDivisionError):
     """An integer division by a constant zero."""
+
+
+class RankError(ValueError, IndexError):
+    """More or fewer indices than a tensor has dimensions."""
 
 
 def user_location() -> str:

@@ -17,11 +17,12 @@ from tedsl.lang.axes import as_extent
 from tedsl.lang.broadcast import broadcast_shapes, element_at
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.elements import as_tensor, normal_axis, tensor_of
-from tedsl.lang.errors import user_location
+from tedsl.lang.errors import RankError, user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.shaping import ravel
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.traverse import free_axes
 
 __all__ = ["getitem", "slice_axis", "take"]
 
@@ -69,7 +70,12 @@ def _expanded(x: Tensor, items: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(dots) > 1:
         raise IndexError(f"index of {x!r} at {user_location()}: an index can hold a single ellipsis ('...')")
     if used > x.ndim:
-        raise IndexError(f"index of {x!r} at {user_location()}: expected at most {x.ndim} indices, found {used}")
+        raise RankError(f"index of {x!r} at {user_location()}: expected at most {x.ndim} indices, found {used}")
+    if used < x.ndim and not dots and any(isinstance(item, Expr) and free_axes(item) for item in items):
+        raise RankError(
+            f"index of {x!r} at {user_location()}: expected {x.ndim} indices, found {used}; inside te.compute every "
+            "dimension needs one"
+        )
     at = dots[0] if dots else len(items)
     return (*items[:at], *(slice(None),) * (x.ndim - used), *items[at + 1 :])
 

@@ -1,0 +1,254 @@
+"""Bad input: each mistake gives the error class of the contract, with what, where, expected and found."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.lang.errors import ZeroDivisorError
+
+n = te.var("n")
+A = te.placeholder((n, 4), name="A")
+v = te.placeholder((8,), name="v")
+f = te.placeholder((8,), "bool", name="f")
+p = te.placeholder((8,), "int32", name="p")
+u = te.placeholder((8,), "uint64", name="u")
+
+
+def recursive() -> Any:
+    fib = te.compute((8,), lambda i: te.select(i < 2, 1, fib[i - 1] + fib[i - 2]))
+    return fib
+
+
+def twice() -> Any:
+    k = te.reduce_axis(8, "k")
+    return te.compute((), lambda: te.sum(te.sum(v[k], axis=k) * v[k], axis=k))
+
+
+def outside() -> Any:
+    kept: list[Any] = []
+    te.compute((8,), lambda i: kept.append(i) or v[i])
+    return te.compute((8,), lambda j: v[j] + v[kept[0]])
+
+
+def unbound() -> Any:
+    k = te.reduce_axis(8, "k")
+    return te.compute((8,), lambda i: v[i] * v[k])
+
+
+def state_outside() -> Any:
+    kept: list[Any] = []
+    te.scan((8,), lambda y, t: kept.append(y) or te.select(t == 0, 0.0, y[t - 1]))
+    return te.compute((8,), lambda i: kept[0][i])
+
+
+def state_whole() -> Any:
+    return te.scan((8,), lambda y, t: te.select(t == 0, 0.0, (y + 1)[t - 1]))
+
+
+def formal_outside() -> Any:
+    kept: list[Any] = []
+    add = te.reducer(lambda a, b: kept.append(a) or a + b, 0.0)
+    te.compute((), lambda: add(v[(k := te.reduce_axis(8, "k"))], axis=k))
+    return te.compute((8,), lambda i: v[i] + kept[0])
+
+
+def axes_of_one(k: Any = None) -> Any:
+    k = te.reduce_axis(8, "k")
+    return te.compute((), lambda: te.sum(v[k], axis=(k, k)))
+
+
+CASES: list[tuple[Any, type[Exception], str]] = [
+    # rank and shape
+    (
+        lambda: te.compute((n,), lambda i: A[i] + 1),
+        ValueError,
+        "expected 2 indices, found 1; inside te.compute every dim",
+    ),
+    (
+        lambda: te.compute((8,), lambda i: v + 1),
+        TypeError,
+        r"stands where a scalar is expected.*read an element: add\[i\]",
+    ),
+    (lambda: te.compute((8,), lambda i: v[i, 0]), IndexError, "expected at most 1 indices, found 2"),
+    (
+        lambda: te.compute((8, 2), lambda i: v[i]),
+        ValueError,
+        r"the function takes 1 axes \(i\), the shape has 2 dimensions",
+    ),
+    (lambda: te.compute((8,), lambda i, j: v[i]), ValueError, r"takes 2 axes \(i, j\), the shape has 1 dimensions"),
+    (lambda: v.at(0, 1, mode="zero"), ValueError, r"expected 1 indices for v : float32\[8\], found 2"),
+    (
+        lambda: v.at(0, mode="mirror"),
+        ValueError,
+        "mode must be one of error, zero, clamp, reflect, wrap; found 'mirror'",
+    ),
+    (lambda: te.placeholder((-1,)), ValueError, "an extent cannot be negative, found -1"),
+    (lambda: te.compute((2, -3), lambda i, j: 0.0), ValueError, "dimension 1.*cannot be negative, found -3"),
+    (lambda: te.reduce_axis(-2), ValueError, "reduce_axis 'k'.*cannot be negative, found -2"),
+    (lambda: te.reduce_axis((5, 2), "r"), ValueError, "reduce_axis 'r'.*the end 2 lies before the begin 5"),
+    (lambda: te.reduce_axis((1, 2, 3)), ValueError, r"expected \(begin, end\), found 3 numbers"),
+    (lambda: te.placeholder((2**31,)), ValueError, "extent 2147483648 does not fit in 32 bits"),
+    (lambda: te.placeholder((2**30, 2**30, 2**30)), ValueError, "has 1237940039285380274899124224 elements or more"),
+    (lambda: te.placeholder((2.5,)), TypeError, "expected an integer extent, found 2.5"),
+    (lambda: te.placeholder((True,)), TypeError, "expected an integer extent, found True"),
+    (lambda: te.placeholder(("n",)), TypeError, "expected an integer extent, found 'n'"),
+    (lambda: te.placeholder((p[0],)), TypeError, r"may only use numbers and te.var, found `p\[0\]`"),
+    (lambda: te.placeholder((3,), "complex64"), TypeError, "dtype 'complex64' is not supported"),
+    (lambda: te.var(3), TypeError, "te.var: expected a name, found int"),
+    # indices
+    (lambda: v[v[0]], TypeError, r"index 0 of v.*expected an integer, found float32 `v\[0\]`.*te.cast\(x, 'int32'\)"),
+    (lambda: v[1.0], TypeError, "expected an integer, found float32"),
+    (lambda: v[float("nan")], TypeError, "expected an integer, found float32"),
+    (lambda: v.at(float("inf"), mode="clamp"), TypeError, "expected integer indices, found float32"),
+    (lambda: v[f[0]], TypeError, "expected an integer, found bool|a mask"),
+    (
+        lambda: v[8],
+        IndexError,
+        r"index 8 of dimension 0 of v : float32\[8\] is out of bounds.*expected -8 <= index < 8",
+    ),
+    (lambda: v[-9], IndexError, "index -9"),
+    # scope
+    (outside, ValueError, "axis of another compute 'i' is used outside its scope; use the arguments of this function"),
+    (unbound, ValueError, r"reduce axis 'k' is used outside its scope; reduce over it with te.sum\(..., axis=...\)"),
+    (twice, ValueError, "reduce axis 'k' is used twice, in this reduction and in one inside it"),
+    (axes_of_one, ValueError, "reduce axis 'k' is used twice"),
+    (recursive, NameError, "a definition cannot read its own result, recurrences are written with te.scan"),
+    (state_outside, ValueError, "reads the state of a te.scan outside its body; use the tensor that te.scan returned"),
+    (state_whole, ValueError, "reads the state of a te.scan outside its body"),
+    (formal_outside, ValueError, "`a` belongs to the combine function of a te.reducer"),
+    # conditions
+    (lambda: te.select(v[0], 1.0, 2.0), TypeError, r"condition must be bool, found float32 `v\[0\]`.*x != 0"),
+    (lambda: te.select(1, v[0], 2.0), TypeError, "condition must be bool, found int32"),
+    (lambda: v[0] & f[0], TypeError, "bitand.*expected bool or integer operands; found float32, bool"),
+    (lambda: te.logical_and(p[0], f[0]), TypeError, "expected bool operands; write a comparison"),
+    (lambda: te.logical_not(v), TypeError, "expected bool operands"),
+    (lambda: te.sum(v[0], axis=te.reduce_axis(3), where=v[0]), TypeError, "where= must be bool, found float32"),
+    (
+        lambda: te.any(v[(k := te.reduce_axis(8))], axis=k),
+        TypeError,
+        "te.any.*expected a bool expression, found float32",
+    ),
+    (lambda: -f[0], TypeError, "neg.*te.cast them first; found bool"),
+    (lambda: f[0] - f[0], TypeError, "sub.*use . or ~ on bools"),
+    (lambda: u[0] < p[0], TypeError, "comparison of uint64 with a signed type"),
+    # arithmetic
+    (lambda: p[0] // 0, ZeroDivisorError, r"integer floordiv by the constant 0.*`p\[0\]`"),
+    (lambda: p[0] % 0, ZeroDivisionError, "integer mod by the constant 0"),
+    (lambda: n // 0, ValueError, "by the constant 0"),
+    (lambda: p % 0, ZeroDivisorError, "by the constant 0"),
+    # reductions
+    (lambda: te.sum(v[0]), TypeError, "axis= is missing; give a te.reduce_axis, or a function of the axes"),
+    (lambda: te.sum(v[0], axis=3), TypeError, r"axis= takes te.reduce_axis objects, found int \(3\)"),
+    (lambda: te.compute((8,), lambda i: te.sum(v[i], axis=i)), TypeError, "found the compute's own axis 'i'"),
+    (lambda: te.sum(v[0], axis=()), ValueError, "expected at least one reduce axis"),
+    (lambda: te.sum(lambda k: v[k], axis=te.reduce_axis(8)), TypeError, "either a function of the axes or axis="),
+    (lambda: te.sum(lambda: v[0]), ValueError, "must take one argument per reduce axis"),
+    (lambda: te.sum(v, axis=0, where=f), TypeError, "where= goes with an expression, not with a whole tensor"),
+    (lambda: te.reducer(3, 0.0), TypeError, "combine must be a function of two arguments, found 3"),
+    (
+        lambda: te.reducer(max, (0.0, 1.0))(v[0], axis=te.reduce_axis(8)),
+        ValueError,
+        "a tuple of 2 values.*found a single value",
+    ),
+    (
+        lambda: te.reducer(lambda a, b: a < b, 0.0)(v[0], axis=te.reduce_axis(8)),
+        TypeError,
+        "combine of float32 must return float32, found bool `a < b`",
+    ),
+    (
+        lambda: te.reducer(lambda a, b: (a[0],), (0.0, 0.0))((v[0], v[1]), axis=te.reduce_axis(8)),
+        ValueError,
+        "combine must return 2 values, found 1",
+    ),
+    (lambda: te.compute((), lambda: te.max(v[(k := te.reduce_axis(0))], axis=k)), ValueError, "te.max over nothing"),
+    (
+        lambda: te.argmax(v[0], axis=(te.reduce_axis(2**16), te.reduce_axis(2**16))),
+        ValueError,
+        "4294967296 positions do not fit in the int32 result",
+    ),
+    # functions
+    (lambda: te.compute((8,), 3), TypeError, "expected a function of the axes, found int"),
+    (lambda: te.compute((8,), lambda i: "x"), TypeError, r"must return scalar expressions.*found str \('x'\)"),
+    (lambda: te.compute((8,), lambda i: None), TypeError, "found NoneType"),
+    (lambda: te.compute((8,), lambda i: ()), ValueError, "the function returned no expression"),
+    (lambda: te.compute((8,), lambda i: (v[i], v[i]), name=("a",)), ValueError, "1 names for 2 outputs"),
+    (lambda: te.compute((8,), lambda i: v[i] + np.ones(3)), TypeError, "found ndarray.*make it a te.placeholder"),
+    (lambda: te.compute(lambda *i: v[i]), ValueError, r"give a shape, since \*i does not tell the number of axes"),
+    (lambda: te.const("x"), TypeError, r"te.const: expected a number, found str \('x'\)"),
+    (lambda: te.const(300, "int8"), ValueError, "300 is out of range for int8"),
+    (lambda: te.const(1.5, "int32"), TypeError, "1.5 is no int32: use te.cast to round it"),
+    # scan, scatter, extern
+    (lambda: te.scan((8,), lambda y, t: 0.0, axis=1), ValueError, "axis 1 does not exist in a shape of 1 dimensions"),
+    (lambda: te.scan((8,), lambda t: 0.0), ValueError, "takes 1 arguments; expected the states first, then 1 axes"),
+    (lambda: te.scan((8,), lambda a, b, t: 0.0), ValueError, "2 states but 1 expressions returned"),
+    (lambda: te.scatter((8,), [0], 0, 1.0), TypeError, "axes= takes te.reduce_axis objects, found 0"),
+    (
+        lambda: te.scatter((8, 8), [(r := te.reduce_axis(8))], r, v[r]),
+        ValueError,
+        "1 indices for a shape of 2 dimensions",
+    ),
+    (
+        lambda: te.scatter((8,), [(r := te.reduce_axis(8))], v[r], 1.0),
+        TypeError,
+        "index 0 must be an integer, found float32",
+    ),
+    (
+        lambda: te.scatter((8,), [(r := te.reduce_axis(8))], r, 1.0, op="sub"),
+        ValueError,
+        "op must be one of add, mul, max, min",
+    ),
+    (lambda: te.scatter((8,), [(r := te.reduce_axis(8))], r, f[r]), TypeError, "bool values cannot be combined"),
+    (
+        lambda: te.scatter((8,), [(r := te.reduce_axis(8))], r, 1.0, where=r),
+        TypeError,
+        "where= must be bool, found int32",
+    ),
+    (lambda: te.scatter((9,), [(r := te.reduce_axis(8))], r, v[r], init=v), ValueError, "init= must have the shape"),
+    (
+        lambda: te.scatter((8,), [(r := te.reduce_axis(8))], r, v[r], init=p),
+        TypeError,
+        "init= is int32, but the values are float32",
+    ),
+    (lambda: te.extern(3, (8,), "float32", [v]), TypeError, "expected a function of arrays, found int"),
+    (lambda: te.extern(len, (8,), "float32", [3]), TypeError, "args must be tensors, found int"),
+    (lambda: te.extern(len, [(8,)], ["float32", "int8"], [v]), ValueError, "1 shapes for 2 dtypes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mistake", "error", "message"), CASES, ids=[m[:40] for _, _, m in CASES])
+def test_mistakes_are_told(mistake: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        mistake()
+
+
+def test_messages_name_the_line_of_the_user() -> None:
+    here = inspect.currentframe()
+    assert here is not None
+    with pytest.raises(ValueError, match="cannot be negative") as caught:
+        te.compute((2, -3), lambda i, j: 0.0)
+    assert f"{__file__}:{here.f_lineno - 1}" in str(caught.value)
+    with pytest.raises(ValueError, match="do not broadcast") as caught:
+        v + te.placeholder((9,))
+    assert f"{__file__}:{here.f_lineno - 1}" in str(caught.value)
+
+
+def test_operations_know_where_they_were_written() -> None:
+    here = inspect.currentframe()
+    assert here is not None
+    y = te.compute((8,), lambda i: te.exp(v[i]))
+    assert y.op.where == f"{__file__}:{here.f_lineno - 1}"
+    z = v @ v
+    assert z.op.where == f"{__file__}:{here.f_lineno - 1}"
+
+
+def test_after_a_mistake_all_is_as_before() -> None:
+    for mistake, error, _ in CASES:
+        with pytest.raises(error):
+            mistake()
+    y = te.compute((8,), lambda i: v[i] * 2)
+    assert te.interpret(y, {v: np.ones(8, "float32")}).tolist() == [2.0] * 8

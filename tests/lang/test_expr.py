@@ -1,0 +1,209 @@
+"""Nodes are interned and frozen; builders fold integers and leave floats alone; extents have one normal form."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import itertools
+import pickle
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read
+from tedsl.lang.extents import same_extent, simplify_extent
+from tedsl.lang.functions import as_expr
+from tedsl.lang.lift import conjuncts
+from tedsl.lang.traverse import free_axes, guards_of, reads_of, rebuild, substitute, topological
+
+x = te.placeholder((8,), name="x")
+f = te.placeholder((8,), "bool", name="f")
+p = te.placeholder((8,), "int32", name="p")
+i, j = te.reduce_axis(8, "i"), te.reduce_axis(8, "j")
+
+
+def test_equal_expressions_are_one_object() -> None:
+    assert x[i] + 1 is x[i] + 1.0
+    assert te.exp(x[i] * 2) is te.exp(x[i] * 2)
+    assert x[i] + x[j] is not x[j] + x[i]
+    assert te.sum(x[i], axis=i) is te.sum(x[i], axis=i)
+    assert te.placeholder((8,), name="x")[i] is not x[i]
+
+
+def test_literals_are_told_apart_by_type_and_bits() -> None:
+    assert te.const(1) is not te.const(1.0)
+    assert te.const(True) is not te.const(1)
+    assert te.const(0.0) is not te.const(-0.0)
+    assert te.const(float("nan")) is te.const(float("nan"))
+    assert te.const(1, "int8") is not te.const(1, "int16")
+    assert te.const(0.1, "float32") is te.const(np.float32(0.1))
+    assert te.const(True) is TRUE
+    assert te.const(False) is FALSE
+
+
+def test_symbols_are_their_own() -> None:
+    assert te.var("n") is not te.var("n")
+    assert te.reduce_axis(3, "k") is not te.reduce_axis(3, "k")
+
+
+def test_nodes_are_frozen_and_hold_no_garbage() -> None:
+    node = x[i] + 41.5
+    with pytest.raises(AttributeError, match="Apply is immutable: cannot set fn"):
+        node.fn = Fn.SUB
+    with pytest.raises(AttributeError, match="immutable"):
+        node.extra = 1
+    assert copy.copy(node) is node
+    assert copy.deepcopy(node) is node
+    alive = weakref.ref(node)
+    del node
+    gc.collect()
+    assert alive() is None
+
+
+@pytest.mark.parametrize(
+    ("misuse", "message"),
+    [
+        (lambda: bool(x[i] > 0), r"the truth of `x\[i\] > 0.0` is not known.*te.select"),
+        (lambda: 0 < x[i] < 1, "chained comparisons"),
+        (lambda: [1, 2, 3][p[i]], "symbolic"),
+        (lambda: float(x[i]), r"use te.cast\(x, dtype\)"),
+        (lambda: list(x[i]), "is one scalar and cannot be iterated"),
+        (lambda: range(te.var("n")), "`n` is symbolic"),
+        (lambda: x[i] if x[i] else 0, "te.select"),
+    ],
+)
+def test_expressions_have_no_value_while_written(misuse: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        misuse()
+
+
+FOLDS = [
+    (lambda: i + 0, lambda: i), (lambda: 0 + i, lambda: i), (lambda: i - 0, lambda: i), (lambda: i * 1, lambda: i),
+    (lambda: i * 0, lambda: te.const(0)), (lambda: i // 1, lambda: i), (lambda: i % 1, lambda: te.const(0)),
+    (lambda: te.const(7) // 2 - 9, lambda: te.const(-6)), (lambda: te.const(-7) // 2, lambda: te.const(-4)),
+    (lambda: te.const(-7) % 3, lambda: te.const(2)), (lambda: te.maximum(te.const(2), 5), lambda: te.const(5)),
+    (lambda: te.const(2) < 3, lambda: TRUE), (lambda: te.select(te.const(2) < 3, i, j), lambda: i),
+    (lambda: te.select(f[i], j, j), lambda: j), (lambda: ~~f[i], lambda: f[i]), (lambda: f[i] & True, lambda: f[i]),
+    (lambda: f[i] & False, lambda: FALSE), (lambda: f[i] | True, lambda: TRUE), (lambda: f[i] & f[i], lambda: f[i]),
+    (lambda: f[i] & ~f[i], lambda: FALSE), (lambda: te.floor(p[i]), lambda: p[i]),
+    (lambda: te.cast(i, "int32"), lambda: i),
+    (lambda: te.const(3).astype("float32"), lambda: te.const(3.0)), (lambda: +x[i], lambda: x[i]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FOLDS, ids=range(len(FOLDS)))
+def test_integers_and_logic_fold(case: Any) -> None:
+    made, expected = case
+    assert as_expr(made()) is as_expr(expected())
+
+
+@pytest.mark.parametrize(
+    "made",
+    [lambda: x[i] + 0.0, lambda: x[i] * 0.0, lambda: x[i] * 1.0, lambda: x[i] - x[i], lambda: te.const(1.0) + 2.0,
+     lambda: te.const(2**31 - 1) + 1, lambda: te.const(2.5).astype("int32")],
+)  # fmt: skip
+def test_floats_and_overflows_are_left_to_the_evaluator(made: Any) -> None:
+    assert isinstance(made(), Apply)
+
+
+def test_extents_in_normal_form() -> None:
+    n, m = te.var("n"), te.var("m")
+    for a, b in [
+        (n + 1 - 1, n), (n + m, m + n), (n * m * 2, 2 * m * n), ((n + 3) // 1, n + 3), ((2 * n + 5) // 2, n + 2),
+        ((4 * n + 2 * m) % 2, te.const(0)), ((n + m) * (n - m), n * n - m * m), (te.minimum(n, n), n),
+        (te.minimum(n, m + 1 - 1), te.minimum(m - m + n, m)), (0 - (0 - n), n), ((n + 7) // 3, (n + 1) // 3 + 2),
+        ((n + m) // 2, (m + n) // 2), (te.select(n > 2, n, te.const(2)), te.select(n > 2, n + 1 - 1, te.const(2))),
+    ]:  # fmt: skip
+        assert same_extent(a, b), (str(a), str(b))
+    for a, b in [(n, m), (n, n + 1), (n // 2 * 2, n), (n * m, n + m)]:
+        assert not same_extent(a, b)
+    assert str(simplify_extent(3 + n - 5)) == "n - 2"
+    assert str(simplify_extent((n - 3) // 2 + 1)) == "(n + 1) // 2 - 1"
+
+
+def test_simplified_extents_are_equal_for_every_value() -> None:
+    n, m = te.var("n"), te.var("m")
+    forms = [
+        (lambda n, m: (n - 3) // 2 + 1), (lambda n, m: (2 * n + 4 * m - 7) // 4), (lambda n, m: (3 * n - 5) % 3 + m),
+        (lambda n, m: (n * m + 2 * m) // 2 - n), (lambda n, m: (n + m) * (n - m) - 3 * (n - 2)),
+        (lambda n, m: -(n - m) // -2),
+        (lambda n, m: (n - 7) % -3), (lambda n, m: (n // 2 + 3) // 2 % 3),
+    ]  # fmt: skip
+    for form in forms:
+        text = str(simplify_extent(form(n, m)))
+        for values in itertools.product(range(9), repeat=2):
+            assert eval(text, {"n": values[0], "m": values[1]}) == form(*values), text
+
+
+def test_walks() -> None:
+    shared = x[i] * 2
+    expr = te.select(f[i], shared, shared + x[j]) + te.sum(x[j], axis=j)
+    order = topological(expr)
+    assert len(order) == len(set(order))
+    place = {node: position for position, node in enumerate(order)}
+    assert all(place[c] < place[node] for node in order for c in node.children)
+    assert [str(r) for r in reads_of([expr])] == ["f[i]", "x[i]", "x[j]"]
+    assert set(free_axes(expr)) == {i, j}
+    assert set(free_axes(te.sum(x[j] + x[i], axis=j))) == {i}
+    assert rebuild(expr, lambda node: node) is expr
+    assert str(substitute(x[i] * x[j], {i: i + 1})) == "x[i + 1] * x[j]"
+
+
+def test_substitution_renames_reduce_axes() -> None:
+    k = te.reduce_axis(8, "k")
+    assert substitute(te.sum(x[j] * x[i], axis=j), {j: k}) is te.sum(x[k] * x[i], axis=k)
+    assert substitute(x[i], {j: k}) is x[i]
+
+
+def test_deep_expressions_are_walked_without_recursion() -> None:
+    expr: Any = x[i]
+    for _ in range(20_000):
+        expr = expr + 1.0
+    assert len(topological(expr)) == 20_003
+    assert reads_of([substitute(expr, {i: j})])[0] is x[j]
+
+
+def test_guards() -> None:
+    expr = te.select(f[i], x[i], te.select(p[i] > 0, x[p[i]], 0.0))
+    guards = guards_of(expr)
+    assert guards[x[i]] is f[i]
+    assert set(map(str, conjuncts(guards[x[p[i]]]))) == {"~f[i]", "p[i] > 0"}
+    assert guards[f[i]] is TRUE
+    both = te.select(f[i], x[i], 0.0) + te.select(f[j], x[i], 0.0)
+    assert str(guards_of(both)[x[i]]) == "f[j] | f[i]"
+    reduced = te.sum(x[j], axis=j, where=f[j])
+    assert guards_of(reduced)[x[j]] is f[j]
+
+
+def test_tensors_keep_their_outputs_alive_and_single() -> None:
+    u, v = te.compute((8,), lambda i: (x[i], x[i] + 1), name=("u", "v"))
+    assert u.op is v.op
+    assert all(a is b for a, b in zip(u.op.outputs, (u, v), strict=True))
+    assert u.op.output(1) is v
+    assert [t.name for t in u.op.outputs] == ["u", "v"]
+
+
+def test_tensors_iterate_and_have_a_length_where_it_is_known() -> None:
+    assert len(x) == 8
+    assert len(list(te.placeholder((3, 2)))) == 3
+    y = te.placeholder((te.var("n"),), name="y")
+    with pytest.raises(TypeError, match=r"y : float32\[n\] has no known length"):
+        len(y)
+    with pytest.raises(TypeError, match="cannot be iterated"):
+        iter(y)
+    with pytest.raises(TypeError, match="the truth of tensor x"):
+        bool(x)
+
+
+def test_dtypes_survive_pickling() -> None:
+    assert pickle.loads(pickle.dumps(x.dtype)) is x.dtype
+
+
+def test_kinds_of_nodes() -> None:
+    assert isinstance(x[i], Read)
+    assert isinstance(i, Axis)
+    assert isinstance(te.const(1), Const)
+    assert isinstance(x[i] + 1, Expr)
