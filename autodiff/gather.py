@@ -7,12 +7,12 @@ belong. Rows that cannot be inverted stay a scatter, over the loops of the other
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autodiff.affine_read import Reader
 from autodiff.affine_write import expression_of, truth_of
-from autodiff.conditions import Condition, Zero, has_opaque
+from autodiff.conditions import NonNegative, Zero, has_opaque, mapped
 from autodiff.domains import Gather, Inversion, Target, Variable
 from autodiff.inversion import invert
 from autodiff.linear import Linear, Symbol, symbol
@@ -126,11 +126,17 @@ def gather_expression(
 def _body(read: _Read, g: Gather, elements: Sequence[Expr]) -> Expr:
     """The value of one gather at its axes."""
     loops, (value,), guard, data = _moved(read, g, elements, (read.value,))
-    zero = Const(0.0, value.dtype)
-    # Conditions on data read memory themselves: they are asked inside the guard, so that they read within bounds.
-    for c in reversed(data):
-        value = fn.select_node(c, value, zero)
-    return Reduce(BUILTIN["sum"], (value,), loops, guard) if loops else fn.select_node(guard, value, zero)
+    value = _masked(value, data)
+    if loops:
+        return Reduce(BUILTIN["sum"], (value,), loops, guard)
+    return _masked(value, [guard])
+
+
+def _masked(value: Expr, conditions: Sequence[Expr]) -> Expr:
+    """The value where all conditions hold, else 0. One on data reads memory, so it is asked inside those before it."""
+    for c in reversed(conditions):
+        value = fn.select_node(c, value, Const(0.0, value.dtype))
+    return value
 
 
 def _moved(
@@ -168,57 +174,70 @@ def _combined(answer: _Answer, name: str) -> Tensor:
     axes = _fresh_axes(answer.shape)
     if len(gathers) == 1 and gathers[0].direct:
         return compute_tensors(axes, (_body(answer.read, gathers[0], answer.at(axes)),), name)[0]
-    at: dict[Symbol, Expr] = {Target(j): e for j, e in enumerate(answer.at(axes))}
     total: Expr | None = None
     for group in _disjoint_groups(gathers):
         chain: Expr = Const(0.0, answer.read.value.dtype)
         for g in reversed(group):
-            part = _element(answer, g, axes, at, f"{name}_{gathers.index(g)}")
-            chain = fn.select_node(_all(g.member, at), part, chain)
+            member, value = _element(answer, g, axes, f"{name}_{gathers.index(g)}")
+            chain = fn.select_node(member, value, chain)
         total = chain if total is None else total + chain
     assert total is not None
     return compute_tensors(axes, (total,), name)[0]
 
 
-def _element(answer: _Answer, g: Gather, axes: tuple[Axis, ...], at: Mapping[Symbol, Expr], name: str) -> Expr:
-    """The gather's value for the element `axes`: an expression when there is nothing to sum, else a read of its stage."""
+def _element(answer: _Answer, g: Gather, axes: tuple[Axis, ...], name: str) -> tuple[Expr, Expr]:
+    """(whether the gather has something for the element `axes`, what): a read of its stage when there is a sum."""
     if g.direct:
         if not g.loops:
-            return _body(answer.read, g, answer.at(axes))
+            _, (value,), guard, data = _moved(answer.read, g, answer.at(axes), (answer.read.value,))
+            return guard, _masked(value, data)
         own = _fresh_axes(answer.shape)
-        return Read(compute_tensors(own, (_body(answer.read, g, answer.at(own)),), name)[0], axes)
+        return TRUE, Read(compute_tensors(own, (_body(answer.read, g, answer.at(own)),), name)[0], axes)
+    at: dict[Symbol, Expr] = {Target(j): e for j, e in enumerate(answer.at(axes))}
+    member: Expr = TRUE
+    for c in g.member:
+        member = fn.logical_and(member, truth_of(c, at))
+    place = tuple(expression_of(e, at) for e in g.index)
+    if not g.loops and isinstance(answer.read.value, Read | Const):
+        return member, _body(answer.read, g, place)
     own = _fresh_axes(tuple(expression_of(n, {}) for _, n in g.axes))
     (part,) = compute_tensors(own, (_body(answer.read, g, own),), name)
-    return Read(part, tuple(expression_of(e, at) for e in g.index))
-
-
-def _all(conditions: Sequence[Condition], names: Mapping[Symbol, Expr]) -> Expr:
-    both: Expr = TRUE
-    for c in conditions:
-        both = fn.logical_and(both, truth_of(c, names))
-    return both
+    return member, Read(part, place)
 
 
 def _disjoint_groups(gathers: Sequence[Gather]) -> list[list[Gather]]:
     """Gathers of which at most one has any element, as phases are, together: a chain of selects instead of a sum."""
-    groups: list[list[Gather]] = []
+    groups: list[tuple[list[Gather], list[list[Linear]]]] = []
     for g in gathers:
-        home = next((group for group in groups if all(_exclusive(g, other) for other in group)), None)
+        needed = _needed(g)
+        home = next((k for k in groups if all(_exclusive(needed, other) for other in k[1])), None)
         if home is None:
-            groups.append([g])
+            groups.append(([g], [needed]))
         else:
-            home.append(g)
-    return groups
+            home[0].append(g)
+            home[1].append(needed)
+    return [group for group, _ in groups]
 
 
-def _exclusive(a: Gather, b: Gather) -> bool:
-    return any(
-        _differ(c.form, d.form) for c in a.member if isinstance(c, Zero) for d in b.member if isinstance(d, Zero)
-    )
+def _needed(g: Gather) -> list[Linear]:
+    """Forms that are at least 0 for each element of the gather."""
+    as_target = {a: symbol(Target(a.position)) for a, _ in g.axes}
+    conditions = list(g.member)
+    if g.direct and not g.loops:
+        conditions += [mapped(c, lambda e: e.substituted(as_target)) for c in g.guards]
+    found: list[Linear] = []
+    for c in conditions:
+        if isinstance(c, NonNegative):
+            found.append(c.form)
+        elif isinstance(c, Zero):
+            found += [c.form, -c.form]
+    return found
 
 
-def _differ(a: Linear, b: Linear) -> bool:
-    return (a - b).is_constant and a != b
+def _exclusive(a: Sequence[Linear], b: Sequence[Linear]) -> bool:
+    """Whether two of the forms cannot both be at least 0."""
+    sums = (e + f for e in a for f in b)
+    return any(e.is_constant and e.constant < 0 for e in sums)
 
 
 def _fresh_axes(shape: Shape) -> tuple[Axis, ...]:

@@ -200,7 +200,7 @@ class _Inverter:
         plain = [(c, self._attempt(c, False)) for c in _components(self.question)]
         loops = prod(max((p.solution.width for p in parts), default=0) for _, (_, parts) in plain)
         found = [(c, parts) for _, (c, parts) in plain]
-        if loops > 1 and self.question.compact:
+        if self.question.compact and (loops > 1 or self._is_sparse()):
             found = self._compacted(found)
         checks = tuple(c for c in self.question.conditions if not _unknowns_of(c))
         gathers: list[Gather] = []
@@ -210,6 +210,11 @@ class _Inverter:
             gathers.append(self._gather(parts, checks))
         reason = "; ".join(dict.fromkeys(self.reasons)) or None
         return Inversion(tuple(gathers), tuple(sorted(self.opaque)), reason)
+
+    def _is_sparse(self) -> bool:
+        """Whether most elements of the target are not read at all."""
+        points = prod(nominal(n) for _, n in self.question.boxes)
+        return prod(nominal(n) for n in self.question.shape) > SPARSE * points
 
     def _attempt(self, c: _Component, compact: bool) -> tuple[_Component, list[Part]]:
         """The parts of a component; rows that are too hard become opaque."""
