@@ -114,7 +114,5 @@ def _two_sides(form: Linear, names: Names) -> tuple[Expr, Expr]:
     left = [(c, e) for c, e in terms if c > 0 and not isinstance(e, Const)]
     right = [(-c, e) for c, e in terms if c < 0 and not isinstance(e, Const)]
     # The constant goes where the fewest terms are, so that a bound is a bare number where it can be.
-    (left if right and not left else right).append(
-        (constant if right and not left else -constant, fn.const(1, INT32))
-    )
+    (left if right and not left else right).append((constant if right and not left else -constant, fn.const(1, INT32)))
     return _sum(left), _sum(right)

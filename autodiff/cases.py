@@ -1,7 +1,7 @@
 """From an index as written to systems of linear equations: one system per case.
 
-`min`, `max` and `select` in an index cut the domain into disjoint cases, in each of which the index is affine; `//` by a
-constant becomes an integer unknown d between two inequalities, 0 <= e - c d < c. What remains is linear algebra.
+`min`, `max` and `select` in an index cut the domain into disjoint cases, in each of which the index is affine; `//` by
+a constant becomes an integer unknown d between two inequalities, 0 <= e - c d < c. What remains is linear algebra.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Auxiliary:
 
 @dataclass(frozen=True)
 class System:
-    """Integer points: `variables` with equations == 0 and inequalities >= 0; `residual` is checked at the solution only.
+    """Integer points: `variables` with equations == 0 and inequalities >= 0; `residual` is checked at the solution.
 
     `ranges` repeats what is known of each variable alone, for quick bounds; the inequalities say it too.
     """

@@ -1,6 +1,7 @@
 """Conditions on integer points: affine comparisons, their connectives, and what cannot be looked into.
 
-A comparison is stored as `form >= 0` or `form == 0`, which is all that integer arithmetic needs: `a < b` is `b - a - 1 >= 0`.
+A comparison is stored as `form >= 0` or `form == 0`, which is all that integer arithmetic needs: `a < b` is
+`b - a - 1 >= 0`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The question put to index inversion, and the form of its answer.
 
-A read `S[f(z)]` for z in Z sends `g(z)` back to element f(z). A `Gather` says the same from the side of the element: which
-points z reach s, as a start and steps along loops of known width, with nothing left to search for.
+A read `S[f(z)]` for z in Z sends `g(z)` back to element f(z). A `Gather` says the same from the side of the element:
+which points z reach s, as a start and steps along loops of known width, with nothing left to search for.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Grid:
         return {a: (linear(0), n - 1) for a, n in self.axes}
 
     def moved(self, axis: Axis, stride: int, offset: Linear, extent: Linear, member: tuple[Condition, ...]) -> Grid:
-        """Only the elements q = stride * q' + offset along one axis, q' in [0, extent); `member` says so in terms of q."""
+        """Only the elements q = stride * q' + offset along one axis, q' in [0, extent); `member` says so of q."""
         replacement: dict[Symbol, Linear] = {axis: symbol(axis) * stride + offset}
         old = dict(self.index)
         return Grid(

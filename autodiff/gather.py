@@ -1,8 +1,8 @@
 """The adjoint of one read as a tensor: what was sent to S[f(z)] is gathered from every z that reaches an element.
 
-`autodiff.inversion` says which z these are; here its answer becomes stages. A gather over all elements is one compute. Phases
-and pieces that live on fewer elements are computes of their own, small, and a last pointwise stage reads them where they
-belong. Rows that cannot be inverted stay a scatter, over the loops of the others.
+`autodiff.inversion` says which z these are; here its answer becomes stages. A gather over all elements is one compute.
+Phases and pieces that live on fewer elements are computes of their own, small, and a last pointwise stage reads them
+where they belong. Rows that cannot be inverted stay a scatter, over the loops of the others.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def adjoint_of_read(
     conditions: Sequence[Expr] = (),
     name: str,
 ) -> Contribution:
-    """The tensor of `shape` with element s = the sum of value(z) over all z of `axes` with index(z) = s and `conditions`."""
+    """The tensor of `shape` whose element s is the sum of value(z) over the z with index(z) = s and `conditions`."""
     read = _Read(tuple(axes), tuple(index), value, tuple(conditions))
     answer = _inverted(read, tuple(shape), compact=True)
     if answer.found.opaque:
@@ -105,13 +105,18 @@ def adjoint_of_read(
 
 def _summary(found: Inversion) -> str:
     widths = ["*".join(str(n) for _, n in g.loops) or "1" for g in found.gathers]
-    return f"sums {' + '.join(widths)} per element" if len(widths) == 1 else f"{len(widths)} parts summing {', '.join(widths)}"
+    return f"sums {widths[0]} per element" if len(widths) == 1 else f"{len(widths)} parts summing {', '.join(widths)}"
 
 
 def gather_expression(
-    axes: Sequence[Axis], index: Sequence[Expr], value: Expr, elements: Sequence[Axis], *, conditions: Sequence[Expr] = ()
+    axes: Sequence[Axis],
+    index: Sequence[Expr],
+    value: Expr,
+    elements: Sequence[Axis],
+    *,
+    conditions: Sequence[Expr] = (),
 ) -> Expr | None:
-    """The same sum as one expression at the element `elements`; None when it is zero, GradientError when it is no gather."""
+    """The same sum as one expression at `elements`; None when it is zero, GradientError when it is no gather."""
     read = _Read(tuple(axes), tuple(index), value, tuple(conditions))
     answer = _inverted(read, tuple(_extent(a) for a in elements), compact=False)
     if answer.found.opaque:
@@ -169,7 +174,7 @@ def _loop_name(read: _Read, g: Gather, loop: Symbol) -> str:
 
 
 def _combined(answer: _Answer, name: str) -> Tensor:
-    """One compute when a gather covers all elements; otherwise one per gather, read together by a pointwise last one."""
+    """One compute when a gather covers all elements; otherwise one per gather, and a pointwise last one."""
     gathers = answer.found.gathers
     axes = _fresh_axes(answer.shape)
     if len(gathers) == 1 and gathers[0].direct:

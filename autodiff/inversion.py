@@ -8,28 +8,24 @@ only, not on names, and are kept.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from math import prod
 
 from autodiff.cases import System, cases, pinned
 from autodiff.conditions import (
-    AllOf,
     AnyOf,
     Condition,
-    NonNegative,
-    Not,
-    Opaque,
-    OpaqueIndex,
     conjuncts,
     forms,
     mapped,
     normal,
 )
 from autodiff.domains import Axis, Gather, Grid, Inversion, Loop, Target, Variable
-from autodiff.linear import Atom, Linear, Symbol, linear, symbol
+from autodiff.linear import Linear, Symbol, linear, symbol
 from autodiff.polyhedra import Clock, Facts, TooHard
+from autodiff.questions import Component, Names, Parameter, Question, Unknown, components, unknowns_of
 from autodiff.refine import WORTH, Part, refined, solved
 from autodiff.solve import Setting, nominal
 
@@ -39,38 +35,6 @@ MAX_GATHERS = 64
 SPARSE = 4
 """Gathers without loops are evaluated on the whole target, unless that has this many times more elements."""
 REMEMBERED = 4096
-
-
-@dataclass(frozen=True)
-class Unknown:
-    """Variable number `position` of the question."""
-
-    position: int
-
-    def __str__(self) -> str:
-        return f"z{self.position}"
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """The parameter that appears as number `position` in the question."""
-
-    position: int
-
-    def __str__(self) -> str:
-        return f"n{self.position}"
-
-
-@dataclass(frozen=True)
-class Question:
-    """An index map and its domain with all names taken out: what answers are remembered by."""
-
-    boxes: tuple[tuple[Linear, Linear], ...]
-    rows: tuple[Linear | None, ...]
-    shape: tuple[Linear, ...]
-    conditions: tuple[Condition, ...]
-    known: tuple[Linear, ...]
-    compact: bool
 
 
 def invert(
@@ -85,10 +49,12 @@ def invert(
 ) -> Inversion:
     """The points z of the box `variables` where `conditions` hold and rows(z) = s, for every s in `shape`.
 
-    `known` are forms in the parameters that are never negative; every parameter is at least 0, every extent of the shape
-    at least 1 where there is anything to compute. `compact` allows gathers into smaller tensors; without it every gather is direct.
+    `known` are forms in the parameters that are never negative; every parameter is at least 0, every extent of the
+    shape at least 1 where there is anything to compute. `compact` allows gathers into smaller tensors; without it every
+    gather is direct.
 
-    A row that is None, or holds an `OpaqueIndex`, or proves too hard, is listed as opaque and left out of the equations.
+    A row that is None, or holds an `OpaqueIndex`, or proves too hard, is listed as opaque and left out of the
+    equations.
 
     >>> x, r = symbol("x"), symbol("r")
     >>> print(invert([Variable("x", 8), Variable("r", 3)], [x + r], [10]))
@@ -97,7 +63,7 @@ def invert(
     if q0 - t0 >= 0
     if -q0 + t0 + 7 >= 0
     """
-    names = _Names([v.symbol for v in variables])
+    names = Names([v.symbol for v in variables])
     question = Question(
         tuple((names.form(linear(v.begin)), names.form(linear(v.extent))) for v in variables),
         tuple(None if row is None else names.row(linear(row)) for row in rows),
@@ -118,48 +84,6 @@ def _with_guards(g: Gather, rule: Callable[[Condition], Condition]) -> Gather:
     return replace(g, guards=tuple(map(rule, g.guards)))
 
 
-class _Names:
-    """The caller's symbols, numbered in the order met."""
-
-    def __init__(self, variables: Sequence[Symbol]) -> None:
-        self.unknowns = {s: Unknown(i) for i, s in enumerate(variables)}
-        self.parameters: dict[Symbol, Parameter] = {}
-        self.opaque: dict[Hashable, int] = {}
-
-    def _of(self, s: Symbol) -> Linear | None:
-        if isinstance(s, Atom):
-            return None
-        if s in self.unknowns:
-            return symbol(self.unknowns[s])
-        return symbol(self.parameters.setdefault(s, Parameter(len(self.parameters))))
-
-    def form(self, e: Linear) -> Linear:
-        return e.mapped(self._of)
-
-    def row(self, e: Linear) -> Linear | None:
-        return None if any(isinstance(s, OpaqueIndex) for s in e.leaves()) else self.form(e)
-
-    def condition(self, c: Condition) -> Condition:
-        return _rekeyed(mapped(c, self.form), lambda key: self.opaque.setdefault(key, len(self.opaque)))
-
-    def restored(self, c: Condition) -> Condition:
-        keys = list(self.opaque)
-        return _rekeyed(c, lambda position: keys[position] if isinstance(position, int) else position)
-
-
-def _rekeyed(c: Condition, rule: Callable[[Hashable], Hashable]) -> Condition:
-    match c:
-        case AllOf(inner):
-            return AllOf(tuple(_rekeyed(i, rule) for i in inner))
-        case AnyOf(inner):
-            return AnyOf(tuple(_rekeyed(i, rule) for i in inner))
-        case Not(inner_condition):
-            return Not(_rekeyed(inner_condition, rule))
-        case Opaque(key):
-            return Opaque(rule(key))
-    return c
-
-
 _answers: OrderedDict[Question, Inversion] = OrderedDict()
 
 
@@ -172,15 +96,6 @@ def _remembered(question: Question, seconds: float) -> Inversion:
             if len(_answers) > REMEMBERED:
                 _answers.popitem(last=False)
     return answer
-
-
-@dataclass(frozen=True)
-class _Component:
-    """Rows and conditions connected through common variables."""
-
-    variables: tuple[int, ...]
-    rows: tuple[int, ...]
-    conditions: tuple[int, ...]
 
 
 class _Inverter:
@@ -197,17 +112,15 @@ class _Inverter:
         self.reasons: list[str] = ["the index depends on data"] if self.opaque else []
 
     def answer(self) -> Inversion:
-        plain = [(c, self._attempt(c, False)) for c in _components(self.question)]
+        plain = [(c, self._attempt(c, False)) for c in components(self.question)]
         loops = prod(max((p.solution.width for p in parts), default=0) for _, (_, parts) in plain)
         found = [(c, parts) for _, (c, parts) in plain]
         if self.question.compact and (loops > 1 or self._is_sparse()):
             found = self._compacted(found)
-        checks = tuple(c for c in self.question.conditions if not _unknowns_of(c))
-        gathers: list[Gather] = []
+        checks = tuple(c for c in self.question.conditions if not unknowns_of(c))
         if prod(len(parts) for _, parts in found) > MAX_GATHERS:
             found = [(c, parts) if len(parts) == 1 else self._surrender(c) for c, parts in found]
-        for parts in product(*(parts for _, parts in found)):
-            gathers.append(self._gather(parts, checks))
+        gathers = [self._gather(parts, checks) for parts in product(*(parts for _, parts in found))]
         reason = "; ".join(dict.fromkeys(self.reasons)) or None
         return Inversion(tuple(gathers), tuple(sorted(self.opaque)), reason)
 
@@ -216,7 +129,7 @@ class _Inverter:
         points = prod(nominal(n) for _, n in self.question.boxes)
         return prod(nominal(n) for n in self.question.shape) > SPARSE * points
 
-    def _attempt(self, c: _Component, compact: bool) -> tuple[_Component, list[Part]]:
+    def _attempt(self, c: Component, compact: bool) -> tuple[Component, list[Part]]:
         """The parts of a component; rows that are too hard become opaque."""
         try:
             return c, self._parts(c, compact)
@@ -224,18 +137,18 @@ class _Inverter:
             return self._surrender(c, str(reason))
 
     def _surrender(
-        self, c: _Component, reason: str = f"more than {MAX_GATHERS} gathers"
-    ) -> tuple[_Component, list[Part]]:
+        self, c: Component, reason: str = f"more than {MAX_GATHERS} gathers"
+    ) -> tuple[Component, list[Part]]:
         """The component without its rows: plain loops, conditions as guards."""
         self.opaque += c.rows
         self.reasons += [reason] if c.rows else []
-        free = _Component(c.variables, (), ())
+        free = Component(c.variables, (), ())
         system = self._system(free).with_conditions([])
         system = replace(system, residual=tuple(self.question.conditions[i] for i in c.conditions))
         part = solved(system, Grid.whole({}), replace(self.setting, clock=Clock(1.0)))
         return free, [] if part is None else [part]
 
-    def _compacted(self, found: list[tuple[_Component, list[Part]]]) -> list[tuple[_Component, list[Part]]]:
+    def _compacted(self, found: list[tuple[Component, list[Part]]]) -> list[tuple[Component, list[Part]]]:
         """Components refined, those that gain most first, while the gathers stay few."""
         candidates = []
         for i, (c, parts) in enumerate(found):
@@ -252,7 +165,7 @@ class _Inverter:
                 result[i] = (result[i][0], compact)
         return result
 
-    def _parts(self, c: _Component, compact: bool) -> list[Part]:
+    def _parts(self, c: Component, compact: bool) -> list[Part]:
         grid = Grid.whole({j: self.question.shape[j] for j in c.rows})
         system = self._system(c).with_conditions(self.question.conditions[i] for i in c.conditions)
         if not compact:
@@ -268,7 +181,7 @@ class _Inverter:
                 best = parts
         return best
 
-    def _system(self, c: _Component) -> System:
+    def _system(self, c: Component) -> System:
         names = tuple(Unknown(i) for i in c.variables)
         boxes = [self.question.boxes[i] for i in c.variables]
         ranges = tuple((v, (b, b + n - 1)) for v, (b, n) in zip(names, boxes, strict=True))
@@ -341,32 +254,3 @@ def _variants(system: System) -> list[Callable[[], list[System]]]:
     if any(True for e in system.forms() for _ in e.atoms()):
         variants.append(by_quotient)
     return variants
-
-
-def _unknowns_of(c: Condition) -> list[int]:
-    return [s.position for e in forms(c) for s in e.leaves() if isinstance(s, Unknown)]
-
-
-def _components(question: Question) -> list[_Component]:
-    """Variables joined by the rows and conditions they share, in the order of their first variable; then constant rows."""
-    rows = {("row", j): row.leaves() for j, row in enumerate(question.rows) if row is not None}
-    conditions = {("condition", k): _unknowns_of(c) for k, c in enumerate(question.conditions)}
-    links = {node: [s.position for s in leaves if isinstance(s, Unknown)] for node, leaves in rows.items()} | conditions
-    parent: dict[tuple[str, int], tuple[str, int]] = {
-        ("variable", i): ("variable", i) for i in range(len(question.boxes))
-    }
-
-    def root(node: tuple[str, int]) -> tuple[str, int]:
-        while parent[node] != node:
-            node = parent[node]
-        return node
-
-    for node, variables in links.items():
-        parent[node] = node
-        for i in variables:
-            parent[root(node)] = root(("variable", i))
-    groups: dict[tuple[str, int], dict[str, tuple[int, ...]]] = {}
-    for kind, i in parent:
-        group = groups.setdefault(root((kind, i)), {"variable": (), "row": (), "condition": ()})
-        group[kind] += (i,)
-    return [_Component(g["variable"], g["row"], g["condition"]) for g in groups.values() if g["variable"] or g["row"]]

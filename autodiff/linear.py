@@ -1,8 +1,8 @@
 """Integer-linear forms over symbols, and the atoms that make them quasi-affine.
 
-A form is `sum of coefficient * symbol + constant` with Python integers. A symbol is any hashable object: a loop variable,
-an extent such as n. What is not linear enters as an *atom*, a symbol with an inside: `Quotient` (floor division by a
-constant, hence also `%`), `Least`, `Greatest`. Keeping them as symbols lets every algorithm here stay linear algebra.
+A form is `sum of coefficient * symbol + constant` with Python integers. A symbol is any hashable object: a loop
+variable, an extent such as n. What is not linear enters as an *atom*, a symbol with an inside: `Quotient` (floor
+division by a constant, hence also `%`), `Least`, `Greatest`. Kept as symbols, they let every algorithm stay linear.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from typing import Any
 
 from autodiff.integers import ceildiv
 
-__all__ = ["Atom", "Greatest", "Least", "Linear", "Quotient", "ceiling", "complexity", "floordiv", "linear", "mod", "symbol"]
+__all__ = [
+    "Atom", "Greatest", "Least", "Linear", "Quotient", "ceiling", "complexity", "floordiv", "linear", "mod", "symbol",
+]  # fmt: skip
 
 Symbol = Hashable
 Environment = Mapping[Symbol, int]

@@ -68,8 +68,8 @@ def eliminated(inequalities: Sequence[Linear], s: Symbol) -> list[Linear]:
 class Facts:
     """Inequalities known to hold, and what can be proved from them.
 
-    `ranges` gives each symbol its least and greatest value, as forms in the parameters or None; a symbol without a range
-    is a parameter, hence at least 0. Quotients are known through their definition.
+    `ranges` gives each symbol its least and greatest value, as forms in the parameters or None; a symbol without a
+    range is a parameter, hence at least 0. Quotients are known through their definition.
 
     >>> s = symbol("s")
     >>> facts = Facts({"s": (linear(0), linear(15))})

@@ -1,8 +1,8 @@
 """Solutions on the part of the target where there are any: residue classes, sub-boxes, diagonals.
 
 A condition on the element alone, such as `s % 2 == 0` after a strided read, would be tested in every iteration of the
-gather's loops. Where loops run at all it is cheaper to gather only the elements that satisfy it into a smaller tensor, and
-to read that.
+gather's loops. Where loops run at all it is cheaper to gather only the elements that satisfy it into a smaller tensor,
+and to read that.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def refined(system: System, grid: Grid, setting: Setting) -> list[Part]:
 
 def _diagonal(part: Part) -> Grid | None:
     """The grid without an axis that an equation determines, as s1 is by s0 == s1."""
-    extents = {a: n for a, n in part.grid.axes}
+    extents = dict(part.grid.axes)
     for guard in part.solution.guards:
         if not isinstance(guard, Zero) or any(isinstance(s, Quotient) for s in guard.form):
             continue

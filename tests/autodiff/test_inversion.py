@@ -119,7 +119,8 @@ BOUNDED = {
     "clamp": (index_map({"x": 32}, [clamp(x - 1, 0, 29)], [30]), 3 * 30 / 32),
     "clamped convolution": (index_map({"x": 30, "r": 3}, [clamp(x + r - 1, 0, 29)], [30]), 1.1),
     "clamped convolution, 2-D": (
-        index_map({"x": 12, "y": 12, "a": 3, "b": 3}, [clamp(x + a - 1, 0, 11), clamp(y + b - 1, 0, 11)], [12, 12]), 1.2,
+        index_map({"x": 12, "y": 12, "a": 3, "b": 3}, [clamp(x + a - 1, 0, 11), clamp(y + b - 1, 0, 11)], [12, 12]),
+        1.2,
     ),
     "reflected convolution": (index_map({"x": 30, "r": 5}, [reflect(x + r - 2, 30)], [30]), 1.1),
     "reflected convolution, 2-D": (
