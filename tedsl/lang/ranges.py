@@ -2,6 +2,8 @@
 
 A read `A[c*i + d]` of an extent n holds i below (n - 1 - d) // c + 1. A plain read (`A[i]`) is exact: two plain reads
 must agree. Shifted ones only bound; the smallest bound wins, and bounds that cannot be compared are an ambiguity.
+A read under a guard (`select`, `where=`) need only be in bounds where the guard holds: it counts for an axis that no
+other read bounds, and not at all where the guard is that very bound, as in `A.at(i - 1, mode="zero")`.
 """
 
 from __future__ import annotations
@@ -9,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import same_extent, simplify_extent
-from tedsl.lang.traverse import topological
+from tedsl.lang.lift import conjuncts
+from tedsl.lang.traverse import guards_of, topological
 
 __all__ = ["infer_ranges"]
 
@@ -24,6 +27,7 @@ class _Use:
     dim: int
     terms: dict[Axis, int]
     rest: Expr  # what is left of the index once the axes are taken out
+    guarded: bool
 
     def __str__(self) -> str:
         return f"{self.read} (dimension {self.dim} of {self.read.tensor!r})"
@@ -46,12 +50,15 @@ def infer_ranges(unknown: tuple[Axis, ...], bodies: tuple[Expr, ...], what: str)
 
 def _uses(bodies: tuple[Expr, ...]) -> list[_Use]:
     uses = []
+    guards = guards_of(bodies)
     for node in topological(bodies):
         if isinstance(node, Read):
+            guard = guards[node]
+            held = set(conjuncts(guard))
             for dim, index in enumerate(node.indices):
                 linear = _linear(index)
-                if linear is not None and linear[0]:
-                    uses.append(_Use(node, dim, *linear))
+                if linear is not None and linear[0] and (index < node.tensor.extents[dim]) not in held:
+                    uses.append(_Use(node, dim, *linear, guard is not TRUE))
     return uses
 
 
@@ -96,7 +103,7 @@ def _bounds(axis: Axis, uses: list[_Use], known: dict[Axis, Expr]) -> list[tuple
         room = use.read.tensor.extents[use.dim] - 1 - highest
         exact = not others and factor == 1 and isinstance(use.rest, Const) and use.rest.value == 0
         bounds.append((simplify_extent(room // factor + 1), exact, use))
-    return bounds
+    return [b for b in bounds if not b[2].guarded] or bounds
 
 
 def _combined(axis: Axis, bounds: list[tuple[Expr, bool, _Use]], what: str) -> Expr:
