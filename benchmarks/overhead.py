@@ -104,16 +104,20 @@ def import_time() -> list[Figure]:
 
 
 def build_time() -> list[Figure]:
-    """Small kernels that share nothing but the process; the first pays for starting Halide and is not counted."""
+    """Small kernels that share nothing but the process, each built and called once: a kernel may compile at its first
+    call. The first one pays for starting Halide and is given apart.
+    """
     x = te.placeholder((64, 64), "float32", name="x")
+    a = np.ones((64, 64), dtype=np.float32)
     times = []
     for n in range(12):
         start = time.perf_counter()
-        te.build([x], te.compute((64, 64), lambda i, j, n=n: te.exp(x[i, j] * (0.5 + n)) + x[j, i], name="y"))
+        y = te.compute((64, 64), lambda i, j, n=n: te.exp(x[i, j] * (0.5 + n)) + x[j, i], name="y")
+        te.build([x], y)(a)
         times.append((time.perf_counter() - start) * 1e3)
     return [
-        Figure("build, the first of a process", times[0], "ms"),
-        Figure("build, median after the first", statistics.median(times[1:]), "ms", limit=120),
+        Figure("build and call, the first of a process", times[0], "ms"),
+        Figure("build and call, median after the first", statistics.median(times[1:]), "ms", limit=120),
     ]
 
 
