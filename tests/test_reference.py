@@ -13,8 +13,10 @@ from hypothesis import given, strategies as st
 
 import tedsl as te
 from tedsl.analysis.pointwise import NUMPY, apply_numpy, rounded
+from tedsl.analysis.sizes import EXACT
 from tedsl.lang.dtypes import ALL, as_dtype
 from tedsl.lang.errors import ZeroDivisorError
+from tedsl.lang.expr import Apply, Const, Expr, Read
 from tedsl.lang.operators import Fn
 from tedsl.reference import interpret, interpreter as machinery
 from tedsl.reference.grid import boxes
@@ -180,6 +182,65 @@ def test_integer_division_by_zero_is_an_error_where_it_is_used() -> None:
             interpret(te.compute((3,), f), {d: np.array([1, 0, 2], np.int32)})
     with pytest.raises(ValueError, match="negative exponent"):
         interpret(te.compute((3,), lambda i: te.pow(d[i], d[i])), {d: np.array([1, 0, -2], np.int32)})
+
+
+def lazily(expr: Expr, point: dict[Expr, int], data: dict[Any, Any]) -> Any:
+    """The value at one point, a branch computed only when it is taken: what the evaluator must agree with."""
+    if expr in point:
+        return point[expr]
+    if isinstance(expr, Const):
+        return expr.value
+    if isinstance(expr, Read):
+        index = tuple(lazily(i, point, data) for i in expr.indices)
+        array = data[expr.tensor]
+        if any(not 0 <= i < n for i, n in zip(index, array.shape, strict=True)):
+            raise IndexError
+        return int(array[index])
+    assert isinstance(expr, Apply)
+    if expr.fn is Fn.SELECT:
+        condition, taken, other = expr.args
+        return lazily(taken if lazily(condition, point, data) else other, point, data)
+    args = [lazily(a, point, data) for a in expr.args]
+    if expr.fn in (Fn.FLOORDIV, Fn.MOD) and args[1] == 0:
+        raise ZeroDivisionError
+    return EXACT[expr.fn](*args)
+
+
+@st.composite
+def bodies(draw: st.DrawFn, A: Any, i: Any, j: Any, depth: int = 4) -> Any:
+    """An integer expression that reads, divides and selects, right or wrong."""
+    if depth == 0 or draw(st.integers(0, 4)) == 0:
+        return draw(st.sampled_from([i, j, te.const(1), te.const(0), A[i, j]]))
+    a, b, c = (draw(bodies(A, i, j, depth - 1)) for _ in range(3))
+    kind = draw(st.sampled_from(["add", "sub", "select", "select", "read", "clamped", "div", "divided", "min"]))
+    divisor = te.const(2) if isinstance(b, Const) else b
+    rules: dict[str, Any] = {
+        "add": lambda: a + b, "sub": lambda: a - b, "min": lambda: te.minimum(a, b), "read": lambda: A[a, b],
+        "select": lambda: te.select(a > c, a, b), "clamped": lambda: A.at(a, b, mode="clamp"),
+        "divided": lambda: te.select(b > 0, a // divisor, c), "div": lambda: a // divisor,
+    }  # fmt: skip
+    return rules[kind]()
+
+
+@given(st.data())
+def test_values_and_errors_are_those_of_lazy_evaluation(data: st.DataObject) -> None:
+    A = te.placeholder((3, 4), "int32", name="A")
+    x = np.array([[0, 1, 2, 1], [2, 0, 1, 0], [1, 1, -1, 3]], np.int32)
+    holder: list[Any] = []
+
+    def body(i: Any, j: Any) -> Any:
+        holder[:] = [i, j, data.draw(bodies(A, i, j))]
+        return holder[2]
+
+    T = te.compute((3, 4), body)
+    i, j, expr = holder
+    try:
+        expected = [[lazily(expr, {i: p, j: q}, {A: x}) for q in range(4)] for p in range(3)]
+    except (IndexError, ZeroDivisionError):
+        with pytest.raises((IndexError, ZeroDivisionError)):
+            interpret(T, {A: x})
+        return
+    np.testing.assert_array_equal(interpret(T, {A: x}), expected)
 
 
 # Reductions

@@ -66,7 +66,10 @@ def read_checks(op: Operation) -> tuple[ReadCheck, ...]:
     """The status of every access of an operation; IndexError (for a scan's own steps ValueError) where one is wrong."""
     done = _DONE.get(op)
     if done is None:
-        done = _DONE[op] = tuple(_Deciding(site).check() for site in sites_of(op))
+        scopes: dict[tuple[Axis, ...], Facts] = {}  # shared by the accesses of one scope, as they remember forms
+        done = _DONE[op] = tuple(
+            _Deciding(site, scopes.setdefault(site.axes, Facts(site.axes))).check() for site in sites_of(op)
+        )
     return done
 
 
@@ -77,9 +80,9 @@ def _extent_is_not_zero(extent: Expr) -> bool:
 class _Deciding:
     """One access on its way to a status."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, facts: Facts) -> None:
         self.site = site
-        self.facts = Facts(site.axes)
+        self.facts = facts
         one = Const(1, site.extent.dtype)
         self.lower: Expr = Const(0, site.extent.dtype)
         self.upper: Expr = simplify_extent(site.extent - one)

@@ -14,6 +14,7 @@ from tedsl.analysis.inequalities import contradictory
 from tedsl.analysis.intervals import Known, may_wrap, range_of
 from tedsl.lang.dtypes import integer_bounds
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Var
+from tedsl.lang.traverse import topological
 
 __all__ = ["Facts"]
 
@@ -30,6 +31,7 @@ class Facts:
     def __init__(self, axes: Sequence[Axis], known: Known | None = None) -> None:
         self.known: Known = {} if known is None else known
         self._forms: dict[Expr, Affine] = {}
+        self._cases: dict[Expr, tuple[Alternatives, Alternatives]] = {}  # where false, where true
         self._scope = [a for a in axes if a.extent is not None and not isinstance(a.extent, Const)]
 
     def form(self, expr: Expr) -> Affine:
@@ -74,24 +76,36 @@ class Facts:
 
     def cases(self, condition: Expr, holds: bool) -> Alternatives:
         """A condition as alternatives, each a list of forms at least zero; what is not understood says nothing."""
-        if isinstance(condition, Const):
-            return [[]] if bool(condition.value) == holds else []
-        if not isinstance(condition, Apply):
+        order = topological(condition) if condition not in self._cases else ()
+        for node in order:
+            if node.dtype.is_bool and node not in self._cases:
+                self._cases[node] = self._cases_of(node, False), self._cases_of(node, True)
+        return self._cases[condition][holds]
+
+    def _cases_of(self, node: Expr, holds: bool) -> Alternatives:
+        if isinstance(node, Const):
+            return [[]] if bool(node.value) == holds else []
+        if not isinstance(node, Apply):
             return [[]]
-        if condition.fn is Fn.NOT:
-            return self.cases(condition.args[0], not holds)
-        if condition.fn in (Fn.AND, Fn.OR):
-            a, b = (self.cases(part, holds) for part in condition.args)
-            if (condition.fn is Fn.AND) != holds:
-                return a + b if len(a) + len(b) <= MAX_CASES else [[]]
-            if len(a) * len(b) > MAX_CASES:
-                return a if len(a) <= len(b) else b
-            return [x + y for x in a for y in b]
-        if condition.fn in _COMPARISONS and condition.args[0].dtype.is_integer:
-            fn = condition.fn if holds else _OPPOSITE[condition.fn]
-            left, right = (self.form(part) for part in condition.args)
-            return _COMPARISONS[fn](left, right)
+        if node.fn is Fn.NOT:
+            return self._cases[node.args[0]][not holds]
+        if node.fn in (Fn.AND, Fn.OR):
+            a, b = (self._cases[part][holds] for part in node.args)
+            return _either(a, b) if (node.fn is Fn.AND) != holds else _both(a, b)
+        if node.fn in _COMPARISONS and node.args[0].dtype.is_integer:
+            left, right = (self.form(part) for part in node.args)
+            return _COMPARISONS[node.fn if holds else _OPPOSITE[node.fn]](left, right)
         return [[]]
+
+
+def _either(a: Alternatives, b: Alternatives) -> Alternatives:
+    return a + b if len(a) + len(b) <= MAX_CASES else [[]]
+
+
+def _both(a: Alternatives, b: Alternatives) -> Alternatives:
+    if len(a) * len(b) > MAX_CASES:
+        return a if len(a) <= len(b) else b  # saying less is never wrong
+    return [x + y for x in a for y in b]
 
 
 _COMPARISONS: dict[Fn, Callable[[Affine, Affine], Alternatives]] = {
