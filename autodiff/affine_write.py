@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from autodiff.affine_read import Product
 from autodiff.conditions import AllOf, AnyOf, Choice, Condition, NonNegative, Not, Opaque, Zero
-from autodiff.linear import Greatest, Least, Linear, Quotient, Symbol, symbol
+from autodiff.linear import Greatest, Least, Linear, Quotient, Symbol
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, TRUE, Const, Expr
@@ -22,19 +22,11 @@ def expression_of(e: Linear, names: Names) -> Expr:
 
 
 def _terms(e: Linear, names: Names) -> list[tuple[int, Expr]]:
-    terms: list[tuple[int, Expr]] = []
-    rest = Linear(e.coefficients)
-    for s, c in e.coefficients.items():
-        if not isinstance(s, Quotient) or c % s.divisor or not rest[s]:
-            continue
-        without = rest + (s.numerator - symbol(s) * s.divisor) * (c // s.divisor)
-        if len(without.coefficients) < len(rest.coefficients):
-            # The remainder is of the whole numerator; its constant stays behind in `without`, hence taken off below.
-            terms.append((-c // s.divisor, expression_of(s.numerator, names) % s.divisor))
-            rest = without
-    shift = rest.constant
+    """Factors and expressions that add up to the form, the constant left out."""
+    remainders, rest = e.remainders()
+    terms = [(c, expression_of(q.numerator, names) % q.divisor) for q, c in remainders]
     terms += [(c, _symbol_expression(s, names)) for s, c in rest.coefficients.items()]
-    return [*terms, (shift, fn.const(1, INT32))] if shift else terms
+    return [*terms, (rest.constant - e.constant, fn.const(1, INT32))]
 
 
 def _symbol_expression(s: Symbol, names: Names) -> Expr:

@@ -157,10 +157,27 @@ class Linear:
                 yield s
 
     def __repr__(self) -> str:
-        terms = [f"{s}" if c == 1 else f"-{s}" if c == -1 else f"{c}*{s}" for s, c in self.coefficients.items()]
-        if self.constant or not terms:
-            terms.append(str(self.constant))
+        remainders, rest = self.remainders()
+        named = [(q.text("%"), c) for q, c in remainders]
+        named += [(str(s), c) for s, c in rest.coefficients.items()]
+        terms = [name if c == 1 else f"-{name}" if c == -1 else f"{c}*{name}" for name, c in named]
+        if rest.constant or not terms:
+            terms.append(str(rest.constant))
         return " + ".join(terms).replace("+ -", "- ")
+
+    def remainders(self) -> tuple[list[tuple[Quotient, int]], Linear]:
+        """The form as factors of remainders e % c, each given as the quotient e // c, plus a rest that is shorter."""
+        found: list[tuple[Quotient, int]] = []
+        rest = self
+        for s, c in self.coefficients.items():
+            if not isinstance(s, Quotient) or c % s.divisor:
+                continue
+            factor = -c // s.divisor
+            without = rest - (s.numerator - symbol(s) * s.divisor) * factor
+            if len(without.coefficients) < len(rest.coefficients):
+                found.append((s, factor))
+                rest = without
+        return found, rest
 
 
 def linear(x: Linear | int) -> Linear:
@@ -197,7 +214,16 @@ class Quotient(Atom):
         return hash((self.numerator, self.divisor))
 
     def __str__(self) -> str:
-        return f"(({self.numerator}) // {self.divisor})"
+        return self.text("//")
+
+    def text(self, operator: str) -> str:
+        """The quotient, or with another operator the remainder."""
+        bare = list(self.numerator.coefficients.values()) == [1] and not self.numerator.constant
+        return (
+            f"({self.numerator} {operator} {self.divisor})"
+            if bare
+            else f"(({self.numerator}) {operator} {self.divisor})"
+        )
 
 
 @dataclass(frozen=True)
@@ -247,7 +273,7 @@ def floordiv(e: Linear | int, c: int) -> Linear:
     >>> floordiv(4 * x + y + 5, 4)
     x + ((y + 1) // 4) + 1
     >>> floordiv(2 * x + 1, 4)
-    ((x) // 2)
+    (x // 2)
     """
     e = linear(e)
     if c == 1 or e.is_constant:
@@ -298,7 +324,7 @@ def mod(e: Linear | int, c: int) -> Linear:
     """e % c for c > 0, with Python's sign.
 
     >>> mod(symbol("x") + 4, 4)
-    x - 4*((x) // 4)
+    (x % 4)
     """
     e = linear(e)
     return e - floordiv(e, c) * c

@@ -1,0 +1,131 @@
+"""Normal forms, exact minima and projections, each against its definition or against enumeration."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise, product
+
+from hypothesis import given, settings, strategies as st
+
+from autodiff.integers import ceildiv, lower_triangular_basis, smith, xgcd
+from autodiff.linear import Linear, ceiling, floordiv, linear, mod, symbol
+from autodiff.polyhedra import Facts, eliminated
+from autodiff.simplex import INFEASIBLE, minimum
+
+ENTRIES = st.sampled_from([0, 0, 1, -1, 2, 3, -4, 6, 10**20])
+SMALL = st.integers(-4, 4)
+
+
+def matrices(rows: int, columns: int) -> st.SearchStrategy[list[list[int]]]:
+    return st.lists(st.lists(ENTRIES, min_size=columns, max_size=columns), min_size=rows, max_size=rows)
+
+
+def times(a: list[list[int]], b: list[list[int]]) -> list[list[int]]:
+    return [[sum(x * y for x, y in zip(row, column, strict=True)) for column in zip(*b, strict=True)] for row in a]
+
+
+def determinant(m: list[list[int]]) -> int:
+    if not m:
+        return 1
+    minors = ([row[:j] + row[j + 1 :] for row in m[1:]] for j in range(len(m)))
+    return sum((-1) ** j * m[0][j] * determinant(minor) for j, minor in enumerate(minors))
+
+
+@given(st.integers(), st.integers())
+def test_xgcd(a: int, b: int) -> None:
+    g, x, y = xgcd(a, b)
+    assert a * x + b * y == g
+    assert g >= 0
+    assert g == 0 or a % g == b % g == 0
+
+
+@given(st.tuples(st.integers(1, 3), st.integers(1, 4)).flatmap(lambda k: matrices(*k)))
+def test_smith_form(a: list[list[int]]) -> None:
+    rows, columns = len(a), len(a[0])
+    u, d, v = smith(a, columns)
+    assert times(times(u, a), v) == [[d[i] if i == j else 0 for j in range(columns)] for i in range(rows)]
+    assert abs(determinant(u)) == abs(determinant(v)) == 1
+    assert all(b == 0 if a == 0 else b % a == 0 for a, b in pairwise(d))
+    assert all(e >= 0 for e in d)
+
+
+@given(st.integers(1, 4).flatmap(lambda k: matrices(k, k)))
+def test_triangular_basis_spans_the_same_lattice(a: list[list[int]]) -> None:
+    found = lower_triangular_basis(a, range(len(a)))
+    if determinant(a) == 0:
+        assert found is None
+        return
+    assert found is not None
+    assert abs(determinant(found)) == abs(determinant(a))
+    for i, row in enumerate(found):
+        assert row[i] > 0
+        assert not any(row[i + 1 :])
+        assert all(0 <= e < row[i] for e in row[:i])
+
+
+@given(st.lists(st.tuples(SMALL, SMALL, st.integers(-6, 9)), max_size=5), st.tuples(SMALL, SMALL, SMALL))
+def test_minimum_is_attained_at_a_vertex(facts: list[tuple[int, int, int]], goal: tuple[int, int, int]) -> None:
+    box = [(1, 0, 4), (-1, 0, 4), (0, 1, 4), (0, -1, 4)]
+    lines = [*facts, *box]
+    vertices = [p for k, e in enumerate(lines) for f in lines[:k] if (p := crossing(e, f)) is not None]
+    inside = [p for p in vertices if all(at(f, p) >= 0 for f in lines)]
+    expected = min((at(goal, p) for p in inside), default=INFEASIBLE)
+    assert minimum(list(goal), [list(f) for f in lines]) == expected
+
+
+def crossing(e: tuple[int, int, int], f: tuple[int, int, int]) -> tuple[Fraction, Fraction] | None:
+    d = e[0] * f[1] - e[1] * f[0]
+    if d == 0:
+        return None
+    return Fraction(e[1] * f[2] - f[1] * e[2], d), Fraction(f[0] * e[2] - e[0] * f[2], d)
+
+
+def at(e: tuple[int, int, int], p: tuple[Fraction, Fraction]) -> Fraction:
+    return e[0] * p[0] + e[1] * p[1] + e[2]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(SMALL, SMALL, st.integers(-6, 9)), min_size=1, max_size=5))
+def test_projection_keeps_every_integer_point(rows: list[tuple[int, int, int]]) -> None:
+    x, y = symbol("x"), symbol("y")
+    system = [x * a + y * b + c for a, b, c in rows]
+    system += [x + 5, 5 - x, y + 5, 5 - y]
+    projection = eliminated(system, "y")
+    for value in range(-5, 6):
+        reached = any(all(e.evaluate({"x": value, "y": w}) >= 0 for e in system) for w in range(-5, 6))
+        assert not reached or all(e.evaluate({"x": value}) >= 0 for e in projection)
+
+
+@given(st.tuples(*[st.integers(-9, 9)] * 3), st.integers(1, 7))
+def test_floors_are_floors(e: tuple[int, int, int], c: int) -> None:
+    form = symbol("x") * e[0] + symbol("y") * e[1] + e[2]
+    for x, y in product(range(-4, 5), repeat=2):
+        values = {"x": x, "y": y}
+        exact = e[0] * x + e[1] * y + e[2]
+        assert floordiv(form, c).evaluate(values) == exact // c
+        assert ceiling(form, c).evaluate(values) == ceildiv(exact, c)
+        assert mod(form, c).evaluate(values) == exact % c
+        assert floordiv(floordiv(form, c) + 1, 2).evaluate(values) == (exact // c + 1) // 2
+
+
+@given(st.tuples(*[st.integers(-5, 5)] * 3), st.integers(2, 5))
+def test_proofs_are_true(e: tuple[int, int, int], c: int) -> None:
+    facts = Facts({"x": (linear(0), linear(6)), "y": (linear(-2), linear(3))})
+    form = floordiv(symbol("x") * e[0] + symbol("y") * e[1], c) * 2 + e[2]
+    if facts.proves(form):
+        assert all(form.evaluate({"x": x, "y": y}) >= 0 for x, y in product(range(7), range(-2, 4)))
+
+
+def test_a_quotient_in_its_range_is_proved() -> None:
+    s = symbol("s")
+    facts = Facts({"s": (linear(0), linear(15))})
+    assert facts.proves(3 - floordiv(s, 4))
+    assert not facts.proves(2 - floordiv(s, 4))
+    assert facts.proves(s - floordiv(s, 4) * 4)
+
+
+def test_forms_print_as_they_are_read() -> None:
+    x, y = symbol("x"), symbol("y")
+    assert str(x * 2 - y + 1) == "2*x - y + 1"
+    assert str(mod(x + y, 3) + floordiv(x, 2)) == "((x + y) % 3) + (x // 2)"
+    assert str(Linear({}, 0)) == "0"
