@@ -99,7 +99,7 @@ class Core:
             large = any(map(_is_large, arrays)) or self._has_large_stage(sizes)
             variant = self.variant(Form(modes, all(map(_is_dense, arrays)), large))
             layouts = [(a.shape, a.strides) for a in self.arguments(variant, memory)]
-            found = variant, variant.function.bind(layouts, [sizes[v] for v in variant.sizes])
+            found = variant, variant.function.bind(layouts, variant.scalars(sizes))
             if len(self._bindings) >= MOST_BINDINGS:
                 self._bindings.clear()
             self._bindings[key] = found

@@ -43,6 +43,7 @@ class Lowered:
     inputs: dict[Tensor, hl.ImageParam]
     previous: dict[int, hl.ImageParam]  # what the outputs in mode "add" held before, by position
     sizes: dict[Var, hl.Param]
+    zero: hl.Param | None  # see Context.updated
     stages: list[Stage]
     results: list[Result]
     checks: Checks | None
@@ -78,7 +79,7 @@ def lower(inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterabl
     checks = _define(ctx, operations)
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, f"previous_{p}") for p in sorted(set(added))}
     results = _results(ctx, outputs, previous)
-    return Lowered(images, previous, sizes, [ctx.stages[op] for op in operations], results, checks)
+    return Lowered(images, previous, sizes, ctx.zero, [ctx.stages[op] for op in operations], results, checks)
 
 
 def _define(ctx: Context, operations: Sequence[Operation]) -> Checks | None:

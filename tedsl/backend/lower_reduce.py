@@ -141,7 +141,7 @@ def lower_reduction(ctx: Context, op: Compute) -> Stage:
     if rest is not TRUE:
         taken = scope.value(rest)
         new = tuple(hl.select(taken, n, o) for n, o in zip(new, old, strict=True))
-    func[place] = tuple_of(new)
+    func[place] = ctx.updated(new, old)
 
     def read(component: int, where: tuple[Halide, ...]) -> Halide:
         return kept.result(component, [held(k, where) for k in range(len(kept.dtypes))])

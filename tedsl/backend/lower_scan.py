@@ -95,7 +95,8 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     if inner:
         waiting = hl.likely(hl.Expr(domain[0]) < total - 1)
         new = [hl.select(waiting, element(k, at), value) for k, value in enumerate(new)]
-    func[at] = tuple_of((*new, *held))
+    values = (*new, *held)
+    func[at] = ctx.updated(values, [element(k, at) for k in range(len(values))])
     axes: dict[Axis, hl.Var | hl.RVar] = dict(zip(op.axes, dims, strict=True))
     axes.update(renamed(func, loops))
     return Stage(op, "scan", func, dims, tuple(range(states)), element, not inner, axes)

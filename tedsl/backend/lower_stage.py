@@ -45,6 +45,7 @@ class Context:
         self.needed: dict[Operation, tuple[int, ...]] = {}
         self.token: hl.Func | None = None  # what must be 0 before an output may be written
         self.before_checks: set[Operation] = set()
+        self.zero: hl.Param | None = None  # an argument that is always 0, which the compiler does not know
 
     def read(self, tensor: Tensor, indices: Place) -> Halide:
         """An element at indices in the order of the axes."""
@@ -64,6 +65,22 @@ class Context:
         if self.token is None:
             return value
         return hl.select(hl.Expr(self.token[()]) == 0, value, hl.cast(value.type(), 0))
+
+    def updated(self, values: Sequence[Halide], old: Sequence[Halide]) -> Halide:
+        """The right side of an update of several components, all computed before any is stored.
+
+        Halide looks for reads of the components to decide which must be stored together, but not inside the arguments of
+        calls, and strict arithmetic is calls. So each component names the next one where Halide looks.
+        """
+        if len(values) == 1:
+            return values[0]
+        if self.zero is None:
+            self.zero = hl.Param(hl.Int(32), "opaque_zero")
+        never = hl.Expr(self.zero) != 0
+        following = [*old[1:], old[0]]
+        return hl.Tuple(
+            [hl.select(never, hl.cast(v.type(), o), v) for v, o in zip(values, following, strict=True)]
+        )
 
     def extent(self, extent: Expr) -> Halide:
         """An expression of the extents."""

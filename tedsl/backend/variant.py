@@ -6,7 +6,7 @@ A kernel compiles the forms that its calls need, when they first need them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -56,6 +56,10 @@ class Variant:
             self.texts.update(compile_outputs(self.lowered.pipeline, self.arguments, self.name, self.target, [kind]))
         return self.texts[kind]
 
+    def scalars(self, sizes: Mapping[Var, int]) -> list[int]:
+        """The numbers passed by value."""
+        return [sizes[v] for v in self.sizes] + [0] * (self.lowered.zero is not None)
+
     @cached_property
     def loop_nest(self) -> str:
         """The loops, as Halide prints them."""
@@ -87,6 +91,8 @@ def compile_variant(
     if not form.dense:
         _free_strides(lowered)
     arguments: list[Any] = [*lowered.inputs.values(), *lowered.previous.values(), *lowered.sizes.values()]
+    if lowered.zero is not None:
+        arguments.append(lowered.zero)
     features = ["strict_float"] + (["large_buffers"] if form.large else [])
     text = target.with_features(*features).text
     code = compile_object(lowered.pipeline, arguments, name, text)
@@ -94,6 +100,7 @@ def compile_variant(
     specs = [ArgSpec(t.name, str(t.dtype), t.ndim) for t in lowered.inputs]
     specs += [ArgSpec(outputs[wanted[k]].name, str(outputs[wanted[k]].dtype), outputs[wanted[k]].ndim) for k in added]
     specs += [ArgSpec(v.name, "int32", None) for v in lowered.sizes]
+    specs += [ArgSpec("opaque_zero", "int32", None)] * (lowered.zero is not None)
     specs += [ArgSpec(outputs[p].name, str(outputs[p].dtype), outputs[p].ndim, output=True) for p in order]
     function = CompiledFunction(load(code), specs, translate)
     return Variant(

@@ -1,0 +1,248 @@
+"""The derivative of each kind of stage: against central differences, forward against reverse, and compiled against reference."""
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from autodiff import differentiate, gradcheck, jvp
+from tedsl.reference import interpret
+
+
+def placeholder(shape, name="x", dtype="float64"):
+    return te.placeholder(shape, dtype, name=name)
+
+
+def axis(extent, name="k"):
+    return te.reduce_axis(extent, name=name)
+
+
+def max_of_squares():
+    x, k = placeholder((6,)), axis(6)
+    return te.compute((), lambda: te.max(x[k] * x[k], axis=k)), [x]
+
+
+def min_of_rows_where():
+    x, k = placeholder((4, 5)), axis(5)
+    return te.compute((4,), lambda i: te.min(x[i, k], axis=k, where=k != i)), [x]
+
+
+def max_pool_with_overlap():
+    x, r, q = placeholder((2, 7, 8)), axis(3, "r"), axis(3, "q")
+    return te.compute((2, 3, 3), lambda c, i, j: te.max(x[c, 2 * i + r, 2 * j + q], axis=(r, q))), [x]
+
+
+def product():
+    x, k = placeholder((6,)), axis(6)
+    return te.compute((), lambda: te.prod(x[k], axis=k)), [x]
+
+
+def product_over_two_axes_where():
+    x, k, l = placeholder((2, 3, 4)), axis(3), axis(4, "l")
+    return te.compute((2,), lambda i: te.prod(x[i, k, l], axis=(k, l), where=k + l < 4)), [x]
+
+
+def log_sum_exp_by_a_reducer():
+    x, k = placeholder((3, 5)), axis(5)
+    together = te.reducer(lambda a, b: te.maximum(a, b) + te.log1p(te.exp(-te.abs(a - b))), -1e30)
+    return te.compute((3,), lambda i: together(x[i, k], axis=k)), [x]
+
+
+def welford():
+    """Mean and sum of squared deviations, as a tuple of (count, mean, deviations)."""
+    x, k = placeholder((3, 5)), axis(5)
+
+    def combine(a, b):
+        n = a[0] + b[0]
+        delta = b[1] - a[1]
+        share = te.select(n > 0, b[0] / n, 0.0)
+        return n, a[1] + delta * share, a[2] + b[2] + delta * delta * a[0] * share
+
+    parts = te.reducer(combine, (0.0, 0.0, 0.0))
+    _, mean, deviations = te.compute((3,), lambda i: parts((te.const(1.0, "float64"), x[i, k], te.const(0.0, "float64")), axis=k))
+    return te.compute((3,), lambda i: mean[i] * deviations[i]), [x]
+
+
+def cumulative_sum():
+    x = placeholder((6,))
+    return te.scan((6,), lambda y, t: te.select(t == 0, x[0], y[t - 1] + x[t])), [x]
+
+
+def nonlinear_recurrence_with_a_parameter():
+    x, a = placeholder((6,)), placeholder((), "a")
+    return te.scan((6,), lambda y, t: te.select(t == 0, x[0], a * y[t - 1] * y[t - 1] + x[t])), [x, a]
+
+
+def two_lags():
+    x = placeholder((7,))
+    return te.scan((7,), lambda y, t: te.select(t < 2, x[t], 0.9 * y[t - 1] * x[t] + te.sin(y[t - 2]))), [x]
+
+
+def two_states():
+    x = placeholder((6,))
+    a, b = te.scan(
+        (6,), lambda a, b, t: (te.select(t == 0, x[0], b[t - 1] * x[t]), te.select(t == 0, 1.0, a[t - 1] + b[t - 1]))
+    )
+    return te.compute((6,), lambda t: a[t] * b[t]), [x]
+
+
+def reverse_scan_over_rows():
+    x = placeholder((3, 5))
+    return te.scan((3, 5), lambda y, i, t: te.select(t == 4, x[i, 4], te.tanh(y[i, t + 1]) + x[i, t]), axis=1, reverse=True), [x]
+
+
+def scan_that_reads_neighbours():
+    x = placeholder((4, 6))
+    return te.scan(
+        (4, 6),
+        lambda y, t, i: te.select(t == 0, x[0, i], 0.5 * y.at(t - 1, i - 1, mode="zero") + te.sin(y[t - 1, i]) + x[t, i]),
+    ), [x]
+
+
+def recurrent_network():
+    w, u, x = placeholder((4, 4), "w"), placeholder((4, 3), "u"), placeholder((5, 3), "x")
+    k, d = axis(4), axis(3, "d")
+    drive = te.compute((5, 4), lambda t, i: te.sum(u[i, d] * x[t, d], axis=d))
+    hidden = te.scan((5, 4), lambda h, t, i: te.tanh(te.select(t == 0, 0.0, te.sum(w[i, k] * h[t - 1, k], axis=k)) + drive[t, i]))
+    return hidden, [w, u, x]
+
+
+def gated_cell():
+    """An LSTM: two states, each gate a reduction over the last hidden state."""
+    w, x = placeholder((4, 3, 3), "w"), placeholder((4, 4, 3), "x")
+    k = axis(3)
+
+    def step(h, c, t, i):
+        gates = [te.select(t == 0, 0.0, te.sum(w[g, i, k] * h[t - 1, k], axis=k)) + x[t, g, i] for g in range(4)]
+        kept = te.sigmoid(gates[0]) * te.select(t == 0, 0.0, c[t - 1, i])
+        cell = kept + te.sigmoid(gates[1]) * te.tanh(gates[2])
+        return te.sigmoid(gates[3]) * te.tanh(cell), cell
+
+    hidden, _ = te.scan((4, 3), step)
+    return hidden, [w, x]
+
+
+def scatter_add():
+    x, k = placeholder((6,)), axis(6)
+    return te.scatter((4,), [k], (k // 2,), te.exp(x[k])), [x]
+
+
+def scatter_with_init():
+    x, y, k = placeholder((6,)), placeholder((4,), "y"), axis(6)
+    return te.scatter((4,), [k], ((k * k) % 4,), te.sin(x[k]), init=y), [x, y]
+
+
+def scatter_mul():
+    x, y, k = placeholder((6,)), placeholder((4,), "y"), axis(6)
+    return te.scatter((4,), [k], (k // 2,), te.exp(x[k]), op="mul", init=y), [x, y]
+
+
+def scatter_max():
+    x, y, k = placeholder((6,)), placeholder((4,), "y"), axis(6)
+    return te.scatter((4,), [k], (k // 2,), te.sin(3 * x[k]), op="max", init=y), [x, y]
+
+
+def several_outputs():
+    x = placeholder((5,))
+    u, v = te.compute((5,), lambda i: (te.sin(x[i]), te.sin(x[i]) * x[4 - i]))
+    return te.compute((5,), lambda i: u[i] * v[4 - i]), [x]
+
+
+def many_reads_of_one_costly_body():
+    x = placeholder((7,))
+    return te.compute((5,), lambda i: te.sqrt(1 + x[i] ** 2 + x[i + 1] ** 2 + te.exp(x[i + 2] * x[i]))), [x]
+
+
+def mixed_dtypes():
+    x, s = placeholder((5,)), te.placeholder((5,), "float32", name="s")
+    return te.compute((5,), lambda i: x[i] * te.cast(te.cast(s[i], "int32") + i, "float64") + te.floor(x[i])), [x]
+
+
+CASES = {f.__name__: f for f in (
+    max_of_squares, min_of_rows_where, max_pool_with_overlap, product, product_over_two_axes_where, log_sum_exp_by_a_reducer,
+    welford, cumulative_sum, nonlinear_recurrence_with_a_parameter, two_lags, two_states, reverse_scan_over_rows,
+    scan_that_reads_neighbours, recurrent_network, gated_cell, scatter_add, scatter_with_init, scatter_mul, scatter_max,
+    several_outputs, many_reads_of_one_costly_body, mixed_dtypes,
+)}  # fmt: skip
+
+
+@pytest.fixture(params=list(CASES))
+def case(request):
+    output, inputs = CASES[request.param]()
+    random = np.random.default_rng(3)
+    feeds = {t: random.uniform(-1, 1, t.shape) for t in inputs}
+    return output, inputs, feeds, random
+
+
+def with_other_placeholders(output, feeds):
+    from tedsl.lang.tensor import Placeholder
+    from tedsl.lang.traverse import stages_of
+
+    extra = {
+        op.output(): np.ones(op.output().shape, str(op.dtype))
+        for op in stages_of([output])
+        if isinstance(op, Placeholder) and op.output() not in feeds
+    }
+    return {**feeds, **extra}
+
+
+def test_against_differences(case):
+    output, inputs, feeds, _ = case
+    report = gradcheck(output, inputs, with_other_placeholders(output, feeds))
+    assert sum(p.checked for p in report.pairs) > 0
+    assert sum(p.kinks for p in report.pairs) == 0
+
+
+def test_forward_against_reverse(case):
+    output, inputs, feeds, random = case
+    feeds = with_other_placeholders(output, feeds)
+    head = placeholder(output.shape, "head")
+    tangents = [placeholder(t.shape, "v") for t in inputs]
+    forward = jvp([output], inputs, tangents)
+    reverse = differentiate(output, inputs, head=head)
+    feeds |= {head: random.normal(size=output.shape)} | {v: random.normal(size=v.shape) for v in tangents}
+    (moved,) = interpret(list(forward), feeds)
+    adjoints = interpret(list(reverse), feeds)
+    along = sum(np.sum(a * feeds[v]) for a, v in zip(adjoints, tangents, strict=True))
+    np.testing.assert_allclose(np.sum(moved * feeds[head]), along, rtol=1e-10)
+
+
+def test_compiled_against_reference(case):
+    output, inputs, feeds, random = case
+    feeds = with_other_placeholders(output, feeds)
+    head = placeholder(output.shape, "head")
+    feeds |= {head: random.normal(size=output.shape)}
+    tensors = [output, *differentiate(output, inputs, head=head)]
+    for have, want in zip(te.evaluate(tensors, feeds), interpret(tensors, feeds), strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-10, atol=1e-12)
+
+
+class TestTiesAndZeros:
+    def test_the_first_of_equals_takes_the_gradient(self):
+        x, k = placeholder((4,)), axis(4)
+        for reduce in (te.max, te.min):
+            value = te.compute((), lambda reduce=reduce: reduce(x[k], axis=k))
+            np.testing.assert_array_equal(interpret(differentiate(value, x), {x: np.full(4, 2.0)}), [1, 0, 0, 0])
+
+    def test_products_with_zeros(self):
+        x, k = placeholder((4,)), axis(4)
+        gradient = differentiate(te.compute((), lambda: te.prod(x[k], axis=k)), x)
+        for values, expected in [([2, 0, 3, 4], [0, 24, 0, 0]), ([2, 0, 0, 4], [0, 0, 0, 0]), ([1, 2, 3, 4], [24, 12, 8, 6])]:
+            np.testing.assert_array_equal(interpret(gradient, {x: np.array(values, float)}), expected)
+
+    def test_scattered_products_with_zeros(self):
+        x, k = placeholder((4,)), axis(4)
+        y = te.scatter((2,), [k], (k // 2,), x[k], op="mul")
+        loss = te.compute((), lambda: te.sum(lambda i: y[i]))
+        np.testing.assert_array_equal(interpret(differentiate(loss, x), {x: np.array([0.0, 5.0, 2.0, 3.0])}), [5, 0, 3, 2])
+
+    def test_positions_have_no_gradient(self):
+        x, k = placeholder((4,)), axis(4)
+        y = te.compute((), lambda: te.cast(te.argmax(x[k], axis=k), "float64") * x[0])
+        np.testing.assert_array_equal(interpret(differentiate(y, x), {x: np.array([1.0, 5, 2, 3])}), [1, 0, 0, 0])
+
+    def test_an_untaken_reduction_does_not_leak(self):
+        x, k = placeholder((3, 2)), axis(2)
+        y = te.compute((3,), lambda i: te.select(x[i, 0] > 0, te.sum(te.log(x[i, k]), axis=k), 0.0))
+        loss = te.compute((), lambda: te.sum(lambda i: y[i]))
+        got = interpret(differentiate(loss, x), {x: np.array([[1.0, 2.0], [0.0, 0.0], [-1.0, -3.0]])})
+        np.testing.assert_array_equal(got, [[1, 0.5], [0, 0], [0, 0]])
