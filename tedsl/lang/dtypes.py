@@ -63,6 +63,16 @@ class DType(str):
         return self.kind == "b"
 
     @property
+    def may_be_bool(self) -> bool:
+        """Bool, or not known yet (the state of a scan while it is first traced)."""
+        return self.kind in "b?"
+
+    @property
+    def may_be_integer(self) -> bool:
+        """An integer, or not known yet."""
+        return self.kind in "iu?"
+
+    @property
     def itemsize(self) -> int:
         return max(1, self.bits // 8)
 

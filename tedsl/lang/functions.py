@@ -186,12 +186,12 @@ def _typing(fn: Fn, common: DType, raw: list[Any]) -> tuple[Fn, DType, DType]:
     if fn in BITS or fn in SHIFTS:
         if common.is_bool and fn in BITS:
             return BITS[fn], BOOL, BOOL
-        if not common.is_integer and not common.is_bool:
+        if not common.may_be_integer and not common.is_bool:
             raise TypeError(_refusal(fn, raw, "bool or integer operands"))
         kind = INT8 if common.is_bool else common
         return fn, kind, kind
     if fn in LOGIC:
-        if not common.is_bool:
+        if not common.may_be_bool:
             raise TypeError(_refusal(fn, raw, "bool operands; write a comparison such as x != 0"))
         return fn, BOOL, BOOL
     if fn in COMPARE:
@@ -246,13 +246,13 @@ def _refusal(fn: Fn, raw: list[Any], expected: str) -> str:
 
 def _select(cond: Any, a: Any, b: Any) -> Expr:
     condition = as_expr(cond)
-    if not condition.dtype.is_bool:
+    if not condition.dtype.may_be_bool:
         raise TypeError(
             f"te.select at {user_location()}: the condition must be bool, found {condition.dtype} `{condition}`; "
             "write a comparison such as x != 0"
         )
     dtype = promote(_type_of(v) for v in (a, b))
-    return select_node(condition, _coerce(a, dtype), _coerce(b, dtype))
+    return select_node(convert(condition, BOOL), _coerce(a, dtype), _coerce(b, dtype))
 
 
 def select_node(condition: Expr, a: Expr, b: Expr) -> Expr:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import INT32_MAX
-from tedsl.lang.dtypes import INT32, DType, integer_bounds
+from tedsl.lang.dtypes import BOOL, INT32, DType, integer_bounds
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Formal, Reduce
 from tedsl.lang.operators import Operators
@@ -70,7 +70,7 @@ def reduce_expr(reducer: Reducer, values: tuple[Any, ...], axis: Any, where: Any
     exprs = tuple(fn.as_expr(v) for v in values)
     axes = _axes(axis, what)
     condition = TRUE if where is None else fn.as_expr(where)
-    if not condition.dtype.is_bool:
+    if not condition.dtype.may_be_bool:
         raise TypeError(f"{what} at {user_location()}: where= must be bool, found {condition.dtype} `{condition}`")
     for inner in topological((*exprs, condition)):
         if isinstance(inner, Reduce) and (twice := [a.name for a in inner.axes if a in set(axes)]):
@@ -78,6 +78,7 @@ def reduce_expr(reducer: Reducer, values: tuple[Any, ...], axis: Any, where: Any
                 f"{what} at {user_location()}: reduce axis {twice[0]!r} is used twice, in this reduction and in one "
                 "inside it; give the inner one an axis of its own"
             )
+    condition = fn.convert(condition, BOOL)
     components = len(exprs) if reducer.is_custom else 1
     return tuple(Reduce(reducer, exprs, axes, condition, index) for index in range(components))
 
@@ -120,7 +121,7 @@ def _builtin(kind: str, value: Any, axis: Any, where: Any, keepdims: bool) -> An
             f"{what} at {user_location()}: axis= is missing; give a te.reduce_axis, or a function of the axes"
         )
     expr = fn.as_expr(value)
-    if kind in ("any", "all") and not expr.dtype.is_bool:
+    if kind in ("any", "all") and not expr.dtype.may_be_bool:
         raise TypeError(f"{what} at {user_location()}: expected a bool expression, found {expr.dtype} `{expr}`")
     if kind in ("sum", "prod") and expr.dtype.is_bool:
         expr = fn.convert(expr, INT32)

@@ -9,7 +9,7 @@ from typing import Any
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_shape
 from tedsl.lang.compute import axis_names, check_scope, check_states, resolve_ranges
-from tedsl.lang.dtypes import BOTTOM, FLOAT32, DType, as_dtype
+from tedsl.lang.dtypes import BOTTOM, FLOAT32, INT32, DType, as_dtype
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Expr
 from tedsl.lang.lift import lift_reductions
@@ -91,8 +91,9 @@ def _trace(
 ) -> tuple[tuple[Tensor, ...], tuple[Expr, ...], bool]:
     """States and bodies whose dtypes agree: states start as the weakest type and are traced again until they settle."""
     dtypes = fixed or (BOTTOM,) * count
+    weak: set[int] = set()
     shape = tuple(a.extent for a in axes if a.extent is not None)
-    for _ in range(4):
+    for _ in range(8):
         suffixes = [""] if count == 1 else [f"_{i}" for i in range(count)]
         states = tuple(
             ScanState(name=name + suffix, shape=shape, dtype=d).output()
@@ -105,8 +106,17 @@ def _trace(
             raise ValueError(f"{what} at {user_location()}: {count} states but {len(bodies)} expressions returned")
         if fixed is not None:
             return states, tuple(fn.convert(b, d) for b, d in zip(bodies, fixed, strict=True)), several
-        found = tuple(FLOAT32 if b.dtype is BOTTOM else b.dtype for b in bodies)
-        if found == dtypes:
+        found = tuple(b.dtype for b in bodies)
+        if found == dtypes and BOTTOM not in found:
             return states, bodies, several
-        dtypes = found
+        weak |= {i for i, d in enumerate(found) if d is BOTTOM}
+        dtypes = _next(dtypes, found, weak)
     raise TypeError(f"{what} at {user_location()}: the state's dtype does not settle (last {dtypes}); give dtype=")
+
+
+def _next(now: tuple[DType, ...], found: tuple[DType, ...], weak: set[int]) -> tuple[DType, ...]:
+    """The dtypes to try next. A state made of Python numbers alone is int32, or float32 once a float meets it."""
+    floats = {i for i in weak if now[i] is INT32 and found[i].is_float}
+    if floats:  # what the others found may rest on an int32 that is none
+        return tuple(FLOAT32 if i in floats else d for i, d in enumerate(now))
+    return tuple(INT32 if d is BOTTOM else d for d in found)

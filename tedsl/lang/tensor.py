@@ -276,7 +276,7 @@ class Tensor(Operators):
                 )
             return fn.as_expr(int(item)) if item >= 0 else extent + int(item)
         index = fn.as_expr(item)
-        if not index.dtype.is_integer:
+        if not index.dtype.may_be_integer:
             raise TypeError(
                 f"index {dim} of {self!r} at {user_location()}: expected an integer, found {index.dtype} `{index}`; "
                 "use te.cast(x, 'int32') to make it one"
@@ -384,7 +384,7 @@ def _is_scalar(item: Any) -> bool:
 def _signed(tensor: Tensor, item: Any) -> Expr:
     """An index in a signed type wide enough to leave the tensor on either side."""
     index = fn.as_expr(item)
-    if not index.dtype.is_integer:
+    if not index.dtype.may_be_integer:
         raise TypeError(
             f"{tensor.name}.at at {user_location()}: expected integer indices, found {index.dtype} `{index}`; "
             "use te.cast(x, 'int32')"

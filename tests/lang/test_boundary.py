@@ -1,0 +1,72 @@
+"""`A.at(..., mode)` reads outside as np.pad fills: at any distance, in any dimension, by every integer dtype."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.lang.expr import Apply, Fn, Read
+
+PAD = {"zero": "constant", "clamp": "edge", "reflect": "reflect", "wrap": "wrap"}
+
+
+@pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])
+@pytest.mark.parametrize("length", [1, 2, 3, 5])
+@pytest.mark.parametrize("mode", PAD)
+def test_one_dimension_at_any_distance(mode: str, length: int, symbolic: bool) -> None:
+    reach = 13
+    x = te.placeholder((te.var("n") if symbolic else length,), "float64", name="x")
+    y = te.compute((length + 2 * reach,), lambda i: x.at(i - reach, mode=mode))
+    a = np.arange(1.0, length + 1)
+    np.testing.assert_array_equal(te.interpret(y, {x: a}), np.pad(a, reach, PAD[mode]))
+
+
+@pytest.mark.parametrize("mode", PAD)
+def test_two_dimensions(mode: str) -> None:
+    x = te.placeholder((3, 4), "int32", name="x")
+    y = te.compute((9, 14), lambda i, j: x.at(i - 2, j - 5, mode=mode))
+    a = np.arange(12, dtype="int32").reshape(3, 4)
+    np.testing.assert_array_equal(te.interpret(y, {x: a}), np.pad(a, ((2, 4), (5, 5)), PAD[mode]))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+@pytest.mark.parametrize("mode", PAD)
+def test_indices_of_every_integer_dtype(mode: str, dtype: str) -> None:
+    x, p = te.placeholder((3,), "float64", name="x"), te.placeholder((6,), dtype, name="p")
+    y = te.compute((6,), lambda i: x.at(p[i], mode=mode))
+    low = -3 if dtype.startswith("int") else 0
+    where = np.arange(low, low + 6).astype(dtype)
+    expected = np.pad(np.arange(3.0), 6, PAD[mode])[where.astype(int) + 6]
+    np.testing.assert_array_equal(te.interpret(y, {x: np.arange(3.0), p: where}), expected)
+
+
+def test_a_tuple_of_indices_and_the_default_mode() -> None:
+    x = te.placeholder((3, 4), name="x")
+    i, j = te.reduce_axis(3), te.reduce_axis(4)
+    assert x.at((i, j)) is x[i, j]
+    assert x.at(i, j, mode="error") is x[i, j]
+    assert x.at(-1, 0) is x[-1, 0]
+
+
+def test_an_axis_over_exactly_the_extent_is_not_wrapped() -> None:
+    n = te.var("n")
+    x = te.placeholder((n, 4), name="x")
+    for mode in ("clamp", "reflect", "wrap"):
+        y = te.compute((n, 6), lambda i, j, mode=mode: x.at(i, j - 1, mode=mode))
+        (read,) = [e for e in [y.op.bodies[0]] if isinstance(e, Read)]
+        assert read.indices[0] is y.op.axes[0]
+        assert isinstance(read.indices[1], Apply)
+
+
+def test_zero_guards_its_read() -> None:
+    x = te.placeholder((4,), name="x")
+    y = te.compute((6,), lambda i: x.at(i - 1, mode="zero"), name="y")
+    assert str(y) == "y[i] = select((i - 1 >= 0) & (i - 1 < 4), x[i - 1], 0.0)   for i < 6"
+    assert y.op.bodies[0].fn is Fn.SELECT
+
+
+def test_negative_literals_are_positions_before_the_beginning_in_other_modes() -> None:
+    x = te.placeholder((4,), "float64", name="x")
+    y = te.compute((), lambda: x.at(-1, mode="clamp") + 10 * x.at(-1))
+    assert te.interpret(y, {x: np.arange(4.0)}) == 0 + 10 * 3

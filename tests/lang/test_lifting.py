@@ -1,0 +1,164 @@
+"""Reductions inside expressions become tensors of their own, keeping the conditions they stood under."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.lang.expr import Reduce
+from tedsl.lang.printing import program_text
+from tedsl.lang.tensor import Compute, Scan, Scatter
+from tedsl.lang.traverse import stages_of, topological
+
+n = te.var("n")
+A = te.placeholder((n, 5), "float64", name="A")
+v = te.placeholder((5,), "float64", name="v")
+k = te.reduce_axis(5, "k")
+
+
+def is_normal(outputs: list[te.Tensor]) -> bool:
+    """Bodies are pointwise or exactly one reduction of something pointwise."""
+    for op in stages_of(outputs):
+        for body in op.expressions:
+            inner = [e for e in topological(body) if isinstance(e, Reduce)]
+            if isinstance(op, Compute) and inner not in ([], [body]):
+                return False
+            if isinstance(op, Scatter) and inner:
+                return False
+    return True
+
+
+def softmax(i: Any, j: Any) -> Any:
+    return te.exp(A[i, j] - te.max(A[i, k], axis=k)) / te.sum(lambda m: te.exp(A[i, m] - te.max(A[i, k], axis=k)))
+
+
+CASES: list[tuple[Any, Any]] = [
+    (lambda: te.compute((n, 5), softmax), lambda a, v: np.exp(a) / np.exp(a).sum(1, keepdims=True)),
+    (lambda: te.compute((n,), lambda i: 1 + te.sum(A[i, k], axis=k)), lambda a, v: 1 + a.sum(1)),
+    (
+        lambda: te.compute((n,), lambda i: te.sum(A[i, k], axis=k) * te.sum(A[i, k], axis=k)),
+        lambda a, v: a.sum(1) ** 2,
+    ),
+    (lambda: te.compute((n,), lambda i: te.max(A[i, k], axis=k) - te.min(A[i, k], axis=k)), lambda a, v: np.ptp(a, 1)),
+    (
+        lambda: te.compute((), lambda: te.sum(lambda i: te.max(lambda j: A[i, j] * v[j]))),
+        lambda a, v: (a * v).max(1).sum(),
+    ),
+    (
+        lambda: te.compute((5,), lambda i: v[te.argmax(v[k], axis=k)] + v[i]),
+        lambda a, v: v.max() + v,
+    ),
+    (
+        lambda: te.compute((n,), lambda i: te.sum(A[i, k], axis=k, where=A[i, k] > te.sum(lambda j: v[j]) / 5)),
+        lambda a, v: np.where(a > v.sum() / 5, a, 0).sum(1),
+    ),
+    (
+        lambda: te.compute((n,), lambda i: (A[i, 0], te.sum(A[i, k], axis=k)))[1],
+        lambda a, v: a.sum(1),
+    ),
+    (
+        lambda: te.scatter((3,), [(r := te.reduce_axis(5, "r"))], r % 3, v[r] / te.sum(lambda j: v[j])),
+        lambda a, v: np.array([v[0] + v[3], v[1] + v[4], v[2]]) / v.sum(),
+    ),
+    (
+        lambda: te.scan((5,), lambda y, t: te.sum(lambda j: v[j]) + te.select(t == 0, 0.0, y[t - 1])),
+        lambda a, v: v.sum() * np.arange(1, 6),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_lifted_programs_are_normal_and_right(case: Any) -> None:
+    make, oracle = case
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((4, 5)), rng.standard_normal(5)
+    tensor = make()
+    assert is_normal([tensor])
+    np.testing.assert_allclose(te.interpret(tensor, {A: a, v: b}), oracle(a, b), rtol=1e-12)
+
+
+def test_equal_reductions_are_lifted_once() -> None:
+    t = te.compute((n,), lambda i: te.sum(A[i, k], axis=k) * te.exp(te.sum(A[i, k], axis=k)), name="t")
+    assert program_text(t).split("\n") == [
+        "A : float64[n, 5]",
+        "t_sum[i] = sum(k < 5) A[i, k]   for i < n",
+        "t[i] = t_sum[i] * exp(t_sum[i])   for i < n",
+    ]
+
+
+def test_a_lifted_tensor_has_only_the_axes_it_uses() -> None:
+    t = te.compute((n, 5), lambda i, j: A[i, j] - te.sum(A[i, k], axis=k), name="t")
+    assert str(t.op.inputs[1]) == "t_sum[i] = sum(k < 5) A[i, k]   for i < n"
+    s = te.compute((n, 5), lambda i, j: A[i, j] * te.sum(v[k], axis=k), name="s")
+    assert str(s.op.inputs[1]) == "s_sum = sum(k < 5) v[k]"
+
+
+def test_the_guard_of_a_select_goes_with_the_reduction() -> None:
+    t = te.compute((8,), lambda i: te.select(i < 5, te.sum(A[i, k], axis=k), 0.0), name="t")
+    assert str(t.op.inputs[0]) == "t_sum[i] = sum(k < 5, where i < 5) A[i, k]   for i < 8"
+    a = np.arange(25.0).reshape(5, 5)
+    assert te.interpret(t, {A: a}).tolist() == [*a.sum(1), 0, 0, 0]
+
+
+def test_guards_on_inner_axes_do_not_leave() -> None:
+    t = te.compute((3,), lambda i: te.sum(lambda j: te.select(v[j] > 0, te.max(lambda m: A[i, m]), 0.0)), name="t")
+    assert is_normal([t])
+    lifted = str(t.op.inputs[1])
+    assert lifted == "t_max[i] = max(m < 5) A[i, m]   for i < 3"
+
+
+def test_a_reduction_used_with_and_without_a_guard_is_computed_everywhere() -> None:
+    t = te.compute((5,), lambda i: te.select(i < 2, te.sum(A[i, k], axis=k), 0.0) + te.sum(A[i, k], axis=k), name="t")
+    assert all("where" not in str(s) for s in t.op.inputs)
+
+
+def test_components_of_one_reduction_share_their_tensors() -> None:
+    both = te.reducer(lambda a, b: (a[0] + b[0], te.maximum(a[1], b[1])), (0.0, -np.inf))
+
+    def body(i: Any) -> Any:
+        total, most = both((A[i, k], A[i, k]), axis=k)
+        return total / most
+
+    t = te.compute((n,), body, name="t")
+    assert len(stages_of([t])) == 3
+    assert len(t.op.inputs) == 2
+    assert t.op.inputs[0].op is t.op.inputs[1].op
+    a = np.random.default_rng(0).uniform(1, 2, (3, 5))
+    np.testing.assert_allclose(te.interpret(t, {A: a}), a.sum(1) / a.max(1))
+
+
+def test_a_top_level_reduction_stays() -> None:
+    t = te.compute((n,), lambda i: te.sum(A[i, k], axis=k))
+    assert len(stages_of([t])) == 2
+    assert t.op.reduction is not None
+
+
+def test_reductions_over_a_scan_state_stay_in_the_scan() -> None:
+    t = te.scan(
+        (4, 5),
+        lambda y, t, i: te.select(t == 0, v[i], te.sum(lambda j: y[t - 1, j]) + te.sum(lambda m: v[m])),
+        name="t",
+    )
+    assert isinstance(t.op, Scan)
+    (body,) = t.op.bodies
+    inside = [e for e in topological(body) if isinstance(e, Reduce)]
+    assert len(inside) == 1
+    b = np.arange(5.0)
+    rows = [b]
+    for _ in range(3):
+        rows.append(np.full(5, rows[-1].sum() + b.sum()))
+    np.testing.assert_allclose(te.interpret(t, {v: b}), rows)
+
+
+def test_deeply_nested_reductions() -> None:
+    def row(j: Any) -> Any:
+        return v[j] * te.sum(lambda m: v[m] * v[j])
+
+    t = te.compute((), lambda: te.sum(lambda r: v[r] * te.sum(row)))
+    assert is_normal([t])
+    b = np.arange(1.0, 6.0)
+    inner = b * b.sum()
+    np.testing.assert_allclose(te.interpret(t, {v: b}), (b * (b * inner).sum()).sum())

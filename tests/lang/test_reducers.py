@@ -1,0 +1,120 @@
+"""Reductions in expressions: conditions, several axes, NaN, ties, nothing at all, and reducers of one's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+
+A = te.placeholder((3, 4), "float64", name="A")
+F = te.placeholder((3, 4), "bool", name="F")
+a = np.array([[3.0, -1, 4, 1], [5, 9, -2, 6], [5, 3, 5, 8]])
+
+
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min", "argmax", "argmin"])
+def test_over_one_and_several_axes(kind: str) -> None:
+    i, j = te.reduce_axis(3, "i"), te.reduce_axis(4, "j")
+    reduce, oracle = getattr(te, kind), getattr(np, kind)
+    rows = te.compute((3,), lambda p: reduce(A[p, j], axis=j))
+    everything = te.compute((), lambda: reduce(A[i, j], axis=(i, j)))
+    transposed = te.compute((), lambda: reduce(A[i, j], axis=(j, i)))
+    np.testing.assert_array_equal(te.interpret(rows, {A: a}), oracle(a, axis=1))
+    np.testing.assert_array_equal(te.interpret(everything, {A: a}), oracle(a))
+    np.testing.assert_array_equal(te.interpret(transposed, {A: a}), oracle(a.T))
+
+
+def test_conditions() -> None:
+    j = te.reduce_axis(4, "j")
+    inside = a > 2
+    for kind, initial in (("sum", 0), ("prod", 1), ("max", -np.inf), ("min", np.inf)):
+        y = te.compute((3,), lambda p, kind=kind: getattr(te, kind)(A[p, j], axis=j, where=F[p, j]))
+        expected = getattr(np, kind)(a, axis=1, where=inside, initial=initial)
+        np.testing.assert_array_equal(te.interpret(y, {A: a, F: inside}), expected)
+
+
+def test_results_over_nothing() -> None:
+    for kind, dtype, expected in [
+        ("sum", "float32", 0), ("prod", "int8", 1), ("max", "float64", -np.inf), ("min", "float32", np.inf),
+        ("max", "int16", -(2**15)), ("min", "uint8", 255), ("argmax", "float32", 0), ("any", "bool", False),
+        ("all", "bool", True),
+    ]:  # fmt: skip
+        x = te.placeholder((te.var("n"),), dtype, name="x")
+        y = te.compute((), lambda kind=kind, x=x: getattr(te, kind)(lambda k: x[k]))
+        assert te.interpret(y, {x: np.zeros(0, dtype)}) == expected
+
+
+def test_nan_and_ties() -> None:
+    x = te.placeholder((5,), name="x")
+    values = np.array([1, np.nan, 3, np.nan, 0], "float32")
+    best = te.compute((), lambda: te.max(lambda k: x[k]))
+    place = te.compute((), lambda: te.argmin(lambda k: x[k]))
+    assert np.isnan(te.interpret(best, {x: values}))
+    assert te.interpret(place, {x: values}) == 1
+    assert te.interpret(place, {x: np.array([2, 1, 3, 1, 1], "float32")}) == 1
+
+
+def test_bools_count() -> None:
+    i, j = te.reduce_axis(3, "i"), te.reduce_axis(4, "j")
+    y = te.compute((), lambda: te.sum(F[i, j], axis=(i, j)))
+    assert y.dtype == "int32"
+    assert te.interpret(y, {F: a > 2}) == (a > 2).sum()
+
+
+def test_ranges_that_begin_elsewhere() -> None:
+    j = te.reduce_axis((1, 3), "j")
+    y = te.compute((3,), lambda i: te.sum(A[i, j], axis=j))
+    z = te.compute((3,), lambda i: te.argmax(A[i, j], axis=j))
+    np.testing.assert_array_equal(te.interpret(y, {A: a}), a[:, 1:3].sum(1))
+    np.testing.assert_array_equal(te.interpret(z, {A: a}), a[:, 1:3].argmax(1))
+    n = te.var("n")
+    assert str(te.reduce_axis((2, n)).extent) == "n - 2"
+
+
+def test_reducers_of_ones_own() -> None:
+    product = te.reducer(lambda p, q: p * q, 1.0)
+    welford = te.reducer(lambda p, q: (p[0] + q[0], p[1] + q[1], p[2] + q[2]), (0.0, 0.0, 0.0))
+    y = te.compute((3,), lambda i: product(lambda k: A[i, k]))
+    np.testing.assert_allclose(te.interpret(y, {A: a}), a.prod(1))
+    k = te.reduce_axis(4, "k")
+    moments = te.compute((3,), lambda i: welford((A[i, k] * 0 + 1, A[i, k], A[i, k] ** 2), axis=k))
+    count, total, square = te.interpret(list(moments), {A: a})
+    np.testing.assert_allclose(square / count - (total / count) ** 2, a.var(1))
+
+
+def test_an_argmax_of_ones_own_agrees() -> None:
+    best = te.reducer(
+        lambda p, q: (te.select(q[0] > p[0], q[0], p[0]), te.select(q[0] > p[0], q[1], p[1])), (-np.inf, -1)
+    )
+    k = te.reduce_axis(4, "k")
+    value, place = te.compute((3,), lambda i: best((A[i, k], k), axis=k), name=("value", "place"))
+    found = te.interpret([value, place], {A: a})
+    np.testing.assert_array_equal(found[0], a.max(1))
+    np.testing.assert_array_equal(found[1], a.argmax(1))
+
+
+def test_one_reducer_serves_several_dtypes() -> None:
+    add = te.reducer(lambda p, q: p + q, 0)
+    for dtype in ("int8", "float32", "float64"):
+        x = te.placeholder((4,), dtype, name="x")
+        assert te.compute((), lambda x=x: add(lambda k: x[k])).dtype == dtype
+    x, y = te.placeholder((4,), name="x"), te.placeholder((4,), name="y")
+    k = te.reduce_axis(4)
+    assert add(x[k], axis=k).reducer is add(y[k], axis=k).reducer
+
+
+def test_a_condition_goes_with_a_reducer_of_ones_own() -> None:
+    add = te.reducer(lambda p, q: p + q, 0.0)
+    k = te.reduce_axis(4, "k")
+    y = te.compute((3,), lambda i: add(A[i, k], axis=k, where=A[i, k] > 2))
+    np.testing.assert_array_equal(te.interpret(y, {A: a}), np.where(a > 2, a, 0).sum(1))
+
+
+def test_whole_tensor_forms() -> None:
+    feeds: dict[Any, Any] = {A: a}
+    assert te.interpret(te.sum(A), feeds) == a.sum()
+    np.testing.assert_array_equal(te.interpret(te.max(A, axis=1, keepdims=True), feeds), a.max(1, keepdims=True))
+    np.testing.assert_array_equal(te.interpret(te.argmax(A, axis=0), feeds), a.argmax(0))
+    assert bool(te.interpret(te.any(A > 8), feeds)) is True
