@@ -37,7 +37,11 @@ def widen(x: Expr, dtype: str) -> Expr:
 def narrow(x: Expr, dtype: str) -> Expr:
     """A float32 rounded to a 16-bit float."""
     if dtype == "float16":
-        return hl.cast(hl.Float(16), x)
+        # The product keeps Halide from merging float64 -> float32 -> float16, for which few machines have an instruction.
+        half = hl.cast(hl.Float(16), x * hl.f32(1.0))
+        # Where there is no instruction at all, Halide's emulation makes NaN infinite.
+        native = hl.target_has_feature(hl.TargetFeature.F16C) | hl.target_has_feature(hl.TargetFeature.ARMFp16)
+        return hl.select(native | ~is_nan(x, "float32"), half, const(float("nan"), "float16"))
     bits = bits_of(x, "float32")
     tie_to_even = hl.u32(0x7FFF) + ((bits >> hl.u32(16)) & hl.u32(1))
     quiet = bits | hl.u32(0x400000)  # adding could carry a NaN into the sign

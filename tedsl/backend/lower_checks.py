@@ -13,19 +13,21 @@ from dataclasses import dataclass
 import halide as hl
 
 from tedsl.analysis.checks import ReadCheck, read_checks
+from tedsl.analysis.facts import Facts
 from tedsl.analysis.messages import Overrun
 from tedsl.backend.lower_stage import Context, Place, identifier
 from tedsl.backend.scalars import Expr as Halide
 from tedsl.backend.scalars import const
 from tedsl.lang.dtypes import integer_bounds
-from tedsl.lang.expr import TRUE, Axis, Const, Expr, Reduce
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Fn, Reduce
 from tedsl.lang.tensor import Operation, Scan, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, topological
 
 __all__ = ["Checks", "checks_of", "lower_checks", "operations_checked"]
 
 LANES = 16
-LOWEST, HIGHEST = -(1 << 31), (1 << 31) - 1
+# What is found saturates here: Halide's simplifier moves constants around, and overflows on the very last integers.
+LOWEST, HIGHEST = -(1 << 30), 1 << 30
 
 
 @dataclass(eq=False)
@@ -50,9 +52,20 @@ class Checks:
 
 def checks_of(operations: Iterable[Operation]) -> list[ReadCheck]:
     """The accesses to be checked at run time; IndexError for one that is provably wrong."""
-    found = [check for op in operations for check in read_checks(op) if check.status == "run"]
+    found = [c for op in operations for c in read_checks(op) if c.status == "run" and not _holds_unless_empty(c)]
     # An index that is itself the result of a reduction over a scan's state cannot be evaluated again; it is clamped.
     return [c for c in found if not any(isinstance(n, Reduce) for n in topological((c.index, c.guard)))]
+
+
+def _holds_unless_empty(check: ReadCheck) -> bool:
+    """Whether an access can only be wrong where its tensor has no elements: such calls do not come here (see `Core.run`)."""
+    facts = Facts(tuple(_loops(check)))
+    filled = check.guard
+    for extent in check.tensor.extents:
+        filled = Expr._apply(Fn.AND, filled, extent >= 1)
+    index = facts.form(check.index)
+    gaps = (index - facts.form(check.lower), facts.form(check.upper) - index)
+    return all(facts.proves(gap, filled) for gap in gaps)
 
 
 def operations_checked(operations: Sequence[Operation], checks: Sequence[ReadCheck]) -> set[Operation]:

@@ -86,19 +86,24 @@ class Scalars:
         """An int32 index that Halide knows to lie within [0, extent)."""
         if lower_index.is_plain(index):
             plain = lower_index.plain(index, self._symbols)
-            return plain if lower_index.stays_inside(index, extent) else _clamped(hl.likely(plain), self.extent(extent))
+            return plain if lower_index.stays_inside(index, extent) else _clamped(plain, self.extent(extent))
         return self._computed(index, extent)
 
     def _computed(self, index: Expr, extent: Expr) -> Halide:
-        """A data-dependent index, brought into int32 by its own type, then into the extent."""
+        """A data-dependent index, brought into int32 by its own type, then into the extent.
+
+        Unsigned ones are reinterpreted: from a cast Halide concludes that they are not negative, drops one half of the
+        clamp, and then finds the access unbounded.
+        """
         value = self.value(index)
         low, high = integer_bounds(index.dtype)
-        zero, limit = const(0, index.dtype), (1 << 31) - 1
-        if low < 0:
-            value = hl.max(value, zero)
+        limit = (1 << 31) - 1
+        if low < -limit - 1:
+            value = hl.max(value, const(0, index.dtype))
         if high > limit:
             value = hl.min(value, const(limit, index.dtype))
-        return _clamped(hl.cast(hl.Int(32), value), self.extent(extent))
+        bits = hl.cast(hl.UInt(32), value) if low == 0 else hl.cast(hl.Int(32), value)
+        return _clamped(hl.reinterpret(hl.Int(32), bits) if low == 0 else bits, self.extent(extent))
 
     def extent(self, extent: Expr) -> Halide:
         """An extent, or any other plain expression of extents and axes."""
