@@ -1,0 +1,78 @@
+"""The compiler against the reference: te.evaluate == te.interpret on random programs and arrays.
+
+Exact results (integers, bools, one IEEE rounding per operation) must agree bit by bit. A float sum of n terms may differ by
+its order: by n roundings of the sum of the magnitudes. Transcendental functions may differ by a few units in the last place.
+Several programs share a kernel, since compiling is what takes the time.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import tedsl as te
+from autodiff.strategies import CONSTRUCTS, Program, programs, values_for
+
+BATCH = 4
+PROGRAMS = 20_000 if os.environ.get("TEDSL_LONG") else 500
+ROUNDINGS = 64  # terms of a sum, and a margin for what is rounded before and after
+UNITS = 8  # of the last place, for a function of analysis
+EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+
+
+def check(program: Program, feeds: dict[te.Tensor, Any]) -> None:
+    """Compiled and interpreted results agree."""
+    compared = [*program.outputs, *program.scale.values()]
+    expected = dict(zip(compared, te.interpret(compared, feeds, program.sizes), strict=True))
+    found = te.evaluate(list(program.outputs), feeds, program.sizes)
+    for tensor, got in zip(program.outputs, found, strict=True):
+        want = expected[tensor]
+        assert got.dtype == want.dtype
+        assert got.shape == want.shape
+        if tensor in program.exact:
+            np.testing.assert_array_equal(got, want, err_msg=f"{tensor}")
+            continue
+        epsilon = EPSILON[str(tensor.dtype)]
+        magnitude = expected[program.scale[tensor]] if tensor in program.scale else np.abs(want.astype(np.float64))
+        magnitude = np.where(np.isfinite(magnitude), magnitude, 0.0)
+        # A sum that rounds through another type of 16 bits rounds once more at the end.
+        slack = np.broadcast_to(magnitude * epsilon * (ROUNDINGS if tensor in program.scale else UNITS), want.shape)
+        tiny = np.finfo(np.float32 if tensor.dtype != "float64" else np.float64).tiny
+        both = np.isfinite(want.astype(np.float64))
+        np.testing.assert_array_equal(both, np.isfinite(got.astype(np.float64)), err_msg=f"{tensor}")
+        np.testing.assert_array_equal(got[~both], want[~both], err_msg=f"{tensor}")
+        error = np.abs(got.astype(np.float64) - want.astype(np.float64))[both]
+        assert (error <= slack[both] + tiny).all(), f"{tensor}\nfound {got}\nexpected {want}"
+
+
+def merged(parts: list[Program]) -> Program:
+    """Several programs as one, so that one kernel computes them."""
+    return Program(
+        tuple(t for p in parts for t in p.inputs),
+        tuple(t for p in parts for t in p.outputs),
+        {v: n for p in parts for v, n in p.sizes.items()},
+        {t: n for p in parts for t, n in p.below.items()},
+        frozenset(t for p in parts for t in p.exact),
+        {t: s for p in parts for t, s in p.scale.items()},
+    )
+
+
+@pytest.mark.parametrize("part", range(2))
+@settings(max_examples=PROGRAMS // BATCH // 2, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_compiled_programs_agree_with_the_reference(part: int, data: st.DataObject) -> None:
+    parts = data.draw(st.lists(programs(), min_size=BATCH, max_size=BATCH))
+    program = merged(parts)
+    check(program, data.draw(values_for(program)))
+
+
+@pytest.mark.parametrize("construct", CONSTRUCTS)
+@settings(max_examples=5, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_each_construct_agrees_with_the_reference(construct: str, data: st.DataObject) -> None:
+    program = data.draw(programs(constructs=(construct,), stages=2))
+    check(program, data.draw(values_for(program)))
