@@ -1,7 +1,7 @@
 """Bounds of integer expressions over their axes: numbers where the box is small enough to try, else terms of the sizes.
 
-An axis is put at the end at which the expression is largest; conditions first move that end. `//`, `%`, min, max and
-select bound by what their operands do. What comes from memory has no bound but its dtype's, which is given as None.
+An axis is put at the end at which the expression is largest; conditions first move that end. `//`, `%`, min, max, abs
+and select bound by what their operands do. What comes from memory has no bound but its dtype's, which is given as None.
 """
 
 from __future__ import annotations
@@ -127,6 +127,9 @@ class _Narrowed:
     def _end_of_atom(self, atom: Expr, side: int) -> Affine | None:
         if isinstance(atom, Axis):
             return self.ends[atom][side]
+        if isinstance(atom, Apply) and atom.fn is Fn.CLIP:
+            x, floor, top = atom.args
+            return self.end(Expr._apply(Fn.MINIMUM, Expr._apply(Fn.MAXIMUM, x, floor), top), side)
         low, high = range_of(atom, self.facts.known)
         if isinstance(atom, Apply) and atom.fn in _ENDS:
             found = _ENDS[atom.fn](lambda arg, s: self.end(atom.args[arg], s), atom, side)
@@ -192,11 +195,7 @@ def _either(ends: Ends, first: int, second: int, side: int, wanted: int) -> Affi
     a, b = ends(first, side), ends(second, side)
     if a is None or b is None:
         return (a or b) if side == wanted else None
-    gap = (a - b) * wanted
-    if gap.is_constant:
-        return a if gap.constant <= 0 else b
-    pick = Fn.MINIMUM if wanted > 0 else Fn.MAXIMUM
-    return _atom(Expr._apply(pick, a.to_expr(), b.to_expr()))
+    return _larger(a, b) if wanted < 0 else _smaller(a, b)
 
 
 def _least(ends: Ends, node: Apply, side: int) -> Affine | None:
@@ -207,16 +206,43 @@ def _greatest(ends: Ends, node: Apply, side: int) -> Affine | None:
     return _either(ends, 0, 1, side, -1)
 
 
+def _magnitude(ends: Ends, node: Apply, side: int) -> Affine | None:
+    """|x| is x or -x: at most the larger of their upper ends, at least the larger of their lower ends (and 0)."""
+    low, high = ends(0, -1), ends(0, 1)
+    if side < 0:
+        return low if low is not None and low.is_constant and low.constant >= 0 else Affine({}, 0)
+    return None if low is None or high is None else _larger(high, -low)
+
+
+def _positive(ends: Ends, node: Apply, side: int) -> Affine | None:
+    end = ends(0, side)
+    if end is None:
+        return Affine({}, 0) if side < 0 else None
+    return _larger(end, Affine({}, 0))
+
+
+def _larger(a: Affine, b: Affine) -> Affine:
+    low, high = range_of((a - b).to_expr())
+    if low >= 0 or high <= 0:
+        return a if low >= 0 else b
+    return _atom(Expr._apply(Fn.MAXIMUM, a.to_expr(), b.to_expr()))
+
+
+def _smaller(a: Affine, b: Affine) -> Affine:
+    low, high = range_of((a - b).to_expr())
+    if low >= 0 or high <= 0:
+        return b if low >= 0 else a
+    return _atom(Expr._apply(Fn.MINIMUM, a.to_expr(), b.to_expr()))
+
+
 def _selected(ends: Ends, node: Apply, side: int) -> Affine | None:
     a, b = ends(1, side), ends(2, side)
     if a is None or b is None:
         return None
-    gap = (a - b) * side
-    if gap.is_constant:
-        return a if gap.constant >= 0 else b
-    return _atom(Expr._apply(Fn.MAXIMUM if side > 0 else Fn.MINIMUM, a.to_expr(), b.to_expr()))
+    return _larger(a, b) if side > 0 else _smaller(a, b)
 
 
 _ENDS: Mapping[Fn, Callable[[Ends, Apply, int], Affine | None]] = {
     Fn.FLOORDIV: _quotient, Fn.MOD: _remainder, Fn.MINIMUM: _least, Fn.MAXIMUM: _greatest, Fn.SELECT: _selected,
+    Fn.ABS: _magnitude, Fn.RELU: _positive,
 }  # fmt: skip

@@ -138,17 +138,7 @@ def bind_sizes(
     """
     sizes = check_sizes(extra, what)
     origin = dict.fromkeys(sizes, "sizes=")
-    for tensor, shape in zip(inputs, shapes, strict=True):
-        if len(shape) != tensor.ndim:
-            raise ValueError(
-                f"{what}: input {tensor.name!r}: expected {tensor.ndim} dimensions ({tensor!r}, declared at "
-                f"{tensor.op.where}), found {len(shape)} (shape {tuple(shape)})"
-            )
-    dims = [
-        (tensor, d, extent, shape[d])
-        for tensor, shape in zip(inputs, shapes, strict=True)
-        for d, extent in enumerate(tensor.extents)
-    ]
+    dims = [dim for tensor, shape in zip(inputs, shapes, strict=True) for dim in _dimensions(tensor, shape, what)]
     waiting = [dim for dim in dims if not isinstance(dim[2], Const)]
     while waiting:
         left = [dim for dim in waiting if not _bind(dim, sizes, origin, what)]
@@ -158,6 +148,15 @@ def bind_sizes(
     for dim in dims:
         _check_dimension(dim, sizes, origin, what)
     return sizes
+
+
+def _dimensions(tensor: Tensor, shape: tuple[int, ...], what: str) -> list[_Dimension]:
+    if len(shape) != tensor.ndim:
+        raise ValueError(
+            f"{what}: input {tensor.name!r}: expected {tensor.ndim} dimensions ({tensor!r}, declared at "
+            f"{tensor.op.where}), found {len(shape)} (shape {tuple(shape)})"
+        )
+    return [(tensor, d, extent, shape[d]) for d, extent in enumerate(tensor.extents)]
 
 
 def _bind(dim: _Dimension, sizes: dict[Var, int], origin: dict[Var, str], what: str) -> bool:
