@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autodiff.cotangent import Cotangent
 from autodiff.sweep import ReadSite
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
-from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read
+from tedsl.lang.expr import FALSE, Apply, Axis, Const, Expr, Read
 from tedsl.lang.lift import conjuncts
 from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Tensor
-from tedsl.lang.traverse import reads_of, substitute_all, topological
+from tedsl.lang.traverse import substitute, substitute_all, topological
 
 __all__ = ["Cotangents", "Flow", "share_values", "site_flows"]
 
@@ -44,43 +44,59 @@ def site_flows(sites: Iterable[ReadSite], prefix: tuple[Axis, ...], axes: tuple[
 
 
 def share_values(flows: list[Flow], name: str) -> list[Flow]:
-    """The flows of one pointwise body, their values computed together where apart they would repeat much of the body.
+    """The flows of one pointwise body, what their values have in common computed once.
 
-    rewrites   n flows, each computing its own partial derivative   ->   one loop nest with n outputs, read by n flows
+    rewrites   n flows, each computing its own partial derivative   ->   the parts that several need as a loop nest of its own
     """
     if len(flows) < 2 or any(f.axes != flows[0].axes for f in flows):
         return flows
-    together = _cost(e for f in flows for e in (f.value, f.condition))
-    apart = sum(_cost((f.value, f.condition)) for f in flows)
-    if apart <= 2 * together + 2 * len(flows):
+    common = _common_parts(flows)
+    if not common:
         return flows
     axes = flows[0].axes
     fresh = tuple(Axis(a.name, a.extent) for a in axes)
-    values = tuple(fn.select_node(f.condition, f.value, Const(0.0, f.value.dtype)) for f in flows)
+    used = _either(f.condition for f in flows)
+    values = tuple(fn.select_node(used, part, Const(0.0, part.dtype)) for part in common)
     moved = substitute_all(values, {a: b + a.begin for a, b in zip(axes, fresh, strict=True)})
-    shared = compute_tensors(fresh, moved, name)
     position = tuple(a - a.begin for a in axes)
-    return [
-        Flow(f.source, axes, f.index, Read(tensor, position), _data_free(f.conditions))
-        for f, tensor in zip(flows, shared, strict=True)
-    ]
+    stored = {
+        part: Read(tensor, position) for part, tensor in zip(common, compute_tensors(fresh, moved, name), strict=True)
+    }
+    return [replace(f, value=substitute(f.value, stored)) for f in flows]
 
 
-def _cost(roots: Iterable[Expr]) -> int:
+def _common_parts(flows: list[Flow]) -> list[Expr]:
+    """The largest expressions that several values hold and that are worth a tensor of their own."""
+    users: dict[Expr, int] = {}
+    for f in flows:
+        for node in topological(f.value):
+            users[node] = users.get(node, 0) + 1
+    inside: set[Expr] = set()
+    for f in flows:
+        for node in topological(f.value):
+            if users[node] > 1:
+                inside.update(c for c in node.children if users[c] == users[node])
+    parts = [n for n, count in users.items() if count > 1 and n not in inside and n.dtype.is_float]
+    return [n for n in parts if _cost(n) * (users[n] - 1) >= WORTH_STORING]
+
+
+# Operations saved per element that pay for a store and its reads.
+WORTH_STORING = 4
+
+
+def _either(conditions: Iterable[Expr]) -> Expr:
+    result: Expr = FALSE
+    for condition in conditions:
+        result = fn.logical_or(result, condition)
+    return result
+
+
+def _cost(root: Expr) -> int:
     """Operations on floats, those that no hardware instruction does counted several times."""
-    nodes = [n for n in topological(tuple(roots)) if isinstance(n, Apply) and n.dtype.is_float]
+    nodes = [n for n in topological(root) if isinstance(n, Apply) and n.dtype.is_float]
     return sum(_COSTS.get(n.fn, 8) for n in nodes)
 
 
 _COSTS = dict.fromkeys(
     (Fn.ADD, Fn.SUB, Fn.MUL, Fn.NEG, Fn.ABS, Fn.SELECT, Fn.MINIMUM, Fn.MAXIMUM, Fn.RELU, Fn.CAST, Fn.SIGN, Fn.FLOOR, Fn.CLIP), 1
 )
-
-
-def _data_free(conditions: Iterable[Expr]) -> Expr:
-    """The conditions on axes alone: they still narrow the loops of the gather; the others are in the value already."""
-    kept: Expr = TRUE
-    for condition in conditions:
-        if not reads_of((condition,)):
-            kept = fn.logical_and(kept, condition)
-    return kept
