@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal
 
 __all__ = [
-    "DIRECTIVES", "ComputeAt", "ComputeInline", "ComputeRoot", "Directive", "Fuse", "GpuBlocks", "GpuThreads", "Parallel",
-    "Prefetch", "Reorder", "ReorderStorage", "Split", "StoreAt", "StoreIn", "Unroll", "Vectorize", "from_json", "to_json",
+    "DIRECTIVES", "BoundExtent", "CacheRead", "CacheWrite", "ComputeAt", "ComputeInline", "ComputeRoot", "Directive",
+    "Fuse", "GpuBlocks", "GpuThreads", "LoopDirective", "Pack", "Parallel", "Prefetch", "Reorder", "ReorderStorage",
+    "Rewrite", "Rfactor", "Split", "StoreAt", "StoreIn", "StoreRoot", "Unroll", "Vectorize", "from_json", "to_json",
 ]  # fmt: skip
 
 Definition = Literal["body", "init"]
@@ -164,6 +165,16 @@ class StoreAt(Directive):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoreRoot(Directive):
+    """Keep the memory of a stage for the whole kernel, though it is computed inside a loop.
+
+    checks     the stage has a compute_at
+    """
+
+    verb = "store_root"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ComputeRoot(Directive):
     """Compute the whole stage before its readers."""
 
@@ -197,11 +208,83 @@ class StoreIn(Directive):
     memory: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class BoundExtent(Directive):
+    """Promise how many elements along an axis are computed at a time, so that loops over them need no guard.
+
+    The kernel checks the promise; it never writes beyond.
+    """
+
+    verb = "bound_extent"
+    axis: str
+    extent: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rewrite(Directive):
+    """A change of the program that keeps its results: stages are added, those that were there keep their names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheWrite(Rewrite):
+    """Compute into a stage of its own, and copy from there.
+
+    rewrites   C[i] = e(i)   ->   local[i] = e(i); C[i] = local[i]
+    checks     C has no directives yet
+    """
+
+    verb = "cache_write"
+    local: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheRead(Rewrite):
+    """Read a tensor through a copy of it.
+
+    rewrites   C[i] = e(A[f(i)])   ->   copy[i] = A[i]; C[i] = e(copy[f(i)])
+    checks     C reads A
+    """
+
+    verb = "cache_read"
+    source: str
+    copy: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rfactor(Rewrite):
+    """Reduce in two steps: over all but one loop for each of its iterations, then over that loop.
+
+    rewrites   C[i] = sum(ko, ki) e   ->   partial[i, ko] = sum(ki) e; C[i] = sum(ko) partial[i, ko]
+    checks     the loop is a reduce axis or half of one, the reducer may be regrouped, C has no other directives yet
+    """
+
+    verb = "rfactor"
+    loop: str
+    partial: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pack(Rewrite):
+    """Read a tensor through a copy laid out in blocks along some of its dimensions.
+
+    rewrites   C[i, j] = e(B[k, j])   ->   copy[jo, k, ji] = B[k, jo*f + ji] (0 beyond the end); C[i, j] = e(copy[j//f, k, j%f])
+    checks     C reads B; factors > 0
+    `order` lists the dimensions of the copy: "1o" and "1i" are the blocks of dimension 1 and the places inside one, "0" is
+    a dimension that stays whole.
+    """
+
+    verb = "pack"
+    source: str
+    copy: str
+    order: tuple[str, ...]
+    factors: tuple[int, ...]
+
+
 DIRECTIVES: dict[str, type[Directive]] = {
     cls.verb: cls
     for cls in (
-        Split, Fuse, Reorder, Unroll, Vectorize, Parallel, GpuBlocks, GpuThreads, Prefetch, ComputeAt, StoreAt, ComputeRoot,
-        ComputeInline, ReorderStorage, StoreIn,
+        Split, Fuse, Reorder, Unroll, Vectorize, Parallel, GpuBlocks, GpuThreads, Prefetch, ComputeAt, StoreAt, StoreRoot,
+        ComputeRoot, ComputeInline, ReorderStorage, StoreIn, BoundExtent, CacheWrite, CacheRead, Rfactor, Pack,
     )
 }  # fmt: skip
 

@@ -20,7 +20,9 @@ from tedsl.lang.functions import FLOAT_BINARY, FLOAT_UNARY
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import reads_of, topological
 
-__all__ = ["schedule_default"]
+__all__ = [
+    "bound_result", "plan_inlining", "schedule_default", "schedule_stage", "schedule_update", "vectorize_last",
+]  # fmt: skip
 
 INLINE_COST = 12
 WORTH_THREADS = 1 << 16  # scalar operations
@@ -37,19 +39,19 @@ class _Plan:
 
 def schedule_default(lowered: Lowered, machine: Machine) -> None:
     """Schedule every function of a program."""
-    plan = _plan(lowered)
+    plan = plan_inlining(lowered)
     lowered.inlined = plan.inlined
     for stage in lowered.stages:
         if stage.op not in plan.inlined:
-            _schedule_stage(lowered, stage, plan.cost[stage.op], machine)
+            schedule_stage(lowered, stage, plan.cost[stage.op], machine)
     for result in lowered.results:
         if result.stage is None:
-            _vectorize(result.func, result.dims, 1, machine)
+            vectorize_last(result.func, result.dims, 1, machine)
     for result in lowered.results:
-        _bound(lowered, result)
+        bound_result(lowered, result)
 
 
-def _plan(lowered: Lowered) -> _Plan:
+def plan_inlining(lowered: Lowered) -> _Plan:
     plan = _Plan()
     outputs = {r.stage.op for r in lowered.results if r.stage is not None}
     uses: dict[Operation, list[tuple[Operation, Read]]] = {}
@@ -86,17 +88,17 @@ def _same_loops(consumer: Operation, read: Read) -> bool:
     return loops <= used
 
 
-def _schedule_stage(lowered: Lowered, stage: Stage, cost: int, machine: Machine) -> None:
+def schedule_stage(lowered: Lowered, stage: Stage, cost: int, machine: Machine) -> None:
     func = stage.func
     func.compute_root()
-    _vectorize(func, stage.dims, _itemsize(stage.op.outputs), machine)
+    vectorize_last(func, stage.dims, _itemsize(stage.op.outputs), machine)
     if stage.kind == "pointwise":
         _parallelize(func, stage, cost, machine)
     else:
-        _schedule_update(stage, machine)
+        schedule_update(stage, machine)
 
 
-def _schedule_update(stage: Stage, machine: Machine) -> None:
+def schedule_update(stage: Stage, machine: Machine) -> None:
     """Vectors along the last axis where the update leaves it free and reads lie that way."""
     inner = stage.dims[-1] if stage.dims else None
     free = {loop.name() for loop in stage.axes.values() if isinstance(loop, hl.Var)}
@@ -141,7 +143,7 @@ def _lanes(extent: Expr | None, itemsize: int, machine: Machine) -> int:
     return lanes
 
 
-def _vectorize(
+def vectorize_last(
     func: hl.Func, dims: Sequence[hl.Var], itemsize: int, machine: Machine, extent: Expr | None = None
 ) -> None:
     if dims and (lanes := _lanes(extent, itemsize, machine)) > 1:
@@ -152,5 +154,5 @@ def _parallelize(func: hl.Func, stage: Stage, cost: int, machine: Machine) -> No
     return
 
 
-def _bound(lowered: Lowered, result: Result) -> None:
+def bound_result(lowered: Lowered, result: Result) -> None:
     return

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 import halide as hl
 
+from tedsl.analysis.iteration import is_stepped
 from tedsl.backend.lower_expr import Scalars
 from tedsl.backend.lower_reduce import Accumulator, accumulator, renamed
 from tedsl.backend.lower_stage import Context, Place, Stage, identifier, tuple_of, variables
 from tedsl.backend.scalars import TYPES, Expr as Halide
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Reduce
 from tedsl.lang.tensor import Scan, Tensor
-from tedsl.lang.traverse import free_axes, reads_of, topological
+from tedsl.lang.traverse import free_axes, topological
 
 __all__ = ["can_lower_scan", "lower_scan"]
 
@@ -60,7 +61,7 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     types = [TYPES[b.dtype] for b in op.bodies] + [TYPES[d] for i in inner for d in i.kept.dtypes]
     empty = hl.undef if ctx.token is None else (lambda t: ctx.after_checks(hl.cast(t, 0)))
     func[dims[::-1]] = tuple_of(map(empty, types))
-    stepped = inner or _reads_elsewhere(op)
+    stepped = is_stepped(op)
     looped = [a for d, a in enumerate(op.axes) if d != op.dim] if stepped else []
     total = _iterations(ctx, inner)
     ranges = [(0, total)] if inner else []
@@ -105,18 +106,6 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
 def _extent(axis: Axis) -> Expr:
     assert axis.extent is not None
     return axis.extent
-
-
-def _reads_elsewhere(op: Scan) -> bool:
-    """Whether a body reads a state at another place of the axes beside time."""
-    own = set(map(id, op.states))
-    return any(
-        index is not op.axes[d]
-        for read in reads_of(op.bodies)
-        if id(read.tensor) in own
-        for d, index in enumerate(read.indices)
-        if d != op.dim
-    )
 
 
 def _inner_reductions(ctx: Context, op: Scan) -> list[_Inner]:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import halide as hl
 
+from tedsl.analysis.iteration import free_dimensions
 from tedsl.backend.casts import cast
 from tedsl.backend.intrinsics import EMIT
 from tedsl.backend.lower_reduce import WIDE, loops_over, renamed, split_condition
 from tedsl.backend.lower_stage import Context, Stage, identifier
 from tedsl.backend.scalars import Expr as Halide, const
-from tedsl.lang.expr import TRUE, Axis, Const, Fn
-from tedsl.lang.extents import same_extent
+from tedsl.lang.expr import TRUE, Axis, Fn
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scatter import SCATTER_KINDS
 from tedsl.lang.tensor import Scatter
-from tedsl.lang.traverse import free_axes
 
 __all__ = ["lower_scatter"]
 
@@ -31,7 +30,7 @@ def lower_scatter(ctx: Context, op: Scatter) -> Stage:
     dtype = op.value.dtype
     held = WIDE.get(dtype, dtype) if op.kind in ("add", "mul") else dtype
     func = hl.Func(identifier(op.name))
-    free = _free_dimensions(op)
+    free = free_dimensions(op)
     dims = tuple(hl.Var(identifier(free[d].name) if d in free else f"d{d}") for d in range(len(op.shape)))
     place = dims[::-1]
     if op.init is None:
@@ -62,18 +61,3 @@ def lower_scatter(ctx: Context, op: Scatter) -> Stage:
         op, "scatter", func, dims, (0,), lambda component, at: cast(hl.Expr(func[at]), held, dtype), held == dtype,
         loops, renamed(func, inner),
     )  # fmt: skip
-
-
-def _free_dimensions(op: Scatter) -> dict[int, Axis]:
-    """The dimensions indexed by one whole axis that no other index uses."""
-    uses: dict[Axis, int] = {}
-    for row in op.index:
-        for axis in free_axes(row):
-            uses[axis] = uses.get(axis, 0) + 1
-    free: dict[int, Axis] = {}
-    for dim, (row, extent) in enumerate(zip(op.index, op.shape, strict=True)):
-        whole = isinstance(row, Axis) and isinstance(row.begin, Const) and row.begin.value == 0
-        if isinstance(row, Axis) and whole and row.extent is not None and same_extent(row.extent, extent):
-            if uses[row] == 1 and row in set(op.axes):
-                free[dim] = row
-    return free

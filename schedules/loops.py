@@ -1,0 +1,364 @@
+"""Loop nests as values: what a definition of a stage iterates over, and what each directive makes of that.
+
+`nest_of` is the nest that a stage starts with; `transformed` is the nest after a directive, or a ScheduleError that says why
+not. Every dependence rule is here: what may run in any order, what may be regrouped, and what keeps its order.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from schedules.directives import (
+    Fuse,
+    GpuBlocks,
+    GpuThreads,
+    LoopDirective,
+    Parallel,
+    Prefetch,
+    Reorder,
+    Split,
+    Unroll,
+    Vectorize,
+)
+from tedsl.analysis.iteration import free_dimensions, is_stepped
+from tedsl.lang import functions as fn
+from tedsl.lang.errors import ScheduleError
+from tedsl.lang.expr import Axis, Const, Expr
+from tedsl.lang.extents import simplify_extent
+from tedsl.lang.lift import conjuncts
+from tedsl.lang.tensor import Compute, Operation, Scan, Scatter
+from tedsl.lang.traverse import free_axes
+
+__all__ = ["MOST_LANES", "Level", "Nest", "definitions_of", "nest_of", "one_of", "transformed"]
+
+Carried = Literal["free", "regrouped", "ordered"]
+MOST_LANES = 512
+_REGROUPED = frozenset({"sum", "prod", "any", "all"})
+
+
+@dataclass(frozen=True)
+class Level:
+    """One loop: its extent, where it comes from, how it runs, and what its iterations owe to one another."""
+
+    name: str
+    extent: Expr
+    origin: frozenset[Axis | int]  # axes of the operation, or dimensions of its result
+    carried: Carried = "free"
+    kind: str = "serial"
+    constant: int | None = None  # the extent, where a split makes it a constant wherever the stage is computed
+
+    @property
+    def known(self) -> int | None:
+        """The extent of the whole stage, if it is a number."""
+        return int(self.extent.value) if isinstance(self.extent, Const) else self.constant
+
+
+@dataclass(frozen=True)
+class Nest:
+    """The loops of one definition, outermost first; `lets` tells how split and fused loops make up the axes."""
+
+    stage: str
+    definition: str
+    why: str  # what the carried loops are, for messages
+    levels: tuple[Level, ...]
+    lets: tuple[str, ...] = ()  # assignments, to be read from the last one
+
+    @property
+    def names(self) -> list[str]:
+        return [level.name for level in self.levels]
+
+    def level(self, name: str) -> Level:
+        return self.levels[self.position(name)]
+
+    def position(self, name: str) -> int:
+        """Where a loop stands, 0 for the outermost."""
+        return self.names.index(one_of(name, self.names, "loop", f"loops of {self}"))
+
+    def fresh(self, name: str) -> str:
+        """`name`, or the first of name1, name2, ... that no loop has."""
+        free, number = name, 0
+        while free in self.names:
+            number += 1
+            free = f"{name}{number}"
+        return free
+
+    def __str__(self) -> str:
+        return self.stage if self.definition == "body" else f"{self.stage}.init"
+
+
+def one_of(name: str, known: Iterable[str], what: str, listing: str) -> str:
+    """`name`, or an error that lists what there is and the nearest to it."""
+    names = list(known)
+    if name in names:
+        return name
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    meant = f"; did you mean {near[0]!r}?" if near else ""
+    raise ScheduleError(f"there is no {what} {str(name)!r}; {listing}: {', '.join(names) or 'none'}{meant}")
+
+
+def definitions_of(op: Operation) -> tuple[str, ...]:
+    """The definitions of a stage that have loops of their own."""
+    if isinstance(op, Compute):
+        return ("body",) if op.reduction is None else ("init", "body")
+    if isinstance(op, Scatter):
+        return ("init", "body")
+    return ("body",) if isinstance(op, Scan) else ()
+
+
+def nest_of(stage: str, op: Operation, definition: str) -> Nest:
+    """The loops that a definition has before any directive."""
+    rule = _BODY.get(type(op)) if definition == "body" else _initial
+    if rule is None:
+        raise ScheduleError(f"{stage} is a Python function and has no loops")
+    why, parts = rule(op)
+    taken: set[str] = set()
+    levels = []
+    for axis, extent, name, carried in parts:
+        free, number = name, 0
+        while free in taken:
+            number += 1
+            free = f"{name}_{number}"
+        taken.add(free)
+        levels.append(Level(free, extent, frozenset([axis]), carried))
+    return Nest(stage, definition, why, tuple(levels))
+
+
+Parts = list[tuple["Axis | int", Expr, str, Carried]]
+
+
+def _of_axes(axes: Iterable[Axis], carried: Carried) -> Parts:
+    return [(a, _extent(a), a.name, carried) for a in axes]
+
+
+def _extent(axis: Axis) -> Expr:
+    assert axis.extent is not None
+    return axis.extent
+
+
+def _initial(op: Any) -> tuple[str, Parts]:
+    """The loops that fill in the identity: one per dimension of the result."""
+    names = {d: a.name for d, a in free_dimensions(op).items()} if isinstance(op, Scatter) else dict(
+        enumerate(a.name for a in op.axes)
+    )  # fmt: skip
+    return "", [(d, e, names.get(d, f"d{d}"), "free") for d, e in enumerate(op.shape_of(0))]
+
+
+def _of_compute(op: Compute) -> tuple[str, Parts]:
+    reduce = op.reduction
+    if reduce is None:
+        return "", _of_axes(op.axes, "free")
+    inside = set(reduce.axes)
+    uniform = all(inside.issuperset(free_axes(part)) for part in conjuncts(reduce.where))
+    exact = reduce.reducer.kind in ("max", "min") and not reduce.values[0].dtype.is_float
+    regrouped = uniform and (exact or reduce.reducer.kind in _REGROUPED)
+    parts = _of_axes(op.axes, "free") + _of_axes(reduce.axes, "regrouped" if regrouped else "ordered")
+    return f"a {reduce.reducer.kind} reduction", parts
+
+
+def _of_scatter(op: Scatter) -> tuple[str, Parts]:
+    free = free_dimensions(op)
+    own = set(free.values())
+    parts = _of_axes(free.values(), "free") + _of_axes((a for a in op.axes if a not in own), "ordered")
+    return "a scatter, whose points may meet in one element", parts
+
+
+def _of_scan(op: Scan) -> tuple[str, Parts]:
+    time = op.axes[op.dim]
+    others = [a for a in op.axes if a is not time]
+    if is_stepped(op):
+        return "a scan whose steps read one another", _of_axes((time, *others), "ordered")
+    return "a scan, step after step", _of_axes(others, "free") + _of_axes((time,), "ordered")
+
+
+_BODY: dict[type, Callable[[Any], tuple[str, Parts]]] = {
+    Compute: _of_compute, Scatter: _of_scatter, Scan: _of_scan,
+}  # fmt: skip
+
+
+def transformed(nest: Nest, directive: LoopDirective) -> Nest:
+    """The nest after a directive; the one that was given stays as it is."""
+    return _checked(_RULES[type(directive)](nest, directive))
+
+
+def _split(nest: Nest, d: Split) -> Nest:
+    level = _serial(nest, d.loop)
+    if d.factor < 1:
+        raise ScheduleError(f"the factor must be at least 1, found {d.factor}")
+    _free_names(nest, (d.outer, d.inner), {d.loop})
+    whole = level.constant
+    outer = replace(
+        level,
+        name=d.outer,
+        extent=simplify_extent(fn.as_expr((level.extent + (d.factor - 1)) // d.factor)),
+        constant=None if whole is None else -(-whole // d.factor),
+    )
+    inner = replace(level, name=d.inner, extent=fn.as_expr(d.factor), constant=d.factor)
+    known = level.known
+    divides = d.exact or (known is not None and known % d.factor == 0)
+    guard = "" if divides else f"   if {d.loop} < {level.extent}"
+    return _replaced(nest, {d.loop: (outer, inner)}, f"{d.loop} = {d.outer}*{d.factor} + {d.inner}{guard}")
+
+
+def _fuse(nest: Nest, d: Fuse) -> Nest:
+    outer, inner = _serial(nest, d.outer), _serial(nest, d.inner)
+    if nest.position(d.inner) != nest.position(d.outer) + 1:
+        raise ScheduleError(
+            f"{d.inner!r} does not lie directly inside {d.outer!r}; loops of {nest}, outermost first: "
+            f"{', '.join(nest.names)}; reorder them first"
+        )
+    if (outer.carried == "free") != (inner.carried == "free"):
+        raise ScheduleError(f"{d.outer!r} and {d.inner!r} cannot be fused: one of them is a loop of {nest.why}")
+    _free_names(nest, (d.fused,), {d.outer, d.inner})
+    constant = None
+    if outer.constant is not None and inner.constant is not None:
+        constant = outer.constant * inner.constant
+    fused = Level(
+        d.fused,
+        simplify_extent(fn.as_expr(outer.extent * inner.extent)),
+        outer.origin | inner.origin,
+        "ordered" if "ordered" in (outer.carried, inner.carried) else outer.carried,
+        constant=constant,
+    )
+    length = inner.extent if isinstance(inner.extent, Const) or not _is_compound(inner.extent) else f"({inner.extent})"
+    text = f"{d.outer} = {d.fused} // {length}, {d.inner} = {d.fused} % {length}"
+    return _replaced(nest, {d.outer: (fused,), d.inner: ()}, text)
+
+
+def _is_compound(extent: Expr) -> bool:
+    return bool(extent.children)
+
+
+def _reorder(nest: Nest, d: Reorder) -> Nest:
+    named = [nest.level(name) for name in d.loops]
+    if len(set(d.loops)) != len(d.loops):
+        raise ScheduleError(f"a loop is named twice: {', '.join(d.loops)}")
+    places = sorted(nest.position(name) for name in d.loops)
+    levels = list(nest.levels)
+    for place, level in zip(places, named, strict=True):
+        levels[place] = level
+    before = [level.name for level in nest.levels if level.carried == "ordered"]
+    after = [level.name for level in levels if level.carried == "ordered"]
+    if before != after:
+        raise ScheduleError(
+            f"the order of {', '.join(before)} is that of {nest.why} and must stay; "
+            "other loops may be put around, between and inside them"
+        )
+    return replace(nest, levels=tuple(levels))
+
+
+def _unroll(nest: Nest, d: Unroll) -> Nest:
+    _constant(_serial(nest, d.loop), "unrolled")
+    return _marked(nest, d.loop, "unrolled")
+
+
+def _vectorize(nest: Nest, d: Vectorize) -> Nest:
+    level = _serial(nest, d.loop)
+    lanes = _constant(level, "vectorized")
+    _independent(nest, level, "vectorized")
+    if lanes > MOST_LANES:
+        raise ScheduleError(f"a vector of {lanes} elements is too long (at most {MOST_LANES}); give a factor")
+    return _marked(nest, d.loop, "vectorized")
+
+
+def _parallel(nest: Nest, d: Parallel) -> Nest:
+    _independent(nest, _serial(nest, d.loop), "parallel")
+    return _marked(nest, d.loop, "parallel")
+
+
+def _gpu(kind: str) -> Callable[[Nest, Any], Nest]:
+    def rule(nest: Nest, d: GpuBlocks | GpuThreads) -> Nest:
+        if not 1 <= len(d.loops) <= 3:
+            raise ScheduleError(f"one to three loops are spread over a GPU, found {len(d.loops)}")
+        for name in d.loops:
+            level = _serial(nest, name)
+            _independent(nest, level, "spread over a GPU")
+            if kind == "gpu thread":
+                _constant(level, "spread over the threads of a block")
+            nest = _marked(nest, name, kind)
+        return nest
+
+    return rule
+
+
+def _prefetch(nest: Nest, d: Prefetch) -> Nest:
+    nest.level(d.loop)
+    if d.distance < 1:
+        raise ScheduleError(f"the distance must be at least 1, found {d.distance}")
+    return nest
+
+
+_RULES: dict[type, Callable[[Nest, Any], Nest]] = {
+    Split: _split, Fuse: _fuse, Reorder: _reorder, Unroll: _unroll, Vectorize: _vectorize, Parallel: _parallel,
+    GpuBlocks: _gpu("gpu block"), GpuThreads: _gpu("gpu thread"), Prefetch: _prefetch,
+}  # fmt: skip
+
+
+def _serial(nest: Nest, name: str) -> Level:
+    level = nest.level(name)
+    if level.kind != "serial":
+        raise ScheduleError(f"loop {level.name!r} of {nest} is {level.kind} already; do this before")
+    return level
+
+
+def _constant(level: Level, how: str) -> int:
+    if level.constant is None:
+        raise ScheduleError(
+            f"loop {level.name!r} has {level.extent} iterations; a loop that is {how} needs a constant number: give a factor"
+        )
+    return level.constant
+
+
+def _independent(nest: Nest, level: Level, how: str) -> None:
+    if level.carried == "free":
+        return
+    free = [other.name for other in nest.levels if other.carried == "free" and other.kind == "serial"]
+    fix = "; rfactor it first" if nest.why.endswith("reduction") else ""
+    others = f", or take one of {', '.join(free)}" if free else ""
+    raise ScheduleError(
+        f"loop {level.name!r} cannot be {how}: its iterations depend on one another, it is a loop of {nest.why}{fix}{others}"
+    )
+
+
+def _free_names(nest: Nest, names: tuple[str, ...], replaced: set[str]) -> None:
+    if len(set(names)) != len(names):
+        raise ScheduleError(f"the new loops need names of their own, found {', '.join(names)}")
+    for name in names:
+        if name in nest.names and name not in replaced:
+            raise ScheduleError(f"the name {name!r} is taken; loops of {nest}: {', '.join(nest.names)}")
+
+
+def _replaced(nest: Nest, changed: dict[str, tuple[Level, ...]], let: str) -> Nest:
+    levels = tuple(new for level in nest.levels for new in changed.get(level.name, (level,)))
+    return replace(nest, levels=levels, lets=(*nest.lets, let))
+
+
+def _marked(nest: Nest, name: str, kind: str) -> Nest:
+    return replace(nest, levels=tuple(replace(v, kind=kind) if v.name == name else v for v in nest.levels))
+
+
+def _checked(nest: Nest) -> Nest:
+    """The nest, if its kinds of loops can stand in each other as they do."""
+    outside: list[Level] = []
+    for level in nest.levels:
+        for other in outside:
+            reason = _CLASHES.get((other.kind, level.kind))
+            if reason is not None:
+                raise ScheduleError(f"loop {level.name!r} ({level.kind}) lies inside {other.name!r} ({other.kind}): {reason}")
+        outside.append(level)
+    return nest
+
+
+_CLASHES = {
+    ("vectorized", "vectorized"): "one loop of a nest can be vectorized; split it to get the other order",
+    ("vectorized", "parallel"): "a vector cannot start threads; reorder so that the parallel loop is outside",
+    ("vectorized", "gpu block"): "a vector cannot start a GPU kernel; reorder so that the blocks are outside",
+    ("vectorized", "gpu thread"): "reorder so that the threads are outside",
+    ("gpu thread", "gpu block"): "blocks lie outside threads; reorder them",
+    ("gpu block", "parallel"): "the blocks of a GPU cannot start threads of the CPU",
+    ("gpu thread", "parallel"): "the threads of a GPU cannot start threads of the CPU",
+    ("parallel", "gpu block"): "one GPU kernel is started at a time; leave the outer loop serial",
+    ("parallel", "gpu thread"): "one GPU kernel is started at a time; leave the outer loop serial",
+}

@@ -1,0 +1,42 @@
+"""Which iterations of scatters and scans are independent: asked both by schedules and when lowering, with one answer."""
+
+from __future__ import annotations
+
+from tedsl.lang.expr import Axis, Const, Reduce
+from tedsl.lang.extents import same_extent
+from tedsl.lang.tensor import Scan, Scatter
+from tedsl.lang.traverse import free_axes, reads_of, topological
+
+__all__ = ["free_dimensions", "is_stepped", "reads_elsewhere"]
+
+
+def free_dimensions(op: Scatter) -> dict[int, Axis]:
+    """The dimensions of a scatter indexed by one whole axis that no other index uses: its points never collide."""
+    uses: dict[Axis, int] = {}
+    for row in op.index:
+        for axis in free_axes(row):
+            uses[axis] = uses.get(axis, 0) + 1
+    free: dict[int, Axis] = {}
+    for dim, (row, extent) in enumerate(zip(op.index, op.shape, strict=True)):
+        whole = isinstance(row, Axis) and isinstance(row.begin, Const) and row.begin.value == 0
+        if isinstance(row, Axis) and whole and row.extent is not None and same_extent(row.extent, extent):
+            if uses[row] == 1 and row in set(op.axes):
+                free[dim] = row
+    return free
+
+
+def reads_elsewhere(op: Scan) -> bool:
+    """Whether a body reads a state at another place of the axes beside time."""
+    own = set(map(id, op.states))
+    return any(
+        index is not op.axes[d]
+        for read in reads_of(op.bodies)
+        if id(read.tensor) in own
+        for d, index in enumerate(read.indices)
+        if d != op.dim
+    )
+
+
+def is_stepped(op: Scan) -> bool:
+    """Whether all other axes run inside each time step: a body reads elsewhere, or reduces over a state."""
+    return reads_elsewhere(op) or any(isinstance(node, Reduce) for node in topological(op.bodies))
