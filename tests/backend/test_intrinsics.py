@@ -492,6 +492,15 @@ def test_casts(source: str) -> None:
         assert_same(f"cast {source} to {target}", [x[thin]], found, wanted)
 
 
+def test_chained_roundings_are_not_merged() -> None:
+    """Halide's simplifier would read float64 -> float32 -> float16 as one rounding, by a function that few machines have."""
+    x = cast_samples("float64")
+    got = run(
+        {"twice": lambda a: EMIT["cast"](EMIT["cast"](a, "float64", "float32"), "float32", "float16")}, [x], ["float64"]
+    )["twice"]
+    assert_same("float64 to float32 to float16", [x], got, x.astype(np.float32).astype(np.float16))
+
+
 def test_chained_casts_are_not_merged() -> None:
     """Halide's simplifier would read float -> int32 -> uint8 as float -> uint8."""
     x = np.array([-1.0, -3.5, 300.0, 255.0, -300.0, 3e9, -3e9, math.nan], np.float32)
