@@ -562,3 +562,19 @@ def test_boxes_cover_every_point_once_in_order(lengths: list[int], limit: int) -
 def test_apply_numpy_of_integers_by_zero_is_total() -> None:
     zero, one = np.zeros(1, np.int32), np.ones(1, np.int32)
     assert apply_numpy(Fn.FLOORDIV, [one, zero], as_dtype("int32")) == 0
+
+
+@pytest.mark.parametrize("dtype", ALL)
+def test_every_construct_takes_every_dtype(dtype: Any) -> None:
+    x = np.random.default_rng(6).integers(0, 3, (4, 3)).astype(dtype.numpy)
+    exact = x.astype("float64")
+    A, k, r = te.placeholder((4, 3), dtype), te.reduce_axis(3, "k"), te.reduce_axis(4, "r")
+    for kind in ("sum", "prod", "max", "min", "argmax", "argmin"):
+        found = interpret(te.compute((4,), lambda i, kind=kind: getattr(te, kind)(A[i, k], axis=k)), {A: x})
+        np.testing.assert_array_equal(found.astype("float64"), getattr(np, kind)(exact, axis=1))
+    rows = te.scan((4, 3), lambda y, t, j: te.select(t > 0, y[t - 1, j], A[t, j]))
+    np.testing.assert_array_equal(interpret(rows, {A: x}), np.broadcast_to(x[0], (4, 3)))
+    if dtype != "bool":
+        summed = interpret(te.scatter((2,), axes=[r], index=r % 2, value=A[r, 0]), {A: x})
+        np.testing.assert_array_equal(summed.astype("float64"), exact[:, 0].reshape(2, 2).sum(0))
+        assert summed.dtype == x.dtype
