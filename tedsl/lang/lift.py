@@ -26,6 +26,8 @@ def lift_reductions(
         return _Lifting(guards_of(bodies), axes, name, states).of(bodies)
     outer = [b for b in bodies if isinstance(b, Reduce)]
     first = outer[0]
+    if not any(isinstance(node, Reduce) for node in topological(first.children)):
+        return bodies
     parts = _Lifting(guards_of(first), (*axes, *first.axes), name).of(first.children)
     return tuple(b.with_children(parts) for b in outer)
 

@@ -22,9 +22,11 @@ def topological(roots: Expr | Iterable[Expr]) -> list[Expr]:
         node = stack[-1]
         done = state.get(node)
         if done is None:
-            state[node] = False
-            stack.extend(c for c in reversed(node.children) if c not in state)
-            continue
+            children = node.children
+            if children:
+                state[node] = False
+                stack += [c for c in reversed(children) if c not in state]
+                continue
         stack.pop()
         if not done:
             state[node] = True
