@@ -37,7 +37,7 @@ def widen(x: Expr, dtype: str) -> Expr:
 def narrow(x: Expr, dtype: str) -> Expr:
     """A float32 rounded to a 16-bit float."""
     if dtype == "float16":
-        # The product keeps Halide from merging float64 -> float32 -> float16, for which few machines have an instruction.
+        # The product keeps Halide from merging float64 -> float32 -> float16: few machines can do that in one.
         half = hl.cast(hl.Float(16), x * hl.f32(1.0))
         # Where there is no instruction at all, Halide's emulation makes NaN infinite.
         native = hl.target_has_feature(hl.TargetFeature.F16C) | hl.target_has_feature(hl.TargetFeature.ARMFp16)

@@ -117,4 +117,5 @@ def _parsed(assembly: str) -> Any:
 @functools.cache
 def _machine(triple: str) -> Any:
     initialize()
-    return llvm.Target.from_triple(triple or llvm.get_process_triple()).create_target_machine(opt=3, reloc="pic", codemodel="default")
+    target = llvm.Target.from_triple(triple or llvm.get_process_triple())
+    return target.create_target_machine(opt=3, reloc="pic", codemodel="default")

@@ -10,7 +10,7 @@ import halide as hl
 
 from tedsl.backend.scalars import Expr, bits_of, const, copy_sign, from_bits
 
-__all__ = ["clip", "floor_divide", "floor_mod", "hypot", "maximum", "minimum", "relu", "rsqrt", "sign"]
+__all__ = ["clip", "floor_divide", "floor_mod", "hypot", "maximum", "minimum", "relu", "root_power", "rsqrt", "sign"]
 
 
 def sign(x: Expr, dtype: str) -> Expr:
@@ -43,6 +43,12 @@ def clip(x: Expr, low: Expr, high: Expr, dtype: str) -> Expr:
 def rsqrt(x: Expr, dtype: str) -> Expr:
     """1 / sqrt(x)."""
     return const(1.0, dtype) / hl.sqrt(x)
+
+
+def root_power(x: Expr, dtype: str) -> Expr:
+    """x^0.5 by C's rules, which differ from the square root's at -0.0 and minus infinity."""
+    infinity = const(float("inf"), dtype)
+    return hl.select(hl.abs(x) == infinity, infinity, hl.sqrt(x) + const(0.0, dtype))
 
 
 def hypot(a: Expr, b: Expr, dtype: str) -> Expr:

@@ -29,7 +29,7 @@ from tedsl.backend.scalars import (
     negate,
 )
 
-__all__ = ["EMIT", "Row"]
+__all__ = ["EMIT", "Row", "constant_power"]
 
 Row = Callable[..., Expr]  # (*operands, dtype=name) -> Expr
 Plain = Callable[..., Expr]  # (*operands) -> Expr, the same on every dtype it serves
@@ -259,3 +259,37 @@ EMIT: dict[str, Row] = {
     "erf": _function("erf", float32_math.erf, float64_math.erf),
     "erfc": _wide("erfc", float64_math.erfc),
 }
+
+
+SIMPLE_POWERS = frozenset({0.5, -0.5, *(float(n) for n in range(-4, 5))})
+
+
+def constant_power(x: Expr, exponent: float, dtype: str) -> Expr:
+    """x to a power known at build: products or a root where they are as accurate as the general power."""
+    if dtype in INTEGERS and exponent >= 0:
+        return _repeated(x, int(exponent), lambda a, b: int_math.wrapping(operator.mul, a, b, dtype), const(1, dtype))
+    if dtype not in FLOATS or exponent not in SIMPLE_POWERS:
+        return EMIT["pow"](x, const(exponent, dtype), dtype=dtype)
+
+    def power(base: Expr, *, dtype: str) -> Expr:
+        one = const(1.0, dtype)
+        if abs(exponent) == 0.5:
+            root = float_math.root_power(base, dtype)
+            return root if exponent > 0 else one / root
+        if dtype == "float32" and exponent not in (-1, 0, 1, 2):
+            return hl.cast(hl.Float(32), power(hl.cast(hl.Float(64), base), dtype="float64"))
+        # The reciprocal first: the product could overflow where the result is a small number.
+        return _repeated(base if exponent >= 0 else one / base, int(abs(exponent)), operator.mul, one)
+
+    return _through_float32(power)(x, dtype=dtype)
+
+
+def _repeated(x: Expr, exponent: int, times: Plain, one: Expr) -> Expr:
+    """x^exponent by squaring."""
+    result = None
+    while exponent:
+        if exponent & 1:
+            result = x if result is None else times(result, x)
+        exponent >>= 1
+        x = times(x, x) if exponent else x
+    return one if result is None else result

@@ -13,7 +13,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from tedsl.backend.intrinsics import EMIT
+from tedsl.backend.intrinsics import EMIT, constant_power
 from tedsl.backend.scalars import FLOATS, INTEGERS, SIGNED, TYPES, const
 from tedsl.lang.operators import Fn
 from tests.backend.scalar_harness import Array, of_bfloat16, run, same_bits, to_bfloat16
@@ -279,6 +279,31 @@ def test_binary_functions(dtype: str) -> None:
         assert_within(name, np.stack([a, b], 1), got[name], exact, single if dtype == "float32" else double)
 
 
+EXPONENTS = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, -1.0, -2.0, -3.0, 0.5, -0.5, 1.5, math.inf, -math.inf, math.nan]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_constant_powers(dtype: str) -> None:
+    x = np.concatenate([specials(dtype), samples(dtype)[::5]]) if dtype != "float16" else float16_samples()
+    rows = {f"pow {e}": (lambda a, e=e: constant_power(a, e, dtype)) for e in EXPONENTS}
+    got = run(rows, [x], [dtype])
+    for exponent in EXPONENTS:
+        exact = np.power(x.astype(np.longdouble), np.longdouble(exponent))
+        off = errors_in_ulps(got[f"pow {exponent}"], exact)
+        bound = {"float16": 0.51, "float32": 1.5, "float64": 3}[dtype]
+        assert off.max() <= bound, f"{x[np.argmax(off)]!r} ** {exponent}: {off.max():.2f} ulp"
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "int64"])
+def test_constant_powers_of_integers(dtype: str) -> None:
+    x = int_pool(dtype)
+    exponents = [0, 1, 2, 3, 7, 31] + ([-1, -2] if dtype in SIGNED else [])
+    got = run({f"pow {e}": (lambda a, e=e: constant_power(a, e, dtype)) for e in exponents}, [x], [dtype])
+    for e in exponents:
+        exact = [wrap(integer_power(v, e, 1 << INTEGERS[dtype]), dtype) for v in x.tolist()]
+        assert_same(f"{dtype} pow {e}", [x], got[f"pow {e}"], np.array(exact, dtype))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8"])
 def test_clip_and_select(dtype: str) -> None:
     rng = np.random.default_rng(2)
@@ -493,7 +518,7 @@ def test_casts(source: str) -> None:
 
 
 def test_chained_roundings_are_not_merged() -> None:
-    """Halide's simplifier would read float64 -> float32 -> float16 as one rounding, by a function that few machines have."""
+    """Halide's simplifier would read float64 -> float32 -> float16 as one rounding, which few machines have."""
     x = cast_samples("float64")
     got = run(
         {"twice": lambda a: EMIT["cast"](EMIT["cast"](a, "float64", "float32"), "float32", "float16")}, [x], ["float64"]
