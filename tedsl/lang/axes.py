@@ -46,6 +46,7 @@ def as_extent(value: Any, what: str) -> Expr:
 
 
 def _bound(value: Any, what: str) -> Expr:
+    value = value.value if isinstance(value, Const) else value
     if isinstance(value, (bool, float)):
         raise TypeError(f"{what} at {user_location()}: expected an integer extent, found {value!r}")
     if isinstance(value, int) and abs(value) > INT32_MAX:

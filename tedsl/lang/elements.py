@@ -109,15 +109,20 @@ def same_shape(a: Shape, b: Shape) -> bool:
 def product(extents: Iterable[Expr]) -> Expr:
     """The number of elements (in 64 bits where the known extents alone do not fit in 32)."""
     number = 1
-    total: Expr = Const(1, INT32)
+    symbols: list[Expr] = []
     for extent in extents:
         if isinstance(extent, Const):
             number *= int(extent.value)
         else:
-            total = extent * total
-    if abs(number) < 2**31:
-        return simplify_extent(total * number)
-    return Const(number, INT64) * total if not isinstance(total, Const) else Const(number, INT64)
+            symbols.append(extent)
+    dtype = INT32 if abs(number) < 2**31 else INT64
+    if not symbols or not number:
+        return Const(number, dtype)
+    total = symbols[0]
+    for symbol in symbols[1:]:
+        total = total * symbol
+    total = total * Const(number, dtype)
+    return simplify_extent(total) if dtype is INT32 else total
 
 
 def shape_text(shape: Shape) -> str:

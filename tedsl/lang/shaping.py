@@ -93,7 +93,7 @@ def _inferred(x: Tensor, known: list[Expr], wanted: tuple[Any, ...], what: str) 
     if isinstance(divisor, Const) and divisor.value > 0:
         remainder = simplify_extent(total % divisor)
         if is_zero(remainder):
-            return simplify_extent(total // divisor)
+            return as_extent(simplify_extent(total // divisor), what)
     raise ValueError(
         f"{what} at {user_location()}: the extent for -1 in ({', '.join(map(str, wanted))}) cannot be found: "
         f"{product(x.extents)} elements are not provably divisible by {product(known)}"

@@ -116,3 +116,14 @@ def test_bad_axes() -> None:
         x.squeeze(0)
     with pytest.raises(ValueError, match="does not broadcast to"):
         te.broadcast_to(x, (4, 2))
+
+
+def test_huge_extents() -> None:
+    x = te.placeholder((70000, 70000), name="x")
+    with pytest.raises(ValueError, match="extent 4900000000 does not fit in 32 bits"):
+        x.reshape(-1)
+    y = x.reshape(140000, 35000)
+    assert [str(i.dtype) for i in y.op.bodies[0].indices] == ["int64", "int64"]
+    n = te.var("n")
+    wide = te.placeholder((65536, n, 65536), name="wide")
+    assert wide.reshape(65536, 65536, n).shape == (65536, 65536, n)
