@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from autodiff.reverse import differentiate, vjp
 
 __all__ = [
-    "Explanation", "Gradients", "PairReport", "ReadReport", "Report", "differentiate", "gradcheck", "hvp", "jvp", "strategies",
-    "vjp",
+    "Explanation", "Gradients", "PairReport", "ReadReport", "Report", "differentiate", "gradcheck", "hvp", "jvp",
+    "strategies", "vjp",
 ]  # fmt: skip
 
 # Public name -> the module that defines it, imported on first use.
 _HOME = {
-    "Explanation": "result", "Gradients": "result", "ReadReport": "result", "PairReport": "checking", "Report": "checking",
-    "gradcheck": "checking", "hvp": "forward", "jvp": "forward", "differentiate": "reverse", "vjp": "reverse",
+    "Explanation": "result", "Gradients": "result", "ReadReport": "result", "PairReport": "checking",
+    "Report": "checking", "gradcheck": "checking", "hvp": "forward", "jvp": "forward", "differentiate": "reverse", "vjp": "reverse",
 }  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """`gradcheck`: adjoints against central differences, with a report that explains itself.
 
-Each output is contracted with a fixed random head; every element of every input is moved by two step sizes. Where the two
-estimates disagree the function has a kink nearby (or the step is too coarse) and the element is set aside and counted.
+Each output is contracted with a fixed random head; every element of every input is moved by two step sizes. Where the
+two estimates disagree the function has a kink nearby (or the step is too coarse) and the element is set aside and
+counted.
 """
 
 from __future__ import annotations
@@ -82,7 +83,19 @@ class Report:
         return max(self.pairs, key=lambda p: (not p.ok, p.error / p.tolerance if p.tolerance else 0.0))
 
     def __str__(self) -> str:
-        head = ("output", "input", "", "worst at", "adjoint", "difference", "error", "tolerance", "step", "checked", "kinks")
+        head = (
+            "output",
+            "input",
+            "",
+            "worst at",
+            "adjoint",
+            "difference",
+            "error",
+            "tolerance",
+            "step",
+            "checked",
+            "kinks",
+        )
         rows = [head, *(p.row() for p in self.pairs)]
         widths = [max(len(r[c]) for r in rows) for c in range(len(head))]
         return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(r, widths, strict=True)).rstrip() for r in rows)
@@ -107,8 +120,8 @@ def gradcheck(
 ) -> Report:
     """The adjoints of `outputs` for `inputs` compared with central differences at `values` (drawn when None).
 
-    `values` maps placeholders to arrays, or lists arrays in the order of `inputs`. Raises GradientError with the report when an
-    element disagrees, unless `raise_exception=False`.
+    `values` maps placeholders to arrays, or lists arrays in the order of `inputs`. Raises GradientError with the
+    report when an element disagrees, unless `raise_exception=False`.
     """
     targets = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     sources = [inputs] if isinstance(inputs, Tensor) else list(inputs)
@@ -145,7 +158,9 @@ def _drawn(tensor: Tensor, random: np.random.Generator) -> Array:
     shape = []
     for extent in tensor.extents:
         if not isinstance(extent, (Const, Var)):
-            raise ValueError(f"gradcheck at {user_location()}: give values= for {tensor!r}, whose extent `{extent}` is an expression")
+            raise ValueError(
+                f"gradcheck at {user_location()}: give values= for {tensor!r}, whose extent `{extent}` is an expression"
+            )
         shape.append(int(extent.value) if isinstance(extent, Const) else _DRAWN_EXTENT)
     if tensor.dtype.is_float:
         return random.uniform(-1.0, 1.0, shape).astype(tensor.dtype.numpy)
@@ -213,7 +228,9 @@ def _check_pair(
 ) -> PairReport:
     if source not in probe.feeds:
         raise ValueError(f"gradcheck at {user_location()}: {source!r} is computed; only placeholders can be moved")
-    step, atol, rtol = (given if given is not None else d for given, d in zip(settings, _DEFAULTS[source.dtype], strict=True))
+    step, atol, rtol = (
+        given if given is not None else d for given, d in zip(settings, _DEFAULTS[source.dtype], strict=True)
+    )
     worst: tuple[float, tuple[int, ...], float, float, float] = (-1.0, (), 0.0, 0.0, atol)
     checked = kinks = 0
     ok = True

@@ -1,7 +1,7 @@
 """What flows into a stage: the adjoint of one of its outputs, as something that can be read at an index.
 
-A stored tensor is the usual case. The implicit ones (1, the identity of a Jacobian, a value at the last step only) fold into
-the expressions that use them instead of being formed.
+A stored tensor is the usual case. The implicit ones (1, the identity of a Jacobian, a value at the last step only)
+fold into the expressions that use them instead of being formed.
 """
 
 from __future__ import annotations

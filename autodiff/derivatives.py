@@ -1,7 +1,8 @@
 """The derivative of every pointwise operation: one table, one row per operation, the row is the formula.
 
-A row takes the adjoint `g` of the result, the result `y` and the operands, and gives what each operand receives (None where
-that is nothing). Rows never recurse; `autodiff.sweep` walks. They are linear in `g`, so that a forward derivative uses them too.
+A row takes the adjoint `g` of the result, the result `y` and the operands, and gives what each operand receives (None
+where that is nothing). Rows never recurse; `autodiff.sweep` walks. They are linear in `g`, so that a forward
+derivative uses them too.
 """
 
 from __future__ import annotations
@@ -114,6 +115,6 @@ DERIVATIVE: dict[Fn, Row] = {
 
 # Nothing flows back: steps, conditions, and operations on integers.
 PIECEWISE_CONSTANT = frozenset({
-    Fn.FLOORDIV, Fn.SIGN, Fn.FLOOR, Fn.CEIL, Fn.ROUND, Fn.TRUNC, Fn.EQ, Fn.NE, Fn.LT, Fn.LE, Fn.GT, Fn.GE, Fn.AND, Fn.OR,
-    Fn.NOT, Fn.BITAND, Fn.BITOR, Fn.BITXOR, Fn.INVERT, Fn.LSHIFT, Fn.RSHIFT, Fn.ISNAN, Fn.ISINF, Fn.ISFINITE,
+    Fn.FLOORDIV, Fn.SIGN, Fn.FLOOR, Fn.CEIL, Fn.ROUND, Fn.TRUNC, Fn.EQ, Fn.NE, Fn.LT, Fn.LE, Fn.GT, Fn.GE, Fn.AND,
+    Fn.OR, Fn.NOT, Fn.BITAND, Fn.BITOR, Fn.BITXOR, Fn.INVERT, Fn.LSHIFT, Fn.RSHIFT, Fn.ISNAN, Fn.ISINF, Fn.ISFINITE,
 })  # fmt: skip

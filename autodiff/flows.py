@@ -39,14 +39,16 @@ class Flow:
 def site_flows(sites: Iterable[ReadSite], prefix: tuple[Axis, ...], axes: tuple[Axis, ...]) -> list[Flow]:
     """The flows of read sites found over `axes`."""
     return [
-        Flow(s.read.tensor, (*prefix, *axes, *s.axes), (*prefix, *s.read.indices), s.adjoint, s.condition) for s in sites
+        Flow(s.read.tensor, (*prefix, *axes, *s.axes), (*prefix, *s.read.indices), s.adjoint, s.condition)
+        for s in sites
     ]
 
 
 def share_values(flows: list[Flow], name: str) -> list[Flow]:
     """The flows of one pointwise body, what their values have in common computed once.
 
-    rewrites   n flows, each computing its own partial derivative   ->   the parts that several need as a loop nest of its own
+    rewrites   n flows, each computing its own partial derivative   ->   the parts that several need as a loop nest of
+    its own
     """
     if len(flows) < 2 or any(f.axes != flows[0].axes for f in flows):
         return flows
@@ -98,5 +100,20 @@ def _cost(root: Expr) -> int:
 
 
 _COSTS = dict.fromkeys(
-    (Fn.ADD, Fn.SUB, Fn.MUL, Fn.NEG, Fn.ABS, Fn.SELECT, Fn.MINIMUM, Fn.MAXIMUM, Fn.RELU, Fn.CAST, Fn.SIGN, Fn.FLOOR, Fn.CLIP), 1
+    (
+        Fn.ADD,
+        Fn.SUB,
+        Fn.MUL,
+        Fn.NEG,
+        Fn.ABS,
+        Fn.SELECT,
+        Fn.MINIMUM,
+        Fn.MAXIMUM,
+        Fn.RELU,
+        Fn.CAST,
+        Fn.SIGN,
+        Fn.FLOOR,
+        Fn.CLIP,
+    ),
+    1,
 )

@@ -1,7 +1,7 @@
 """A reduction as a scan whose last step is its result: how products and custom reducers are differentiated.
 
-The states of the scan are the partial results (prefixes); its reverse recurrence multiplies from the other end (suffixes), so
-the cost stays linear and no value is ever divided out.
+The states of the scan are the partial results (prefixes); its reverse recurrence multiplies from the other end
+(suffixes), so the cost stays linear and no value is ever divided out.
 
 rewrites   R = fold(combine, identity, v[k])   ->   S[t] = combine(S[t-1] or identity, v[t]);  R = S[T - 1]
 """
@@ -36,7 +36,13 @@ def as_scan(op: Compute, reduction: Reduce) -> Scan:
     after = _combined(reduction, before, values[:-1])
     bodies = tuple(fn.select(values[-1], new, old) for new, old in zip(after, before, strict=True))
     return Scan(
-        name=f"{op.name}_prefix", where=op.where, axes=(*op.axes, t), states=states, bodies=bodies, dim=len(op.axes), reverse=False
+        name=f"{op.name}_prefix",
+        where=op.where,
+        axes=(*op.axes, t),
+        states=states,
+        bodies=bodies,
+        dim=len(op.axes),
+        reverse=False,
     )
 
 

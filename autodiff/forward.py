@@ -65,7 +65,10 @@ def _check_directions(inputs: Sequence[Tensor], tangents: Sequence[Tensor], what
             raise TypeError(f"{what}: inputs and tangents must be tensors, at {user_location()}")
         same = source.ndim == tangent.ndim and all(map(same_extent, source.extents, tangent.extents))
         if not same or source.dtype is not tangent.dtype:
-            raise ValueError(f"{what}: the tangent of {source!r} must have its shape and dtype, found {tangent!r}, at {user_location()}")
+            raise ValueError(
+                f"{what}: the tangent of {source!r} must have its shape and dtype, found {tangent!r}, at "
+                f"{user_location()}"
+            )
 
 
 def tangent_of(root: Expr, dot: Dot) -> Expr | None:
@@ -84,7 +87,9 @@ def _dot_of_node(node: Expr, dots: dict[Expr, Expr | None], dot: Dot) -> Expr | 
         if inner is None:
             return None
         if node.reducer.kind != "sum":
-            raise GradientError(f"the derivative of {node.reducer.kind} under the recurrence of a scan is not known: `{node}`")
+            raise GradientError(
+                f"the derivative of {node.reducer.kind} under the recurrence of a scan is not known: `{node}`"
+            )
         return Reduce(node.reducer, (inner,), node.axes, node.where)
     if not isinstance(node, Apply) or node.fn in PIECEWISE_CONSTANT or all(dots[a] is None for a in node.args):
         return None
@@ -174,7 +179,8 @@ def _scan(op: Operation, dots: Produced) -> Produced:
     floats = [k for k, s in enumerate(op.states) if s.dtype.is_float]
     shape = op.shape_of(0)
     handles = {
-        k: ScanState(name=f"{op.name_of(k)}_dot", where=op.where, shape=shape, dtype=op.states[k].dtype).output() for k in floats
+        k: ScanState(name=f"{op.name_of(k)}_dot", where=op.where, shape=shape, dtype=op.states[k].dtype).output()
+        for k in floats
     }
     reading = _reading({**dots, **{op.states[k]: h for k, h in handles.items()}})
     found = [tangent_of(op.bodies[k], reading) for k in floats]

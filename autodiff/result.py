@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
-from tedsl.lang.expr import Read
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["Explanation", "Gradients", "ReadReport"]
@@ -47,7 +46,10 @@ class Explanation:
         rows = [("consumer", "read", "adjoint is a", "stage", "why"), *(r.row() for r in self.reads)]
         widths = [max(len(r[c]) for r in rows) for c in range(5)]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-        lines += [f"d{t.name} is zero: no path of differentiable operations leads from {t.name} to the output" for t in self.zeros]
+        lines += [
+            f"d{t.name} is zero: no path of differentiable operations leads from {t.name} to the output"
+            for t in self.zeros
+        ]
         return "\n".join(lines)
 
     def __repr__(self) -> str:

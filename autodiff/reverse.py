@@ -1,7 +1,7 @@
 """`differentiate`: adjoints of tensors as tensors, in reverse over the stages.
 
-Every read of a stage is turned around on its own (`autodiff.stages`), a tensor's adjoint is the sum over its readers. Nothing of
-the size of a Jacobian is formed unless a Jacobian is asked for.
+Every read of a stage is turned around on its own (`autodiff.stages`), a tensor's adjoint is the sum over its readers.
+Nothing of the size of a Jacobian is formed unless a Jacobian is asked for.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ def differentiate(
 ) -> Any:
     """The adjoints of `inputs` (every float placeholder when None) for `output`, a tensor or a list.
 
-    `head` is the adjoint of the output, of its shape or prefix + shape; without one it is 1 for a scalar, and the result is the
-    full Jacobian (output.shape + input.shape) otherwise. `override={T: (deps, fn)}` replaces the derivative of T by
-    `fn(T, deps, adjoint_of_T)`, one summand per dep, None allowed (`{T: fn}`: deps are T's direct inputs); `fdiff(output, input,
-    head)` replaces how each edge is differentiated. A single input tensor gives a single adjoint, else a `Gradients` sequence.
+    `head` is the adjoint of the output, of its shape or prefix + shape; without one it is 1 for a scalar, and the
+    result is the full Jacobian (output.shape + input.shape) otherwise. `override={T: (deps, fn)}` replaces the
+    derivative of T by `fn(T, deps, adjoint_of_T)`, one summand per dep, None allowed (`{T: fn}`: deps are T's direct
+    inputs); `fdiff(output, input, head)` replaces how each edge is differentiated. A single input tensor gives a
+    single adjoint, else a `Gradients` sequence.
     """
     outputs = _tensors(output, "output")
     heads = _heads(outputs, head, isinstance(output, Tensor))
@@ -55,12 +56,14 @@ def differentiate(
 def vjp(output: Tensor, input: Tensor, head: Tensor) -> Tensor:
     """The default rule for one edge: head times the derivative of `output` by its direct input `input`."""
     if not any(input is t for t in output.op.inputs):
-        raise ValueError(f"vjp: {input!r} is not a direct input of {output!r}; use differentiate to go through several stages")
+        raise ValueError(
+            f"vjp: {input!r} is not a direct input of {output!r}; use differentiate to go through several stages"
+        )
     prefix = _prefix_axes(head.extents[: head.ndim - output.ndim])
     flows = flows_of(output.op, {output.index: Stored(head)}, prefix, frozenset([id(input)]))
     name = f"d{input.name}_{output.name}"
     parts = [c.tensor for f in flows if (c := _turned(f, prefix, name)).tensor is not None]
-    return total(parts, name) if parts else zeros((*(p.extent for p in prefix), *input.extents), input, name)
+    return total(parts, name) if parts else zeros((*_extents(prefix), *input.extents), input, name)
 
 
 def _tensors(value: Any, what: str) -> tuple[Tensor, ...]:
@@ -70,7 +73,8 @@ def _tensors(value: Any, what: str) -> tuple[Tensor, ...]:
             raise TypeError(f"differentiate: {what} must be tensors, found {type(item).__name__}, at {user_location()}")
         if not item.dtype.is_float:
             raise IntegerGradientError(
-                f"differentiate: {item!r} in {what} is {item.dtype}, and only floats have gradients, at {user_location()}; "
+                f"differentiate: {item!r} in {what} is {item.dtype}, and only floats have gradients, at "
+                f"{user_location()}; "
                 "te.cast it to a float before the computation"
             )
     return items
@@ -82,7 +86,8 @@ def _heads(outputs: tuple[Tensor, ...], head: Any, single: bool) -> tuple[Cotang
         raise ValueError(f"differentiate: {len(outputs)} outputs but {len(given)} heads, at {user_location()}")
     if len(outputs) > 1 and any(h is None and t.ndim for h, t in zip(given, outputs, strict=True)):
         raise ValueError(
-            f"differentiate: several outputs of which one is not a scalar need head=[...], one per output, at {user_location()}"
+            f"differentiate: several outputs of which one is not a scalar need head=[...], one per output, at "
+            f"{user_location()}"
         )
     return tuple(_cotangent(t, h) for t, h in zip(outputs, given, strict=True))
 
@@ -95,10 +100,13 @@ def _cotangent(output: Tensor, head: Tensor | None) -> Cotangent:
     tail = head.extents[head.ndim - output.ndim :] if head.ndim >= output.ndim else ()
     if len(tail) != output.ndim or not all(same_extent(a, b) for a, b in zip(tail, output.extents, strict=True)):
         raise ValueError(
-            f"differentiate: head {head!r} must have the shape of {output!r}, or any prefix before it, at {user_location()}"
+            f"differentiate: head {head!r} must have the shape of {output!r}, or any prefix before it, at "
+            f"{user_location()}"
         )
     if head.dtype is not output.dtype:
-        raise TypeError(f"differentiate: head {head!r} must be {output.dtype} as the output {output!r}, at {user_location()}")
+        raise TypeError(
+            f"differentiate: head {head!r} must be {output.dtype} as the output {output!r}, at {user_location()}"
+        )
     return Stored(head)
 
 
@@ -112,8 +120,12 @@ def _prefix_axes(extents: Iterable[Expr]) -> tuple[Axis, ...]:
     return tuple(Axis(f"p{d}", e) for d, e in enumerate(extents))
 
 
+def _extents(axes: Iterable[Axis]) -> Shape:
+    return tuple(a.extent for a in axes if a.extent is not None)
+
+
 def _turned(flow: Flow, prefix: tuple[Axis, ...], name: str) -> Any:
-    shape = (*(p.extent for p in prefix), *flow.source.extents)
+    shape = (*_extents(prefix), *flow.source.extents)
     return adjoint_of_read(flow.axes, flow.index, flow.value, shape, conditions=flow.conditions, name=name)
 
 
@@ -168,12 +180,13 @@ class _Reverse:
         unused = [t for t in self.override if t not in self.used]
         if unused:
             raise ValueError(
-                f"differentiate: the override of {unused[0]!r} is never used: it lies on no path from the inputs to the output, "
+                f"differentiate: the override of {unused[0]!r} is never used: it lies on no path from the inputs to "
+                f"the output, "
                 f"at {user_location()}"
             )
         absent = [t for t in self.inputs if t not in self.adjoints]
         for tensor in absent:
-            shape = (*(p.extent for p in self.prefix), *tensor.extents)
+            shape = (*_extents(self.prefix), *tensor.extents)
             self.adjoints[tensor] = zeros(shape, tensor, f"d{tensor.name}")
         results = tuple(self.adjoints[t] for t in self.inputs)
         explanation = Explanation(tuple(self.reports), tuple(absent))
@@ -224,7 +237,10 @@ class _Reverse:
         first = prefixes[0] if prefixes else ()
         for other in prefixes[1:]:
             if len(other) != len(first) or not all(same_extent(a, b) for a, b in zip(first, other, strict=True)):
-                raise ValueError(f"differentiate: all heads must have the same prefix before the output's shape, at {user_location()}")
+                raise ValueError(
+                    f"differentiate: all heads must have the same prefix before the output's shape, at "
+                    f"{user_location()}"
+                )
         return _prefix_axes(first)
 
     def _check_jacobian_size(self) -> None:
@@ -297,7 +313,9 @@ class _Reverse:
                 if id(source) in self.wanted:
                     part = self.fdiff(output, source, head)
                     if part is not None:
-                        self._add(source, output, [self._checked(part, source, f"fdiff of ({output.name}, {source.name})")])
+                        self._add(
+                            source, output, [self._checked(part, source, f"fdiff of ({output.name}, {source.name})")]
+                        )
 
     def _overridden(self, tensor: Tensor, adjoint: Tensor) -> None:
         deps, rule = self.override[tensor]
@@ -313,9 +331,11 @@ class _Reverse:
 
     def _checked(self, part: Any, source: Tensor, what: str) -> Tensor:
         if not isinstance(part, Tensor):
-            raise TypeError(f"differentiate: the {what} must return tensors, found {type(part).__name__} for {source!r}")
-        shape = (*(p.extent for p in self.prefix), *source.extents)
-        fits = part.ndim == len(shape) and all(same_extent(a, b) for a, b in zip(part.extents, shape, strict=True) if b is not None)
+            raise TypeError(
+                f"differentiate: the {what} must return tensors, found {type(part).__name__} for {source!r}"
+            )
+        shape = (*_extents(self.prefix), *source.extents)
+        fits = part.ndim == len(shape) and all(same_extent(a, b) for a, b in zip(part.extents, shape, strict=True))
         if not fits:
             expected = ", ".join(map(str, shape))
             raise ValueError(f"differentiate: the {what} must return shape ({expected}) for {source!r}, found {part!r}")
@@ -334,5 +354,7 @@ def _checked_override(tensor: Any, rule: Any) -> tuple[tuple[Tensor, ...], Calla
     deps = (rule[0],) if isinstance(rule[0], Tensor) else tuple(rule[0])
     for dep in deps:
         if not isinstance(dep, Tensor):
-            raise TypeError(f"differentiate: the deps of the override of {tensor!r} must be tensors, found {type(dep).__name__}")
+            raise TypeError(
+                f"differentiate: the deps of the override of {tensor!r} must be tensors, found {type(dep).__name__}"
+            )
     return deps, rule[1]

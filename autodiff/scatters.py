@@ -20,9 +20,7 @@ from tedsl.lang.tensor import Operation, Scatter, Tensor
 __all__ = ["scatter_flows"]
 
 
-def scatter_flows(
-    op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]
-) -> list[Flow]:
+def scatter_flows(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]) -> list[Flow]:
     """What a scatter sends back to what its values read, and to its initial tensor."""
     assert isinstance(op, Scatter)
     held = Stored(adjoints[0].tensor(f"d{op.name}"))

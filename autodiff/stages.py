@@ -1,7 +1,8 @@
 """The derivative of each kind of stage: what every read of its definition sends back.
 
-One rule per kind. A rule takes the adjoints of the stage's outputs and yields `Flow`s: for each read site the axes it runs
-over, the index it reads, and the value that returns there. Turning a flow into a tensor is `autodiff.gather`'s matter.
+One rule per kind. A rule takes the adjoints of the stage's outputs and yields `Flow`s: for each read site the axes it
+runs over, the index it reads, and the value that returns there. Turning a flow into a tensor is `autodiff.gather`'s
+matter.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def _compute(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], want
     if reduction is not None:
         return REDUCTIONS[reduction.reducer.kind](op, reduction, adjoints, prefix, wanted)
     received = {k: adjoint.at(prefix, op.axes) for k, adjoint in adjoints.items()}
-    condition = TRUE
+    condition: Expr = TRUE
     if len(received) == 1:
         ((k, (value, condition)),) = received.items()
         received = {k: (value, TRUE)}
@@ -148,15 +149,14 @@ def on_outputs(op: Scan, exprs: tuple[Expr, ...]) -> tuple[Expr, ...]:
     return rebuild_all(exprs, rule)
 
 
-def _reverse_scan(
-    op: Scan, adjoints: Cotangents, prefix: tuple[Axis, ...], floats: list[int]
-) -> dict[int, Tensor]:
+def _reverse_scan(op: Scan, adjoints: Cotangents, prefix: tuple[Axis, ...], floats: list[int]) -> dict[int, Tensor]:
     """The adjoint of every step of every float state: its own plus what later steps send back."""
     axes = tuple(Axis(a.name, a.extent) for a in op.axes)
     outer = tuple(Axis(p.name, p.extent) for p in prefix)
     shape = tuple(a.extent for a in (*outer, *axes) if a.extent is not None)
     handles = {
-        k: ScanState(name=f"d{op.name_of(k)}", where=op.where, shape=shape, dtype=op.states[k].dtype).output() for k in floats
+        k: ScanState(name=f"d{op.name_of(k)}", where=op.where, shape=shape, dtype=op.states[k].dtype).output()
+        for k in floats
     }
     seeds = _seeds((op.bodies[k], Read(handles[k], (*outer, *op.axes))) for k in floats)
     own = {id(op.states[k]): k for k in floats}
@@ -165,7 +165,9 @@ def _reverse_scan(
         state = own[id(site.read.tensor)]
         part = _recurrent_part(op, _on_outputs(op, site), axes, state)
         bodies[state] = bodies[state] + part
-    if all(_reads_no_handle(bodies[k], handles) for k in floats) and all(isinstance(adjoints.get(k), Stored) for k in floats):
+    if all(_reads_no_handle(bodies[k], handles) for k in floats) and all(
+        isinstance(adjoints.get(k), Stored) for k in floats
+    ):
         return {k: adjoints[k].tensor("") for k in floats}
     expressions = lift_reductions(tuple(bodies.values()), (*outer, *axes), f"d{op.name}", tuple(handles.values()))
     made = Scan(
@@ -190,7 +192,8 @@ def _recurrent_part(op: Scan, site: ReadSite, axes: tuple[Axis, ...], state: int
         )
     except GradientError as error:
         raise GradientError(
-            f"scan {op.name!r} defined at {op.where}: the read `{site.read}` of an earlier step cannot be inverted ({error}); "
+            f"scan {op.name!r} defined at {op.where}: the read `{site.read}` of an earlier step cannot be inverted "
+            f"({error}); "
             "use override= to give its derivative"
         ) from error
     return Const(0.0, op.states[state].dtype) if part is None else part

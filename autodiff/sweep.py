@@ -1,8 +1,8 @@
 """One reverse sweep over a scalar expression graph: what each read receives, each node visited once.
 
-A `select` guards its branches: what flows into a branch counts only where it is taken. Instead of multiplying by a masked
-adjoint (0 * inf is NaN), the sweep keeps the condition under which a node is used and masks only where two nodes of different
-conditions meet; what is left at a read is handed over as the condition of that read.
+A `select` guards its branches: what flows into a branch counts only where it is taken. Instead of multiplying by a
+masked adjoint (0 * inf is NaN), the sweep keeps the condition under which a node is used and masks only where two
+nodes of different conditions meet; what is left at a read is handed over as the condition of that read.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def sweep(
 ) -> list[ReadSite]:
     """The read sites below the roots `seeds` (root -> its adjoint), used where `condition` holds.
 
-    `values` names nodes whose value is stored (a forward output) and need not be computed again; `wanted` holds the ids of the
-    tensors whose reads matter (all when None).
+    `values` names nodes whose value is stored (a forward output) and need not be computed again; `wanted` holds the
+    ids of the tensors whose reads matter (all when None).
     """
     roots = tuple(seeds)
     order = topological(roots)
@@ -65,14 +65,15 @@ def sweep(
 def _with_fresh_axes(order: list[Expr]) -> dict[Expr, Expr]:
     """The values of nodes that hold reductions, with reduction axes of their own.
 
-    A value met again in the adjoint of a read below the same reduction would else mistake its bound axis for the read's.
+    A value met again in the adjoint of a read below the same reduction would else mistake its bound axis for the
+    read's.
     """
     new: dict[Expr, Expr] = {}
     for node in order:
         children = tuple(new.get(c, c) for c in node.children)
         if isinstance(node, Reduce):
-            fresh = {a: Axis(a.name, a.extent, begin=a.begin, is_reduce=True) for a in node.axes}
-            moved = substitute_all(children, fresh)
+            fresh: dict[Expr, Axis] = {a: Axis(a.name, a.extent, begin=a.begin, is_reduce=True) for a in node.axes}
+            moved = substitute_all(children, dict(fresh))
             new[node] = Reduce(node.reducer, moved[:-1], tuple(fresh.values()), moved[-1], node.index)
         elif any(c in new for c in node.children):
             new[node] = node.with_children(children)
@@ -99,7 +100,9 @@ def _contributions(
     """(operand, what it receives, reduction axes around it)."""
     if isinstance(node, Reduce):
         if node.reducer.kind != "sum":
-            raise GradientError(f"the derivative of {node.reducer.kind} under the recurrence of a scan is not known: `{node}`")
+            raise GradientError(
+                f"the derivative of {node.reducer.kind} under the recurrence of a scan is not known: `{node}`"
+            )
         return [(node.values[0], adjoint, (*bound, *node.axes))]
     if not isinstance(node, Apply) or node.fn in PIECEWISE_CONSTANT:
         return []
