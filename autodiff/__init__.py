@@ -19,7 +19,8 @@ __all__ = [
 # Public name -> the module that defines it, imported on first use.
 _HOME = {
     "Explanation": "result", "Gradients": "result", "ReadReport": "result", "PairReport": "checking",
-    "Report": "checking", "gradcheck": "checking", "hvp": "forward", "jvp": "forward", "differentiate": "reverse", "vjp": "reverse",
+    "Report": "checking", "gradcheck": "checking", "hvp": "forward", "jvp": "forward", "differentiate": "reverse",
+    "vjp": "reverse",
 }  # fmt: skip
 
 

@@ -62,5 +62,5 @@ def _combined(reduction: Reduce, before: tuple[Expr, ...], values: tuple[Expr, .
     reducer = reduction.reducer
     if reducer.kind == "prod":
         return (before[0] * values[0],)
-    formals = dict(zip((*reducer.left, *reducer.right), (*before, *values), strict=True))
+    formals: dict[Expr, Expr] = dict(zip((*reducer.left, *reducer.right), (*before, *values), strict=True))
     return tuple(substitute(r, formals) for r in reducer.results)

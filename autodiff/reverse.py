@@ -251,7 +251,10 @@ class _Reverse:
                 size = tensor.dtype.itemsize
                 for extent in (*head.shape, *tensor.extents):
                     size *= int(extent.value) if isinstance(extent, Const) else 1
-                message = f"the full Jacobian with respect to {tensor!r} takes {size / 2**20:.0f} MB; give head= for a product with it"
+                message = (
+                    f"the full Jacobian with respect to {tensor!r} takes {size / 2**20:.0f} MB; "
+                    "give head= for a product with it"
+                )
                 if size > JACOBIAN_LIMIT:
                     raise ValueError(f"differentiate: {message}, at {user_location()}")
                 if size > JACOBIAN_WARNING:

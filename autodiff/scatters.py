@@ -95,8 +95,8 @@ SLOPES: dict[str, Callable[[Scatter], tuple[Slope, Condition]]] = {
 def _scattered(op: Scatter, suffix: str, value: Expr, kind: str, guard: Expr, init: Tensor | None) -> Tensor:
     """Another scatter along the same indices."""
     return Scatter(
-        name=f"{op.name}_{suffix}", where=op.where, shape=op.shape, axes=op.axes, index=op.index, value=value, guard=guard,
-        kind=kind, init=init,
+        name=f"{op.name}_{suffix}", where=op.where, shape=op.shape, axes=op.axes, index=op.index, value=value,
+        guard=guard, kind=kind, init=init,
     ).output()  # fmt: skip
 
 

@@ -109,7 +109,7 @@ REDUCTIONS: dict[str, Callable[..., list[Flow]]] = {
 
 
 def _scan(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]) -> list[Flow]:
-    """The reverse recurrence gives the adjoint of every step; then each read outside the recurrence is a flow as usual."""
+    """The reverse recurrence gives the adjoint of every step; each read outside it is then a flow as usual."""
     assert isinstance(op, Scan)
     floats = [k for k, s in enumerate(op.states) if s.dtype.is_float]
     totals = _reverse_scan(op, adjoints, prefix, floats)
