@@ -418,8 +418,7 @@ class _Builder:
         if self.smooth:
             dtype = self.dtypes[0]
 
-        def body(*arguments: Any) -> Any:
-            held, ix = arguments[:states], arguments[states:]
+        def body(held: tuple[Any, ...], ix: tuple[Axis, ...]) -> Any:
             axes = list(zip(ix, shape, strict=True))
             time = ix[dim]
             earlier = time + lag if reverse else time - lag
@@ -437,7 +436,8 @@ class _Builder:
                 results.append(fn.select(known, step, start))
             return tuple(results) if states > 1 else results[0]
 
-        made = scan(shape, body, axis=dim, reverse=reverse, dtype=dtype, name=self.name("Y"))
+        one, two = (lambda a, *ix: body((a,), ix)), (lambda a, b, *ix: body((a, b), ix))
+        made = scan(shape, one if states == 1 else two, axis=dim, reverse=reverse, dtype=dtype, name=self.name("Y"))
         for tensor in made if isinstance(made, tuple) else (made,):
             self.keep(tensor, shape, exact=True)
 

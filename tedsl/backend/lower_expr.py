@@ -13,9 +13,8 @@ import halide as hl
 
 from tedsl.backend import lower_index
 from tedsl.backend.casts import cast
-from tedsl.backend.intrinsics import EMIT
+from tedsl.backend.intrinsics import EMIT, constant_power
 from tedsl.backend.scalars import Expr as Halide, const
-from tedsl.lang.dtypes import integer_bounds
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.tensor import Tensor
 
@@ -69,6 +68,8 @@ class Scalars:
         operands = [self._values[a] for a in node.args]
         if node.fn is Fn.CAST:
             return cast(operands[0], node.args[0].dtype, node.dtype)
+        if node.fn is Fn.POW and isinstance(node.args[1], Const):
+            return constant_power(operands[0], node.args[1].value, node.dtype)
         return EMIT[node.fn.value](*operands, dtype=node.args[-1].dtype)
 
     def _is_plain_value(self, node: Expr) -> bool:
@@ -90,20 +91,14 @@ class Scalars:
         return self._computed(index, extent)
 
     def _computed(self, index: Expr, extent: Expr) -> Halide:
-        """A data-dependent index, brought into int32 by its own type, then into the extent.
+        """A data-dependent index, brought into int32, then into the extent.
 
-        Unsigned ones are reinterpreted: from a cast Halide concludes that they are not negative, drops one half of the
-        clamp, and then finds the access unbounded.
+        The conversion may wrap: such an index is out of bounds, and unused or found by the check. The promise repeats what
+        the clamp says: where Halide's simplifier drops one half of a clamp, its bounds inference may miss just that half.
         """
-        value = self.value(index)
-        low, high = integer_bounds(index.dtype)
-        limit = (1 << 31) - 1
-        if low < -limit - 1:
-            value = hl.max(value, const(0, index.dtype))
-        if high > limit:
-            value = hl.min(value, const(limit, index.dtype))
-        bits = hl.cast(hl.UInt(32), value) if low == 0 else hl.cast(hl.Int(32), value)
-        return _clamped(hl.reinterpret(hl.Int(32), bits) if low == 0 else bits, self.extent(extent))
+        limit = self.extent(extent)
+        clamped = _clamped(hl.cast(hl.Int(32), self.value(index)), limit)
+        return hl.unsafe_promise_clamped(clamped, 0, hl.max(limit - 1, 0))
 
     def extent(self, extent: Expr) -> Halide:
         """An extent, or any other plain expression of extents and axes."""

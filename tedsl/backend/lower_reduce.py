@@ -141,6 +141,8 @@ def lower_reduction(ctx: Context, op: Compute) -> Stage:
     if rest is not TRUE:
         taken = scope.value(rest)
         new = tuple(hl.select(taken, n, o) for n, o in zip(new, old, strict=True))
+    if not set(reduce.axes).intersection(free_axes((*reduce.values, rest))):
+        new = mentioning(domain, new, old)
     func[place] = ctx.updated(new, old)
 
     def read(component: int, where: tuple[Halide, ...]) -> Halide:
@@ -150,6 +152,12 @@ def lower_reduction(ctx: Context, op: Compute) -> Stage:
         op, "reduction", func, dims, tuple(range(op.num_outputs)), read, kept.direct,
         dict(zip(op.axes, dims, strict=True)), renamed(func, loops),
     )  # fmt: skip
+
+
+def mentioning(domain: hl.RDom, new: Sequence[Halide], old: Sequence[Halide]) -> tuple[Halide, ...]:
+    """The new values in terms of a domain: Halide only loops over one that it meets in an expression."""
+    inside = hl.Expr(domain[0]) >= domain[0].min()
+    return tuple(hl.select(inside, n, o) for n, o in zip(new, old, strict=True))
 
 
 def renamed(func: hl.Func, loops: dict[Axis, hl.RVar]) -> dict[Axis, hl.RVar]:

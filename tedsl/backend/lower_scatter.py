@@ -12,13 +12,14 @@ import halide as hl
 from tedsl.analysis.iteration import free_dimensions
 from tedsl.backend.casts import cast
 from tedsl.backend.intrinsics import EMIT
-from tedsl.backend.lower_reduce import WIDE, loops_over, renamed, split_condition
+from tedsl.backend.lower_reduce import WIDE, loops_over, mentioning, renamed, split_condition
 from tedsl.backend.lower_stage import Context, Stage, identifier
 from tedsl.backend.scalars import Expr as Halide, const
 from tedsl.lang.expr import TRUE, Axis, Fn
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scatter import SCATTER_KINDS
 from tedsl.lang.tensor import Scatter
+from tedsl.lang.traverse import free_axes
 
 __all__ = ["lower_scatter"]
 
@@ -56,6 +57,8 @@ def lower_scatter(ctx: Context, op: Scatter) -> Stage:
     new = EMIT[MEET[op.kind].value](old, cast(scope.value(op.value), dtype, held), dtype=held)
     if rest is not TRUE:
         new = hl.select(scope.value(rest), new, old)
+    if domain is not None and not set(bound).intersection(free_axes((*op.index, op.value, rest))):
+        (new,) = mentioning(domain, (new,), (old,))
     func[target] = new
     return Stage(
         op, "scatter", func, dims, (0,), lambda component, at: cast(hl.Expr(func[at]), held, dtype), held == dtype,

@@ -145,7 +145,10 @@ def _scatter(op: Scatter, values: Mapping[TensorKey, Array], sizes: Mapping[Var,
         for dim, row in enumerate(rows):
             _check_target(op, dim, row, shape[dim], used, grid)
         with np.errstate(all="ignore"):
-            _MEET[op.kind].at(result, tuple(rows), np.broadcast_to(found[op.value], full)[used].astype(kind))
+            terms = np.broadcast_to(found[op.value], full)[used].astype(kind)
+            # NumPy combines several values in one element only where there is an index to repeat.
+            place = tuple(rows) if rows else (np.zeros(terms.shape, np.int64),)
+            _MEET[op.kind].at(result if rows else result.reshape(1), place, terms)
     return [rounded(result, dtype)]
 
 
