@@ -1,1 +1,5 @@
-"""Schedules: how a program runs, as data, apart from what it computes."""
+"""Schedules: how a program is computed, apart from what it computes."""
+
+from schedules.schedule import Loop, Schedule, StageView
+
+__all__ = ["Loop", "Schedule", "StageView"]

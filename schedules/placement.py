@@ -1,0 +1,164 @@
+"""Where every stage is computed, decided and checked once all directives are known.
+
+A stage computed at a loop must be read inside that loop only, by the loop's own stage or by stages computed inside it. A
+directive may come before the one that makes it legal, so this is asked when the kernel is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from schedules.directives import ComputeAt, ComputeInline, Directive, StoreAt, StoreRoot
+from schedules.loops import Level, definitions_of
+from schedules.plan import Plan, Step
+from tedsl.analysis.checks import read_checks
+from tedsl.lang.errors import ScheduleError
+from tedsl.lang.tensor import Compute, Extern, Operation
+from tedsl.lang.traverse import reads_of
+
+__all__ = ["Place", "placed"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """How one stage is computed: "root", "inline", or "at" a loop of a consumer; `store` is the same for its memory."""
+
+    kind: str
+    consumer: str = ""
+    loop: str = ""
+    store: tuple[str, str] | None = None  # consumer and loop; ("", "") is the root
+
+
+ROOT, INLINE = Place("root"), Place("inline")
+
+
+def placed(plan: Plan, cheap: Collection[str] = ()) -> dict[str, Place]:
+    """The place of every stage; the `cheap` ones are computed inline unless directives speak of them."""
+    spoken = {name for name in plan.program.stages if plan.is_touched(name)}
+    for step in (*plan.places.values(), *plan.stores.values()):
+        spoken.add(getattr(step.directive, "consumer", ""))
+    spoken.update(plan.storage, plan.program.final)
+    places = {
+        name: _of(plan.places[name].directive) if name in plan.places
+        else INLINE if name in cheap and name not in spoken and _is_pointwise(op)
+        else ROOT
+        for name, op in plan.program.stages.items()
+    }  # fmt: skip
+    for name, step in plan.places.items():
+        if isinstance(step.directive, ComputeAt):
+            _check(plan, places, name, step)
+    for name, step in plan.stores.items():
+        places[name] = _stored(plan, places, name, step)
+    return places
+
+
+def _of(directive: Directive) -> Place:
+    if isinstance(directive, ComputeAt):
+        return Place("at", directive.consumer, directive.loop)
+    return INLINE if isinstance(directive, ComputeInline) else ROOT
+
+
+def _is_pointwise(op: Operation) -> bool:
+    return isinstance(op, Compute) and op.reduction is None
+
+
+def _check(plan: Plan, places: Mapping[str, Place], stage: str, step: Step) -> None:
+    """Refuse a compute_at whose loop is gone, cannot hold it, or does not hold all readers."""
+    place = places[stage]
+    if places[place.consumer].kind == "inline":
+        raise step.refused(f"{place.consumer} is computed inline and has no loops; compute it somewhere")
+    try:
+        around = _around(plan, places, place.consumer, place.loop)
+    except ScheduleError as error:
+        raise step.refused(error) from None
+    for consumer, level in around:
+        if level.kind in ("vectorized", "gpu thread"):
+            raise step.refused(f"{consumer}'s loop {level.name!r} is {level.kind}; nothing can be computed inside it")
+    for reader, definition in _readers(plan, places, stage):
+        if not _is_inside(plan, places, reader, definition, place):
+            raise step.refused(
+                f"{reader} reads {stage} outside of loop {place.loop!r} of {place.consumer}; compute {reader} inside that "
+                f"loop too, or {stage} farther out"
+            )
+
+
+def _around(plan: Plan, places: Mapping[str, Place], consumer: str, loop: str) -> list[tuple[str, Level]]:
+    """The loops around what is computed at a loop, outermost first."""
+    own = places[consumer]
+    outer = _around(plan, places, own.consumer, own.loop) if own.kind == "at" else []
+    nest = plan.nest(consumer, plan.definition(consumer, loop))
+    return outer + [(consumer, level) for level in nest.levels[: nest.position(loop) + 1]]
+
+
+def _readers(plan: Plan, places: Mapping[str, Place], stage: str) -> list[tuple[str, str]]:
+    """Stage and definition of every read, those of inline stages counted where these are read; "" is the root."""
+    found: dict[tuple[str, str], None] = {}
+    pending, done = [stage], {stage}
+    while pending:
+        name = pending.pop()
+        mine = plan.program.stages[name]
+        if name in plan.program.final and name != stage:
+            found["the output", ""] = None
+        for reader in plan.program.readers[name]:
+            op = plan.program.stages[reader]
+            if _is_checked(op, mine):
+                found["the check of indices", ""] = None
+            if places[reader].kind != "inline":
+                found.update(((reader, d), None) for d in _definitions_reading(op, mine))
+            elif reader not in done:
+                done.add(reader)
+                pending.append(reader)
+    return list(found)
+
+
+def _definitions_reading(op: Operation, source: Operation) -> list[str]:
+    if isinstance(op, Extern):
+        return [""]
+    init = getattr(op, "init", None)
+    found = ["init"] if init is not None and init.op is source else []
+    return found + (["body"] if any(r.tensor.op is source for r in reads_of(op.expressions)) else [])
+
+
+def _is_checked(op: Operation, source: Operation) -> bool:
+    """Whether an index that is checked when the kernel runs reads from `source`."""
+    parts = ((c.index, c.guard, c.lower, c.upper) for c in read_checks(op) if c.status == "run")
+    return any(r.tensor.op is source for part in parts for r in reads_of(part))
+
+
+def _is_inside(plan: Plan, places: Mapping[str, Place], reader: str, definition: str, place: Place) -> bool:
+    if reader == place.consumer:
+        return place.loop in plan.nest(reader, definition).names
+    while definition and places[reader].kind == "at":
+        own = places[reader]
+        if own.consumer == place.consumer:
+            nests = [plan.nest(own.consumer, d) for d in definitions_of(plan.program.stages[own.consumer])]
+            holding = [n.names for n in nests if own.loop in n.names]
+            return all(place.loop in names and names.index(place.loop) <= names.index(own.loop) for names in holding)
+        reader = own.consumer
+    return False
+
+
+def _stored(plan: Plan, places: Mapping[str, Place], stage: str, step: Step) -> Place:
+    """The place with its memory outside of it, if no loop in between runs in parallel."""
+    place, d = places[stage], step.directive
+    if place.kind != "at":
+        raise step.refused(f"{stage} is not computed inside a loop; give it a compute_at first")
+    around = _around(plan, places, place.consumer, place.loop)
+    names = [(consumer, level.name) for consumer, level in around]
+    begin = 0
+    if isinstance(d, StoreAt):
+        if (d.consumer, d.loop) not in names:
+            listed = ", ".join(f"{c}: {n}" for c, n in names)
+            raise step.refused(f"loop {d.loop!r} of {d.consumer} does not lie around the place where {stage} is computed: {listed}")
+        begin = names.index((d.consumer, d.loop)) + 1
+    else:
+        assert isinstance(d, StoreRoot)
+    for consumer, level in around[begin:]:
+        if level.kind not in ("serial", "unrolled"):
+            raise step.refused(
+                f"{consumer}'s loop {level.name!r}, which is {level.kind}, lies between the memory of {stage} and its computation; "
+                "its iterations would share that memory"
+            )
+    store = (d.consumer, d.loop) if isinstance(d, StoreAt) else ("", "")
+    return Place(place.kind, place.consumer, place.loop, store)

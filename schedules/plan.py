@@ -1,0 +1,277 @@
+"""What the directives given so far amount to: a program, the loop nests of its stages, and where each is computed.
+
+A plan is a value; `after` gives the plan with one more directive, or a ScheduleError that says why not. So a schedule is the
+fold of its directives, which is also how a saved one is read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from schedules.directives import (
+    BoundExtent,
+    CacheRead,
+    CacheWrite,
+    ComputeAt,
+    ComputeInline,
+    ComputeRoot,
+    Definition,
+    Directive,
+    LoopDirective,
+    Pack,
+    Prefetch,
+    ReorderStorage,
+    Rfactor,
+    Split,
+    StoreAt,
+    StoreIn,
+    StoreRoot,
+)
+from schedules.loops import Nest, definitions_of, nest_of, one_of, transformed
+from schedules.program import Program
+from schedules.rewrites import Half, cache_read, cache_write, pack, rfactor
+from tedsl.lang.errors import ScheduleError
+from tedsl.lang.tensor import Compute, Extern, Operation, Tensor
+
+__all__ = ["MEMORIES", "Plan", "Step", "described"]
+
+MEMORIES = ("auto", "heap", "stack", "register", "shared")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A directive and the place in the user's code where it was given."""
+
+    directive: Directive
+    where: str
+
+    def refused(self, reason: object) -> ScheduleError:
+        """The error for this directive."""
+        return ScheduleError(f"{described(self.directive)}, at {self.where}: {reason}")
+
+
+def described(directive: Directive) -> str:
+    """The directive as a call: s['C'].split('i', 'io', 'ii', 32)."""
+    definition = ".init" if getattr(directive, "definition", "body") == "init" else ""
+    given: list[str] = []
+    for f in fields(directive):
+        value = getattr(directive, f.name)
+        if f.name in ("stage", "definition") or (f.name == "exact" and not value):
+            continue
+        given += map(repr, value) if isinstance(value, tuple) else [repr(value)]
+    return f"s[{directive.stage!r}]{definition}.{directive.verb}({', '.join(given)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The state of a schedule."""
+
+    program: Program
+    nests: Mapping[tuple[str, str], Nest] = field(default_factory=dict)  # those that directives changed
+    loops: Mapping[tuple[str, str], tuple[Step, ...]] = field(default_factory=dict)
+    places: Mapping[str, Step] = field(default_factory=dict)
+    stores: Mapping[str, Step] = field(default_factory=dict)
+    storage: Mapping[str, tuple[Step, ...]] = field(default_factory=dict)
+
+    def nest(self, stage: str, definition: str = "body") -> Nest:
+        """The loops of one definition as they are now."""
+        known = self.nests.get((stage, definition))
+        return known or nest_of(stage, self.operation(stage), definition)
+
+    def operation(self, stage: str) -> Operation:
+        return self.program.stages[one_of(stage, self.program.stages, "stage", "stages")]
+
+    def is_touched(self, stage: str) -> bool:
+        """Whether a directive speaks of the loops or the place of a stage."""
+        return stage in self.places or any((stage, d) in self.loops for d in ("init", "body"))
+
+    def definition(self, stage: str, loop: str) -> Definition:
+        """The definition that has a loop of this name: the body, if both have."""
+        op = self.operation(stage)
+        for definition in ("body", "init"):
+            if definition in definitions_of(op) and loop in self.nest(stage, definition).names:
+                return definition  # type: ignore[return-value]
+        nest = self.nest(stage)
+        one_of(loop, nest.names, "loop", f"loops of {stage}")
+        raise AssertionError
+
+    def after(self, step: Step) -> Plan:
+        """The plan with one more directive."""
+        directive = step.directive
+        try:
+            op = self.operation(directive.stage)
+            if isinstance(directive, LoopDirective):
+                return self._looped(step, op)
+            return _RULES[type(directive)](self, step, op)
+        except ScheduleError as error:
+            raise step.refused(error) from None
+
+    def _looped(self, step: Step, op: Operation) -> Plan:
+        d = step.directive
+        assert isinstance(d, LoopDirective)
+        if isinstance(op, Extern):
+            raise ScheduleError("a Python function has no loops")
+        if d.definition not in definitions_of(op):
+            raise ScheduleError(f"{d.stage} has no init: nothing is filled in before its body")
+        place = self.places.get(d.stage)
+        if place is not None and isinstance(place.directive, ComputeInline):
+            raise ScheduleError(f"{d.stage} is computed inline (at {place.where}) and has no loops")
+        if isinstance(d, Prefetch):
+            read = {t.name if t.op not in self.program.names else self.program.names[t.op] for t in op.inputs}
+            one_of(d.source, read, "tensor", f"{d.stage} reads")
+        key = (d.stage, d.definition)
+        nest = transformed(self.nest(*key), d)
+        return replace(
+            self, nests={**self.nests, key: nest}, loops={**self.loops, key: (*self.loops.get(key, ()), step)}
+        )
+
+    def _placed(self, step: Step, op: Operation) -> Plan:
+        d = step.directive
+        if isinstance(op, Extern):
+            raise ScheduleError("a Python function is computed between kernels")
+        if d.stage in self.program.final and not isinstance(d, ComputeRoot):
+            raise ScheduleError(f"{d.stage} is an output, which is computed at the root")
+        if isinstance(d, ComputeInline):
+            self._check_inline(d, op)
+        if isinstance(d, ComputeAt):
+            self._check_at(d.stage, d.consumer, d.loop)
+        return replace(self, places={**self.places, d.stage: step})
+
+    def _check_inline(self, d: ComputeInline, op: Operation) -> None:
+        if not isinstance(op, Compute) or op.reduction is not None:
+            kind = "reduction" if isinstance(op, Compute) else type(op).__name__.lower()
+            raise ScheduleError(f"{d.stage} is a {kind}; only pointwise stages can be computed inline")
+        if (d.stage, "body") in self.loops:
+            given = self.loops[d.stage, "body"][0]
+            raise ScheduleError(f"{d.stage} has loops with directives (at {given.where}), which inline it would not have")
+
+    def _check_at(self, stage: str, consumer: str, loop: str) -> None:
+        below = self.program.below(stage)
+        one_of(consumer, self.program.stages, "stage", "stages")
+        if consumer not in below:
+            readers = ", ".join(self.program.readers[stage]) or "nobody"
+            raise ScheduleError(f"{consumer} does not need {stage}, which is read by {readers}")
+        self.definition(consumer, loop)
+
+    def _stored(self, step: Step, op: Operation) -> Plan:
+        d = step.directive
+        if d.stage in self.program.final:
+            raise ScheduleError(f"{d.stage} is an output; its memory is given")
+        if isinstance(d, StoreAt):
+            self._check_at(d.stage, d.consumer, d.loop)
+        return replace(self, stores={**self.stores, d.stage: step})
+
+    def _laid_out(self, step: Step, op: Operation) -> Plan:
+        d = step.directive
+        names = _dimensions(d.stage, op)
+        if isinstance(d, ReorderStorage):
+            if d.stage in self.program.final:
+                raise ScheduleError(f"{d.stage} is an output; its memory is given")
+            if sorted(d.axes) != sorted(names):
+                raise ScheduleError(f"expected all axes of {d.stage}, {', '.join(names)}, in some order")
+        elif isinstance(d, StoreIn):
+            if d.stage in self.program.final:
+                raise ScheduleError(f"{d.stage} is an output; its memory is given")
+            one_of(d.memory, MEMORIES, "memory", "kinds of memory")
+        elif isinstance(d, BoundExtent):
+            one_of(d.axis, names, "axis", f"axes of {d.stage}")
+            if d.extent < 1:
+                raise ScheduleError(f"the extent must be at least 1, found {d.extent}")
+        return replace(self, storage={**self.storage, d.stage: (*self.storage.get(d.stage, ()), step)})
+
+    def _added(self, name: str, stage: str, made: tuple[Operation, Operation]) -> Plan:
+        taken = self.program.fresh(name)
+        if taken != name:
+            raise ScheduleError(f"the name {name!r} is taken; {taken!r} is free")
+        return replace(self, program=self.program.rewritten({stage: made[0]}, {name: (stage, made[1])}))
+
+    def _check_untouched(self, stage: str, verb: str) -> None:
+        for definition in ("init", "body"):
+            if (stage, definition) in self.loops:
+                given = self.loops[stage, definition][0]
+                raise ScheduleError(f"{verb} comes before other directives; {stage} has one from {given.where}")
+
+    def _cache_write(self, step: Step, op: Operation) -> Plan:
+        d = step.directive
+        assert isinstance(d, CacheWrite)
+        self._check_untouched(d.stage, "cache_write")
+        return self._added(d.local, d.stage, cache_write(op, d.stage, d.local))
+
+    def _source(self, stage: str, op: Operation, name: str) -> Tensor:
+        """The tensor that a stage reads under this name."""
+        known: dict[str, Tensor] = {}
+        for t in op.inputs:
+            known[t.name if t.op not in self.program.names or t.op.num_outputs > 1 else self.program.names[t.op]] = t
+        return known[one_of(name, known, "tensor", f"{stage} reads")]
+
+    def _cache_read(self, step: Step, op: Operation) -> Plan:
+        d = step.directive
+        assert isinstance(d, CacheRead)
+        return self._added(d.copy, d.stage, cache_read(op, self._source(d.stage, op, d.source), d.copy))
+
+    def _pack(self, step: Step, op: Operation) -> Plan:
+        d = step.directive
+        assert isinstance(d, Pack)
+        source = self._source(d.stage, op, d.source)
+        return self._added(d.copy, d.stage, pack(op, source, d.copy, d.order, d.factors))
+
+    def _rfactor(self, step: Step, op: Operation) -> Plan:
+        d = step.directive
+        assert isinstance(d, Rfactor)
+        if not isinstance(op, Compute) or op.reduction is None:
+            raise ScheduleError(f"{d.stage} is no reduction")
+        nest, splits = self.nest(d.stage), self.loops.get((d.stage, "body"), ())
+        level = nest.level(d.loop)
+        own = {a for a in op.reduction.axes if level.origin == {a}}
+        if not own:
+            free = [v.name for v in nest.levels if v.origin <= set(op.reduction.axes)]
+            raise ScheduleError(f"{d.loop!r} is no reduce axis; those are {', '.join(free)}")
+        (axis,) = own
+        half, others = _half_of(d, nest, splits)
+        plan = self._added(d.partial, d.stage, rfactor(op, axis, d.loop, half, d.partial))
+        keep = {k: v for k, v in plan.nests.items() if k != (d.stage, "body")}
+        plan = replace(plan, nests=keep, loops={k: v for k, v in plan.loops.items() if k != (d.stage, "body")})
+        for other in others:
+            plan = plan.after(replace(other, directive=replace(other.directive, stage=d.partial)))
+        return plan
+
+
+def _half_of(d: Rfactor, nest: Nest, steps: tuple[Step, ...]) -> tuple[Half | None, list[Step]]:
+    """The split that made the loop, if one did, and the splits of other reduce axes, which the partial stage takes over."""
+    mine: list[Split] = []
+    others: list[Step] = []
+    names = {d.loop}
+    for step in reversed(steps):
+        split = step.directive
+        if not isinstance(split, Split):
+            raise ScheduleError(f"rfactor comes before other directives; {nest.stage} has {split.verb!r} from {step.where}")
+        if names & {split.outer, split.inner}:
+            mine.append(split)
+            names |= {split.outer, split.inner, split.loop}
+        else:
+            others.insert(0, step)
+    if len(mine) > 1:
+        raise ScheduleError(f"{d.loop!r} comes from {len(mine)} splits; rfactor after the first")
+    if any(isinstance(s.directive, Split) and s.directive.loop in names for s in others):
+        raise ScheduleError(f"the other half of {d.loop!r} is split further; do that in the partial stage")
+    if not mine:
+        return None, others
+    (split,) = mine
+    is_outer = split.outer == d.loop
+    return Half(is_outer, split.factor, split.inner if is_outer else split.outer), others
+
+
+def _dimensions(stage: str, op: Operation) -> list[str]:
+    """The names of the axes of a stage's result."""
+    if len(definitions_of(op)) == 2:
+        return nest_of(stage, op, "init").names
+    return [a.name for a in getattr(op, "axes", ())]
+
+
+_RULES: dict[type, Callable[[Plan, Step, Any], Plan]] = {
+    ComputeAt: Plan._placed, ComputeRoot: Plan._placed, ComputeInline: Plan._placed, StoreAt: Plan._stored,
+    StoreRoot: Plan._stored, ReorderStorage: Plan._laid_out, StoreIn: Plan._laid_out, BoundExtent: Plan._laid_out,
+    CacheWrite: Plan._cache_write, CacheRead: Plan._cache_read, Pack: Plan._pack, Rfactor: Plan._rfactor,
+}  # fmt: skip

@@ -1,0 +1,455 @@
+"""`te.Schedule`: how a program is computed, apart from what it computes.
+
+`s[C]` is a view of one stage whose methods are the directives. Each is checked when it is given; whatever they say, the
+result of the program is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from schedules import store
+from schedules.directives import (
+    BoundExtent,
+    CacheRead,
+    CacheWrite,
+    ComputeAt,
+    ComputeInline,
+    ComputeRoot,
+    Definition,
+    Directive,
+    Fuse,
+    GpuBlocks,
+    GpuThreads,
+    Pack,
+    Parallel,
+    Prefetch,
+    Reorder,
+    ReorderStorage,
+    Rfactor,
+    Split,
+    StoreAt,
+    StoreIn,
+    StoreRoot,
+    Unroll,
+    Vectorize,
+)
+from schedules.loops import Nest, definitions_of, nest_of, one_of
+from schedules.plan import Plan, Step
+from schedules.program import program_of
+from schedules.text import difference, schedule_text
+from tedsl.lang.errors import ScheduleError, user_location
+from tedsl.lang.expr import Axis
+from tedsl.lang.tensor import Operation, Placeholder, Scan, Scatter, Tensor
+
+__all__ = ["Loop", "Schedule", "StageView"]
+
+
+class Loop(str):
+    """A loop of a stage: its name, which also knows where it belongs."""
+
+    __slots__ = ("definition", "stage")
+    stage: str
+    definition: str
+
+    def __new__(cls, name: str, stage: str, definition: str = "body") -> Loop:
+        loop = super().__new__(cls, name)
+        loop.stage, loop.definition = stage, definition
+        return loop
+
+    @property
+    def name(self) -> str:
+        return str(self)
+
+
+class Schedule:
+    """How `outputs` are computed; stages without directives get the default treatment."""
+
+    def __init__(self, outputs: Tensor | Iterable[Tensor]) -> None:
+        listed = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+        for tensor in listed:
+            if not isinstance(tensor, Tensor):
+                raise TypeError(
+                    f"te.Schedule at {user_location()}: expected a tensor or a list of tensors, found "
+                    f"{type(tensor).__name__} ({tensor!r:.40})"
+                )
+        if not listed:
+            raise ValueError(f"te.Schedule at {user_location()}: there are no outputs; name at least one tensor")
+        self.outputs = listed
+        self.steps: tuple[Step, ...] = ()
+        self.plan = Plan(program_of(listed))
+
+    @property
+    def directives(self) -> tuple[Directive, ...]:
+        """All directives in the order in which they were given."""
+        return tuple(step.directive for step in self.steps)
+
+    @property
+    def stages(self) -> list[str]:
+        """The names of the stages, each after those that it reads."""
+        return list(self.plan.program.stages)
+
+    def __getitem__(self, key: Any) -> StageView:
+        """The stage of a tensor, or of a name."""
+        return StageView(self, self._name(key), "body")
+
+    def __iter__(self) -> Iterator[StageView]:
+        return (self[name] for name in self.stages)
+
+    def __contains__(self, key: object) -> bool:
+        try:
+            self._name(key)
+        except (ScheduleError, TypeError):
+            return False
+        return True
+
+    def _name(self, key: Any) -> str:
+        if isinstance(key, StageView):
+            return key.name
+        program = self.plan.program
+        if isinstance(key, Tensor):
+            name = program.name_of(key)
+            if name is not None:
+                return name
+            what = "an input" if isinstance(key.op, Placeholder) else "not part of the scheduled program"
+            raise ScheduleError(
+                f"s[{key.name}], at {user_location()}: {key!r} is {what} and has no loops; stages: {', '.join(self.stages)}"
+            )
+        if not isinstance(key, str):
+            raise TypeError(f"s[...] at {user_location()}: expected a tensor or a name, found {type(key).__name__}")
+        for name, op in program.stages.items():
+            if key in (t.name for t in op.outputs) and key not in program.stages:
+                return name
+        try:
+            return one_of(key, program.stages, "stage", "stages")
+        except ScheduleError as error:
+            raise ScheduleError(f"s[{key!r}], at {user_location()}: {error}") from None
+
+    def add(self, *directives: Directive, where: str | None = None) -> None:
+        """Add directives; either all of them, or none where one is refused."""
+        place = where or user_location()
+        steps = [Step(d, place) for d in directives]
+        plan = self.plan
+        for step in steps:
+            plan = plan.after(step)
+        self.plan, self.steps = plan, (*self.steps, *steps)
+
+    def apply(self, stage: Any, recipe: Callable[[StageView], object]) -> Schedule:
+        """Apply a recipe (`schedules.compose`) to a stage."""
+        recipe(self[stage])
+        return self
+
+    def copy(self) -> Schedule:
+        """A schedule that starts with the same directives."""
+        other = Schedule(self.outputs)
+        other.steps, other.plan = self.steps, self.plan
+        return other
+
+    def save(self, path: str | Path) -> None:
+        """Write the directives, and what tells the program, as JSON."""
+        Path(path).write_text(store.dumps(self.outputs, self.directives))
+
+    @classmethod
+    def load(cls, path: str | Path, outputs: Tensor | Iterable[Tensor]) -> Schedule:
+        """The schedule that was saved, for the same program; ScheduleError with the difference if it is another one."""
+        schedule = cls(outputs)
+        for directive in store.loads(Path(path).read_text(), schedule.outputs, str(path)):
+            schedule.add(directive)
+        return schedule
+
+    def diff(self, other: Schedule | None = None) -> str:
+        """How the loops differ from those of another schedule, or of one without directives."""
+        return difference((other or Schedule(self.outputs)).plan, self.plan)
+
+    def __str__(self) -> str:
+        return schedule_text(self.plan)
+
+    def __repr__(self) -> str:
+        return f"Schedule of {', '.join(t.name for t in self.outputs)} with {len(self.steps)} directives"
+
+
+class StageView:
+    """One stage (or its `init`) of a schedule; the methods are the directives, and most return the view again."""
+
+    def __init__(self, schedule: Schedule, name: str, definition: Definition) -> None:
+        self.schedule = schedule
+        self.name = name
+        self.definition: Definition = definition
+
+    def __repr__(self) -> str:
+        init = ".init" if self.definition == "init" else ""
+        return f"s[{self.name!r}]{init} with loops {', '.join(self.loops) or 'none'}"
+
+    # What there is
+
+    @property
+    def operation(self) -> Operation:
+        """What defines the stage, as rewritten so far."""
+        return self.schedule.plan.operation(self.name)
+
+    @property
+    def tensor(self) -> Tensor:
+        """The (first) tensor that the stage computes, as rewritten so far."""
+        return self.operation.output(0)
+
+    @property
+    def nest(self) -> Nest:
+        return self.schedule.plan.nest(self.name, self.definition)
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """The loops there are now, outermost first."""
+        return tuple(Loop(n, self.name, self.definition) for n in self.nest.names)
+
+    @property
+    def axes(self) -> tuple[Loop, ...]:
+        """The loops over the elements of the result, before any directive."""
+        return self._initial(is_reduce=False)
+
+    @property
+    def reduce_axes(self) -> tuple[Loop, ...]:
+        """The loops over what is combined into each element, before any directive."""
+        return self._initial(is_reduce=True)
+
+    def _initial(self, is_reduce: bool) -> tuple[Loop, ...]:
+        op = self.operation
+        levels = nest_of(self.name, op, self.definition).levels
+        if isinstance(op, Scan):
+            order = {a: d for d, a in enumerate(op.axes)}
+            levels = () if is_reduce else tuple(sorted(levels, key=lambda v: order[_axis(v.origin)]))
+        elif self.definition == "body":
+            free = "free" if isinstance(op, Scatter) else None
+            levels = tuple(v for v in levels if is_reduce == _is_reduce(v.origin, v.carried, free))
+        elif is_reduce:
+            levels = ()
+        return tuple(Loop(v.name, self.name, self.definition) for v in levels)
+
+    @property
+    def init(self) -> StageView:
+        """The loops that fill in the identity, or the start of a scatter."""
+        if "init" not in definitions_of(self.operation):
+            raise ScheduleError(f"s[{self.name!r}].init, at {user_location()}: {self.name} is no reduction; nothing is filled in first")
+        return StageView(self.schedule, self.name, "init")
+
+    # Loops
+
+    def split(self, loop: Any, factor: int, names: tuple[str, str] | None = None, exact: bool = False) -> tuple[Loop, Loop]:
+        """for i in [0, n): s   ->   for io in [0, ceil(n/f)): for ii in [0, f): s[i -> io*f + ii]"""
+        old = self._loop(loop, "split")
+        outer, inner = names or (self._fresh(f"{old}o"), self._fresh(f"{old}i"))
+        self._add(self._split(old, outer, inner, _whole(factor, "split", "factor"), exact))
+        return self._handles(outer, inner)  # type: ignore[return-value]
+
+    def tile(self, i: Any, j: Any, i_factor: int, j_factor: int) -> tuple[Loop, Loop, Loop, Loop]:
+        """for i: for j: s   ->   for io: for jo: for ii: for ji: s"""
+        a, b = self._loop(i, "tile"), self._loop(j, "tile")
+        names = [self._fresh(f"{a}o"), self._fresh(f"{b}o"), self._fresh(f"{a}i"), self._fresh(f"{b}i")]
+        self._add(
+            self._split(a, names[0], names[2], _whole(i_factor, "tile", "first factor")),
+            self._split(b, names[1], names[3], _whole(j_factor, "tile", "second factor")),
+            Reorder(stage=self.name, definition=self.definition, loops=tuple(names)),
+        )
+        return self._handles(*names)  # type: ignore[return-value]
+
+    def fuse(self, outer: Any, inner: Any, name: str | None = None) -> Loop:
+        """for i in [0, n): for j in [0, m): s   ->   for f in [0, n*m): s[i -> f // m, j -> f % m]"""
+        a, b = self._loop(outer, "fuse"), self._loop(inner, "fuse")
+        fused = name or self._fresh(f"{a}{b}")
+        self._add(Fuse(stage=self.name, definition=self.definition, outer=a, inner=b, fused=fused))
+        return self._handles(fused)[0]
+
+    def reorder(self, *loops: Any) -> StageView:
+        """for i: for j: s   ->   for j: for i: s; the loops named take one another's places in the order given"""
+        names = tuple(self._loop(x, "reorder") for x in _flat(loops))
+        return self._add(Reorder(stage=self.name, definition=self.definition, loops=names))
+
+    def unroll(self, loop: Any, factor: int | None = None) -> StageView:
+        """for i in [0, 4): s   ->   s[i -> 0]; s[i -> 1]; s[i -> 2]; s[i -> 3]; with a factor the loop is split first"""
+        return self._inner(loop, factor, "u", Unroll)
+
+    def vectorize(self, loop: Any, factor: int | None = None) -> StageView:
+        """for i in [0, 16): s   ->   s[i -> 0..15]; with a factor the loop is split first and keeps its name outside"""
+        return self._inner(loop, factor, "v", Vectorize)
+
+    def parallel(self, loop: Any) -> StageView:
+        """for i: s   ->   parallel for i: s"""
+        return self._add(Parallel(stage=self.name, definition=self.definition, loop=self._loop(loop, "parallel")))
+
+    def prefetch(self, source: Any, loop: Any, distance: int = 1) -> StageView:
+        """Ask for what `source` is read at, `distance` iterations of the loop ahead."""
+        name = source if isinstance(source, str) else self._tensor_name(source, "prefetch")
+        at = self._loop(loop, "prefetch")
+        return self._add(Prefetch(stage=self.name, definition=self.definition, source=name, loop=at, distance=distance))
+
+    def gpu_blocks(self, *loops: Any) -> StageView:
+        """Spread loops over the blocks of a GPU, the last named over x."""
+        names = tuple(self._loop(x, "gpu_blocks") for x in _flat(loops))
+        return self._add(GpuBlocks(stage=self.name, definition=self.definition, loops=names))
+
+    def gpu_threads(self, *loops: Any) -> StageView:
+        """Spread loops over the threads of a GPU block, the last named over x."""
+        names = tuple(self._loop(x, "gpu_threads") for x in _flat(loops))
+        return self._add(GpuThreads(stage=self.name, definition=self.definition, loops=names))
+
+    def gpu_tile(self, i: Any, j: Any, i_factor: int, j_factor: int) -> tuple[Loop, Loop, Loop, Loop]:
+        """Tile, then blocks over the outer and threads over the inner loops."""
+        before = self.schedule.plan, self.schedule.steps
+        io, jo, ii, ji = self.tile(i, j, i_factor, j_factor)
+        try:
+            self.gpu_blocks(io, jo).gpu_threads(ii, ji)
+        except ScheduleError:
+            self.schedule.plan, self.schedule.steps = before
+            raise
+        return io, jo, ii, ji
+
+    # Where it is computed, and kept
+
+    def compute_at(self, consumer: Any, loop: Any) -> StageView:
+        """T = ...; for i: C[i] = f(T)   ->   for i: T = what C[i] needs; C[i] = f(T)"""
+        name, at = self._place(consumer, loop, "compute_at")
+        return self._add(ComputeAt(stage=self.name, consumer=name, loop=at))
+
+    def compute_root(self) -> StageView:
+        """Compute the whole stage before its readers."""
+        return self._add(ComputeRoot(stage=self.name))
+
+    def compute_inline(self) -> StageView:
+        """T[i] = a(i); C[i] = f(T[i])   ->   C[i] = f(a(i))"""
+        return self._add(ComputeInline(stage=self.name))
+
+    def store_at(self, consumer: Any, loop: Any) -> StageView:
+        """Keep the memory across the iterations of a loop outside the one of compute_at, and reuse what it holds."""
+        name, at = self._place(consumer, loop, "store_at")
+        return self._add(StoreAt(stage=self.name, consumer=name, loop=at))
+
+    def store_root(self) -> StageView:
+        """Keep the memory for the whole kernel, though the stage is computed inside a loop."""
+        return self._add(StoreRoot(stage=self.name))
+
+    def store_in(self, memory: str) -> StageView:
+        """Where the stage lives: "auto", "heap", "stack", "register" or, on a GPU, "shared"."""
+        return self._add(StoreIn(stage=self.name, memory=memory))
+
+    def reorder_storage(self, *axes: Any) -> StageView:
+        """Lay out the memory with the axes in this order, the last one contiguous."""
+        return self._add(ReorderStorage(stage=self.name, axes=tuple(map(str, map(_named, _flat(axes))))))
+
+    def bound_extent(self, axis: Any, extent: int) -> StageView:
+        """Promise that this many elements along an axis are computed at a time."""
+        return self._add(BoundExtent(stage=self.name, axis=str(_named(axis)), extent=_whole(extent, "bound_extent", "extent")))
+
+    # Rewrites
+
+    def cache_write(self, name: str | None = None) -> StageView:
+        """C[i] = e(i)   ->   local[i] = e(i); C[i] = local[i]; returns the local stage"""
+        local = name or self.schedule.plan.program.fresh(f"{self.name}_local")
+        self._add(CacheWrite(stage=self.name, local=local))
+        return self.schedule[local]
+
+    def cache_read(self, source: Any, name: str | None = None) -> StageView:
+        """C[i] = e(A[f(i)])   ->   copy[i] = A[i]; C[i] = e(copy[f(i)]); returns the copy"""
+        read = source if isinstance(source, str) else self._tensor_name(source, "cache_read")
+        copy = name or self.schedule.plan.program.fresh(f"{read}_cached")
+        self._add(CacheRead(stage=self.name, source=read, copy=copy))
+        return self.schedule[copy]
+
+    def rfactor(self, loop: Any, name: str | None = None) -> StageView:
+        """C[i] = sum(ko, ki) e   ->   partial[i, ko] = sum(ki) e; C[i] = sum(ko) partial[i, ko]; returns the partial stage"""
+        at = self._loop(loop, "rfactor")
+        partial = name or self.schedule.plan.program.fresh(f"{self.name}_rf")
+        self._add(Rfactor(stage=self.name, loop=at, partial=partial))
+        return self.schedule[partial]
+
+    def pack(self, source: Any, order: Iterable[str], factors: Iterable[int], name: str | None = None) -> StageView:
+        """C = e(B[k, j])   ->   copy[jo, k, ji] = B[k, jo*f + ji]; C = e(copy[j // f, k, j % f]); returns the copy"""
+        read = source if isinstance(source, str) else self._tensor_name(source, "pack")
+        copy = name or self.schedule.plan.program.fresh(f"{read}_packed")
+        self._add(Pack(stage=self.name, source=read, copy=copy, order=tuple(order), factors=tuple(factors)))
+        return self.schedule[copy]
+
+    # Helpers
+
+    def _add(self, *directives: Directive) -> StageView:
+        self.schedule.add(*directives)
+        return self
+
+    def _split(self, old: str, outer: str, inner: str, factor: int, exact: bool = False) -> Split:
+        return Split(
+            stage=self.name, definition=self.definition, loop=old, outer=outer, inner=inner, factor=factor, exact=exact
+        )
+
+    def _inner(self, loop: Any, factor: int | None, suffix: str, verb: type[Unroll] | type[Vectorize]) -> StageView:
+        """Split off the iterations that are vectorized or unrolled, unless the loop consists of just these."""
+        name = self._loop(loop, verb.verb)
+        if name not in self.nest.names:
+            return self._add(verb(stage=self.name, definition=self.definition, loop=name))
+        level = self.nest.level(name)
+        wanted = factor if factor is not None else level.constant or (None if level.known is None else max(level.known, 1))
+        if wanted is None or wanted == level.constant:
+            return self._add(verb(stage=self.name, definition=self.definition, loop=name))
+        inner = self._fresh(f"{name}{suffix}")
+        return self._add(
+            self._split(name, name, inner, _whole(wanted, verb.verb, "factor")),
+            verb(stage=self.name, definition=self.definition, loop=inner),
+        )
+
+    def _fresh(self, name: str) -> str:
+        return self.nest.fresh(name)
+
+    def _handles(self, *names: str) -> tuple[Loop, ...]:
+        return tuple(Loop(n, self.name, self.definition) for n in names)
+
+    def _loop(self, loop: Any, verb: str) -> str:
+        """The name of a loop of this stage, from a handle, a name, or the axis of the expression."""
+        if isinstance(loop, Loop) and (loop.stage, loop.definition) != (self.name, self.definition):
+            init = ".init" if loop.definition == "init" else ""
+            raise ScheduleError(
+                f"s[{self.name!r}].{verb}, at {user_location()}: loop {str(loop)!r} belongs to s[{loop.stage!r}]{init}; "
+                f"loops of {self.nest}: {', '.join(self.nest.names)}"
+            )
+        found = _named(loop)
+        if not isinstance(found, str):
+            raise TypeError(f"s[{self.name!r}].{verb} at {user_location()}: expected a loop, found {type(loop).__name__}")
+        return str(found)
+
+    def _place(self, consumer: Any, loop: Any, verb: str) -> tuple[str, str]:
+        view = consumer if isinstance(consumer, StageView) else self.schedule[consumer]
+        if isinstance(loop, Loop) and loop.stage != view.name:
+            raise ScheduleError(
+                f"s[{self.name!r}].{verb}, at {user_location()}: loop {str(loop)!r} belongs to {loop.stage}, not to {view.name}"
+            )
+        return view.name, str(_named(loop))
+
+    def _tensor_name(self, source: Any, verb: str) -> str:
+        if isinstance(source, StageView):
+            return source.name
+        if not isinstance(source, Tensor):
+            raise TypeError(f"s[{self.name!r}].{verb} at {user_location()}: expected a tensor, found {type(source).__name__}")
+        if source.op.num_outputs > 1:
+            return source.name
+        return self.schedule.plan.program.name_of(source) or source.name
+
+
+def _named(loop: Any) -> Any:
+    return loop.name if isinstance(loop, Axis) else loop
+
+
+def _flat(loops: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(loops[0]) if len(loops) == 1 and isinstance(loops[0], (tuple, list)) else loops
+
+
+def _whole(value: Any, verb: str, what: str) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{verb} at {user_location()}: the {what} must be an integer, found {value!r:.40}")
+    return int(value)
+
+
+def _axis(origin: frozenset[Any]) -> Any:
+    (axis,) = origin
+    return axis
+
+
+def _is_reduce(origin: frozenset[Any], carried: str, free: str | None) -> bool:
+    return carried != free if free else _axis(origin).is_reduce

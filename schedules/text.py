@@ -1,0 +1,179 @@
+"""A schedule as a readable loop nest: what runs inside what, and the statement in the middle."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from schedules.directives import ComputeAt, ComputeInline, StoreAt, StoreRoot
+from schedules.loops import Level, definitions_of
+from schedules.plan import Plan
+from tedsl.lang.expr import TRUE, Axis, Const, Expr
+from tedsl.lang.printing import tensor_text
+from tedsl.lang.reducers import BUILTIN
+from tedsl.lang.scalar_text import Names, Style, expression_text, lines_of
+from tedsl.lang.scatter import SCATTER_KINDS
+from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter
+
+__all__ = ["difference", "schedule_text"]
+
+INDENT = "  "
+_ASSIGN = {"sum": "+=", "prod": "*=", "any": "|=", "all": "&=", "add": "+=", "mul": "*="}
+
+
+def schedule_text(plan: Plan) -> str:
+    """The stages in order; those computed inside a loop stand there."""
+    return "\n".join(_Printer(plan).lines())
+
+
+def difference(before: Plan, after: Plan) -> str:
+    """The lines that change; empty if none does."""
+    old, new = schedule_text(before).splitlines(), schedule_text(after).splitlines()
+    lines = list(difflib.unified_diff(old, new, n=2, lineterm=""))[2:]
+    return "\n".join(line for line in lines if not line.startswith("@@"))
+
+
+class _Printer:
+    """The plan and the names of its tensors."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        names = Names()
+        for stage, op in plan.program.stages.items():
+            for tensor in op.outputs:
+                names.give(tensor, stage if op.num_outputs == 1 else tensor.name)
+            if isinstance(op, Scan):
+                for state, tensor in zip(op.states, op.outputs, strict=True):
+                    names.alias(state, names.of(tensor))
+        self.style = Style(prefix="", empty_index="", names=names)
+        self.inside: dict[tuple[str, str], list[str]] = {}
+        for stage, step in plan.places.items():
+            if isinstance(step.directive, ComputeAt):
+                self.inside.setdefault((step.directive.consumer, step.directive.loop), []).append(stage)
+
+    def lines(self) -> list[str]:
+        made: list[str] = []
+        for stage, op in self.plan.program.stages.items():
+            place = self.plan.places.get(stage)
+            if place is not None and isinstance(place.directive, ComputeAt):
+                continue
+            if isinstance(op, Extern):
+                made += tensor_text(op.output(0)).splitlines()
+            elif place is not None and isinstance(place.directive, ComputeInline):
+                made += [f"{stage} inline: {line}" for line in _STATEMENTS[Compute](op, self.style, "body")]
+            else:
+                made += self.stage(stage, op)
+        return made
+
+    def stage(self, stage: str, op: Operation) -> list[str]:
+        notes = [self.stored(stage), *(self.storage(step.directive) for step in self.plan.storage.get(stage, ()))]
+        listed = ", ".join(note for note in notes if note)
+        made = [f"{stage}: {listed}"] if listed else []
+        for definition in definitions_of(op):
+            made += self.nest(stage, op, definition)
+        return made
+
+    def stored(self, stage: str) -> str:
+        step = self.plan.stores.get(stage)
+        if step is None:
+            return ""
+        d = step.directive
+        return f"stored at {d.consumer}'s loop {d.loop}" if isinstance(d, StoreAt) else "stored at the root" * isinstance(d, StoreRoot)
+
+    def storage(self, d: Any) -> str:
+        if d.verb == "reorder_storage":
+            return f"laid out as [{', '.join(d.axes)}]"
+        return f"in {d.memory} memory" if d.verb == "store_in" else f"{d.extent} along {d.axis} at a time"
+
+    def nest(self, stage: str, op: Operation, definition: str) -> list[str]:
+        nest = self.plan.nest(stage, definition)
+        made, depth = [], 0
+        prefetches = [s.directive for s in self.plan.loops.get((stage, definition), ()) if s.directive.verb == "prefetch"]
+        for level in nest.levels:
+            made.append(f"{INDENT * depth}for {level.name} < {self.extent(level)}{_kind(level)}:")
+            depth += 1
+            for d in prefetches:
+                if d.loop == level.name:  # type: ignore[attr-defined]
+                    made.append(f"{INDENT * depth}prefetch {d.source} for {d.loop} + {d.distance}")  # type: ignore[attr-defined]
+            for inner in self.inside.get((stage, level.name), []):
+                if self.plan.definition(stage, level.name) == definition:
+                    lines = self.stage(inner, self.plan.operation(inner))
+                    made += [INDENT * depth + line for line in lines]
+        made += [INDENT * depth + let for let in reversed(nest.lets)]
+        style = replace(self.style, names=self.style.names.inner())
+        return made + [INDENT * depth + line for line in _STATEMENTS[type(op)](op, style, definition)]
+
+    def extent(self, level: Level) -> str:
+        return expression_text(level.extent, self.style)
+
+
+def _kind(level: Level) -> str:
+    return "" if level.kind == "serial" else f", {level.kind}"
+
+
+def _element(op: Operation, index: int, places: list[str], style: Style) -> str:
+    name = style.names.of(op.output(index))
+    return f"{name}[{', '.join(places)}]" if places else name
+
+
+def _places(axes: tuple[Axis, ...], style: Style) -> list[str]:
+    return [style.names.of(a) for a in axes]
+
+
+def _compute(op: Compute, style: Style, definition: str) -> list[str]:
+    places = _places(op.axes, style)
+    heads = ", ".join(_element(op, k, places, style) for k in range(op.num_outputs))
+    reduce = op.reduction
+    if reduce is None:
+        *lets, last = _joined(op.bodies, style)
+        return [*lets, f"{heads} = {last}"]
+    for axis in reduce.axes:
+        style.names.of(axis)
+    if definition == "init":
+        identity = [expression_text(reduce.reducer.identity_of(b.dtype, k), style) for k, b in enumerate(op.bodies)]
+        return [f"{heads} = {', '.join(identity)}"]
+    guard = [] if reduce.where is TRUE else [f"if {expression_text(reduce.where, style)}"]
+    *lets, value = _joined(reduce.values, style)
+    kind = reduce.reducer.kind
+    sign = _ASSIGN.get(kind)
+    text = f"{heads} {sign} {value}" if sign else f"{heads} = {'combine' if kind == 'custom' else kind}({heads}, {value})"
+    return _guarded(guard, [*lets, text])
+
+
+def _guarded(guard: list[str], lines: list[str]) -> list[str]:
+    return [f"{guard[0]}:", *(INDENT + line for line in lines)] if guard else lines
+
+
+def _joined(roots: tuple[Expr, ...], style: Style) -> list[str]:
+    lines = lines_of(roots, style)
+    count = len(lines) - len(roots)
+    return [*lines[:count], ", ".join(lines[count:])]
+
+
+def _scatter(op: Scatter, style: Style, definition: str) -> list[str]:
+    if definition == "init":
+        dims = [f"d{d}" for d in range(len(op.shape))]
+        if op.init is not None:
+            start = f"{style.names.of(op.init)}[{', '.join(dims)}]"
+        else:
+            identity: Const = BUILTIN[SCATTER_KINDS[op.kind]].identity_of(op.value.dtype)
+            start = expression_text(identity, style)
+        return [f"{_element(op, 0, dims, style)} = {start}"]
+    *lets, value = _joined((op.value,), style)
+    target = _element(op, 0, [expression_text(i, style) for i in op.index], style)
+    guard = [] if op.guard is TRUE else [f"if {expression_text(op.guard, style)}"]
+    sign = _ASSIGN.get(op.kind)
+    return _guarded(guard, [*lets, f"{target} {sign} {value}" if sign else f"{target} = {op.kind}({target}, {value})"])
+
+
+def _scan(op: Scan, style: Style, definition: str) -> list[str]:
+    places = _places(op.axes, style)
+    heads = ", ".join(_element(op, k, places, style) for k in range(op.num_outputs))
+    *lets, last = _joined(op.bodies, style)
+    downwards = f"   ({op.axes[op.dim].name} downwards)" if op.reverse else ""
+    return [*lets, f"{heads} = {last}{downwards}"]
+
+
+_STATEMENTS: dict[type, Callable[[Any, Style, str], list[str]]] = {Compute: _compute, Scatter: _scatter, Scan: _scan}
