@@ -16,20 +16,8 @@ from tedsl.lang.expr import Expr
 from tedsl.lang.indexing import getitem, take
 from tedsl.lang.joining import concatenate, pad, split, stack
 from tedsl.lang.reducing import cumprod, cumsum, mean, reduction, trace
-from tedsl.lang.shaping import (
-    diagonal,
-    expand_dims,
-    flip,
-    moveaxis,
-    ravel,
-    reshape,
-    roll,
-    squeeze,
-    swapaxes,
-    transpose,
-    tril,
-    triu,
-)
+from tedsl.lang.reshaping import expand_dims, ravel, reshape, squeeze
+from tedsl.lang.shaping import diagonal, flip, moveaxis, roll, swapaxes, transpose, tril, triu
 from tedsl.lang.tensor import Tensor
 
 __all__ = [

@@ -7,12 +7,12 @@ from typing import Any
 
 from tedsl.lang.compute import check_states, compute_tensors
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.elements import as_tensor, fresh_axes, is_one
+from tedsl.lang.elements import as_tensor, is_one
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent
 from tedsl.lang.reducers import BUILTIN, reduce_expr
-from tedsl.lang.shaping import ravel
+from tedsl.lang.reshaping import ravel
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["dot", "einsum", "matmul", "outer", "tensordot"]
@@ -103,7 +103,6 @@ def _parsed(subscripts: str, tensors: list[Tensor], what: str) -> tuple[list[Lab
     dots = sorted({v for labels in inputs for v in labels if isinstance(v, int)})
     if arrow:
         result = _labels(right, len(dots) + len(right.replace("...", "")), what)
-        result = tuple(dots) + tuple(v for v in result if not isinstance(v, int)) if right.startswith("...") else result
     else:
         letters = [v for labels in inputs for v in labels if isinstance(v, str)]
         result = (*dots, *sorted(v for v in set(letters) if letters.count(v) == 1))
@@ -131,10 +130,9 @@ def _contract(terms: Sequence[tuple[Tensor, Labels]], result: Labels, what: str,
     """The sum over all labels not in `result` of the product of the terms."""
     extents = _extents(terms, what)
     order = list(dict.fromkeys(v for _, labels in terms for v in labels))
-    outer_axes = dict(zip(result, fresh_axes(tuple(extents[v] for v in result)), strict=True))
+    outer_axes = {v: Axis(_axis_name(v), extents[v]) for v in result}
     summed = [v for v in order if v not in outer_axes]
-    letters = [v if len(str(v)) == 1 and str(v) not in "ijlmn" else f"r{p}" for p, v in enumerate(map(str, summed))]
-    inner = {v: Axis(n, extents[v], is_reduce=True) for v, n in zip(summed, letters, strict=True)}
+    inner = {v: Axis(_axis_name(v), extents[v], is_reduce=True) for v in summed}
     at = {**outer_axes, **inner}
     body: Expr | None = None
     for tensor, labels in terms:
@@ -146,6 +144,10 @@ def _contract(terms: Sequence[tuple[Tensor, Labels]], result: Labels, what: str,
         kind = "any" if body.dtype.is_bool else "sum"
         body = reduce_expr(BUILTIN[kind], (body,), tuple(inner.values()), None, what)[0]
     return compute_tensors(tuple(outer_axes.values()), (body,), name)[0]
+
+
+def _axis_name(label: Any) -> str:
+    return label if isinstance(label, str) else f"b{-label}"
 
 
 def _index(axis: Axis, extent: Expr) -> Expr:

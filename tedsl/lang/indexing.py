@@ -20,7 +20,7 @@ from tedsl.lang.elements import as_tensor, normal_axis, tensor_of
 from tedsl.lang.errors import RankError, user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import simplify_extent
-from tedsl.lang.shaping import ravel
+from tedsl.lang.reshaping import ravel
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import free_axes
 

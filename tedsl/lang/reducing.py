@@ -10,8 +10,9 @@ from tedsl.lang.dtypes import FLOAT32, FLOAT64, INT32
 from tedsl.lang.elements import as_tensor, fresh_axes, normal_axes, normal_axis, product, reduce_axes_of
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.reducers import BUILTIN, reduce_expr
+from tedsl.lang.reshaping import ravel
 from tedsl.lang.scan import scan
-from tedsl.lang.shaping import diagonal, ravel
+from tedsl.lang.shaping import diagonal
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["cumprod", "cumsum", "mean", "reduction", "trace"]
@@ -32,29 +33,26 @@ def reduction(kind: str) -> Any:
 
 def _reduced(x: Tensor, kind: str, axis: Any, keepdims: bool) -> Tensor:
     over = normal_axes(axis, x.ndim, f"te.{kind}")
-    return _over(x, kind, over, keepdims, lambda e: _operand(kind, e))
-
-
-def _over(x: Tensor, kind: str, over: tuple[int, ...], keepdims: bool, operand: Any, finish: Any = None) -> Tensor:
-    """`finish(kind over axes of operand(x[...]))` as a tensor."""
-    gone = set(over)
-    kept = [d for d in range(x.ndim) if d not in gone]
-    shape = tuple(_ONE if d in gone else e for d, e in enumerate(x.extents) if keepdims or d not in gone)
-    axes = fresh_axes(shape)
-    inner = dict(zip(sorted(over), reduce_axes_of(tuple(x.extents[d] for d in sorted(over))), strict=True))
-    outer: dict[int, Axis] = dict(enumerate(axes)) if keepdims else dict(zip(kept, axes, strict=True))
-    value = operand(Read(x, _indices(inner, outer, x.ndim)))
+    axes, inner, element = _element(x, over, keepdims)
+    value = _operand(kind, element)
     check_states((value,), (), f"te.{kind}")
-    body: Expr = reduce_expr(BUILTIN[kind], (value,), tuple(inner.values()), None, f"te.{kind}")[0] if inner else value
-    if not inner and kind in ("argmax", "argmin"):
-        body = Const(0, INT32)
-    return compute_tensors(axes, (finish(body) if finish else body,), f"{x.name}_{kind if finish is None else 'mean'}")[
-        0
-    ]
+    if inner:
+        body = reduce_expr(BUILTIN[kind], (value,), inner, None, f"te.{kind}")[0]
+    else:  # over no axes: a copy
+        body = Const(0, INT32) if kind in ("argmax", "argmin") else value
+    return compute_tensors(axes, (body,), f"{x.name}_{kind}")[0]
 
 
-def _indices(inner: dict[int, Axis], outer: dict[int, Axis], ndim: int) -> tuple[Expr, ...]:
-    return tuple(inner[d] if d in inner else outer[d] for d in range(ndim))
+def _element(x: Tensor, over: tuple[int, ...], keepdims: bool) -> tuple[tuple[Axis, ...], tuple[Axis, ...], Expr]:
+    """Axes of the result, axes of the reduction, and the element of `x` at both."""
+    gone = sorted(over)
+    kept = [d for d in range(x.ndim) if d not in set(over)]
+    shape = tuple(_ONE if d in set(over) else e for d, e in enumerate(x.extents) if keepdims or d not in set(over))
+    axes = fresh_axes(shape)
+    inner = reduce_axes_of(tuple(x.extents[d] for d in gone))
+    at = dict(enumerate(axes)) if keepdims else dict(zip(kept, axes, strict=True))
+    at.update(zip(gone, inner, strict=True))
+    return axes, inner, Read(x, tuple(at[d] for d in range(x.ndim)))
 
 
 def _operand(kind: str, value: Expr) -> Expr:
@@ -73,9 +71,11 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     result = source.dtype if source.dtype.is_float else FLOAT64
     work = FLOAT32 if result.bits == 16 else result
     count = fn.convert(product(source.extents[d] for d in over), work)
-    return _over(
-        source, "sum", over, keepdims, lambda e: fn.convert(e, work), lambda total: fn.convert(total / count, result)
-    )
+    axes, inner, element = _element(source, over, keepdims)
+    value = fn.convert(element, work)
+    check_states((value,), (), "te.mean")
+    total = reduce_expr(BUILTIN["sum"], (value,), inner, None, "te.mean")[0] if inner else value
+    return compute_tensors(axes, (fn.convert(total / count, result),), f"{source.name}_mean")[0]
 
 
 def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
