@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import gcd
 
-__all__ = ["Matrix", "ceildiv", "identity", "lower_triangular_basis", "smith", "xgcd"]
+__all__ = ["Matrix", "ceildiv", "identity", "independent_rows", "lower_triangular_basis", "smith", "xgcd"]
 
 Matrix = list[list[int]]
 
@@ -129,6 +129,18 @@ def _combine_columns(m: Matrix, i: int, j: int, r: int) -> None:
         row[i], row[j] = x * row[i] + y * row[j], (p // g) * row[j] - (q // g) * row[i]
 
 
-def content(values: Sequence[int]) -> int:
-    """The greatest common divisor of all values, 0 for none."""
-    return gcd(*values)
+def independent_rows(m: Sequence[Sequence[int]], order: Sequence[int]) -> tuple[int, ...]:
+    """Of the rows in `order`, each that does not depend on those taken before it."""
+    reduced: list[tuple[int, list[int]]] = []
+    taken = []
+    for i in order:
+        row = list(m[i])
+        for column, pivot in reduced:
+            if row[column]:
+                row = [e * pivot[column] - row[column] * f for e, f in zip(row, pivot, strict=True)]
+        column = next((k for k, e in enumerate(row) if e), -1)
+        if column >= 0:
+            g = gcd(*row)
+            reduced.append((column, [e // g for e in row]))
+            taken.append(i)
+    return tuple(taken)

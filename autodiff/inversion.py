@@ -24,10 +24,10 @@ from autodiff.conditions import (
 )
 from autodiff.domains import Axis, Gather, Grid, Inversion, Loop, Target, Variable
 from autodiff.linear import Linear, Symbol, linear, symbol
+from autodiff.nests import Setting, nominal
 from autodiff.polyhedra import Clock, Facts, TooHard
 from autodiff.questions import Component, Names, Parameter, Question, Unknown, components, unknowns_of
 from autodiff.refine import WORTH, Part, refined, solved
-from autodiff.solve import Setting, nominal
 
 __all__ = ["invert"]
 

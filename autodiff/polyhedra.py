@@ -17,7 +17,7 @@ from autodiff.linear import Linear, Quotient, Symbol, linear, symbol
 
 __all__ = ["Clock", "Facts", "TooHard", "eliminated", "tightened"]
 
-MAX_INEQUALITIES = 160
+MAX_INEQUALITIES = 80
 
 
 class TooHard(Exception):

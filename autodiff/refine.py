@@ -17,8 +17,9 @@ from autodiff.cases import System
 from autodiff.conditions import NonNegative, Zero
 from autodiff.domains import Axis, Grid
 from autodiff.linear import Linear, Quotient, Symbol, ceiling, floordiv, linear, mod, symbol
+from autodiff.nests import Setting, nominal
 from autodiff.polyhedra import TooHard, eliminated, reduced
-from autodiff.solve import Setting, Solution, nominal, solve
+from autodiff.solve import Solution, solve
 
 __all__ = ["WORTH", "Part", "refined", "solved"]
 
