@@ -152,6 +152,8 @@ class _Inverter:
         """Components refined, those that gain most first, while the gathers stay few."""
         candidates = []
         for i, (c, parts) in enumerate(found):
+            if not any(p.solution.guards for p in parts):
+                continue
             try:
                 compact = self._parts(c, True)
             except TooHard:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from math import ceil
 
 from autodiff import simplex
@@ -153,16 +154,24 @@ class Facts:
     def _relevant(self, e: Linear) -> list[Linear]:
         """The facts that share symbols with e, directly or through other facts."""
         facts: dict[Linear, None] = {}
-        seen: dict[Symbol, None] = dict.fromkeys(e)
+        seen: dict[Symbol, int | None] = dict.fromkeys(e)
         queue = list(seen)
         while queue:
             s = queue.pop()
-            for f in (*self._about(s), *(k for k in self.known if s in k.coefficients)):
+            for f in (*self._about(s), *self._known_of.get(s, ())):
                 if f not in facts:
                     facts[f] = None
                     queue.extend(n for n in f if n not in seen)
-                    seen.update(dict.fromkeys(f))
+                    seen.update(f.coefficients)
         return list(facts)
+
+    @cached_property
+    def _known_of(self) -> dict[Symbol, list[Linear]]:
+        found: dict[Symbol, list[Linear]] = {}
+        for e in self.known:
+            for s in e:
+                found.setdefault(s, []).append(e)
+        return found
 
     def _about(self, s: Symbol) -> list[Linear]:
         if isinstance(s, Quotient):
