@@ -16,7 +16,6 @@ from tedsl.lang.dtypes import (
     BOTTOM,
     FLOAT32,
     INT8,
-    INT64,
     UINT64,
     DType,
     as_dtype,
@@ -116,14 +115,25 @@ def _literal(value: bool | int | float, dtype: DType) -> bool | int | float:
     if dtype.is_bool:
         return bool(value)
     if dtype.is_float or dtype is BOTTOM:
-        number = float(value)
-        return float(np.dtype(str(dtype)).type(number)) if dtype.bits == 32 or dtype == "float16" else number
+        return _rounded(value, dtype)
     if isinstance(value, float) and not value.is_integer():
         raise TypeError(f"{value!r} is no {dtype}: use te.cast to round it")
     low, high = integer_bounds(dtype)
     if not low <= int(value) <= high:
         raise ValueError(f"{value!r} is out of range for {dtype} (from {low} to {high})")
     return int(value)
+
+
+def _rounded(value: bool | int | float, dtype: DType) -> float:
+    """The nearest number of a float type; beyond its range an infinity, as in NumPy."""
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(f"an integer of {value.bit_length()} bits is out of range for {dtype}") from None  # type: ignore[union-attr]
+    if dtype.bits != 32 and dtype != "float16":
+        return number
+    with np.errstate(over="ignore"):
+        return float(np.dtype(str(dtype)).type(number))
 
 
 def as_expr(value: Scalar) -> Expr:
@@ -137,7 +147,9 @@ def as_expr(value: Scalar) -> Expr:
     if isinstance(value, np.ndarray) and value.ndim == 0:
         return const(value)
     hint = "; make it a te.placeholder and feed it when the kernel is called" if isinstance(value, np.ndarray) else ""
-    raise TypeError(f"expected a scalar expression, found {type(value).__name__} ({value!r:.60}){hint}")
+    raise TypeError(
+        f"expected a scalar expression at {user_location()}, found {type(value).__name__} ({value!r:.60}){hint}"
+    )
 
 
 def _type_of(operand: object) -> DType | type:
@@ -176,6 +188,8 @@ def apply(fn: Fn, *operands: Scalar) -> Expr:
     if fn is Fn.SELECT:
         return _select(*raw)
     common = promote(_type_of(v) for v in raw)
+    if fn in COMPARE and common.is_integer and (decided := _decided(fn, common, raw)) is not None:
+        return decided
     fn, operand_type, result = _typing(fn, common, raw)
     args = tuple(_coerce(v, operand_type) for v in raw)
     return _folded(fn, args, result)
@@ -225,18 +239,22 @@ def _bool_typing(fn: Fn, raw: list[Any]) -> tuple[Fn, DType, DType]:
     return fn, INT8, INT8
 
 
+def _decided(fn: Fn, common: DType, raw: list[Any]) -> Const | None:
+    """A comparison with a Python integer that the other side's type cannot hold has one answer."""
+    low, high = integer_bounds(common)
+    for place, value in enumerate(raw):
+        if type(value) is int and not low <= value <= high:
+            left_is_less = (value < low) == (place == 0)
+            true = (Fn.NE, Fn.LT, Fn.LE) if left_is_less else (Fn.NE, Fn.GT, Fn.GE)
+            return TRUE if fn in true else FALSE
+    return None
+
+
 def _comparison_type(common: DType, raw: list[Any]) -> DType:
-    if common.is_integer and any(type(v) is int and not _fits(v, common) for v in raw):
-        return INT64
     kinds = {v.dtype for v in raw if isinstance(v, Expr)}
     if UINT64 in kinds and any(d.kind == "i" for d in kinds):
         raise TypeError("a comparison of uint64 with a signed type would round through float64; te.cast one side first")
     return common
-
-
-def _fits(value: int, dtype: DType) -> bool:
-    low, high = integer_bounds(dtype)
-    return low <= value <= high
 
 
 def _refusal(fn: Fn, raw: list[Any], expected: str) -> str:

@@ -42,7 +42,7 @@ def concatenate(tensors: Any, axis: int = 0) -> Tensor:
     """The tensors one after the other along `axis`."""
     what = "te.concatenate"
     parts = _parts(tensors, what)
-    if not parts[0].ndim:
+    if not all(p.ndim for p in parts):
         raise ValueError(f"{what} at {user_location()}: 0-rank tensors have no axis to join along; use te.stack")
     dim = normal_axis(axis, parts[0].ndim, what)
     _agree(

@@ -267,6 +267,7 @@ class Tensor(Operators):
 
     def _index(self, dim: int, item: Any) -> Expr:
         """The index expression for one dimension; a negative Python integer counts from the end, as in NumPy."""
+        item = item[()] if isinstance(item, np.ndarray) and item.ndim == 0 else item
         if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
             extent = self.extents[dim]
             if isinstance(extent, Const) and not -extent.value <= item < extent.value:
@@ -376,6 +377,8 @@ class Tensor(Operators):
 def _is_scalar(item: Any) -> bool:
     if isinstance(item, (bool, np.bool_)):
         return False
+    if isinstance(item, np.ndarray):
+        return item.ndim == 0 and item.dtype.kind in "iu"
     return isinstance(item, (int, np.integer, float, np.floating, Expr)) or (
         isinstance(item, Tensor) and item.ndim == 0
     )

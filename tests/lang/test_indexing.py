@@ -18,7 +18,7 @@ SLICES = [
     None, 1],
     np.s_[..., ::-2], np.s_[4:0:-1], np.s_[-2:1:-1, 3], np.s_[:3], np.s_[2:4, 1:5:3], np.s_[..., None, 2], np.s_[:,
     1:-2:2],
-    np.s_[-4::3, None, ::-3],
+    np.s_[-4::3, None, ::-3], np.s_[np.int64(-2)], np.s_[:, np.array(3)],
 ]  # fmt: skip
 
 

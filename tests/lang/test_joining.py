@@ -54,7 +54,7 @@ def test_bad_joins() -> None:
     with pytest.raises(TypeError, match="expected a sequence of tensors, found Tensor"):
         te.concatenate(a)
     with pytest.raises(ValueError, match=r"use te.stack"):
-        te.concatenate([te.placeholder(())])
+        te.concatenate([a, te.placeholder(())])
 
 
 @BOTH

@@ -11,6 +11,8 @@ import pytest
 
 import tedsl as te
 from tedsl.lang.dtypes import ALL, DType, as_dtype, dtype_of_array, promote
+from tedsl.lang.expr import FALSE, TRUE, Fn
+from tedsl.lang.functions import apply
 
 NUMPY = [d for d in ALL if d != "bfloat16"]
 PAIRS = list(itertools.product(NUMPY, NUMPY))
@@ -143,8 +145,21 @@ def test_weak_integers_must_fit() -> None:
         x + 300
     with pytest.raises(ValueError, match="-1 is out of range for uint8"):
         value(as_dtype("uint8")) * -1
-    assert (x < 300).dtype == "bool"
-    assert (value(as_dtype("uint8")) > -1).dtype == "bool"
+
+
+def test_comparisons_with_numbers_beyond_the_dtype_are_decided() -> None:
+    x, u = value(as_dtype("int8")), value(as_dtype("uint64"))
+    for made in (x < 300, x != 300, apply(Fn.GE, 300, x), x > -129, apply(Fn.LT, -129, x), u > -1, u != -1, u < 2**64):
+        assert made is TRUE
+    for made in (x == 300, x >= 300, apply(Fn.LE, 300, x), x < -129, u <= -1, u == 2**64):
+        assert made is FALSE
+
+
+def test_literals_beyond_a_float_are_infinite() -> None:
+    assert te.const(1e40, "float32").value == np.inf
+    assert te.const(-1e10, "float16").value == -np.inf
+    with pytest.raises(ValueError, match="an integer of 1329 bits is out of range for float32"):
+        te.const(10**400, "float32")
 
 
 @pytest.mark.parametrize(
