@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from schedules.directives import ComputeAt, ComputeInline, StoreAt, StoreRoot
+from schedules.directives import ComputeAt, ComputeInline, Prefetch, StoreAt, StoreRoot
 from schedules.loops import Level, definitions_of
 from schedules.plan import Plan
 from tedsl.lang.expr import TRUE, Axis, Const, Expr
@@ -49,8 +49,9 @@ class _Printer:
                     names.alias(state, names.of(tensor))
         self.style = Style(prefix="", empty_index="", names=names)
         self.inside: dict[tuple[str, str], list[str]] = {}
-        for stage, step in plan.places.items():
-            if isinstance(step.directive, ComputeAt):
+        for stage in plan.program.stages:
+            step = plan.places.get(stage)
+            if step is not None and isinstance(step.directive, ComputeAt):
                 self.inside.setdefault((step.directive.consumer, step.directive.loop), []).append(stage)
 
     def lines(self) -> list[str]:
@@ -68,12 +69,16 @@ class _Printer:
         return made
 
     def stage(self, stage: str, op: Operation) -> list[str]:
-        notes = [self.stored(stage), *(self.storage(step.directive) for step in self.plan.storage.get(stage, ()))]
+        notes = [self.at(stage), self.stored(stage), *(self.storage(step.directive) for step in self.plan.storage.get(stage, ()))]
         listed = ", ".join(note for note in notes if note)
         made = [f"{stage}: {listed}"] if listed else []
         for definition in definitions_of(op):
             made += self.nest(stage, op, definition)
         return made
+
+    def at(self, stage: str) -> str:
+        step = self.plan.places.get(stage)
+        return f"what {step.directive.consumer} needs here" if step and isinstance(step.directive, ComputeAt) else ""
 
     def stored(self, stage: str) -> str:
         step = self.plan.stores.get(stage)
@@ -90,13 +95,12 @@ class _Printer:
     def nest(self, stage: str, op: Operation, definition: str) -> list[str]:
         nest = self.plan.nest(stage, definition)
         made, depth = [], 0
-        prefetches = [s.directive for s in self.plan.loops.get((stage, definition), ()) if s.directive.verb == "prefetch"]
+        given = [step.directive for step in self.plan.loops.get((stage, definition), ())]
+        prefetches = [(d.loop, f"prefetch {d.source} for {d.loop} + {d.distance}") for d in given if isinstance(d, Prefetch)]
         for level in nest.levels:
             made.append(f"{INDENT * depth}for {level.name} < {self.extent(level)}{_kind(level)}:")
             depth += 1
-            for d in prefetches:
-                if d.loop == level.name:  # type: ignore[attr-defined]
-                    made.append(f"{INDENT * depth}prefetch {d.source} for {d.loop} + {d.distance}")  # type: ignore[attr-defined]
+            made += [INDENT * depth + text for loop, text in prefetches if loop == level.name]
             for inner in self.inside.get((stage, level.name), []):
                 if self.plan.definition(stage, level.name) == definition:
                     lines = self.stage(inner, self.plan.operation(inner))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 _PUBLIC: dict[str, tuple[str, ...]] = {
     "autodiff": ("differentiate", "gradcheck", "hvp", "jvp"),
+    "schedules": ("Schedule",),
     "tedsl.analysis.work": ("Work", "work"),
     "tedsl.backend.build": ("build", "evaluate"),
     "tedsl.backend.threads": ("get_num_threads", "set_num_threads"),
@@ -45,6 +46,7 @@ __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
     from autodiff import differentiate as differentiate, gradcheck as gradcheck, hvp as hvp, jvp as jvp
+    from schedules import Schedule as Schedule
     from tedsl.analysis.work import Work as Work, work as work
     from tedsl.backend.build import build as build, evaluate as evaluate
     from tedsl.backend.threads import get_num_threads as get_num_threads, set_num_threads as set_num_threads

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from schedules import Schedule
 from tedsl.analysis.feeds import as_outputs
 from tedsl.analysis.messages import describe
+from tedsl.backend.apply import apply_schedule
 from tedsl.backend.core import Core
 from tedsl.backend.kernel import Kernel
 from tedsl.backend.lower import Lowered, operations_between
 from tedsl.backend.steps import Steps, needs_steps
 from tedsl.backend.targets import Target, parse_target
+from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Placeholder, Tensor
 
@@ -35,8 +39,12 @@ def build(
         raise ValueError("te.build: outputs is empty; name at least one tensor to compute")
     given = _checked_inputs(inputs, results)
     title = name or "_".join(dict.fromkeys(t.name for t in results[:3]))
-    core = _core(given, results, title, parse_target(target), _scheduler(schedule))
-    return Kernel(core, results, several, _alias_positions(alias or {}, given, results))
+    places = _alias_positions(alias or {}, given, results)
+    if isinstance(schedule, Schedule):
+        core = _scheduled(given, results, title, parse_target(target), schedule.copy())
+    else:
+        core = _core(given, results, title, parse_target(target), _scheduler(schedule))
+    return Kernel(core, results, several, places)
 
 
 def evaluate(outputs: Any, feeds: Mapping[Tensor, Any], sizes: Mapping[Var, int] | None = None) -> Any:
@@ -51,6 +59,23 @@ def _core(
 ) -> Core:
     kind = Steps if needs_steps(inputs, outputs) else Core
     return kind(inputs, outputs, name, target, schedule)
+
+
+def _scheduled(
+    inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], name: str, target: Target, schedule: Schedule
+) -> Core:
+    """The core for a user's schedule, compiled at once, so that what it refuses is refused here."""
+    known = set(schedule.outputs)
+    for tensor in outputs:
+        if tensor not in known:
+            listed = ", ".join(t.name for t in schedule.outputs)
+            raise ScheduleError(f"te.build: output {tensor!r} is not one of the schedule's outputs: {listed}")
+    current = schedule.plan.program.current
+    core = _core(
+        tuple(map(current, inputs)), tuple(map(current, outputs)), name, target, partial(apply_schedule, schedule, target)
+    )
+    core.any_variant()
+    return core
 
 
 def _checked_inputs(inputs: Any, outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -71,7 +96,7 @@ def _checked_inputs(inputs: Any, outputs: tuple[Tensor, ...]) -> tuple[Tensor, .
 def _scheduler(schedule: Any) -> Callable[[Lowered], None] | None:
     if schedule is None or schedule == "default":
         return None
-    raise TypeError(f"te.build: schedule must be None or 'default' so far, found {schedule!r:.40}")
+    raise TypeError(f"te.build: schedule must be a te.Schedule, None or 'default', found {schedule!r:.40}")
 
 
 def _alias_positions(

@@ -16,6 +16,7 @@ import halide as hl
 from tedsl.backend.buffers import ArgSpec, CompiledFunction
 from tedsl.backend.default import schedule_default
 from tedsl.backend.lower import Lowered, lower
+from tedsl.backend.nests import loop_nest_text, schedule_refused
 from tedsl.backend.objects import compile_object, compile_outputs, load
 from tedsl.backend.runtime import KernelError
 from tedsl.backend.targets import Target, machine_of
@@ -63,11 +64,7 @@ class Variant:
     @cached_property
     def loop_nest(self) -> str:
         """The loops, as Halide prints them."""
-        return "\n".join(_loop_nest(result.func) for result in self.lowered.results)
-
-
-def _loop_nest(func: hl.Func) -> str:
-    raise NotImplementedError
+        return loop_nest_text(result.func for result in self.lowered.results)
 
 
 def compile_variant(
@@ -95,7 +92,10 @@ def compile_variant(
         arguments.append(lowered.zero)
     features = ["strict_float"] + (["large_buffers"] if form.large else [])
     text = target.with_features(*features).text
-    code = compile_object(lowered.pipeline, arguments, name, text)
+    try:
+        code = compile_object(lowered.pipeline, arguments, name, text)
+    except hl.HalideError as error:
+        raise error if schedule is None else schedule_refused(name, error) from error
     order = tuple(wanted[p] for p in lowered.order)
     specs = [ArgSpec(t.name, str(t.dtype), t.ndim) for t in lowered.inputs]
     specs += [ArgSpec(outputs[wanted[k]].name, str(outputs[wanted[k]].dtype), outputs[wanted[k]].ndim) for k in added]
