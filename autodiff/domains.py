@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autodiff.conditions import Condition, Zero, mapped
-from autodiff.linear import Linear, Symbol, floordiv, linear, symbol
+from autodiff.linear import Linear, Symbol, floordiv, linear, mod, symbol
 
 __all__ = ["Axis", "Gather", "Inversion", "Loop", "Target", "Variable"]
 
@@ -153,10 +153,12 @@ class Grid:
         """Only the elements q = stride * q' + offset along one axis, q' in [0, extent); `member` says so of q."""
         replacement: dict[Symbol, Linear] = {axis: symbol(axis) * stride + offset}
         old = dict(self.index)
+        # Where an element is read at all, e - offset is a multiple of the stride: e // stride is the same and shorter.
+        base = offset - mod(offset, stride) if offset.is_constant else offset
         return Grid(
             tuple((a, extent if a == axis else n) for a, n in self.axes),
             tuple((t, e.substituted(replacement)) for t, e in self.place),
-            tuple((a, floordiv(e - offset, stride) if a == axis else e) for a, e in self.index),
+            tuple((a, floordiv(e - base, stride) if a == axis else e) for a, e in self.index),
             self.member + tuple(mapped(c, lambda e: e.substituted(old)) for c in member),
         )
 

@@ -151,7 +151,7 @@ def _moved(
     names: dict[Symbol, Expr] = {a: e for (a, _), e in zip(g.axes, elements, strict=True)}
     loops = []
     for t, extent in g.loops:
-        axis = Axis(_loop_name(read, g, t), expression_of(extent, {}), is_reduce=True)
+        axis = Axis(_loop_name(read, g, t), _loop_extent(read, extent), is_reduce=True)
         names[t] = axis
         loops.append(axis)
     solution: dict[Expr, Expr] = {a: expression_of(e, names) for a, e in zip(read.axes, g.solution, strict=True)}
@@ -166,11 +166,17 @@ def _moved(
     return tuple(loops), substitute_all(exprs, solution), guard, data
 
 
+def _loop_extent(read: _Read, extent: Linear) -> Expr:
+    """The width of a loop: that of a forward axis where it is one, and never below 0."""
+    own = next((_extent(a) for a in read.axes if Reader().form(_extent(a)) == extent), None)
+    made = expression_of(extent, {}) if own is None else own
+    return made if own is not None or isinstance(made, Const) else fn.maximum(made, 0)
+
+
 def _loop_name(read: _Read, g: Gather, loop: Symbol) -> str:
     """The name of the forward axis that the loop is, or steps through."""
-    own = [a.name for a, e in zip(read.axes, g.solution, strict=True) if e == symbol(loop)]
-    moving = [a.name for a, e in zip(read.axes, g.solution, strict=True) if loop in e.coefficients]
-    return (own or moving or ["t"])[0]
+    moving = [(e != symbol(loop), len(e.coefficients), k) for k, e in enumerate(g.solution) if e[loop]]
+    return read.axes[min(moving)[2]].name if moving else "t"
 
 
 def _combined(answer: _Answer, name: str) -> Tensor:
