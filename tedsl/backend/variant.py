@@ -14,11 +14,10 @@ from typing import Any
 import halide as hl
 
 from tedsl.backend.buffers import ArgSpec, CompiledFunction
-from tedsl.backend.default import schedule_default
+from tedsl.backend.planned import lower_by_default
 from tedsl.backend.lower import Lowered, lower
 from tedsl.backend.nests import loop_nest_text, schedule_refused
 from tedsl.backend.objects import compile_object, compile_outputs, load
-from tedsl.backend.runtime import KernelError
 from tedsl.backend.targets import Target, machine_of
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor
@@ -33,6 +32,7 @@ class Form:
     modes: tuple[str, ...]  # "write", "add" or "null" for each output
     dense: bool = True  # every last axis steps by one element
     large: bool = False  # some array holds more than 2**31 - 1 bytes
+    plain: bool = False  # without rewrites that hold for finite numbers only
 
 
 @dataclass(eq=False)
@@ -74,16 +74,16 @@ def compile_variant(
     name: str,
     target: Target,
     schedule: Callable[[Lowered], None] | None,
-    translate: Callable[[KernelError], Exception],
 ) -> Variant:
     """Lower, schedule and compile."""
     begin = time.perf_counter()
     wanted = [p for p, mode in enumerate(form.modes) if mode != "null"]
     added = tuple(k for k, p in enumerate(wanted) if form.modes[p] == "add")
-    lowered = lower(inputs, [outputs[p] for p in wanted], added=added)
+    written = [outputs[p] for p in wanted]
     if schedule is None:
-        schedule_default(lowered, machine_of(target))
+        lowered = lower_by_default(inputs, written, added, machine_of(target), plain=form.plain)
     else:
+        lowered = lower(inputs, written, added=added)
         schedule(lowered)
     if not form.dense:
         _free_strides(lowered)
@@ -102,7 +102,7 @@ def compile_variant(
     specs += [ArgSpec(v.name, "int32", None) for v in lowered.sizes]
     specs += [ArgSpec("opaque_zero", "int32", None)] * (lowered.zero is not None)
     specs += [ArgSpec(outputs[p].name, str(outputs[p].dtype), outputs[p].ndim, output=True) for p in order]
-    function = CompiledFunction(load(code), specs, translate)
+    function = CompiledFunction(load(code), specs)
     return Variant(
         form, lowered, name, text, arguments, function, tuple(wanted[k] for k in added), tuple(lowered.sizes), order,
         (time.perf_counter() - begin) * 1e3,

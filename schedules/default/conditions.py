@@ -1,0 +1,93 @@
+"""Conditions on loops, simplified: what the ranges of the loops decide, and one form for what remains.
+
+A guard that always holds still costs a comparison in every iteration, and Halide a solver's time at every read. What
+remains is written `form <= number`, with the same form for the same plane however it was written, so that a condition and
+the index that it guards are seen to depend on the same combination of loops.
+"""
+
+from __future__ import annotations
+
+from tedsl.analysis.affine import Affine, affine_of
+from tedsl.lang import functions as fn
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn
+from tedsl.lang.traverse import rebuild_all
+
+__all__ = ["extremes", "number", "tidied"]
+
+LIMIT = 1 << 31  # beyond it integers wrap, and nothing is decided
+_FLIPPED = {Fn.LT: Fn.GT, Fn.LE: Fn.GE, Fn.GT: Fn.LT, Fn.GE: Fn.LE, Fn.EQ: Fn.EQ, Fn.NE: Fn.NE}
+
+
+def number(expr: Expr | None) -> int | None:
+    """The value of an extent that is known."""
+    return int(expr.value) if isinstance(expr, Const) else None
+
+
+def extremes(form: Affine) -> tuple[int, int] | None:
+    """Least and greatest value of a form linear in axes of known ranges."""
+    if not form.is_linear:
+        return None
+    low = high = form.constant
+    for (atom,), factor in form.terms.items():
+        begin, extent = (number(atom.begin), number(atom.extent)) if isinstance(atom, Axis) else (None, None)
+        if begin is None or extent is None or extent < 1:
+            return None
+        ends = factor * begin, factor * (begin + extent - 1)
+        low, high = low + min(ends), high + max(ends)
+    return low, high
+
+
+def tidied(roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The expressions with comparisons of loops decided or in normal form."""
+    return rebuild_all(roots, _rule)
+
+
+def _rule(node: Expr) -> Expr:
+    if not isinstance(node, Apply):
+        return node
+    if node.fn in _FLIPPED and node.args[0].dtype is INT32:
+        return _compared(node)
+    if node.fn is Fn.AND:
+        a, b = node.args
+        if a is FALSE or b is FALSE:
+            return FALSE
+        return b if a is TRUE else a if b is TRUE else node
+    if node.fn is Fn.OR:
+        a, b = node.args
+        if a is TRUE or b is TRUE:
+            return TRUE
+        return b if a is FALSE else a if b is FALSE else node
+    if node.fn is Fn.SELECT and isinstance(node.args[0], Const):
+        return node.args[1] if node.args[0].value else node.args[2]
+    return node
+
+
+def _compared(node: Apply) -> Expr:
+    left, right = (affine_of(a) for a in node.args)
+    if left is None or right is None:
+        return node
+    form, op = left - right, node.fn
+    found, sides = extremes(form), (extremes(left), extremes(right))
+    if found is None or any(s is None or not -LIMIT <= s[0] <= s[1] < LIMIT for s in (found, *sides)):
+        return node
+    decided = _decided(op, *found)
+    if decided is not None:
+        return TRUE if decided else FALSE
+    first = min(form.axes, key=lambda a: a.serial)
+    factor = form.terms[(first,)]
+    if factor < 0:
+        form, op = -form, _FLIPPED[op]
+    limit = -form.constant
+    plane = Affine(form.terms)
+    made: Expr = fn.apply(op, plane.to_expr(), Const(limit, INT32))
+    return made
+
+
+def _decided(op: Fn, low: int, high: int) -> bool | None:
+    """Whether `form op 0` holds for every, or for no, value from low to high."""
+    always = {Fn.LT: high < 0, Fn.LE: high <= 0, Fn.GT: low > 0, Fn.GE: low >= 0,
+              Fn.EQ: low == high == 0, Fn.NE: low > 0 or high < 0}  # fmt: skip
+    never = {Fn.LT: low >= 0, Fn.LE: low > 0, Fn.GT: high <= 0, Fn.GE: high < 0,
+             Fn.EQ: low > 0 or high < 0, Fn.NE: low == high == 0}  # fmt: skip
+    return True if always[op] else False if never[op] else None

@@ -1,0 +1,181 @@
+"""Sums of products: which loops are rows, columns, batch and sum, and how they are cut for registers and caches.
+
+`out[..] = sum over k of f(m, k) * g(n, k)`: the loops that only `f` uses are rows, those that only `g` uses columns, those
+of both a batch. Matrix products in every layout are such sums, and so are a convolution (its weights use the output
+channel, its image the pixels), both its gradients, and every einsum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from schedules.default.conditions import number
+from schedules.default.copies import forms_of
+from schedules.default.machine import Machine
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn
+from tedsl.lang.functions import const, select_node
+from tedsl.lang.lift import conjuncts
+from tedsl.lang.tensor import Compute
+from tedsl.lang.traverse import free_axes
+
+__all__ = ["Contraction", "Tile", "contraction_of", "extent", "tile_for"]
+
+SMALLEST = 1 << 15  # multiplications below which packing does not pay
+
+
+def extent(axis: Axis) -> int:
+    """The extent of an axis, known to be a number."""
+    found = number(axis.extent)
+    assert found is not None
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction:
+    """out = sum over `sums` of rows * columns; `lane` is the column whose neighbours share a vector."""
+
+    op: Compute
+    rows: Expr
+    columns: Expr
+    row_axes: tuple[Axis, ...]
+    column_axes: tuple[Axis, ...]
+    batch: tuple[Axis, ...]
+    sums: tuple[Axis, ...]  # outermost first
+    lane: Axis
+    guarded: bool  # a condition of the sum went into the rows
+
+    @property
+    def terms(self) -> int:
+        return math.prod(map(extent, self.sums))
+
+
+def contraction_of(op: Compute) -> Contraction | None:
+    """The roles of the loops of a sum of products; None for anything else, and where it is not worth it."""
+    reduce = op.reduction
+    if reduce is None or reduce.reducer.kind != "sum" or str(reduce.values[0].dtype) not in ("float32", "float64"):
+        return None
+    axes = (*op.axes, *reduce.axes)
+    if any(number(a.extent) is None or number(a.begin) != 0 for a in axes):
+        return None
+    if math.prod(map(extent, axes)) < SMALLEST or any(extent(a) == 0 for a in axes):
+        return None
+    factors = _factors(reduce.values[0])
+    if len(factors) != 2:
+        return None
+    return _oriented(op, factors, conjuncts(reduce.where))
+
+
+def _factors(value: Expr) -> list[Expr]:
+    if isinstance(value, Apply) and value.fn is Fn.MUL:
+        return [value.args[0], value.args[1]]
+    return []
+
+
+def _oriented(op: Compute, factors: Sequence[Expr], conditions: Sequence[Expr]) -> Contraction | None:
+    """The factor with the better lane as columns, the other one as rows."""
+    best: tuple[float, Contraction] | None = None
+    for k in range(2):
+        found = _roles(op, factors[1 - k], factors[k], conditions)
+        if found is not None and (best is None or found[0] > best[0]):
+            best = found
+    return None if best is None else best[1]
+
+
+def _roles(op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr]) -> tuple[float, Contraction] | None:
+    in_rows, in_columns = set(free_axes(rows)), set(free_axes(columns))
+    reduce = op.reduction
+    assert reduce is not None
+    if any(not in_rows.issuperset(free_axes(c)) for c in conditions):
+        return None
+    for condition in conditions:
+        rows = select_node(condition, rows, const(0, rows.dtype))
+    if not (in_rows | in_columns).issuperset((*op.axes, *reduce.axes)):
+        return None
+    m = tuple(a for a in op.axes if a in in_rows - in_columns)
+    n = tuple(a for a in op.axes if a in in_columns - in_rows)
+    batch = tuple(a for a in op.axes if a in in_rows & in_columns)
+    if not m or not n:
+        return None
+    row_forms, column_forms = forms_of(rows), forms_of(columns)
+    if row_forms is None or column_forms is None:
+        return None
+    alone = {f.alone for f in column_forms if f.alone is not None}
+    crossed = {a for f in column_forms if f.alone is None for a in f.axes}
+    lanes = [a for a in n if a in alone and a not in crossed]
+    if not lanes:
+        return None
+    lane = lanes[-1] if lanes[-1] is op.axes[-1] else max(lanes, key=extent)
+    compound = {a for f in (*row_forms, *column_forms) if f.alone is None for a in f.axes}
+    sums = sorted(reduce.axes, key=lambda a: a in compound)
+    if extent(lane) < 4:
+        return None
+    # Lanes that fill their vectors are best, then contiguous ones; an axis of a window makes a poor lane.
+    filled = extent(lane) / (-(-extent(lane) // 16) * 16)
+    score = 64 * filled + (16 if lane is op.axes[-1] else 0) - (128 if compound & set(n) else 0)
+    return score, Contraction(op, rows, columns, m, n, batch, tuple(sums), lane, bool(conditions))
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What one set of accumulators covers: `lanes` columns (a number of vectors), and so many of each row axis."""
+
+    vector: int
+    lanes: int
+    rows: tuple[tuple[Axis, int], ...]
+
+    @property
+    def height(self) -> int:
+        return math.prod(n for _, n in self.rows)
+
+
+def tile_for(found: Contraction, machine: Machine) -> Tile:
+    """The register tile with the least waste among those that keep the multipliers busy."""
+    vector = machine.vector_bytes // found.op.bodies[0].dtype.itemsize
+    registers = 28 if machine.vector_registers >= 32 else 12
+    wanted, columns = registers, extent(found.lane)
+    best: tuple[float, Tile] | None = None
+    for vectors in (1, 2, 3, 4):
+        if vectors > 1 and (vectors - 1) * vector >= columns:
+            break
+        lanes = vectors * vector
+        for rows in _row_tiles(found, wanted // vectors):
+            height = math.prod(n for _, n in rows)
+            covered = math.prod(extent(a) / (-(-extent(a) // n) * n) for a, n in rows)
+            covered *= columns / (-(-columns // lanes) * lanes)
+            sums = vectors * height
+            # Latency needs some ten sums; loads are vectors + height for vectors * height multiplications.
+            speed = min(1.0, sums / 20) * sums / (sums + 0.35 * (vectors + height))
+            score = covered * speed
+            if best is None or score > best[0] * 1.001:
+                best = score, Tile(vector, lanes, rows)
+    assert best is not None
+    return best[1]
+
+
+def _row_tiles(found: Contraction, most: int) -> list[tuple[tuple[Axis, int], ...]]:
+    """Ways to take up to `most` rows: of the innermost row axis, and where it is short, of the next ones."""
+    inner_first = found.row_axes[::-1]
+    first = inner_first[0]
+    tiles: list[tuple[tuple[Axis, int], ...]] = [((first, n),) for n in range(1, min(most, extent(first)) + 1)]
+    whole = extent(first)
+    taken: tuple[tuple[Axis, int], ...] = ((first, whole),)
+    for axis in inner_first[1:]:
+        if whole * 2 > most:
+            break
+        limit = min(most // whole, extent(axis))
+        tiles += [(*taken, (axis, n)) for n in range(2, limit + 1)]
+        taken, whole = (*taken, (axis, extent(axis))), whole * extent(axis)
+    return tiles
+
+
+def product(axes: Sequence[Axis]) -> int:
+    """Points of a box."""
+    return math.prod(map(extent, axes))
+
+
+def as_const(value: int) -> Const:
+    """An int32 literal."""
+    made = const(value, "int32")
+    return made

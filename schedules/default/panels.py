@@ -1,0 +1,469 @@
+"""A contraction as packed panels, a tile of sums in registers, and a copy of that tile to its place.
+
+columns[jo, k, lane]    what a vector of columns needs, step after step, side by side
+rows[..]                a table without guards, where the rows are not read well from where they are
+tile[i, j]              the sums, over whole tiles: the panels reach past the end, so that no inner loop has a rest
+out[i, j] = tile[i, j]  which leaves out what lies past the end
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from schedules.default.contraction import Contraction, Tile, contraction_of, extent, product, tile_for
+from schedules.default.copies import Copy, copy_of, replaced
+from schedules.default.machine import Machine
+from schedules.default.program import Rewriting, loop_names
+from schedules.directives import (
+    BoundExtent,
+    ComputeAt,
+    ComputeRoot,
+    Directive,
+    Fuse,
+    Parallel,
+    Reorder,
+    Split,
+    Unroll,
+    Vectorize,
+)
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.functions import minimum
+from tedsl.lang.tensor import Compute, Operation, Tensor
+from tedsl.lang.traverse import substitute
+
+__all__ = ["plan_contraction"]
+
+WORTH_THREADS = 1 << 22  # multiplications
+
+
+def plan_contraction(rw: Rewriting, original: Operation, op: Compute, machine: Machine, *, plain: bool) -> bool:
+    """Rewrite `op` and schedule what comes of it; False where it is no contraction."""
+    found = contraction_of(op)
+    if found is None or (plain and found.guarded):
+        return False
+    blocks = _sum_blocks(found, machine)
+    if blocks is None:
+        if found.guarded:
+            rw.finite.append(_Panels(rw, found, op.name, machine).columns_table)
+        else:
+            _Panels(rw, found, op.name, machine)
+        rw.new[original.outputs[0]] = rw.stages[-1].outputs[0]
+        return True
+    _plan_blocked(rw, original, found, blocks, machine)
+    return True
+
+
+def _sum_blocks(found: Contraction, machine: Machine) -> tuple[tuple[Axis, int], ...] | None:
+    """How the sum is cut so that a block's operands stay in the cache: (axis, iterations of a block) from outside in.
+
+    None where one pass is as good: few terms, or a large result.
+    """
+    size = found.op.bodies[0].dtype.itemsize
+    columns = product([a for a in found.op.axes if a in set(found.column_axes)])
+    rows = product(found.row_axes)
+    terms, tiles = found.terms, rows * columns / 400
+    large_panel = min(columns, 64) * terms * size > machine.l2 // 4
+    if found.batch or terms < 2048 or not (large_panel or tiles < 8) or rows * columns > terms * 64:
+        return None
+    budget = machine.l2 // 2
+    cuts: list[tuple[Axis, int]] = []
+    left = terms
+    blocks = 1
+    for axis in found.sums:
+        full = extent(axis)
+        per = left // full * (columns + _rows_per_term(found)) * size
+        if per * full <= budget and blocks >= 4:
+            break
+        step = max(
+            (n for n in range(1, full + 1) if full % n == 0 and n * per <= budget and blocks * full // n >= 4),
+            default=1,
+        )
+        cuts.append((axis, step))
+        blocks *= full // step
+        left = left // full * step
+        if left * (columns + _rows_per_term(found)) * size <= budget and blocks >= 4:
+            break
+    return tuple(cuts) if blocks >= 2 and blocks * rows * columns * size <= 64 << 20 else None
+
+
+def _rows_per_term(found: Contraction) -> float:
+    """Elements of the rows for each step of the sum."""
+    table = copy_of(found.rows, {}, None, found.sums)
+    return product(found.row_axes) if table is None else table.size / found.terms
+
+
+def _plan_blocked(
+    rw: Rewriting, original: Operation, found: Contraction, cuts: Sequence[tuple[Axis, int]], machine: Machine
+) -> None:
+    """partial[block, ..] over the terms of a block, then the sum over the blocks in order."""
+    op, reduce = found.op, found.op.reduction
+    assert reduce is not None
+    outer, inner, mapping = _cut(cuts)
+    rest = [a for a in found.sums if a not in mapping]
+    value = substitute(found.rows, mapping) * substitute(found.columns, mapping)
+    order = [*(a for a in op.axes if a is not found.lane), found.lane]
+    sums = tuple(a for a in (*inner, *rest))
+    body = Reduce(reduce.reducer, (value,), sums, TRUE, 0)
+    partial = Compute(name=f"{op.name}_partial", axes=(*outer, *order), bodies=(body,), where=op.where)
+    again = contraction_of(partial)
+    if again is None:
+        again = replace(found, op=partial, batch=tuple(outer), sums=sums)
+    panels = _Panels(rw, again, partial.name, machine)
+    if found.guarded:
+        rw.finite.append(panels.columns_table)
+    held = rw.stages[-1].outputs[0]
+    fresh = {a: Axis(loop_names(op)[a], a.extent) for a in order}
+    blocks = tuple(Axis(f"{a.name}_block", a.extent, is_reduce=True) for a in outer)
+    total = rw.compute(
+        f"{op.name}_total",
+        [fresh[a] for a in order],
+        Reduce(reduce.reducer, (Read(held, (*blocks, *(fresh[a] for a in order))),), blocks, TRUE, 0),
+    )
+    copied = rw.compute(op.name, op.axes, Read(total, tuple(order)))
+    rw.new[original.outputs[0]] = copied
+    _schedule_total(rw, total.op, copied.op, machine)
+
+
+def _cut(cuts: Sequence[tuple[Axis, int]]) -> tuple[list[Axis], list[Axis], dict[Expr, Expr]]:
+    outer: list[Axis] = []
+    inner: list[Axis] = []
+    mapping: dict[Expr, Expr] = {}
+    for axis, step in cuts:
+        count = extent(axis) // step
+        block = Axis(f"{axis.name}_b", Const(count, INT32))
+        outer.append(block)
+        if step == 1:
+            mapping[axis] = block
+            continue
+        within = Axis(axis.name, Const(step, INT32), is_reduce=True)
+        inner.append(within)
+        mapping[axis] = block * step + within if count > 1 else within
+    return outer, inner, mapping
+
+
+def _schedule_total(rw: Rewriting, total: Operation, copied: Operation, machine: Machine) -> None:
+    assert isinstance(total, Compute)
+    assert isinstance(copied, Compute)
+    rw.directives.append(ComputeRoot(stage=total.name))
+    names = loop_names(total)
+    lane = names[total.axes[-1]]
+    lanes = machine.vector_bytes // total.bodies[0].dtype.itemsize
+    inner = [names[a] for a in total.axes]
+    for definition in ("init", "body"):
+        rw.directives += [
+            Split(
+                stage=total.name, definition=definition, loop=lane, outer=f"{lane}_o", inner=f"{lane}_v", factor=lanes
+            ),
+            Vectorize(stage=total.name, definition=definition, loop=f"{lane}_v"),
+        ]
+    assert total.reduction is not None
+    sums = [names[a] for a in total.reduction.axes]
+    rw.directives.append(Reorder(stage=total.name, loops=(*inner[:-1], f"{lane}_o", *sums, f"{lane}_v")))
+    rw.planned.add(total.name)
+
+
+@dataclass
+class _Panels:
+    """The stages of one contraction and their directives."""
+
+    rw: Rewriting
+    found: Contraction
+    name: str
+    machine: Machine
+
+    def __post_init__(self) -> None:
+        found, rw = self.found, self.rw
+        self.tile: Tile = tile_for(found, self.machine)
+        self.names = loop_names(found.op)
+        self.padded = {found.lane: _up(extent(found.lane), self.tile.lanes)}
+        self.padded.update((a, _up(extent(a), n)) for a, n in self.tile.rows)
+        columns = copy_of(found.columns, self.padded, (found.lane, self.tile.lanes), found.sums)
+        assert columns is not None
+        self.columns = columns
+        self.columns_table = rw.compute(f"{self.name}_columns", columns.axes, columns.body)
+        self.row_copy = self._row_copy()
+        self.rows_table: Tensor | None = None
+        if self.row_copy is None:
+            overrun = {a: minimum(a, extent(a) - 1) for a, n in self.tile.rows if extent(a) % n}
+            rows = replaced(found.rows, overrun) if overrun else found.rows
+        else:
+            self.rows_table = rw.compute(f"{self.name}_rows", self.row_copy.axes, self.row_copy.body)
+            rows = Read(self.rows_table, self.row_copy.index)
+        self.sums = self._sums(rows, Read(self.columns_table, columns.index))
+        self.out = rw.compute(self.name, found.op.axes, Read(self.sums, tuple(found.op.axes)))
+        self._schedule()
+
+    def _row_copy(self) -> Copy | None:
+        """The table of the rows; None where they are read in place, along the innermost loop of the sum."""
+        found, rows = self.found, self.found.rows
+        if isinstance(rows, Read) and rows.indices and rows.indices[-1] is found.sums[-1]:
+            return None
+        if len(self.tile.rows) == 1:
+            axis, height = self.tile.rows[0]
+            if isinstance(rows, Read) and rows.indices[-1] is axis:
+                panel = copy_of(rows, self.padded, (axis, height), found.sums)
+                if panel is not None:
+                    return panel
+        return copy_of(rows, self.padded, None, found.sums)
+
+    def _sums(self, rows: Expr, columns: Expr) -> Tensor:
+        found = self.found
+        reduce = found.op.reduction
+        assert reduce is not None
+        fresh = {a: Axis(self.names[a], Const(self.padded.get(a, extent(a)), INT32)) for a in found.op.axes}
+        loops = {a: Axis(self.names[a], a.extent, is_reduce=True) for a in found.sums}
+        value = substitute(rows * columns, {**fresh, **loops})
+        body = Reduce(reduce.reducer, (value,), tuple(loops.values()), TRUE, 0)
+        return self.rw.compute(f"{self.name}_sums", tuple(fresh.values()), body)
+
+    # ------------------------------------------------------------------------------------------------- directives
+
+    def _say(self, *directives: Directive) -> None:
+        self.rw.directives += directives
+
+    def _schedule(self) -> None:
+        found, stage = self.found, self.out.op.name
+        lane = self.names[found.lane]
+        loops = _Loops(self)
+        loops.plan()
+        self._say(*loops.directives)
+        self._schedule_sums(loops.tile_loop)
+        self._schedule_columns(loops.columns_at)
+        if self.rows_table is not None:
+            self._schedule_rows(loops.rows_at)
+        del lane, stage
+        self.rw.planned.update(stage.name for stage in self.rw.stages[-4 if self.rows_table is not None else -3 :])
+
+    def _schedule_sums(self, at: str) -> None:
+        found, stage = self.found, self.sums.op.name
+        lane, vector = self.names[found.lane], self.tile.vector
+        self._say(ComputeAt(stage=stage, consumer=self.out.op.name, loop=at))
+        self._say(BoundExtent(stage=stage, axis=lane, extent=self.tile.lanes))
+        rows = [self.names[a] for a, _ in self.tile.rows]
+        for axis, height in self.tile.rows:
+            self._say(BoundExtent(stage=stage, axis=self.names[axis], extent=height))
+        inner = (*reversed(rows), f"{lane}_w", f"{lane}_v")
+        op = self.sums.op
+        assert isinstance(op, Compute)
+        assert op.reduction is not None
+        names = loop_names(op)
+        outer = [names[a] for a in op.axes if names[a] not in (lane, *rows)]
+        sums = [names[a] for a in op.reduction.axes]
+        for definition in ("init", "body"):
+            self._say(
+                Split(stage=stage, definition=definition, loop=lane, outer=f"{lane}_w", inner=f"{lane}_v", factor=vector, exact=True),
+                Vectorize(stage=stage, definition=definition, loop=f"{lane}_v"),
+                Unroll(stage=stage, definition=definition, loop=f"{lane}_w"),
+                *(Unroll(stage=stage, definition=definition, loop=r) for r in rows),
+                Reorder(stage=stage, definition=definition, loops=(*outer, *(sums if definition == "body" else ()), *inner)),
+            )  # fmt: skip
+        last = found.sums[-1]
+        if extent(last) % 4 == 0 and extent(last) >= 32 and self.row_copy is None:
+            name = sums[-1]
+            self._say(
+                Split(stage=stage, loop=name, outer=f"{name}_o", inner=f"{name}_u", factor=4, exact=True),
+                Unroll(stage=stage, loop=f"{name}_u"),
+            )
+
+    def _schedule_columns(self, at: str | None) -> None:
+        self._schedule_copy(self.columns_table, self.columns, at)
+
+    def _schedule_rows(self, at: str | None) -> None:
+        assert self.rows_table is not None
+        assert self.row_copy is not None
+        self._schedule_copy(self.rows_table, self.row_copy, at)
+
+    def _schedule_copy(self, table: Tensor, copy: Copy, at: str | None) -> None:
+        stage, vector = table.op.name, self.tile.vector
+        names = [a.name for a in copy.axes]
+        self._say(
+            ComputeRoot(stage=stage) if at is None else ComputeAt(stage=stage, consumer=self.out.op.name, loop=at)
+        )
+        last, width = copy.axes[-1], extent(copy.axes[-1])
+        if copy.lane is not None and copy.contiguous is not None and copy.contiguous is not copy.lane:
+            self._transpose(stage, names, copy, vector)
+        elif width >= vector:
+            exact = width % vector == 0 and copy.lane is not None
+            self._say(Split(stage=stage, loop=last.name, outer="v_o", inner="v_v", factor=vector, exact=exact))
+            self._say(Vectorize(stage=stage, loop="v_v"))
+            if copy.lane is not None and len(names) >= 3 and extent(copy.axes[-2]) >= 16:
+                # Eight rows at a time, panel after panel: whole rows are read in order.
+                step = copy.axes[-2].name
+                self._say(Split(stage=stage, loop=step, outer="s_o", inner="s_i", factor=8))
+                self._say(Reorder(stage=stage, loops=("s_o", *names[:-2], "s_i", "v_o", "v_v")))
+                names = ["s_o", *names[:-2]]
+        elif copy.lane is not None:
+            self._say(Vectorize(stage=stage, loop=last.name))
+        if at is None and copy.size >= 1 << 15 and extent(copy.axes[0]) >= 2:
+            self._say(Parallel(stage=stage, loop=names[0]))
+
+    def _transpose(self, stage: str, names: list[str], copy: Copy, vector: int) -> None:
+        """Vectors are read along the source, and stored with a stride."""
+        assert copy.contiguous is not None
+        along = copy.contiguous.name
+        if extent(copy.contiguous) < vector:
+            self._say(Vectorize(stage=stage, loop=names[-1]))
+            return
+        self._say(
+            Split(stage=stage, loop=along, outer="t_o", inner="t_v", factor=vector),
+            Vectorize(stage=stage, loop="t_v"),
+            Reorder(stage=stage, loops=(*(n for n in names[:-1] if n != along), "t_o", names[-1], "t_v")),
+        )
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+class _Loops:
+    """The loops of the copy of finished tiles, which carries the loops over tiles, blocks and tasks."""
+
+    def __init__(self, panels: _Panels) -> None:
+        self.p = panels
+        self.stage = panels.out.op.name
+        self.directives: list[Directive] = []
+        self.tile_loop = ""
+        self.task = ""
+        self.columns_at: str | None = None
+        self.rows_at: str | None = None
+
+    def plan(self) -> None:
+        p, found, say = self.p, self.p.found, self.directives
+        names, machine = p.names, p.machine
+        lane = names[found.lane]
+        say.append(ComputeRoot(stage=self.stage))
+        say.append(Split(stage=self.stage, loop=lane, outer=f"{lane}_o", inner=f"{lane}_i", factor=p.tile.lanes))
+        tile_axes = {a for a, _ in p.tile.rows}
+        inner_rows: list[str] = []
+        row_tiles: list[str] = []
+        for axis, height in p.tile.rows:
+            name = names[axis]
+            if height < extent(axis):
+                say.append(Split(stage=self.stage, loop=name, outer=f"{name}_o", inner=f"{name}_i", factor=height))
+                row_tiles.insert(0, f"{name}_o")
+                inner_rows.insert(0, f"{name}_i")
+            else:
+                inner_rows.insert(0, name)
+        other_rows = [a for a in found.row_axes if a not in tile_axes]
+        other_columns = [names[a] for a in found.column_axes if a is not found.lane]
+        batch = [names[a] for a in found.batch]
+        work = product(found.op.axes) * found.terms
+        threads = machine.cores > 1 and work >= WORTH_THREADS
+        outer = list(batch)
+        tasks = product(found.batch)
+        wanted = 4 * machine.cores if threads else 1
+        middle: list[str] = []
+        columns = [*other_columns, f"{lane}_o"]
+        split_columns = ""
+        if tasks >= wanted // 2 and found.batch:
+            middle = [names[a] for a in other_rows]
+        elif other_rows:
+            *early, block = other_rows
+            outer += [names[a] for a in early]
+            tasks *= product(early)
+            pieces = self._pieces(extent(block), tasks, wanted)
+            if pieces > 1:
+                step = -(-extent(block) // pieces)
+                name = names[block]
+                say.append(Split(stage=self.stage, loop=name, outer=f"{name}_c", inner=f"{name}_b", factor=step))
+                outer.append(f"{name}_c")
+                middle = [f"{name}_b"]
+            else:
+                middle = [names[block]]
+        else:
+            split_columns = self._blocks(row_tiles, columns, outer, middle, wanted)
+        order = [*outer, *columns, *middle, *row_tiles]
+        self._finish(order, inner_rows, lane, outer, threads, batch, split_columns)
+        inside = order[len(outer) :]
+        self.tile_loop = inside[-1] if inside else self.task
+
+    def _pieces(self, rows: int, tasks: int, wanted: int) -> int:
+        """Into how many blocks of rows: enough tasks, and a block's table in half of the second cache."""
+        p = self.p
+        pieces = 1
+        size = p.found.op.bodies[0].dtype.itemsize
+        table = (p.row_copy.size if p.row_copy is not None else 0) * size / max(1, tasks)
+        while pieces < rows and (tasks * pieces < wanted or table / pieces > p.machine.l2 // 2):
+            pieces *= 2
+        return min(pieces, rows)
+
+    def _blocks(
+        self, row_tiles: list[str], columns: list[str], outer: list[str], middle: list[str], wanted: int
+    ) -> str:
+        """A plain matrix product: blocks of rows in the cache, tasks along the longer side."""
+        p, found = self.p, self.p.found
+        axis, height = p.tile.rows[0]
+        lane = found.lane
+        size = found.op.bodies[0].dtype.itemsize
+        tiles, panels = _up(extent(axis), height) // height, _up(extent(lane), p.tile.lanes) // p.tile.lanes
+        rows = max(1, min(128, p.machine.l2 // 2 // (found.terms * size)) // height)
+        by_columns = wanted > 1 and panels >= 4 and extent(lane) * 2 > extent(axis)
+        if wanted > 1 and not by_columns:
+            rows = min(rows, max(1, -(-tiles // 4)))
+        if not row_tiles:
+            return ""
+        blocked = row_tiles[0]
+        if rows < tiles:
+            self.directives.append(
+                Split(stage=self.stage, loop=blocked, outer=f"{blocked}c", inner=f"{blocked}b", factor=rows)
+            )
+            row_tiles[0] = f"{blocked}b"
+            outer.append(f"{blocked}c")
+        if not by_columns:
+            return ""
+        name = columns[-1]
+        step = -(-panels // (4 if found.terms * extent(axis) * extent(lane) > 5 << 24 else 2))
+        self.directives.append(Split(stage=self.stage, loop=name, outer=f"{name}c", inner=f"{name}b", factor=step))
+        columns[-1] = f"{name}b"
+        outer.insert(0, f"{name}c")
+        return f"{name}c"
+
+    def _finish(
+        self, order: list[str], inner_rows: list[str], lane: str, outer: list[str], threads: bool, batch: list[str],
+        split_columns: str,
+    ) -> None:  # fmt: skip
+        p, say = self.p, self.directives
+        tile = [*inner_rows, f"{lane}_i"]
+        last = p.found.op.axes[-1]
+        if last is p.found.lane:
+            say.append(
+                Split(
+                    stage=self.stage,
+                    loop=f"{lane}_i",
+                    outer=f"{lane}_w",
+                    inner=f"{lane}_v",
+                    factor=p.tile.vector,
+                    exact=True,
+                )
+            )
+            tile = [*inner_rows, f"{lane}_w", f"{lane}_v"]
+            vector = f"{lane}_v"
+        else:
+            vector = next((n for n in inner_rows if n in (p.names[last], f"{p.names[last]}_i")), "")
+            if vector:
+                tile = [f"{lane}_i", *(n for n in inner_rows if n != vector), vector]
+        say.append(Reorder(stage=self.stage, loops=(*order, *tile)))
+        if vector and _inner_extent(p, vector) > 1:
+            say.append(Vectorize(stage=self.stage, loop=vector))
+        if not outer:
+            self.columns_at = None
+            return
+        tasks = outer[:1] if split_columns else list(outer)
+        fused = tasks[0]
+        for k, name in enumerate(tasks[1:]):
+            say.append(Fuse(stage=self.stage, outer=fused, inner=name, fused=f"task{k}"))
+            fused = f"task{k}"
+        if threads:
+            say.append(Parallel(stage=self.stage, loop=fused))
+        self.task = fused
+        inside = bool(split_columns) or (bool(batch) and len(batch) == len(outer))
+        self.columns_at = fused if inside else None
+        self.rows_at = outer[-1] if split_columns and len(outer) > 1 else fused
+
+
+def _inner_extent(p: _Panels, loop: str) -> int:
+    if loop.endswith("_v"):
+        return p.tile.vector
+    return next((n for a, n in p.tile.rows if loop in (p.names[a], f"{p.names[a]}_i")), 1)

@@ -1,0 +1,60 @@
+"""The default schedule of a kernel: the plan of `schedules.default`, lowered and applied.
+
+What the plan leaves without directives is scheduled as `tedsl.backend.default` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from schedules.default import default_schedule
+from tedsl.backend.applying import apply_directives
+from tedsl.backend.default import plan_inlining, schedule_default, schedule_stage, vectorize_last
+from tedsl.backend.lower import Lowered, lower
+from tedsl.backend.targets import Machine
+from tedsl.lang.expr import Const
+from tedsl.lang.tensor import Tensor
+
+__all__ = ["lower_by_default"]
+
+
+def lower_by_default(
+    inputs: Sequence[Tensor], outputs: Sequence[Tensor], added: Iterable[int], machine: Machine, *, plain: bool = False
+) -> Lowered:
+    """The functions that compute `outputs`, by the program that the default scheduler makes of them, scheduled."""
+    if machine.gpu is not None:
+        lowered = lower(inputs, outputs, added=added)
+        schedule_default(lowered, machine)
+        return lowered
+    plan = default_schedule(inputs, outputs, machine, plain=plain)
+    lowered = lower(inputs, plan.outputs, added=added)
+    named = apply_directives(lowered, plan.directives)
+    _schedule_rest(lowered, machine, named)
+    _fix_sizes(lowered)
+    return lowered
+
+
+def _schedule_rest(lowered: Lowered, machine: Machine, named: set[str]) -> None:
+    inlining = plan_inlining(lowered)
+    lowered.inlined = {op for op in inlining.inlined if op.name not in named}
+    for stage in lowered.stages:
+        if stage.op not in lowered.inlined and stage.op.name not in named:
+            schedule_stage(lowered, stage, inlining.cost[stage.op], machine)
+    for result in lowered.results:
+        if result.stage is None:
+            vectorize_last(result.func, result.dims, 1, machine)
+
+
+def _fix_sizes(lowered: Lowered) -> None:
+    """Tell Halide the extents that are numbers: loops then need no tests for their ends."""
+    for tensor, image in lowered.inputs.items():
+        for d, extent in enumerate(tensor.extents[::-1]):
+            if isinstance(extent, Const):
+                image.dim(d).set_bounds(0, int(extent.value))
+    for result in lowered.results:
+        stage = result.stage
+        if stage is None:
+            continue
+        for dim, extent in zip(result.dims, stage.op.output(stage.components[0]).extents, strict=True):
+            if isinstance(extent, Const):
+                result.func.bound(dim, 0, int(extent.value))
