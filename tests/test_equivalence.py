@@ -26,9 +26,13 @@ EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float
 
 def check(program: Program, feeds: dict[te.Tensor, Any]) -> None:
     """Compiled and interpreted results agree."""
+    compare(program, feeds, te.evaluate(list(program.outputs), feeds, program.sizes))
+
+
+def compare(program: Program, feeds: dict[te.Tensor, Any], found: Any) -> None:
+    """The results are those of the reference."""
     compared = [*program.outputs, *program.scale.values()]
     expected = dict(zip(compared, te.interpret(compared, feeds, program.sizes), strict=True))
-    found = te.evaluate(list(program.outputs), feeds, program.sizes)
     for tensor, got in zip(program.outputs, found, strict=True):
         want = expected[tensor]
         assert got.dtype == want.dtype
