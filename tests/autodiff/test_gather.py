@@ -163,6 +163,26 @@ def test_a_data_dependent_condition_is_evaluated_at_the_solution() -> None:
     assert site.check().kind == "gather"
 
 
+def test_a_choice_by_data_between_affine_indices_is_a_gather() -> None:
+    site = Site((6,), lambda x: 0, (6,))
+    mask = te.placeholder((6,), "int32", name="mask")
+    site.data[mask] = np.array([0, 1, 1, 0, 1, 0], np.int32)
+    site.index = lambda x: te.select(mask[x] > 0, 5 - x, 0)
+    assert site.check().kind == "gather"
+
+
+def test_a_jacobian_has_no_loops() -> None:
+    X = te.placeholder((7,), "float64", name="X")
+    W = te.placeholder((3,), "float64", name="W")
+    r = te.reduce_axis(3, name="r")
+    Y = te.compute((5,), lambda y: te.sum(X[y + r] * W[r], axis=r), name="Y")
+    (jacobian,) = te.differentiate(Y, [X])
+    data = {X: np.arange(7.0), W: np.array([1.0, 2.0, 3.0])}
+    expected = [[data[W][x - y] if 0 <= x - y < 3 else 0.0 for x in range(7)] for y in range(5)]
+    np.testing.assert_allclose(te.interpret(jacobian, data), expected)
+    assert te.work(jacobian).iterations == 35
+
+
 @pytest.mark.parametrize("name", ["convolution", "strided", "clamp", "reflect", "wrap", "(x + y, x - y + 3)"])
 def test_one_expression_is_the_same_sum(name: str) -> None:
     site = PROBES[name]
