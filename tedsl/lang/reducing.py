@@ -90,10 +90,10 @@ def _running(x: Any, axis: Any, name: str, combine: Any) -> Tensor:
     dim = normal_axis(axis, source.ndim, f"te.{name}")
     dtype = INT32 if source.dtype.is_bool else source.dtype
 
-    def body(y: Tensor, *axes: Axis) -> Any:
-        here = fn.convert(Read(source, axes), dtype)
-        earlier = Read(y, tuple(a - 1 if d == dim else a for d, a in enumerate(axes)))
-        return fn.select(axes[dim] == 0, here, combine(earlier, here))
+    def body(y: Tensor, *i: Axis) -> Any:
+        here = fn.convert(Read(source, i), dtype)
+        earlier = Read(y, tuple(a - 1 if d == dim else a for d, a in enumerate(i)))
+        return fn.select(i[dim] == 0, here, combine(earlier, here))
 
     result: Tensor = scan(source.extents, body, axis=dim, dtype=dtype, name=f"{source.name}_{name}")
     return result
