@@ -10,6 +10,7 @@ from schedules import Schedule
 from tedsl.analysis.feeds import as_outputs
 from tedsl.analysis.messages import describe
 from tedsl.backend.apply import apply_schedule
+from tedsl.backend.cache import cached_core
 from tedsl.backend.core import Core
 from tedsl.backend.kernel import Kernel
 from tedsl.backend.lower import Lowered, operations_between
@@ -40,11 +41,12 @@ def build(
     given = _checked_inputs(inputs, results)
     title = name or "_".join(dict.fromkeys(t.name for t in results[:3]))
     places = _alias_positions(alias or {}, given, results)
+    sizes = None
     if isinstance(schedule, Schedule):
         core = _scheduled(given, results, title, parse_target(target), schedule.copy())
     else:
-        core = _core(given, results, title, parse_target(target), _scheduler(schedule))
-    return Kernel(core, results, several, places)
+        core, sizes = _cached(given, results, title, parse_target(target), _scheduler(schedule))
+    return Kernel(core, given, results, several, places, sizes)
 
 
 def evaluate(outputs: Any, feeds: Mapping[Tensor, Any], sizes: Mapping[Var, int] | None = None) -> Any:
@@ -52,6 +54,14 @@ def evaluate(outputs: Any, feeds: Mapping[Tensor, Any], sizes: Mapping[Var, int]
     if not isinstance(feeds, Mapping):
         raise TypeError(f"te.evaluate: feeds is a dict {{tensor: array}}, found {type(feeds).__name__}")
     return build(list(feeds), outputs)(*feeds.values(), sizes=sizes)
+
+
+def _cached(
+    inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], name: str, target: Target, schedule: Callable[[Lowered], None] | None
+) -> tuple[Core, dict[Var, Var] | None]:
+    if schedule is not None:
+        return _core(inputs, outputs, name, target, schedule), None
+    return cached_core(inputs, outputs, (name, target), lambda: _core(inputs, outputs, name, target, None))
 
 
 def _core(

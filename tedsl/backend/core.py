@@ -12,7 +12,6 @@ from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.buffers import Binding
 from tedsl.backend.lower import Lowered, operations_between
-from tedsl.backend.runtime import KernelError
 from tedsl.backend.targets import Target
 from tedsl.backend.variant import Form, Variant, compile_variant
 from tedsl.lang.expr import Var
@@ -70,7 +69,7 @@ class Core:
                 found = self._variants.get(form)
                 if found is None:
                     found = self._variants[form] = compile_variant(
-                        self.inputs, self.outputs, form, self.name, self.target, self._schedule, self.translate
+                        self.inputs, self.outputs, form, self.name, self.target, self._schedule
                     )
         return found
 
@@ -129,14 +128,6 @@ class Core:
         for position, value in zip(wanted, interpret([self.outputs[p] for p in wanted], feeds, sizes), strict=True):
             former = memory.previous.get(position)
             memory.outputs[position][...] = value if former is None else former + value
-
-    def translate(self, error: KernelError) -> Exception:
-        """A failed call in the user's words."""
-        checks = self.any_variant().lowered.checks
-        requirement = error.requirement
-        if requirement is None or checks is None:
-            return error
-        return checks.error(requirement)
 
 
 def _is_dense(array: Array) -> bool:

@@ -17,6 +17,7 @@ from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.backend.buffers import Binding, copy_reason
 from tedsl.backend.core import Core, Memory
+from tedsl.backend.runtime import KernelError
 from tedsl.lang.errors import AliasError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor
@@ -51,29 +52,43 @@ class _Prepared:
 class Kernel:
     """A compiled program: `kern(a, b)` computes new arrays, `kern(a, b, out=c, mode="add")` writes into given ones."""
 
-    def __init__(self, core: Core, outputs: Sequence[Tensor], several: bool, alias: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        core: Core,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        several: bool,
+        alias: Mapping[int, int] | None = None,
+        sizes: Mapping[Var, Var] | None = None,
+    ) -> None:
         self.name = core.name
-        self.inputs = core.inputs
+        self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self._core = core
         self._several = several
         self._alias = dict(alias or {})
+        self._sizes = sizes  # our variables -> those of the core, which may have been built for another program alike
         self._prepared: dict[Any, _Prepared] = {}
         self._stats = Stats()
         self._what = f"kernel {self.name!r}"
 
     def __call__(self, *arrays: Any, out: Any = None, mode: Any = None, sizes: Mapping[Var, int] | None = None) -> Any:
-        """The outputs for these inputs, in the order of `te.build`; `out=` and `mode=` are for all, or dicts by name."""
-        if out is None and mode is None and sizes is None:
+        """The outputs for these inputs, in the order of `te.build`; `out=`, `mode=` are for all, or dicts by name."""
+        if mode is None and sizes is None:
+            targets = () if out is None else out if out.__class__ is tuple else (out,)
             try:
-                call = self._prepared[tuple([(a.__class__, a.dtype, a.shape, a.strides) for a in arrays])]
+                call = self._prepared[tuple([(a.__class__, a.dtype, a.shape, a.strides) for a in (*arrays, *targets)])]
             except (AttributeError, KeyError, TypeError):
                 pass
             else:
-                results = [np.empty(shape, kind) for shape, kind in call.results]
-                call.binding.run([*arrays, *[results[p] for p in call.order]])
-                self._stats = call.stats
-                return tuple(results) if self._several else results[0]
+                if not targets or _separate(arrays, targets):
+                    results = targets or [np.empty(shape, kind) for shape, kind in call.results]
+                    try:
+                        call.binding.run([*arrays, *[results[p] for p in call.order]])
+                    except KernelError as error:
+                        raise self._explained(error) from None
+                    self._stats = call.stats
+                    return tuple(results) if self._several else results[0]
         return self._general(arrays, out, mode, sizes)
 
     @property
@@ -90,6 +105,7 @@ class Kernel:
         return self._core.any_variant().loop_nest
 
     def __repr__(self) -> str:
+        """Name, target, inputs and outputs."""
         inputs, outputs = (", ".join(map(repr, tensors)) for tensors in (self.inputs, self.outputs))
         return f"Kernel {self.name!r} for {self._core.target.name}: ({inputs}) -> ({outputs})"
 
@@ -98,7 +114,7 @@ class Kernel:
             names = ", ".join(t.name for t in self.inputs)
             raise TypeError(f"{self._what}: expected {len(self.inputs)} arrays ({names}), found {len(given)}")
         arrays = [check_array(t, _as_array(v), self._what) for t, v in zip(self.inputs, given, strict=True)]
-        bound = bind_sizes(self.inputs, [a.shape for a in arrays], sizes, self._what)
+        bound = self._bound(arrays, sizes)
         shapes = [concrete_shape(t, bound, self._what) for t in self.outputs]
         modes = self._modes(mode)
         targets = self._targets(out, modes, arrays, shapes)
@@ -109,29 +125,50 @@ class Kernel:
         }
         previous = {p: _passable(targets[p], self.outputs[p], copies) for p, m in enumerate(modes) if m == "add"}
         memory = Memory(passed, buffers, previous)
-        self._core.run(memory, modes, bound)
+        core_sizes = bound if self._sizes is None else {self._sizes.get(v, v): n for v, n in bound.items()}
+        try:
+            self._core.run(memory, modes, core_sizes)
+        except KernelError as error:
+            raise self._explained(error) from None
         for position, target in targets.items():
             if buffers[position] is not target:
                 target[...] = buffers[position]
-        self._stats = self._counted(memory, copies, bound)
-        if not targets and not sizes and all(a is b for a, b in zip(passed, given, strict=True)):
-            self._remember(memory, modes, bound)
+        self._stats = self._counted(memory, copies, core_sizes)
+        as_given = all(a is b for a, b in zip((*passed, *buffers.values()), (*given, *targets.values())))
+        if as_given and len(targets) in (0, len(self.outputs)) and not sizes and not self._alias and not previous:
+            self._remember(memory, modes, core_sizes, len(targets))
         written = tuple(targets.get(p, buffers[p]) for p in buffers)
         return written if self._several else written[0] if written else None
 
-    def _remember(self, memory: Memory, modes: tuple[str, ...], bound: Mapping[Var, int]) -> None:
+    def _remember(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int], targets: int) -> None:
         """Keep what a further call on the same shapes and strides needs."""
         core = self._core
         if not core.is_single or "null" in modes or any(a.size == 0 for a in memory.outputs.values()):
             return
-        if any(type(a) is not np.ndarray for a in memory.inputs) or core.has_empty_stage(memory, bound):
+        if any(type(a) is not np.ndarray for a in memory.inputs) or core.has_empty_stage(memory, sizes):
             return
-        variant, binding = core.bind(memory, modes, bound)
+        variant, binding = core.bind(memory, modes, sizes)
         if len(self._prepared) >= MOST_CALLS:
             self._prepared.clear()
-        key = tuple((np.ndarray, a.dtype, a.shape, a.strides) for a in memory.inputs)
-        results = tuple((memory.outputs[p].shape, memory.outputs[p].dtype) for p in sorted(memory.outputs))
+        outputs = [memory.outputs[p] for p in sorted(memory.outputs)]
+        keyed = [*memory.inputs, *outputs[:targets]]
+        key = tuple((np.ndarray, a.dtype, a.shape, a.strides) for a in keyed)
+        results = tuple((a.shape, a.dtype) for a in outputs)
         self._prepared[key] = _Prepared(binding, results, variant.order, self._stats)
+
+    def _bound(self, arrays: Sequence[Array], sizes: Mapping[Var, int] | None) -> dict[Var, int]:
+        """The value of every size of the program."""
+        bound = bind_sizes(self.inputs, [a.shape for a in arrays], sizes, self._what)
+        for tensor in self.outputs:
+            concrete_shape(tensor, bound, self._what)  # says which size is missing
+        return bound
+
+    def _explained(self, error: KernelError) -> Exception:
+        """A failed call in the user's words."""
+        checks = self._core.any_variant().lowered.checks
+        if error.requirement is not None and checks is not None:
+            return checks.error(error.requirement)
+        return error
 
     def _modes(self, mode: Any) -> tuple[str, ...]:
         names = [t.name for t in self.outputs]
@@ -209,6 +246,17 @@ class Kernel:
         total = sum(a.nbytes for a in (*memory.inputs, *memory.outputs.values()))
         sizes = self._core.temporary_bytes(bound)
         return Stats(copies=copies, temporaries=len(sizes), bytes=total, peak_bytes=total + sum(sizes))
+
+
+def _separate(inputs: Sequence[Array], targets: Sequence[Array]) -> bool:
+    """Whether outputs can be written at once: they are writable, and nothing that is read or written lies in them."""
+    for position, target in enumerate(targets):
+        if not target.flags.writeable:
+            return False
+        for other in (*inputs, *targets[:position]):
+            if np.may_share_memory(target, other):
+                return False
+    return True
 
 
 def _as_array(value: Any) -> Any:

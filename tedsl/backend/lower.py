@@ -23,7 +23,7 @@ from tedsl.lang.expr import Axis, Expr, Fn, Reduce, Var
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import topological
 
-__all__ = ["Lowered", "Result", "lower", "operations_between"]
+__all__ = ["Lowered", "Result", "lower", "operations_between", "sizes_of"]
 
 
 @dataclass(eq=False)
@@ -134,6 +134,11 @@ def _needed(operations: Sequence[Operation], outputs: Sequence[Tensor]) -> dict[
         if tensor.op in wanted:
             wanted[tensor.op].add(tensor.index)
     return {op: tuple(sorted(indices)) for op, indices in wanted.items()}
+
+
+def sizes_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Var]:
+    """Every symbolic extent of the program that computes the outputs, in a fixed order."""
+    return _sizes(tuple(dict.fromkeys(inputs)), operations_between(inputs, outputs))
 
 
 def _sizes(inputs: Sequence[Tensor], operations: Sequence[Operation]) -> list[Var]:

@@ -1,0 +1,49 @@
+"""Programs compiled in this process, found again by their structure: building one twice compiles once.
+
+A core is kept as long as a kernel uses it, and the last ones beyond that, so that `te.evaluate` in a loop compiles once.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from tedsl.backend.core import Core
+from tedsl.backend.lower import sizes_of
+from tedsl.lang.expr import Var
+from tedsl.lang.structure import structural_key
+from tedsl.lang.tensor import Tensor
+
+__all__ = ["cached_core", "clear_cache"]
+
+MOST_UNUSED = 32
+
+_known: weakref.WeakValueDictionary[tuple[object, ...], Core] = weakref.WeakValueDictionary()
+_recent: OrderedDict[tuple[object, ...], Core] = OrderedDict()
+_lock = threading.Lock()
+
+
+def cached_core(
+    inputs: Sequence[Tensor], outputs: Sequence[Tensor], options: tuple[object, ...], make: Callable[[], Core]
+) -> tuple[Core, dict[Var, Var] | None]:
+    """The core for a program, and which of its variables stands for which of the program's, if they are not the same."""
+    key = (structural_key(outputs, inputs, names=True), *options)
+    with _lock:
+        core = _known.get(key)
+        if core is None:
+            core = _known[key] = make()
+        _recent[key] = core
+        _recent.move_to_end(key)
+        if len(_recent) > MOST_UNUSED:
+            _recent.popitem(last=False)
+    if all(a is b for a, b in zip(core.outputs, outputs, strict=True)):
+        return core, None
+    return core, dict(zip(sizes_of(inputs, outputs), sizes_of(core.inputs, core.outputs), strict=True))
+
+
+def clear_cache() -> None:
+    """Forget every program that no kernel uses."""
+    with _lock:
+        _recent.clear()
