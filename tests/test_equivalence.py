@@ -1,13 +1,12 @@
 """The compiler against the reference: te.evaluate == te.interpret on random programs and arrays.
 
-Exact results (integers, bools, one IEEE rounding per operation) must agree bit by bit. A float sum of n terms may differ by
-its order: by n roundings of the sum of the magnitudes. Transcendental functions may differ by a few units in the last place.
-Several programs share a kernel, since compiling is what takes the time.
+Exact results (integers, bools, one IEEE rounding per operation) must agree bit by bit. A float sum of n terms may
+differ by its order: by n roundings of the sum of the magnitudes. Transcendental functions may differ by a few units in
+the last place. Several programs share a kernel, since compiling is what takes the time.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,8 @@ import tedsl as te
 from autodiff.strategies import CONSTRUCTS, Program, programs, values_for
 
 BATCH = 4
-PROGRAMS = 20_000 if os.environ.get("TEDSL_LONG") else 500
+PROGRAMS = 500
+MANY_PROGRAMS = 20_000
 ROUNDINGS = 64  # terms of a sum, and a margin for what is rounded before and after
 UNITS = 8  # of the last place, for a function of analysis
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -69,6 +69,19 @@ def merged(parts: list[Program]) -> Program:
 @settings(max_examples=PROGRAMS // BATCH // 2, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_compiled_programs_agree_with_the_reference(part: int, data: st.DataObject) -> None:
+    check_batch(data)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(2))
+@settings(max_examples=MANY_PROGRAMS // BATCH // 2, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_many_compiled_programs_agree_with_the_reference(part: int, data: st.DataObject) -> None:
+    check_batch(data)
+
+
+def check_batch(data: st.DataObject) -> None:
+    """One kernel of several random programs, on random arrays."""
     parts = data.draw(st.lists(programs(), min_size=BATCH, max_size=BATCH))
     program = merged(parts)
     check(program, data.draw(values_for(program)))
