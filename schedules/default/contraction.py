@@ -146,7 +146,10 @@ def tile_for(found: Contraction, machine: Machine) -> Tile:
             covered *= columns / (-(-columns // lanes) * lanes)
             sums = vectors * height
             # Latency needs some ten sums; loads are vectors + height for vectors * height multiplications.
-            speed = min(1.0, sums / 20) * sums / (sums + 0.35 * (vectors + height))
+            speed = min(1.0, sums / 20) * sums / (sums + 0.35 * (1.5 * vectors + height))
+            if sums + vectors + 1 > machine.vector_registers:
+                speed *= 0.8  # sums would go to memory and back
+            # Equal ones: tiles without a rest, whose edges need no thought.
             score = covered * speed
             if best is None or score > best[0] * 1.001:
                 best = score, Tile(vector, lanes, rows)

@@ -192,7 +192,7 @@ class _Panels:
             self.rows_table = rw.compute(f"{self.name}_rows", self.row_copy.axes, self.row_copy.body)
             rows = Read(self.rows_table, self.row_copy.index)
         self.sums = self._sums(rows, Read(self.columns_table, columns.index))
-        self.out = rw.compute(self.name, found.op.axes, Read(self.sums, tuple(found.op.axes)))
+        self.out = rw.compute(self.name, found.op.axes, Read(self.sums, (*(a for a in found.op.axes if a is not found.lane), found.lane)))
         self._schedule()
 
     def _row_copy(self) -> Copy | None:
@@ -216,7 +216,9 @@ class _Panels:
         loops = {a: Axis(self.names[a], a.extent, is_reduce=True) for a in found.sums}
         value = substitute(rows * columns, {**fresh, **loops})
         body = Reduce(reduce.reducer, (value,), tuple(loops.values()), TRUE, 0)
-        return self.rw.compute(f"{self.name}_sums", tuple(fresh.values()), body)
+        # Lanes are neighbours in memory, wherever they are in the result.
+        order = [*(fresh[a] for a in found.op.axes if a is not found.lane), fresh[found.lane]]
+        return self.rw.compute(f"{self.name}_sums", order, body)
 
     # ------------------------------------------------------------------------------------------------- directives
 
