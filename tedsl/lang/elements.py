@@ -17,7 +17,7 @@ from tedsl.lang.tensor import Shape, Tensor
 from tedsl.lang.traverse import free_axes
 
 __all__ = [
-    "as_tensor", "axes_of", "fresh_axes", "is_one", "is_zero", "normal_axes", "normal_axis", "product",
+    "as_tensor", "fresh_axes", "is_one", "is_zero", "normal_axes", "normal_axis", "product",
     "reduce_axes_of", "same_shape", "scalar_operand", "shape_text", "tensor_of",
 ]  # fmt: skip
 
@@ -35,11 +35,6 @@ def reduce_axes_of(shape: Shape) -> tuple[Axis, ...]:
     """One reduce axis per extent: r, or r0, r1, ..."""
     names = ["r"] if len(shape) == 1 else [f"r{d}" for d in range(len(shape))]
     return tuple(Axis(name, extent, is_reduce=True) for name, extent in zip(names, shape, strict=True))
-
-
-def axes_of(tensor: Tensor) -> tuple[Axis, ...]:
-    """Fresh axes over a tensor's shape."""
-    return fresh_axes(tensor.extents)
 
 
 def tensor_of(shape: Shape, element: Callable[..., Expr], name: str) -> Tensor:

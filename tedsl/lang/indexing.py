@@ -43,7 +43,7 @@ class _Slice:
 
 
 def getitem(x: Tensor, items: tuple[Any, ...]) -> Tensor:
-    """NumPy's basic indexing, and indexing by integer tensors, whose elements count from 0 (negative ones are errors)."""
+    """NumPy's basic indexing, and indexing by integer tensors, whose elements count from 0 (negative: an error)."""
     items = _expanded(x, items)
     dims: list[_Slice | Tensor | Expr | None] = []
     dim = 0

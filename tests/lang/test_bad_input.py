@@ -171,6 +171,21 @@ CASES: list[tuple[Any, type[Exception], str]] = [
         ValueError,
         "4294967296 positions do not fit in the int32 result",
     ),
+    (lambda: te.reducer(lambda a, b: a + b, 0.0)(v[0]), TypeError, "te.reducer defined at .*axis= is missing"),
+    (
+        lambda: te.reducer(lambda a, b: a + v[k], 0.0)(v[(k := te.reduce_axis(8, "k"))], axis=k),
+        ValueError,
+        "combine may only use its two arguments, found axis 'k'",
+    ),
+    # whole tensors
+    (lambda: te.roll(A, (1, 2), 0), ValueError, "2 shifts for 1 axes"),
+    (lambda: te.roll(v, 1.5, 0), TypeError, "te.roll, shift.*expected an integer, found 1.5"),
+    (lambda: te.moveaxis(A, 0, (0, 1)), ValueError, "1 source axes for 2 destinations"),
+    (lambda: te.tril(v), ValueError, "te.tril.*expected 2 dimensions or more, found v"),
+    (lambda: te.diagonal(v), ValueError, "te.diagonal.*expected 2 dimensions or more"),
+    (lambda: te.einsum(v, "i"), TypeError, "expected the subscripts first, found Tensor"),
+    (lambda: "x" @ v, TypeError, "te.matmul.*expected a tensor, found str"),
+    (lambda: v == None, TypeError, "expected a scalar expression at .*found NoneType"),  # noqa: E711
     # functions
     (lambda: te.compute((8,), 3), TypeError, "expected a function of the axes, found int"),
     (lambda: te.compute((8,), lambda i: "x"), TypeError, r"must return scalar expressions.*found str \('x'\)"),
@@ -213,6 +228,12 @@ CASES: list[tuple[Any, type[Exception], str]] = [
         lambda: te.scatter((8,), [(r := te.reduce_axis(8))], r, v[r], init=p),
         TypeError,
         "init= is int32, but the values are float32",
+    ),
+    (lambda: te.scatter((8,), [(r := te.reduce_axis(8, "r")), r], r, 1.0), ValueError, "reduce axis 'r' is used twice"),
+    (
+        lambda: te.scatter((8,), [(r := te.reduce_axis(8))], r, v[r], init=3),
+        TypeError,
+        "init= must be a tensor, found int",
     ),
     (lambda: te.extern(3, (8,), "float32", [v]), TypeError, "expected a function of arrays, found int"),
     (lambda: te.extern(len, (8,), "float32", [3]), TypeError, "args must be tensors, found int"),

@@ -61,6 +61,22 @@ def test_scalar_operands() -> None:
     same(lambda x, s: np.float64(2) ** x, lambda x, s: np.float64(2) ** x, x, s)
 
 
+def test_functions_and_conversions_of_whole_tensors() -> None:
+    x, y = arrays((3, 4), (4,))
+    same(lambda x, y: te.where(x > y, x, 0.0), lambda x, y: np.where(x > y, x, 0.0), x, y)
+    same(lambda x, y: te.pow(te.abs(x), y), lambda x, y: np.abs(x) ** y, x, np.abs(y))
+    same(lambda x, y: te.logical_or(x > 0, y > 0), lambda x, y: (x > 0) | (y > 0), x, y)
+    same(lambda x: x.astype("int8"), lambda x: x.astype("int8"), x)
+    same(lambda x: True | (x > 0), lambda x: True | (x > 0), x)
+    same(lambda x: te.rsqrt(x * x + 1), lambda x: 1 / np.sqrt(x * x + 1), np.zeros((3, 4)))
+    same(lambda x: te.cast(x, bool) ^ True, lambda x: x.astype(bool) ^ True, x)
+
+
+def test_more_than_six_dimensions() -> None:
+    (x,) = arrays((2,) * 8)
+    same(lambda x: (x + 1).sum((1, 3)).T, lambda x: (x + 1).sum((1, 3)).T, x)
+
+
 def test_scalar_expression_with_0_rank_tensor_is_a_scalar() -> None:
     s = te.placeholder((), name="s")
     x = te.placeholder((5,), name="x")

@@ -114,6 +114,7 @@ def test_extents_in_normal_form() -> None:
     for a, b in [
         (n + 1 - 1, n), (n + m, m + n), (n * m * 2, 2 * m * n), ((n + 3) // 1, n + 3), ((2 * n + 5) // 2, n + 2),
         ((4 * n + 2 * m) % 2, te.const(0)), ((n + m) * (n - m), n * n - m * m), (te.minimum(n, n), n),
+        ((n + m) // (m + n - 3), (m + n) // (n - 3 + m)), (te.maximum(n - n, 3), te.const(3)),
         (te.minimum(n, m + 1 - 1), te.minimum(m - m + n, m)), (0 - (0 - n), n), ((n + 7) // 3, (n + 1) // 3 + 2),
         ((n + m) // 2, (m + n) // 2), (te.select(n > 2, n, te.const(2)), te.select(n > 2, n + 1 - 1, te.const(2))),
     ]:  # fmt: skip

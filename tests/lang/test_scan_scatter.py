@@ -79,6 +79,14 @@ def test_a_dtype_that_grows_for_ever_is_refused_or_settles() -> None:
     assert y.dtype == "float64"
 
 
+def test_a_dtype_that_never_settles_is_refused() -> None:
+    def flip(y: Any, t: Any) -> Any:
+        return te.cast(y[t - 1], "int8" if y.dtype == "int16" else "int16")
+
+    with pytest.raises(TypeError, match=r"the state's dtype does not settle .*; give dtype="):
+        te.scan((7,), flip)
+
+
 def test_forward_backward_and_several_lags() -> None:
     a = np.random.default_rng(0).standard_normal(7)
     forward = te.scan((7,), lambda y, t: te.select(t == 0, x[0], 0.9 * y[t - 1] + x[t]))
