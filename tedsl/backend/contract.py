@@ -28,16 +28,25 @@ _RESULT = re.compile(rf"^\s+{_NAME} = (?:tail )?(phi|fmul|fadd|fsub) ({_FLOAT}) 
 _OPERAND = re.compile(_NAME)
 _CONSTANT = re.compile(r"0x[0-9A-F]{16}")
 _CONTRACTED = re.compile(r"= (fmul|fadd|fsub) ")
-_MASKED_LOAD = re.compile(r"(@llvm\.masked\.load\.v\d+[a-z]+(\d+)\.p0\(ptr [^,]+, i32 )\d+")
+_VECTOR_ACCESS = re.compile(r"((?:load|store) <\d+ x ([a-z]+)(\d*)>[^\n]*?, ptr [^,\n]+, align )\d+")
+_MASKED_LOAD = re.compile(r"(@llvm\.masked\.load\.v\d+([a-z]+)(\d+)\.p0\(ptr [^,]+, i32 )\d+")
+_BLOCK = re.compile(r"@llvm\.mem(?:cpy|move|set)\.[^\n]*")
+_BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
 
 
 def realigned(assembly: str) -> str:
-    """Masked loads that expect no more of an address than that it is one of an element.
+    """Vector accesses that expect no more of an address than that it is one of an element.
 
-    Halide 21 says that they are aligned to a whole vector, also in an output that is read back; on an array that is not, the
-    process ends.
+    Halide 21 takes an output that its own update reads back for memory that it allocated itself, aligned to whole vectors;
+    on an array that is not, the process ends. On aligned memory the instructions are as fast.
     """
-    return _MASKED_LOAD.sub(lambda match: f"{match[1]}{max(1, int(match[2]) // 8)}", assembly)
+
+    def natural(match: re.Match[str]) -> str:
+        bits = int(match[3]) if match[3] else _BITS.get(match[2], 8)
+        return f"{match[1]}{max(1, bits // 8)}"
+
+    assembly = _MASKED_LOAD.sub(natural, _VECTOR_ACCESS.sub(natural, assembly))
+    return _BLOCK.sub(lambda match: re.sub(r"\balign \d+", "align 1", match[0]), assembly)
 
 
 def contract(assembly: str) -> str:
