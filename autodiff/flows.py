@@ -13,7 +13,7 @@ from tedsl.lang.expr import FALSE, Apply, Axis, Const, Expr, Read
 from tedsl.lang.lift import conjuncts
 from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Tensor
-from tedsl.lang.traverse import substitute, substitute_all, topological
+from tedsl.lang.traverse import guards_of, substitute, substitute_all, topological
 
 __all__ = ["Cotangents", "Flow", "share_values", "site_flows"]
 
@@ -57,14 +57,23 @@ def share_values(flows: list[Flow], name: str) -> list[Flow]:
         return flows
     axes = flows[0].axes
     fresh = tuple(Axis(a.name, a.extent) for a in axes)
-    used = _either(f.condition for f in flows)
-    values = tuple(fn.select_node(used, part, Const(0.0, part.dtype)) for part in common)
+    values = tuple(_where_used(part, flows) for part in common)
     moved = substitute_all(values, {a: b + a.begin for a, b in zip(axes, fresh, strict=True)})
     position = tuple(a - a.begin for a in axes)
     stored = {
         part: Read(tensor, position) for part, tensor in zip(common, compute_tensors(fresh, moved, name), strict=True)
     }
     return [replace(f, value=substitute(f.value, stored)) for f in flows]
+
+
+def _where_used(part: Expr, flows: list[Flow]) -> Expr:
+    """A part of several values where one of them uses it, and 0 elsewhere: only there its reads need be in bounds."""
+    used: Expr = FALSE
+    for f in flows:
+        reach = guards_of(f.value)
+        if part in reach:
+            used = fn.logical_or(used, fn.logical_and(f.condition, reach[part]))
+    return fn.select_node(used, part, Const(0.0, part.dtype))
 
 
 def _common_parts(flows: list[Flow]) -> list[Expr]:
@@ -84,13 +93,6 @@ def _common_parts(flows: list[Flow]) -> list[Expr]:
 
 # Operations saved per element that pay for a store and its reads.
 WORTH_STORING = 4
-
-
-def _either(conditions: Iterable[Expr]) -> Expr:
-    result: Expr = FALSE
-    for condition in conditions:
-        result = fn.logical_or(result, condition)
-    return result
 
 
 def _cost(root: Expr) -> int:

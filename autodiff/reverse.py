@@ -19,7 +19,8 @@ from tedsl.lang.compute import compute_tensors
 from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent
-from tedsl.lang.tensor import Operation, Placeholder, Shape, Tensor
+from tedsl.lang.tensor import Compute, Operation, Placeholder, Shape, Tensor
+from tedsl.lang.traverse import substitute_all
 
 __all__ = ["IntegerGradientError", "differentiate", "vjp"]
 
@@ -137,6 +138,24 @@ def total(parts: Sequence[Tensor], name: str) -> Tensor:
     value: Expr = Read(parts[0], axes)
     for part in parts[1:]:
         value = value + Read(part, axes)
+    return compute_tensors(axes, (value,), name)[0]
+
+
+def written_out(parts: Sequence[Tensor], name: str) -> Tensor:
+    """The sum of what several reads of one consumer send back, those that are pointwise computed in the sum itself.
+
+    rewrites   n pointwise tensors and their sum, n + 1 passes over the elements   ->   one pass, in which they share what is common
+    """
+    if len(parts) == 1:
+        return parts[0]
+    axes = fresh_axes(parts[0].extents)
+    value: Expr | None = None
+    for part in parts:
+        term: Expr = Read(part, axes)
+        if isinstance(part.op, Compute) and part.op.reduction is None:
+            (term,) = substitute_all((part.op.bodies[part.index],), dict(zip(part.op.axes, axes, strict=True)))
+        value = term if value is None else value + term
+    assert value is not None
     return compute_tensors(axes, (value,), name)[0]
 
 
@@ -305,7 +324,7 @@ class _Reverse:
             if made.tensor is not None:
                 found.setdefault(flow.source, []).append(made.tensor)
         for source, parts in found.items():
-            self._add(source, consumer, parts)
+            self._add(source, consumer, [written_out(parts, f"d{source.name}_{consumer.name}")])
 
     def _by_edges(self, op: Operation, cotangents: dict[int, Cotangent]) -> None:
         assert self.fdiff is not None
