@@ -232,7 +232,8 @@ class _Panels:
         loops.plan()
         self._say(*loops.directives)
         self._schedule_sums(loops.tile_loop)
-        self._schedule_columns(loops.columns_at)
+        # What is checked is looked at before anything else is computed, as a whole.
+        self._schedule_columns(None if found.guarded else loops.columns_at)
         if self.rows_table is not None:
             self._schedule_rows(loops.rows_at)
         del lane, stage

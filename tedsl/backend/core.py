@@ -12,6 +12,8 @@ from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.buffers import Binding
 from tedsl.backend.lower import Lowered, operations_between
+from tedsl.backend.lower_checks import Checks
+from tedsl.backend.runtime import KernelError
 from tedsl.backend.targets import Target
 from tedsl.backend.variant import Form, Variant, compile_variant
 from tedsl.lang.expr import Var
@@ -81,7 +83,14 @@ class Core:
             self._interpret(memory, sizes)
             return
         variant, binding = self.bind(memory, modes, sizes)
-        binding.run(self.arguments(variant, memory))
+        try:
+            binding.run(self.arguments(variant, memory))
+        except KernelError as error:
+            if not Checks.found_infinity(error.requirement):
+                raise
+            # Nothing was written yet.
+            variant, binding = self.bind(memory, modes, sizes, plain=True)
+            binding.run(self.arguments(variant, memory))
 
     def arguments(self, variant: Variant, memory: Memory) -> list[Array]:
         """The arrays in the order in which the function takes them."""
@@ -89,14 +98,16 @@ class Core:
             *memory.inputs, *(memory.previous[p] for p in variant.added), *(memory.outputs[p] for p in variant.order)
         ]  # fmt: skip
 
-    def bind(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> tuple[Variant, Binding]:
+    def bind(
+        self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int], *, plain: bool = False
+    ) -> tuple[Variant, Binding]:
         """The form for these arrays, and an argument block for their shapes and strides."""
         arrays = [*memory.inputs, *(memory.outputs[p] for p in sorted(memory.outputs))]
-        key = (modes, tuple(sizes.values()), tuple((a.shape, a.strides) for a in arrays))
+        key = (modes, plain, tuple(sizes.values()), tuple((a.shape, a.strides) for a in arrays))
         found = self._bindings.get(key)
         if found is None:
             large = any(map(_is_large, arrays)) or self._has_large_stage(sizes)
-            variant = self.variant(Form(modes, all(map(_is_dense, arrays)), large))
+            variant = self.variant(Form(modes, all(map(_is_dense, arrays)), large, plain))
             layouts = [(a.shape, a.strides) for a in self.arguments(variant, memory)]
             found = variant, variant.function.bind(layouts, variant.scalars(sizes))
             if len(self._bindings) >= MOST_BINDINGS:

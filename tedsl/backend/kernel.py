@@ -17,6 +17,7 @@ from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.backend.buffers import Binding, copy_reason
 from tedsl.backend.core import Core, Memory
+from tedsl.backend.lower_checks import Checks
 from tedsl.backend.runtime import KernelError
 from tedsl.lang.errors import AliasError
 from tedsl.lang.expr import Var
@@ -86,6 +87,8 @@ class Kernel:
                     try:
                         call.binding.run([*arrays, *[results[p] for p in call.order]])
                     except KernelError as error:
+                        if Checks.found_infinity(error.requirement):
+                            return self._general(arrays, out, mode, sizes)
                         raise self._explained(error) from None
                     self._stats = call.stats
                     return tuple(results) if self._several else results[0]

@@ -14,6 +14,7 @@ import halide as hl
 
 from tedsl.backend.intrinsics import EMIT
 from tedsl.backend.lower_checks import Checks, checks_of, lower_checks, operations_checked
+from tedsl.backend.lower_finite import operations_below
 from tedsl.backend.lower_reduce import lower_reduction
 from tedsl.backend.lower_scan import lower_scan
 from tedsl.backend.lower_scatter import lower_scatter
@@ -65,8 +66,13 @@ class Lowered:
         return tuple(p for r in self.results for p in r.positions)
 
 
-def lower(inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterable[int] = ()) -> Lowered:
-    """The functions that compute `outputs` from `inputs`; those at the positions `added` are summed to what is there."""
+def lower(
+    inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterable[int] = (), finite: Sequence[Tensor] = ()
+) -> Lowered:
+    """The functions that compute `outputs` from `inputs`; those at the positions `added` are summed to what is there.
+
+    The kernel fails before it writes anything when a tensor of `finite` holds an inf or NaN.
+    """
     operations = operations_between(inputs, outputs)
     given = tuple(dict.fromkeys(inputs))
     symbols = _sizes(given, operations)
@@ -76,19 +82,19 @@ def lower(inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterabl
     sizes = {v: hl.Param(hl.Int(32), names[v]) for v in symbols}
     ctx = Context(images, sizes)
     ctx.needed = _needed(operations, outputs)
-    checks = _define(ctx, operations)
+    checks = _define(ctx, operations, finite)
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, f"previous_{p}") for p in sorted(set(added))}
     results = _results(ctx, outputs, previous)
     return Lowered(images, previous, sizes, ctx.zero, [ctx.stages[op] for op in operations], results, checks)
 
 
-def _define(ctx: Context, operations: Sequence[Operation]) -> Checks | None:
+def _define(ctx: Context, operations: Sequence[Operation], finite: Sequence[Tensor]) -> Checks | None:
     """Every operation as a stage: first those that the checks of indices read, then the checks, then what waits for them."""
     pending = checks_of(operations)
-    first = operations_checked(operations, pending)
+    first = operations_checked(operations, pending) | operations_below(finite, operations)
     for op in (o for o in operations if o in first):
         ctx.stages[op] = RULES[type(op)](ctx, op)
-    checks = lower_checks(ctx, pending) if pending else None
+    checks = lower_checks(ctx, pending, finite) if pending or finite else None
     ctx.token = None if checks is None else checks.token
     ctx.before_checks = first
     for op in (o for o in operations if o not in first):

@@ -15,6 +15,7 @@ import halide as hl
 from tedsl.analysis.checks import ReadCheck, read_checks
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.messages import Overrun
+from tedsl.backend.lower_finite import NOT_FINITE, check_finite
 from tedsl.backend.lower_stage import Context, Place, identifier
 from tedsl.backend.scalars import Expr as Halide
 from tedsl.backend.scalars import const
@@ -37,6 +38,11 @@ class Checks:
     sites: list[ReadCheck]
     token: hl.Func
     funcs: list[hl.Func]
+
+    @staticmethod
+    def found_infinity(requirement: Sequence[str] | None) -> bool:
+        """Whether a requirement failed that asks for finite numbers, so that another form of the program must answer."""
+        return requirement is not None and int(requirement[-4]) == NOT_FINITE
 
     def error(self, requirement: Sequence[str]) -> IndexError:
         """The error for what a failed requirement printed."""
@@ -82,10 +88,14 @@ def _expressions(check: ReadCheck) -> tuple[Expr, ...]:
     return check.index, check.guard, check.lower, check.upper
 
 
-def lower_checks(ctx: Context, checks: list[ReadCheck]) -> Checks:
-    """The functions that check."""
+def lower_checks(ctx: Context, checks: list[ReadCheck], finite: Sequence[Tensor] = ()) -> Checks:
+    """The functions that check accesses, and that tables hold finite numbers."""
     total: Halide = hl.i32(0)
     funcs: list[hl.Func] = []
+    for table in finite:
+        zero, made = check_finite(ctx, table)
+        total = total | zero
+        funcs += made
     for number, check in enumerate(checks):
         worst, made = _worst(ctx, check)
         low, high = hl.Expr(worst[()][0]), hl.Expr(worst[()][1])

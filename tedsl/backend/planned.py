@@ -27,7 +27,7 @@ def lower_by_default(
         schedule_default(lowered, machine)
         return lowered
     plan = default_schedule(inputs, outputs, machine, plain=plain)
-    lowered = lower(inputs, plan.outputs, added=added)
+    lowered = lower(inputs, plan.outputs, added=added, finite=plan.checked_finite)
     named = apply_directives(lowered, plan.directives)
     _schedule_rest(lowered, machine, named)
     _fix_sizes(lowered)
