@@ -61,6 +61,7 @@ class Gather:
 
     axes      what P is indexed by, and how far each runs
     index     for each axis, the position that element s reads, in `Target`s
+    place     the element (of each inverted dimension) that a position of P is for: the inverse of `index`
     member    conditions on `Target`s under which s reads P at all; elsewhere this gather adds nothing
     loops     summation indices and their widths
     solution  every forward variable, in the order given, in `Axis`, `Loop` and parameters
@@ -69,6 +70,7 @@ class Gather:
 
     axes: tuple[tuple[Axis, Linear], ...]
     index: tuple[Linear, ...]
+    place: tuple[tuple[Target, Linear], ...]
     member: tuple[Condition, ...]
     loops: tuple[tuple[Loop, Linear], ...]
     solution: tuple[Linear, ...]
@@ -90,6 +92,7 @@ class Gather:
         return Gather(
             tuple((a, rule(n)) for a, n in self.axes),
             tuple(map(rule, self.index)),
+            tuple((s, rule(e)) for s, e in self.place),
             tuple(mapped(c, rule) for c in self.member),
             tuple((t, rule(n)) for t, n in self.loops),
             tuple(map(rule, self.solution)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from autodiff.affine_read import Reader
 from autodiff.affine_write import expression_of, truth_of
@@ -16,15 +17,17 @@ from autodiff.conditions import NonNegative, Zero, has_opaque, mapped
 from autodiff.domains import Gather, Inversion, Target, Variable
 from autodiff.inversion import invert
 from autodiff.linear import Linear, Symbol, symbol
+from autodiff.nests import nominal
 from autodiff.radix import Dim, closed, in_linear_dims
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.errors import GradientError
-from tedsl.lang.expr import FALSE, TRUE, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.operators import Fn
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
-from tedsl.lang.traverse import free_axes, reads_of, substitute_all
+from tedsl.lang.traverse import free_axes, reads_of, substitute_all, topological
 
 __all__ = ["Contribution", "adjoint_of_read", "gather_expression"]
 
@@ -52,13 +55,19 @@ class _Read:
 
 @dataclass(frozen=True)
 class _Answer:
-    """The gathers of a read, and where element s of the target is found along each of the dimensions they are for."""
+    """The gathers of a read, and where element s of the target is found along each of the dimensions they are for.
+
+    In `value` an index that was inverted is replaced by a stand-in: at every solution it equals the element, so that
+    what else is read there (the forward value of a nonlinear stage) does not depend on the loops or on the part.
+    """
 
     read: _Read
     found: Inversion
     shape: Shape
     target: tuple[Axis, ...]
     positions: tuple[Expr, ...]
+    value: Expr
+    stand_ins: dict[Target, Axis]
 
     def at(self, elements: Sequence[Expr]) -> list[Expr]:
         """The positions of one element."""
@@ -76,7 +85,12 @@ def _inverted(read: _Read, shape: Shape, compact: bool, split: bool = True) -> _
     found = invert(
         variables, [d.row for d in dims], [d.extent for d in dims], conditions, known=reader.maxima, compact=compact
     )
-    return _Answer(read, found, shape, target, tuple(d.position for d in dims))
+    positions = tuple(d.position for d in dims)
+    plain = len(dims) == len(shape) and all(p is s for p, s in zip(positions, target, strict=True))
+    known = [j for j, row in enumerate(read.index) if isinstance(row, Apply) and plain and j not in found.opaque]
+    stand_ins = {Target(j): Axis(f"s{j}", shape[j]) for j in known}
+    (value,) = substitute_all((read.value,), {read.index[s.position]: axis for s, axis in stand_ins.items()})
+    return _Answer(read, found, shape, target, positions, value, stand_ins)
 
 
 def _extent(axis: Axis) -> Expr:
@@ -100,7 +114,31 @@ def adjoint_of_read(
         return _scattered(_inverted(read, tuple(shape), compact=False, split=False), name)
     if not answer.found.gathers:
         return Contribution(None, "zero", "no point of the domain reads an element")
+    if _is_sparse(answer):
+        answer = _inverted(_with_stored_value(read, f"{name}_values"), tuple(shape), compact=True)
     return Contribution(_combined(answer, name), "gather", _summary(answer.found))
+
+
+def _is_sparse(answer: _Answer) -> bool:
+    """Whether computing each value once, where it is sent from, is less work than computing one at each element."""
+    if any(g.loops for g in answer.found.gathers):
+        return False
+    reader = Reader()
+    elements = prod(nominal(reader.form(n)) for n in answer.shape)
+    points = prod(nominal(reader.form(_extent(a))) for a in answer.read.axes)
+    nodes = topological((answer.value,))
+    cost = sum(isinstance(n, Apply) and n.dtype.is_float and n.fn not in (Fn.SELECT, Fn.CAST) for n in nodes)
+    return cost * (elements - points) >= points > 0
+
+
+def _with_stored_value(read: _Read, name: str) -> _Read:
+    """The same read, its values a stage over the forward axes; conditions on data are in them."""
+    fresh = tuple(Axis(a.name, a.extent) for a in read.axes)
+    moved: dict[Expr, Expr] = {a: f + a.begin for a, f in zip(read.axes, fresh, strict=True)}
+    (body,) = substitute_all((_masked(read.value, read.conditions),), moved)
+    (values,) = compute_tensors(fresh, (body,), name)
+    conditions = tuple(c for c in read.conditions if not reads_of((c,)))
+    return _Read(read.axes, read.index, Read(values, tuple(a - a.begin for a in read.axes)), conditions)
 
 
 def _summary(found: Inversion) -> str:
@@ -123,14 +161,14 @@ def gather_expression(
         raise GradientError(f"row {answer.found.opaque[0]} of the index cannot be inverted: {answer.found.reason}")
     total: Expr | None = None
     for g in answer.found.gathers:
-        part = _body(read, g, answer.at(elements))
+        part = _body(answer, g, answer.at(elements))
         total = part if total is None else total + part
     return total
 
 
-def _body(read: _Read, g: Gather, elements: Sequence[Expr]) -> Expr:
+def _body(answer: _Answer, g: Gather, elements: Sequence[Expr]) -> Expr:
     """The value of one gather at its axes."""
-    loops, (value,), guard, data = _moved(read, g, elements, (read.value,))
+    loops, (value,), guard, data = _moved(answer, g, elements, (answer.value,))
     value = _masked(value, data)
     if loops:
         return Reduce(BUILTIN["sum"], (value,), loops, guard)
@@ -145,9 +183,10 @@ def _masked(value: Expr, conditions: Sequence[Expr]) -> Expr:
 
 
 def _moved(
-    read: _Read, g: Gather, elements: Sequence[Expr], exprs: tuple[Expr, ...]
+    answer: _Answer, g: Gather, elements: Sequence[Expr], exprs: tuple[Expr, ...]
 ) -> tuple[tuple[Axis, ...], tuple[Expr, ...], Expr, list[Expr]]:
     """(reduce axes, `exprs` at the solution, the guard on indices, the conditions on data in order)."""
+    read = answer.read
     names: dict[Symbol, Expr] = {a: e for (a, _), e in zip(g.axes, elements, strict=True)}
     loops = []
     for t, extent in g.loops:
@@ -155,6 +194,7 @@ def _moved(
         names[t] = axis
         loops.append(axis)
     solution: dict[Expr, Expr] = {a: expression_of(e, names) for a, e in zip(read.axes, g.solution, strict=True)}
+    solution |= {answer.stand_ins[s]: expression_of(e, names) for s, e in g.place if s in answer.stand_ins}
     guard: Expr = TRUE
     data: list[Expr] = []
     for c in g.guards:
@@ -184,7 +224,7 @@ def _combined(answer: _Answer, name: str) -> Tensor:
     gathers = answer.found.gathers
     axes = _fresh_axes(answer.shape)
     if len(gathers) == 1 and gathers[0].direct:
-        return compute_tensors(axes, (_body(answer.read, gathers[0], answer.at(axes)),), name)[0]
+        return compute_tensors(axes, (_body(answer, gathers[0], answer.at(axes)),), name)[0]
     total: Expr | None = None
     for group in _disjoint_groups(gathers):
         chain: Expr = Const(0.0, answer.read.value.dtype)
@@ -200,19 +240,19 @@ def _element(answer: _Answer, g: Gather, axes: tuple[Axis, ...], name: str) -> t
     """(whether the gather has something for the element `axes`, what): a read of its stage when there is a sum."""
     if g.direct:
         if not g.loops:
-            _, (value,), guard, data = _moved(answer.read, g, answer.at(axes), (answer.read.value,))
+            _, (value,), guard, data = _moved(answer, g, answer.at(axes), (answer.value,))
             return guard, _masked(value, data)
         own = _fresh_axes(answer.shape)
-        return TRUE, Read(compute_tensors(own, (_body(answer.read, g, answer.at(own)),), name)[0], axes)
+        return TRUE, Read(compute_tensors(own, (_body(answer, g, answer.at(own)),), name)[0], axes)
     at: dict[Symbol, Expr] = {Target(j): e for j, e in enumerate(answer.at(axes))}
     member: Expr = TRUE
     for c in g.member:
         member = fn.logical_and(member, truth_of(c, at))
     place = tuple(expression_of(e, at) for e in g.index)
     if not g.loops and isinstance(answer.read.value, Read | Const):
-        return member, _body(answer.read, g, place)
+        return member, _body(answer, g, place)
     own = _fresh_axes(tuple(expression_of(n, {}) for _, n in g.axes))
-    (part,) = compute_tensors(own, (_body(answer.read, g, own),), name)
+    (part,) = compute_tensors(own, (_body(answer, g, own),), name)
     return member, Read(part, place)
 
 
@@ -266,7 +306,7 @@ def _scattered(answer: _Answer, name: str) -> Contribution:
     (g,) = found.gathers
     elements = tuple(Axis(f"s{j}", shape[j], is_reduce=True) for j in kept)
     open_rows = tuple(read.index[j] for j in found.opaque)
-    loops, (value, *rows), guard, data = _moved(read, g, elements, (read.value, *open_rows))
+    loops, (value, *rows), guard, data = _moved(answer, g, elements, (answer.value, *open_rows))
     guard = _nested([guard, *data])
     placed = dict(zip(kept, elements, strict=True)) | dict(zip(found.opaque, rows, strict=True))
     index = tuple(placed[j] for j in range(len(shape)))

@@ -210,6 +210,7 @@ class _Inverter:
         gather = Gather(
             tuple(axes),
             tuple(index[a] for a, _ in axes),
+            tuple(sorted(((s, e) for p in parts for s, e in p.grid.place), key=lambda item: item[0].position)),
             tuple(c for p in parts for c in p.grid.member),
             tuple(loops),
             tuple(values[Unknown(i)] for i in range(len(self.question.boxes))),
@@ -229,6 +230,7 @@ class _Inverter:
         return Gather(
             tuple((Axis(j), self.question.shape[j]) for j in inverted),
             tuple(symbol(Target(j)) for j in inverted),
+            tuple((Target(j), symbol(Axis(j))) for j in inverted),
             (),
             (),
             tuple(e.substituted(read) for e in g.solution),
