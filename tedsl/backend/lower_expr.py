@@ -7,7 +7,10 @@ its value is then not used (a guard is false), or the kernel's check of the inde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import halide as hl
 
@@ -15,10 +18,26 @@ from tedsl.backend import lower_index
 from tedsl.backend.casts import cast
 from tedsl.backend.intrinsics import EMIT, constant_power
 from tedsl.backend.scalars import Expr as Halide, const
+from tedsl.lang.dtypes import DType
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["Scalars"]
+__all__ = ["DIVISION_BY_ZERO", "Scalars", "careful_division"]
+
+# Set while a program is lowered again because Halide found a divisor to be the constant 0, which it refuses.
+_CAREFUL: ContextVar[bool] = ContextVar("careful_division", default=False)
+DIVISION_BY_ZERO = "Division by constant zero"
+
+
+@contextmanager
+def careful_division() -> Iterator[None]:
+    """Float divisions lowered in here never divide by what may be 0: x / 0 is x times an infinity."""
+    token = _CAREFUL.set(True)
+    try:
+        yield
+    finally:
+        _CAREFUL.reset(token)
+
 
 ReadRule = Callable[[Tensor, tuple[Halide, ...]], Halide]
 
@@ -26,8 +45,9 @@ ReadRule = Callable[[Tensor, tuple[Halide, ...]], Halide]
 class Scalars:
     """Builder of Halide expressions: `symbols` gives the loop variables, `read` an element of a tensor."""
 
-    def __init__(self, read: ReadRule, symbols: Mapping[Expr, Halide]) -> None:
+    def __init__(self, read: ReadRule, symbols: Mapping[Expr, Halide], unknown_zero: Callable[[], Halide]) -> None:
         self._read = read
+        self._unknown_zero = unknown_zero
         self._symbols = dict(symbols)
         self._values: dict[Expr, Halide] = dict(symbols)
         self._plain: dict[Expr, bool] = {}
@@ -70,6 +90,8 @@ class Scalars:
             return cast(operands[0], node.args[0].dtype, node.dtype)
         if node.fn is Fn.POW and isinstance(node.args[1], Const):
             return constant_power(operands[0], node.args[1].value, node.dtype)
+        if node.fn is Fn.DIV and _CAREFUL.get():
+            return _divided(*operands, node.dtype)
         return EMIT[node.fn.value](*operands, dtype=node.args[-1].dtype)
 
     def _is_plain_value(self, node: Expr) -> bool:
@@ -81,7 +103,11 @@ class Scalars:
     def read(self, node: Read) -> Halide:
         """The element at indices that are in bounds, made so where that is not plain to see."""
         extents = node.tensor.extents
-        return self._read(node.tensor, tuple(self.index(i, n) for i, n in zip(node.indices, extents, strict=True)))
+        place = [self.index(i, n) for i, n in zip(node.indices, extents, strict=True)]
+        if place and lower_index.counts_down(node.indices[-1]):
+            # Halide stops at a masked vector read backwards from a known place near the beginning of a buffer.
+            place[-1] = place[-1] + self._unknown_zero()
+        return self._read(node.tensor, tuple(place))
 
     def index(self, index: Expr, extent: Expr) -> Halide:
         """An int32 index that Halide knows to lie within [0, extent)."""
@@ -103,6 +129,13 @@ class Scalars:
     def extent(self, extent: Expr) -> Halide:
         """An extent, or any other plain expression of extents and axes."""
         return lower_index.plain(extent, self._symbols)
+
+
+def _divided(a: Halide, b: Halide, dtype: DType) -> Halide:
+    is_zero = EMIT["eq"](b, const(0.0, dtype), dtype=dtype)
+    infinite = EMIT["copysign"](const(math.inf, dtype), b, dtype=dtype)
+    by_zero = EMIT["mul"](a, infinite, dtype=dtype)
+    return hl.select(is_zero, by_zero, EMIT["div"](a, hl.select(is_zero, const(1.0, dtype), b), dtype=dtype))
 
 
 def _clamped(index: Halide, extent: Halide) -> Halide:

@@ -12,13 +12,14 @@ from typing import Any
 
 import halide as hl
 
+from tedsl.analysis.affine import affine_of
 from tedsl.backend.scalars import Expr as Halide
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.traverse import topological
 
-__all__ = ["PLAIN", "fits", "is_plain", "plain", "stays_inside"]
+__all__ = ["PLAIN", "counts_down", "fits", "is_plain", "plain", "stays_inside"]
 
 INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1
 
@@ -214,3 +215,12 @@ _BOUNDS: dict[Fn, Callable[..., Bounds | None]] = {
     Fn.FLOORDIV: _divided,
     Fn.MOD: _remainder,
 }
+
+
+def counts_down(index: Expr) -> bool:
+    """Whether an index is a constant less an axis (and less others)."""
+    form = affine_of(index)
+    if form is None or not form.is_linear:
+        return False
+    factors = [factor for term, factor in form.terms.items() if term]
+    return -1 in factors and max(factors) < 0

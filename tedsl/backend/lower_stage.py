@@ -58,13 +58,19 @@ class Context:
         """A builder of expressions in the scope of the given loops."""
         known: dict[Expr, Halide] = {a: x if isinstance(x, hl.Expr) else hl.Expr(x) for a, x in symbols.items()}
         known.update((v, hl.Expr(p)) for v, p in self.sizes.items())
-        return Scalars(read or self.read, known)
+        return Scalars(read or self.read, known, self.unknown_zero)
 
     def after_checks(self, value: Halide) -> Halide:
         """A value that waits for the checks of indices, so that nothing is written before them."""
         if self.token is None:
             return value
         return hl.select(hl.Expr(self.token[()]) == 0, value, hl.cast(value.type(), 0))
+
+    def unknown_zero(self) -> Halide:
+        """0, unknown to the compiler."""
+        if self.zero is None:
+            self.zero = hl.Param(hl.Int(32), "opaque_zero")
+        return hl.Expr(self.zero)
 
     def updated(self, values: Sequence[Halide], old: Sequence[Halide]) -> Halide:
         """The right side of an update of several components, all computed before any is stored.
@@ -74,9 +80,7 @@ class Context:
         """
         if len(values) == 1:
             return values[0]
-        if self.zero is None:
-            self.zero = hl.Param(hl.Int(32), "opaque_zero")
-        never = hl.Expr(self.zero) != 0
+        never = self.unknown_zero() != 0
         following = [*old[1:], old[0]]
         return hl.Tuple(
             [hl.select(never, hl.cast(v.type(), o), v) for v, o in zip(values, following, strict=True)]

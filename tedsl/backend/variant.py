@@ -14,11 +14,13 @@ from typing import Any
 import halide as hl
 
 from tedsl.backend.buffers import ArgSpec, CompiledFunction
-from tedsl.backend.planned import lower_by_default
 from tedsl.backend.lower import Lowered, lower
+from tedsl.backend.lower_expr import DIVISION_BY_ZERO, careful_division
 from tedsl.backend.nests import loop_nest_text, schedule_refused
 from tedsl.backend.objects import compile_object, compile_outputs, load
+from tedsl.backend.planned import lower_by_default
 from tedsl.backend.targets import Target, machine_of
+from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor
 
@@ -76,6 +78,24 @@ def compile_variant(
     schedule: Callable[[Lowered], None] | None,
 ) -> Variant:
     """Lower, schedule and compile."""
+    parts = inputs, outputs, form, name, target, schedule
+    try:
+        return _compiled(*parts)
+    except (hl.HalideError, ScheduleError) as error:
+        if DIVISION_BY_ZERO not in str(error):
+            raise
+    with careful_division():
+        return _compiled(*parts)
+
+
+def _compiled(
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    form: Form,
+    name: str,
+    target: Target,
+    schedule: Callable[[Lowered], None] | None,
+) -> Variant:
     begin = time.perf_counter()
     wanted = [p for p, mode in enumerate(form.modes) if mode != "null"]
     added = tuple(k for k, p in enumerate(wanted) if form.modes[p] == "add")
