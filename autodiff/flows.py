@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from autodiff.asking import askable, conditions_of
 from autodiff.cotangent import Cotangent
 from autodiff.sweep import ReadSite
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.expr import FALSE, Apply, Axis, Const, Expr, Read
-from tedsl.lang.lift import conjuncts
 from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import guards_of, substitute, substitute_all, topological
@@ -33,7 +33,7 @@ class Flow:
 
     @property
     def conditions(self) -> tuple[Expr, ...]:
-        return tuple(conjuncts(self.condition))
+        return conditions_of(self.condition)
 
 
 def site_flows(sites: Iterable[ReadSite], prefix: tuple[Axis, ...], axes: tuple[Axis, ...]) -> list[Flow]:
@@ -73,7 +73,7 @@ def _where_used(part: Expr, flows: list[Flow]) -> Expr:
         reach = guards_of(f.value)
         if part in reach:
             used = fn.logical_or(used, fn.logical_and(f.condition, reach[part]))
-    return fn.select_node(used, part, Const(0.0, part.dtype))
+    return fn.select_node(askable(used), part, Const(0.0, part.dtype))
 
 
 def _common_parts(flows: list[Flow]) -> list[Expr]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from autodiff.asking import askable, conditions_of
 from autodiff.cotangent import Cotangent, LastStep, Stored
 from autodiff.flows import Cotangents, Flow, share_values, site_flows
 from autodiff.folds import as_scan
@@ -19,7 +20,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import simplify_extent
-from tedsl.lang.lift import conjuncts, lift_reductions
+from tedsl.lang.lift import lift_reductions
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, ScanState, Scatter, Tensor
 from tedsl.lang.traverse import reads_of, rebuild_all
@@ -50,7 +51,7 @@ def _compute(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], want
 
 
 def _where(condition: Expr, value: Expr) -> Expr:
-    return fn.select_node(condition, value, Const(0.0, value.dtype))
+    return fn.select_node(askable(condition), value, Const(0.0, value.dtype))
 
 
 def _sum(
@@ -188,7 +189,7 @@ def _external(adjoint: Cotangent | None, prefix: tuple[Axis, ...], axes: tuple[A
 def _recurrent_part(op: Scan, site: ReadSite, axes: tuple[Axis, ...], state: int) -> Expr:
     try:
         part = gather_expression(
-            (*op.axes, *site.axes), site.read.indices, site.adjoint, axes, conditions=tuple(conjuncts(site.condition))
+            (*op.axes, *site.axes), site.read.indices, site.adjoint, axes, conditions=conditions_of(site.condition)
         )
     except GradientError as error:
         raise GradientError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autodiff.asking import askable
 from autodiff.derivatives import DERIVATIVE, PIECEWISE_CONSTANT, is_zero
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError
@@ -124,4 +125,4 @@ def _masked(part: Expr, parent: Expr, child: Expr, reach: Mapping[Expr, Expr]) -
         condition = fn.logical_and(condition, parent.where)
     if condition is reach[child]:
         return part
-    return fn.select_node(condition, part, Const(0.0, part.dtype))
+    return fn.select_node(askable(condition), part, Const(0.0, part.dtype))

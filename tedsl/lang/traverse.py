@@ -101,7 +101,7 @@ def guards_of(roots: Expr | Iterable[Expr]) -> dict[Expr, Expr]:
 
     def use(node: Expr, condition: Expr) -> None:
         known = reach.get(node)
-        reach[node] = condition if known is None else Expr._apply(Fn.OR, known, condition)
+        reach[node] = condition if known is None else _either(known, condition)
 
     for node in reversed(topological(roots)):
         here = reach[node]
@@ -123,6 +123,83 @@ def guards_of(roots: Expr | Iterable[Expr]) -> dict[Expr, Expr]:
 def _both(a: Expr, b: Expr) -> Expr:
     both: Expr = Expr._apply(Fn.AND, a, b)
     return both
+
+
+def _either(a: Expr, b: Expr) -> Expr:
+    """a | b; of two cases of which one implies the other the weaker stays, `c & x | c & ~x` is `c`."""
+    cases = [*_cases(a), *_cases(b)]
+    if len(cases) > MOST_CASES:
+        return _or(a, b)
+    kept: list[dict[Expr, None]] = []
+    for case in cases:
+        while (other := next((k for k in kept if _merged(k, case) is not None), None)) is not None:
+            merged = _merged(other, case)
+            assert merged is not None
+            kept = [k for k in kept if k is not other]
+            case = merged
+        kept.append(case)
+    either = _all(kept[0])
+    for case in kept[1:]:
+        either = _or(either, _all(case))
+    return either
+
+
+# Beyond so many cases an `or` is left as it is: comparing them all would be quadratic.
+MOST_CASES = 12
+
+
+def _merged(a: dict[Expr, None], b: dict[Expr, None]) -> dict[Expr, None] | None:
+    """The one case that two are, if they are."""
+    only_a, only_b = [p for p in a if p not in b], [p for p in b if p not in a]
+    if not only_a:
+        return a
+    if not only_b:
+        return b
+    if len(only_a) == len(only_b) == 1 and _opposite(only_a[0], only_b[0]):
+        return {p: None for p in a if p in b}
+    return None
+
+
+def _all(parts: dict[Expr, None]) -> Expr:
+    result: Expr = TRUE
+    for part in parts:
+        result = _both(result, part)
+    return result
+
+
+def _or(a: Expr, b: Expr) -> Expr:
+    either: Expr = Expr._apply(Fn.OR, a, b)
+    return either
+
+
+def _cases(condition: Expr) -> list[dict[Expr, None]]:
+    """The alternatives of an `or`, each as an ordered set of what must hold."""
+    cases = []
+    stack = [condition]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Apply) and node.fn is Fn.OR:
+            stack += [node.args[1], node.args[0]]
+        else:
+            cases.append(_parts(node))
+    return cases
+
+
+def _opposite(a: Expr, b: Expr) -> bool:
+    return any(isinstance(x, Apply) and x.fn is Fn.NOT and x.args[0] is y for x, y in ((a, b), (b, a)))
+
+
+def _parts(condition: Expr) -> dict[Expr, None]:
+    """The conjuncts, as an ordered set."""
+    parts: dict[Expr, None] = {}
+    stack = [condition]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Apply) and node.fn is Fn.AND:
+            stack += [node.args[1], node.args[0]]
+        elif node is not TRUE:
+            parts[node] = None
+    return parts
 
 
 def stages_of(outputs: Iterable[Tensor]) -> list[Operation]:

@@ -1,0 +1,38 @@
+"""Conditions on data: where they may be asked.
+
+`a & c` computes both sides, and a `c` that reads memory may do so out of bounds where `a` is false. A condition that is to
+become part of a program therefore asks `c` inside `a`, as `select(a, c, False)`; one that inversion reads is taken apart again.
+"""
+
+from __future__ import annotations
+
+from tedsl.lang import functions as fn
+from tedsl.lang.expr import FALSE, TRUE, Apply, Expr
+from tedsl.lang.operators import Fn
+from tedsl.lang.traverse import reads_of, rebuild
+
+__all__ = ["askable", "conditions_of"]
+
+
+def askable(condition: Expr) -> Expr:
+    """The condition with every part that reads memory asked only where the parts before it hold."""
+    return rebuild(condition, _nested) if reads_of((condition,)) else condition
+
+
+def _nested(node: Expr) -> Expr:
+    if isinstance(node, Apply) and node.fn is Fn.AND and reads_of((node.args[1],)):
+        return fn.select_node(node.args[0], node.args[1], FALSE)
+    return node
+
+
+def conditions_of(condition: Expr) -> tuple[Expr, ...]:
+    """The parts that must all hold, in the order in which they may be asked."""
+    parts: list[Expr] = []
+    stack = [condition]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Apply) and (node.fn is Fn.AND or (node.fn is Fn.SELECT and node.args[2] is FALSE)):
+            stack += [node.args[1], node.args[0]]
+        elif node is not TRUE:
+            parts.append(askable(node))
+    return tuple(parts)
