@@ -296,7 +296,7 @@ def to_json(directive: Directive) -> dict[str, Any]:
 
 def from_json(data: dict[str, Any]) -> Directive:
     """The directive that `to_json` wrote."""
-    cls = DIRECTIVES[data["verb"]]
+    cls: Any = DIRECTIVES[data["verb"]]
     known = {f.name for f in fields(cls)}
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k in known}
-    return cls(**values)
+    made: Directive = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k in known})
+    return made

@@ -36,6 +36,7 @@ __all__ = ["MOST_LANES", "Level", "Nest", "definitions_of", "nest_of", "one_of",
 
 Carried = Literal["free", "regrouped", "ordered"]
 MOST_LANES = 512
+MOST_UNROLLED = 1024
 _REGROUPED = frozenset({"sum", "prod", "any", "all"})
 
 
@@ -250,14 +251,15 @@ def _reorder(nest: Nest, d: Reorder) -> Nest:
 
 
 def _unroll(nest: Nest, d: Unroll) -> Nest:
-    _constant(_serial(nest, d.loop), "unrolled")
+    if _constant(_serial(nest, d.loop), "unrolled") > MOST_UNROLLED:
+        raise ScheduleError(f"loop {d.loop!r} is too long to be written out (at most {MOST_UNROLLED}); give a factor")
     return _marked(nest, d.loop, "unrolled")
 
 
 def _vectorize(nest: Nest, d: Vectorize) -> Nest:
     level = _serial(nest, d.loop)
-    lanes = _constant(level, "vectorized")
     _independent(nest, level, "vectorized")
+    lanes = _constant(level, "vectorized")
     if lanes > MOST_LANES:
         raise ScheduleError(f"a vector of {lanes} elements is too long (at most {MOST_LANES}); give a factor")
     return _marked(nest, d.loop, "vectorized")

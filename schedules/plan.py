@@ -92,7 +92,7 @@ class Plan:
         op = self.operation(stage)
         for definition in ("body", "init"):
             if definition in definitions_of(op) and loop in self.nest(stage, definition).names:
-                return definition  # type: ignore[return-value]
+                return definition
         nest = self.nest(stage)
         one_of(loop, nest.names, "loop", f"loops of {stage}")
         raise AssertionError

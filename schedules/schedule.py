@@ -386,6 +386,8 @@ class StageView:
         if name not in self.nest.names:
             return self._add(verb(stage=self.name, definition=self.definition, loop=name))
         level = self.nest.level(name)
+        if verb is Vectorize and level.carried != "free":
+            return self._add(verb(stage=self.name, definition=self.definition, loop=name))  # refused under its own name
         wanted = factor if factor is not None else level.constant or (None if level.known is None else max(level.known, 1))
         if wanted is None or wanted == level.constant:
             return self._add(verb(stage=self.name, definition=self.definition, loop=name))

@@ -1,0 +1,149 @@
+"""Random schedules: directives drawn over all stages and loops there are, the refused ones left out."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import tedsl as te
+from schedules import StageView
+from schedules.loops import definitions_of
+from schedules.placement import placed
+from tedsl.lang.tensor import Compute
+
+FACTORS = (1, 2, 3, 4, 5, 8, 16)
+MOST_UNROLLED = 16
+
+
+class Drawing:
+    """A schedule while it is drawn; `given` and `refused` count the verbs."""
+
+    def __init__(self, seed: int, outputs: Sequence[te.Tensor]) -> None:
+        self.random = random.Random(seed)
+        self.schedule = te.Schedule(list(outputs))
+        self.given: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+
+    def pick(self, options: Sequence[Any]) -> Any:
+        return self.random.choice(options)
+
+    def shuffled(self, options: Sequence[Any]) -> list[Any]:
+        return self.random.sample(list(options), len(options))
+
+    def step(self) -> None:
+        """One more directive; if it is refused, at once or with those before, nothing happens."""
+        s = self.schedule
+        before = s.plan, s.steps
+        verb = self.pick(VERBS)
+        view = s[self.pick(s.stages)]
+        if "init" in definitions_of(view.operation) and verb in LOOP_VERBS and self.random.randint(0, 3) == 0:
+            view = view.init
+        try:
+            getattr(self, verb)(view)
+            placed(s.plan)
+            self.given[verb] += 1
+        except te.ScheduleError as error:
+            assert __file__ in str(error) or "te." in str(error), error  # it points at the caller
+            s.plan, s.steps = before
+            self.refused[verb] += 1
+
+    def loop(self, view: StageView) -> str:
+        return str(self.pick([*view.loops, "nowhere"])) if view.loops else "nowhere"
+
+    def split(self, view: StageView) -> None:
+        view.split(self.loop(view), self.pick(FACTORS))
+
+    def tile(self, view: StageView) -> None:
+        view.tile(self.loop(view), self.loop(view), self.pick(FACTORS), self.pick(FACTORS))
+
+    def reorder(self, view: StageView) -> None:
+        loops = list(map(str, view.loops))
+        if is_float_product(view):
+            loops = [x for x in loops if x in view.axes]
+        view.reorder(*self.shuffled(loops)[: self.random.randint(2, 5)])
+
+    def fuse(self, view: StageView) -> None:
+        loops = view.loops
+        at = self.random.randint(0, max(0, len(loops) - 2))
+        view.fuse(*loops[at : at + 2] if len(loops) > 1 else ("nowhere", "nowhere"))
+
+    def unroll(self, view: StageView) -> None:
+        loop = self.loop(view)
+        known = next((v.known for v in view.nest.levels if v.name == loop), None)
+        small = known is not None and known <= MOST_UNROLLED
+        view.unroll(loop, self.pick((None, 2, 3)) if small else self.pick((2, 3)))
+
+    def vectorize(self, view: StageView) -> None:
+        view.vectorize(self.loop(view), self.pick((None, 2, 3, 4, 8, 16)))
+
+    def parallel(self, view: StageView) -> None:
+        view.parallel(self.loop(view))
+
+    def prefetch(self, view: StageView) -> None:
+        view.prefetch(self.source(view), self.loop(view), self.pick((1, 2)))
+
+    def source(self, view: StageView) -> str:
+        names = self.schedule.plan.program.names
+        read = [names.get(t.op, t.name) for t in view.operation.inputs if t.op.num_outputs == 1]
+        return str(self.pick(read)) if read else "nothing"
+
+    def consumer(self, view: StageView) -> StageView:
+        readers = self.schedule.plan.program.readers[view.name]
+        return self.schedule[self.pick(readers or self.schedule.stages)]
+
+    def compute_at(self, view: StageView) -> None:
+        consumer = self.consumer(view)
+        view.compute_at(consumer, self.loop(consumer))
+
+    def store_at(self, view: StageView) -> None:
+        consumer = self.consumer(view)
+        view.store_at(consumer, self.loop(consumer))
+
+    def store_root(self, view: StageView) -> None:
+        view.store_root()
+
+    def compute_root(self, view: StageView) -> None:
+        view.compute_root()
+
+    def compute_inline(self, view: StageView) -> None:
+        view.compute_inline()
+
+    def cache_write(self, view: StageView) -> None:
+        view.cache_write()
+
+    def cache_read(self, view: StageView) -> None:
+        view.cache_read(self.source(view))
+
+    def pack(self, view: StageView) -> None:
+        source = self.source(view)
+        found = [t for t in view.operation.inputs if self.schedule.plan.program.names.get(t.op, t.name) == source]
+        factors = [self.pick((0, 0, 2, 4)) for _ in range(found[0].ndim if found else 1)]
+        parts = [f"{d}{p}" for d, f in enumerate(factors) for p in (("o", "i") if f else ("",))]
+        view.pack(source, self.shuffled(parts), factors)
+
+    def rfactor(self, view: StageView) -> None:
+        if not is_float_product(view):
+            view.rfactor(self.loop(view))
+
+    def reorder_storage(self, view: StageView) -> None:
+        dims = view.init.axes if "init" in definitions_of(view.operation) else view.axes
+        view.reorder_storage(*self.shuffled(list(map(str, dims))))
+
+    def store_in(self, view: StageView) -> None:
+        view.store_in(self.pick(("auto", "heap", "stack")))
+
+
+LOOP_VERBS = ("split", "tile", "reorder", "fuse", "unroll", "vectorize", "parallel", "prefetch")
+PLACE_VERBS = ("compute_at", "compute_at", "store_at", "store_root", "compute_root", "compute_inline")
+REWRITES = ("cache_write", "cache_read", "pack", "rfactor")
+VERBS = (*LOOP_VERBS, *PLACE_VERBS, *REWRITES, "reorder_storage", "store_in")
+
+
+def is_float_product(view: StageView) -> bool:
+    """Whether other groups could overflow where the given order does not, or round where that is said to be exact."""
+    op = view.operation
+    if not isinstance(op, Compute) or op.reduction is None:
+        return False
+    return op.reduction.reducer.kind in ("prod", "custom") and any(v.dtype.is_float for v in op.reduction.values)

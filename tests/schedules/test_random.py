@@ -1,0 +1,60 @@
+"""A schedule never changes a result: random schedules of random programs against the reference.
+
+Refused directives are left out one by one, so that what is built is long. Almost all that `schedules` lets through must
+compile; what only Halide can refuse comes back as a ScheduleError too.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import tedsl as te
+from autodiff.strategies import Program, programs, values_for
+from tests.schedules.drawing import VERBS, Drawing
+from tests.test_equivalence import compare
+
+SCHEDULES = 5000 if os.environ.get("TEDSL_LONG") else 200
+SHARES = 4
+GIVEN: Counter[str] = Counter()
+BUILT: Counter[bool] = Counter()
+
+
+@pytest.mark.parametrize("part", range(SHARES))
+@settings(max_examples=SCHEDULES // SHARES, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_schedules_never_change_a_result(part: int, data: st.DataObject) -> None:
+    program = data.draw(programs(stages=3))
+    seed = data.draw(st.integers(0, 2**32 - 1))
+    chance = random.Random(seed)
+    outputs = [t for t in program.outputs[:-1] if chance.random() < 1 / 3] + [program.outputs[-1]]
+    drawing = Drawing(seed, outputs)
+    for _ in range(chance.randint(3, 14)):
+        drawing.step()
+    GIVEN.update(drawing.given)
+    try:
+        kernel = te.build(list(program.inputs), outputs, schedule=drawing.schedule)
+    except te.ScheduleError:
+        BUILT[False] += 1
+        return
+    BUILT[True] += 1
+    feeds = data.draw(values_for(program))
+    found = kernel(*feeds.values(), sizes=program.sizes)
+    compare(_with(program, outputs), feeds, found)
+
+
+def _with(program: Program, outputs: list[te.Tensor]) -> Program:
+    scale: dict[te.Tensor, Any] = {t: s for t, s in program.scale.items() if t in set(outputs)}
+    return Program(program.inputs, tuple(outputs), program.sizes, program.below, program.exact, scale)
+
+
+def test_most_schedules_are_built_and_every_verb_is_among_them() -> None:
+    if sum(BUILT.values()) < 50:
+        pytest.skip("the schedules were drawn by another process")
+    assert BUILT[True] >= 9 * BUILT[False], BUILT
+    assert set(GIVEN) == set(VERBS), set(VERBS) - set(GIVEN)
