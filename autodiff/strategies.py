@@ -1,9 +1,10 @@
 """Hypothesis strategies for tensor programs: random programs over every construct, index maps, and arrays to feed them.
 
-A program is drawn together with the sizes of its symbolic extents and with what keeps it meaningful: every read is in bounds
-where it is used, no integer is divided by zero. `exact` tells which tensors two evaluators must agree on bit by bit: those
-computed by operations that IEEE rounds one way. What rounds freely (transcendental functions, the order of a float sum) is
-never compared, floored or cast to an integer afterwards, so that a last bit cannot grow into another branch.
+A program is drawn together with the sizes of its symbolic extents and with what keeps it meaningful: every read is in
+bounds where it is used, no integer is divided by zero. `exact` tells which tensors two evaluators must agree on bit by
+bit: those computed by operations that IEEE rounds one way. What rounds freely (transcendental functions, the order of a
+float sum) is never compared, floored or cast to an integer afterwards, so that a last bit cannot grow into another
+branch.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from hypothesis import strategies as st
 
-from tedsl.lang import functions as fn
-from tedsl.lang import reducers
+from tedsl.lang import functions as fn, reducers
 from tedsl.lang.axes import reduce_axis, var
 from tedsl.lang.compute import compute, placeholder
 from tedsl.lang.dtypes import DType, as_dtype, integer_bounds
@@ -255,12 +255,14 @@ class _Builder:
         if self.smooth:
             return _Value(self.pick([a + b, a - b, a * b]))
         if dtype in FLOATS:
-            return _Value(self.pick([lambda: a + b, lambda: a - b, lambda: a * b, lambda: a / b])())
+            operator: Callable[[], Any] = self.pick([lambda: a + b, lambda: a - b, lambda: a * b, lambda: a / b])
+            return _Value(operator())
         divisor = self.pick([2, 3, 5, 7])
         guarded = fn.select(b == 0, _literal(1, as_dtype(dtype)), b)
-        options = [
+        options: list[Callable[[], Any]] = [
             lambda: a + b, lambda: a - b, lambda: a * b, lambda: a & b, lambda: a | b, lambda: a ^ b, lambda: ~a,
-            lambda: a // divisor, lambda: a % divisor, lambda: a // guarded, lambda: a % guarded, lambda: a << 1, lambda: a >> 2,
+            lambda: a // divisor, lambda: a % divisor, lambda: a // guarded, lambda: a % guarded,
+            lambda: a << 1, lambda: a >> 2,
         ]  # fmt: skip
         return _Value(self.pick(options)())
 
@@ -275,7 +277,9 @@ class _Builder:
         """A bool that every evaluator decides alike."""
         if axes and (self.smooth or self.chance(2)):
             axis, _ = self.pick(axes)
-            return _Value(self.pick([lambda: axis % 2 == 0, lambda: axis > self.number(0, 4), lambda: axis != 1])())
+            above = lambda: axis > self.number(0, 4)  # noqa: E731 - drawn only if picked
+            rule: Callable[[], Any] = self.pick([lambda: axis % 2 == 0, above, lambda: axis != 1])
+            return _Value(rule())
         kind = self.pick(["compare", "compare", "both", "not", "leaf"]) if depth > 0 else "leaf"
         if kind == "leaf" or self.smooth:
             return self.leaf(axes, "bool", True)
@@ -286,7 +290,7 @@ class _Builder:
             return _Value(self.pick([a & b, a | b, a ^ b]))
         dtype = self.pick(DTYPES[1:])
         a, b = (self.value(axes, dtype, depth - 1, True).expr for _ in range(2))
-        compare = [lambda: a < b, lambda: a <= b, lambda: a > b, lambda: a >= b, lambda: a == b, lambda: a != b]
+        compare: list[Callable[[], Any]] = [lambda: a < b, lambda: a <= b, lambda: a > b, lambda: a >= b, lambda: a == b, lambda: a != b]
         return _Value(self.pick(compare)())
 
     # Stages
@@ -536,7 +540,9 @@ def _array(
     if dtype.is_integer:
         low, high = integer_bounds(dtype)
         small = np.asarray(rng.integers(max(low, -9), 10, shape)).astype(dtype.numpy)
-        extreme = np.asarray(rng.choice([low, high, low + 1, high - 1], shape) if low >= -(2**62) and high < 2**62 else small)
+        extreme = np.asarray(
+            rng.choice([low, high, low + 1, high - 1], shape) if low >= -(2**62) and high < 2**62 else small
+        )
         return np.where(rng.random(shape) < 0.2, extreme, small).astype(dtype.numpy) if special else small
     plain = np.asarray(rng.integers(-32, 33, shape)) / 8
     if special:

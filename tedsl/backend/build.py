@@ -57,7 +57,11 @@ def evaluate(outputs: Any, feeds: Mapping[Tensor, Any], sizes: Mapping[Var, int]
 
 
 def _cached(
-    inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], name: str, target: Target, schedule: Callable[[Lowered], None] | None
+    inputs: tuple[Tensor, ...],
+    outputs: tuple[Tensor, ...],
+    name: str,
+    target: Target,
+    schedule: Callable[[Lowered], None] | None,
 ) -> tuple[Core, dict[Var, Var] | None]:
     if schedule is not None:
         return _core(inputs, outputs, name, target, schedule), None
@@ -65,7 +69,11 @@ def _cached(
 
 
 def _core(
-    inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], name: str, target: Target, schedule: Callable[[Lowered], None] | None
+    inputs: tuple[Tensor, ...],
+    outputs: tuple[Tensor, ...],
+    name: str,
+    target: Target,
+    schedule: Callable[[Lowered], None] | None,
 ) -> Core:
     kind = Steps if needs_steps(inputs, outputs) else Core
     return kind(inputs, outputs, name, target, schedule)
@@ -82,7 +90,11 @@ def _scheduled(
             raise ScheduleError(f"te.build: output {tensor!r} is not one of the schedule's outputs: {listed}")
     current = schedule.plan.program.current
     core = _core(
-        tuple(map(current, inputs)), tuple(map(current, outputs)), name, target, partial(apply_schedule, schedule, target)
+        tuple(map(current, inputs)),
+        tuple(map(current, outputs)),
+        name,
+        target,
+        partial(apply_schedule, schedule, target),
     )
     core.any_variant()
     return core
@@ -119,5 +131,7 @@ def _alias_positions(
             raise ValueError(f"te.build: alias maps an output to an input, found {{{output!r}: {memory!r}}}")
         if output.dtype is not memory.dtype:
             raise TypeError(f"te.build: alias: {output!r} cannot be written into {memory!r}, the dtypes differ")
-        places[next(p for p, t in enumerate(outputs) if t is output)] = next(p for p, t in enumerate(inputs) if t is memory)
+        places[next(p for p, t in enumerate(outputs) if t is output)] = next(
+            p for p, t in enumerate(inputs) if t is memory
+        )
     return places

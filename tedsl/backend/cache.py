@@ -1,6 +1,7 @@
 """Programs compiled in this process, found again by their structure: building one twice compiles once.
 
-A core is kept as long as a kernel uses it, and the last ones beyond that, so that `te.evaluate` in a loop compiles once.
+A core is kept as long as a kernel uses it, and the last ones beyond that, so that `te.evaluate` in a loop compiles
+once.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _lock = threading.Lock()
 def cached_core(
     inputs: Sequence[Tensor], outputs: Sequence[Tensor], options: tuple[object, ...], make: Callable[[], Core]
 ) -> tuple[Core, dict[Var, Var] | None]:
-    """The core for a program, and which of its variables stands for which of the program's, if they are not the same."""
+    """The core for a program, and which of its variables stands for which of the program's, if they differ."""
     key = (structural_key(outputs, inputs, names=True), *options)
     with _lock:
         core = _known.get(key)

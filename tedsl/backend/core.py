@@ -121,9 +121,7 @@ class Core:
         return any(0 in shape for shape in shapes)
 
     def _has_large_stage(self, sizes: Mapping[Var, int]) -> bool:
-        return any(
-            math.prod(concrete_shape(t, sizes, self.name)) * t.dtype.itemsize > LARGEST for t in self._between
-        )
+        return any(math.prod(concrete_shape(t, sizes, self.name)) * t.dtype.itemsize > LARGEST for t in self._between)
 
     def temporary_bytes(self, sizes: Mapping[Var, int]) -> list[int]:
         """Sizes of the buffers for intermediate results."""
@@ -131,7 +129,9 @@ class Core:
         if variant is None:
             return []
         kept = variant.lowered.temporaries
-        return [sum(math.prod(concrete_shape(t, sizes, self.name)) * t.dtype.itemsize for t in op.outputs) for op in kept]
+        return [
+            sum(math.prod(concrete_shape(t, sizes, self.name)) * t.dtype.itemsize for t in op.outputs) for op in kept
+        ]
 
     def _interpret(self, memory: Memory, sizes: Mapping[Var, int]) -> None:
         feeds = dict(zip(self.inputs, memory.inputs, strict=True))

@@ -1,7 +1,7 @@
 """Kernels: compiled programs that are called on arrays.
 
-The first call on arrays of given shapes and strides checks everything and prepares an argument block; later ones find it by
-one look-up. A call whose arrays cannot be passed as they are copies them, and says so in `stats`.
+The first call on arrays of given shapes and strides checks everything and prepares an argument block; later ones find
+it by one look-up. A call whose arrays cannot be passed as they are copies them, and says so in `stats`.
 """
 
 from __future__ import annotations
@@ -215,7 +215,9 @@ class Kernel:
             return {p: out[name] for p, name in enumerate(names) if out.get(name) is not None}
         listed = list(out) if isinstance(out, (tuple, list)) else [out]
         if len(listed) != len(names):
-            raise ValueError(f"{self._what}: out= must hold {len(names)} arrays ({', '.join(names)}), found {len(listed)}")
+            raise ValueError(
+                f"{self._what}: out= must hold {len(names)} arrays ({', '.join(names)}), found {len(listed)}"
+            )
         return {p: array for p, array in enumerate(listed) if array is not None}
 
     def _check_target(self, position: int, array: Any, shape: tuple[int, ...]) -> None:
@@ -232,13 +234,21 @@ class Kernel:
             raise ValueError(f"{place}: elements of the array share memory (a stride is 0); give an array of its own")
 
     def _buffer(
-        self, position: int, target: Array | None, shape: tuple[int, ...], arrays: Sequence[Array], copies: list[tuple[str, str]]
+        self,
+        position: int,
+        target: Array | None,
+        shape: tuple[int, ...],
+        arrays: Sequence[Array],
+        copies: list[tuple[str, str]],
     ) -> Array:
-        """The memory in which an output is computed: the one given, unless that would disturb what is still to be read."""
+        """The memory in which an output is computed: the one given, unless that disturbs what is still to be read."""
         tensor = self.outputs[position]
         if target is None:
             return np.empty(shape, tensor.dtype.numpy)
-        reason = next((f"overlaps input {t.name!r}" for t, a in zip(self.inputs, arrays, strict=True) if _overlap(a, target)), None)
+        reason = next(
+            (f"overlaps input {t.name!r}" for t, a in zip(self.inputs, arrays, strict=True) if _overlap(a, target)),
+            None,
+        )
         reason = reason or copy_reason(target.shape, target.strides, target.itemsize)
         if reason is None:
             return target

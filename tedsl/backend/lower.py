@@ -89,7 +89,7 @@ def lower(
 
 
 def _define(ctx: Context, operations: Sequence[Operation], finite: Sequence[Tensor]) -> Checks | None:
-    """Every operation as a stage: first those that the checks of indices read, then the checks, then what waits for them."""
+    """Every operation as a stage: those that the checks of indices read, then the checks, then what waits for them."""
     pending = checks_of(operations)
     first = operations_checked(operations, pending) | operations_below(finite, operations)
     for op in (o for o in operations if o in first):
@@ -162,7 +162,14 @@ def _sizes(inputs: Sequence[Tensor], operations: Sequence[Operation]) -> list[Va
         pending = [e for a in dict.fromkeys(axes) for e in (a.begin, a.extent) if e is not None]
     for op in operations:
         if isinstance(op, Scatter):
-            found.update((v, None) for a in op.axes for v in topological([a.begin, a.extent]) if isinstance(v, Var))
+            found.update(
+                (v, None)
+                for a in op.axes
+                for e in (a.begin, a.extent)
+                if e is not None
+                for v in topological(e)
+                if isinstance(v, Var)
+            )
     return list(found)
 
 
@@ -186,7 +193,7 @@ RULES: dict[type, Callable[[Context, Any], Stage]] = {
 
 def _results(ctx: Context, outputs: Sequence[Tensor], previous: dict[int, hl.ImageParam]) -> list[Result]:
     """A function for every output: the stage itself where it holds just these outputs, else a copy of its elements."""
-    first = {}
+    first: dict[Tensor, int] = {}
     for position, tensor in enumerate(outputs):
         first.setdefault(tensor, position)
     results: list[Result] = []

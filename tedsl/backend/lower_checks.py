@@ -1,13 +1,13 @@
 """Checks of data-dependent indices inside the kernel, before any output is written.
 
-Each access that could not be decided at build is scanned once: the least and greatest index outside the bounds, where the
-access's guard holds. A requirement on the two makes the call return an error, and every output depends on it. The access
-itself is clamped, so that nothing is read or written elsewhere, whatever the data.
+Each access that could not be decided at build is scanned once: the least and greatest index outside the bounds, where
+the access's guard holds. A requirement on the two makes the call return an error, and every output depends on it. The
+access itself is clamped, so that nothing is read or written elsewhere, whatever the data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import halide as hl
@@ -15,10 +15,10 @@ import halide as hl
 from tedsl.analysis.checks import ReadCheck, read_checks
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.messages import Overrun
+from tedsl.backend.lower_expr import Scalars
 from tedsl.backend.lower_finite import NOT_FINITE, check_finite
 from tedsl.backend.lower_stage import Context, Place, identifier
-from tedsl.backend.scalars import Expr as Halide
-from tedsl.backend.scalars import const
+from tedsl.backend.scalars import Expr as Halide, const
 from tedsl.lang.dtypes import integer_bounds
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Fn, Reduce
 from tedsl.lang.tensor import Operation, Scan, Tensor
@@ -48,23 +48,21 @@ class Checks:
         """The error for what a failed requirement printed."""
         number, low, high, extent = map(int, requirement[-4:])
         site = self.sites[number]
-        bounds = (low, high) if low <= high else (None, None)
         found = low if low < 0 else high
-        overrun = Overrun(
-            site.op, site.tensor, site.dim, site.index, found, extent, {}, *bounds, writes=site.read is None
-        )
-        return overrun.error()
+        return Overrun(
+            site.op, site.tensor, site.dim, site.index, found, extent, {}, low, high, writes=site.read is None
+        ).error()
 
 
 def checks_of(operations: Iterable[Operation]) -> list[ReadCheck]:
     """The accesses to be checked at run time; IndexError for one that is provably wrong."""
     found = [c for op in operations for c in read_checks(op) if c.status == "run" and not _holds_unless_empty(c)]
-    # An index that is itself the result of a reduction over a scan's state cannot be evaluated again; it is clamped.
+    # An index that is the result of a reduction over a scan's state cannot be evaluated again; it is clamped.
     return [c for c in found if not any(isinstance(n, Reduce) for n in topological((c.index, c.guard)))]
 
 
 def _holds_unless_empty(check: ReadCheck) -> bool:
-    """Whether an access can only be wrong where its tensor has no elements: such calls do not come here (see `Core.run`)."""
+    """Whether an access can only be wrong where its tensor is empty; such calls do not come here (`Core.run`)."""
     facts = Facts(tuple(_loops(check)))
     filled = check.guard
     for extent in check.tensor.extents:
@@ -114,7 +112,8 @@ def lower_checks(ctx: Context, checks: list[ReadCheck], finite: Sequence[Tensor]
 def _worst(ctx: Context, check: ReadCheck) -> tuple[hl.Func, list[hl.Func]]:
     """Least and greatest index outside the bounds: per lane, then over the lanes.
 
-    The last axis is walked in steps of a vector. Past its end the last element is looked at again, which changes neither.
+    The last axis is walked in steps of a vector. Past its end the last element is looked at again, which changes
+    neither.
     """
     used = set(free_axes(_expressions(check)))
     around = _loops(check)
@@ -170,7 +169,7 @@ def _is_positive(extent: Expr) -> bool:
     return isinstance(extent, Const) and extent.value > 0
 
 
-def _reading_scans(ctx: Context, op: Operation) -> object:
+def _reading_scans(ctx: Context, op: Operation) -> Callable[[Tensor, Place], Halide]:
     """Reads in which the states of a scan stand for its results: the same values, once all steps are done."""
     states = {id(s): k for k, s in enumerate(op.states)} if isinstance(op, Scan) else {}
 
@@ -181,17 +180,18 @@ def _reading_scans(ctx: Context, op: Operation) -> object:
     return read
 
 
-def _outside(ctx: Context, check: ReadCheck, index: Halide, scope: object) -> Halide:
+def _outside(ctx: Context, check: ReadCheck, index: Halide, scope: Scalars) -> Halide:
     """Whether an index leaves its bounds, compared in its own type."""
     dtype = check.index.dtype
     low, high = integer_bounds(dtype)
-    lower, upper = scope.extent(check.lower), scope.extent(check.upper)  # type: ignore[attr-defined]
+    lower, upper = scope.extent(check.lower), scope.extent(check.upper)
     if dtype.bits <= 32 and dtype != "uint32":
         wide = hl.cast(hl.Int(32), index)
         return (wide < lower) | (wide > upper)
     if low == 0:
         unsigned = hl.UInt(dtype.bits)
-        return (index < hl.cast(unsigned, hl.max(lower, 0))) | (upper < 0) | (index > hl.cast(unsigned, hl.max(upper, 0)))
+        least, most = (hl.cast(unsigned, hl.max(bound, 0)) for bound in (lower, upper))
+        return (index < least) | (upper < 0) | (index > most)
     return (index < hl.cast(hl.Int(64), lower)) | (index > hl.cast(hl.Int(64), upper))
 
 

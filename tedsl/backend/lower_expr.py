@@ -1,8 +1,8 @@
 """Scalar expressions to Halide expressions, in the scope of one definition.
 
 Indices and what is compared with them stay plain (see `lower_index`), all other arithmetic goes through the table of
-intrinsics, which has the language's semantics for every dtype. A read that Halide cannot see to be in bounds is clamped:
-its value is then not used (a guard is false), or the kernel's check of the index has already failed.
+intrinsics, which has the language's semantics for every dtype. A read that Halide cannot see to be in bounds is
+clamped: its value is then not used (a guard is false), or the kernel's check of the index has already failed.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Scalars:
         if node.fn is Fn.POW and isinstance(node.args[1], Const):
             return constant_power(operands[0], node.args[1].value, node.dtype)
         if node.fn is Fn.DIV and _CAREFUL.get():
-            return _divided(*operands, node.dtype)
+            return _divided(operands[0], operands[1], node.dtype)
         return EMIT[node.fn.value](*operands, dtype=node.args[-1].dtype)
 
     def _is_plain_value(self, node: Expr) -> bool:
@@ -119,8 +119,9 @@ class Scalars:
     def _computed(self, index: Expr, extent: Expr) -> Halide:
         """A data-dependent index, brought into int32, then into the extent.
 
-        The conversion may wrap: such an index is out of bounds, and unused or found by the check. The promise repeats what
-        the clamp says: where Halide's simplifier drops one half of a clamp, its bounds inference may miss just that half.
+        The conversion may wrap: such an index is out of bounds, and unused or found by the check. The promise repeats
+        what the clamp says: where Halide's simplifier drops one half of a clamp, its bounds inference may miss just
+        that half.
         """
         limit = self.extent(extent)
         clamped = _clamped(hl.cast(hl.Int(32), self.value(index)), limit)

@@ -7,6 +7,7 @@ products of 16-bit floats are held in float32.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -68,7 +69,7 @@ def _builtin(reducer: Reducer, dtype: str) -> Accumulator:
 def _argument(reducer: Reducer, dtype: str) -> Accumulator:
     """(best value, its position or -1): the first of equals wins, and NaN before every number."""
     held = WIDE.get(dtype, "uint8" if dtype == "bool" else dtype)
-    beats = (lambda a, b: a > b) if reducer.kind == "argmax" else (lambda a, b: a < b)
+    beats = operator.gt if reducer.kind == "argmax" else operator.lt
 
     def step(old: Sequence[Halide], new: Sequence[Halide], position: Halide) -> tuple[Halide, ...]:
         value = cast(new[0], dtype, held)

@@ -1,9 +1,9 @@
 """Scans: an update over the time axis whose right-hand side reads the function itself at earlier steps.
 
 Where the body stays at one place of the other axes, those remain pure loops, free to be vectorized or run in parallel;
-otherwise they run inside each time step. A reduction over the state runs innermost, inside the step: its accumulators are
-further components of the function, and the last iteration stores the new state. When every reduction of a step is over
-axes that no other one uses, they follow one another, those that a later one reads first.
+otherwise they run inside each time step. A reduction over the state runs innermost, inside the step: its accumulators
+are further components of the function, and the last iteration stores the new state. When every reduction of a step is
+over axes that no other one uses, they follow one another, those that a later one reads first.
 """
 
 from __future__ import annotations
@@ -150,7 +150,13 @@ def _iterations(ctx: Context, inner: Sequence[_Inner]) -> Halide:
 
 
 def _phase(
-    ctx: Context, scope: Scalars, members: Sequence[_Inner], domain: hl.RDom, element: object, at: Place, inner: Sequence[_Inner]
+    ctx: Context,
+    scope: Scalars,
+    members: Sequence[_Inner],
+    domain: hl.RDom,
+    element: object,
+    at: Place,
+    inner: Sequence[_Inner],
 ) -> list[Halide]:
     """The new accumulators of one turn's reductions; binds the reductions to their values so far."""
     start = _start(ctx, inner, members[0].phase)

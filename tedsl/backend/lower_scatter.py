@@ -1,8 +1,8 @@
 """Scatters: a pure definition with the start values, and an update at computed indices.
 
-Points that land on one element combine in the order of the axes, one after another, so a result is the same in every run.
-An axis that is the whole of a dimension cannot collide with itself: it stays a pure loop, free to be vectorized or run in
-parallel.
+Points that land on one element combine in the order of the axes, one after another, so a result is the same in every
+run. An axis that is the whole of a dimension cannot collide with itself: it stays a pure loop, free to be vectorized or
+run in parallel.
 """
 
 from __future__ import annotations

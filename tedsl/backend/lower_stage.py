@@ -75,16 +75,14 @@ class Context:
     def updated(self, values: Sequence[Halide], old: Sequence[Halide]) -> Halide:
         """The right side of an update of several components, all computed before any is stored.
 
-        Halide looks for reads of the components to decide which must be stored together, but not inside the arguments of
-        calls, and strict arithmetic is calls. So each component names the next one where Halide looks.
+        Halide looks for reads of the components to decide which must be stored together, but not inside the arguments
+        of calls, and strict arithmetic is calls. So each component names the next one where Halide looks.
         """
         if len(values) == 1:
             return values[0]
         never = self.unknown_zero() != 0
         following = [*old[1:], old[0]]
-        return hl.Tuple(
-            [hl.select(never, hl.cast(v.type(), o), v) for v, o in zip(values, following, strict=True)]
-        )
+        return hl.Tuple([hl.select(never, hl.cast(v.type(), o), v) for v, o in zip(values, following, strict=True)])
 
     def extent(self, extent: Expr) -> Halide:
         """An expression of the extents."""

@@ -45,7 +45,9 @@ class Steps(Core):
         for op in operations_between(inputs, outputs):
             if isinstance(op, Extern):
                 missing = [t for t in op.inputs if t not in set(known)]
-                core = Core(_frontier(known, missing), missing, f"{name}_{op.name}", target, schedule) if missing else None
+                core = (
+                    Core(_frontier(known, missing), missing, f"{name}_{op.name}", target, schedule) if missing else None
+                )
                 self._steps.append((core, op))
                 known += op.outputs
         self._kept = known  # tensors of the functions, which must stay the objects that the expressions read

@@ -97,8 +97,10 @@ def test_rank_zero_and_python_scalars() -> None:
     kern = te.build([x, y], [te.compute((), lambda: x[()] + 1), te.compute((), lambda: y[()] * 2)])
     for given in ((2.5, 3), (np.float32(2.5), np.int64(3)), (np.array(2.5, "f4"), np.array(3))):
         p, q = kern(*given)
-        assert p.shape == () and p == 3.5
-        assert q == 6 and q.dtype == np.int64
+        assert p.shape == ()
+        assert p == 3.5
+        assert q == 6
+        assert q.dtype == np.int64
 
 
 class Foreign:
@@ -139,7 +141,8 @@ def test_modes() -> None:
     kern = te.build([A], [u, v])
     a, p, q = floats(8), np.ones(8, "f4"), np.ones(8, "f4")
     r, s = kern(a, out=[p, q], mode="add")
-    assert r is p and s is q
+    assert r is p
+    assert s is q
     np.testing.assert_allclose(p, a + 2, rtol=1e-6)
     np.testing.assert_allclose(q, 1 + 2 * a, rtol=1e-6)
     (written,) = kern(a, out={"v": q}, mode={"u": "null"})
@@ -169,7 +172,8 @@ def test_outputs_that_are_inputs_or_listed_twice() -> None:
     np.testing.assert_array_equal(x, a)
     np.testing.assert_array_equal(y, a + 1)
     np.testing.assert_array_equal(z, a + 1)
-    assert not np.shares_memory(x, a) and not np.shares_memory(y, z)
+    assert not np.shares_memory(x, a)
+    assert not np.shares_memory(y, z)
 
 
 def test_inputs_that_no_output_reads() -> None:
@@ -197,7 +201,8 @@ def test_an_output_over_an_input_is_right() -> None:
     want = a[::-1] + 1
     assert kern(a, out=a) is a
     np.testing.assert_array_equal(a, want)
-    assert kern.stats.copies and kern.stats.copies[0][0] == "B"
+    assert kern.stats.copies
+    assert kern.stats.copies[0][0] == "B"
     a, shifted = floats(80), None
     want = a[:64][::-1] + 1
     shifted = kern(a[:64], out=a[5:69])
@@ -301,7 +306,9 @@ def test_data_dependent_index_out_of_range_writes_nothing() -> None:
         bad = rows.copy()
         bad[36] = wrong
         for _ in range(2):
-            with pytest.raises(IndexError, match=r"compute 'G' at .*test_kernel.py.*index `index\[i\]` of dimension 0 of A"):
+            with pytest.raises(
+                IndexError, match=r"compute 'G' at .*test_kernel.py.*index `index\[i\]` of dimension 0 of A"
+            ):
                 kern(a, bad, out=out)
         assert (out == 7).all()
     np.testing.assert_array_equal(kern(a, rows, out=out), a[rows])
@@ -313,7 +320,7 @@ def test_scatter_out_of_range_raises_and_guarded_points_do_not_count() -> None:
     plain = te.build(index, te.scatter((4,), [k], (index[k],), te.cast(k, "int32"), name="W"))
     guarded = te.build(index, te.scatter((4,), [k], (index[k],), te.cast(k, "int32"), where=index[k] < 4, name="W"))
     rows = np.array([0, 1, 2, 3, 9, 0, 1, 2, 3], "i4")
-    with pytest.raises(IndexError, match="scatter 'W'.*it is 9"):
+    with pytest.raises(IndexError, match=r"scatter 'W'.*it is 9"):
         plain(rows)
     np.testing.assert_array_equal(guarded(rows), [5, 7, 9, 11])
 
@@ -326,7 +333,8 @@ def test_wide_tensors_of_checked_outputs_wait_for_the_check() -> None:
     out = [np.full(6, -7, "i4"), np.full(6, -7, "f4")]
     with pytest.raises(IndexError):
         kern(floats(5), np.arange(6, dtype="i4"), out=out)
-    assert (out[0] == -7).all() and (out[1] == -7).all()
+    assert (out[0] == -7).all()
+    assert (out[1] == -7).all()
 
 
 def test_division_by_zero_gives_zero_and_lives() -> None:
@@ -343,7 +351,8 @@ def test_division_by_zero_gives_zero_and_lives() -> None:
 def test_texts() -> None:
     A = te.placeholder((64, 64), name="picture")
     kern = te.build([A], te.compute((64, 64), lambda i, j: te.exp(A[i, j]), name="bright"), name="filter")
-    assert "picture" in kern.source("stmt") and "bright" in kern.source("stmt")
+    assert "picture" in kern.source("stmt")
+    assert "bright" in kern.source("stmt")
     assert "vmul" in kern.source("asm") or "mul" in kern.source("asm")
     assert "bright" in kern.loop_nest()
     assert repr(kern).startswith("Kernel 'filter' for host: (picture : float32[64, 64]) -> (bright")
@@ -370,7 +379,8 @@ def test_a_program_built_twice_compiles_once() -> None:
     again = te.build([B], second)
     np.testing.assert_array_equal(again(a), kern(a))
     assert again.stats.compile_ms == spent
-    assert again.inputs == (B,) and again.outputs[0] is second
+    assert again.inputs == (B,)
+    assert again.outputs[0] is second
     np.testing.assert_array_equal(again(a, sizes={m: 9}), kern(a))
     _, D, other = program(0.54321)
     assert not np.array_equal(te.build([D], other)(a), kern(a))
@@ -383,7 +393,10 @@ def test_statistics() -> None:
     kern = te.build([A], te.compute((1000,), lambda i: A[i] / total[()], name="B"))
     kern(floats(1000))
     stats = kern.stats
-    assert stats.bytes == 8000 and stats.temporaries >= 1 and stats.peak_bytes >= 8004 and stats.copies == []
+    assert stats.bytes == 8000
+    assert stats.temporaries >= 1
+    assert stats.peak_bytes >= 8004
+    assert stats.copies == []
 
 
 def test_python_functions_between_kernels() -> None:
