@@ -290,7 +290,9 @@ class _Builder:
             return _Value(self.pick([a & b, a | b, a ^ b]))
         dtype = self.pick(DTYPES[1:])
         a, b = (self.value(axes, dtype, depth - 1, True).expr for _ in range(2))
-        compare: list[Callable[[], Any]] = [lambda: a < b, lambda: a <= b, lambda: a > b, lambda: a >= b, lambda: a == b, lambda: a != b]
+        compare: list[Callable[[], Any]] = [
+            lambda: a < b, lambda: a <= b, lambda: a > b, lambda: a >= b, lambda: a == b, lambda: a != b,
+        ]  # fmt: skip
         return _Value(self.pick(compare)())
 
     # Stages
