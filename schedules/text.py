@@ -10,6 +10,7 @@ from typing import Any
 from schedules.directives import ComputeAt, ComputeInline, Prefetch, StoreAt, StoreRoot
 from schedules.loops import Level, definitions_of
 from schedules.plan import Plan
+from tedsl.analysis.iteration import free_dimensions
 from tedsl.lang.expr import TRUE, Axis, Const, Expr
 from tedsl.lang.printing import tensor_text
 from tedsl.lang.reducers import BUILTIN
@@ -63,7 +64,8 @@ class _Printer:
             if isinstance(op, Extern):
                 made += tensor_text(op.output(0)).splitlines()
             elif place is not None and isinstance(place.directive, ComputeInline):
-                made += [f"{stage} inline: {line}" for line in _STATEMENTS[Compute](op, self.style, "body")]
+                style = replace(self.style, names=self.style.names.inner())
+                made += [f"{stage} inline: {line}" for line in _STATEMENTS[Compute](op, style, "body")]
             else:
                 made += self.stage(stage, op)
         return made
@@ -158,7 +160,8 @@ def _joined(roots: tuple[Expr, ...], style: Style) -> list[str]:
 
 def _scatter(op: Scatter, style: Style, definition: str) -> list[str]:
     if definition == "init":
-        dims = [f"d{d}" for d in range(len(op.shape))]
+        free = free_dimensions(op)
+        dims = [free[d].name if d in free else f"d{d}" for d in range(len(op.shape))]
         if op.init is not None:
             start = f"{style.names.of(op.init)}[{', '.join(dims)}]"
         else:

@@ -218,8 +218,13 @@ def _dimension(loops: _Loops, name: str) -> Any:
     raise ScheduleError(f"{loops.name} has no axis {name!r}")
 
 
+def _reorder_storage(loops: _Loops, s: d.ReorderStorage) -> None:
+    if len(s.axes) > 1:
+        loops.func.reorder_storage(*(_dimension(loops, n) for n in reversed(s.axes)))
+
+
 _STORAGE: dict[type, Callable[[_Loops, Any], None]] = {
-    d.ReorderStorage: lambda loops, s: loops.func.reorder_storage(*(_dimension(loops, n) for n in reversed(s.axes))),
+    d.ReorderStorage: _reorder_storage,
     d.StoreIn: lambda loops, s: loops.func.store_in(MEMORY[s.memory]),
     d.BoundExtent: lambda loops, s: loops.func.bound_extent(_dimension(loops, s.axis), s.extent),
 }

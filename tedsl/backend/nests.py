@@ -48,7 +48,8 @@ def schedule_refused(kernel: str, error: Exception) -> ScheduleError:
 
 def readable(error: Exception) -> str:
     """Halide's message without the marks that it adds to names."""
-    return " ".join(re.sub(r"^(User )?[Ee]rror:\s*", "", _plain_names(str(error)).strip()).split())
+    text = re.sub(r"^(User )?[Ee]rror:\s*", "", _plain_names(str(error)).strip())
+    return " ".join(text.split()) or "no reason"
 
 
 def _plain_names(text: str) -> str:

@@ -37,7 +37,10 @@ class Drawing:
         s = self.schedule
         before = s.plan, s.steps
         verb = self.pick(VERBS)
-        view = s[self.pick(s.stages)]
+        between = [name for name in s.stages if name not in s.plan.program.final]
+        if verb in INNER_VERBS and not between:
+            verb = self.pick(REWRITES)
+        view = s[self.pick(between if verb in INNER_VERBS else s.stages)]
         if "init" in definitions_of(view.operation) and verb in LOOP_VERBS and self.random.randint(0, 3) == 0:
             view = view.init
         try:
@@ -49,8 +52,13 @@ class Drawing:
             s.plan, s.steps = before
             self.refused[verb] += 1
 
-    def loop(self, view: StageView) -> str:
-        return str(self.pick([*view.loops, "nowhere"])) if view.loops else "nowhere"
+    def loop(self, view: StageView, carried: Sequence[str] = ()) -> str:
+        """A loop of the stage, mostly one that the verb may take; sometimes one that does not exist."""
+        levels = view.nest.levels
+        fitting = [v.name for v in levels if v.kind == "serial" and v.carried in (carried or (v.carried,))]
+        if self.random.random() < 0.15 or not fitting:
+            fitting = [*view.nest.names, "nowhere"]
+        return str(self.pick(fitting))
 
     def split(self, view: StageView) -> None:
         view.split(self.loop(view), self.pick(FACTORS))
@@ -76,10 +84,10 @@ class Drawing:
         view.unroll(loop, self.pick((None, 2, 3)) if small else self.pick((2, 3)))
 
     def vectorize(self, view: StageView) -> None:
-        view.vectorize(self.loop(view), self.pick((None, 2, 3, 4, 8, 16)))
+        view.vectorize(self.loop(view, ("free",)), self.pick((None, 2, 3, 4, 8, 16)))
 
     def parallel(self, view: StageView) -> None:
-        view.parallel(self.loop(view))
+        view.parallel(self.loop(view, ("free",)))
 
     def prefetch(self, view: StageView) -> None:
         view.prefetch(self.source(view), self.loop(view), self.pick((1, 2)))
@@ -98,10 +106,12 @@ class Drawing:
         view.compute_at(consumer, self.loop(consumer))
 
     def store_at(self, view: StageView) -> None:
-        consumer = self.consumer(view)
-        view.store_at(consumer, self.loop(consumer))
+        self.compute_at(view)
+        place: Any = self.schedule.plan.places[view.name].directive
+        view.store_at(place.consumer, self.pick(self.schedule[place.consumer].loops))
 
     def store_root(self, view: StageView) -> None:
+        self.compute_at(view)
         view.store_root()
 
     def compute_root(self, view: StageView) -> None:
@@ -125,7 +135,7 @@ class Drawing:
 
     def rfactor(self, view: StageView) -> None:
         if not is_float_product(view):
-            view.rfactor(self.loop(view))
+            view.rfactor(self.loop(view, ("regrouped", "ordered")))
 
     def reorder_storage(self, view: StageView) -> None:
         dims = view.init.axes if "init" in definitions_of(view.operation) else view.axes
@@ -136,9 +146,10 @@ class Drawing:
 
 
 LOOP_VERBS = ("split", "tile", "reorder", "fuse", "unroll", "vectorize", "parallel", "prefetch")
-PLACE_VERBS = ("compute_at", "compute_at", "store_at", "store_root", "compute_root", "compute_inline")
+PLACE_VERBS = ("compute_at", "compute_at", "compute_at", "store_at", "store_root", "compute_root", "compute_inline")
 REWRITES = ("cache_write", "cache_read", "pack", "rfactor")
-VERBS = (*LOOP_VERBS, *PLACE_VERBS, *REWRITES, "reorder_storage", "store_in")
+INNER_VERBS = (*PLACE_VERBS, "reorder_storage", "store_in")
+VERBS = (*LOOP_VERBS, *INNER_VERBS, *REWRITES)
 
 
 def is_float_product(view: StageView) -> bool:

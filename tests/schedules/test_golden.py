@@ -1,0 +1,419 @@
+"""What each directive makes of the loops, as text: before on the left of the arrow in its documentation, after here."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+import tedsl as te
+from schedules.directives import DIRECTIVES
+
+
+def text(s: te.Schedule) -> str:
+    return f"\n{s}\n"
+
+
+def golden(expected: str) -> str:
+    return dedent(expected)
+
+
+def pointwise() -> tuple[te.Schedule, te.Tensor, te.Tensor]:
+    """T[i, j] = A[i, j] + 1; C[i, j] = T[i, j] * 2, 40 x 64."""
+    A = te.placeholder((40, 64), name="A")
+    T = te.compute((40, 64), lambda i, j: A[i, j] + 1, name="T")
+    C = te.compute((40, 64), lambda i, j: T[i, j] * 2, name="C")
+    return te.Schedule(C), T, C
+
+
+def single() -> tuple[te.Schedule, te.Tensor]:
+    A = te.placeholder((40, 64), name="A")
+    C = te.compute((40, 64), lambda i, j: A[i, j] + 1, name="C")
+    return te.Schedule(C), C
+
+
+def row_sum() -> tuple[te.Schedule, te.Tensor, te.Tensor]:
+    A = te.placeholder((8, 40), name="A")
+    k = te.reduce_axis(40, "k")
+    C = te.compute((8,), lambda i: te.sum(A[i, k], axis=k), name="C")
+    return te.Schedule(C), A, C
+
+
+def test_before() -> None:
+    s, T, C = pointwise()
+    assert text(s) == golden("""
+        for i < 40:
+          for j < 64:
+            T[i, j] = A[i, j] + 1.0
+        for i < 40:
+          for j < 64:
+            C[i, j] = T[i, j] * 2.0
+        """)
+    s, _, C = row_sum()
+    assert text(s) == golden("""
+        for i < 8:
+          C[i] = 0.0
+        for i < 8:
+          for k < 40:
+            C[i] += A[i, k]
+        """)
+
+
+def test_split() -> None:
+    s, C = single()
+    io, ii = s[C].split("i", 16)
+    assert (io, ii) == ("io", "ii")
+    assert text(s) == golden("""
+        for io < 3:
+          for ii < 16:
+            for j < 64:
+              i = io*16 + ii   if i < 40
+              C[i, j] = A[i, j] + 1.0
+        """)
+
+
+def test_split_that_divides_has_no_guard() -> None:
+    s, C = single()
+    s[C].split("j", 16, names=("outer", "inner"))
+    assert text(s) == golden("""
+        for i < 40:
+          for outer < 4:
+            for inner < 16:
+              j = outer*16 + inner
+              C[i, j] = A[i, j] + 1.0
+        """)
+
+
+def test_split_of_a_symbolic_extent() -> None:
+    n = te.var("n")
+    A = te.placeholder((n,), name="A")
+    C = te.compute((n,), lambda i: A[i], name="C")
+    s = te.Schedule(C)
+    s[C].split("i", 16)
+    assert text(s) == golden("""
+        for io < (n + 15) // 16:
+          for ii < 16:
+            i = io*16 + ii   if i < n
+            C[i] = A[i]
+        """)
+
+
+def test_tile() -> None:
+    s, C = single()
+    i, j = s[C].axes
+    assert s[C].tile(i, j, 8, 16) == ("io", "jo", "ii", "ji")
+    assert text(s) == golden("""
+        for io < 5:
+          for jo < 4:
+            for ii < 8:
+              for ji < 16:
+                j = jo*16 + ji
+                i = io*8 + ii
+                C[i, j] = A[i, j] + 1.0
+        """)
+
+
+def test_fuse() -> None:
+    s, C = single()
+    assert s[C].fuse("i", "j") == "ij"
+    assert text(s) == golden("""
+        for ij < 2560:
+          i = ij // 64, j = ij % 64
+          C[i, j] = A[i, j] + 1.0
+        """)
+
+
+def test_reorder() -> None:
+    s, C = single()
+    s[C].reorder("j", "i")
+    assert text(s) == golden("""
+        for j < 64:
+          for i < 40:
+            C[i, j] = A[i, j] + 1.0
+        """)
+
+
+def test_reorder_leaves_other_loops_in_their_places() -> None:
+    s, C = single()
+    s[C].tile("i", "j", 8, 16)
+    s[C].reorder("ji", "io")
+    assert s[C].loops == ("ji", "jo", "ii", "io")
+
+
+def test_unroll() -> None:
+    s, C = single()
+    s[C].unroll("i", 4)
+    assert text(s) == golden("""
+        for i < 10:
+          for iu < 4, unrolled:
+            for j < 64:
+              i = i*4 + iu
+              C[i, j] = A[i, j] + 1.0
+        """)
+
+
+def test_vectorize() -> None:
+    s, C = single()
+    s[C].vectorize("j", 16)
+    assert text(s) == golden("""
+        for i < 40:
+          for j < 4:
+            for jv < 16, vectorized:
+              j = j*16 + jv
+              C[i, j] = A[i, j] + 1.0
+        """)
+
+
+def test_vectorize_a_loop_that_is_a_vector() -> None:
+    s, C = single()
+    _, ji = s[C].split("j", 16)
+    s[C].vectorize(ji, 16)
+    assert s[C].loops == ("i", "jo", "ji")
+
+
+def test_parallel() -> None:
+    s, C = single()
+    s[C].parallel("i")
+    assert text(s) == golden("""
+        for i < 40, parallel:
+          for j < 64:
+            C[i, j] = A[i, j] + 1.0
+        """)
+
+
+def test_gpu() -> None:
+    s, C = single()
+    s[C].gpu_tile("i", "j", 8, 16)
+    assert text(s) == golden("""
+        for io < 5, gpu block:
+          for jo < 4, gpu block:
+            for ii < 8, gpu thread:
+              for ji < 16, gpu thread:
+                j = jo*16 + ji
+                i = io*8 + ii
+                C[i, j] = A[i, j] + 1.0
+        """)
+
+
+def test_gpu_blocks_and_threads() -> None:
+    s, C = single()
+    s[C].gpu_blocks("i").gpu_threads(s[C].split("j", 32)[1])
+    assert text(s) == golden("""
+        for i < 40, gpu block:
+          for jo < 2:
+            for ji < 32, gpu thread:
+              j = jo*32 + ji
+              C[i, j] = A[i, j] + 1.0
+        """)
+
+
+def test_prefetch() -> None:
+    s, C = single()
+    s[C].prefetch("A", "i", 2)
+    assert text(s) == golden("""
+        for i < 40:
+          prefetch A for i + 2
+          for j < 64:
+            C[i, j] = A[i, j] + 1.0
+        """)
+
+
+def test_compute_at() -> None:
+    s, T, C = pointwise()
+    s[T].compute_at(s[C], "i")
+    assert text(s) == golden("""
+        for i < 40:
+          T: what C needs here
+          for i < 40:
+            for j < 64:
+              T[i, j] = A[i, j] + 1.0
+          for j < 64:
+            C[i, j] = T[i, j] * 2.0
+        """)
+
+
+def test_compute_root_takes_compute_at_back() -> None:
+    s, T, C = pointwise()
+    before = text(s)
+    s[T].compute_at(s[C], "i").compute_root()
+    assert text(s) == before
+
+
+def test_compute_inline() -> None:
+    s, T, C = pointwise()
+    s[T].compute_inline()
+    assert text(s) == golden("""
+        T inline: T[i, j] = A[i, j] + 1.0
+        for i < 40:
+          for j < 64:
+            C[i, j] = T[i, j] * 2.0
+        """)
+
+
+def test_store_at() -> None:
+    s, T, C = pointwise()
+    s[T].compute_at(s[C], "j").store_at(s[C], "i")
+    assert text(s) == golden("""
+        for i < 40:
+          for j < 64:
+            T: what C needs here, stored at C's loop i
+            for i < 40:
+              for j < 64:
+                T[i, j] = A[i, j] + 1.0
+            C[i, j] = T[i, j] * 2.0
+        """)
+
+
+def test_store_root() -> None:
+    s, T, C = pointwise()
+    s[T].compute_at(s[C], "j").store_root()
+    assert "T: what C needs here, stored at the root" in str(s)
+
+
+def test_reorder_storage_store_in_and_bound_extent() -> None:
+    s, T, C = pointwise()
+    s[T].reorder_storage("j", "i").store_in("heap").bound_extent("i", 40)
+    assert text(s).startswith("\nT: laid out as [j, i], in heap memory, 40 along i at a time\nfor i < 40:\n")
+
+
+def test_cache_write() -> None:
+    s, _, C = row_sum()
+    local = s[C].cache_write()
+    assert local.name == "C_local"
+    assert text(s) == golden("""
+        for i < 8:
+          C_local[i] = 0.0
+        for i < 8:
+          for k < 40:
+            C_local[i] += A[i, k]
+        for i < 8:
+          C[i] = C_local[i]
+        """)
+
+
+def test_cache_read() -> None:
+    s, A, C = row_sum()
+    assert s[C].cache_read(A).name == "A_cached"
+    assert text(s) == golden("""
+        for d0 < 8:
+          for d1 < 40:
+            A_cached[d0, d1] = A[d0, d1]
+        for i < 8:
+          C[i] = 0.0
+        for i < 8:
+          for k < 40:
+            C[i] += A_cached[i, k]
+        """)
+
+
+def test_pack() -> None:
+    s, A, C = row_sum()
+    s[C].pack(A, ["1o", "0", "1i"], [0, 16])
+    assert text(s) == golden("""
+        for d1o < 3:
+          for d0 < 8:
+            for d1i < 16:
+              A_packed[d1o, d0, d1i] = select(d1o * 16 + d1i < 40, A[d0, d1o * 16 + d1i], 0.0)
+        for i < 8:
+          C[i] = 0.0
+        for i < 8:
+          for k < 40:
+            C[i] += A_packed[k // 16, i, k % 16]
+        """)
+
+
+def test_rfactor() -> None:
+    s, _, C = row_sum()
+    (k,) = s[C].reduce_axes
+    ko, ki = s[C].split(k, 16)
+    assert s[C].rfactor(ko).name == "C_rf"
+    assert text(s) == golden("""
+        for i < 8:
+          for ko < 3:
+            C_rf[i, ko] = 0.0
+        for i < 8:
+          for ko < 3:
+            for ki < 16:
+              if ko * 16 + ki < 40:
+                C_rf[i, ko] += A[i, ko * 16 + ki]
+        for i < 8:
+          C[i] = 0.0
+        for i < 8:
+          for ko < 3:
+            C[i] += C_rf[i, ko]
+        """)
+
+
+def test_rfactor_over_a_whole_axis() -> None:
+    s, _, C = row_sum()
+    s[C].rfactor("k")
+    assert text(s) == golden("""
+        for i < 8:
+          for k < 40:
+            C_rf[i, k] = A[i, k]
+        for i < 8:
+          C[i] = 0.0
+        for i < 8:
+          for k < 40:
+            C[i] += C_rf[i, k]
+        """)
+
+
+def test_init() -> None:
+    s, _, C = row_sum()
+    s[C].init.vectorize("i", 8)
+    assert text(s) == golden("""
+        for i < 1:
+          for iv < 8, vectorized:
+            i = i*8 + iv
+            C[i] = 0.0
+        for i < 8:
+          for k < 40:
+            C[i] += A[i, k]
+        """)
+
+
+def test_scatter_and_scan() -> None:
+    idx, g = te.placeholder((9,), "int32", name="idx"), te.placeholder((9, 4), name="g")
+    r, c = te.reduce_axis(9, "r"), te.reduce_axis(4, "c")
+    W = te.scatter((5, 4), [r, c], (idx[r], c), g[r, c], name="W")
+    s = te.Schedule(W)
+    assert s[W].axes == ("c",)
+    assert s[W].reduce_axes == ("r",)
+    s[W].reorder("r", "c").vectorize("c")
+    assert text(s) == golden("""
+        for d0 < 5:
+          for c < 4:
+            W[d0, c] = 0.0
+        for r < 9:
+          for c < 1:
+            for cv < 4, vectorized:
+              c = c*4 + cv
+              W[idx[r], c] += g[r, c]
+        """)
+    y = te.scan((9, 4), lambda y, t, i: te.select(t == 0, g[t, i], y[t - 1, i] + g[t, i]), name="y")
+    s = te.Schedule(y)
+    assert s[y].axes == ("t", "i")
+    assert text(s) == golden("""
+        for i < 4:
+          for t < 9:
+            y[t, i] = select(t == 0, g[t, i], y[t - 1, i] + g[t, i])
+        """)
+
+
+def test_diff_shows_what_changed() -> None:
+    s, C = single()
+    assert s.diff() == ""
+    s[C].parallel("i")
+    assert f"\n{s.diff()}\n" == golden("""
+        -for i < 40:
+        +for i < 40, parallel:
+           for j < 64:
+             C[i, j] = A[i, j] + 1.0
+        """)
+
+
+@pytest.mark.parametrize("verb", sorted(DIRECTIVES))
+def test_every_directive_has_a_golden_text(verb: str) -> None:
+    names = {name for name in globals() if name.startswith("test_")}
+    assert any(verb in name or verb.removeprefix("store_") in name or verb.startswith("gpu") for name in names)
