@@ -82,10 +82,10 @@ def truth_of(c: Condition, names: Names, opaque: Callable[[Expr], Expr] = lambda
     match c:
         case NonNegative(form):
             left, right = _two_sides(form, names)
-            return left >= right  # type: ignore[no-any-return]
+            return right <= left if isinstance(left, Const) else left >= right  # type: ignore[no-any-return]
         case Zero(form):
             left, right = _two_sides(form, names)
-            return left == right  # type: ignore[no-any-return]
+            return right == left if isinstance(left, Const) else left == right  # type: ignore[no-any-return]
         case AllOf(inner) | AnyOf(inner):
             joined = TRUE if isinstance(c, AllOf) else FALSE
             join = fn.logical_and if isinstance(c, AllOf) else fn.logical_or
