@@ -218,9 +218,17 @@ _BOUNDS: dict[Fn, Callable[..., Bounds | None]] = {
 
 
 def counts_down(index: Expr) -> bool:
-    """Whether an index is a constant less an axis (and less others)."""
+    """Whether an index may become a constant less an axis (and less others), once Halide has simplified it."""
     form = affine_of(index)
-    if form is None or not form.is_linear:
-        return False
+    if form is None or not form.is_linear or not all(isinstance(a, (Axis, Var)) for term in form.terms for a in term):
+        return any(_subtracts(node) for node in topological(index))
     factors = [factor for term, factor in form.terms.items() if term]
     return -1 in factors and max(factors) < 0
+
+
+def _subtracts(node: Expr) -> bool:
+    if not isinstance(node, Apply):
+        return False
+    if node.fn is Fn.MUL:
+        return any(isinstance(a, Const) and a.value < 0 for a in node.args)
+    return node.fn is Fn.NEG or (node.fn is Fn.SUB and not isinstance(node.args[1], Const))
