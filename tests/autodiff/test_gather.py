@@ -14,6 +14,7 @@ from tedsl.lang.compute import compute_tensors
 from tedsl.lang.errors import GradientError
 from tedsl.lang.expr import Axis, Expr
 from tedsl.lang.functions import as_expr, const
+from tedsl.lang.traverse import reads_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -169,6 +170,29 @@ def test_a_choice_by_data_between_affine_indices_is_a_gather() -> None:
     site.data[mask] = np.array([0, 1, 1, 0, 1, 0], np.int32)
     site.index = lambda x: te.select(mask[x] > 0, 5 - x, 0)
     assert site.check().kind == "gather"
+
+
+def test_what_is_read_at_the_index_is_read_at_the_element() -> None:
+    """Y = sum of tanh(X[2 y + r]): at every solution X[2 y + r] is X[s], whatever the loops."""
+    X = te.placeholder((13,), "float64", name="X")
+    r = te.reduce_axis(4, name="r")
+    Y = te.compute((5,), lambda y: te.sum(te.tanh(X[2 * y + r]), axis=r), name="Y")
+    g = te.placeholder((5,), "float64", name="g")
+    (dX,) = te.differentiate(Y, [X], head=g)
+    reads = [r for r in reads_of(dX.op.expressions) if r.tensor is X]
+    assert [r.indices for r in reads] == [dX.op.axes]
+
+
+def test_values_of_a_sparse_adjoint_are_computed_where_they_are_sent_from() -> None:
+    X = te.placeholder((30, 30), "float64", name="X")
+    Y = te.compute((30,), lambda i: te.exp(X[i, i]) * 3.0, name="Y")
+    g = te.placeholder((30,), "float64", name="g")
+    (dX,) = te.differentiate(Y, [X], head=g)
+    assert [t.name for t in dX.op.inputs] == ["dX_Y_values"]
+    assert te.work(dX).flops <= 4 * 60
+    x, h = np.random.default_rng(0).standard_normal((30, 30)), np.arange(30.0)
+    expected = np.diag(3 * np.exp(np.diag(x)) * h)
+    np.testing.assert_allclose(te.interpret(dX, {X: x, g: h}), expected, rtol=1e-12)
 
 
 def test_a_jacobian_has_no_loops() -> None:
