@@ -1,8 +1,13 @@
-"""Programs with Python functions inside: kernels and calls of the functions, one after another."""
+"""Programs with stages that no kernel computes: kernels and those stages, one after another.
+
+Such a stage is a Python function of arrays, or a scan with a reduction inside a reduction over its own state, which the
+reference evaluates.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,21 +18,28 @@ from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.core import Core, Memory
 from tedsl.backend.lower import Lowered, operations_between
+from tedsl.backend.lower_scan import can_lower_scan
 from tedsl.backend.targets import Target
 from tedsl.backend.variant import Form, Variant
-from tedsl.lang.expr import Var
-from tedsl.lang.tensor import Extern, Tensor
+from tedsl.lang.expr import Expr, Read, Var
+from tedsl.lang.tensor import Extern, Operation, Placeholder, Scan, Tensor
+from tedsl.lang.traverse import rebuild_all
+from tedsl.reference import interpret
 
 __all__ = ["Steps", "needs_steps"]
 
 
 def needs_steps(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
-    """Whether a Python function lies between the inputs and the outputs."""
-    return any(isinstance(op, Extern) for op in operations_between(inputs, outputs))
+    """Whether something that no kernel computes lies between the inputs and the outputs."""
+    return any(map(_is_apart, operations_between(inputs, outputs)))
+
+
+def _is_apart(op: Operation) -> bool:
+    return isinstance(op, Extern) or (isinstance(op, Scan) and not can_lower_scan(op))
 
 
 class Steps(Core):
-    """A program cut at its Python functions: before each a kernel for its arguments, at the end one for the outputs."""
+    """A program cut at those stages: before each a kernel for its arguments, at the end one for the outputs."""
 
     is_single = False
 
@@ -41,9 +53,9 @@ class Steps(Core):
     ) -> None:
         super().__init__(inputs, outputs, name, target, schedule)
         known = list(dict.fromkeys(inputs))
-        self._steps: list[tuple[Core | None, Extern]] = []
+        self._steps: list[tuple[Core | None, Operation]] = []
         for op in operations_between(inputs, outputs):
-            if isinstance(op, Extern):
+            if _is_apart(op):
                 missing = [t for t in op.inputs if t not in set(known)]
                 core = (
                     Core(_frontier(known, missing), missing, f"{name}_{op.name}", target, schedule) if missing else None
@@ -74,7 +86,7 @@ class Steps(Core):
                 given = {**values, **{core.outputs[p]: a for p, a in made.items()}}
             else:
                 given = values
-            values.update(zip(op.outputs, _called(op, [given[t] for t in op.args], sizes), strict=True))
+            values.update(zip(op.outputs, _results(op, given, sizes), strict=True))
         last = Memory([values[t] for t in self._last.inputs], memory.outputs, memory.previous)
         self._last.run(last, modes, sizes)
 
@@ -83,6 +95,29 @@ def _frontier(known: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor
     """The known tensors that the outputs read."""
     read = {t for op in operations_between(known, outputs) for t in op.inputs} | set(outputs)
     return [t for t in known if t in read]
+
+
+def _results(op: Operation, values: Mapping[Tensor, Array], sizes: Mapping[Var, int]) -> list[Array]:
+    if isinstance(op, Extern):
+        return _called(op, [values[t] for t in op.args], sizes)
+    assert isinstance(op, Scan)
+    return list(_interpreted(op, values, sizes))
+
+
+def _interpreted(op: Scan, values: Mapping[Tensor, Array], sizes: Mapping[Var, int]) -> tuple[Array, ...]:
+    """The scan by the reference, its inputs as placeholders."""
+    stand_ins = {
+        t: Placeholder(name=t.name, shape=t.extents, dtype=t.dtype, where=t.op.where).output() for t in op.inputs
+    }
+
+    def rule(node: Expr) -> Expr:
+        if isinstance(node, Read) and node.tensor in stand_ins:
+            return Read(stand_ins[node.tensor], node.indices)
+        return node
+
+    alone = replace(op, bodies=rebuild_all(op.bodies, rule), _outputs={})
+    results: tuple[Array, ...] = interpret(alone.outputs, {p: values[t] for t, p in stand_ins.items()}, sizes)
+    return results
 
 
 def _called(op: Extern, arrays: Sequence[Array], sizes: Mapping[Var, int]) -> list[Array]:
