@@ -1,0 +1,236 @@
+"""Lowering, construct by construct: each against NumPy, and what Halide must be kept from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.backend.lower import lower, operations_between, sizes_of
+
+RNG = np.random.default_rng(11)
+N = te.var("n")
+A = te.placeholder((N, 8), name="A")
+VALUES = RNG.standard_normal((5, 8)).astype(np.float32)
+K = te.reduce_axis(8, "k")
+
+
+def run(tensor: Any, feeds: Any = None) -> Any:
+    return te.evaluate(tensor, {A: VALUES} if feeds is None else feeds)
+
+
+def test_reductions_with_conditions_of_either_kind() -> None:
+    narrow = te.compute((N,), lambda i: te.sum(A[i, K], axis=K, where=K % 2 == 0))
+    rest = te.compute((N,), lambda i: te.sum(A[i, K], axis=K, where=(i >= K) & (A[i, K] > 0)))
+    ks, rows = np.arange(8), np.arange(5)[:, None]
+    np.testing.assert_allclose(run(narrow), VALUES[:, ::2].sum(1), rtol=1e-6)
+    np.testing.assert_allclose(run(rest), np.where((ks <= rows) & (VALUES > 0), VALUES, 0).sum(1), rtol=1e-6)
+
+
+def test_a_reduction_that_does_not_use_its_axis() -> None:
+    np.testing.assert_array_equal(run(te.compute((3,), lambda i: te.sum(i + 1, axis=K))), [8, 16, 24])
+    k, m = te.reduce_axis((2, 7), "k"), te.reduce_axis(3, "m")
+    np.testing.assert_array_equal(run(te.compute((), lambda: te.prod(te.const(2), axis=(k, m)))), 2**15)
+
+
+def test_arguments_of_extremes() -> None:
+    values = np.array([[1, 3, 3, 0], [-np.inf] * 4, [1, np.nan, 5, np.nan], [2, 2, 2, 2]], "f4")
+    B, k = te.placeholder((4, 4), name="B"), te.reduce_axis(4, "k")
+    best = te.compute((4,), lambda i: te.argmax(B[i, k], axis=k))
+    least = te.compute((4,), lambda i: te.argmin(B[i, k], axis=k))
+    late = te.compute((4,), lambda i: te.argmax(B[i, k], axis=k, where=k >= 2))
+    np.testing.assert_array_equal(run(best, {B: values}), np.argmax(values, 1))
+    np.testing.assert_array_equal(run(least, {B: values}), np.argmin(values, 1))
+    np.testing.assert_array_equal(run(late, {B: values}), np.argmax(values[:, 2:], 1) + 2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_nan_wins_extremes(kind: str, dtype: str) -> None:
+    values = RNG.standard_normal((6, 33)).astype(dtype)
+    values[1, 0] = values[2, 32] = values[3, 7] = np.nan
+    values[4] = -np.inf
+    B, k = te.placeholder((6, 33), dtype, name="B"), te.reduce_axis(33, "k")
+    got = run(te.compute((6,), lambda i: getattr(te, kind)(B[i, k], axis=k)), {B: values})
+    np.testing.assert_array_equal(got, getattr(values, kind)(axis=1))
+
+
+def test_nan_reaches_the_sum_and_what_tests_it() -> None:
+    """A fused sum of products stays exact about NaN, also where the test for it sits in the same loop."""
+    B, C, k = te.placeholder((16, 64), name="B"), te.placeholder((64, 32), name="C"), te.reduce_axis(64, "k")
+    product = te.compute((16, 32), lambda i, j: te.sum(B[i, k] * C[k, j], axis=k))
+    tested = te.compute((16, 32), lambda i, j: te.select(te.isnan(product[i, j]), 7.0, te.relu(product[i, j])))
+    b, c = np.ones((16, 64), "f4"), np.ones((64, 32), "f4")
+    c[63, 3] = np.nan
+    c[5, 4], b[2, 5] = np.inf, 0.0
+    with np.errstate(invalid="ignore"):
+        want = np.where(np.isnan(b @ c), 7.0, b @ c)
+    np.testing.assert_array_equal(run(tested, {B: b, C: c}), want)
+    assert (want[:, 3] == 7).all()
+    assert want[2, 4] == 7
+
+
+def test_integers_wrap() -> None:
+    B, k = te.placeholder((100,), "int8", name="B"), te.reduce_axis(100, "k")
+    values = RNG.integers(-128, 128, 100).astype(np.int8)
+    total = te.compute((), lambda: te.sum(B[k], axis=k))
+    product = te.compute((100,), lambda i: te.cast(B[i], "int32") * 123456789 * 31)
+    np.testing.assert_array_equal(run(total, {B: values}), values.sum(dtype=np.int8))
+    want = values.astype(np.int32) * np.int32(123456789) * np.int32(31)
+    np.testing.assert_array_equal(run(product, {B: values}), want)
+
+
+def test_sums_of_narrow_floats_are_held_in_float32() -> None:
+    B, k = te.placeholder((4096,), "float16", name="B"), te.reduce_axis(4096, "k")
+    total = te.compute((), lambda: te.sum(B[k], axis=k))
+    assert run(total, {B: np.ones(4096, np.float16)}) == 4096  # in float16, 2048 + 1 is 2048
+
+
+def test_custom_reducers_run_in_the_order_of_the_axes() -> None:
+    last = te.reducer(lambda a, b: (te.maximum(a[0], b[0]), te.select(b[0] >= a[0], b[1], a[1])), (-1e9, 0))
+    best, where = te.compute((N,), lambda i: last((te.floor(A[i, K]), K), axis=K))
+    floors = np.floor(VALUES)
+    values, positions = run([best, where])
+    np.testing.assert_array_equal(values, floors.max(1))
+    np.testing.assert_array_equal(positions, 7 - np.argmax(floors[:, ::-1], 1))
+
+
+def test_one_component_of_several() -> None:
+    u, v = te.compute((N,), lambda i: (A[i, 0], A[i, 1] * 2))
+    np.testing.assert_array_equal(run(v), VALUES[:, 1] * 2)
+    later = te.compute((N,), lambda i: u[i] + v[i])
+    first, total = run([u, later])
+    np.testing.assert_array_equal(first, VALUES[:, 0])
+    np.testing.assert_array_equal(total, VALUES[:, 0] + VALUES[:, 1] * 2)
+
+
+@pytest.mark.parametrize("op", ["add", "max", "min", "mul"])
+@pytest.mark.parametrize("dtype", ["int32", "float64", "uint8"])
+def test_scatters_combine_duplicates(op: str, dtype: str) -> None:
+    i, j = te.reduce_axis(40, "i"), te.reduce_axis(8, "j")
+    index = te.placeholder((40,), "int16", name="index")
+    B, start = te.placeholder((40, 8), dtype, name="B"), te.placeholder((7, 8), dtype, name="start")
+    rows, b = RNG.integers(0, 7, 40).astype(np.int16), RNG.integers(0, 4, (40, 8)).astype(dtype)
+    first = RNG.integers(0, 4, (7, 8)).astype(dtype)
+    meet = {"add": np.add, "max": np.maximum, "min": np.minimum, "mul": np.multiply}[op]
+    want = first.copy()
+    meet.at(want, rows, b)
+    got = te.scatter((7, 8), [i, j], (index[i], j), B[i, j], op=op, init=start)
+    np.testing.assert_array_equal(run(got, {B: b, index: rows, start: first}), want)
+
+
+def test_scans() -> None:
+    decay = te.scan((N, 8), lambda y, t, i: te.select(t == 0, A[0, i], 0.5 * y[t - 1, i] + A[t, i]), axis=0)
+    back = te.scan((N, 8), lambda y, i, t: te.select(t == 7, A[i, 7], y[i, t + 1] + A[i, t]), axis=1, reverse=True)
+    mixed = te.scan((N, 8), lambda y, t, i: te.select(t == 0, A[0, i], y[t - 1, 7 - i] + A[t, i]), axis=0)
+    want, flipped = VALUES.copy(), VALUES.copy()
+    for t in range(1, 5):
+        want[t] += np.float32(0.5) * want[t - 1]
+        flipped[t] += flipped[t - 1, ::-1]
+    np.testing.assert_allclose(run(decay), want, rtol=1e-6)
+    np.testing.assert_allclose(run(mixed), flipped, rtol=1e-6)
+    np.testing.assert_allclose(run(back), np.cumsum(VALUES[:, ::-1], 1)[:, ::-1], rtol=1e-5, atol=1e-6)
+
+
+def test_fibonacci_of_two_states_and_two_lags() -> None:
+    def step(a: Any, b: Any, t: Any) -> Any:
+        return te.select(t < 2, 1, a[t - 1] + a[t - 2]), te.select(t == 0, 0, b[t - 1] + a[t - 1])
+
+    fib, total = te.scan((10,), step, dtype=("int32", "int32"))
+    numbers = [1, 1, 2, 3, 5, 8, 13, 21, 34, 55]
+    first, second = run([fib, total], {})
+    np.testing.assert_array_equal(first, numbers)
+    np.testing.assert_array_equal(second, np.cumsum([0, *numbers[:-1]]))
+
+
+def test_a_recurrent_network_reduces_over_its_state() -> None:
+    W, k, m = te.placeholder((8, 8), name="W"), te.reduce_axis(8, "k"), te.reduce_axis(8, "m")
+
+    def step(h: Any, t: Any, i: Any) -> Any:
+        mixed = te.sum(W[i, k] * h[t - 1, k], axis=k) - te.max(h[t - 1, m], axis=m)
+        return te.tanh(te.select(t == 0, 0.0, mixed) + A[t, i])
+
+    w = RNG.standard_normal((8, 8)).astype(np.float32)
+    want = np.zeros((5, 8))
+    for t in range(5):
+        want[t] = np.tanh((w @ want[t - 1] - want[t - 1].max() if t else 0) + VALUES[t])
+    np.testing.assert_allclose(run(te.scan((N, 8), step, axis=0), {A: VALUES, W: w}), want, rtol=1e-4, atol=1e-5)
+
+
+def test_reductions_inside_a_reduction_over_the_state_are_evaluated_by_the_reference() -> None:
+    k, m = te.reduce_axis(8, "k"), te.reduce_axis(8, "m")
+
+    def step(h: Any, t: Any, i: Any) -> Any:
+        inner = te.sum(te.max(h[t - 1, m] * A[t, k], axis=m) * h[t - 1, k], axis=k)
+        return te.select(t == 0, A[0, i], 0.1 * inner + A[t, i])
+
+    nested = te.scan((N, 8), step, axis=0)
+    shifted = te.compute((N, 8), lambda i, j: nested[i, j] + 1)
+    np.testing.assert_allclose(run(shifted), te.interpret(shifted, {A: VALUES}), rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["zero", "clamp", "reflect", "wrap"])
+@pytest.mark.parametrize("size", [1, 2, 5, 40])
+def test_boundaries_at_any_distance(mode: str, size: int) -> None:
+    values = RNG.standard_normal((size, 8)).astype(np.float32)
+    far = te.compute((N, 23), lambda i, j: A.at(2 * i - 5, 11 - j, mode=mode))
+    np.testing.assert_array_equal(run(far, {A: values}), te.interpret(far, {A: values}))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+def test_indices_of_every_integer_type(dtype: str) -> None:
+    index, k = te.placeholder((9,), dtype, name="index"), te.reduce_axis(9, "k")
+    rows = RNG.integers(0, 5, 9).astype(dtype)
+    gathered = te.compute((9, 8), lambda i, j: A[index[i], j])
+    halves = te.compute((9, 8), lambda i, j: A[index[i] // 2, j])
+    guarded = te.compute((9,), lambda i: te.select(index[i] < 3, A[index[i], 0], 0.0))
+    counts = te.scatter((5,), [k], (index[k],), te.const(1))
+    got = run([gathered, halves, guarded, counts], {A: VALUES, index: rows})
+    want = (
+        VALUES[rows],
+        VALUES[rows // 2],
+        np.where(rows < 3, VALUES[rows, 0], 0),
+        np.bincount(rows.astype(int), minlength=5),
+    )
+    for found, expected in zip(got, want, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_division_by_what_folds_to_zero() -> None:
+    zero = te.compute((4,), lambda i: te.select(i >= 0, 0.0, 1.0))
+    values = np.array([1, -1, 0, np.nan], "f4")
+    B = te.placeholder((4,), name="B")
+    for divisor in (lambda i: 0.0, lambda i: zero[i], lambda i: -0.0):
+        quotient = te.compute((4,), lambda i, d=divisor: B[i] / d(i))
+        with np.errstate(all="ignore"):
+            want = values / np.float32(divisor(0) if not hasattr(divisor(0), "dtype") else 0.0)
+        np.testing.assert_array_equal(run(quotient, {B: values}), want)
+
+
+def test_outputs_read_back_by_their_update_need_no_alignment() -> None:
+    B, k = te.placeholder((1,), "float64", name="B"), te.reduce_axis(5, "k")
+    kern = te.build(B, te.compute((7,), lambda i: te.max(B[0], axis=k)))
+    memory = np.zeros(64)
+    for offset in range(8):
+        np.testing.assert_array_equal(kern(np.ones(1), out=memory[offset : offset + 7]), 1)
+
+
+def test_operations_and_sizes_of_a_program_come_in_order() -> None:
+    m = te.var("m")
+    B = te.placeholder((m,), name="B")
+    first = te.compute((m,), lambda i: B[i] + 1)
+    second = te.compute((N, m), lambda i, j: first[j] * A[i, 0])
+    assert operations_between([A, B], [second]) == [first.op, second.op]
+    assert operations_between([A, first], [second]) == [second.op]
+    assert sizes_of([A, B], [second]) == [N, m] or set(map(id, sizes_of([A, B], [second]))) == {id(N), id(m)}
+    lowered = lower([A, first], [second])
+    assert [stage.op for stage in lowered.stages] == [second.op]
+    assert lowered.order == (0,)
+
+
+def test_a_computed_tensor_can_be_an_input() -> None:
+    twice = te.compute((N, 8), lambda i, j: A[i, j] * 2)
+    kern = te.build([twice], te.compute((N, 8), lambda i, j: twice[i, j] + 1))
+    np.testing.assert_array_equal(kern(VALUES), VALUES + 1)
