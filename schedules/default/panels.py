@@ -192,7 +192,9 @@ class _Panels:
             self.rows_table = rw.compute(f"{self.name}_rows", self.row_copy.axes, self.row_copy.body)
             rows = Read(self.rows_table, self.row_copy.index)
         self.sums = self._sums(rows, Read(self.columns_table, columns.index))
-        self.out = rw.compute(self.name, found.op.axes, Read(self.sums, (*(a for a in found.op.axes if a is not found.lane), found.lane)))
+        self.out = rw.compute(
+            self.name, found.op.axes, Read(self.sums, (*(a for a in found.op.axes if a is not found.lane), found.lane))
+        )
         self._schedule()
 
     def _row_copy(self) -> Copy | None:

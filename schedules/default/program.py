@@ -35,6 +35,8 @@ class Rewriting:
     directives: list[Directive] = field(default_factory=list)
     planned: set[str] = field(default_factory=set)  # stages whose directives are complete
     finite: list[Tensor] = field(default_factory=list)
+    kinds: dict[str, str] = field(default_factory=dict)  # what a rewrite made a stage for
+    inside: dict[str, str] = field(default_factory=dict)  # stages to be computed for one element of another one
 
     def name(self, wanted: str) -> str:
         """A free name."""

@@ -41,6 +41,10 @@ class _Loops:
     def loop(self, definition: str, name: str) -> Any:
         return self.known[definition][name]
 
+    def is_update(self, definition: str) -> bool:
+        """Updates must not be rounded up; the guard of a factor that divides simplifies away."""
+        return definition == "body" and self.stage.func.num_update_definitions() > 0
+
     def derived(self, definition: str, name: str, parents: Iterable[Any]) -> Any:
         made = hl.RVar(name) if any(isinstance(p, hl.RVar) for p in parents) else hl.Var(name)
         self.known[definition][name] = made
@@ -67,7 +71,7 @@ def _split(loops: _Loops, s: d.Split) -> None:
     old = loops.loop(s.definition, s.loop)
     outer, inner = (loops.derived(s.definition, n, [old]) for n in (s.outer, s.inner))
     loops.definitions[s.definition].split(
-        old, outer, inner, s.factor, EXACT if s.exact and not isinstance(old, hl.RVar) else GUARD
+        old, outer, inner, s.factor, EXACT if s.exact and not loops.is_update(s.definition) else GUARD
     )
 
 

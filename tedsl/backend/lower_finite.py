@@ -42,7 +42,9 @@ def check_finite(ctx: Context, table: Tensor) -> tuple[Halide, list[hl.Func]]:
     lanes[lane] = hl.cast(kind, 0)
     domain = hl.RDom([(0, n) for n in extents[:-1][::-1]], "r")
     place = (*(hl.Expr(domain[d]) for d in reversed(range(len(extents) - 1))), hl.Expr(lane))
-    bits = hl.reinterpret(kind, ctx.read(table, place)) & hl.cast(kind, hl.Expr(magnitude) if magnitude < 1 << 31 else magnitude)
+    bits = hl.reinterpret(kind, ctx.read(table, place)) & hl.cast(
+        kind, hl.Expr(magnitude) if magnitude < 1 << 31 else magnitude
+    )
     lanes[lane] = hl.max(hl.Expr(lanes[lane]), bits)
     lanes.bound(lane, 0, extents[-1]).vectorize(lane)
     lanes.update(0).vectorize(lane)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from schedules.default import default_schedule
+from schedules.directives import ComputeInline
 from tedsl.backend.applying import apply_directives
-from tedsl.backend.default import plan_inlining, schedule_default, schedule_stage, vectorize_last
+from tedsl.backend.default import schedule_default, schedule_stage, vectorize_last
 from tedsl.backend.lower import Lowered, lower
 from tedsl.backend.targets import Machine
 from tedsl.lang.expr import Const
@@ -28,6 +29,8 @@ def lower_by_default(
         return lowered
     plan = default_schedule(inputs, outputs, machine, plain=plain)
     lowered = lower(inputs, plan.outputs, added=added, finite=plan.checked_finite)
+    inlined = {d.stage for d in plan.directives if isinstance(d, ComputeInline)}
+    lowered.inlined = {stage.op for stage in lowered.stages if stage.op.name in inlined}
     named = apply_directives(lowered, plan.directives)
     _schedule_rest(lowered, machine, named)
     _fix_sizes(lowered)
@@ -35,11 +38,9 @@ def lower_by_default(
 
 
 def _schedule_rest(lowered: Lowered, machine: Machine, named: set[str]) -> None:
-    inlining = plan_inlining(lowered)
-    lowered.inlined = {op for op in inlining.inlined if op.name not in named}
     for stage in lowered.stages:
-        if stage.op not in lowered.inlined and stage.op.name not in named:
-            schedule_stage(lowered, stage, inlining.cost[stage.op], machine)
+        if stage.op.name not in named:
+            schedule_stage(lowered, stage, 1, machine)
     for result in lowered.results:
         if result.stage is None:
             vectorize_last(result.func, result.dims, 1, machine)

@@ -1,0 +1,119 @@
+"""Which stages are computed row by row inside another one, so that what passes between them stays in the cache.
+
+Softmax reads a row for its maximum, once more for the sum, and a third time for the result. When all three follow one
+another for each row, the row comes from memory once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence, Set as AbstractSet
+from dataclasses import dataclass
+
+from schedules.default.conditions import number
+from schedules.default.costs import Costs
+from tedsl.lang.expr import Read
+from tedsl.lang.tensor import Compute, Operation, Scatter
+from tedsl.lang.traverse import reads_of
+
+__all__ = ["Group", "groups_of"]
+
+MOST_BYTES = 1 << 17  # of a stage, for each row
+
+
+@dataclass(eq=False)
+class Group:
+    """A stage with those that are computed at its `depth` outermost loops, inputs before users."""
+
+    root: Compute
+    depth: int
+    members: list[Compute]
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    root: Compute
+    depth: int
+
+
+def groups_of(
+    stages: Sequence[Operation], outputs: AbstractSet[Operation], planned: AbstractSet[str], costs: Costs
+) -> list[Group]:
+    """The groups of the stages that are neither inlined nor planned, each stage in one of them."""
+    places: dict[Operation, _Place | None] = {}
+    can_group = not any(_looks_up(op) for op in stages)
+    for op in reversed(stages):
+        alone = op in outputs or op.name in planned or not isinstance(op, Compute) or not can_group
+        places[op] = None if alone else _place(op, places, outputs, planned, costs)
+    found: dict[Operation, Group] = {}
+    for op in stages:
+        if isinstance(op, Compute) and op not in costs.inlined and op.name not in planned:
+            place = places[op]
+            if place is None:
+                found[op] = Group(op, 0, [])
+    for op in stages:
+        place = places[op]
+        if place is not None and op not in costs.inlined and isinstance(op, Compute):
+            group = found[place.root]
+            group.depth = min(group.depth, place.depth) if group.members else place.depth
+            group.members.append(op)
+    return list(found.values())
+
+
+def _looks_up(op: Operation) -> bool:
+    """Whether an index comes from memory: its check reads stages as a whole."""
+    written = op.index if isinstance(op, Scatter) else ()
+    return bool(reads_of(written)) or any(reads_of(r.indices) for r in reads_of(op.expressions))
+
+
+def _place(
+    op: Operation,
+    places: dict[Operation, _Place | None],
+    outputs: AbstractSet[Operation],
+    planned: AbstractSet[str],
+    costs: Costs,
+) -> _Place | None:
+    """Where all readers of a stage come together, if they do."""
+    assert isinstance(op, Compute)
+    sites = costs.readers.get(op, [])
+    root: Compute | None = None
+    depth = len(op.axes)
+    for reader, read in sites:
+        if not isinstance(reader, Compute) or reader.name in planned:
+            return None
+        place = places[reader]
+        inlined = reader in costs.inlined
+        if place is None and inlined:
+            return None
+        here = reader if place is None else place.root
+        if root is not None and here is not root:
+            return None
+        root = here
+        depth = min(depth, _shared(reader, read), depth if place is None else place.depth)
+    if root is None or depth == 0:
+        return None
+    if depth == len(op.axes) == len(root.axes):
+        depth -= 1
+    same = all(
+        number(a.extent) is not None and number(a.extent) == number(b.extent)
+        for a, b in zip(op.axes[:depth], root.axes[:depth], strict=True)
+    )
+    if not same or depth == 0:
+        return None
+    if op in costs.inlined:
+        return _Place(root, depth)
+    rest = [number(a.extent) for a in op.axes[depth:]]
+    if any(n is None for n in rest):
+        return None
+    size = math.prod(n for n in rest if n is not None) * op.bodies[0].dtype.itemsize
+    return _Place(root, depth) if size <= MOST_BYTES else None
+
+
+def _shared(reader: Compute, read: Read) -> int:
+    """How many of the reader's outermost loops are the first indices of the read."""
+    count = 0
+    for axis, index in zip(reader.axes, read.indices, strict=False):
+        if axis is not index:
+            break
+        count += 1
+    return count

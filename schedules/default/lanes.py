@@ -1,0 +1,217 @@
+"""Reductions along memory, as vectors of partial results: the terms r, r + L, r + 2L, ... go to lane r.
+
+    partial[i, u] = reduce over ro of value[i, ro * L + u]       vectors side by side
+    folded[i, v]  = reduce over q of partial[i, q * 16 + v]      to one vector
+    out[i]        = the tree over its lanes
+
+A large reduction to few elements is first cut into blocks, which run in parallel. The order is fixed by the sizes alone, so
+a result is the same in every run and on any number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from schedules.default.conditions import number
+from schedules.default.machine import Machine
+from schedules.default.program import Rewriting
+from tedsl.lang import functions as fn
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.reducers import BUILTIN
+from tedsl.lang.tensor import Compute, Operation, Tensor
+from tedsl.lang.traverse import free_axes, reads_of, substitute_all
+
+__all__ = ["rewrite_reduction"]
+
+COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "sum": lambda a, b: a + b, "prod": lambda a, b: a * b, "max": fn.maximum, "min": fn.minimum,
+    "any": fn.logical_or, "all": fn.logical_and,
+}  # fmt: skip
+BLOCKED = 1 << 17  # terms of one element from which on it is cut into blocks
+BLOCKS = 16
+
+
+def rewrite_reduction(rw: Rewriting, original: Operation, op: Compute, machine: Machine) -> bool:
+    """Rewrite a reduction whose terms lie along memory; False where it is none, or short."""
+    reduce = op.reduction
+    if reduce is not None and reduce.reducer.kind in ("argmax", "argmin"):
+        return _argument(rw, original, op, machine)
+    if reduce is None or reduce.reducer.kind not in COMBINE or len(op.bodies) != 1:
+        return False
+    dtype = reduce.values[0].dtype
+    if dtype.itemsize < 4 and reduce.reducer.kind in ("sum", "prod"):
+        return False
+    sizes = [(number(a.extent), number(a.begin)) for a in (*op.axes, *reduce.axes)]
+    if any(n is None or not n or begin is None for n, begin in sizes):
+        return False
+    current = op
+    elements, terms = (math.prod(int(a.extent.value) for a in axes) for axes in (op.axes, reduce.axes))  # type: ignore[union-attr]
+    if terms >= BLOCKED and elements * 4 < BLOCKS * machine.cores:
+        return _blocked(rw, original, current, machine)
+    along = _along(current)
+    if along is None:
+        return False
+    width = max(4, machine.vector_bytes // max(4, dtype.itemsize))
+    lanes = _lanes(int(along.extent.value), width)  # type: ignore[union-attr]
+    if lanes == 0:
+        return False
+    _by_lanes(rw, original, current, along, lanes, width)
+    return True
+
+
+def _along(op: Compute) -> Axis | None:
+    """The reduce axis along which memory is read, where no axis of the result is such a one."""
+    reduce = op.reduction
+    assert reduce is not None
+    votes: dict[Axis, int] = {}
+    for read in reads_of(op.bodies):
+        if read.indices and free_axes(read.indices):
+            for axis in free_axes(read.indices[-1])[-1:]:
+                votes[axis] = votes.get(axis, 0) + math.prod(number(e) or 1024 for e in read.tensor.extents)
+    if not votes:
+        return None
+    best = max(votes, key=lambda a: votes[a])
+    return best if best in set(reduce.axes) else None
+
+
+def _lanes(extent: int, width: int) -> int:
+    """How many lanes a row of this extent is spread over: 0 where it is too short."""
+    for vectors in (8, 4, 2):
+        if extent % (vectors * width) == 0 and extent >= 2 * vectors * width:
+            return vectors * width
+    for vectors in (8, 4, 2, 1):
+        if extent >= 4 * vectors * width or (vectors == 1 and extent >= 2 * width):
+            return vectors * width
+    return 0
+
+
+def _cut(axis: Axis, step: int, inner: Axis) -> tuple[Axis, dict[Expr, Expr], Expr]:
+    """`axis` as outer * step + inner: the outer axis, the substitution, and the condition that it is inside."""
+    extent = int(axis.extent.value)  # type: ignore[union-attr]
+    begin = int(axis.begin.value)  # type: ignore[attr-defined]
+    outer = Axis(f"{axis.name}_o", Const(-(-extent // step), INT32), is_reduce=True)
+    at: Expr = outer * step + inner
+    inside: Expr = TRUE if extent % step == 0 else at < extent
+    return outer, {axis: at + begin if begin else at}, inside
+
+
+def _fresh(axes: Sequence[Axis]) -> dict[Axis, Axis]:
+    return {a: Axis(a.name, a.extent) for a in axes}
+
+
+def _partial(
+    rw: Rewriting,
+    op: Compute,
+    axis: Axis,
+    outer: Axis,
+    lane: Axis,
+    mapping: dict[Expr, Expr],
+    inside: Expr,
+    *,
+    first: bool,
+) -> Tensor:
+    reduce = op.reduction
+    assert reduce is not None
+    fresh = _fresh(op.axes)
+    loops = [outer if a is axis else Axis(a.name, a.extent, begin=a.begin, is_reduce=True) for a in reduce.axes]
+    renamed = {a: l for a, l in zip(reduce.axes, loops, strict=True) if a is not axis}
+    value, where = substitute_all((reduce.values[0], reduce.where), {**fresh, **renamed, **mapping})
+    where = fn.logical_and(where, inside) if inside is not TRUE else where
+    axes = (lane, *fresh.values()) if first else (*fresh.values(), lane)
+    return rw.compute(f"{op.name}_partial", axes, Reduce(reduce.reducer, (value,), tuple(loops), where, 0))
+
+
+def _by_lanes(rw: Rewriting, original: Operation, op: Compute, along: Axis, lanes: int, width: int) -> None:
+    reduce = op.reduction
+    assert reduce is not None
+    lane = Axis("lane", Const(lanes, INT32))
+    outer, mapping, inside = _cut(along, lanes, lane)
+    partial = _partial(rw, op, along, outer, lane, mapping, inside, first=False)
+    rw.kinds[partial.op.name] = "partial"
+    held = partial
+    if lanes > width:
+        fresh = _fresh(op.axes)
+        vector = Axis("lane", Const(width, INT32))
+        q = Axis("q", Const(lanes // width, INT32), is_reduce=True)
+        body = Reduce(reduce.reducer, (Read(partial, (*fresh.values(), q * width + vector)),), (q,), TRUE, 0)
+        held = rw.compute(f"{op.name}_folded", (*fresh.values(), vector), body)
+        rw.kinds[held.op.name] = "folded"
+    combine = COMBINE[reduce.reducer.kind]
+    parts: list[Expr] = [Read(held, (*op.axes, Const(k, INT32))) for k in range(width)]
+    while len(parts) > 1:
+        half = len(parts) // 2
+        parts = [combine(a, b) for a, b in zip(parts[:half], parts[half:], strict=True)]
+    rw.add(replace(op, name=rw.name(op.name), names=None, bodies=(parts[0],), _outputs={}), original)
+    rw.kinds[rw.stages[-1].name] = "tree"
+    for stage in (partial.op.name, held.op.name):
+        rw.inside[stage] = rw.stages[-1].name
+
+
+def _argument(rw: Rewriting, original: Operation, op: Compute, machine: Machine) -> bool:
+    """The position of an extreme value in two passes that are vectors: the value, then the least position that has it."""
+    reduce = op.reduction
+    assert reduce is not None
+    value, dtype = reduce.values[0], reduce.values[0].dtype
+    known = all(number(a.extent) and number(a.begin) == 0 for a in (*op.axes, *reduce.axes))
+    along = _along(op)
+    if not known or along is None or int(along.extent.value) < 64 or dtype.itemsize < 4:  # type: ignore[union-attr]
+        return False
+    kind = BUILTIN["max" if reduce.reducer.kind == "argmax" else "min"]
+    best = _whole(rw, replace(op, bodies=(Reduce(kind, reduce.values, reduce.axes, reduce.where, 0),), _outputs={}), "best", machine)
+    held = Read(best, tuple(op.axes))
+    hit: Expr = value == held  # type: ignore[assignment]
+    if dtype.is_float:
+        hit = fn.logical_or(hit, fn.logical_and(fn.isnan(value), fn.isnan(held)))
+    position: Expr = Const(0, INT32)
+    for axis in reduce.axes:
+        position = position * int(axis.extent.value) + axis  # type: ignore[union-attr]
+    nowhere = Const((1 << 31) - 1, INT32)
+    body = Reduce(BUILTIN["min"], (fn.select(hit, position, nowhere),), reduce.axes, reduce.where, 0)
+    found = _whole(rw, replace(op, bodies=(body,), _outputs={}), "first", machine)
+    at = Read(found, tuple(op.axes))
+    result = fn.select(at == nowhere, Const(0, INT32), at)
+    rw.add(replace(op, name=rw.name(op.name), names=None, bodies=(result,), _outputs={}), original)
+    return True
+
+
+def _whole(rw: Rewriting, op: Compute, name: str, machine: Machine) -> Tensor:
+    """A reduction of one's own, rewritten in turn where that helps."""
+    made = replace(op, name=f"{op.name}_{name}", names=None, _outputs={})
+    result = made.outputs[0]
+    if rewrite_reduction(rw, made, made, machine):
+        return rw.new[result]
+    return rw.add(replace(made, name=rw.name(made.name), _outputs={})).outputs[0]
+
+
+def _blocked(rw: Rewriting, original: Operation, op: Compute, machine: Machine) -> bool:
+    """partial[p, ..] over a block of the longest outer reduce axis, each block again by lanes; then over the blocks."""
+    reduce = op.reduction
+    assert reduce is not None
+    along = _along(op)
+    others = [a for a in reduce.axes if a is not along]
+    axis = max(others or list(reduce.axes), key=lambda a: int(a.extent.value))  # type: ignore[union-attr]
+    if int(axis.extent.value) < BLOCKS:  # type: ignore[union-attr]
+        axis = max(reduce.axes, key=lambda a: int(a.extent.value))  # type: ignore[union-attr]
+    extent = int(axis.extent.value)  # type: ignore[union-attr]
+    begin = int(axis.begin.value)  # type: ignore[attr-defined]
+    if extent < BLOCKS:
+        return False
+    step = -(-extent // BLOCKS)
+    block = Axis("block", Const(-(-extent // step), INT32))
+    within = Axis(axis.name, Const(step, INT32), is_reduce=True)
+    at: Expr = block * step + within
+    inside: Expr = TRUE if extent % step == 0 else at < extent
+    partial = _partial(rw, op, axis, within, block, {axis: at + begin if begin else at}, inside, first=True)
+    made = rw.stages.pop()
+    assert isinstance(made, Compute)
+    if not rewrite_reduction(rw, made, made, machine):
+        rw.stages.append(made)
+        rw.new[partial] = partial
+    held = rw.new[partial]
+    every = Axis("block", block.extent, is_reduce=True)
+    body = Reduce(reduce.reducer, (Read(held, (every, *op.axes)),), (every,), TRUE, 0)
+    rw.add(replace(op, name=rw.name(op.name), names=None, bodies=(body,), _outputs={}), original)
+    return True

@@ -1,0 +1,253 @@
+"""Loops of everything that is no contraction: vectors along memory, rows of a group together, threads where they pay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence, Set as AbstractSet
+from dataclasses import dataclass
+
+from schedules.default.conditions import number
+from schedules.default.costs import Costs, points
+from schedules.default.groups import Group, groups_of
+from schedules.default.machine import Machine
+from schedules.default.program import Rewriting, loop_names
+from schedules.directives import (
+    ComputeAt,
+    ComputeInline,
+    ComputeRoot,
+    Definition,
+    Directive,
+    Fuse,
+    Parallel,
+    Reorder,
+    Split,
+    Unroll,
+    Vectorize,
+)
+from tedsl.lang.expr import Axis
+from tedsl.lang.tensor import Compute, Operation
+from tedsl.lang.traverse import free_axes, reads_of
+
+__all__ = ["plan_nests"]
+
+WORTH_THREADS = 1 << 17  # scalar operations
+TASKS = 8  # for each core
+MOST_UNROLLED = 32
+
+
+def plan_nests(rw: Rewriting, outputs: AbstractSet[Operation], costs: Costs, machine: Machine) -> None:
+    """Directives for every stage that has none."""
+    rw.directives += [ComputeInline(stage=op.name) for op in rw.stages if op in costs.inlined]
+    for group in groups_of(rw.stages, outputs, rw.planned, costs):
+        _Nest(rw, group, costs, machine).plan()
+
+
+@dataclass
+class _Nest:
+    """The loops of one group."""
+
+    rw: Rewriting
+    group: Group
+    costs: Costs
+    machine: Machine
+
+    def say(self, *directives: Directive) -> None:
+        self.rw.directives += directives
+
+    def plan(self) -> None:
+        root = self.group.root
+        self.say(ComputeRoot(stage=root.name))
+        at = self._root_loops(root)
+        for member in self.group.members:
+            self.say(ComputeAt(stage=member.name, consumer=root.name, loop=at))
+            self._inner(member, self.group.depth)
+
+    # ------------------------------------------------------------------------------------------- the root's loops
+
+    def _work(self) -> int:
+        total = 0
+        for op in (self.group.root, *self.group.members):
+            reduce = op.reduction
+            total += points((*op.axes, *(reduce.axes if reduce is not None else ()))) * max(1, self.costs.element[op])
+        return total
+
+    def _root_loops(self, root: Compute) -> str:
+        """Loops of the root; the name of the one at which the members are computed."""
+        names, depth = loop_names(root), self.group.depth
+        axes = list(root.axes)
+        threads = self.machine.cores > 1 and self._work() >= WORTH_THREADS
+        vector = self._vector_axis(root, depth)
+        order = [names[a] for a in axes]
+        inner = self._cut(root, "body", vector, order)
+        if root.reduction is not None:
+            self._cut(root, "init", vector, [names[a] for a in axes])
+        if not axes:
+            self._order(root, [], inner, vector is not None)
+            return ""
+        across = self._across(root, vector) if depth == 0 and inner else None
+        if across is not None:
+            return self._turned(root, names, across, order, inner, threads=threads)
+        outer = self._outer(axes, depth, vector)
+        loops = [names[a] for a in outer]
+        rest = [n for n in order if n not in loops]
+        if not loops and rest:
+            loops, rest = rest[:1], rest[1:]
+            outer_points = self._vectors(vector)
+        else:
+            outer_points = points(outer)
+        self._order(root, [*loops, *rest], inner, vector is not None)
+        task = loops[0]
+        for k, name in enumerate(loops[1:]):
+            self.say(Fuse(stage=root.name, outer=task, inner=name, fused=f"f{k}"))
+            task = f"f{k}"
+        if not threads:
+            return task
+        chunk = -(-outer_points // (TASKS * self.machine.cores))
+        if chunk > 1:
+            self.say(Split(stage=root.name, loop=task, outer="task", inner="row", factor=chunk))
+            self.say(Parallel(stage=root.name, loop="task"))
+            return "row"
+        self.say(Parallel(stage=root.name, loop=task))
+        return task
+
+    def _across(self, root: Compute, vector: Axis | None) -> Axis | None:
+        """The loop along which a read lies in memory, where that is not the loop of the vectors: a transposition."""
+        if root.reduction is not None or vector is None:
+            return None
+        for read in reads_of(root.bodies):
+            if read.indices and vector in {a for i in read.indices[:-1] for a in free_axes(i)}:
+                last = [a for a in free_axes(read.indices[-1]) if a is not vector and (number(a.extent) or 0) >= 16]
+                if last:
+                    return last[-1]
+        return None
+
+    def _turned(
+        self, root: Compute, names: dict[Axis, str], across: Axis, order: list[str], inner: list[str], *, threads: bool
+    ) -> str:
+        """Tiles of a vector by sixteen, so that every line of memory that is touched is used up."""
+        name, columns = names[across], order[-1]
+        whole = (number(across.extent) or 1) % 16 == 0
+        self.say(Split(stage=root.name, loop=name, outer=f"{name}_o", inner=f"{name}_i", factor=16, exact=whole))
+        if whole:
+            self.say(Unroll(stage=root.name, loop=f"{name}_i"))
+        rest = [n for n in order if n not in (name, columns)]
+        self.say(Reorder(stage=root.name, loops=(*rest, columns, f"{name}_o", f"{name}_i", *inner)))
+        task = [*rest, columns][0]
+        if threads:
+            self.say(Parallel(stage=root.name, loop=task))
+        return task
+
+    def _vectors(self, vector: Axis | None) -> int:
+        extent = None if vector is None else number(vector.extent)
+        return 1024 if extent is None else -(-extent // (self._width(self.group.root) * 4))
+
+    def _outer(self, axes: Sequence[Axis], depth: int, vector: Axis | None) -> list[Axis]:
+        """The loops that are shared out among threads: those of the group, else as many as give enough tasks."""
+        if depth:
+            return list(axes[:depth])
+        chosen: list[Axis] = []
+        for axis in axes:
+            if axis is vector or (chosen and points(chosen) >= TASKS * self.machine.cores):
+                break
+            chosen.append(axis)
+        return chosen
+
+    # ----------------------------------------------------------------------------------- vectors and inner loops
+
+    def _width(self, op: Compute) -> int:
+        return max(1, self.machine.vector_bytes // max(4, *(b.dtype.itemsize for b in op.bodies)))
+
+    def _vector_axis(self, op: Compute, depth: int) -> Axis | None:
+        """The axis of the result along which vectors lie: the last one, if terms are read along it."""
+        if len(op.axes) <= depth or not op.axes:
+            return None
+        last = op.axes[-1]
+        extent = number(last.extent)
+        if extent is not None and extent < 2:
+            return None
+        if op.reduction is None:
+            return last
+        if op.reduction.reducer.is_custom or op.reduction.reducer.kind in ("argmax", "argmin"):
+            return last if _along(op, last) else None
+        return last if _along(op, last) else None
+
+    def _cut(self, op: Compute, definition: Definition, vector: Axis | None, order: list[str]) -> list[str]:
+        """Split the vector loop; `order` keeps what stays outside, the loops inside are returned."""
+        if vector is None:
+            return []
+        name = loop_names(op)[vector]
+        width, extent = self._width(op), number(vector.extent)
+        while extent is not None and width > extent > 0:
+            width //= 2
+        if width < 2:
+            return []
+        reduces = op.reduction is not None and definition == "body"
+        wide = 4 if reduces and (extent is None or extent >= 4 * width) else 1
+        outer, vectors, lane = f"{name}_o", f"{name}_w", f"{name}_v"
+        order[order.index(name)] = outer
+        if wide > 1:
+            self.say(
+                Split(stage=op.name, definition=definition, loop=name, outer=outer, inner=vectors, factor=wide * width),
+                Split(stage=op.name, definition=definition, loop=vectors, outer=vectors, inner=lane, factor=width, exact=True),
+                Unroll(stage=op.name, definition=definition, loop=vectors),
+                Vectorize(stage=op.name, definition=definition, loop=lane),
+            )  # fmt: skip
+            return [vectors, lane]
+        self.say(
+            Split(stage=op.name, definition=definition, loop=name, outer=outer, inner=lane, factor=width),
+            Vectorize(stage=op.name, definition=definition, loop=lane),
+        )
+        return [lane]
+
+    def _order(self, op: Compute, outer: Sequence[str], inner: Sequence[str], vectorized: bool) -> None:
+        """Loops over the result outside, those of the reduction next, vectors innermost."""
+        sums: list[str] = []
+        if op.reduction is not None:
+            names = loop_names(op)
+            sums = [names[a] for a in op.reduction.axes]
+            extents = [number(a.extent) for a in op.reduction.axes]
+            small = all(e is not None for e in extents) and math.prod(e or 1 for e in extents) <= MOST_UNROLLED
+            if vectorized and small:
+                self.say(*(Unroll(stage=op.name, loop=s) for s in sums))
+        if len(outer) + len(sums) + len(inner) > 1:
+            self.say(Reorder(stage=op.name, loops=(*outer, *sums, *inner)))
+
+    def _inner(self, op: Compute, depth: int) -> None:
+        """Loops of a stage that is computed row by row."""
+        names = loop_names(op)
+        kind = self.rw.kinds.get(op.name)
+        if kind in ("partial", "folded"):
+            self._lanes(op)
+            return
+        vector = self._vector_axis(op, depth)
+        order = [names[a] for a in op.axes]
+        inner = self._cut(op, "body", vector, order)
+        if op.reduction is not None:
+            self._cut(op, "init", vector, [names[a] for a in op.axes])
+        self._order(op, order, inner, vector is not None)
+
+    def _lanes(self, op: Compute) -> None:
+        """Partial results of a reduction along memory: a few vectors that stay in registers."""
+        names, width = loop_names(op), self._width(op)
+        lane = names[op.axes[-1]]
+        assert op.reduction is not None
+        sums = [names[a] for a in op.reduction.axes]
+        for definition in ("init", "body"):
+            self.say(
+                Split(stage=op.name, definition=definition, loop=lane, outer=f"{lane}_w", inner=f"{lane}_v", factor=width, exact=True),
+                Unroll(stage=op.name, definition=definition, loop=f"{lane}_w"),
+                Vectorize(stage=op.name, definition=definition, loop=f"{lane}_v"),
+            )  # fmt: skip
+        outer = [names[a] for a in op.axes[:-1]]
+        self.say(Reorder(stage=op.name, loops=(*outer, *sums, f"{lane}_w", f"{lane}_v")))
+        if self.rw.kinds[op.name] == "folded":
+            self.say(*(Unroll(stage=op.name, loop=s) for s in sums))
+
+
+def _along(op: Compute, axis: Axis) -> bool:
+    """Whether neighbours along `axis` are neighbours in memory in every read, or one and the same element."""
+    for read in reads_of(op.expressions):
+        inside = [d for d, index in enumerate(read.indices) if axis in set(free_axes(index))]
+        if any(d != len(read.indices) - 1 for d in inside):
+            return False
+    return True

@@ -1,0 +1,203 @@
+"""The default schedule never changes a result: programs large enough for every pattern, against the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+
+RANDOM = np.random.default_rng(7)
+Case = tuple[list[te.Tensor], list[te.Tensor]]
+
+
+def floats(*shape: int) -> np.ndarray[Any, Any]:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def matmul(m: int, k: int, n: int, layout: str) -> Case:
+    a = te.placeholder((m, k) if layout[0] == "N" else (k, m), name="a")
+    b = te.placeholder((k, n) if layout[1] == "N" else (n, k), name="b")
+    read_a = (lambda i, r: a[i, r]) if layout[0] == "N" else (lambda i, r: a[r, i])
+    read_b = (lambda r, j: b[r, j]) if layout[1] == "N" else (lambda r, j: b[j, r])
+    r = te.reduce_axis(k, name="r")
+    return [a, b], [te.compute((m, n), lambda i, j: te.sum(read_a(i, r) * read_b(r, j), axis=r), name="c")]
+
+
+def conv(n: int, ci: int, co: int, h: int, k: int, stride: int, pad: int, dilation: int, which: str) -> Case:
+    out = (h + 2 * pad - dilation * (k - 1) - 1) // stride + 1
+    x, w = te.placeholder((n, ci, h, h), name="x"), te.placeholder((co, ci, k, k), name="w")
+    g = te.placeholder((n, co, out, out), name="g")
+
+    def at(b: Any, c: Any, y: Any, z: Any) -> Any:
+        return x.at(b, c, y, z, mode="zero") if pad else x[b, c, y, z]
+
+    y = te.compute(
+        (n, co, out, out),
+        lambda b, o, i, j: te.sum(
+            lambda c, p, q: at(b, c, i * stride + p * dilation - pad, j * stride + q * dilation - pad) * w[o, c, p, q]
+        ),
+        name="y",
+    )
+    if which == "forward":
+        return [x, w], [y]
+    gradients = dict(zip("xw", te.differentiate(y, [x, w], head=g), strict=True))
+    return [g, w if which == "x" else x], [gradients[which]]
+
+
+def rows(function: Callable[[te.Tensor], te.Tensor], n: int, m: int, *, gradient: bool) -> Case:
+    x, g = te.placeholder((n, m), name="x"), te.placeholder((n, m), name="g")
+    y = function(x)
+    return ([x, g], [y, te.differentiate(y, x, head=g)]) if gradient else ([x], [y])
+
+
+def softmax(x: te.Tensor) -> te.Tensor:
+    e = te.exp(x - x.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def normalized(x: te.Tensor) -> te.Tensor:
+    centred = x - x.mean(axis=1, keepdims=True)
+    return centred / te.sqrt((centred * centred).mean(axis=1, keepdims=True) + 1e-5)
+
+
+def gelu(x: te.Tensor) -> te.Tensor:
+    return 0.5 * x * (1 + te.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
+
+
+def reduced(kind: str, shape: tuple[int, ...], axis: int | None) -> Case:
+    x = te.placeholder(shape, name="x")
+    return [x], [getattr(x, kind)(axis) if axis is not None else getattr(x, kind)()]
+
+
+def batched(b: int, m: int, k: int, n: int) -> Case:
+    a, c = te.placeholder((b, m, k), name="a"), te.placeholder((b, k, n), name="c")
+    return [a, c], [a @ c]
+
+
+def transposed(n: int, m: int) -> Case:
+    x = te.placeholder((n, m), name="x")
+    return [x], [te.compute((m, n), lambda i, j: x[j, i] * 2.0, name="t")]
+
+
+def pooled(n: int, c: int, h: int, *, gradient: bool) -> Case:
+    x = te.placeholder((n, c, h, h), name="x")
+    out = (h + 2 - 3) // 2 + 1
+    y = te.compute(
+        (n, c, out, out),
+        lambda b, k, i, j: te.max(lambda p, q: te.select(
+            (i * 2 + p >= 1) & (i * 2 + p <= h) & (j * 2 + q >= 1) & (j * 2 + q <= h),
+            x[b, k, i * 2 + p - 1, j * 2 + q - 1], float("-inf"))),
+        name="y",
+    )  # fmt: skip
+    if not gradient:
+        return [x], [y]
+    g = te.placeholder(y.shape, name="g")
+    return [x, g], [te.differentiate(y, x, head=g)]
+
+
+def depthwise(n: int, c: int, h: int, which: str) -> Case:
+    x, w = te.placeholder((n, c, h, h), name="x"), te.placeholder((c, 3, 3), name="w")
+    y = te.compute(
+        (n, c, h, h),
+        lambda b, k, i, j: te.sum(lambda p, q: x.at(b, k, i + p - 1, j + q - 1, mode="zero") * w[k, p, q]),
+        name="y",
+    )
+    g = te.placeholder(y.shape, name="g")
+    if which == "forward":
+        return [x, w], [y]
+    gradients = dict(zip("xw", te.differentiate(y, [x, w], head=g), strict=True))
+    return [g, w if which == "x" else x], [gradients[which]]
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    **{f"matmul {s}{l}": lambda s=s, l=l: matmul(*s, l)
+       for s in ((64, 64, 64), (37, 50, 41), (130, 33, 97)) for l in ("NN", "NT", "TN", "TT")},
+    "matmul, few columns": lambda: matmul(200, 300, 3, "NN"),
+    "matmul, one column": lambda: matmul(300, 300, 1, "NN"),
+    "matmul, few rows": lambda: matmul(3, 300, 200, "NN"),
+    "matmul, long sum": lambda: matmul(16, 6000, 16, "TN"),
+    "matmul, large": lambda: matmul(250, 260, 270, "NN"),
+    "batched": lambda: batched(5, 33, 40, 29),
+    **{f"conv {which} k{k} s{s} p{p} d{d}": lambda k=k, s=s, p=p, d=d, which=which: conv(2, 5, 18, 15, k, s, p, d, which)
+       for k, s, p, d in ((3, 1, 1, 1), (3, 2, 1, 1), (3, 1, 2, 2), (1, 1, 0, 1), (5, 2, 0, 1), (4, 3, 1, 1))
+       for which in ("forward", "x", "w")},
+    "conv, large, forward": lambda: conv(2, 16, 40, 30, 3, 1, 1, 1, "forward"),
+    "conv, large, image": lambda: conv(2, 16, 40, 30, 3, 1, 1, 1, "x"),
+    "conv, large, weights": lambda: conv(4, 16, 40, 30, 3, 1, 1, 1, "w"),
+    **{f"{f.__name__} {m} {'both' if g else 'forward'}": lambda f=f, m=m, g=g: rows(f, 37, m, gradient=g)
+       for f in (softmax, normalized, gelu) for m in (129, 256) for g in (False, True)},
+    **{f"{kind} {shape} {axis}": lambda kind=kind, shape=shape, axis=axis: reduced(kind, shape, axis)
+       for kind in ("sum", "max", "min", "prod", "argmax", "argmin") for shape, axis in (((40, 1000), 1), ((513, 77), 0))},
+    "sum of all": lambda: reduced("sum", (700, 300), None),
+    "max of all": lambda: reduced("max", (700, 301), None),
+    "transpose": lambda: transposed(65, 130),
+    "max pool": lambda: pooled(2, 3, 33, gradient=False),
+    "max pool, gradient": lambda: pooled(2, 3, 33, gradient=True),
+    "depthwise": lambda: depthwise(2, 5, 40, "forward"),
+    "depthwise, image": lambda: depthwise(2, 5, 40, "x"),
+    "depthwise, weights": lambda: depthwise(2, 5, 40, "w"),
+}  # fmt: skip
+
+
+def compare(inputs: list[te.Tensor], outputs: list[te.Tensor], arrays: list[np.ndarray[Any, Any]]) -> None:
+    """Compiled and interpreted results agree up to the order of the sums."""
+    found = te.build(inputs, outputs)(*arrays)
+    expected = te.interpret(outputs, dict(zip(inputs, arrays, strict=True)))
+    for got, want in zip(found, expected, strict=True):
+        assert got.dtype == want.dtype
+        if want.dtype.kind != "f":
+            np.testing.assert_array_equal(got, want)
+            continue
+        finite = want[np.isfinite(want)]
+        scale = float(np.abs(finite).max()) if finite.size else 0.0
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5 * scale)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_those_of_the_reference(name: str) -> None:
+    inputs, outputs = CASES[name]()
+    compare(inputs, outputs, [floats(*t.shape) for t in inputs])
+
+
+@pytest.mark.parametrize("which", ["forward", "x", "w"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_numbers_that_are_not_finite_stay_where_they_belong(which: str, value: float) -> None:
+    inputs, outputs = conv(1, 8, 16, 12, 3, 1, 1, 1, which)
+    kernel = te.build(inputs, outputs[0])
+    for position in range(2):
+        arrays = [floats(*t.shape) for t in inputs]
+        arrays[position].flat[5] = value
+        found, expected = kernel(*arrays), te.interpret(outputs[0], dict(zip(inputs, arrays, strict=True)))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_first_of_equal_values_and_nan_win_an_argmax() -> None:
+    x = te.placeholder((4, 200), name="x")
+    a = np.zeros((4, 200), np.float32)
+    a[1, 50] = a[1, 150] = 3
+    a[2, 60] = a[2, 160] = np.nan
+    a[3] = -np.inf
+    np.testing.assert_array_equal(te.build([x], x.argmax(1))(a), [0, 50, 60, 0])
+
+
+def test_two_runs_give_the_same_bits() -> None:
+    inputs, outputs = conv(4, 16, 32, 28, 3, 1, 1, 1, "w")
+    arrays = [floats(*t.shape) for t in inputs]
+    kernel = te.build(inputs, outputs[0])
+    np.testing.assert_array_equal(kernel(*arrays), kernel(*arrays))
+
+
+def test_a_hundred_stages_compile_in_three_seconds() -> None:
+    x = te.placeholder((64, 64), name="x")
+    y = x
+    for _ in range(100):
+        y = te.tanh(y * 1.01 + y * y * 0.01)
+    kernel = te.build([x], y)
+    a = floats(64, 64)
+    found = kernel(a)
+    assert kernel.stats.compile_ms < 3000
+    np.testing.assert_allclose(found, te.interpret(y, {x: a}), rtol=1e-3, atol=1e-5)
