@@ -16,7 +16,7 @@ from autodiff.affine_write import expression_of, truth_of
 from autodiff.conditions import NonNegative, Zero, has_opaque, mapped
 from autodiff.domains import Gather, Inversion, Target, Variable
 from autodiff.inversion import invert
-from autodiff.linear import Linear, Symbol, symbol
+from autodiff.linear import Linear, Symbol, linear, symbol
 from autodiff.nests import nominal
 from autodiff.radix import Dim, closed, in_linear_dims
 from tedsl.lang import functions as fn
@@ -68,6 +68,7 @@ class _Answer:
     positions: tuple[Expr, ...]
     value: Expr
     stand_ins: dict[Target, Axis]
+    extents: dict[Linear, Expr]
 
     def at(self, elements: Sequence[Expr]) -> list[Expr]:
         """The positions of one element."""
@@ -90,7 +91,8 @@ def _inverted(read: _Read, shape: Shape, compact: bool, split: bool = True) -> _
     known = [j for j, row in enumerate(read.index) if isinstance(row, Apply) and plain and j not in found.opaque]
     stand_ins = {Target(j): Axis(f"s{j}", shape[j]) for j in known}
     (value,) = substitute_all((read.value,), {read.index[s.position]: axis for s, axis in stand_ins.items()})
-    return _Answer(read, found, shape, target, positions, value, stand_ins)
+    extents = {linear(v.extent): _extent(a) for v, a in zip(variables, read.axes, strict=True)}
+    return _Answer(read, found, shape, target, positions, value, stand_ins, extents)
 
 
 def _extent(axis: Axis) -> Expr:
@@ -190,7 +192,7 @@ def _moved(
     names: dict[Symbol, Expr] = {a: e for (a, _), e in zip(g.axes, elements, strict=True)}
     loops = []
     for t, extent in g.loops:
-        axis = Axis(_loop_name(read, g, t), _loop_extent(read, extent), is_reduce=True)
+        axis = Axis(_loop_name(read, g, t), _loop_extent(answer, extent), is_reduce=True)
         names[t] = axis
         loops.append(axis)
     solution: dict[Expr, Expr] = {a: expression_of(e, names) for a, e in zip(read.axes, g.solution, strict=True)}
@@ -206,11 +208,12 @@ def _moved(
     return tuple(loops), substitute_all(exprs, solution), guard, data
 
 
-def _loop_extent(read: _Read, extent: Linear) -> Expr:
+def _loop_extent(answer: _Answer, extent: Linear) -> Expr:
     """The width of a loop: that of a forward axis where it is one, and never below 0."""
-    own = next((_extent(a) for a in read.axes if Reader().form(_extent(a)) == extent), None)
-    made = expression_of(extent, {}) if own is None else own
-    return made if own is not None or isinstance(made, Const) else fn.maximum(made, 0)
+    if extent in answer.extents:
+        return answer.extents[extent]
+    made = expression_of(extent, {})
+    return made if isinstance(made, Const) else fn.maximum(made, 0)
 
 
 def _loop_name(read: _Read, g: Gather, loop: Symbol) -> str:

@@ -7,34 +7,26 @@ only, not on names, and are kept.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
 
-from autodiff.cases import System, cases, pinned
-from autodiff.conditions import (
-    AnyOf,
-    Condition,
-    conjuncts,
-    forms,
-    mapped,
-    normal,
-)
-from autodiff.domains import Axis, Gather, Grid, Inversion, Loop, Target, Variable
+from autodiff.conditions import Condition, conjuncts, forms, mapped, normal
+from autodiff.domains import Axis, Gather, Inversion, Loop, Target, Variable
 from autodiff.linear import Linear, Symbol, linear, symbol
+from autodiff.memory import Memory
 from autodiff.nests import Setting, nominal
+from autodiff.parts import cost, free_part, parts_of, renamed
 from autodiff.polyhedra import Clock, Facts, TooHard
-from autodiff.questions import Component, Names, Parameter, Question, Unknown, components, unknowns_of
-from autodiff.refine import WORTH, Part, refined, solved
+from autodiff.questions import Component, Names, Parameter, Question, Unknown, components, localized, unknowns_of
+from autodiff.refine import WORTH, Part
 
 __all__ = ["invert"]
 
 MAX_GATHERS = 64
 SPARSE = 4
 """Gathers without loops are evaluated on the whole target, unless that has this many times more elements."""
-REMEMBERED = 4096
 
 
 def invert(
@@ -84,17 +76,16 @@ def _with_guards(g: Gather, rule: Callable[[Condition], Condition]) -> Gather:
     return replace(g, guards=tuple(map(rule, g.guards)))
 
 
-_answers: OrderedDict[Question, Inversion] = OrderedDict()
+_answers: Memory[Question, Inversion] = Memory()
 
 
 def _remembered(question: Question, seconds: float) -> Inversion:
     answer = _answers.get(question)
     if answer is None:
-        answer = _Inverter(question, Clock(seconds)).answer()
-        if answer.reason is None or " s" not in answer.reason:
-            _answers[question] = answer
-            if len(_answers) > REMEMBERED:
-                _answers.popitem(last=False)
+        clock = Clock(seconds)
+        answer = _Inverter(question, clock).answer()
+        if not clock.expired:
+            _answers.put(question, answer)
     return answer
 
 
@@ -112,41 +103,33 @@ class _Inverter:
         self.reasons: list[str] = ["the index depends on data"] if self.opaque else []
 
     def answer(self) -> Inversion:
-        plain = [(c, self._attempt(c, False)) for c in components(self.question)]
-        loops = prod(max((p.solution.width for p in parts), default=0) for _, (_, parts) in plain)
-        found = [(c, parts) for _, (c, parts) in plain]
-        if self.question.compact and (loops > 1 or self._is_sparse()):
+        found = [self._plain(c) for c in components(self.question)]
+        loops = prod(max((p.solution.width for p in parts), default=0) for _, parts in found)
+        if self.question.compact and loops > 1:
             found = self._compacted(found)
-        checks = tuple(c for c in self.question.conditions if not unknowns_of(c))
         if prod(len(parts) for _, parts in found) > MAX_GATHERS:
-            found = [(c, parts) if len(parts) == 1 else self._surrender(c) for c, parts in found]
-        gathers = [self._gather(parts, checks) for parts in product(*(parts for _, parts in found))]
+            found = [(c, parts) if len(parts) == 1 else self._surrendered(c) for c, parts in found]
+        checks = tuple(c for c in self.question.conditions if not unknowns_of(c))
+        named = [[renamed(p, c) for p in parts] for c, parts in found]
+        gathers = [self._gather(parts, checks) for parts in product(*named)]
         reason = "; ".join(dict.fromkeys(self.reasons)) or None
         return Inversion(tuple(gathers), tuple(sorted(self.opaque)), reason)
 
-    def _is_sparse(self) -> bool:
-        """Whether most elements of the target are not read at all."""
-        points = prod(nominal(n) for _, n in self.question.boxes)
-        return prod(nominal(n) for n in self.question.shape) > SPARSE * points
-
-    def _attempt(self, c: Component, compact: bool) -> tuple[Component, list[Part]]:
+    def _plain(self, c: Component) -> tuple[Component, list[Part]]:
         """The parts of a component; rows that are too hard become opaque."""
         try:
-            return c, self._parts(c, compact)
+            return c, parts_of(localized(self.question, c), self.setting, False)
         except TooHard as reason:
-            return self._surrender(c, str(reason))
+            return self._surrendered(c, str(reason))
 
-    def _surrender(
+    def _surrendered(
         self, c: Component, reason: str = f"more than {MAX_GATHERS} gathers"
     ) -> tuple[Component, list[Part]]:
-        """The component without its rows: plain loops, conditions as guards."""
+        """The component with its rows left as they are."""
         self.opaque += c.rows
         self.reasons += [reason] if c.rows else []
-        free = Component(c.variables, (), ())
-        system = self._system(free).with_conditions([])
-        system = replace(system, residual=tuple(self.question.conditions[i] for i in c.conditions))
-        part = solved(system, Grid.whole({}), replace(self.setting, clock=Clock(1.0)))
-        return free, [] if part is None else [part]
+        free = replace(c, rows=())
+        return free, free_part(localized(self.question, free), replace(self.setting, clock=Clock(1.0)))
 
     def _compacted(self, found: list[tuple[Component, list[Part]]]) -> list[tuple[Component, list[Part]]]:
         """Components refined, those that gain most first, while the gathers stay few."""
@@ -155,42 +138,17 @@ class _Inverter:
             if not any(p.solution.guards for p in parts):
                 continue
             try:
-                compact = self._parts(c, True)
+                compact = parts_of(localized(self.question, c), self.setting, True)
             except TooHard:
                 continue
-            if _cost(compact) <= WORTH * _cost(parts):
-                candidates.append((_cost(compact) / max(1, _cost(parts)), i, compact))
+            if cost(compact) <= WORTH * cost(parts):
+                candidates.append((cost(compact) / max(1, cost(parts)), i, compact))
         result = list(found)
         for _, i, compact in sorted(candidates, key=lambda k: k[:2]):
             others = prod(len(parts) for j, (_, parts) in enumerate(result) if j != i)
             if others * len(compact) <= max(MAX_GATHERS // 2, others):
                 result[i] = (result[i][0], compact)
         return result
-
-    def _parts(self, c: Component, compact: bool) -> list[Part]:
-        grid = Grid.whole({j: self.question.shape[j] for j in c.rows})
-        system = self._system(c).with_conditions(self.question.conditions[i] for i in c.conditions)
-        if not compact:
-            found = (solved(s, grid, self.setting) for s in cases(system))
-            return [p for p in found if p is not None]
-        best = [p for s in cases(system) for p in refined(s, grid, self.setting)]
-        for variant in _variants(system):
-            try:
-                parts = [p for s in variant() for p in refined(s, grid, self.setting)]
-            except TooHard:
-                continue
-            if _cost(parts) <= WORTH * _cost(best):
-                best = parts
-        return best
-
-    def _system(self, c: Component) -> System:
-        names = tuple(Unknown(i) for i in c.variables)
-        boxes = [self.question.boxes[i] for i in c.variables]
-        ranges = tuple((v, (b, b + n - 1)) for v, (b, n) in zip(names, boxes, strict=True))
-        inside = [e for v, (low, high) in ranges for e in (symbol(v) - low, high - symbol(v))]
-        rows = [(j, self.question.rows[j]) for j in c.rows]
-        equations = tuple(row - symbol(Target(j)) for j, row in rows if row is not None)
-        return System(names, len(names), equations, tuple(inside), (), ranges)
 
     def _gather(self, parts: Sequence[Part], checks: tuple[Condition, ...]) -> Gather:
         """The product of one part per component."""
@@ -240,21 +198,3 @@ class _Inverter:
 
 def _substitution(values: Mapping[Symbol, Linear]) -> Callable[[Linear], Linear]:
     return lambda e: e.substituted(values)
-
-
-def _cost(parts: Sequence[Part]) -> int:
-    return sum(p.cost for p in parts)
-
-
-def _variants(system: System) -> list[Callable[[], list[System]]]:
-    """Other ways to cut a system: alternatives of a residual `or`, values of a quotient that has few."""
-
-    def by_quotient() -> list[System]:
-        return [p for s in cases(system) for p in (pinned(s) or [s])]
-
-    variants: list[Callable[[], list[System]]] = []
-    if any(isinstance(c, AnyOf) for c in system.residual):
-        variants.append(lambda: cases(system, split_alternatives=True))
-    if any(True for e in system.forms() for _ in e.atoms()):
-        variants.append(by_quotient)
-    return variants

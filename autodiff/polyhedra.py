@@ -31,9 +31,11 @@ class Clock:
 
     seconds: float
     started: float = field(default_factory=time.monotonic)
+    expired: bool = False
 
     def check(self) -> None:
         if time.monotonic() - self.started > self.seconds:
+            self.expired = True
             raise TooHard(f"the inversion took more than {self.seconds:g} s")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autodiff.conditions import AllOf, AnyOf, Condition, Not, Opaque, OpaqueIndex, forms, mapped
 from autodiff.linear import Atom, Linear, Symbol, symbol
 
-__all__ = ["Component", "Names", "Parameter", "Question", "Unknown", "components", "unknowns_of"]
+__all__ = ["Component", "Names", "Parameter", "Question", "Unknown", "components", "localized", "unknowns_of"]
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,22 @@ class Component:
     variables: tuple[int, ...]
     rows: tuple[int, ...]
     conditions: tuple[int, ...]
+
+
+def localized(question: Question, c: Component) -> Question:
+    """The component as a question of its own, variables and rows counted from 0, so that equal components are equal."""
+    local: dict[Symbol, Linear] = {Unknown(i): symbol(Unknown(k)) for k, i in enumerate(c.variables)}
+    rows = [question.rows[j] for j in c.rows]
+    conditions = [question.conditions[k] for k in c.conditions]
+    sizes = [n - 1 for n in question.shape if not n.is_constant]
+    return Question(
+        tuple(question.boxes[i] for i in c.variables),
+        tuple(None if row is None else row.substituted(local) for row in rows),
+        tuple(question.shape[j] for j in c.rows),
+        tuple(mapped(condition, lambda e: e.substituted(local)) for condition in conditions),
+        (*question.known, *sizes),
+        question.compact,
+    )
 
 
 def unknowns_of(c: Condition) -> list[int]:
