@@ -6,7 +6,7 @@ result of the program is the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +67,8 @@ class Loop(str):
 class Schedule:
     """How `outputs` are computed; stages without directives get the default treatment."""
 
-    def __init__(self, outputs: Tensor | Iterable[Tensor]) -> None:
-        listed = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+    def __init__(self, outputs: Tensor | Sequence[Tensor]) -> None:
+        listed = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
         for tensor in listed:
             if not isinstance(tensor, Tensor):
                 raise TypeError(
@@ -152,7 +152,7 @@ class Schedule:
         Path(path).write_text(store.dumps(self.outputs, self.directives))
 
     @classmethod
-    def load(cls, path: str | Path, outputs: Tensor | Iterable[Tensor]) -> Schedule:
+    def load(cls, path: str | Path, outputs: Tensor | Sequence[Tensor]) -> Schedule:
         """The schedule that was saved, for the same program; ScheduleError with the difference if it is another one."""
         schedule = cls(outputs)
         for directive in store.loads(Path(path).read_text(), schedule.outputs, str(path)):

@@ -123,6 +123,8 @@ def _apply_definition(
         with halide_refused(step):
             if isinstance(step.directive, d.Prefetch):
                 _prefetch(loops, step, stages, lowered)
+            elif isinstance(step.directive, d.Vectorize) and _is_single(plan, step.directive):
+                continue  # LLVM has no masked stores of vectors of one element
             else:
                 _LOOPS[type(step.directive)](loops, step.directive)
     if steps or busy:
@@ -132,6 +134,10 @@ def _apply_definition(
     else:
         itemsize = max(t.dtype.itemsize for t in loops.stage.op.outputs)
         vectorize_last(loops.func, loops.stage.dims, itemsize, machine)
+
+
+def _is_single(plan: Plan, v: d.Vectorize) -> bool:
+    return plan.nest(v.stage, v.definition).level(v.loop).constant == 1
 
 
 def _split(loops: _Loops, s: d.Split) -> None:
@@ -183,9 +189,11 @@ def _prefetch(loops: _Loops, step: Step, stages: Mapping[str, _Loops], lowered: 
     source = stages[p.source].func if p.source in stages else images.get(p.source)
     if source is None:
         raise step.refused(f"{p.source} is not part of this kernel")
-    at = loops.loop(p.definition, p.loop)
-    strategy = hl.PrefetchBoundStrategy.NonFaulting
-    loops.definitions[p.definition].prefetch(source, at, at, p.distance, strategy)
+    if p.source in stages and stages[p.source].stage.op in lowered.inlined:
+        raise step.refused(f"{p.source} is computed inline and has no memory; compute it at the root")
+    # All arguments of the very types of the overload: a conversion would take the image for a function, which has no memory.
+    at, ahead = hl.VarOrRVar(loops.loop(p.definition, p.loop)), hl.Expr(p.distance)
+    loops.definitions[p.definition].prefetch(source, at, at, ahead, hl.PrefetchBoundStrategy.NonFaulting)
 
 
 def _place(place: Place, loops: _Loops, stages: Mapping[str, _Loops], plan: Plan) -> None:

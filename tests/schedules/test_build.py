@@ -1,0 +1,225 @@
+"""Schedules that are compiled: the loops are those asked for, the results those of the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from schedules import compose
+from schedules.compose import then
+
+M, N, K = 37, 45, 29
+
+
+def product() -> tuple[list[te.Tensor], te.Tensor, te.Tensor]:
+    A, B = te.placeholder((M, K), name="A"), te.placeholder((K, N), name="B")
+    k = te.reduce_axis(K, "k")
+    C = te.compute((M, N), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
+    D = te.compute((M, N), lambda i, j: te.maximum(C[i, j], 0.0) + A[i, 0], name="D")
+    return [A, B], C, D
+
+
+def checked(inputs: list[te.Tensor], outputs: Any, schedule: te.Schedule) -> Any:
+    """The kernel, after its results were compared."""
+    rng = np.random.default_rng(1)
+    feeds = {t: rng.integers(-4, 5, t.shape).astype(t.dtype.numpy) for t in inputs}
+    kernel = te.build(inputs, outputs, schedule=schedule)
+    found, expected = kernel(*feeds.values()), te.interpret(outputs, feeds)
+    for got, want in zip(*(x if isinstance(x, tuple) else (x,) for x in (found, expected)), strict=True):
+        np.testing.assert_array_equal(got, want)  # sums of small integers are exact
+    return kernel
+
+
+def test_the_example_of_the_documentation() -> None:
+    inputs, C, D = product()
+    s = te.Schedule(D)
+    i, j = s[D].axes
+    (k,) = s[C].reduce_axes
+    io, jo, ii, ji = s[D].tile(i, j, 8, 16)
+    s[D].reorder(io, jo, ii, ji).vectorize(ji, 8).parallel(io)
+    ko, ki = s[C].split(k, 4)
+    s[C].compute_at(s[D], jo).reorder(ko, "i", ki, "j").vectorize("j", 8).unroll(ki)
+    s[C].init.vectorize("j", 8)
+    nest = checked(inputs, D, s).loop_nest()
+    lines = [line.strip() for line in nest.splitlines()]
+    assert lines[:3] == ["produce D:", "parallel i.io:", "for j.jo:"]
+    assert "unrolled k.k.ki in [0, 3]:" in lines or any("unrolled" in line and "ki" in line for line in lines)
+
+
+def test_axes_of_the_expression_name_loops() -> None:
+    A = te.placeholder((M, K), name="A")
+    k = te.reduce_axis(K, "k")
+    C = te.compute((M,), lambda i: te.sum(A[i, k], axis=k), name="C")
+    s = te.Schedule(C)
+    assert s[C].split(k, 4) == ("ko", "ki")
+    checked([A], C, s)
+
+
+@pytest.mark.parametrize("inner", ["ko", "ki"])
+def test_rfactor(inner: str) -> None:
+    inputs, C, D = product()
+    s = te.Schedule(D)
+    s[C].split("k", 8)
+    partial = s[C].rfactor(inner)
+    partial.reorder(*[x for x in partial.loops if x == inner], "i").compute_at(s[C], "i")
+    partial.vectorize("j", 8)
+    s[C].reorder("i", inner, "j").vectorize("j", 8).compute_at(s[D], "i")
+    s[D].parallel("i").vectorize("j", 8)
+    checked(inputs, D, s)
+
+
+def test_cache_write_and_read_inside_a_tile() -> None:
+    inputs, C, D = product()
+    s = te.Schedule(C)
+    local = s[C].cache_write()
+    io, jo, ii, ji = s[C].tile("i", "j", 8, 16)
+    s[C].vectorize(ji, 8).parallel(io)
+    local.compute_at(s[C], jo).reorder("k", "i", "j").vectorize("j", 8).store_in("stack")
+    copy = local.cache_read("B")
+    copy.compute_at(s[C], jo).vectorize("d1", 8)
+    checked(inputs, C, s)
+
+
+def test_pack() -> None:
+    inputs, C, D = product()
+    s = te.Schedule(C)
+    packed = s[C].pack("B", ["1o", "0", "1i"], [0, 16])
+    packed.compute_root().vectorize("d1i", 16)
+    checked(inputs, C, s)
+
+
+def test_sliding_window() -> None:
+    A = te.placeholder((M, N), name="A")
+    B = te.compute((M, N), lambda i, j: A.at(i, j - 1, mode="clamp") + A.at(i, j + 1, mode="clamp"), name="B")
+    C = te.compute((M, N), lambda i, j: B.at(i - 1, j, mode="clamp") + B.at(i + 1, j, mode="clamp"), name="C")
+    s = te.Schedule(C)
+    s[C].split("i", 8)
+    s[B].compute_at(s[C], "ii").store_at(s[C], "io").vectorize("j", 8)
+    s[C].parallel("io").vectorize("j", 8)
+    checked([A], C, s)
+
+
+@pytest.mark.parametrize("how", [
+    lambda y: y.parallel("i"), lambda y: y.vectorize("i", 8), lambda y: y.reorder("t", "i").vectorize("i", 8),
+    lambda y: y.split("t", 4), lambda y: y.unroll("t", 3), lambda y: y.cache_write(),
+])  # fmt: skip
+def test_scan(how: Callable[[Any], object]) -> None:
+    x = te.placeholder((M, N), name="x")
+    y = te.scan((M, N), lambda y, t, i: te.select(t == 0, x[t, i], 2 * y[t - 1, i] % 7 + x[t, i]), name="y")
+    s = te.Schedule(y)
+    how(s[y])
+    checked([x], y, s)
+
+
+@pytest.mark.parametrize("how", [
+    lambda w: w.parallel("c"), lambda w: w.reorder("r", "c").vectorize("c", 8), lambda w: w.split("r", 4),
+    lambda w: w.init.parallel("d0").vectorize("c", 8), lambda w: w.cache_write().reorder_storage("c", "d0"),
+])  # fmt: skip
+def test_scatter(how: Callable[[Any], object]) -> None:
+    idx, g = te.placeholder((M,), "int32", name="idx"), te.placeholder((M, N), name="g")
+    r, c = te.reduce_axis(M, "r"), te.reduce_axis(N, "c")
+    W = te.scatter((9, N), [r, c], (idx[r] % 9, c), g[r, c], name="W")
+    s = te.Schedule(W)
+    how(s[W])
+    checked([idx, g], W, s)
+
+
+def test_several_outputs_of_one_nest() -> None:
+    A = te.placeholder((M, N), name="A")
+    u, v = te.compute((M, N), lambda i, j: (A[i, j] + 1, A[i, j] * 2), name=("u", "v"))
+    C = te.compute((M, N), lambda i, j: u[i, j] + v[i, j], name="C")
+    s = te.Schedule([C, u])
+    assert s.stages == ["u_v", "C"]
+    assert s["v"].name == s[u].name == "u_v"
+    s[C].cache_read(v).compute_at(C, "i")
+    s["u_v"].cache_write().vectorize("j", 8)
+    checked([A], [C, u], s)
+
+
+def test_adjoints_by_tensor_and_by_name() -> None:
+    inputs, C, D = product()
+    L = te.compute((), lambda: te.sum(lambda p, q: D[p, q] * D[p, q]), name="L")
+    grads = te.differentiate(L, inputs)
+    s = te.Schedule(list(grads))
+    for stage in (grads.adjoints[C], grads[inputs[1]]):
+        view = s[stage]
+        assert s[view.name].name == view.name
+        view.vectorize(view.axes[-1], 8).parallel(view.axes[0])
+    checked(inputs, list(grads), s)
+
+
+def test_lifted_reductions_are_stages() -> None:
+    A = te.placeholder((M, N), name="A")
+    k = te.reduce_axis(N, "k")
+    S = te.compute((M, N), lambda i, j: A[i, j] - te.max(A[i, k], axis=k), name="S")
+    s = te.Schedule(S)
+    assert s.stages == ["S_max", "S"]
+    s["S_max"].compute_at("S", "i")
+    checked([A], S, s)
+
+
+def test_modes_and_outputs_left_out() -> None:
+    inputs, C, D = product()
+    s = te.Schedule([C, D])
+    s[D].tile("i", "j", 8, 8)
+    s[C].vectorize("j", 8)
+    kernel = te.build(inputs, [C, D], schedule=s)
+    a, b = np.ones((M, K), np.float32), np.ones((K, N), np.float32)
+    out = np.full((M, N), 2, np.float32)
+    kernel(a, b, out={"C": out}, mode={"C": "add", "D": "null"})
+    np.testing.assert_array_equal(out, K + 2)
+
+
+def test_a_kernel_keeps_the_schedule_that_it_was_built_with() -> None:
+    inputs, C, D = product()
+    s = te.Schedule(D)
+    kernel = te.build(inputs, D, schedule=s)
+    s[C].compute_at(D, "i")
+    s[D].split("i", 4)  # no longer legal
+    kernel(np.ones((M, K), np.float32)[:, ::-1], np.ones((K, N), np.float32)[:, ::-1])  # compiled for strides only now
+
+
+def test_what_halide_refuses_is_a_schedule_error() -> None:
+    A = te.placeholder((M, K, 3), name="A")
+    k, m = te.reduce_axis(K, "k"), te.reduce_axis(3, "m")
+    C = te.compute((M,), lambda i: te.sum(A[i, k, m], axis=(k, m), where=A[i, k, m] > 0), name="C")
+    s = te.Schedule(C)
+    with pytest.raises(te.ScheduleError, match="must stay"):
+        s[C].reorder("m", "k")  # the condition depends on i: the sum is a selection, whose terms keep their order
+    D = te.compute((M,), lambda i: A[i, 0, 0] + 1, name="D")
+    s = te.Schedule(te.compute((M,), lambda i: D[i] * 2, name="E"))
+    s[D].compute_root().bound_extent("i", 8)
+    with pytest.raises(te.ScheduleError, match="Halide"):
+        te.build([A], s.outputs[0], schedule=s)
+
+
+def test_recipes() -> None:
+    inputs, C, D = product()
+    micro = then(compose.tile("i", "j", 8, 16), compose.vectorize("ji", 8), compose.unroll("ii", 2), compose.parallel("io"))
+    assert str(micro) == "then(tile('i', 'j', 8, 16), vectorize('ji', 8), unroll('ii', 2), parallel('io'))"
+    s = te.Schedule(D).apply(D, micro).apply(C, then(compose.init(compose.vectorize("j", 8)), micro))
+    checked(inputs, D, s)
+    before = str(s)
+    with pytest.raises(te.ScheduleError):
+        s.apply(C, then(compose.unroll("k", 2), compose.split("gone", 2)))
+    assert str(s) == before
+
+
+def test_symbolic_extents() -> None:
+    n = te.var("n")
+    A = te.placeholder((n, n), name="A")
+    k = te.reduce_axis(n, "k")
+    C = te.compute((n, n), lambda i, j: te.sum(A[i, k] * A[k, j], axis=k), name="C")
+    s = te.Schedule(C)
+    local = s[C].cache_write()
+    local.split("k", 8)
+    local.rfactor("ki").compute_at(local, "i")
+    local.compute_at(C, s[C].tile("i", "j", 8, 8)[0])
+    kernel = te.build([A], C, schedule=s)
+    for size in (0, 1, 7, 8, 33):
+        a = np.random.default_rng(size).integers(-3, 4, (size, size)).astype(np.float32)
+        np.testing.assert_array_equal(kernel(a), a @ a)
