@@ -284,7 +284,7 @@ def floordiv(e: Linear | int, c: int) -> Linear:
 
 def _floor(e: Linear, c: int) -> Linear:
     """floor(e / c) with the numerator's coefficients brought near 0."""
-    rest = {s: a - c * round_half_down(a, c) for s, a in e.coefficients.items()}
+    rest = {s: a - c * _nearest(a, c) for s, a in e.coefficients.items()}
     whole = Linear({s: (a - rest[s]) // c for s, a in e.coefficients.items()}, e.constant // c)
     left = Linear(rest, e.constant % c)
     if left.is_constant:
@@ -294,9 +294,10 @@ def _floor(e: Linear, c: int) -> Linear:
     return whole + (left if c == g else _quotient(left, c // g))
 
 
-def round_half_down(a: int, c: int) -> int:
-    """The integer nearest to a / c, the lower one of two."""
-    return -((c - 2 * a) // (2 * c))
+def _nearest(a: int, c: int) -> int:
+    """The integer nearest to a / c, of two the one nearer to 0."""
+    size = (2 * abs(a) + c - 1) // (2 * c)
+    return size if a > 0 else -size
 
 
 def complexity(e: Linear) -> tuple[int, int]:
