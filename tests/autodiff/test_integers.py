@@ -6,6 +6,8 @@ from fractions import Fraction
 from itertools import pairwise, product
 
 from hypothesis import given, settings, strategies as st
+from sympy import ZZ, Matrix
+from sympy.matrices.normalforms import smith_normal_form
 
 from autodiff.integers import ceildiv, lower_triangular_basis, smith, xgcd
 from autodiff.linear import Linear, ceiling, floordiv, linear, mod, symbol
@@ -47,6 +49,14 @@ def test_smith_form(a: list[list[int]]) -> None:
     assert abs(determinant(u)) == abs(determinant(v)) == 1
     assert all(b == 0 if a == 0 else b % a == 0 for a, b in pairwise(d))
     assert all(e >= 0 for e in d)
+
+
+@settings(max_examples=30)
+@given(st.tuples(st.integers(1, 3), st.integers(1, 3)).flatmap(lambda k: matrices(*k)))
+def test_invariant_factors_are_those_of_sympy(a: list[list[int]]) -> None:
+    _, d, _ = smith(a, len(a[0]))
+    theirs = smith_normal_form(Matrix(a), domain=ZZ)
+    assert d == [abs(theirs[i, i]) for i in range(min(theirs.shape))]
 
 
 @given(st.integers(1, 4).flatmap(lambda k: matrices(k, k)))
