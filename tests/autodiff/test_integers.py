@@ -106,6 +106,7 @@ def test_projection_keeps_every_integer_point(rows: list[tuple[int, int, int]]) 
         assert not reached or all(e.evaluate({"x": value}) >= 0 for e in projection)
 
 
+@settings(max_examples=40)
 @given(st.tuples(*[st.integers(-9, 9)] * 3), st.integers(1, 7))
 def test_floors_are_floors(e: tuple[int, int, int], c: int) -> None:
     form = symbol("x") * e[0] + symbol("y") * e[1] + e[2]
