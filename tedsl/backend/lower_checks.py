@@ -21,7 +21,7 @@ from tedsl.backend.lower_stage import Context, Place, identifier
 from tedsl.backend.scalars import Expr as Halide, const
 from tedsl.lang.dtypes import integer_bounds
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Fn, Reduce
-from tedsl.lang.tensor import Operation, Scan, Tensor
+from tedsl.lang.tensor import Operation, Scan, ScanState, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, topological
 
 __all__ = ["Checks", "checks_of", "lower_checks", "operations_checked"]
@@ -75,7 +75,8 @@ def _holds_unless_empty(check: ReadCheck) -> bool:
 def operations_checked(operations: Sequence[Operation], checks: Sequence[ReadCheck]) -> set[Operation]:
     """The operations whose results the checks read, with all that those read."""
     reads = [(c.op, read.tensor.op) for c in checks for read in reads_of(_expressions(c))]
-    wanted = {op if op in set(operations) else reader for reader, op in reads}
+    # The state of a scan is read from its results, so the scan itself comes first.
+    wanted = {reader if isinstance(op, ScanState) else op for reader, op in reads}
     for op in reversed(operations):
         if op in wanted:
             wanted.update(t.op for t in op.inputs)

@@ -64,7 +64,10 @@ class Context:
         """A value that waits for the checks of indices, so that nothing is written before them."""
         if self.token is None:
             return value
-        return hl.select(hl.Expr(self.token[()]) == 0, value, hl.cast(value.type(), 0))
+        token, kind = hl.Expr(self.token[()]), value.type()
+        # Something that no simplification can find equal to the value: the checks would go with it.
+        other = hl.reinterpret(kind, hl.cast(hl.UInt(kind.bits()), token)) if kind.is_float() else hl.cast(kind, token)
+        return hl.select(token == 0, value, other)
 
     def unknown_zero(self) -> Halide:
         """0, unknown to the compiler."""

@@ -234,3 +234,32 @@ def test_a_computed_tensor_can_be_an_input() -> None:
     twice = te.compute((N, 8), lambda i, j: A[i, j] * 2)
     kern = te.build([twice], te.compute((N, 8), lambda i, j: twice[i, j] + 1))
     np.testing.assert_array_equal(kern(VALUES), VALUES + 1)
+
+
+def checked_programs(dtype: str) -> dict[str, tuple[Any, Any, Any]]:
+    """A program of each construct that reads or writes at `index`."""
+    B, index, k = te.placeholder((4,), dtype, name="B"), te.placeholder((9,), "int32", name="index"), te.reduce_axis(9)
+    found = {
+        "gather": te.compute((9,), lambda i: B[index[i]]),
+        "sum": te.compute((), lambda: te.sum(B[index[k]], axis=k)),
+        "max": te.compute((), lambda: te.max(B[index[k]], axis=k)),
+        "argmax": te.compute((), lambda: te.argmax(B[index[k]], axis=k)),
+        "input": te.scan((9,), lambda y, t: te.select(t == 0, B[0], te.maximum(y[t - 1], B[index[t]])), axis=0),
+        "state": te.scan((9,), lambda y, t: te.select(t == 0, B[0], te.maximum(y[index[t]], B[1])), axis=0),
+    }
+    for op in ("add", "mul", "max", "min"):
+        found[f"scatter {op}"] = te.scatter((4,), [k], (index[k],), B[k % 4], op=op)
+    return {name: (B, index, tensor) for name, tensor in found.items()}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint64"])
+@pytest.mark.parametrize("construct", checked_programs("float32"))
+def test_every_construct_checks_its_indices_before_it_writes(construct: str, dtype: str) -> None:
+    B, index, tensor = checked_programs(dtype)[construct]
+    kern = te.build([B, index], tensor)
+    b, good = np.ones(4, dtype), np.array([0, 0, 1, 2, 3, 3, 3, 0, 2], "i4")
+    out = np.full_like(kern(b, good), 5)
+    with pytest.raises(IndexError, match="index"):
+        kern(b, np.array([0, 0, 1, 2, 3, 3, 3, 0, 9], "i4"), out=out)
+    assert (out == 5).all()
+    np.testing.assert_array_equal(kern(b, good), te.interpret(tensor, {B: b, index: good}))
