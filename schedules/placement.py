@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from schedules.directives import ComputeAt, ComputeInline, Directive, StoreAt, StoreRoot
+from schedules.directives import ComputeAt, ComputeInline, Directive, Prefetch, StoreAt, StoreRoot
 from schedules.loops import Level, definitions_of
 from schedules.plan import Plan, Step
 from tedsl.analysis.checks import read_checks
@@ -39,6 +39,8 @@ def placed(plan: Plan, cheap: Collection[str] = ()) -> dict[str, Place]:
     for step in (*plan.places.values(), *plan.stores.values()):
         spoken.add(getattr(step.directive, "consumer", ""))
     spoken.update(plan.storage, plan.program.final)
+    ahead = [step for steps in plan.loops.values() for step in steps if isinstance(step.directive, Prefetch)]
+    spoken.update(getattr(step.directive, "source", "") for step in ahead)
     places = {
         name: _of(plan.places[name].directive) if name in plan.places
         else INLINE if name in cheap and name not in spoken and _is_pointwise(op)
@@ -48,6 +50,10 @@ def placed(plan: Plan, cheap: Collection[str] = ()) -> dict[str, Place]:
     for name, step in plan.places.items():
         if isinstance(step.directive, ComputeAt):
             _check(plan, places, name, step)
+    for step in ahead:
+        source = getattr(step.directive, "source", "")
+        if places.get(source, ROOT).kind != "root":
+            raise step.refused(f"{source} has no memory of its own outside; inputs and stages at the root can be prefetched")
     for name, step in plan.stores.items():
         places[name] = _stored(plan, places, name, step)
     return places

@@ -118,9 +118,8 @@ class Plan:
         place = self.places.get(d.stage)
         if place is not None and isinstance(place.directive, ComputeInline):
             raise ScheduleError(f"{d.stage} is computed inline (at {place.where}) and has no loops")
-        if isinstance(d, Prefetch):
-            read = {t.name if t.op not in self.program.names else self.program.names[t.op] for t in op.inputs}
-            one_of(d.source, read, "tensor", f"{d.stage} reads")
+        if isinstance(d, Prefetch) and self._source(d.stage, op, d.source).ndim == 0:
+            raise ScheduleError(f"{d.source} is one element, so there is nothing ahead of it")
         key = (d.stage, d.definition)
         nest = transformed(self.nest(*key), d)
         return replace(

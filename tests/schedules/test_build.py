@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -183,18 +184,40 @@ def test_a_kernel_keeps_the_schedule_that_it_was_built_with() -> None:
     kernel(np.ones((M, K), np.float32)[:, ::-1], np.ones((K, N), np.float32)[:, ::-1])  # compiled for strides only now
 
 
-def test_what_halide_refuses_is_a_schedule_error() -> None:
+def test_what_only_halide_refuses_is_a_schedule_error() -> None:
+    A = te.placeholder((M, K, 3), "int32", name="A")
+    k, m = te.reduce_axis(K, "k"), te.reduce_axis(3, "m")
+    C = te.compute((M,), lambda i: te.sum(A[i, k, m], axis=(k, m)), name="C")
+    s = te.Schedule(C)
+    s[C].reorder("m", "k")  # it cannot tell that a sum that wraps may be regrouped
+    with pytest.raises(te.ScheduleError, match=r"s\['C'\].reorder\('m', 'k'\), at .*Halide cannot do this"):
+        te.build([A], C, schedule=s)
+
+
+def test_sums_of_selected_terms_keep_their_order() -> None:
     A = te.placeholder((M, K, 3), name="A")
     k, m = te.reduce_axis(K, "k"), te.reduce_axis(3, "m")
     C = te.compute((M,), lambda i: te.sum(A[i, k, m], axis=(k, m), where=A[i, k, m] > 0), name="C")
-    s = te.Schedule(C)
     with pytest.raises(te.ScheduleError, match="must stay"):
-        s[C].reorder("m", "k")  # the condition depends on i: the sum is a selection, whose terms keep their order
-    D = te.compute((M,), lambda i: A[i, 0, 0] + 1, name="D")
-    s = te.Schedule(te.compute((M,), lambda i: D[i] * 2, name="E"))
-    s[D].compute_root().bound_extent("i", 8)
-    with pytest.raises(te.ScheduleError, match="Halide"):
-        te.build([A], s.outputs[0], schedule=s)
+        te.Schedule(C)[C].reorder("m", "k")
+
+
+def test_prefetch() -> None:
+    inputs, C, D = product()
+    s = te.Schedule(C)
+    s[C].cache_read("B").compute_root().prefetch("B", "d0", 4)
+    s[C].prefetch("A", "i", 2)
+    kernel = checked(inputs, C, s)
+    assert set(re.findall(r"prefetch\((\w+)", kernel.source("stmt"))) == {"A", "B"}
+    assert "one element" in _refusal_of_an_element()
+
+
+def _refusal_of_an_element() -> str:
+    x = te.placeholder((), name="x")
+    y = te.compute((M,), lambda i: x[()] + i, name="y")
+    with pytest.raises(te.ScheduleError) as caught:
+        te.Schedule(y)[y].prefetch(x, "i")
+    return str(caught.value)
 
 
 def test_recipes() -> None:
