@@ -1,29 +1,40 @@
-"""What the adjoints of a line cost beside the line itself: the cost law, measured by `te.work`.
-
-Law, for the program at realistic size:
-  operations   of all adjoints, with every stage that they need and the forward program does not have, are at most 4 x those of
-               the forward program; iterations likewise. A point that only copies is one operation. Writing each element of the
-               gradients once is no work: an input of n x n elements has as many gradients if only its diagonal is read.
-  masked       iterations (those whose guard is false) are at most 10 % beside the border. The border is what thins out as
-               1/n: with m(n) the masked fraction at size n, `2 m(2 n) - m(n)` is the fraction that stays at any size.
-  scatters     there are none where every index is affine.
-"""
+"""What the adjoints of a line cost beside the line itself: the cost law, measured by `te.work`."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tedsl as te
 from autodiff import Explanation
+from tedsl.lang.traverse import reads_of, stages_of
 from tests.autodiff.catalogue.entry import Entry
 
-__all__ = ["MASKED", "RATIO", "Cost", "cost_of", "table"]
+__all__ = ["LAW", "Cost", "cost_of", "table"]
 
 RATIO = 4.0
 MASKED = 0.10
 SIZE = 6
+
+LAW = """\
+The catalogue of `tests/autodiff/catalogue`, differentiated by every input with a head, each program at a realistic size and counted by
+`te.work`. Written by `python -m tests.autodiff.catalogue`; `tests/autodiff/test_catalogue_cost.py` holds each line to the law:
+
+- **operations** (flops, or iterations where there are more: a point that only copies is one operation) of all adjoints, with every
+  stage they need and the forward program does not have, are at most 4 times those of the forward program. Writing each element of
+  the gradients once is not counted: an n x n input has n x n gradients also where only its diagonal is read.
+- **iterations** of the adjoints, again beyond one per element of the gradients, are at most 4 times those of the forward program,
+  counted once for each read of one tensor that a forward point has: taps that a body spells out are that many reads.
+- **masked** iterations (their guard is false) are at most 10 % inside, that is, beside the border. The border is what thins out as
+  1/n: with m(n) the masked fraction at size n, `2 m(2n) - m(n)` is the part that stays at any size.
+- **scatters** are left only where an index is data.
+
+Columns: iterations of the forward program and of the adjoints, elements of the gradients, (iterations - elements) / forward;
+flops of both, operations of the adjoints / of the forward program; masked at this size and inside; reads turned into gathers, left as
+scatters.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,7 @@ class Cost:
     forward: te.Work
     adjoints: te.Work  # with the forward stages left out
     elements: int  # of the gradients
+    taps: int  # reads of one tensor in one forward body, at most
     masked: float  # fraction of iterations at SIZE
     inside: float  # what stays of it at any size
     gathers: int
@@ -41,7 +53,20 @@ class Cost:
 
     @property
     def iterations(self) -> float:
+        """Beyond one per element, beside the forward program's."""
         return max(0, self.adjoints.iterations - self.elements) / self.forward.iterations
+
+    @property
+    def broken(self) -> list[str]:
+        """What the law says against this line."""
+        found = []
+        if self.operations > RATIO:
+            found.append(f"{self.operations:.2f} x the operations")
+        if self.iterations > RATIO * self.taps:
+            found.append(f"{self.iterations:.2f} x the iterations, with {self.taps} taps")
+        if self.inside > MASKED:
+            found.append(f"{self.inside:.1%} masked inside")
+        return found
 
     @property
     def operations(self) -> float:
@@ -57,23 +82,28 @@ class Cost:
 
 
 def cost_of(entry: Entry) -> Cost:
-    forward, adjoints, elements, explanation = _works(entry, 2 * SIZE)
-    _, smaller, _, _ = _works(entry, SIZE)
+    forward, adjoints, elements, taps, explanation = _works(entry, 2 * SIZE)
+    smaller = _works(entry, SIZE)[1]
     fractions = [w.masked / max(1, w.iterations) for w in (smaller, adjoints)]
     return Cost(
-        entry.name, forward, adjoints, elements, fractions[1], 2 * fractions[1] - fractions[0],
+        entry.name, forward, adjoints, elements, taps, fractions[1], 2 * fractions[1] - fractions[0],
         len(explanation.gathers), len(explanation.scatters),
     )  # fmt: skip
 
 
-def _works(entry: Entry, size: int) -> tuple[te.Work, te.Work, int, Explanation]:
+def _works(entry: Entry, size: int) -> tuple[te.Work, te.Work, int, int, Explanation]:
     outputs, inputs = entry.program(size)
     heads = [te.placeholder(t.shape, t.dtype, name=f"{t.name}_head") for t in outputs]
     sources = [t for t in inputs if t.dtype.is_float]
     gradients = te.differentiate(list(outputs), sources, head=heads)
     forward, everything = te.work(list(outputs)), te.work([*outputs, *gradients])
     adjoints = te.Work(*(getattr(everything, f) - getattr(forward, f) for f in ("iterations", "masked", "flops", "bytes")))
-    return forward, adjoints, sum(math.prod(t.shape) for t in gradients), gradients.explain()
+    return forward, adjoints, sum(math.prod(t.shape) for t in gradients), _taps(outputs), gradients.explain()
+
+
+def _taps(outputs: Sequence[te.Tensor]) -> int:
+    counts = [Counter(r.tensor for r in reads_of(op.expressions)) for op in stages_of(outputs)]
+    return max([1, *(n for count in counts for n in count.values())])
 
 
 HEAD = (

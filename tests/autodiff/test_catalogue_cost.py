@@ -1,0 +1,45 @@
+"""The cost law on every line of the catalogue, and that its table in the docs is the one that holds."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from tests.autodiff.catalogue import CATALOGUE, Entry
+from tests.autodiff.catalogue.cost import Cost, cost_of
+
+TABLE = Path(__file__).parents[2] / "docs" / "cost_table.md"
+
+
+@lru_cache(maxsize=None)
+def cost(name: str) -> Cost:
+    return cost_of(next(e for e in CATALOGUE if e.name == name))
+
+
+@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda e: e.name)
+def test_cost_law(entry: Entry) -> None:
+    found = cost(entry.name)
+    assert not found.broken, f"{entry.name}: {', '.join(found.broken)}"
+    assert not (entry.affine and found.scatters)
+
+
+def test_the_law_can_be_broken() -> None:
+    """A program differentiated as a dense Jacobian would be seen."""
+    found = cost("matmul")
+    wasteful = Cost(
+        found.name, found.forward, found.forward + found.forward + found.forward + found.forward + found.forward,
+        0, 1, 0.5, 0.5, 0, 0,
+    )  # fmt: skip
+    assert len(wasteful.broken) == 3
+
+
+def test_the_table_of_the_docs_has_every_line() -> None:
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in TABLE.read_text().splitlines() if line.startswith("| ")]
+    assert rows[1:] == [e.name for e in CATALOGUE]
+
+
+@pytest.mark.parametrize("name", ["matmul", "conv2d s2 d1 k3", "max pool k3 s2", "softmax"])
+def test_the_table_of_the_docs_is_current(name: str) -> None:
+    assert "| " + " | ".join(cost(name).row()) + " |" in TABLE.read_text().splitlines(), "run python -m tests.autodiff.catalogue"
