@@ -6,8 +6,10 @@ Nothing of the size of a Jacobian is formed unless a Jacobian is asked for.
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from autodiff.cotangent import Cotangent, Identity, One, Stored, fresh_axes
@@ -19,7 +21,7 @@ from tedsl.lang.compute import compute_tensors
 from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent
-from tedsl.lang.tensor import Compute, Operation, Placeholder, Shape, Tensor
+from tedsl.lang.tensor import Compute, Operation, Placeholder, Scatter, Shape, Tensor
 from tedsl.lang.traverse import substitute_all
 
 __all__ = ["IntegerGradientError", "differentiate", "vjp"]
@@ -142,21 +144,45 @@ def total(parts: Sequence[Tensor], name: str) -> Tensor:
 
 
 def written_out(parts: Sequence[Tensor], name: str) -> Tensor:
-    """The sum of what several reads of one consumer send back, those that are pointwise computed in the sum itself.
+    """The sum of what several reads of one consumer send back.
 
     rewrites   n pointwise tensors and their sum, n + 1 passes over the elements   ->   one pass, in which they share what is common
+               n scatters and their sum   ->   scatters of which each continues the one before
     """
     if len(parts) == 1:
         return parts[0]
+    start = _pointwise_sum([p for p in parts if not _is_sum_by_scatter(p)], name)
+    for part in parts:
+        if _is_sum_by_scatter(part):
+            start = part if start is None else _continued(part.op, start)
+    assert start is not None
+    return start
+
+
+def _is_sum_by_scatter(part: Tensor) -> bool:
+    return isinstance(part.op, Scatter) and part.op.kind == "add" and part.op.init is None
+
+
+def _continued(op: Operation, start: Tensor) -> Tensor:
+    """A scatter that adds to `start`."""
+    assert isinstance(op, Scatter)
+    return Scatter(
+        name=op.name, where=op.where, shape=op.shape, axes=op.axes, index=op.index, value=op.value, guard=op.guard,
+        kind=op.kind, init=start,
+    ).output()  # fmt: skip
+
+
+def _pointwise_sum(parts: Sequence[Tensor], name: str) -> Tensor | None:
+    if len(parts) < 2:
+        return parts[0] if parts else None
     axes = fresh_axes(parts[0].extents)
-    value: Expr | None = None
+    terms: list[Expr] = []
     for part in parts:
         term: Expr = Read(part, axes)
         if isinstance(part.op, Compute) and part.op.reduction is None:
             (term,) = substitute_all((part.op.bodies[part.index],), dict(zip(part.op.axes, axes, strict=True)))
-        value = term if value is None else value + term
-    assert value is not None
-    return compute_tensors(axes, (value,), name)[0]
+        terms.append(term)
+    return compute_tensors(axes, (reduce(operator.add, terms),), name)[0]
 
 
 def zeros(shape: Iterable[Any], like: Tensor, name: str) -> Tensor:
@@ -317,14 +343,22 @@ class _Reverse:
     def _by_flows(self, op: Operation, cotangents: dict[int, Cotangent]) -> None:
         consumer = op.output(next(iter(cotangents)))
         found: dict[Tensor, list[Tensor]] = {}
+        made = []
         for flow in flows_of(op, cotangents, self.prefix, self.wanted):
-            made = _turned(flow, self.prefix, f"d{flow.source.name}_{consumer.name}")
+            turned = _turned(flow, self.prefix, f"d{flow.source.name}_{consumer.name}")
+            made.append((flow, turned))
+            if turned.tensor is not None:
+                found.setdefault(flow.source, []).append(turned.tensor)
+        sums = {source: written_out(parts, f"d{source.name}_{consumer.name}") for source, parts in found.items()}
+        for source, summed in sums.items():
+            self._add(source, consumer, [summed])
+        for flow, turned in made:
             index = ", ".join(map(str, flow.index[len(self.prefix) :]))
-            self.reports.append(ReadReport(consumer, flow.source, index, made.kind, made.reason, made.tensor))
-            if made.tensor is not None:
-                found.setdefault(flow.source, []).append(made.tensor)
-        for source, parts in found.items():
-            self._add(source, consumer, [written_out(parts, f"d{source.name}_{consumer.name}")])
+            # A part that its sum computes itself, or continues, is no stage of the program.
+            stage = turned.tensor
+            if stage is not None and not any(t is stage for t in sums[flow.source].op.inputs):
+                stage = sums[flow.source]
+            self.reports.append(ReadReport(consumer, flow.source, index, turned.kind, turned.reason, stage))
 
     def _by_edges(self, op: Operation, cotangents: dict[int, Cotangent]) -> None:
         assert self.fdiff is not None
