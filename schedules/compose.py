@@ -3,8 +3,8 @@
     register_tile = then(tile("i", "j", 8, 48), vectorize("ji", 16), unroll("ii"), parallel("io"))
     s.apply(C, register_tile)
 
-A recipe names loops by text; those that a directive makes have the names that the methods of a stage give them: `tile("i",
-"j", ...)` makes io, jo, ii, ji.
+A recipe names loops by text; those that a directive makes have the names that the methods of a stage give them:
+`tile("i", "j", ...)` makes io, jo, ii, ji.
 """
 
 from __future__ import annotations
@@ -80,4 +80,6 @@ def _verb(name: str) -> Callable[..., Recipe]:
 split, tile, fuse, reorder = map(_verb, ("split", "tile", "fuse", "reorder"))
 unroll, vectorize, parallel, prefetch = map(_verb, ("unroll", "vectorize", "parallel", "prefetch"))
 compute_at, compute_root, compute_inline = map(_verb, ("compute_at", "compute_root", "compute_inline"))
-store_at, store_in, reorder_storage, bound_extent = map(_verb, ("store_at", "store_in", "reorder_storage", "bound_extent"))
+store_at, store_in, reorder_storage, bound_extent = map(
+    _verb, ("store_at", "store_in", "reorder_storage", "bound_extent")
+)

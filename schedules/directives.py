@@ -1,7 +1,8 @@
 """Directives: what a schedule says about loops, as data. Each documents what it rewrites and what it checks.
 
-A directive names its stage and loops by text, so that a schedule prints, saves and compares. `definition` tells which loops of
-the stage are meant: "body" (the computation; for a reduction its update) or "init" (the loops that fill in the identity).
+A directive names its stage and loops by text, so that a schedule prints, saves and compares. `definition` tells which
+loops of the stage are meant: "body" (the computation; for a reduction its update) or "init" (the loops that fill in the
+identity).
 Whoever applies directives (`tedsl.backend.apply`) may rely on `schedules.loops` having checked them.
 """
 
@@ -267,10 +268,11 @@ class Rfactor(Rewrite):
 class Pack(Rewrite):
     """Read a tensor through a copy laid out in blocks along some of its dimensions.
 
-    rewrites   C[i, j] = e(B[k, j])   ->   copy[jo, k, ji] = B[k, jo*f + ji] (0 beyond the end); C[i, j] = e(copy[j//f, k, j%f])
+    rewrites   C[i, j] = e(B[k, j])
+               ->   copy[jo, k, ji] = B[k, jo*f + ji] (0 beyond the end); C[i, j] = e(copy[j//f, k, j%f])
     checks     C reads B; factors > 0
-    `order` lists the dimensions of the copy: "1o" and "1i" are the blocks of dimension 1 and the places inside one, "0" is
-    a dimension that stays whole.
+    `order` lists the dimensions of the copy: "1o" and "1i" are the blocks of dimension 1 and the places inside one, "0"
+    is a dimension that stays whole.
     """
 
     verb = "pack"
@@ -283,8 +285,9 @@ class Pack(Rewrite):
 DIRECTIVES: dict[str, type[Directive]] = {
     cls.verb: cls
     for cls in (
-        Split, Fuse, Reorder, Unroll, Vectorize, Parallel, GpuBlocks, GpuThreads, Prefetch, ComputeAt, StoreAt, StoreRoot,
-        ComputeRoot, ComputeInline, ReorderStorage, StoreIn, BoundExtent, CacheWrite, CacheRead, Rfactor, Pack,
+        Split, Fuse, Reorder, Unroll, Vectorize, Parallel, GpuBlocks, GpuThreads, Prefetch, ComputeAt, StoreAt,
+        StoreRoot, ComputeRoot, ComputeInline, ReorderStorage, StoreIn, BoundExtent, CacheWrite, CacheRead, Rfactor,
+        Pack,
     )
 }  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Loop nests as values: what a definition of a stage iterates over, and what each directive makes of that.
 
-`nest_of` is the nest that a stage starts with; `transformed` is the nest after a directive, or a ScheduleError that says why
-not. Every dependence rule is here: what may run in any order, what may be regrouped, and what keeps its order.
+`nest_of` is the nest that a stage starts with; `transformed` is the nest after a directive, or a ScheduleError that
+says why not. Every dependence rule is here: what may run in any order, what may be regrouped, and what keeps its order.
 """
 
 from __future__ import annotations
@@ -308,7 +308,8 @@ def _serial(nest: Nest, name: str) -> Level:
 def _constant(level: Level, how: str) -> int:
     if level.constant is None:
         raise ScheduleError(
-            f"loop {level.name!r} has {level.extent} iterations; a loop that is {how} needs a constant number: give a factor"
+            f"loop {level.name!r} has {level.extent} iterations; a loop that is {how} needs a constant number: "
+            "give a factor"
         )
     return level.constant
 
@@ -320,7 +321,8 @@ def _independent(nest: Nest, level: Level, how: str) -> None:
     fix = "; rfactor it first" if nest.why.endswith("reduction") else ""
     others = f", or take one of {', '.join(free)}" if free else ""
     raise ScheduleError(
-        f"loop {level.name!r} cannot be {how}: its iterations depend on one another, it is a loop of {nest.why}{fix}{others}"
+        f"loop {level.name!r} cannot be {how}: its iterations depend on one another, "
+        f"it is a loop of {nest.why}{fix}{others}"
     )
 
 
@@ -348,7 +350,9 @@ def _checked(nest: Nest) -> Nest:
         for other in outside:
             reason = _CLASHES.get((other.kind, level.kind))
             if reason is not None:
-                raise ScheduleError(f"loop {level.name!r} ({level.kind}) lies inside {other.name!r} ({other.kind}): {reason}")
+                raise ScheduleError(
+                    f"loop {level.name!r} ({level.kind}) lies inside {other.name!r} ({other.kind}): {reason}"
+                )
         outside.append(level)
     return nest
 

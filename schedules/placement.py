@@ -1,7 +1,7 @@
 """Where every stage is computed, decided and checked once all directives are known.
 
-A stage computed at a loop must be read inside that loop only, by the loop's own stage or by stages computed inside it. A
-directive may come before the one that makes it legal, so this is asked when the kernel is built.
+A stage computed at a loop must be read inside that loop only, by the loop's own stage or by stages computed inside it.
+A directive may come before the one that makes it legal, so this is asked when the kernel is built.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def placed(plan: Plan, cheap: Collection[str] = ()) -> dict[str, Place]:
     for step in ahead:
         source = getattr(step.directive, "source", "")
         if places.get(source, ROOT).kind != "root":
-            raise step.refused(f"{source} has no memory of its own outside; inputs and stages at the root can be prefetched")
+            raise step.refused(
+                f"{source} has no memory of its own outside; inputs and stages at the root can be prefetched"
+            )
     for name, step in plan.stores.items():
         places[name] = _stored(plan, places, name, step)
     return places
@@ -84,8 +86,8 @@ def _check(plan: Plan, places: Mapping[str, Place], stage: str, step: Step) -> N
     for reader, definition in _readers(plan, places, stage):
         if not _is_inside(plan, places, reader, definition, place):
             raise step.refused(
-                f"{reader} reads {stage} outside of loop {place.loop!r} of {place.consumer}; compute {reader} inside that "
-                f"loop too, or {stage} farther out"
+                f"{reader} reads {stage} outside of loop {place.loop!r} of {place.consumer}; "
+                f"compute {reader} inside that loop too, or {stage} farther out"
             )
 
 
@@ -156,15 +158,17 @@ def _stored(plan: Plan, places: Mapping[str, Place], stage: str, step: Step) -> 
     if isinstance(d, StoreAt):
         if (d.consumer, d.loop) not in names:
             listed = ", ".join(f"{c}: {n}" for c, n in names)
-            raise step.refused(f"loop {d.loop!r} of {d.consumer} does not lie around the place where {stage} is computed: {listed}")
+            raise step.refused(
+                f"loop {d.loop!r} of {d.consumer} does not lie around the place where {stage} is computed: {listed}"
+            )
         begin = names.index((d.consumer, d.loop)) + 1
     else:
         assert isinstance(d, StoreRoot)
     for consumer, level in around[begin:]:
         if level.kind not in ("serial", "unrolled"):
             raise step.refused(
-                f"{consumer}'s loop {level.name!r}, which is {level.kind}, lies between the memory of {stage} and its computation; "
-                "its iterations would share that memory"
+                f"{consumer}'s loop {level.name!r}, which is {level.kind}, lies between the memory of {stage} and its "
+                "computation; its iterations would share that memory"
             )
     store = (d.consumer, d.loop) if isinstance(d, StoreAt) else ("", "")
     return Place(place.kind, place.consumer, place.loop, store)

@@ -1,7 +1,7 @@
 """What the directives given so far amount to: a program, the loop nests of its stages, and where each is computed.
 
-A plan is a value; `after` gives the plan with one more directive, or a ScheduleError that says why not. So a schedule is the
-fold of its directives, which is also how a saved one is read back.
+A plan is a value; `after` gives the plan with one more directive, or a ScheduleError that says why not. So a schedule
+is the fold of its directives, which is also how a saved one is read back.
 """
 
 from __future__ import annotations
@@ -144,7 +144,9 @@ class Plan:
             raise ScheduleError(f"{d.stage} is a {kind}; only pointwise stages can be computed inline")
         if (d.stage, "body") in self.loops:
             given = self.loops[d.stage, "body"][0]
-            raise ScheduleError(f"{d.stage} has loops with directives (at {given.where}), which inline it would not have")
+            raise ScheduleError(
+                f"{d.stage} has loops with directives (at {given.where}), which inline it would not have"
+            )
 
     def _check_at(self, stage: str, consumer: str, loop: str) -> None:
         below = self.program.below(stage)
@@ -238,14 +240,16 @@ class Plan:
 
 
 def _half_of(d: Rfactor, nest: Nest, steps: tuple[Step, ...]) -> tuple[Half | None, list[Step]]:
-    """The split that made the loop, if one did, and the splits of other reduce axes, which the partial stage takes over."""
+    """The split that made the loop, if one did, and those of other axes, which the partial stage takes over."""
     mine: list[Split] = []
     others: list[Step] = []
     names = {d.loop}
     for step in reversed(steps):
         split = step.directive
         if not isinstance(split, Split):
-            raise ScheduleError(f"rfactor comes before other directives; {nest.stage} has {split.verb!r} from {step.where}")
+            raise ScheduleError(
+                f"rfactor comes before other directives; {nest.stage} has {split.verb!r} from {step.where}"
+            )
         if names & {split.outer, split.inner}:
             mine.append(split)
             names |= {split.outer, split.inner, split.loop}

@@ -91,7 +91,7 @@ def _check_regrouping(reduce: Reduce, axis: Axis, half: Half | None) -> None:
 
 
 def _halves(axis: Axis, loop: str, half: Half | None) -> tuple[Axis, Expr, tuple[Axis, ...], Expr]:
-    """The axis that is kept, the old axis in terms of the new ones, those left to reduce over, and when it is inside."""
+    """The axis that is kept, the old axis in terms of the new ones, those left to reduce over, the guard."""
     assert axis.extent is not None
     if half is None:
         kept = Axis(loop, axis.extent)
@@ -153,7 +153,9 @@ def _packed_extent(source: Tensor, part: str, sizes: dict[int, int]) -> Expr:
     return simplify_extent(fn.as_expr((extent + (sizes[dim] - 1)) // sizes[dim])) if part.endswith("o") else extent
 
 
-def _packed_reads(op: Operation, source: Tensor, copy: Tensor, order: Sequence[str], sizes: dict[int, int]) -> Operation:
+def _packed_reads(
+    op: Operation, source: Tensor, copy: Tensor, order: Sequence[str], sizes: dict[int, int]
+) -> Operation:
     """The operation with its reads of `source` at the places of the copy."""
 
     def element(read: Read) -> Expr:

@@ -115,7 +115,8 @@ class Schedule:
                 return name
             what = "an input" if isinstance(key.op, Placeholder) else "not part of the scheduled program"
             raise ScheduleError(
-                f"s[{key.name}], at {user_location()}: {key!r} is {what} and has no loops; stages: {', '.join(self.stages)}"
+                f"s[{key.name}], at {user_location()}: {key!r} is {what} and has no loops; "
+                f"stages: {', '.join(self.stages)}"
             )
         if not isinstance(key, str):
             raise TypeError(f"s[...] at {user_location()}: expected a tensor or a name, found {type(key).__name__}")
@@ -230,12 +231,16 @@ class StageView:
     def init(self) -> StageView:
         """The loops that fill in the identity, or the start of a scatter."""
         if "init" not in definitions_of(self.operation):
-            raise ScheduleError(f"s[{self.name!r}].init, at {user_location()}: {self.name} is no reduction; nothing is filled in first")
+            raise ScheduleError(
+                f"s[{self.name!r}].init, at {user_location()}: {self.name} is no reduction; nothing is filled in first"
+            )
         return StageView(self.schedule, self.name, "init")
 
     # Loops
 
-    def split(self, loop: Any, factor: int, names: tuple[str, str] | None = None, exact: bool = False) -> tuple[Loop, Loop]:
+    def split(
+        self, loop: Any, factor: int, names: tuple[str, str] | None = None, exact: bool = False
+    ) -> tuple[Loop, Loop]:
         """for i in [0, n): s   ->   for io in [0, ceil(n/f)): for ii in [0, f): s[i -> io*f + ii]"""
         old = self._loop(loop, "split")
         outer, inner = names or (self._fresh(f"{old}o"), self._fresh(f"{old}i"))
@@ -266,7 +271,7 @@ class StageView:
         return self._add(Reorder(stage=self.name, definition=self.definition, loops=names))
 
     def unroll(self, loop: Any, factor: int | None = None) -> StageView:
-        """for i in [0, 4): s   ->   s[i -> 0]; s[i -> 1]; s[i -> 2]; s[i -> 3]; with a factor the loop is split first"""
+        """for i in [0, 4): s   ->   s[i -> 0]; s[i -> 1]; s[i -> 2]; s[i -> 3]; a factor splits the loop first"""
         return self._inner(loop, factor, "u", Unroll)
 
     def vectorize(self, loop: Any, factor: int | None = None) -> StageView:
@@ -338,7 +343,9 @@ class StageView:
 
     def bound_extent(self, axis: Any, extent: int) -> StageView:
         """Promise that this many elements along an axis are computed at a time."""
-        return self._add(BoundExtent(stage=self.name, axis=str(_named(axis)), extent=_whole(extent, "bound_extent", "extent")))
+        return self._add(
+            BoundExtent(stage=self.name, axis=str(_named(axis)), extent=_whole(extent, "bound_extent", "extent"))
+        )
 
     # Rewrites
 
@@ -356,7 +363,7 @@ class StageView:
         return self.schedule[copy]
 
     def rfactor(self, loop: Any, name: str | None = None) -> StageView:
-        """C[i] = sum(ko, ki) e   ->   partial[i, ko] = sum(ki) e; C[i] = sum(ko) partial[i, ko]; returns the partial stage"""
+        """C[i] = sum(ko, ki) e   ->   partial[i, ko] = sum(ki) e; C[i] = sum(ko) partial[i, ko]; returns partial"""
         at = self._loop(loop, "rfactor")
         partial = name or self.schedule.plan.program.fresh(f"{self.name}_rf")
         self._add(Rfactor(stage=self.name, loop=at, partial=partial))
@@ -388,7 +395,8 @@ class StageView:
         level = self.nest.level(name)
         if verb is Vectorize and level.carried != "free":
             return self._add(verb(stage=self.name, definition=self.definition, loop=name))  # refused under its own name
-        wanted = factor if factor is not None else level.constant or (None if level.known is None else max(level.known, 1))
+        whole = level.constant or (None if level.known is None else max(level.known, 1))
+        wanted = whole if factor is None else factor
         if wanted is None or wanted == level.constant:
             return self._add(verb(stage=self.name, definition=self.definition, loop=name))
         inner = self._fresh(f"{name}{suffix}")
@@ -408,19 +416,22 @@ class StageView:
         if isinstance(loop, Loop) and (loop.stage, loop.definition) != (self.name, self.definition):
             init = ".init" if loop.definition == "init" else ""
             raise ScheduleError(
-                f"s[{self.name!r}].{verb}, at {user_location()}: loop {str(loop)!r} belongs to s[{loop.stage!r}]{init}; "
-                f"loops of {self.nest}: {', '.join(self.nest.names)}"
+                f"s[{self.name!r}].{verb}, at {user_location()}: "
+                f"loop {str(loop)!r} belongs to s[{loop.stage!r}]{init}; loops of {self.nest}: {', '.join(self.nest.names)}"
             )
         found = _named(loop)
         if not isinstance(found, str):
-            raise TypeError(f"s[{self.name!r}].{verb} at {user_location()}: expected a loop, found {type(loop).__name__}")
+            raise TypeError(
+                f"s[{self.name!r}].{verb} at {user_location()}: expected a loop, found {type(loop).__name__}"
+            )
         return str(found)
 
     def _place(self, consumer: Any, loop: Any, verb: str) -> tuple[str, str]:
         view = consumer if isinstance(consumer, StageView) else self.schedule[consumer]
         if isinstance(loop, Loop) and loop.stage != view.name:
             raise ScheduleError(
-                f"s[{self.name!r}].{verb}, at {user_location()}: loop {str(loop)!r} belongs to {loop.stage}, not to {view.name}"
+                f"s[{self.name!r}].{verb}, at {user_location()}: loop {str(loop)!r} belongs to {loop.stage}, "
+                f"not to {view.name}"
             )
         return view.name, str(_named(loop))
 
@@ -428,7 +439,9 @@ class StageView:
         if isinstance(source, StageView):
             return source.name
         if not isinstance(source, Tensor):
-            raise TypeError(f"s[{self.name!r}].{verb} at {user_location()}: expected a tensor, found {type(source).__name__}")
+            raise TypeError(
+                f"s[{self.name!r}].{verb} at {user_location()}: expected a tensor, found {type(source).__name__}"
+            )
         if source.op.num_outputs > 1:
             return source.name
         return self.schedule.plan.program.name_of(source) or source.name

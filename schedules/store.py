@@ -50,9 +50,13 @@ def loads(text: str, outputs: Sequence[Tensor], path: str) -> list[Directive]:
         raise ScheduleError(f"{where}: expected a schedule of version {VERSION}, found {found!r}")
     here = _program(outputs)
     if data["key"] != here["key"]:
-        raise ScheduleError(f"{where}: the schedule was saved for another program:\n{_change(data['program'], here['program'])}")
+        raise ScheduleError(
+            f"{where}: the schedule was saved for another program:\n{_change(data['program'], here['program'])}"
+        )
     if data["stages"] != here["stages"]:
-        raise ScheduleError(f"{where}: stages or axes had other names when the schedule was saved: {_renamed(data, here)}")
+        raise ScheduleError(
+            f"{where}: stages or axes had other names when the schedule was saved: {_renamed(data, here)}"
+        )
     try:
         return [from_json(d) for d in data["directives"]]
     except (KeyError, TypeError) as error:

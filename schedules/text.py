@@ -71,7 +71,11 @@ class _Printer:
         return made
 
     def stage(self, stage: str, op: Operation) -> list[str]:
-        notes = [self.at(stage), self.stored(stage), *(self.storage(step.directive) for step in self.plan.storage.get(stage, ()))]
+        notes = [
+            self.at(stage),
+            self.stored(stage),
+            *(self.storage(step.directive) for step in self.plan.storage.get(stage, ())),
+        ]
         listed = ", ".join(note for note in notes if note)
         made = [f"{stage}: {listed}"] if listed else []
         for definition in definitions_of(op):
@@ -87,7 +91,11 @@ class _Printer:
         if step is None:
             return ""
         d = step.directive
-        return f"stored at {d.consumer}'s loop {d.loop}" if isinstance(d, StoreAt) else "stored at the root" * isinstance(d, StoreRoot)
+        return (
+            f"stored at {d.consumer}'s loop {d.loop}"
+            if isinstance(d, StoreAt)
+            else "stored at the root" * isinstance(d, StoreRoot)
+        )
 
     def storage(self, d: Any) -> str:
         if d.verb == "reorder_storage":
@@ -98,7 +106,9 @@ class _Printer:
         nest = self.plan.nest(stage, definition)
         made, depth = [], 0
         given = [step.directive for step in self.plan.loops.get((stage, definition), ())]
-        prefetches = [(d.loop, f"prefetch {d.source} for {d.loop} + {d.distance}") for d in given if isinstance(d, Prefetch)]
+        prefetches = [
+            (d.loop, f"prefetch {d.source} for {d.loop} + {d.distance}") for d in given if isinstance(d, Prefetch)
+        ]
         for level in nest.levels:
             made.append(f"{INDENT * depth}for {level.name} < {self.extent(level)}{_kind(level)}:")
             depth += 1
@@ -144,7 +154,9 @@ def _compute(op: Compute, style: Style, definition: str) -> list[str]:
     *lets, value = _joined(reduce.values, style)
     kind = reduce.reducer.kind
     sign = _ASSIGN.get(kind)
-    text = f"{heads} {sign} {value}" if sign else f"{heads} = {'combine' if kind == 'custom' else kind}({heads}, {value})"
+    text = (
+        f"{heads} {sign} {value}" if sign else f"{heads} = {'combine' if kind == 'custom' else kind}({heads}, {value})"
+    )
     return _guarded(guard, [*lets, text])
 
 

@@ -1,4 +1,4 @@
-"""Which iterations of scatters and scans are independent: asked both by schedules and when lowering, with one answer."""
+"""Which iterations of scatters and scans are independent: schedules and lowering must give one answer."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def free_dimensions(op: Scatter) -> dict[int, Axis]:
     free: dict[int, Axis] = {}
     for dim, (row, extent) in enumerate(zip(op.index, op.shape, strict=True)):
         whole = isinstance(row, Axis) and isinstance(row.begin, Const) and row.begin.value == 0
-        if isinstance(row, Axis) and whole and row.extent is not None and same_extent(row.extent, extent):
-            if uses[row] == 1 and row in set(op.axes):
-                free[dim] = row
+        if not isinstance(row, Axis) or not whole or row.extent is None or not same_extent(row.extent, extent):
+            continue
+        if uses[row] == 1 and row in set(op.axes):
+            free[dim] = row
     return free
 
 

@@ -1,14 +1,13 @@
 """A user's Schedule on Halide's functions: places first, then the loops of each definition, directive by directive.
 
-What the schedule leaves open gets the default treatment. Everything was checked by `schedules` before; what only Halide can
-refuse comes back as a ScheduleError in the user's names.
+What the schedule leaves open gets the default treatment. Everything was checked by `schedules` before; what only Halide
+can refuse comes back as a ScheduleError in the user's names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import halide as hl
@@ -115,7 +114,13 @@ class _Loops:
 
 
 def _apply_definition(
-    plan: Plan, loops: _Loops, definition: str, busy: bool, machine: Machine, stages: Mapping[str, _Loops], lowered: Lowered
+    plan: Plan,
+    loops: _Loops,
+    definition: str,
+    busy: bool,
+    machine: Machine,
+    stages: Mapping[str, _Loops],
+    lowered: Lowered,
 ) -> None:
     """The directives of one definition; vectors along its last axis where there are none."""
     steps = plan.loops.get((loops.name, definition), ())
@@ -191,7 +196,7 @@ def _prefetch(loops: _Loops, step: Step, stages: Mapping[str, _Loops], lowered: 
         raise step.refused(f"{p.source} is not part of this kernel")
     if p.source in stages and stages[p.source].stage.op in lowered.inlined:
         raise step.refused(f"{p.source} is computed inline and has no memory; compute it at the root")
-    # All arguments of the very types of the overload: a conversion would take the image for a function, which has no memory.
+    # All arguments of the very types of the overload: a conversion takes the image for a function, which has no memory.
     at, ahead = hl.VarOrRVar(loops.loop(p.definition, p.loop)), hl.Expr(p.distance)
     loops.definitions[p.definition].prefetch(source, at, at, ahead, hl.PrefetchBoundStrategy.NonFaulting)
 

@@ -1,6 +1,6 @@
 """What Halide says about schedules: the loops of a kernel, and refusals, in the user's names.
 
-Halide writes loops them to the process's standard error and nowhere else, so that is what is caught, for the moment it takes.
+Halide writes loops to the process's standard error and nowhere else, so that is caught, for the moment it takes.
 """
 
 from __future__ import annotations

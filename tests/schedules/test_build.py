@@ -222,7 +222,9 @@ def _refusal_of_an_element() -> str:
 
 def test_recipes() -> None:
     inputs, C, D = product()
-    micro = then(compose.tile("i", "j", 8, 16), compose.vectorize("ji", 8), compose.unroll("ii", 2), compose.parallel("io"))
+    micro = then(
+        compose.tile("i", "j", 8, 16), compose.vectorize("ji", 8), compose.unroll("ii", 2), compose.parallel("io")
+    )
     assert str(micro) == "then(tile('i', 'j', 8, 16), vectorize('ji', 8), unroll('ii', 2), parallel('io'))"
     s = te.Schedule(D).apply(D, micro).apply(C, then(compose.init(compose.vectorize("j", 8)), micro))
     checked(inputs, D, s)

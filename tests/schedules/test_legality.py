@@ -1,4 +1,4 @@
-"""What is refused, and what the refusal says: the directive, this file and line, the loops there are, the nearest name."""
+"""What is refused, and what the refusal says: the directive, this file and line, the loops there are, a near name."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def test_a_message_has_directive_line_loops_and_nearest_name() -> None:
     line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
     message = refusal(lambda: s[t["C"]].split("ij", 8))
     assert message == (
-        f"s['C'].split('ij', 'ijo', 'iji', 8), at {__file__}:{line}: there is no loop 'ij'; loops of C: i, j; did you mean 'j'?"
+        f"s['C'].split('ij', 'ijo', 'iji', 8), at {__file__}:{line}: "
+        "there is no loop 'ij'; loops of C: i, j; did you mean 'j'?"
     )
 
 
@@ -150,7 +151,9 @@ def test_all_readers_lie_inside_the_loop() -> None:
     s, t = chain()
     s["T"].compute_root()
     s["B"].compute_at("C", "i")
-    assert "T reads B outside of loop 'i' of C; compute T inside that loop too, or B farther out" in refusal(lambda: build(s, t))
+    assert "T reads B outside of loop 'i' of C; compute T inside that loop too, or B farther out" in refusal(
+        lambda: build(s, t)
+    )
     s["T"].compute_at("C", "j")
     build(s, t)  # the directive that makes it legal may come later
     s["T"].compute_inline()
@@ -245,7 +248,9 @@ def test_a_refused_directive_changes_nothing() -> None:
 
 def test_outputs_are_those_of_the_schedule() -> None:
     s, t = chain()
-    assert "is not one of the schedule's outputs: C" in refusal(lambda: te.build([t["A"]], [t["C"], t["T"]], schedule=s))
+    assert "is not one of the schedule's outputs: C" in refusal(
+        lambda: te.build([t["A"]], [t["C"], t["T"]], schedule=s)
+    )
 
 
 def test_kinds_of_arguments() -> None:

@@ -36,7 +36,8 @@ def test_a_schedule_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("other", "reason"), [
-    (program(3.0), r"\+C_sum|\* 3.0"), (program(name="U"), "T.* is now U"), (program(axis="m"), r"T\(i, k\) is now T\(i, m\)"),
+    (program(3.0), r"\* 3.0"), (program(name="U"), "T.* is now U"),
+    (program(axis="m"), r"T\(i, k\) is now T\(i, m\)"),
 ])  # fmt: skip
 def test_another_program_is_refused(other: list[te.Tensor], reason: str, tmp_path: Path) -> None:
     scheduled(program()).save(tmp_path / "s.json")
@@ -60,7 +61,14 @@ def test_a_directive_that_is_damaged_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_directive_goes_through_json() -> None:
-    values = {"str": "x", "int": 3, "bool": True, "tuple[str, ...]": ("a", "b"), "tuple[int, ...]": (1, 2), "Definition": "init"}
+    values = {
+        "str": "x",
+        "int": 3,
+        "bool": True,
+        "tuple[str, ...]": ("a", "b"),
+        "tuple[int, ...]": (1, 2),
+        "Definition": "init",
+    }
     for cls in DIRECTIVES.values():
         fields = cls.__dataclass_fields__
         made = cls(**{name: values[str(f.type)] for name, f in fields.items() if name != "verb"})
