@@ -95,10 +95,18 @@ def _split(dims: list[Dim], reader: Reader) -> list[Dim] | None:
             if parts is None or top is None or not _starts_at_zero(parts[0], reader):
                 continue
             by = expression_of(size, {})
-            high = Dim(parts[0], top + 1, d.position // by)
+            high = Dim(parts[0], _rows(d.extent, size, top + 1, reader), d.position // by)
             low = Dim(parts[1], size, d.position % by)
             return [*dims[:position], high, low, *dims[position + 1 :]]
     return None
+
+
+def _rows(extent: Linear, size: Linear, expected: Linear, reader: Reader) -> Linear:
+    """ceil(extent / size): the number expected where it is that, else a size of its own."""
+    if reader.product(expected, size) == extent:
+        return expected
+    whole, by = expression_of(extent, {}), expression_of(size, {})
+    return symbol((whole + by - 1) // by)
 
 
 def _starts_at_zero(e: Linear, reader: Reader) -> bool:

@@ -228,6 +228,9 @@ n, m, p = te.var("n"), te.var("m"), te.var("p")
 SYMBOLIC: dict[str, tuple[tuple[Any, ...], tuple[Any, ...], Callable[..., Any]]] = {
     "flat": ((n * m,), (n, m), lambda i, j: (i * m + j,)),
     "flat, three": ((n * m * p,), (n, m, p), lambda i, j, k: ((i * m + j) * p + k,)),
+    "flat, the first rows only": (((n + 2) * m,), (n, m), lambda i, j: (i * m + j,)),
+    "flat, then more": ((n * m + 5,), (n, m), lambda i, j: (i * m + j,)),
+    "ravel, the first rows only": ((n + 1, m), (n * m,), lambda k: (k // m, k % m)),
     "ravel": ((n, m), (n * m,), lambda k: (k // m, k % m)),
     "ravel, three": ((n, m, p), (n * m * p,), lambda k: (k // (m * p), (k // p) % m, k % p)),
     "ravel, last fixed": ((n, m, 4), (n * m * 4,), lambda k: (k // (m * 4), (k // 4) % m, k % 4)),
