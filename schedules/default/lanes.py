@@ -160,7 +160,12 @@ def _argument(rw: Rewriting, original: Operation, op: Compute, machine: Machine)
     if not known or along is None or int(along.extent.value) < 64 or dtype.itemsize < 4:  # type: ignore[union-attr]
         return False
     kind = BUILTIN["max" if reduce.reducer.kind == "argmax" else "min"]
-    best = _whole(rw, replace(op, bodies=(Reduce(kind, reduce.values, reduce.axes, reduce.where, 0),), _outputs={}), "best", machine)
+    best = _whole(
+        rw,
+        replace(op, bodies=(Reduce(kind, reduce.values, reduce.axes, reduce.where, 0),), _outputs={}),
+        "best",
+        machine,
+    )
     held = Read(best, tuple(op.axes))
     hit: Expr = value == held  # type: ignore[assignment]
     if dtype.is_float:

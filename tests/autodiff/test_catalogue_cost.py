@@ -42,4 +42,6 @@ def test_the_table_of_the_docs_has_every_line() -> None:
 
 @pytest.mark.parametrize("name", ["matmul", "conv2d s2 d1 k3", "max pool k3 s2", "softmax"])
 def test_the_table_of_the_docs_is_current(name: str) -> None:
-    assert "| " + " | ".join(cost(name).row()) + " |" in TABLE.read_text().splitlines(), "run python -m tests.autodiff.catalogue"
+    assert "| " + " | ".join(cost(name).row()) + " |" in TABLE.read_text().splitlines(), (
+        "run python -m tests.autodiff.catalogue"
+    )

@@ -13,7 +13,14 @@ from tedsl.reference import interpret
 UNARY = [f for f in DERIVATIVE if f not in (Fn.SELECT, Fn.CAST, Fn.CLIP) and DERIVATIVE[f].__code__.co_argcount == 3]
 BINARY = [f for f in DERIVATIVE if DERIVATIVE[f].__code__.co_argcount == 4]
 # Where the default interval lies outside a function's domain.
-DOMAIN = {Fn.ACOSH: (1.2, 3.0), Fn.LOG: (0.2, 3.0), Fn.LOG2: (0.2, 3.0), Fn.LOG10: (0.2, 3.0), Fn.SQRT: (0.2, 3.0), Fn.RSQRT: (0.2, 3.0)}
+DOMAIN = {
+    Fn.ACOSH: (1.2, 3.0),
+    Fn.LOG: (0.2, 3.0),
+    Fn.LOG2: (0.2, 3.0),
+    Fn.LOG10: (0.2, 3.0),
+    Fn.SQRT: (0.2, 3.0),
+    Fn.RSQRT: (0.2, 3.0),
+}
 
 
 def drawn(function, count, seed=0):

@@ -251,7 +251,9 @@ class TestEdges:
         a, b, c, loss, feeds = product
 
         def fdiff(output, source, head):
-            return te.compute(source.shape, lambda i, j: 3.0 * source[i, j]) if output is c else vjp(output, source, head)
+            return (
+                te.compute(source.shape, lambda i, j: 3.0 * source[i, j]) if output is c else vjp(output, source, head)
+            )
 
         np.testing.assert_allclose(interpret(differentiate(loss, a, fdiff=fdiff), feeds), 3 * feeds[a])
 
@@ -268,7 +270,9 @@ class TestEdges:
             differentiate(y, x, head=head)
         rule = lambda t, deps, g: te.compute((3,), lambda i: g[i] * te.cos(x[i]))  # noqa: E731
         feeds = {x: np.arange(3.0), head: np.ones(3)}
-        np.testing.assert_allclose(interpret(differentiate(y, x, head=head, override={y: rule}), feeds), np.cos(np.arange(3.0)))
+        np.testing.assert_allclose(
+            interpret(differentiate(y, x, head=head, override={y: rule}), feeds), np.cos(np.arange(3.0))
+        )
 
 
 class TestHigherOrder:
@@ -288,9 +292,7 @@ class TestHigherOrder:
         assert isinstance(products, tuple)
         gradients = list(differentiate(loss, [a, b]))
         step = 1e-6
-        moved = [
-            {a: feeds[a] + s * step * directions[va], b: feeds[b] + s * step * directions[vb]} for s in (1, -1)
-        ]
+        moved = [{a: feeds[a] + s * step * directions[va], b: feeds[b] + s * step * directions[vb]} for s in (1, -1)]
         up, down = (interpret(gradients, m) for m in moved)
         for have, hi, lo in zip(interpret(list(products), {**feeds, **directions}), up, down, strict=True):
             np.testing.assert_allclose(have, (hi - lo) / (2 * step), rtol=1e-6, atol=1e-6)

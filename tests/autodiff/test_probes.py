@@ -238,7 +238,9 @@ def test_probe(name: str) -> None:
     gradients = te.differentiate(output, list(inputs), head=head)
     assert bool(gradients.explain().scatters) == (name in SCATTERS), str(gradients.explain())
     vectors = [te.placeholder(t.shape, "float64", name=f"{t.name}_v") for t in inputs]
-    feeds = dict(zip([head, *inputs, *vectors], [RANDOM.normal(size=output.shape), *arrays, *values(vectors, "")], strict=True))
+    feeds = dict(
+        zip([head, *inputs, *vectors], [RANDOM.normal(size=output.shape), *arrays, *values(vectors, "")], strict=True)
+    )
     forward = np.sum(feeds[head] * te.interpret(te.jvp(output, list(inputs), vectors), feeds))
     backward = sum(np.sum(feeds[v] * g) for v, g in zip(vectors, te.interpret(list(gradients), feeds), strict=True))
     np.testing.assert_allclose(backward, forward, rtol=1e-11, atol=1e-11)

@@ -37,7 +37,9 @@ class Setting:
         self.heads = [te.placeholder(t.extents, "float64", name=f"{t.name}_head") for t in self.outputs]
         self.directions = [te.placeholder(t.extents, "float64", name=f"{t.name}_v") for t in self.sources]
         self.weights = {h: random.normal(size=program.shape(t)) for h, t in zip(self.heads, self.outputs, strict=True)}
-        self.moves = {v: random.normal(size=program.shape(t)) for v, t in zip(self.directions, self.sources, strict=True)}
+        self.moves = {
+            v: random.normal(size=program.shape(t)) for v, t in zip(self.directions, self.sources, strict=True)
+        }
 
     def run(self, tensors: list[te.Tensor], feeds: dict[te.Tensor, Any]) -> list[Any]:
         return list(te.interpret(tensors, feeds, self.program.sizes)) if tensors else []

@@ -58,7 +58,9 @@ def welford():
         return n, a[1] + delta * share, a[2] + b[2] + delta * delta * a[0] * share
 
     parts = te.reducer(combine, (0.0, 0.0, 0.0))
-    _, mean, deviations = te.compute((3,), lambda i: parts((te.const(1.0, "float64"), x[i, k], te.const(0.0, "float64")), axis=k))
+    _, mean, deviations = te.compute(
+        (3,), lambda i: parts((te.const(1.0, "float64"), x[i, k], te.const(0.0, "float64")), axis=k)
+    )
     return te.compute((3,), lambda i: mean[i] * deviations[i]), [x]
 
 
@@ -87,14 +89,18 @@ def two_states():
 
 def reverse_scan_over_rows():
     x = placeholder((3, 5))
-    return te.scan((3, 5), lambda y, i, t: te.select(t == 4, x[i, 4], te.tanh(y[i, t + 1]) + x[i, t]), axis=1, reverse=True), [x]
+    return te.scan(
+        (3, 5), lambda y, i, t: te.select(t == 4, x[i, 4], te.tanh(y[i, t + 1]) + x[i, t]), axis=1, reverse=True
+    ), [x]
 
 
 def scan_that_reads_neighbours():
     x = placeholder((4, 6))
     return te.scan(
         (4, 6),
-        lambda y, t, i: te.select(t == 0, x[0, i], 0.5 * y.at(t - 1, i - 1, mode="zero") + te.sin(y[t - 1, i]) + x[t, i]),
+        lambda y, t, i: te.select(
+            t == 0, x[0, i], 0.5 * y.at(t - 1, i - 1, mode="zero") + te.sin(y[t - 1, i]) + x[t, i]
+        ),
     ), [x]
 
 
@@ -102,7 +108,9 @@ def recurrent_network():
     w, u, x = placeholder((4, 4), "w"), placeholder((4, 3), "u"), placeholder((5, 3), "x")
     k, d = axis(4), axis(3, "d")
     drive = te.compute((5, 4), lambda t, i: te.sum(u[i, d] * x[t, d], axis=d))
-    hidden = te.scan((5, 4), lambda h, t, i: te.tanh(te.select(t == 0, 0.0, te.sum(w[i, k] * h[t - 1, k], axis=k)) + drive[t, i]))
+    hidden = te.scan(
+        (5, 4), lambda h, t, i: te.tanh(te.select(t == 0, 0.0, te.sum(w[i, k] * h[t - 1, k], axis=k)) + drive[t, i])
+    )
     return hidden, [w, u, x]
 
 
@@ -226,14 +234,20 @@ class TestTiesAndZeros:
     def test_products_with_zeros(self):
         x, k = placeholder((4,)), axis(4)
         gradient = differentiate(te.compute((), lambda: te.prod(x[k], axis=k)), x)
-        for values, expected in [([2, 0, 3, 4], [0, 24, 0, 0]), ([2, 0, 0, 4], [0, 0, 0, 0]), ([1, 2, 3, 4], [24, 12, 8, 6])]:
+        for values, expected in [
+            ([2, 0, 3, 4], [0, 24, 0, 0]),
+            ([2, 0, 0, 4], [0, 0, 0, 0]),
+            ([1, 2, 3, 4], [24, 12, 8, 6]),
+        ]:
             np.testing.assert_array_equal(interpret(gradient, {x: np.array(values, float)}), expected)
 
     def test_scattered_products_with_zeros(self):
         x, k = placeholder((4,)), axis(4)
         y = te.scatter((2,), [k], (k // 2,), x[k], op="mul")
         loss = te.compute((), lambda: te.sum(lambda i: y[i]))
-        np.testing.assert_array_equal(interpret(differentiate(loss, x), {x: np.array([0.0, 5.0, 2.0, 3.0])}), [5, 0, 3, 2])
+        np.testing.assert_array_equal(
+            interpret(differentiate(loss, x), {x: np.array([0.0, 5.0, 2.0, 3.0])}), [5, 0, 3, 2]
+        )
 
     def test_positions_have_no_gradient(self):
         x, k = placeholder((4,)), axis(4)

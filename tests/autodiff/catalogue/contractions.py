@@ -125,7 +125,9 @@ def winograd_conv(n: int) -> Any:
         lambda ch, u, t, i, j: te.sum(b[p, u] * b[q, t] * x[ch, 2 * i + p, 2 * j + q], axis=(p, q)), name="V",
     )  # fmt: skip
     f = te.compute((3, 2, 4, 4), lambda o, ch, u, t: te.sum(g[u, r] * g[t, s] * w[o, ch, r, s], axis=(r, s)), name="U")
-    m1 = te.compute((3, 4, 4, 2 * n, 2 * n), lambda o, u, t, i, j: te.sum(f[o, c, u, t] * v[c, u, t, i, j], axis=c), name="M")
+    m1 = te.compute(
+        (3, 4, 4, 2 * n, 2 * n), lambda o, u, t, i, j: te.sum(f[o, c, u, t] * v[c, u, t, i, j], axis=c), name="M"
+    )
     return te.compute(
         (3, 4 * n, 4 * n),
         lambda o, y, z: te.sum(a[k, y % 2] * a[m, z % 2] * m1[o, k, m, y // 2, z // 2], axis=(k, m)), name="Y",

@@ -46,7 +46,13 @@ def jax_conv(stride: int = 1, dilation: int = 1, padding: int = 0, groups: int =
 
         rank = w.ndim - 2
         return lax.conv_general_dilated(
-            x, w, [stride] * rank, [(padding, padding)] * rank, [lhs] * rank, [dilation] * rank, feature_group_count=groups
+            x,
+            w,
+            [stride] * rank,
+            [(padding, padding)] * rank,
+            [lhs] * rank,
+            [dilation] * rank,
+            feature_group_count=groups,
         )
 
     return oracle
@@ -137,7 +143,10 @@ def jax_transposed(stride: int) -> Any:
 def conv1d(n: int) -> Any:
     x, w = tensor("x", 2, 3, 20 * n + 4), tensor("w", 4, 3, 5)
     c, p = loops(3, 5)
-    return te.compute((2, 4, 20 * n), lambda b, o, i: te.sum(x[b, c, i + p] * w[o, c, p], axis=(c, p)), name="Y"), [x, w]
+    return te.compute((2, 4, 20 * n), lambda b, o, i: te.sum(x[b, c, i + p] * w[o, c, p], axis=(c, p)), name="Y"), [
+        x,
+        w,
+    ]
 
 
 def conv3d(n: int) -> Any:
@@ -156,8 +165,14 @@ ENTRIES = [
     Entry("conv2d grouped", grouped, torch_conv(groups=2), jax_conv(groups=2)),
     Entry("conv2d depthwise", depthwise(1), torch_conv(groups=3), jax_conv(groups=3)),
     Entry("conv2d depthwise x2", depthwise(2), torch_conv(groups=3), jax_conv(groups=3)),
-    *(Entry(f"conv2d transposed s{s}, scatter", transposed_by_scatter(s), torch_transposed(s), jax_transposed(s)) for s in (1, 2, 3)),
-    *(Entry(f"conv2d transposed s{s}, where", transposed_by_condition(s), torch_transposed(s), jax_transposed(s)) for s in (1, 2, 3)),
+    *(
+        Entry(f"conv2d transposed s{s}, scatter", transposed_by_scatter(s), torch_transposed(s), jax_transposed(s))
+        for s in (1, 2, 3)
+    ),
+    *(
+        Entry(f"conv2d transposed s{s}, where", transposed_by_condition(s), torch_transposed(s), jax_transposed(s))
+        for s in (1, 2, 3)
+    ),
     Entry("conv1d", conv1d, torch_conv(), jax_conv()),
     Entry("conv3d", conv3d, torch_conv(), jax_conv()),
 ]

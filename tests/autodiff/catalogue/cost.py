@@ -97,7 +97,9 @@ def _works(entry: Entry, size: int) -> tuple[te.Work, te.Work, int, int, Explana
     sources = [t for t in inputs if t.dtype.is_float]
     gradients = te.differentiate(list(outputs), sources, head=heads)
     forward, everything = te.work(list(outputs)), te.work([*outputs, *gradients])
-    adjoints = te.Work(*(getattr(everything, f) - getattr(forward, f) for f in ("iterations", "masked", "flops", "bytes")))
+    adjoints = te.Work(
+        *(getattr(everything, f) - getattr(forward, f) for f in ("iterations", "masked", "flops", "bytes"))
+    )
     return forward, adjoints, sum(math.prod(t.shape) for t in gradients), _taps(outputs), gradients.explain()
 
 

@@ -107,12 +107,12 @@ def stencil(size: int, mode: str, nonlinear: bool) -> Entry:
         if mode != "error":
             value = jnp.pad(value, radius, mode=JAX_MODE[mode])
         rows, columns = value.shape[0] - size + 1, value.shape[1] - size + 1
-        return sum(
-            kernel[p, q] * value[p : p + rows, q : q + columns] for p in range(size) for q in range(size)
-        )
+        return sum(kernel[p, q] * value[p : p + rows, q : q + columns] for p in range(size) for q in range(size))
 
     kind = "taps" if nonlinear else "weighted"
-    return Entry(f"stencil {size}x{size} {mode}, {kind}", build, torch_oracle, jax_oracle, grid=not nonlinear and size != 3)
+    return Entry(
+        f"stencil {size}x{size} {mode}, {kind}", build, torch_oracle, jax_oracle, grid=not nonlinear and size != 3
+    )
 
 
 ENTRIES = [
