@@ -1,0 +1,331 @@
+"""The arrays that a traced function works on: NumPy's operators and views over storages of pure tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tedsl.lang import functions as fn
+from tedsl.lang.broadcast import broadcast_to, elementwise
+from tedsl.lang.dtypes import DType, as_dtype
+from tedsl.lang.elements import as_tensor, shape_text, tensor_of
+from tedsl.lang.errors import AliasError, user_location
+from tedsl.lang.expr import Expr, Read
+from tedsl.lang.operators import Fn, Operators
+from tedsl.lang.tensor import Tensor
+from tedsl.mutation.layouts import Ghost, Layout, ghost_of_result, ghost_with, new_ghost
+from tedsl.mutation.tracing import Origin, Storage, Trace
+
+__all__ = ["Array", "check_kind", "lowered", "new_array"]
+
+FIX = "use np.where / te.select on values, or pass the number as a Python value (the function is traced again for each)"
+
+
+class Array(Operators):
+    """A traced array: a view of a storage. `is_value`: NumPy would give a scalar here, which cannot be assigned to."""
+
+    __slots__ = ("ghost", "is_value", "origin", "storage")
+    # Further parts, attached by tedsl.mutation.methods, which builds on this module.
+    _getitem: Callable[..., Any]
+    _setitem: Callable[..., None]
+    _methods: dict[str, Callable[..., Any]] = {}  # noqa: RUF012 - one table, filled once
+    _numpy: dict[Any, Callable[..., Any]] = {}  # noqa: RUF012
+
+    def __init__(self, storage: Storage, ghost: Ghost, origin: Origin | None = None, is_value: bool = False) -> None:
+        self.storage = storage
+        self.ghost = ghost
+        self.origin = origin
+        self.is_value = is_value
+
+    @property
+    def trace(self) -> Trace:
+        return self.storage.trace
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.ghost.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.ghost.ndim
+
+    @property
+    def size(self) -> int:
+        return self.ghost.size
+
+    @property
+    def dtype(self) -> DType:
+        return self.storage.dtype
+
+    @property
+    def layout(self) -> Layout:
+        return Layout.of(self.ghost, self.storage.memory)
+
+    @property
+    def value(self) -> Tensor:
+        """The elements now, as a tensor."""
+        return self.storage.read(self.ghost)
+
+    @property
+    def T(self) -> Array:  # noqa: N802 - NumPy's name
+        """The axes in reverse order: a view."""
+        return self.view_of(self.ghost.T)
+
+    def view_of(self, ghost: Ghost, is_value: bool = False) -> Array:
+        """Another view of the same storage."""
+        return Array(self.storage, ghost, self.origin, is_value)
+
+    def assign(self, new: Any) -> None:
+        """Every element replaced by `new`, broadcast to the shape and converted to the dtype, as NumPy's x[...] = new."""
+        self.check_writable()
+        tensor = lowered(new, self.trace)
+        if tensor.ndim > self.ndim:  # NumPy drops leading axes of extent 1
+            extra = tensor.ndim - self.ndim
+            if all(n == 1 for n in tensor.shape[:extra]):
+                tensor = tensor.reshape(tensor.shape[extra:])
+        try:
+            wide = tensor if tensor.shape == self.shape else broadcast_to(tensor, self.shape)
+        except ValueError as error:
+            raise ValueError(
+                f"assignment at {user_location()}: a value of shape {tensor.shape} does not broadcast to the target's "
+                f"shape {self.shape}"
+            ) from error
+        self.storage.write(self.ghost, wide.astype(self.dtype))
+        if self.origin is not None:
+            self.origin.is_written = True
+
+    def check_writable(self) -> None:
+        """ValueError or AliasError where this array cannot be mutated."""
+        if self.is_value:
+            raise TypeError(
+                f"assignment at {user_location()}: x[0] of a vector and sums over all axes are NumPy scalars, which "
+                "cannot be mutated; use a slice such as x[0:1]"
+            )
+        origin = self.origin
+        if origin is not None and not origin.is_writable:
+            raise ValueError(
+                f"assignment at {user_location()}: argument {origin.name!r} is mutated, but its array is read-only; "
+                "pass an array that can be written, or mutate te.copy(x)"
+            )
+        if origin is not None and origin.refusal is not None:
+            raise AliasError(
+                f"assignment at {user_location()}: argument {origin.name!r} is mutated, but {origin.refusal}"
+            )
+
+    def update(self, f: Fn, *others: Any) -> Array:
+        """x = f(x, *others) in place; a NumPy scalar is replaced, as in NumPy."""
+        if self.is_value:
+            result = self._apply(f, self, *others)
+            assert isinstance(result, Array)
+            return result
+        new = elementwise(f, self.value, *(_operand(o, self.trace) for o in others))
+        if new.shape != self.shape:
+            raise ValueError(
+                f"in-place {f.value} at {user_location()}: the result has shape {new.shape}, the target {self.shape}; an "
+                "in-place operation cannot make its target larger"
+            )
+        check_kind(f, new.dtype, self.dtype, self.trace.torch)
+        self.assign(new)
+        return self
+
+    @staticmethod
+    def _apply(f: Fn, *operands: Any) -> Any:
+        """The result as an array of its own."""
+        first = next(o for o in operands if isinstance(o, Array))
+        for operand in operands:
+            if hasattr(operand, "_selected_apply"):
+                return operand._selected_apply(f, *operands)
+        if f is Fn.CAST:
+            x, dtype = operands
+            return new_array(first.trace, x.value.astype(as_dtype(dtype)), [x])
+        tensors = [_operand(o, first.trace) for o in operands]
+        return new_array(first.trace, elementwise(f, *tensors), operands)
+
+    def as_scalar(self) -> Expr:
+        """The element of an array of rank 0, so that it can stand in an expression."""
+        if self.ndim:
+            raise TypeError(
+                f"a traced array of shape {self.shape} at {user_location()} stands where a scalar is expected; a te.Tensor "
+                "met inside a traced function becomes an array by te.copy(t)"
+            )
+        return Read(self.value, ())
+
+    def __getitem__(self, key: Any) -> Any:
+        return Array._getitem(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        Array._setitem(self, key, value)
+
+    def __iadd__(self, other: Any) -> Any:
+        return self.update(Fn.ADD, other)
+
+    def __isub__(self, other: Any) -> Any:
+        return self.update(Fn.SUB, other)
+
+    def __imul__(self, other: Any) -> Any:
+        return self.update(Fn.MUL, other)
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self.update(Fn.DIV, other)
+
+    def __ifloordiv__(self, other: Any) -> Any:
+        return self.update(Fn.FLOORDIV, other)
+
+    def __imod__(self, other: Any) -> Any:
+        return self.update(Fn.MOD, other)
+
+    def __ipow__(self, other: Any) -> Any:  # type: ignore[misc]
+        return self.update(Fn.POW, other)
+
+    def __iand__(self, other: Any) -> Any:
+        return self.update(Fn.BITAND, other)
+
+    def __ior__(self, other: Any) -> Any:
+        return self.update(Fn.BITOR, other)
+
+    def __ixor__(self, other: Any) -> Any:
+        return self.update(Fn.BITXOR, other)
+
+    def __ilshift__(self, other: Any) -> Any:
+        return self.update(Fn.LSHIFT, other)
+
+    def __irshift__(self, other: Any) -> Any:
+        return self.update(Fn.RSHIFT, other)
+
+    def __matmul__(self, other: Any) -> Any:
+        return new_array(self.trace, self.value @ lowered(other, self.trace))
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return new_array(self.trace, lowered(other, self.trace) @ self.value)
+
+    def __imatmul__(self, other: Any) -> Any:
+        self.assign(self @ other)
+        return self
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"the truth of a traced array is asked for at {user_location()}, but values are not known; {FIX}"
+        )
+
+    def _number(self, what: str) -> Any:
+        raise TypeError(
+            f"{what} of a traced array is asked for at {user_location()}, but values are not known while the function is "
+            f"traced; {FIX}. To store into a NumPy array made inside the function, make it with np.zeros_like(x) or "
+            "te.copy(array)"
+        )
+
+    def __int__(self) -> int:
+        return int(self._number("the integer"))
+
+    def __float__(self) -> float:
+        return float(self._number("the number"))
+
+    def __index__(self) -> int:
+        return int(self._number("the integer"))
+
+    def __complex__(self) -> complex:
+        return complex(self._number("the number"))
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._number("the NumPy array")
+
+    def item(self) -> Any:
+        return self._number("the number")
+
+    def tolist(self) -> Any:
+        return self._number("the list")
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len() of an array of rank 0")
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        return iter([self[d] for d in range(len(self))])
+
+    def __contains__(self, item: Any) -> bool:
+        return bool(self._number("membership"))
+
+    def __repr__(self) -> str:
+        return f"traced array : {self.dtype}{shape_text(self.value.extents)}"
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        """np.exp(x), np.maximum(x, y, out=x), np.add.at(x, i, v)."""
+        rule = self._numpy.get(ufunc) if method == "__call__" else self._numpy.get((ufunc, method))
+        if rule is None:
+            name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+            raise TypeError(
+                f"np.{name} at {user_location()}: not supported on traced arrays; write it with tedsl's functions"
+            )
+        return rule(self.trace, *inputs, **kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """np.where, np.concatenate, np.sum and others of the table."""
+        rule = self._numpy.get(function)
+        if rule is None:
+            raise TypeError(
+                f"np.{function.__name__} at {user_location()}: not supported on traced arrays; write it with tedsl's functions"
+            )
+        return rule(self.trace, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        method = self._methods.get(name)
+        if method is None:
+            raise AttributeError(f"a traced array has no attribute {name!r}")
+        return lambda *args, **kwargs: method(self, *args, **kwargs)
+
+
+def check_kind(f: Fn, found: DType, own: DType, torch: bool) -> None:
+    """Float results do not go into integers, nor signed ones into unsigned (torch: only floats are refused)."""
+    ranks = {"b": 0, "u": 1, "i": 1 if torch else 2, "f": 3}
+    if ranks[found.kind] > ranks[own.kind]:
+        raise TypeError(
+            f"in-place {f.value} at {user_location()}: the result is {found}, the target {own}; compute it out of place, "
+            f"and convert: x[...] = y.astype({str(own)!r})"
+        )
+
+
+def lowered(value: Any, trace: Trace) -> Tensor:
+    """A tensor for any operand."""
+    found = _operand(value, trace)
+    if isinstance(found, Tensor):
+        return found
+    return as_tensor(found, "traced array")
+
+
+def _operand(value: Any, trace: Trace) -> Any:
+    """What elementwise operations take: a tensor, or a Python number, which stays weak."""
+    if isinstance(value, Array):
+        return value.value
+    if hasattr(value, "_selected_apply"):
+        raise TypeError(
+            f"x[mask] at {user_location()} has a length that depends on values; it can be assigned back under the same "
+            "mask, x[mask] = ..., or written with np.where(mask, x, 0)"
+        )
+    if isinstance(value, (list, tuple)):
+        value = np.asarray(value)
+    if isinstance(value, np.ndarray):
+        return fn.const(value) if value.ndim == 0 else trace.capture(value)
+    if hasattr(value, "detach") and hasattr(value, "numpy"):
+        return trace.capture(value.detach().numpy())
+    return value
+
+
+def new_array(
+    trace: Trace, value: Any, like: Sequence[Any] = (), *, is_value: bool | None = None, order: Ghost | None = None
+) -> Array:
+    """A fresh storage holding `value`, its axes in memory as NumPy would lay them out after `like`, or as in `order`."""
+    if isinstance(value, Expr):
+        scalar = value
+        value = tensor_of((), lambda: scalar, "scalar")
+    if not all(isinstance(n, int) for n in value.shape):
+        raise ValueError(f"{value!r} at {user_location()} has a symbolic extent; a trace needs numbers")
+    ghosts = [o.ghost for o in like if isinstance(o, Array)]
+    memory = ghost = ghost_of_result(ghosts, value.shape) if ghosts else new_ghost(value.shape)
+    if order is not None and order.shape == value.shape:
+        memory, ghost = ghost_with(order.shape, order.strides)
+    storage = Storage(trace, memory, Layout.of(ghost, memory), value)
+    scalar_rank = not value.shape and not trace.torch
+    return Array(storage, ghost, None, scalar_rank if is_value is None else is_value)

@@ -1,0 +1,311 @@
+"""`te.functionalize`: in-place Python code as a function of arrays, and its pure form."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tedsl.backend.build import build
+from tedsl.backend.kernel import Kernel
+from tedsl.lang.errors import user_location
+from tedsl.lang.tensor import Placeholder, Tensor
+from tedsl.mutation.arguments import Argument, Bound, bind, is_array, map_leaves, signature, strided
+from tedsl.mutation.array import Array, new_array
+from tedsl.mutation.layouts import Layout, new_ghost
+from tedsl.mutation.memory import as_numpy, is_torch
+from tedsl.mutation.selected import Selected
+from tedsl.mutation.tracing import Origin, Storage, Trace
+from tedsl.reference import interpret
+
+__all__ = ["Functionalized", "Traced", "functionalize"]
+
+
+def functionalize(function: Callable[..., Any], *, interpreted: bool = False) -> Functionalized:
+    """In-place code on arrays as pure tensors: `f = te.functionalize(fn)`.
+
+    `f(a, b)` runs it on arrays: results are returned, mutated arguments are written back once everything has been
+    computed. It is traced once for given shapes, dtypes, strides, overlaps and Python values; arrays that `function`
+    captures are taken by their value at that time. `interpreted=True` runs by `te.interpret`: slow, nothing is compiled.
+    """
+    if not callable(function):
+        raise TypeError(f"te.functionalize at {user_location()}: expected a function, found {type(function).__name__}")
+    return Functionalized(function, interpreted)
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """The pure form: `outputs` and, for each mutated input, its new value, as tensors over `inputs`."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    mutated: dict[Tensor, Tensor]
+    copies: list[tuple[str, str]]
+    captured: dict[Tensor, np.ndarray[Any, Any]]  # inputs too: arrays that the function captured, with their values
+
+    def __str__(self) -> str:
+        lines = [f"inputs: {', '.join(map(repr, self.inputs)) or 'none'}"]
+        lines += [f"output: {t!r}" for t in self.outputs]
+        lines += [f"mutated: {old.name} becomes {new!r}" for old, new in self.mutated.items()]
+        return "\n".join(lines + [f"copy: {what}: {why}" for what, why in self.copies])
+
+
+@dataclass(eq=False)
+class _Plan:
+    """A trace and how to run it on arrays."""
+
+    trace: Trace
+    bounds: list[Bound]
+    arrays: list[Array]
+    result: Any
+    fresh: list[Array] = field(default_factory=list)  # results computed into memory of their own
+    kernel: Kernel | None = None
+
+    @property
+    def written(self) -> list[Array]:
+        return [a for a in self.arrays if a.origin is not None and a.origin.is_written]
+
+
+class Functionalized:
+    """A function of arrays whose in-place statements were traced into tensors."""
+
+    def __init__(self, function: Callable[..., Any], interpreted: bool = False) -> None:
+        self.function = function
+        self.interpreted = interpreted
+        self._plans: dict[Any, _Plan] = {}
+        self.__name__ = getattr(function, "__name__", "function")
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs on arrays of any framework; arguments that the code mutates are written once all is computed."""
+        arguments: list[Argument] = []
+        statics: list[Any] = []
+
+        def found(value: Any, name: str) -> Any:
+            if isinstance(value, Tensor):
+                raise TypeError(
+                    f"{self.__name__}: argument {name!r} is a tensor; f.trace(...) takes those, f(...) takes arrays"
+                )
+            if is_array(value):
+                arguments.append(Argument(name, value, as_numpy(value, f"{self.__name__}: argument {name!r}")))
+                return len(arguments) - 1
+            statics.append((name, *_static_key(value)))
+            return value
+
+        named = self._named(args, kwargs)
+        nests = {name: map_leaves(value, name, found) for name, value in named.items()}
+        del nests
+        key = (
+            signature(arguments),
+            tuple(statics),
+            tuple(a.name for a in arguments),
+            any(is_torch(a.given) for a in arguments),
+        )
+        if key not in self._plans:
+            self._plans[key] = self._planned(args, kwargs, arguments)
+        return self._run(self._plans[key], arguments)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """The pure form for placeholders of known shapes (and Python values)."""
+        trace = Trace()
+        arrays: dict[Tensor, Array] = {}
+
+        def traced(value: Any, name: str) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            if value not in arrays:
+                if not isinstance(value.op, Placeholder) or not all(isinstance(n, int) for n in value.shape):
+                    raise TypeError(
+                        f"{self.__name__}.trace at {user_location()}: argument {name!r}: expected a te.placeholder of known "
+                        f"extents, found {value!r}"
+                    )
+                ghost = new_ghost(value.shape)
+                storage = Storage(trace, ghost, Layout.of(ghost, ghost), value, value)
+                arrays[value] = Array(storage, ghost, Origin(name, len(arrays)))
+            return arrays[value]
+
+        named = self._named(args, kwargs)
+        renamed = {id(v): n for n, v in named.items()}
+        place = lambda v: map_leaves(v, renamed.get(id(v), "argument"), traced)  # noqa: E731
+        result = self._called(trace, [place(a) for a in args], {k: place(v) for k, v in kwargs.items()})
+        outputs: list[Tensor] = []
+        map_leaves(
+            result,
+            "result",
+            lambda v, name: (
+                outputs.append(v.value if isinstance(v, Array) else v) if isinstance(v, (Array, Tensor)) else None
+            ),
+        )
+        mutated = {t: a.storage.value for t, a in arrays.items() if a.origin is not None and a.origin.is_written}
+        return Traced((*arrays, *trace.captured), tuple(outputs), mutated, trace.copies, trace.captured)
+
+    def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments under the names of the function's parameters."""
+        try:
+            found = inspect.signature(self.function).bind(*args, **kwargs)
+        except ValueError:  # a builtin without a signature
+            return {**{f"argument {k}": v for k, v in enumerate(args)}, **kwargs}
+        return dict(found.arguments)
+
+    def _called(self, trace: Trace, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """What the function returns on traced arrays, its tensors as arrays."""
+        with trace.active():
+            result = self.function(*args, **kwargs)
+        return map_leaves(result, "result", lambda value, name: self._result(trace, value, name))
+
+    def _result(self, trace: Trace, value: Any, name: str) -> Any:
+        if isinstance(value, Selected):
+            raise TypeError(
+                f"{self.__name__}: {name} is x[mask], whose length depends on values; return np.where(mask, x, 0), or its sum"
+            )
+        return new_array(trace, value) if isinstance(value, Tensor) else value
+
+    def _planned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], arguments: list[Argument]) -> _Plan:
+        trace = Trace(torch=any(is_torch(a.given) for a in arguments))
+        arrays, bounds = bind(trace, arguments)
+        order = iter(arrays)
+
+        def traced(value: Any, name: str) -> Any:
+            return next(order) if is_array(value) else value
+
+        named = {n: map_leaves(v, n, traced) for n, v in self._named(args, kwargs).items()}
+        result = self._called(trace, *self._placed(named))
+        plan = _Plan(trace, bounds, arrays, result)
+        _refuse_conflicts(arguments, arrays)
+        owned = {id(b.storage) for b in bounds}
+        seen: dict[int, str] = {}
+
+        def listed(value: Any, name: str) -> Any:
+            if not isinstance(value, Array) or id(value.storage) in owned:
+                return None
+            plan.fresh.append(value)
+            if id(value.storage) in seen:
+                trace.copies.append(
+                    (name, f"shares memory with {seen[id(value.storage)]}; returned in memory of its own")
+                )
+            seen.setdefault(id(value.storage), name)
+            return None
+
+        map_leaves(result, "result", listed)
+        return plan
+
+    def _placed(self, named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Values by parameter as positional and keyword arguments."""
+        try:
+            bound = inspect.signature(self.function).bind_partial()
+        except ValueError:
+            return list(named.values()), {}
+        bound.arguments.update(named)
+        return list(bound.args), dict(bound.kwargs)
+
+    def _run(self, plan: _Plan, arguments: list[Argument]) -> Any:
+        feeds = {b.storage.placeholder: b.feed(arguments) for b in plan.bounds}
+        feeds.update(plan.trace.captured)
+        wanted = [a.value for a in plan.fresh] + [a.value for a in plan.written]
+        values = self._evaluated(plan, wanted, feeds)
+        for array, value in zip(plan.written, values[len(plan.fresh) :], strict=True):
+            assert array.origin is not None
+            np.copyto(arguments[array.origin.position].array, value)
+        fresh = iter(values[: len(plan.fresh)])
+        owned = {id(b.storage): b for b in plan.bounds}
+
+        def returned(value: Any, name: str) -> Any:
+            if not isinstance(value, Array):
+                return value
+            if id(value.storage) in owned:
+                return _on_memory(value, owned[id(value.storage)], plan, arguments)
+            array = next(fresh)
+            return _as_given(array[()] if value.is_value else array, plan)
+
+        return map_leaves(plan.result, "result", returned)
+
+    def _evaluated(self, plan: _Plan, wanted: list[Tensor], feeds: dict[Any, Any]) -> list[np.ndarray[Any, Any]]:
+        """The values of the tensors, each array once and in memory of its own."""
+        distinct = list(dict.fromkeys(t for t in wanted if t not in feeds))
+        if not distinct:
+            found: tuple[Any, ...] = ()
+        elif self.interpreted:
+            found = interpret(distinct, feeds)
+        else:
+            if plan.kernel is None:
+                plan.kernel = build(list(feeds), distinct, name=self.__name__)
+            found = plan.kernel(*feeds.values())
+        table = dict(zip(distinct, found, strict=True))
+        result: list[np.ndarray[Any, Any]] = []
+        used: set[int] = set()
+        for tensor in wanted:
+            array = table.get(tensor)
+            if array is None or id(array) in used:
+                array = np.array(feeds[tensor] if array is None else array)
+            used.add(id(array))
+            result.append(array)
+        return result
+
+
+def _static_key(value: Any) -> tuple[Any, ...]:
+    """What tells Python values apart: 1, 1.0 and True are three, and so are 0.0 and -0.0."""
+    if isinstance(value, (bool, int, float, complex, str, bytes, np.generic)) or value is None:
+        return type(value), repr(value)
+    try:
+        hash(value)
+    except TypeError:
+        raise TypeError(
+            f"te.functionalize: an argument of type {type(value).__name__} is neither an array nor hashable, so that traces for "
+            "it cannot be told apart; pass arrays, numbers, strings, or nests of them"
+        ) from None
+    return type(value), value
+
+
+def _refuse_conflicts(arguments: list[Argument], arrays: list[Array]) -> None:
+    """AliasError where an argument was mutated whose memory another one sees under another dtype."""
+    for array in arrays:
+        origin = array.origin
+        assert origin is not None
+        if origin.is_written and origin.refusal is not None:
+            raise AssertionError(f"argument {origin.name!r} was written although {origin.refusal}")
+
+
+def _on_memory(value: Array, bound: Bound, plan: _Plan, arguments: list[Argument]) -> Any:
+    """A result that is an argument, or a view of one: on the caller's memory."""
+    for m in bound.members:
+        own = plan.arrays[m]
+        if own.ghost.shape == value.ghost.shape and own.layout == value.layout:
+            return arguments[m].given
+    near = plan.arrays[bound.members[0]]
+    argument = arguments[bound.members[0]]
+    size = argument.array.itemsize
+    if argument.array.strides != tuple(s * size for s in near.ghost.strides) and argument.array.size > 1:
+        return _as_given(np.array(_read(value, argument.array, near)), plan)
+    shift = value.layout.offset - near.layout.offset
+    if is_torch(argument.given):
+        return argument.given.detach().as_strided(
+            value.shape, value.ghost.strides, argument.given.storage_offset() + shift
+        )
+    return strided(
+        argument.array, argument.address + shift * size, value.shape, tuple(s * size for s in value.ghost.strides)
+    )
+
+
+def _read(value: Array, array: np.ndarray[Any, Any], near: Array) -> np.ndarray[Any, Any]:
+    """A view of an argument whose strides a trace does not follow, out of its elements."""
+    flat = np.array(array, order="C").reshape(-1)
+    size = flat.itemsize
+    shift = value.layout.offset - near.layout.offset
+    return strided(
+        flat,
+        flat.__array_interface__["data"][0] + shift * size,
+        value.shape,
+        tuple(s * size for s in value.ghost.strides),
+    )
+
+
+def _as_given(array: Any, plan: _Plan) -> Any:
+    """A result in the framework of the arguments."""
+    if not plan.trace.torch:
+        return array
+    import sys
+
+    return sys.modules["torch"].from_numpy(np.asarray(array))

@@ -1,0 +1,69 @@
+"""`te.copy` and `te.may_alias`: memory of one's own, and whether two arrays share any."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tedsl.lang.elements import tensor_of
+from tedsl.lang.expr import Read
+from tedsl.lang.tensor import Tensor
+from tedsl.mutation.array import Array, lowered, new_array
+from tedsl.mutation.methods import copied
+from tedsl.mutation.tracing import active_trace
+
+__all__ = ["as_numpy", "copy", "is_torch", "may_alias"]
+
+
+def copy(x: Any) -> Any:
+    """The elements of `x` in memory of their own.
+
+    A traced array gives a traced array; so do tensors and NumPy arrays while a function is traced, to be mutated there.
+    Elsewhere a tensor gives a stage that copies, an array of any framework an array of that framework.
+    """
+    trace = active_trace()
+    if isinstance(x, Array):
+        return copied(x)
+    if trace is not None and isinstance(x, (Tensor, np.ndarray)):
+        return new_array(trace, lowered(x, trace), is_value=False)
+    if isinstance(x, Tensor):
+        return tensor_of(x.extents, lambda *axes: Read(x, axes), f"{x.name}_copy")
+    if hasattr(x, "clone"):
+        return x.detach().clone()
+    array = np.array(as_numpy(x, "te.copy"), order="C")
+    return array if isinstance(x, (np.ndarray, np.generic)) or not hasattr(x, "copy") else x.copy()
+
+
+def may_alias(x: Any, y: Any) -> bool:
+    """Whether some element of `x` and some element of `y` lie on a common byte: exact for strided arrays.
+
+    Byte ranges that do not meet decide most pairs; the others are decided by solving for indices, so that `a[0::2]` and
+    `a[1::2]` do not alias. Tensors are values: they never do.
+    """
+    if isinstance(x, Array) and isinstance(y, Array):
+        return x.storage is y.storage and bool(np.shares_memory(x.ghost, y.ghost))
+    if any(isinstance(v, (Array, Tensor)) for v in (x, y)):
+        return False
+    return bool(np.shares_memory(as_numpy(x, "te.may_alias"), as_numpy(y, "te.may_alias")))
+
+
+def is_torch(x: Any) -> bool:
+    """Whether `x` is a tensor of PyTorch, told without importing it."""
+    return type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "detach")
+
+
+def as_numpy(x: Any, what: str) -> np.ndarray[Any, Any]:
+    """A NumPy array over the memory of an array of any framework; TypeError where that would take a copy."""
+    if isinstance(x, np.ndarray):
+        return x
+    if is_torch(x):
+        if x.device.type != "cpu":
+            raise TypeError(f"{what}: expected a tensor on the CPU, found one on {x.device}; move it with x.cpu()")
+        found: np.ndarray[Any, Any] = x.detach().numpy()
+        return found
+    if hasattr(x, "__array__") or hasattr(x, "__array_interface__"):
+        return np.asarray(x)
+    if hasattr(x, "__dlpack__"):
+        return np.from_dlpack(x)
+    raise TypeError(f"{what}: expected an array, found {type(x).__name__} ({x!r:.40})")
