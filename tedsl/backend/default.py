@@ -1,8 +1,9 @@
 """The schedule of a kernel that was given none: plain, safe for every extent, never naive.
 
-Cheap pointwise stages are inlined, everything else is computed once. Loops over the last axis are vectorized, with a guard
-for the rest, since the other strategies need extents of at least a vector. Big loop nests run in parallel over the outermost
-axis; where the size is not known when compiling, the kernel decides at run time, so that small calls start no threads.
+Cheap pointwise stages are inlined, everything else is computed once. Loops over the last axis are vectorized, with a
+guard for the rest, since the other strategies need extents of at least a vector. Big loop nests run in parallel over
+the outermost axis; where the size is not known when compiling, the kernel decides at run time, so that small calls
+start no threads.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import reads_of, topological
 
 __all__ = [
-    "bound_result", "plan_inlining", "schedule_default", "schedule_stage", "schedule_update", "vectorize_last",
+    "bound_result", "plan_inlining", "schedule_stage", "schedule_update", "vectorize_last",
 ]  # fmt: skip
 
 INLINE_COST = 12
@@ -35,20 +36,6 @@ class _Plan:
 
     inlined: set[Operation] = field(default_factory=set)
     cost: dict[Operation, int] = field(default_factory=dict)
-
-
-def schedule_default(lowered: Lowered, machine: Machine) -> None:
-    """Schedule every function of a program."""
-    plan = plan_inlining(lowered)
-    lowered.inlined = plan.inlined
-    for stage in lowered.stages:
-        if stage.op not in plan.inlined:
-            schedule_stage(lowered, stage, plan.cost[stage.op], machine)
-    for result in lowered.results:
-        if result.stage is None:
-            vectorize_last(result.func, result.dims, 1, machine)
-    for result in lowered.results:
-        bound_result(lowered, result)
 
 
 def plan_inlining(lowered: Lowered) -> _Plan:

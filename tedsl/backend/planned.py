@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from schedules.default import default_schedule
 from schedules.directives import ComputeInline
 from tedsl.backend.applying import apply_directives
-from tedsl.backend.default import schedule_default, schedule_stage, vectorize_last
+from tedsl.backend.default import schedule_stage, vectorize_last
+from tedsl.backend.default_gpu import schedule_gpu
 from tedsl.backend.lower import Lowered, lower
 from tedsl.backend.targets import Machine
 from tedsl.lang.expr import Const
@@ -25,7 +26,7 @@ def lower_by_default(
     """The functions that compute `outputs`, by the program that the default scheduler makes of them, scheduled."""
     if machine.gpu is not None:
         lowered = lower(inputs, outputs, added=added)
-        schedule_default(lowered, machine)
+        schedule_gpu(lowered)
         return lowered
     plan = default_schedule(inputs, outputs, machine, plain=plain)
     lowered = lower(inputs, plan.outputs, added=added, finite=plan.checked_finite)

@@ -110,7 +110,7 @@ def _compiled(
     arguments: list[Any] = [*lowered.inputs.values(), *lowered.previous.values(), *lowered.sizes.values()]
     if lowered.zero is not None:
         arguments.append(lowered.zero)
-    features = ["strict_float"] + (["large_buffers"] if form.large else [])
+    features = ["strict_float"] + ["large_buffers"] * form.large + ["cl_doubles"] * (target.backend == "opencl")
     text = target.with_features(*features).text
     try:
         code = compile_object(lowered.pipeline, arguments, name, text)
