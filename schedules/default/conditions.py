@@ -1,8 +1,8 @@
 """Conditions on loops, simplified: what the ranges of the loops decide, and one form for what remains.
 
 A guard that always holds still costs a comparison in every iteration, and Halide a solver's time at every read. What
-remains is written `form <= number`, with the same form for the same plane however it was written, so that a condition and
-the index that it guards are seen to depend on the same combination of loops.
+remains is written `form <= number`, with the same form for the same plane however it was written, so that a condition
+and the index that it guards are seen to depend on the same combination of loops.
 """
 
 from __future__ import annotations

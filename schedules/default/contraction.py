@@ -1,8 +1,8 @@
 """Sums of products: which loops are rows, columns, batch and sum, and how they are cut for registers and caches.
 
-`out[..] = sum over k of f(m, k) * g(n, k)`: the loops that only `f` uses are rows, those that only `g` uses columns, those
-of both a batch. Matrix products in every layout are such sums, and so are a convolution (its weights use the output
-channel, its image the pixels), both its gradients, and every einsum.
+`out[..] = sum over k of f(m, k) * g(n, k)`: the loops that only `f` uses are rows, those that only `g` uses columns,
+those of both a batch. Matrix products in every layout are such sums, and so are a convolution (its weights use the
+output channel, its image the pixels), both its gradients, and every einsum.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from tedsl.lang.traverse import reads_of, topological
 __all__ = ["Costs", "costs_of", "points"]
 
 INLINE = 12  # arithmetic that is cheaper than a trip to memory
+MOST = 400  # arithmetic of one expression; longer ones take the compiler more time than the trip to memory takes
 UNKNOWN = 1024  # taken for an extent that is not known
 _COSTLY = FLOAT_UNARY | FLOAT_BINARY | {Fn.POW, Fn.FLOORDIV, Fn.MOD, Fn.DIV}
 
@@ -34,6 +35,7 @@ def costs_of(stages: Sequence[Operation], outputs: AbstractSet[Operation], plann
     for op in stages:
         for read in reads_of(op.expressions):
             costs.readers.setdefault(read.tensor.op, []).append((op, read))
+    single = _used_at_one_place(stages, outputs, planned, costs)
     for op in stages:
         costs.element[op] = sum(map(_cost_of, topological(op.expressions))) + sum(
             costs.element[r.tensor.op] for r in reads_of(op.expressions) if r.tensor.op in costs.inlined
@@ -41,9 +43,36 @@ def costs_of(stages: Sequence[Operation], outputs: AbstractSet[Operation], plann
         if not isinstance(op, Compute) or op.reduction is not None or op in outputs or op.name in planned:
             continue
         sites = costs.readers.get(op, [])
-        if costs.element[op] <= INLINE or (len(sites) == 1 and _once(*sites[0])):
+        once = len(sites) == 1 and _once(*sites[0])
+        if costs.element[op] <= INLINE or ((once or op in single) and costs.element[op] <= MOST):
             costs.inlined.add(op)
     return costs
+
+
+def _used_at_one_place(
+    stages: Sequence[Operation], outputs: AbstractSet[Operation], planned: AbstractSet[str], costs: Costs
+) -> set[Operation]:
+    """The pointwise stages all of whose readers end in one and the same element of one stage: there it is one value."""
+    top: dict[Operation, Operation] = {}
+    for op in reversed(stages):
+        if not _is_pointwise(op) or op in outputs or op.name in planned:
+            continue
+        sites = costs.readers.get(op, [])
+        if not all(_is_pointwise(r) and r.name not in planned and _same_point(r, read) for r, read in sites):
+            continue
+        ends = {top.get(reader, reader) for reader, _ in sites}
+        if len(ends) == 1:
+            top[op] = ends.pop()
+    return set(top)
+
+
+def _is_pointwise(op: Operation) -> bool:
+    return isinstance(op, Compute) and op.reduction is None
+
+
+def _same_point(reader: Operation, read: Read) -> bool:
+    axes = getattr(reader, "axes", ())
+    return len(axes) == len(read.indices) and all(a is i for a, i in zip(axes, read.indices, strict=True))
 
 
 def _cost_of(node: Expr) -> int:

@@ -4,8 +4,8 @@
     folded[i, v]  = reduce over q of partial[i, q * 16 + v]      to one vector
     out[i]        = the tree over its lanes
 
-A large reduction to few elements is first cut into blocks, which run in parallel. The order is fixed by the sizes alone, so
-a result is the same in every run and on any number of threads.
+A large reduction to few elements is first cut into blocks, which run in parallel. The order is fixed by the sizes
+alone, so a result is the same in every run and on any number of threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Outputs of one shape, computed in one loop nest.
 
-A forward result and its gradient share most of what they are made of. As two loop nests they would pass it through memory;
-as the two components of one stage they share it row by row.
+A forward result and its gradient share most of what they are made of. As two loop nests they would pass it through
+memory; as the two components of one stage they share it row by row.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from tedsl.backend.lower_stage import Stage
 __all__ = ["apply_directives"]
 
 GUARD = hl.TailStrategy.GuardWithIf
+PREDICATE = hl.TailStrategy.Predicate
 EXACT = hl.TailStrategy.RoundUp  # never rounds: the factor divides
 
 
@@ -28,6 +29,7 @@ class _Loops:
 
     stage: Stage
     known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    vectors: set[tuple[str, str]] = field(default_factory=set)  # loops that become vectors, at once or when split
 
     def __post_init__(self) -> None:
         pure: dict[str, Any] = {v.name(): v for v in self.stage.dims}
@@ -53,8 +55,14 @@ class _Loops:
 
 def apply_directives(lowered: Lowered, directives: Iterable[d.Directive]) -> set[str]:
     """Schedule the stages that directives name; their names."""
+    directives = list(directives)
     stages = {stage.op.name: _Loops(stage) for stage in lowered.stages}
     named: set[str] = set()
+    for directive in reversed(directives):
+        if isinstance(directive, d.Vectorize):
+            stages[directive.stage].vectors.add((directive.definition, directive.loop))
+        elif isinstance(directive, d.Split) and (directive.definition, directive.inner) in stages[directive.stage].vectors:
+            stages[directive.stage].vectors.add((directive.definition, directive.loop))
     for directive in directives:
         loops = stages.get(directive.stage)
         if loops is None:
@@ -70,9 +78,11 @@ def apply_directives(lowered: Lowered, directives: Iterable[d.Directive]) -> set
 def _split(loops: _Loops, s: d.Split) -> None:
     old = loops.loop(s.definition, s.loop)
     outer, inner = (loops.derived(s.definition, n, [old]) for n in (s.outer, s.inner))
-    loops.definitions[s.definition].split(
-        old, outer, inner, s.factor, EXACT if s.exact and not loops.is_update(s.definition) else GUARD
-    )
+    # A guard around vectors would be taken apart lane by lane; a predicate masks them.
+    tail = PREDICATE if (s.definition, s.inner) in loops.vectors else GUARD
+    if s.exact and not loops.is_update(s.definition):
+        tail = EXACT
+    loops.definitions[s.definition].split(old, outer, inner, s.factor, tail)
 
 
 def _fuse(loops: _Loops, f: d.Fuse) -> None:

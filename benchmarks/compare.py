@@ -1,0 +1,145 @@
+"""Side by side with PyTorch: every workload compiled by the default schedule, no tuning.
+
+Both sides run in turn, on one thread (CPU time of the thread, which neighbours on the machine hardly disturb) and on two
+(time on the clock). Results are compared before anything is timed. The ratio is the peer's median over ours: above 1 we
+are faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import tedsl as te
+from benchmarks.workloads import Workload, workloads
+from tedsl.backend.threads import set_num_threads
+
+HERE = Path(__file__).parent
+SECONDS = 1.0  # of each workload and number of threads
+BEGIN, END = "<!-- table -->", "<!-- end of table -->"
+
+
+def measure(workload: Workload) -> dict[str, Any]:
+    """Compile, compare, and time one workload."""
+    kernel = te.build(workload.inputs, workload.outputs)
+    found = kernel(*workload.arrays)
+    tensors = [torch.from_numpy(a) for a in workload.arrays]
+    expected = workload.peer(*tensors)
+    error = max(map(_error, found, expected if isinstance(expected, tuple) else (expected,)))
+    row: dict[str, Any] = {
+        "group": workload.group, "name": workload.name, "target": workload.target, "error": error,
+        "right": error <= workload.tolerance, "compile_ms": kernel.stats.compile_ms,
+    }  # fmt: skip
+    sides = {"ours": lambda: kernel(*workload.arrays, out=found), "peer": lambda: workload.peer(*tensors)}
+    for threads in (1, 2):
+        set_num_threads(threads)
+        torch.set_num_threads(threads)
+        times = interleaved(sides, time.thread_time if threads == 1 else time.perf_counter, pause=threads > 1)
+        middle = {name: statistics.median(t) for name, t in times.items()}
+        row[f"threads_{threads}"] = {
+            "ours_ms": middle["ours"] * 1e3, "peer_ms": middle["peer"] * 1e3, "ratio": middle["peer"] / middle["ours"],
+            "ratio_of_best": min(times["peer"]) / min(times["ours"]), "runs": len(times["ours"]),
+            "spread": _spread(times["ours"]), "gflops": workload.flops / middle["ours"] / 1e9,
+        }  # fmt: skip
+    return row
+
+
+def interleaved(sides: dict[str, Callable[[], Any]], clock: Callable[[], float], *, pause: bool) -> dict[str, list[float]]:
+    """Seconds of each side, run in turn."""
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for call in sides.values():
+        call()
+    begin = time.perf_counter()
+    while len(times["ours"]) < 5 or (time.perf_counter() - begin < SECONDS and len(times["ours"]) < 200):
+        for name, call in sides.items():
+            if pause:
+                time.sleep(0.004)  # OpenMP's threads spin for a while after a call and hold a core
+            call()
+            start = clock()
+            call()
+            times[name].append(clock() - start)
+    return times
+
+
+def _error(found: Any, expected: Any) -> float:
+    want = expected.detach().numpy()
+    return float(np.abs(found - want).max() / max(1e-30, np.abs(want).max()))
+
+
+def _spread(times: list[float]) -> float:
+    quarter, _, last = statistics.quantiles(times, n=4)
+    return (last - quarter) / statistics.median(times)
+
+
+def bandwidth() -> float:
+    """Bytes a second of a copy on two threads, read and written."""
+    a = torch.zeros(1 << 25)
+    b = torch.zeros(1 << 25)
+    best = min(_timed(lambda: b.copy_(a)) for _ in range(5))
+    return 2 * a.numel() * 4 / best
+
+
+def peak() -> float:
+    """Floating-point operations a second of PyTorch's largest product on two threads."""
+    a = torch.ones(2048, 2048)
+    return 2 * 2048.0**3 / min(_timed(lambda: a @ a) for _ in range(5))
+
+
+def _timed(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows in Markdown."""
+    lines = ["| workload | wanted | 1 thread | 2 threads | ours, 2 threads (ms) | compile (ms) | |", "|---|---|---|---|---|---|---|"]
+    for row in rows:
+        one, two = row["threads_1"]["ratio"], row["threads_2"]["ratio"]
+        note = "" if row["right"] else f"WRONG ({row['error']:.1e})"
+        note = note or ("" if max(one, two) >= row["target"] else "short")
+        lines.append(
+            f"| {row['name']} | {row['target']:g} | {one:.2f} | {two:.2f} | {row['threads_2']['ours_ms']:.3f} "
+            f"| {row['compile_ms']:.0f} | {note} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="measure the workloads whose name contains one of these")
+    parser.add_argument("--write", action="store_true", help="write results.json and the table of README.md")
+    chosen = parser.parse_args()
+    te.build([], te.compute((1,), lambda i: te.const(1.0), name="warm"))()
+    rows = []
+    for workload in workloads():
+        if chosen.names and not any(n in workload.name for n in chosen.names):
+            continue
+        row = measure(workload)
+        rows.append(row)
+        print(table([row]).splitlines()[-1], flush=True)
+    machine = {
+        "processor": platform.processor() or platform.machine(), "cores": os.cpu_count(), "torch": torch.__version__,
+        "load": os.getloadavg()[0], "gflops": peak() / 1e9, "gigabytes": bandwidth() / 1e9,
+    }  # fmt: skip
+    print(json.dumps(machine))
+    if chosen.write:
+        (HERE / "results.json").write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+        readme = HERE / "README.md"
+        text = readme.read_text()
+        head, rest = text.split(BEGIN)
+        readme.write_text(f"{head}{BEGIN}\n{table(rows)}\n{END}{rest.split(END)[1]}")
+
+
+if __name__ == "__main__":
+    main()
