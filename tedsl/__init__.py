@@ -37,6 +37,8 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tedsl.lang.scan": ("scan",),
     "tedsl.lang.scatter": ("extern", "scatter"),
     "tedsl.lang.tensor": ("Tensor",),
+    "tedsl.mutation.functional": ("functionalize",),
+    "tedsl.mutation.memory": ("copy", "may_alias"),
     "tedsl.reference": ("interpret",),
 }  # fmt: skip
 
@@ -74,6 +76,8 @@ if TYPE_CHECKING:
     from tedsl.lang.scan import scan as scan
     from tedsl.lang.scatter import extern as extern, scatter as scatter
     from tedsl.lang.tensor import Tensor as Tensor
+    from tedsl.mutation.functional import functionalize as functionalize
+    from tedsl.mutation.memory import copy as copy, may_alias as may_alias
     from tedsl.reference import interpret as interpret
 
     __version__: str
