@@ -153,16 +153,17 @@ def conditions(draw: st.DrawFn, names: Sequence[str], depth: int = 2) -> Conditi
 def index_maps(draw: st.DrawFn) -> IndexMap:
     """Maps of one to three variables to one or two dimensions, some over a box with the symbolic extent n."""
     names = NAMES[: draw(st.integers(1, 3))]
-    n = draw(st.integers(1, 4))
+    n = draw(st.integers(0, 4))
     variables = []
     for name in names:
         extent = symbol("n") + draw(st.integers(0, 1)) if draw(st.integers(0, 6)) == 0 else draw(st.integers(1, 5))
         variables.append(Variable(name, extent, draw(st.sampled_from([0, 0, 0, 1, -1]))))
     rank = draw(st.integers(1, 2))
+    extents = st.one_of(st.integers(1, 9), st.integers(0, 3).map(lambda k: symbol("n") * 2 + k))
     return IndexMap(
         tuple(variables),
         tuple(draw(rows(names)) for _ in range(rank)),
-        tuple(draw(st.integers(1, 9)) for _ in range(rank)),
+        tuple(draw(extents) for _ in range(rank)),
         tuple(draw(st.lists(conditions(names), max_size=1))),
         {"n": n},
     )
