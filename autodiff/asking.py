@@ -1,7 +1,8 @@
 """Conditions on data: where they may be asked.
 
-`a & c` computes both sides, and a `c` that reads memory may do so out of bounds where `a` is false. A condition that is to
-become part of a program therefore asks `c` inside `a`, as `select(a, c, False)`; one that inversion reads is taken apart again.
+`a & c` computes both sides, and a `c` that reads memory may do so out of bounds where `a` is false. A condition that is
+to become part of a program therefore asks `c` inside `a`, as `select(a, c, False)`; one that inversion reads is taken
+apart again.
 """
 
 from __future__ import annotations

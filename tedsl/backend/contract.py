@@ -37,8 +37,8 @@ _BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
 def realigned(assembly: str) -> str:
     """Vector accesses that expect no more of an address than that it is one of an element.
 
-    Halide 21 takes an output that its own update reads back for memory that it allocated itself, aligned to whole vectors;
-    on an array that is not, the process ends. On aligned memory the instructions are as fast.
+    Halide 21 takes an output that its own update reads back for memory that it allocated itself, aligned to whole
+    vectors; on an array that is not, the process ends. On aligned memory the instructions are as fast.
     """
 
     def natural(match: re.Match[str]) -> str:

@@ -72,8 +72,9 @@ def _floor_quotient(a: Expr, d: Expr, dtype: str) -> Expr:
     if bits <= 32:
         real = "float32" if bits <= 16 else "float64"
         quotient = hl.floor(hl.cast(TYPES[real], a) / hl.cast(TYPES[real], d))
-        # Adding this leaves the integer in the low bits. A conversion instead would be merged with the casts that follow:
-        # Halide's simplifier reads float -> int32 -> uint32 as float -> uint32, which a negative quotient does not survive.
+        # Adding this leaves the integer in the low bits. A conversion instead would be merged with the casts that
+        # follow: Halide's simplifier reads float -> int32 -> uint32 as float -> uint32, which a negative quotient does
+        # not survive.
         return _back(bits_of(quotient + const(ROUNDER[real], real), real), dtype)
     quotient = hl.div_round_to_zero(a, d)
     if dtype not in SIGNED:

@@ -1,8 +1,8 @@
 """Checks that tables hold no inf or NaN, for rewrites that are equal only then.
 
-A tap that a border leaves out adds nothing; as 0 times its weight it adds nothing too, unless the weight is inf or NaN. So a
-kernel that multiplies zeros looks at its weights first, and when it finds one that is not finite it fails before anything
-is written; the call is then answered by a kernel that leaves taps out (`Core.run`).
+A tap that a border leaves out adds nothing; as 0 times its weight it adds nothing too, unless the weight is inf or NaN.
+So a kernel that multiplies zeros looks at its weights first, and when it finds one that is not finite it fails before
+anything is written; the call is then answered by a kernel that leaves taps out (`Core.run`).
 """
 
 from __future__ import annotations

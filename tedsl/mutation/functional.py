@@ -29,7 +29,8 @@ def functionalize(function: Callable[..., Any], *, interpreted: bool = False) ->
 
     `f(a, b)` runs it on arrays: results are returned, mutated arguments are written back once everything has been
     computed. It is traced once for given shapes, dtypes, strides, overlaps and Python values; arrays that `function`
-    captures are taken by their value at that time. `interpreted=True` runs by `te.interpret`: slow, nothing is compiled.
+    captures are taken by their value at that time. `interpreted=True` runs by `te.interpret`: slow, nothing is
+    compiled.
     """
     if not callable(function):
         raise TypeError(f"te.functionalize at {user_location()}: expected a function, found {type(function).__name__}")

@@ -1,7 +1,7 @@
 """Indexing of traced arrays: slices are views, integer arrays and masks are NumPy's copies on reading.
 
-Assignments through integer arrays keep NumPy's rule that the last value for an element wins: a scatter of positions under
-`max` finds the winner of each element, and the new value gathers from it.
+Assignments through integer arrays keep NumPy's rule that the last value for an element wins: a scatter of positions
+under `max` finds the winner of each element, and the new value gathers from it.
 """
 
 from __future__ import annotations

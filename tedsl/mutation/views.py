@@ -1,8 +1,9 @@
 """Reads and writes through strided views, as pure tensors.
 
-A view and the value it looks into are two layouts of one memory. Where every step of the view moves along one axis of the
-value, indices are affine both ways: a slice reads `x[2*i + 1]` and is written where `(i - 1) % 2 == 0`. Other views (a
-diagonal, a reshape across a slice) go through the position in memory, taken apart by `//` and `%`; both ways are exact.
+A view and the value it looks into are two layouts of one memory. Where every step of the view moves along one axis of
+the value, indices are affine both ways: a slice reads `x[2*i + 1]` and is written where `(i - 1) % 2 == 0`. Other views
+(a diagonal, a reshape across a slice) go through the position in memory, taken apart by `//` and `%`; both ways are
+exact.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Fifty small programs on which Halide's own gradients were measured: 18 right gathers, 13 right scatters, 19 wrong or refused.
+"""Fifty small programs on which Halide's own gradients were measured: 18 right gathers, 13 right scatters, 19 wrong or
+refused.
 
-Here all are right, against central differences by `te.gradcheck` and against jvp, and every one whose index is affine is a gather. The
-groups are those of the measurement.
+Here all are right, against central differences by `te.gradcheck` and against jvp, and every one whose index is affine
+is a gather. The groups are those of the measurement.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""The gradient of a random program: every construct, symbolic sizes, random heads, against differences and the adjoint identity.
+"""The gradient of a random program: every construct, symbolic sizes, random heads, against differences and the adjoint
+identity.
 
-Programs come from `autodiff.strategies`. Derivatives are taken in float64 along a random direction v, with a random head h:
+Programs come from `autodiff.strategies`. Derivatives are taken in float64 along a random direction v, with a random
+head h:
 
     <h, J v>  by central differences of the program,  by te.jvp,  and as <J' h, v> by te.differentiate.
 
-A random direction sees every element of the Jacobian with probability 1. A program is smooth (`differentiable=True`) or has
-kinks (max, select on data, abs); of those the points at which two step sizes disagree are set aside for the differences, not for the
-adjoint identity, which holds exactly wherever the derivative is defined by the same rules in both directions.
+A random direction sees every element of the Jacobian with probability 1. A program is smooth (`differentiable=True`) or
+has kinks (max, select on data, abs); of those the points at which two step sizes disagree are set aside for the
+differences, not for the adjoint identity, which holds exactly wherever the derivative is defined by the same rules in
+both directions.
 """
 
 from __future__ import annotations

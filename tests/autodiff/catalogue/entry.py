@@ -1,7 +1,7 @@
 """One line of the catalogue: a program, what it needs to be fed, and the same function in other frameworks.
 
-A builder takes a size: 1 gives arrays small enough to compare element by element, larger ones show what the adjoints cost
-when the border no longer matters.
+A builder takes a size: 1 gives arrays small enough to compare element by element, larger ones show what the adjoints
+cost when the border no longer matters.
 """
 
 from __future__ import annotations
