@@ -17,7 +17,7 @@ from tedsl.lang.errors import ScheduleError
 from tedsl.lang.tensor import Compute, Extern, Operation
 from tedsl.lang.traverse import reads_of
 
-__all__ = ["Place", "placed"]
+__all__ = ["ROOT", "Place", "around", "placed"]
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,11 @@ def _check(plan: Plan, places: Mapping[str, Place], stage: str, step: Step) -> N
     if places[place.consumer].kind == "inline":
         raise step.refused(f"{place.consumer} is computed inline and has no loops; compute it somewhere")
     try:
-        around = _around(plan, places, place.consumer, place.loop)
+        outside = around(plan, places, place.consumer, place.loop)
     except ScheduleError as error:
         raise step.refused(error) from None
-    for consumer, level in around:
-        if level.kind in ("vectorized", "gpu thread"):
+    for consumer, level in outside:
+        if level.kind == "vectorized":
             raise step.refused(f"{consumer}'s loop {level.name!r} is {level.kind}; nothing can be computed inside it")
     for reader, definition in _readers(plan, places, stage):
         if not _is_inside(plan, places, reader, definition, place):
@@ -91,10 +91,10 @@ def _check(plan: Plan, places: Mapping[str, Place], stage: str, step: Step) -> N
             )
 
 
-def _around(plan: Plan, places: Mapping[str, Place], consumer: str, loop: str) -> list[tuple[str, Level]]:
+def around(plan: Plan, places: Mapping[str, Place], consumer: str, loop: str) -> list[tuple[str, Level]]:
     """The loops around what is computed at a loop, outermost first."""
     own = places[consumer]
-    outer = _around(plan, places, own.consumer, own.loop) if own.kind == "at" else []
+    outer = around(plan, places, own.consumer, own.loop) if own.kind == "at" else []
     nest = plan.nest(consumer, plan.definition(consumer, loop))
     return outer + [(consumer, level) for level in nest.levels[: nest.position(loop) + 1]]
 
@@ -152,8 +152,8 @@ def _stored(plan: Plan, places: Mapping[str, Place], stage: str, step: Step) -> 
     place, d = places[stage], step.directive
     if place.kind != "at":
         raise step.refused(f"{stage} is not computed inside a loop; give it a compute_at first")
-    around = _around(plan, places, place.consumer, place.loop)
-    names = [(consumer, level.name) for consumer, level in around]
+    outside = around(plan, places, place.consumer, place.loop)
+    names = [(consumer, level.name) for consumer, level in outside]
     begin = 0
     if isinstance(d, StoreAt):
         if (d.consumer, d.loop) not in names:
@@ -164,7 +164,7 @@ def _stored(plan: Plan, places: Mapping[str, Place], stage: str, step: Step) -> 
         begin = names.index((d.consumer, d.loop)) + 1
     else:
         assert isinstance(d, StoreRoot)
-    for consumer, level in around[begin:]:
+    for consumer, level in outside[begin:]:
         if level.kind not in ("serial", "unrolled"):
             raise step.refused(
                 f"{consumer}'s loop {level.name!r}, which is {level.kind}, lies between the memory of {stage} and its "

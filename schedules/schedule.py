@@ -416,8 +416,8 @@ class StageView:
         if isinstance(loop, Loop) and (loop.stage, loop.definition) != (self.name, self.definition):
             init = ".init" if loop.definition == "init" else ""
             raise ScheduleError(
-                f"s[{self.name!r}].{verb}, at {user_location()}: "
-                f"loop {str(loop)!r} belongs to s[{loop.stage!r}]{init}; loops of {self.nest}: {', '.join(self.nest.names)}"
+                f"s[{self.name!r}].{verb}, at {user_location()}: loop {str(loop)!r} belongs to "
+                f"s[{loop.stage!r}]{init}; loops of {self.nest}: {', '.join(self.nest.names)}"
             )
         found = _named(loop)
         if not isinstance(found, str):

@@ -14,7 +14,7 @@ import halide as hl
 
 from schedules import Schedule, directives as d
 from schedules.loops import definitions_of, nest_of
-from schedules.placement import ROOT, Place, placed
+from schedules.placement import ROOT, Place, around, placed
 from schedules.plan import Plan, Step
 from tedsl.backend.default import bound_result, plan_inlining, schedule_update, vectorize_last
 from tedsl.backend.lower import Lowered
@@ -47,6 +47,8 @@ def apply_schedule(schedule: Schedule, target: Target, lowered: Lowered) -> None
         if places[name].kind == "inline":
             continue
         busy = {plan.definition(c, loop) for c, loop in consumers if c == name}
+        if _is_on_gpu(plan, places, places[name]):
+            busy.update(loops.definitions)
         for definition in loops.definitions:
             _apply_definition(plan, loops, definition, definition in busy, machine, stages, lowered)
     for name, loops in stages.items():
@@ -58,6 +60,13 @@ def apply_schedule(schedule: Schedule, target: Target, lowered: Lowered) -> None
         if result.stage is None:
             vectorize_last(result.func, result.dims, 1, machine)
         bound_result(lowered, result)
+
+
+def _is_on_gpu(plan: Plan, places: Mapping[str, Place], place: Place) -> bool:
+    """Whether a stage is computed inside a GPU kernel, where the default vectors are of no use."""
+    return place.kind == "at" and any(
+        level.kind.startswith("gpu") for _, level in around(plan, places, place.consumer, place.loop)
+    )
 
 
 def has_gpu_directives(plan: Plan) -> Step | None:

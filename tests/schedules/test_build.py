@@ -248,3 +248,17 @@ def test_symbolic_extents() -> None:
     for size in (0, 1, 7, 8, 33):
         a = np.random.default_rng(size).integers(-3, 4, (size, size)).astype(np.float32)
         np.testing.assert_array_equal(kernel(a), a @ a)
+
+
+def test_gpu_kernels_are_compiled_without_a_gpu() -> None:
+    inputs, C, D = product()
+    s = te.Schedule(D)
+    *_, ji = s[D].gpu_tile("i", "j", 8, 16)
+    s[C].compute_at(D, ji).unroll("k", 4)
+    kernel = te.build(inputs, D, schedule=s, target="cuda")
+    lines = [line.strip().split("<")[0] for line in kernel.loop_nest().splitlines()]
+    assert lines[:5] == [
+        "produce D:", "gpu_block i.io", "gpu_block j.jo", "gpu_thread i.ii in [0, 7]", "gpu_thread j.ji in [0, 15]"
+    ]  # fmt: skip
+    assert not any("vectorized" in line for line in lines)
+    assert ".visible .entry" in kernel.source("ptx") or ".globl" in kernel.source("ptx")
