@@ -1,8 +1,7 @@
 """Reductions: a pure definition with the identity, and an update over the reduce axes.
 
-The conditions of `where=` that depend on the reduce axes alone narrow the loops; those that differ between neighbouring
-elements of the result select, which leaves the loops rectangular and vectorizable. Max and min propagate NaN. Sums and
-products of 16-bit floats are held in float32.
+The conditions of `where=` on data of the reduce axes alone skip iterations; all others select, which leaves the loops
+rectangular and vectorizable. Max and min propagate NaN. Sums and products of 16-bit floats are held in float32.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import halide as hl
 from tedsl.backend.casts import cast
 from tedsl.backend.intrinsics import EMIT
 from tedsl.backend.lower_expr import Scalars
+from tedsl.backend.lower_index import is_plain
 from tedsl.backend.lower_stage import Context, Stage, elements, identifier, tuple_of, variables
 from tedsl.backend.scalars import FLOATS, Expr as Halide, const, is_nan
 from tedsl.lang import functions as fn
@@ -103,11 +103,15 @@ def loops_over(ctx: Context, axes: Sequence[Axis], name: str) -> tuple[hl.RDom, 
 
 
 def split_condition(condition: Expr, uniform: set[Axis]) -> tuple[Expr, Expr]:
-    """The part of an `and` that depends on the `uniform` axes alone, and the rest."""
+    """The part of an `and` that reads data by the `uniform` axes alone, and the rest.
+
+    From a condition on the loops themselves Halide would conclude that a clamp inside is not needed, and then forget
+    the condition where it infers what is read.
+    """
     narrow: Expr = TRUE
     rest: Expr = TRUE
     for part in conjuncts(condition):
-        if uniform.issuperset(free_axes(part)):
+        if uniform.issuperset(free_axes(part)) and not is_plain(part):
             narrow = fn.logical_and(narrow, part)
         else:
             rest = fn.logical_and(rest, part)

@@ -263,3 +263,15 @@ def test_every_construct_checks_its_indices_before_it_writes(construct: str, dty
         kern(b, np.array([0, 0, 1, 2, 3, 3, 3, 0, 9], "i4"), out=out)
     assert (out == 5).all()
     np.testing.assert_array_equal(kern(b, good), te.interpret(tensor, {B: b, index: good}))
+
+
+def test_a_condition_on_the_loop_keeps_the_clamps_of_its_reads() -> None:
+    """From `where=` on a loop, Halide dropped the clamp of a guarded read, and then read past the end."""
+    B, k = te.placeholder((4, 5), name="B"), te.reduce_axis(4, "k")
+    inside = (k + 1 < 4) & (2 * k + 2 < 5)
+    odd = te.reducer(lambda a, b: a + b, 0)
+    values = RNG.standard_normal((4, 5)).astype(np.float32)
+    folded = te.compute((), lambda: odd(te.select(inside, B[k + 1, 2 * k + 2], 0), axis=k, where=k % 2 == 0))
+    landed = te.scatter((1,), [k], (k * 0,), te.select(inside, B[k + 1, 2 * k + 2], 0), where=k % 2 == 0)
+    np.testing.assert_allclose(run([folded, landed], {B: values})[0], values[1, 2], rtol=1e-6)
+    np.testing.assert_allclose(run(landed, {B: values}), values[1, 2], rtol=1e-6)
