@@ -80,8 +80,7 @@ def bind(trace: Trace, arguments: list[Argument]) -> tuple[list[Array], list[Bou
     for members in _groups(len(arguments), pairs):
         refusal = _refusal(arguments, members)
         if len(members) == 1 or refusal is not None:
-            for m in members:
-                bounds.append(_alone(trace, arguments, m, arrays, refusal))
+            bounds += [_alone(trace, arguments, m, arrays, refusal) for m in members]
         else:
             bounds.append(_shared(trace, arguments, members, arrays))
     return [arrays[p] for p in range(len(arguments))], bounds
@@ -154,7 +153,7 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _shared(trace: Trace, arguments: list[Argument], members: list[int], arrays: dict[int, Array]) -> Bound:
-    """One storage for arguments that overlap: the largest of them if it holds the others, else the stretch of memory."""
+    """One storage for arguments that overlap: the largest if it holds the others, else the stretch of memory."""
     size = arguments[members[0]].array.itemsize
     spans = {m: _span(arguments[m]) for m in members}
     low = min(begin for begin, _ in spans.values())
@@ -211,7 +210,8 @@ def strided(
     """An array in the memory of `like`, which stays alive with it; strides in bytes."""
     bytes_like = like.dtype.str if like.dtype.kind != "V" else "|u2"
     interface = {
-        "data": (address, not like.flags.writeable), "shape": shape, "strides": strides, "typestr": bytes_like, "version": 3,
+        "data": (address, not like.flags.writeable), "shape": shape, "strides": strides, "version": 3,
+        "typestr": bytes_like,
     }  # fmt: skip
     found = np.asarray(_Memory(interface, like))
     return found if found.dtype == like.dtype else found.view(like.dtype)

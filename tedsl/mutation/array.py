@@ -45,7 +45,8 @@ class Array(Operators):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.ghost.shape
+        shape: tuple[int, ...] = self.ghost.shape
+        return shape
 
     @property
     def ndim(self) -> int:
@@ -78,7 +79,7 @@ class Array(Operators):
         return Array(self.storage, ghost, self.origin, is_value)
 
     def assign(self, new: Any) -> None:
-        """Every element replaced by `new`, broadcast to the shape and converted to the dtype, as NumPy's x[...] = new."""
+        """x[...] = new: every element replaced, `new` broadcast to the shape and converted, as in NumPy."""
         self.check_writable()
         tensor = lowered(new, self.trace)
         if tensor.ndim > self.ndim:  # NumPy drops leading axes of extent 1
@@ -123,8 +124,8 @@ class Array(Operators):
         new = elementwise(f, self.value, *(_operand(o, self.trace) for o in others))
         if new.shape != self.shape:
             raise ValueError(
-                f"in-place {f.value} at {user_location()}: the result has shape {new.shape}, the target {self.shape}; an "
-                "in-place operation cannot make its target larger"
+                f"in-place {f.value} at {user_location()}: the result has shape {new.shape}, the target "
+                f"{self.shape}; an in-place operation cannot make its target larger"
             )
         check_kind(f, new.dtype, self.dtype, self.trace.torch)
         self.assign(new)
@@ -147,8 +148,8 @@ class Array(Operators):
         """The element of an array of rank 0, so that it can stand in an expression."""
         if self.ndim:
             raise TypeError(
-                f"a traced array of shape {self.shape} at {user_location()} stands where a scalar is expected; a te.Tensor "
-                "met inside a traced function becomes an array by te.copy(t)"
+                f"a traced array of shape {self.shape} at {user_location()} stands where a scalar is expected; a "
+                "te.Tensor met inside a traced function becomes an array by te.copy(t)"
             )
         return Read(self.value, ())
 
@@ -176,7 +177,7 @@ class Array(Operators):
     def __imod__(self, other: Any) -> Any:
         return self.update(Fn.MOD, other)
 
-    def __ipow__(self, other: Any) -> Any:  # type: ignore[misc]
+    def __ipow__(self, other: Any) -> Any:
         return self.update(Fn.POW, other)
 
     def __iand__(self, other: Any) -> Any:
@@ -211,9 +212,9 @@ class Array(Operators):
 
     def _number(self, what: str) -> Any:
         raise TypeError(
-            f"{what} of a traced array is asked for at {user_location()}, but values are not known while the function is "
-            f"traced; {FIX}. To store into a NumPy array made inside the function, make it with np.zeros_like(x) or "
-            "te.copy(array)"
+            f"{what} of a traced array is asked for at {user_location()}, but values are not known while the "
+            f"function is traced; {FIX}. To store into a NumPy array made inside the function, make it with "
+            "np.zeros_like(x) or te.copy(array)"
         )
 
     def __int__(self) -> int:
@@ -266,7 +267,8 @@ class Array(Operators):
         rule = self._numpy.get(function)
         if rule is None:
             raise TypeError(
-                f"np.{function.__name__} at {user_location()}: not supported on traced arrays; write it with tedsl's functions"
+                f"np.{function.__name__} at {user_location()}: not supported on traced arrays; write it with tedsl's "
+                "functions"
             )
         return rule(self.trace, *args, **kwargs)
 
@@ -282,8 +284,8 @@ def check_kind(f: Fn, found: DType, own: DType, torch: bool) -> None:
     ranks = {"b": 0, "u": 1, "i": 1 if torch else 2, "f": 3}
     if ranks[found.kind] > ranks[own.kind]:
         raise TypeError(
-            f"in-place {f.value} at {user_location()}: the result is {found}, the target {own}; compute it out of place, "
-            f"and convert: x[...] = y.astype({str(own)!r})"
+            f"in-place {f.value} at {user_location()}: the result is {found}, the target {own}; compute it out of "
+            f"place, and convert: x[...] = y.astype({str(own)!r})"
         )
 
 
@@ -316,7 +318,7 @@ def _operand(value: Any, trace: Trace) -> Any:
 def new_array(
     trace: Trace, value: Any, like: Sequence[Any] = (), *, is_value: bool | None = None, order: Ghost | None = None
 ) -> Array:
-    """A fresh storage holding `value`, its axes in memory as NumPy would lay them out after `like`, or as in `order`."""
+    """A fresh storage holding `value`, its axes in memory as NumPy lays them out after `like`, or as in `order`."""
     if isinstance(value, Expr):
         scalar = value
         value = tensor_of((), lambda: scalar, "scalar")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,8 +98,8 @@ class Functionalized:
             return value
 
         named = self._named(args, kwargs)
-        nests = {name: map_leaves(value, name, found) for name, value in named.items()}
-        del nests
+        for name, value in named.items():
+            map_leaves(value, name, found)
         key = (
             signature(arguments),
             tuple(statics),
@@ -120,26 +121,23 @@ class Functionalized:
             if value not in arrays:
                 if not isinstance(value.op, Placeholder) or not all(isinstance(n, int) for n in value.shape):
                     raise TypeError(
-                        f"{self.__name__}.trace at {user_location()}: argument {name!r}: expected a te.placeholder of known "
-                        f"extents, found {value!r}"
+                        f"{self.__name__}.trace at {user_location()}: argument {name!r}: expected a te.placeholder "
+                        f"of known extents, found {value!r}"
                     )
                 ghost = new_ghost(value.shape)
                 storage = Storage(trace, ghost, Layout.of(ghost, ghost), value, value)
                 arrays[value] = Array(storage, ghost, Origin(name, len(arrays)))
             return arrays[value]
 
-        named = self._named(args, kwargs)
-        renamed = {id(v): n for n, v in named.items()}
-        place = lambda v: map_leaves(v, renamed.get(id(v), "argument"), traced)  # noqa: E731
-        result = self._called(trace, [place(a) for a in args], {k: place(v) for k, v in kwargs.items()})
+        named = {name: map_leaves(v, name, traced) for name, v in self._named(args, kwargs).items()}
+        result = self._called(trace, *self._placed(named))
         outputs: list[Tensor] = []
-        map_leaves(
-            result,
-            "result",
-            lambda v, name: (
-                outputs.append(v.value if isinstance(v, Array) else v) if isinstance(v, (Array, Tensor)) else None
-            ),
-        )
+
+        def listed(value: Any, name: str) -> None:
+            if isinstance(value, Array):
+                outputs.append(value.value)
+
+        map_leaves(result, "result", listed)
         mutated = {t: a.storage.value for t, a in arrays.items() if a.origin is not None and a.origin.is_written}
         return Traced((*arrays, *trace.captured), tuple(outputs), mutated, trace.copies, trace.captured)
 
@@ -160,7 +158,8 @@ class Functionalized:
     def _result(self, trace: Trace, value: Any, name: str) -> Any:
         if isinstance(value, Selected):
             raise TypeError(
-                f"{self.__name__}: {name} is x[mask], whose length depends on values; return np.where(mask, x, 0), or its sum"
+                f"{self.__name__}: {name} is x[mask], whose length depends on values; return np.where(mask, x, 0), "
+                "or its sum"
             )
         return new_array(trace, value) if isinstance(value, Tensor) else value
 
@@ -175,7 +174,6 @@ class Functionalized:
         named = {n: map_leaves(v, n, traced) for n, v in self._named(args, kwargs).items()}
         result = self._called(trace, *self._placed(named))
         plan = _Plan(trace, bounds, arrays, result)
-        _refuse_conflicts(arguments, arrays)
         owned = {id(b.storage) for b in bounds}
         seen: dict[int, str] = {}
 
@@ -203,7 +201,7 @@ class Functionalized:
         return list(bound.args), dict(bound.kwargs)
 
     def _run(self, plan: _Plan, arguments: list[Argument]) -> Any:
-        feeds = {b.storage.placeholder: b.feed(arguments) for b in plan.bounds}
+        feeds: dict[Any, Any] = {b.storage.placeholder: b.feed(arguments) for b in plan.bounds}
         feeds.update(plan.trace.captured)
         wanted = [a.value for a in plan.fresh] + [a.value for a in plan.written]
         values = self._evaluated(plan, wanted, feeds)
@@ -254,19 +252,10 @@ def _static_key(value: Any) -> tuple[Any, ...]:
         hash(value)
     except TypeError:
         raise TypeError(
-            f"te.functionalize: an argument of type {type(value).__name__} is neither an array nor hashable, so that traces for "
-            "it cannot be told apart; pass arrays, numbers, strings, or nests of them"
+            f"te.functionalize: an argument of type {type(value).__name__} is neither an array nor hashable, so that "
+            "traces for it cannot be told apart; pass arrays, numbers, strings, or nests of them"
         ) from None
     return type(value), value
-
-
-def _refuse_conflicts(arguments: list[Argument], arrays: list[Array]) -> None:
-    """AliasError where an argument was mutated whose memory another one sees under another dtype."""
-    for array in arrays:
-        origin = array.origin
-        assert origin is not None
-        if origin.is_written and origin.refusal is not None:
-            raise AssertionError(f"argument {origin.name!r} was written although {origin.refusal}")
 
 
 def _on_memory(value: Array, bound: Bound, plan: _Plan, arguments: list[Argument]) -> Any:
@@ -307,6 +296,4 @@ def _as_given(array: Any, plan: _Plan) -> Any:
     """A result in the framework of the arguments."""
     if not plan.trace.torch:
         return array
-    import sys
-
     return sys.modules["torch"].from_numpy(np.asarray(array))

@@ -16,7 +16,7 @@ from tedsl.lang.broadcast import broadcast_to, element_at
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.elements import reduce_axes_of, tensor_of
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read
+from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.indexing import getitem as gather
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
@@ -40,8 +40,8 @@ def getitem(x: Array, key: Any) -> Any:
         return Selected(target.trace, target.value, items[mask].value, place)
     if all(i.ndim == 0 for i in items if isinstance(i, Array)) and (x.trace.torch or len(items) < x.ndim):
         raise TypeError(
-            f"index at {user_location()}: x[i] with a value as i is a view at a place that is not known while the function "
-            "is traced; index with an array of length 1, x[i.reshape(1)], which copies"
+            f"index at {user_location()}: x[i] with a value as i is a view at a place that is not known while the "
+            "function is traced; index with an array of length 1, x[i.reshape(1)], which copies"
         )
     tensors = tuple(_counted(i.value, n) if isinstance(i, Array) else i for i, n in _with_extents(x, items))
     found = (
@@ -120,12 +120,12 @@ def _view(x: Array, items: list[Any], as_array: bool = False) -> Array:
         raise IndexError(f"index at {user_location()} of an array of shape {x.shape}: {error}") from None
     if isinstance(ghost, np.ndarray):
         return x.view_of(ghost, x.is_value)
-    view = x.view_of(x.ghost[(*key, ...)])
+    as_view = (*key, ...)
+    view = x.view_of(x.ghost[as_view])
     if as_array or x.trace.torch:
         return view
-    return new_array(
-        x.trace, view.value, is_value=True
-    )  # what NumPy reads here is a number, later writes do not reach it
+    # What NumPy reads here is a number: later writes do not reach it.
+    return new_array(x.trace, view.value, is_value=True)
 
 
 def _mask_position(items: list[Any]) -> int | None:
@@ -156,8 +156,8 @@ def _around_mask(x: Array, items: list[Any], position: int) -> tuple[Array, int]
         place = target.ndim - after - mask.ndim
     if target.shape[place : place + mask.ndim] != mask.shape:
         raise IndexError(
-            f"mask at {user_location()}: shape {mask.shape} does not match {target.shape[place : place + mask.ndim]} of the "
-            f"array of shape {x.shape}"
+            f"mask at {user_location()}: shape {mask.shape} does not match {target.shape[place : place + mask.ndim]} "
+            f"of the array of shape {x.shape}"
         )
     return target, place
 
@@ -186,8 +186,9 @@ def _spread(value: Tensor, masked: int, place: int, ndim: int) -> Tensor:
     at = value.ndim - after - 1
     if shape[at] != 1:
         raise TypeError(
-            f"x[mask] = v at {user_location()}: v of shape {shape} gives one value per selected element, and their number is "
-            "not known while the function is traced; use x[...] = np.where(mask, v, x) with v of the shape of x"
+            f"x[mask] = v at {user_location()}: v of shape {shape} gives one value per selected element, and their "
+            "number is not known while the function is traced; use x[...] = np.where(mask, v, x) with v of the shape "
+            "of x"
         )
     return value.reshape((*shape[:at], *(1,) * masked, *shape[at + 1 :]))
 
@@ -234,7 +235,7 @@ def _targets(x: Array, items: list[Any]) -> tuple[Array, dict[int, Tensor]]:
             if not -extent <= item < extent:
                 raise IndexError(f"index {item} at {user_location()} is out of bounds for an axis of {extent}")
             number = int(item) % extent
-            rows[d] = tensor_of((), lambda number=number: Const(number, INT32), "index")  # type: ignore[misc]
+            rows[d] = tensor_of((), lambda number=number: Const(number, INT32), "index")
     key = [slice(None) if d in rows else item for d, (item, _) in enumerate(full)]
     return _view(x, key), rows
 
@@ -258,7 +259,8 @@ def _fitting(value: Tensor, shape: tuple[int, ...]) -> Tensor:
         return value if value.shape == shape else broadcast_to(value, shape)
     except ValueError:
         raise ValueError(
-            f"assignment at {user_location()}: a value of shape {value.shape} does not broadcast to the indexed shape {shape}"
+            f"assignment at {user_location()}: a value of shape {value.shape} does not broadcast to the indexed "
+            f"shape {shape}"
         ) from None
 
 
@@ -271,24 +273,18 @@ def _split_axes(axes: Any, rows: dict[int, Tensor], first: int) -> tuple[Any, An
 def _replaced(old: Tensor, rows: dict[int, Tensor], value: Tensor, first: int) -> Tensor:
     """`old` with the selected elements replaced, the last value for each."""
     width = max(r.ndim for r in rows.values())
+    if not width:  # one place, not known before the call: the same rules for a list of one
+        value = value.reshape((*value.shape[:first], 1, *value.shape[first:]))
+        return _replaced(old, {d: r.reshape((1,)) for d, r in rows.items()}, value, first)
     shared = value.extents[first : first + width]
     numbers = [int(e.value) for e in shared]  # type: ignore[attr-defined]
-    single = math.prod(numbers) == 1
-    winner = None if single else _winners(old, rows, shared, numbers)
+    winner = _winners(old, rows, shared, numbers)
 
     def element(*axes: Axis) -> Expr:
-        if winner is None:
-            origin = [Const(0, INT32)] * width
-            hit: Any = TRUE
-            for d, row in rows.items():
-                here = axes[d] == Read(row, (Const(0, INT32),) * row.ndim)
-                hit = here if hit is TRUE else hit & here
-        else:
-            last = Read(winner, tuple(axes[d] for d in sorted(rows)))
-            origin, hit = _unravelled(last, numbers), last >= 0
+        last = Read(winner, tuple(axes[d] for d in sorted(rows)))
         rest = [axes[d] for d in range(old.ndim) if d not in rows]
-        source = (*rest[:first], *origin, *rest[first:])
-        return fn.select_node(hit, Read(value, source), Read(old, axes))
+        source = (*rest[:first], *_unravelled(last, numbers), *rest[first:])
+        return fn.select_node(last >= 0, Read(value, source), Read(old, axes))
 
     return tensor_of(old.extents, element, "replaced")
 

@@ -23,8 +23,9 @@ from tedsl.mutation.layouts import Ghost
 __all__ = ["copied"]
 
 _IN_PLACE_UNARY = {
-    "abs_": Fn.ABS, "ceil_": Fn.CEIL, "cos_": Fn.COS, "exp_": Fn.EXP, "floor_": Fn.FLOOR, "log_": Fn.LOG, "neg_": Fn.NEG,
-    "relu_": Fn.RELU, "round_": Fn.ROUND, "rsqrt_": Fn.RSQRT, "sigmoid_": Fn.SIGMOID, "sign_": Fn.SIGN, "sin_": Fn.SIN,
+    "abs_": Fn.ABS, "ceil_": Fn.CEIL, "cos_": Fn.COS, "exp_": Fn.EXP, "floor_": Fn.FLOOR, "log_": Fn.LOG,
+    "neg_": Fn.NEG, "relu_": Fn.RELU, "round_": Fn.ROUND, "rsqrt_": Fn.RSQRT, "sigmoid_": Fn.SIGMOID, "sign_": Fn.SIGN,
+    "sin_": Fn.SIN,
     "sqrt_": Fn.SQRT, "tanh_": Fn.TANH, "trunc_": Fn.TRUNC,
 }  # fmt: skip
 _BINARY = {
@@ -232,8 +233,9 @@ def _ufunc(f: Fn) -> Callable[..., Any]:
         (target,) = out if isinstance(out, tuple) else (out,)
         if not isinstance(target, Array):
             raise TypeError(
-                f"in-place {f.value} at {user_location()}: a NumPy array that is no argument of the traced function would "
-                "be mutated by values not known yet; make it an argument, or begin with np.zeros_like(x) or te.copy(array)"
+                f"in-place {f.value} at {user_location()}: a NumPy array that is no argument of the traced function "
+                "would be mutated by values not known yet; make it an argument, or begin with np.zeros_like(x) or "
+                "te.copy(array)"
             )
         if inputs and inputs[0] is target:
             return target.update(f, *inputs[1:])
@@ -288,7 +290,8 @@ def _copyto(trace: Any, target: Any, value: Any) -> None:
 
 Array._numpy.update({ufunc: _ufunc(f) for ufunc, f in _UFUNCS.items()})
 Array._numpy.update({
-    np.square: lambda trace, x: x * x, np.reciprocal: lambda trace, x: 1 / x, np.positive: lambda trace, x: copied(x, x.ghost),
+    np.square: lambda trace, x: x * x, np.reciprocal: lambda trace, x: 1 / x,
+    np.positive: lambda trace, x: copied(x, x.ghost),
     np.matmul: _matmul, np.dot: lambda trace, a, b: _method("dot")(trace, a, lowered(b, trace)),
     np.where: _where, np.zeros_like: _like(0), np.ones_like: _like(1), np.empty_like: _like(0), np.full_like: _like(0),
     np.concatenate: _joined(concatenate), np.stack: _joined(stack), np.copyto: _copyto,
@@ -296,11 +299,14 @@ Array._numpy.update({
     np.clip: lambda trace, x, low, high: Array._apply(Fn.CLIP, x, low, high), np.round: _method("round"),
     np.transpose: lambda trace, x, axes=None: _permute(x, axes) if axes else x.T,
     np.moveaxis: _method("moveaxis"), np.swapaxes: _method("swapaxes"), np.squeeze: _method("squeeze"),
-    np.flip: _method("flip"), np.diagonal: _method("diagonal"), np.reshape: _method("reshape"), np.ravel: _method("ravel"),
+    np.flip: _method("flip"), np.diagonal: _method("diagonal"), np.reshape: _method("reshape"),
+    np.ravel: _method("ravel"),
     np.expand_dims: _method("unsqueeze"), np.roll: _method("roll"), np.cumsum: _method("cumsum"),
-    np.cumprod: _method("cumprod"), np.argmax: _method("argmax"), np.argmin: _method("argmin"), np.take: _method("take"),
+    np.cumprod: _method("cumprod"), np.argmax: _method("argmax"), np.argmin: _method("argmin"),
+    np.take: _method("take"),
     np.sum: _method("sum"), np.mean: _method("mean"), np.prod: _method("prod"), np.max: _method("max"),
-    np.min: _method("min"), np.any: _method("any"), np.all: _method("all"), np.tril: _method("tril"), np.triu: _method("triu"),
+    np.min: _method("min"), np.any: _method("any"), np.all: _method("all"), np.tril: _method("tril"),
+    np.triu: _method("triu"),
     (np.add, "at"): lambda trace, x, key, value: accumulate_at(x, key, value, "add"),
     (np.subtract, "at"): lambda trace, x, key, value: accumulate_at(x, key, -value, "add"),
     (np.multiply, "at"): lambda trace, x, key, value: accumulate_at(x, key, value, "mul"),

@@ -31,8 +31,8 @@ class Selected(Operators):
         """The elements in place, for an assignment under the same mask."""
         if mask is not self.mask or place != self.place or self.full.shape != shape:
             raise TypeError(
-                f"x[mask] = y[other] at {user_location()}: both sides must be selected by the same mask, computed once: "
-                "m = x > 0; x[m] = y[m]"
+                f"x[mask] = y[other] at {user_location()}: both sides must be selected by the same mask, computed "
+                "once: m = x > 0; x[m] = y[m]"
             )
         return self.full
 
@@ -78,8 +78,8 @@ class Selected(Operators):
         if name.startswith("__"):
             raise AttributeError(name)
         raise TypeError(
-            f"x[mask].{name} at {user_location()}: the length of x[mask] depends on values; it can be computed with, summed "
-            "and assigned back under the same mask, x[mask] = ..."
+            f"x[mask].{name} at {user_location()}: the length of x[mask] depends on values; it can be computed with, "
+            "summed and assigned back under the same mask, x[mask] = ..."
         )
 
     def __bool__(self) -> bool:
@@ -113,7 +113,7 @@ def _full(operand: Any, own: Selected) -> Any:
     tensor = lowered(operand, own.trace)
     if tensor.ndim:
         raise TypeError(
-            f"x[mask] meets an array of shape {tensor.shape} at {user_location()}: the number of selected elements is not "
-            "known; select it under the same mask, y[mask], or use np.where(mask, ..., x)"
+            f"x[mask] meets an array of shape {tensor.shape} at {user_location()}: the number of selected elements "
+            "is not known; select it under the same mask, y[mask], or use np.where(mask, ..., x)"
         )
     return tensor

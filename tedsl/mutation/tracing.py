@@ -104,8 +104,8 @@ class Storage:
         found = self._map(layout)
         if not found.is_injective:
             raise AliasError(
-                f"assignment at {user_location()}: several elements of the view of shape {layout.shape} are one element "
-                "of memory; assign to a te.copy of it"
+                f"assignment at {user_location()}: several elements of the view of shape {layout.shape} are one "
+                "element of memory; assign to a te.copy of it"
             )
         self.value = found.write(self.value, new, f"{new.name}_into")
         self._reads.clear()

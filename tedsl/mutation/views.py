@@ -130,12 +130,12 @@ class ViewMap:
             if digit is None:
                 target.append(Const(0, INT32))
             else:
-                target.append((extent - 1) - digit if d in turned else digit)  # type: ignore[operator]
+                target.append((extent - 1) - digit if d in turned else digit)
         return inside, tuple(target)
 
 
 def view_map(base: Layout, view: Layout, is_inside: bool) -> ViewMap | None:
-    """The map of a view into a value, `is_inside` if it was cut out of it; None where it cannot be proven to lie in it."""
+    """The map of a view into a value; None unless it was cut out of it (`is_inside`) or provably lies in it."""
     if base.is_empty or view.is_empty:
         return ViewMap(base, view, (), False)
     if not _is_nested([(w, base.shape[d]) for d, w in _weights(base)]):
@@ -246,7 +246,7 @@ def _taken_apart(position: Any, weights: Sequence[tuple[int, int]]) -> dict[int,
 def _solved(
     place: Place, shape: Sequence[int], constant: int, terms: Sequence[tuple[int, Axis]], last: int
 ) -> tuple[Expr, dict[int, Expr]]:
-    """Condition and digits for place.start + sum(step * digit) = constant + terms, whose value runs from 0 to `last`."""
+    """Condition and digits for start + sum(step * digit) = constant + terms, which runs from 0 to `last`."""
     position: Any = _affine(constant, terms)
     top = place.start + sum(s * (shape[d] - 1) for d, s in place.digits)
     if not place.digits:
