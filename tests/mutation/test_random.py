@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tedsl as te
+from tedsl.mutation.tracing import Storage
 from tests.mutation.programs import Program, write_program
 
 
@@ -32,8 +34,23 @@ def check(program: Program, interpreted: bool = True) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_programs_agree_with_numpy(seed: int) -> None:
     rng = random.Random(seed)
-    for _ in range(30):
+    for _ in range(50):
         check(write_program(rng))
+
+
+def test_the_suite_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With reads that are not forgotten when their storage is written, some program gives other values."""
+    monkeypatch.setattr(Storage, "write", stale_write)
+    rng = random.Random(0)
+    with pytest.raises(AssertionError, match=r"(result|memory) \d"):
+        for _ in range(50):
+            check(write_program(rng))
+
+
+def stale_write(self: Storage, ghost: Any, new: Any, write: Any = Storage.write) -> None:
+    kept = dict(self._reads)
+    write(self, ghost, new)
+    self._reads.update(kept)
 
 
 @pytest.mark.long

@@ -1,0 +1,287 @@
+"""te.functionalize: views, write-back, aliasing arguments, the pure form and its gradients, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+
+
+def agree(function: Any, *arrays: Any) -> Any:
+    """The function under NumPy and under functionalize: same results, same arguments afterwards."""
+    own = [a.copy() for a in arrays]
+    expected, found = function(*own), te.functionalize(function, interpreted=True)(*arrays)
+    np.testing.assert_equal(found, expected)
+    for one, other in zip(own, arrays, strict=True):
+        np.testing.assert_array_equal(other, one)
+    return found
+
+
+def test_the_two_programs_of_the_seed() -> None:
+    def slices(x: Any, y: Any) -> Any:
+        y = y + 3
+        y[:, 0] = x[:, 0]
+        return y
+
+    def relu(x: Any) -> Any:
+        x.relu_()
+        return x
+
+    x, y = np.arange(-4.0, 5).reshape(3, 3), np.ones((3, 3))
+    agree(slices, x, y)
+    np.testing.assert_array_equal(y, 1)
+    assert te.functionalize(relu, interpreted=True)(x) is x
+    np.testing.assert_array_equal(x, np.maximum(np.arange(-4.0, 5).reshape(3, 3), 0))
+
+
+def test_views_of_views_are_written_through() -> None:
+    def program(x: Any) -> Any:
+        part = x[1:, ::-2].T
+        row = part[-1]
+        row *= 2
+        part.reshape(-1)[:] += 1  # a copy: x does not change
+        x.reshape(2, -1)[1, 3:] = 0
+        return row, part
+
+    agree(program, np.arange(24.0).reshape(4, 6))
+
+
+def test_values_read_before_a_write_stay() -> None:
+    def program(x: Any) -> Any:
+        old, first = x * 2, x[0]
+        x += 1
+        x[0] = 7
+        return old, first, x[0]
+
+    agree(program, np.arange(3.0))
+
+
+def test_masks_and_index_arrays() -> None:
+    def program(x: Any, y: Any) -> Any:
+        m = x > 2
+        x[m] += 10
+        y[m] = x[m] * 2
+        x[[0, 2, 0]] = np.array([1.0, 2.0, 3.0])  # the last value for 0 wins
+        x[[1, 1]] += 5  # once
+        np.add.at(y, [3, 3], 1)  # twice
+        return x[[-1, 0]]
+
+    agree(program, np.arange(5.0), np.zeros(5))
+
+
+def test_masked_division_leaves_zeros_alone() -> None:
+    def program(x: Any, y: Any) -> None:
+        m = y != 0
+        x[m] //= y[m]
+
+    agree(program, np.array([7, 8, 9]), np.array([2, 0, -2]))
+
+
+def test_rank_0_arrays_are_mutated_in_place() -> None:
+    def program(x: Any) -> Any:
+        x += 2
+        x[...] *= 3
+        return x
+
+    x = np.array(1.0)
+    assert te.functionalize(program, interpreted=True)(x) is x
+    assert x == 9.0
+
+
+@pytest.mark.parametrize(
+    "cut", [lambda a: (a, a), lambda a: (a, a[1:]), lambda a: (a[:-2], a[2:]), lambda a: (a[::2], a[1::2], a[::-1])]
+)
+def test_arguments_that_share_memory(cut: Any) -> None:
+    def program(x: Any, y: Any, *rest: Any) -> Any:
+        y += 1
+        x[:2] *= 3
+        y[-1] = x[0]
+        for z in rest:
+            z[:3] -= y[0]
+        return x + 0, y
+
+    own, given = np.arange(8.0), np.arange(8.0)
+    expected = program(*cut(own))
+    found = te.functionalize(program, interpreted=True)(*cut(given))
+    np.testing.assert_equal(found, expected)
+    np.testing.assert_array_equal(given, own)
+    assert np.shares_memory(found[1], given)
+    assert not np.shares_memory(found[0], given)
+
+
+def test_results_on_the_memory_of_arguments() -> None:
+    x = np.arange(12.0).reshape(3, 4)
+    f = te.functionalize(lambda x: {"same": x, "view": x[::-1, 1:].T, "new": x + 1, "n": 3}, interpreted=True)
+    found = f(x)
+    assert found["same"] is x
+    assert found["n"] == 3
+    np.testing.assert_array_equal(found["view"], x[::-1, 1:].T)
+    found["view"][0, 0] = 99
+    assert x[2, 1] == 99
+
+
+def test_traced_once_per_shapes_overlaps_and_python_values() -> None:
+    runs = []
+
+    def program(x: Any, y: Any, k: Any = 1) -> None:
+        runs.append(k)
+        x += k * y
+
+    f = te.functionalize(program, interpreted=True)
+    a, b = np.zeros(3), np.ones(3)
+    for k in (1, 1, 1.0, True, 2):
+        f(a, b, k)
+    assert [type(k) for k in runs] == [int, float, bool, int]
+    f(a, a)
+    f(np.zeros(4), np.ones(4))
+    assert len(runs) == 6
+    np.testing.assert_array_equal(a, 12.0)
+
+
+def test_an_exception_leaves_arguments_alone() -> None:
+    def program(x: Any, i: Any) -> None:
+        x += 1
+        x[i] = 0
+
+    x = np.arange(3.0)
+    with pytest.raises(IndexError):
+        te.functionalize(program, interpreted=True)(x, np.array([5]))
+    np.testing.assert_array_equal(x, np.arange(3.0))
+
+
+def test_captured_arrays_are_taken_by_value() -> None:
+    weights = np.ones(3)
+    f = te.functionalize(lambda x: x * weights, interpreted=True)
+    np.testing.assert_array_equal(f(np.arange(3.0)), np.arange(3.0))
+    weights[:] = 5
+    np.testing.assert_array_equal(f(np.arange(3.0)), np.arange(3.0))
+
+
+def test_pure_form() -> None:
+    def program(x: Any, y: Any) -> Any:
+        y.T.reshape(-1)[0] = 5
+        x[1:] = y[:, 0]
+        return x.sum()
+
+    x, y = te.placeholder((4,), name="x"), te.placeholder((3, 2), name="y")
+    g = te.functionalize(program).trace(x, y)
+    assert [t is e for t, e in zip(g.inputs, (x, y), strict=True)] == [True, True]
+    assert list(g.mutated) == [x]
+    ((what, why),) = g.copies
+    assert "reshape" in why
+    a, b = np.arange(4, dtype="float32"), np.arange(6, dtype="float32").reshape(3, 2)
+    new, total = te.interpret([g.mutated[x], g.outputs[0]], {x: a, y: b})
+    np.testing.assert_array_equal(new, [0, 0, 2, 4])
+    assert total == 6
+
+
+def test_gradients_use_the_values_before_they_were_overwritten() -> None:
+    """e[i + 1] = e[i] * e[i] + d[i] in place: taichi's report 8802."""
+
+    def program(e: Any, d: Any) -> Any:
+        for i in range(3):
+            e[i + 1] = e[i] * e[i] + d[i]
+        return e[3]
+
+    e, d = te.placeholder((4,), "float64", "e"), te.placeholder((3,), "float64", "d")
+    g = te.functionalize(program).trace(e, d)
+    de, dd = te.differentiate(g.outputs[0], [e, d])
+    values = np.array([0.5, 1.0, 2.0, 3.0]), np.array([0.1, 0.2, 0.3])
+    found = te.interpret([de, dd], dict(zip((e, d), values, strict=True)))
+    s0 = 0.5
+    s1 = s0 * s0 + 0.1
+    s2 = s1 * s1 + 0.2
+    np.testing.assert_allclose(found[0], [8 * s0 * s1 * s2, 0, 0, 0], rtol=1e-12)
+    np.testing.assert_allclose(found[1], [4 * s1 * s2, 2 * s2, 1], rtol=1e-12)
+
+
+def test_gradients_through_views_masks_and_indices() -> None:
+    def program(x: Any, i: Any) -> Any:
+        y = x * x
+        y[1:] *= x[:-1]
+        y[y > 1] *= 3
+        y[i] = x[:3] * 2
+        x.T[::2] += y[::2]
+        return (x * x).sum()
+
+    x, i = te.placeholder((6,), "float64", "x"), te.placeholder((3,), "int64", "i")
+    g = te.functionalize(program).trace(x, i)
+    (dx,) = te.differentiate(g.outputs[0], [x])
+
+    def plain(v: Any) -> Any:
+        return program(v.copy(), where)
+
+    value, where = np.array([0.3, -1.2, 1.7, 0.9, -0.4, 2.1]), np.array([4, 2, 4])
+    found = te.interpret(dx, {x: value, i: where})
+    steps = np.eye(6) * 1e-6
+    np.testing.assert_allclose(found, [(plain(value + s) - plain(value - s)) / 2e-6 for s in steps], rtol=1e-6)
+
+
+def test_compiled() -> None:
+    def program(x: Any, y: Any) -> Any:
+        y[:, 0] = x[:, 1]
+        x[1:] += x[:-1]
+        return y
+
+    x, y = np.arange(6, dtype="float32").reshape(3, 2), np.ones((3, 2), "float32")
+    own_x, own_y = x.copy(), y.copy()
+    program(own_x, own_y)
+    assert te.functionalize(program)(x, y) is y
+    np.testing.assert_array_equal(x, own_x)
+    np.testing.assert_array_equal(y, own_y)
+
+
+def read_only() -> Any:
+    x = np.ones(3)
+    x.flags.writeable = False
+    return x
+
+
+def branch(x: Any) -> None:
+    if x[0] > 1:
+        x += 1
+
+
+def add_one(x: Any, *rest: Any) -> None:
+    x += 1
+
+
+GLOBAL = np.zeros(3)
+
+
+def mutate_global(x: Any) -> None:
+    global GLOBAL
+    GLOBAL += x
+
+
+@pytest.mark.parametrize(
+    ("function", "arrays", "error", "message"),
+    [
+        (branch, lambda: [np.ones(3)], TypeError, r"truth of a traced array is asked .*test_functionalize\.py:\d+"),
+        (lambda x: int(x[0]), lambda: [np.ones(3)], TypeError, "the integer of a traced array"),
+        (add_one, lambda: [read_only()], ValueError, "argument 'x' is mutated, but its array is read-only"),
+        (add_one, lambda: [np.ones(3), None], None, ""),
+        (add_one, lambda: [a := np.ones(4), a.view("f4")], te.AliasError, r"'x' \(float64\) and 'rest\[0\]' \(float32"),
+        (add_one, lambda: [np.lib.stride_tricks.as_strided(np.ones(3), (2, 3), (0, 8))], te.AliasError, "share memory"),
+        (mutate_global, lambda: [np.ones(3)], TypeError, "no argument of the traced function"),
+        (lambda x: x.__iadd__(0.5), lambda: [np.arange(3)], TypeError, "the result is float64, the target int64"),
+        (lambda x: x[x > 0], lambda: [np.ones(3)], TypeError, "length depends on values"),
+        (lambda x: x.__setitem__(x > 0, np.ones(2)), lambda: [np.ones(3)], TypeError, "one value per selected element"),
+        (lambda x: x.__setitem__(5, 1), lambda: [np.ones(3)], IndexError, "out of bounds"),
+        (lambda x: x.__setitem__(slice(2), [1.0, 2.0, 3.0]), lambda: [np.ones(3)], ValueError, "does not broadcast"),
+        (lambda x: x.__iadd__(np.ones((2, 3))), lambda: [np.ones(3)], ValueError, "cannot make its target larger"),
+        (lambda x: np.fft.fft(x), lambda: [np.ones(3)], TypeError, "np.fft.* not supported on traced arrays"),
+        (add_one, lambda: [te.placeholder((3,))], TypeError, r"f\.trace"),
+    ],
+)  # fmt: skip
+def test_refusals(function: Any, arrays: Any, error: Any, message: str) -> None:
+    f = te.functionalize(function, interpreted=True)
+    if error is None:
+        f(*arrays())
+        return
+    with pytest.raises(error, match=message):
+        f(*arrays())
+    np.testing.assert_array_equal(GLOBAL, 0)
