@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -474,3 +477,52 @@ def test_long_calls_release_the_interpreter() -> None:
     done.set()
     thread.join()
     assert during >= 5
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="interrupts by a timer exist on POSIX alone")
+def test_an_interrupt_while_compiling_leaves_a_kernel_usable() -> None:
+    A = te.placeholder((64, 64), name="A")
+
+    def slow(i: Any, j: Any) -> Any:
+        value = A[i, j]
+        for _ in range(6):
+            value = te.tanh(te.exp(-value * value))
+        return value
+
+    T = te.compute((64, 64), slow)
+    kern, a, interrupts = te.build([A], T), floats(64, 64), 0
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for delay in (0.002, 0.02):
+            signal.setitimer(signal.ITIMER_REAL, delay)
+            try:
+                kern(a)
+            except KeyboardInterrupt:
+                interrupts += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert interrupts
+    np.testing.assert_allclose(kern(a), te.interpret(T, {A: a}), rtol=1e-4)
+
+
+def test_building_many_programs_does_not_grow_memory() -> None:
+    def build(factor: float) -> None:
+        _, A, C = program(factor)
+        te.build([A], C)(np.ones(5, "f4"))
+
+    def resident() -> int:
+        pages = Path("/proc/self/statm").read_text().split()[1]
+        return int(pages) * 4096
+
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("the resident memory is read from /proc")
+    for k in range(40):
+        build(k + 0.5)
+    gc.collect()
+    before = resident()
+    for k in range(40, 60):
+        build(k + 0.5)
+    gc.collect()
+    assert resident() - before < 4 << 20
