@@ -8,9 +8,10 @@ from typing import Any
 from autodiff.cotangent import fresh_axes
 from autodiff.derivatives import DERIVATIVE, PIECEWISE_CONSTANT
 from autodiff.folds import as_scan
+from autodiff.recurrences import on_outputs
 from autodiff.reverse import differentiate, zeros
 from autodiff.scatters import SLOPES
-from autodiff.stages import flat_position, on_outputs, winner_of
+from autodiff.stages import flat_position, winner_of
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Apply, Const, Expr, Read, Reduce

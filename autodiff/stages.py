@@ -7,25 +7,23 @@ matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 
-from autodiff.asking import askable, conditions_of
-from autodiff.cotangent import Cotangent, LastStep, Stored
+from autodiff.asking import askable
+from autodiff.cotangent import LastStep
 from autodiff.flows import Cotangents, Flow, share_values, site_flows
 from autodiff.folds import as_scan
-from autodiff.gather import gather_expression
+from autodiff.recurrences import scan_flows, seeds_of
 from autodiff.scatters import scatter_flows
-from autodiff.sweep import ReadSite, sweep
+from autodiff.sweep import sweep
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import simplify_extent
-from tedsl.lang.lift import lift_reductions
 from tedsl.lang.reducers import BUILTIN
-from tedsl.lang.tensor import Compute, Extern, Operation, Scan, ScanState, Scatter, Tensor
-from tedsl.lang.traverse import reads_of, rebuild_all
+from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
 
-__all__ = ["flat_position", "flows_of", "on_outputs", "winner_of"]
+__all__ = ["flat_position", "flows_of", "winner_of"]
 
 
 def flows_of(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]) -> list[Flow]:
@@ -43,7 +41,7 @@ def _compute(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], want
     if len(received) == 1:
         ((k, (value, condition)),) = received.items()
         received = {k: (value, TRUE)}
-    seeds = _seeds((op.bodies[k], _where(c, value)) for k, (value, c) in received.items())
+    seeds = seeds_of((op.bodies[k], _where(c, value)) for k, (value, c) in received.items())
     # The results are there: a rule that wants y reads it instead of computing it again.
     stored = {op.bodies[k]: Read(op.output(k), op.axes) for k in received if isinstance(op.bodies[k], Apply)}
     flows = site_flows(sweep(seeds, condition, stored, wanted), prefix, op.axes)
@@ -94,7 +92,7 @@ def _fold(
     scan = as_scan(op, reduction)
     last = simplify_extent(scan.shape_of(0)[-1] - 1)
     at_last = {k: LastStep(adjoint, scan.dim, last) for k, adjoint in adjoints.items()}
-    return _scan(scan, at_last, prefix, wanted)
+    return scan_flows(scan, at_last, prefix, wanted)
 
 
 def _nothing(
@@ -109,102 +107,6 @@ REDUCTIONS: dict[str, Callable[..., list[Flow]]] = {
 }  # fmt: skip
 
 
-def _scan(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]) -> list[Flow]:
-    """The reverse recurrence gives the adjoint of every step; each read outside it is then a flow as usual."""
-    assert isinstance(op, Scan)
-    floats = [k for k, s in enumerate(op.states) if s.dtype.is_float]
-    totals = _reverse_scan(op, adjoints, prefix, floats)
-    seeds = _seeds((op.bodies[k], Read(totals[k], (*prefix, *op.axes))) for k in floats)
-    sites = [_on_outputs(op, site) for site in sweep(seeds, TRUE, _steps_done(op), wanted)]
-    return site_flows(sites, prefix, op.axes)
-
-
-def _steps_done(op: Scan) -> dict[Expr, Expr]:
-    """The bodies whose values are there as elements of the finished outputs."""
-    return {body: Read(op.output(k), op.axes) for k, body in enumerate(op.bodies) if isinstance(body, Apply)}
-
-
-def _seeds(pairs: Iterable[tuple[Expr, Expr]]) -> dict[Expr, Expr]:
-    """Roots and their adjoints; two outputs with one body add up."""
-    seeds: dict[Expr, Expr] = {}
-    for body, adjoint in pairs:
-        seeds[body] = seeds[body] + adjoint if body in seeds else adjoint
-    return seeds
-
-
-def _on_outputs(op: Scan, site: ReadSite) -> ReadSite:
-    """The site with reads of the scan's states replaced by reads of its finished outputs."""
-    adjoint, condition, *indices = on_outputs(op, (site.adjoint, site.condition, *site.read.indices))
-    return ReadSite(Read(site.read.tensor, tuple(indices)), adjoint, condition, site.axes)
-
-
-def on_outputs(op: Scan, exprs: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Expressions of a scan's body that read its finished outputs instead of its states."""
-    outputs = {id(state): op.output(k) for k, state in enumerate(op.states)}
-
-    def rule(node: Expr) -> Expr:
-        if isinstance(node, Read) and id(node.tensor) in outputs:
-            return Read(outputs[id(node.tensor)], node.indices)
-        return node
-
-    return rebuild_all(exprs, rule)
-
-
-def _reverse_scan(op: Scan, adjoints: Cotangents, prefix: tuple[Axis, ...], floats: list[int]) -> dict[int, Tensor]:
-    """The adjoint of every step of every float state: its own plus what later steps send back."""
-    axes = tuple(Axis(a.name, a.extent) for a in op.axes)
-    outer = tuple(Axis(p.name, p.extent) for p in prefix)
-    shape = tuple(a.extent for a in (*outer, *axes) if a.extent is not None)
-    handles = {
-        k: ScanState(name=f"d{op.name_of(k)}", where=op.where, shape=shape, dtype=op.states[k].dtype).output()
-        for k in floats
-    }
-    seeds = _seeds((op.bodies[k], Read(handles[k], (*outer, *op.axes))) for k in floats)
-    own = {id(op.states[k]): k for k in floats}
-    bodies = {k: _external(adjoints.get(k), outer, axes, op.states[k]) for k in floats}
-    for site in sweep(seeds, TRUE, _steps_done(op), frozenset(own)):
-        state = own[id(site.read.tensor)]
-        part = _recurrent_part(op, _on_outputs(op, site), axes, state)
-        bodies[state] = bodies[state] + part
-    if all(_reads_no_handle(bodies[k], handles) for k in floats) and all(
-        isinstance(adjoints.get(k), Stored) for k in floats
-    ):
-        return {k: adjoints[k].tensor("") for k in floats}
-    expressions = lift_reductions(tuple(bodies.values()), (*outer, *axes), f"d{op.name}", tuple(handles.values()))
-    made = Scan(
-        name=f"d{op.name}", where=op.where, axes=(*outer, *axes), states=tuple(handles[k] for k in floats),
-        bodies=expressions, dim=len(outer) + op.dim, reverse=not op.reverse,
-        names=tuple(f"d{op.name_of(k)}" for k in floats),
-    )  # fmt: skip
-    return dict(zip(floats, made.outputs, strict=True))
-
-
-def _external(adjoint: Cotangent | None, prefix: tuple[Axis, ...], axes: tuple[Axis, ...], state: Tensor) -> Expr:
-    if adjoint is None:
-        return Const(0.0, state.dtype)
-    value, condition = adjoint.at(prefix, axes)
-    return _where(condition, value)
-
-
-def _recurrent_part(op: Scan, site: ReadSite, axes: tuple[Axis, ...], state: int) -> Expr:
-    try:
-        part = gather_expression(
-            (*op.axes, *site.axes), site.read.indices, site.adjoint, axes, conditions=conditions_of(site.condition)
-        )
-    except GradientError as error:
-        raise GradientError(
-            f"scan {op.name!r} defined at {op.where}: the read `{site.read}` of an earlier step cannot be inverted "
-            f"({error}); "
-            "use override= to give its derivative"
-        ) from error
-    return Const(0.0, op.states[state].dtype) if part is None else part
-
-
-def _reads_no_handle(body: Expr, handles: Mapping[int, Tensor]) -> bool:
-    own = {id(h) for h in handles.values()}
-    return not any(id(r.tensor) in own for r in reads_of((body,)))
-
-
 def _extern(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]) -> list[Flow]:
     if any(id(t) in wanted for t in op.inputs):
         raise GradientError(
@@ -216,7 +118,7 @@ def _extern(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wante
 
 RULES: dict[type[Operation], Callable[..., list[Flow]]] = {
     Compute: _compute,
-    Scan: _scan,
+    Scan: scan_flows,
     Scatter: scatter_flows,
     Extern: _extern,
 }

@@ -43,7 +43,7 @@ def sweep(
     order = topological(roots)
     active = _active(order, wanted)
     reach = guards_of(roots)
-    stored = {**_with_fresh_axes(order), **values}
+    stored = _values(order, values)
     # Per node, its adjoint in each scope: the reduction axes around the use.
     adjoints: dict[Expr, dict[tuple[Axis, ...], Expr]] = {root: {(): seed} for root, seed in seeds.items()}
     sites = []
@@ -59,22 +59,30 @@ def sweep(
             for child, part, inner in _contributions(node, adjoint, stored, scope):
                 masked = _masked(part, node, child, reach)
                 known = adjoints.setdefault(child, {}).get(inner)
-                adjoints[child][inner] = masked if known is None else known + masked
+                adjoints[child][inner] = masked if known is None else _sum(known, masked)
     return sites[::-1]
 
 
-def _with_fresh_axes(order: list[Expr]) -> dict[Expr, Expr]:
-    """The values of nodes that hold reductions, with reduction axes of their own.
+def _sum(a: Expr, b: Expr) -> Expr:
+    """a + b; a - c where b is -c."""
+    total: Expr = a - b.args[0] if isinstance(b, Apply) and b.fn is Fn.NEG else a + b
+    return total
 
-    A value met again in the adjoint of a read below the same reduction would else mistake its bound axis for the
-    read's.
+
+def _values(order: list[Expr], known: Mapping[Expr, Expr]) -> dict[Expr, Expr]:
+    """What to write for nodes whose value is stored, for those that hold one, and for those that hold a reduction.
+
+    Reductions get axes of their own: a value met again in the adjoint of a read below the same reduction would else
+    mistake its bound axis for the read's.
     """
-    new: dict[Expr, Expr] = {}
+    new: dict[Expr, Expr] = dict(known)
     for node in order:
+        if node in new:
+            continue
         children = tuple(new.get(c, c) for c in node.children)
         if isinstance(node, Reduce):
             fresh: dict[Expr, Axis] = {a: Axis(a.name, a.extent, begin=a.begin, is_reduce=True) for a in node.axes}
-            moved = substitute_all(children, dict(fresh))
+            moved = substitute_all(children, fresh)
             new[node] = Reduce(node.reducer, moved[:-1], tuple(fresh.values()), moved[-1], node.index)
         elif any(c in new for c in node.children):
             new[node] = node.with_children(children)
@@ -115,7 +123,7 @@ def _contributions(
 
 
 def _masked(part: Expr, parent: Expr, child: Expr, reach: Mapping[Expr, Expr]) -> Expr:
-    """`part` where the parent (and, of a select, the branch) is used; 0 elsewhere, unless the child is used only there."""
+    """`part` where the parent (of a select, the branch) is used; 0 elsewhere, unless the child is used only there."""
     condition = reach[parent]
     if isinstance(parent, Apply) and parent.fn is Fn.SELECT:
         taken = parent.args[0] if child is parent.args[1] else fn.apply(Fn.NOT, parent.args[0])
