@@ -46,7 +46,7 @@ def apply_schedule(schedule: Schedule, target: Target, lowered: Lowered) -> None
     for name, loops in stages.items():
         if places[name].kind == "inline":
             continue
-        busy = {plan.definition(c, loop) for c, loop in consumers if c == name}
+        busy: set[str] = {plan.definition(c, loop) for c, loop in consumers if c == name}
         if _is_on_gpu(plan, places, places[name]):
             busy.update(loops.definitions)
         for definition in loops.definitions:

@@ -77,7 +77,7 @@ def _float_to_int(x: Expr, source: str, target: str) -> Expr:
     low = -(1 << (bits - 1)) if target in SIGNED else 0
     high = low + (1 << bits) - 1
     below, above = x < const(low, source), at_most(const(float(high + 1), source), x)
-    inside = ~(below | above | (x != x))
+    inside = ~(below | above | hl.is_nan(x))
     safe = hl.select(inside, x, const(0.0, source))
     # Through int32 where it holds the target: the conversion that every instruction set has.
     exact = hl.cast(TYPES[target], hl.cast(hl.Int(32), safe) if bits < 32 else safe)

@@ -160,7 +160,7 @@ def _log_edges(x: Expr, result: Expr) -> Expr:
     """`result`, but the logarithm of infinity, of zero, of negative numbers and of NaN."""
     result = hl.select(x == hl.f32(INF), hl.f32(INF), result)
     result = hl.select(x == hl.f32(0.0), hl.f32(-INF), result)
-    return hl.select((x < hl.f32(0.0)) | (x != x), hl.f32(NAN), result)
+    return hl.select((x < hl.f32(0.0)) | hl.is_nan(x), hl.f32(NAN), result)
 
 
 def _log_sum(k: Expr, f: Expr, tail: Expr) -> Expr:

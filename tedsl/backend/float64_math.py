@@ -184,7 +184,7 @@ def _log_edges(x: Expr, result: Expr) -> Expr:
     """`result`, but the logarithm of infinity, of zero, of negative numbers and of NaN."""
     result = hl.select(x == hl.f64(INF), hl.f64(INF), result)
     result = hl.select(x == hl.f64(0.0), hl.f64(-INF), result)
-    return hl.select((x < hl.f64(0.0)) | (x != x), hl.f64(NAN), result)
+    return hl.select((x < hl.f64(0.0)) | hl.is_nan(x), hl.f64(NAN), result)
 
 
 def _log_sum(k: Expr, f: Expr, square: Expr, tail: Expr) -> Expr:
@@ -246,7 +246,7 @@ def acosh(x: Expr) -> Expr:
     t = hl.select(is_big, hl.f64(1.0), x) - hl.f64(1.0)
     inner = hl.select(is_big, x, t + hl.sqrt(t * t + (t + t)))
     result = log1p(inner) + hl.select(is_big, hl.f64(LN2), hl.f64(0.0))
-    return hl.select((x < hl.f64(1.0)) | (x != x), hl.f64(NAN), result)
+    return hl.select((x < hl.f64(1.0)) | hl.is_nan(x), hl.f64(NAN), result)
 
 
 def atanh(x: Expr) -> Expr:

@@ -21,12 +21,13 @@ def sign(x: Expr, dtype: str) -> Expr:
 
 def minimum(a: Expr, b: Expr, dtype: str) -> Expr:
     """The smaller; NaN when either is NaN."""
-    return hl.select((b < a) | (b != b), b, a)
+    # Not b != b: where b is the same for all lanes, Halide drops that from the masked end of a vectorized loop.
+    return hl.select((b < a) | hl.is_nan(b), b, a)
 
 
 def maximum(a: Expr, b: Expr, dtype: str) -> Expr:
     """The larger; NaN when either is NaN."""
-    return hl.select((b > a) | (b != b), b, a)
+    return hl.select((b > a) | hl.is_nan(b), b, a)
 
 
 def relu(x: Expr, dtype: str) -> Expr:

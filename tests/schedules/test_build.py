@@ -262,3 +262,41 @@ def test_gpu_kernels_are_compiled_without_a_gpu() -> None:
     ]  # fmt: skip
     assert not any("vectorized" in line for line in lines)
     assert ".visible .entry" in kernel.source("ptx") or ".globl" in kernel.source("ptx")
+
+
+def test_a_stage_that_is_given_as_an_input() -> None:
+    inputs, C, D = product()
+    s = te.Schedule(D)
+    s[C].cache_write().vectorize("j", 8)
+    s[C].compute_at(D, "i")
+    s[D].parallel("i")
+    kernel = te.build([inputs[0], C], D, schedule=s)
+    a, c = np.ones((M, K), np.float32), np.arange(M * N, dtype=np.float32).reshape(M, N) - 100
+    np.testing.assert_array_equal(kernel(a, c), np.maximum(c, 0) + 1)
+
+
+def test_python_functions_stay_between_kernels() -> None:
+    A = te.placeholder((M, N), name="A")
+    B = te.compute((M, N), lambda i, j: A[i, j] + 1, name="B")
+    E = te.extern(lambda b: b * 2, (M, N), "float32", [B], name="E")
+    D = te.compute((M, N), lambda i, j: E[i, j] + B[i, j], name="D")
+    s = te.Schedule(D)
+    s[B].vectorize("j", 8).parallel("i")
+    s[D].tile("i", "j", 8, 8)
+    assert "E : float32[37, 45] = " in str(s)
+    with pytest.raises(te.ScheduleError, match="no loops"):
+        s[E].split("i", 3)
+    with pytest.raises(te.ScheduleError, match="E reads B outside"):
+        te.build([A], D, schedule=s.copy().apply(B, compose.compute_at(D, "io")))
+    checked([A], D, s)
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 8])
+def test_a_nan_that_all_lanes_share_survives_the_masked_end_of_a_loop(lanes: int) -> None:
+    A = te.placeholder((2, 5), name="A")
+    k = te.reduce_axis(5, "k")
+    C = te.compute((2, 3), lambda i, j: te.max(A[i, k] / A[i, 0], axis=k), name="C")
+    s = te.Schedule(C)
+    s[C].vectorize("j", lanes)
+    a = np.array([[0, 0, 0, 0, 0], [1, 2, 3, 4, 5]], np.float32)
+    np.testing.assert_array_equal(te.build([A], C, schedule=s)(a), te.interpret(C, {A: a}))
