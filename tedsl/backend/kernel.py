@@ -6,6 +6,7 @@ it by one look-up. A call whose arrays cannot be passed as they are copies them,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +18,7 @@ from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.backend.buffers import Binding, copy_reason
 from tedsl.backend.core import Core, Memory
+from tedsl.backend.lower import operations_between
 from tedsl.backend.lower_checks import Checks
 from tedsl.backend.runtime import KernelError
 from tedsl.lang.errors import AliasError
@@ -169,9 +171,15 @@ class Kernel:
     def _explained(self, error: KernelError) -> Exception:
         """A failed call in the user's words."""
         checks = self._core.any_variant().lowered.checks
-        if error.requirement is not None and checks is not None:
-            return checks.error(error.requirement)
-        return error
+        if error.requirement is None or checks is None:
+            return error
+        text = str(checks.error(error.requirement))
+        if self._sizes is not None:  # the core was made for a program like ours, which was written elsewhere
+            theirs = operations_between(self._core.inputs, self._core.outputs)
+            ours = operations_between(self.inputs, self.outputs)
+            places = {a.where: b.where for a, b in zip(theirs, ours, strict=True)}
+            text = re.sub("|".join(map(re.escape, places)), lambda match: places[match[0]], text)
+        return IndexError(text)
 
     def _modes(self, mode: Any) -> tuple[str, ...]:
         names = [t.name for t in self.outputs]

@@ -389,6 +389,20 @@ def test_a_program_built_twice_compiles_once() -> None:
     assert not np.array_equal(te.build([D], other)(a), kern(a))
 
 
+def test_an_error_names_the_line_of_its_own_program() -> None:
+    """Also where the kernel was compiled for a program just like it."""
+    messages = []
+    A, index = te.placeholder((5,), name="A"), te.placeholder((3,), "int32", name="index")
+    first = te.compute((3,), lambda i: A[index[i]], name="G")
+    second = te.compute((3,), lambda i: A[index[i]], name="G")
+    for tensor in (first, second):
+        with pytest.raises(IndexError) as caught:
+            te.build([A, index], tensor)(floats(5), np.array([0, 9, 0], "i4"))
+        messages.append(str(caught.value))
+        assert tensor.op.where in messages[-1]
+    assert messages[0] != messages[1]
+
+
 def test_statistics() -> None:
     A = te.placeholder((1000,), name="A")
     k = te.reduce_axis(1000)
