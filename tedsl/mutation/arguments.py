@@ -65,10 +65,7 @@ def map_leaves(value: Any, name: str, rule: Callable[[Any, str], Any]) -> Any:
 
 def signature(arguments: list[Argument]) -> tuple[Any, ...]:
     """What a trace depends on: shapes, dtypes, strides, who may be written, and how the arrays overlap."""
-    each = tuple(
-        (a.array.shape, a.array.dtype.str, a.array.dtype.name, a.array.strides, a.array.flags.writeable)
-        for a in arguments
-    )
+    each = tuple((a.array.shape, a.array.dtype, a.array.strides, a.array.flags.writeable) for a in arguments)
     return each, tuple((i, j, arguments[j].address - arguments[i].address) for i, j in _overlaps(arguments))
 
 

@@ -18,7 +18,7 @@ from tedsl.lang.tensor import Tensor
 from tedsl.mutation.layouts import Ghost, Layout, ghost_of_result, ghost_with, new_ghost
 from tedsl.mutation.tracing import Origin, Storage, Trace
 
-__all__ = ["Array", "check_kind", "lowered", "new_array"]
+__all__ = ["Array", "check_kind", "lowered", "new_array", "without_leading_ones"]
 
 FIX = "use np.where / te.select on values, or pass the number as a Python value (the function is traced again for each)"
 
@@ -82,10 +82,7 @@ class Array(Operators):
         """x[...] = new: every element replaced, `new` broadcast to the shape and converted, as in NumPy."""
         self.check_writable()
         tensor = lowered(new, self.trace)
-        if tensor.ndim > self.ndim:  # NumPy drops leading axes of extent 1
-            extra = tensor.ndim - self.ndim
-            if all(n == 1 for n in tensor.shape[:extra]):
-                tensor = tensor.reshape(tensor.shape[extra:])
+        tensor = without_leading_ones(tensor, self.ndim)
         try:
             wide = tensor if tensor.shape == self.shape else broadcast_to(tensor, self.shape)
         except ValueError as error:
@@ -277,6 +274,12 @@ class Array(Operators):
         if method is None:
             raise AttributeError(f"a traced array has no attribute {name!r}")
         return lambda *args, **kwargs: method(self, *args, **kwargs)
+
+
+def without_leading_ones(value: Tensor, ndim: int) -> Tensor:
+    """A value to be assigned to `ndim` axes: NumPy drops leading axes of extent 1 beyond them."""
+    extra = max(0, value.ndim - ndim)
+    return value.reshape(value.shape[extra:]) if extra and all(n == 1 for n in value.shape[:extra]) else value
 
 
 def check_kind(f: Fn, found: DType, own: DType, torch: bool) -> None:

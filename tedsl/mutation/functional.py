@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -66,9 +67,15 @@ class _Plan:
     fresh: list[Array] = field(default_factory=list)  # results computed into memory of their own
     kernel: Kernel | None = None
 
-    @property
+    @cached_property
     def written(self) -> list[Array]:
+        """The arguments through which, or through views of which, something was written."""
         return [a for a in self.arrays if a.origin is not None and a.origin.is_written]
+
+    @cached_property
+    def wanted(self) -> list[Tensor]:
+        """What is computed: the results, then the new contents of arguments."""
+        return [a.value for a in (*self.fresh, *self.written)]
 
 
 class Functionalized:
@@ -80,6 +87,10 @@ class Functionalized:
         self._plans: dict[Any, _Plan] = {}
         self.__name__ = getattr(function, "__name__", "function")
         self.__doc__ = function.__doc__
+        try:
+            self._signature: inspect.Signature | None = inspect.signature(function)
+        except ValueError:  # a builtin without a signature
+            self._signature = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs on arrays of any framework; arguments that the code mutates are written once all is computed."""
@@ -143,11 +154,9 @@ class Functionalized:
 
     def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments under the names of the function's parameters."""
-        try:
-            found = inspect.signature(self.function).bind(*args, **kwargs)
-        except ValueError:  # a builtin without a signature
+        if self._signature is None:
             return {**{f"argument {k}": v for k, v in enumerate(args)}, **kwargs}
-        return dict(found.arguments)
+        return dict(self._signature.bind(*args, **kwargs).arguments)
 
     def _called(self, trace: Trace, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """What the function returns on traced arrays, its tensors as arrays."""
@@ -193,18 +202,16 @@ class Functionalized:
 
     def _placed(self, named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Values by parameter as positional and keyword arguments."""
-        try:
-            bound = inspect.signature(self.function).bind_partial()
-        except ValueError:
+        if self._signature is None:
             return list(named.values()), {}
+        bound = self._signature.bind_partial()
         bound.arguments.update(named)
         return list(bound.args), dict(bound.kwargs)
 
     def _run(self, plan: _Plan, arguments: list[Argument]) -> Any:
         feeds: dict[Any, Any] = {b.storage.placeholder: b.feed(arguments) for b in plan.bounds}
         feeds.update(plan.trace.captured)
-        wanted = [a.value for a in plan.fresh] + [a.value for a in plan.written]
-        values = self._evaluated(plan, wanted, feeds)
+        values = self._evaluated(plan, feeds)
         for array, value in zip(plan.written, values[len(plan.fresh) :], strict=True):
             assert array.origin is not None
             np.copyto(arguments[array.origin.position].array, value)
@@ -221,9 +228,9 @@ class Functionalized:
 
         return map_leaves(plan.result, "result", returned)
 
-    def _evaluated(self, plan: _Plan, wanted: list[Tensor], feeds: dict[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    def _evaluated(self, plan: _Plan, feeds: dict[Any, Any]) -> list[np.ndarray[Any, Any]]:
         """The values of the tensors, each array once and in memory of its own."""
-        distinct = list(dict.fromkeys(t for t in wanted if t not in feeds))
+        distinct = list(dict.fromkeys(t for t in plan.wanted if t not in feeds))
         if not distinct:
             found: tuple[Any, ...] = ()
         elif self.interpreted:
@@ -235,7 +242,7 @@ class Functionalized:
         table = dict(zip(distinct, found, strict=True))
         result: list[np.ndarray[Any, Any]] = []
         used: set[int] = set()
-        for tensor in wanted:
+        for tensor in plan.wanted:
             array = table.get(tensor)
             if array is None or id(array) in used:
                 array = np.array(feeds[tensor] if array is None else array)

@@ -20,7 +20,7 @@ from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.indexing import getitem as gather
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
-from tedsl.mutation.array import Array, lowered, new_array
+from tedsl.mutation.array import Array, lowered, new_array, without_leading_ones
 from tedsl.mutation.layouts import Ghost
 from tedsl.mutation.selected import Selected
 
@@ -255,6 +255,7 @@ def _selection(target: Array, rows: dict[int, Tensor]) -> tuple[tuple[int, ...],
 
 
 def _fitting(value: Tensor, shape: tuple[int, ...]) -> Tensor:
+    value = without_leading_ones(value, len(shape))
     try:
         return value if value.shape == shape else broadcast_to(value, shape)
     except ValueError:

@@ -271,9 +271,10 @@ def _joined(function: Callable[..., Tensor]) -> Callable[..., Array]:
 
 
 def _where(trace: Any, cond: Any, a: Any, b: Any) -> Any:
-    return Array._apply(
-        Fn.SELECT, *(o if isinstance(o, (Array, bool, int, float)) else _array(o, trace) for o in (cond, a, b))
-    )
+    operands = [o if isinstance(o, (Array, bool, int, float)) else _array(o, trace) for o in (cond, a, b)]
+    found = Array._apply(Fn.SELECT, *operands)
+    found.is_value = False  # of rank 0 too, unlike arithmetic
+    return found
 
 
 def _array(value: Any, trace: Any) -> Array:

@@ -33,18 +33,19 @@ def check(program: Program, interpreted: bool = True) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_programs_agree_with_numpy(seed: int) -> None:
-    rng = random.Random(seed)
-    for _ in range(50):
-        check(write_program(rng))
+    check_several(random.Random(seed), 50)
 
 
 def test_the_suite_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """With reads that are not forgotten when their storage is written, some program gives other values."""
     monkeypatch.setattr(Storage, "write", stale_write)
-    rng = random.Random(0)
     with pytest.raises(AssertionError, match=r"(result|memory) \d"):
-        for _ in range(50):
-            check(write_program(rng))
+        check_several(random.Random(0), 50)
+
+
+def check_several(rng: random.Random, count: int) -> None:
+    for _ in range(count):
+        check(write_program(rng))
 
 
 def stale_write(self: Storage, ghost: Any, new: Any, write: Any = Storage.write) -> None:
