@@ -300,3 +300,12 @@ def test_a_nan_that_all_lanes_share_survives_the_masked_end_of_a_loop(lanes: int
     s[C].vectorize("j", lanes)
     a = np.array([[0, 0, 0, 0, 0], [1, 2, 3, 4, 5]], np.float32)
     np.testing.assert_array_equal(te.build([A], C, schedule=s)(a), te.interpret(C, {A: a}))
+
+
+def test_x_unlike_itself_is_nan_in_the_masked_end_of_a_loop() -> None:
+    A, B = te.placeholder((2, 3), name="A"), te.placeholder((2,), name="B")
+    C = te.compute((2, 3), lambda i, j: te.select(B[i] != B[i], 7.0, te.select(B[i] == B[i], A[i, j], 5.0)), name="C")
+    s = te.Schedule(C)
+    s[C].vectorize("j", 4)
+    feeds = {A: np.ones((2, 3), np.float32), B: np.array([np.nan, 1], np.float32)}
+    np.testing.assert_array_equal(te.build([A, B], C, schedule=s)(*feeds.values()), te.interpret(C, feeds))
