@@ -221,7 +221,7 @@ def test_the_checks_of_a_deep_network_are_quick() -> None:
             ),
         )
         layers.append(x)
-    start = time.perf_counter()
+    start = time.process_time()
     found = [statuses(layer) for layer in layers]
-    assert time.perf_counter() - start < 0.5  # 0.03 s on an idle core
+    assert time.process_time() - start < 0.5  # 0.03 s on an idle core
     assert found == [["safe", "safe", "guarded", "guarded", "safe", "safe", "safe", "safe"]] * 20

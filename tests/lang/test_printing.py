@@ -125,9 +125,9 @@ def test_deep_expressions_print_without_recursion() -> None:
     expr = A[i, j]
     for _ in range(20_000):
         expr = expr + 1.0
-    start = time.perf_counter()
+    start = time.process_time()
     text = str(expr)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert text.count(" + 1.0") == 20_000
 
 

@@ -157,9 +157,9 @@ def test_a_hundred_stages_take_less_than_20_ms() -> None:
     assert len(stages_of([program])) >= 95
     times = []
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.process_time()
         structural_key(program)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert min(times) < 0.02
 
 
@@ -173,6 +173,6 @@ def test_shared_expressions_are_written_once() -> None:
         return value
 
     program = te.compute((4,), body)
-    start = time.perf_counter()
+    start = time.process_time()
     structural_key(program)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
