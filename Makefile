@@ -32,6 +32,7 @@ lint: $(DEV)  ## style, types and the import law
 
 bench: $(DEMO)  ## the figures of the README, checked against their limits
 	$(BIN)/python benchmarks/overhead.py
+	@$(BIN)/python -c 'import torch' 2>/dev/null && $(BIN)/python -m benchmarks.compare || echo 'PyTorch is not installed (pip install tedsl[torch]): nothing to compare with'
 
 clean:  ## the environment and every cache
 	rm -rf $(VENV) .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -1,7 +1,7 @@
 """What `make bench` measures: each workload as a program, its arrays, and the same computation in PyTorch.
 
-A gradient is measured by itself where PyTorch offers it by itself (matrix products, convolutions), else forward and backward
-together, as a training step does it.
+A gradient is measured by itself where PyTorch offers it by itself (products, convolutions), else with the forward,
+as a training step does it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ def _convolutions() -> Iterator[Workload]:
         out = (h + 2 * pad - dilation * (k - 1) - 1) // stride + 1
         x, w, g = _tensor("x", 4, ci, h, h), _tensor("w", 64, ci, k, k), _tensor("g", 4, 64, out, out)
 
-        def body(b: Any, o: Any, i: Any, j: Any, x: Any = x, w: Any = w, s: int = stride, p: int = pad, d: int = dilation) -> Any:
+        def body(
+            b: Any, o: Any, i: Any, j: Any, x: Any = x, w: Any = w, s: int = stride, p: int = pad, d: int = dilation
+        ) -> Any:
             return te.sum(lambda c, u, v: x.at(b, c, i * s + u * d - p, j * s + v * d - p, mode="zero") * w[o, c, u, v])
 
         y = te.compute((4, 64, out, out), body, name="y")
@@ -101,8 +103,18 @@ def _convolutions() -> Iterator[Workload]:
         shape_x, shape_w = torch.zeros(x.shape), torch.zeros(w.shape)
         cases: list[tuple[str, list[te.Tensor], te.Tensor, Callable[..., Any]]] = [
             ("forward", [x, w], y, forward),
-            ("data gradient", [g, w], dx, lambda g, w, z=shape_x, s=settings: backward(g, z, w, [True, False, False], s)),
-            ("weight gradient", [g, x], dw, lambda g, x, z=shape_w, s=settings: backward(g, x, z, [False, True, False], s)),
+            (
+                "data gradient",
+                [g, w],
+                dx,
+                lambda g, w, z=shape_x, s=settings: backward(g, z, w, [True, False, False], s),
+            ),
+            (
+                "weight gradient",
+                [g, x],
+                dw,
+                lambda g, x, z=shape_w, s=settings: backward(g, x, z, [False, True, False], s),
+            ),
         ]
         for part, inputs, output, peer in cases:
             work = 2.0 * 4 * 64 * out * out * ci * k * k
@@ -110,7 +122,13 @@ def _convolutions() -> Iterator[Workload]:
 
 
 def _both(
-    group: str, name: str, target: float, x: te.Tensor, y: te.Tensor, peer: Callable[..., Any], others: tuple[te.Tensor, ...] = ()
+    group: str,
+    name: str,
+    target: float,
+    x: te.Tensor,
+    y: te.Tensor,
+    peer: Callable[..., Any],
+    others: tuple[te.Tensor, ...] = (),
 ) -> Iterator[Workload]:
     """Forward, and forward with the gradients of all inputs."""
     inputs = [x, *others]
@@ -213,12 +231,13 @@ def _scatters() -> Iterator[Workload]:
 
 def _stencils() -> Iterator[Workload]:
     x = _tensor("x", 2048, 2048)
+    u, v = te.reduce_axis(3, name="u"), te.reduce_axis(3, name="v")
     kernel = torch.full((1, 1, 3, 3), 1 / 9)
     modes = {"zero": "constant", "clamp": "replicate", "reflect": "reflect", "wrap": "circular"}
     for mode, padding in modes.items():
         y = te.compute(
             (2048, 2048),
-            lambda i, j, mode=mode: te.sum(lambda u, v: x.at(i + u - 1, j + v - 1, mode=mode)) * (1 / 9),
+            lambda i, j, mode=mode, u=u, v=v: te.sum(x.at(i + u - 1, j + v - 1, mode=mode), axis=(u, v)) * (1 / 9),
             name="blurred",
         )
 

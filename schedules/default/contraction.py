@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from schedules.default.conditions import number
 from schedules.default.copies import forms_of
 from schedules.default.machine import Machine
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn
+from tedsl.lang.expr import Apply, Axis, Expr, Fn
 from tedsl.lang.functions import const, select_node
 from tedsl.lang.lift import conjuncts
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import free_axes
 
-__all__ = ["Contraction", "Tile", "contraction_of", "extent", "tile_for"]
+__all__ = ["Contraction", "Tile", "contraction_of", "extent", "product", "tile_for"]
 
 SMALLEST = 1 << 15  # multiplications below which packing does not pay
 
@@ -176,9 +176,3 @@ def _row_tiles(found: Contraction, most: int) -> list[tuple[tuple[Axis, int], ..
 def product(axes: Sequence[Axis]) -> int:
     """Points of a box."""
     return math.prod(map(extent, axes))
-
-
-def as_const(value: int) -> Const:
-    """An int32 literal."""
-    made = const(value, "int32")
-    return made

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from schedules.default.conditions import extremes
+from schedules.default.conditions import extremes, number
 from tedsl.analysis.affine import Affine, affine_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Read
@@ -50,7 +50,7 @@ def linear(node: Expr) -> Affine | None:
 
 
 def forms_of(root: Expr) -> list[Form] | None:
-    """Every combination of loops in an expression, in the order of its reads; None where a loop is used in another way."""
+    """Every combination of loops in an expression, in the order of its reads; None where a loop is used otherwise."""
     found: dict[Key, tuple[Affine, dict[Expr, tuple[int, int]]]] = {}
     seen: set[Expr] = set()
     stack = [root]
@@ -64,7 +64,7 @@ def forms_of(root: Expr) -> list[Form] | None:
             if isinstance(node, Axis):
                 return None
             # Conditions last: the order of the dimensions is that of the tensor read.
-            stack.extend(sorted(reversed(node.children), key=lambda c: not c.dtype.is_bool))
+            stack.extend(sorted(node.children, key=lambda c: not c.dtype.is_bool))
             continue
         first = min(form.axes, key=lambda a: a.serial)
         sign = 1 if form.terms[(first,)] > 0 else -1
@@ -153,7 +153,7 @@ def copy_of(
     if panel is not None and lane is not None:
         axes = [a for a, _ in first] + axes + [lane]
         index = [i for _, i in first] + index + [panel[0] % panel[1]]
-    size = math.prod(int(a.extent.value) for a in axes)  # type: ignore[union-attr]
+    size = math.prod(number(a.extent) or 0 for a in axes)
     return Copy(tuple(axes), replaced(factor, mapping), tuple(index), lane, contiguous, size)
 
 

@@ -48,7 +48,7 @@ def rewrite_reduction(rw: Rewriting, original: Operation, op: Compute, machine: 
     if any(n is None or not n or begin is None for n, begin in sizes):
         return False
     current = op
-    elements, terms = (math.prod(int(a.extent.value) for a in axes) for axes in (op.axes, reduce.axes))  # type: ignore[union-attr]
+    elements, terms = (math.prod(number(a.extent) or 0 for a in axes) for axes in (op.axes, reduce.axes))
     if terms >= BLOCKED and elements * 4 < BLOCKS * machine.cores:
         return _blocked(rw, original, current, machine)
     along = _along(current)
@@ -116,9 +116,10 @@ def _partial(
     reduce = op.reduction
     assert reduce is not None
     fresh = _fresh(op.axes)
+    moved: dict[Expr, Expr] = dict(fresh)  # type: ignore[arg-type]
     loops = [outer if a is axis else Axis(a.name, a.extent, begin=a.begin, is_reduce=True) for a in reduce.axes]
-    renamed = {a: l for a, l in zip(reduce.axes, loops, strict=True) if a is not axis}
-    value, where = substitute_all((reduce.values[0], reduce.where), {**fresh, **renamed, **mapping})
+    renamed: dict[Expr, Expr] = {a: loop for a, loop in zip(reduce.axes, loops, strict=True) if a is not axis}
+    value, where = substitute_all((reduce.values[0], reduce.where), {**moved, **renamed, **mapping})
     where = fn.logical_and(where, inside) if inside is not TRUE else where
     axes = (lane, *fresh.values()) if first else (*fresh.values(), lane)
     return rw.compute(f"{op.name}_partial", axes, Reduce(reduce.reducer, (value,), tuple(loops), where, 0))
@@ -151,7 +152,7 @@ def _by_lanes(rw: Rewriting, original: Operation, op: Compute, along: Axis, lane
 
 
 def _argument(rw: Rewriting, original: Operation, op: Compute, machine: Machine) -> bool:
-    """The position of an extreme value in two passes that are vectors: the value, then the least position that has it."""
+    """The position of an extreme value, in two passes of vectors: the value, then the least position that has it."""
     reduce = op.reduction
     assert reduce is not None
     value, dtype = reduce.values[0], reduce.values[0].dtype
@@ -167,7 +168,7 @@ def _argument(rw: Rewriting, original: Operation, op: Compute, machine: Machine)
         machine,
     )
     held = Read(best, tuple(op.axes))
-    hit: Expr = value == held  # type: ignore[assignment]
+    hit: Expr = value == held
     if dtype.is_float:
         hit = fn.logical_or(hit, fn.logical_and(fn.isnan(value), fn.isnan(held)))
     position: Expr = Const(0, INT32)

@@ -1,4 +1,4 @@
-"""Loops of everything that is no contraction: vectors along memory, rows of a group together, threads where they pay."""
+"""Loops of everything that is no contraction: vectors along memory, rows together, threads where they pay."""
 
 from __future__ import annotations
 
@@ -188,7 +188,10 @@ class _Nest:
         if wide > 1:
             self.say(
                 Split(stage=op.name, definition=definition, loop=name, outer=outer, inner=vectors, factor=wide * width),
-                Split(stage=op.name, definition=definition, loop=vectors, outer=vectors, inner=lane, factor=width, exact=True),
+                Split(
+                    stage=op.name, definition=definition, loop=vectors, outer=vectors, inner=lane, factor=width,
+                    exact=True,
+                ),
                 Unroll(stage=op.name, definition=definition, loop=vectors),
                 Vectorize(stage=op.name, definition=definition, loop=lane),
             )  # fmt: skip
@@ -234,7 +237,10 @@ class _Nest:
         sums = [names[a] for a in op.reduction.axes]
         for definition in ("init", "body"):
             self.say(
-                Split(stage=op.name, definition=definition, loop=lane, outer=f"{lane}_w", inner=f"{lane}_v", factor=width, exact=True),
+                Split(
+                    stage=op.name, definition=definition, loop=lane, outer=f"{lane}_w", inner=f"{lane}_v", factor=width,
+                    exact=True,
+                ),
                 Unroll(stage=op.name, definition=definition, loop=f"{lane}_w"),
                 Vectorize(stage=op.name, definition=definition, loop=f"{lane}_v"),
             )  # fmt: skip

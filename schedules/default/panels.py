@@ -186,7 +186,7 @@ class _Panels:
         self.row_copy = self._row_copy()
         self.rows_table: Tensor | None = None
         if self.row_copy is None:
-            overrun = {a: minimum(a, extent(a) - 1) for a, n in self.tile.rows if extent(a) % n}
+            overrun: dict[Expr, Expr] = {a: minimum(a, extent(a) - 1) for a, n in self.tile.rows if extent(a) % n}
             rows = replaced(found.rows, overrun) if overrun else found.rows
         else:
             self.rows_table = rw.compute(f"{self.name}_rows", self.row_copy.axes, self.row_copy.body)
@@ -204,6 +204,9 @@ class _Panels:
             return None
         if len(self.tile.rows) == 1:
             axis, height = self.tile.rows[0]
+            panels = extent(found.lane) / self.tile.lanes
+            if isinstance(rows, Read) and rows.indices[-1] is axis and panels <= 4 and found.terms <= 512:
+                return None  # each element is used too few times to be worth a copy
             if isinstance(rows, Read) and rows.indices[-1] is axis:
                 panel = copy_of(rows, self.padded, (axis, height), found.sums)
                 if panel is not None:
@@ -214,8 +217,10 @@ class _Panels:
         found = self.found
         reduce = found.op.reduction
         assert reduce is not None
-        fresh = {a: Axis(self.names[a], Const(self.padded.get(a, extent(a)), INT32)) for a in found.op.axes}
-        loops = {a: Axis(self.names[a], a.extent, is_reduce=True) for a in found.sums}
+        fresh: dict[Expr, Axis] = {
+            a: Axis(self.names[a], Const(self.padded.get(a, extent(a)), INT32)) for a in found.op.axes
+        }
+        loops: dict[Expr, Axis] = {a: Axis(self.names[a], a.extent, is_reduce=True) for a in found.sums}
         value = substitute(rows * columns, {**fresh, **loops})
         body = Reduce(reduce.reducer, (value,), tuple(loops.values()), TRUE, 0)
         # Lanes are neighbours in memory, wherever they are in the result.
@@ -258,11 +263,16 @@ class _Panels:
         sums = [names[a] for a in op.reduction.axes]
         for definition in ("init", "body"):
             self._say(
-                Split(stage=stage, definition=definition, loop=lane, outer=f"{lane}_w", inner=f"{lane}_v", factor=vector, exact=True),
+                Split(
+                    stage=stage, definition=definition, loop=lane, outer=f"{lane}_w", inner=f"{lane}_v", factor=vector,
+                    exact=True,
+                ),
                 Vectorize(stage=stage, definition=definition, loop=f"{lane}_v"),
                 Unroll(stage=stage, definition=definition, loop=f"{lane}_w"),
                 *(Unroll(stage=stage, definition=definition, loop=r) for r in rows),
-                Reorder(stage=stage, definition=definition, loops=(*outer, *(sums if definition == "body" else ()), *inner)),
+                Reorder(
+                    stage=stage, definition=definition, loops=(*outer, *(sums if definition == "body" else ()), *inner)
+                ),
             )  # fmt: skip
         last = found.sums[-1]
         if extent(last) % 4 == 0 and extent(last) >= 32 and self.row_copy is None:
@@ -288,7 +298,11 @@ class _Panels:
         )
         last, width = copy.axes[-1], extent(copy.axes[-1])
         if copy.lane is not None and copy.contiguous is not None and copy.contiguous is not copy.lane:
-            self._transpose(stage, names, copy, vector)
+            # Gathered: vectors along the source, stored with a stride, take half as long again.
+            self._say(
+                Split(stage=stage, loop=last.name, outer="v_o", inner="v_v", factor=vector, exact=width % vector == 0)
+            )
+            self._say(Vectorize(stage=stage, loop="v_v"))
         elif width >= vector:
             exact = width % vector == 0 and copy.lane is not None
             self._say(Split(stage=stage, loop=last.name, outer="v_o", inner="v_v", factor=vector, exact=exact))
@@ -301,21 +315,13 @@ class _Panels:
                 names = ["s_o", *names[:-2]]
         elif copy.lane is not None:
             self._say(Vectorize(stage=stage, loop=last.name))
+            if len(names) >= 3 and extent(copy.axes[-2]) >= 64 and extent(copy.axes[0]) > 1:
+                step = copy.axes[-2].name
+                self._say(Split(stage=stage, loop=step, outer="s_o", inner="s_i", factor=8))
+                self._say(Reorder(stage=stage, loops=("s_o", *names[:-2], "s_i", last.name)))
+                names = ["s_o", *names[:-2]]
         if at is None and copy.size >= 1 << 15 and extent(copy.axes[0]) >= 2:
             self._say(Parallel(stage=stage, loop=names[0]))
-
-    def _transpose(self, stage: str, names: list[str], copy: Copy, vector: int) -> None:
-        """Vectors are read along the source, and stored with a stride."""
-        assert copy.contiguous is not None
-        along = copy.contiguous.name
-        if extent(copy.contiguous) < vector:
-            self._say(Vectorize(stage=stage, loop=names[-1]))
-            return
-        self._say(
-            Split(stage=stage, loop=along, outer="t_o", inner="t_v", factor=vector),
-            Vectorize(stage=stage, loop="t_v"),
-            Reorder(stage=stage, loops=(*(n for n in names[:-1] if n != along), "t_o", names[-1], "t_v")),
-        )
 
 
 def _up(value: int, step: int) -> int:

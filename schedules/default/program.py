@@ -1,4 +1,4 @@
-"""A program under rewriting: its stages one after another, each under a name of its own, users rebuilt on what changed."""
+"""A program under rewriting: its stages one by one, each under a name of its own, users rebuilt on what changed."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ __all__ = ["default_schedule"]
 def default_schedule(
     inputs: Sequence[Tensor], outputs: Sequence[Tensor], machine: Machine, *, plain: bool = False
 ) -> Plan:
-    """The plan for computing `outputs` from `inputs` on a machine; `plain` without what holds for finite numbers only."""
+    """The plan for `outputs` from `inputs` on a machine; `plain`: without what holds for finite numbers only."""
     rw = Rewriting(frozenset(inputs))
     for original in operations_between(inputs, outputs):
         op = rw.carried(original)

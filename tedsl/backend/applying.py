@@ -1,7 +1,7 @@
 """Directives of the default scheduler to Halide's functions.
 
-They were made for this very program, so nothing is checked here. Loops are found by name; those of an update that stand for
-reduce axes, or come of splitting one, are Halide's RVars.
+They were made for this very program, so nothing is checked here. Loops are found by name; those of an update that
+stand for reduce axes, or come of splitting one, are Halide's RVars.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ def apply_directives(lowered: Lowered, directives: Iterable[d.Directive]) -> set
     stages = {stage.op.name: _Loops(stage) for stage in lowered.stages}
     named: set[str] = set()
     for directive in reversed(directives):
-        if isinstance(directive, d.Vectorize):
-            stages[directive.stage].vectors.add((directive.definition, directive.loop))
-        elif isinstance(directive, d.Split) and (directive.definition, directive.inner) in stages[directive.stage].vectors:
+        if isinstance(directive, d.Vectorize) or (
+            isinstance(directive, d.Split)
+            and (directive.definition, directive.inner) in stages[directive.stage].vectors
+        ):
             stages[directive.stage].vectors.add((directive.definition, directive.loop))
     for directive in directives:
         loops = stages.get(directive.stage)

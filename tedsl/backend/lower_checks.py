@@ -41,7 +41,7 @@ class Checks:
 
     @staticmethod
     def found_infinity(requirement: Sequence[str] | None) -> bool:
-        """Whether a requirement failed that asks for finite numbers, so that another form of the program must answer."""
+        """Whether a requirement of finite numbers failed, so that another form of the program must answer."""
         return requirement is not None and int(requirement[-4]) == NOT_FINITE
 
     def error(self, requirement: Sequence[str]) -> IndexError:

@@ -115,15 +115,16 @@ def depthwise(n: int, c: int, h: int, which: str) -> Case:
 
 
 CASES: dict[str, Callable[[], Case]] = {
-    **{f"matmul {s}{l}": lambda s=s, l=l: matmul(*s, l)
-       for s in ((64, 64, 64), (37, 50, 41), (130, 33, 97)) for l in ("NN", "NT", "TN", "TT")},
+    **{f"matmul {s}{t}": lambda s=s, t=t: matmul(*s, t)
+       for s in ((64, 64, 64), (37, 50, 41), (130, 33, 97)) for t in ("NN", "NT", "TN", "TT")},
     "matmul, few columns": lambda: matmul(200, 300, 3, "NN"),
     "matmul, one column": lambda: matmul(300, 300, 1, "NN"),
     "matmul, few rows": lambda: matmul(3, 300, 200, "NN"),
     "matmul, long sum": lambda: matmul(16, 6000, 16, "TN"),
     "matmul, large": lambda: matmul(250, 260, 270, "NN"),
     "batched": lambda: batched(5, 33, 40, 29),
-    **{f"conv {which} k{k} s{s} p{p} d{d}": lambda k=k, s=s, p=p, d=d, which=which: conv(2, 5, 18, 15, k, s, p, d, which)
+    **{f"conv {which} k{k} s{s} p{p} d{d}":
+       lambda k=k, s=s, p=p, d=d, which=which: conv(2, 5, 18, 15, k, s, p, d, which)
        for k, s, p, d in ((3, 1, 1, 1), (3, 2, 1, 1), (3, 1, 2, 2), (1, 1, 0, 1), (5, 2, 0, 1), (4, 3, 1, 1))
        for which in ("forward", "x", "w")},
     "conv, large, forward": lambda: conv(2, 16, 40, 30, 3, 1, 1, 1, "forward"),
@@ -132,7 +133,8 @@ CASES: dict[str, Callable[[], Case]] = {
     **{f"{f.__name__} {m} {'both' if g else 'forward'}": lambda f=f, m=m, g=g: rows(f, 37, m, gradient=g)
        for f in (softmax, normalized, gelu) for m in (129, 256) for g in (False, True)},
     **{f"{kind} {shape} {axis}": lambda kind=kind, shape=shape, axis=axis: reduced(kind, shape, axis)
-       for kind in ("sum", "max", "min", "prod", "argmax", "argmin") for shape, axis in (((40, 1000), 1), ((513, 77), 0))},
+       for kind in ("sum", "max", "min", "prod", "argmax", "argmin")
+       for shape, axis in (((40, 1000), 1), ((513, 77), 0))},
     "sum of all": lambda: reduced("sum", (700, 300), None),
     "max of all": lambda: reduced("max", (700, 301), None),
     "transpose": lambda: transposed(65, 130),
