@@ -148,7 +148,7 @@ class TestOverrides:
 
         def rule(tensor, deps, adjoint):
             calls.append((tensor, deps, adjoint.shape))
-            return [te.compute(dep.shape, lambda i, j: 7.0 * te.cast(dep[i, j], "float64")) for dep in deps]
+            return [te.compute(dep.shape, lambda i, j, dep=dep: 7.0 * te.cast(dep[i, j], "float64")) for dep in deps]
 
         grads = differentiate(loss, [a, b], override={c: rule})
         (tensor, deps, shape) = calls[0]
@@ -266,7 +266,7 @@ class TestEdges:
         x = placeholder((3,), "x")
         y = te.extern(np.sin, (3,), "float64", [x])
         head = placeholder((3,), "h")
-        with pytest.raises(te.GradientError, match="extern 'sin'.*override="):
+        with pytest.raises(te.GradientError, match=r"extern 'sin'.*override="):
             differentiate(y, x, head=head)
         rule = lambda t, deps, g: te.compute((3,), lambda i: g[i] * te.cos(x[i]))  # noqa: E731
         feeds = {x: np.arange(3.0), head: np.ones(3)}

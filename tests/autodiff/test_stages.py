@@ -1,4 +1,6 @@
-"""The derivative of each kind of stage: against central differences, forward against reverse, and compiled against reference."""
+"""The derivative of each kind of stage: against central differences, forward against reverse, compiled against
+reference.
+"""
 
 import numpy as np
 import pytest
@@ -37,8 +39,8 @@ def product():
 
 
 def product_over_two_axes_where():
-    x, k, l = placeholder((2, 3, 4)), axis(3), axis(4, "l")
-    return te.compute((2,), lambda i: te.prod(x[i, k, l], axis=(k, l), where=k + l < 4)), [x]
+    x, k, m = placeholder((2, 3, 4)), axis(3), axis(4, "m")
+    return te.compute((2,), lambda i: te.prod(x[i, k, m], axis=(k, m), where=k + m < 4)), [x]
 
 
 def log_sum_exp_by_a_reducer():
@@ -166,10 +168,10 @@ def mixed_dtypes():
 
 
 CASES = {f.__name__: f for f in (
-    max_of_squares, min_of_rows_where, max_pool_with_overlap, product, product_over_two_axes_where, log_sum_exp_by_a_reducer,
-    welford, cumulative_sum, nonlinear_recurrence_with_a_parameter, two_lags, two_states, reverse_scan_over_rows,
-    scan_that_reads_neighbours, recurrent_network, gated_cell, scatter_add, scatter_with_init, scatter_mul, scatter_max,
-    several_outputs, many_reads_of_one_costly_body, mixed_dtypes,
+    max_of_squares, min_of_rows_where, max_pool_with_overlap, product, product_over_two_axes_where,
+    log_sum_exp_by_a_reducer, welford, cumulative_sum, nonlinear_recurrence_with_a_parameter, two_lags, two_states,
+    reverse_scan_over_rows, scan_that_reads_neighbours, recurrent_network, gated_cell, scatter_add, scatter_with_init, scatter_mul,
+    scatter_max, several_outputs, many_reads_of_one_costly_body, mixed_dtypes,
 )}  # fmt: skip
 
 

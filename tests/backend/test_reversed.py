@@ -1,4 +1,4 @@
-"""Vectors read backwards, at lengths that leave a rest: Halide's masked loads stop there when the place is a constant."""
+"""Vectors read backwards, at lengths that leave a rest: Halide's masked loads stop there at a constant place."""
 
 import numpy as np
 import pytest
