@@ -146,7 +146,7 @@ def total(parts: Sequence[Tensor], name: str) -> Tensor:
 def written_out(parts: Sequence[Tensor], name: str) -> Tensor:
     """The sum of what several reads of one consumer send back.
 
-    rewrites   n pointwise tensors and their sum, n + 1 passes over the elements   ->   one pass, in which they share what is common
+    rewrites   n pointwise tensors and their sum, n + 1 passes   ->   one pass, in which they share what is common
                n scatters and their sum   ->   scatters of which each continues the one before
     """
     if len(parts) == 1:
