@@ -170,8 +170,8 @@ def mixed_dtypes():
 CASES = {f.__name__: f for f in (
     max_of_squares, min_of_rows_where, max_pool_with_overlap, product, product_over_two_axes_where,
     log_sum_exp_by_a_reducer, welford, cumulative_sum, nonlinear_recurrence_with_a_parameter, two_lags, two_states,
-    reverse_scan_over_rows, scan_that_reads_neighbours, recurrent_network, gated_cell, scatter_add, scatter_with_init, scatter_mul,
-    scatter_max, several_outputs, many_reads_of_one_costly_body, mixed_dtypes,
+    reverse_scan_over_rows, scan_that_reads_neighbours, recurrent_network, gated_cell, scatter_add,
+    scatter_with_init, scatter_mul, scatter_max, several_outputs, many_reads_of_one_costly_body, mixed_dtypes,
 )}  # fmt: skip
 
 
