@@ -143,6 +143,11 @@ def last_of(function: Callable[[te.Tensor], te.Tensor]) -> Any:
     return with_source(lambda b: (lambda y: te.compute((), lambda: y[N - 1]))(function(b)))
 
 
+def squared(b: te.Tensor) -> te.Tensor:
+    f = te.compute((N,), lambda x: te.sin(b[x]))
+    return te.compute((N,), lambda x: f[x] * f[x])
+
+
 IIR = lambda y, b, t: 0.8 * y + 0.3 * b  # noqa: E731
 NONLINEAR = lambda y, b, t: y * y * 0.5 + b  # noqa: E731
 GATED = lambda y, b, t: te.sigmoid(b) * y + b  # noqa: E731
@@ -202,7 +207,7 @@ PROBES: dict[str, Any] = {
     "max": reduced("max"),
     "prod": reduced("prod"),
     "softmax with max": with_source(lambda b: softmax(b, True)),
-    "f = f * f": with_source(
+    "f = f * f": with_source(squared),
         lambda b: (lambda f: te.compute((N,), lambda x: f[x] * f[x]))(te.compute((N,), lambda x: te.sin(b[x])))
     ),
     "where over two axes": with_source(triangle, (N,), (N,)),

@@ -1,8 +1,6 @@
-"""The gradient of a random program: every construct, symbolic sizes, random heads, against differences and the adjoint
-identity.
+"""The gradient of a random program, all constructs and symbolic sizes: against differences and the adjoint identity.
 
-Programs come from `autodiff.strategies`. Derivatives are taken in float64 along a random direction v, with a random
-head h:
+Programs come from `autodiff.strategies`. Derivatives are float64, along a random direction v and with a random head h:
 
     <h, J v>  by central differences of the program,  by te.jvp,  and as <J' h, v> by te.differentiate.
 
