@@ -5,7 +5,10 @@ What the plan leaves without directives is scheduled as `tedsl.backend.default` 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+
+import halide as hl
 
 from schedules.default import default_schedule
 from schedules.directives import ComputeInline
@@ -13,11 +16,14 @@ from tedsl.backend.applying import apply_directives
 from tedsl.backend.default import schedule_stage, vectorize_last
 from tedsl.backend.default_gpu import schedule_gpu
 from tedsl.backend.lower import Lowered, lower
+from tedsl.backend.lower_stage import Stage
 from tedsl.backend.targets import Machine
 from tedsl.lang.expr import Const
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["lower_by_default"]
+
+WORTH_THREADS = 1 << 17  # elements of a scan
 
 
 def lower_by_default(
@@ -41,10 +47,20 @@ def lower_by_default(
 def _schedule_rest(lowered: Lowered, machine: Machine, named: set[str]) -> None:
     for stage in lowered.stages:
         if stage.op.name not in named:
-            schedule_stage(lowered, stage, 1, machine)
+            schedule_stage(stage, machine)
     for result in lowered.results:
         if result.stage is None:
             vectorize_last(result.func, result.dims, 1, machine)
+
+
+def _share_rows(stage: Stage, machine: Machine) -> None:
+    """A scan's places beside time are independent: the outermost of them go to different threads."""
+    extents = [e.value if isinstance(e, Const) else 0 for e in stage.op.output(0).extents]
+    if stage.kind != "scan" or machine.cores < 2 or math.prod(extents) < WORTH_THREADS or len(extents) < 2:
+        return
+    first = stage.dims[0]
+    if first.name() in {loop.name() for loop in stage.axes.values() if isinstance(loop, hl.Var)} and extents[0] >= 4:
+        stage.func.update(0).parallel(first)
 
 
 def _fix_sizes(lowered: Lowered) -> None:
