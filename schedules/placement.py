@@ -130,7 +130,11 @@ def _definitions_reading(op: Operation, source: Operation) -> list[str]:
 
 def _is_checked(op: Operation, source: Operation) -> bool:
     """Whether an index that is checked when the kernel runs reads from `source`."""
-    parts = ((c.index, c.guard, c.lower, c.upper) for c in read_checks(op) if c.status == "run")
+    try:
+        checks = read_checks(op)
+    except (IndexError, ValueError):  # provably wrong, which is for the kernel to say
+        return False
+    parts = ((c.index, c.guard, c.lower, c.upper) for c in checks if c.status == "run")
     return any(r.tensor.op is source for part in parts for r in reads_of(part))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,6 +24,16 @@ SCHEDULES = 5000 if os.environ.get("TEDSL_LONG") else 200
 SHARES = 4
 GIVEN: Counter[str] = Counter()
 BUILT: Counter[bool] = Counter()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tally() -> Iterator[None]:
+    """Most schedules are built, of every verb: else equal results would say little."""
+    yield
+    if sum(BUILT.values()) >= SCHEDULES // SHARES:
+        assert BUILT[True] >= 9 * BUILT[False], BUILT
+    if sum(BUILT.values()) >= SCHEDULES // 2:
+        assert set(GIVEN) == set(VERBS), set(VERBS) - set(GIVEN)
 
 
 @pytest.mark.parametrize("part", range(SHARES))
@@ -51,10 +62,3 @@ def test_schedules_never_change_a_result(part: int, data: st.DataObject) -> None
 def _with(program: Program, outputs: list[te.Tensor]) -> Program:
     scale: dict[te.Tensor, Any] = {t: s for t, s in program.scale.items() if t in set(outputs)}
     return Program(program.inputs, tuple(outputs), program.sizes, program.below, program.exact, scale)
-
-
-def test_most_schedules_are_built_and_every_verb_is_among_them() -> None:
-    if sum(BUILT.values()) < 50:
-        pytest.skip("the schedules were drawn by another process")
-    assert BUILT[True] >= 9 * BUILT[False], BUILT
-    assert set(GIVEN) == set(VERBS), set(VERBS) - set(GIVEN)
