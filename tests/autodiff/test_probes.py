@@ -208,8 +208,6 @@ PROBES: dict[str, Any] = {
     "prod": reduced("prod"),
     "softmax with max": with_source(lambda b: softmax(b, True)),
     "f = f * f": with_source(squared),
-        lambda b: (lambda f: te.compute((N,), lambda x: f[x] * f[x]))(te.compute((N,), lambda x: te.sin(b[x])))
-    ),
     "where over two axes": with_source(triangle, (N,), (N,)),
     # run apart: right only for the last element there, wrong or refused
     "iir, last": last_of(recurrence(IIR)),
