@@ -114,6 +114,15 @@ def depthwise(n: int, c: int, h: int, which: str) -> Case:
     return [g, w if which == "x" else x], [gradients[which]]
 
 
+def cumulated(axis: int) -> Case:
+    x = te.placeholder((400, 512), name="x")
+    if axis == 0:
+        y = te.scan((400, 512), lambda s, t, i: te.select(t == 0, x[0, i], s[t - 1, i] + x[t, i]), axis=0)
+    else:
+        y = te.scan((400, 512), lambda s, i, t: te.select(t == 0, x[i, 0], s[i, t - 1] + x[i, t]), axis=1)
+    return [x], [y]
+
+
 CASES: dict[str, Callable[[], Case]] = {
     **{f"matmul {s}{t}": lambda s=s, t=t: matmul(*s, t)
        for s in ((64, 64, 64), (37, 50, 41), (130, 33, 97)) for t in ("NN", "NT", "TN", "TT")},
@@ -137,6 +146,8 @@ CASES: dict[str, Callable[[], Case]] = {
        for shape, axis in (((40, 1000), 1), ((513, 77), 0))},
     "sum of all": lambda: reduced("sum", (700, 300), None),
     "max of all": lambda: reduced("max", (700, 301), None),
+    "scan along columns": lambda: cumulated(0),
+    "scan along rows": lambda: cumulated(1),
     "transpose": lambda: transposed(65, 130),
     "max pool": lambda: pooled(2, 3, 33, gradient=False),
     "max pool, gradient": lambda: pooled(2, 3, 33, gradient=True),
