@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tedsl.lang import functions as fn, reducers
 from tedsl.lang.axes import reduce_axis, var
-from tedsl.lang.compute import compute, placeholder
+from tedsl.lang.compute import compute, compute_tensors, placeholder
 from tedsl.lang.dtypes import DType, as_dtype, integer_bounds
 from tedsl.lang.expr import Axis, Expr, Var
 from tedsl.lang.scan import scan
@@ -454,8 +454,6 @@ def _begins_at_zero(axis: Axis) -> bool:
 
 def _same_axes(tensor: Tensor, body: Any) -> Tensor:
     """A tensor over the very axes of another one."""
-    from tedsl.lang.compute import compute_tensors
-
     return compute_tensors(tensor.op.axes, (body,), f"{tensor.name}_scale")[0]  # type: ignore[attr-defined]
 
 

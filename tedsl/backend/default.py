@@ -1,9 +1,7 @@
-"""The schedule of a kernel that was given none: plain, safe for every extent, never naive.
+"""What a stage gets that no other schedule names: plain, safe for every extent.
 
 Cheap pointwise stages are inlined, everything else is computed once. Loops over the last axis are vectorized, with a
-guard for the rest, since the other strategies need extents of at least a vector. Big loop nests run in parallel over
-the outermost axis; where the size is not known when compiling, the kernel decides at run time, so that small calls
-start no threads.
+guard for the rest, since the other strategies need extents of at least a vector.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ __all__ = [
 ]  # fmt: skip
 
 INLINE_COST = 12
-WORTH_THREADS = 1 << 16  # scalar operations
 _COSTLY = FLOAT_UNARY | FLOAT_BINARY | {Fn.POW, Fn.FLOORDIV, Fn.MOD, Fn.DIV}
 
 
@@ -75,13 +72,11 @@ def _same_loops(consumer: Operation, read: Read) -> bool:
     return loops <= used
 
 
-def schedule_stage(lowered: Lowered, stage: Stage, cost: int, machine: Machine) -> None:
-    func = stage.func
-    func.compute_root()
-    vectorize_last(func, stage.dims, _itemsize(stage.op.outputs), machine)
-    if stage.kind == "pointwise":
-        _parallelize(func, stage, cost, machine)
-    else:
+def schedule_stage(stage: Stage, machine: Machine) -> None:
+    """Computed once, in vectors along the last axis."""
+    stage.func.compute_root()
+    vectorize_last(stage.func, stage.dims, _itemsize(stage.op.outputs), machine)
+    if stage.kind != "pointwise":
         schedule_update(stage, machine)
 
 
@@ -137,9 +132,11 @@ def vectorize_last(
         func.vectorize(dims[-1], lanes, hl.TailStrategy.GuardWithIf)
 
 
-def _parallelize(func: hl.Func, stage: Stage, cost: int, machine: Machine) -> None:
-    return
-
-
 def bound_result(lowered: Lowered, result: Result) -> None:
-    return
+    """Tell Halide the extents of an output that are numbers: loops then need no tests for their ends."""
+    if result.stage is None:
+        return
+    tensor = result.stage.op.output(result.stage.components[0])
+    for dim, extent in zip(result.dims, tensor.extents, strict=True):
+        if isinstance(extent, Const) and extent.value > 0:
+            result.func.bound(dim, 0, int(extent.value))

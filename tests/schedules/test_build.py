@@ -47,7 +47,7 @@ def test_the_example_of_the_documentation() -> None:
     s[C].init.vectorize("j", 8)
     nest = checked(inputs, D, s).loop_nest()
     lines = [line.strip() for line in nest.splitlines()]
-    assert lines[:3] == ["produce D:", "parallel i.io:", "for j.jo:"]
+    assert lines[:3] == ["produce D:", "parallel i.io in [0, 4]:", "for j.jo in [0, 2]:"]
     assert "unrolled k.k.ki in [0, 3]:" in lines or any("unrolled" in line and "ki" in line for line in lines)
 
 
@@ -258,7 +258,8 @@ def test_gpu_kernels_are_compiled_without_a_gpu() -> None:
     kernel = te.build(inputs, D, schedule=s, target="cuda")
     lines = [line.strip().split("<")[0] for line in kernel.loop_nest().splitlines()]
     assert lines[:5] == [
-        "produce D:", "gpu_block i.io", "gpu_block j.jo", "gpu_thread i.ii in [0, 7]", "gpu_thread j.ji in [0, 15]"
+        "produce D:", "gpu_block i.io in [0, 4]", "gpu_block j.jo in [0, 2]",
+        "gpu_thread i.ii in [0, 7]", "gpu_thread j.ji in [0, 15]",
     ]  # fmt: skip
     assert not any("vectorized" in line for line in lines)
     assert ".visible .entry" in kernel.source("ptx") or ".globl" in kernel.source("ptx")
