@@ -35,7 +35,29 @@ def build(
     deterministic: bool = True,
     name: str | None = None,
 ) -> Kernel:
-    """A kernel that computes `outputs` from arrays for `inputs`; one tensor gives one array, a list gives a tuple."""
+    """A kernel that computes `outputs` from arrays for `inputs`; one tensor gives one array, a list gives a tuple.
+
+    It is compiled here, for arrays whose last axis is contiguous; other layouts compile when a call first brings one.
+    `on_hazard` says what a call does whose output overlaps an input: "copy" (through a temporary) or "error".
+    """
+    if donate is not None:
+        raise NotImplementedError("te.build: donate= is not there yet; leave it out, or give out= an array to write into")
+    if on_hazard not in (None, "copy", "error"):
+        raise ValueError(f"te.build: on_hazard must be 'copy' or 'error', found {on_hazard!r}")
+    kernel = _kernel(inputs, outputs, schedule, target, alias, on_hazard or "copy", name)
+    kernel.compile()
+    return kernel
+
+
+def _kernel(
+    inputs: Any,
+    outputs: Any,
+    schedule: Any = None,
+    target: str = "host",
+    alias: Mapping[Tensor, Tensor] | None = None,
+    on_hazard: str = "copy",
+    name: str | None = None,
+) -> Kernel:
     results, several = as_outputs(outputs, "te.build")
     if not results:
         raise ValueError("te.build: outputs is empty; name at least one tensor to compute")
@@ -47,14 +69,14 @@ def build(
         core = _scheduled(given, results, title, parse_target(target), schedule.copy())
     else:
         core, sizes = _cached(given, results, title, parse_target(target), _scheduler(schedule))
-    return Kernel(core, given, results, several, places, sizes)
+    return Kernel(core, given, results, several, places, sizes, on_hazard)
 
 
 def evaluate(outputs: Any, feeds: Mapping[Tensor, Any], sizes: Mapping[Var, int] | None = None) -> Any:
     """The values of `outputs` for the arrays in `feeds`, compiled: `evaluate(C, {A: a, B: b})`."""
     if not isinstance(feeds, Mapping):
         raise TypeError(f"te.evaluate: feeds is a dict {{tensor: array}}, found {type(feeds).__name__}")
-    return build(list(feeds), outputs)(*feeds.values(), sizes=sizes)
+    return _kernel(list(feeds), outputs)(*feeds.values(), sizes=sizes)
 
 
 def _cached(

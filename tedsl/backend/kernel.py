@@ -63,6 +63,7 @@ class Kernel:
         several: bool,
         alias: Mapping[int, int] | None = None,
         sizes: Mapping[Var, Var] | None = None,
+        on_hazard: str = "copy",
     ) -> None:
         self.name = core.name
         self.inputs = tuple(inputs)
@@ -70,6 +71,7 @@ class Kernel:
         self._core = core
         self._several = several
         self._alias = dict(alias or {})
+        self._on_hazard = on_hazard
         self._sizes = sizes  # our variables -> those of the core, which may have been built for another program alike
         self._prepared: dict[Any, _Prepared] = {}
         self._stats = Stats()
@@ -95,6 +97,10 @@ class Kernel:
                     self._stats = call.stats
                     return tuple(results) if self._several else results[0]
         return self._general(arrays, out, mode, sizes)
+
+    def compile(self) -> None:
+        """Compile now what a call with contiguous arrays needs."""
+        self._core.any_variant()
 
     @property
     def stats(self) -> Stats:
@@ -257,6 +263,11 @@ class Kernel:
             (f"overlaps input {t.name!r}" for t, a in zip(self.inputs, arrays, strict=True) if _overlap(a, target)),
             None,
         )
+        if reason is not None and self._on_hazard == "error":
+            raise AliasError(
+                f"{self._what}: the array given for output {tensor.name!r} {reason}, which may be read after it is "
+                "written; give it memory of its own, or build with on_hazard='copy'"
+            )
         reason = reason or copy_reason(target.shape, target.strides, target.itemsize)
         if reason is None:
             return target
