@@ -111,8 +111,27 @@ def test_second_derivatives_against_jax(entry: Entry) -> None:
         close(have, np.asarray(want))
 
 
-@named(CATALOGUE)
+@named([e for e in CATALOGUE if not e.grid])
 def test_jvp_and_vjp_are_adjoint(entry: Entry) -> None:
+    adjoint_identity(entry)
+
+
+@pytest.mark.long
+@named([e for e in CATALOGUE if e.grid])
+def test_jvp_and_vjp_are_adjoint_on_the_grid(entry: Entry) -> None:
+    adjoint_identity(entry)
+
+
+COMPILED = [e for e in CATALOGUE if not e.grid][::9]
+
+
+@named(COMPILED)
+def test_compiled(entry: Entry) -> None:
+    """Every ninth line, compiled, beside the reference."""
+    compare(ours(entry, te.evaluate), ours(entry))
+
+
+def adjoint_identity(entry: Entry) -> None:
     """<head, J v> = <J' head, v>."""
     case = entry.case
     tangents = te.jvp(list(case.outputs), case.sources, list(case.directions))
