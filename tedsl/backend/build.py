@@ -41,7 +41,7 @@ def build(
     `on_hazard` says what a call does whose output overlaps an input: "copy" (through a temporary) or "error".
     """
     if donate is not None:
-        raise NotImplementedError("te.build: donate= is not there yet; leave it out, or give out= an array to write into")
+        raise NotImplementedError("te.build: donate= is not there yet; leave it out, or call the kernel with out=")
     if on_hazard not in (None, "copy", "error"):
         raise ValueError(f"te.build: on_hazard must be 'copy' or 'error', found {on_hazard!r}")
     kernel = _kernel(inputs, outputs, schedule, target, alias, on_hazard or "copy", name)

@@ -16,7 +16,7 @@ from tedsl.backend.lower_checks import Checks
 from tedsl.backend.runtime import KernelError
 from tedsl.backend.targets import Target
 from tedsl.backend.variant import Form, Variant, compile_variant
-from tedsl.lang.expr import Var
+from tedsl.lang.expr import Const, Var
 from tedsl.lang.tensor import Tensor
 from tedsl.reference import interpret
 
@@ -54,6 +54,12 @@ class Core:
         self._bindings: dict[Any, tuple[Variant, Binding]] = {}
         self._lock = threading.Lock()
         self._between = [t for op in operations_between(inputs, outputs) for t in op.outputs]
+
+    @property
+    def is_always_empty(self) -> bool:
+        """Whether some tensor has an extent that is 0 at every call: such calls are answered without a compiled form."""
+        tensors = (*self.inputs, *self.outputs, *self._between)
+        return any(isinstance(e, Const) and e.value == 0 for t in tensors for e in t.extents)
 
     @property
     def compile_ms(self) -> float:

@@ -99,8 +99,9 @@ class Kernel:
         return self._general(arrays, out, mode, sizes)
 
     def compile(self) -> None:
-        """Compile now what a call with contiguous arrays needs."""
-        self._core.any_variant()
+        """Compile now what a call with contiguous arrays needs (nothing, where an extent is 0)."""
+        if not self._core.is_always_empty:
+            self._core.any_variant()
 
     @property
     def stats(self) -> Stats:
