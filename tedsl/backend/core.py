@@ -57,7 +57,7 @@ class Core:
 
     @property
     def is_always_empty(self) -> bool:
-        """Whether some tensor has an extent that is 0 at every call: such calls are answered without a compiled form."""
+        """Whether some tensor has an extent that is 0 at every call: no compiled form is needed to answer."""
         tensors = (*self.inputs, *self.outputs, *self._between)
         return any(isinstance(e, Const) and e.value == 0 for t in tensors for e in t.extents)
 
