@@ -30,9 +30,10 @@ lint: $(DEV)  ## style, types and the import law
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(DEMO)  ## the figures of the README, checked against their limits
+bench: $(DEMO)  ## what the library costs, against its limits; then speed beside PyTorch where that is installed
 	$(BIN)/python benchmarks/overhead.py
-	@$(BIN)/python -c 'import torch' 2>/dev/null && $(BIN)/python -m benchmarks.compare || echo 'PyTorch is not installed (pip install tedsl[torch]): nothing to compare with'
+	@if $(BIN)/python -c 'import torch' 2>/dev/null; then $(BIN)/python -m benchmarks.compare; \
+	else echo "PyTorch is not installed (pip install 'tedsl[torch]'): nothing to compare with"; fi
 
 clean:  ## the environment and every cache
 	rm -rf $(VENV) .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
