@@ -53,8 +53,9 @@ def _positions(axes: tuple[Axis, ...], t: Axis) -> dict[Expr, Expr]:
     for depth, axis in enumerate(reversed(axes)):
         assert axis.extent is not None
         outermost = depth == len(axes) - 1
-        position[axis] = (rest if outermost else rest % axis.extent) + axis.begin
-        rest = rest if outermost else rest // axis.extent
+        length = fn.maximum(axis.extent, 1)  # of no step, there is none to divide
+        position[axis] = (rest if outermost else rest % length) + axis.begin
+        rest = rest if outermost else rest // length
     return position
 
 

@@ -11,7 +11,8 @@ from autodiff.folds import as_scan
 from autodiff.recurrences import on_outputs
 from autodiff.reverse import differentiate, zeros
 from autodiff.scatters import SLOPES
-from autodiff.stages import flat_position, winner_of
+from autodiff.slopes import flat_position, through_reduction
+from autodiff.stages import winner_of
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Apply, Const, Expr, Read, Reduce
@@ -87,11 +88,7 @@ def _dot_of_node(node: Expr, dots: dict[Expr, Expr | None], dot: Dot) -> Expr | 
         inner = dots[node.values[0]]
         if inner is None:
             return None
-        if node.reducer.kind != "sum":
-            raise GradientError(
-                f"the derivative of {node.reducer.kind} under the recurrence of a scan is not known: `{node}`"
-            )
-        return Reduce(node.reducer, (inner,), node.axes, node.where)
+        return Reduce(BUILTIN["sum"], (through_reduction(node, inner),), node.axes, node.where)
     if not isinstance(node, Apply) or node.fn in PIECEWISE_CONSTANT or all(dots[a] is None for a in node.args):
         return None
     if node.fn is Fn.CAST:

@@ -15,6 +15,7 @@ from autodiff.flows import Cotangents, Flow, share_values, site_flows
 from autodiff.folds import as_scan
 from autodiff.recurrences import scan_flows, seeds_of
 from autodiff.scatters import scatter_flows
+from autodiff.slopes import flat_position
 from autodiff.sweep import sweep
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError
@@ -23,7 +24,7 @@ from tedsl.lang.extents import simplify_extent
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
 
-__all__ = ["flat_position", "flows_of", "winner_of"]
+__all__ = ["flows_of", "winner_of"]
 
 
 def flows_of(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]) -> list[Flow]:
@@ -76,14 +77,6 @@ def winner_of(op: Compute, reduction: Reduce) -> Tensor:
     """The position of the element that a max or min reduction chose."""
     chosen = Reduce(BUILTIN[f"arg{reduction.reducer.kind}"], reduction.values, reduction.axes, reduction.where)
     return Compute(name=f"{op.name}_winner", where=op.where, axes=op.axes, bodies=(chosen,)).output()
-
-
-def flat_position(axes: tuple[Axis, ...]) -> Expr:
-    """The row-major position within a reduction's box, as argmax counts it."""
-    position: Expr = fn.const(0, "int32")
-    for axis in axes:
-        position = position * axis.extent + (axis - axis.begin)
-    return position
 
 
 def _fold(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from autodiff.asking import askable
 from autodiff.derivatives import DERIVATIVE, PIECEWISE_CONSTANT, is_zero
+from autodiff.slopes import through_reduction
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Read, Reduce
@@ -108,11 +109,7 @@ def _contributions(
 ) -> list[tuple[Expr, Expr, tuple[Axis, ...]]]:
     """(operand, what it receives, reduction axes around it)."""
     if isinstance(node, Reduce):
-        if node.reducer.kind != "sum":
-            raise GradientError(
-                f"the derivative of {node.reducer.kind} under the recurrence of a scan is not known: `{node}`"
-            )
-        return [(node.values[0], adjoint, (*bound, *node.axes))]
+        return [(node.values[0], through_reduction(node, adjoint), (*bound, *node.axes))]
     if not isinstance(node, Apply) or node.fn in PIECEWISE_CONSTANT:
         return []
     rule = DERIVATIVE.get(node.fn)

@@ -151,6 +151,12 @@ def _is_inside(plan: Plan, places: Mapping[str, Place], reader: str, definition:
     return False
 
 
+def _steps_beyond(plan: Plan, consumer: str, loop: str) -> bool:
+    """Whether a loop is the outer one of a split whose last iterations may be left out."""
+    lets = plan.nest(consumer, plan.definition(consumer, loop)).lets
+    return any("   if " in let and let.split(" = ", 1)[1].startswith(f"{loop}*") for let in lets)
+
+
 def _stored(plan: Plan, places: Mapping[str, Place], stage: str, step: Step) -> Place:
     """The place with its memory outside of it, if no loop in between runs in parallel."""
     place, d = places[stage], step.directive
@@ -173,6 +179,11 @@ def _stored(plan: Plan, places: Mapping[str, Place], stage: str, step: Step) -> 
             raise step.refused(
                 f"{consumer}'s loop {level.name!r}, which is {level.kind}, lies between the memory of {stage} and its "
                 "computation; its iterations would share that memory"
+            )
+        if _steps_beyond(plan, consumer, level.name):
+            raise step.refused(
+                f"{consumer}'s loop {level.name!r}, which lies between the memory of {stage} and its computation, is the "
+                "outer one of a split that may leave a rest; store inside that loop"
             )
     store = (d.consumer, d.loop) if isinstance(d, StoreAt) else ("", "")
     return Place(place.kind, place.consumer, place.loop, store)

@@ -265,3 +265,16 @@ def test_kinds_of_arguments() -> None:
         s[3]
     with pytest.raises(TypeError, match="expected a loop"):
         s["C"].split(3, 4)
+
+
+def test_memory_outside_of_a_split_that_leaves_a_rest() -> None:
+    """Halide computes ahead of the first iteration there, and reads before the beginning of an input."""
+    n = te.var("n")
+    A = te.placeholder((n,), name="A")
+    B = te.compute((n,), lambda i: A[i] + 1, name="B")
+    C = te.compute((n,), lambda i: B[i] * 2, name="C")
+    s = te.Schedule(C)
+    s[C].split("i", 16)
+    s[B].compute_at(s[C], "ii").store_root()
+    with pytest.raises(te.ScheduleError, match="outer one of a split that may leave a rest"):
+        te.build([A], C, schedule=s)
