@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 # Draws are the same on every run, so that a red test is about the change and not about luck. A deadline would time the
 # compiler: the first kernel of a process takes seconds, the next ones milliseconds.
@@ -13,6 +14,9 @@ settings.register_profile(
     "long", max_examples=2000, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
 )
 settings.load_profile("default")
+# Hypothesis also draws constants that it finds in the modules imported so far: draws would depend on which tests ran
+# before.
+providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
