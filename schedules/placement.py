@@ -182,8 +182,8 @@ def _stored(plan: Plan, places: Mapping[str, Place], stage: str, step: Step) -> 
             )
         if _steps_beyond(plan, consumer, level.name):
             raise step.refused(
-                f"{consumer}'s loop {level.name!r}, which lies between the memory of {stage} and its computation, is the "
-                "outer one of a split that may leave a rest; store inside that loop"
+                f"{consumer}'s loop {level.name!r}, which lies between the memory of {stage} and its computation, is "
+                "the outer one of a split that may leave a rest; store inside that loop"
             )
     store = (d.consumer, d.loop) if isinstance(d, StoreAt) else ("", "")
     return Place(place.kind, place.consumer, place.loop, store)
