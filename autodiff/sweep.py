@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from autodiff.asking import askable
 from autodiff.derivatives import DERIVATIVE, PIECEWISE_CONSTANT, is_zero
-from autodiff.slopes import through_reduction
+from autodiff.slopes import through_reduction, with_fresh_axes
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.operators import Fn
-from tedsl.lang.traverse import guards_of, substitute_all, topological
+from tedsl.lang.traverse import guards_of, topological
 
 __all__ = ["ReadSite", "sweep"]
 
@@ -82,9 +82,7 @@ def _values(order: list[Expr], known: Mapping[Expr, Expr]) -> dict[Expr, Expr]:
             continue
         children = tuple(new.get(c, c) for c in node.children)
         if isinstance(node, Reduce):
-            fresh: dict[Expr, Axis] = {a: Axis(a.name, a.extent, begin=a.begin, is_reduce=True) for a in node.axes}
-            moved = substitute_all(children, fresh)
-            new[node] = Reduce(node.reducer, moved[:-1], tuple(fresh.values()), moved[-1], node.index)
+            new[node] = with_fresh_axes(Reduce(node.reducer, children[:-1], node.axes, children[-1], node.index))
         elif any(c in new for c in node.children):
             new[node] = node.with_children(children)
     return new

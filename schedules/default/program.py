@@ -10,9 +10,9 @@ from schedules.default.conditions import tidied
 from schedules.directives import Directive
 from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Scan, Scatter, Tensor
-from tedsl.lang.traverse import rebuild_all
+from tedsl.lang.traverse import operations_between, rebuild_all
 
-__all__ = ["Plan", "Rewriting", "identifier", "loop_names", "operations_between"]
+__all__ = ["Plan", "Rewriting", "computed_between", "identifier", "loop_names"]
 
 
 @dataclass(frozen=True)
@@ -83,25 +83,9 @@ class Rewriting:
         return self.add(op).outputs[0]
 
 
-def operations_between(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> list[Operation]:
-    """The operations that compute the outputs from the inputs, those before their users."""
-    given = set(inputs)
-    state: dict[Operation, bool] = {}
-    order: list[Operation] = []
-    stack = [t.op for t in list(outputs)[::-1] if t not in given]
-    while stack:
-        op = stack[-1]
-        done = state.get(op)
-        if done is None:
-            state[op] = False
-            stack.extend(t.op for t in reversed(op.inputs) if t not in given and t.op not in state)
-            continue
-        stack.pop()
-        if not done:
-            state[op] = True
-            if not isinstance(op, Placeholder):
-                order.append(op)
-    return order
+def computed_between(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> list[Operation]:
+    """The operations that compute the outputs from the inputs, placeholders left out."""
+    return [op for op in operations_between(inputs, outputs) if not isinstance(op, Placeholder)]
 
 
 def identifier(name: str) -> str:

@@ -10,7 +10,7 @@ from schedules.default.machine import Machine
 from schedules.default.nests import plan_nests
 from schedules.default.outputs import merge_outputs
 from schedules.default.panels import plan_contraction
-from schedules.default.program import Plan, Rewriting, operations_between
+from schedules.default.program import Plan, Rewriting, computed_between
 from tedsl.lang.tensor import Compute, Tensor
 
 __all__ = ["default_schedule"]
@@ -21,7 +21,7 @@ def default_schedule(
 ) -> Plan:
     """The plan for `outputs` from `inputs` on a machine; `plain`: without what holds for finite numbers only."""
     rw = Rewriting(frozenset(inputs))
-    for original in operations_between(inputs, outputs):
+    for original in computed_between(inputs, outputs):
         op = rw.carried(original)
         if isinstance(op, Compute) and plan_contraction(rw, original, op, machine, plain=plain):
             continue

@@ -22,7 +22,7 @@ from tedsl.backend.lower_stage import Context, Stage, elements, identifier, tupl
 from tedsl.backend.scalars import TYPES
 from tedsl.lang.expr import Axis, Expr, Fn, Reduce, Var
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
-from tedsl.lang.traverse import topological
+from tedsl.lang.traverse import operations_between, topological
 
 __all__ = ["Lowered", "Result", "lower", "operations_between", "sizes_of"]
 
@@ -111,26 +111,6 @@ def _distinct(items: Sequence[Tensor | Var], taken: set[str]) -> dict[Any, str]:
         names[item] = next(n for n in (base, *(f"{base}_{k}" for k in range(1, len(used) + 2))) if n not in used)
         used.add(names[item])
     return names
-
-
-def operations_between(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> list[Operation]:
-    """The operations that compute the outputs from the inputs, those before their users."""
-    given = set(inputs)
-    state: dict[Operation, bool] = {}
-    order: list[Operation] = []
-    stack = [t.op for t in list(outputs)[::-1] if t not in given]
-    while stack:
-        op = stack[-1]
-        done = state.get(op)
-        if done is None:
-            state[op] = False
-            stack.extend(t.op for t in reversed(op.inputs) if t not in given and t.op not in state)
-            continue
-        stack.pop()
-        if not done:
-            state[op] = True
-            order.append(op)
-    return order
 
 
 def _needed(operations: Sequence[Operation], outputs: Sequence[Tensor]) -> dict[Operation, tuple[int, ...]]:

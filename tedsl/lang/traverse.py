@@ -10,7 +10,16 @@ from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Read, Reduce
 if TYPE_CHECKING:
     from tedsl.lang.tensor import Operation, Tensor
 
-__all__ = ["free_axes", "guards_of", "reads_of", "rebuild", "stages_of", "substitute", "topological"]
+__all__ = [
+    "free_axes",
+    "guards_of",
+    "operations_between",
+    "reads_of",
+    "rebuild",
+    "stages_of",
+    "substitute",
+    "topological",
+]
 
 
 def topological(roots: Expr | Iterable[Expr]) -> list[Expr]:
@@ -204,18 +213,24 @@ def _parts(condition: Expr) -> dict[Expr, None]:
 
 def stages_of(outputs: Iterable[Tensor]) -> list[Operation]:
     """Every operation that the outputs need, inputs before users, in a fixed order."""
-    stack = [t.op for t in outputs][::-1]
+    return operations_between((), outputs)
+
+
+def operations_between(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> list[Operation]:
+    """The operations that compute the outputs from the inputs, those before their users."""
+    given = set(inputs)
+    stack = [t.op for t in list(outputs)[::-1] if t not in given]
     order: list[Operation] = []
-    state: dict[int, bool] = {}
+    state: dict[Operation, bool] = {}
     while stack:
         op = stack[-1]
-        done = state.get(id(op))
+        done = state.get(op)
         if done is None:
-            state[id(op)] = False
-            stack.extend(t.op for t in reversed(op.inputs) if id(t.op) not in state)
+            state[op] = False
+            stack.extend(t.op for t in reversed(op.inputs) if t not in given and t.op not in state)
             continue
         stack.pop()
         if not done:
-            state[id(op)] = True
+            state[op] = True
             order.append(op)
     return order
