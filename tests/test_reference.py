@@ -111,6 +111,12 @@ def test_rounding_to_bfloat16_is_that_of_ml_dtypes(value: float) -> None:
     np.testing.assert_array_equal(rounded(x, as_dtype("bfloat16")), expected)
 
 
+def test_a_sum_beyond_float16_is_infinite_without_a_warning() -> None:
+    A = te.placeholder((3,), "float16")
+    total = te.compute((), lambda: te.sum(lambda i: A[i]))
+    assert np.isposinf(te.interpret(total, {A: np.full(3, 6e4, np.float16)}))
+
+
 def test_float16_sums_accumulate_in_float32() -> None:
     x = np.full(4096, 1.0, np.float16)
     A = te.placeholder((4096,), "float16")

@@ -77,9 +77,8 @@ class _Ufunc:
     def add(self, values: tuple[Array, ...], mask: Array, grid: GridLike) -> None:
         used = np.where(mask, values[0].astype(self.type), self.identity)
         dims = tuple(grid.dims[a] for a in self.reduce.axes)
-        with np.errstate(all="ignore"):
-            part = self.ufunc.reduce(_spread(used, self.reduce, grid), axis=dims, keepdims=True, initial=self.identity)
-            self.state = np.asarray(self.ufunc(self.state, part), self.type)
+        part = self.ufunc.reduce(_spread(used, self.reduce, grid), axis=dims, keepdims=True, initial=self.identity)
+        self.state = np.asarray(self.ufunc(self.state, part), self.type)
 
     def result(self, index: int) -> Array:
         return rounded(self.state, self.reduce.dtype)

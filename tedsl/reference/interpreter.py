@@ -39,10 +39,11 @@ def interpret(outputs: Any, feeds: Mapping[Tensor, Any], sizes: Mapping[Var, int
     arrays = _checked_feeds(feeds, stages)
     bound = bind_sizes(list(arrays), [a.shape for a in arrays.values()], sizes, WHAT)
     values: dict[TensorKey, Array] = {(t.op, t.index): a.astype(held_type(t.dtype)) for t, a in arrays.items()}
-    for op in stages:
-        if not isinstance(op, Placeholder):
-            for index, array in enumerate(_EVALUATE[type(op)](op, values, bound)):
-                values[op, index] = array
+    with np.errstate(all="ignore"):  # overflow and NaN are values here, as they are in a kernel
+        for op in stages:
+            if not isinstance(op, Placeholder):
+                for index, array in enumerate(_EVALUATE[type(op)](op, values, bound)):
+                    values[op, index] = array
     results = tuple(values[t.op, t.index].astype(kind) for t, kind in zip(tensors, wanted, strict=True))
     return results if several else results[0]
 
@@ -144,11 +145,10 @@ def _scatter(op: Scatter, values: Mapping[TensorKey, Array], sizes: Mapping[Var,
         rows = [np.broadcast_to(found[row], full)[used].astype(np.int64) for row in op.index]
         for dim, row in enumerate(rows):
             _check_target(op, dim, row, shape[dim], used, grid)
-        with np.errstate(all="ignore"):
-            terms = np.broadcast_to(found[op.value], full)[used].astype(kind)
-            # NumPy combines several values in one element only where there is an index to repeat.
-            place = tuple(rows) if rows else (np.zeros(terms.shape, np.int64),)
-            _MEET[op.kind].at(result if rows else result.reshape(1), place, terms)
+        terms = np.broadcast_to(found[op.value], full)[used].astype(kind)
+        # NumPy combines several values in one element only where there is an index to repeat.
+        place = tuple(rows) if rows else (np.zeros(terms.shape, np.int64),)
+        _MEET[op.kind].at(result if rows else result.reshape(1), place, terms)
     return [rounded(result, dtype)]
 
 
