@@ -26,15 +26,16 @@ from tedsl.lang.scan import scan
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["CONSTRUCTS", "Program", "index_maps", "programs", "tensors", "values_for"]
+__all__ = ["CONSTRUCTS", "DTYPES", "Program", "index_maps", "programs", "tensors", "values_for"]
 
 T = TypeVar("T")
 Draw = Callable[[st.SearchStrategy[T]], T]
 
 CONSTRUCTS = ("pointwise", "several", "reduction", "custom", "scatter", "scan")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-FLOATS = ("float16", "float32", "float64")
-DTYPES = ("bool", *INTEGERS, *FLOATS)
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+# bfloat16 is drawn where a caller names it: arrays of it need ml_dtypes.
+DTYPES = ("bool", *INTEGERS, "float16", "float32", "float64")
 SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 17, 19)
 MODES = ("zero", "clamp", "reflect", "wrap")
 # Where a comparison or a rounding follows, a result must be the same in every evaluator: one rounding each.
@@ -269,7 +270,7 @@ class _Builder:
     def converted(self, axes: Sequence[tuple[Axis, int]], dtype: str, depth: int, exact: bool) -> _Value:
         if self.smooth:
             return self.leaf(axes, dtype, exact)
-        source = self.pick(DTYPES)
+        source = self.pick(tuple(dict.fromkeys((*DTYPES, *self.dtypes))))
         a = self.value(axes, source, depth - 1, True)
         return _Value(fn.cast(a.expr, dtype))
 
@@ -288,7 +289,7 @@ class _Builder:
         if kind == "both":
             a, b = (self.condition(axes, depth - 1).expr for _ in range(2))
             return _Value(self.pick([a & b, a | b, a ^ b]))
-        dtype = self.pick(DTYPES[1:])
+        dtype = self.pick(tuple(dict.fromkeys((*DTYPES[1:], *(d for d in self.dtypes if d != "bool")))))
         a, b = (self.value(axes, dtype, depth - 1, True).expr for _ in range(2))
         compare: list[Callable[[], Any]] = [
             lambda: a < b, lambda: a <= b, lambda: a > b, lambda: a >= b, lambda: a == b, lambda: a != b,

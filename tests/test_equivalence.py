@@ -14,11 +14,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 import tedsl as te
-from autodiff.strategies import CONSTRUCTS, Program, programs, values_for
+from autodiff.strategies import CONSTRUCTS, DTYPES, Program, programs, values_for
 
 # No shrinking: each step compiles a kernel, and the program that is printed is short already.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 BATCH = 4
+EVERY = (*DTYPES, "bfloat16")
 PROGRAMS = 500
 MANY_PROGRAMS = 20_000
 ROUNDINGS = 64  # terms of a sum, and a margin for what is rounded before and after
@@ -86,7 +87,7 @@ def test_many_compiled_programs_agree_with_the_reference(part: int, data: st.Dat
 
 def check_batch(data: st.DataObject) -> None:
     """One kernel of several random programs, on random arrays."""
-    parts = data.draw(st.lists(programs(), min_size=BATCH, max_size=BATCH))
+    parts = data.draw(st.lists(programs(dtypes=EVERY), min_size=BATCH, max_size=BATCH))
     program = merged(parts)
     check(program, data.draw(values_for(program)))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
@@ -23,7 +24,8 @@ __all__ = ["FALSE", "TRUE", "Apply", "Axis", "Const", "Expr", "Fn", "Formal", "R
 
 # Keyed by class and fields, children by id: an entry dies with its node, and a node keeps its children alive.
 _INTERNED: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
-
+# Two threads that write the same expression must get the same node. Reentrant, since a collection may run code.
+_INTERNING = threading.RLock()
 
 _SERIAL = itertools.count()
 
@@ -90,6 +92,15 @@ def _new(cls: type[E], dtype: DType, **fields: object) -> E:
     return node
 
 
+def _interned(key: tuple[Any, ...], dtype: DType, **fields: object) -> Any:
+    """The node that is known by `key`, made if there is none."""
+    with _INTERNING:
+        node = _INTERNED.get(key)
+        if node is None:
+            node = _INTERNED[key] = _new(key[0], dtype, **fields)
+        return node
+
+
 def _ids(nodes: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(map(id, nodes))
 
@@ -108,7 +119,7 @@ class Const(Expr):
         key = (cls, _bits(value), str(dtype))
         node: Const | None = _INTERNED.get(key)
         if node is None:
-            node = _INTERNED[key] = _new(cls, dtype, value=value)
+            node = _interned(key, dtype, value=value)
         return node
 
 
@@ -159,7 +170,7 @@ class Apply(Expr):
         key = (cls, fn, _ids(args), str(dtype))
         node: Apply | None = _INTERNED.get(key)
         if node is None:
-            node = _INTERNED[key] = _new(cls, dtype, fn=fn, args=args)
+            node = _interned(key, dtype, fn=fn, args=args)
         return node
 
     @property
@@ -181,7 +192,7 @@ class Read(Expr):
         key = (cls, id(tensor), _ids(indices))
         node: Read | None = _INTERNED.get(key)
         if node is None:
-            node = _INTERNED[key] = _new(cls, tensor.dtype, tensor=tensor, indices=indices)
+            node = _interned(key, tensor.dtype, tensor=tensor, indices=indices)
         return node
 
     @property
@@ -209,8 +220,7 @@ class Reduce(Expr):
         node: Reduce | None = _INTERNED.get(key)
         if node is None:
             dtype = reducer.result_dtype(values, index)
-            node = _new(cls, dtype, reducer=reducer, values=values, axes=axes, where=where, index=index)
-            _INTERNED[key] = node
+            node = _interned(key, dtype, reducer=reducer, values=values, axes=axes, where=where, index=index)
         return node
 
     @property

@@ -190,6 +190,8 @@ def apply(fn: Fn, *operands: Scalar) -> Expr:
     common = promote(_type_of(v) for v in raw)
     if fn in COMPARE and common.is_integer and (decided := _decided(fn, common, raw)) is not None:
         return decided
+    if fn in COMPARE and (mixed := _mixed_signs(fn, raw)) is not None:
+        return mixed
     fn, operand_type, result = _typing(fn, common, raw)
     args = tuple(_coerce(v, operand_type) for v in raw)
     return _folded(fn, args, result)
@@ -209,7 +211,7 @@ def _typing(fn: Fn, common: DType, raw: list[Any]) -> tuple[Fn, DType, DType]:
             raise TypeError(_refusal(fn, raw, "bool operands; write a comparison such as x != 0"))
         return fn, BOOL, BOOL
     if fn in COMPARE:
-        return fn, _comparison_type(common, raw), BOOL
+        return fn, common, BOOL
     if fn in FLOAT_UNARY or fn in FLOAT_BINARY or fn in CLASSIFY:
         kind = _float_kind(common, raw)
         return fn, kind, BOOL if fn in CLASSIFY else kind
@@ -250,11 +252,18 @@ def _decided(fn: Fn, common: DType, raw: list[Any]) -> Const | None:
     return None
 
 
-def _comparison_type(common: DType, raw: list[Any]) -> DType:
-    kinds = {v.dtype for v in raw if isinstance(v, Expr)}
-    if UINT64 in kinds and any(d.kind == "i" for d in kinds):
-        raise TypeError("a comparison of uint64 with a signed type would round through float64; te.cast one side first")
-    return common
+def _mixed_signs(fn: Fn, raw: list[Any]) -> Expr | None:
+    """A comparison of uint64 with a signed type, exact: their common type, float64, would round."""
+    left, right = raw
+    if not (isinstance(left, Expr) and isinstance(right, Expr)):
+        return None
+    signed = [v.dtype.kind == "i" for v in raw]
+    if UINT64 not in {left.dtype, right.dtype} or not any(signed):
+        return None
+    number = left if signed[0] else right
+    answer = apply(fn, *(convert(v, UINT64) for v in raw))
+    below = apply(fn, *((-1, 0) if signed[0] else (0, -1)))
+    return select_node(apply(Fn.LT, number, 0), below, answer)
 
 
 def _refusal(fn: Fn, raw: list[Any], expected: str) -> str:

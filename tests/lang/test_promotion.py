@@ -52,18 +52,11 @@ def resolved(ufunc: Any, *dtypes: Any) -> str | None:
     return str(name)
 
 
-# Where the language differs from NumPy on purpose.
-def _refused(name: str, a: DType, b: DType) -> bool:
-    """A comparison of uint64 with a signed type is refused: NumPy 2 compares these exactly, a conversion
-    would round."""
-    return name in ("lt", "eq") and "uint64" in (a, b) and "i" in (a.kind, b.kind)
-
-
 @pytest.mark.parametrize("name", BINARY)
 def test_binary_operations_promote_as_numpy(name: str) -> None:
     for a, b in PAIRS:
         expected = resolved(BINARY[name], str(a), str(b))
-        if expected is None or _refused(name, a, b):
+        if expected is None:
             with pytest.raises(TypeError):
                 OPERATORS[name](value(a), value(b))
         else:
@@ -145,6 +138,24 @@ def test_weak_integers_must_fit() -> None:
         x + 300
     with pytest.raises(ValueError, match="-1 is out of range for uint8"):
         value(as_dtype("uint8")) * -1
+
+
+@pytest.mark.parametrize("fn", [Fn.LT, Fn.LE, Fn.GT, Fn.GE, Fn.EQ, Fn.NE])
+@pytest.mark.parametrize("kind", ["int8", "int64"])
+def test_uint64_and_signed_compare_exactly(fn: Fn, kind: str) -> None:
+    unsigned = np.array([0, 1, 127, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1], np.uint64)
+    signed = np.array([-128, -1, 0, 1, 127], kind)
+    if kind == "int64":
+        signed = np.append(signed, np.array([2**53, 2**53 + 1, 2**63 - 1, -(2**63)], kind))
+    U, S = te.placeholder(unsigned.shape, "uint64"), te.placeholder(signed.shape, kind)
+    one = te.compute((8, len(signed)), lambda i, j: apply(fn, U[i], S[j]))
+    two = te.compute((8, len(signed)), lambda i, j: apply(fn, S[j], U[i]))
+    compare = {"LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.greater_equal}
+    ufunc = {**compare, "EQ": np.equal, "NE": np.not_equal}[fn.name]
+    wanted = ufunc(unsigned[:, None], signed), ufunc(signed, unsigned[:, None])
+    for run in (te.interpret, te.evaluate):
+        for found, want in zip(run([one, two], {U: unsigned, S: signed}), wanted, strict=True):
+            np.testing.assert_array_equal(found, want)
 
 
 def test_comparisons_with_numbers_beyond_the_dtype_are_decided() -> None:
