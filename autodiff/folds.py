@@ -1,20 +1,30 @@
 """A reduction as a scan whose last step is its result: how products and custom reducers are differentiated.
 
 The states of the scan are the partial results (prefixes); its reverse recurrence multiplies from the other end
-(suffixes), so the cost stays linear and no value is ever divided out.
+(suffixes), so the cost stays linear and no value is ever divided out. The scan runs for the derivative alone, so it
+also keeps what the derivative would compute again: the exponentials and roots on the way to the next prefix.
 
 rewrites   R = fold(combine, identity, v[k])   ->   S[t] = combine(S[t-1] or identity, v[t]);  R = S[T - 1]
 """
 
 from __future__ import annotations
 
-from tedsl.lang import functions as fn
-from tedsl.lang.expr import Axis, Expr, Read, Reduce
-from tedsl.lang.extents import simplify_extent
-from tedsl.lang.tensor import Compute, Scan, ScanState
-from tedsl.lang.traverse import substitute, substitute_all
+from dataclasses import replace
 
-__all__ = ["as_scan"]
+from autodiff.asking import askable
+from tedsl.lang import functions as fn
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.extents import simplify_extent
+from tedsl.lang.operators import Fn
+from tedsl.lang.tensor import Compute, Scan, ScanState
+from tedsl.lang.traverse import guards_of, substitute, substitute_all, topological
+
+__all__ = ["KEPT", "as_scan", "keeping_values"]
+
+# Functions that no instruction computes and whose derivative is a formula in their value.
+KEPT = frozenset({
+    Fn.EXP, Fn.EXP2, Fn.EXPM1, Fn.SQRT, Fn.RSQRT, Fn.CBRT, Fn.TAN, Fn.TANH, Fn.SIGMOID, Fn.HYPOT,
+})  # fmt: skip
 
 
 def as_scan(op: Compute, reduction: Reduce) -> Scan:
@@ -44,6 +54,19 @@ def as_scan(op: Compute, reduction: Reduce) -> Scan:
         dim=len(op.axes),
         reverse=False,
     )
+
+
+def keeping_values(scan: Scan) -> tuple[Scan, dict[Expr, Expr]]:
+    """The scan with more outputs, which nothing in it reads, and for each node so kept the read of it."""
+    reach = guards_of(scan.bodies)
+    nodes = [n for n in topological(scan.bodies) if isinstance(n, Apply) and n.fn in KEPT and n.dtype.is_float]
+    nodes = [n for n in nodes if not any(n is b for b in scan.bodies)]
+    shape = scan.shape_of(0)
+    states = tuple(ScanState(name=scan.name, where=scan.where, shape=shape, dtype=n.dtype).output() for n in nodes)
+    kept = tuple(fn.select_node(askable(reach[n]), n, Const(0.0, n.dtype)) for n in nodes)
+    made = replace(scan, states=(*scan.states, *states), bodies=(*scan.bodies, *kept))
+    first = len(scan.bodies)
+    return made, {n: Read(made.output(first + k), made.axes) for k, n in enumerate(nodes)}
 
 
 def _positions(axes: tuple[Axis, ...], t: Axis) -> dict[Expr, Expr]:

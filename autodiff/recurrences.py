@@ -8,6 +8,7 @@ not of three.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from autodiff.asking import askable, conditions_of
 from autodiff.cotangent import Cotangent, Stored
@@ -24,13 +25,19 @@ from tedsl.lang.traverse import free_axes, guards_of, reads_of, rebuild_all, sub
 __all__ = ["on_outputs", "scan_flows", "seeds_of"]
 
 
-def scan_flows(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]) -> list[Flow]:
-    """What a scan sends back to the tensors in `wanted`."""
+def scan_flows(
+    op: Operation,
+    adjoints: Cotangents,
+    prefix: tuple[Axis, ...],
+    wanted: frozenset[int],
+    kept: Mapping[Expr, Expr] = MappingProxyType({}),
+) -> list[Flow]:
+    """What a scan sends back to the tensors in `wanted`; `kept` says where nodes of its bodies are stored."""
     assert isinstance(op, Scan)
-    handles = _handles(op, prefix)
+    handles = _handles(op, prefix, _reached(op, adjoints))
     own = {id(op.states[k]): k for k in handles}
     seeds = seeds_of((op.bodies[k], Read(h, (*prefix, *op.axes))) for k, h in handles.items())
-    found = sweep(seeds, TRUE, _steps_done(op), frozenset(own) | wanted)
+    found = sweep(seeds, TRUE, {**kept, **_steps_done(op)}, frozenset(own) | wanted)
     inner = [(own[id(s.read.tensor)], _on_outputs(op, s)) for s in found if id(s.read.tensor) in own]
     outer = [_on_outputs(op, s) for s in found if id(s.read.tensor) not in own]
     if not inner and all(isinstance(adjoints.get(k), Stored) for k in handles):
@@ -44,13 +51,26 @@ def scan_flows(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wa
     return site_flows([_with_adjoint(s, _renamed(s.adjoint, totals)) for s in outer], prefix, op.axes)
 
 
-def _handles(op: Scan, prefix: tuple[Axis, ...]) -> dict[int, Tensor]:
-    """The states of the reverse recurrence, one per float state."""
+def _reached(op: Scan, adjoints: Cotangents) -> list[int]:
+    """The float states with an adjoint: those given one, and those they read, directly or through others."""
+    number = {id(s): k for k, s in enumerate(op.states)}
+    reached: dict[int, None] = {}
+    queue = [k for k in adjoints if op.states[k].dtype.is_float]
+    while queue:
+        k = queue.pop()
+        if k not in reached:
+            reached[k] = None
+            own = (number.get(id(r.tensor)) for r in reads_of((op.bodies[k],)) if r.dtype.is_float)
+            queue += [j for j in own if j is not None]
+    return sorted(reached)
+
+
+def _handles(op: Scan, prefix: tuple[Axis, ...], states: Iterable[int]) -> dict[int, Tensor]:
+    """The states of the reverse recurrence, by the number of the state whose adjoint they are."""
     shape = tuple(a.extent for a in (*prefix, *op.axes) if a.extent is not None)
     return {
-        k: ScanState(name=f"d{op.name_of(k)}", where=op.where, shape=shape, dtype=s.dtype).output()
-        for k, s in enumerate(op.states)
-        if s.dtype.is_float
+        k: ScanState(name=f"d{op.name_of(k)}", where=op.where, shape=shape, dtype=op.states[k].dtype).output()
+        for k in states
     }
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from autodiff.asking import askable
 from autodiff.cotangent import LastStep
 from autodiff.flows import Cotangents, Flow, share_values, site_flows
-from autodiff.folds import as_scan
+from autodiff.folds import as_scan, keeping_values
 from autodiff.recurrences import scan_flows, seeds_of
 from autodiff.scatters import scatter_flows
 from autodiff.slopes import flat_position
@@ -82,10 +82,10 @@ def winner_of(op: Compute, reduction: Reduce) -> Tensor:
 def _fold(
     op: Compute, reduction: Reduce, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]
 ) -> list[Flow]:
-    scan = as_scan(op, reduction)
+    scan, kept = keeping_values(as_scan(op, reduction))
     last = simplify_extent(scan.shape_of(0)[-1] - 1)
     at_last = {k: LastStep(adjoint, scan.dim, last) for k, adjoint in adjoints.items()}
-    return scan_flows(scan, at_last, prefix, wanted)
+    return scan_flows(scan, at_last, prefix, wanted, kept)
 
 
 def _nothing(

@@ -7,6 +7,12 @@ import pytest
 
 import tedsl as te
 from autodiff import differentiate, gradcheck, jvp
+from autodiff.derivatives import DERIVATIVE
+from autodiff.folds import KEPT
+from tedsl.lang.expr import Expr
+from tedsl.lang.operators import Fn
+from tedsl.lang.tensor import Scan
+from tedsl.lang.traverse import stages_of, topological
 from tedsl.reference import interpret
 
 
@@ -64,6 +70,19 @@ def welford():
         (3,), lambda i: parts((te.const(1.0, "float64"), x[i, k], te.const(0.0, "float64")), axis=k)
     )
     return te.compute((3,), lambda i: mean[i] * deviations[i]), [x]
+
+
+def log_sum_exp_of_pairs_where():
+    """A reducer whose exponentials are kept, over elements that are there only where the condition holds."""
+    x, k = placeholder((3, 5)), axis(6)
+
+    def combine(a, b):
+        top = te.maximum(a[0], b[0])
+        return top, a[1] * te.exp(a[0] - top) + b[1] * te.exp(b[0] - top)
+
+    parts = te.reducer(combine, (-1e300, 0.0))
+    top, total = te.compute((3,), lambda i: parts((x[i, k + i], x[i, k + i] ** 2), axis=k, where=k + i < 5))
+    return te.compute((3,), lambda i: top[i] + te.log(total[i])), [x]
 
 
 def cumulative_sum():
@@ -169,9 +188,10 @@ def mixed_dtypes():
 
 CASES = {f.__name__: f for f in (
     max_of_squares, min_of_rows_where, max_pool_with_overlap, product, product_over_two_axes_where,
-    log_sum_exp_by_a_reducer, welford, cumulative_sum, nonlinear_recurrence_with_a_parameter, two_lags, two_states,
-    reverse_scan_over_rows, scan_that_reads_neighbours, recurrent_network, gated_cell, scatter_add,
-    scatter_with_init, scatter_mul, scatter_max, several_outputs, many_reads_of_one_costly_body, mixed_dtypes,
+    log_sum_exp_by_a_reducer, log_sum_exp_of_pairs_where, welford, cumulative_sum,
+    nonlinear_recurrence_with_a_parameter, two_lags, two_states, reverse_scan_over_rows, scan_that_reads_neighbours,
+    recurrent_network, gated_cell, scatter_add, scatter_with_init, scatter_mul, scatter_max, several_outputs,
+    many_reads_of_one_costly_body, mixed_dtypes,
 )}  # fmt: skip
 
 
@@ -224,6 +244,26 @@ def test_compiled_against_reference(case):
     tensors = [output, *differentiate(output, inputs, head=head)]
     for have, want in zip(te.evaluate(tensors, feeds), interpret(tensors, feeds), strict=True):
         np.testing.assert_allclose(have, want, rtol=1e-10, atol=1e-12)
+
+
+def test_what_is_kept_is_what_a_derivative_is_a_formula_in():
+    """Division and powers are computed again: one instruction, and by a constant exponent no use of the power."""
+    y = placeholder((), "y")[()]
+    arguments = [placeholder((), name)[()] for name in "abc"]
+    using = set()
+    for function, row in DERIVATIVE.items():
+        parts = row(arguments[2], y, *arguments[: row.__code__.co_argcount - 2])
+        if any(node is y for p in parts if isinstance(p, Expr) for node in topological((p,))):
+            using.add(function)
+    assert using == KEPT | {Fn.DIV, Fn.POW}
+
+
+def test_a_state_without_an_adjoint_has_no_reverse_recurrence():
+    x = placeholder((6,))
+    a, _ = te.scan((6,), lambda a, b, t: (te.select(t == 0, x[0], te.sin(a[t - 1])), te.exp(x[t])))
+    gradient = differentiate(te.compute((), lambda: te.sum(lambda i: a[i])), x)
+    (reverse,) = [op for op in stages_of([gradient]) if isinstance(op, Scan) and op.reverse]
+    assert reverse.num_outputs == 1
 
 
 class TestTiesAndZeros:

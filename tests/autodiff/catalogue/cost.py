@@ -31,8 +31,6 @@ The catalogue of `tests/autodiff/catalogue`, differentiated by every input with 
   1/n: with m(n) the masked fraction at size n, `2 m(2n) - m(n)` is the part that stays at any size.
 - **scatters** are left only where an index is data.
 
-One line does not hold it: log-sum-exp by a reducer of pairs costs 4.4, as its prefix is computed again before its reverse.
-
 Columns: iterations of the forward program and of the adjoints, elements of the gradients, (iterations - elements) / forward;
 flops of both, operations of the adjoints / of the forward program; masked at this size and inside; reads turned into gathers, left as
 scatters.
