@@ -39,16 +39,19 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tedsl.lang.tensor": ("Tensor",),
     "tedsl.mutation.functional": ("functionalize",),
     "tedsl.mutation.memory": ("copy", "may_alias"),
+    "tedsl.ops.op": ("op",),
     "tedsl.reference": ("interpret",),
 }  # fmt: skip
 
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
+_PACKAGES = ("ops",)  # public packages: reached as `te.ops` without an import of their own
 
-__all__ = sorted(_HOME)
+__all__ = sorted([*_HOME, *_PACKAGES])
 
 if TYPE_CHECKING:
     from autodiff import differentiate as differentiate, gradcheck as gradcheck, hvp as hvp, jvp as jvp
     from schedules import Schedule as Schedule
+    from tedsl import ops as ops
     from tedsl.analysis.work import Work as Work, work as work
     from tedsl.backend.build import build as build, evaluate as evaluate
     from tedsl.backend.threads import get_num_threads as get_num_threads, set_num_threads as set_num_threads
@@ -78,6 +81,7 @@ if TYPE_CHECKING:
     from tedsl.lang.tensor import Tensor as Tensor
     from tedsl.mutation.functional import functionalize as functionalize
     from tedsl.mutation.memory import copy as copy, may_alias as may_alias
+    from tedsl.ops.op import op as op
     from tedsl.reference import interpret as interpret
 
     __version__: str
@@ -89,6 +93,8 @@ else:  # hidden from type checkers, to whom it would make every name exist
             from importlib.metadata import version
 
             value: object = version("tedsl")
+        elif name in _PACKAGES:
+            value = import_module(f"tedsl.{name}")
         elif name in _HOME:
             value = getattr(import_module(_HOME[name]), name)
         else:

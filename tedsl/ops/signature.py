@@ -1,0 +1,149 @@
+"""Calls of an operator taken apart: arrays on one side, on the other a template of everything else.
+
+Two calls with equal templates trace the same program for arrays of the same shapes. Arrays may lie inside tuples, lists
+and dicts; the template remembers where.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tedsl.lang.tensor import Tensor
+
+__all__ = ["Call", "Signature", "Slot", "Template", "is_array", "leaves", "map_leaves"]
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of the k-th array in a template."""
+
+    index: int
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """Arguments with slots for arrays; `names` are those of the arrays, `key` tells templates apart."""
+
+    key: tuple[Any, ...]
+    arguments: dict[str, Any]
+    names: tuple[str, ...]
+
+    @property
+    def statics(self) -> dict[str, Any]:
+        """The arguments without an array in them."""
+        return {n: v for n, v in self.arguments.items() if not any(isinstance(x, Slot) for x in leaves(v))}
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call: its template and its arrays."""
+
+    template: Template
+    arrays: tuple[Any, ...]
+
+
+class Signature:
+    """The parameters of an operator's function."""
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self.function, self.name = function, name
+        self.parameters = inspect.signature(function)
+        self._templates: dict[tuple[Any, ...], Template] = {}
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.parameters}"
+
+    def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
+        """A call taken apart."""
+        try:
+            bound = self.parameters.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"op {self}: {error}") from None
+        bound.apply_defaults()
+        arrays: list[Any] = []
+        names: list[str] = []
+        key: list[Any] = []
+
+        def taken(value: Any, name: str) -> Any:
+            if not is_array(value):
+                key.append(_static_key(value, name, self))
+                return value
+            key.append(Slot)
+            arrays.append(value)
+            names.append(name)
+            return Slot(len(arrays) - 1)
+
+        arguments = {}
+        for parameter, value in bound.arguments.items():
+            key.append(_shape_of_nest(value))
+            arguments[parameter] = map_leaves(value, parameter, taken)
+        known = tuple(key)
+        template = self._templates.get(known)
+        if template is None:
+            template = self._templates.setdefault(known, Template(known, arguments, tuple(names)))
+        return Call(template, tuple(arrays))
+
+    def called(self, template: Template, arrays: Sequence[Any]) -> Any:
+        """What the function returns for these arrays in the slots."""
+
+        def filled(value: Any, name: str) -> Any:
+            return arrays[value.index] if isinstance(value, Slot) else value
+
+        bound = self.parameters.bind_partial()
+        bound.arguments.update({n: map_leaves(v, n, filled) for n, v in template.arguments.items()})
+        return self.function(*bound.args, **bound.kwargs)
+
+
+def is_array(value: Any) -> bool:
+    """A tensor, or an array of some framework; NumPy scalars are values like Python's."""
+    if isinstance(value, (np.ndarray, Tensor)):
+        return True
+    if isinstance(value, (*_PLAIN, tuple, list, dict, np.generic, type)):
+        return False
+    return hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__") or hasattr(value, "__array__")
+
+
+def map_leaves(value: Any, name: str, rule: Callable[[Any, str], Any]) -> Any:
+    """The same nest of tuples, lists and dicts with `rule(leaf, name)` at its leaves."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(map_leaves(v, f"{name}_{f}", rule) for f, v in zip(value._fields, value, strict=True)))
+    if isinstance(value, (tuple, list)):
+        return type(value)(map_leaves(v, f"{name}_{k}", rule) for k, v in enumerate(value))
+    if isinstance(value, dict):
+        return {k: map_leaves(v, f"{name}_{k}", rule) for k, v in value.items()}
+    return rule(value, name)
+
+
+def leaves(value: Any) -> list[Any]:
+    """The leaves of a nest, in order."""
+    found: list[Any] = []
+    map_leaves(value, "", lambda leaf, name: found.append(leaf))
+    return found
+
+
+def _shape_of_nest(value: Any) -> Any:
+    """What tells nests apart, their leaves aside."""
+    if isinstance(value, (tuple, list)):
+        return type(value), *map(_shape_of_nest, value)
+    return (dict, *((k, _shape_of_nest(v)) for k, v in value.items())) if isinstance(value, dict) else None
+
+
+def _static_key(value: Any, name: str, signature: Signature) -> tuple[Any, ...]:
+    """What tells static arguments apart: 1, 1.0 and True are three, and so are 0.0 and -0.0."""
+    if isinstance(value, (*_PLAIN, np.generic)):
+        return type(value), repr(value)
+    try:
+        hash(value)
+    except TypeError:
+        raise TypeError(
+            f"op {signature}: argument {name!r} of type {type(value).__name__} is neither an array nor hashable, so "
+            "that calls cannot be told apart by it; pass arrays, numbers, strings, or nests of them"
+        ) from None
+    return type(value), value
