@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
@@ -17,8 +19,8 @@ from tedsl.backend.runtime import KernelError
 from tedsl.backend.targets import Target
 from tedsl.backend.variant import Form, Variant, compile_variant
 from tedsl.lang.expr import Const, Var
-from tedsl.lang.tensor import Tensor
-from tedsl.reference import interpret
+from tedsl.lang.tensor import Operation, Tensor
+from tedsl.reference import evaluate_stages
 
 __all__ = ["Core", "Memory"]
 
@@ -52,6 +54,7 @@ class Core:
         self._schedule = schedule
         self._variants: dict[Form, Variant] = {}
         self._bindings: dict[Any, tuple[Variant, Binding]] = {}
+        self._around_empty: dict[tuple[Operation, ...], Core] = {}
         self._lock = threading.Lock()
         self._between = [t for op in operations_between(inputs, outputs) for t in op.outputs]
 
@@ -86,7 +89,7 @@ class Core:
         if all(array.size == 0 for array in memory.outputs.values()):
             return
         if self.has_empty_stage(memory, sizes):
-            self._interpret(memory, sizes)
+            self._run_around_empty(memory, sizes)
             return
         variant, binding = self.bind(memory, modes, sizes)
         try:
@@ -139,12 +142,38 @@ class Core:
             sum(math.prod(concrete_shape(t, sizes, self.name)) * t.dtype.itemsize for t in op.outputs) for op in kept
         ]
 
-    def _interpret(self, memory: Memory, sizes: Mapping[Var, int]) -> None:
-        feeds = dict(zip(self.inputs, memory.inputs, strict=True))
-        wanted = sorted(memory.outputs)
-        for position, value in zip(wanted, interpret([self.outputs[p] for p in wanted], feeds, sizes), strict=True):
-            former = memory.previous.get(position)
-            memory.outputs[position][...] = value if former is None else former + value
+    def _run_around_empty(self, memory: Memory, sizes: Mapping[Var, int]) -> None:
+        """What depends on an empty tensor is evaluated by the reference, the rest compiled."""
+        touched = self._touched_by_empty(memory, sizes)
+        key = tuple(touched)
+        before = self._around_empty.get(key)
+        if before is None:
+            before = self._around_empty[key] = self._without(touched)
+        known = dict(zip(self.inputs, memory.inputs, strict=True))
+        made = {p: np.empty(concrete_shape(t, sizes, self.name), t.dtype.numpy) for p, t in enumerate(before.outputs)}
+        if made:
+            before.run(Memory([known[t] for t in before.inputs], made, {}), ("write",) * len(made), sizes)
+        known.update((before.outputs[p], array) for p, array in made.items())
+        known = evaluate_stages(key, known, sizes)
+        for position, array in memory.outputs.items():
+            former, value = memory.previous.get(position), known[self.outputs[position]]
+            array[...] = value if former is None else former + value
+
+    def _touched_by_empty(self, memory: Memory, sizes: Mapping[Var, int]) -> dict[Operation, None]:
+        """The operations that make or depend on a tensor that is empty at this call."""
+        empty = {t for t, a in zip(self.inputs, memory.inputs, strict=True) if a.size == 0}
+        empty |= {t for t in self._between if 0 in concrete_shape(t, sizes, self.name)}
+        for op in operations_between(self.inputs, self.outputs):
+            if not empty.isdisjoint((*op.inputs, *op.outputs)):
+                empty.update(op.outputs)
+        return dict.fromkeys(op for op in operations_between(self.inputs, self.outputs) if op.output() in empty)
+
+    def _without(self, touched: Container[Operation]) -> Core:
+        """The program for what the other operations make: outputs, and what the touched ones read."""
+        read = {t for op in operations_between(self.inputs, self.outputs) if op in touched for t in op.inputs}
+        wanted = [t for t in self._between if t.op not in touched and t in read | set(self.outputs)]
+        used = {t for op in operations_between(self.inputs, wanted) for t in op.inputs}
+        return Core([t for t in self.inputs if t in used], wanted, self.name, self.target)
 
 
 def _is_dense(array: Array) -> bool:

@@ -7,7 +7,6 @@ reference evaluates.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,9 @@ from tedsl.backend.lower import Lowered, operations_between
 from tedsl.backend.lower_scan import can_lower_scan
 from tedsl.backend.targets import Target
 from tedsl.backend.variant import Form, Variant
-from tedsl.lang.expr import Expr, Read, Var
-from tedsl.lang.tensor import Extern, Operation, Placeholder, Scan, Tensor
-from tedsl.lang.traverse import rebuild_all
-from tedsl.reference import interpret
+from tedsl.lang.expr import Var
+from tedsl.lang.tensor import Extern, Operation, Scan, Tensor
+from tedsl.reference import evaluate_stages
 
 __all__ = ["Steps", "needs_steps"]
 
@@ -100,24 +98,8 @@ def _frontier(known: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor
 def _results(op: Operation, values: Mapping[Tensor, Array], sizes: Mapping[Var, int]) -> list[Array]:
     if isinstance(op, Extern):
         return _called(op, [values[t] for t in op.args], sizes)
-    assert isinstance(op, Scan)
-    return list(_interpreted(op, values, sizes))
-
-
-def _interpreted(op: Scan, values: Mapping[Tensor, Array], sizes: Mapping[Var, int]) -> tuple[Array, ...]:
-    """The scan by the reference, its inputs as placeholders."""
-    stand_ins = {
-        t: Placeholder(name=t.name, shape=t.extents, dtype=t.dtype, where=t.op.where).output() for t in op.inputs
-    }
-
-    def rule(node: Expr) -> Expr:
-        if isinstance(node, Read) and node.tensor in stand_ins:
-            return Read(stand_ins[node.tensor], node.indices)
-        return node
-
-    alone = replace(op, bodies=rebuild_all(op.bodies, rule), _outputs={})
-    results: tuple[Array, ...] = interpret(alone.outputs, {p: values[t] for t, p in stand_ins.items()}, sizes)
-    return results
+    found = evaluate_stages([op], {t: values[t] for t in op.inputs}, sizes)
+    return [found[t].astype(t.dtype.numpy, copy=False) for t in op.outputs]
 
 
 def _called(op: Extern, arrays: Sequence[Array], sizes: Mapping[Var, int]) -> list[Array]:

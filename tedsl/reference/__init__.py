@@ -1,5 +1,5 @@
 """The semantics of the language, as a NumPy evaluator that is slow and plainly right."""
 
-from tedsl.reference.interpreter import interpret
+from tedsl.reference.interpreter import evaluate_stages, interpret
 
-__all__ = ["interpret"]
+__all__ = ["evaluate_stages", "interpret"]

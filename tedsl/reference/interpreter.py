@@ -21,7 +21,7 @@ from tedsl.lang.traverse import free_axes, stages_of, topological
 from tedsl.reference.folds import wide_type
 from tedsl.reference.grid import Grid, Progress, TensorKey, boxes, fold_over
 
-__all__ = ["interpret"]
+__all__ = ["evaluate_stages", "interpret"]
 
 # Points evaluated at once: a few megabytes for each node of an expression.
 LIMIT = 1 << 20
@@ -38,14 +38,21 @@ def interpret(outputs: Any, feeds: Mapping[Tensor, Any], sizes: Mapping[Var, int
     stages = stages_of(tensors)
     arrays = _checked_feeds(feeds, stages)
     bound = bind_sizes(list(arrays), [a.shape for a in arrays.values()], sizes, WHAT)
-    values: dict[TensorKey, Array] = {(t.op, t.index): a.astype(held_type(t.dtype)) for t, a in arrays.items()}
+    values = evaluate_stages([op for op in stages if not isinstance(op, Placeholder)], arrays, bound)
+    results = tuple(values[t].astype(kind) for t, kind in zip(tensors, wanted, strict=True))
+    return results if several else results[0]
+
+
+def evaluate_stages(
+    stages: Sequence[Operation], known: Mapping[Tensor, Array], sizes: Mapping[Var, int]
+) -> dict[Tensor, Array]:
+    """The tensors of these stages, each before its users, beside those known already; in the types that hold them."""
+    values: dict[TensorKey, Array] = {(t.op, t.index): a.astype(held_type(t.dtype)) for t, a in known.items()}
     with np.errstate(all="ignore"):  # overflow and NaN are values here, as they are in a kernel
         for op in stages:
-            if not isinstance(op, Placeholder):
-                for index, array in enumerate(_EVALUATE[type(op)](op, values, bound)):
-                    values[op, index] = array
-    results = tuple(values[t.op, t.index].astype(kind) for t, kind in zip(tensors, wanted, strict=True))
-    return results if several else results[0]
+            for index, array in enumerate(_EVALUATE[type(op)](op, values, sizes)):
+                values[op, index] = array
+    return {op.output(index): array for (op, index), array in values.items()}
 
 
 def _checked_feeds(feeds: Any, stages: Sequence[Operation]) -> dict[Tensor, Array]:

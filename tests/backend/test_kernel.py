@@ -540,3 +540,23 @@ def test_building_many_programs_does_not_grow_memory() -> None:
         build(k + 0.5)
     gc.collect()
     assert resident() - before < 4 << 20
+
+
+def test_what_does_not_depend_on_an_empty_tensor_is_compiled() -> None:
+    n = te.var("n")
+    A, B = te.placeholder((n,), name="A"), te.placeholder((8, 4), name="B")
+    total = te.compute((), lambda: te.sum(lambda i: A[i]), name="total")
+    grown = te.compute((8, 4), lambda i, j: B[i, j] * 2, name="grown")
+    shifted = te.compute((8,), lambda i: te.sum(lambda j: grown[i, j]) + total[()], name="shifted")
+    kernel = te.build([A, B], [shifted, grown, total])
+    b = np.arange(32, dtype=np.float32).reshape(8, 4)
+    for a in (np.ones(3, np.float32), np.ones(0, np.float32)):
+        for found, want in zip(kernel(a, b), te.interpret([shifted, grown, total], {A: a, B: b}), strict=True):
+            np.testing.assert_array_equal(found, want)
+    (compiled,) = kernel._core._around_empty.values()
+    assert [t.name for t in compiled.outputs] == ["grown", "shifted_sum"]
+    buffer = np.ones(8, np.float32)
+    kernel(
+        np.ones(0, np.float32), b, out={"shifted": buffer}, mode={"shifted": "add", "grown": "null", "total": "null"}
+    )
+    np.testing.assert_array_equal(buffer, 2 * b.sum(axis=1) + 1)
