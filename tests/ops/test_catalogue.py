@@ -1,0 +1,43 @@
+"""Every operator of the catalogue in float64: values and gradients beside PyTorch or JAX, and the cost law."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+import tedsl as te
+from tests.autodiff.catalogue.cost import cost_of
+from tests.autodiff.catalogue.entry import Entry
+from tests.autodiff.test_catalogue import compare, jax_results, ours, torch_results
+from tests.ops.catalogue import ABOVE_THE_LAW, CATALOGUE
+
+CATALOGUE_MODULES = sorted(set(te.ops._PUBLIC))
+
+
+@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda e: e.name)
+def test_against_its_oracle(entry: Entry) -> None:
+    compare(ours(entry), torch_results(entry) if entry.torch else jax_results(entry))
+
+
+def marked(entry: Entry) -> object:
+    reason = ABOVE_THE_LAW.get(entry.name)
+    return pytest.param(entry, id=entry.name, marks=pytest.mark.xfail(reason=reason, strict=True) if reason else ())
+
+
+@pytest.mark.parametrize("entry", list(map(marked, CATALOGUE)))
+def test_cost_law(entry: Entry) -> None:
+    found = cost_of(entry)
+    assert not found.broken, f"{entry.name}: {', '.join(found.broken)}"
+    assert not (entry.affine and found.scatters), str(entry.case.gradients.explain())
+
+
+@pytest.mark.parametrize("module", CATALOGUE_MODULES)
+def test_the_table_of_names_is_that_of_the_modules(module: str) -> None:
+    assert set(te.ops._PUBLIC[module]) == set(import_module(module).__all__)
+
+
+@pytest.mark.parametrize("name", te.ops.__all__)
+def test_every_operator_is_documented_and_has_a_line(name: str) -> None:
+    assert getattr(te.ops, name).__doc__
+    assert any(e.name.split()[0] == name for e in CATALOGUE)
