@@ -1,0 +1,180 @@
+"""What an operator is called with: arrays whose extents are named, static arguments that are constant or drawn.
+
+Extents that share a name are equal: `"c h w"` and `"f c 3 3"` are an image and the filters that fit it. A shape may
+begin with `...`, which stands for the same few extents everywhere it is written.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from tedsl.lang.dtypes import as_dtype
+
+__all__ = ["Arguments", "ArraySpec", "Case", "array"]
+
+Array = np.ndarray[Any, Any]
+# The extents that a name takes unless sizes= says otherwise.
+SMALLEST, LARGEST = 1, 5
+MOST_LEADING = 3
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """An array argument: a shape of names and numbers, a dtype (None: the float type of the case), a range of values.
+
+    `below` bounds integers by a named extent or a number: the values are an index into it.
+    """
+
+    shape: tuple[str | int, ...]
+    dtype: str | None = None
+    low: float = -2.0
+    high: float = 2.0
+    below: str | int | None = None
+
+    def __post_init__(self) -> None:
+        if "..." in self.shape[1:]:
+            raise ValueError(
+                f"te.testing.array: `...` stands first in a shape, found {' '.join(map(str, self.shape))!r}"
+            )
+        if self.below is not None and (self.dtype is None or not as_dtype(self.dtype).is_integer):
+            raise TypeError(f"te.testing.array: below= is for integers, found dtype {self.dtype}")
+        if not self.low < self.high:
+            raise ValueError(f"te.testing.array: expected low < high, found {self.low} and {self.high}")
+
+
+def array(
+    shape: str, dtype: str | None = None, *, low: float = -2.0, high: float = 2.0, below: str | int | None = None
+) -> ArraySpec:
+    """An array argument of `check_op`: `array("n m", low=0.1)`, `array("k", "int32", below="n")`."""
+    names = shape.replace(",", " ").split()
+    return ArraySpec(tuple(int(n) if n.isdigit() else n for n in names), dtype, low, high, below)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One call: the arrays by parameter, the static arguments, and the seed of heads and directions.
+
+    Compiling and second derivatives take longer than all else, so not every case drawn has them.
+    """
+
+    arrays: Mapping[str, Array]
+    static: Mapping[str, Any]
+    dtype: str
+    seed: int
+    compiled: bool = True
+    second: bool = True
+
+    def __repr__(self) -> str:
+        shapes = [f"{name}: {a.dtype}{list(a.shape)}" for name, a in self.arrays.items()]
+        return ", ".join([*shapes, *(f"{name}={value!r}" for name, value in self.static.items())])
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The parameters of an operator and what each is drawn from."""
+
+    specs: Mapping[str, ArraySpec]
+    static: Mapping[str, Any]
+    sizes: Mapping[str, tuple[int, int]]
+    dtypes: Sequence[str]
+
+    @classmethod
+    def of(
+        cls,
+        op: Callable[..., Any],
+        given: Sequence[Any],
+        named: Mapping[str, Any],
+        sizes: Mapping[str, int | tuple[int, int]] | None,
+        dtypes: Sequence[str],
+    ) -> Arguments:
+        """The arguments by parameter name; a parameter without one and without a default is an array of any shape."""
+        bound = _bound(op, given, named)
+        specs = {name: _as_spec(value) for name, value in bound.items() if isinstance(value, (str, ArraySpec))}
+        static = {name: value for name, value in bound.items() if name not in specs}
+        ranges = {name: (n, n) if isinstance(n, int) else n for name, n in (sizes or {}).items()}
+        used = {n for s in specs.values() for n in (*s.shape, s.below) if isinstance(n, str)}
+        for name, (low, high) in ranges.items():
+            if name not in used:
+                known = ", ".join(sorted(used - {"..."})) or "none"
+                raise ValueError(f"check_op: sizes= names {name!r}, which is in no shape; the extents are {known}")
+            if not 0 <= low <= high:
+                raise ValueError(f"check_op: sizes[{name!r}]: expected 0 <= smallest <= largest, found {low}, {high}")
+        return cls(specs, static, ranges, dtypes)
+
+    def cases(self, one_compiled_in: int) -> st.SearchStrategy[Case]:
+        """A strategy of cases, simpler if smaller; the seed says which are compiled, and which differentiated twice."""
+
+        @st.composite
+        def drawn(draw: Any) -> Case:
+            leading = draw(st.lists(st.integers(1, 4), max_size=MOST_LEADING)) if self._has_leading else []
+            extents = {name: draw(st.integers(*self.sizes.get(name, (SMALLEST, LARGEST)))) for name in self._names}
+            static = {k: draw(v) if isinstance(v, st.SearchStrategy) else v for k, v in self.static.items()}
+            dtype = draw(st.sampled_from(list(self.dtypes)))
+            seed = draw(st.integers(0, 2**16))
+            compiled, second = seed % one_compiled_in == one_compiled_in - 1, seed % 2 == 0
+            rng = np.random.default_rng(seed)
+            arrays = {name: _values(spec, leading, extents, dtype, rng) for name, spec in self.specs.items()}
+            return Case(arrays, static, dtype, seed, compiled, second)
+
+        return drawn()
+
+    @property
+    def _has_leading(self) -> bool:
+        return any("..." in spec.shape for spec in self.specs.values())
+
+    @property
+    def _names(self) -> list[str]:
+        found = [n for s in self.specs.values() for n in (*s.shape, s.below) if isinstance(n, str) and n != "..."]
+        return list(dict.fromkeys(found))
+
+
+def _bound(op: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    signature = inspect.signature(op)
+    try:
+        bound = dict(signature.bind_partial(*given, **named).arguments)
+    except TypeError as error:
+        raise TypeError(f"check_op: {error}; the operator is {_title(op)}{signature}") from None
+    result: dict[str, Any] = {}
+    for name, parameter in signature.parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise TypeError(
+                f"check_op: {_title(op)}{signature} takes *{name}; wrap it in a function of named arguments"
+            )
+        if name in bound:
+            result[name] = bound[name]
+        elif parameter.default is parameter.empty:
+            result[name] = "..."
+    return result
+
+
+def _title(op: Callable[..., Any]) -> str:
+    return getattr(op, "__name__", type(op).__name__)
+
+
+def _as_spec(value: str | ArraySpec) -> ArraySpec:
+    return array(value) if isinstance(value, str) else value
+
+
+def _values(
+    spec: ArraySpec, leading: Sequence[int], extents: Mapping[str, int], dtype: str, rng: np.random.Generator
+) -> Array:
+    """Values with three decimals, so that a failing case can be written down; two equal ones are rare."""
+    shape: list[int] = []
+    for n in spec.shape:
+        shape += leading if n == "..." else [extents[n] if isinstance(n, str) else n]
+    kind = as_dtype(spec.dtype or dtype)
+    if spec.below is not None:
+        below = extents[spec.below] if isinstance(spec.below, str) else spec.below
+        return np.asarray(rng.integers(0, max(below, 1), shape), kind.numpy)
+    if kind.is_bool:
+        return np.asarray(rng.integers(0, 2, shape), bool)
+    if kind.is_integer:
+        low = max(spec.low, 0) if kind.kind == "u" else spec.low
+        return np.asarray(rng.integers(int(low), int(spec.high) + 1, shape), kind.numpy)
+    return np.asarray(np.clip(rng.uniform(spec.low, spec.high, shape).round(3), spec.low, spec.high), kind.numpy)

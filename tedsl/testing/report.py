@@ -1,0 +1,62 @@
+"""What a check of an operator found: the cases tried, or the smallest one that fails, as a snippet that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autodiff import Report
+from tedsl.testing.arguments import Case
+
+__all__ = ["CheckError", "CheckReport", "Failure"]
+
+
+class CheckError(AssertionError):
+    """An operator that lacks a property; `report` tells of the smallest case found."""
+
+    def __init__(self, report: CheckReport) -> None:
+        super().__init__(str(report))
+        self.report = report
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A case, the check that fails on it, what that found, and a snippet that shows it."""
+
+    check: str
+    case: Case = field(repr=False)
+    message: str
+    snippet: str
+    gradients: Report | None = None
+
+    def __str__(self) -> str:
+        parts = [f"{self.check}: {self.message}", f"  for {self.case}"]
+        if self.gradients is not None:
+            parts += ["", str(self.gradients)]
+        return "\n".join([*parts, "", "To see it again:", "", *(f"    {x}" for x in self.snippet.splitlines())])
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """How often each check ran, and the failure if there is one; true when there is none."""
+
+    name: str
+    examples: int
+    counts: Mapping[str, int]
+    failure: Failure | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.failure is None
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        if self.failure is not None:
+            return f"{self.name} is wrong, found after {self.examples} examples\n\n{self.failure}"
+        counts = ", ".join(f"{name} {count}" for name, count in self.counts.items())
+        return f"{self.name}: no fault found in {self.examples} examples ({counts})"
+
+    def __repr__(self) -> str:
+        return str(self)

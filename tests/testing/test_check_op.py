@@ -1,0 +1,168 @@
+"""`te.testing.check_op`: wrong rules are found, right operators pass, and what is reported can be run."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, strategies as st
+
+import tedsl as te
+from tests.testing.operators import RIGHT, Right
+from tests.testing.planted import PLANTED, Planted, matmul
+
+QUICK = {"off by a factor of 2", "one corner", "stride 2 only", "float32 only", "softmax, the diagonal only"}
+QUICK_RIGHT = {"relu", "maximum, row", "max over 1, False", "conv, drawn stride", "embedding", "two results", "counts"}
+
+
+def param(item: Any, quick: set[str]) -> Any:
+    return pytest.param(item, id=item.name, marks=() if item.name in quick else pytest.mark.long)
+
+
+def check(item: Planted | Right, **options: Any) -> te.testing.CheckReport:
+    return te.testing.check_op(item.op, *item.shapes, **{**item.options, **options})
+
+
+def test_there_are_enough_of_both() -> None:
+    assert len({p.name for p in PLANTED}) == len(PLANTED) >= 30
+    assert len({r.name for r in RIGHT}) == len(RIGHT) >= 200
+    assert {p.name for p in PLANTED} >= QUICK
+    assert {r.name for r in RIGHT} >= QUICK_RIGHT
+
+
+@pytest.mark.parametrize("planted", [param(p, QUICK) for p in PLANTED])
+def test_a_wrong_rule_is_found(planted: Planted) -> None:
+    report = check(planted, vjp=planted.vjp, checks=("gradient", "adjoint"), raise_exception=False)
+    assert not report
+    assert report.examples <= 100
+    # The same operator with its own derivative has no fault: it is the rule that was found.
+    assert check(planted, checks=("gradient", "adjoint"), examples=5)
+
+
+@pytest.mark.parametrize("right", [param(r, QUICK_RIGHT) for r in RIGHT])
+def test_a_right_operator_passes(right: Right) -> None:
+    report = check(right, examples=12, compiled=1)
+    assert report.examples >= 1
+
+
+@pytest.mark.parametrize("name", ["one corner", "stride 2 only"])
+def test_the_snippet_fails_as_reported(name: str) -> None:
+    (planted,) = (p for p in PLANTED if p.name == name)
+    report = check(planted, vjp=planted.vjp, checks="adjoint", raise_exception=False)
+    assert report.failure is not None
+    names = {planted.op.__name__: planted.op, planted.vjp.__name__: planted.vjp}
+    with pytest.raises(te.testing.CheckError) as caught:
+        exec(report.failure.snippet, names)
+    assert caught.value.report.failure is not None
+    assert caught.value.report.failure.message == report.failure.message
+
+
+def test_the_case_reported_is_small() -> None:
+    wrong = next(p for p in PLANTED if p.name == "extents above 4")
+    report = check(wrong, vjp=wrong.vjp, checks="adjoint", raise_exception=False)
+    assert report.failure is not None
+    assert {name: a.shape for name, a in report.failure.case.arrays.items()} == {"a": (5, 1), "b": (1, 1)}
+
+
+def test_a_wrong_jvp_is_found() -> None:
+    with pytest.raises(te.testing.CheckError, match="forward and reverse derivatives disagree"):
+        te.testing.check_op(te.tanh, "n", jvp=lambda xs, dots: dots[0] * xs[0], examples=10, compiled=1)
+
+
+def test_a_wrong_second_derivative_is_found() -> None:
+    """The rule treats what it computed as a constant: right once, wrong when differentiated."""
+
+    def rule(y: te.Tensor, xs: Any, head: te.Tensor) -> te.Tensor:
+        slope = te.extern(lambda v: 1 - np.tanh(v) ** 2, xs[0].shape, xs[0].dtype, [xs[0]])
+        return head * slope
+
+    report = te.testing.check_op(te.tanh, "n", vjp=rule, dtypes="float64", raise_exception=False, examples=10)
+    assert report.failure is not None
+    assert report.failure.check == "second"
+
+
+def test_an_operator_that_keeps_state_is_found() -> None:
+    calls = []
+
+    def op(x: te.Tensor) -> te.Tensor:
+        calls.append(x)
+        return x * float(len(calls))
+
+    with pytest.raises(te.testing.CheckError, match="two different programs"):
+        te.testing.check_op(op, "n", examples=3)
+
+
+def test_an_exception_is_reported_with_the_smallest_case() -> None:
+    def op(x: te.Tensor) -> te.Tensor:
+        if x.shape[0] > 2:
+            raise ValueError("no more than two")
+        return x + 1
+
+    report = te.testing.check_op(op, "n", checks="gradient", raise_exception=False)
+    assert report.failure is not None
+    assert "raised ValueError: no more than two" in str(report)
+    assert report.failure.case.arrays["x"].shape == (3,)
+
+
+def test_cases_can_be_refused() -> None:
+    def op(x: te.Tensor) -> te.Tensor:
+        assume(x.shape[0] % 2 == 0)
+        return x.reshape(-1, 2).sum(1)
+
+    assert te.testing.check_op(op, "n", examples=5, checks="gradient")
+
+
+@te.testing.checked("n k", "k m", examples=5, checks=("gradient", "adjoint"))
+def test_the_decorator_makes_a_test(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    return matmul(a, b)
+
+
+def test_the_decorated_test_fails_where_the_operator_is_wrong() -> None:
+    @te.testing.checked("n", vjp=lambda y, xs, head: head, checks="gradient")
+    def test(x: te.Tensor) -> te.Tensor:
+        return x * 2
+
+    with pytest.raises(te.testing.CheckError, match="test is wrong"):
+        test()
+
+
+def test_a_run_is_repeatable_and_silent() -> None:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        reports = [str(check(PLANTED[0], vjp=PLANTED[0].vjp, checks="gradient", raise_exception=False)) for _ in "ab"]
+    assert reports[0] == reports[1]
+    assert out.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: te.testing.check_op(te.tanh, "n", checks="speed"), ValueError, "no check 'speed'"),
+        (lambda: te.testing.check_op(te.tanh, "n", dtypes="int32"), ValueError, "float types, found 'int32'"),
+        (lambda: te.testing.check_op(te.tanh, "n", dtypes=()), ValueError, "name at least one"),
+        (lambda: te.testing.check_op(te.tanh, "n", sizes={"m": 3}), ValueError, "names 'm'.*the extents are n"),
+        (lambda: te.testing.check_op(te.tanh, "n", sizes={"n": (3, 2)}), ValueError, "smallest <= largest"),
+        (lambda: te.testing.check_op(matmul, "n", "n", "n"), TypeError, r"matmul\(a: "),
+        (lambda: te.testing.check_op(lambda *xs: xs[0]), TypeError, "wrap it in a function of named arguments"),
+        (lambda: te.testing.array("n ..."), ValueError, "stands first"),
+        (lambda: te.testing.array("n", below=3), TypeError, "below= is for integers"),
+        (lambda: te.testing.array("n", low=1.0, high=1.0), ValueError, "low < high"),
+    ],
+)
+def test_bad_arguments_are_refused(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_drawn_static_arguments_are_drawn() -> None:
+    seen = set()
+
+    def op(x: te.Tensor, power: int = 1) -> te.Tensor:
+        seen.add(power)
+        return x**power
+
+    te.testing.check_op(op, "n", power=st.integers(1, 3), examples=20, checks="gradient")
+    assert seen == {1, 2, 3}
