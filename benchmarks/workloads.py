@@ -7,7 +7,6 @@ as a training step does it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,37 +14,12 @@ import torch
 import torch.nn.functional as F
 
 import tedsl as te
+from benchmarks.imaging import imaging
+from benchmarks.workload import Workload, both, floats, tensor
 
 __all__ = ["Workload", "workloads"]
 
-Array = Any
-
-
-@dataclass(frozen=True)
-class Workload:
-    """`outputs` from `inputs`, and `peer`, which takes PyTorch tensors of the same arrays and gives the same values."""
-
-    group: str
-    name: str
-    target: float  # the least ratio of the peer's time to ours that is wanted
-    inputs: list[te.Tensor]
-    outputs: list[te.Tensor]
-    arrays: list[Array]
-    peer: Callable[..., Any]
-    flops: float = 0.0
-    tolerance: float = 1e-3
-
-
 _RANDOM = np.random.default_rng(0)
-
-
-def _floats(tensors: list[te.Tensor]) -> list[Array]:
-    return [_RANDOM.standard_normal(t.shape).astype(np.float32) for t in tensors]
-
-
-def _tensor(name: str, *shape: int) -> te.Tensor:
-    made: te.Tensor = te.placeholder(shape, "float32", name=name)
-    return made
 
 
 def workloads() -> Iterator[Workload]:
@@ -57,11 +31,12 @@ def workloads() -> Iterator[Workload]:
     yield from _scans()
     yield from _scatters()
     yield from _stencils()
+    yield from imaging()
 
 
 def _matmuls() -> Iterator[Workload]:
     for m, k, n in ((256, 256, 256), (1024, 1024, 1024), (2048, 2048, 2048), (1024, 64, 1024)):
-        a, b, g = _tensor("a", m, k), _tensor("b", k, n), _tensor("g", m, n)
+        a, b, g = tensor("a", m, k), tensor("b", k, n), tensor("g", m, n)
         c = a @ b
         da, db = te.differentiate(c, [a, b], head=g)
         name = f"matmul {m}x{k}x{n}" if len({m, k, n}) > 1 else f"matmul {m}"
@@ -72,7 +47,7 @@ def _matmuls() -> Iterator[Workload]:
             ("gradient b", [a, g], db, lambda x, y: x.T @ y),
         ]
         for part, inputs, output, peer in cases:
-            yield Workload("matmul", f"{name}, {part}", 0.9, inputs, [output], _floats(inputs), peer, work)
+            yield Workload("matmul", f"{name}, {part}", 0.9, inputs, [output], floats(inputs), peer, work)
 
 
 def _convolutions() -> Iterator[Workload]:
@@ -82,7 +57,7 @@ def _convolutions() -> Iterator[Workload]:
     }  # fmt: skip
     for name, (ci, h, k, stride, pad, dilation) in shapes.items():
         out = (h + 2 * pad - dilation * (k - 1) - 1) // stride + 1
-        x, w, g = _tensor("x", 4, ci, h, h), _tensor("w", 64, ci, k, k), _tensor("g", 4, 64, out, out)
+        x, w, g = tensor("x", 4, ci, h, h), tensor("w", 64, ci, k, k), tensor("g", 4, 64, out, out)
 
         def body(
             b: Any, o: Any, i: Any, j: Any, x: Any = x, w: Any = w, s: int = stride, p: int = pad, d: int = dilation
@@ -118,44 +93,19 @@ def _convolutions() -> Iterator[Workload]:
         ]
         for part, inputs, output, peer in cases:
             work = 2.0 * 4 * 64 * out * out * ci * k * k
-            yield Workload("convolution", f"{name}, {part}", 0.85, inputs, [output], _floats(inputs), peer, work)
-
-
-def _both(
-    group: str,
-    name: str,
-    target: float,
-    x: te.Tensor,
-    y: te.Tensor,
-    peer: Callable[..., Any],
-    others: tuple[te.Tensor, ...] = (),
-) -> Iterator[Workload]:
-    """Forward, and forward with the gradients of all inputs."""
-    inputs = [x, *others]
-    yield Workload(group, f"{name}, forward", target, inputs, [y], _floats(inputs), peer)
-    head = _tensor("head", *y.shape) if y.ndim else None
-    grads = te.differentiate(y, inputs) if head is None else te.differentiate(y, inputs, head=head)
-
-    def step(*arrays: Any) -> Any:
-        given, adjoint = (arrays, None) if head is None else (arrays[:-1], arrays[-1])
-        leaves = [a.detach().requires_grad_() for a in given]
-        result = peer(*leaves)
-        return (result.detach(), *torch.autograd.grad(result, leaves, adjoint))
-
-    given = inputs if head is None else [*inputs, head]
-    yield Workload(group, f"{name}, forward + backward", target, given, [y, *grads], _floats(given), step)
+            yield Workload("convolution", f"{name}, {part}", 0.85, inputs, [output], floats(inputs), peer, work)
 
 
 def _pools() -> Iterator[Workload]:
-    x = _tensor("x", 4, 64, 112, 112)
-    w = _tensor("w", 64, 3, 3)
+    x = tensor("x", 4, 64, 112, 112)
+    w = tensor("w", 64, 3, 3)
     y = te.compute(
         (4, 64, 112, 112),
         lambda b, c, i, j: te.sum(lambda u, v: x.at(b, c, i + u - 1, j + v - 1, mode="zero") * w[c, u, v]),
         name="depthwise",
     )
-    yield from _both(
-        "pools", "depthwise 3x3", 1.2, x, y, lambda x, w: F.conv2d(x, w.reshape(64, 1, 3, 3), None, 1, 1, 1, 64), (w,)
+    yield from both(
+        "pools", "depthwise 3x3", 1.2, [x, w], y, lambda x, w: F.conv2d(x, w.reshape(64, 1, 3, 3), None, 1, 1, 1, 64)
     )
 
     def window(b: Any, c: Any, i: Any, j: Any) -> Any:
@@ -166,43 +116,43 @@ def _pools() -> Iterator[Workload]:
         return te.max(tap)
 
     pooled = te.compute((4, 64, 56, 56), window, name="pooled")
-    yield from _both("pools", "max pool 3 stride 2", 1.2, x, pooled, lambda x: F.max_pool2d(x, 3, 2, 1))
+    yield from both("pools", "max pool 3 stride 2", 1.2, [x], pooled, lambda x: F.max_pool2d(x, 3, 2, 1))
     mean = te.compute(
         (4, 64, 56, 56), lambda b, c, i, j: te.sum(lambda u, v: x[b, c, i * 2 + u, j * 2 + v]) * 0.25, name="mean"
     )
-    yield from _both("pools", "average pool 2", 1.2, x, mean, lambda x: F.avg_pool2d(x, 2))
+    yield from both("pools", "average pool 2", 1.2, [x], mean, lambda x: F.avg_pool2d(x, 2))
 
 
 def _rows() -> Iterator[Workload]:
     n, m = 4096, 1024
-    x = _tensor("x", n, m)
+    x = tensor("x", n, m)
     e = te.exp(x - x.max(axis=1, keepdims=True))
-    yield from _both("rows", "softmax", 1.2, x, e / e.sum(axis=1, keepdims=True), lambda x: torch.softmax(x, 1))
+    yield from both("rows", "softmax", 1.2, [x], e / e.sum(axis=1, keepdims=True), lambda x: torch.softmax(x, 1))
     shifted = x - x.max(axis=1, keepdims=True)
     logs = shifted - te.log(te.exp(shifted).sum(axis=1, keepdims=True))
-    yield from _both("rows", "log-softmax", 1.2, x, logs, lambda x: torch.log_softmax(x, 1))
+    yield from both("rows", "log-softmax", 1.2, [x], logs, lambda x: torch.log_softmax(x, 1))
     centred = x - x.mean(axis=1, keepdims=True)
     normal = centred / te.sqrt((centred * centred).mean(axis=1, keepdims=True) + 1e-5)
-    yield from _both("rows", "layer norm", 1.2, x, normal, lambda x: F.layer_norm(x, (m,)))
+    yield from both("rows", "layer norm", 1.2, [x], normal, lambda x: F.layer_norm(x, (m,)))
     across = x - x.mean(axis=0, keepdims=True)
     batch = across / te.sqrt((across * across).mean(axis=0, keepdims=True) + 1e-5)
-    yield from _both(
-        "rows", "batch norm", 1.2, x, batch, lambda x: F.batch_norm(x, None, None, training=True, eps=1e-5)
+    yield from both(
+        "rows", "batch norm", 1.2, [x], batch, lambda x: F.batch_norm(x, None, None, training=True, eps=1e-5)
     )
     gelu = 0.5 * x * (1 + te.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
-    yield from _both("rows", "GELU (tanh)", 1.2, x, gelu, lambda x: F.gelu(x, approximate="tanh"))
-    yield Workload("rows", "sum of all", 1.0, [x], [x.sum()], _floats([x]), lambda x: x.sum())
-    yield Workload("rows", "sum of columns", 1.0, [x], [x.sum(axis=0)], _floats([x]), lambda x: x.sum(0))
+    yield from both("rows", "GELU (tanh)", 1.2, [x], gelu, lambda x: F.gelu(x, approximate="tanh"))
+    yield Workload("rows", "sum of all", 1.0, [x], [x.sum()], floats([x]), lambda x: x.sum())
+    yield Workload("rows", "sum of columns", 1.0, [x], [x.sum(axis=0)], floats([x]), lambda x: x.sum(0))
     turned = te.compute((m, n), lambda i, j: x[j, i] * 1.0, name="turned")
-    yield Workload("rows", "transpose", 1.0, [x], [turned], _floats([x]), lambda x: x.T.contiguous())
+    yield Workload("rows", "transpose", 1.0, [x], [turned], floats([x]), lambda x: x.T.contiguous())
 
 
 def _scans() -> Iterator[Workload]:
-    x = _tensor("x", 1024, 1024)
+    x = tensor("x", 1024, 1024)
     down = te.scan((1024, 1024), lambda s, t, i: te.select(t == 0, x[0, i], s[t - 1, i] + x[t, i]), axis=0)
-    yield Workload("scans", "cumulative sum, axis 0", 1.5, [x], [down], _floats([x]), lambda x: x.cumsum(0))
+    yield Workload("scans", "cumulative sum, axis 0", 1.5, [x], [down], floats([x]), lambda x: x.cumsum(0))
     along = te.scan((1024, 1024), lambda s, i, t: te.select(t == 0, x[i, 0], s[i, t - 1] + x[i, t]), axis=1)
-    yield Workload("scans", "cumulative sum, axis 1", 1.5, [x], [along], _floats([x]), lambda x: x.cumsum(1))
+    yield Workload("scans", "cumulative sum, axis 1", 1.5, [x], [along], floats([x]), lambda x: x.cumsum(1))
     decay = te.scan((1024, 1024), lambda s, t, i: te.select(t == 0, x[0, i], 0.9 * s[t - 1, i] + x[t, i]), axis=0)
 
     def loop(x: Any) -> Any:
@@ -212,13 +162,13 @@ def _scans() -> Iterator[Workload]:
             torch.add(x[t], y[t - 1], alpha=0.9, out=y[t])
         return y
 
-    yield Workload("scans", "IIR filter, axis 0", 1.5, [x], [decay], _floats([x]), loop)
+    yield Workload("scans", "IIR filter, axis 0", 1.5, [x], [decay], floats([x]), loop)
 
 
 def _scatters() -> Iterator[Workload]:
     rows, width, words = 8192, 128, 10000
     index: te.Tensor = te.placeholder((rows,), "int32", name="index")
-    g = _tensor("g", rows, width)
+    g = tensor("g", rows, width)
     i, j = te.reduce_axis(rows, name="i"), te.reduce_axis(width, name="j")
     table = te.scatter((words, width), axes=[i, j], index=(index[i], j), value=g[i, j], op="add")
     places = _RANDOM.integers(0, words, rows).astype(np.int32)
@@ -226,11 +176,11 @@ def _scatters() -> Iterator[Workload]:
     def peer(index: Any, g: Any) -> Any:
         return torch.zeros(words, width).index_add_(0, index, g)
 
-    yield Workload("scatters", "embedding gradient", 1.2, [index, g], [table], [places, *_floats([g])], peer)
+    yield Workload("scatters", "embedding gradient", 1.2, [index, g], [table], [places, *floats([g])], peer)
 
 
 def _stencils() -> Iterator[Workload]:
-    x = _tensor("x", 2048, 2048)
+    x = tensor("x", 2048, 2048)
     u, v = te.reduce_axis(3, name="u"), te.reduce_axis(3, name="v")
     kernel = torch.full((1, 1, 3, 3), 1 / 9)
     modes = {"zero": "constant", "clamp": "replicate", "reflect": "reflect", "wrap": "circular"}
@@ -244,4 +194,4 @@ def _stencils() -> Iterator[Workload]:
         def peer(x: Any, padding: str = padding) -> Any:
             return F.conv2d(F.pad(x[None, None], (1, 1, 1, 1), mode=padding), kernel)[0, 0]
 
-        yield Workload("stencils", f"3x3 mean, {mode}", 2.0, [x], [y], _floats([x]), peer)
+        yield Workload("stencils", f"3x3 mean, {mode}", 2.0, [x], [y], floats([x]), peer)
