@@ -87,8 +87,9 @@ def _peers(workload: Workload) -> dict[str, Callable[[], Any]]:
     if workload.jax_peer is not None and importlib.util.find_spec("jax") is not None:
         import jax
 
+        wait: Callable[[Any], Any] = jax.block_until_ready
         compiled, arrays = jax.jit(workload.jax_peer), [jax.numpy.asarray(a) for a in workload.arrays]
-        found["jax"] = lambda: jax.block_until_ready(compiled(*arrays))
+        found["jax"] = lambda: wait(compiled(*arrays))
     return found
 
 

@@ -5,7 +5,7 @@ Peers are the shortest ways that PyTorch and JAX have, which is one operation wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -113,7 +113,7 @@ def _sampling() -> Iterator[Workload]:
         return _map_coordinates(image, [at[..., 0], at[..., 1]], "constant")
 
     i, j = np.meshgrid(np.arange(SIZE), np.arange(SIZE), indexing="ij")
-    around = np.stack([i, j], -1) + _off_integers(-4, 4, SIZE, SIZE, 2)
+    around = np.stack([i, j], -1).astype(np.float32) + _off_integers(-4, 4, SIZE, SIZE, 2)
     # PyTorch scales the places to [-1, 1] and back, which costs digits of the weights.
     yield from both("imaging", "grid sampling", 5, [image, at], warped, peer, jax_peer, [*floats([image]), around])
 
