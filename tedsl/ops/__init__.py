@@ -8,10 +8,24 @@ from typing import Any
 
 # Module -> what it defines.
 _PUBLIC: dict[str, tuple[str, ...]] = {
+    "tedsl.ops.activations": (
+        "celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "logsigmoid",
+        "mish", "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "softplus", "softshrink", "softsign", "tanh",
+        "tanhshrink", "threshold",
+    ),
     "tedsl.ops.convolution": (
         "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "depthwise_conv2d",
     ),
     "tedsl.ops.linear": ("bilinear", "dense", "einsum", "matmul"),
+    "tedsl.ops.losses": (
+        "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_similarity", "cross_entropy", "huber_loss",
+        "kl_div", "l1_loss", "mse_loss", "nll_loss", "smooth_l1_loss",
+    ),
+    "tedsl.ops.normalization": (
+        "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "log_softmax", "logsumexp",
+        "normalize", "rms_norm", "running_stats", "softmax",
+    ),
+    "tedsl.ops.random": ("dropout", "random_bits", "uniform"),
     "tedsl.ops.pooling": (
         "adaptive_avg_pool2d", "adaptive_max_pool2d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "global_avg_pool2d",
         "max_pool1d", "max_pool2d", "max_pool3d",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tedsl.lang.elements import normal_axis, same_shape, shape_text
+from tedsl.lang import functions as fn
+from tedsl.lang.elements import normal_axis, product, same_shape, shape_text
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Const
 from tedsl.lang.extents import same_extent
@@ -13,7 +14,7 @@ from tedsl.lang.tensor import Tensor
 
 __all__ = [
     "axis_of", "check_extent", "check_float", "check_integer", "check_rank", "check_same_shape", "loops", "one_of",
-    "per_axis", "refuse", "vector",
+    "per_axis", "refuse", "size_of", "vector",
 ]  # fmt: skip
 
 
@@ -92,6 +93,11 @@ def one_of(value: Any, allowed: Sequence[str], what: str, name: str) -> str:
 def axis_of(x: Tensor, axis: Any, what: str) -> int:
     """An axis of `x`, counted from 0."""
     return normal_axis(axis, x.ndim, f"te.ops.{what}")
+
+
+def size_of(x: Tensor, dims: Iterable[int]) -> Any:
+    """The number of elements along some dimensions, as a scalar of the dtype of `x`."""
+    return fn.convert(product(x.extents[d] for d in dims), x.dtype)
 
 
 def loops(*extents: Any, name: str = "r") -> tuple[Any, ...]:

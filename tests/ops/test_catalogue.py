@@ -12,6 +12,7 @@ from tests.autodiff.catalogue.entry import Entry
 from tests.autodiff.test_catalogue import compare, jax_results, ours, torch_results
 from tests.ops.catalogue import ABOVE_THE_LAW, CATALOGUE
 
+DRAWN = {"random_bits", "uniform"}  # of no input: test_catalogue_random
 CATALOGUE_MODULES = sorted(set(te.ops._PUBLIC))
 
 
@@ -40,4 +41,4 @@ def test_the_table_of_names_is_that_of_the_modules(module: str) -> None:
 @pytest.mark.parametrize("name", te.ops.__all__)
 def test_every_operator_is_documented_and_has_a_line(name: str) -> None:
     assert getattr(te.ops, name).__doc__
-    assert any(e.name.split()[0] == name for e in CATALOGUE)
+    assert name in DRAWN or any(e.name.split()[0] == name for e in CATALOGUE)

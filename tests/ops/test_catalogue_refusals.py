@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tedsl as te
@@ -49,7 +50,37 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: te.ops.conv_transpose2d(x(1, 2, 4, 4), x(2, 2, 3, 3), stride=2, output_padding=2),
         "output_padding: expected less than stride (2, 2) or dilation (1, 1), found (2, 2)",
     ),
+    "groups of channels": (lambda: te.ops.group_norm(x(2, 6, 4), 4), "num_groups: expected a divisor of 6 channels, found 4"),
+    "normalized shape": (
+        lambda: te.ops.layer_norm(x(2, 6), (5,)), "x: expected 5 in dimension 1 (normalized_shape), found 6"
+    ),
+    "running statistics": (lambda: te.ops.batch_norm(x(2, 6)), "running_mean and running_var are needed"),
+    "reduction": (
+        lambda: te.ops.mse_loss(x(2), x(2), reduction="avg"),
+        "reduction: expected one of 'mean', 'sum', 'none', found 'avg'",
+    ),
+    "target shape": (
+        lambda: te.ops.mse_loss(x(2, 3), x(3)), "expected x and target of one shape, found (2, 3) and (3,)"
+    ),
+    "classes": (
+        lambda: te.ops.cross_entropy(x(2, 3, 4), x(2, dtype="int32")),
+        "expected x (n, classes, ...) and target (n, ...)",
+    ),
+    "probability": (lambda: te.ops.dropout(x(3), 1.5), "p: expected a number from 0 to 1, found 1.5"),
+    "halves": (lambda: te.ops.glu(x(2, 5)), "x: expected an even extent of axis 1, found 5"),
 }  # fmt: skip
+
+
+def test_integers_have_no_softmax() -> None:
+    with pytest.raises(TypeError, match="x: expected floats, found x : int32"):
+        te.ops.softmax(x(3, dtype="int32"))
+
+
+@pytest.mark.parametrize("run", [te.interpret, te.evaluate])
+def test_a_target_that_is_no_class_is_an_index_error(run: Any) -> None:
+    p, t = x(2, 3), te.placeholder((2,), "int32", name="t")
+    with pytest.raises(IndexError):
+        run(te.ops.cross_entropy(p, t), {p: np.zeros((2, 3), "float32"), t: np.array([0, 3], "int32")})
 
 
 @pytest.mark.parametrize("case", REFUSED)

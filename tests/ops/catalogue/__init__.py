@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tests.autodiff.catalogue.entry import Entry
-from tests.ops.catalogue import layers
+from tests.ops.catalogue import layers, neural
 
 __all__ = ["ABOVE_THE_LAW", "CATALOGUE"]
 
-CATALOGUE: list[Entry] = [*layers.ENTRIES]
+CATALOGUE: list[Entry] = [*layers.ENTRIES, *neural.ENTRIES]
 assert len({e.name for e in CATALOGUE}) == len(CATALOGUE), "two entries of one name"
 
 # What the law asks cannot hold, and why.
