@@ -20,9 +20,9 @@ from tedsl.backend.lower_finite import NOT_FINITE, check_finite
 from tedsl.backend.lower_stage import Context, Place, identifier
 from tedsl.backend.scalars import Expr as Halide, const
 from tedsl.lang.dtypes import integer_bounds
-from tedsl.lang.expr import TRUE, Axis, Const, Expr, Fn, Reduce
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Fn
 from tedsl.lang.tensor import Operation, Scan, ScanState, Tensor
-from tedsl.lang.traverse import free_axes, reads_of, topological
+from tedsl.lang.traverse import free_axes, reads_of
 
 __all__ = ["Checks", "checks_of", "lower_checks", "operations_checked"]
 
@@ -56,9 +56,7 @@ class Checks:
 
 def checks_of(operations: Iterable[Operation]) -> list[ReadCheck]:
     """The accesses to be checked at run time; IndexError for one that is provably wrong."""
-    found = [c for op in operations for c in read_checks(op) if c.status == "run" and not _holds_unless_empty(c)]
-    # An index that is the result of a reduction over a scan's state cannot be evaluated again; it is clamped.
-    return [c for c in found if not any(isinstance(n, Reduce) for n in topological((c.index, c.guard)))]
+    return [c for op in operations for c in read_checks(op) if c.status == "run" and not _holds_unless_empty(c)]
 
 
 def _holds_unless_empty(check: ReadCheck) -> bool:

@@ -175,4 +175,6 @@ def renamed(func: hl.Func, loops: dict[Axis, hl.RVar]) -> dict[Axis, hl.RVar]:
         taken.add(free)
         names[axis] = hl.RVar(free)
         func.update(0).rename(loop, names[axis])
+    if not loops:
+        func.update(0).unscheduled()  # else Halide prints a warning that nobody scheduled it
     return names

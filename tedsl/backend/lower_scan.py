@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import halide as hl
 
+from tedsl.analysis.checks import read_checks
 from tedsl.analysis.iteration import is_stepped
 from tedsl.backend.lower_expr import Scalars
 from tedsl.backend.lower_reduce import Accumulator, accumulator, renamed
@@ -36,12 +37,13 @@ class _Inner:
 
 
 def can_lower_scan(op: Scan) -> bool:
-    """Whether no reduction of the body lies inside another one and uses its axes."""
-    return all(
-        not set(outer.axes).intersection(free_axes(inner))
+    """Whether no reduction of the body lies inside another one and uses its axes, or in an index that needs a check."""
+    nested = any(
+        set(outer.axes).intersection(free_axes(inner))
         for outer in _reductions(op.bodies)
         for inner in _reductions(outer.children)
     )
+    return not nested and not any(c.status == "run" and _reductions((c.index, c.guard)) for c in read_checks(op))
 
 
 def _reductions(roots: Sequence[Expr]) -> list[Reduce]:

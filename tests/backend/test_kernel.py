@@ -560,3 +560,23 @@ def test_what_does_not_depend_on_an_empty_tensor_is_compiled() -> None:
         np.ones(0, np.float32), b, out={"shifted": buffer}, mode={"shifted": "add", "grown": "null", "total": "null"}
     )
     np.testing.assert_array_equal(buffer, 2 * b.sum(axis=1) + 1)
+
+
+def test_an_index_that_reduces_over_a_scan_is_checked() -> None:
+    table = te.placeholder((6,), "int32", name="table")
+
+    def step(y: Any, t: Any, i: Any) -> Any:
+        return te.select(t == 0, i, table[te.max(lambda k: y[t - 1, k])])
+
+    chain = te.scan((5, 3), step, axis=0, dtype="int32")
+    fine, wrong = (np.array(v, np.int32) for v in ([1, 2, 3, 4, 5, 0], [1, 2, 6, 6, 6, 6]))
+    np.testing.assert_array_equal(te.evaluate(chain, {table: fine}), te.interpret(chain, {table: fine}))
+    with pytest.raises(IndexError, match="it is 6 at t = 2"):
+        te.evaluate(chain, {table: wrong})
+
+
+def test_an_unscheduled_update_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    A = te.placeholder((40,), name="A")
+    k = te.reduce_axis(40, name="k")
+    te.build([A], te.scatter((40,), axes=[k], index=(k,), value=A[k], name="kept"))
+    assert capfd.readouterr().err == ""
