@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TypeVar
 
+from autodiff.budget import Budget, TooHard
 from autodiff.conditions import (
     AllOf,
     AnyOf,
@@ -26,8 +27,8 @@ from autodiff.conditions import (
     negated,
     normal,
 )
-from autodiff.linear import Atom, Greatest, Least, Linear, Quotient, Symbol, linear, symbol
-from autodiff.polyhedra import Facts, TooHard
+from autodiff.linear import Atom, Greatest, Least, Linear, Numbered, Quotient, Symbol, linear, symbol
+from autodiff.polyhedra import Facts
 
 __all__ = ["Auxiliary", "System", "cases", "disjoint", "pinned"]
 
@@ -36,11 +37,10 @@ T = TypeVar("T")
 Piecewise = Least | Greatest | Choice
 
 
-@dataclass(frozen=True)
-class Auxiliary:
+class Auxiliary(Numbered):
     """The value of a quotient, as an unknown."""
 
-    position: int
+    __slots__ = ()
 
     def __str__(self) -> str:
         return f"d{self.position}"
@@ -60,8 +60,8 @@ class System:
     residual: tuple[Condition, ...]
     ranges: tuple[tuple[Symbol, tuple[Linear | None, Linear | None]], ...]
 
-    def facts(self) -> Facts:
-        return Facts(dict(self.ranges), (e for e in self.inequalities if not any(True for _ in e.atoms())))
+    def facts(self, budget: Budget | None = None) -> Facts:
+        return Facts(dict(self.ranges), (e for e in self.inequalities if not any(True for _ in e.atoms())), budget)
 
     def forms(self) -> Iterator[Linear]:
         yield from self.equations
@@ -120,7 +120,7 @@ def _capped(items: Iterable[T]) -> list[T]:
     return kept
 
 
-def cases(system: System, split_alternatives: bool = False) -> list[System]:
+def cases(system: System, budget: Budget, split_alternatives: bool = False) -> list[System]:
     """The system cut until every form is linear; impossible cases are left out.
 
     A residual `or` stays a guard unless `split_alternatives`.
@@ -136,12 +136,12 @@ def cases(system: System, split_alternatives: bool = False) -> list[System]:
         if parts is None:
             done.append(_without_quotients(_residual_settled(current)))
         else:
-            queue[:0] = [p for p in parts if not _impossible(p)]
+            queue[:0] = [p for p in parts if not _impossible(p, budget)]
     return done
 
 
-def _impossible(system: System) -> bool:
-    return system.facts().refuted()
+def _impossible(system: System, budget: Budget) -> bool:
+    return system.facts(budget).refuted()
 
 
 def _piecewise(e: Linear) -> Iterator[Piecewise]:
@@ -212,7 +212,7 @@ def _of_variables(a: Atom, system: System) -> bool:
     return isinstance(a, Quotient) and any(s in system.variables for s in a.numerator.leaves())
 
 
-def pinned(system: System, most: int = 3) -> list[System] | None:
+def pinned(system: System, budget: Budget, most: int = 3) -> list[System] | None:
     """One system per value of a quotient that takes but a few, so that no remainder is left; None without such."""
     found: list[System] = [system]
     for v, (low, high) in system.ranges:
@@ -223,5 +223,5 @@ def pinned(system: System, most: int = 3) -> list[System] | None:
             for s in found
             for value in range(low.constant, high.constant + 1)
         ]
-    found = [s for s in found if not _impossible(s)]
+    found = [s for s in found if not _impossible(s, budget)]
     return found if len(found) != 1 or found[0] is not system else None

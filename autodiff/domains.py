@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autodiff.conditions import Condition, Zero, mapped
-from autodiff.linear import Linear, Symbol, floordiv, linear, mod, symbol
+from autodiff.linear import Linear, Numbered, Symbol, floordiv, linear, mod, symbol
 
 __all__ = ["Axis", "Gather", "Inversion", "Loop", "Target", "Variable"]
 
@@ -25,31 +25,28 @@ class Variable:
     begin: Linear | int = 0
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Numbered):
     """The index of the element along dimension `position` of the tensor that is read."""
 
-    position: int
+    __slots__ = ()
 
     def __str__(self) -> str:
         return f"s{self.position}"
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(Numbered):
     """An axis of the gathered tensor; where that is the adjoint itself, the same number as the target's."""
 
-    position: int
+    __slots__ = ()
 
     def __str__(self) -> str:
         return f"q{self.position}"
 
 
-@dataclass(frozen=True)
-class Loop:
+class Loop(Numbered):
     """A summation index of a gather, from 0."""
 
-    position: int
+    __slots__ = ()
 
     def __str__(self) -> str:
         return f"t{self.position}"

@@ -12,13 +12,14 @@ from dataclasses import replace
 from itertools import product
 from math import prod
 
+from autodiff.budget import STEPS, Budget, TooHard
 from autodiff.conditions import Condition, conjuncts, forms, mapped, normal
 from autodiff.domains import Axis, Gather, Inversion, Loop, Target, Variable
 from autodiff.linear import Linear, Symbol, linear, symbol
 from autodiff.memory import Memory
 from autodiff.nests import Setting, nominal
 from autodiff.parts import cost, free_part, parts_of, renamed
-from autodiff.polyhedra import Clock, Facts, TooHard
+from autodiff.polyhedra import Facts
 from autodiff.questions import Component, Names, Parameter, Question, Unknown, components, localized, unknowns_of
 from autodiff.refine import WORTH, Part
 
@@ -37,7 +38,7 @@ def invert(
     *,
     known: Sequence[Linear] = (),
     compact: bool = True,
-    seconds: float = 2.0,
+    steps: int = STEPS,
 ) -> Inversion:
     """The points z of the box `variables` where `conditions` hold and rows(z) = s, for every s in `shape`.
 
@@ -45,8 +46,8 @@ def invert(
     shape at least 1 where there is anything to compute. `compact` allows gathers into smaller tensors; without it every
     gather is direct.
 
-    A row that is None, or holds an `OpaqueIndex`, or proves too hard, is listed as opaque and left out of the
-    equations.
+    A row that is None, or holds an `OpaqueIndex`, or takes more than `steps` (`autodiff.budget`), is listed as opaque
+    and left out of the equations.
 
     >>> x, r = symbol("x"), symbol("r")
     >>> print(invert([Variable("x", 8), Variable("r", 3)], [x + r], [10]))
@@ -64,7 +65,7 @@ def invert(
         tuple(map(names.form, known)),
         compact,
     )
-    answer = _remembered(question, seconds)
+    answer = _remembered(question, steps)
     back: dict[Symbol, Linear] = {p: symbol(s) for s, p in names.parameters.items()}
     if not back and not names.opaque:
         return answer
@@ -76,29 +77,28 @@ def _with_guards(g: Gather, rule: Callable[[Condition], Condition]) -> Gather:
     return replace(g, guards=tuple(map(rule, g.guards)))
 
 
-_answers: Memory[Question, Inversion] = Memory()
+_answers: Memory[tuple[Question, int], Inversion] = Memory()
 
 
-def _remembered(question: Question, seconds: float) -> Inversion:
-    answer = _answers.get(question)
+def _remembered(question: Question, steps: int) -> Inversion:
+    answer = _answers.get((question, steps))
     if answer is None:
-        clock = Clock(seconds)
-        answer = _Inverter(question, clock).answer()
-        if not clock.expired:
-            _answers.put(question, answer)
+        budget = Budget(steps)
+        answer = _Inverter(question, budget).answer()
+        if not budget.overdue:
+            _answers.put((question, steps), answer)
     return answer
 
 
 class _Inverter:
-    def __init__(self, question: Question, clock: Clock) -> None:
+    def __init__(self, question: Question, budget: Budget) -> None:
         self.question = question
-        self.clock = clock
         everything = [e for box in question.boxes for e in box] + list(question.shape)
         everything += [e for e in question.rows if e is not None]
         everything += [e for c in question.conditions for e in forms(c)] + list(question.known)
         parameters = frozenset(s for e in everything for s in e.leaves() if isinstance(s, Parameter))
         sizes = [n - 1 for n in question.shape if not n.is_constant]
-        self.setting = Setting(Facts({}, [*question.known, *sizes]), parameters, clock)
+        self.setting = Setting(Facts({}, [*question.known, *sizes], budget), parameters)
         self.opaque: list[int] = [j for j, row in enumerate(question.rows) if row is None]
         self.reasons: list[str] = ["the index depends on data"] if self.opaque else []
 
@@ -129,7 +129,7 @@ class _Inverter:
         self.opaque += c.rows
         self.reasons += [reason] if c.rows else []
         free = replace(c, rows=())
-        return free, free_part(localized(self.question, free), replace(self.setting, clock=Clock(1.0)))
+        return free, free_part(localized(self.question, free), self.setting.within(Budget.unlimited()))
 
     def _compacted(self, found: list[tuple[Component, list[Part]]]) -> list[tuple[Component, list[Part]]]:
         """Components refined, those that gain most first, while the gathers stay few."""

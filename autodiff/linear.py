@@ -7,37 +7,64 @@ division by a constant, hence also `%`), `Least`, `Greatest`. Kept as symbols, t
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from autodiff.integers import ceildiv
 
 __all__ = [
-    "Atom", "Greatest", "Least", "Linear", "Quotient", "ceiling", "complexity", "floordiv", "linear", "mod", "symbol",
+    "Atom", "Greatest", "Least", "Linear", "Numbered", "Quotient", "ceiling", "complexity", "floordiv", "linear", "mod",
+    "symbol",
 ]  # fmt: skip
 
 Symbol = Hashable
 Environment = Mapping[Symbol, int]
+N = TypeVar("N", bound="Numbered")
 
 
-class Atom(ABC):
-    """A symbol that stands for an expression."""
+class Numbered:
+    """A symbol that is its kind and a number: one object of each, so that comparing and hashing take no Python."""
 
-    @abstractmethod
+    __slots__ = ("position",)
+
+    position: int
+    _made: ClassVar[dict[int, Any]]
+
+    def __init_subclass__(cls) -> None:
+        cls._made = {}
+
+    def __new__(cls: type[N], position: int) -> N:
+        made: N | None = cls._made.get(position)
+        if made is None:
+            made = object.__new__(cls)
+            made.position = position
+            made = cls._made.setdefault(position, made)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.position,)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.position})"
+
+
+class Atom:
+    """A symbol that stands for an expression. No ABC: those take ten times as long to recognise."""
+
     def parts(self) -> tuple[Linear, ...]:
         """The forms inside."""
+        raise NotImplementedError
 
-    @abstractmethod
     def rebuilt(self, rule: Callable[[Linear], Linear]) -> Linear:
         """The same expression with `rule` applied to the forms inside."""
+        raise NotImplementedError
 
-    @abstractmethod
     def evaluate(self, values: Environment) -> int:
         """Its value where every symbol has one."""
+        raise NotImplementedError
 
 
 class Linear:
@@ -77,16 +104,17 @@ class Linear:
 
     def __add__(self, other: Linear | int) -> Linear:
         if isinstance(other, int):
-            return Linear(self.coefficients, self.constant + other)
-        total = dict(self.coefficients)
-        for s, c in other.coefficients.items():
-            total[s] = total.get(s, 0) + c
-        return Linear(total, self.constant + other.constant)
+            return _owning(self.coefficients, self.constant + other)
+        total = self.coefficients.copy()
+        _add_into(total, other.coefficients, 1)
+        return _owning(total, self.constant + other.constant)
 
     __radd__ = __add__
 
     def __mul__(self, factor: int) -> Linear:
-        return Linear({s: c * factor for s, c in self.coefficients.items()}, self.constant * factor)
+        if not factor:
+            return _owning({}, 0)
+        return _owning({s: c * factor for s, c in self.coefficients.items()}, self.constant * factor)
 
     __rmul__ = __mul__
 
@@ -94,14 +122,18 @@ class Linear:
         return self * -1
 
     def __sub__(self, other: Linear | int) -> Linear:
-        return self + -other
+        if isinstance(other, int):
+            return _owning(self.coefficients, self.constant - other)
+        total = self.coefficients.copy()
+        _add_into(total, other.coefficients, -1)
+        return _owning(total, self.constant - other.constant)
 
     def __rsub__(self, other: int) -> Linear:
         return -self + other
 
     def divided(self, c: int) -> Linear:
         """Exact quotient by c, which must divide every coefficient."""
-        return Linear({s: a // c for s, a in self.coefficients.items()}, self.constant // c)
+        return _owning({s: a // c for s, a in self.coefficients.items()}, self.constant // c)
 
     def content(self) -> int:
         """The greatest common divisor of the coefficients, the constant left out."""
@@ -113,22 +145,22 @@ class Linear:
 
     def substituted(self, values: Mapping[Any, Linear]) -> Linear:
         """Every symbol of `values` replaced, inside atoms too; the same object when there is none."""
-        return self.mapped(lambda s: values.get(s))
+        return self.mapped(values.get)
 
     def mapped(self, rule: Callable[[Symbol], Linear | None]) -> Linear:
         """Every symbol for which `rule` has an answer replaced by it; atoms are entered, innermost first."""
-        total = Linear({}, self.constant)
-        changed = False
-        for s, c in self.coefficients.items():
-            new = rule(s)
-            if new is None and isinstance(s, Atom):
-                new = s.rebuilt(lambda part: part.mapped(rule))
+        news = [_replacement(s, rule) for s in self.coefficients]
+        if all(new is None for new in news):
+            return self
+        total: dict[Symbol, int] = {}
+        constant = self.constant
+        for (s, c), new in zip(self.coefficients.items(), news, strict=True):
             if new is None:
-                new = Linear({s: 1})
+                _add_into(total, {s: c}, 1)
             else:
-                changed = True
-            total = total + new * c
-        return total if changed else self
+                _add_into(total, new.coefficients, c)
+                constant += c * new.constant
+        return _owning(total, constant)
 
     def evaluate(self, values: Environment) -> int:
         return self.constant + sum(
@@ -180,13 +212,48 @@ class Linear:
         return found, rest
 
 
+def _owning(coefficients: dict[Symbol, int], constant: int) -> Linear:
+    """A form of coefficients that are never 0 and that nobody will change: most of an inversion is spent here."""
+    made = object.__new__(Linear)
+    made.coefficients = coefficients
+    made.constant = constant
+    made._hash = None
+    return made
+
+
+def _add_into(total: dict[Symbol, int], terms: dict[Symbol, int], factor: int) -> None:
+    for s, c in terms.items():
+        value = total.get(s, 0) + c * factor
+        if value:
+            total[s] = value
+        else:
+            del total[s]
+
+
+def _replacement(s: Symbol, rule: Callable[[Symbol], Linear | None]) -> Linear | None:
+    """What the rule makes of a symbol, or of what is inside it; None when nothing changes."""
+    new = rule(s)
+    if new is not None or not isinstance(s, Atom):
+        return new
+    changed = False
+
+    def inside(part: Linear) -> Linear:
+        nonlocal changed
+        mapped = part.mapped(rule)
+        changed = changed or mapped is not part
+        return mapped
+
+    rebuilt = s.rebuilt(inside)
+    return rebuilt if changed else None
+
+
 def linear(x: Linear | int) -> Linear:
-    return Linear({}, x) if isinstance(x, int) else x
+    return _owning({}, x) if isinstance(x, int) else x
 
 
 def symbol(s: Symbol) -> Linear:
     """The form `1 * s`."""
-    return Linear({s: 1})
+    return _owning({s: 1}, 0)
 
 
 @dataclass(frozen=True, eq=True)

@@ -11,33 +11,41 @@ from dataclasses import dataclass
 from itertools import islice, permutations
 from math import perm, prod
 
+from autodiff.budget import Budget, TooHard
 from autodiff.cases import System
 from autodiff.domains import Loop
 from autodiff.integers import Matrix, independent_rows, lower_triangular_basis
-from autodiff.linear import Linear, Quotient, Symbol, ceiling, complexity, floordiv, linear, symbol
-from autodiff.polyhedra import Clock, Facts, TooHard, eliminated, reduced
+from autodiff.linear import Linear, Numbered, Quotient, Symbol, ceiling, complexity, floordiv, linear, symbol
+from autodiff.polyhedra import Facts, eliminated, reduced
 
 __all__ = ["Empty", "Nest", "Setting", "best_nest", "nominal"]
 
 NOMINAL_EXTENT = 1009
 MAX_ORDERS = 24
 MAX_PAIRS = 12
+ORDER = 100
+"""Steps per inequality of writing a system in other coordinates."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What every solution of one inversion shares: what is known of elements and parameters, and the time left."""
+    """What every solution of one inversion shares: what is known of elements and parameters, and what it may cost."""
 
     facts: Facts
     parameters: frozenset[Symbol]
-    clock: Clock
+
+    @property
+    def budget(self) -> Budget:
+        return self.facts.budget
+
+    def within(self, budget: Budget) -> Setting:
+        return Setting(Facts(self.facts.ranges, self.facts.known, budget), self.parameters)
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(Numbered):
     """A coordinate of the lattice of solutions before its loop has a start."""
 
-    position: int
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -78,11 +86,14 @@ def best_nest(
         basis = lower_triangular_basis(lattice, order)
         if basis is None:
             continue
-        setting.clock.check()
+        setting.budget.spend(ORDER * len(inequalities))
         try:
-            nest = _nest(system.variables, inequalities, particular, basis, facts, setting)
+            most = None if best is None else best[0][0]
+            nest = _nest(system.variables, inequalities, particular, basis, facts, setting, most)
         except TooHard as reason:
             failure = reason
+            continue
+        if nest is None:
             continue
         merit = nest.merit(originals)
         if best is None or merit < best[0]:
@@ -119,8 +130,9 @@ def _nest(
     basis: Matrix,
     facts: Facts,
     setting: Setting,
-) -> Nest:
-    """The loops over one basis of the lattice, outermost first."""
+    most: int | None,
+) -> Nest | None:
+    """The loops over one basis of the lattice, outermost first; None where they take more than `most` iterations."""
     free = len(basis[0]) if basis else 0
     steps = [_Step(i) for i in range(free)]
     values = {
@@ -141,6 +153,8 @@ def _nest(
             continue
         loop = Loop(i)
         loops.append((loop, width))
+        if most is not None and prod(nominal(w) for _, w in loops) > most:
+            return None
         chosen[step] = start + symbol(loop)
         facts = facts.extended({loop: (linear(0), width - 1)})
     solved = {v: simplified(e.substituted(chosen), facts) for v, e in values.items()}
@@ -155,12 +169,15 @@ def _levels(inequalities: list[Linear], steps: Sequence[_Step], setting: Setting
     """
     levels = [inequalities]
     for step in reversed(steps[1:]):
-        setting.clock.check()
-        try:
-            levels.insert(0, eliminated(levels[0], step))
-        except TooHard:
-            levels.insert(0, [e for e in levels[0] if not e[step]])
+        levels.insert(0, _outside(levels[0], step, setting.budget))
     return levels
+
+
+def _outside(level: list[Linear], step: _Step, budget: Budget) -> list[Linear]:
+    try:
+        return eliminated(level, step, budget)
+    except TooHard:
+        return [e for e in level if not e[step]]
 
 
 def _window(

@@ -5,35 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from autodiff.budget import Budget, TooHard
 from autodiff.cases import System, cases, pinned
 from autodiff.conditions import AnyOf, Condition, mapped
 from autodiff.domains import Axis, Grid, Target
 from autodiff.linear import Linear, Symbol, symbol
 from autodiff.memory import Memory
 from autodiff.nests import Setting
-from autodiff.polyhedra import TooHard
 from autodiff.questions import Component, Question, Unknown
 from autodiff.refine import WORTH, Part, refined, solved
 from autodiff.solve import Solution
 
 __all__ = ["cost", "free_part", "parts_of", "renamed"]
 
-_known: Memory[tuple[Question, bool], list[Part]] = Memory()
+_known: Memory[tuple[Question, bool, float], list[Part] | TooHard] = Memory()
 
 
 def parts_of(question: Question, setting: Setting, compact: bool) -> list[Part]:
-    """The parts of a component that is a question of its own, refined if `compact`; kept unless time ran out."""
-    found = _known.get((question, compact))
+    """The parts of a component that is a question of its own, refined if `compact`; kept, failures too.
+
+    Each has the steps of the setting for itself: what is remembered must not depend on what was asked before.
+    """
+    key = question, compact, setting.budget.steps
+    found = _known.get(key)
     if found is None:
-        found = _refined(question, setting) if compact else _plain(question, setting)
-        if not setting.clock.expired:
-            _known.put((question, compact), found)
+        own = setting.within(Budget(setting.budget.steps, setting.budget.deadline))
+        try:
+            found = _refined(question, own) if compact else _plain(question, own)
+        except TooHard as reason:
+            found = reason
+        if own.budget.overdue:
+            setting.budget.overdue = True
+        else:
+            _known.put(key, found)
+    if isinstance(found, TooHard):
+        raise TooHard(str(found))
     return found
 
 
 def _plain(question: Question, setting: Setting) -> list[Part]:
     grid = Grid.whole(dict(enumerate(question.shape)))
-    found = (solved(s, grid, setting) for s in cases(_system(question)))
+    found = (solved(s, grid, setting) for s in cases(_system(question), setting.budget))
     return [p for p in found if p is not None]
 
 
@@ -41,8 +53,8 @@ def _refined(question: Question, setting: Setting) -> list[Part]:
     """The cheapest way to cut the component into parts."""
     grid = Grid.whole(dict(enumerate(question.shape)))
     system = _system(question)
-    best = [p for s in cases(system) for p in refined(s, grid, setting)]
-    for variant in _variants(system):
+    best = [p for s in cases(system, setting.budget) for p in refined(s, grid, setting)]
+    for variant in _variants(system, setting.budget):
         try:
             parts = [p for s in variant() for p in refined(s, grid, setting)]
         except TooHard:
@@ -71,15 +83,15 @@ def _system(question: Question) -> System:
     return System(names, len(names), equations, inside, (), ranges).with_conditions(question.conditions)
 
 
-def _variants(system: System) -> list[Callable[[], list[System]]]:
+def _variants(system: System, budget: Budget) -> list[Callable[[], list[System]]]:
     """Other ways to cut a system: alternatives of a residual `or`, values of a quotient that has few."""
 
     def by_quotient() -> list[System]:
-        return [p for s in cases(system) for p in (pinned(s) or [s])]
+        return [p for s in cases(system, budget) for p in (pinned(s, budget) or [s])]
 
     variants: list[Callable[[], list[System]]] = []
     if any(isinstance(c, AnyOf) for c in system.residual):
-        variants.append(lambda: cases(system, split_alternatives=True))
+        variants.append(lambda: cases(system, budget, split_alternatives=True))
     if any(True for e in system.forms() for _ in e.atoms()):
         variants.append(by_quotient)
     return variants

@@ -6,37 +6,21 @@ attained, a proof may not be found. Loops built from these answers cover at leas
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
 
 from autodiff import simplex
+from autodiff.budget import Budget, TooHard
 from autodiff.linear import Linear, Quotient, Symbol, linear, symbol
 
-__all__ = ["Clock", "Facts", "TooHard", "eliminated", "tightened"]
+__all__ = ["Facts", "eliminated", "reduced", "tightened"]
 
 MAX_INEQUALITIES = 80
-
-
-class TooHard(Exception):
-    """An inversion that would take too long, or more cases than it is worth; says which."""
-
-
-@dataclass
-class Clock:
-    """The time left for one inversion."""
-
-    seconds: float
-    started: float = field(default_factory=time.monotonic)
-    expired: bool = False
-
-    def check(self) -> None:
-        if time.monotonic() - self.started > self.seconds:
-            self.expired = True
-            raise TooHard(f"the inversion took more than {self.seconds:g} s")
+ELIMINATION = 20
+"""Steps of joining two inequalities."""
+Interval = tuple["int | None", "int | None"]
 
 
 def tightened(e: Linear) -> Linear:
@@ -58,13 +42,14 @@ def reduced(inequalities: Iterable[Linear]) -> list[Linear]:
     return list(strongest.values())
 
 
-def eliminated(inequalities: Sequence[Linear], s: Symbol) -> list[Linear]:
+def eliminated(inequalities: Sequence[Linear], s: Symbol, budget: Budget) -> list[Linear]:
     """Fourier-Motzkin: what the inequalities say of the other symbols."""
     lower = [e for e in inequalities if e[s] > 0]
     upper = [e for e in inequalities if e[s] < 0]
     rest = [e for e in inequalities if not e[s]]
     if len(lower) * len(upper) + len(rest) > MAX_INEQUALITIES:
         raise TooHard(f"eliminating a variable gives more than {MAX_INEQUALITIES} inequalities")
+    budget.spend(ELIMINATION * len(lower) * len(upper))
     return reduced(rest + [lo * -up[s] + up * lo[s] for lo in lower for up in upper])
 
 
@@ -82,29 +67,41 @@ class Facts:
     """
 
     def __init__(
-        self, ranges: Mapping[Symbol, tuple[Linear | None, Linear | None]], known: Iterable[Linear] = ()
+        self,
+        ranges: Mapping[Symbol, tuple[Linear | None, Linear | None]],
+        known: Iterable[Linear] = (),
+        budget: Budget | None = None,
     ) -> None:
+        self.budget = budget or Budget.unlimited()
         self.ranges = dict(ranges)
         self.known = list(known)
+        # What the ranges say of a symbol, as inequalities and as numbers; worked out when first asked for.
+        self._lines: dict[Symbol, list[Linear]] = {}
+        self._intervals: dict[Symbol, Interval] = {}
 
     def extended(
         self, ranges: Mapping[Symbol, tuple[Linear | None, Linear | None]], known: Iterable[Linear] = ()
     ) -> Facts:
-        return Facts({**self.ranges, **ranges}, [*self.known, *known])
+        made = Facts({**self.ranges, **ranges}, [*self.known, *known], self.budget)
+        if not any(s in self._intervals or s in self._lines for s in ranges):
+            made._lines, made._intervals = self._lines.copy(), self._intervals.copy()
+        return made
 
-    def interval(self, e: Linear) -> tuple[int | None, int | None]:
+    def interval(self, e: Linear) -> Interval:
         """Constant bounds by interval arithmetic, None where there is none."""
         low: int | None = e.constant
         high: int | None = e.constant
         for s, c in e.coefficients.items():
-            a, b = self._symbol_interval(s)
+            if s not in self._intervals:
+                self._intervals[s] = self._symbol_interval(s)
+            a, b = self._intervals[s]
             if c < 0:
                 a, b = b, a
             low = None if low is None or a is None else low + c * a
             high = None if high is None or b is None else high + c * b
         return low, high
 
-    def _symbol_interval(self, s: Symbol) -> tuple[int | None, int | None]:
+    def _symbol_interval(self, s: Symbol) -> Interval:
         if isinstance(s, Quotient):
             low, high = self.interval(s.numerator)
             return None if low is None else low // s.divisor, None if high is None else high // s.divisor
@@ -145,13 +142,14 @@ class Facts:
         facts = self._relevant(e)
         symbols = list(dict.fromkeys(s for f in (e, *facts) for s in f))
         rows = [[f[s] for s in symbols] + [f.constant] for f in facts]
-        return simplex.minimum([e[s] for s in symbols] + [e.constant], rows)
+        return simplex.minimum([e[s] for s in symbols] + [e.constant], rows, self.budget.spend)
 
     def _solve_all(self) -> Fraction | str | None:
         everything = Linear({s: 1 for e in self.known for s in e})
         facts = self._relevant(everything)
         symbols = list(dict.fromkeys(s for f in facts for s in f))
-        return simplex.minimum([0] * (len(symbols) + 1), [[f[s] for s in symbols] + [f.constant] for f in facts])
+        rows = [[f[s] for s in symbols] + [f.constant] for f in facts]
+        return simplex.minimum([0] * (len(symbols) + 1), rows, self.budget.spend)
 
     def _relevant(self, e: Linear) -> list[Linear]:
         """The facts that share symbols with e, directly or through other facts."""
@@ -160,7 +158,9 @@ class Facts:
         queue = list(seen)
         while queue:
             s = queue.pop()
-            for f in (*self._about(s), *self._known_of.get(s, ())):
+            if s not in self._lines:
+                self._lines[s] = self._about(s)
+            for f in (*self._lines[s], *self._known_of.get(s, ())):
                 if f not in facts:
                     facts[f] = None
                     queue.extend(n for n in f if n not in seen)

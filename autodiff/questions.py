@@ -6,26 +6,24 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from autodiff.conditions import AllOf, AnyOf, Condition, Not, Opaque, OpaqueIndex, forms, mapped
-from autodiff.linear import Atom, Linear, Symbol, symbol
+from autodiff.linear import Atom, Linear, Numbered, Symbol, symbol
 
 __all__ = ["Component", "Names", "Parameter", "Question", "Unknown", "components", "localized", "unknowns_of"]
 
 
-@dataclass(frozen=True)
-class Unknown:
+class Unknown(Numbered):
     """Variable number `position` of the question."""
 
-    position: int
+    __slots__ = ()
 
     def __str__(self) -> str:
         return f"z{self.position}"
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(Numbered):
     """The parameter that appears as number `position` in the question."""
 
-    position: int
+    __slots__ = ()
 
     def __str__(self) -> str:
         return f"n{self.position}"

@@ -13,12 +13,13 @@ from itertools import product
 from math import gcd, lcm, prod
 from typing import Any
 
+from autodiff.budget import Budget, TooHard
 from autodiff.cases import System
 from autodiff.conditions import NonNegative, Zero
 from autodiff.domains import Axis, Grid
 from autodiff.linear import Linear, Quotient, Symbol, ceiling, floordiv, linear, mod, symbol
 from autodiff.nests import Setting, nominal
-from autodiff.polyhedra import TooHard, eliminated, reduced
+from autodiff.polyhedra import eliminated, reduced
 from autodiff.solve import Solution, solve
 
 __all__ = ["WORTH", "Part", "refined", "solved"]
@@ -63,7 +64,6 @@ def refined(system: System, grid: Grid, setting: Setting) -> list[Part]:
         return refined(system, diagonal, setting)
     phases = _phases(part)
     if phases is not None:
-        setting.clock.check()
         parts = [p for phase in phases for p in refined(system, phase, setting)]
         if sum(p.cost for p in parts) <= WORTH * part.cost:
             return parts
@@ -141,7 +141,7 @@ def _boxed(system: System, part: Part, setting: Setting) -> list[Part]:
 def _spans(system: System, grid: Grid, setting: Setting) -> Iterator[tuple[Axis, Linear, Linear]]:
     """For each axis, the narrowest [low, high] outside of which there is no solution."""
     place = dict(grid.place)
-    projection = _projected(system, place)
+    projection = _projected(system, place, setting.budget)
     for axis, n in grid.axes:
         lows, highs = [linear(0)], [n - 1]
         for e in projection:
@@ -167,7 +167,7 @@ def _size(e: Linear) -> int:
     return e.constant if e.is_constant else nominal(e)
 
 
-def _projected(system: System, place: Mapping[Any, Linear]) -> Sequence[Linear]:
+def _projected(system: System, place: Mapping[Any, Linear], budget: Budget) -> Sequence[Linear]:
     """What the system says of the elements alone; nothing when finding out takes too many inequalities."""
     both = [f for e in system.equations for f in (e, -e)]
     inequalities = reduced(e.substituted(place) for e in (*both, *system.inequalities))
@@ -176,7 +176,7 @@ def _projected(system: System, place: Mapping[Any, Linear]) -> Sequence[Linear]:
         while remaining:
             v = min(remaining, key=lambda v: _pairs(inequalities, v))
             remaining.remove(v)
-            inequalities = eliminated(inequalities, v)
+            inequalities = eliminated(inequalities, v, budget)
     except TooHard:
         return []
     return inequalities

@@ -7,7 +7,7 @@ is ever formed) and Bland's rule, which cannot cycle.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import gcd
 
@@ -17,39 +17,43 @@ Row = list[int]
 INFEASIBLE = "infeasible"
 
 
-def minimum(goal: Row, facts: Sequence[Row]) -> Fraction | str | None:
+def minimum(goal: Row, facts: Sequence[Row], spend: Callable[[int], None]) -> Fraction | str | None:
     """The least value of goal over {x : every fact >= 0}; None when unbounded below (or not provable).
 
-    Rows hold the coefficients of x and, last, the constant. `INFEASIBLE` when the facts contradict each other.
+    Rows hold the coefficients of x and, last, the constant. `INFEASIBLE` when the facts contradict each other. `spend`
+    is told the numbers worked on, and may raise to put an end to it.
 
-    >>> minimum([1, 1, 0], [[1, 0, -2], [0, 2, -1]])    # x >= 2, 2 y >= 1
+    >>> minimum([1, 1, 0], [[1, 0, -2], [0, 2, -1]], lambda numbers: None)    # x >= 2, 2 y >= 1
     Fraction(5, 2)
     """
     width = len(goal) - 1
+    spend(len(goal) * (len(facts) + 1))
     tableau = [[f[s] for f in facts] + [goal[s]] for s in range(width)]
     tableau = [row if row[-1] >= 0 else [-e for e in row] for row in tableau]
     basis = [-1] * width
     merit = [sum(column) for column in zip(*tableau, strict=True)] if tableau else [0] * (len(facts) + 1)
-    if not _improve(tableau, basis, merit) or any(b < 0 and row[-1] for b, row in zip(basis, tableau, strict=True)):
+    improved = _improve(tableau, basis, merit, spend)
+    if not improved or any(b < 0 and row[-1] for b, row in zip(basis, tableau, strict=True)):
         return None
     _drop_artificial(tableau, basis)
     costs = [-f[-1] for f in facts]
     merit = [*costs, 0]
     for row, b in zip(tableau, basis, strict=True):
         merit = _eliminated(merit, row, b)
-    if not _improve(tableau, basis, merit):
+    if not _improve(tableau, basis, merit, spend):
         return INFEASIBLE
     return goal[-1] + sum(
         (Fraction(costs[b] * row[-1], row[b]) for row, b in zip(tableau, basis, strict=True)), Fraction(0)
     )
 
 
-def _improve(tableau: list[Row], basis: list[int], merit: Row) -> bool:
+def _improve(tableau: list[Row], basis: list[int], merit: Row, spend: Callable[[int], None]) -> bool:
     """Pivot until no column improves; False when the objective is unbounded. Artificial basics are numbered -1."""
     while True:
         column = next((j for j, m in enumerate(merit[:-1]) if m > 0), None)
         if column is None:
             return True
+        spend(len(tableau) * len(merit))
         best: tuple[int, int, int] | None = None
         for i, row in enumerate(tableau):
             if row[column] > 0 and (

@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 from sympy import ZZ, Matrix
 from sympy.matrices.normalforms import smith_normal_form
 
+from autodiff.budget import Budget
 from autodiff.integers import ceildiv, lower_triangular_basis, smith, xgcd
 from autodiff.linear import Linear, ceiling, floordiv, linear, mod, symbol
 from autodiff.polyhedra import Facts, eliminated
@@ -80,7 +81,7 @@ def test_minimum_is_attained_at_a_vertex(facts: list[tuple[int, int, int]], goal
     vertices = [p for k, e in enumerate(lines) for f in lines[:k] if (p := crossing(e, f)) is not None]
     inside = [p for p in vertices if all(at(f, p) >= 0 for f in lines)]
     expected = min((at(goal, p) for p in inside), default=INFEASIBLE)
-    assert minimum(list(goal), [list(f) for f in lines]) == expected
+    assert minimum(list(goal), [list(f) for f in lines], lambda numbers: None) == expected
 
 
 def crossing(e: tuple[int, int, int], f: tuple[int, int, int]) -> tuple[Fraction, Fraction] | None:
@@ -100,7 +101,7 @@ def test_projection_keeps_every_integer_point(rows: list[tuple[int, int, int]]) 
     x, y = symbol("x"), symbol("y")
     system = [x * a + y * b + c for a, b, c in rows]
     system += [x + 5, 5 - x, y + 5, 5 - y]
-    projection = eliminated(system, "y")
+    projection = eliminated(system, "y", Budget.unlimited())
     for value in range(-5, 6):
         reached = any(all(e.evaluate({"x": value, "y": w}) >= 0 for e in system) for w in range(-5, 6))
         assert not reached or all(e.evaluate({"x": value}) >= 0 for e in projection)

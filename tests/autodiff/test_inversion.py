@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from itertools import product
 
 import pytest
 
-from autodiff import inversion
+from autodiff import budget, inversion, parts
+from autodiff.budget import STEPS
 from autodiff.conditions import Choice, NonNegative, Not, Opaque, OpaqueIndex, Zero
 from autodiff.domains import Inversion, Variable
 from autodiff.inversion import invert
@@ -210,14 +210,42 @@ def test_big_coefficients_do_not_overflow() -> None:
     assert str(g.solution[0]) == f"(q0 // {big})"
 
 
-def test_the_time_is_bounded() -> None:
+def hard(steps: int) -> Inversion:
+    """Two rows over eight variables, asked anew."""
+    inversion._answers.clear()
+    parts._known.clear()
     names = "abcdefgh"
     variables = [Variable(v, 9) for v in names]
     rows = [sum(((3 * i + 2 * j + 1) * symbol(v) for i, v in enumerate(names)), linear(j)) for j in range(2)]
-    started = time.monotonic()
-    answer = invert(variables, rows, [500, 500], seconds=0.2)
-    assert time.monotonic() - started < 2
-    assert answer.opaque == () or answer.reason
+    return invert(variables, rows, [500, 500], steps=steps)
+
+
+def test_the_steps_are_bounded() -> None:
+    answer = hard(2000)
+    assert answer.opaque == (0, 1)
+    assert answer.reason == "the inversion takes more than 2,000 steps"
+    assert hard(STEPS).opaque == ()
+
+
+def test_what_the_clock_ended_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(budget, "LAST_RESORT", -1.0)
+        assert hard(STEPS).reason == "the inversion took more than -1 s"
+        assert not len(inversion._answers)
+        assert not len(parts._known)
+    assert hard(STEPS).opaque == ()
+
+
+def test_an_answer_does_not_depend_on_what_was_asked_before() -> None:
+    """A part has its steps for itself, whether or not the parts beside it are known already."""
+    variables = [Variable(v, 9) for v in "xyzuvw"]
+    rows = [3 * x + 5 * y + 2 * symbol("z"), 3 * symbol("u") + 7 * symbol("v") + 2 * symbol("w")]
+    few = next(n for n in range(100, 100_000, 100) if not invert(variables[:3], rows[:1], [80], steps=n).opaque)
+    inversion._answers.clear()
+    parts._known.clear()
+    cold = invert(variables, rows, [80, 100], steps=few)
+    inversion._answers.clear()
+    assert invert(variables, rows, [80, 100], steps=few) == cold
 
 
 def test_answers_are_kept_by_structure() -> None:
