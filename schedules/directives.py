@@ -12,9 +12,34 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal
 
 __all__ = [
-    "DIRECTIVES", "BoundExtent", "CacheRead", "CacheWrite", "ComputeAt", "ComputeInline", "ComputeRoot", "Directive",
-    "Fuse", "GpuBlocks", "GpuThreads", "LoopDirective", "Pack", "Parallel", "Prefetch", "Reorder", "ReorderStorage",
-    "Rewrite", "Rfactor", "Split", "StoreAt", "StoreIn", "StoreRoot", "Unroll", "Vectorize", "from_json", "to_json",
+    "DIRECTIVES",
+    "BoundExtent",
+    "CacheRead",
+    "CacheWrite",
+    "ComputeAt",
+    "ComputeInline",
+    "ComputeRoot",
+    "Directive",
+    "Fuse",
+    "GpuBlocks",
+    "GpuSingleThread",
+    "GpuThreads",
+    "LoopDirective",
+    "Pack",
+    "Parallel",
+    "Prefetch",
+    "Reorder",
+    "ReorderStorage",
+    "Rewrite",
+    "Rfactor",
+    "Split",
+    "StoreAt",
+    "StoreIn",
+    "StoreRoot",
+    "Unroll",
+    "Vectorize",
+    "from_json",
+    "to_json",
 ]  # fmt: skip
 
 Definition = Literal["body", "init"]
@@ -128,6 +153,13 @@ class GpuThreads(LoopDirective):
 
     verb = "gpu_threads"
     loops: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuSingleThread(LoopDirective):
+    """Do all of it in one thread of a GPU: slow, for what has no independent iterations."""
+
+    verb = "gpu_single_thread"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,9 +317,9 @@ class Pack(Rewrite):
 DIRECTIVES: dict[str, type[Directive]] = {
     cls.verb: cls
     for cls in (
-        Split, Fuse, Reorder, Unroll, Vectorize, Parallel, GpuBlocks, GpuThreads, Prefetch, ComputeAt, StoreAt,
-        StoreRoot, ComputeRoot, ComputeInline, ReorderStorage, StoreIn, BoundExtent, CacheWrite, CacheRead, Rfactor,
-        Pack,
+        Split, Fuse, Reorder, Unroll, Vectorize, Parallel, GpuBlocks, GpuThreads, GpuSingleThread, Prefetch,
+        ComputeAt, StoreAt, StoreRoot, ComputeRoot, ComputeInline, ReorderStorage, StoreIn, BoundExtent,
+        CacheWrite, CacheRead, Rfactor, Pack,
     )
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from schedules.directives import (
     Fuse,
     GpuBlocks,
+    GpuSingleThread,
     GpuThreads,
     LoopDirective,
     Parallel,
@@ -86,6 +87,12 @@ class Nest:
             free = f"{name}{number}"
         return free
 
+    def bounded(self, name: str, extent: int) -> Nest:
+        """The nest with a loop of so many iterations wherever the stage is computed."""
+        whole = fn.as_expr(extent)
+        changed = (replace(v, extent=whole, constant=extent) if v.name == name else v for v in self.levels)
+        return replace(self, levels=tuple(changed))
+
     def __str__(self) -> str:
         return self.stage if self.definition == "body" else f"{self.stage}.init"
 
@@ -123,7 +130,9 @@ def nest_of(stage: str, op: Operation, definition: str) -> Nest:
             number += 1
             free = f"{name}_{number}"
         taken.add(free)
-        levels.append(Level(free, extent, frozenset([axis]), carried))
+        # All of a reduce axis is walked wherever the stage is computed.
+        whole = int(extent.value) if isinstance(extent, Const) and carried != "free" else None
+        levels.append(Level(free, extent, frozenset([axis]), carried, constant=whole))
     return Nest(stage, definition, why, tuple(levels))
 
 
@@ -285,6 +294,13 @@ def _gpu(kind: str) -> Callable[[Nest, Any], Nest]:
     return rule
 
 
+def _single_thread(nest: Nest, d: GpuSingleThread) -> Nest:
+    taken = [v.name for v in nest.levels if v.kind not in ("serial", "unrolled")]
+    if taken:
+        raise ScheduleError(f"all loops run in one thread, but {', '.join(taken)} do not")
+    return nest
+
+
 def _prefetch(nest: Nest, d: Prefetch) -> Nest:
     nest.level(d.loop)
     if d.distance < 1:
@@ -294,7 +310,8 @@ def _prefetch(nest: Nest, d: Prefetch) -> Nest:
 
 _RULES: dict[type, Callable[[Nest, Any], Nest]] = {
     Split: _split, Fuse: _fuse, Reorder: _reorder, Unroll: _unroll, Vectorize: _vectorize, Parallel: _parallel,
-    GpuBlocks: _gpu("gpu block"), GpuThreads: _gpu("gpu thread"), Prefetch: _prefetch,
+    GpuBlocks: _gpu("gpu block"), GpuThreads: _gpu("gpu thread"),
+    GpuSingleThread: _single_thread, Prefetch: _prefetch,
 }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ A directive may come before the one that makes it legal, so this is asked when t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from schedules.directives import ComputeAt, ComputeInline, Directive, Prefetch, StoreAt, StoreRoot
@@ -14,8 +14,9 @@ from schedules.loops import Level, definitions_of
 from schedules.plan import Plan, Step
 from tedsl.analysis.checks import read_checks
 from tedsl.lang.errors import ScheduleError
-from tedsl.lang.tensor import Compute, Extern, Operation
-from tedsl.lang.traverse import reads_of
+from tedsl.lang.expr import Read
+from tedsl.lang.tensor import Extern, Operation
+from tedsl.lang.traverse import reads_of, topological
 
 __all__ = ["ROOT", "Place", "around", "placed"]
 
@@ -33,20 +34,10 @@ class Place:
 ROOT, INLINE = Place("root"), Place("inline")
 
 
-def placed(plan: Plan, cheap: Collection[str] = ()) -> dict[str, Place]:
-    """The place of every stage; the `cheap` ones are computed inline unless directives speak of them."""
-    spoken = {name for name in plan.program.stages if plan.is_touched(name)}
-    for step in (*plan.places.values(), *plan.stores.values()):
-        spoken.add(getattr(step.directive, "consumer", ""))
-    spoken.update(plan.storage, plan.program.final)
+def placed(plan: Plan) -> dict[str, Place]:
+    """The place of every stage: the root, where no directive says otherwise."""
     ahead = [step for steps in plan.loops.values() for step in steps if isinstance(step.directive, Prefetch)]
-    spoken.update(getattr(step.directive, "source", "") for step in ahead)
-    places = {
-        name: _of(plan.places[name].directive) if name in plan.places
-        else INLINE if name in cheap and name not in spoken and _is_pointwise(op)
-        else ROOT
-        for name, op in plan.program.stages.items()
-    }  # fmt: skip
+    places = {name: _of(plan.places[name].directive) if name in plan.places else ROOT for name in plan.program.stages}
     for name, step in plan.places.items():
         if isinstance(step.directive, ComputeAt):
             _check(plan, places, name, step)
@@ -65,10 +56,6 @@ def _of(directive: Directive) -> Place:
     if isinstance(directive, ComputeAt):
         return Place("at", directive.consumer, directive.loop)
     return INLINE if isinstance(directive, ComputeInline) else ROOT
-
-
-def _is_pointwise(op: Operation) -> bool:
-    return isinstance(op, Compute) and op.reduction is None
 
 
 def _check(plan: Plan, places: Mapping[str, Place], stage: str, step: Step) -> None:
@@ -130,6 +117,9 @@ def _definitions_reading(op: Operation, source: Operation) -> list[str]:
 
 def _is_checked(op: Operation, source: Operation) -> bool:
     """Whether an index that is checked when the kernel runs reads from `source`."""
+    deciding = [n for n in topological(op.expressions) if n.children and (n.dtype.is_bool or isinstance(n, Read))]
+    if not any(r.tensor.op is source for n in deciding for r in reads_of(n.children)):
+        return False
     try:
         checks = read_checks(op)
     except (IndexError, ValueError):  # provably wrong, which is for the kernel to say

@@ -74,6 +74,9 @@ class Plan:
     places: Mapping[str, Step] = field(default_factory=dict)
     stores: Mapping[str, Step] = field(default_factory=dict)
     storage: Mapping[str, tuple[Step, ...]] = field(default_factory=dict)
+    made: frozenset[str] = frozenset()  # stages that rewrites added
+    complete: frozenset[str] = frozenset()  # stages that have all their directives
+    finite: tuple[Tensor, ...] = ()  # results are those of the program given where these hold no inf or NaN
 
     def nest(self, stage: str, definition: str = "body") -> Nest:
         """The loops of one definition as they are now."""
@@ -81,11 +84,44 @@ class Plan:
         return known or nest_of(stage, self.operation(stage), definition)
 
     def operation(self, stage: str) -> Operation:
-        return self.program.stages[one_of(stage, self.program.stages, "stage", "stages")]
+        known = self.program.stages
+        return known[stage] if stage in known else known[one_of(stage, known, "stage", "stages")]
 
     def is_touched(self, stage: str) -> bool:
         """Whether a directive speaks of the loops or the place of a stage."""
         return stage in self.places or any((stage, d) in self.loops for d in ("init", "body"))
+
+    def over(self, program: Program) -> Plan:
+        """The same directives for a program that has these stages, or some of them, under the same names."""
+        stages, final = set(program.stages), program.final
+        for name, step in self.places.items():
+            self._check_whole(name, step)
+
+        def stays(step: Step) -> bool:
+            d = step.directive
+            known = d.stage in stages and getattr(d, "consumer", d.stage) in stages
+            return known and (d.stage not in final or isinstance(d, (LoopDirective, ComputeRoot, BoundExtent)))
+
+        places = {name: step for name, step in self.places.items() if stays(step)}
+        storage = {name: tuple(filter(stays, steps)) for name, steps in self.storage.items() if name in stages}
+        return replace(
+            self,
+            program=program,
+            nests={key: nest for key, nest in self.nests.items() if key[0] in stages},
+            loops={key: steps for key, steps in self.loops.items() if key[0] in stages},
+            places=places,
+            stores={n: s for n, s in self.stores.items() if stays(s) and (n in places or n not in self.places)},
+            storage=storage,
+        )
+
+    def _check_whole(self, stage: str, step: Step) -> None:
+        """Refuse a place inside a loop for what a Python function between kernels reads."""
+        d = step.directive
+        outside = [r for r in self.program.readers[stage] if isinstance(self.program.stages[r], Extern)]
+        if isinstance(d, ComputeAt) and outside:
+            raise step.refused(
+                f"{outside[0]} reads {stage} outside of loop {d.loop!r} of {d.consumer}; compute {stage} at the root"
+            )
 
     def definition(self, stage: str, loop: str) -> Definition:
         """The definition that has a loop of this name: the body, if both have."""
@@ -180,13 +216,24 @@ class Plan:
             one_of(d.axis, names, "axis", f"axes of {d.stage}")
             if d.extent < 1:
                 raise ScheduleError(f"the extent must be at least 1, found {d.extent}")
-        return replace(self, storage={**self.storage, d.stage: (*self.storage.get(d.stage, ()), step)})
+        made = replace(self, storage={**self.storage, d.stage: (*self.storage.get(d.stage, ()), step)})
+        return made._bounded(d, op) if isinstance(d, BoundExtent) else made
+
+    def _bounded(self, d: BoundExtent, op: Operation) -> Plan:
+        """The loops over that axis, where nothing has been made of them yet, have the extent that is promised."""
+        nests = dict(self.nests)
+        for definition in definitions_of(op):
+            nest = self.nest(d.stage, definition)
+            if d.axis in nest.names:
+                nests[d.stage, definition] = nest.bounded(d.axis, d.extent)
+        return replace(self, nests=nests)
 
     def _added(self, name: str, stage: str, made: tuple[Operation, Operation]) -> Plan:
         taken = self.program.fresh(name)
         if taken != name:
             raise ScheduleError(f"the name {name!r} is taken; {taken!r} is free")
-        return replace(self, program=self.program.rewritten({stage: made[0]}, {name: (stage, made[1])}))
+        program = self.program.rewritten({stage: made[0]}, {name: (stage, made[1])})
+        return replace(self, program=program, made=self.made | {name})
 
     def _check_untouched(self, stage: str, verb: str) -> None:
         for definition in ("init", "body"):

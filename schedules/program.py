@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
-from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Expr, Read
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import rebuild_all, stages_of
@@ -47,6 +45,11 @@ class Program:
         name = self.handles.get(tensor.op)
         return tensor if name is None else self.stages[name].output(tensor.index)
 
+    @cached_property
+    def taken(self) -> set[str]:
+        """The names of stages and inputs."""
+        return {*self.stages, *(t.name for op in self.stages.values() for t in op.inputs)}
+
     def name_of(self, tensor: Tensor) -> str | None:
         """The name of the stage that computes a tensor, the user's or a present one."""
         return self.handles.get(tensor.op) or self.names.get(tensor.op)
@@ -63,8 +66,7 @@ class Program:
 
     def fresh(self, name: str) -> str:
         """`name`, or the first of name_1, name_2, ... that no stage or input has."""
-        taken = {*self.stages, *(t.name for op in self.stages.values() for t in op.inputs)}
-        return _free(name, taken)
+        return _free(name, self.taken)
 
     def rewritten(self, swap: Mapping[str, Operation], added: Mapping[str, tuple[str, Operation]]) -> Program:
         """Other operations under some names, and new stages, each just before the stage that it is given with."""
@@ -89,8 +91,6 @@ def program_of(outputs: Iterable[Tensor]) -> Program:
         taken.add(name)
         if not isinstance(op, Placeholder):
             stages[name] = op
-    if not stages:
-        raise ScheduleError("there is nothing to schedule: the outputs are inputs themselves")
     return Program(listed, stages, {op: name for name, op in stages.items()})
 
 
@@ -103,35 +103,31 @@ def _free(name: str, taken: Iterable[str]) -> str:
     return free
 
 
-def reading(op: Operation, new: Mapping[Tensor, Tensor]) -> Operation:
-    """The operation with its reads redirected; the same object if it reads none of them."""
-    if not any(t in new for t in op.inputs):
-        return op
-    made: Operation = _REBUILD[type(op)](op, new)
-    return made
+def _as_they_are(roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    return roots
 
 
-def _redirected(roots: tuple[Expr, ...], new: Mapping[Tensor, Tensor]) -> tuple[Expr, ...]:
+def reading(
+    op: Operation,
+    new: Mapping[Tensor, Tensor],
+    tidied: Callable[[tuple[Expr, ...]], tuple[Expr, ...]] = _as_they_are,
+) -> Operation:
+    """The operation with its reads redirected and its expressions `tidied`; the same object where nothing changes."""
+    redirected = any(t in new for t in op.inputs)
+    if isinstance(op, Extern):
+        args = tuple(new.get(t, t) for t in op.args)
+        return replace(op, args=args, _outputs={}) if redirected else op
+
     def rule(node: Expr) -> Expr:
-        if isinstance(node, Read) and node.tensor in new:
-            return Read(new[node.tensor], node.indices)
-        return node
+        return Read(new[node.tensor], node.indices) if isinstance(node, Read) and node.tensor in new else node
 
-    return rebuild_all(roots, rule)
-
-
-def _bodies(op: Compute | Scan, new: Mapping[Tensor, Tensor]) -> Operation:
-    return replace(op, bodies=_redirected(op.bodies, new), _outputs={})
-
-
-def _scatter(op: Scatter, new: Mapping[Tensor, Tensor]) -> Operation:
-    *index, value, guard = _redirected(op.expressions, new)
-    init = None if op.init is None else new.get(op.init, op.init)
-    return replace(op, index=tuple(index), value=value, guard=guard, init=init, _outputs={})
-
-
-def _extern(op: Extern, new: Mapping[Tensor, Tensor]) -> Operation:
-    return replace(op, args=tuple(new.get(t, t) for t in op.args), _outputs={})
-
-
-_REBUILD: dict[type, Any] = {Compute: _bodies, Scan: _bodies, Scatter: _scatter, Extern: _extern}
+    before = tuple(op.expressions)
+    after = tidied(rebuild_all(before, rule) if redirected else before)
+    if not redirected and all(a is b for a, b in zip(before, after, strict=True)):
+        return op
+    if isinstance(op, Scatter):
+        *index, value, guard = after
+        init = None if op.init is None else new.get(op.init, op.init)
+        return replace(op, index=tuple(index), value=value, guard=guard, init=init, _outputs={})
+    assert isinstance(op, (Compute, Scan))
+    return replace(op, bodies=after, _outputs={})

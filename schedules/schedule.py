@@ -80,6 +80,10 @@ class Schedule:
         self.outputs = listed
         self.steps: tuple[Step, ...] = ()
         self.plan = Plan(program_of(listed))
+        if not self.plan.program.stages:
+            raise ScheduleError(
+                f"te.Schedule at {user_location()}: there is nothing to schedule: the outputs are inputs themselves"
+            )
 
     @property
     def directives(self) -> tuple[Directive, ...]:

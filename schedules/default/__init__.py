@@ -1,5 +1,6 @@
-"""The default scheduler: a program to an equal program and directives, by the pattern of each stage."""
+"""The default scheduler: a plan to a complete one, by the pattern of each stage."""
 
-from schedules.default.scheduler import default_schedule
+from schedules.default.machine import Machine
+from schedules.default.scheduler import completed
 
-__all__ = ["default_schedule"]
+__all__ = ["Machine", "completed"]

@@ -7,6 +7,7 @@ from collections.abc import Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 
 from schedules.default.conditions import number
+from schedules.default.machine import Machine
 from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read
 from tedsl.lang.functions import FLOAT_BINARY, FLOAT_UNARY
 from tedsl.lang.tensor import Compute, Operation
@@ -29,7 +30,9 @@ class Costs:
     readers: dict[Operation, list[tuple[Operation, Read]]] = field(default_factory=dict)
 
 
-def costs_of(stages: Sequence[Operation], outputs: AbstractSet[Operation], planned: AbstractSet[str]) -> Costs:
+def costs_of(
+    stages: Sequence[Operation], outputs: AbstractSet[Operation], planned: AbstractSet[str], machine: Machine
+) -> Costs:
     """Costs of stages given inputs before users. Outputs and what is `planned` already are never inlined."""
     costs = Costs()
     for op in stages:
@@ -44,7 +47,9 @@ def costs_of(stages: Sequence[Operation], outputs: AbstractSet[Operation], plann
             continue
         sites = costs.readers.get(op, [])
         once = len(sites) == 1 and _once(*sites[0])
-        if costs.element[op] <= INLINE or ((once or op in single) and costs.element[op] <= MOST):
+        if costs.element[op] <= machine.choose("inline", INLINE, op.name) or (
+            (once or op in single) and costs.element[op] <= MOST
+        ):
             costs.inlined.add(op)
     return costs
 

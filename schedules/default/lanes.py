@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from schedules.default.conditions import number
 from schedules.default.machine import Machine
-from schedules.default.program import Rewriting
+from schedules.default.rewriting import Rewriting
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce

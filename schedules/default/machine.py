@@ -1,22 +1,40 @@
-"""What the default schedule asks about a machine: the width of its vectors, its registers, caches and cores."""
+"""What the default schedule asks about a machine, and the choices that a measured search makes in its place."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 __all__ = ["Machine"]
 
 
-class Machine(Protocol):
-    """Bytes of a vector register and of the caches, number of registers and cores."""
+@dataclass(frozen=True)
+class Machine:
+    """Bytes of a vector register and of the caches, number of registers and cores.
 
-    @property
-    def vector_bytes(self) -> int: ...
-    @property
-    def vector_registers(self) -> int: ...
-    @property
-    def l1(self) -> int: ...
-    @property
-    def l2(self) -> int: ...
-    @property
-    def cores(self) -> int: ...
+    `choices` are (name, value) pairs that replace what the scheduler would take: "unroll" everywhere, "C:unroll" for
+    the stage C.
+    """
+
+    vector_bytes: int
+    vector_registers: int
+    l1: int
+    l2: int
+    l3: int
+    cores: int
+    gpu: Literal["cuda", "opencl"] | None = None
+    choices: tuple[tuple[str, int], ...] = ()
+
+    def choose(self, name: str, default: int, stage: str = "") -> int:
+        """The value of a parameter of the scheduler: the one chosen for the stage, or for all, or the default."""
+        known = dict(self.choices)
+        return known.get(f"{stage}:{name}", known.get(name, default))
+
+    def to_json(self) -> dict[str, Any]:
+        """The machine as plain data."""
+        return {**asdict(self), "choices": [list(c) for c in self.choices]}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Machine:
+        """The machine that `to_json` wrote."""
+        return cls(**{**data, "choices": tuple((str(n), int(v)) for n, v in data["choices"])})

@@ -10,8 +10,10 @@ from schedules.default.conditions import number
 from schedules.default.costs import Costs, points
 from schedules.default.groups import Group, groups_of
 from schedules.default.machine import Machine
-from schedules.default.program import Rewriting, loop_names
+from schedules.default.rest import along
+from schedules.default.rewriting import Rewriting, loop_names
 from schedules.directives import (
+    BoundExtent,
     ComputeAt,
     ComputeInline,
     ComputeRoot,
@@ -168,8 +170,8 @@ class _Nest:
         if op.reduction is None:
             return last
         if op.reduction.reducer.is_custom or op.reduction.reducer.kind in ("argmax", "argmin"):
-            return last if _along(op, last) else None
-        return last if _along(op, last) else None
+            return last if along(op, last) else None
+        return last if along(op, last) else None
 
     def _cut(self, op: Compute, definition: Definition, vector: Axis | None, order: list[str]) -> list[str]:
         """Split the vector loop; `order` keeps what stays outside, the loops inside are returned."""
@@ -235,6 +237,7 @@ class _Nest:
         lane = names[op.axes[-1]]
         assert op.reduction is not None
         sums = [names[a] for a in op.reduction.axes]
+        self.say(BoundExtent(stage=op.name, axis=lane, extent=number(op.axes[-1].extent) or 0))
         for definition in ("init", "body"):
             self.say(
                 Split(
@@ -248,12 +251,3 @@ class _Nest:
         self.say(Reorder(stage=op.name, loops=(*outer, *sums, f"{lane}_w", f"{lane}_v")))
         if self.rw.kinds[op.name] == "folded":
             self.say(*(Unroll(stage=op.name, loop=s) for s in sums))
-
-
-def _along(op: Compute, axis: Axis) -> bool:
-    """Whether neighbours along `axis` are neighbours in memory in every read, or one and the same element."""
-    for read in reads_of(op.expressions):
-        inside = [d for d, index in enumerate(read.indices) if axis in set(free_axes(index))]
-        if any(d != len(read.indices) - 1 for d in inside):
-            return False
-    return True

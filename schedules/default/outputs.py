@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from schedules.default.conditions import number
-from schedules.default.program import Rewriting
+from schedules.default.rewriting import Rewriting
 from tedsl.lang.expr import Axis, Read
 from tedsl.lang.tensor import Compute, Tensor
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from schedules.default.contraction import Contraction, Tile, contraction_of, extent, product, tile_for
 from schedules.default.copies import Copy, copy_of, replaced
 from schedules.default.machine import Machine
-from schedules.default.program import Rewriting, loop_names
+from schedules.default.rewriting import Rewriting, loop_names
 from schedules.directives import (
     BoundExtent,
     ComputeAt,
@@ -314,6 +314,7 @@ class _Panels:
                 self._say(Reorder(stage=stage, loops=("s_o", *names[:-2], "s_i", "v_o", "v_v")))
                 names = ["s_o", *names[:-2]]
         elif copy.lane is not None:
+            self._say(BoundExtent(stage=stage, axis=last.name, extent=width))
             self._say(Vectorize(stage=stage, loop=last.name))
             if len(names) >= 3 and extent(copy.axes[-2]) >= 64 and extent(copy.axes[0]) > 1:
                 step = copy.axes[-2].name
@@ -457,6 +458,8 @@ class _Loops:
                 tile = [f"{lane}_i", *(n for n in inner_rows if n != vector), vector]
         say.append(Reorder(stage=self.stage, loops=(*order, *tile)))
         if vector and _inner_extent(p, vector) > 1:
+            if vector == p.names[last]:
+                say.append(BoundExtent(stage=self.stage, axis=vector, extent=extent(last)))
             say.append(Vectorize(stage=self.stage, loop=vector))
         if not outer:
             self.columns_at = None

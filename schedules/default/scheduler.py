@@ -1,35 +1,82 @@
-"""From a program to a plan: every stage by the first pattern that knows it."""
+"""From a plan to a complete one: what its directives leave open is scheduled by the first pattern that knows it.
+
+A stage that a directive speaks of is left to the directives; every other one may be rewritten, and gets directives of
+its own. So a schedule that says nothing becomes the default schedule, and any part of that can be taken over.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from schedules.default.costs import costs_of
+from schedules.default.gpu import plan_gpu
 from schedules.default.lanes import rewrite_reduction
 from schedules.default.machine import Machine
 from schedules.default.nests import plan_nests
 from schedules.default.outputs import merge_outputs
 from schedules.default.panels import plan_contraction
-from schedules.default.program import Plan, Rewriting, computed_between
-from tedsl.lang.tensor import Compute, Tensor
+from schedules.default.rest import plan_rest, spoken_of
+from schedules.default.rewriting import Rewriting, computed_between
+from schedules.directives import Directive
+from schedules.plan import Plan, Step
+from schedules.program import Program
+from tedsl.lang.tensor import Compute, Extern, Operation, Tensor
 
-__all__ = ["default_schedule"]
+__all__ = ["WHERE", "completed"]
+
+WHERE = "the default schedule"
 
 
-def default_schedule(
-    inputs: Sequence[Tensor], outputs: Sequence[Tensor], machine: Machine, *, plain: bool = False
+def completed(
+    plan: Plan, inputs: Sequence[Tensor], outputs: Sequence[Tensor], machine: Machine, *, plain: bool = False
 ) -> Plan:
-    """The plan for `outputs` from `inputs` on a machine; `plain`: without what holds for finite numbers only."""
-    rw = Rewriting(frozenset(inputs))
+    """The plan for `outputs` from `inputs`, tensors of its program, with directives for every stage.
+
+    `plain`: without what holds for finite numbers only.
+    """
+    rw, spoken = Rewriting(plan.program), spoken_of(plan)
     for original in computed_between(inputs, outputs):
-        op = rw.carried(original)
-        if isinstance(op, Compute) and plan_contraction(rw, original, op, machine, plain=plain):
-            continue
-        if isinstance(op, Compute) and rewrite_reduction(rw, original, op, machine):
-            continue
-        rw.add(op, original)
-    wanted = merge_outputs(rw, [rw.new.get(t, t) for t in outputs])
-    finals = {t.op for t in wanted}
-    costs = costs_of(rw.stages, finals, rw.planned)
-    plan_nests(rw, finals, costs, machine)
-    return Plan(wanted, tuple(rw.directives), tuple(rw.finite))
+        _rewrite(rw, original, spoken, machine, plain=plain)
+    wanted = tuple(rw.new.get(t, t) for t in outputs)
+    if machine.gpu is None:
+        wanted = merge_outputs(rw, wanted)
+    stages = {op.name: op for op in rw.stages}
+    handles = {op: name for op, name in plan.program.handles.items() if name in stages}
+    made = plan.over(Program(wanted, stages, handles))
+    made = _said(made, _patterns(rw, made, machine))
+    made = _said(made, plan_rest(rw.stages, made, spoken, machine))
+    return replace(made, finite=(*plan.finite, *rw.finite), complete=frozenset(stages))
+
+
+def _said(plan: Plan, directives: Iterable[Directive]) -> Plan:
+    for directive in directives:
+        plan = plan.after(Step(directive, WHERE))
+    return plan
+
+
+def _rewrite(rw: Rewriting, original: Operation, spoken: set[str], machine: Machine, *, plain: bool) -> None:
+    """Make a stage, or those that a pattern knows to take its place."""
+    if rw.program.names[original] in spoken or isinstance(original, Extern):
+        rw.kept(original)
+        return
+    op = rw.carried(original)
+    if isinstance(op, Compute) and machine.gpu is None:
+        if plan_contraction(rw, original, op, machine, plain=plain):
+            return
+        if rewrite_reduction(rw, original, op, machine):
+            return
+    rw.add(op, original)
+
+
+def _patterns(rw: Rewriting, plan: Plan, machine: Machine) -> list[Directive]:
+    """Directives for the stages that nobody has spoken of."""
+    between = {t.op for op in rw.stages if isinstance(op, Extern) for t in op.args}
+    finals = {t.op for t in plan.program.outputs} | between
+    asked_for = {op for name, op in plan.program.stages.items() if name in plan.made}  # inline they would be gone again
+    costs = costs_of(rw.stages, finals | asked_for, rw.planned, machine)
+    if machine.gpu is not None:
+        plan_gpu(rw, costs)
+    else:
+        plan_nests(rw, finals, costs, machine)
+    return rw.directives

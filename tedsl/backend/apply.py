@@ -1,7 +1,7 @@
-"""A user's Schedule on Halide's functions: places first, then the loops of each definition, directive by directive.
+"""A complete plan on Halide's functions: places first, then the loops of each definition, directive by directive.
 
-What the schedule leaves open gets the default treatment. Everything was checked by `schedules` before; what only Halide
-can refuse comes back as a ScheduleError in the user's names.
+Everything was checked by `schedules` before; what only Halide can refuse comes back as a ScheduleError in the user's
+names.
 """
 
 from __future__ import annotations
@@ -12,45 +12,38 @@ from typing import Any
 
 import halide as hl
 
-from schedules import Schedule, directives as d
+from schedules import directives as d
 from schedules.loops import definitions_of, nest_of
-from schedules.placement import ROOT, Place, around, placed
+from schedules.placement import ROOT, Place, placed
 from schedules.plan import Plan, Step
-from tedsl.backend.default import bound_result, plan_inlining, schedule_update, vectorize_last
-from tedsl.backend.lower import Lowered
+from tedsl.backend.lower import Lowered, Result
 from tedsl.backend.lower_stage import Stage, identifier
 from tedsl.backend.nests import readable
-from tedsl.backend.targets import Machine, Target, machine_of
+from tedsl.backend.targets import Machine
 from tedsl.lang.errors import ScheduleError
-from tedsl.lang.expr import Axis
+from tedsl.lang.expr import Axis, Const
 
-__all__ = ["apply_schedule", "halide_refused", "has_gpu_directives"]
+__all__ = ["apply_plan", "check_target", "halide_refused"]
 
 GUARD = hl.TailStrategy.GuardWithIf
+PREDICATE = hl.TailStrategy.Predicate
+EXACT = hl.TailStrategy.RoundUp  # never rounds: the factor divides
 MEMORY = {
     "auto": hl.MemoryType.Auto, "heap": hl.MemoryType.Heap, "stack": hl.MemoryType.Stack,
     "register": hl.MemoryType.Register, "shared": hl.MemoryType.GPUShared,
 }  # fmt: skip
 
 
-def apply_schedule(schedule: Schedule, target: Target, lowered: Lowered) -> None:
-    """Schedule every function of a program that was lowered from `schedule.plan.program`."""
-    plan, machine = schedule.plan, machine_of(target)
-    _check_target(plan, target)
-    names = {op: name for name, op in plan.program.stages.items()}
-    default = plan_inlining(lowered)
-    places = placed(plan, {names[op] for op in default.inlined if op in names})
+def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
+    """Schedule every function of the program of a plan."""
+    names = plan.program.names
+    places = placed(plan)
     stages = {names[s.op]: _Loops(plan, names[s.op], s) for s in lowered.stages}
     lowered.inlined = {loops.stage.op for name, loops in stages.items() if places[name].kind == "inline"}
-    consumers = {(p.consumer, p.loop) for p in places.values()} | {p.store for p in places.values() if p.store}
     for name, loops in stages.items():
-        if places[name].kind == "inline":
-            continue
-        busy: set[str] = {plan.definition(c, loop) for c, loop in consumers if c == name}
-        if _is_on_gpu(plan, places, places[name]):
-            busy.update(loops.definitions)
-        for definition in loops.definitions:
-            _apply_definition(plan, loops, definition, definition in busy, machine, stages, lowered)
+        if places[name].kind != "inline":
+            for definition in loops.definitions:
+                _apply_definition(plan, loops, definition, stages, lowered)
     for name, loops in stages.items():
         _place(places[name], loops, stages, plan)
         for step in plan.storage.get(name, ()):
@@ -58,27 +51,52 @@ def apply_schedule(schedule: Schedule, target: Target, lowered: Lowered) -> None
                 _STORAGE[type(step.directive)](loops, step.directive)
     for result in lowered.results:
         if result.stage is None:
-            vectorize_last(result.func, result.dims, 1, machine)
-        bound_result(lowered, result)
+            _copied(result, machine)
+    _fix_sizes(lowered)
 
 
-def _is_on_gpu(plan: Plan, places: Mapping[str, Place], place: Place) -> bool:
-    """Whether a stage is computed inside a GPU kernel, where the default vectors are of no use."""
-    return place.kind == "at" and any(
-        level.kind.startswith("gpu") for _, level in around(plan, places, place.consumer, place.loop)
-    )
-
-
-def has_gpu_directives(plan: Plan) -> Step | None:
-    """The first directive for a GPU."""
-    steps = (s for listed in plan.loops.values() for s in listed)
-    return next((s for s in steps if isinstance(s.directive, (d.GpuBlocks, d.GpuThreads))), None)
-
-
-def _check_target(plan: Plan, target: Target) -> None:
-    step = has_gpu_directives(plan)
-    if step is not None and target.backend == "host":
+def check_target(plan: Plan, backend: str) -> None:
+    """Refuse directives for a GPU where there is none."""
+    steps = (step for listed in plan.loops.values() for step in listed)
+    step = next((s for s in steps if isinstance(s.directive, (d.GpuBlocks, d.GpuThreads, d.GpuSingleThread))), None)
+    if step is not None and backend == "host":
         raise step.refused("the target is the host; build with target='cuda' or 'opencl', or leave the directive out")
+
+
+def _copied(result: Result, machine: Machine) -> None:
+    """Loops of a function that copies what a stage holds into an output."""
+    if machine.gpu is not None:
+        _one_thread_each(result)
+    elif result.dims and machine.vector_bytes >= 8:
+        result.func.vectorize(result.dims[-1], machine.vector_bytes // 4, GUARD)
+
+
+def _one_thread_each(result: Result) -> None:
+    loops = list(result.dims)
+    while len(loops) > 1:
+        fused = hl.Var(f"{loops[0].name()}_{loops[1].name()}")
+        result.func.fuse(loops[1], loops[0], fused)
+        loops[:2] = [fused]
+    if loops:
+        block, thread = hl.Var("block"), hl.Var("thread")
+        result.func.gpu_tile(loops[0], block, thread, 256, GUARD)
+    else:
+        result.func.gpu_single_thread()
+
+
+def _fix_sizes(lowered: Lowered) -> None:
+    """Tell Halide the extents that are numbers: loops then need no tests for their ends."""
+    for tensor, image in lowered.inputs.items():
+        for dim, extent in enumerate(tensor.extents[::-1]):
+            if isinstance(extent, Const) and extent.value > 0:
+                image.dim(dim).set_bounds(0, int(extent.value))
+    for result in lowered.results:
+        stage = result.stage
+        if stage is None:
+            continue
+        for var, extent in zip(result.dims, stage.op.output(stage.components[0]).extents, strict=True):
+            if isinstance(extent, Const) and extent.value > 0:
+                result.func.bound(var, 0, int(extent.value))
 
 
 @contextmanager
@@ -97,6 +115,9 @@ class _Loops:
         self.name, self.stage, self.func = name, stage, stage.func
         self.definitions: dict[str, Any] = {}
         self.known: dict[str, dict[str, Any]] = {}
+        own = {v.name() for v in (*stage.dims, *stage.axes.values(), *stage.reduce_axes.values())}
+        self.used = {"init": set(own), "body": set(own)}
+        self.masked = _masked(plan, name)
         op = plan.program.stages[name]
         for definition in definitions_of(op):
             update = definition == "body" and stage.kind != "pointwise"
@@ -115,25 +136,43 @@ class _Loops:
 
     def derived(self, definition: str, name: str, parent: Any) -> Any:
         """A new loop, of the same sort as the one that it comes from."""
-        return hl.RVar(identifier(name)) if isinstance(parent, hl.RVar) else hl.Var(identifier(name))
+        base, used = identifier(name), self.used[definition]
+        free = next(n for n in (base, *(f"{base}_{k}" for k in range(len(used) + 1))) if n not in used)
+        used.add(free)
+        return hl.RVar(free) if isinstance(parent, hl.RVar) else hl.Var(free)
+
+    def is_update(self, definition: str) -> bool:
+        """Updates must not be rounded up; the guard of a factor that divides simplifies away."""
+        return definition == "body" and self.stage.kind != "pointwise"
 
     def anywhere(self, name: str) -> Any:
         """A loop by name: that of the body, if both definitions have it."""
         return next(self.known[x][name] for x in ("body", "init") if name in self.known.get(x, {}))
 
 
+def _masked(plan: Plan, name: str) -> set[int]:
+    """The splits whose inner loop becomes vectors, at once or when it is split again, by identity."""
+    found: set[int] = set()
+    for definition in ("init", "body"):
+        vectors: set[str] = set()
+        for step in reversed(plan.loops.get((name, definition), ())):
+            s = step.directive
+            if isinstance(s, d.Vectorize):
+                vectors.add(s.loop)
+            elif isinstance(s, d.Split):
+                inside = s.inner in vectors
+                vectors -= {s.outer, s.inner}
+                if inside:
+                    found.add(id(s))
+                    vectors.add(s.loop)
+    return found
+
+
 def _apply_definition(
-    plan: Plan,
-    loops: _Loops,
-    definition: str,
-    busy: bool,
-    machine: Machine,
-    stages: Mapping[str, _Loops],
-    lowered: Lowered,
+    plan: Plan, loops: _Loops, definition: str, stages: Mapping[str, _Loops], lowered: Lowered
 ) -> None:
-    """The directives of one definition; vectors along its last axis where there are none."""
-    steps = plan.loops.get((loops.name, definition), ())
-    for step in steps:
+    """The directives of one definition."""
+    for step in plan.loops.get((loops.name, definition), ()):
         with halide_refused(step):
             if isinstance(step.directive, d.Prefetch):
                 _prefetch(loops, step, stages, lowered)
@@ -141,13 +180,6 @@ def _apply_definition(
                 continue  # LLVM has no masked stores of vectors of one element
             else:
                 _LOOPS[type(step.directive)](loops, step.directive)
-    if steps or busy:
-        return
-    if definition == "body" and loops.stage.kind != "pointwise":
-        schedule_update(loops.stage, machine)
-    else:
-        itemsize = max(t.dtype.itemsize for t in loops.stage.op.outputs)
-        vectorize_last(loops.func, loops.stage.dims, itemsize, machine)
 
 
 def _is_single(plan: Plan, v: d.Vectorize) -> bool:
@@ -158,7 +190,10 @@ def _split(loops: _Loops, s: d.Split) -> None:
     known = loops.known[s.definition]
     old = known.pop(s.loop)
     outer, inner = loops.derived(s.definition, s.outer, old), loops.derived(s.definition, s.inner, old)
-    tail = hl.TailStrategy.RoundUp if s.exact and not isinstance(old, hl.RVar) else GUARD
+    # A guard around vectors would be taken apart lane by lane; a predicate masks them.
+    tail = PREDICATE if id(s) in loops.masked else GUARD
+    if s.exact and not loops.is_update(s.definition):
+        tail = EXACT
     loops.definitions[s.definition].split(old, outer, inner, s.factor, tail)
     known.update({s.outer: outer, s.inner: inner})
 
@@ -193,6 +228,7 @@ def _gpu(verb: str) -> Callable[[_Loops, Any], None]:
 _LOOPS: dict[type, Callable[[_Loops, Any], None]] = {
     d.Split: _split, d.Fuse: _fuse, d.Reorder: _reorder, d.Vectorize: _simple("vectorize"), d.Unroll: _simple("unroll"),
     d.Parallel: _simple("parallel"), d.GpuBlocks: _gpu("gpu_blocks"), d.GpuThreads: _gpu("gpu_threads"),
+    d.GpuSingleThread: lambda loops, s: loops.definitions[s.definition].gpu_single_thread(),
 }  # fmt: skip
 
 

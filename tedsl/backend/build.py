@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from schedules import Schedule
 from tedsl.analysis.feeds import as_outputs
 from tedsl.analysis.messages import describe
-from tedsl.backend.apply import apply_schedule
 from tedsl.backend.cache import cached_core
 from tedsl.backend.core import Core
 from tedsl.backend.kernel import Kernel
-from tedsl.backend.lower import Lowered, operations_between
+from tedsl.backend.lower import operations_between
+from tedsl.backend.planner import Planner
 from tedsl.backend.steps import Steps, needs_steps
 from tedsl.backend.targets import Target, parse_target
 from tedsl.lang.errors import ScheduleError
@@ -66,9 +65,9 @@ def _kernel(
     places = _alias_positions(alias or {}, given, results)
     sizes = None
     if isinstance(schedule, Schedule):
-        core = _scheduled(given, results, title, parse_target(target), schedule.copy())
+        core = _scheduled(given, results, title, parse_target(target), schedule)
     else:
-        core, sizes = _cached(given, results, title, parse_target(target), _scheduler(schedule))
+        core, sizes = _cached(given, results, title, parse_target(target), _planner(schedule))
     return Kernel(core, given, results, several, places, sizes, on_hazard)
 
 
@@ -80,44 +79,29 @@ def evaluate(outputs: Any, feeds: Mapping[Tensor, Any], sizes: Mapping[Var, int]
 
 
 def _cached(
-    inputs: tuple[Tensor, ...],
-    outputs: tuple[Tensor, ...],
-    name: str,
-    target: Target,
-    schedule: Callable[[Lowered], None] | None,
+    inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], name: str, target: Target, planner: Planner
 ) -> tuple[Core, dict[Var, Var] | None]:
-    if schedule is not None:
-        return _core(inputs, outputs, name, target, schedule), None
-    return cached_core(inputs, outputs, (name, target), lambda: _core(inputs, outputs, name, target, None))
+    options = name, target, planner
+    return cached_core(inputs, outputs, options, lambda: _core(inputs, outputs, name, target, planner))
 
 
-def _core(
-    inputs: tuple[Tensor, ...],
-    outputs: tuple[Tensor, ...],
-    name: str,
-    target: Target,
-    schedule: Callable[[Lowered], None] | None,
-) -> Core:
+def _core(inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], name: str, target: Target, planner: Planner) -> Core:
     kind = Steps if needs_steps(inputs, outputs) else Core
-    return kind(inputs, outputs, name, target, schedule)
+    return kind(inputs, outputs, name, target, planner)
 
 
 def _scheduled(
     inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], name: str, target: Target, schedule: Schedule
 ) -> Core:
     """The core for a user's schedule, compiled at once, so that what it refuses is refused here."""
-    known = set(schedule.outputs)
+    program = schedule.plan.program
+    made = dict(zip(schedule.outputs, program.outputs, strict=True))
     for tensor in outputs:
-        if tensor not in known:
+        if tensor not in made:
             listed = ", ".join(t.name for t in schedule.outputs)
             raise ScheduleError(f"te.build: output {tensor!r} is not one of the schedule's outputs: {listed}")
-    current = schedule.plan.program.current
     core = _core(
-        tuple(map(current, inputs)),
-        tuple(map(current, outputs)),
-        name,
-        target,
-        partial(apply_schedule, schedule, target),
+        tuple(map(program.current, inputs)), tuple(made[t] for t in outputs), name, target, Planner(schedule.plan)
     )
     with suppress(IndexError):  # for the call to say, as without a schedule: it may have no points
         core.any_variant()
@@ -139,9 +123,9 @@ def _checked_inputs(inputs: Any, outputs: tuple[Tensor, ...]) -> tuple[Tensor, .
     return given
 
 
-def _scheduler(schedule: Any) -> Callable[[Lowered], None] | None:
+def _planner(schedule: Any) -> Planner:
     if schedule is None or schedule == "default":
-        return None
+        return Planner()
     raise TypeError(f"te.build: schedule must be a te.Schedule, None or 'default', found {schedule!r:.40}")
 
 

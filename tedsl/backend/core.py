@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,9 @@ import numpy as np
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.buffers import Binding
-from tedsl.backend.lower import Lowered, operations_between
+from tedsl.backend.lower import operations_between
 from tedsl.backend.lower_checks import Checks
+from tedsl.backend.planner import Planner
 from tedsl.backend.runtime import KernelError
 from tedsl.backend.targets import Target
 from tedsl.backend.variant import Form, Variant, compile_variant
@@ -48,10 +49,10 @@ class Core:
         outputs: Sequence[Tensor],
         name: str,
         target: Target,
-        schedule: Callable[[Lowered], None] | None = None,
+        planner: Planner,
     ) -> None:
         self.inputs, self.outputs, self.name, self.target = tuple(inputs), tuple(outputs), name, target
-        self._schedule = schedule
+        self.planner = planner
         self._variants: dict[Form, Variant] = {}
         self._bindings: dict[Any, tuple[Variant, Binding]] = {}
         self._around_empty: dict[tuple[Operation, ...], Core] = {}
@@ -80,7 +81,7 @@ class Core:
                 found = self._variants.get(form)
                 if found is None:
                     found = self._variants[form] = compile_variant(
-                        self.inputs, self.outputs, form, self.name, self.target, self._schedule
+                        self.inputs, self.outputs, form, self.name, self.target, self.planner
                     )
         return found
 
@@ -173,7 +174,7 @@ class Core:
         read = {t for op in operations_between(self.inputs, self.outputs) if op in touched for t in op.inputs}
         wanted = [t for t in self._between if t.op not in touched and t in read | set(self.outputs)]
         used = {t for op in operations_between(self.inputs, wanted) for t in op.inputs}
-        return Core([t for t in self.inputs if t in used], wanted, self.name, self.target)
+        return Core([t for t in self.inputs if t in used], wanted, self.name, self.target, Planner())
 
 
 def _is_dense(array: Array) -> bool:

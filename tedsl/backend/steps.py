@@ -6,7 +6,7 @@ reference evaluates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ from tedsl.analysis.messages import describe
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.core import Core, Memory
-from tedsl.backend.lower import Lowered, operations_between
+from tedsl.backend.lower import operations_between
 from tedsl.backend.lower_scan import can_lower_scan
+from tedsl.backend.planner import Planner
 from tedsl.backend.targets import Target
 from tedsl.backend.variant import Form, Variant
 from tedsl.lang.expr import Var
@@ -47,21 +48,21 @@ class Steps(Core):
         outputs: Sequence[Tensor],
         name: str,
         target: Target,
-        schedule: Callable[[Lowered], None] | None = None,
+        planner: Planner,
     ) -> None:
-        super().__init__(inputs, outputs, name, target, schedule)
+        super().__init__(inputs, outputs, name, target, planner)
         known = list(dict.fromkeys(inputs))
         self._steps: list[tuple[Core | None, Operation]] = []
         for op in operations_between(inputs, outputs):
             if _is_apart(op):
                 missing = [t for t in op.inputs if t not in set(known)]
                 core = (
-                    Core(_frontier(known, missing), missing, f"{name}_{op.name}", target, schedule) if missing else None
+                    Core(_frontier(known, missing), missing, f"{name}_{op.name}", target, planner) if missing else None
                 )
                 self._steps.append((core, op))
                 known += op.outputs
         self._kept = known  # tensors of the functions, which must stay the objects that the expressions read
-        self._last = Core(_frontier(known, outputs), outputs, name, target, schedule)
+        self._last = Core(_frontier(known, outputs), outputs, name, target, planner)
 
     @property
     def compile_ms(self) -> float:

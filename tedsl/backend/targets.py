@@ -11,10 +11,10 @@ import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import halide as hl
 
+from schedules.default import Machine
 from tedsl.backend.threads import available_cpus
 
 __all__ = ["BACKENDS", "Machine", "Target", "device_problem", "has_device", "machine_of", "parse_target"]
@@ -23,19 +23,6 @@ BACKENDS = ("host", "cuda", "opencl")
 _CUDA_CAPABILITIES = (30, 32, 35, 50, 61, 70, 75, 80, 86)  # what Halide 21 emits; newer GPUs run the newest of them
 _CAPABILITY_WITHOUT_GPU = 70
 _ALWAYS = ("no_runtime", "user_context", "no_bounds_query")
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Sizes that a schedule may use: bytes of a vector register and of the caches, number of registers and cores."""
-
-    vector_bytes: int
-    vector_registers: int
-    l1: int
-    l2: int
-    l3: int
-    cores: int
-    gpu: Literal["cuda", "opencl"] | None = None
 
 
 @dataclass(frozen=True)

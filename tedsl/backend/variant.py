@@ -6,7 +6,7 @@ A kernel compiles the forms that its calls need, when they first need them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,12 +14,12 @@ from typing import Any
 import halide as hl
 
 from tedsl.backend.buffers import ArgSpec, CompiledFunction
-from tedsl.backend.lower import Lowered, lower
+from tedsl.backend.lower import Lowered
 from tedsl.backend.lower_expr import DIVISION_BY_ZERO, careful_division
 from tedsl.backend.nests import loop_nest_text, schedule_refused
 from tedsl.backend.objects import compile_object, compile_outputs, load
-from tedsl.backend.planned import lower_by_default
-from tedsl.backend.targets import Target, machine_of
+from tedsl.backend.planner import Planner
+from tedsl.backend.targets import Target
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor
@@ -75,10 +75,10 @@ def compile_variant(
     form: Form,
     name: str,
     target: Target,
-    schedule: Callable[[Lowered], None] | None,
+    planner: Planner,
 ) -> Variant:
     """Lower, schedule and compile."""
-    parts = inputs, outputs, form, name, target, schedule
+    parts = inputs, outputs, form, name, target, planner
     try:
         return _compiled(*parts)
     except (hl.HalideError, ScheduleError) as error:
@@ -94,17 +94,13 @@ def _compiled(
     form: Form,
     name: str,
     target: Target,
-    schedule: Callable[[Lowered], None] | None,
+    planner: Planner,
 ) -> Variant:
     begin = time.perf_counter()
     wanted = [p for p, mode in enumerate(form.modes) if mode != "null"]
     added = tuple(k for k, p in enumerate(wanted) if form.modes[p] == "add")
     written = [outputs[p] for p in wanted]
-    if schedule is None:
-        lowered = lower_by_default(inputs, written, added, machine_of(target), plain=form.plain)
-    else:
-        lowered = lower(inputs, written, added=added)
-        schedule(lowered)
+    lowered = planner.lowered(inputs, written, added, target, plain=form.plain)
     if not form.dense:
         _free_strides(lowered)
     arguments: list[Any] = [*lowered.inputs.values(), *lowered.previous.values(), *lowered.sizes.values()]
@@ -115,7 +111,7 @@ def _compiled(
     try:
         code = compile_object(lowered.pipeline, arguments, name, text)
     except hl.HalideError as error:
-        raise error if schedule is None else schedule_refused(name, error) from error
+        raise error if planner.plan is None else schedule_refused(name, error) from error
     order = tuple(wanted[p] for p in lowered.order)
     specs = [ArgSpec(t.name, str(t.dtype), t.ndim) for t in lowered.inputs]
     specs += [ArgSpec(outputs[wanted[k]].name, str(outputs[wanted[k]].dtype), outputs[wanted[k]].ndim) for k in added]

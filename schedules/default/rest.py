@@ -1,0 +1,114 @@
+"""What no pattern plans: scans and scatters, and what the directives of a stage leave open.
+
+Vectors lie along the last axis, where its iterations are independent and memory is read that way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from schedules.default.conditions import number
+from schedules.default.gpu import spread
+from schedules.default.machine import Machine
+from schedules.directives import ComputeRoot, Definition, Directive, Prefetch, Reorder, Split, Vectorize
+from schedules.loops import Nest, definitions_of
+from schedules.placement import Place, around, placed
+from schedules.plan import Plan
+from tedsl.lang.expr import Axis
+from tedsl.lang.tensor import Compute, Extern, Operation, Scan
+from tedsl.lang.traverse import reads_of, topological
+
+__all__ = ["along", "plan_rest", "spoken_of"]
+
+
+def spoken_of(plan: Plan) -> set[str]:
+    """The stages that some directive names: as its own, as the place of another one, or to be prefetched."""
+    spoken = {name for name in plan.program.stages if plan.is_touched(name)} | set(plan.storage) | set(plan.complete)
+    for step in (*plan.places.values(), *plan.stores.values()):
+        spoken.add(getattr(step.directive, "consumer", ""))
+    for steps in plan.loops.values():
+        spoken.update(s.directive.source for s in steps if isinstance(s.directive, Prefetch))
+    return spoken & set(plan.program.stages)
+
+
+def plan_rest(stages: Sequence[Operation], plan: Plan, spoken: set[str], machine: Machine) -> list[Directive]:
+    """Directives for scans and scatters, and for the definitions without any of the stages that are `spoken` of."""
+    made: list[Directive] = []
+    places = placed(plan)
+    busy = _loops_in_use(plan, places)
+    for op in stages:
+        if isinstance(op, Extern) or op.name in plan.complete:
+            continue
+        if op.name not in spoken:
+            if not isinstance(op, Compute) and op.name not in plan.places:
+                made.append(ComputeRoot(stage=op.name))
+                made += [d for x in definitions_of(op) for d in _filled(plan.nest(op.name, x), op, machine)]
+            continue
+        place = places[op.name]
+        if place.kind == "inline" or (machine.gpu is not None and _is_on_gpu(plan, places, place)):
+            continue
+        for definition in definitions_of(op):
+            if (op.name, definition) not in busy and (op.name, definition) not in plan.loops:
+                made += _filled(plan.nest(op.name, definition), op, machine)
+    return made
+
+
+def _loops_in_use(plan: Plan, places: dict[str, Place]) -> set[tuple[str, Definition]]:
+    """The definitions with loops at which other stages are computed or stored."""
+    used = {(p.consumer, p.loop) for p in places.values() if p.kind == "at"}
+    used |= {p.store for p in places.values() if p.store is not None and p.store[0]}
+    return {(consumer, plan.definition(consumer, loop)) for consumer, loop in used}
+
+
+def _is_on_gpu(plan: Plan, places: dict[str, Place], place: Place) -> bool:
+    """Whether a stage is computed inside a GPU kernel, which has spread its loops already."""
+    return place.kind == "at" and any(
+        level.kind.startswith("gpu") for _, level in around(plan, places, place.consumer, place.loop)
+    )
+
+
+def _filled(nest: Nest, op: Operation, machine: Machine) -> list[Directive]:
+    """The loops of a definition that nobody has said anything about."""
+    return spread(nest) if machine.gpu is not None else _vectors(nest, op, machine)
+
+
+def _vectors(nest: Nest, op: Operation, machine: Machine) -> list[Directive]:
+    """Vectors along the last axis of the result, inside of the loops that keep their order."""
+    free = [v for v in nest.levels if v.carried == "free"]
+    ordered = [v.name for v in nest.levels if v.carried != "free"]
+    last = _last_axis(op) if nest.definition == "body" else op.outputs[0].ndim - 1
+    level = next((v for v in free if v.origin == {last}), None)
+    if level is None or (isinstance(last, Axis) and ordered and not along(op, last)):
+        return []
+    lanes = machine.vector_bytes // max(4, *(t.dtype.itemsize for t in op.outputs))
+    extent = number(level.extent)
+    while extent is not None and lanes > extent and lanes > 1:
+        lanes //= 2
+    if lanes < 2:
+        return []
+    where = {"stage": nest.stage, "definition": nest.definition}
+    vector = nest.fresh(f"{level.name}v")
+    made: list[Directive] = [
+        Split(**where, loop=level.name, outer=level.name, inner=vector, factor=lanes),  # type: ignore[arg-type]
+        Vectorize(**where, loop=vector),  # type: ignore[arg-type]
+    ]
+    if ordered:
+        made.insert(1, Reorder(**where, loops=(level.name, *ordered, vector)))  # type: ignore[arg-type]
+    return made
+
+
+def _last_axis(op: Operation) -> Axis | int | None:
+    """Where the loops of the body have the last axis of the result."""
+    if isinstance(op, (Compute, Scan)):
+        return op.axes[-1] if op.axes else None
+    index = getattr(op, "index", ())
+    return index[-1] if index and isinstance(index[-1], Axis) else None
+
+
+def along(op: Operation, axis: Axis) -> bool:
+    """Whether neighbours along `axis` are neighbours in memory in every read, or one and the same element."""
+    for read in reads_of(op.expressions):
+        inside = [d for d, index in enumerate(read.indices) if axis in set(topological(index))]
+        if any(d != len(read.indices) - 1 for d in inside):
+            return False
+    return True

@@ -1,0 +1,89 @@
+"""A program under rewriting: its stages one by one, users rebuilt on what changed, and the directives found so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from schedules.default.conditions import tidied
+from schedules.directives import Directive
+from schedules.loops import nest_of
+from schedules.program import Program, reading
+from tedsl.lang.expr import Axis, Expr
+from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
+from tedsl.lang.traverse import operations_between
+
+__all__ = ["Rewriting", "computed_between", "loop_names"]
+
+
+@dataclass
+class Rewriting:
+    """The stages made so far, and what the tensors of the original program became.
+
+    A stage's operation has the name of the stage. What stands for a stage of the original program has its name, so that
+    it is found under it.
+    """
+
+    program: Program
+    new: dict[Tensor, Tensor] = field(default_factory=dict)
+    stages: list[Operation] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)
+    directives: list[Directive] = field(default_factory=list)
+    planned: set[str] = field(default_factory=set)  # stages that need no more directives
+    finite: list[Tensor] = field(default_factory=list)  # equal to the original where these hold no inf or NaN
+    kinds: dict[str, str] = field(default_factory=dict)  # what a rewrite made a stage for
+    inside: dict[str, str] = field(default_factory=dict)  # stages to be computed for one element of another one
+    current: str = ""  # the stage that is being rewritten, until its name is used
+
+    def __post_init__(self) -> None:
+        self.taken |= self.program.taken
+
+    def name(self, wanted: str) -> str:
+        """A free name; that of the stage in hand is given to the first who asks for it."""
+        if wanted == self.current:
+            self.current = ""
+            return wanted
+        free, count = wanted, 0
+        while free in self.taken:
+            count += 1
+            free = f"{wanted}_{count}"
+        self.taken.add(free)
+        return free
+
+    def kept(self, op: Operation) -> Operation:
+        """The operation over the new tensors, a stage that others have planned."""
+        name = self.program.names[op]
+        made = reading(op, self.new)
+        made = made if made.name == name else replace(made, name=name, _outputs={})
+        self.planned.add(name)
+        return self.add(made, op)
+
+    def carried(self, op: Operation) -> Operation:
+        """The operation over the new tensors, its conditions simplified, not a stage yet."""
+        name = self.current = self.program.names[op]
+        made = reading(op, self.new, tidied)
+        return made if made.name == name else replace(made, name=name, _outputs={})
+
+    def add(self, op: Operation, original: Operation | None = None) -> Operation:
+        """Let `op` be a stage; it stands for `original`."""
+        self.stages.append(op)
+        if original is not None:
+            for old, now in zip(original.outputs, op.outputs, strict=True):
+                if old is not now:
+                    self.new[old] = now
+        return op
+
+    def compute(self, name: str, axes: Sequence[Axis], body: Expr) -> Tensor:
+        """A stage of one's own."""
+        op = Compute(name=self.name(name), axes=tuple(axes), bodies=(body,), where="")
+        return self.add(op).outputs[0]
+
+
+def computed_between(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> list[Operation]:
+    """The operations that compute the outputs from the inputs, placeholders left out."""
+    return [op for op in operations_between(inputs, outputs) if not isinstance(op, Placeholder)]
+
+
+def loop_names(op: Operation) -> dict[Axis, str]:
+    """The names of the loops of a pointwise stage or reduction."""
+    return {axis: v.name for v in nest_of(op.name, op, "body").levels for axis in v.origin if isinstance(axis, Axis)}
