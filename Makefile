@@ -31,7 +31,7 @@ lint: $(DEV)  ## style, types and the import law
 	$(BIN)/lint-imports
 
 bench: $(DEMO)  ## what the library costs, against its limits; then speed beside PyTorch where that is installed
-	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python -m benchmarks.overhead
 	@if $(BIN)/python -c 'import torch' 2>/dev/null; then $(BIN)/python -m benchmarks.compare; \
 	else echo "PyTorch is not installed (pip install 'tedsl[torch]'): nothing to compare with"; fi
 

@@ -1,4 +1,4 @@
-"""What the library itself costs: a call, an import, a build, and memory over many builds.
+"""What the library itself costs: a call, an import, a build, a gradient, and memory over many builds.
 
 Prints one row per figure with its limit, and ends with status 1 when a limit is broken. Each figure is the best of
 several runs: others on the machine can only make it slower. Import time and memory are measured in fresh processes.
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 import tedsl as te
+from benchmarks.differentiation import PROGRAMS
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,20 @@ def memory() -> list[Figure]:
     return [Figure("memory left by 200 random programs", in_fresh_process(code), "MiB", limit=4)]
 
 
-FIGURES = {"call": call_overhead, "import": import_time, "build": build_time, "memory": memory}
+def differentiation() -> list[Figure]:
+    """`differentiate` with index inversion, nothing remembered; four times the stages may take four times as long."""
+
+    def best(name: str) -> float:
+        code = f"from benchmarks.differentiation import seconds; print(seconds({name!r}))"
+        return min(in_fresh_process(code) for _ in range(3))
+
+    return [Figure(f"differentiate {name}", best(name), "s", limit) for name, (_, limit) in PROGRAMS.items()]
+
+
+FIGURES = {
+    "call": call_overhead, "import": import_time, "build": build_time, "differentiate": differentiation,
+    "memory": memory,
+}  # fmt: skip
 
 
 def main() -> int:
