@@ -29,17 +29,24 @@ WHERE = "the default schedule"
 
 
 def completed(
-    plan: Plan, inputs: Sequence[Tensor], outputs: Sequence[Tensor], machine: Machine, *, plain: bool = False
+    plan: Plan,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    machine: Machine,
+    *,
+    plain: bool = False,
+    merged: bool = True,
 ) -> Plan:
     """The plan for `outputs` from `inputs`, tensors of its program, with directives for every stage.
 
-    `plain`: without what holds for finite numbers only.
+    `plain`: without what holds for finite numbers only. `merged`: outputs of one shape may share a loop nest, which
+    writes them one after another for each element.
     """
     rw, spoken = Rewriting(plan.program), spoken_of(plan)
     for original in computed_between(inputs, outputs):
         _rewrite(rw, original, spoken, machine, plain=plain)
     wanted = tuple(rw.new.get(t, t) for t in outputs)
-    if machine.gpu is None:
+    if machine.gpu is None and merged:
         wanted = merge_outputs(rw, wanted)
     stages = {op.name: op for op in rw.stages}
     handles = {op: name for op, name in plan.program.handles.items() if name in stages}

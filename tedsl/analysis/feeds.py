@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.donated import check_not_donated
 from tedsl.analysis.pointwise import Array
 from tedsl.lang.dtypes import DType, dtype_of_array
 from tedsl.lang.functions import const
@@ -19,6 +20,7 @@ def check_array(tensor: Tensor, value: Any, what: str) -> Array:
     """`value` as a NumPy array of the tensor's dtype; a number may stand for rank 0, lists are refused."""
     if isinstance(value, (bool, int, float)) and tensor.ndim == 0:
         return _number(tensor, value, what)
+    check_not_donated([(tensor.name, value)], what)
     if not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "__array__"):
         raise TypeError(
             f"{what}: input {tensor.name!r}: expected an array of {tensor.dtype}, found {type(value).__name__} "

@@ -16,6 +16,7 @@ from schedules import directives as d
 from schedules.loops import definitions_of, nest_of
 from schedules.placement import ROOT, Place, placed
 from schedules.plan import Plan, Step
+from tedsl.analysis.hazards import Loop, Order
 from tedsl.backend.lower import Lowered, Result
 from tedsl.backend.lower_stage import Stage, identifier
 from tedsl.backend.nests import readable
@@ -53,6 +54,20 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
         if result.stage is None:
             _copied(result, machine)
     _fix_sizes(lowered)
+    lowered.nesting = _nesting(plan, places, stages, lowered)
+
+
+def _nesting(plan: Plan, places: Mapping[str, Place], stages: Mapping[str, _Loops], lowered: Lowered) -> Order:
+    """The order in which the stages run, for the proof that an output may lie on an input."""
+    order = Order(set(lowered.inlined))
+    for name, loops in stages.items():
+        levels = plan.nest(name, "body").levels
+        order.loops[loops.stage.op] = tuple(Loop(v.origin, v.kind == "serial") for v in levels)
+        place = places[name]
+        if place.kind == "at" and place.consumer in stages:
+            nest = plan.nest(place.consumer, plan.definition(place.consumer, place.loop))
+            order.places[loops.stage.op] = stages[place.consumer].stage.op, nest.position(place.loop) + 1
+    return order
 
 
 def check_target(plan: Plan, backend: str) -> None:

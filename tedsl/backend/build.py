@@ -9,14 +9,17 @@ from typing import Any
 from schedules import Schedule
 from tedsl.analysis.feeds import as_outputs
 from tedsl.analysis.messages import describe
+from tedsl.backend.accumulate import Accumulating, addends
+from tedsl.backend.aliasing import alias_positions, check_proof
 from tedsl.backend.cache import cached_core
 from tedsl.backend.core import Core
+from tedsl.backend.donation import donated_positions, donation_targets
 from tedsl.backend.kernel import Kernel
 from tedsl.backend.lower import operations_between
 from tedsl.backend.planner import Planner
 from tedsl.backend.steps import Steps, needs_steps
 from tedsl.backend.targets import Target, parse_target
-from tedsl.lang.errors import ScheduleError
+from tedsl.lang.errors import AliasError, ScheduleError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Placeholder, Tensor
 
@@ -37,13 +40,14 @@ def build(
     """A kernel that computes `outputs` from arrays for `inputs`; one tensor gives one array, a list gives a tuple.
 
     It is compiled here, for arrays whose last axis is contiguous; other layouts compile when a call first brings one.
-    `on_hazard` says what a call does whose output overlaps an input: "copy" (through a temporary) or "error".
+    `alias` {output: input} writes outputs into the memory of inputs, `donate` lists inputs whose memory may be taken
+    for any output that it fits; both are proven safe here. `on_hazard` says what to do where there is no proof: "error"
+    (the default for those two), or "copy" (through a temporary; the default where arrays given to out= overlap inputs;
+    a donation that cannot be used is a warning then).
     """
-    if donate is not None:
-        raise NotImplementedError("te.build: donate= is not there yet; leave it out, or call the kernel with out=")
     if on_hazard not in (None, "copy", "error"):
         raise ValueError(f"te.build: on_hazard must be 'copy' or 'error', found {on_hazard!r}")
-    kernel = _kernel(inputs, outputs, schedule, target, alias, on_hazard or "copy", name)
+    kernel = _kernel(inputs, outputs, schedule, target, alias, on_hazard, name, donate)
     kernel.compile()
     return kernel
 
@@ -54,21 +58,67 @@ def _kernel(
     schedule: Any = None,
     target: str = "host",
     alias: Mapping[Tensor, Tensor] | None = None,
-    on_hazard: str = "copy",
+    on_hazard: str | None = None,
     name: str | None = None,
+    donate: Any = None,
 ) -> Kernel:
     results, several = as_outputs(outputs, "te.build")
     if not results:
         raise ValueError("te.build: outputs is empty; name at least one tensor to compute")
     given = _checked_inputs(inputs, results)
     title = name or "_".join(dict.fromkeys(t.name for t in results[:3]))
-    places = _alias_positions(alias or {}, given, results)
-    sizes = None
+    if alias is not None and not isinstance(alias, Mapping):
+        raise TypeError(f"te.build: alias is a dict {{output: input}}, found {type(alias).__name__}")
+    places = alias_positions(alias or {}, given, results)
+    wanted = donated_positions(donate, given)
+    accumulating = None
+    if schedule is None or schedule == "default":
+        accumulating = _accumulating(given, results, title, parse_target(target), places)
+    core, sizes = _made(given, results, title, parse_target(target), schedule)
+    if places and accumulating is None:
+        core, sizes = _proven(core, sizes, places, (given, results, title, target, schedule), on_hazard)
+    taken = donation_targets(core, wanted, places, given, results, on_hazard)
+    places.update({p: k for k, p in taken.items()})
+    return Kernel(core, given, results, several, places, sizes, on_hazard, accumulating, taken)
+
+
+def _made(
+    given: tuple[Tensor, ...], results: tuple[Tensor, ...], title: str, target: Target, schedule: Any
+) -> tuple[Core, dict[Var, Var] | None]:
     if isinstance(schedule, Schedule):
-        core = _scheduled(given, results, title, parse_target(target), schedule)
-    else:
-        core, sizes = _cached(given, results, title, parse_target(target), _planner(schedule))
-    return Kernel(core, given, results, several, places, sizes, on_hazard)
+        return _scheduled(given, results, title, target, schedule), None
+    return _cached(given, results, title, target, _planner(schedule))
+
+
+def _proven(
+    core: Core, sizes: dict[Var, Var] | None, places: Mapping[int, int], parts: Any, on_hazard: str | None
+) -> tuple[Core, dict[Var, Var] | None]:
+    """The core, or one with a loop nest for each output, that may write outputs on inputs; AliasError without one."""
+    given, results, title, target, schedule = parts
+    try:
+        check_proof(core, places, results, given)
+    except AliasError:
+        if schedule is None or schedule == "default":
+            apart = _cached(given, results, title, parse_target(target), Planner(merged=False))
+            with suppress(AliasError):
+                check_proof(apart[0], places, results, given)
+                return apart
+        if on_hazard != "copy":
+            raise
+    return core, sizes
+
+
+def _accumulating(
+    given: tuple[Tensor, ...], results: tuple[Tensor, ...], title: str, target: Target, places: Mapping[int, int]
+) -> tuple[Accumulating, dict[Var, Var] | None] | None:
+    """The program that adds in place, where all outputs with memory of inputs are such sums."""
+    parts, previous = addends(given, results, places)
+    if not parts or set(parts) != set(places):
+        return None
+    outputs = tuple(parts.get(p, t) for p, t in enumerate(results))
+    kept = tuple(k for k in range(len(given)) if k not in previous.values())
+    core, sizes = _cached(tuple(given[k] for k in kept), outputs, title, target, Planner())
+    return Accumulating(core, kept, previous), sizes
 
 
 def evaluate(outputs: Any, feeds: Mapping[Tensor, Any], sizes: Mapping[Var, int] | None = None) -> Any:
@@ -127,19 +177,3 @@ def _planner(schedule: Any) -> Planner:
     if schedule is None or schedule == "default":
         return Planner()
     raise TypeError(f"te.build: schedule must be a te.Schedule, None or 'default', found {schedule!r:.40}")
-
-
-def _alias_positions(
-    alias: Mapping[Tensor, Tensor], inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
-) -> dict[int, int]:
-    """Position of the output -> position of the input whose memory it takes."""
-    places: dict[int, int] = {}
-    for output, memory in alias.items():
-        if output not in set(outputs) or memory not in set(inputs):
-            raise ValueError(f"te.build: alias maps an output to an input, found {{{output!r}: {memory!r}}}")
-        if output.dtype is not memory.dtype:
-            raise TypeError(f"te.build: alias: {output!r} cannot be written into {memory!r}, the dtypes differ")
-        places[next(p for p, t in enumerate(outputs) if t is output)] = next(
-            p for p, t in enumerate(inputs) if t is memory
-        )
-    return places

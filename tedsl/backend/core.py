@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ class Memory:
     inputs: Sequence[Array]
     outputs: Mapping[int, Array]
     previous: Mapping[int, Array]  # the former values of outputs in mode "add"
+    shared: Mapping[int, tuple[Tensor, ...]] = field(default_factory=dict)  # inputs in whose memory an output lies
 
 
 class Core:
@@ -99,8 +100,22 @@ class Core:
             if not Checks.found_infinity(error.requirement):
                 raise
             # Nothing was written yet.
-            variant, binding = self.bind(memory, modes, sizes, plain=True)
-            binding.run(self.arguments(variant, memory))
+            variant = self.variant(self.form(memory, modes, sizes, plain=True))
+            apart = self._apart(variant, memory)
+            variant, binding = self.bind(apart, modes, sizes, plain=True)
+            binding.run(self.arguments(variant, apart))
+            for position, array in apart.outputs.items():
+                if array is not memory.outputs[position]:
+                    memory.outputs[position][...] = array
+
+    def _apart(self, variant: Variant, memory: Memory) -> Memory:
+        """The outputs that another compiled form cannot write in place in memory of their own."""
+        moved = {
+            p: np.empty_like(memory.outputs[p])
+            for p, sources in memory.shared.items()
+            if any(variant.hazard(p, source) is not None for source in sources)
+        }
+        return replace(memory, outputs={**memory.outputs, **moved}) if moved else memory
 
     def arguments(self, variant: Variant, memory: Memory) -> list[Array]:
         """The arrays in the order in which the function takes them."""
@@ -116,14 +131,19 @@ class Core:
         key = (modes, plain, tuple(sizes.values()), tuple((a.shape, a.strides) for a in arrays))
         found = self._bindings.get(key)
         if found is None:
-            large = any(map(_is_large, arrays)) or self._has_large_stage(sizes)
-            variant = self.variant(Form(modes, all(map(_is_dense, arrays)), large, plain))
+            variant = self.variant(self.form(memory, modes, sizes, plain=plain))
             layouts = [(a.shape, a.strides) for a in self.arguments(variant, memory)]
             found = variant, variant.function.bind(layouts, variant.scalars(sizes))
             if len(self._bindings) >= MOST_BINDINGS:
                 self._bindings.clear()
             self._bindings[key] = found
         return found
+
+    def form(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int], *, plain: bool = False) -> Form:
+        """The form that these arrays need."""
+        arrays = [*memory.inputs, *(memory.outputs[p] for p in sorted(memory.outputs))]
+        large = any(map(_is_large, arrays)) or self._has_large_stage(sizes)
+        return Form(modes, all(map(_is_dense, arrays)), large, plain)
 
     def has_empty_stage(self, memory: Memory, sizes: Mapping[Var, int]) -> bool:
         """Whether something read is empty though the result is not: clamped reads then have no element to read."""

@@ -12,10 +12,11 @@ from typing import Any
 
 import halide as hl
 
+from tedsl.analysis.hazards import Order
 from tedsl.backend.intrinsics import EMIT
 from tedsl.backend.lower_checks import Checks, checks_of, lower_checks, operations_checked
 from tedsl.backend.lower_finite import operations_below
-from tedsl.backend.lower_reduce import lower_reduction
+from tedsl.backend.lower_reduce import WIDE, lower_reduction
 from tedsl.backend.lower_scan import lower_scan
 from tedsl.backend.lower_scatter import lower_scatter
 from tedsl.backend.lower_stage import Context, Stage, elements, identifier, tuple_of, variables
@@ -48,6 +49,8 @@ class Lowered:
     stages: list[Stage]
     results: list[Result]
     checks: Checks | None
+    outputs: tuple[Tensor, ...]
+    nesting: Order = field(default_factory=Order)  # filled in by the schedule
     inlined: set[Operation] = field(default_factory=set)  # filled in by the schedule
 
     @property
@@ -82,10 +85,25 @@ def lower(
     sizes = {v: hl.Param(hl.Int(32), names[v]) for v in symbols}
     ctx = Context(images, sizes)
     ctx.needed = _needed(operations, outputs)
-    checks = _define(ctx, operations, finite)
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, f"previous_{p}") for p in sorted(set(added))}
+    ctx.added = {outputs[p]: image for p, image in previous.items() if _can_start(outputs[p], operations, outputs)}
+    checks = _define(ctx, operations, finite)
     results = _results(ctx, outputs, previous)
-    return Lowered(images, previous, sizes, ctx.zero, [ctx.stages[op] for op in operations], results, checks)
+    stages = [ctx.stages[op] for op in operations]
+    return Lowered(images, previous, sizes, ctx.zero, stages, results, checks, tuple(outputs))
+
+
+def _can_start(tensor: Tensor, operations: Sequence[Operation], outputs: Sequence[Tensor]) -> bool:
+    """Whether the stage of an output can start from what is there: nobody else reads it, and sums go on from there."""
+    op = tensor.op
+    if sum(t is tensor for t in outputs) > 1 or any(tensor in set(other.inputs) for other in operations):
+        return False
+    if tensor.dtype in WIDE and not (isinstance(op, Compute) and op.reduction is None):
+        return False
+    if isinstance(op, Compute):
+        reduce = op.reduction
+        return op in set(operations) and (reduce is None or reduce.reducer.kind == "sum")
+    return isinstance(op, Scatter) and op in set(operations) and op.kind == "add"
 
 
 def _define(ctx: Context, operations: Sequence[Operation], finite: Sequence[Tensor]) -> Checks | None:
@@ -158,7 +176,9 @@ def lower_pointwise(ctx: Context, op: Compute) -> Stage:
     func, dims, components = hl.Func(identifier(op.name)), variables(op.axes), ctx.needed[op]
     axes: dict[Axis, Any] = dict(zip(op.axes, dims, strict=True))
     scope = ctx.scalars(axes)
-    func[dims[::-1]] = tuple_of(ctx.after_checks(scope.value(op.bodies[k])) for k in components)
+    place = dims[::-1]
+    values = (ctx.onto(op.output(k), place, scope.value(op.bodies[k])) for k in components)
+    func[place] = tuple_of(map(ctx.after_checks, values))
     return Stage(op, "pointwise", func, dims, components, elements(func, components), True, axes)
 
 
@@ -183,7 +203,8 @@ def _results(ctx: Context, outputs: Sequence[Tensor], previous: dict[int, hl.Ima
         positions = tuple(first[t] for t in tensors if t in first)
         if stage.op in ctx.before_checks:
             continue  # computed before the checks, which must come before the output is written
-        if stage.direct and len(positions) == len(tensors) and not covered.union(previous).intersection(positions):
+        apart = covered.union(p for p in previous if outputs[p] not in ctx.added)
+        if stage.direct and len(positions) == len(tensors) and not apart.intersection(positions):
             results.append(Result(stage.func, stage.dims, positions, stage))
             covered.update(positions)
     for position, tensor in enumerate(outputs):

@@ -136,7 +136,8 @@ def lower_reduction(ctx: Context, op: Compute) -> Stage:
     domain, loops = loops_over(ctx, reduce.axes, identifier(reduce.axes[0].name))
     scope = ctx.scalars({**dict(zip(op.axes, dims, strict=True)), **loops})
     kept = accumulator(ctx, reduce)
-    func[place] = tuple_of(map(ctx.after_checks, kept.identity))
+    start = ctx.onto(op.output(), place, kept.identity[0])  # only a sum is added to what is there
+    func[place] = tuple_of(map(ctx.after_checks, (start, *kept.identity[1:])))
     narrow, rest = split_condition(reduce.where, set(reduce.axes))
     if narrow is not TRUE:
         domain.where(scope.value(narrow))

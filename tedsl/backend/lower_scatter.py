@@ -38,7 +38,7 @@ def lower_scatter(ctx: Context, op: Scatter) -> Stage:
         start = const(BUILTIN[SCATTER_KINDS[op.kind]].identity_of(dtype).value, held)
     else:
         start = cast(ctx.read(op.init, tuple(map(hl.Expr, dims))), op.init.dtype, held)
-    func[place] = ctx.after_checks(start)
+    func[place] = ctx.after_checks(ctx.onto(op.output(), place, start))
     loops: dict[Axis, hl.Var | hl.RVar] = {axis: dims[d] for d, axis in free.items()}
     bound = [axis for axis in op.axes if axis not in loops]
     domain = None

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 import halide as hl
 
+from tedsl.backend.intrinsics import EMIT
 from tedsl.backend.lower_expr import Scalars
 from tedsl.backend.scalars import Expr as Halide
-from tedsl.lang.expr import Axis, Expr, Var
+from tedsl.lang.expr import Axis, Expr, Fn, Var
 from tedsl.lang.tensor import Operation, Tensor
 
 __all__ = ["Context", "Stage", "identifier"]
@@ -45,6 +46,7 @@ class Context:
         self.needed: dict[Operation, tuple[int, ...]] = {}
         self.token: hl.Func | None = None  # what must be 0 before an output may be written
         self.before_checks: set[Operation] = set()
+        self.added: dict[Tensor, hl.ImageParam] = {}  # outputs that start from what their memory holds
         self.zero: hl.Param | None = None  # an argument that is always 0, which the compiler does not know
 
     def read(self, tensor: Tensor, indices: Place) -> Halide:
@@ -68,6 +70,14 @@ class Context:
         # Something that no simplification can find equal to the value: the checks would go with it.
         other = hl.reinterpret(kind, hl.cast(hl.UInt(kind.bits()), token)) if kind.is_float() else hl.cast(kind, token)
         return hl.select(token == 0, value, other)
+
+    def onto(self, tensor: Tensor, place: Place, value: Halide) -> Halide:
+        """A value added to what the memory of an output holds, where the output is to be added."""
+        previous = self.added.get(tensor)
+        if previous is None:
+            return value
+        fn = Fn.OR if tensor.dtype.is_bool else Fn.ADD
+        return EMIT[fn.value](previous[place], value, dtype=tensor.dtype)
 
     def unknown_zero(self) -> Halide:
         """0, unknown to the compiler."""

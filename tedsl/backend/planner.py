@@ -18,10 +18,14 @@ __all__ = ["Planner"]
 
 @dataclass(frozen=True)
 class Planner:
-    """How a kernel is scheduled. `plan`: what the user says; `choices`: of the default scheduler."""
+    """How a kernel is scheduled. `plan`: what the user says; `choices`: of the default scheduler.
+
+    `merged`: outputs of one shape may share a loop nest.
+    """
 
     plan: Plan | None = None
     choices: tuple[tuple[str, int], ...] = ()
+    merged: bool = True
 
     def lowered(
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], added: Iterable[int], target: Target, *, plain: bool
@@ -30,7 +34,7 @@ class Planner:
         machine = replace(machine_of(target), choices=self.choices)
         given = Plan(program_of(outputs)) if self.plan is None else self.plan
         check_target(given, target.backend)
-        plan = completed(given, inputs, outputs, machine, plain=plain)
+        plan = completed(given, inputs, outputs, machine, plain=plain, merged=self.merged)
         lowered = lower(inputs, plan.program.outputs, added=added, finite=plan.finite)
         apply_plan(plan, lowered, machine)
         return lowered

@@ -86,7 +86,7 @@ class Steps(Core):
             else:
                 given = values
             values.update(zip(op.outputs, _results(op, given, sizes), strict=True))
-        last = Memory([values[t] for t in self._last.inputs], memory.outputs, memory.previous)
+        last = Memory([values[t] for t in self._last.inputs], memory.outputs, memory.previous, memory.shared)
         self._last.run(last, modes, sizes)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import halide as hl
 
+from tedsl.analysis.hazards import Hazard, hazard_of
 from tedsl.backend.buffers import ArgSpec, CompiledFunction
 from tedsl.backend.lower import Lowered
 from tedsl.backend.lower_expr import DIVISION_BY_ZERO, careful_division
@@ -52,6 +53,7 @@ class Variant:
     order: tuple[int, ...]  # positions of the outputs in the order of the arguments
     compile_ms: float
     texts: dict[str, str] = field(default_factory=dict)
+    hazards: dict[tuple[int, Tensor], Hazard | None] = field(default_factory=dict)
 
     def source(self, kind: str) -> str:
         """What the compiler made of it, as text."""
@@ -62,6 +64,18 @@ class Variant:
     def scalars(self, sizes: Mapping[Var, int]) -> list[int]:
         """The numbers passed by value."""
         return [sizes[v] for v in self.sizes] + [0] * (self.lowered.zero is not None)
+
+    def hazard(self, position: int, source: Tensor) -> Hazard | None:
+        """Why the output at `position` cannot be written into the memory of an input; None where it provably can."""
+        key = (position, source)
+        if key not in self.hazards:
+            lowered = self.lowered
+            output = lowered.outputs[[p for p, mode in enumerate(self.form.modes) if mode != "null"].index(position)]
+            own = any(r.stage is not None and r.stage.op is output.op for r in lowered.results)
+            given = list(lowered.inputs)
+            found = hazard_of(given, lowered.outputs, output, source, lowered.nesting, own=own)
+            self.hazards[key] = found if source in lowered.inputs else None
+        return self.hazards[key]
 
     @cached_property
     def loop_nest(self) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.donated import check_not_donated
 from tedsl.lang.elements import tensor_of
 from tedsl.lang.expr import Read
 from tedsl.lang.tensor import Tensor
@@ -56,6 +57,7 @@ def is_torch(x: Any) -> bool:
 def as_numpy(x: Any, what: str) -> np.ndarray[Any, Any]:
     """A NumPy array over the memory of an array of any framework; TypeError where that would take a copy."""
     if isinstance(x, np.ndarray):
+        check_not_donated([("x", x)], what)
         return x
     if is_torch(x):
         if x.device.type != "cpu":

@@ -212,16 +212,6 @@ def test_an_output_over_an_input_is_right() -> None:
     np.testing.assert_array_equal(shifted, want)
 
 
-def test_alias_writes_into_the_memory_of_an_input() -> None:
-    A, B = te.placeholder((16,), name="A"), te.placeholder((16,), name="B")
-    C = te.compute((16,), lambda i: A[i] + B[15 - i], name="C")
-    a, b = floats(16), floats(16)
-    want = a + b[::-1]
-    result = te.build([A, B], C, alias={C: B})(a, b)
-    assert result is b
-    np.testing.assert_array_equal(b, want)
-
-
 # Bad input
 
 

@@ -1,0 +1,66 @@
+"""Arrays whose memory was given away: known by identity as long as they live, so that using one again is an error."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tedsl.analysis.pointwise import Array
+
+__all__ = ["DONATED", "check_not_donated", "donation_problem", "take"]
+
+# By the id of the array: a reference that forgets the entry when the array dies, and the call that took its memory.
+DONATED: dict[int, tuple[weakref.ref[Any], str]] = {}
+
+
+class _Taken:
+    """What makes NumPy see memory that was given away as an array of its own; `owner` is kept alive by it."""
+
+    def __init__(self, owner: Array) -> None:
+        self.__array_interface__ = owner.__array_interface__
+        self.owner = owner
+
+
+def take(array: Array, call: str) -> Array:
+    """A new array on the memory of `array`, which may not be used again."""
+    key = id(array)
+    made = np.asarray(_Taken(array)) if array.size else array.copy()
+    made = made if made.dtype == array.dtype else made.view(array.dtype)
+    DONATED[key] = weakref.ref(array, lambda _: DONATED.pop(key, None)), call
+    return made
+
+
+def check_not_donated(arrays: Iterable[tuple[str, Any]], what: str) -> None:
+    """ValueError for an array, or a view of one, whose memory was given away."""
+    if not DONATED:
+        return
+    for name, array in arrays:
+        current = array
+        while isinstance(current, np.ndarray):
+            entry = DONATED.get(id(current))
+            if entry is not None and entry[0]() is current:
+                kind = "was" if current is array else "is a view of an array that was"
+                raise ValueError(
+                    f"{what}: the array given for {name!r} {kind} donated to {entry[1]}, which wrote its result there; "
+                    "use that result, or donate a copy: te.copy(x)"
+                )
+            current = current.base
+
+
+def donation_problem(array: Any) -> str | None:
+    """Why the memory of an array cannot be given away: somebody else holds it."""
+    if not isinstance(array, np.ndarray):
+        return f"it is a {type(array).__name__}, whose memory belongs to another library"
+    if not array.flags.writeable:
+        return "it is read-only"
+    base = array.base
+    if base is None:
+        return None
+    # Two references: the one in the array, and the name here (and that of the argument of getrefcount).
+    if isinstance(base, (np.ndarray, _Taken)) and sys.getrefcount(base) <= 3:
+        return donation_problem(base) if isinstance(base, np.ndarray) else None
+    return "it is a view whose base lives on"
