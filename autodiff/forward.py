@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autodiff.cotangent import fresh_axes
+from autodiff.custom import rule_of, stages_along
 from autodiff.derivatives import DERIVATIVE, PIECEWISE_CONSTANT
 from autodiff.folds import as_scan
 from autodiff.recurrences import on_outputs
@@ -21,7 +22,7 @@ from tedsl.lang.lift import lift_reductions
 from tedsl.lang.operators import Fn
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, ScanState, Scatter, Tensor
-from tedsl.lang.traverse import stages_of, topological
+from tedsl.lang.traverse import topological
 
 __all__ = ["hvp", "jvp"]
 
@@ -35,11 +36,11 @@ def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
     directions = (tangents,) if isinstance(tangents, Tensor) else tuple(tangents)
     _check_directions(sources, directions, "jvp")
     dots: dict[Tensor, Tensor] = dict(zip(sources, directions, strict=True))
-    stages = stages_of(asked)
+    stages = stages_along(asked, _dependencies)
     alive = [op.outputs for op in stages]  # held, so that each tensor is one object throughout
     for op in stages:
-        if not isinstance(op, Placeholder) and any(t in dots for t in op.inputs):
-            for tensor, dot in RULES[type(op)](op, dots).items():
+        if not isinstance(op, Placeholder) and any(t in dots for t in _dependencies(op)):
+            for tensor, dot in _produced(op, dots).items():
                 if tensor not in dots:
                     dots[tensor] = dot
     del alive
@@ -71,6 +72,27 @@ def _check_directions(inputs: Sequence[Tensor], tangents: Sequence[Tensor], what
                 f"{what}: the tangent of {source!r} must have its shape and dtype, found {tangent!r}, at "
                 f"{user_location()}"
             )
+
+
+def _dependencies(op: Operation) -> tuple[Tensor, ...]:
+    """What the derivative of `op` comes from: its inputs, or what its author's rules name instead."""
+    rules = [rule_of(t) for t in op.outputs]
+    given = [t for rule in rules if rule is not None and rule.jvp is not None for t in rule.deps]
+    direct = any(rule is None or rule.jvp is None for rule in rules)
+    return tuple(dict.fromkeys([*given, *(op.inputs if direct else ())]))
+
+
+def _produced(op: Operation, dots: dict[Tensor, Tensor]) -> dict[Tensor, Tensor]:
+    """The derivatives of what `op` computes, given those of what it depends on."""
+    found: dict[Tensor, Tensor] = {}
+    for tensor in op.outputs:
+        rule = rule_of(tensor)
+        if rule is not None and rule.jvp is not None and any(t in dots for t in rule.deps):
+            tangents = [dots[t] if t in dots else zeros(t.extents, t, f"{t.name}_dot") for t in rule.deps]
+            found[tensor] = rule.jvp(list(rule.deps), tangents)
+    if len(found) < op.num_outputs and any(t in dots for t in op.inputs):
+        found = {**RULES[type(op)](op, dots), **found}
+    return found
 
 
 def tangent_of(root: Expr, dot: Dot) -> Expr | None:

@@ -13,6 +13,7 @@ from functools import reduce
 from typing import Any
 
 from autodiff.cotangent import Cotangent, Identity, One, Stored, fresh_axes
+from autodiff.custom import rule_of, stages_along
 from autodiff.flows import Flow
 from autodiff.gather import adjoint_of_read
 from autodiff.result import Explanation, Gradients, ReadReport
@@ -204,7 +205,7 @@ class _Reverse:
         self.outputs, self.heads, self.fdiff = outputs, heads, fdiff
         self.override = {t: _checked_override(t, rule) for t, rule in override.items()}
         self.used: set[Tensor] = set()
-        self.order = self._stages()
+        self.order = stages_along(outputs, self.dependencies)
         # Held, so that a tensor's id stays its own while this runs.
         self.alive = [op.outputs for op in self.order]
         self.inputs = self._placeholders() if inputs is None else inputs
@@ -242,28 +243,19 @@ class _Reverse:
         found: list[Tensor] = []
         direct = False
         for tensor in op.outputs:
-            if tensor in self.override:
-                found += self.override[tensor][0]
+            rule = self._rule(tensor)
+            if rule is not None:
+                found += rule[0]
             else:
                 direct = True
         return tuple(dict.fromkeys([*found, *(op.inputs if direct else ())]))
 
-    def _stages(self) -> list[Operation]:
-        """The stages below the outputs, along dependencies, inputs first."""
-        stack = [t.op for t in self.outputs][::-1]
-        order: list[Operation] = []
-        done: dict[Operation, bool] = {}
-        while stack:
-            op = stack[-1]
-            if op not in done:
-                done[op] = False
-                stack += [t.op for t in reversed(self.dependencies(op)) if t.op not in done]
-                continue
-            stack.pop()
-            if not done[op]:
-                done[op] = True
-                order.append(op)
-        return order
+    def _rule(self, tensor: Tensor) -> tuple[tuple[Tensor, ...], Callable[..., Any]] | None:
+        """What replaces the derivative of a tensor: an override, or the rule that the author of its function gave."""
+        if tensor in self.override:
+            return self.override[tensor]
+        rule = rule_of(tensor)
+        return None if rule is None or rule.vjp is None else (rule.deps, rule.vjp)
 
     def _placeholders(self) -> tuple[Tensor, ...]:
         found = [op.output() for op in self.order if isinstance(op, Placeholder)]
@@ -312,9 +304,10 @@ class _Reverse:
                 cotangents[tensor.index] = self._total(tensor)
         for k, cotangent in list(cotangents.items()):
             tensor = op.output(k)
-            if tensor in self.override:
+            rule = self._rule(tensor)
+            if rule is not None:
                 del cotangents[k]
-                self._overridden(tensor, cotangent.tensor(f"d{tensor.name}"))
+                self._overridden(tensor, rule, cotangent.tensor(f"d{tensor.name}"))
         if not cotangents or isinstance(op, Placeholder):
             return
         if self.fdiff is not None:
@@ -373,8 +366,10 @@ class _Reverse:
                             source, output, [self._checked(part, source, f"fdiff of ({output.name}, {source.name})")]
                         )
 
-    def _overridden(self, tensor: Tensor, adjoint: Tensor) -> None:
-        deps, rule = self.override[tensor]
+    def _overridden(
+        self, tensor: Tensor, given: tuple[tuple[Tensor, ...], Callable[..., Any]], adjoint: Tensor
+    ) -> None:
+        deps, rule = given
         self.used.add(tensor)
         what = f"override of {tensor.name!r}"
         result = rule(tensor, list(deps), adjoint)

@@ -1,96 +1,343 @@
 """`@te.op`: a function of tensors as an operator on arrays of every framework.
 
 Called on tensors it is inlined. Called on arrays it runs: traced and compiled once for given static arguments, dtypes
-and shapes.
+and shapes. Frameworks are reached through bridges, found by the module of an array's type.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import itertools
+import pickle
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, overload
 
 import numpy as np
 
+from tedsl.backend.kernel import Kernel
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.errors import user_location
 from tedsl.lang.tensor import Tensor
-from tedsl.ops.routines import Definition, Traced
+from tedsl.ops.definition import Author, Definition, inlined
+from tedsl.ops.routines import Spec, Traced
 from tedsl.ops.signature import Call, Signature, Template, map_leaves
 
-__all__ = ["Op", "op"]
+__all__ = ["ARRAYS", "BRIDGES", "Op", "op"]
+
+# First part of the module of an array's type -> the bridge, imported on first use; it has `call(op, call, out, mode)`.
+BRIDGES = {"torch": "tedsl.bridges.torch", "jax": "tedsl.bridges.jax", "jaxlib": "tedsl.bridges.jax"}
+OTHER = "tedsl.bridges.dlpack"
+
+_HOMES: dict[type, str] = {}
+_OPS: weakref.WeakValueDictionary[int, Op] = weakref.WeakValueDictionary()
+_numbers = itertools.count()
+ARRAYS: set[Any] = {np.ndarray}  # types whose dtype and shape are all that a prepared call depends on
+MOST_PREPARED = 1024
+_SIMPLE = frozenset({int, bool, str, type(None)})  # static arguments that dictionary keys tell apart by themselves
 
 
 @overload
 def op(function: Callable[..., Any]) -> Op: ...
 @overload
-def op(function: None = None, *, name: str | None = None) -> Callable[[Callable[..., Any]], Op]: ...
+def op(
+    function: None = None,
+    *,
+    name: str | None = None,
+    save: str | list[str] | tuple[str, ...] = "reductions",
+    symbolic: bool | None = None,
+) -> Callable[[Callable[..., Any]], Op]: ...
 
 
-def op(function: Callable[..., Any] | None = None, *, name: str | None = None) -> Any:
+def op(
+    function: Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    save: str | list[str] | tuple[str, ...] = "reductions",
+    symbolic: bool | None = None,
+) -> Any:
     """An operator from a function of tensors; arguments that are not arrays are static.
 
-    `@te.op` or `@te.op(name=...)`.
+    Use it as `@te.op` or with options. `save` is what a forward pass keeps for the backward pass beside inputs and
+    outputs: "reductions" (whatever it reads that is not pointwise), "inputs" (nothing, all is computed again), or names
+    of stages. `symbolic` is whether one kernel serves all extents: never (False), always (True), or, by default, once
+    there have been several shapes, if the function allows it.
     """
     if function is None:
-        return functools.partial(op, name=name)
+        return functools.partial(op, name=name, save=save, symbolic=symbolic)
     if not callable(function):
         raise TypeError(f"te.op at {user_location()}: expected a function, found {type(function).__name__}")
-    return Op(function, name or str(getattr(function, "__name__", "op")))
+    if isinstance(save, str) and save not in ("reductions", "inputs"):
+        raise ValueError(
+            f"te.op at {user_location()}: save must be 'reductions', 'inputs' or a list of stage names, found {save!r}"
+        )
+    return Op(function, name or str(getattr(function, "__name__", "op")), save, symbolic)
 
 
 class Op:
     """A function of tensors and static arguments that also runs on arrays."""
 
-    def __init__(self, function: Callable[..., Any], name: str) -> None:
-        functools.update_wrapper(self, function)
+    __qualname__: str
+
+    def __init__(
+        self, function: Callable[..., Any], name: str, save: str | list[str] | tuple[str, ...], symbolic: bool | None
+    ) -> None:
+        functools.update_wrapper(self, function)  # name, docstring and signature, as help() shows them
         self.function = function
         self.name = name
         self.signature = Signature(function, name)
+        self.author = Author(save=save if isinstance(save, str) else tuple(save))
+        self.symbolic = symbolic
+        self.number = next(_numbers)
+        _OPS[self.number] = self
+        self.bridged: dict[Any, Any] = {}  # what bridges keep of this op
         self._definitions: dict[Template, Definition] = {}
+        self._prepared: dict[Any, Callable[..., Any]] = {}
+        if "out" in self.signature.parameters.parameters:
+            raise TypeError(f"op {self.signature}: the parameter 'out' has a meaning of its own; name it otherwise")
+        self._has_mode = "mode" in self.signature.parameters.parameters
 
-    def __call__(self, *args: Any, out: Any = None, mode: Any = None, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.compiler.is_compiling():
+            return _compiling(self, torch, args, out, kwargs)
+        if not kwargs:
+            try:
+                quick = self._prepared[_key_of(args)]
+            except (KeyError, TypeError):
+                pass
+            else:
+                result = quick(args, out)
+                if result is not NotImplemented:
+                    return result
+        mode = None if self._has_mode else kwargs.pop("mode", None)
         call = self.signature.call(args, kwargs)
-        if not call.arrays:
-            raise TypeError(f"op {self.signature}: no argument is an array; called at {user_location()}")
-        if any(isinstance(a, Tensor) for a in call.arrays):
-            return self._inlined(call, out, mode)
-        return self._run(call, out, mode)
+        result = self._dispatch(call, out, mode)
+        if not kwargs and all(type(a) in ARRAYS or type(a) in _SIMPLE for a in args):
+            self._prepare(call, args)
+        return result
 
     def __repr__(self) -> str:
         return f"<op {self.signature}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        module, qualname = self.__module__, self.__qualname__
+        if _found(module, qualname) is not self:
+            raise pickle.PicklingError(
+                f"op {self.signature}: pickled by its name, but {module}.{qualname} is not this op; define it at the "
+                "top of a module under its own name"
+            )
+        return _found, (module, qualname)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def def_vjp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the reverse derivative: `rule(output, inputs, head)` -> one adjoint per input, None for none.
+
+        With several outputs, `output` and `head` are tuples.
+        """
+        self._forget()
+        self.author.vjp = _checked_rule(rule, self.signature, "def_vjp")
+        return rule
+
+    def def_jvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the forward derivative: `rule(inputs, tangents)` -> the tangent of the output (of each, a tuple).
+
+        Without `def_vjp`, the reverse derivative is its transpose.
+        """
+        self._forget()
+        self.author.jvp = _checked_rule(rule, self.signature, "def_jvp")
+        return rule
+
+    def schedule(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Give schedules: `rule(schedule, output, grads)`, called with grads None for the forward pass."""
+        self._forget()
+        self.author.schedule = _checked_rule(rule, self.signature, "schedule")
+        return rule
+
+    @property
+    def torch_op(self) -> Any:
+        """The operator registered with `torch.library`."""
+        return import_module(BRIDGES["torch"]).registered(self)
 
     def definition(self, template: Template) -> Definition:
         """The function with the static arguments of a template."""
         found = self._definitions.get(template)
         if found is None:
-            found = self._definitions.setdefault(template, Definition(self.signature, template))
+            made = Definition(self.signature, template, self.author, self.symbolic)
+            found = self._definitions.setdefault(template, made)
         return found
 
-    def _inlined(self, call: Call, out: Any, mode: Any) -> Any:
-        for name, value in zip(call.template.names, call.arrays, strict=True):
-            if not isinstance(value, Tensor):
+    def _forget(self) -> None:
+        """The author says something new: what was traced before may differ."""
+        self._definitions.clear()
+        self._prepared.clear()
+        self.bridged.clear()
+
+    def _prepare(self, call: Call, args: tuple[Any, ...]) -> None:
+        """Remember a short way for calls on arrays of the same shapes."""
+        home = _home_of(type(call.arrays[0]))
+        if home == "numpy":
+            traced = self.definition(call.template).traced(_specs(call.arrays))
+            quick: Callable[..., Any] | None = functools.partial(_quick, traced.kernel, traced)
+        else:
+            quick = import_module(home).prepare(self, call)
+        if quick is not None:
+            if len(self._prepared) >= MOST_PREPARED:
+                self._prepared.clear()
+            self._prepared[_key_of(args)] = quick
+
+    def _dispatch(self, call: Call, out: Any, mode: Any) -> Any:
+        if not call.arrays:
+            raise TypeError(f"op {self.signature}: no argument is an array; called at {user_location()}")
+        kinds = [_HOMES.get(type(a)) or _home_of(type(a)) for a in call.arrays]
+        home = kinds[0]
+        for kind, name, value in zip(kinds, call.template.names, call.arrays, strict=True):
+            if kind != home:
                 raise TypeError(
-                    f"op {self.signature}: argument {name!r} is a {type(value).__name__} beside tensors; make it a "
-                    "te.placeholder, or call the op on arrays only"
+                    f"op {self.signature}: argument {name!r} is a {_kind(value)}, but {call.template.names[0]!r} is a "
+                    f"{_kind(call.arrays[0])}; give arrays of one framework"
                 )
+        if home == "tensor":
+            return self._inlined(call, out, mode)
+        if home != "numpy":
+            return import_module(home).call(self, call, out, mode)
+        return self._run(call, out, mode)
+
+    def _inlined(self, call: Call, out: Any, mode: Any) -> Any:
         if out is not None or mode is not None:
-            raise TypeError(
-                f"op {self.signature}: out= and mode= are for arrays; on tensors an op is a pure expression"
-            )
-        return self.signature.called(call.template, call.arrays)
+            raise TypeError(f"op {self.signature}: out= and mode= are for arrays; on tensors an op is an expression")
+        return inlined(self.signature, call.template, self.author, call.arrays)
 
     def _run(self, call: Call, out: Any, mode: Any) -> Any:
-        arrays = [np.asarray(a) for a in call.arrays]
-        specs = tuple((a.shape, str(dtype_of_array(a))) for a in arrays)
-        traced = self.definition(call.template).traced(specs)
-        return _nested(traced, traced.kernel(*arrays, out=out, mode=mode))
+        arrays = [_plain(a, name, self) for a, name in zip(call.arrays, call.template.names, strict=True)]
+        traced = self.definition(call.template).traced(_specs(arrays))
+        values = traced.kernel(*arrays, out=_flat_out(traced, out), mode=mode)
+        return values if len(values) != len(traced.outputs) else traced.nested(values)
 
 
-def _nested(traced: Traced, values: Any) -> Any:
-    """Results in the nest in which the function returned its tensors."""
-    if isinstance(traced.result, int):
-        return values[0]
-    if isinstance(values, Mapping) or len(values) != len(traced.outputs):
-        return values
-    return map_leaves(traced.result, "result", lambda position, name: values[position])
+def _key_of(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a call depends on, if its arguments are arrays and simple values."""
+    return tuple([(a.__class__, a.dtype, a.shape) if a.__class__ in ARRAYS else (a.__class__, a) for a in args])
+
+
+def _quick(kernel: Kernel, traced: Traced, args: tuple[Any, ...], out: Any) -> Any:
+    """A call on NumPy arrays that was prepared."""
+    if out is not None and traced.result != 0:
+        return NotImplemented
+    values = kernel(*[a for a in args if a.__class__ is np.ndarray], out=out)
+    return values[0] if traced.result == 0 else traced.nested(values)
+
+
+def _specs(arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[Spec, ...]:
+    return tuple((a.shape, str(dtype_of_array(a))) for a in arrays)
+
+
+def _compiling(op: Op, torch: Any, args: tuple[Any, ...], out: Any, kwargs: dict[str, Any]) -> Any:
+    """A call that torch.compile traces: what it cannot follow is in functions whose results are constants to it."""
+    if out is not None:
+        raise TypeError(f"op {op.name}: out= cannot be used under torch.compile")
+    tensors: list[Any] = []
+
+    def taken(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+            return ("array", value.dtype, value.ndim)
+        if isinstance(value, tuple):
+            return ("tuple", *[taken(v) for v in value])
+        if isinstance(value, list):
+            return ("list", *[taken(v) for v in value])
+        if isinstance(value, dict):
+            return ("dict", *[(k, taken(v)) for k, v in value.items()])
+        return ("static", value)
+
+    given = tuple([taken(a) for a in args])
+    named = tuple([(k, taken(v)) for k, v in kwargs.items()])
+    key, result = _constant_call(op.number, given, named, None)
+    if key is None:  # never traced: sizes that may vary become numbers here
+        shapes = tuple([tuple([int(n) for n in t.shape]) for t in tensors])
+        key, result = _constant_call(op.number, given, named, shapes)
+    return _rebuilt(result, torch.ops.tedsl.call(key, tensors))
+
+
+def _constant_call(number: int, given: tuple[Any, ...], named: tuple[Any, ...], shapes: Any) -> tuple[str | None, Any]:
+    """The key of the routine for a call, and the nest of its results; None for both where only shapes could tell."""
+    found: tuple[str | None, Any] = import_module(BRIDGES["torch"]).constant_call(_OPS[number], given, named, shapes)
+    return found
+
+
+_constant_call._dynamo_marked_constant = True  # type: ignore[attr-defined] # what torch.compiler.assume_constant_result does
+
+
+def _rebuilt(result: Any, values: Any) -> Any:
+    """`Traced.nested` in a form that torch.compile can follow."""
+    if isinstance(result, int):
+        return values[result]
+    if isinstance(result, dict):
+        return {k: _rebuilt(v, values) for k, v in result.items()}
+    if isinstance(result, list):
+        return [_rebuilt(v, values) for v in result]
+    return tuple([_rebuilt(v, values) for v in result])
+
+
+def _home_of(kind: type) -> str:
+    """Where arrays of a type are handled: "tensor", "numpy" or the module of a bridge."""
+    if issubclass(kind, Tensor):
+        home = "tensor"
+    elif issubclass(kind, np.ndarray):
+        home = "numpy"
+    else:
+        roots = (base.__module__.partition(".")[0] for base in kind.__mro__)
+        home = next((BRIDGES[root] for root in roots if root in BRIDGES), OTHER)
+    _HOMES[kind] = home
+    return home
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__module__.partition('.')[0]} {type(value).__name__}"
+
+
+def _plain(array: Any, name: str, op: Op) -> np.ndarray[Any, Any]:
+    """A NumPy array without the behaviour of a subclass."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"op {op.signature}: argument {name!r} is a masked array; give x.filled(value)")
+    try:
+        dtype_of_array(array)
+    except TypeError as error:
+        raise TypeError(f"op {op.signature}: argument {name!r}: {error}") from None
+    return np.asarray(array)
+
+
+def _flat_out(traced: Traced, out: Any) -> Any:
+    """`out=` given in the nest of the results, as a tuple in the order of the outputs."""
+    if out is None or isinstance(traced.result, int):
+        return out
+    if isinstance(out, dict) and isinstance(traced.result, dict) and set(out) <= set(traced.result):
+        flat: list[Any] = [None] * len(traced.outputs)
+        for key, value in out.items():
+            if isinstance(traced.result[key], int):
+                flat[traced.result[key]] = value
+        return flat
+    if isinstance(out, dict):
+        return out
+    listed: list[Any] = []
+    map_leaves(out, "out", lambda value, name: listed.append(value))
+    return listed
+
+
+def _checked_rule(rule: Any, signature: Signature, what: str) -> Callable[..., Any]:
+    if not callable(rule):
+        raise TypeError(f"op {signature}: {what} expects a function, found {type(rule).__name__} ({rule!r:.40})")
+    found: Callable[..., Any] = rule
+    return found
+
+
+def _found(module: str, qualname: str) -> Any:
+    """The object of a name, as pickle finds functions."""
+    value: Any = sys.modules.get(module) or import_module(module)
+    for part in qualname.split("."):
+        value = getattr(value, part, None)
+    return value

@@ -1,132 +1,182 @@
 """What an operator runs: its definition for given static arguments, and what is derived from it.
 
 A routine is a rule that turns tensors into tensors. For arrays of given dtypes and shapes it is traced once, and
-compiled when it is first run.
+compiled when it is first run. Derivatives and batched forms are routines themselves, so they have derivatives and
+batched forms in turn.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from autodiff import differentiate, jvp
+from schedules import Schedule
+from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.backend.build import build
 from tedsl.backend.kernel import Kernel
+from tedsl.lang.axes import var
 from tedsl.lang.compute import placeholder
 from tedsl.lang.elements import tensor_of
 from tedsl.lang.expr import Read
 from tedsl.lang.tensor import Tensor
-from tedsl.ops.signature import Signature, Template, map_leaves
+from tedsl.ops.batching import batched
+from tedsl.ops.signature import map_leaves
 
-__all__ = ["Definition", "Routine", "Spec", "Traced"]
+__all__ = ["Batched", "Pullback", "Pushforward", "Routine", "Spec", "Tensors", "Traced", "distinct"]
 
+Tensors = tuple[Tensor, ...]
 Spec = tuple[tuple[Any, ...], str]  # shape and dtype of an array
+
+MOST_SHAPES = 4  # beyond so many, a routine whose extents may be symbols is compiled once for all others
 
 
 @dataclass(eq=False)
 class Traced:
     """A routine for arrays of given shapes: `outputs` over `inputs`, and the nest in which results are returned."""
 
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    inputs: Tensors
+    outputs: Tensors
     result: Any
     name: str
+    schedule: Callable[[], Schedule | None]
+    is_symbolic: bool = False
+    is_compiled: bool = False
     _kernel: Kernel | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def kernel(self) -> Kernel:
-        """Compiled at the first use."""
+        """Compiled at the first use; gives a tuple."""
         if self._kernel is None:
             with self._lock:
                 if self._kernel is None:
-                    self._kernel = build(list(self.inputs), list(self.outputs), name=self.name)
+                    self._kernel = build(list(self.inputs), list(self.outputs), self.schedule(), name=self.name)
+                    self.is_compiled = True
         return self._kernel
+
+    def output_specs(self, specs: Sequence[Spec]) -> tuple[Spec, ...]:
+        """Shapes and dtypes of the results for arrays of these shapes."""
+        if not self.is_symbolic:
+            return tuple((t.shape, str(t.dtype)) for t in self.outputs)
+        bound = bind_sizes(self.inputs, [shape for shape, _ in specs], None, self.name)
+        return tuple((concrete_shape(t, bound, self.name), str(t.dtype)) for t in self.outputs)
+
+    def nested(self, values: Sequence[Any]) -> Any:
+        """Results in the nest in which the function returned its tensors."""
+        if isinstance(self.result, int):
+            return values[self.result]
+        return map_leaves(self.result, "result", lambda position, name: values[position])
 
 
 class Routine:
-    """A rule that turns tensors into tensors."""
+    """A rule that turns tensors into tensors; compared by identity, derived ones are made once."""
 
     name: str
+    label: str  # what it is, in full: unique among routines that live at a time, but for ops defined again
+    input_names: tuple[str, ...]
+    symbolic: bool | None = None  # extents as symbols: always, never, or once there were many shapes
 
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        raise NotImplementedError
+    def __init__(self) -> None:
+        self.traces: dict[tuple[Spec, ...], Traced] = {}
+        self._by_symbols: dict[tuple[Any, ...], Traced | None] = {}
+        self._derived: dict[Any, Routine] = {}
 
-    def trace(self, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Any]:
+    def trace(self, inputs: Tensors) -> tuple[Tensors, Any]:
         """The outputs for these inputs, and the nest in which they are returned (positions for tensors)."""
         raise NotImplementedError
 
-    @property
-    def traces(self) -> dict[tuple[Spec, ...], Traced]:
-        raise NotImplementedError
+    def outputs(self, inputs: Tensors) -> Tensors:
+        """The outputs for these inputs, each in memory of its own."""
+        return distinct(inputs, self.trace(inputs)[0])
+
+    def pull(self, inputs: Tensors, wanted: Sequence[int], heads: Mapping[int, Tensor]) -> Tensors:
+        """The adjoints of the `wanted` inputs, for the adjoints of outputs by position."""
+        outputs = self.outputs(inputs)
+        return tuple(differentiate([outputs[p] for p in heads], [inputs[p] for p in wanted], list(heads.values())))
+
+    def push(self, inputs: Tensors, tangents: Mapping[int, Tensor]) -> Tensors:
+        """The derivatives of the float outputs, for tangents of inputs by position."""
+        outputs = [t for t in self.outputs(inputs) if t.dtype.is_float]
+        return tuple(jvp(outputs, [inputs[p] for p in tangents], list(tangents.values())))
+
+    def schedule(self, inputs: Tensors, outputs: Tensors) -> Schedule | None:
+        """The schedule that the author gave; None is the default one."""
+        return None
+
+    def placeholders(self, specs: Sequence[Spec]) -> Tensors:
+        """Inputs for arrays of these shapes."""
+        named = zip(specs, self.input_names, strict=True)
+        return tuple(placeholder(shape, dtype, name=name) for (shape, dtype), name in named)
 
     def traced(self, specs: tuple[Spec, ...]) -> Traced:
         """The routine for arrays of these shapes and dtypes, traced once."""
         found = self.traces.get(specs)
         if found is None:
-            inputs = tuple(
-                placeholder(shape, dtype, name=name)
-                for (shape, dtype), name in zip(specs, self.input_names, strict=True)
-            )
-            outputs, result = self.trace(inputs)
-            found = self.traces.setdefault(specs, Traced(inputs, _distinct(inputs, outputs), result, self.name))
+            found = self.traces.setdefault(specs, self._general(specs) or self._trace(specs))
         return found
 
+    def run(self, arrays: Sequence[np.ndarray[Any, Any]], out: Any = None, mode: Any = None) -> tuple[Any, ...]:
+        """The results for these arrays."""
+        traced = self.traced(tuple((a.shape, a.dtype.name) for a in arrays))
+        results: tuple[Any, ...] = traced.kernel(*arrays, out=out, mode=mode)
+        return results
 
-@dataclass(frozen=True, eq=False)
-class Definition(Routine):
-    """An operator's function with its static arguments."""
+    def derived(self, kind: Callable[..., Routine], *parts: Any) -> Any:
+        """The routine of a kind that is made from this one; the same object each time."""
+        key = (kind, *parts)
+        found = self._derived.get(key)
+        return found if found is not None else self._derived.setdefault(key, kind(self, *parts))
 
-    signature: Signature
-    template: Template
-    _traces: dict[tuple[Spec, ...], Traced] = field(default_factory=dict)
+    def _general(self, specs: tuple[Spec, ...]) -> Traced | None:
+        """The routine with symbols for extents, where that is wanted and possible."""
+        few = self.symbolic is None and sum(not t.is_symbolic for t in self.traces.values()) < MOST_SHAPES
+        if self.symbolic is False or few or all(0 in shape or not shape for shape, _ in specs):
+            return None
+        key = _pattern(specs)
+        if key not in self._by_symbols:
+            names = (f"n{k}" for k in itertools.count())
+            open_specs = tuple(
+                (tuple(n if n < 2 else var(next(names)) for n in shape), dtype) for shape, dtype in specs
+            )
+            try:
+                found: Traced | None = self._trace(open_specs, is_symbolic=True)
+            except Exception:  # the function needs numbers
+                if self.symbolic:
+                    raise
+                found = None
+            self._by_symbols[key] = found
+        return self._by_symbols[key]
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return self.signature.name
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        return self.template.names
-
-    @property
-    def traces(self) -> dict[tuple[Spec, ...], Traced]:
-        return self._traces
-
-    def trace(self, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Any]:
-        outputs: list[Tensor] = []
-
-        def listed(value: Any, name: str) -> int:
-            if not isinstance(value, Tensor):
-                raise TypeError(
-                    f"op {self.signature}: must return tensors, found {type(value).__name__} ({value!r:.40}); "
-                    "an expression becomes a tensor by te.compute"
-                )
-            outputs.append(value)
-            return len(outputs) - 1
-
-        try:
-            returned = self.signature.called(self.template, inputs)
-        except (TypeError, ValueError, IndexError, ArithmeticError) as error:
-            raise self._explained(error, inputs) from error
-        result = map_leaves(returned, "result", listed)
-        if not outputs:
-            raise TypeError(f"op {self.signature}: returned no tensor ({returned!r:.40})")
-        return tuple(outputs), result
-
-    def _explained(self, error: Exception, inputs: Sequence[Tensor]) -> Exception:
-        """The error of the function with the signature and what was given."""
-        given = ", ".join(map(repr, inputs))
-        message = f"op {self.signature} called on ({given}): {error}"
-        try:
-            return type(error)(message)
-        except TypeError:  # an error class with a constructor of its own
-            return ValueError(message)
+    def _trace(self, specs: tuple[Spec, ...], is_symbolic: bool = False) -> Traced:
+        inputs = self.placeholders(specs)
+        outputs, result = self.trace(inputs)
+        outputs = distinct(inputs, outputs)
+        return Traced(inputs, outputs, result, self.name, lambda: self.schedule(inputs, outputs), is_symbolic)
 
 
-def _distinct(inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _pattern(specs: Sequence[Spec]) -> tuple[tuple[tuple[int | str, ...], str], ...]:
+    """Shapes with a name for each extent, the same for equal ones; 0 and 1, which may be broadcast, stay numbers."""
+    names: dict[int, str] = {}
+
+    def name(n: int) -> int | str:
+        return n if n < 2 else names.setdefault(n, f"n{len(names)}")
+
+    return tuple((tuple(map(name, shape)), dtype) for shape, dtype in specs)
+
+
+def _opened(key: Sequence[tuple[tuple[int | str, ...], str]]) -> tuple[Spec, ...]:
+    """Shapes with a variable for each name."""
+    symbols = {n: var(n) for shape, _ in key for n in shape if isinstance(n, str)}
+    return tuple((tuple(symbols[n] if isinstance(n, str) else n for n in shape), dtype) for shape, dtype in key)
+
+
+def distinct(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensors:
     """Outputs with memory of their own: a copy for what is an input, or an output already."""
     seen = set(inputs)
     made = []
@@ -138,5 +188,94 @@ def _distinct(inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> tuple[
     return tuple(made)
 
 
+def _like(tensor: Tensor, name: str) -> Tensor:
+    return placeholder(tensor.extents, tensor.dtype, name=name)
+
+
 def _copy(tensor: Tensor) -> Tensor:
     return tensor_of(tensor.extents, lambda *axes: Read(tensor, axes), f"{tensor.name}_copy")
+
+
+class Pullback(Routine):
+    """Inputs, then adjoints of the outputs at `heads` -> adjoints of the `wanted` inputs."""
+
+    def __init__(self, of: Routine, wanted: tuple[int, ...], heads: tuple[int, ...]) -> None:
+        super().__init__()
+        self.of, self.wanted, self.heads = of, wanted, heads
+        self.name = f"{of.name}_backward"
+        self.label = f"{of.label}.pullback({list(wanted)}, {list(heads)})"
+        self.input_names = (*of.input_names, *(f"head_{p}" for p in heads))
+        self.symbolic = of.symbolic
+
+    def placeholders(self, specs: Sequence[Spec]) -> Tensors:
+        """A head has the shape of its output."""
+        own = self.of.placeholders(specs[: len(self.of.input_names)])
+        outputs = self.of.outputs(own)
+        return (*own, *(_like(outputs[p], f"head_{p}") for p in self.heads))
+
+    def trace(self, inputs: Tensors) -> tuple[Tensors, Any]:
+        count = len(self.of.input_names)
+        heads = dict(zip(self.heads, inputs[count:], strict=True))
+        adjoints = self.of.pull(inputs[:count], self.wanted, heads)
+        return adjoints, tuple(range(len(adjoints)))
+
+
+class Pushforward(Routine):
+    """Inputs, then tangents of the inputs at `moving` -> the derivatives of the float outputs."""
+
+    def __init__(self, of: Routine, moving: tuple[int, ...]) -> None:
+        super().__init__()
+        self.of, self.moving = of, moving
+        self.name = f"{of.name}_forward"
+        self.label = f"{of.label}.pushforward({list(moving)})"
+        self.input_names = (*of.input_names, *(f"{of.input_names[p]}_dot" for p in moving))
+        self.symbolic = of.symbolic
+
+    def placeholders(self, specs: Sequence[Spec]) -> Tensors:
+        """A tangent has the shape of its input."""
+        own = self.of.placeholders(specs[: len(self.of.input_names)])
+        return (*own, *(_like(own[p], f"{own[p].name}_dot") for p in self.moving))
+
+    def trace(self, inputs: Tensors) -> tuple[Tensors, Any]:
+        count = len(self.of.input_names)
+        dots = self.of.push(inputs[:count], dict(zip(self.moving, inputs[count:], strict=True)))
+        return dots, tuple(range(len(dots)))
+
+
+class Batched(Routine):
+    """The same on inputs of which those flagged have one more axis in front; so have all outputs."""
+
+    def __init__(self, of: Routine, flags: tuple[bool, ...]) -> None:
+        super().__init__()
+        self.of, self.flags = of, flags
+        self.name = f"{of.name}_batched"
+        self.label = f"{of.label}.batched({list(flags)})"
+        self.input_names = of.input_names
+        self.symbolic = of.symbolic
+
+    def trace(self, inputs: Tensors) -> tuple[Tensors, Any]:
+        one = [_unbatched(t) if flag else t for t, flag in zip(inputs, self.flags, strict=True)]
+        outputs, result = self.of.trace(tuple(one))
+        return self._each(distinct(one, outputs), dict(zip(one, inputs, strict=True))), result
+
+    def pull(self, inputs: Tensors, wanted: Sequence[int], heads: Mapping[int, Tensor]) -> Tensors:
+        """Differentiated as one, then batched: rules of the author hold, and what is shared is summed at the end."""
+        one = [_unbatched(t) if flag else t for t, flag in zip(inputs, self.flags, strict=True)]
+        single = {p: _unbatched(t) for p, t in heads.items()}
+        adjoints = self.of.pull(tuple(one), wanted, single)
+        each = self._each(adjoints, {**dict(zip(one, inputs)), **{single[p]: t for p, t in heads.items()}})
+        return tuple(t if self.flags[p] else t.sum(0) for t, p in zip(each, wanted, strict=True))
+
+    def push(self, inputs: Tensors, tangents: Mapping[int, Tensor]) -> Tensors:
+        one = [_unbatched(t) if flag else t for t, flag in zip(inputs, self.flags, strict=True)]
+        single = {p: _unbatched(t) if self.flags[p] else t for p, t in tangents.items()}
+        dots = self.of.push(tuple(one), single)
+        return self._each(dots, {**dict(zip(one, inputs)), **{single[p]: t for p, t in tangents.items()}})
+
+    def _each(self, outputs: Sequence[Tensor], pairs: Mapping[Tensor, Tensor]) -> Tensors:
+        moved = {a: b for a, b in pairs.items() if a is not b}
+        return batched(outputs, moved, next(iter(moved.values())).extents[0])
+
+
+def _unbatched(tensor: Tensor) -> Tensor:
+    return placeholder(tensor.extents[1:], tensor.dtype, name=tensor.name)

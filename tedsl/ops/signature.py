@@ -26,6 +26,9 @@ class Slot:
 
     index: int
 
+    def __repr__(self) -> str:
+        return f"array {self.index}"
+
 
 @dataclass(frozen=True, eq=False)
 class Template:

@@ -1,0 +1,270 @@
+"""Operators on PyTorch tensors: autograd, torch.func, torch.compile, autocast, and a registered operator.
+
+Everything goes through one registered operator, `tedsl::call(str routine, Tensor[] inputs) -> Tensor[]`, whose
+derivative and batched form are calls of it on derived routines, to any order. In plain eager mode a call takes a
+shorter way to the same kernels: an autograd function, or nothing but the kernel where no gradient is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from tedsl.analysis.sizes import evaluate_extent
+from tedsl.bridges import torch_autograd
+from tedsl.bridges.torch_memory import TYPES, as_array, as_tensor, checked, run
+from tedsl.bridges.torch_routines import key_of, routine_of, specs_of
+from tedsl.lang.expr import Expr
+from tedsl.ops.definition import Definition
+from tedsl.ops.op import ARRAYS, Op
+from tedsl.ops.routines import Routine
+from tedsl.ops.signature import Call
+
+__all__ = ["call", "constant_call", "prepare", "registered"]
+
+
+def call(op: Op, call: Call, out: Any, mode: Any) -> Any:
+    """The op on tensors."""
+    routine = op.definition(call.template)
+    if out is not None or mode is not None:
+        return _into(op, routine, call, out, mode)
+    results = torch_autograd.apply(routine, call.arrays)
+    specs, _ = torch_autograd.open_specs(routine, call.arrays)
+    return routine.traced(specs).nested(results)
+
+
+def prepare(op: Op, made: Call) -> Callable[..., Any] | None:
+    """A short way for further calls on plain tensors of the same shapes; None if there is none."""
+    if not all(type(t) in torch_autograd.PLAIN and t.is_cpu and t.dtype is not torch.bfloat16 for t in made.arrays):
+        return None
+    routine = op.definition(made.template)
+    traced = routine.traced(specs_of(made.arrays))
+    single = traced.result == 0
+    kernel = traced.kernel
+    plans: list[torch_autograd.Plan] = []
+    plain, is_quiet, is_grad_enabled = torch_autograd.PLAIN, torch_autograd.is_quiet, torch.is_grad_enabled
+
+    def quick(args: tuple[Any, ...], out: Any) -> Any:
+        tensors = [a for a in args if a.__class__ in plain]
+        if out is not None or not is_quiet() or not all(t.is_cpu for t in tensors):
+            return NotImplemented
+        if is_grad_enabled() and any(t.requires_grad for t in tensors):
+            if not plans:
+                plans.append(torch_autograd.plan_of(routine, tensors))
+            results: Sequence[Any] = torch_autograd.by_plan(plans[0], tensors)
+        else:
+            results = [as_tensor(a) for a in kernel(*[t.detach().numpy() for t in tensors])]
+        return results[0] if single else traced.nested(results)
+
+    return quick
+
+
+def _into(op: Op, routine: Definition, call: Call, out: Any, mode: Any) -> Any:
+    targets = [out] if isinstance(out, torch.Tensor) else list(out or ())
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (*call.arrays, *targets)):
+        raise RuntimeError(
+            f"op {op.signature}: out= does not support automatic differentiation, but an argument requires grad; call "
+            "it under torch.no_grad(), or without out="
+        )
+    checked((*call.arrays, *targets), (*call.template.names, *("out" for _ in targets)), f"op {op.signature}")
+    routine.run([as_array(t) for t in call.arrays], tuple(as_array(t) for t in targets), mode)
+    return out
+
+
+def constant_call(op: Op, given: tuple[Any, ...], named: tuple[Any, ...], shapes: Any) -> tuple[str | None, Any]:
+    """For torch.compile: the key of the routine for a call on such arrays, and the nest of its results."""
+    found: list[Any] = []
+    made = op.signature.call([_stand_in(v, found) for v in given], {k: _stand_in(v, found) for k, v in named})
+    routine = op.definition(made.template)
+    if shapes is not None:
+        routine.traced(tuple((shape, _name(dtype)) for shape, (dtype, _) in zip(shapes, found, strict=True)))
+    known = next(iter(routine.traces.values()), None)
+    return (None, None) if known is None else (key_of(routine), known.result)
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _stand_in(value: Any, found: list[Any]) -> Any:
+    """The argument that was described, with a tensor without memory for an array."""
+    kind, *rest = value
+    if kind == "array":
+        found.append(rest)
+        return torch.empty(0, device="meta")
+    if kind == "static":
+        return rest[0]
+    if kind == "dict":
+        return {k: _stand_in(v, found) for k, v in rest}
+    items = [_stand_in(v, found) for v in rest]
+    return tuple(items) if kind == "tuple" else items
+
+
+# --- registration ---------------------------------------------------------------------------------------------------
+
+_library = torch.library.Library("tedsl", "FRAGMENT")
+
+
+def _define(name: str, schema: str, decode: Any, encode: Any) -> Any:
+    """Register an operator: `decode(*args)` gives a routine and its tensors, `encode(results)` what is returned."""
+    _library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
+    qualname = f"tedsl::{name}"
+    overload = getattr(torch.ops.tedsl, name).default
+
+    def compute(*args: Any) -> Any:
+        routine, tensors = decode(*args)
+        checked(tensors, routine.input_names, routine.name)
+        return encode(run(routine, tensors))
+
+    def fake(*args: Any) -> Any:
+        routine, tensors = decode(*args)
+        checked(tensors, routine.input_names, routine.name)
+        return encode(_empty(routine, tensors))
+
+    def autograd(keyset: Any, *args: Any) -> Any:
+        routine, tensors = decode(*args)
+
+        def below(target: Routine, tensors: Sequence[Any]) -> Sequence[Any]:
+            # A function's forward runs without gradients; the levels of torch.func below this one have their own.
+            outer = torch._C._are_functorch_transforms_active()
+            with (
+                torch._C._AutoDispatchBelowAutograd(),
+                torch.set_grad_enabled(outer),
+                forward_ad._set_fwd_grad_enabled(outer),
+            ):
+                keys = keyset & torch._C._after_autograd_keyset
+                results: Sequence[Any] = torch_autograd.CALL.redispatch(keys, key_of(target), list(tensors))
+                return results
+
+        if torch_autograd.is_differentiated(tensors):
+            return encode(torch_autograd.differentiable(routine, tensors, below))
+        with torch._C._AutoDispatchBelowAutograd():
+            return overload.redispatch(keyset & torch._C._after_autograd_keyset, *args)
+
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        routine, tensors = decode(*args)
+        dims = [d for d, a in zip(in_dims, args, strict=True) for d in (d if isinstance(a, (list, tuple)) else (d,))]
+        positions = [d for d, a in zip(dims, _flat(args), strict=True) if isinstance(a, torch.Tensor)]
+        moved = [t if d is None else t.movedim(d, 0) for t, d in zip(tensors, positions, strict=True)]
+        results = torch_autograd.apply(torch_autograd.batched(routine, positions), moved)
+        returned = encode(results)
+        return returned, 0 if isinstance(returned, torch.Tensor) else type(returned)([0] * len(results))
+
+    _library.impl(name, compute, "CompositeExplicitAutograd")
+    torch.library.register_fake(qualname, fake, lib=_library)
+    _library.impl(name, autograd, "Autograd", with_keyset=True)
+    torch.library.register_vmap(qualname, vmap, lib=_library)
+    for device in ("cpu", "cuda"):
+        torch.library.register_autocast(qualname, device, torch.float32, lib=_library)
+    return overload
+
+
+def _flat(args: Sequence[Any]) -> list[Any]:
+    return [x for a in args for x in (a if isinstance(a, (list, tuple)) else (a,))]
+
+
+def _empty(routine: Routine, tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """Results without values, for tracing: their shapes as expressions of the symbolic sizes of the inputs."""
+    specs, sizes = torch_autograd.open_specs(routine, tensors)
+    made = []
+    for tensor in routine.traced(specs).outputs:
+        shape = [_size(extent, sizes) for extent in tensor.extents]
+        made.append(tensors[0].new_empty(shape, dtype=TYPES[str(tensor.dtype)]))
+    return tuple(made)
+
+
+def _size(extent: Expr, sizes: dict[Any, Any]) -> Any:
+    return evaluate_extent(extent, sizes)
+
+
+ARRAYS.update(torch_autograd.PLAIN)
+torch_autograd.CALL = _define(
+    "call",
+    "(str routine, Tensor[] inputs) -> Tensor[]",
+    lambda key, tensors: (routine_of(key), tensors),
+    list,
+)
+
+
+def registered(op: Op) -> Any:
+    """`op.torch_op`: an operator of the op's own name and parameters."""
+    found = op.bridged.get("torch_op")
+    if found is None:
+        found = op.bridged["torch_op"] = _register(op)
+    return found
+
+
+_KINDS: dict[type, str] = {bool: "bool", int: "int", float: "float", str: "str"}
+_ANNOTATED = {"bool": "bool", "int": "int", "float": "float", "str": "str"}
+
+
+def _register(op: Op) -> Any:
+    parameters = list(op.signature.parameters.parameters.values())
+    schema = ", ".join(_parameter(p, op) for p in parameters)
+    count = _count(op)
+
+    def decode(*args: Any) -> tuple[Routine, list[Any]]:
+        full = [*args, *(p.default for p in parameters[len(args) :])]
+        made = op.signature.call(full, {})
+        return op.definition(made.template), list(made.arrays)
+
+    def encode(results: Sequence[Any]) -> Any:
+        if len(results) != count:
+            raise TypeError(
+                f"op {op.signature}: registered with {count} results, but it returned {len(results)}; annotate it, "
+                "as in `-> tuple[te.Tensor, te.Tensor]`, or call it once before torch_op is asked for"
+            )
+        return results[0] if count == 1 else tuple(results)
+
+    returns = "Tensor" if count == 1 else f"({', '.join(['Tensor'] * count)})"
+    return _define(_free_name(op), f"({schema}) -> {returns}", decode, encode)
+
+
+def _parameter(parameter: Any, op: Op) -> str:
+    """One parameter in the words of a schema: arrays have no default, static arguments have one or an annotation."""
+    if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
+        raise TypeError(f"op {op.signature}: torch_op needs plain parameters, found {parameter}")
+    note = (
+        parameter.annotation if isinstance(parameter.annotation, str) else getattr(parameter.annotation, "__name__", "")
+    )
+    if parameter.default is parameter.empty:
+        return f"{_ANNOTATED.get(note, 'Tensor')} {parameter.name}"
+    default = parameter.default
+    if default is None and "Tensor" in str(parameter.annotation):
+        return f"Tensor? {parameter.name}=None"
+    items = list(default) if isinstance(default, (tuple, list)) else []
+    if items and len({type(v) for v in items}) == 1 and type(items[0]) in _KINDS:
+        return f"{_KINDS[type(items[0])]}[] {parameter.name}=[{', '.join(map(_literal, items))}]"
+    if type(default) in _KINDS:
+        return f"{_KINDS[type(default)]} {parameter.name}={_literal(default)}"
+    raise TypeError(
+        f"op {op.signature}: torch_op cannot pass {parameter.name}={default!r}; its operators take tensors, bool, int, "
+        "float, str and lists of them. Call the op itself, which can"
+    )
+
+
+def _literal(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _count(op: Op) -> int:
+    """How many tensors the op returns: as seen at a call, or as annotated."""
+    for definition in op._definitions.values():
+        for traced in definition.traces.values():
+            return len(traced.outputs)
+    note = str(op.function.__annotations__.get("return", ""))
+    return max(1, note.count("Tensor"))
+
+
+def _free_name(op: Op) -> str:
+    """The name of the op, with a number where another op had it."""
+    base = re.sub(r"\W", "_", op.name)
+    name, number = base, 1
+    while hasattr(torch.ops.tedsl, name):
+        number += 1
+        name = f"{base}_{number}"
+    return name

@@ -1,0 +1,42 @@
+"""Routines under names, by which PyTorch's graphs refer to them, and the shapes of tensors as routines see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tedsl.bridges.torch_memory import NAMES
+from tedsl.ops.routines import Routine, Spec
+
+__all__ = ["key_of", "routine_of", "specs_of"]
+
+_routines: dict[str, Routine] = {}  # for good: a graph may hold the name
+_keys: dict[Routine, str] = {}
+
+
+def key_of(routine: Routine) -> str:
+    """A name of the routine: what it is, and a number where another op of that name came before."""
+    known = _keys.get(routine)
+    if known is None:
+        key, number = routine.label, 1
+        while key in _routines:
+            number += 1
+            key = f"{routine.label} #{number}"
+        _routines[key], _keys[routine] = routine, key
+        known = key
+    return known
+
+
+def routine_of(key: str) -> Routine:
+    """The routine of a name."""
+    found = _routines.get(key)
+    if found is None:
+        raise RuntimeError(
+            f"tedsl::call: {key!r} is not known in this process; call the op once before the graph that names it runs"
+        )
+    return found
+
+
+def specs_of(tensors: Sequence[Any]) -> tuple[Spec, ...]:
+    """Shapes and dtypes."""
+    return tuple([(tuple(t.shape), NAMES.get(t.dtype, str(t.dtype))) for t in tensors])

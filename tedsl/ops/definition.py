@@ -1,0 +1,267 @@
+"""An operator's function with its static arguments, as a routine: traced, checked, with the author's rules attached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autodiff import differentiate
+from autodiff.custom import Rule, set_rule, transposed
+from autodiff.reverse import zeros
+from schedules import Schedule
+from tedsl.lang.compute import placeholder
+from tedsl.lang.extents import same_extent
+from tedsl.lang.structure import same_program
+from tedsl.lang.tensor import Extern, Placeholder, Tensor
+from tedsl.lang.traverse import stages_of
+from tedsl.ops.batching import batched
+from tedsl.ops.routines import Routine, Tensors, distinct
+from tedsl.ops.signature import Signature, Template, map_leaves
+
+__all__ = ["Author", "Definition", "inlined"]
+
+
+@dataclass(eq=False)
+class Author:
+    """What the author of an operator gave beside its function."""
+
+    vjp: Callable[..., Any] | None = None
+    jvp: Callable[..., Any] | None = None
+    schedule: Callable[..., Any] | None = None
+    save: str | tuple[str, ...] = "reductions"
+
+
+class Definition(Routine):
+    """An operator's function with its static arguments."""
+
+    def __init__(self, signature: Signature, template: Template, author: Author, symbolic: bool | None) -> None:
+        super().__init__()
+        self.signature, self.template, self.author = signature, template, author
+        self.name = signature.name
+        self.label = f"{signature.name}({', '.join(f'{k}={v!r}' for k, v in template.arguments.items())})"
+        self.input_names = template.names
+        self.symbolic = symbolic
+
+    def trace(self, inputs: Tensors) -> tuple[Tensors, Any]:
+        first = self._once(inputs)
+        if not self.traces and not same_program(first[0], self._once(inputs)[0], inputs, inputs):
+            raise ValueError(
+                f"op {self.signature}: two traces of its function differ, so that it depends on more than its "
+                "arguments; an op may not use random numbers, counters or other state: pass them as arguments"
+            )
+        return first
+
+    def _once(self, inputs: Tensors) -> tuple[Tensors, Any]:
+        try:
+            returned = inlined(self.signature, self.template, self.author, inputs)
+        except (TypeError, ValueError, IndexError, ArithmeticError) as error:
+            raise _explained(self.signature, error, inputs) from error
+        outputs: list[Tensor] = []
+
+        def listed(value: Any, name: str) -> int:
+            outputs.append(value)
+            return len(outputs) - 1
+
+        result = map_leaves(returned, "result", listed)
+        self._check_captures(inputs, outputs)
+        return tuple(outputs), result
+
+    def pull(self, inputs: Tensors, wanted: Sequence[int], heads: Mapping[int, Tensor]) -> Tensors:
+        rule = self.author.vjp
+        if rule is None:
+            return super().pull(inputs, wanted, heads)
+        outputs = self.outputs(inputs)
+        given = [heads.get(p) for p in range(len(outputs))]
+        full = [zeros(t.extents, t, f"d{t.name}") if h is None else h for h, t in zip(given, outputs, strict=True)]
+        adjoints = _ruled(rule, self.signature, outputs, inputs, full)
+        return tuple(_adjoint(adjoints[p], inputs[p], self.signature) for p in wanted)
+
+    def push(self, inputs: Tensors, tangents: Mapping[int, Tensor]) -> Tensors:
+        rule = self.author.jvp
+        if rule is None:
+            return super().push(inputs, tangents)
+        dots = [tangents[p] if p in tangents else zeros(t.extents, t, f"{t.name}_dot") for p, t in enumerate(inputs)]
+        outputs = self.outputs(inputs)
+        found = _pushed(rule, self.signature, outputs, inputs, dots)
+        return tuple(d for d, t in zip(found, outputs, strict=True) if t.dtype.is_float)
+
+    def schedule(self, inputs: Tensors, outputs: Tensors) -> Schedule | None:
+        if self.author.schedule is None:
+            return None
+        schedule = Schedule(list(outputs))
+        self.author.schedule(schedule, outputs[0] if len(outputs) == 1 else outputs, None)
+        return schedule
+
+    def _check_captures(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        known = {id(t.op) for t in inputs}
+        for op in stages_of(outputs):
+            if isinstance(op, Placeholder) and id(op) not in known:
+                raise ValueError(
+                    f"op {self.signature}: its function reads the placeholder {op.name!r} defined at {op.where}, which "
+                    "is none of its arguments; pass it as one"
+                )
+
+    @property
+    def impure(self) -> str | None:
+        """The name of an extern that has to run at each call, if there is one."""
+        for traced in self.traces.values():
+            for op in stages_of(traced.outputs):
+                if isinstance(op, Extern) and not op.pure:
+                    return op.name
+        return None
+
+
+def inlined(signature: Signature, template: Template, author: Author, inputs: Sequence[Tensor]) -> Any:
+    """What the function returns for tensors, its results with the derivatives that the author gave."""
+    returned = signature.called(template, inputs)
+    found: list[Tensor] = []
+
+    def listed(value: Any, name: str) -> Any:
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"it must return tensors, found {type(value).__name__} ({value!r:.40}); an expression becomes a "
+                "tensor by te.compute"
+            )
+        found.append(value)
+        return len(found) - 1
+
+    result = map_leaves(returned, "result", listed)
+    if not found:
+        raise TypeError(f"it returned no tensor ({returned!r:.40})")
+    if author.vjp is None and author.jvp is None:
+        return returned
+    outputs = distinct(inputs, found)
+    _attach(signature, author, outputs, tuple(inputs))
+    return map_leaves(result, "result", lambda position, name: outputs[position])
+
+
+def _attach(signature: Signature, author: Author, outputs: Tensors, inputs: Tensors) -> None:
+    floats = tuple(t for t in inputs if t.dtype.is_float)
+    for position, output in enumerate(outputs):
+        if output.dtype.is_float:
+            vjp = _vjp_rule(signature, author, outputs, inputs, position)
+            jvp = None if author.jvp is None else _jvp_rule(signature, author.jvp, outputs, inputs, position)
+            set_rule(output, Rule(floats, vjp, jvp))
+
+
+def _vjp_rule(
+    signature: Signature, author: Author, outputs: Tensors, inputs: Tensors, position: int
+) -> Callable[..., Any]:
+    """The rule for one output; heads may have axes in front of the output's."""
+
+    def one(output: Tensor, deps: list[Tensor], head: Tensor) -> list[Tensor | None]:
+        if author.vjp is None:
+            assert author.jvp is not None
+            return list(_by_transposing(signature, author.jvp, outputs, inputs, position, head))
+        heads = [head if p == position else zeros(t.extents, t, f"d{t.name}") for p, t in enumerate(outputs)]
+        adjoints = _ruled(author.vjp, signature, outputs, inputs, heads)
+        return [a for a, t in zip(adjoints, inputs, strict=True) if t.dtype.is_float]
+
+    def rule(output: Tensor, deps: list[Tensor], head: Tensor) -> list[Tensor | None]:
+        if head.ndim == output.ndim:
+            return one(output, deps, head)
+        return _for_each(one, output, deps, head)
+
+    return rule
+
+
+def _for_each(one: Callable[..., Any], output: Tensor, deps: list[Tensor], head: Tensor) -> list[Tensor | None]:
+    """A rule for heads with axes in front: the rule for one head, batched along each of them."""
+    single = placeholder(head.extents[1:], head.dtype, name=head.name)
+    inner = _for_each(one, output, deps, single) if single.ndim > output.ndim else one(output, deps, single)
+    present = [a for a in inner if a is not None]
+    made = iter(batched(present, {single: head}, head.extents[0]))
+    return [None if a is None else next(made) for a in inner]
+
+
+def _jvp_rule(
+    signature: Signature,
+    rule: Callable[..., Any],
+    outputs: Tensors,
+    inputs: Tensors,
+    position: int,
+) -> Callable[..., Any]:
+    def pushed(deps: list[Tensor], tangents: list[Tensor]) -> Tensor:
+        dots = iter(tangents)
+        full = [next(dots) if t.dtype.is_float else zeros(t.extents, t, f"{t.name}_dot") for t in inputs]
+        return _pushed(rule, signature, outputs, inputs, full)[position]
+
+    return pushed
+
+
+def _by_transposing(
+    signature: Signature,
+    rule: Callable[..., Any],
+    outputs: Tensors,
+    inputs: Tensors,
+    position: int,
+    head: Tensor,
+) -> Tensors:
+    """The reverse derivative that a forward rule means: it is linear in the tangents, so turn that around."""
+    dots = [placeholder(t.extents, t.dtype, name=f"{t.name}_dot") for t in inputs]
+    moved = _pushed(rule, signature, outputs, inputs, dots)[position]
+    floats = [d for d in dots if d.dtype.is_float]
+    return transposed(differentiate(moved, floats, head), floats, f"op {signature}: def_jvp")
+
+
+def _ruled(
+    rule: Callable[..., Any],
+    signature: Signature,
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    heads: Sequence[Tensor],
+) -> list[Tensor | None]:
+    """The adjoints by the author's reverse rule, one per input."""
+    one = len(outputs) == 1
+    returned = rule(outputs[0] if one else tuple(outputs), list(inputs), heads[0] if one else tuple(heads))
+    adjoints = [returned] if isinstance(returned, Tensor) or returned is None else list(returned)
+    if len(adjoints) != len(inputs):
+        raise ValueError(
+            f"op {signature}: def_vjp returned {len(adjoints)} adjoints for {len(inputs)} inputs "
+            f"({', '.join(t.name for t in inputs)}); return one for each, None where there is none"
+        )
+    return adjoints
+
+
+def _adjoint(adjoint: Any, of: Tensor, signature: Signature) -> Tensor:
+    if adjoint is None:
+        return zeros(of.extents, of, f"d{of.name}")
+    if not isinstance(adjoint, Tensor) or not _alike(adjoint, of):
+        raise ValueError(
+            f"op {signature}: def_vjp must return an adjoint of the shape and dtype of {of!r}, found {adjoint!r:.60}"
+        )
+    return adjoint
+
+
+def _pushed(
+    rule: Callable[..., Any],
+    signature: Signature,
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    tangents: Sequence[Tensor],
+) -> list[Tensor]:
+    """The tangents by the author's forward rule, one per output."""
+    returned = rule(list(inputs), list(tangents))
+    dots = [returned] if isinstance(returned, Tensor) else list(returned)
+    if len(dots) != len(outputs):
+        raise ValueError(f"op {signature}: def_jvp returned {len(dots)} tangents for {len(outputs)} outputs")
+    for dot, output in zip(dots, outputs, strict=True):
+        if output.dtype.is_float and not (isinstance(dot, Tensor) and _alike(dot, output)):
+            raise ValueError(
+                f"op {signature}: def_jvp must return a tangent of the shape and dtype of {output!r}, found {dot!r:.60}"
+            )
+    return dots
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    return a.ndim == b.ndim and a.dtype is b.dtype and all(map(same_extent, a.extents, b.extents))
+
+
+def _explained(signature: Signature, error: Exception, inputs: Sequence[Tensor]) -> Exception:
+    """The error of the function with the signature and what was given."""
+    message = f"op {signature} called on ({', '.join(map(repr, inputs))}): {error}"
+    try:
+        return type(error)(message)
+    except TypeError:  # an error class with a constructor of its own
+        return ValueError(message)
