@@ -16,6 +16,7 @@ import numpy as np
 from autodiff.reverse import Fdiff, Override, differentiate
 from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Const, Var
+from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
 from tedsl.reference import interpret
@@ -64,7 +65,7 @@ class PairReport:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Rich):
     """The pairs checked; true when all agree."""
 
     pairs: tuple[PairReport, ...]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
+from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["Explanation", "Gradients", "ReadReport"]
@@ -28,7 +29,7 @@ class ReadReport:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Rich):
     """The table of all reads; prints itself."""
 
     reads: tuple[ReadReport, ...]
@@ -57,7 +58,7 @@ class Explanation:
 
 
 @dataclass(frozen=True, eq=False)
-class Gradients(Sequence[Tensor]):
+class Gradients(Sequence[Tensor], Rich):
     """The adjoints in the order of the inputs; `grads[A]` by tensor, `.adjoints` of every tensor on the way."""
 
     inputs: tuple[Tensor, ...]

@@ -42,6 +42,7 @@ from schedules.program import program_of
 from schedules.text import difference, schedule_text
 from tedsl.lang.errors import ScheduleError, user_location
 from tedsl.lang.expr import Axis
+from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Operation, Placeholder, Scan, Scatter, Tensor
 
 __all__ = ["Loop", "Schedule", "StageView"]
@@ -64,7 +65,7 @@ class Loop(str):
         return str(self)
 
 
-class Schedule:
+class Schedule(Rich):
     """How `outputs` are computed; stages without directives get the default treatment."""
 
     def __init__(self, outputs: Tensor | Sequence[Tensor]) -> None:
@@ -175,7 +176,7 @@ class Schedule:
         return f"Schedule of {', '.join(t.name for t in self.outputs)} with {len(self.steps)} directives"
 
 
-class StageView:
+class StageView(Rich):
     """One stage (or its `init`) of a schedule; the methods are the directives, and most return the view again."""
 
     def __init__(self, schedule: Schedule, name: str, definition: Definition) -> None:

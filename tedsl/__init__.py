@@ -44,14 +44,14 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
-_PACKAGES = ("ops", "testing")  # public packages: reached as `te.ops` without an import of their own
+_PACKAGES = ("display", "ops", "testing")  # public packages: reached as `te.ops` without an import of their own
 
 __all__ = sorted([*_HOME, *_PACKAGES])
 
 if TYPE_CHECKING:
     from autodiff import differentiate as differentiate, gradcheck as gradcheck, hvp as hvp, jvp as jvp
     from schedules import Schedule as Schedule
-    from tedsl import ops as ops, testing as testing
+    from tedsl import display as display, ops as ops, testing as testing
     from tedsl.analysis.work import Work as Work, work as work
     from tedsl.backend.build import build as build, evaluate as evaluate
     from tedsl.backend.threads import get_num_threads as get_num_threads, set_num_threads as set_num_threads

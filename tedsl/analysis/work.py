@@ -16,6 +16,7 @@ from tedsl.analysis.feeds import as_outputs
 from tedsl.analysis.intervals import Known, range_of
 from tedsl.analysis.sizes import axis_length, check_sizes, concrete_shape, evaluate_extent
 from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Formal, Read, Reduce, Var
+from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, stages_of, topological
 
@@ -29,7 +30,7 @@ Sizes = Mapping[Var, int]
 
 
 @dataclass(frozen=True)
-class Work:
+class Work(Rich):
     """Points visited, those of them whose guard is false, arithmetic operations, and bytes written or read once."""
 
     iterations: int

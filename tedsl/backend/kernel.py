@@ -30,6 +30,7 @@ from tedsl.backend.variant import Form, Variant
 from tedsl.backend.verify import check_numbers
 from tedsl.lang.errors import AliasError, user_location
 from tedsl.lang.expr import Var
+from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["Kernel", "Stats"]
@@ -79,7 +80,7 @@ class _Call:
         return all(m == "write" for m in self.modes)
 
 
-class Kernel:
+class Kernel(Rich):
     """A compiled program: `kern(a, b)` computes new arrays, `kern(a, b, out=c, mode="add")` writes into given ones."""
 
     def __init__(

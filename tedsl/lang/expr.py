@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from tedsl.lang.dtypes import BOOL, INT32, DType
 from tedsl.lang.operators import Fn, Operators
+from tedsl.lang.rich import RichFormula
 
 if TYPE_CHECKING:
     from tedsl.lang.reducers import Reducer
@@ -30,7 +31,7 @@ _INTERNING = threading.RLock()
 _SERIAL = itertools.count()
 
 
-class Expr(Operators):
+class Expr(Operators, RichFormula):
     """A scalar expression of a dtype. Arithmetic, comparisons and `& | ~` build larger ones."""
 
     __slots__ = ("__weakref__", "dtype")

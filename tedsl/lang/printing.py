@@ -9,10 +9,10 @@ from tedsl.lang.expr import TRUE, Axis, Const, Expr, Reduce
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scalar_text import Names, Style, expression_text, lines_of
-from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
+from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import stages_of
 
-__all__ = ["program_text", "tensor_text"]
+__all__ = ["kind_of", "program_text", "tensor_text"]
 
 _ASSIGN = {"add": "+=", "mul": "*=", "max": "max=", "min": "min="}
 _IDENTITY_OF = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
@@ -33,6 +33,14 @@ def program_text(outputs: Tensor | Iterable[Tensor]) -> str:
         for index in range(op.num_outputs):
             style.names.of(op.output(index))
     return "\n".join(_definition(op, style) for op in stages)
+
+
+def kind_of(op: Operation) -> str:
+    """What a stage is, in one word."""
+    if isinstance(op, Compute) and op.reduction is not None:
+        return "reduction"
+    names: dict[type, str] = {Placeholder: "input", Scan: "scan", Scatter: "scatter", Extern: "function"}
+    return names.get(type(op), "pointwise")
 
 
 def _listing() -> Style:

@@ -14,7 +14,7 @@ from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Re
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import topological
 
-__all__ = ["Names", "Style", "expression_text", "lines_of"]
+__all__ = ["Names", "Style", "expression_text", "lines_of", "shared_parts"]
 
 # Beyond this many nodes in full, shared parts get names.
 FULL = 120
@@ -88,7 +88,7 @@ def expression_text(expr: Expr, style: Style | None = None) -> str:
 
 def lines_of(roots: tuple[Expr, ...], style: Style) -> list[str]:
     """A line `t0 = ...` per named part, then a line per root."""
-    shared = _shared(roots)
+    shared = shared_parts(roots)
     names: dict[Expr, str] = {}
     lines = []
     for node in shared:
@@ -98,7 +98,7 @@ def lines_of(roots: tuple[Expr, ...], style: Style) -> list[str]:
     return lines + [_written(root, names, style) for root in roots]
 
 
-def _shared(roots: tuple[Expr, ...]) -> list[Expr]:
+def shared_parts(roots: tuple[Expr, ...]) -> list[Expr]:
     """The parts to name: nodes used several times, if writing everything out would be long."""
     order = topological(roots)
     size: dict[Expr, int] = {}

@@ -19,6 +19,7 @@ from tedsl.lang.dtypes import INT32, DType, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.operators import Fn, Operators
+from tedsl.lang.rich import Rich, RichFormula
 from tedsl.lang.traverse import reads_of
 
 __all__ = ["Compute", "Extern", "Operation", "Placeholder", "Scan", "ScanState", "Scatter", "Tensor"]
@@ -224,7 +225,7 @@ def _known(axis: Axis) -> Expr:
     return axis.extent
 
 
-class Tensor(Operators):
+class Tensor(Operators, Rich, RichFormula):
     """A value of a shape and a dtype: `A[i, j]` reads an element, `A + B`, `A.sum(0)`, `A[1:]` make tensors."""
 
     __slots__ = ("__weakref__", "dtype", "extents", "index", "op")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autodiff import Report
+from tedsl.lang.rich import Rich
 from tedsl.testing.arguments import Case
 
 __all__ = ["CheckError", "CheckReport", "Failure"]
@@ -37,7 +38,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class CheckReport:
+class CheckReport(Rich):
     """How often each check ran, and the failure if there is one; true when there is none."""
 
     name: str

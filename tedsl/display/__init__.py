@@ -1,0 +1,29 @@
+"""What notebooks show: pages in HTML, formulas in LaTeX, the stage graph, plots.
+
+`import tedsl` loads nothing of this: the objects of the library find their page by name when a notebook asks for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+# Name -> where it is defined.
+_HOME = {"html": "views", "latex": "views", "program": "views", "graph": "views", "Shown": "views"}
+
+__all__ = ["Shown", "graph", "html", "latex", "plot", "program"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "plot":
+        return import_module("tedsl.display.plot")
+    if name not in _HOME:
+        raise AttributeError(f"module 'tedsl.display' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+    value = getattr(import_module(f"tedsl.display.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,0 +1,158 @@
+"""Plots for reports: each takes what the library gives back and `ax=`, and returns the axes, so that figures compose.
+
+matplotlib is imported when something is plotted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from autodiff import Report, differentiate
+from tedsl.analysis.work import Work, work
+from tedsl.backend.kernel import Kernel
+from tedsl.lang.tensor import Tensor
+from tedsl.reference import interpret
+
+__all__ = ["benchmark_table", "gradcheck_errors", "index_map", "jacobian_sparsity", "roofline", "tuning_history"]
+
+BLUE, RED, TEAL, GREY = "#3b7dd8", "#d64550", "#1a9c8a", "#8a94a0"
+
+
+def _axes(ax: Any, figsize: tuple[float, float] = (5.6, 3.4)) -> Any:
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=figsize, layout="constrained")[1]
+
+
+def _quiet(ax: Any) -> Any:
+    """Two spines and light ticks: the data is what is seen."""
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    ax.tick_params(length=3, color=GREY)
+    return ax
+
+
+def gradcheck_errors(report: Report, *, ax: Any = None) -> Any:
+    """The worst error of each pair as a multiple of its tolerance; beyond 1 is wrong."""
+    ax = _quiet(_axes(ax, (5.6, 0.7 + 0.34 * len(report.pairs))))
+    names = [f"d{p.output}/d{p.input}" for p in report.pairs]
+    ratios = [max(p.error / p.tolerance, 1e-12) if p.tolerance else float(p.error > 0) for p in report.pairs]
+    floor = min(1e-3, *(r / 3 for r in ratios), 1e-3)
+    places = np.arange(len(names))[::-1]
+    colours = [TEAL if p.ok else RED for p in report.pairs]
+    ax.barh(places, [r - floor for r in ratios], left=floor, height=0.6, color=colours)
+    ax.axvline(1.0, color=GREY, linewidth=1, linestyle="--")
+    ax.set_xscale("log")
+    ax.set_xlim(floor, max(3.0, *(3 * r for r in ratios)))
+    ax.set_yticks(places, names)
+    ax.set_xlabel("worst error / tolerance")
+    return ax
+
+
+def roofline(points: Mapping[str, tuple[Any, float]], *, peak_flops: float, bandwidth: float, ax: Any = None) -> Any:
+    """Kernels under the roof of a machine: {name: (kernel, tensor or Work, seconds of a call)}.
+
+    `peak_flops` is the machine's arithmetic per second, `bandwidth` its bytes per second. A point on the slope waits
+    for memory, one under the flat part for arithmetic; how far below it lies is what a better schedule can win.
+    """
+    ax = _quiet(_axes(ax))
+    measured = {name: (_work_of(what), seconds) for name, (what, seconds) in points.items()}
+    intensities = {name: w.flops / max(w.bytes, 1) for name, (w, _) in measured.items()}
+    ridge = peak_flops / bandwidth
+    low = min([ridge, *intensities.values()]) / 4
+    high = max([ridge, *intensities.values()]) * 4
+    x = np.geomspace(low, high, 200)
+    ax.plot(x, np.minimum(peak_flops, bandwidth * x) / 1e9, color=GREY, linewidth=1.5)
+    for k, (name, (w, seconds)) in enumerate(measured.items()):
+        rate = w.flops / seconds / 1e9
+        ax.plot(intensities[name], rate, "o", color=[BLUE, TEAL, RED, "#9a5b00", "#7a3bb5"][k % 5], markersize=7)
+        ax.annotate(name, (intensities[name], rate), textcoords="offset points", xytext=(8, -3), fontsize=9)
+    ax.set(xscale="log", yscale="log", xlabel="flops per byte", ylabel="GFLOP/s", xlim=(low, high))
+    return ax
+
+
+def _work_of(what: Any) -> Work:
+    if isinstance(what, Work):
+        return what
+    return work(list(what.outputs) if isinstance(what, Kernel) else what)
+
+
+def tuning_history(seconds: Sequence[float], *, ax: Any = None) -> Any:
+    """The time of each schedule tried, and the best so far; those that failed are not finite and left out."""
+    ax = _quiet(_axes(ax))
+    times = np.asarray(seconds, dtype=np.float64) * 1e3
+    trials = np.arange(1, times.size + 1)
+    tried = np.isfinite(times)
+    best = np.minimum.accumulate(np.where(tried, times, np.inf))
+    ax.plot(trials[tried], times[tried], ".", color=GREY, alpha=0.7, label="tried")
+    ax.step(trials, np.where(np.isfinite(best), best, np.nan), where="post", color=BLUE, label="best so far")
+    ax.set(yscale="log", xlabel="schedule", ylabel="milliseconds")
+    ax.legend(frameon=False)
+    return ax
+
+
+def benchmark_table(rows: Mapping[str, Mapping[str, float]], *, ax: Any = None) -> Any:
+    """Times side by side: {case: {who: seconds}}; the fastest of each case is bold."""
+    people = list(dict.fromkeys(who for times in rows.values() for who in times))
+    ax = _axes(ax, (1.6 + 1.2 * len(people), 0.5 + 0.32 * len(rows)))
+    ax.axis("off")
+    cells = [[_time(times.get(who)) for who in people] for times in rows.values()]
+    made = ax.table(cells, rowLabels=list(rows), colLabels=people, loc="center", cellLoc="right", edges="horizontal")
+    made.auto_set_font_size(False)
+    made.set_fontsize(10)
+    made.scale(1, 1.4)
+    for (r, c), cell in made.get_celld().items():
+        cell.set_linewidth(0.6)
+        cell.set_edgecolor(GREY)
+        times = list(rows.values())[r - 1] if r else {}
+        is_best = r > 0 and c >= 0 and people[c] in times and times[people[c]] == min(times.values())
+        if r == 0 or is_best:
+            cell.set_text_props(fontweight="bold")
+    return ax
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def jacobian_sparsity(output: Tensor, source: Tensor, feeds: Mapping[Tensor, Any], *, ax: Any = None) -> Any:
+    """Which elements of `output` depend on which of `source` at these values: the Jacobian, non-zeros dark."""
+    ax = _axes(ax, (4.2, 4.2))
+    jacobian = np.asarray(interpret(differentiate(output, source), dict(feeds)), dtype=np.float64)
+    rows = int(np.prod(jacobian.shape[: output.ndim], dtype=np.int64))
+    matrix = np.abs(jacobian.reshape(rows, -1))
+    largest = matrix.max(initial=0.0)
+    ax.imshow(matrix / (largest or 1.0), cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    share = float((matrix > 0).mean()) if matrix.size else 0.0
+    ax.set(xlabel=f"element of {source.name}", ylabel=f"element of {output.name}", title=f"{share:.1%} non-zero")
+    return ax
+
+
+def index_map(pairs: Iterable[tuple[int, int]], *, names: tuple[str, str] = ("z", "s"), ax: Any = None) -> Any:
+    """The reads of a stage as arrows from places z of its loops to elements s of what it reads."""
+    ax = _axes(ax, (6.4, 1.9))
+    listed = list(pairs)
+    for level, side in ((1.0, 0), (0.0, 1)):
+        places = sorted({p[side] for p in listed})
+        ax.plot(places, [level] * len(places), "s", markersize=15, color=(BLUE, TEAL)[side], alpha=0.25)
+        for place in places:
+            ax.text(place, level, str(place), ha="center", va="center", fontsize=9)
+    for z, s in listed:
+        ax.annotate("", (s, 0.13), (z, 0.87), arrowprops={"arrowstyle": "-|>", "color": GREY, "linewidth": 0.9})
+    ax.set_yticks([1.0, 0.0], list(names))
+    ax.set_ylim(-0.35, 1.35)
+    ax.set_xticks([])
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    ax.tick_params(length=0)
+    return ax

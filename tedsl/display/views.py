@@ -1,0 +1,292 @@
+"""One row per kind of thing that a notebook shows: what its page consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from autodiff import Explanation, Gradients, PairReport, ReadReport, Report
+from schedules.schedule import Schedule, StageView
+from tedsl.analysis.work import NOTHING, Work, work_by_stage
+from tedsl.backend.kernel import Kernel
+from tedsl.display.formula import TooLong, formula_of, scalar_formula
+from tedsl.display.markup import badge, code, count, details, escape, page, section, size, table
+from tedsl.display.nest import nest_tree
+from tedsl.display.stages import COLOUR, stage_graph
+from tedsl.lang.expr import Const, Expr
+from tedsl.lang.printing import kind_of, program_text, tensor_text
+from tedsl.lang.scalar_text import Names
+from tedsl.lang.tensor import Operation, Placeholder, Tensor
+from tedsl.lang.traverse import stages_of
+from tedsl.testing.report import CheckReport
+
+__all__ = ["Shown", "graph", "html", "latex", "program"]
+
+# Stages whose formulas are shown; the table lists all.
+MOST_FORMULAS = 24
+KIND = {"gather": "teal", "scatter": "amber", "partial": "amber", "zero": ""}
+
+
+class Shown:
+    """A page made on request: what `program(...)` and the like return."""
+
+    def __init__(self, parts: Sequence[str], text: str) -> None:
+        self.html, self.text = page(parts), text
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def html(shown: Any) -> str:
+    """The page of a tensor, gradients, a schedule, a kernel, a report or work."""
+    return page(_VIEWS[_kind(shown)](shown))
+
+
+def latex(shown: Tensor | Expr) -> str | None:
+    """The definition of a tensor, or an expression, in LaTeX; None where no formula would be readable."""
+    try:
+        if isinstance(shown, Tensor):
+            return f"$\\displaystyle {formula_of(shown.op, _names([shown.op])).latex()}$"
+        return f"$\\displaystyle {scalar_formula(shown).latex()}$"
+    except TooLong:
+        return None
+
+
+def program(outputs: Tensor | Iterable[Tensor]) -> Shown:
+    """Every stage that the outputs need: the graph, the formulas, the work of each."""
+    results = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    return Shown(list(_program(results)), program_text(results))
+
+
+def graph(outputs: Tensor | Iterable[Tensor]) -> Shown:
+    """The stages that the outputs need, as a picture."""
+    results = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    return Shown([f'<div class="te-wide">{stage_graph(results)}</div>'], program_text(results))
+
+
+def _kind(shown: Any) -> type:
+    for kind in _VIEWS:
+        if isinstance(shown, kind):
+            return kind
+    known = ", ".join(kind.__name__ for kind in _VIEWS)
+    raise TypeError(f"te.display.html: there is no page for {type(shown).__name__}; there are pages for {known}")
+
+
+def _names(stages: Sequence[Operation]) -> Names:
+    """Names that are unique in a program."""
+    names = Names()
+    for op in stages:
+        for tensor in op.outputs:
+            names.of(tensor)
+    return names
+
+
+def _typed(tensor: Tensor) -> str:
+    shape = ", ".join(map(str, tensor.shape))
+    return code(f"{tensor.dtype}[{shape}]")
+
+
+def _definition(op: Operation, names: Names) -> str:
+    """The formula of a stage, or its text where that reads better."""
+    try:
+        return f'<div class="te-wide">{formula_of(op, names).mathml()}</div>'
+    except TooLong:
+        return f"<pre>{escape(tensor_text(op.output(0)))}</pre>"
+
+
+def _head(tensor: Tensor) -> str:
+    kind = kind_of(tensor.op)
+    place = f'<span class="te-mute">{escape(_short(tensor.op.where))}</span>'
+    return section(f"<b>{escape(tensor.name)}</b>", _typed(tensor), badge(kind, COLOUR.get(kind, "")), place)
+
+
+def _short(where: str) -> str:
+    """The last part of a path: notebooks run cells under long names that say nothing."""
+    name = where.replace("\\", "/").rpartition("/")[2]
+    return "" if name.startswith(("<", "ipykernel")) or "ipykernel" in where else name
+
+
+def _tensor(tensor: Tensor) -> Iterator[str]:
+    stages = stages_of([tensor])
+    yield _head(tensor)
+    if isinstance(tensor.op, Placeholder):
+        yield '<span class="te-mute">an input: given when the kernel is called</span>'
+        return
+    yield _definition(tensor.op, _names([tensor.op]))
+    if sum(not isinstance(op, Placeholder) for op in stages) > 1:
+        yield details(f"the program: {len(stages)} stages", "".join(_stages([tensor], stages)))
+
+
+def _program(results: Sequence[Tensor]) -> Iterator[str]:
+    stages = stages_of(results)
+    yield section("<b>program</b>", *(f"{code(t.name, 'teal')} {_typed(t)}" for t in results[:6]))
+    yield from _stages(results, stages, True)
+
+
+def _stages(results: Sequence[Tensor], stages: Sequence[Operation], formulas_open: bool = False) -> Iterator[str]:
+    yield f'<div class="te-wide">{stage_graph(results)}</div>'
+    yield _stage_table(results, stages)
+    names = _names(stages)
+    computed = [op for op in stages if not isinstance(op, Placeholder)]
+    shown = [_definition(op, names) for op in computed[:MOST_FORMULAS]]
+    more = len(computed) - len(shown)
+    if more:
+        shown.append(f'<p class="te-mute">and {more} more stages</p>')
+    yield details("formulas", "".join(shown), formulas_open)
+
+
+def _work(results: Sequence[Tensor]) -> dict[Operation, Work]:
+    """The work of each stage; nothing where an extent is not a number."""
+    if any(not isinstance(e, Const) for op in stages_of(results) for t in op.outputs for e in t.extents):
+        return {}
+    return work_by_stage(list(results))
+
+
+def _stage_table(results: Sequence[Tensor], stages: Sequence[Operation]) -> str:
+    works = _work(results)
+    most = max((w.flops for w in works.values()), default=0)
+    rows = []
+    for op in stages:
+        kind = kind_of(op)
+        row = [", ".join(f"<b>{escape(t.name)}</b>" for t in op.outputs), _typed(op.output(0))]
+        row.append(badge(kind, COLOUR.get(kind, "")))
+        w = works.get(op)
+        row += ["", "", "", ""] if w is None else [*_cells(w), _bar(w.flops, most)]
+        rows.append(row)
+    head = ("stage", "type", "kind", "iterations", "flops", "bytes", "")
+    return table(head if works else head[:3], rows if works else [r[:3] for r in rows], (3, 4, 5) if works else ())
+
+
+def _cells(w: Work) -> list[str]:
+    return [count(w.iterations), count(w.flops), size(w.bytes)]
+
+
+def _bar(value: float, most: float) -> str:
+    return f'<span class="te-bar" style="width:{6 * value / most:.2f}rem"></span>' if value and most else ""
+
+
+def _gradients(gradients: Gradients) -> Iterator[str]:
+    pairs = list(zip(gradients.inputs, gradients.results, strict=True))
+    yield section("<b>gradients</b>", *(f"{code('d' + t.name, 'teal')} {_typed(r)}" for t, r in pairs[:6]))
+    yield from _reads(gradients.explanation, _work(gradients.results))
+    total = sum(_work(gradients.results).values(), NOTHING)
+    if total is not NOTHING:
+        yield f'<p class="te-mute">forward and adjoints together: {_sentence(total)}</p>'
+    stages = stages_of(gradients.results)
+    yield details(f"the program: {len(stages)} stages", "".join(_stages(gradients.results, stages)))
+
+
+def _explanation(explanation: Explanation) -> Iterator[str]:
+    yield section("<b>how each read was turned around</b>")
+    yield from _reads(explanation, {})
+
+
+def _reads(explanation: Explanation, works: dict[Operation, Work]) -> Iterator[str]:
+    """Per read: the gather (or scatter) that its adjoint is, and what that costs."""
+    head = ["read", "in", "adjoint", "why", *(("iterations", "flops") if works else ())]
+    rows: list[list[str]] = []
+    below: dict[int, str] = {}
+    for r in explanation.reads:
+        below[len(rows)] = _found(r.stage)
+        rows.append(_read(r, works))
+    yield table(head, rows, (4, 5), below)
+    for t in explanation.zeros:
+        name = f"<b>{escape(t.name)}</b>"
+        yield f"<p>{badge('zero')} no path of differentiable operations leads from {name} to the output</p>"
+
+
+def _read(r: ReadReport, works: dict[Operation, Work]) -> list[str]:
+    read = f"{r.source.name}[{r.index}]" if r.index else r.source.name
+    row = [code(read), escape(r.consumer.name), badge(r.kind, KIND.get(r.kind, "")), escape(r.reason)]
+    if works:
+        w = works.get(r.stage.op) if r.stage is not None else None
+        row += ["", ""] if w is None else _cells(w)[:2]
+    return row
+
+
+def _found(stage: Tensor | None) -> str:
+    if stage is None:
+        return '<span class="te-mute">nothing</span>'
+    try:
+        return formula_of(stage.op, _names([stage.op])).mathml()
+    except TooLong:
+        return f"<pre>{escape(tensor_text(stage))}</pre>"
+
+
+def _schedule(schedule: Schedule) -> Iterator[str]:
+    names = ", ".join(t.name for t in schedule.outputs)
+    yield section(f"<b>schedule</b> of {code(names)}", badge(f"{len(schedule.steps)} directives"))
+    yield nest_tree(str(schedule))
+
+
+def _stage_view(view: StageView) -> Iterator[str]:
+    yield section(f"<b>{escape(view.name)}</b>", badge(view.definition), _typed(view.tensor))
+    yield nest_tree(str(view.schedule))
+
+
+def _kernel(kernel: Kernel) -> Iterator[str]:
+    stats = kernel.stats
+    target = kernel._core.target.name
+    yield section(f"<b>{escape(kernel.name)}</b>", badge("kernel", "blue"), badge(target),
+                  f'<span class="te-mute">compiled in {stats.compile_ms:.0f}&#8239;ms</span>')  # fmt: skip
+    rows = [[badge("in", "green"), f"<b>{escape(t.name)}</b>", _typed(t)] for t in kernel.inputs]
+    rows += [[badge("out", "blue"), f"<b>{escape(t.name)}</b>", _typed(t)] for t in kernel.outputs]
+    yield table(("", "array", "type"), rows)
+    total = sum(_work(kernel.outputs).values(), NOTHING)
+    if total is not NOTHING:
+        yield f'<p class="te-mute">{_sentence(total)}</p>'
+    if stats.copies:
+        yield f"<p>{badge('copies', 'amber')} {escape('; '.join(f'{n}: {why}' for n, why in stats.copies))}</p>"
+    yield details("loops, as they run", nest_tree(kernel.loop_nest()), True)
+
+
+def _sentence(w: Work) -> str:
+    masked = f", {count(w.masked)} of them masked" if w.masked else ""
+    intensity = f", {w.flops / w.bytes:.2g} flops per byte" if w.bytes else ""
+    return f"{count(w.iterations)} iterations{masked}, {count(w.flops)} flops, {size(w.bytes)}{intensity}"
+
+
+def _of_work(w: Work) -> Iterator[str]:
+    rows = [["iterations", count(w.iterations)], ["masked", count(w.masked)], ["flops", count(w.flops)]]
+    rows += [["bytes", size(w.bytes)], ["flops per byte", f"{w.flops / w.bytes:.3g}" if w.bytes else "–"]]
+    yield table(("work", ""), rows, (1,))
+
+
+def _report(report: Report) -> Iterator[str]:
+    yield section("<b>gradcheck</b>", badge("agrees", "green") if report.ok else badge("wrong", "red"))
+    yield table(
+        ("output", "input", "", "worst at", "adjoint", "difference", "error", "tolerance", "step", "checked", "kinks"),
+        [_pair(p) for p in report.pairs],
+        (4, 5, 6, 7, 8, 9, 10),
+    )
+
+
+def _pair(p: PairReport) -> list[str]:
+    output, source, _, *rest = p.row()
+    verdict = badge("ok", "green") if p.ok else badge("wrong", "red")
+    cells = [escape(c) for c in rest]
+    if not p.ok:
+        cells[1:4] = [f'<b class="te-red">{c}</b>' for c in cells[1:4]]
+    return [f"<b>{escape(output)}</b>", f"<b>{escape(source)}</b>", verdict, code(rest[0]), *cells[1:]]
+
+
+def _check_report(report: CheckReport) -> Iterator[str]:
+    verdict = badge("no fault found", "green") if report.ok else badge("wrong", "red")
+    yield section(f"<b>{escape(report.name)}</b>", verdict, f'<span class="te-mute">{report.examples} examples</span>')
+    if report.failure is None:
+        yield table(("check", "cases"), [[escape(n), count(c)] for n, c in report.counts.items()], (1,))
+        return
+    f = report.failure
+    yield f"<p>{badge(f.check, 'red')} {escape(f.message)}</p><p class='te-mute'>for {escape(f.case)}</p>"
+    if f.gradients is not None:
+        yield from list(_report(f.gradients))[1:]
+    yield f"<h4>to see it again</h4><pre>{escape(f.snippet)}</pre>"
+
+
+_VIEWS: dict[type, Callable[[Any], Iterator[str]]] = {
+    Tensor: _tensor, Gradients: _gradients, Explanation: _explanation, Report: _report, Schedule: _schedule,
+    StageView: _stage_view, Kernel: _kernel, Work: _of_work, CheckReport: _check_report,
+}  # fmt: skip

@@ -1,0 +1,104 @@
+"""Formulas: what LaTeX a definition becomes, and that its MathML says the same."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+import tedsl as te
+from autodiff.strategies import Program, programs
+from tedsl.display.formula import TooLong, formula_of
+from tedsl.lang.scalar_text import Names
+
+n = te.var("n")
+A, B = te.placeholder((8, 8), name="A"), te.placeholder((8, 8), name="B")
+v = te.placeholder((8,), name="v")
+
+
+def made(f: Callable[..., Any], shape: Any = (8,)) -> te.Tensor:
+    return te.compute(shape, f, name="C")  # type: ignore[no-any-return]
+
+
+FORMULAS = [
+    (lambda: made(lambda i, j: te.sum(lambda k: A[i, k] * B[k, j]), (8, 8)),
+     r"C_{i,\,j} &= \sum_{k=0}^{7} A_{i,\,k}\;B_{k,\,j} && i<8,\,j<8"),
+    (lambda: made(lambda i: te.max(lambda k, m: A[k, m] * v[i])),
+     r"C_{i} &= \operatorname*{max}_{k<8,\,m<8} A_{k,\,m}\;v_{i} && i<8"),
+    (lambda: made(lambda i: te.select(i > 2, v[i], 0.0)),
+     r"C_{i} &= \begin{cases} v_{i} & \text{if }i>2 \\ 0 & \text{otherwise} \end{cases} && i<8"),
+    (lambda: made(lambda i: v.at(i - 1, mode="zero")),
+     r"C_{i} &= \begin{cases} v\left[ i-1 \right] & \text{if }i-1\ge 0 \\ 0 & \text{otherwise} \end{cases} && i<8"),
+    (lambda: made(lambda i: v.at(i + 2 * te.cast(v[i], "int32"), mode="zero") * 0 + v[i]), None),
+    (lambda: made(lambda i: (v[i] + 1) * (v[i] - 2) / te.sqrt(v[i])),
+     r"C_{i} &= \frac{\left( v_{i}+1 \right)\;\left( v_{i}-2 \right)}{\sqrt{v_{i}}} && i<8"),
+    (lambda: made(lambda i: v[i] - (v[i] - te.exp(-v[i]))),
+     r"C_{i} &= v_{i}-\left( v_{i}-e^{-v_{i}} \right) && i<8"),
+    (lambda: made(lambda i: v[(i * 2) // 3] ** 2 + te.abs(v[i % 4])),
+     r"C_{i} &= v\left[ \left\lfloor \frac{i\cdot 2}{3} \right\rfloor \right]^{2}+"
+     r"\left\lvert v\left[ i\bmod 4 \right] \right\rvert && i<8"),
+    (lambda: made(lambda i: te.tanh(v[i]) * 1e-7 + te.maximum(v[i], 0.5)),
+     r"C_{i} &= \operatorname{tanh}\left( v_{i} \right)\cdot 1\cdot 10^{-7}+"
+     r"\operatorname{max}\left( v_{i},\,0.5 \right) && i<8"),
+    (lambda: te.compute((n,), lambda alpha: te.cast(alpha, "float32"), name="conv_out"),
+     r"\mathrm{conv\_out}_{\alpha} &= \operatorname{float32}\left( \alpha \right) && \alpha<n"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tensor", "expected"), FORMULAS)
+def test_latex(tensor: Callable[[], te.Tensor], expected: str | None) -> None:
+    found = te.display.latex(tensor())
+    assert found is not None
+    if expected is not None:
+        assert found == f"$\\displaystyle \\begin{{aligned}}\n{expected}\n\\end{{aligned}}$"
+
+
+def test_a_scan_and_a_scatter() -> None:
+    y = te.scan((8,), lambda y, t: te.select(t == 7, v[7], y[t + 1] / 2), axis=0, reverse=True, name="y")
+    assert r"t<8,\,\text{t downwards}" in str(te.display.latex(y))
+    r = te.reduce_axis(8, "r")
+    h = te.scatter((3,), [r], (r % 3,), v[r], op="max", name="h")
+    assert r"h\left[ r\bmod 3 \right] &\mathrel{max=} v_{r} && r<8" in str(te.display.latex(h))
+
+
+def test_an_expression() -> None:
+    i = te.reduce_axis(8, "i")
+    assert te.display.latex(v[i] + 1) == r"$\displaystyle v_{i}+1$"
+    assert (v[i] + 1)._repr_latex_() == r"$\displaystyle v_{i}+1$"
+
+
+def test_shared_parts_of_a_long_formula_have_lines_of_their_own() -> None:
+    def body(i: te.Axis) -> te.Expr:
+        e = te.tanh(v[i] * 2 + 1)
+        for k in range(6):
+            e = e * e + k
+        return e
+
+    assert r"t_{0} &=" in str(te.display.latex(made(body)))
+
+
+def test_what_is_too_long_is_left_to_text() -> None:
+    def body(i: te.Axis) -> te.Expr:
+        return sum((v[(i + k) % 8] * k for k in range(60)), te.const(0.0))
+
+    C = made(body)
+    assert te.display.latex(C) is None
+    assert C._repr_latex_() is None
+    assert "<pre>C[i] =" in C._repr_html_()
+
+
+@settings(max_examples=40)
+@given(programs())
+def test_the_mathml_of_any_program_is_well_formed(program: Program) -> None:
+    for tensor in program.outputs:
+        try:
+            table = formula_of(tensor.op, Names())
+        except TooLong:
+            continue
+        ElementTree.fromstring(table.mathml())
+        latex = table.latex()
+        assert latex.count("{") - latex.count(r"\{") == latex.count("}") - latex.count(r"\}")
+        assert latex.count(r"\left") - latex.count(r"\leftarrow") == latex.count(r"\right")

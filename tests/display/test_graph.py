@@ -1,0 +1,62 @@
+"""The picture of the stages: nothing overlaps, every read is an edge to the right."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given, settings
+
+import tedsl as te
+from autodiff.strategies import Program, programs
+from tedsl.display.nest import nest_tree
+from tedsl.display.stages import MOST_STAGES, stage_graph
+from tedsl.lang.traverse import stages_of
+
+
+def boxes(svg: str) -> list[tuple[float, ...]]:
+    found = re.findall(r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"', svg)
+    return [tuple(map(float, f)) for f in found]
+
+
+@settings(max_examples=40)
+@given(programs())
+def test_boxes_do_not_overlap_and_edges_point_to_the_right(program: Program) -> None:
+    svg = stage_graph(program.outputs)
+    stages = stages_of(program.outputs)
+    found = boxes(svg)
+    assert len(found) == len(stages)
+    for k, (x, y, w, h) in enumerate(found):
+        for x2, y2, w2, h2 in found[:k]:
+            assert x + w <= x2 or x2 + w2 <= x or y + h <= y2 or y2 + h2 <= y
+    edges = re.findall(r'd="M([\d.]+) [\d.]+C[\d. ]+ ([\d.]+) [\d.]+"', svg)
+    assert len(edges) == sum(len(op.inputs) for op in stages)
+    assert all(float(a) < float(b) for a, b in edges)
+
+
+def test_a_graph_too_large_to_look_at_is_left_out() -> None:
+    x = te.placeholder((4,), name="x")
+    y = x
+    for _ in range(MOST_STAGES):
+        y = te.compute((4,), lambda i, y=y: y[i] + 1)
+    assert stage_graph([y]) == ""
+
+
+def test_the_tree_of_a_nest_says_what_its_text_says() -> None:
+    text = """\
+for io < (n + 15) // 16, parallel:
+  T: what C needs here
+  for k < 40:
+    if i < 3:
+      T[i] += A[i, k] * 2
+  C[i] = T[i]
+produce f:
+  gpu_block<Default_GPU> i in [0, 7]:
+    unrolled j:
+      f(...) = ..."""
+    lines = (
+        re.sub(r"<[^>]*>", "", re.sub(r"<br>|</?div[^>]*>", "\n", nest_tree(text))).replace("&lt;", "<").splitlines()
+    )
+    assert [line for line in lines if line] == [
+        "for io < (n + 15) // 16parallel", "T: what C needs here", "for k < 40", "if i < 3:", "T[i] += A[i, k] * 2",
+        "C[i] = T[i]", "produce f", "for i < 8gpu block", "for junrolled", "f(...) = ...",
+    ]  # fmt: skip

@@ -1,0 +1,190 @@
+"""Pages: small, self-contained, escaped, the same every time, readable on light and on dark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.display.markup import MOST_BYTES, page, style
+
+VOID = {"br", "mspace"}
+
+
+def layer() -> tuple[te.Tensor, ...]:
+    x, w = te.placeholder((3, 8, 8), name="x"), te.placeholder((4, 3, 3, 3), name="w")
+    conv = te.compute(
+        (4, 8, 8),
+        lambda f, i, j: te.sum(lambda c, di, dj: x.at(c, i + di - 1, j + dj - 1, mode="zero") * w[f, c, di, dj]),
+        name="conv",
+    )
+    loss = te.compute((), lambda: te.sum(lambda f, i, j: te.tanh(conv[f, i, j])), name="loss")
+    return x, w, conv, loss
+
+
+def of_scan() -> te.Tensor:
+    x = te.placeholder((9,), name="x")
+    return te.scan((9,), lambda y, t: te.select(t == 0, x[0], 0.5 * y[t - 1] + x[t]), axis=0, name="y")
+
+
+def of_scatter() -> te.Tensor:
+    index, x = te.placeholder((9,), "int32", name="index"), te.placeholder((9,), name="x")
+    r = te.reduce_axis(9, "r")
+    return te.scatter((4,), [r], (index[r],), x[r], name="h")
+
+
+def of_schedule() -> te.Schedule:
+    _, _, conv, _ = layer()
+    s = te.Schedule(conv)
+    s[conv].vectorize("j", 4).parallel("f")
+    return s
+
+
+def of_kernel() -> Any:
+    x = te.placeholder((32,), name="x")
+    return te.build(x, te.compute((32,), lambda i: x[i] * 2, name="y"))
+
+
+def of_gradients() -> Any:
+    x, w, _, loss = layer()
+    return te.differentiate(loss, [x, w])
+
+
+def of_report() -> Any:
+    x = te.placeholder((3,), "float64", name="x")
+    return te.gradcheck(te.tanh(x), x)
+
+
+def of_failure() -> Any:
+    return te.testing.check_op(te.tanh, "n", vjp=lambda y, xs, h: h, checks="gradient", raise_exception=False)
+
+
+PAGES: dict[str, Callable[[], Any]] = {
+    "input": lambda: layer()[0], "tensor": lambda: layer()[2], "several stages": lambda: layer()[3], "scan": of_scan,
+    "scatter": of_scatter, "symbolic": lambda: te.exp(te.placeholder((te.var("n"),))),
+    "program": lambda: te.display.program(layer()[3]), "graph": lambda: te.display.graph([layer()[3]]),
+    "gradients": of_gradients, "explanation": lambda: of_gradients().explain(), "schedule": of_schedule,
+    "stage": lambda: of_schedule()["conv"], "kernel": of_kernel, "work": lambda: te.work(layer()[2]),
+    "report": of_report, "check": of_failure,
+}  # fmt: skip
+
+
+@cache
+def rendered(name: str) -> str:
+    return PAGES[name]()._repr_html_()  # type: ignore[no-any-return]
+
+
+class Balance(HTMLParser):
+    """Raises where tags do not close in order; gathers the text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        pass
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text.append(data)
+
+
+def text_of(page: str) -> str:
+    parser = Balance()
+    parser.feed(page)
+    assert parser.open == []
+    return "".join(parser.text)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page(name: str) -> None:
+    shown = rendered(name)
+    assert len(shown.encode()) < MOST_BYTES
+    assert text_of(shown).strip()
+    assert not re.search(r"<script|javascript:|https?://|url\(|@import|\bon\w+=|0x[0-9a-f]{6}", shown)
+
+
+@pytest.mark.parametrize("name", ["gradients", "program", "schedule", "scan"])
+def test_a_program_made_again_has_the_same_page(name: str) -> None:
+    assert PAGES[name]()._repr_html_() == rendered(name)
+
+
+def test_what_pages_say() -> None:
+    assert "for jv < 4vectorized" in text_of(rendered("schedule"))
+    assert "for f < 4parallel" in text_of(rendered("schedule"))
+    assert "gather" in text_of(rendered("gradients"))
+    assert "sums 4*3*3 per element" in text_of(rendered("gradients"))
+    assert "wrong" in text_of(rendered("check"))
+    assert "te.testing.check_case(tanh" in text_of(rendered("check"))
+    assert "agrees" in text_of(rendered("report"))
+    assert "flops per byte" in text_of(rendered("work"))
+
+
+def test_names_are_escaped() -> None:
+    hostile = '<img src=x onerror="alert(1)">&'
+    x = te.placeholder((4,), name=hostile)
+    y = te.compute((4,), lambda i: x[i] * 2, name=hostile)
+    schedule = te.Schedule(y)
+    gradients = te.differentiate(y.sum(), [x])
+    for thing in (x, y, te.display.program(y), gradients, schedule, te.display.graph(y)):
+        assert "<img" not in thing._repr_html_()
+        text_of(thing._repr_html_())
+
+
+def test_a_large_program_has_a_page_within_bounds() -> None:
+    x = te.placeholder((4, 4), name="x")
+    y = x
+    for k in range(90):
+        y = te.tanh(y @ x + float(k))
+    for thing in (y, te.display.program(y), te.differentiate(y.sum(), [x]), te.Schedule(y)):
+        assert len(thing._repr_html_().encode()) < MOST_BYTES
+
+
+def test_parts_that_do_not_fit_are_left_out_and_counted() -> None:
+    shown = page(["<p>first</p>", "x" * MOST_BYTES, "<p>last</p>"])
+    assert len(shown.encode()) < MOST_BYTES
+    assert "first" in shown
+    assert "more parts do not fit" in shown
+
+
+def test_a_thing_without_a_page_is_refused() -> None:
+    with pytest.raises(TypeError, match="no page for int; there are pages for Tensor"):
+        te.display.html(3)
+
+
+def luminance(colour: str) -> float:
+    parts = np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)]) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def contrast(a: str, b: str) -> float:
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_can_be_read_on_light_and_on_dark() -> None:
+    """A contrast of 4.5, as accessibility guidelines ask, on the notebook's ground and on the badge's own."""
+    found = {n: (a, b) for n, a, b in re.findall(r"--([\w-]+): ?light-dark\((#\w{6}), ?(#\w{6})\)", style())}
+    assert {"ink", "mute", "blue", "wash-blue"} <= set(found)
+    for name, colours in found.items():
+        if name.startswith("wash") or name in ("line", "soft"):
+            continue
+        grounds = found.get(f"wash-{name}", found["soft"])
+        for colour, notebook, ground in zip(colours, ("#ffffff", "#111111"), grounds, strict=True):
+            assert contrast(colour, notebook) >= 4.5, name
+            assert contrast(colour, ground) >= 4.5, name
