@@ -33,8 +33,8 @@ BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 
 def measure(workload: Workload) -> dict[str, Any]:
     """Compile, compare, and time one workload."""
-    kernel = te.build(workload.inputs, workload.outputs)
     start = time.process_time()
+    kernel = te.build(workload.inputs, workload.outputs)
     found = kernel(*workload.arrays)
     compiling = (time.process_time() - start) * 1e3
     peers = _peers(workload)

@@ -8,17 +8,18 @@ from dataclasses import dataclass, field
 
 from schedules.default.conditions import number
 from schedules.default.machine import Machine
-from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.functions import FLOAT_BINARY, FLOAT_UNARY
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import reads_of, topological
 
-__all__ = ["Costs", "costs_of", "points"]
+__all__ = ["Costs", "cheap_components", "costs_of", "points"]
 
 INLINE = 12  # arithmetic that is cheaper than a trip to memory
 MOST = 400  # arithmetic of one expression; longer ones take the compiler more time than the trip to memory takes
 UNKNOWN = 1024  # taken for an extent that is not known
-_COSTLY = FLOAT_UNARY | FLOAT_BINARY | {Fn.POW, Fn.FLOORDIV, Fn.MOD, Fn.DIV}
+_ROUNDING = {Fn.FLOOR, Fn.CEIL, Fn.ROUND, Fn.TRUNC}
+_COSTLY = (FLOAT_UNARY | FLOAT_BINARY | {Fn.POW, Fn.FLOORDIV, Fn.MOD, Fn.DIV}) - _ROUNDING
 
 
 @dataclass
@@ -80,8 +81,15 @@ def _same_point(reader: Operation, read: Read) -> bool:
     return len(axes) == len(read.indices) and all(a is i for a, i in zip(axes, read.indices, strict=True))
 
 
+def cheap_components(op: Compute) -> list[int]:
+    """The bodies of a pointwise stage that are cheaper than a trip to memory."""
+    return [k for k, body in enumerate(op.bodies) if sum(map(_cost_of, topological(body))) <= INLINE]
+
+
 def _cost_of(node: Expr) -> int:
     if isinstance(node, Apply):
+        if node.fn is Fn.DIV and isinstance(node.args[1], Const) and math.frexp(abs(node.args[1].value))[0] == 0.5:
+            return 1  # by a power of two: a product
         return 20 if node.fn in _COSTLY and not node.dtype.is_integer else 1
     return int(isinstance(node, Read))
 

@@ -11,7 +11,7 @@ from schedules.loops import nest_of
 from schedules.program import Program, reading
 from tedsl.lang.expr import Axis, Expr
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
-from tedsl.lang.traverse import operations_between
+from tedsl.lang.traverse import operations_between, substitute
 
 __all__ = ["Rewriting", "computed_between", "loop_names"]
 
@@ -72,6 +72,18 @@ class Rewriting:
                 if old is not now:
                     self.new[old] = now
         return op
+
+    def add_components(self, op: Compute, original: Operation, apart: Sequence[int]) -> None:
+        """Let some components of a pointwise stage be stages of their own, the others one stage."""
+        rest = [k for k in range(len(op.bodies)) if k not in set(apart)]
+        if rest:
+            made = replace(op, name=self.name(op.name), bodies=tuple(op.bodies[k] for k in rest), names=None, _outputs={})
+            self.stages.append(made)
+            self.new.update((original.output(k), made.output(n)) for n, k in enumerate(rest))
+        for k in apart:
+            fresh = tuple(Axis(a.name, a.extent) for a in op.axes)
+            body = substitute(op.bodies[k], dict(zip(op.axes, fresh, strict=True)))
+            self.new[original.output(k)] = self.compute(f"{op.name}_{k}", fresh, body)
 
     def compute(self, name: str, axes: Sequence[Axis], body: Expr) -> Tensor:
         """A stage of one's own."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from schedules.default.costs import costs_of
+from schedules.default.costs import cheap_components, costs_of
 from schedules.default.gpu import plan_gpu
 from schedules.default.lanes import rewrite_reduction
 from schedules.default.machine import Machine
@@ -44,10 +44,12 @@ def completed(
     """
     rw, spoken = Rewriting(plan.program), spoken_of(plan)
     for original in computed_between(inputs, outputs):
-        _rewrite(rw, original, spoken, machine, plain=plain)
+        _rewrite(rw, original, plan, spoken, machine, plain=plain)
     wanted = tuple(rw.new.get(t, t) for t in outputs)
     if machine.gpu is None and merged:
         wanted = merge_outputs(rw, wanted)
+    alive = set(computed_between(inputs, wanted))  # of components made apart, not all have readers
+    rw.stages = [op for op in rw.stages if op in alive]
     stages = {op.name: op for op in rw.stages}
     handles = {op: name for op, name in plan.program.handles.items() if name in stages}
     made = plan.over(Program(wanted, stages, handles))
@@ -62,7 +64,9 @@ def _said(plan: Plan, directives: Iterable[Directive]) -> Plan:
     return plan
 
 
-def _rewrite(rw: Rewriting, original: Operation, spoken: set[str], machine: Machine, *, plain: bool) -> None:
+def _rewrite(
+    rw: Rewriting, original: Operation, plan: Plan, spoken: set[str], machine: Machine, *, plain: bool
+) -> None:
     """Make a stage, or those that a pattern knows to take its place."""
     if rw.program.names[original] in spoken or isinstance(original, Extern):
         rw.kept(original)
@@ -73,6 +77,9 @@ def _rewrite(rw: Rewriting, original: Operation, spoken: set[str], machine: Mach
             return
         if rewrite_reduction(rw, original, op, machine):
             return
+    if isinstance(op, Compute) and op.reduction is None and len(op.bodies) > 1 and op.name not in plan.made:
+        rw.add_components(op, original, cheap_components(op))
+        return
     rw.add(op, original)
 
 
