@@ -30,6 +30,21 @@ class Costs:
     element: dict[Operation, int] = field(default_factory=dict)
     readers: dict[Operation, list[tuple[Operation, Read]]] = field(default_factory=dict)
 
+    def varying(self, op: Operation, *axes: Axis) -> int:
+        """What of an element's cost is for values that change along `axes`."""
+        changes: set[Expr] = set(axes)
+        total = 0
+        for node in topological(op.expressions):
+            if not changes.intersection(node.children) and node not in changes:
+                continue
+            changes.add(node)
+            total += _cost_of(node)
+            if isinstance(node, Read) and node.tensor.op in self.inlined:
+                inner = node.tensor.op
+                moved = [a for a, i in zip(getattr(inner, "axes", ()), node.indices, strict=True) if i in changes]
+                total += self.varying(inner, *moved)
+        return total
+
 
 def costs_of(
     stages: Sequence[Operation], outputs: AbstractSet[Operation], planned: AbstractSet[str], machine: Machine

@@ -35,6 +35,7 @@ __all__ = ["plan_nests"]
 WORTH_THREADS = 1 << 17  # scalar operations
 TASKS = 8  # for each core
 MOST_UNROLLED = 32
+MUCH = 40  # arithmetic of an element that is worth sharing
 
 
 def plan_nests(rw: Rewriting, outputs: AbstractSet[Operation], costs: Costs, machine: Machine) -> None:
@@ -97,6 +98,14 @@ class _Nest:
             outer_points = self._vectors(vector)
         else:
             outer_points = points(outer)
+        shared = self._shared_along(root, vector) if depth == 0 and inner else None
+        if shared is not None and len(axes) > 2:
+            # What its iterations share is computed once: it runs around each vector.
+            name = names[shared]
+            loops, rest = [n for n in loops if n != name], [*(n for n in rest if n != name), name]
+            if not loops:
+                loops, rest = rest[:1], rest[1:]
+            outer_points = max(1, points([a for a in axes if names[a] in loops]))
         self._order(root, [*loops, *rest], inner, vector is not None)
         task = loops[0]
         for k, name in enumerate(loops[1:]):
@@ -112,12 +121,26 @@ class _Nest:
         self.say(Parallel(stage=root.name, loop=task))
         return task
 
+    def _shared_along(self, root: Compute, vector: Axis | None) -> Axis | None:
+        """A short loop that most of the arithmetic of an element does not depend on."""
+        # Where an index is data, its lanes are taken out one by one.
+        total = self.costs.element[root] + MUCH * any(reads_of(r.indices) for r in reads_of(root.bodies))
+        if root.reduction is not None or total < MUCH:
+            return None
+        for axis in root.axes:
+            count = number(axis.extent)
+            if axis is not vector and count is not None and 2 <= count <= 16 and self.costs.varying(root, axis) * 2 < total:
+                return axis
+        return None
+
     def _across(self, root: Compute, vector: Axis | None) -> Axis | None:
         """The loop along which a read lies in memory, where that is not the loop of the vectors: a transposition."""
         if root.reduction is not None or vector is None:
             return None
         for read in reads_of(root.bodies):
-            if read.indices and vector in {a for i in read.indices[:-1] for a in free_axes(i)}:
+            if not read.indices or reads_of(read.indices):
+                continue
+            if vector in {a for i in read.indices[:-1] for a in free_axes(i)}:
                 last = [a for a in free_axes(read.indices[-1]) if a is not vector and (number(a.extent) or 0) >= 16]
                 if last:
                     return last[-1]
@@ -167,11 +190,9 @@ class _Nest:
         extent = number(last.extent)
         if extent is not None and extent < 2:
             return None
-        if op.reduction is None:
+        if op.reduction is None or along(op, last):
             return last
-        if op.reduction.reducer.is_custom or op.reduction.reducer.kind in ("argmax", "argmin"):
-            return last if along(op, last) else None
-        return last if along(op, last) else None
+        return None if _sums_along(op) else last
 
     def _cut(self, op: Compute, definition: Definition, vector: Axis | None, order: list[str]) -> list[str]:
         """Split the vector loop; `order` keeps what stays outside, the loops inside are returned."""
@@ -184,7 +205,7 @@ class _Nest:
         if width < 2:
             return []
         reduces = op.reduction is not None and definition == "body"
-        wide = 4 if reduces and (extent is None or extent >= 4 * width) else 1
+        wide = 4 if reduces and (extent is None or extent >= 4 * width) and along(op, vector) else 1
         outer, vectors, lane = f"{name}_o", f"{name}_w", f"{name}_v"
         order[order.index(name)] = outer
         if wide > 1:
@@ -251,3 +272,10 @@ class _Nest:
         self.say(Reorder(stage=op.name, loops=(*outer, *sums, f"{lane}_w", f"{lane}_v")))
         if self.rw.kinds[op.name] == "folded":
             self.say(*(Unroll(stage=op.name, loop=s) for s in sums))
+
+
+def _sums_along(op: Compute) -> bool:
+    """Whether a loop of the reduction is one along which memory is read."""
+    assert op.reduction is not None
+    sums = set(op.reduction.axes)
+    return any(sums.intersection(free_axes(r.indices[-1])) for r in reads_of(op.expressions) if r.indices)
