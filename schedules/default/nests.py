@@ -129,7 +129,12 @@ class _Nest:
             return None
         for axis in root.axes:
             count = number(axis.extent)
-            if axis is not vector and count is not None and 2 <= count <= 16 and self.costs.varying(root, axis) * 2 < total:
+            if (
+                axis is not vector
+                and count is not None
+                and 2 <= count <= 16
+                and self.costs.varying(root, axis) * 2 < total
+            ):
                 return axis
         return None
 

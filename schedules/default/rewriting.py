@@ -77,7 +77,9 @@ class Rewriting:
         """Let some components of a pointwise stage be stages of their own, the others one stage."""
         rest = [k for k in range(len(op.bodies)) if k not in set(apart)]
         if rest:
-            made = replace(op, name=self.name(op.name), bodies=tuple(op.bodies[k] for k in rest), names=None, _outputs={})
+            made = replace(
+                op, name=self.name(op.name), bodies=tuple(op.bodies[k] for k in rest), names=None, _outputs={}
+            )
             self.stages.append(made)
             self.new.update((original.output(k), made.output(n)) for n, k in enumerate(rest))
         for k in apart:
