@@ -314,9 +314,31 @@ class Pack(Rewrite):
     factors: tuple[int, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Auto(Rewrite):
+    """Schedule every stage that has no directives yet.
+
+    checks     Halide's autoschedulers: nothing else is said, every extent is a number
+    `machine` holds the figures that the default schedule was made for, so that it is the same one elsewhere.
+    """
+
+    verb = "auto"
+    stage: str = ""
+    scheduler: str
+    machine: tuple[tuple[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "machine", _tuples(self.machine))
+
+
+def _tuples(data: Any) -> Any:
+    return tuple(map(_tuples, data)) if isinstance(data, (list, tuple)) else data
+
+
 DIRECTIVES: dict[str, type[Directive]] = {
     cls.verb: cls
     for cls in (
+        Auto,
         Split, Fuse, Reorder, Unroll, Vectorize, Parallel, GpuBlocks, GpuThreads, GpuSingleThread, Prefetch,
         ComputeAt, StoreAt, StoreRoot, ComputeRoot, ComputeInline, ReorderStorage, StoreIn, BoundExtent,
         CacheWrite, CacheRead, Rfactor, Pack,

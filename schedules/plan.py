@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from schedules.directives import (
+    Auto,
     BoundExtent,
     CacheRead,
     CacheWrite,
@@ -54,6 +55,8 @@ class Step:
 
 def described(directive: Directive) -> str:
     """The directive as a call: s['C'].split('i', 'io', 'ii', 32)."""
+    if isinstance(directive, Auto):
+        return f"s.auto({directive.scheduler!r})"
     definition = ".init" if getattr(directive, "definition", "body") == "init" else ""
     given: list[str] = []
     for f in fields(directive):
@@ -76,7 +79,8 @@ class Plan:
     storage: Mapping[str, tuple[Step, ...]] = field(default_factory=dict)
     made: frozenset[str] = frozenset()  # stages that rewrites added
     complete: frozenset[str] = frozenset()  # stages that have all their directives
-    finite: tuple[Tensor, ...] = ()  # results are those of the program given where these hold no inf or NaN
+    finite: tuple[str, ...] = ()  # results are those of the program given where these stages hold no inf or NaN
+    automatic: str = ""  # the autoscheduler of Halide that does it all
 
     def nest(self, stage: str, definition: str = "body") -> Nest:
         """The loops of one definition as they are now."""
@@ -86,6 +90,15 @@ class Plan:
     def operation(self, stage: str) -> Operation:
         known = self.program.stages
         return known[stage] if stage in known else known[one_of(stage, known, "stage", "stages")]
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether any directive was given."""
+        return bool(self.loops or self.places or self.stores or self.storage or self.made or self.complete)
+
+    def scheduled_by(self, autoscheduler: str) -> Plan:
+        """The plan that leaves everything to one of Halide's autoschedulers."""
+        return replace(self, automatic=autoscheduler)
 
     def is_touched(self, stage: str) -> bool:
         """Whether a directive speaks of the loops or the place of a stage."""

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from schedules import store
+from schedules.automatic import advanced, machine_here
 from schedules.directives import (
+    Auto,
     BoundExtent,
     CacheRead,
     CacheWrite,
@@ -22,6 +24,7 @@ from schedules.directives import (
     Directive,
     Fuse,
     GpuBlocks,
+    GpuSingleThread,
     GpuThreads,
     Pack,
     Parallel,
@@ -139,8 +142,20 @@ class Schedule(Rich):
         steps = [Step(d, place) for d in directives]
         plan = self.plan
         for step in steps:
-            plan = plan.after(step)
+            plan = advanced(plan, step)
         self.plan, self.steps = plan, (*self.steps, *steps)
+
+    def auto(self, scheduler: str = "default") -> Schedule:
+        """Schedule all stages without directives: by "default", which can be read and changed, or by an autoscheduler.
+
+        Halide's autoschedulers, "mullapudi2016", "adams2019", "li2018" and "anderson2021" (for GPUs), schedule
+        everything themselves when a kernel is built; they need a number for every extent.
+        """
+        if not isinstance(scheduler, str):
+            raise TypeError(f"s.auto at {user_location()}: expected the name of a scheduler, found {scheduler!r:.40}")
+        machine = tuple(machine_here().to_json().items()) if scheduler == "default" else ()
+        self.add(Auto(scheduler=scheduler, machine=machine))
+        return self
 
     def apply(self, stage: Any, recipe: Callable[[StageView], object]) -> Schedule:
         """Apply a recipe (`schedules.compose`) to a stage."""
@@ -166,11 +181,22 @@ class Schedule(Rich):
         return schedule
 
     def diff(self, other: Schedule | None = None) -> str:
-        """How the loops differ from those of another schedule, or of one without directives."""
-        return difference((other or Schedule(self.outputs)).plan, self.plan)
+        """How the loops differ from those of another schedule; without one, from what they were before any directive.
+
+        For a schedule that begins with `auto("default")`, that is the default schedule.
+        """
+        return difference(self._start() if other is None else other.plan, self.plan)
+
+    def _start(self) -> Plan:
+        begin = Schedule(self.outputs)
+        begin.add(*(d for d in self.directives[:1] if isinstance(d, Auto)))
+        return begin.plan
 
     def __str__(self) -> str:
-        return schedule_text(self.plan)
+        """The loops, stage after stage."""
+        scheduler = self.plan.automatic
+        note = f"{scheduler} schedules this when a kernel is built:\n" if scheduler else ""
+        return note + schedule_text(self.plan)
 
     def __repr__(self) -> str:
         return f"Schedule of {', '.join(t.name for t in self.outputs)} with {len(self.steps)} directives"
@@ -302,6 +328,10 @@ class StageView(Rich):
         """Spread loops over the threads of a GPU block, the last named over x."""
         names = tuple(self._loop(x, "gpu_threads") for x in _flat(loops))
         return self._add(GpuThreads(stage=self.name, definition=self.definition, loops=names))
+
+    def gpu_single_thread(self) -> StageView:
+        """Do all of it in one thread of a GPU: slow, for what has no independent iterations."""
+        return self._add(GpuSingleThread(stage=self.name, definition=self.definition))
 
     def gpu_tile(self, i: Any, j: Any, i_factor: int, j_factor: int) -> tuple[Loop, Loop, Loop, Loop]:
         """Tile, then blocks over the outer and threads over the inner loops."""

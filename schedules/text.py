@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from schedules.directives import ComputeAt, ComputeInline, Prefetch, StoreAt, StoreRoot
+from schedules.directives import ComputeAt, ComputeInline, GpuSingleThread, Prefetch, StoreAt, StoreRoot
 from schedules.loops import Level, definitions_of
 from schedules.plan import Plan
 from tedsl.analysis.iteration import free_dimensions
@@ -109,6 +109,9 @@ class _Printer:
         prefetches = [
             (d.loop, f"prefetch {d.source} for {d.loop} + {d.distance}") for d in given if isinstance(d, Prefetch)
         ]
+        if any(isinstance(d, GpuSingleThread) for d in given):
+            made.append("on one gpu thread:")
+            depth += 1
         for level in nest.levels:
             made.append(f"{INDENT * depth}for {level.name} < {self.extent(level)}{_kind(level)}:")
             depth += 1

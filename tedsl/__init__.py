@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 _PUBLIC: dict[str, tuple[str, ...]] = {
     "autodiff": ("differentiate", "gradcheck", "hvp", "jvp"),
-    "schedules": ("Schedule",),
     "tedsl.analysis.work": ("Work", "work"),
-    "tedsl.backend.build": ("build", "evaluate"),
+    "tedsl.backend.build": ("Schedule", "build", "evaluate"),
     "tedsl.backend.threads": ("get_num_threads", "set_num_threads"),
     "tedsl.lang.arrays": (
         "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "dot", "einsum", "expand_dims",
@@ -50,10 +49,9 @@ __all__ = sorted([*_HOME, *_PACKAGES])
 
 if TYPE_CHECKING:
     from autodiff import differentiate as differentiate, gradcheck as gradcheck, hvp as hvp, jvp as jvp
-    from schedules import Schedule as Schedule
     from tedsl import display as display, ops as ops, testing as testing
     from tedsl.analysis.work import Work as Work, work as work
-    from tedsl.backend.build import build as build, evaluate as evaluate
+    from tedsl.backend.build import Schedule as Schedule, build as build, evaluate as evaluate
     from tedsl.backend.threads import get_num_threads as get_num_threads, set_num_threads as set_num_threads
     from tedsl.lang.arrays import *  # noqa: F403 - exactly its names of the table
     from tedsl.lang.axes import reduce_axis as reduce_axis, var as var

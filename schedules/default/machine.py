@@ -32,7 +32,7 @@ class Machine:
 
     def to_json(self) -> dict[str, Any]:
         """The machine as plain data."""
-        return {**asdict(self), "choices": [list(c) for c in self.choices]}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Machine:

@@ -55,7 +55,7 @@ def completed(
     made = plan.over(Program(wanted, stages, handles))
     made = _said(made, _patterns(rw, made, machine))
     made = _said(made, plan_rest(rw.stages, made, spoken, machine))
-    return replace(made, finite=(*plan.finite, *rw.finite), complete=frozenset(stages))
+    return replace(made, finite=(*plan.finite, *(t.op.name for t in rw.finite)), complete=frozenset(stages))
 
 
 def _said(plan: Plan, directives: Iterable[Directive]) -> Plan:

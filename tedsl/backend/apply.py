@@ -24,7 +24,7 @@ from tedsl.backend.targets import Machine
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Axis, Const
 
-__all__ = ["apply_plan", "check_target", "halide_refused"]
+__all__ = ["apply_plan", "check_target", "fix_sizes", "halide_refused"]
 
 GUARD = hl.TailStrategy.GuardWithIf
 PREDICATE = hl.TailStrategy.Predicate
@@ -53,7 +53,7 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
     for result in lowered.results:
         if result.stage is None:
             _copied(result, machine)
-    _fix_sizes(lowered)
+    fix_sizes(lowered)
     lowered.nesting = _nesting(plan, places, stages, lowered)
 
 
@@ -99,7 +99,7 @@ def _one_thread_each(result: Result) -> None:
         result.func.gpu_single_thread()
 
 
-def _fix_sizes(lowered: Lowered) -> None:
+def fix_sizes(lowered: Lowered) -> None:
     """Tell Halide the extents that are numbers: loops then need no tests for their ends."""
     for tensor, image in lowered.inputs.items():
         for dim, extent in enumerate(tensor.extents[::-1]):
@@ -130,7 +130,8 @@ class _Loops:
         self.name, self.stage, self.func = name, stage, stage.func
         self.definitions: dict[str, Any] = {}
         self.known: dict[str, dict[str, Any]] = {}
-        own = {v.name() for v in (*stage.dims, *stage.axes.values(), *stage.reduce_axes.values())}
+        self.variables = _named(stage)
+        own = {v.name() for v in (*stage.dims, *self.variables.values())}
         self.used = {"init": set(own), "body": set(own)}
         self.masked = _masked(plan, name)
         op = plan.program.stages[name]
@@ -143,8 +144,7 @@ class _Loops:
     def _variable(self, origin: Axis | int) -> Any:
         if isinstance(origin, int):
             return self.stage.dims[origin]
-        reduce = self.stage.reduce_axes.get(origin)
-        return self.stage.axes[origin] if reduce is None else reduce
+        return self.variables[origin]
 
     def loop(self, definition: str, name: str) -> Any:
         return self.known[definition][name]
@@ -163,6 +163,22 @@ class _Loops:
     def anywhere(self, name: str) -> Any:
         """A loop by name: that of the body, if both definitions have it."""
         return next(self.known[x][name] for x in ("body", "init") if name in self.known.get(x, {}))
+
+
+def _named(stage: Stage) -> dict[Axis, Any]:
+    """The variables of a stage, those of its update under the names of the axes."""
+    found: dict[Axis, Any] = {**stage.axes, **stage.reduce_axes}
+    taken = {v.name() for v in stage.dims}
+    loops = {axis: loop for axis, loop in found.items() if isinstance(loop, hl.RVar)}
+    for axis, loop in loops.items():
+        base = identifier(axis.name)
+        free = next(n for n in (base, *(f"{base}{k}" for k in range(1, len(taken) + 2))) if n not in taken)
+        taken.add(free)
+        found[axis] = hl.RVar(free)
+        stage.func.update(0).rename(loop, found[axis])
+    if stage.kind != "pointwise" and not loops:
+        stage.func.update(0).unscheduled()  # else Halide prints a warning that nobody scheduled it
+    return found
 
 
 def _masked(plan: Plan, name: str) -> set[int]:

@@ -7,6 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from schedules import Schedule
+from schedules.automatic import AUTOSCHEDULERS, SCHEDULERS
+from schedules.loops import one_of
 from tedsl.analysis.feeds import as_outputs
 from tedsl.analysis.messages import describe
 from tedsl.backend.accumulate import Accumulating, addends
@@ -23,7 +25,7 @@ from tedsl.lang.errors import AliasError, ScheduleError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Placeholder, Tensor
 
-__all__ = ["build", "evaluate"]
+__all__ = ["Schedule", "build", "evaluate"]
 
 
 def build(
@@ -151,11 +153,18 @@ def _scheduled(
             listed = ", ".join(t.name for t in schedule.outputs)
             raise ScheduleError(f"te.build: output {tensor!r} is not one of the schedule's outputs: {listed}")
     core = _core(
-        tuple(map(program.current, inputs)), tuple(made[t] for t in outputs), name, target, Planner(schedule.plan)
+        tuple(map(program.current, inputs)), tuple(made[t] for t in outputs), name, target, _of_schedule(schedule)
     )
     with suppress(IndexError):  # for the call to say, as without a schedule: it may have no points
         core.any_variant()
     return core
+
+
+def _of_schedule(schedule: Schedule) -> Planner:
+    plan = schedule.plan
+    given = {plan.program.current(t): t for op in plan.program.handles for t in op.outputs}
+    given.update(zip(plan.program.outputs, schedule.outputs, strict=True))
+    return Planner(plan, given, plan.automatic)
 
 
 def _checked_inputs(inputs: Any, outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -176,4 +185,18 @@ def _checked_inputs(inputs: Any, outputs: tuple[Tensor, ...]) -> tuple[Tensor, .
 def _planner(schedule: Any) -> Planner:
     if schedule is None or schedule == "default":
         return Planner()
-    raise TypeError(f"te.build: schedule must be a te.Schedule, None or 'default', found {schedule!r:.40}")
+    if isinstance(schedule, str) and schedule in AUTOSCHEDULERS:
+        return Planner(automatic=schedule)
+    if not isinstance(schedule, str):
+        raise TypeError(
+            f"te.build: schedule must be a te.Schedule, None or the name of a scheduler, found {schedule!r:.40}"
+        )
+    raise ScheduleError(f"te.build: {_unknown(schedule)}")
+
+
+def _unknown(schedule: str) -> ScheduleError:
+    try:
+        one_of(schedule, SCHEDULERS, "scheduler", "schedulers")
+    except ScheduleError as error:
+        return error
+    raise AssertionError(schedule)

@@ -50,7 +50,7 @@ class Lowered:
     results: list[Result]
     checks: Checks | None
     outputs: tuple[Tensor, ...]
-    nesting: Order = field(default_factory=Order)  # filled in by the schedule
+    nesting: Order | None = None  # filled in by the schedule; None where only Halide knows
     inlined: set[Operation] = field(default_factory=set)  # filled in by the schedule
 
     @property

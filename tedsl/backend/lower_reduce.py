@@ -156,7 +156,7 @@ def lower_reduction(ctx: Context, op: Compute) -> Stage:
 
     return Stage(
         op, "reduction", func, dims, tuple(range(op.num_outputs)), read, kept.direct,
-        dict(zip(op.axes, dims, strict=True)), renamed(func, loops),
+        dict(zip(op.axes, dims, strict=True)), dict(loops),
     )  # fmt: skip
 
 
@@ -164,18 +164,3 @@ def mentioning(domain: hl.RDom, new: Sequence[Halide], old: Sequence[Halide]) ->
     """The new values in terms of a domain: Halide only loops over one that it meets in an expression."""
     inside = hl.Expr(domain[0]) >= domain[0].min()
     return tuple(hl.select(inside, n, o) for n, o in zip(new, old, strict=True))
-
-
-def renamed(func: hl.Func, loops: dict[Axis, hl.RVar]) -> dict[Axis, hl.RVar]:
-    """The loops of the update under the names of the axes."""
-    names: dict[Axis, hl.RVar] = {}
-    taken = {v.name() for v in func.args()}
-    for axis, loop in loops.items():
-        base = identifier(axis.name)
-        free = next(n for n in (base, *(f"{base}{k}" for k in range(1, len(taken) + 2))) if n not in taken)
-        taken.add(free)
-        names[axis] = hl.RVar(free)
-        func.update(0).rename(loop, names[axis])
-    if not loops:
-        func.update(0).unscheduled()  # else Halide prints a warning that nobody scheduled it
-    return names

@@ -16,7 +16,7 @@ import halide as hl
 from tedsl.analysis.checks import read_checks
 from tedsl.analysis.iteration import is_stepped
 from tedsl.backend.lower_expr import Scalars
-from tedsl.backend.lower_reduce import Accumulator, accumulator, renamed
+from tedsl.backend.lower_reduce import Accumulator, accumulator
 from tedsl.backend.lower_stage import Context, Place, Stage, identifier, tuple_of, variables
 from tedsl.backend.scalars import TYPES, Expr as Halide
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Reduce
@@ -101,7 +101,7 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     values = (*new, *held)
     func[at] = ctx.updated(values, [element(k, at) for k in range(len(values))])
     axes: dict[Axis, hl.Var | hl.RVar] = dict(zip(op.axes, dims, strict=True))
-    axes.update(renamed(func, loops))
+    axes.update(loops)
     return Stage(op, "scan", func, dims, tuple(range(states)), element, not inner, axes)
 
 

@@ -12,7 +12,7 @@ import halide as hl
 from tedsl.analysis.iteration import free_dimensions
 from tedsl.backend.casts import cast
 from tedsl.backend.intrinsics import EMIT
-from tedsl.backend.lower_reduce import WIDE, loops_over, mentioning, renamed, split_condition
+from tedsl.backend.lower_reduce import WIDE, loops_over, mentioning, split_condition
 from tedsl.backend.lower_stage import Context, Stage, identifier
 from tedsl.backend.scalars import Expr as Halide, const
 from tedsl.lang.expr import TRUE, Axis, Fn
@@ -62,5 +62,5 @@ def lower_scatter(ctx: Context, op: Scatter) -> Stage:
     func[target] = new
     return Stage(
         op, "scatter", func, dims, (0,), lambda component, at: cast(hl.Expr(func[at]), held, dtype), held == dtype,
-        loops, renamed(func, inner),
+        loops, dict(inner),
     )  # fmt: skip

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from schedules.automatic import check_limits
 from schedules.default import completed
 from schedules.plan import Plan
 from schedules.program import program_of
-from tedsl.backend.apply import apply_plan, check_target
-from tedsl.backend.lower import Lowered, lower
-from tedsl.backend.targets import Target, machine_of
+from tedsl.backend.apply import apply_plan, check_target, fix_sizes
+from tedsl.backend.autoschedulers import apply_autoscheduler
+from tedsl.backend.lower import Lowered, lower, operations_between
+from tedsl.backend.targets import Machine, Target, machine_of
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["Planner"]
@@ -18,12 +20,16 @@ __all__ = ["Planner"]
 
 @dataclass(frozen=True)
 class Planner:
-    """How a kernel is scheduled. `plan`: what the user says; `choices`: of the default scheduler.
+    """How a kernel is scheduled.
 
-    `merged`: outputs of one shape may share a loop nest.
+    `plan` is what the user says, and `given` the tensors that those of its program stand for; `automatic` one of
+    Halide's autoschedulers; `choices` are those of the default scheduler; `merged`: outputs of one shape may share a
+    loop nest.
     """
 
     plan: Plan | None = None
+    given: Mapping[Tensor, Tensor] = field(default_factory=dict, hash=False, compare=False)
+    automatic: str = ""
     choices: tuple[tuple[str, int], ...] = ()
     merged: bool = True
 
@@ -32,9 +38,32 @@ class Planner:
     ) -> Lowered:
         """The functions that compute `outputs` from `inputs`; `plain`: without what holds for finite numbers only."""
         machine = replace(machine_of(target), choices=self.choices)
-        given = Plan(program_of(outputs)) if self.plan is None else self.plan
-        check_target(given, target.backend)
-        plan = completed(given, inputs, outputs, machine, plain=plain, merged=self.merged)
-        lowered = lower(inputs, plan.program.outputs, added=added, finite=plan.finite)
+        added = tuple(added)
+        if self.automatic and not added:  # in a sum with what is there an element must not be computed twice
+            return _automatic(self.automatic, inputs, outputs, target, machine)
+        plan = self.plan
+        if plain and plan is not None and plan.finite:  # its program is another one where numbers are not finite
+            inputs, outputs, plan = self._given(inputs), self._given(outputs), None
+        if plan is None:
+            plan = Plan(program_of(outputs))
+        check_target(plan, target.backend)
+        plan = completed(plan, inputs, outputs, machine, plain=plain, merged=self.merged)
+        stages = plan.program.stages
+        finite = [stages[name].output() for name in plan.finite if name in stages]
+        lowered = lower(inputs, plan.program.outputs, added=added, finite=finite)
         apply_plan(plan, lowered, machine)
         return lowered
+
+    def _given(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        return [self.given.get(t, t) for t in tensors]
+
+
+def _automatic(
+    scheduler: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], target: Target, machine: Machine
+) -> Lowered:
+    """A program as one of Halide's autoschedulers schedules it."""
+    check_limits(scheduler, operations_between(inputs, outputs), (*inputs, *outputs))
+    lowered = lower(inputs, outputs)
+    apply_autoscheduler(scheduler, lowered, target, machine)
+    fix_sizes(lowered)
+    return lowered

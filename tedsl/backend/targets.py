@@ -14,6 +14,7 @@ from pathlib import Path
 
 import halide as hl
 
+from schedules.automatic import on_this_machine
 from schedules.default import Machine
 from tedsl.backend.threads import available_cpus
 
@@ -143,6 +144,8 @@ def _opencl_problem() -> str | None:
     code = driver.clGetPlatformIDs(0, None, ctypes.byref(count))
     return None if code == 0 and count.value > 0 else "OpenCL finds no platform"
 
+
+on_this_machine(lambda: machine_of(parse_target("host")))
 
 _DEVICES = {"cuda": _cuda_problem, "opencl": _opencl_problem}
 

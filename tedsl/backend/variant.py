@@ -73,7 +73,10 @@ class Variant:
             output = lowered.outputs[[p for p, mode in enumerate(self.form.modes) if mode != "null"].index(position)]
             own = any(r.stage is not None and r.stage.op is output.op for r in lowered.results)
             given = list(lowered.inputs)
-            found = hazard_of(given, lowered.outputs, output, source, lowered.nesting, own=own)
+            if lowered.nesting is None:
+                found: Hazard | None = Hazard(output.op, source.name, "in an order that only the autoscheduler knows")
+            else:
+                found = hazard_of(given, lowered.outputs, output, source, lowered.nesting, own=own)
             self.hazards[key] = found if source in lowered.inputs else None
         return self.hazards[key]
 

@@ -7,7 +7,8 @@ from textwrap import dedent
 import pytest
 
 import tedsl as te
-from schedules.directives import DIRECTIVES
+from schedules.default import Machine
+from schedules.directives import DIRECTIVES, Auto
 
 
 def text(s: te.Schedule) -> str:
@@ -398,6 +399,34 @@ def test_scatter_and_scan() -> None:
         for i < 4:
           for t < 9:
             y[t, i] = select(t == 0, g[t, i], y[t - 1, i] + g[t, i])
+        """)
+
+
+def test_auto() -> None:
+    s, T, C = pointwise()
+    machine = Machine(vector_bytes=32, vector_registers=16, l1=1 << 15, l2=1 << 20, l3=1 << 23, cores=2)
+    s.add(Auto(scheduler="default", machine=tuple(machine.to_json().items())))
+    assert text(s) == golden("""
+        T inline: T[i, j] = A[i, j] + 1.0
+        for i < 40:
+          for j_o < 8:
+            for j_v < 8, vectorized:
+              j = j_o*8 + j_v
+              C[i, j] = T[i, j] * 2.0
+        """)
+
+
+def test_gpu_single_thread() -> None:
+    s, _, C = row_sum()
+    s[C].gpu_single_thread().init.gpu_single_thread()
+    assert text(s) == golden("""
+        on one gpu thread:
+          for i < 8:
+            C[i] = 0.0
+        on one gpu thread:
+          for i < 8:
+            for k < 40:
+              C[i] += A[i, k]
         """)
 
 

@@ -68,6 +68,7 @@ def test_every_directive_goes_through_json() -> None:
         "tuple[str, ...]": ("a", "b"),
         "tuple[int, ...]": (1, 2),
         "Definition": "init",
+        "tuple[tuple[str, Any], ...]": (("a", 1), ("b", (("c", None),))),
     }
     for cls in DIRECTIVES.values():
         fields = cls.__dataclass_fields__

@@ -1,0 +1,147 @@
+"""`s.auto`: the default schedule as directives, and Halide's autoschedulers with their limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.backend import autoschedulers
+
+N = 48
+RANDOM = np.random.default_rng(5)
+
+
+def product() -> tuple[list[te.Tensor], te.Tensor, te.Tensor]:
+    A, B = te.placeholder((N, N), name="A"), te.placeholder((N, N), name="B")
+    k = te.reduce_axis(N, "k")
+    C = te.compute((N, N), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
+    D = te.compute((N, N), lambda i, j: te.maximum(C[i, j], 0.0) + A[i, j], name="D")
+    return [A, B], C, D
+
+
+def checked(inputs: list[te.Tensor], outputs: Any, schedule: Any) -> Any:
+    arrays = [RANDOM.integers(-4, 5, t.shape).astype(t.dtype.numpy) for t in inputs]
+    kernel = te.build(inputs, outputs, schedule=schedule)
+    np.testing.assert_array_equal(kernel(*arrays), te.interpret(outputs, dict(zip(inputs, arrays, strict=True))))
+    return kernel
+
+
+def refusal(outputs: Any, scheduler: str, inputs: list[te.Tensor] | None = None, target: str = "host") -> str:
+    with pytest.raises(te.ScheduleError) as caught:
+        te.build(inputs or [], outputs, schedule=te.Schedule(outputs).auto(scheduler), target=target)
+    return str(caught.value)
+
+
+def test_the_default_schedule_is_spelled_out_and_runs_as_it_is() -> None:
+    inputs, C, D = product()
+    s = te.Schedule(D).auto()
+    assert {"C_columns", "C_sums", "C", "D"} <= set(s.stages)
+    assert s["C_sums"].loops[-1] == "j_v"
+    assert "for j_v < " in str(s)
+    assert s.diff() == ""
+    assert checked(inputs, D, s).loop_nest() == te.build(inputs, D).loop_nest()
+
+
+def test_a_change_of_the_default_schedule_shows_as_a_difference(tmp_path: Path) -> None:
+    inputs, C, D = product()
+    s = te.Schedule(D).auto("default")
+    s["C_columns"].store_in("heap")
+    lines = [line for line in s.diff().splitlines() if line[0] in "+-"]
+    assert lines == ["+C_columns: in heap memory"]
+    s.save(tmp_path / "s.json")
+    again = te.Schedule.load(tmp_path / "s.json", D)
+    assert str(again) == str(s)
+    checked(inputs, D, again)
+
+
+def test_the_default_schedule_fills_in_what_is_left_open() -> None:
+    inputs, C, D = product()
+    s = te.Schedule(D)
+    s[D].parallel("i")
+    before = s["D"].loops
+    s.auto()
+    assert s["D"].loops[: len(before)] == before
+    assert "C_columns" in s.stages
+    checked(inputs, D, s)
+
+
+def test_a_program_made_for_finite_numbers_is_not_used_for_others() -> None:
+    x, w = te.placeholder((2, 8, 12, 12), name="x"), te.placeholder((16, 8, 3, 3), name="w")
+    y = te.compute(
+        (2, 16, 12, 12),
+        lambda b, o, i, j: te.sum(lambda c, p, q: x.at(b, c, i + p - 1, j + q - 1, mode="zero") * w[o, c, p, q]),
+        name="y",
+    )
+    g = te.placeholder(y.shape, name="g")
+    dx = te.differentiate(y, x, head=g)
+    s = te.Schedule(dx).auto()
+    kernel = te.build([g, w], dx, schedule=s)
+    arrays = [RANDOM.integers(-4, 5, t.shape).astype(np.float32) for t in (g, w)]
+    for value in (0.0, np.inf):
+        arrays[1][0, 0, 0, 0] = value
+        np.testing.assert_array_equal(kernel(*arrays), te.interpret(dx, {g: arrays[0], w: arrays[1]}))
+
+
+@pytest.mark.parametrize("scheduler", ["mullapudi2016", "adams2019", "li2018"])
+def test_autoschedulers_of_halide(scheduler: str) -> None:
+    inputs, C, D = product()
+    s = te.Schedule(D).auto(scheduler)
+    assert str(s).startswith(f"{scheduler} schedules this when a kernel is built:\nfor i < 48:")
+    kernel = checked(inputs, D, s)
+    assert "parallel" in kernel.loop_nest()
+
+
+def test_sums_into_what_is_there_do_not_use_an_autoscheduler() -> None:
+    inputs, C, D = product()
+    kernel = te.build(inputs, D, schedule="mullapudi2016")
+    a, b = (np.ones(t.shape, np.float32) for t in inputs)
+    out = np.ones((N, N), np.float32)
+    np.testing.assert_array_equal(kernel(a, b, out=out, mode="add"), N + 2)
+
+
+def test_the_autoscheduler_for_gpus() -> None:
+    inputs, C, D = product()
+    kernel = te.build(inputs, D, schedule="anderson2021", target="cuda")
+    assert "gpu_block" in kernel.loop_nest()
+
+
+def test_what_autoschedulers_cannot_do_is_refused_with_the_reason() -> None:
+    inputs, C, D = product()
+    with pytest.raises(te.ScheduleError, match=r"no scheduler 'adams2018'; .* did you mean 'adams2019'"):
+        te.Schedule(D).auto("adams2018")
+    with pytest.raises(te.ScheduleError, match="no scheduler 'adams'"):
+        te.build(inputs, D, schedule="adams")
+    with pytest.raises(TypeError, match="the name of a scheduler"):
+        te.Schedule(D).auto(3)  # type: ignore[arg-type]
+    s = te.Schedule(D)
+    s[D].parallel("i")
+    with pytest.raises(te.ScheduleError, match=r"s.auto\('li2018'\), at .*the schedule has directives"):
+        s.auto("li2018")
+    with pytest.raises(te.ScheduleError, match="cannot be combined"):
+        te.Schedule(D).auto("li2018")[D].parallel("i")
+    n = te.var("n")
+    x = te.placeholder((n, 4), name="x")
+    assert "n is symbolic (x : float32[n, 4])" in refusal(te.compute((n,), lambda i: x[i, 0] * 2), "adams2019")
+    made = te.extern(lambda b: b, (N, N), "float32", [inputs[0]], name="E")
+    assert "E is a Python function" in refusal(te.compute((N,), lambda i: made[i, i]), "adams2019", inputs)
+    assert "for GPUs" in refusal(D, "anderson2021", inputs)
+    assert "for CPUs" in refusal(D, "adams2019", inputs, "cuda")
+    index = te.placeholder((N,), "int32", name="index")
+    assert "known only at run time" in refusal(
+        te.compute((N,), lambda i: inputs[0][index[i], 0]), "adams2019", [*inputs, index]
+    )
+
+
+def test_a_plugin_that_fails_is_a_schedule_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    inputs, C, D = product()
+    monkeypatch.setitem(autoschedulers.NAMES, "li2018", "Unknown1999")
+    assert "li2018 cannot schedule this program; it says: " in refusal(D, "li2018", inputs)
+    crash = tmp_path / "crash"
+    crash.write_text("#!/bin/sh\necho broken >&2\nkill -SEGV $$\n")
+    crash.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(crash))
+    assert "its process ended with -11, saying: broken" in refusal(D, "li2018", inputs)
