@@ -282,7 +282,7 @@ def test_bad_builds() -> None:
         (([A, B], C[0] + 1), TypeError, "outputs are tensors"),
         (([A, B], []), ValueError, "outputs is empty"),
         (([A, B], C, None, "tpu"), ValueError, "target: 'tpu'"),
-        (([A, B], C, "fastest"), te.ScheduleError, "no scheduler .fastest."),
+        (([A, B], C, "fastest"), te.ScheduleError, "no scheduler 'fastest'"),
         (([A, B], C, 3), TypeError, "schedule must be"),
     ]:
         with pytest.raises(error) as caught:
