@@ -131,7 +131,18 @@ class Tile:
 
 
 def tile_for(found: Contraction, machine: Machine) -> Tile:
-    """The register tile with the least waste among those that keep the multipliers busy."""
+    """The register tile with the least waste among those that keep the multipliers busy, or the one chosen."""
+    tile = _best_tile(found, machine)
+    vectors = machine.choose("tile_vectors", tile.lanes // tile.vector, found.op.name)
+    height = machine.choose("tile_rows", tile.height, found.op.name)
+    if (vectors, height) == (tile.lanes // tile.vector, tile.height):
+        return tile
+    rows = next((r for r in _row_tiles(found, height) if math.prod(n for _, n in r) == height), None)
+    return tile if rows is None else Tile(tile.vector, vectors * tile.vector, rows)
+
+
+def _best_tile(found: Contraction, machine: Machine) -> Tile:
+    """The tile that the model of a core's registers and multipliers prefers."""
     vector = machine.vector_bytes // found.op.bodies[0].dtype.itemsize
     registers = 28 if machine.vector_registers >= 32 else 12
     wanted, columns = registers, extent(found.lane)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from schedules.default.conditions import number
 from schedules.default.costs import Costs
+from schedules.default.machine import Machine
 from tedsl.lang.expr import Read
 from tedsl.lang.tensor import Compute, Operation, Scatter
 from tedsl.lang.traverse import reads_of
@@ -37,14 +38,18 @@ class _Place:
 
 
 def groups_of(
-    stages: Sequence[Operation], outputs: AbstractSet[Operation], planned: AbstractSet[str], costs: Costs
+    stages: Sequence[Operation],
+    outputs: AbstractSet[Operation],
+    planned: AbstractSet[str],
+    costs: Costs,
+    machine: Machine,
 ) -> list[Group]:
     """The groups of the stages that are neither inlined nor planned, each stage in one of them."""
     places: dict[Operation, _Place | None] = {}
     can_group = not any(_looks_up(op) for op in stages)
     for op in reversed(stages):
         alone = op in outputs or op.name in planned or not isinstance(op, Compute) or not can_group
-        places[op] = None if alone else _place(op, places, outputs, planned, costs)
+        places[op] = None if alone else _place(op, places, planned, costs, machine)
     found: dict[Operation, Group] = {}
     for op in stages:
         if isinstance(op, Compute) and op not in costs.inlined and op.name not in planned:
@@ -69,9 +74,9 @@ def _looks_up(op: Operation) -> bool:
 def _place(
     op: Operation,
     places: dict[Operation, _Place | None],
-    outputs: AbstractSet[Operation],
     planned: AbstractSet[str],
     costs: Costs,
+    machine: Machine,
 ) -> _Place | None:
     """Where all readers of a stage come together, if they do."""
     assert isinstance(op, Compute)
@@ -106,7 +111,7 @@ def _place(
     if any(n is None for n in rest):
         return None
     size = math.prod(n for n in rest if n is not None) * op.bodies[0].dtype.itemsize
-    return _Place(root, depth) if size <= MOST_BYTES else None
+    return _Place(root, depth) if size <= machine.choose("row_bytes", MOST_BYTES, op.name) else None
 
 
 def _shared(reader: Compute, read: Read) -> int:

@@ -55,7 +55,7 @@ def rewrite_reduction(rw: Rewriting, original: Operation, op: Compute, machine: 
     if along is None:
         return False
     width = max(4, machine.vector_bytes // max(4, dtype.itemsize))
-    lanes = _lanes(int(along.extent.value), width)  # type: ignore[union-attr]
+    lanes = _lanes(int(along.extent.value), width, machine.choose("lanes", 8, op.name))  # type: ignore[union-attr]
     if lanes == 0:
         return False
     _by_lanes(rw, original, current, along, lanes, width)
@@ -77,12 +77,12 @@ def _along(op: Compute) -> Axis | None:
     return best if best in set(reduce.axes) else None
 
 
-def _lanes(extent: int, width: int) -> int:
+def _lanes(extent: int, width: int, most: int) -> int:
     """How many lanes a row of this extent is spread over: 0 where it is too short."""
-    for vectors in (8, 4, 2):
+    for vectors in (n for n in (16, 8, 4, 2) if n <= most):
         if extent % (vectors * width) == 0 and extent >= 2 * vectors * width:
             return vectors * width
-    for vectors in (8, 4, 2, 1):
+    for vectors in (n for n in (16, 8, 4, 2, 1) if n <= most):
         if extent >= 4 * vectors * width or (vectors == 1 and extent >= 2 * width):
             return vectors * width
     return 0

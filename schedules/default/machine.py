@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 __all__ = ["Machine"]
@@ -24,6 +24,11 @@ class Machine:
     cores: int
     gpu: Literal["cuda", "opencl"] | None = None
     choices: tuple[tuple[str, int], ...] = ()
+
+    def tuned(self) -> Machine:
+        """The machine with its figures replaced by those that are chosen."""
+        own = {"vector_bytes", "l2", "cores"}
+        return replace(self, **{name: value for name, value in self.choices if name in own})  # type: ignore[arg-type]
 
     def choose(self, name: str, default: int, stage: str = "") -> int:
         """The value of a parameter of the scheduler: the one chosen for the stage, or for all, or the default."""

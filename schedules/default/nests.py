@@ -41,7 +41,7 @@ MUCH = 40  # arithmetic of an element that is worth sharing
 def plan_nests(rw: Rewriting, outputs: AbstractSet[Operation], costs: Costs, machine: Machine) -> None:
     """Directives for every stage that has none."""
     rw.directives += [ComputeInline(stage=op.name) for op in rw.stages if op in costs.inlined]
-    for group in groups_of(rw.stages, outputs, rw.planned, costs):
+    for group in groups_of(rw.stages, outputs, rw.planned, costs, machine):
         _Nest(rw, group, costs, machine).plan()
 
 
@@ -113,7 +113,8 @@ class _Nest:
             task = f"f{k}"
         if not threads:
             return task
-        chunk = -(-outer_points // (TASKS * self.machine.cores))
+        tasks = self.machine.choose("tasks", TASKS, root.name)
+        chunk = -(-outer_points // (tasks * self.machine.cores))
         if chunk > 1:
             self.say(Split(stage=root.name, loop=task, outer="task", inner="row", factor=chunk))
             self.say(Parallel(stage=root.name, loop="task"))
@@ -156,8 +157,9 @@ class _Nest:
     ) -> str:
         """Tiles of a vector by sixteen, so that every line of memory that is touched is used up."""
         name, columns = names[across], order[-1]
-        whole = (number(across.extent) or 1) % 16 == 0
-        self.say(Split(stage=root.name, loop=name, outer=f"{name}_o", inner=f"{name}_i", factor=16, exact=whole))
+        rows = self.machine.choose("turned", 16, root.name)
+        whole = (number(across.extent) or 1) % rows == 0
+        self.say(Split(stage=root.name, loop=name, outer=f"{name}_o", inner=f"{name}_i", factor=rows, exact=whole))
         if whole:
             self.say(Unroll(stage=root.name, loop=f"{name}_i"))
         rest = [n for n in order if n not in (name, columns)]
@@ -210,7 +212,8 @@ class _Nest:
         if width < 2:
             return []
         reduces = op.reduction is not None and definition == "body"
-        wide = 4 if reduces and (extent is None or extent >= 4 * width) and along(op, vector) else 1
+        most = self.machine.choose("vectors", 4, op.name)
+        wide = most if reduces and (extent is None or extent >= most * width) and along(op, vector) else 1
         outer, vectors, lane = f"{name}_o", f"{name}_w", f"{name}_v"
         order[order.index(name)] = outer
         if wide > 1:

@@ -275,10 +275,11 @@ class _Panels:
                 ),
             )  # fmt: skip
         last = found.sums[-1]
-        if extent(last) % 4 == 0 and extent(last) >= 32 and self.row_copy is None:
+        unroll = self.machine.choose("unroll", 4, found.op.name)
+        if unroll > 1 and extent(last) % unroll == 0 and extent(last) >= 32 and self.row_copy is None:
             name = sums[-1]
             self._say(
-                Split(stage=stage, loop=name, outer=f"{name}_o", inner=f"{name}_u", factor=4, exact=True),
+                Split(stage=stage, loop=name, outer=f"{name}_o", inner=f"{name}_u", factor=unroll, exact=True),
                 Unroll(stage=stage, loop=f"{name}_u"),
             )
 
@@ -410,7 +411,8 @@ class _Loops:
         lane = found.lane
         size = found.op.bodies[0].dtype.itemsize
         tiles, panels = _up(extent(axis), height) // height, _up(extent(lane), p.tile.lanes) // p.tile.lanes
-        rows = max(1, min(128, p.machine.l2 // 2 // (found.terms * size)) // height)
+        most = p.machine.choose("rows", 128, found.op.name)
+        rows = max(1, min(most, p.machine.l2 // 2 // (found.terms * size)) // height)
         by_columns = wanted > 1 and panels >= 4 and extent(lane) * 2 > extent(axis)
         if wanted > 1 and not by_columns:
             rows = min(rows, max(1, -(-tiles // 4)))
