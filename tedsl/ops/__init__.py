@@ -13,8 +13,14 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "mish", "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "softplus", "softshrink", "softsign", "tanh",
         "tanhshrink", "threshold",
     ),
+    "tedsl.ops.attention": ("attention", "streaming_attention"),
     "tedsl.ops.convolution": (
         "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "depthwise_conv2d",
+    ),
+    "tedsl.ops.cumulative": ("cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"),
+    "tedsl.ops.indexing": (
+        "embedding", "gather", "index_add", "index_select", "masked_fill", "one_hot", "scatter_add", "scatter_reduce",
+        "segment_max", "segment_sum", "top1",
     ),
     "tedsl.ops.linear": ("bilinear", "dense", "einsum", "matmul"),
     "tedsl.ops.losses": (
@@ -26,6 +32,10 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "normalize", "rms_norm", "running_stats", "softmax",
     ),
     "tedsl.ops.random": ("dropout", "random_bits", "uniform"),
+    "tedsl.ops.recurrent": ("gru", "gru_cell", "lstm", "lstm_cell", "rnn", "rnn_cell"),
+    "tedsl.ops.resampling": (
+        "channel_shuffle", "fold", "interpolate", "pad", "pixel_shuffle", "pixel_unshuffle", "unfold",
+    ),
     "tedsl.ops.pooling": (
         "adaptive_avg_pool2d", "adaptive_max_pool2d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "global_avg_pool2d",
         "max_pool1d", "max_pool2d", "max_pool3d",

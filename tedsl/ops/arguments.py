@@ -14,7 +14,7 @@ from tedsl.lang.tensor import Tensor
 
 __all__ = [
     "axis_of", "check_extent", "check_float", "check_integer", "check_rank", "check_same_shape", "loops", "one_of",
-    "per_axis", "refuse", "size_of", "vector",
+    "per_axis", "refuse", "replaced", "size_of", "vector",
 ]  # fmt: skip
 
 
@@ -98,6 +98,11 @@ def axis_of(x: Tensor, axis: Any, what: str) -> int:
 def size_of(x: Tensor, dims: Iterable[int]) -> Any:
     """The number of elements along some dimensions, as a scalar of the dtype of `x`."""
     return fn.convert(product(x.extents[d] for d in dims), x.dtype)
+
+
+def replaced(index: Sequence[Any], dim: int, value: Any) -> tuple[Any, ...]:
+    """An index with another value for one dimension."""
+    return (*index[:dim], value, *index[dim + 1 :])
 
 
 def loops(*extents: Any, name: str = "r") -> tuple[Any, ...]:

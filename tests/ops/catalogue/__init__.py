@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from tests.autodiff.catalogue.entry import Entry
-from tests.ops.catalogue import layers, neural
+from tests.ops.catalogue import layers, neural, sequences
 
 __all__ = ["ABOVE_THE_LAW", "CATALOGUE"]
 
-CATALOGUE: list[Entry] = [*layers.ENTRIES, *neural.ENTRIES]
+CATALOGUE: list[Entry] = [*layers.ENTRIES, *neural.ENTRIES, *sequences.ENTRIES]
 assert len({e.name for e in CATALOGUE}) == len(CATALOGUE), "two entries of one name"
 
 # What the law asks cannot hold, and why.
 ABOVE_THE_LAW = {
     "adaptive_max_pool2d (2, 4)": "an element lies in one or two windows where the size does not divide: two are asked",
+    "scatter_reduce prod": "the product of the others by a prefix and a suffix, of few operations forward",
+    "logcumsumexp axis 2": "4.6: exp and log of the step are computed again in reverse",
+    "lstm": "the gates are computed again for every weight",
+    "gru": "the gates are computed again for every weight",
 }

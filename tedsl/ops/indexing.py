@@ -1,0 +1,157 @@
+"""Reads and sums at places that are data: embeddings, gathers, scatters, segments, and the place of the greatest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tedsl.lang.extents import same_extent
+from tedsl.ops import language as te
+from tedsl.ops.arguments import (
+    axis_of,
+    check_extent,
+    check_integer,
+    check_rank,
+    check_same_shape,
+    loops,
+    one_of,
+    refuse,
+    replaced,
+)
+from tedsl.ops.op import op
+
+__all__ = [
+    "embedding", "gather", "index_add", "index_select", "masked_fill", "one_hot", "scatter_add", "scatter_reduce",
+    "segment_max", "segment_sum", "top1",
+]  # fmt: skip
+
+
+@op
+def embedding(index: te.Tensor, weight: te.Tensor) -> te.Tensor:
+    """y[..., j] = weight[index[...], j]. As torch.nn.functional.embedding."""
+    check_integer(index, "embedding", "index")
+    check_rank(weight, 2, "embedding", "weight", "(rows, features)")
+    shape = (*index.shape, weight.shape[1])
+    return te.compute(shape, lambda *i: weight[index[i[:-1]], i[-1]], name="embedding")  # type: ignore[no-any-return]
+
+
+@op
+def gather(x: te.Tensor, axis: int, index: te.Tensor) -> te.Tensor:
+    """y[i, j, k] = x[i, index[i, j, k], k] for axis 1 of three; y has the shape of index. As torch.gather."""
+    dim = _along(x, axis, index, "gather")
+    return te.compute(index.shape, lambda *i: x[replaced(i, dim, index[i])], name="gather")  # type: ignore[no-any-return]
+
+
+def _along(x: te.Tensor, axis: Any, index: te.Tensor, what: str) -> int:
+    check_integer(index, what, "index")
+    dim = axis_of(x, axis, what)
+    if index.ndim != x.ndim:
+        raise refuse(what, f"index: expected {x.ndim} dimensions as x has, found {index!r}")
+    for d in range(x.ndim):
+        small, large = index.shape[d], x.shape[d]
+        if d != dim and isinstance(small, int) and isinstance(large, int) and small > large:
+            raise refuse(what, f"index: expected at most {large} in dimension {d}, found {small}: {index!r}")
+    return dim
+
+
+@op
+def index_select(x: te.Tensor, axis: int, index: te.Tensor) -> te.Tensor:
+    """x at the places index (a vector) along an axis. As torch.index_select."""
+    check_integer(index, "index_select", "index")
+    check_rank(index, 1, "index_select", "index")
+    dim = axis_of(x, axis, "index_select")
+    shape = (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :])
+    return te.compute(shape, lambda *i: x[replaced(i, dim, index[i[dim]])], name="index_select")  # type: ignore[no-any-return]
+
+
+@op
+def index_add(x: te.Tensor, axis: int, index: te.Tensor, source: te.Tensor) -> te.Tensor:
+    """x with slice k of `source` added at index[k] along an axis. As torch.index_add."""
+    check_integer(index, "index_add", "index")
+    check_rank(index, 1, "index_add", "index")
+    dim = axis_of(x, axis, "index_add")
+    check_rank(source, x.ndim, "index_add", "source", "as x has")
+    for d in range(x.ndim):
+        expected = index.extents[0] if d == dim else x.extents[d]
+        check_extent(source, d, expected, "index_add", "source", "index along the axis, else x")
+    at = loops(*source.shape)
+    place = replaced(at, dim, index[at[dim]])
+    return te.scatter(x.shape, at, place, source[at], init=x, name="index_add")
+
+
+@op
+def scatter_add(x: te.Tensor, axis: int, index: te.Tensor, src: te.Tensor) -> te.Tensor:
+    """x with src[i, j, k] added at [i, index[i, j, k], k] for axis 1 of three. As torch.scatter_add."""
+    return _scatter(x, axis, index, src, "add", "scatter_add")
+
+
+@op
+def scatter_reduce(x: te.Tensor, axis: int, index: te.Tensor, src: te.Tensor, reduce: str) -> te.Tensor:
+    """x with src combined at the places of scatter_add by "sum", "prod", "amax" or "amin".
+
+    As torch.scatter_reduce with include_self=True; the first of equal winners takes the gradient.
+    """
+    kinds = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+    one_of(reduce, tuple(kinds), "scatter_reduce", "reduce")
+    return _scatter(x, axis, index, src, kinds[reduce], "scatter_reduce")
+
+
+def _scatter(x: te.Tensor, axis: Any, index: te.Tensor, src: te.Tensor, kind: str, what: str) -> te.Tensor:
+    dim = _along(x, axis, index, what)
+    check_rank(src, x.ndim, what, "src", "as x has")
+    at = loops(*index.shape)
+    place = replaced(at, dim, index[at])
+    return te.scatter(x.shape, at, place, src[at], op=kind, init=x, name=what)
+
+
+def _segments(x: te.Tensor, segment_ids: te.Tensor, count: Any, what: str) -> tuple[Any, ...]:
+    check_integer(segment_ids, what, "segment_ids")
+    check_rank(segment_ids, 1, what, "segment_ids")
+    if not x.ndim or not same_extent(x.extents[0], segment_ids.extents[0]):
+        raise refuse(what, f"segment_ids: expected the length of the first axis of x, found {segment_ids!r} for {x!r}")
+    if isinstance(count, bool) or not isinstance(count, (int, te.Expr)):
+        raise refuse(what, f"num_segments: expected an integer, found {count!r}")
+    return loops(*x.shape)
+
+
+@op
+def segment_sum(x: te.Tensor, segment_ids: te.Tensor, num_segments: int) -> te.Tensor:
+    """y[s] = the sum of x[i] where segment_ids[i] == s. As jax.ops.segment_sum."""
+    at = _segments(x, segment_ids, num_segments, "segment_sum")
+    place = (segment_ids[at[0]], *at[1:])
+    return te.scatter((num_segments, *x.shape[1:]), at, place, x[at], name="segment_sum")
+
+
+@op
+def segment_max(x: te.Tensor, segment_ids: te.Tensor, num_segments: int) -> te.Tensor:
+    """y[s] = the greatest x[i] where segment_ids[i] == s, -inf where there is none. As jax.ops.segment_max."""
+    at = _segments(x, segment_ids, num_segments, "segment_max")
+    place = (segment_ids[at[0]], *at[1:])
+    return te.scatter((num_segments, *x.shape[1:]), at, place, x[at], op="max", name="segment_max")
+
+
+@op
+def one_hot(index: te.Tensor, num_classes: int, dtype: str = "float32") -> te.Tensor:
+    """y[..., c] = 1 where c == index[...], else 0 (nowhere 1 for a number that is no class). As jax.nn.one_hot."""
+    check_integer(index, "one_hot", "index")
+    shape = (*index.shape, num_classes)
+    return te.compute(shape, lambda *i: te.cast(te.select(index[i[:-1]] == i[-1], 1, 0), dtype), name="one_hot")  # type: ignore[no-any-return]
+
+
+@op
+def masked_fill(x: te.Tensor, mask: te.Tensor, value: float) -> te.Tensor:
+    """`value` where mask, else x. As torch.masked_fill."""
+    check_same_shape(x, mask, "masked_fill", ("x", "mask"))
+    if not mask.dtype.is_bool:
+        raise refuse("masked_fill", f"mask: expected bools, found {mask!r}")
+    fill = te.cast(te.const(value), x.dtype)
+    return te.compute(x.shape, lambda *i: te.select(mask[i], fill, x[i]), name="masked_fill")  # type: ignore[no-any-return]
+
+
+@op
+def top1(x: te.Tensor, axis: int = -1) -> tuple[te.Tensor, te.Tensor]:
+    """The greatest element along an axis and its place (int32), the first of equals, in one pass without a sort.
+
+    As torch.topk(x, 1) without its axis of 1.
+    """
+    dim = axis_of(x, axis, "top1")
+    return x.max(dim), x.argmax(dim)

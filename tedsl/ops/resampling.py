@@ -1,0 +1,209 @@
+"""More or fewer elements along the axes of an image: interpolation, margins, elements moved between space and channels.
+
+Where a sample lies is integer arithmetic of indices, so that every gradient is a gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from tedsl.ops import language as te
+from tedsl.ops.arguments import check_float, check_rank, loops, one_of, per_axis, refuse, replaced
+from tedsl.ops.op import op
+from tedsl.ops.windows import PAD_MODES, layout_of, windows_of
+
+__all__ = ["channel_shuffle", "fold", "interpolate", "pad", "pixel_shuffle", "pixel_unshuffle", "unfold"]
+
+_RANKS = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
+
+
+@op
+def interpolate(
+    x: te.Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool = False,
+    layout: str | None = None,
+) -> te.Tensor:  # fmt: skip
+    """x (n, c, *place) at `size`, or scale_factor times its size (integers), by "nearest", "linear", "bilinear", ...
+
+    An element is a square: sample i lies at (i + 1/2) old / new - 1/2; with align_corners at i (old - 1) / (new - 1).
+    Modes linear, bilinear, trilinear and bicubic (a = -3/4) for 1, 2, 3 and 2 dimensions, one axis after the other. As
+    torch.nn.functional.interpolate.
+    """
+    one_of(mode, ("nearest", *_RANKS), "interpolate", "mode")
+    if x.ndim not in (3, 4, 5) or _RANKS.get(mode, x.ndim - 2) != x.ndim - 2:
+        expected = f"{_RANKS[mode] + 2} dimensions for mode={mode!r}" if mode in _RANKS else "3 to 5 dimensions"
+        raise refuse("interpolate", f"x: expected {expected}, found {x!r}")
+    if align_corners and mode == "nearest":
+        raise refuse("interpolate", "align_corners: expected False with mode='nearest', found True")
+    order = layout_of(x, layout, x.ndim - 2, "interpolate")
+    sizes = order.split(x.shape)[2]
+    wanted, factors = _sizes(sizes, size, scale_factor)
+    first = 1 if order.channels_last else 2
+    if mode == "nearest":
+        shape = order.join(x.shape[0], order.split(x.shape)[1], wanted)
+
+        def element(*i: Any) -> Any:
+            n, c, place = order.split(i)
+            at = [_ratio(p, f) for p, f in zip(place, factors, strict=True)]
+            return x[order.join(n, c, at)]
+
+        return te.compute(shape, element, name="interpolate")  # type: ignore[no-any-return]
+    check_float(x, "interpolate", "x")
+    for d, (count, factor) in enumerate(zip(wanted, factors, strict=True)):
+        x = _along(x, first + d, count, factor, mode == "bicubic", align_corners)
+    return x
+
+
+def _sizes(sizes: Sequence[Any], size: Any, scale: Any) -> tuple[tuple[Any, ...], list[Fraction]]:
+    """The new sizes, and how many old elements lie in a new one."""
+    if (size is None) == (scale is None):
+        raise refuse("interpolate", f"expected either size or scale_factor, found {size!r} and {scale!r}")
+    if scale is not None:
+        whole = per_axis(scale, len(sizes), "interpolate", "scale_factor")
+        return tuple(n * s for n, s in zip(sizes, whole, strict=True)), [Fraction(1, s) for s in whole]
+    wanted = per_axis(size, len(sizes), "interpolate", "size")
+    if not all(isinstance(n, int) for n in sizes):
+        raise refuse("interpolate", f"size: expected known extents of x, found {tuple(sizes)}; give scale_factor")
+    return wanted, [Fraction(n, w) for n, w in zip(sizes, wanted, strict=True)]
+
+
+def _ratio(i: Any, factor: Fraction) -> Any:
+    """floor(i factor), by integers."""
+    return i * factor.numerator // factor.denominator
+
+
+def _along(x: te.Tensor, dim: int, count: Any, factor: Fraction, cubic: bool, corners: bool) -> te.Tensor:
+    """x interpolated along one axis: a weighted sum of 2 or 4 taps."""
+    if corners:
+        if not isinstance(count, int) or not isinstance(x.shape[dim], int):
+            raise refuse("interpolate", f"align_corners: expected known extents, found {x!r}")
+        top, shift, bottom = x.shape[dim] - 1, 0, max(1, count - 1)
+        top = top if count > 1 else 0
+    else:  # (2i + 1) factor / 2 - 1 / 2 over a common denominator
+        top, bottom = 2 * factor.numerator, 2 * factor.denominator
+        shift = factor.numerator - factor.denominator
+
+    def element(*i: Any) -> Any:
+        at = i[dim] * top + shift
+        low, t = at // bottom, te.cast(at % bottom, x.dtype) / float(bottom)
+        weights = _cubic(t) if cubic else [1.0 - t, t]
+        taps = [(low + k - (1 if cubic else 0), w) for k, w in enumerate(weights)]
+        total: Any = None
+        for place, weight in taps:
+            value = x.at(*i[:dim], place, *i[dim + 1 :], mode="clamp") * weight
+            total = value if total is None else total + value
+        return total
+
+    return te.compute((*x.shape[:dim], count, *x.shape[dim + 1 :]), element, name="interpolate")  # type: ignore[no-any-return]
+
+
+def _cubic(t: Any) -> list[Any]:
+    """The weights of the taps at -1, 0, 1 and 2 by Keys' kernel with a = -3/4."""
+    a = -0.75
+
+    def near(d: Any) -> Any:
+        return ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0
+
+    def far(d: Any) -> Any:
+        return ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a
+
+    return [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
+
+
+@op
+def pad(x: te.Tensor, padding: Any, mode: str = "constant", value: float = 0.0) -> te.Tensor:
+    """x with margins: padding is (before, after) of the last axis, then of the last but one, ...
+
+    mode: "constant" (of `value`), "reflect", "replicate", "circular". As torch.nn.functional.pad.
+    """
+    one_of(mode, ("constant", *list(PAD_MODES)[1:]), "pad", "mode")
+    widths = tuple(padding) if isinstance(padding, Sequence) else (padding,)
+    if len(widths) % 2 or len(widths) > 2 * x.ndim:
+        raise refuse("pad", f"padding: expected pairs for at most {x.ndim} axes, found {padding!r}")
+    pairs = [(0, 0)] * (x.ndim - len(widths) // 2)
+    pairs += [(widths[k], widths[k + 1]) for k in range(len(widths) - 2, -1, -2)]
+    names = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+    return te.pad(x, pairs, names[mode], value)
+
+
+def _factor(factor: Any, what: str, name: str) -> int:
+    return per_axis(factor, 1, what, name)[0]
+
+
+@op
+def pixel_shuffle(x: te.Tensor, upscale_factor: int) -> te.Tensor:
+    """y[n, c, i, j] = x[n, (c r + i % r) r + j % r, i // r, j // r]. As torch.nn.functional.pixel_shuffle."""
+    check_rank(x, 4, "pixel_shuffle", "x", "(n, channels, h, w)")
+    r = _factor(upscale_factor, "pixel_shuffle", "upscale_factor")
+    n, c, h, w = x.shape
+    if isinstance(c, int) and c % (r * r):
+        raise refuse("pixel_shuffle", f"x: expected channels that {r}^2 divides, found {c}: {x!r}")
+    return te.compute(  # type: ignore[no-any-return]
+        (n, c // (r * r), h * r, w * r),
+        lambda b, o, i, j: x[b, (o * r + i % r) * r + j % r, i // r, j // r],
+        name="pixel_shuffle",
+    )
+
+
+@op
+def pixel_unshuffle(x: te.Tensor, downscale_factor: int) -> te.Tensor:
+    """y[n, (c r + p) r + q, i, j] = x[n, c, i r + p, j r + q]. As torch.nn.functional.pixel_unshuffle."""
+    check_rank(x, 4, "pixel_unshuffle", "x", "(n, channels, h, w)")
+    r = _factor(downscale_factor, "pixel_unshuffle", "downscale_factor")
+    n, c, h, w = x.shape
+    if any(isinstance(v, int) and v % r for v in (h, w)):
+        raise refuse("pixel_unshuffle", f"x: expected a height and width that {r} divides, found {x!r}")
+    return te.compute(  # type: ignore[no-any-return]
+        (n, c * r * r, h // r, w // r),
+        lambda b, o, i, j: x[b, o // (r * r), i * r + o // r % r, j * r + o % r],
+        name="pixel_unshuffle",
+    )
+
+
+@op
+def channel_shuffle(x: te.Tensor, groups: int) -> te.Tensor:
+    """The channels of x (n, c, ...) dealt out: y[n, k groups + g] = x[n, g (c / groups) + k]. As torch's."""
+    g = _factor(groups, "channel_shuffle", "groups")
+    if x.ndim < 2 or (isinstance(x.shape[1], int) and x.shape[1] % g):
+        raise refuse("channel_shuffle", f"x: expected (n, channels, ...) with channels that {g} divides, found {x!r}")
+    width = x.shape[1] // g
+    dealt = lambda *i: x[replaced(i, 1, i[1] % g * width + i[1] // g)]  # noqa: E731
+    return te.compute(x.shape, dealt, name="channel_shuffle")  # type: ignore[no-any-return]
+
+
+@op
+def unfold(x: te.Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> te.Tensor:
+    """The windows of x (n, c, h, w) as columns: (n, c kh kw, number of windows). As torch.nn.functional.unfold."""
+    check_rank(x, 4, "unfold", "x", "(n, channels, h, w)")
+    kernel = per_axis(kernel_size, 2, "unfold", "kernel_size")
+    windows = windows_of(x.shape[2:], kernel, stride, padding, dilation, "unfold")
+    (kh, kw), (rows, columns) = kernel, windows.shape
+    edge = "error" if not any(windows.before) else "zero"
+
+    def element(n: Any, t: Any, place: Any) -> Any:
+        at = windows.at((place // columns, place % columns), (t // kw % kh, t % kw))
+        return x.at(n, t // (kh * kw), *at, mode=edge)
+
+    return te.compute((x.shape[0], x.shape[1] * kh * kw, rows * columns), element, name="unfold")  # type: ignore[no-any-return]
+
+
+@op
+def fold(
+    x: te.Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> te.Tensor:
+    """The adjoint of unfold: columns added where their windows lie. As torch.nn.functional.fold."""
+    check_rank(x, 3, "fold", "x", "(n, channels * taps, windows)")
+    sizes, kernel = per_axis(output_size, 2, "fold", "output_size"), per_axis(kernel_size, 2, "fold", "kernel_size")
+    windows = windows_of(sizes, kernel, stride, padding, dilation, "fold")
+    taps, count = kernel[0] * kernel[1], windows.shape[0] * windows.shape[1]
+    if isinstance(x.shape[1], int) and x.shape[1] % taps:
+        raise refuse("fold", f"x: expected a second extent that the {taps} taps divide, found {x!r}")
+    if x.shape[2] != count:
+        raise refuse("fold", f"x: expected {count} windows {windows.shape}, found {x!r}")
+    batch, channels = x.shape[0], x.shape[1] // taps
+    n, c, p, q, i, j = loops(batch, channels, *kernel, *windows.shape)
+    at = windows.at((i, j), (p, q))
+    value = x[n, (c * kernel[0] + p) * kernel[1] + q, i * windows.shape[1] + j]
+    shape = (batch, channels, *sizes)
+    return te.scatter(shape, [n, c, p, q, i, j], (n, c, *at), value, where=windows.inside(at), name="fold")

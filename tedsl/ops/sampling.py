@@ -1,0 +1,137 @@
+"""Images read at places that are data: grids of coordinates, flows, and the bilateral grid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tedsl.ops import language as te
+from tedsl.ops.arguments import check_extent, check_float, check_rank, loops, one_of, per_axis, refuse
+from tedsl.ops.op import op
+
+__all__ = ["bilateral_slice", "bilateral_splat", "grid_sample", "warp"]
+
+
+def _floor(v: Any) -> tuple[Any, Any]:
+    """The integer below, and how far above it."""
+    low = te.floor(v)
+    return te.cast(low, "int32"), v - low
+
+
+@op
+def grid_sample(
+    x: te.Tensor, grid: te.Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False
+) -> te.Tensor:
+    """y[n, c, i, j] = x[n, c] between elements, at the place grid[n, i, j] = (column, row) on a scale from -1 to 1.
+
+    x (n, c, h, w), grid (n, i, j, 2). -1 and 1 are the outer edges of the outer elements, with align_corners their
+    centres. mode "bilinear" or "nearest"; beyond the border "zeros", or the "border". As torch.nn.functional.grid_sample.
+    """
+    what = "grid_sample"
+    check_rank(x, 4, what, "x", "(n, c, h, w)")
+    check_float(x, what, "x")
+    check_rank(grid, 4, what, "grid", "(n, i, j, 2)")
+    check_extent(grid, 3, 2, what, "grid", "column and row")
+    check_extent(grid, 0, x.extents[0], what, "grid", "the batch of x")
+    one_of(mode, ("bilinear", "nearest"), what, "mode")
+    edge = {"zeros": "zero", "border": "clamp"}[one_of(padding_mode, ("zeros", "border"), what, "padding_mode")]
+
+    def place(value: Any, size: Any) -> Any:
+        n = te.cast(te.const(size), x.dtype) if isinstance(size, int) else te.cast(size, x.dtype)
+        at = (value + 1.0) * 0.5 * (n - 1.0) if align_corners else ((value + 1.0) * n - 1.0) * 0.5
+        return te.clip(at, 0.0, n - 1.0) if edge == "clamp" else at
+
+    def element(n: Any, c: Any, i: Any, j: Any) -> Any:
+        column, row = place(grid[n, i, j, 0], x.shape[3]), place(grid[n, i, j, 1], x.shape[2])
+        if mode == "nearest":
+            return x.at(n, c, te.cast(te.round(row), "int32"), te.cast(te.round(column), "int32"), mode=edge)
+        return bilinear(x, (n, c), row, column, edge)
+
+    return te.compute((*x.shape[:2], *grid.shape[1:3]), element, name="grid_sample")  # type: ignore[no-any-return]
+
+
+def bilinear(x: te.Tensor, lead: tuple[Any, ...], row: Any, column: Any, edge: str) -> Any:
+    """x[lead] at a place between four elements."""
+    (i, p), (j, q) = _floor(row), _floor(column)
+    taps = ((0, 0, (1.0 - p) * (1.0 - q)), (0, 1, (1.0 - p) * q), (1, 0, p * (1.0 - q)), (1, 1, p * q))
+    total: Any = None
+    for down, right, weight in taps:
+        term = x.at(*lead, i + down, j + right, mode=edge) * weight
+        total = term if total is None else total + term
+    return total
+
+
+@op
+def warp(x: te.Tensor, flow: te.Tensor) -> te.Tensor:
+    """y[n, c, i, j] = x[n, c, i + flow[n, 1, i, j], j + flow[n, 0, i, j]], bilinear, with the edges held beyond the border.
+
+    x (n, c, h, w), flow (n, 2, h, w) of columns and rows. As cv2.remap with the flow added to the places.
+    """
+    check_rank(x, 4, "warp", "x", "(n, c, h, w)")
+    check_float(x, "warp", "x")
+    check_rank(flow, 4, "warp", "flow", "(n, 2, h, w)")
+    for dim, expected in enumerate((x.extents[0], 2, *x.extents[2:])):
+        check_extent(flow, dim, expected, "warp", "flow", "(n, 2, h, w) of x")
+
+    def element(n: Any, c: Any, i: Any, j: Any) -> Any:
+        row, column = te.cast(i, x.dtype) + flow[n, 1, i, j], te.cast(j, x.dtype) + flow[n, 0, i, j]
+        return bilinear(x, (n, c), row, column, "clamp")
+
+    return te.compute(x.shape, element, name="warp")  # type: ignore[no-any-return]
+
+
+@op
+def bilateral_slice(grid: te.Tensor, guide: te.Tensor) -> te.Tensor:
+    """y[n, c, i, j] = grid[n, c] at depth guide[n, i, j] (from 0 to 1) over the cell of pixel (i, j), trilinear.
+
+    grid (n, c, depth, rows, columns), guide (n, h, w). The edges are held. As the slicing layer of HDRNet (Gharbi et al.,
+    2017).
+    """
+    what = "bilateral_slice"
+    check_rank(grid, 5, what, "grid", "(n, c, depth, rows, columns)")
+    check_rank(guide, 3, what, "guide", "(n, h, w)")
+    check_float(grid, what, "grid")
+    check_extent(guide, 0, grid.extents[0], what, "guide", "the batch of grid")
+    depth, rows, columns = grid.shape[2:]
+    height, width = guide.shape[1:]
+
+    def along(i: Any, cells: Any, size: Any) -> list[tuple[Any, Any]]:
+        """The two cells beside pixel i, at (i + 1/2) cells / size - 1/2 by integers, and their weights."""
+        at = i * (2 * cells) + (cells - size)
+        t = te.cast(at % (2 * size), grid.dtype) / te.cast(te.const(2, "int32") * size, grid.dtype)
+        return [(at // (2 * size), 1.0 - t), (at // (2 * size) + 1, t)]
+
+    def element(n: Any, c: Any, i: Any, j: Any) -> Any:
+        z, t = _floor(guide[n, i, j] * te.cast(te.const(1, "int32") * depth, grid.dtype) - 0.5)
+        total: Any = None
+        for y, wy in along(i, rows, height):
+            for x, wx in along(j, columns, width):
+                low, high = (grid.at(n, c, z + d, y, x, mode="clamp") for d in (0, 1))
+                term = (low * (1.0 - t) + high * t) * (wy * wx)
+                total = term if total is None else total + term
+        return total
+
+    return te.compute((*grid.shape[:2], height, width), element, name="bilateral_slice")  # type: ignore[no-any-return]
+
+
+@op
+def bilateral_splat(x: te.Tensor, guide: te.Tensor, cell: Any, depth: int) -> te.Tensor:
+    """A bilateral grid of sums: x[n, c, i, j] goes to cell (i // cell, j // cell), shared between the two depths nearest.
+
+    x (n, c, h, w), guide (n, h, w) from 0 to 1 -> (n, c, depth, ceil(h / cell), ceil(w / cell)); bilateral_slice reads it.
+    As Chen, Paris and Durand, 2007.
+    """
+    what = "bilateral_splat"
+    check_rank(x, 4, what, "x", "(n, c, h, w)")
+    check_float(x, what, "x")
+    check_rank(guide, 3, what, "guide", "(n, h, w)")
+    for dim, source in enumerate((0, 2, 3)):
+        check_extent(guide, dim, x.extents[source], what, "guide", "that of x")
+    height, width = per_axis(cell, 2, what, "cell")
+    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+        raise refuse(what, f"depth: expected an integer of 1 or more, found {depth!r}")
+    n, c, i, j, side = loops(*x.shape, 2)
+    z, t = _floor(guide[n, i, j] * float(depth) - 0.5)
+    share = te.select(side == 0, 1.0 - t, t)
+    shape = (*x.shape[:2], depth, (x.shape[2] + height - 1) // height, (x.shape[3] + width - 1) // width)
+    place = (n, c, te.clip(z + side, 0, depth - 1), i // height, j // width)
+    return te.scatter(shape, [n, c, i, j, side], place, x[n, c, i, j] * share, name="bilateral_splat")
