@@ -168,8 +168,11 @@ def _coerce(value: Expr | bool | int | float, dtype: DType) -> Expr:
 
 def convert(x: Scalar, dtype: object) -> Expr:
     """The scalar `x` converted to `dtype`."""
-    value, target = as_expr(x), dtype if dtype is BOTTOM else as_dtype(dtype)
+    target = dtype if dtype is BOTTOM else as_dtype(dtype)
     assert isinstance(target, DType)
+    if type(x) in (int, float) and target.is_float:  # not by way of int32 or float32
+        return Const(_literal(x, target), target)
+    value = as_expr(x)
     if value.dtype is target:
         return value
     if isinstance(value, Const) and not (isinstance(value.value, float) and not target.is_float):

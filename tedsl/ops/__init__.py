@@ -18,6 +18,8 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "depthwise_conv2d",
     ),
     "tedsl.ops.cumulative": ("cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"),
+    "tedsl.ops.filters": ("bilateral_filter", "box_blur", "gaussian_blur", "harris", "sobel", "unsharp_mask"),
+    "tedsl.ops.imaging": ("demosaic", "distance_field", "histogram", "local_laplacian", "soft_histogram"),
     "tedsl.ops.indexing": (
         "embedding", "gather", "index_add", "index_select", "masked_fill", "one_hot", "scatter_add", "scatter_reduce",
         "segment_max", "segment_sum", "top1",
@@ -31,11 +33,14 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "log_softmax", "logsumexp",
         "normalize", "rms_norm", "running_stats", "softmax",
     ),
+    "tedsl.ops.physics": ("heat", "heat_step", "nbody_forces", "nbody_step", "shallow_water_step", "wave_step"),
     "tedsl.ops.random": ("dropout", "random_bits", "uniform"),
     "tedsl.ops.recurrent": ("gru", "gru_cell", "lstm", "lstm_cell", "rnn", "rnn_cell"),
     "tedsl.ops.resampling": (
         "channel_shuffle", "fold", "interpolate", "pad", "pixel_shuffle", "pixel_unshuffle", "unfold",
     ),
+    "tedsl.ops.sampling": ("bilateral_slice", "bilateral_splat", "grid_sample", "warp"),
+    "tedsl.ops.statistics": ("covariance", "streaming_logsumexp", "var_mean", "welford"),
     "tedsl.ops.pooling": (
         "adaptive_avg_pool2d", "adaptive_max_pool2d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "global_avg_pool2d",
         "max_pool1d", "max_pool2d", "max_pool3d",

@@ -72,8 +72,9 @@ def blurred(x: te.Tensor, sigma: Any, radius: int, mode: str, name: str) -> te.T
 def gaussian_blur(x: te.Tensor, sigma: Any, radius: int | None = None, mode: str = "reflect") -> te.Tensor:
     """x (..., h, w) smoothed by exp(-d^2 / (2 sigma^2)) of 2 radius + 1 taps along columns, then along rows.
 
-    sigma may be a 0-rank tensor, and then has a gradient; radius is 4 sigma unless given. As scipy.ndimage.gaussian_filter,
-    whose modes are "mirror" ("reflect" here), "nearest" ("clamp"), "wrap" and "constant" ("zero").
+    sigma may be a 0-rank tensor, and then has a gradient; radius is 4 sigma unless given. As
+    scipy.ndimage.gaussian_filter, whose modes are "mirror" ("reflect" here), "nearest" ("clamp"), "wrap" and "constant"
+    ("zero").
     """
     check_image(x, "gaussian_blur", mode)
     return blurred(x, sigma, radius_of(sigma, radius, "gaussian_blur"), mode, "gaussian_blur")
@@ -156,8 +157,8 @@ def bilateral_filter(
 ) -> te.Tensor:
     """The mean of the (2 radius + 1)^2 elements q around p, weighted by their distance and their difference.
 
-    y[p] = sum of w x[q] / sum of w with w = exp(-|p - q|^2 / (2 sigma_space^2) - (x[p] - x[q])^2 / (2 sigma_range^2)), for
-    x (..., h, w). As Tomasi and Manduchi, 1998.
+    y[p] = sum of w x[q] / sum of w with w = exp(-|p - q|^2 / (2 sigma_space^2) - (x[p] - x[q])^2 / (2 sigma_range^2)),
+    for x (..., h, w). As Tomasi and Manduchi, 1998.
     """
     check_image(x, "bilateral_filter", mode)
     reach = radius_of(sigma_space, radius, "bilateral_filter")
@@ -175,5 +176,3 @@ def bilateral_filter(
 
     total, weights = te.compute(x.shape, taps, name=("total", "weights"))
     return te.compute(x.shape, lambda *i: total[i] / weights[i], name="bilateral_filter")  # type: ignore[no-any-return]
-
-

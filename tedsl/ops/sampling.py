@@ -24,7 +24,8 @@ def grid_sample(
     """y[n, c, i, j] = x[n, c] between elements, at the place grid[n, i, j] = (column, row) on a scale from -1 to 1.
 
     x (n, c, h, w), grid (n, i, j, 2). -1 and 1 are the outer edges of the outer elements, with align_corners their
-    centres. mode "bilinear" or "nearest"; beyond the border "zeros", or the "border". As torch.nn.functional.grid_sample.
+    centres. mode "bilinear" or "nearest"; beyond the border "zeros", or the "border". As
+    torch.nn.functional.grid_sample.
     """
     what = "grid_sample"
     check_rank(x, 4, what, "x", "(n, c, h, w)")
@@ -62,7 +63,8 @@ def bilinear(x: te.Tensor, lead: tuple[Any, ...], row: Any, column: Any, edge: s
 
 @op
 def warp(x: te.Tensor, flow: te.Tensor) -> te.Tensor:
-    """y[n, c, i, j] = x[n, c, i + flow[n, 1, i, j], j + flow[n, 0, i, j]], bilinear, with the edges held beyond the border.
+    """y[n, c, i, j] = x[n, c, i + flow[n, 1, i, j], j + flow[n, 0, i, j]], bilinear, with the edges held beyond the
+    border.
 
     x (n, c, h, w), flow (n, 2, h, w) of columns and rows. As cv2.remap with the flow added to the places.
     """
@@ -83,8 +85,8 @@ def warp(x: te.Tensor, flow: te.Tensor) -> te.Tensor:
 def bilateral_slice(grid: te.Tensor, guide: te.Tensor) -> te.Tensor:
     """y[n, c, i, j] = grid[n, c] at depth guide[n, i, j] (from 0 to 1) over the cell of pixel (i, j), trilinear.
 
-    grid (n, c, depth, rows, columns), guide (n, h, w). The edges are held. As the slicing layer of HDRNet (Gharbi et al.,
-    2017).
+    grid (n, c, depth, rows, columns), guide (n, h, w). The edges are held. As the slicing layer of HDRNet (Gharbi et
+    al., 2017).
     """
     what = "bilateral_slice"
     check_rank(grid, 5, what, "grid", "(n, c, depth, rows, columns)")
@@ -115,10 +117,11 @@ def bilateral_slice(grid: te.Tensor, guide: te.Tensor) -> te.Tensor:
 
 @op
 def bilateral_splat(x: te.Tensor, guide: te.Tensor, cell: Any, depth: int) -> te.Tensor:
-    """A bilateral grid of sums: x[n, c, i, j] goes to cell (i // cell, j // cell), shared between the two depths nearest.
+    """A bilateral grid of sums: x[n, c, i, j] goes to cell (i // cell, j // cell), shared between the two depths
+    nearest.
 
-    x (n, c, h, w), guide (n, h, w) from 0 to 1 -> (n, c, depth, ceil(h / cell), ceil(w / cell)); bilateral_slice reads it.
-    As Chen, Paris and Durand, 2007.
+    x (n, c, h, w), guide (n, h, w) from 0 to 1 -> (n, c, depth, ceil(h / cell), ceil(w / cell)); bilateral_slice reads
+    it. As Chen, Paris and Durand, 2007.
     """
     what = "bilateral_splat"
     check_rank(x, 4, what, "x", "(n, c, h, w)")

@@ -12,7 +12,7 @@ from tests.autodiff.catalogue.entry import Entry
 from tests.autodiff.test_catalogue import compare, jax_results, ours, torch_results
 from tests.ops.catalogue import ABOVE_THE_LAW, CATALOGUE
 
-DRAWN = {"random_bits", "uniform"}  # of no input: test_catalogue_random
+DRAWN = {"histogram", "random_bits", "uniform"}  # of integers: other tests of this folder
 CATALOGUE_MODULES = sorted(set(te.ops._PUBLIC))
 
 

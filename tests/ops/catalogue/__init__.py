@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tests.autodiff.catalogue.entry import Entry
-from tests.ops.catalogue import layers, neural, sequences
+from tests.ops.catalogue import images, layers, neural, science, sequences
 
 __all__ = ["ABOVE_THE_LAW", "CATALOGUE"]
 
-CATALOGUE: list[Entry] = [*layers.ENTRIES, *neural.ENTRIES, *sequences.ENTRIES]
+CATALOGUE: list[Entry] = [*layers.ENTRIES, *neural.ENTRIES, *sequences.ENTRIES, *images.ENTRIES, *science.ENTRIES]
 assert len({e.name for e in CATALOGUE}) == len(CATALOGUE), "two entries of one name"
 
 # What the law asks cannot hold, and why.

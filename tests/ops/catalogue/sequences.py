@@ -48,8 +48,9 @@ RESAMPLING = [
     resized("bicubic x2", scale_factor=2, mode="bicubic"),
     entry("interpolate NHWC", lambda x: ops.interpolate(x, scale_factor=2, mode="bilinear", layout="NHWC"), lambda n: {"x": (2, 4 * n, 3 * n, 3)},
           lambda x: functional("interpolate", x.movedim(-1, 1), scale_factor=2, mode="bilinear").movedim(1, -1)),
-    *(like_torch("pad", image, mode, padding=(2, 1, 1, 2), mode=mode) for mode in ("reflect", "replicate", "circular")),
-    like_torch("pad", image, "constant", padding=(2, 1, 0, 3), value=0.5),
+    *(entry(f"pad {mode}", lambda x, mode=mode: ops.pad(x, (2, 1, 1, 2), mode), image, lambda x, mode=mode: functional("pad", x, (2, 1, 1, 2), mode))
+      for mode in ("reflect", "replicate", "circular")),
+    entry("pad constant", lambda x: ops.pad(x, (2, 1, 0, 3), value=0.5), image, lambda x: functional("pad", x, (2, 1, 0, 3), value=0.5)),
     like_torch("pixel_shuffle", lambda n: {"x": (2, 8, 3 * n, 2 * n)}, upscale_factor=2),
     like_torch("pixel_unshuffle", lambda n: {"x": (2, 2, 4 * n, 6 * n)}, downscale_factor=2),
     like_torch("channel_shuffle", lambda n: {"x": (2, 6, 3 * n)}, groups=2),
