@@ -128,20 +128,62 @@ def nbody_forces(position: te.Tensor, mass: te.Tensor, gravity: float = 1.0, sof
     check_float(position, "nbody_forces", "position")
     check_rank(mass, 1, "nbody_forces", "mass", "(n,)")
     check_extent(mass, 0, position.extents[0], "nbody_forces", "mass", "the bodies of position")
-    dims = position.shape[1]
-    if not isinstance(dims, int):
+    if not isinstance(position.shape[1], int):
         raise refuse("nbody_forces", f"position: expected a known second extent, found {position!r}")
+    soft = te.full((), softening * softening, position.dtype)
+    pull = _pull(position, mass, soft)
+    return te.compute(position.shape, lambda i, d: pull[i, d] * mass[i] * gravity, name="nbody_forces")  # type: ignore[no-any-return]
+
+
+def _pair(position: te.Tensor, soft: te.Tensor, i: Any, j: Any) -> tuple[list[Any], Any]:
+    """From i to j: the difference, and its softened square."""
+    apart = [position[j, c] - position[i, c] for c in range(position.shape[1])]
+    square: Any = soft[()]
+    for r in apart:
+        square = square + r * r
+    return apart, square
+
+
+@op
+def _pull(position: te.Tensor, mass: te.Tensor, soft: te.Tensor) -> te.Tensor:
+    """p[i] = sum over j of m[j] (x[j] - x[i]) / (|x[j] - x[i]|^2 + soft)^(3/2)."""
     (j,) = loops(position.shape[0], name="j")
 
     def element(i: Any, d: Any) -> Any:
-        square: Any = softening * softening
-        for c in range(dims):
-            apart = position[j, c] - position[i, c]
-            square = apart * apart + square
-        pull = mass[j] * (position[j, d] - position[i, d]) * te.pow(square, -1.5)
-        return te.sum(pull, axis=j) * mass[i] * gravity
+        _, square = _pair(position, soft, i, j)
+        return te.sum(mass[j] * (position[j, d] - position[i, d]) * te.pow(square, -1.5), axis=j)
 
-    return te.compute(position.shape, element, name="nbody_forces")  # type: ignore[no-any-return]
+    return te.compute(position.shape, element, name="pull")  # type: ignore[no-any-return]
+
+
+@_pull.def_vjp
+def _pull_vjp(output: te.Tensor, inputs: Any, head: te.Tensor) -> tuple[te.Tensor, te.Tensor, None]:
+    """Both places of a pair at once, where one gather per read would visit all pairs again for each coordinate.
+
+    With r = x[j] - x[i] and k = m[j] h[i] - m[i] h[j]: dx[i] = sum over j of (3 (k.r) r / s - k) / s^(3/2), and
+    dm[i] = -(sum over j of h[j].r) / s^(3/2).
+    """
+    position, mass, soft = inputs
+    dims = range(position.shape[1])
+    (j,) = loops(position.shape[0], name="j")
+
+    def place(i: Any, d: Any) -> Any:
+        apart, square = _pair(position, soft, i, j)
+        along: Any = 0.0
+        for c in dims:
+            along = (mass[j] * head[i, c] - mass[i] * head[j, c]) * apart[c] + along
+        own = mass[j] * head[i, d] - mass[i] * head[j, d]
+        term = along * (position[j, d] - position[i, d]) * 3.0 / square - own
+        return te.sum(term * te.pow(square, -1.5), axis=j)
+
+    def weight(i: Any) -> Any:
+        apart, square = _pair(position, soft, i, j)
+        along: Any = 0.0
+        for c in dims:
+            along = head[j, c] * apart[c] + along
+        return -te.sum(along * te.pow(square, -1.5), axis=j)
+
+    return te.compute(position.shape, place, name="dposition"), te.compute(mass.shape, weight, name="dmass"), None
 
 
 @op

@@ -41,13 +41,18 @@ def grid_sample(
         at = (value + 1.0) * 0.5 * (n - 1.0) if align_corners else ((value + 1.0) * n - 1.0) * 0.5
         return te.clip(at, 0.0, n - 1.0) if edge == "clamp" else at
 
+    def places(n: Any, i: Any, j: Any) -> tuple[Any, Any]:
+        return place(grid[n, i, j, 1], x.shape[2]), place(grid[n, i, j, 0], x.shape[3])
+
+    rows, columns = te.compute((x.shape[0], *grid.shape[1:3]), places, name=("rows", "columns"))
+
     def element(n: Any, c: Any, i: Any, j: Any) -> Any:
-        column, row = place(grid[n, i, j, 0], x.shape[3]), place(grid[n, i, j, 1], x.shape[2])
+        row, column = rows[n, i, j], columns[n, i, j]
         if mode == "nearest":
             return x.at(n, c, te.cast(te.round(row), "int32"), te.cast(te.round(column), "int32"), mode=edge)
         return bilinear(x, (n, c), row, column, edge)
 
-    return te.compute((*x.shape[:2], *grid.shape[1:3]), element, name="grid_sample")  # type: ignore[no-any-return]
+    return te.compute((*x.shape[:2], *grid.shape[1:3]), element, name=what)  # type: ignore[no-any-return]
 
 
 def bilinear(x: te.Tensor, lead: tuple[Any, ...], row: Any, column: Any, edge: str) -> Any:
@@ -74,9 +79,13 @@ def warp(x: te.Tensor, flow: te.Tensor) -> te.Tensor:
     for dim, expected in enumerate((x.extents[0], 2, *x.extents[2:])):
         check_extent(flow, dim, expected, "warp", "flow", "(n, 2, h, w) of x")
 
+    def places(n: Any, i: Any, j: Any) -> tuple[Any, Any]:
+        return te.cast(i, x.dtype) + flow[n, 1, i, j], te.cast(j, x.dtype) + flow[n, 0, i, j]
+
+    rows, columns = te.compute((x.shape[0], *x.shape[2:]), places, name=("rows", "columns"))
+
     def element(n: Any, c: Any, i: Any, j: Any) -> Any:
-        row, column = te.cast(i, x.dtype) + flow[n, 1, i, j], te.cast(j, x.dtype) + flow[n, 0, i, j]
-        return bilinear(x, (n, c), row, column, "clamp")
+        return bilinear(x, (n, c), rows[n, i, j], columns[n, i, j], "clamp")
 
     return te.compute(x.shape, element, name="warp")  # type: ignore[no-any-return]
 
