@@ -26,14 +26,14 @@ from tedsl.backend.objects import LoadedCode
 from tedsl.backend.runtime import KernelError, failure, running, runtime_for
 from tedsl.backend.targets import device_problem, has_device
 
-__all__ = ["ArgSpec", "Binding", "CompiledFunction", "DeviceBinding", "copy_reason"]
+__all__ = ["HOST", "ArgSpec", "Binding", "CompiledFunction", "DeviceBinding", "copy_reason", "lay_out"]
 
 Array = npt.NDArray[Any]
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, strides in bytes
 
 _LARGEST = 2**31 - 1
 _BUFFER_WORDS, _DIMENSION_WORDS = 7, 2
-_HOST, _FLAGS, _TYPE, _DIMENSIONS = 2, 3, 4, 5  # words of a halide_buffer_t
+HOST, _FLAGS, _TYPE, _DIMENSIONS = 2, 3, 4, 5  # words of a halide_buffer_t
 _HOST_DIRTY = 1
 _TYPE_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4}
 _SCALAR_FORMATS = {
@@ -117,8 +117,8 @@ class Binding:
         self._function = function
         self._entry = function.entry
         self._free: list[_Block] = []
-        self._words, self._pointers, self._buffers = _lay_out(function, layouts, scalars)
-        self._hosts = tuple(at + _HOST for at in self._buffers)
+        self._words, self._pointers, self._buffers = lay_out(function, layouts, scalars)
+        self._hosts = tuple(at + HOST for at in self._buffers)
 
     def run(self, arrays: Sequence[Array]) -> None:
         """Call the function on NumPy arrays (nothing else) of the shapes, strides and types bound here."""
@@ -152,7 +152,7 @@ class DeviceBinding(Binding):
         runtime = runtime_for(self._function.code.target)
         block = _Block(self._words, self._pointers)
         for at, spec, array in zip(self._buffers, self._function.buffers, arrays):
-            block.words[at + _HOST] = address_of(array)
+            block.words[at + HOST] = address_of(array)
             block.words[at + _FLAGS] = 0 if spec.output else _HOST_DIRTY
         buffers = [block.address + 8 * at for at in self._buffers]
         running.append(None)
@@ -182,7 +182,7 @@ class _Block:
             self.words[place] = self.address + 8 * target
 
 
-def _lay_out(
+def lay_out(
     function: CompiledFunction, layouts: Sequence[Layout], scalars: Sequence[int | float]
 ) -> tuple[list[int], dict[int, int], list[int]]:
     """The words of a block; which word is to point to which; where the buffers begin."""

@@ -126,10 +126,15 @@ class Kernel(Rich):
                     except KernelError as error:
                         if Checks.found_infinity(error.requirement):
                             return self._general(arrays, out, mode, sizes)
-                        raise self._explained(error) from None
+                        raise self.explained(error) from None
                     self._stats = call.stats
                     return tuple(results) if self._several else results[0]
         return self._general(arrays, out, mode, sizes)
+
+    @property
+    def core(self) -> Core:
+        """The program behind the kernel, for those who call its code themselves."""
+        return self._core
 
     def compile(self) -> None:
         """Compile now what a call with contiguous arrays needs (nothing, where an extent is 0)."""
@@ -223,7 +228,7 @@ class Kernel(Rich):
         try:
             core.run(memory, modes, sizes)
         except KernelError as error:
-            raise self._explained(error) from None
+            raise self.explained(error) from None
 
     def _objects(self, given: Sequence[Any], out: Any) -> dict[int, Any]:
         """Arrays of other libraries that results are written into, which are returned themselves."""
@@ -332,7 +337,7 @@ class Kernel(Rich):
             concrete_shape(tensor, bound, self._what)  # says which size is missing
         return bound
 
-    def _explained(self, error: KernelError) -> Exception:
+    def explained(self, error: KernelError) -> Exception:
         """A failed call in the user's words."""
         checks = self._core.any_variant().lowered.checks
         if error.requirement is None or checks is None:

@@ -19,7 +19,7 @@ from tedsl.ops.batching import batched
 from tedsl.ops.routines import Routine, Tensors, distinct
 from tedsl.ops.signature import Signature, Template, map_leaves
 
-__all__ = ["Author", "Definition", "inlined"]
+__all__ = ["Author", "Definition", "effects_of", "inlined"]
 
 
 @dataclass(eq=False)
@@ -102,14 +102,10 @@ class Definition(Routine):
                     "is none of its arguments; pass it as one"
                 )
 
-    @property
-    def impure(self) -> str | None:
-        """The name of an extern that has to run at each call, if there is one."""
-        for traced in self.traces.values():
-            for op in stages_of(traced.outputs):
-                if isinstance(op, Extern) and not op.pure:
-                    return op.name
-        return None
+
+def effects_of(outputs: Sequence[Tensor]) -> str | None:
+    """The name of an extern that has to run at each call, if there is one."""
+    return next((op.name for op in stages_of(outputs) if isinstance(op, Extern) and not op.pure), None)
 
 
 def inlined(signature: Signature, template: Template, author: Author, inputs: Sequence[Tensor]) -> Any:

@@ -1,0 +1,73 @@
+"""Kernels as functions of other compilers' calling conventions, in machine code: no Python, no lock on the way.
+
+A `CallSite` says where the addresses of arrays go in the block of words that a kernel takes (see `buffers`). From it a
+small function in LLVM's assembly is written, which copies the block, fills in the addresses and calls the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tedsl.backend.buffers import HOST, lay_out
+from tedsl.backend.core import LARGEST
+from tedsl.backend.kernel import Kernel
+from tedsl.backend.runtime import KernelError, failure
+from tedsl.backend.variant import Form, Variant
+
+__all__ = ["CallSite", "call_site"]
+
+
+@dataclass(frozen=True, eq=False)
+class CallSite:
+    """A kernel for dense arrays of given shapes: its address, its block, and where in it addresses belong."""
+
+    kernel: Kernel
+    variant: Variant
+    address: int
+    words: tuple[int, ...]
+    pointers: dict[int, int]  # word -> the word that it points to
+    inputs: tuple[int, ...]  # word of the address of each input
+    outputs: tuple[int, ...]  # and of each output, in the order of the kernel
+
+    def error(self, code: int, context: int) -> Exception:
+        """The error of a call that returned `code`."""
+        found: KernelError = failure(self.variant.name, code, context)
+        return self.kernel.explained(found)
+
+
+def call_site(kernel: Kernel, shapes: Sequence[tuple[int, ...]]) -> CallSite | None:
+    """Where to call a kernel whose extents are numbers; None where a call is more than one call of code."""
+    core = kernel.core
+    tensors = (*kernel.inputs, *kernel.outputs)
+    sizes = [t.dtype.itemsize for t in tensors]
+    for shape, size in zip(shapes, sizes, strict=True):
+        for extent in shape:
+            size *= extent
+        if not 0 < size <= LARGEST:
+            return None
+    if not core.is_single or core.is_always_empty or core.target.backend != "host":
+        return None
+    modes = ("write",) * len(kernel.outputs)
+    variant = core.variant(Form(modes))
+    if variant.lowered.checks is not None:  # one may be of finite numbers: then a call may need the plain form
+        variant = core.variant(Form(modes, plain=True))
+    if variant.sizes:
+        return None
+    order = [*range(len(kernel.inputs)), *(len(kernel.inputs) + p for p in variant.order)]
+    layouts = [(shapes[p], _dense(shapes[p], tensors[p].dtype.itemsize)) for p in order]
+    words, pointers, buffers = lay_out(variant.function, layouts, variant.scalars({}))
+    places = {p: at + HOST for p, at in zip(order, buffers, strict=True)}
+    count = len(kernel.inputs)
+    return CallSite(
+        kernel, variant, variant.function.code.address, tuple(words), pointers,
+        tuple(places[p] for p in range(count)), tuple(places[p] for p in range(count, len(tensors))),
+    )  # fmt: skip
+
+
+def _dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    strides = []
+    for extent in reversed(shape):
+        strides.append(itemsize)
+        itemsize *= extent
+    return tuple(reversed(strides))

@@ -1,0 +1,64 @@
+"""Operators on arrays of any other library: zero copy in by the exchange protocols, and its own kind of array out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tedsl.lang.dtypes import dtype_of_array
+from tedsl.ops.op import Op
+from tedsl.ops.signature import Call
+
+__all__ = ["call", "prepare"]
+
+
+def call(op: Op, call: Call, out: Any, mode: Any) -> Any:
+    """The op on arrays that have `__dlpack__`, `__array_interface__` or `__array__`."""
+    kinds = {type(a) for a in call.arrays}
+    if len(kinds) > 1:
+        names = ", ".join(sorted(f"{k.__module__}.{k.__qualname__}" for k in kinds))
+        raise TypeError(f"op {op.signature}: arrays of different kinds: {names}; give arrays of one kind")
+    arrays = [_viewed(a, name, op) for a, name in zip(call.arrays, call.template.names, strict=True)]
+    specs = tuple((a.shape, str(dtype_of_array(a))) for a in arrays)
+    traced = op.definition(call.template).traced(specs)
+    if out is not None:
+        targets = [_viewed(t, "out", op) for t in (out if isinstance(out, (tuple, list)) else (out,))]
+        traced.kernel(*arrays, out=tuple(targets), mode=mode)
+        return out
+    back = _maker(call.arrays[0])
+    return traced.nested([back(v) for v in traced.kernel(*arrays, mode=mode)])
+
+
+def prepare(op: Op, call: Call) -> None:
+    """There is no shorter way."""
+
+
+def _viewed(array: Any, name: str, op: Op) -> np.ndarray[Any, Any]:
+    """A NumPy array over the same memory."""
+    device = array.__dlpack_device__()[0] if hasattr(array, "__dlpack_device__") else 1
+    if int(device) not in (1, 3):  # the CPU, or memory of it that a GPU also reads
+        raise ValueError(
+            f"op {op.signature}: argument {name!r} ({type(array).__name__}) is not in the CPU's memory (DLPack device "
+            f"{int(device)}); copy it there"
+        )
+    try:
+        viewed = np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
+        dtype_of_array(viewed)
+    except (TypeError, BufferError, RuntimeError) as error:
+        raise TypeError(f"op {op.signature}: argument {name!r} ({type(array).__name__}): {error}") from error
+    return viewed
+
+
+def _maker(array: Any) -> Callable[[np.ndarray[Any, Any]], Any]:
+    """What makes an array of the given one's kind: its array API namespace, or its library's from_dlpack or asarray."""
+    spaces = [array.__array_namespace__()] if hasattr(array, "__array_namespace__") else []
+    spaces.append(sys.modules.get(type(array).__module__.partition(".")[0]))
+    for space in spaces:
+        for name in ("from_dlpack", "asarray"):
+            if callable(getattr(space, name, None)):
+                found: Callable[[np.ndarray[Any, Any]], Any] = getattr(space, name)
+                return found
+    return lambda result: result
