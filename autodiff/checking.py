@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from autodiff.reverse import Fdiff, Override, differentiate
+from autodiff.overrides import Fdiff, Override
+from autodiff.reverse import differentiate
 from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Const, Var
 from tedsl.lang.rich import Rich

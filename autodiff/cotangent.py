@@ -6,6 +6,7 @@ fold into the expressions that use them instead of being formed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,9 +25,14 @@ def fresh_axes(shape: Shape, names: str = "ijklmn") -> tuple[Axis, ...]:
 
 
 class Cotangent(Protocol):
-    """An adjoint: its value at an index, valid where the condition holds and 0 elsewhere."""
+    """An adjoint: its value at an index, valid where the condition holds and 0 elsewhere.
+
+    Where `reached` does not hold it is 0 too, and is stored as such.
+    """
 
     def at(self, prefix: tuple[Expr, ...], index: tuple[Expr, ...]) -> tuple[Expr, Expr]: ...
+
+    def reached(self, index: tuple[Expr, ...]) -> Expr: ...
 
     def tensor(self, name: str) -> Tensor: ...
 
@@ -36,6 +42,10 @@ class Stored:
     """An adjoint held in a tensor of shape prefix + output shape."""
 
     held: Tensor
+    where: Callable[[tuple[Expr, ...]], Expr] | None = None
+
+    def reached(self, index: tuple[Expr, ...]) -> Expr:
+        return TRUE if self.where is None else self.where(index)
 
     def at(self, prefix: tuple[Expr, ...], index: tuple[Expr, ...]) -> tuple[Expr, Expr]:
         return Read(self.held, (*prefix, *index)), TRUE
@@ -50,6 +60,9 @@ class One:
 
     dtype: DType
 
+    def reached(self, index: tuple[Expr, ...]) -> Expr:
+        return TRUE
+
     def at(self, prefix: tuple[Expr, ...], index: tuple[Expr, ...]) -> tuple[Expr, Expr]:
         return Const(1.0, self.dtype), TRUE
 
@@ -63,6 +76,9 @@ class Identity:
 
     shape: Shape
     dtype: DType
+
+    def reached(self, index: tuple[Expr, ...]) -> Expr:
+        return TRUE
 
     def at(self, prefix: tuple[Expr, ...], index: tuple[Expr, ...]) -> tuple[Expr, Expr]:
         same: Expr = TRUE
@@ -83,6 +99,9 @@ class LastStep:
     inner: Cotangent
     dim: int
     last: Expr
+
+    def reached(self, index: tuple[Expr, ...]) -> Expr:
+        return TRUE
 
     def at(self, prefix: tuple[Expr, ...], index: tuple[Expr, ...]) -> tuple[Expr, Expr]:
         others = (*index[: self.dim], *index[self.dim + 1 :])

@@ -10,7 +10,7 @@ from autodiff.cotangent import Cotangent
 from autodiff.sweep import ReadSite
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
-from tedsl.lang.expr import FALSE, Apply, Axis, Const, Expr, Read
+from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Read
 from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import guards_of, substitute, substitute_all, topological
@@ -23,23 +23,31 @@ Cotangents = Mapping[int, Cotangent]
 
 @dataclass(frozen=True)
 class Flow:
-    """d`source`[index(axes)] += value(axes), for all points of `axes` at which `condition` holds."""
+    """d`source`[index(axes)] += value(axes), for all points of `axes` at which `condition` holds.
+
+    `reached` is what is known besides: where it does not hold the value is 0. `within` is the stage that has taken the
+    flow in already: the reverse recurrence, where a scan reads itself.
+    """
 
     source: Tensor
     axes: tuple[Axis, ...]
     index: tuple[Expr, ...]
     value: Expr
     condition: Expr
+    reached: Expr = TRUE
+    within: Tensor | None = None
 
     @property
     def conditions(self) -> tuple[Expr, ...]:
         return conditions_of(self.condition)
 
 
-def site_flows(sites: Iterable[ReadSite], prefix: tuple[Axis, ...], axes: tuple[Axis, ...]) -> list[Flow]:
+def site_flows(
+    sites: Iterable[ReadSite], prefix: tuple[Axis, ...], axes: tuple[Axis, ...], reached: Expr = TRUE
+) -> list[Flow]:
     """The flows of read sites found over `axes`."""
     return [
-        Flow(s.read.tensor, (*prefix, *axes, *s.axes), (*prefix, *s.read.indices), s.adjoint, s.condition)
+        Flow(s.read.tensor, (*prefix, *axes, *s.axes), (*prefix, *s.read.indices), s.adjoint, s.condition, reached)
         for s in sites
     ]
 

@@ -9,11 +9,13 @@ from autodiff.cotangent import fresh_axes
 from autodiff.custom import rule_of, stages_along
 from autodiff.derivatives import DERIVATIVE, PIECEWISE_CONSTANT
 from autodiff.folds import as_scan
+from autodiff.heads import floats, tensors
 from autodiff.recurrences import on_outputs
-from autodiff.reverse import differentiate, zeros
+from autodiff.reverse import differentiate
 from autodiff.scatters import SLOPES
 from autodiff.slopes import flat_position, through_reduction
 from autodiff.stages import winner_of
+from autodiff.totals import zeros
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Apply, Const, Expr, Read, Reduce
@@ -31,9 +33,9 @@ Dot = Callable[[Read], "Expr | None"]
 
 def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
     """The derivative of `outputs` along `tangents`, one per input: a tensor for a tensor, a tuple for a list."""
-    asked = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
-    sources = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-    directions = (tangents,) if isinstance(tangents, Tensor) else tuple(tangents)
+    asked = tensors(outputs, "outputs", "jvp")
+    sources = floats(inputs, "inputs", "jvp")
+    directions = tensors(tangents, "tangents", "jvp")
     _check_directions(sources, directions, "jvp")
     dots: dict[Tensor, Tensor] = dict(zip(sources, directions, strict=True))
     stages = stages_along(asked, _dependencies)
@@ -52,8 +54,8 @@ def hvp(loss: Tensor, inputs: Any, vectors: Any) -> Any:
     """The Hessian of a scalar `loss` times `vectors`, one per input: the gradient of the gradient along them."""
     if not isinstance(loss, Tensor) or loss.ndim:
         raise ValueError(f"hvp: the loss must be a 0-rank tensor, found {loss!r}, at {user_location()}")
-    sources = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-    directions = [vectors] if isinstance(vectors, Tensor) else list(vectors)
+    sources = floats(inputs, "inputs", "hvp")
+    directions = tensors(vectors, "vectors", "hvp")
     _check_directions(sources, directions, "hvp")
     gradients = list(differentiate(loss, sources))
     results = tuple(differentiate(gradients, sources, head=directions))
@@ -64,8 +66,6 @@ def _check_directions(inputs: Sequence[Tensor], tangents: Sequence[Tensor], what
     if len(inputs) != len(tangents):
         raise ValueError(f"{what}: {len(inputs)} inputs but {len(tangents)} tangents, at {user_location()}")
     for source, tangent in zip(inputs, tangents, strict=True):
-        if not isinstance(source, Tensor) or not isinstance(tangent, Tensor):
-            raise TypeError(f"{what}: inputs and tangents must be tensors, at {user_location()}")
         same = source.ndim == tangent.ndim and all(map(same_extent, source.extents, tangent.extents))
         if not same or source.dtype is not tangent.dtype:
             raise ValueError(

@@ -8,6 +8,7 @@ not of three.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from autodiff.asking import askable, conditions_of
@@ -48,7 +49,11 @@ def scan_flows(
         inner = [(k, _with_adjoint(s, _replaced(s.adjoint, stored))) for k, s in inner]
         outer = [_with_adjoint(s, _replaced(s.adjoint, stored)) for s in outer]
         totals = _reverse_scan(op, adjoints, prefix, handles, inner, carried)
-    return site_flows([_with_adjoint(s, _renamed(s.adjoint, totals)) for s in outer], prefix, op.axes)
+    done = [
+        replace(flow, source=op.output(k), within=totals[handles[k]])
+        for (k, _), flow in zip(inner, site_flows([s for _, s in inner], prefix, op.axes), strict=True)
+    ]
+    return done + site_flows([_with_adjoint(s, _renamed(s.adjoint, totals)) for s in outer], prefix, op.axes)
 
 
 def _reached(op: Scan, adjoints: Cotangents) -> list[int]:

@@ -14,7 +14,9 @@ __all__ = ["Explanation", "Gradients", "ReadReport"]
 
 @dataclass(frozen=True)
 class ReadReport:
-    """How the adjoint of one read was formed: `kind` is gather, scatter, partial or zero."""
+    """How the adjoint of one read was formed: `kind` is gather, scatter, partial or zero; override or fdiff where the
+    caller gave it.
+    """
 
     consumer: Tensor
     source: Tensor
@@ -25,7 +27,8 @@ class ReadReport:
 
     def row(self) -> tuple[str, ...]:
         name = "-" if self.stage is None else self.stage.name
-        return self.consumer.name, f"{self.source.name}[{self.index}]", self.kind, name, self.reason
+        read = f"{self.source.name}[{self.index}]" if self.index else self.source.name
+        return self.consumer.name, read, self.kind, name, self.reason
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,20 @@ matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from autodiff.asking import askable
 from autodiff.cotangent import LastStep
 from autodiff.flows import Cotangents, Flow, share_values, site_flows
 from autodiff.folds import as_scan, keeping_values
+from autodiff.reached import has_poles, is_steady
 from autodiff.recurrences import scan_flows, seeds_of
 from autodiff.scatters import scatter_flows
 from autodiff.slopes import flat_position
 from autodiff.sweep import sweep
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError
-from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
@@ -42,11 +43,21 @@ def _compute(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], want
     if len(received) == 1:
         ((k, (value, condition)),) = received.items()
         received = {k: (value, TRUE)}
+    reached = _any(adjoint.reached(op.axes) for adjoint in adjoints.values())
+    if not all(is_steady(op.bodies[k]) for k in received):
+        condition = fn.logical_and(condition, reached)
     seeds = seeds_of((op.bodies[k], _where(c, value)) for k, (value, c) in received.items())
     # The results are there: a rule that wants y reads it instead of computing it again.
     stored = {op.bodies[k]: Read(op.output(k), op.axes) for k in received if isinstance(op.bodies[k], Apply)}
-    flows = site_flows(sweep(seeds, condition, stored, wanted), prefix, op.axes)
+    flows = site_flows(sweep(seeds, condition, stored, wanted), prefix, op.axes, reached)
     return share_values(flows, f"d{op.name}_partials")
+
+
+def _any(conditions: Iterable[Expr]) -> Expr:
+    found: Expr = FALSE
+    for c in conditions:
+        found = fn.logical_or(found, c)
+    return found
 
 
 def _where(condition: Expr, value: Expr) -> Expr:
@@ -57,9 +68,12 @@ def _sum(
     op: Compute, reduction: Reduce, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]
 ) -> list[Flow]:
     value, condition = adjoints[0].at(prefix, op.axes)
+    reached = adjoints[0].reached(op.axes)
     condition = fn.logical_and(condition, reduction.where)
+    if has_poles(reduction.values[0]):
+        condition = fn.logical_and(condition, reached)
     sites = sweep({reduction.values[0]: value}, condition, {}, wanted)
-    return site_flows(sites, prefix, (*op.axes, *reduction.axes))
+    return site_flows(sites, prefix, (*op.axes, *reduction.axes), reached)
 
 
 def _extreme(

@@ -68,6 +68,22 @@ class TestInputs:
         np.testing.assert_array_equal(interpret(grads[other], feeds), np.zeros(5))
         assert "dother is zero" in str(grads.explain())
 
+    def test_what_is_no_tensor_is_named(self, product):
+        a, b, c, loss, feeds = product
+        with pytest.raises(TypeError, match=r"output must be tensors, found int 3, at .*test_differentiate"):
+            differentiate(3, a)
+        with pytest.raises(TypeError, match="inputs must be tensors, found float"):
+            differentiate(loss, 1.0)
+        for head in (1.0, np.ones(()), np.ones((2, 3))):
+            with pytest.raises(TypeError, match=r"a head must be a tensor, found .*; pass a te\.placeholder"):
+                differentiate(loss, a, head=head)
+        with pytest.raises(ValueError, match="1 output but 2 heads"):
+            differentiate(loss, a, head=[None, None])
+        with pytest.raises(TypeError, match="override must be a dict"):
+            differentiate(loss, a, override=[a])
+        with pytest.raises(TypeError, match="fdiff must be a function"):
+            differentiate(loss, a, fdiff=3)
+
     def test_an_integer_input_is_refused(self):
         idx = te.placeholder((3,), "int32", name="idx")
         x = placeholder((4,), "x")
@@ -76,6 +92,8 @@ class TestInputs:
             differentiate(y, [idx])
         with pytest.raises(te.GradientError):
             differentiate(y, [idx])
+        with pytest.raises(te.GradientError, match="jvp: idx"):
+            jvp(y, [x, idx], [placeholder((4,), "v"), te.placeholder((3,), "int32", name="w")])
         assert [t.name for t in differentiate(y, head=placeholder((3,), "h")).inputs] == ["x"]
 
     def test_an_unknown_adjoint_names_those_there_are(self, product):
@@ -223,6 +241,26 @@ class TestOverrides:
         with pytest.raises(error, match=message):
             differentiate(loss, [a, b], override={c: lambda t, deps, g: result(t)})
 
+    def test_explain_tells_what_was_given(self, product):
+        a, b, c, loss, feeds = product
+        given = differentiate(loss, [a, b], override={c: ([a], lambda t, deps, g: [g @ b.T])}).explain()
+        assert [(r.consumer.name, r.source.name) for r in given.reads if r.kind == "override"] == [("C", "A")]
+        edges = differentiate(loss, [a, b], fdiff=vjp).explain()
+        assert [r.source.name for r in edges.reads if r.kind == "fdiff"] == ["C", "A", "B"]
+        assert "C         A" in str(given)
+
+    def test_the_adjoints_of_an_override_may_be_gradients(self, product):
+        """Any sequence will do, so that a rule can differentiate another program."""
+        a, b, c, loss, feeds = product
+        again = a @ b
+
+        def rule(t, deps, g):
+            return differentiate(again, deps, head=g)
+
+        found, expected = differentiate(loss, [a, b], override={c: rule}), differentiate(loss, [a, b])
+        for have, want in zip(interpret(list(found), feeds), interpret(list(expected), feeds), strict=True):
+            np.testing.assert_allclose(have, want)
+
     def test_malformed(self, product):
         a, b, c, loss, feeds = product
         with pytest.raises(TypeError, match=r"must be \(deps, fn\) or fn"):
@@ -311,6 +349,8 @@ class TestHigherOrder:
         a, b, c, loss, feeds = product
         with pytest.raises(ValueError, match="2 inputs but 1 tangents"):
             jvp(c, [a, b], [a])
+        with pytest.raises(TypeError, match="tangents must be tensors, found int"):
+            jvp(c, a, 3)
         with pytest.raises(ValueError, match="must have its shape and dtype"):
             jvp(c, a, b)
         with pytest.raises(ValueError, match="0-rank"):

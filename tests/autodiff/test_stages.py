@@ -258,6 +258,16 @@ def test_what_is_kept_is_what_a_derivative_is_a_formula_in():
     assert using == KEPT | {Fn.DIV, Fn.POW}
 
 
+def test_explain_lists_the_reads_of_earlier_steps():
+    x = placeholder((6,))
+    y = te.scan((6,), lambda y, t: te.select(t == 0, x[0], te.sin(y[t - 1]) * x[t]), name="y")
+    reads = differentiate(y, [x], head=placeholder((6,), "h")).explain().reads
+    assert [(r.source.name, r.index, r.kind) for r in reads] == [
+        ("y", "t - 1", "gather"), ("x", "0", "gather"), ("x", "t", "gather"),
+    ]  # fmt: skip
+    assert reads[0].stage.name == "dy"
+
+
 def test_a_state_without_an_adjoint_has_no_reverse_recurrence():
     x = placeholder((6,))
     a, _ = te.scan((6,), lambda a, b, t: (te.select(t == 0, x[0], te.sin(a[t - 1])), te.exp(x[t])))
@@ -295,6 +305,37 @@ class TestTiesAndZeros:
         x, k = placeholder((4,)), axis(4)
         y = te.compute((), lambda: te.cast(te.argmax(x[k], axis=k), "float64") * x[0])
         np.testing.assert_array_equal(interpret(differentiate(y, x), {x: np.array([1.0, 5, 2, 3])}), [1, 0, 0, 0])
+
+    @pytest.mark.parametrize(
+        ("function", "slope"),
+        [
+            (lambda x: te.where(x > 0, te.sqrt(x), x * 0.0), lambda v: 0.5 / np.sqrt(v)),
+            (lambda x: te.where(x > 0, 2.0 * te.log(te.sqrt(x)) + 1.0, x * 0.0), lambda v: 1 / v),
+            (lambda x: te.where(x > 0, te.where(x > 1, te.sqrt(x - 1.0), te.log(x)), x * 0.0), lambda v: 1 / v),
+            (lambda x: te.where(x > 0, (1.0 / x) * x * x, x * 0.0), np.ones_like),
+            (lambda x: te.where(x > 0, (te.sqrt(x) - 0.5) ** 2, x * 0.0), lambda v: 1 - 0.5 / np.sqrt(v)),
+        ],
+    )
+    def test_an_untaken_branch_does_not_leak_from_stage_to_stage(self, function, slope):
+        """Also not into second derivatives, nor where an adjoint is 0 by chance."""
+        x, values = placeholder((4,)), np.array([0.0, -1.0, 0.25, 0.75])
+        first = differentiate(function(x).sum(), x)
+        second = differentiate(first.sum(), x)
+        taken = values[2:]
+        curve = (slope(taken + 1e-6) - slope(taken - 1e-6)) / 2e-6
+        for run in (interpret, te.evaluate):
+            got, curved = run([first, second], {x: values})
+            np.testing.assert_allclose(got, [0, 0, *slope(taken)], rtol=1e-12, atol=1e-15)
+            np.testing.assert_allclose(curved, [0, 0, *curve], rtol=1e-6, atol=1e-8)
+
+    def test_two_uses_of_a_branch_are_both_minded(self):
+        x, values = placeholder((3,)), np.array([0.0, 1.0, 4.0])
+        root = te.sqrt(x)
+        y = te.where(x > 0, root, 0.0 * x) + te.where(x > 2, root * root, 0.0 * x)
+        np.testing.assert_allclose(interpret(differentiate(y.sum(), x), {x: values}), [0, 0.5, 1.25])
+        np.testing.assert_array_equal(
+            interpret(differentiate((y + root).sum(), x), {x: values}), [np.inf, 1.0, 1.5], err_msg="the root itself"
+        )
 
     def test_an_untaken_reduction_does_not_leak(self):
         x, k = placeholder((3, 2)), axis(2)

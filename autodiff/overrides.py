@@ -1,0 +1,76 @@
+"""Derivatives that the caller gives: `override=` for a tensor, `fdiff=` for each edge, and what they must return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from tedsl.lang.errors import user_location
+from tedsl.lang.extents import same_extent
+from tedsl.lang.tensor import Shape, Tensor
+
+__all__ = ["Fdiff", "Given", "Override", "rules_of", "summand", "summands_of"]
+
+Override = Mapping[Tensor, Any]
+Fdiff = Callable[[Tensor, Tensor, Tensor], "Tensor | None"]
+Given = tuple[tuple[Tensor, ...], Callable[..., Any]]
+
+
+def rules_of(override: Override | None, fdiff: Fdiff | None) -> dict[Tensor, Given]:
+    """Per tensor what its derivative flows to, and the function that says how."""
+    if override is not None and not isinstance(override, Mapping):
+        raise TypeError(
+            f"differentiate: override must be a dict {{tensor: (deps, fn)}}, found {type(override).__name__}, at "
+            f"{user_location()}"
+        )
+    if fdiff is not None and not callable(fdiff):
+        raise TypeError(
+            f"differentiate: fdiff must be a function of (output, input, head), found {type(fdiff).__name__}, at "
+            f"{user_location()}"
+        )
+    return {t: _rule(t, rule) for t, rule in (override or {}).items()}
+
+
+def _rule(tensor: Any, rule: Any) -> Given:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"differentiate: override maps tensors to (deps, fn), found the key {tensor!r:.40}")
+    if callable(rule):
+        return tensor.op.inputs, rule
+    if not isinstance(rule, tuple) or len(rule) != 2 or not callable(rule[1]):
+        raise TypeError(f"differentiate: the override of {tensor!r} must be (deps, fn) or fn, found {rule!r:.60}")
+    deps = tuple(rule[0]) if isinstance(rule[0], Iterable) else (rule[0],)
+    for dep in deps:
+        if not isinstance(dep, Tensor):
+            raise TypeError(
+                f"differentiate: the deps of the override of {tensor!r} must be tensors, found {type(dep).__name__}"
+            )
+    return deps, rule[1]
+
+
+def summands_of(tensor: Tensor, rule: Given, adjoint: Tensor, prefix: Shape) -> list[tuple[Tensor, Tensor]]:
+    """(dep, its adjoint summand) for each dep that receives one."""
+    deps, function = rule
+    what = f"override of {tensor.name!r}"
+    result = function(tensor, list(deps), adjoint)
+    parts = tuple(result) if isinstance(result, Sequence) else (result,)
+    if len(parts) != len(deps):
+        raise ValueError(
+            f"differentiate: the {what} returned {len(parts)} adjoints for {len(deps)} dependencies "
+            f"({', '.join(d.name for d in deps)}); return one for each, None where nothing flows"
+        )
+    given = [(d, p) for d, p in zip(deps, parts, strict=True) if p is not None and d.dtype.is_float]
+    return [(dep, summand(part, dep, prefix, what)) for dep, part in given]
+
+
+def summand(part: Any, source: Tensor, prefix: Shape, what: str) -> Tensor:
+    """What a caller's function returned, if it can be a summand of the adjoint of `source`."""
+    if not isinstance(part, Tensor):
+        raise TypeError(f"differentiate: the {what} must return tensors, found {type(part).__name__} for {source!r}")
+    shape = (*prefix, *source.extents)
+    fits = part.ndim == len(shape) and all(same_extent(a, b) for a, b in zip(part.extents, shape, strict=True))
+    if not fits:
+        expected = ", ".join(map(str, shape))
+        raise ValueError(f"differentiate: the {what} must return shape ({expected}) for {source!r}, found {part!r}")
+    if part.dtype is not source.dtype:
+        raise TypeError(f"differentiate: the {what} must return {source.dtype} for {source!r}, found {part!r}")
+    return part
