@@ -1,0 +1,130 @@
+# %% [markdown]
+# # A first kernel, and how it is scheduled
+#
+# A tensor is a function of its indices. What is computed is written once; how it runs is said apart from it, and can
+# never change the result.
+
+# %%
+import time
+
+import numpy as np
+
+import tedsl as te
+
+n = te.var("n")
+m = te.var("m")
+image = te.placeholder((n, m), name="image")
+
+# %% [markdown]
+# Two stages blur an image, first along its columns and then along its rows. `at(..., mode="clamp")` says what lies beyond
+# the border; the ranges of the sums are inferred from nothing but the extents.
+
+# %%
+rows = te.compute(
+    (n, m), lambda i, j: sum(image.at(i + d, j, mode="clamp") for d in (-1, 0, 1)) / 3, name="rows"
+)
+blurred = te.compute(
+    (n, m), lambda i, j: sum(rows.at(i, j + d, mode="clamp") for d in (-1, 0, 1)) / 3, name="blurred"
+)
+blurred
+
+# %% [markdown]
+# The definition is what NumPy would say with padding and slices. `te.interpret` is the reference: it evaluates by
+# definition, slowly. `te.evaluate` compiles.
+
+# %%
+rng = np.random.default_rng(0)
+picture = rng.random((480, 640), dtype="float32")
+
+
+def in_numpy(x):
+    padded = np.pad(x, ((1, 1), (0, 0)), mode="edge")
+    x = (padded[:-2] + padded[1:-1] + padded[2:]) / 3
+    padded = np.pad(x, ((0, 0), (1, 1)), mode="edge")
+    return (padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]) / 3
+
+
+small = picture[:20, :30].copy()
+np.testing.assert_allclose(te.interpret(blurred, {image: small}), in_numpy(small), rtol=1e-5)
+np.testing.assert_allclose(te.evaluate(blurred, {image: picture}), in_numpy(picture), rtol=1e-5)
+
+# %% [markdown]
+# ## The loops, as written
+#
+# A schedule begins with the loops of the definition: each stage for itself, one element after another.
+
+# %%
+schedule = te.Schedule(blurred)
+schedule
+
+# %% [markdown]
+# ## The loops, by hand
+#
+# Tiles of 32 rows go to threads; inside a tile the first stage is computed as the second needs it, and both work on
+# vectors of 8 columns. Each directive documents the rewriting it does.
+
+# %%
+stage = schedule[blurred]
+i, j = stage.axes
+outer, inner = stage.split(i, 32)
+stage.vectorize(j, 8).parallel(outer)
+schedule[rows].compute_at(stage, inner).vectorize("j", 8)
+schedule
+
+# %%
+assert [str(loop) for loop in stage.loops] == ["io", "ii", "j", "jv"]
+print("split:    ", type(stage).split.__doc__)
+print("vectorize:", type(stage).vectorize.__doc__)
+
+# %% [markdown]
+# A directive that makes no sense is refused at once, with the loops there are.
+
+# %%
+try:
+    stage.vectorize("q")
+except te.ScheduleError as error:
+    refusal = str(error)
+    print(refusal)
+assert "io, ii, j, jv" in refusal
+
+# %% [markdown]
+# ## Compiled
+#
+# A kernel is compiled once and called on arrays of any extents. Both kernels give the same numbers; how long each takes
+# depends on the machine.
+
+# %%
+by_hand = te.build(image, blurred, schedule=schedule)
+by_default = te.build(image, blurred)
+np.testing.assert_array_equal(by_hand(picture), by_default(picture))
+
+
+def milliseconds(call, repeats=20):
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - start)
+    return 1e3 * best
+
+
+for name, call in {
+    "NumPy": lambda: in_numpy(picture),
+    "by hand": lambda: by_hand(picture),
+    "default schedule": lambda: by_default(picture),
+}.items():
+    print(f"{name:18} {milliseconds(call):6.2f} ms")
+
+# %% [markdown]
+# What the compiler made of it: loops as they run, with what each has become.
+
+# %%
+by_hand
+
+# %% [markdown]
+# `te.work` counts operations and bytes from the definition, without running anything.
+
+# %%
+work = te.work(blurred, sizes={n: 480, m: 640})
+assert work.iterations == 2 * 480 * 640
+work
