@@ -9,8 +9,9 @@ BIN := $(VENV)/bin
 DEMO := $(VENV)/.installed-demo
 TEST := $(VENV)/.installed-test
 DEV := $(VENV)/.installed-dev
+NOTEBOOK := $(VENV)/.installed-notebook
 
-.PHONY: demo test test-long lint bench clean help
+.PHONY: demo test test-long notebooks lint bench clean help
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -24,6 +25,9 @@ test: $(TEST)  ## the test suite, without the tests marked long
 test-long: $(TEST)  ## the tests marked long, with fresh random draws
 	$(BIN)/python -m pytest -n $(JOBS) -m long --hypothesis-profile=long $(PYTEST_ARGS)
 
+notebooks: $(NOTEBOOK)  ## run the notebooks through Jupyter; pages with their outputs go to build/notebooks
+	$(BIN)/python -m notebooks.cells
+
 lint: $(DEV)  ## style, types and the import law
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -36,7 +40,7 @@ bench: $(DEMO)  ## what the library costs, against its limits; then speed beside
 	else echo "PyTorch is not installed (pip install 'tedsl[torch]'): nothing to compare with"; fi
 
 clean:  ## the environment and every cache
-	rm -rf $(VENV) .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +51,10 @@ $(DEMO): pyproject.toml | $(BIN)/python
 
 $(TEST): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@ $(DEMO)
+
+$(NOTEBOOK): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[notebook]'
 	@touch $@ $(DEMO)
 
 $(DEV): pyproject.toml | $(BIN)/python

@@ -16,16 +16,12 @@ m = te.var("m")
 image = te.placeholder((n, m), name="image")
 
 # %% [markdown]
-# Two stages blur an image, first along its columns and then along its rows. `at(..., mode="clamp")` says what lies beyond
-# the border; the ranges of the sums are inferred from nothing but the extents.
+# Two stages blur an image, first along its columns and then along its rows. `at(..., mode="clamp")` says what lies
+# beyond the border; the ranges of the sums are inferred from nothing but the extents.
 
 # %%
-rows = te.compute(
-    (n, m), lambda i, j: sum(image.at(i + d, j, mode="clamp") for d in (-1, 0, 1)) / 3, name="rows"
-)
-blurred = te.compute(
-    (n, m), lambda i, j: sum(rows.at(i, j + d, mode="clamp") for d in (-1, 0, 1)) / 3, name="blurred"
-)
+rows = te.compute((n, m), lambda i, j: sum(image.at(i + d, j, mode="clamp") for d in (-1, 0, 1)) / 3, name="rows")
+blurred = te.compute((n, m), lambda i, j: sum(rows.at(i, j + d, mode="clamp") for d in (-1, 0, 1)) / 3, name="blurred")
 blurred
 
 # %% [markdown]
@@ -90,8 +86,8 @@ assert "io, ii, j, jv" in refusal
 # %% [markdown]
 # ## Compiled
 #
-# A kernel is compiled once and called on arrays of any extents. Both kernels give the same numbers; how long each takes
-# depends on the machine.
+# A kernel is compiled once and called on arrays of any extents. Both kernels give the same numbers; how long each
+# takes depends on the machine.
 
 # %%
 by_hand = te.build(image, blurred, schedule=schedule)

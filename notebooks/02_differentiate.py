@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Differentiate: adjoints, heads, overrides
 #
-# `te.differentiate(loss, inputs)` answers with tensors of the same language: they can be read, scheduled, compiled and
-# differentiated again.
+# `te.differentiate(loss, inputs)` answers with tensors of the same language: they can be read, scheduled, compiled
+# and differentiated again.
 
 # %%
 import matplotlib.pyplot as plt
@@ -102,8 +102,8 @@ np.testing.assert_allclose(te.interpret(twice, feeds), (ahead - behind) / (2 * s
 # %% [markdown]
 # ## Overrides
 #
-# A rule of your own replaces that of a tensor. Rounding has a derivative of zero; training through it wants that of the
-# identity (a straight-through estimator).
+# A rule of your own replaces that of a tensor. Rounding has a derivative of zero; training through it wants that of
+# the identity (a straight-through estimator).
 
 # %%
 q = te.compute((6, 8), lambda i, j: te.round(x[i, j] * 4) / 4, name="q")

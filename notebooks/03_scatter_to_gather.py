@@ -48,8 +48,8 @@ te.display.plot.index_map([(i, 2 * i + k) for i in range(4) for k in range(3)], 
 plt.show()
 
 # %% [markdown]
-# Turned around, `s = 2i + k` has the solutions `k = s - 2i`. Even elements are read by two windows and odd ones by one, so
-# the gather sums over at most two.
+# Turned around, `s = 2i + k` has the solutions `k = s - 2i`. Even elements are read by two windows and odd ones by
+# one, so the gather sums over at most two.
 
 # %%
 weights = {w: rng.normal(size=3)}
@@ -58,8 +58,8 @@ assert [r.kind for r in strided.explain().reads if r.source is x] == ["gather"]
 strided
 
 # %% [markdown]
-# What it costs is counted, not guessed: a few iterations per element of `x`. A dense Jacobian would have `4 * 9` entries,
-# nearly all of them zero.
+# What it costs is counted, not guessed: a few iterations per element of `x`. A dense Jacobian would have `4 * 9`
+# entries, nearly all of them zero.
 
 # %%
 forward, backward = te.work(y), te.work(strided[0])
@@ -71,8 +71,8 @@ plt.show()
 # %% [markdown]
 # ## Every kind of index
 #
-# Flattened, dilated, reversed, wrapped around, diagonal: each is solved by exact integer algebra, and each is compared
-# with brute force here.
+# Flattened, dilated, reversed, wrapped around, diagonal: each is solved by exact integer algebra, and each is
+# compared with brute force here.
 
 # %%
 image = te.placeholder((4, 6), "float64", name="image")

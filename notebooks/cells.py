@@ -51,7 +51,7 @@ def _prose(text: str) -> str:
 
 
 def run(path: Path) -> list[Any]:
-    """Run the cells in one namespace; what the last expressions of cells are, each shown as a notebook would show it."""
+    """Run the cells in one namespace; the values of their last expressions, each of which is also shown."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -60,7 +60,7 @@ def run(path: Path) -> list[Any]:
     source = path.read_text()
     name = f"<notebook {path.name}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    space: dict[str, Any] = {"__name__": f"notebook_{path.stem}", "__file__": str(path)}
+    space: dict[str, Any] = {"__name__": "__main__", "__file__": str(path)}  # as in Jupyter
     shown: list[Any] = []
     for cell in cells(path):
         if cell.kind != "code":
@@ -101,7 +101,7 @@ def execute(path: Path, folder: Path) -> float:
     NotebookClient(made, timeout=MOST_SECONDS, resources={"metadata": {"path": str(HERE.parent)}}).execute()
     took = time.perf_counter() - start
     folder.mkdir(parents=True, exist_ok=True)
-    nbformat.write(made, folder / f"{path.stem}.ipynb")
+    (folder / f"{path.stem}.ipynb").write_text(nbformat.writes(made))
     (folder / f"{path.stem}.html").write_text(HTMLExporter().from_notebook_node(made)[0])
     return took
 

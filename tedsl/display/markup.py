@@ -83,7 +83,8 @@ def table(
         if detail:
             made.append(f'<tr class="te-lower"><td colspan="{len(head)}"><div>{detail}</div></td></tr>')
     more = f'<p class="te-mute">and {len(rows) - MOST_ROWS} more rows</p>' if len(rows) > MOST_ROWS else ""
-    return f'<div class="te-wide"><table>{"".join(made)}</table></div>{more}'
+    wide = " class=te-full" if below else ""
+    return f'<div class="te-wide"><table{wide}>{"".join(made)}</table></div>{more}'
 
 
 def count(n: float) -> str:

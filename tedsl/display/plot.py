@@ -133,6 +133,8 @@ def jacobian_sparsity(output: Tensor, source: Tensor, feeds: Mapping[Tensor, Any
     matrix = np.abs(jacobian.reshape(rows, -1))
     largest = matrix.max(initial=0.0)
     ax.imshow(matrix / (largest or 1.0), cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.get_major_locator().set_params(integer=True)
     share = float((matrix > 0).mean()) if matrix.size else 0.0
     ax.set(xlabel=f"element of {source.name}", ylabel=f"element of {output.name}", title=f"{share:.1%} non-zero")
     return ax

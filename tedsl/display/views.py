@@ -202,18 +202,23 @@ def _read(r: ReadReport, works: dict[Operation, Work]) -> list[str]:
     read = f"{r.source.name}[{r.index}]" if r.index else r.source.name
     row = [code(read), escape(r.consumer.name), badge(r.kind, KIND.get(r.kind, "")), escape(r.reason)]
     if works:
-        w = works.get(r.stage.op) if r.stage is not None else None
-        row += ["", ""] if w is None else _cells(w)[:2]
+        parts = _parts(r.stage) if r.stage is not None else []
+        row += _cells(sum((works[op] for op in parts if op in works), NOTHING))[:2] if parts else ["", ""]
     return row
 
 
 def _found(stage: Tensor | None) -> str:
     if stage is None:
         return '<span class="te-mute">nothing</span>'
-    try:
-        return formula_of(stage.op, _names([stage.op])).mathml()
-    except TooLong:
-        return f"<pre>{escape(tensor_text(stage))}</pre>"
+    parts = _parts(stage)
+    names = _names(parts)
+    return "".join(_definition(op, names) for op in reversed(parts))
+
+
+def _parts(stage: Tensor) -> list[Operation]:
+    """The stages that form one adjoint, the last one last: those it reads that are named after it."""
+    own = f"{stage.name}_"
+    return [op for op in stages_of([stage]) if op is stage.op or op.name.startswith(own)]
 
 
 def _schedule(schedule: Schedule) -> Iterator[str]:

@@ -70,9 +70,8 @@ class Traced:
     def is_differentiable(self) -> bool:
         return bool(self.float_inputs and self.float_outputs)
 
-    @property
-    def override(self) -> dict[Tensor, Any] | None:
-        """The rule under trial, for each output."""
+    def override(self, targets: Sequence[Tensor]) -> dict[Tensor, Any] | None:
+        """The rule under trial, for each output that lies between the inputs and `targets`."""
         vjp = self.rules.vjp
         if vjp is None:
             return None
@@ -82,12 +81,18 @@ class Traced:
             result = vjp(output, deps, head)
             return [result] if isinstance(result, Tensor) else result
 
-        return {t: (inputs, rule) for t in self.float_outputs if not isinstance(t.op, Placeholder)}
+        return {t: (inputs, rule) for t in self.float_outputs if self._is_between(t, targets)}
+
+    def _is_between(self, output: Tensor, targets: Sequence[Tensor]) -> bool:
+        below = stages_of([output])
+        is_used = any(op is output.op for op in stages_of(targets))
+        return is_used and not isinstance(output.op, Placeholder) and any(t.op in below for t in self.float_inputs)
 
     @cached_property
     def gradients(self) -> list[Tensor]:
         """The adjoint of each float input, for the heads."""
-        return list(differentiate(self.float_outputs, self.float_inputs, head=self.heads, override=self.override))
+        override = self.override(self.float_outputs)
+        return list(differentiate(self.float_outputs, self.float_inputs, head=self.heads, override=override))
 
     @cached_property
     def pushed(self) -> list[Tensor]:
@@ -100,7 +105,8 @@ class Traced:
     @cached_property
     def second(self) -> list[Tensor]:
         """The derivative of the gradients, contracted with `others`, for each float input."""
-        return list(differentiate(self.gradients, self.float_inputs, head=self.others, override=self.override))
+        override = self.override(self.gradients)
+        return list(differentiate(self.gradients, self.float_inputs, head=self.others, override=override))
 
     @cached_property
     def magnitude(self) -> float:

@@ -84,6 +84,17 @@ def test_a_wrong_second_derivative_is_found() -> None:
     assert report.failure.check == "second"
 
 
+@pytest.mark.parametrize("op", [matmul, te.tanh, lambda x: x * 2, lambda x: (x.sum(), te.zeros((2,), x.dtype))])
+def test_a_right_rule_passes_every_check(op: Any) -> None:
+    """Also where the second derivative does not lead through the output, or nothing leads to one."""
+
+    def rule(output: te.Tensor, inputs: Any, head: te.Tensor) -> Any:
+        return te.differentiate([output], list(inputs), head=[head])
+
+    shapes = ("n k", "k m") if op is matmul else ("n",)
+    assert te.testing.check_op(op, *shapes, vjp=rule, examples=6, compiled=1)
+
+
 def test_an_operator_that_keeps_state_is_found() -> None:
     calls = []
 
