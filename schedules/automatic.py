@@ -56,7 +56,7 @@ def advanced(plan: Plan, step: Step) -> Plan:
 def _automatic(plan: Plan, d: Auto) -> Plan:
     one_of(d.scheduler, SCHEDULERS, "scheduler", "schedulers")
     if d.scheduler == "default":
-        return completed(plan, (), plan.program.outputs, Machine.from_json(dict(d.machine)))
+        return completed(plan, (), plan.program.outputs, Machine.from_json(dict(d.machine)).tuned())
     if plan.is_begun:
         raise ScheduleError(
             f"the schedule has directives, and {d.scheduler} schedules every stage itself; begin with a new te.Schedule"

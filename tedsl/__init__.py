@@ -16,6 +16,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tedsl.analysis.work": ("Work", "work"),
     "tedsl.backend.build": ("Schedule", "build", "evaluate"),
     "tedsl.backend.threads": ("get_num_threads", "set_num_threads"),
+    "tedsl.backend.tune": ("Tuned", "tune"),
     "tedsl.lang.arrays": (
         "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "dot", "einsum", "expand_dims",
         "eye", "flip", "full", "full_like", "matmul", "mean", "moveaxis", "ones", "ones_like", "outer", "pad",
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from tedsl.analysis.work import Work as Work, work as work
     from tedsl.backend.build import Schedule as Schedule, build as build, evaluate as evaluate
     from tedsl.backend.threads import get_num_threads as get_num_threads, set_num_threads as set_num_threads
+    from tedsl.backend.tune import Tuned as Tuned, tune as tune
     from tedsl.lang.arrays import *  # noqa: F403 - exactly its names of the table
     from tedsl.lang.axes import reduce_axis as reduce_axis, var as var
     from tedsl.lang.compute import compute as compute, placeholder as placeholder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -19,13 +20,14 @@ from tedsl.backend.donation import donated_positions, donation_targets
 from tedsl.backend.kernel import Kernel
 from tedsl.backend.lower import operations_between
 from tedsl.backend.planner import Planner
+from tedsl.backend.remembered import recall
 from tedsl.backend.steps import Steps, needs_steps
 from tedsl.backend.targets import Target, parse_target
 from tedsl.lang.errors import AliasError, ScheduleError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Placeholder, Tensor
 
-__all__ = ["Schedule", "build", "evaluate"]
+__all__ = ["Schedule", "build", "evaluate", "made_kernel"]
 
 
 def build(
@@ -89,7 +91,21 @@ def _made(
 ) -> tuple[Core, dict[Var, Var] | None]:
     if isinstance(schedule, Schedule):
         return _scheduled(given, results, title, target, schedule), None
-    return _cached(given, results, title, target, _planner(schedule))
+    planner = _remembered(results, target) if schedule == "tuned" else _planner(schedule)
+    return _cached(given, results, title, target, planner)
+
+
+def _remembered(results: tuple[Tensor, ...], target: Target) -> Planner:
+    """What te.tune found for a program; the default schedule, with a warning, where it found nothing."""
+    choices = recall(results, target)
+    if choices is None:
+        names = ", ".join(t.name for t in results)
+        warnings.warn(
+            f"te.build: schedule='tuned': nothing is remembered for {names} on this machine; the default schedule is "
+            f"used (te.tune([{names}], budget=60) searches for a better one)",
+            stacklevel=5,
+        )
+    return Planner(choices=tuple(sorted((choices or {}).items())))
 
 
 def _proven(
@@ -135,6 +151,15 @@ def _cached(
 ) -> tuple[Core, dict[Var, Var] | None]:
     options = name, target, planner
     return cached_core(inputs, outputs, options, lambda: _core(inputs, outputs, name, target, planner))
+
+
+def made_kernel(
+    inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], name: str, target: Target, planner: Planner
+) -> Kernel:
+    """A kernel of its own, compiled, that is found by nobody else."""
+    kernel = Kernel(_core(inputs, outputs, name, target, planner), inputs, outputs, True)
+    kernel.compile()
+    return kernel
 
 
 def _core(inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], name: str, target: Target, planner: Planner) -> Core:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from schedules.automatic import check_limits
 from schedules.default import completed
 from schedules.plan import Plan
 from schedules.program import program_of
+from schedules.tuning import settled
 from tedsl.backend.apply import apply_plan, check_target, fix_sizes
 from tedsl.backend.autoschedulers import apply_autoscheduler
 from tedsl.backend.lower import Lowered, lower, operations_between
@@ -37,7 +38,7 @@ class Planner:
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], added: Iterable[int], target: Target, *, plain: bool
     ) -> Lowered:
         """The functions that compute `outputs` from `inputs`; `plain`: without what holds for finite numbers only."""
-        machine = replace(machine_of(target), choices=self.choices)
+        machine = settled(machine_of(target), dict(self.choices))
         added = tuple(added)
         if self.automatic and not added:  # in a sum with what is there an element must not be computed twice
             return _automatic(self.automatic, inputs, outputs, target, machine)

@@ -14,16 +14,16 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["fetch", "private_folder"]
+__all__ = ["fetch", "private_folder", "write_whole"]
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
-def private_folder() -> Path | None:
-    """`objects` in $TEDSL_CACHE_DIR, else in ~/.cache/tedsl; None when we cannot write it or others can."""
+def private_folder(name: str = "objects") -> Path | None:
+    """A folder in $TEDSL_CACHE_DIR, else in ~/.cache/tedsl; None when we cannot write it or others can."""
     named = os.environ.get("TEDSL_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME", "~/.cache") + "/tedsl"
     try:
-        folder = Path(named).expanduser() / "objects"
+        folder = Path(named).expanduser() / name
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
     except (OSError, RuntimeError):
@@ -56,15 +56,21 @@ def _read(path: Path) -> bytes | None:
 
 
 def _write(path: Path, payload: bytes) -> None:
+    write_whole(path, hashlib.sha256(payload).digest() + payload)
+
+
+def write_whole(path: Path, content: bytes) -> bool:
     """Write all or nothing: readers in other processes see the old file or the new one. A full disk is no error."""
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")  # created 0600
     except OSError:
-        return
+        return False
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(payload).digest() + payload)
+            file.write(content)
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        return False
+    return True

@@ -1,0 +1,105 @@
+"""What a measured search changes in the default schedule: its parameters, their candidates, and the order of trying.
+
+The default schedule asks for its parameters by name (`Machine.choose`), and what its cost model takes is where the
+search begins. So a program has just the parameters that its patterns have.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from schedules.default.machine import Machine
+
+__all__ = ["Choices", "Parameter", "parameters_of", "search", "settled"]
+
+Choices = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One number of the default scheduler, for one stage ("C:unroll") or for all ("cores")."""
+
+    name: str
+    default: int
+    candidates: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Asked(Machine):
+    """A machine that takes note of what is asked for."""
+
+    asked: dict[str, int] = field(default_factory=dict, compare=False)
+
+    def choose(self, name: str, default: int, stage: str = "") -> int:
+        self.asked.setdefault(f"{stage}:{name}", default)
+        return super().choose(name, default, stage)
+
+
+def _near(n: int) -> list[int]:
+    return [n - 1, n + 1, n - 2, n + 2, n // 2, n * 2]
+
+
+def _scaled(n: int) -> list[int]:
+    return [n // 2, n * 2, n // 4, n * 4]
+
+
+# In the order in which they are tried. A value that makes no other schedule costs nothing.
+_CANDIDATES: dict[str, Callable[[int], Sequence[int]]] = {
+    "tile_rows": _near,
+    "tile_vectors": lambda n: [n - 1, n + 1, n + 2],
+    "unroll": lambda n: [1, 2, 4, 8],
+    "rows": _scaled,
+    "tasks": _scaled,
+    "vectors": lambda n: [1, 2, 4, 8],
+    "lanes": lambda n: [1, 2, 4, 8, 16],
+    "turned": lambda n: [4, 8, 16, 32],
+    "l2": _scaled,
+    "vector_bytes": lambda n: [n // 2],
+    "cores": lambda n: [1, 2 * n],
+    "row_bytes": lambda n: [0, n // 8, n * 8],
+    "inline": lambda n: [0, 400],
+}
+_FIGURES = ("l2", "vector_bytes", "cores")
+
+
+def settled(machine: Machine, choices: Choices) -> Machine:
+    """The machine with these choices made."""
+    return replace(machine, choices=tuple(sorted(choices.items()))).tuned()
+
+
+def parameters_of(plan: Callable[[Machine], object], machine: Machine, choices: Choices) -> list[Parameter]:
+    """The parameters that planning asks for where these choices are made, the most telling first."""
+    asked = _Asked(**{f: getattr(machine, f) for f in Machine.__dataclass_fields__})
+    plan(settled(asked, choices))
+    found = [(name, value, name.rpartition(":")[2]) for name, value in asked.asked.items()]
+    found += [(name, int(getattr(machine, name)), name) for name in _FIGURES]
+    rank = {kind: k for k, kind in enumerate(_CANDIDATES)}
+    made = []
+    for name, default, kind in sorted((f for f in found if f[2] in rank), key=lambda f: rank[f[2]]):
+        values = dict.fromkeys(v for v in (*_CANDIDATES[kind](default), default) if v >= (kind in _FIGURES))
+        made.append(Parameter(name, default, tuple(values)))
+    return made
+
+
+def search(parameters_at: Callable[[Choices], list[Parameter]], seed: int = 0) -> Generator[Choices, bool, None]:
+    """Choices to try, without end; whether they were the best so far is sent back.
+
+    One parameter after another until none helps, then several at once.
+    """
+    draw = random.Random(seed)
+    best: Choices = {}
+    improved = True
+    while improved:
+        improved = False
+        for parameter in parameters_at(best):
+            for value in parameter.candidates:
+                trial = {**best, parameter.name: value}
+                if trial != best and (yield trial):
+                    best, improved = trial, True
+    while parameters := parameters_at(best):
+        chosen = draw.sample(parameters, min(len(parameters), draw.choice((2, 3))))
+        trial = {**best, **{p.name: draw.choice(p.candidates) for p in chosen}}
+        if (yield trial):
+            best = trial
