@@ -13,7 +13,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "mish", "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "softplus", "softshrink", "softsign", "tanh",
         "tanhshrink", "threshold",
     ),
-    "tedsl.ops.attention": ("attention", "streaming_attention"),
+    "tedsl.ops.attend": ("attention", "streaming_attention"),
     "tedsl.ops.convolution": (
         "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "depthwise_conv2d",
     ),
@@ -49,10 +49,14 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
 
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 
-__all__ = sorted(_HOME)
+_MODULES = ("optim",)  # public modules: reached as `te.ops.optim` without an import of their own
+
+__all__ = sorted([*_HOME, *_MODULES])
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"tedsl.ops.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'tedsl.ops' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     value = getattr(import_module(_HOME[name]), name)
@@ -61,4 +65,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted({*globals(), *__all__})

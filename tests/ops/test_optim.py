@@ -1,0 +1,137 @@
+"""Optimisers beside torch.optim, the compiled training step, and a network that learns digits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.ops import optim
+
+KINDS: dict[str, tuple[Any, str, dict[str, Any]]] = {
+    "sgd": (optim.SGD(0.1), "SGD", {"lr": 0.1}),
+    "sgd decayed": (optim.SGD(0.1, weight_decay=0.3), "SGD", {"lr": 0.1, "weight_decay": 0.3}),
+    "momentum": (
+        optim.SGD(0.1, 0.8, weight_decay=0.2), "SGD", {"lr": 0.1, "momentum": 0.8, "weight_decay": 0.2}
+    ),
+    "nesterov": (optim.SGD(0.1, 0.8, nesterov=True), "SGD", {"lr": 0.1, "momentum": 0.8, "nesterov": True}),
+    "adam": (optim.Adam(0.1, (0.8, 0.95), 1e-6), "Adam", {"lr": 0.1, "betas": (0.8, 0.95), "eps": 1e-6}),
+    "adam decayed": (optim.Adam(0.1, weight_decay=0.2), "Adam", {"lr": 0.1, "weight_decay": 0.2}),
+    "adamw": (optim.Adam(0.1, weight_decay=0.2, decoupled=True), "AdamW", {"lr": 0.1, "weight_decay": 0.2}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_are_those_of_torch(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    optimizer, name, options = KINDS[kind]
+    random = np.random.default_rng(0)
+    array, grads = random.normal(size=(2, 3)), random.normal(size=(4, 2, 3))
+    theirs = torch.tensor(array, requires_grad=True)
+    other = getattr(torch.optim, name)([theirs], **options)
+
+    param, grad, *slots = (te.placeholder((2, 3), "float64", name=n) for n in ("p", "g", *optimizer.slots))
+    count = te.placeholder((), "int32", name="count")
+    outputs = optimizer.step(param, grad, slots, count)
+    state = [array, *(np.zeros((2, 3)) for _ in slots)]
+    for k, g in enumerate(grads):
+        theirs.grad = torch.tensor(g)
+        other.step()
+        feeds = dict(zip([param, *slots], state, strict=True)) | {grad: g, count: np.int32(k + 1)}
+        state = list(te.interpret(list(outputs), feeds))
+        np.testing.assert_allclose(state[0], theirs.detach().numpy(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("most", [0.5, 100.0])
+def test_clipping_is_that_of_torch(most: float) -> None:
+    torch = pytest.importorskip("torch")
+    arrays = [np.arange(3.0) - 2, np.ones((2, 2))]
+    theirs = [torch.zeros(a.shape, dtype=torch.float64, requires_grad=True) for a in arrays]
+    for t, a in zip(theirs, arrays, strict=True):
+        t.grad = torch.tensor(a)
+    torch.nn.utils.clip_grad_norm_(theirs, most)
+    grads = [te.placeholder(a.shape, "float64") for a in arrays]
+    found = te.interpret(optim.clip_by_global_norm(grads, most), dict(zip(grads, arrays, strict=True)))
+    for have, want in zip(found, theirs, strict=True):
+        np.testing.assert_allclose(have, want.grad.numpy(), rtol=1e-9)
+
+
+def regression(optimizer: Any) -> tuple[Any, Any, Any]:
+    """A training step of y = w x + b, and data for it."""
+    x, y = te.placeholder((8, 3), name="x"), te.placeholder((8,), name="y")
+    w, b = te.placeholder((3,), name="w"), te.placeholder((), name="b")
+    loss = te.ops.mse_loss(x @ w + b, y)
+    random = np.random.default_rng(1)
+    data = random.normal(size=(8, 3)).astype("float32")
+    return optim.train_step(loss, [w, b], [x, y], optimizer), data, data @ [1.0, -2.0, 0.5] + 3.0
+
+
+def test_a_compiled_step_trains() -> None:
+    step, x, y = regression(optim.Adam(0.2))
+    state = step.start([np.zeros(3), np.zeros(())])
+    losses = []
+    for _ in range(200):
+        loss, state = step(state, x, y.astype("float32"))
+        losses.append(float(loss))
+    assert losses[-1] < 1e-3 * losses[0]
+    assert state.steps == 200
+    np.testing.assert_allclose(state.params[0], [1.0, -2.0, 0.5], atol=0.05)
+    assert step.kernel.stats.copies == []
+
+
+def test_the_state_lives_in_two_sets_of_arrays() -> None:
+    step, x, y = regression(optim.SGD(0.1, 0.9))
+    first = step.start([np.zeros(3), np.zeros(())])
+    _, second = step(first, x, y.astype("float32"))
+    _, third = step(second, x, y.astype("float32"))
+    assert [a is b for a, b in zip(third.params, first.params, strict=True)] == [True, True]
+    assert not any(a is b for a, b in zip(second.params, first.params, strict=True))
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    step, *_ = regression(optim.SGD(0.1))
+    with pytest.raises(ValueError, match=r"w: expected \(3,\), found \(4,\)"):
+        step.start([np.zeros(4), np.zeros(())])
+    with pytest.raises(ValueError, match="expected 2 arrays, found 1"):
+        step.start([np.zeros(3)])
+    w = te.placeholder((3,), name="w")
+    with pytest.raises(ValueError, match="loss: expected a 0-rank tensor"):
+        optim.train_step(w * 2.0, [w], [], optim.SGD(0.1))
+    with pytest.raises(ValueError, match="lr: expected a number of 0 or more, found -1"):
+        optim.sgd_step(w, w, lr=-1.0)
+
+
+@pytest.mark.long
+def test_a_network_learns_digits_as_in_torch() -> None:
+    torch, _ = pytest.importorskip("torch"), pytest.importorskip("sklearn")
+    from examples import digits
+
+    losses, accuracy = digits.train()
+    assert accuracy >= 0.97
+    np.testing.assert_allclose(losses[:50], torch_losses(torch, digits, 50), atol=1e-4)
+
+
+def torch_losses(torch: Any, digits: Any, steps: int) -> list[float]:
+    """The same network, weights and batches by PyTorch."""
+    f, random = torch.nn.functional, np.random.default_rng(1)
+    images, labels, *_ = digits.digits()
+    values = [torch.tensor(v, dtype=torch.float32, requires_grad=True) for v in digits.initial(random)]
+    w1, b1, w2, b2, w3, b3, w4, b4 = values
+    adam, found = torch.optim.Adam(values), []
+    for epoch in range(digits.EPOCHS):
+        order = random.permutation(len(labels))
+        adam.param_groups[0]["lr"] = digits.RATE * (1.0 - epoch / digits.EPOCHS)
+        for first in range(0, len(order) - digits.BATCH + 1, digits.BATCH):
+            x, y = (torch.tensor(v[order[first : first + digits.BATCH]]) for v in (images, labels))
+            h = f.max_pool2d(f.relu(f.conv2d(x, w1, b1, padding=1)), 2)
+            h = f.max_pool2d(f.relu(f.conv2d(h, w2, b2, padding=1)), 2)
+            loss = f.cross_entropy(f.linear(f.relu(f.linear(h.flatten(1), w3, b3)), w4, b4), y.long())
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+            found.append(loss.item())
+            if len(found) == steps:
+                return found
+    return found
