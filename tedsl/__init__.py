@@ -37,6 +37,8 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tedsl.lang.scan": ("scan",),
     "tedsl.lang.scatter": ("extern", "scatter"),
     "tedsl.lang.tensor": ("Tensor",),
+    "tedsl.analysis.checked": ("checked",),
+    "tedsl.bridges.fx": ("from_fx",),
     "tedsl.mutation.functional": ("functionalize",),
     "tedsl.mutation.memory": ("copy", "may_alias"),
     "tedsl.ops.op": ("op",),
@@ -51,10 +53,12 @@ __all__ = sorted([*_HOME, *_PACKAGES])
 if TYPE_CHECKING:
     from autodiff import differentiate as differentiate, gradcheck as gradcheck, hvp as hvp, jvp as jvp
     from tedsl import display as display, ops as ops, testing as testing
+    from tedsl.analysis.checked import checked as checked
     from tedsl.analysis.work import Work as Work, work as work
     from tedsl.backend.build import Schedule as Schedule, build as build, evaluate as evaluate
     from tedsl.backend.threads import get_num_threads as get_num_threads, set_num_threads as set_num_threads
     from tedsl.backend.tune import Tuned as Tuned, tune as tune
+    from tedsl.bridges.fx import from_fx as from_fx
     from tedsl.lang.arrays import *  # noqa: F403 - exactly its names of the table
     from tedsl.lang.axes import reduce_axis as reduce_axis, var as var
     from tedsl.lang.compute import compute as compute, placeholder as placeholder

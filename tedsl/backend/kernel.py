@@ -33,7 +33,7 @@ from tedsl.lang.expr import Var
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["Kernel", "Stats"]
+__all__ = ["Kernel", "Stats", "separate"]
 
 _may_share = np.may_share_memory
 MODES = ("write", "add", "null")
@@ -119,7 +119,7 @@ class Kernel(Rich):
                 pass
             else:
                 results = targets or [_result(r, arrays) for r in call.results]
-                if call.is_fresh or _separate(arrays, results, call.safe):
+                if call.is_fresh or separate(arrays, results, call.safe):
                     everything = [*arrays, *results]
                     try:
                         call.binding.run([everything[p] for p in call.order])
@@ -421,7 +421,7 @@ def _result(where: tuple[tuple[int, ...], np.dtype[Any]] | int, arrays: Sequence
     return arrays[where] if isinstance(where, int) else np.empty(*where)
 
 
-def _separate(inputs: Sequence[Array], targets: Sequence[Array], safe: Set[tuple[int, int]]) -> bool:
+def separate(inputs: Sequence[Array], targets: Sequence[Array], safe: Set[tuple[int, int]]) -> bool:
     """Whether outputs can be written at once: they are writable, and nothing that is read or written lies in them,
     but for what may lie there element on element."""
     for position, target in enumerate(targets):

@@ -94,6 +94,13 @@ class Functionalized:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs on arrays of any framework; arguments that the code mutates are written once all is computed."""
+        arguments, key = self._found(args, kwargs)
+        if key not in self._plans:
+            self._plans[key] = self._planned(args, kwargs, arguments)
+        return self._run(self._plans[key], arguments)
+
+    def _found(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Argument], Any]:
+        """The arrays among the arguments, and what a trace for them depends on."""
         arguments: list[Argument] = []
         statics: list[Any] = []
 
@@ -117,9 +124,22 @@ class Functionalized:
             tuple(a.name for a in arguments),
             any(is_torch(a.given) for a in arguments),
         )
+        return arguments, key
+
+    def pure(self, *args: Any, **kwargs: Any) -> Traced:
+        """The pure form for arrays like these: inputs that share memory are one input."""
+        arguments, key = self._found(args, kwargs)
         if key not in self._plans:
             self._plans[key] = self._planned(args, kwargs, arguments)
-        return self._run(self._plans[key], arguments)
+        plan = self._plans[key]
+        outputs: list[Tensor] = []
+        map_leaves(plan.result, "result", lambda v, name: outputs.append(v.value) if isinstance(v, Array) else None)
+        written = {id(a.storage) for a in plan.written}
+        storages = [b.storage for b in plan.bounds]
+        inputs = [s.placeholder for s in storages if s.placeholder is not None]
+        mutated = {s.placeholder: s.value for s in storages if id(s) in written and s.placeholder is not None}
+        trace = plan.trace
+        return Traced((*inputs, *trace.captured), tuple(outputs), mutated, trace.copies, trace.captured)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """The pure form for placeholders of known shapes (and Python values)."""
@@ -215,6 +235,7 @@ class Functionalized:
         for array, value in zip(plan.written, values[len(plan.fresh) :], strict=True):
             assert array.origin is not None
             np.copyto(arguments[array.origin.position].array, value)
+            _note_write(arguments[array.origin.position].given)
         fresh = iter(values[: len(plan.fresh)])
         owned = {id(b.storage): b for b in plan.bounds}
 
@@ -265,6 +286,12 @@ def _static_key(value: Any) -> tuple[Any, ...]:
     return type(value), value
 
 
+def _note_write(given: Any) -> None:
+    """Tell PyTorch that a tensor was written: what autograd saved of it is not its value any more."""
+    if is_torch(given):
+        sys.modules["torch"].autograd.graph.increment_version(given)
+
+
 def _on_memory(value: Array, bound: Bound, plan: _Plan, arguments: list[Argument]) -> Any:
     """A result that is an argument, or a view of one: on the caller's memory."""
     for m in bound.members:
@@ -276,14 +303,28 @@ def _on_memory(value: Array, bound: Bound, plan: _Plan, arguments: list[Argument
     size = argument.array.itemsize
     if argument.array.strides != tuple(s * size for s in near.ghost.strides) and argument.array.size > 1:
         return _as_given(np.array(_read(value, argument.array, near)), plan)
+    for m in bound.members:
+        given, own = arguments[m].given, plan.arrays[m]
+        if (
+            is_torch(given)
+            and (found := _as_strided(given, value, value.layout.offset - own.layout.offset)) is not None
+        ):
+            return found
     shift = value.layout.offset - near.layout.offset
-    if is_torch(argument.given):
-        return argument.given.detach().as_strided(
-            value.shape, value.ghost.strides, argument.given.storage_offset() + shift
-        )
-    return strided(
+    view = strided(
         argument.array, argument.address + shift * size, value.shape, tuple(s * size for s in value.ghost.strides)
     )
+    return sys.modules["torch"].from_numpy(view) if is_torch(argument.given) else view
+
+
+def _as_strided(given: Any, value: Array, shift: int) -> Any:
+    """A view of a torch tensor, `shift` elements on; None where its own storage does not hold it."""
+    start = given.storage_offset() + shift
+    reach = [(n - 1) * s for n, s in zip(value.shape, value.ghost.strides, strict=True)] if value.size else []
+    low, high = start + sum(min(0, r) for r in reach), start + sum(max(0, r) for r in reach)
+    if low < 0 or (high + 1) * given.element_size() > given.untyped_storage().nbytes():
+        return None
+    return given.detach().as_strided(value.shape, value.ghost.strides, start)
 
 
 def _read(value: Array, array: np.ndarray[Any, Any], near: Array) -> np.ndarray[Any, Any]:

@@ -1,0 +1,313 @@
+"""Rows of `tedsl.bridges.fx_rows` for layers and for indexing by arrays; gradients of layers by differentiation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from autodiff import differentiate
+from tedsl.bridges.fx_rows import ROWS, apply, copied, fresh
+from tedsl.lang import functions as fn
+from tedsl.lang.arrays import where
+from tedsl.lang.axes import reduce_axis
+from tedsl.lang.compute import compute
+from tedsl.lang.expr import Expr
+from tedsl.lang.operators import Fn
+from tedsl.lang.reducers import argmax
+from tedsl.lang.scatter import scatter
+from tedsl.lang.tensor import Tensor
+from tedsl.mutation.array import Array
+from tedsl.mutation.items import accumulate_at
+from tedsl.ops.convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
+from tedsl.ops.normalization import logsumexp, softmax
+from tedsl.ops.pooling import adaptive_avg_pool2d, avg_pool2d
+
+_CONVOLUTIONS = {1: conv1d, 2: conv2d, 3: conv3d}
+_TRANSPOSES = {1: conv_transpose1d, 2: conv_transpose2d, 3: conv_transpose3d}
+
+
+def _convolved(
+    x: Tensor, w: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, transposed: bool,
+    output_padding: Any, groups: int,
+) -> Tensor:  # fmt: skip
+    rank = w.ndim - 2
+    stride, padding, dilation = (_per_axis(v, rank) for v in (stride, padding, dilation))
+    if transposed:
+        made = _TRANSPOSES[rank](x, w, bias, stride, padding, _per_axis(output_padding, rank), groups, dilation)
+    else:
+        made = _CONVOLUTIONS[rank](x, w, bias, stride, padding, dilation, groups)
+    assert isinstance(made, Tensor)
+    return made
+
+
+def _per_axis(value: Any, rank: int) -> tuple[int, ...]:
+    return tuple(value) * (rank if len(value) == 1 else 1)
+
+
+def _convolution(x: Array, w: Array, bias: Any, *options: Any) -> Array:
+    return fresh(_convolved(x.value, w.value, None if bias is None else bias.value, *options))
+
+
+def _convolution_backward(
+    g: Array, x: Array, w: Array, bias_sizes: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
+    output_padding: Any, groups: int, mask: Sequence[bool],
+) -> list[Array | None]:  # fmt: skip
+    made = _convolved(x.value, w.value, None, stride, padding, dilation, transposed, output_padding, groups)
+    wanted = [t for t, is_wanted in zip((x.value, w.value), mask, strict=False) if is_wanted]
+    found = iter(differentiate(made, wanted, g.value) if wanted else ())
+    grads = [fresh(next(found)) if is_wanted else None for is_wanted in mask[:2]]
+    bias = fresh(g.value.sum((0, *range(2, g.ndim)))) if mask[2] else None
+    return [*grads, bias]
+
+
+def _windows(
+    shape: Sequence[int], kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+) -> list[tuple[int, int, int, int, int]]:
+    """(results, taps, stride, padding, dilation) of the last two axes."""
+    found = []
+    for n, k, s, p, d in zip(
+        shape[-2:], *(_per_axis(v, 2) for v in (kernel, stride or kernel, padding, dilation)), strict=True
+    ):
+        reach = n + 2 * p - d * (k - 1) - 1
+        count = (-(-reach // s) if ceil else reach // s) + 1
+        if ceil and (count - 1) * s >= n + p:
+            count -= 1
+        found.append((count, k, s, p, d))
+    return found
+
+
+def _max_pool(
+    x: Array, kernel: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil_mode: bool = False
+) -> tuple[Array, Array]:
+    """The greatest elements and their positions in the image."""
+    *batch, height, width = x.shape
+    (rows, kh, sh, ph, dh), (columns, kw, sw, pw, dw) = _windows(x.shape, kernel, stride, padding, dilation, ceil_mode)
+    source, p, q = x.value, reduce_axis(kh, "p"), reduce_axis(kw, "q")
+
+    def tap(place: Sequence[Expr]) -> tuple[Any, Any, Any]:
+        i, j = place[-2] * sh - ph + p * dh, place[-1] * sw - pw + q * dw
+        inside = (i >= 0) & (i < height) & (j >= 0) & (j < width)
+        return i, j, inside
+
+    def best(*place: Any) -> Any:
+        i, j, inside = tap(place)
+        at = (*place[:-2], i, j)
+        return argmax(source[at], (p, q), inside)
+
+    shape = (*batch, rows, columns)
+    winner = compute(shape, best, name="winner")
+
+    def position(*place: Any) -> Any:
+        w = winner[place]
+        i, j = place[-2] * sh - ph + (w // kw) * dh, place[-1] * sw - pw + (w % kw) * dw
+        return i * width + j
+
+    places = compute(shape, position, name="positions")
+    flat = source.reshape((*batch, height * width))
+
+    def value(*place: Any) -> Any:
+        at = (*place[:-2], places[place])
+        return flat[at]
+
+    values = compute(shape, value, name="max_pool")
+    return fresh(values), fresh(places.astype("int64"))
+
+
+def _max_pool_backward(
+    g: Array, x: Array, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, indices: Array
+) -> Array:
+    *batch, height, width = x.shape
+    axes = [reduce_axis(n, f"i{d}") for d, n in enumerate(g.shape)]
+    place = fn.cast(indices.value[tuple(axes)], "int32")
+    flat = scatter((*batch, height * width), axes, (*axes[:-2], place), g.value[tuple(axes)])
+    return fresh(flat.reshape(tuple(x.shape)))
+
+
+def _avg_pooled(
+    x: Tensor, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, include: bool, divisor: Any
+) -> Tensor:
+    pads = _per_axis(padding, 2)
+    image = x if x.ndim == 4 else x.reshape((1, *x.shape))
+    made = avg_pool2d(image, _per_axis(kernel, 2), _per_axis(stride or kernel, 2), pads, ceil_mode, include, divisor)
+    assert isinstance(made, Tensor)
+    return made if x.ndim == 4 else made.reshape(made.shape[1:])
+
+
+def _avg_pool(
+    x: Array, kernel: Any, stride: Any = (), padding: Any = (0,), ceil_mode: bool = False, include: bool = True,
+    divisor: Any = None,
+) -> Array:  # fmt: skip
+    return fresh(_avg_pooled(x.value, kernel, stride, padding, ceil_mode, include, divisor))
+
+
+def _avg_pool_backward(g: Array, x: Array, *options: Any) -> Array:
+    (grad,) = differentiate(_avg_pooled(x.value, *options), [x.value], g.value)
+    return fresh(grad)
+
+
+def _adaptive(x: Array, size: Any) -> Array:
+    image = x.value if x.ndim == 4 else x.value.reshape((1, *x.shape))
+    made = adaptive_avg_pool2d(image, tuple(size))
+    return fresh(made if x.ndim == 4 else made.reshape(made.shape[1:]))
+
+
+def _adaptive_backward(g: Array, x: Array) -> Array:
+    (grad,) = differentiate(_adaptive(x, g.shape[-2:]).value, [x.value], g.value)
+    return fresh(grad)
+
+
+def _scores(q: Tensor, k: Tensor, is_causal: bool, mask: Any, scale: Any) -> Tensor:
+    """What the softmax of an attention is taken of."""
+    product: Tensor = (q @ k.transpose(0, 1, 3, 2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    if mask is not None and mask.dtype.is_bool:
+        product = where(mask, product, -math.inf)
+    elif mask is not None:
+        product = product + mask
+    if is_causal:
+        product = compute(product.shape, lambda *at: fn.select(at[-1] <= at[-2], product[at], -math.inf), name="causal")
+    return product
+
+
+def _attention(
+    q: Array, k: Array, v: Array, dropout: float = 0.0, is_causal: bool = False, *, attn_mask: Any = None,
+    scale: Any = None,
+) -> tuple[Array, Array]:  # fmt: skip
+    """softmax(q k' scale) v, and the logarithms of the sums."""
+    if dropout:
+        raise NotImplementedError("attention with dropout")
+    scores = _scores(q.value, k.value, is_causal, None if attn_mask is None else attn_mask.value, scale)
+    return fresh(softmax(scores) @ v.value), fresh(logsumexp(scores))
+
+
+def _attention_backward(
+    g: Array, q: Array, k: Array, v: Array, out: Array, sums: Array, dropout: float, is_causal: bool, *,
+    attn_mask: Any = None, scale: Any = None,
+) -> list[Array]:  # fmt: skip
+    mask = None if attn_mask is None else attn_mask.value
+    made = softmax(_scores(q.value, k.value, is_causal, mask, scale)) @ v.value
+    return [fresh(t) for t in differentiate(made, [q.value, k.value, v.value], g.value)]
+
+
+def _key(indices: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(slice(None) if i is None else i for i in indices)
+
+
+def _index(x: Array, indices: Sequence[Any]) -> Array:
+    found = x[_key(indices)]
+    if not isinstance(found, Array):
+        raise NotImplementedError("the length of x[mask] depends on values")
+    return found
+
+
+def _index_put_in_place(x: Array, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Array:
+    if accumulate:
+        accumulate_at(x, _key(indices), values, "add")
+    else:
+        x[_key(indices)] = values
+    return x
+
+
+def _along(x: Array, dim: int, index: Array) -> tuple[Any, ...]:
+    """The index that takes x[.., index[..], ..] along `dim`, other axes as they are, for all points of `index`."""
+    places: list[Any] = []
+    for d, n in enumerate(index.shape):
+        shape = tuple(n if k == d else 1 for k in range(index.ndim))
+        places.append(index if d == dim % x.ndim else ROWS["arange"](n).reshape(shape))
+    return tuple(places)
+
+
+def _gather(x: Array, dim: int, index: Array, **_: Any) -> Array:
+    if not x.ndim:
+        return copied(x)
+    source, place = x.value, index.value
+
+    def element(*at: Any) -> Any:
+        return source[tuple(fn.cast(place[at], "int32") if d == dim % x.ndim else a for d, a in enumerate(at))]
+
+    return fresh(compute(tuple(index.shape), element, name="gather"))
+
+
+def _scatter_add(x: Array, dim: int, index: Array, source: Any) -> Array:
+    made = copied(x)
+    accumulate_at(made, _along(x, dim, index), _cut(source, index), "add")
+    return made
+
+
+def _scatter(x: Array, dim: int, index: Array, source: Any, **options: Any) -> Array:
+    if options:
+        raise NotImplementedError(f"scatter with {sorted(options)}")
+    made = copied(x)
+    made[_along(x, dim, index)] = _cut(source, index)
+    return made
+
+
+def _cut(source: Any, index: Array) -> Any:
+    return source[tuple(slice(n) for n in index.shape)] if isinstance(source, Array) else source
+
+
+def _written(view: str) -> Any:
+    """x with a view of it replaced: slice_scatter, select_scatter."""
+
+    def row(x: Array, source: Any, *place: Any, **named: Any) -> Array:
+        made = copied(x)
+        ROWS[view](made, *place, **named).assign(source)
+        return made
+
+    return row
+
+
+def _padded(x: Array, pads: Sequence[int], value: Any = 0) -> Array:
+    source = x.value
+    margins = [(0, 0)] * (x.ndim - len(pads) // 2) + [(pads[k], pads[k + 1]) for k in range(len(pads) - 2, -1, -2)]
+    shape = tuple(n + a + b for n, (a, b) in zip(x.shape, margins, strict=True))
+
+    def element(*at: Any) -> Any:
+        moved = [i - a for i, (a, _) in zip(at, margins, strict=True)]
+        inside: Any = None
+        for i, n in zip(moved, x.shape, strict=True):
+            here = (i >= 0) & (i < n)
+            inside = here if inside is None else inside & here
+        return fn.select(inside, source[tuple(moved)], fn.convert(value, source.dtype))
+
+    return fresh(compute(shape, element, name="padded"))
+
+
+ROWS.update({
+    "convolution": _convolution, "convolution_backward": _convolution_backward,
+    "max_pool2d_with_indices": _max_pool, "max_pool2d_with_indices_backward": _max_pool_backward,
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+    "avg_pool2d": _avg_pool, "avg_pool2d_backward": _avg_pool_backward, "_adaptive_avg_pool2d": _adaptive,
+    "_adaptive_avg_pool2d_backward": _adaptive_backward, "index": _index, "_unsafe_index": _index,
+    "index_put_": _index_put_in_place, "gather": _gather, "scatter_add": _scatter_add, "scatter": _scatter,
+    "index_put": lambda x, *args: _index_put_in_place(copied(x), *args),
+    "_unsafe_index_put": lambda x, *args: _index_put_in_place(copied(x), *args),
+    "index_select": lambda x, dim, index: x[_key([*[None] * (dim % max(1, x.ndim)), index])],
+    "embedding": lambda weight, index, *_: weight[index], "slice_scatter": _written("slice"),
+    "select_scatter": _written("select"), "as_strided_scatter": _written("as_strided"),
+    "diagonal_scatter": _written("diagonal"), "constant_pad_nd": _padded,
+    "flip": lambda x, dims: fresh(x.value if not dims else _flipped(x, dims)),
+    "index_add_": lambda x, dim, index, source, alpha=1: x.index_add_(dim, index, source, alpha=alpha),
+    "index_add": lambda x, dim, index, source, alpha=1: copied(x).index_add_(dim, index, source, alpha=alpha),
+    "addmm": lambda c, a, b, beta=1, alpha=1: _added(c, a, b, beta, alpha),
+    "baddbmm": lambda c, a, b, beta=1, alpha=1: _added(c, a, b, beta, alpha),
+})  # fmt: skip
+
+
+def _flipped(x: Array, dims: Sequence[int]) -> Tensor:
+    gone = {d % x.ndim for d in dims}
+    source = x.value
+
+    def element(*place: Any) -> Any:
+        return source[tuple(x.shape[d] - 1 - i if d in gone else i for d, i in enumerate(place))]
+
+    made: Tensor = compute(tuple(x.shape), element, name="flip")
+    return made
+
+
+def _added(c: Any, a: Array, b: Array, beta: Any, alpha: Any) -> Array:
+    """beta c + alpha a @ b."""
+    product = fresh(a.value @ b.value)
+    scaled = product if alpha == 1 else apply(Fn.MUL, product, alpha)
+    return apply(Fn.ADD, scaled, c if beta == 1 else apply(Fn.MUL, c, beta))
