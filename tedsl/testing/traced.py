@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from autodiff import differentiate, jvp as forward_derivative
+from autodiff.totals import zeros
 from tedsl.lang.compute import placeholder
 from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.tensor import Placeholder, Tensor
@@ -78,10 +79,17 @@ class Traced:
         inputs = list(self.inputs)
 
         def rule(output: Tensor, deps: Sequence[Tensor], head: Tensor) -> Any:
-            result = vjp(output, deps, head)
+            result = vjp(*self._as_one(output, head, deps))
             return [result] if isinstance(result, Tensor) else result
 
         return {t: (inputs, rule) for t in self.float_outputs if self._is_between(t, targets)}
+
+    def _as_one(self, output: Tensor, head: Tensor, deps: Sequence[Tensor]) -> tuple[Any, Sequence[Tensor], Any]:
+        """What a rule is called with: of several outputs, all, with heads of zero for the others."""
+        if len(self.outputs) == 1:
+            return output, deps, head
+        heads = (head if t is output else zeros(t.extents, t, f"d{t.name}") for t in self.outputs)
+        return tuple(self.outputs), deps, tuple(heads)
 
     def _is_between(self, output: Tensor, targets: Sequence[Tensor]) -> bool:
         below = stages_of([output])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, strategies as st
 
 import tedsl as te
-from tests.testing.operators import RIGHT, Right
+from tests.testing.operators import RIGHT, Right, two_results
 from tests.testing.planted import PLANTED, Planted, matmul
 
 QUICK = {"off by a factor of 2", "one corner", "stride 2 only", "float32 only", "softmax, the diagonal only"}
@@ -36,7 +36,8 @@ def test_there_are_enough_of_both() -> None:
 @pytest.mark.parametrize("planted", [param(p, QUICK) for p in PLANTED])
 def test_a_wrong_rule_is_found(planted: Planted) -> None:
     report = check(planted, vjp=planted.vjp, checks=("gradient", "adjoint"), raise_exception=False)
-    assert not report
+    assert report.failure is not None
+    assert "raised" not in report.failure.message
     assert report.examples <= 100
     # The same operator with its own derivative has no fault: it is the rule that was found.
     assert check(planted, checks=("gradient", "adjoint"), examples=5)
@@ -84,15 +85,29 @@ def test_a_wrong_second_derivative_is_found() -> None:
     assert report.failure.check == "second"
 
 
-@pytest.mark.parametrize("op", [matmul, te.tanh, lambda x: x * 2, lambda x: (x.sum(), te.zeros((2,), x.dtype))])
+@pytest.mark.parametrize(
+    "op", [matmul, te.tanh, lambda x: x * 2, lambda x: (x.sum(), te.zeros((2,), x.dtype)), two_results]
+)
 def test_a_right_rule_passes_every_check(op: Any) -> None:
     """Also where the second derivative does not lead through the output, or nothing leads to one."""
 
     def rule(output: te.Tensor, inputs: Any, head: te.Tensor) -> Any:
-        return te.differentiate([output], list(inputs), head=[head])
+        outputs, heads = (output, head) if isinstance(output, tuple) else ([output], [head])
+        return te.differentiate(list(outputs), list(inputs), head=list(heads))
 
     shapes = ("n k", "k m") if op is matmul else ("n",)
     assert te.testing.check_op(op, *shapes, vjp=rule, examples=6, compiled=1)
+
+
+def test_the_rule_of_an_operator_is_checked() -> None:
+    @te.op
+    def scaled(x: te.Tensor, factor: float = 2.0) -> te.Tensor:
+        return x * factor
+
+    assert te.testing.check_op(scaled, "n", examples=5, compiled=1)
+    scaled.def_vjp(lambda y, xs, head: head)
+    with pytest.raises(te.testing.CheckError, match="adjoints and differences disagree"):
+        te.testing.check_op(scaled, "n", examples=5, compiled=1)
 
 
 def test_an_operator_that_keeps_state_is_found() -> None:
