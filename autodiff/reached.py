@@ -52,7 +52,8 @@ def reached_by(flow: Flow, prefix: tuple[Axis, ...]) -> Reached | None:
     if any(a.extent is None or not same_extent(a.extent, n) for a, n in zip(order, extents, strict=True)):
         return None
     parts = [*conditions_of(flow.condition), *conditions_of(flow.reached)]
-    parts = [p for p in dict.fromkeys(parts) if not any(a in prefix for a in free_axes(p))]
+    outer = set(prefix)
+    parts = [p for p in dict.fromkeys(parts) if not any(a in outer for a in free_axes(p))]
     if not 0 < len(reads_of(parts)) <= MOST_READS:
         return None
     condition: Expr = TRUE

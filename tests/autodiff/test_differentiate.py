@@ -404,3 +404,13 @@ def test_symbolic_sizes():
         got_a, got_x = interpret([da, dx], {a: A, x: X, head: H})
         np.testing.assert_allclose(got_a, np.outer(slope, X))
         np.testing.assert_allclose(got_x, slope @ A)
+
+
+def test_the_jacobian_of_a_chain_leads_through_stages_that_read_the_prefix():
+    rng = np.random.default_rng(0)
+    x, w = te.placeholder((4, 3), "float64", name="x"), te.placeholder((3, 2), "float64", name="w")
+    y = te.tanh(x @ w)
+    a, b = rng.normal(size=(4, 3)), rng.normal(size=(3, 2))
+    slope = 1 - np.tanh(a @ b) ** 2
+    expected = np.einsum("ij,ik,jl->ijkl", slope, a, np.eye(2))
+    np.testing.assert_allclose(interpret(differentiate(y, w), {x: a, w: b}), expected, atol=1e-14)
