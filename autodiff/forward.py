@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
+from functools import reduce
+from types import MappingProxyType
 from typing import Any
 
 from autodiff.cotangent import fresh_axes
@@ -10,10 +13,11 @@ from autodiff.custom import rule_of, stages_along
 from autodiff.derivatives import DERIVATIVE, PIECEWISE_CONSTANT
 from autodiff.folds import as_scan
 from autodiff.heads import floats, tensors
+from autodiff.inner_folds import slopes_of
 from autodiff.recurrences import on_outputs
 from autodiff.reverse import differentiate
 from autodiff.scatters import SLOPES
-from autodiff.slopes import flat_position, through_reduction
+from autodiff.slopes import Slopes, flat_position, through_reduction
 from autodiff.stages import winner_of
 from autodiff.totals import zeros
 from tedsl.lang import functions as fn
@@ -95,22 +99,19 @@ def _produced(op: Operation, dots: dict[Tensor, Tensor]) -> dict[Tensor, Tensor]
     return found
 
 
-def tangent_of(root: Expr, dot: Dot) -> Expr | None:
-    """The derivative of a scalar expression, given that of each read (None is zero)."""
+def tangent_of(root: Expr, dot: Dot, slopes: Slopes = MappingProxyType({})) -> Expr | None:
+    """The derivative of a scalar expression, given that of each read (None is zero) and the slopes of reductions."""
     dots: dict[Expr, Expr | None] = {}
     for node in topological(root):
-        dots[node] = _dot_of_node(node, dots, dot) if node.dtype.is_float else None
+        dots[node] = _dot_of_node(node, dots, dot, slopes) if node.dtype.is_float else None
     return dots[root]
 
 
-def _dot_of_node(node: Expr, dots: dict[Expr, Expr | None], dot: Dot) -> Expr | None:
+def _dot_of_node(node: Expr, dots: dict[Expr, Expr | None], dot: Dot, slopes: Slopes) -> Expr | None:
     if isinstance(node, Read):
         return dot(node)
     if isinstance(node, Reduce):
-        inner = dots[node.values[0]]
-        if inner is None:
-            return None
-        return Reduce(BUILTIN["sum"], (through_reduction(node, inner),), node.axes, node.where)
+        return _through(node, dots, slopes)
     if not isinstance(node, Apply) or node.fn in PIECEWISE_CONSTANT or all(dots[a] is None for a in node.args):
         return None
     if node.fn is Fn.CAST:
@@ -119,6 +120,12 @@ def _dot_of_node(node: Expr, dots: dict[Expr, Expr | None], dot: Dot) -> Expr | 
     if node.fn is Fn.SELECT:
         return _select(node, dots)
     return _sum_of_parts(node, dots)
+
+
+def _through(node: Reduce, dots: dict[Expr, Expr | None], slopes: Slopes) -> Expr | None:
+    moving = [(k, d) for k, v in enumerate(node.values) if (d := dots[v]) is not None]
+    parts = [part for k, d in moving if (part := through_reduction(node, k, d, slopes)) is not None]
+    return Reduce(BUILTIN["sum"], (reduce(operator.add, parts),), node.axes, node.where) if parts else None
 
 
 def _select(node: Apply, dots: dict[Expr, Expr | None]) -> Expr:
@@ -203,7 +210,8 @@ def _scan(op: Operation, dots: Produced) -> Produced:
         for k in floats
     }
     reading = _reading({**dots, **{op.states[k]: h for k, h in handles.items()}})
-    found = [tangent_of(op.bodies[k], reading) for k in floats]
+    slopes = slopes_of(op)
+    found = [tangent_of(op.bodies[k], reading, slopes) for k in floats]
     zero = [Const(0.0, op.bodies[k].dtype) for k in floats]
     bodies = on_outputs(op, tuple(z if b is None else b for b, z in zip(found, zero, strict=True)))
     bodies = lift_reductions(bodies, op.axes, f"{op.name}_dot", tuple(handles.values()))

@@ -15,6 +15,7 @@ from autodiff.asking import askable, conditions_of
 from autodiff.cotangent import Cotangent, Stored
 from autodiff.flows import Cotangents, Flow, site_flows
 from autodiff.gather import gather_expression
+from autodiff.slopes import Slopes
 from autodiff.sweep import ReadSite, sweep
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError
@@ -32,13 +33,16 @@ def scan_flows(
     prefix: tuple[Axis, ...],
     wanted: frozenset[int],
     kept: Mapping[Expr, Expr] = MappingProxyType({}),
+    slopes: Slopes = MappingProxyType({}),
 ) -> list[Flow]:
-    """What a scan sends back to the tensors in `wanted`; `kept` says where nodes of its bodies are stored."""
+    """What a scan sends back to the tensors in `wanted`; `kept` says where nodes of its bodies are stored, `slopes`
+    what is known of their reductions.
+    """
     assert isinstance(op, Scan)
     handles = _handles(op, prefix, _reached(op, adjoints))
     own = {id(op.states[k]): k for k in handles}
     seeds = seeds_of((op.bodies[k], Read(h, (*prefix, *op.axes))) for k, h in handles.items())
-    found = sweep(seeds, TRUE, {**kept, **_steps_done(op)}, frozenset(own) | wanted)
+    found = sweep(seeds, TRUE, {**kept, **_steps_done(op)}, frozenset(own) | wanted, slopes)
     inner = [(own[id(s.read.tensor)], _on_outputs(op, s)) for s in found if id(s.read.tensor) in own]
     outer = [_on_outputs(op, s) for s in found if id(s.read.tensor) not in own]
     if not inner and all(isinstance(adjoints.get(k), Stored) for k in handles):

@@ -1,18 +1,21 @@
 """The derivative of a reduction by its values, where the reduction stands inside the body of a scan.
 
 Elsewhere a max has a stage for its winner and a product becomes a scan (`autodiff.stages`, `autodiff.folds`). Inside a
-recurrence they are expressions, whose values are those of the finished steps, so that normal form makes stages of them.
+recurrence they are expressions, whose values are those of the finished steps, so that normal form makes stages of them;
+for products and reducers of one's own `autodiff.inner_folds` does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from autodiff.derivatives import times
 from tedsl.lang import functions as fn
-from tedsl.lang.errors import GradientError
 from tedsl.lang.expr import Axis, Const, Expr, Reduce
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.traverse import substitute_all
 
-__all__ = ["flat_position", "through_reduction", "with_fresh_axes"]
+__all__ = ["Slopes", "flat_position", "through_reduction", "with_fresh_axes"]
 
 
 def flat_position(axes: tuple[Axis, ...]) -> Expr:
@@ -30,20 +33,20 @@ def with_fresh_axes(node: Reduce) -> Reduce:
     return Reduce(node.reducer, moved[:-1], tuple(fresh.values()), moved[-1], node.index)
 
 
-def through_reduction(node: Reduce, g: Expr) -> Expr:
-    """What the value at one point of the reduction's axes receives (or passes on) of `g`, for that point in use."""
+Slopes = Mapping[Reduce, "tuple[Expr | None, ...]"]
+
+
+def through_reduction(node: Reduce, component: int, g: Expr, slopes: Slopes) -> Expr | None:
+    """What one of the values at one point of the reduction's axes receives (or passes on) of `g`; None for nothing.
+
+    Of a product or a reducer of one's own the slopes are stages, made before.
+    """
     kind = node.reducer.kind
     if kind == "sum":
         return g
-    again = with_fresh_axes(node)
-    here = flat_position(node.axes)
     if kind in ("max", "min"):
+        again = with_fresh_axes(node)
         winner = Reduce(BUILTIN[f"arg{kind}"], again.values, again.axes, again.where)
-        return fn.select_node(here == winner, g, Const(0.0, g.dtype))
-    if kind == "prod":
-        others = fn.select(flat_position(again.axes) == here, 1.0, again.values[0])
-        return g * Reduce(node.reducer, (others,), again.axes, again.where)  # type: ignore[no-any-return]
-    raise GradientError(
-        f"the derivative of a reducer of one's own under the recurrence of a scan is not known: `{node}`; "
-        "use override= to give it"
-    )
+        return fn.select_node(flat_position(node.axes) == winner, g, Const(0.0, g.dtype))
+    slope = slopes[node][component]
+    return None if slope is None else times(g, slope)

@@ -13,6 +13,7 @@ from autodiff.asking import askable
 from autodiff.cotangent import LastStep
 from autodiff.flows import Cotangents, Flow, share_values, site_flows
 from autodiff.folds import as_scan, keeping_values
+from autodiff.inner_folds import slopes_of
 from autodiff.reached import has_poles, is_steady
 from autodiff.recurrences import scan_flows, seeds_of
 from autodiff.scatters import scatter_flows
@@ -114,6 +115,11 @@ REDUCTIONS: dict[str, Callable[..., list[Flow]]] = {
 }  # fmt: skip
 
 
+def _scan(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]) -> list[Flow]:
+    assert isinstance(op, Scan)
+    return scan_flows(op, adjoints, prefix, wanted, slopes=slopes_of(op))
+
+
 def _extern(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]) -> list[Flow]:
     if any(id(t) in wanted for t in op.inputs):
         raise GradientError(
@@ -125,7 +131,7 @@ def _extern(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wante
 
 RULES: dict[type[Operation], Callable[..., list[Flow]]] = {
     Compute: _compute,
-    Scan: scan_flows,
+    Scan: _scan,
     Scatter: scatter_flows,
     Extern: _extern,
 }

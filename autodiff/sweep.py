@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from autodiff.asking import askable
 from autodiff.derivatives import DERIVATIVE, PIECEWISE_CONSTANT, is_zero
-from autodiff.slopes import through_reduction, with_fresh_axes
+from autodiff.slopes import Slopes, through_reduction, with_fresh_axes
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Read, Reduce
@@ -33,12 +34,16 @@ class ReadSite:
 
 
 def sweep(
-    seeds: Mapping[Expr, Expr], condition: Expr, values: Mapping[Expr, Expr], wanted: frozenset[int] | None = None
+    seeds: Mapping[Expr, Expr],
+    condition: Expr,
+    values: Mapping[Expr, Expr],
+    wanted: frozenset[int] | None = None,
+    slopes: Slopes = MappingProxyType({}),
 ) -> list[ReadSite]:
     """The read sites below the roots `seeds` (root -> its adjoint), used where `condition` holds.
 
     `values` names nodes whose value is stored (a forward output) and need not be computed again; `wanted` holds the
-    ids of the tensors whose reads matter (all when None).
+    ids of the tensors whose reads matter (all when None); `slopes` are those of reductions (`autodiff.slopes`).
     """
     roots = tuple(seeds)
     order = topological(roots)
@@ -57,7 +62,7 @@ def sweep(
             if isinstance(node, Read):
                 sites.append(ReadSite(node, adjoint, fn.logical_and(condition, reach[node]), scope))
                 continue
-            for child, part, inner in _contributions(node, adjoint, stored, scope):
+            for child, part, inner in _contributions(node, adjoint, stored, scope, slopes):
                 masked = _masked(part, node, child, reach)
                 known = adjoints.setdefault(child, {}).get(inner)
                 adjoints[child][inner] = masked if known is None else _sum(known, masked)
@@ -103,11 +108,13 @@ def _active(order: list[Expr], wanted: frozenset[int] | None) -> set[Expr]:
 
 
 def _contributions(
-    node: Expr, adjoint: Expr, stored: Mapping[Expr, Expr], bound: tuple[Axis, ...]
+    node: Expr, adjoint: Expr, stored: Mapping[Expr, Expr], bound: tuple[Axis, ...], slopes: Slopes
 ) -> list[tuple[Expr, Expr, tuple[Axis, ...]]]:
     """(operand, what it receives, reduction axes around it)."""
     if isinstance(node, Reduce):
-        return [(node.values[0], through_reduction(node, adjoint), (*bound, *node.axes))]
+        within = (*bound, *node.axes)
+        received = [(v, through_reduction(node, k, adjoint, slopes)) for k, v in enumerate(node.values)]
+        return [(v, part, within) for v, part in received if part is not None and v.dtype.is_float]
     if not isinstance(node, Apply) or node.fn in PIECEWISE_CONSTANT:
         return []
     rule = DERIVATIVE.get(node.fn)

@@ -150,6 +150,30 @@ def gated_cell():
     return hidden, [w, x]
 
 
+def hidden_markov_model():
+    """The forward algorithm, its log-sum-exp by a reducer of pairs over the step before."""
+    x, a, k = placeholder((4, 3)), placeholder((3, 3), "a"), axis(3)
+
+    def combine(a, b):
+        top = te.maximum(a[0], b[0])
+        return top, a[1] * te.exp(a[0] - top) + b[1] * te.exp(b[0] - top)
+
+    parts = te.reducer(combine, (-1e300, 0.0))
+
+    def step(y, t, i):
+        top, total = parts((y[t - 1, k] + a[k, i], te.const(1.0, "float64")), axis=k)
+        return te.select(t == 0, x[0, i], top + te.log(total) + x[t, i])
+
+    return te.scan((4, 3), step), [x, a]
+
+
+def product_over_earlier_steps():
+    x, a, k = placeholder((6,)), placeholder((3,), "a"), axis(3)
+    return te.scan(
+        (6,), lambda y, t: te.select(t < 2, x[t], te.prod(y[t - 1 - k] * a[k] + 1.0, axis=k, where=k < 2) + x[t])
+    ), [x, a]
+
+
 def scatter_add():
     x, k = placeholder((6,)), axis(6)
     return te.scatter((4,), [k], (k // 2,), te.exp(x[k])), [x]
@@ -190,8 +214,8 @@ CASES = {f.__name__: f for f in (
     max_of_squares, min_of_rows_where, max_pool_with_overlap, product, product_over_two_axes_where,
     log_sum_exp_by_a_reducer, log_sum_exp_of_pairs_where, welford, cumulative_sum,
     nonlinear_recurrence_with_a_parameter, two_lags, two_states, reverse_scan_over_rows, scan_that_reads_neighbours,
-    recurrent_network, gated_cell, scatter_add, scatter_with_init, scatter_mul, scatter_max, several_outputs,
-    many_reads_of_one_costly_body, mixed_dtypes,
+    recurrent_network, gated_cell, hidden_markov_model, product_over_earlier_steps, scatter_add, scatter_with_init,
+    scatter_mul, scatter_max, several_outputs, many_reads_of_one_costly_body, mixed_dtypes,
 )}  # fmt: skip
 
 
@@ -327,6 +351,11 @@ class TestTiesAndZeros:
             got, curved = run([first, second], {x: values})
             np.testing.assert_allclose(got, [0, 0, *slope(taken)], rtol=1e-12, atol=1e-15)
             np.testing.assert_allclose(curved, [0, 0, *curve], rtol=1e-6, atol=1e-8)
+
+    def test_an_untaken_branch_in_a_jacobian(self):
+        x, values = placeholder((3,)), np.array([0.0, 1.0, 4.0])
+        jacobian = differentiate(te.where(x > 0, te.sqrt(x), 0.0 * x), x)
+        np.testing.assert_allclose(interpret(jacobian, {x: values}), np.diag([0, 0.5, 0.25]))
 
     def test_two_uses_of_a_branch_are_both_minded(self):
         x, values = placeholder((3,)), np.array([0.0, 1.0, 4.0])
