@@ -7,6 +7,7 @@ says why not. Every dependence rule is here: what may run in any order, what may
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -77,7 +78,11 @@ class Nest:
 
     def position(self, name: str) -> int:
         """Where a loop stands, 0 for the outermost."""
-        return self.names.index(one_of(name, self.names, "loop", f"loops of {self}"))
+        try:
+            return self.names.index(one_of(name, self.names, "loop", f"loops of {self}"))
+        except ScheduleError as error:
+            became = next((let for let in self.lets if re.search(rf"(^|, ){re.escape(name)} = ", let)), None)
+            raise error if became is None else ScheduleError(f"{error}; there was one, and {became}") from None
 
     def fresh(self, name: str) -> str:
         """`name`, or the first of name1, name2, ... that no loop has."""
@@ -102,8 +107,9 @@ def one_of(name: str, known: Iterable[str], what: str, listing: str) -> str:
     names = list(known)
     if name in names:
         return name
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    meant = f"; did you mean {near[0]!r}?" if near else ""
+    folded = {n.casefold(): n for n in names[::-1]}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
+    meant = f"; did you mean {folded[near[0]]!r}?" if near else ""
     raise ScheduleError(f"there is no {what} {str(name)!r}; {listing}: {', '.join(names) or 'none'}{meant}")
 
 

@@ -47,10 +47,11 @@ class Step:
 
     directive: Directive
     where: str
+    call: str = ""  # what the user wrote, where that is not the directive itself
 
     def refused(self, reason: object) -> ScheduleError:
         """The error for this directive."""
-        return ScheduleError(f"{described(self.directive)}, at {self.where}: {reason}")
+        return ScheduleError(f"{self.call or described(self.directive)}, at {self.where}: {reason}")
 
 
 def described(directive: Directive) -> str:
@@ -58,13 +59,22 @@ def described(directive: Directive) -> str:
     if isinstance(directive, Auto):
         return f"s.auto({directive.scheduler!r})"
     definition = ".init" if getattr(directive, "definition", "body") == "init" else ""
+    return f"s[{directive.stage!r}]{definition}.{directive.verb}({', '.join(_arguments(directive))})"
+
+
+def _arguments(directive: Directive) -> list[str]:
+    """The arguments of the method that gives this directive."""
+    if isinstance(directive, Split):
+        names = f"names=({directive.outer!r}, {directive.inner!r})"
+        return [repr(directive.loop), str(directive.factor), names, *["exact=True"] * directive.exact]
+    if isinstance(directive, Pack):
+        return [repr(directive.source), repr(directive.order), repr(directive.factors), repr(directive.copy)]
     given: list[str] = []
     for f in fields(directive):
         value = getattr(directive, f.name)
-        if f.name in ("stage", "definition") or (f.name == "exact" and not value):
-            continue
-        given += map(repr, value) if isinstance(value, tuple) else [repr(value)]
-    return f"s[{directive.stage!r}]{definition}.{directive.verb}({', '.join(given)})"
+        if f.name not in ("stage", "definition"):
+            given += map(repr, value) if isinstance(value, tuple) else [repr(value)]
+    return given
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,11 +15,14 @@ __all__ = ["Program", "program_of", "reading"]
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Stages by name, inputs before users; `handles` finds the stage of an operation that the user wrote."""
+    """Stages by name, inputs before users.
+
+    `handles` finds what the user's operations have become: (operation, output) -> (stage, output).
+    """
 
     outputs: tuple[Tensor, ...]
     stages: Mapping[str, Operation]
-    handles: Mapping[Operation, str]
+    handles: Mapping[tuple[Operation, int], tuple[str, int]]
 
     @cached_property
     def names(self) -> dict[Operation, str]:
@@ -42,8 +45,8 @@ class Program:
 
     def current(self, tensor: Tensor) -> Tensor:
         """What a tensor of the user's program has become."""
-        name = self.handles.get(tensor.op)
-        return tensor if name is None else self.stages[name].output(tensor.index)
+        name, index = self.handles.get((tensor.op, tensor.index), ("", 0))
+        return self.stages[name].output(index) if name else tensor
 
     @cached_property
     def taken(self) -> set[str]:
@@ -52,7 +55,7 @@ class Program:
 
     def name_of(self, tensor: Tensor) -> str | None:
         """The name of the stage that computes a tensor, the user's or a present one."""
-        return self.handles.get(tensor.op) or self.names.get(tensor.op)
+        return self.handles.get((tensor.op, tensor.index), ("", 0))[0] or self.names.get(tensor.op)
 
     def below(self, stage: str) -> set[str]:
         """Every stage that needs this one."""
@@ -91,7 +94,7 @@ def program_of(outputs: Iterable[Tensor]) -> Program:
         taken.add(name)
         if not isinstance(op, Placeholder):
             stages[name] = op
-    return Program(listed, stages, {op: name for name, op in stages.items()})
+    return Program(listed, stages, {(op, k): (name, k) for name, op in stages.items() for k in range(op.num_outputs)})
 
 
 def _free(name: str, taken: Iterable[str]) -> str:

@@ -136,10 +136,10 @@ class Schedule(Rich):
         except ScheduleError as error:
             raise ScheduleError(f"s[{key!r}], at {user_location()}: {error}") from None
 
-    def add(self, *directives: Directive, where: str | None = None) -> None:
-        """Add directives; either all of them, or none where one is refused."""
+    def add(self, *directives: Directive, where: str | None = None, call: str = "") -> None:
+        """Add directives; either all of them, or none where one is refused. `call`: what the user wrote."""
         place = where or user_location()
-        steps = [Step(d, place) for d in directives]
+        steps = [Step(d, place, call) for d in directives]
         plan = self.plan
         for step in steps:
             plan = advanced(plan, step)
@@ -275,7 +275,8 @@ class StageView(Rich):
         """for i in [0, n): s   ->   for io in [0, ceil(n/f)): for ii in [0, f): s[i -> io*f + ii]"""
         old = self._loop(loop, "split")
         outer, inner = names or (self._fresh(f"{old}o"), self._fresh(f"{old}i"))
-        self._add(self._split(old, outer, inner, _whole(factor, "split", "factor"), exact))
+        made = self._split(old, outer, inner, _whole(factor, "split", "factor"), exact)
+        self._add(made, call=self._call("split", old, factor))
         return self._handles(outer, inner)  # type: ignore[return-value]
 
     def tile(self, i: Any, j: Any, i_factor: int, j_factor: int) -> tuple[Loop, Loop, Loop, Loop]:
@@ -286,6 +287,7 @@ class StageView(Rich):
             self._split(a, names[0], names[2], _whole(i_factor, "tile", "first factor")),
             self._split(b, names[1], names[3], _whole(j_factor, "tile", "second factor")),
             Reorder(stage=self.name, definition=self.definition, loops=tuple(names)),
+            call=self._call("tile", a, b, i_factor, j_factor),
         )
         return self._handles(*names)  # type: ignore[return-value]
 
@@ -413,9 +415,14 @@ class StageView(Rich):
 
     # Helpers
 
-    def _add(self, *directives: Directive) -> StageView:
-        self.schedule.add(*directives)
+    def _add(self, *directives: Directive, call: str = "") -> StageView:
+        self.schedule.add(*directives, call=call)
         return self
+
+    def _call(self, verb: str, *arguments: object) -> str:
+        """A call of a method that gives several directives, for messages."""
+        init = ".init" if self.definition == "init" else ""
+        return f"s[{self.name!r}]{init}.{verb}({', '.join(map(repr, arguments))})"
 
     def _split(self, old: str, outer: str, inner: str, factor: int, exact: bool = False) -> Split:
         return Split(
@@ -438,6 +445,7 @@ class StageView(Rich):
         return self._add(
             self._split(name, name, inner, _whole(wanted, verb.verb, "factor")),
             verb(stage=self.name, definition=self.definition, loop=inner),
+            call=self._call(verb.verb, name, *([] if factor is None else [factor])),
         )
 
     def _fresh(self, name: str) -> str:

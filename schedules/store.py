@@ -49,6 +49,9 @@ def loads(text: str, outputs: Sequence[Tensor], path: str) -> list[Directive]:
         found = data.get("tedsl_schedule") if isinstance(data, dict) else None
         raise ScheduleError(f"{where}: expected a schedule of version {VERSION}, found {found!r}")
     here = _program(outputs)
+    missing = [field for field in ("key", "stages", "program", "directives") if field not in data]
+    if missing:
+        raise ScheduleError(f"{where}: the file is damaged: it has no {', '.join(missing)}; save the schedule again")
     if data["key"] != here["key"]:
         raise ScheduleError(
             f"{where}: the schedule was saved for another program:\n{_change(data['program'], here['program'])}"

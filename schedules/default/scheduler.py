@@ -6,7 +6,7 @@ its own. So a schedule that says nothing becomes the default schedule, and any p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from schedules.default.costs import cheap_components, costs_of
@@ -51,11 +51,21 @@ def completed(
     alive = set(computed_between(inputs, wanted))  # of components made apart, not all have readers
     rw.stages = [op for op in rw.stages if op in alive]
     stages = {op.name: op for op in rw.stages}
-    handles = {op: name for op, name in plan.program.handles.items() if name in stages}
-    made = plan.over(Program(wanted, stages, handles))
+    made = plan.over(Program(wanted, stages, _handles(rw, stages)))
     made = _said(made, _patterns(rw, made, machine))
     made = _said(made, plan_rest(rw.stages, made, spoken, machine))
     return replace(made, finite=(*plan.finite, *(t.op.name for t in rw.finite)), complete=frozenset(stages))
+
+
+def _handles(rw: Rewriting, stages: Mapping[str, Operation]) -> dict[tuple[Operation, int], tuple[str, int]]:
+    """What the user's operations have become, where they are part of this program."""
+    found = {}
+    for handle, (name, index) in rw.program.handles.items():
+        before = rw.program.stages[name].output(index)
+        now = rw.new.get(before, before)
+        if stages.get(now.op.name) is now.op:
+            found[handle] = now.op.name, now.index
+    return found
 
 
 def _said(plan: Plan, directives: Iterable[Directive]) -> Plan:

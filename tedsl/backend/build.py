@@ -187,7 +187,7 @@ def _scheduled(
 
 def _of_schedule(schedule: Schedule) -> Planner:
     plan = schedule.plan
-    given = {plan.program.current(t): t for op in plan.program.handles for t in op.outputs}
+    given = {plan.program.current(t): t for t in (op.output(k) for op, k in plan.program.handles)}
     given.update(zip(plan.program.outputs, schedule.outputs, strict=True))
     return Planner(plan, given, plan.automatic)
 

@@ -136,6 +136,9 @@ class Drawing:
         if not is_float_product(view):
             view.rfactor(self.loop(view, ("regrouped", "ordered")))
 
+    def auto(self, view: StageView) -> None:
+        self.schedule.auto("default")
+
     def reorder_storage(self, view: StageView) -> None:
         dims = view.init.axes if "init" in definitions_of(view.operation) else view.axes
         view.reorder_storage(*self.shuffled(list(map(str, dims))))
@@ -148,7 +151,7 @@ LOOP_VERBS = ("split", "tile", "reorder", "fuse", "unroll", "vectorize", "parall
 PLACE_VERBS = ("compute_at", "compute_at", "compute_at", "store_at", "store_root", "compute_root", "compute_inline")
 REWRITES = ("cache_write", "cache_read", "pack", "rfactor")
 INNER_VERBS = (*PLACE_VERBS, "reorder_storage", "store_in")
-VERBS = (*LOOP_VERBS, *INNER_VERBS, *REWRITES)
+VERBS = (*LOOP_VERBS, *INNER_VERBS, *REWRITES, "auto")
 
 
 def is_float_product(view: StageView) -> bool:

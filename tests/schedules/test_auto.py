@@ -145,3 +145,15 @@ def test_a_plugin_that_fails_is_a_schedule_error(monkeypatch: pytest.MonkeyPatch
     crash.chmod(0o700)
     monkeypatch.setattr("sys.executable", str(crash))
     assert "its process ended with -11, saying: broken" in refusal(D, "li2018", inputs)
+
+
+def test_outputs_that_the_default_schedule_takes_apart_are_found() -> None:
+    A = te.placeholder((N, N), name="A")
+    u, v = te.compute((N, N), lambda i, j: (A[i, j] + 1, te.exp(A[i, j]) + te.exp(A[j, i])), name=("u", "v"))
+    D = te.compute((N, N), lambda i, j: u[i, j] * u[j, i] + v[i, j] * v[j, i], name="D")
+    s = te.Schedule([D, v]).auto()
+    assert s[u].name != s[v].name
+    kernel = te.build([A], [D, v], schedule=s)
+    a = RANDOM.standard_normal((N, N)).astype(np.float32)
+    for found, expected in zip(kernel(a), te.interpret([D, v], {A: a}), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -47,8 +47,7 @@ def test_a_message_has_directive_line_loops_and_nearest_name() -> None:
     line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
     message = refusal(lambda: s[t["C"]].split("ij", 8))
     assert message == (
-        f"s['C'].split('ij', 'ijo', 'iji', 8), at {__file__}:{line}: "
-        "there is no loop 'ij'; loops of C: i, j; did you mean 'j'?"
+        f"s['C'].split('ij', 8), at {__file__}:{line}: there is no loop 'ij'; loops of C: i, j; did you mean 'j'?"
     )
 
 
@@ -183,6 +182,15 @@ def test_memory_is_not_shared_by_threads() -> None:
     assert "its iterations would share that memory" in refusal(lambda: build(s, t))
     s["T"].store_at("C", "i")
     build(s, t)
+
+
+def test_a_message_shows_what_was_written_and_what_became_of_a_loop() -> None:
+    s, t = chain()
+    s[t["C"]].split("i", 8)
+    assert "; there was one, and i = io*8 + ii" in refusal(lambda: s["C"].parallel("i"))
+    assert refusal(lambda: s["C"].unroll("j", 0)).startswith("s['C'].unroll('j', 0), at ")
+    assert refusal(lambda: s["C"].tile("io", "j", 0, 2)).startswith("s['C'].tile('io', 'j', 0, 2), at ")
+    assert "did you mean 'C'?" in refusal(lambda: s["c"])
 
 
 def test_store_at_lies_around_compute_at() -> None:

@@ -74,3 +74,9 @@ def test_every_directive_goes_through_json() -> None:
         fields = cls.__dataclass_fields__
         made = cls(**{name: values[str(f.type)] for name, f in fields.items() if name != "verb"})
         assert from_json(to_json(made)) == made
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text('{"tedsl_schedule": 1, "key": ""}')
+    with pytest.raises(te.ScheduleError, match="the file is damaged: it has no stages, program, directives"):
+        te.Schedule.load(tmp_path / "s.json", program())
