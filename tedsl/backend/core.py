@@ -37,6 +37,7 @@ class Memory:
     outputs: Mapping[int, Array]
     previous: Mapping[int, Array]  # the former values of outputs in mode "add"
     shared: Mapping[int, tuple[Tensor, ...]] = field(default_factory=dict)  # inputs in whose memory an output lies
+    copies: list[tuple[str, str]] = field(default_factory=list)  # made while it runs: (what, why)
 
 
 class Core:

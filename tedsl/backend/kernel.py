@@ -199,7 +199,7 @@ class Kernel(Rich):
         for position, target in targets.items():
             if memory.outputs[position] is not target:
                 target[...] = memory.outputs[position]
-        self._stats = self._counted(core, memory, copies, core_sizes)
+        self._stats = self._counted(core, memory, copies + memory.copies, core_sizes)
         if not sizes:
             self._remember(call, memory, given)
         if before:

@@ -7,15 +7,13 @@ reference evaluates.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.feeds import check_dtype
-from tedsl.analysis.messages import describe
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.core import Core, Memory
+from tedsl.backend.externs import called
 from tedsl.backend.lower import operations_between
 from tedsl.backend.lower_scan import can_lower_scan
 from tedsl.backend.planner import Planner
@@ -85,7 +83,7 @@ class Steps(Core):
                 given = {**values, **{core.outputs[p]: a for p, a in made.items()}}
             else:
                 given = values
-            values.update(zip(op.outputs, _results(op, given, sizes), strict=True))
+            values.update(zip(op.outputs, _results(op, given, sizes, memory.copies), strict=True))
         last = Memory([values[t] for t in self._last.inputs], memory.outputs, memory.previous, memory.shared)
         self._last.run(last, modes, sizes)
 
@@ -96,31 +94,10 @@ def _frontier(known: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor
     return [t for t in known if t in read]
 
 
-def _results(op: Operation, values: Mapping[Tensor, Array], sizes: Mapping[Var, int]) -> list[Array]:
+def _results(
+    op: Operation, values: Mapping[Tensor, Array], sizes: Mapping[Var, int], copies: list[tuple[str, str]]
+) -> list[Array]:
     if isinstance(op, Extern):
-        return _called(op, [values[t] for t in op.args], sizes)
+        return called(op, [values[t] for t in op.args], sizes, copies)
     found = evaluate_stages([op], {t: values[t] for t in op.inputs}, sizes)
     return [found[t].astype(t.dtype.numpy, copy=False) for t in op.outputs]
-
-
-def _called(op: Extern, arrays: Sequence[Array], sizes: Mapping[Var, int]) -> list[Array]:
-    """The results of the Python function on read-only arrays, checked."""
-    given = [np.ascontiguousarray(a).reshape(a.shape).view() for a in arrays]
-    for array in given:
-        array.flags.writeable = False
-    returned: Any = op.function(*given)
-    parts = list(returned) if isinstance(returned, (tuple, list)) else [returned]
-    if len(parts) != op.num_outputs:
-        raise ValueError(f"{describe(op)}: the function returned {len(parts)} arrays, expected {op.num_outputs}")
-    results = []
-    for index, part in enumerate(parts):
-        place = f"{describe(op)}: result {index}"
-        if not isinstance(part, (np.ndarray, np.generic)):
-            raise TypeError(f"{place}: expected a NumPy array, found {type(part).__name__} ({part!r:.40})")
-        array = np.asarray(part)
-        check_dtype(array, op.dtypes[index], place)
-        shape = concrete_shape(op.output(index), sizes, place)
-        if array.shape != shape:
-            raise ValueError(f"{place}: expected shape {shape}, found {array.shape}")
-        results.append(np.array(array, order="C"))
-    return results

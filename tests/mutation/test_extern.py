@@ -1,0 +1,134 @@
+"""te.extern and te.checked: memory that is not the function's to give is copied; impurity and NaN are found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+
+
+def floats(*shape: int) -> Any:
+    return np.random.default_rng(0).random(shape, np.float32)
+
+
+KEPT = np.zeros(4, np.float32)
+
+
+def keeps(x: Any) -> Any:
+    """Returns the memory that it returned before: every call changes the results of earlier ones."""
+    KEPT[:] = x * 2
+    return KEPT
+
+
+def keeps_a_view(x: Any) -> Any:
+    KEPT[:] = x
+    return KEPT[:]
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: x, "returned its argument 0"),
+        (lambda x: x.reshape(2, 2).reshape(4), "returned its argument 0"),
+        (lambda x: x[::-1], "returned a view of its argument 0"),
+        (keeps, "held elsewhere: it keeps it"),
+        (keeps_a_view, "held elsewhere: it keeps it"),
+        (lambda x: x + 1, None),
+        (lambda x: (x + 1).reshape(2, 2).reshape(4), None),
+        (lambda x: np.concatenate([x, x])[:4], None),
+    ],
+)
+def test_memory_that_is_not_given_away_is_copied(function: Any, reason: str | None) -> None:
+    x = te.placeholder((4,), name="x")
+    y = te.extern(function, (4,), "float32", [x], name="y")
+    kern = te.build([x], y + 1)
+    a = floats(4)
+    np.testing.assert_allclose(kern(a), np.array(function(a)) + 1, rtol=1e-6)
+    assert [what for what, _ in kern.stats.copies] == ([] if reason is None else ["y"])
+    assert reason is None or reason in kern.stats.copies[0][1]
+
+
+def test_two_results_on_one_memory_stay_apart() -> None:
+    """The first result is what it was when the second call has changed the memory."""
+    x, z = te.placeholder((4,), name="x"), te.placeholder((4,), name="z")
+    first, second = te.extern(keeps, (4,), "float32", [x]), te.extern(keeps, (4,), "float32", [z])
+    a, b = floats(4), floats(4) + 1
+    np.testing.assert_allclose(te.evaluate(first - second, {x: a, z: b}), a * 2 - b * 2, rtol=1e-6)
+    same = te.extern(lambda x: (y := x + 1, y), [(4,), (4,)], ["float32", "float32"], [x], name="same")
+    kern = te.build([x], [same[0] * 1, same[1] * 2])
+    np.testing.assert_allclose(kern(a)[1], (a + 1) * 2, rtol=1e-6)
+    assert [what for what, _ in kern.stats.copies] == ["same_0", "same_1"]
+
+
+def test_an_output_over_the_argument_of_a_function() -> None:
+    """Functions run before the kernel that writes: alias= over their argument is safe."""
+    x = te.placeholder((4,), name="x")
+    y = te.extern(lambda x: x[::-1], (4,), "float32", [x], name="y")
+    out = te.compute((4,), lambda i: x[i] + 10 * y[i], name="out")
+    a = floats(4)
+    want = a + 10 * a[::-1]
+    assert te.build([x], out, alias={out: x})(a) is a
+    np.testing.assert_allclose(a, want, rtol=1e-6)
+
+
+def changes(x: Any) -> Any:
+    x = x.view()
+    x.flags.writeable = True  # its base can be written
+    x *= 2
+    return x + 1
+
+
+def test_checked_finds_a_function_that_changes_its_argument() -> None:
+    x = te.placeholder((4,), name="x")
+    y = te.extern(changes, (4,), "float32", [x * 1], name="y", pure=False)
+    kern = te.build([x], y)
+    kern(floats(4))
+    with te.checked(), pytest.raises(ValueError, match=r"extern 'y' at .*: the function changed its argument 0"):
+        kern(floats(4))
+
+
+def test_checked_finds_a_function_that_is_not_pure() -> None:
+    state = np.zeros(1, np.float32)
+
+    def counts(x: Any) -> Any:
+        state[0] += 1
+        return x + state
+
+    x = te.placeholder((4,), name="x")
+    kern = te.build([x], te.extern(counts, (4,), "float32", [x], name="y"))
+    kern(floats(4))
+    with te.checked(), pytest.raises(ValueError, match=r"declared pure, but two calls .* gave different values"):
+        kern(floats(4))
+    declared = te.build([x], te.extern(counts, (4,), "float32", [x], name="y", pure=False))
+    with te.checked():
+        declared(floats(4))
+
+
+def test_checked_names_the_stage_that_makes_a_nan() -> None:
+    x = te.placeholder((3,), name="x")
+    logs = te.compute((3,), lambda i: te.log(x[i]), name="logs")
+    kern = te.build([x], te.compute((3,), lambda i: logs[i] * 2, name="out"))
+    bad = np.array([1, -1, 2], np.float32)
+    assert np.isnan(kern(bad)).any()
+    for _ in range(2):
+        with (
+            te.checked(),
+            pytest.raises(FloatingPointError, match=r"'out' is NaN at \[1\].*the first NaN is made by compute 'logs'"),
+        ):
+            kern(bad)
+    with te.checked():
+        np.testing.assert_array_equal(kern(np.ones(3, np.float32)), 0)
+        assert np.isnan(kern(np.full(3, np.nan, np.float32))).all()  # it was there before
+        with pytest.raises(IndexError):
+            te.evaluate(te.compute((3,), lambda i: x[te.cast(x[i], "int32")]), {x: np.full(3, 7, np.float32)})
+
+
+def test_checked_ends_with_its_block() -> None:
+    x = te.placeholder((3,), name="x")
+    kern = te.build([x], te.log(x))
+    with pytest.raises(FloatingPointError), te.checked():
+        kern(-np.ones(3, np.float32))
+    assert np.isnan(kern(-np.ones(3, np.float32))).all()
