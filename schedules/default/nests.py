@@ -286,4 +286,5 @@ def _sums_along(op: Compute) -> bool:
     """Whether a loop of the reduction is one along which memory is read."""
     assert op.reduction is not None
     sums = set(op.reduction.axes)
-    return any(sums.intersection(free_axes(r.indices[-1])) for r in reads_of(op.expressions) if r.indices)
+    last = [r.indices[-1] for r in reads_of(op.expressions) if r.indices]
+    return any(sums.intersection(free_axes(index)) for index in last if not reads_of((index,)))

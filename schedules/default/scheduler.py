@@ -18,6 +18,7 @@ from schedules.default.outputs import merge_outputs
 from schedules.default.panels import plan_contraction
 from schedules.default.rest import plan_rest, spoken_of
 from schedules.default.rewriting import Rewriting, computed_between
+from schedules.default.scatters import chains_of, plan_scatter
 from schedules.directives import Directive
 from schedules.plan import Plan, Step
 from schedules.program import Program
@@ -43,7 +44,17 @@ def completed(
     writes them one after another for each element.
     """
     rw, spoken = Rewriting(plan.program), spoken_of(plan)
-    for original in computed_between(inputs, outputs):
+    operations = computed_between(inputs, outputs)
+    kept = {op for op in operations if plan.program.names[op] in spoken} if machine.gpu is None else set(operations)
+    chains = chains_of(operations, outputs, kept)
+    joined = {op for earlier in chains.values() for op in earlier}
+    for original in operations:
+        if original in joined:
+            continue
+        if original in chains:
+            chain = [rw.carried(op) for op in (*chains[original], original)]
+            if plan_scatter(rw, original, chain, machine):
+                continue
         _rewrite(rw, original, plan, spoken, machine, plain=plain)
     wanted = tuple(rw.new.get(t, t) for t in outputs)
     if machine.gpu is None and merged:

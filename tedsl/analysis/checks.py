@@ -7,7 +7,7 @@ of small boxes. An access is refused only where a point is shown at which it lea
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal, NoReturn
@@ -28,7 +28,7 @@ from tedsl.lang.lift import conjuncts
 from tedsl.lang.tensor import Operation, Tensor
 from tedsl.lang.traverse import free_axes, substitute_all, topological
 
-__all__ = ["ReadCheck", "Status", "read_checks"]
+__all__ = ["ReadCheck", "Status", "checked_as", "read_checks"]
 
 Status = Literal["safe", "guarded", "run"]
 
@@ -71,6 +71,11 @@ def read_checks(op: Operation) -> tuple[ReadCheck, ...]:
             _Deciding(site, scopes.setdefault(site.axes, Facts(site.axes))).check() for site in sites_of(op)
         )
     return done
+
+
+def checked_as(op: Operation, originals: Iterable[Operation]) -> None:
+    """Let the checks of `op`, which makes the same accesses as `originals`, be theirs: as the user wrote them."""
+    _DONE[op] = tuple(check for original in originals for check in read_checks(original))
 
 
 def _extent_is_not_zero(extent: Expr) -> bool:

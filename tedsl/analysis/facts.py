@@ -92,6 +92,13 @@ class Facts:
         if node.fn in (Fn.AND, Fn.OR):
             a, b = (self._cases[part][holds] for part in node.args)
             return _either(a, b) if (node.fn is Fn.AND) != holds else _both(a, b)
+        if node.fn is Fn.SELECT:  # as a & b where b may only be asked if a holds
+            asked, *branches = node.args
+            yes, no = (
+                _both(self._cases[asked][c], self._cases[b][holds])
+                for c, b in zip((True, False), branches, strict=True)
+            )
+            return _either(yes, no)
         if node.fn in _COMPARISONS and node.args[0].dtype.is_integer:
             left, right = (self.form(part) for part in node.args)
             return _COMPARISONS[node.fn if holds else _OPPOSITE[node.fn]](left, right)

@@ -5,23 +5,19 @@ from __future__ import annotations
 from tedsl.lang.expr import Axis, Const, Reduce
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Scan, Scatter
-from tedsl.lang.traverse import free_axes, reads_of, topological
+from tedsl.lang.traverse import reads_of, topological
 
 __all__ = ["free_dimensions", "is_stepped", "reads_elsewhere"]
 
 
 def free_dimensions(op: Scatter) -> dict[int, Axis]:
-    """The dimensions of a scatter indexed by one whole axis that no other index uses: its points never collide."""
-    uses: dict[Axis, int] = {}
-    for row in op.index:
-        for axis in free_axes(row):
-            uses[axis] = uses.get(axis, 0) + 1
+    """The dimensions of a scatter indexed by one whole axis: points that differ in it never meet."""
     free: dict[int, Axis] = {}
+    own = set(op.axes)
     for dim, (row, extent) in enumerate(zip(op.index, op.shape, strict=True)):
-        whole = isinstance(row, Axis) and isinstance(row.begin, Const) and row.begin.value == 0
-        if not isinstance(row, Axis) or not whole or row.extent is None or not same_extent(row.extent, extent):
+        if not isinstance(row, Axis) or row not in own or row in set(free.values()) or row.extent is None:
             continue
-        if uses[row] == 1 and row in set(op.axes):
+        if isinstance(row.begin, Const) and row.begin.value == 0 and same_extent(row.extent, extent):
             free[dim] = row
     return free
 

@@ -116,7 +116,7 @@ def _worst(ctx: Context, check: ReadCheck) -> tuple[hl.Func, list[hl.Func]]:
     """
     used = set(free_axes(_expressions(check)))
     around = _loops(check)
-    axes = [a for a in around if a in used]
+    axes = _long_last([a for a in around if a in used])
     lane = hl.Var("lane")
     lanes, worst = hl.Func(f"lanes_{identifier(check.op.name)}"), hl.Func(f"worst_{identifier(check.op.name)}")
     nothing = (hl.i32(HIGHEST), hl.i32(LOWEST))
@@ -149,6 +149,13 @@ def _worst(ctx: Context, check: ReadCheck) -> tuple[hl.Func, list[hl.Func]]:
         hl.max(hl.Expr(worst[()][1]), hl.Expr(lanes[every[0]][1])),
     ])  # fmt: skip
     return worst, [lanes]
+
+
+def _long_last(axes: list[Axis]) -> list[Axis]:
+    """The axes, in an order whose last one fills the lanes, if one does: the last of those."""
+    extents = {a: _extent(a) for a in axes}
+    long = [a for a, e in extents.items() if not isinstance(e, Const) or e.value >= LANES]
+    return [*(a for a in axes if a is not long[-1]), long[-1]] if long else axes
 
 
 def _loops(check: ReadCheck) -> list[Axis]:

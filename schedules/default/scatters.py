@@ -1,0 +1,329 @@
+"""Scatters: several into one tensor at once, vectors along an axis whose points never meet, blocks in parallel.
+
+    out[c, f(i)] += g(c, i); out[c, h(i)] += k(c, i)       what two reads of a tensor send back
+    table[b, f(i), c] += g(c, i), table[b, h(i), c] += k(c, i)     for every i of block b, all c in one vector
+    out[c, s] = sum over b of table[b, s, c]
+
+Blocks are cut by the sizes alone, so a result is the same in every run and on any number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence, Set as AbstractSet
+from dataclasses import replace
+
+from schedules.default.conditions import number
+from schedules.default.lanes import COMBINE
+from schedules.default.machine import Machine
+from schedules.default.rewriting import Rewriting
+from schedules.directives import (
+    BoundExtent,
+    ComputeAt,
+    ComputeRoot,
+    Directive,
+    Parallel,
+    Reorder,
+    Split,
+    Unroll,
+    Vectorize,
+)
+from schedules.loops import nest_of
+from tedsl.analysis.checks import checked_as
+from tedsl.analysis.iteration import free_dimensions
+from tedsl.lang import functions as fn
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.reducers import BUILTIN
+from tedsl.lang.scatter import SCATTER_KINDS
+from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
+from tedsl.lang.traverse import substitute_all
+
+__all__ = ["chains_of", "plan_scatter"]
+
+WORTH = 1 << 15  # points from which on other loops than the plain ones pay
+WORTH_THREADS = 1 << 17
+BLOCKS = 8
+MOST_TAPS = 16
+PIECE = 256  # points whose indices and values are computed at a time
+
+
+def chains_of(
+    operations: Sequence[Operation], outputs: Iterable[Tensor], kept: AbstractSet[Operation]
+) -> dict[Scatter, list[Scatter]]:
+    """Scatters that only add to the result of other ones over the same loops: the last one, and those before it."""
+    readers: dict[Tensor, int] = {}
+    for op in operations:
+        for tensor in op.inputs:
+            readers[tensor] = readers.get(tensor, 0) + 1
+    wanted = set(outputs)
+    chains: dict[Scatter, list[Scatter]] = {}
+    for op in operations:
+        if not isinstance(op, Scatter) or op in kept:
+            continue
+        before = None if op.init is None else op.init.op
+        chains[op] = []
+        if not isinstance(before, Scatter) or before not in chains or before.output() in wanted:
+            continue
+        if readers[before.output()] == 1 and _same_loops(before, op) and len(chains[before]) < MOST_TAPS - 1:
+            chains[op] = [*chains.pop(before), before]
+    return chains
+
+
+def _same_loops(a: Scatter, b: Scatter) -> bool:
+    ranges = [[(number(x.begin), number(x.extent)) for x in op.axes] for op in (a, b)]
+    return a.kind == b.kind and ranges[0] == ranges[1] and _is_known(a)
+
+
+def _is_known(op: Scatter) -> bool:
+    """Whether all sizes are numbers, and something is there."""
+    sizes = [*(number(e) for e in op.shape), *(number(a.extent) for a in op.axes)]
+    return all(sizes) and all(number(a.begin) is not None for a in op.axes)
+
+
+def plan_scatter(rw: Rewriting, original: Operation, ops: Sequence[Operation], machine: Machine) -> bool:
+    """Rewrite scatters, each of which adds to the one before it; False where the plain loops do."""
+    chain = [op for op in ops if isinstance(op, Scatter)]
+    op = chain[-1]
+    points = math.prod(number(a.extent) or 0 for a in op.axes)
+    if len(chain) == 1 and (points < WORTH or not _is_known(op)):
+        return False
+    table = _Table(rw, _joined(chain) if len(chain) > 1 else op, chain, machine, points * len(chain))
+    rw.new[original.outputs[0]] = table.result()
+    return True
+
+
+def _joined(ops: Sequence[Scatter]) -> Scatter:
+    """One scatter that does at each point what all of them do, by an innermost loop over them."""
+    last = ops[-1]
+    tap = Axis("tap", Const(len(ops), INT32), is_reduce=True)
+    parts = [substitute_all((*op.index, op.value, op.guard), dict(zip(op.axes, last.axes, strict=True))) for op in ops]
+    *index, value, guard = (_by_tap(tap, choices) for choices in zip(*parts, strict=True))
+    return replace(
+        last, axes=(*last.axes, tap), index=tuple(index), value=value, guard=guard, init=ops[0].init, _outputs={}
+    )
+
+
+def _by_tap(tap: Axis, choices: Sequence[Expr]) -> Expr:
+    if all(c is choices[0] for c in choices):
+        return choices[0]
+    chosen = choices[-1]
+    for k in range(len(choices) - 2, -1, -1):
+        chosen = fn.select_node(tap == k, choices[k], chosen)
+    return chosen
+
+
+class _Table:
+    """The stages that a scatter becomes, and the loops of the scatter among them."""
+
+    def __init__(self, rw: Rewriting, op: Scatter, chain: Sequence[Scatter], machine: Machine, points: int) -> None:
+        self.rw, self.op, self.chain, self.machine = rw, op, chain, machine
+        self.free = free_dimensions(op)
+        self.width = max(1, machine.vector_bytes // max(4, op.value.dtype.itemsize))
+        self.moved = self._moved()
+        self.blocks = self._blocks(points)
+        self.terms: Compute | None = None
+        self.run: Axis | None = None  # the axis along which the terms are vectors
+
+    def _moved(self) -> int | None:
+        """The dimension to be put last, where its points never meet and those of the last one may."""
+        if len(self.op.shape) - 1 in self.free:
+            return None
+        sizes = {d: number(a.extent) or 0 for d, a in self.free.items()}
+        best = max(sizes, key=lambda d: sizes[d], default=None)
+        return best if best is not None and sizes[best] >= 3 else None
+
+    def _blocks(self, points: int) -> int:
+        """Into how many blocks the points go, each with a table of its own."""
+        op = self.op
+        size = math.prod(number(e) or 0 for e in op.shape)
+        first = self._ordered()[:1]
+        wide = op.value.dtype.itemsize >= 4 or op.value.dtype.is_integer
+        if self.machine.cores < 2 or points < WORTH_THREADS or not first or not wide:
+            return 1
+        many = (number(first[0].extent) or 0) >= BLOCKS
+        return BLOCKS if many and size * BLOCKS * 4 <= points else 1
+
+    def _ordered(self) -> list[Axis]:
+        own = set(self.free.values())
+        return [a for a in self.op.axes if a not in own]
+
+    def result(self) -> Tensor:
+        """The tensor that stands for the scatter."""
+        rw, op = self.rw, self.op
+        if self.blocks == 1 and self.moved is None:
+            made = self._with_terms(replace(op, name=rw.name(op.name), _outputs={}))
+            rw.add(made)
+            self._schedule(made)
+            return made.output()
+        made = self._with_terms(self._private())
+        rw.add(made)
+        self._schedule(made)
+        held = made.output() if self.blocks == 1 else self._total(made.output())
+        if self.moved is None and op.init is None:
+            return held
+        return self._placed(held)
+
+    def _private(self) -> Scatter:
+        """table[block, .., c]: a table for each block, the axis of vectors last, over whole vectors."""
+        op, rw = self.op, self.rw
+        index, shape, axes = list(op.index), list(op.shape), list(op.axes)
+        mapping: dict[Expr, Expr] = {}
+        guard: Expr = TRUE
+        if self.moved is not None:
+            old = self.free[self.moved]
+            count = number(old.extent) or 0
+            lane = Axis(old.name, Const(_whole(count, self.width), INT32), is_reduce=True)
+            mapping[old] = fn.minimum(lane, count - 1) if _whole(count, self.width) > count else lane
+            del index[self.moved], shape[self.moved]
+            index.append(lane)
+            shape.append(Const(_whole(count, self.width), INT32))
+            axes = [lane if a is old else a for a in axes]
+        if self.blocks > 1:
+            first = self._ordered()[0]
+            count, begin = number(first.extent) or 0, number(first.begin) or 0
+            step = -(-count // self.blocks)
+            block = Axis("block", Const(self.blocks, INT32), is_reduce=True)
+            within = Axis(first.name, Const(step, INT32), is_reduce=True)
+            at: Expr = block * step + within
+            guard = TRUE if count % self.blocks == 0 else at < count
+            mapping[first] = fn.minimum(at, count - 1) + begin if guard is not TRUE else at + begin
+            index.insert(0, block)
+            shape.insert(0, block.extent)  # type: ignore[arg-type]
+            place = next(k for k, a in enumerate(axes) if a is first)
+            axes[place : place + 1] = [block, within]
+        *rows, value, where = substitute_all((*index, op.value, op.guard), mapping)
+        where = fn.logical_and(guard, where) if guard is not TRUE else where
+        return Scatter(
+            name=rw.name(f"{op.name}_table"), where=op.where, shape=tuple(shape), axes=tuple(axes), index=tuple(rows),
+            value=value, guard=where, kind=op.kind, init=None,
+        )  # fmt: skip
+
+    def _with_terms(self, made: Scatter) -> Scatter:
+        """Where no axis makes vectors: indices and values in vectors, a piece of the longest axis at a time."""
+        if len(made.shape) - 1 in free_dimensions(made):
+            return made
+        own = set(free_dimensions(made).values())
+        run = max((a for a in made.axes if a not in own), key=lambda a: number(a.extent) or 0, default=None)
+        if run is None or (number(run.extent) or 0) < PIECE:
+            return made
+        rows = [r for r in made.index if not isinstance(r, Axis)]
+        limits = [e for r, e in zip(made.index, made.shape, strict=True) if not isinstance(r, Axis)]
+        places = [fn.cast(fn.minimum(fn.maximum(r, 0), e - 1), INT32) for r, e in zip(rows, limits, strict=True)]
+        bodies = (*places, made.value, *([made.guard] if made.guard is not TRUE else []))
+        order = [*(a for a in made.axes if a is not run), run]
+        fresh = tuple(Axis(a.name, a.extent) for a in order)
+        begins = [number(a.begin) or 0 for a in order]
+        bodies = substitute_all(bodies, {a: f + b if b else f for a, f, b in zip(order, fresh, begins, strict=True)})
+        terms = Compute(name=self.rw.name(f"{self.op.name}_terms"), where=made.where, axes=fresh, bodies=bodies)
+        self.rw.add(terms)
+        at: tuple[Expr, ...] = tuple(a - b if b else a for a, b in zip(order, begins, strict=True))
+        found = [Read(t, at) for t in terms.outputs]
+        rest = iter(found)
+        index = tuple(r if isinstance(r, Axis) else next(rest) for r in made.index)
+        self.terms, self.run = terms, run
+        return replace(made, index=index, value=next(rest), guard=next(rest, TRUE), _outputs={})
+
+    def _total(self, table: Tensor) -> Tensor:
+        """The tables of all blocks combined, in order."""
+        block = Axis("block", Const(self.blocks, INT32), is_reduce=True)
+        axes = tuple(Axis(f"d{d}", e) for d, e in enumerate(table.extents[1:]))
+        reducer = BUILTIN[SCATTER_KINDS[self.op.kind]]
+        name = self.op.name if self.moved is None and self.op.init is None else f"{self.op.name}_total"
+        return self.rw.compute(name, axes, Reduce(reducer, (Read(table, (block, *axes)),), (block,), TRUE, 0))
+
+    def _placed(self, held: Tensor) -> Tensor:
+        """The elements at their places, combined with what was there."""
+        op = self.op
+        axes = tuple(Axis(f"d{d}", e) for d, e in enumerate(op.shape))
+        place: list[Expr] = list(axes)
+        if self.moved is not None:
+            place.append(place.pop(self.moved))
+        value: Expr = Read(held, tuple(place))
+        if op.init is not None:
+            value = COMBINE[SCATTER_KINDS[op.kind]](fn.convert(Read(op.init, axes), value.dtype), value)
+        return self.rw.compute(op.name, axes, value)
+
+    # ---------------------------------------------------------------------------------------------------- the loops
+
+    def _schedule(self, made: Scatter) -> None:
+        checked_as(made, self.chain)
+        say: list[Directive] = [ComputeRoot(stage=made.name)]
+        say += self._filled(made)
+        say += self._points(made)
+        self.rw.directives += say
+        self.rw.planned.add(made.name)
+
+    def _filled(self, made: Scatter) -> list[Directive]:
+        """Vectors that write the identity, or what is added to."""
+        levels = nest_of(made.name, made, "init").levels
+        last = levels[-1]
+        lanes = self._lanes(number(last.extent) or 0)
+        say: list[Directive] = []
+        if self.moved is not None:
+            say.append(BoundExtent(stage=made.name, axis=last.name, extent=number(last.extent) or 1))
+        if lanes > 1:
+            say += [
+                Split(stage=made.name, definition="init", loop=last.name, outer="v_o", inner="v_v", factor=lanes),
+                Vectorize(stage=made.name, definition="init", loop="v_v"),
+            ]
+        if self.blocks > 1:
+            say.append(Parallel(stage=made.name, definition="init", loop=levels[0].name))
+        return say
+
+    def _lanes(self, extent: int) -> int:
+        lanes = self.width
+        while lanes > extent > 0:
+            lanes //= 2
+        return max(1, lanes)
+
+    def _points(self, made: Scatter) -> list[Directive]:
+        """Blocks outside, then the points in order, what several scatters do at one of them, the vector inside."""
+        nest = nest_of(made.name, made, "body")
+        names = {a: v.name for v in nest.levels for a in v.origin}
+        free = free_dimensions(made)
+        block = names[free[0]] if self.blocks > 1 else None
+        lane = free.get(len(made.shape) - 1)
+        outer = [names[a] for d, a in free.items() if a is not lane and names[a] != block]
+        ordered = [v.name for v in nest.levels if v.carried != "free"]
+        say: list[Directive] = []
+        inner: list[str] = []
+        if lane is not None and (lanes := self._lanes(number(lane.extent) or 0)) > 1:
+            name = names[lane]
+            say.append(Split(stage=made.name, loop=name, outer=f"{name}_o", inner=f"{name}_v", factor=lanes))
+            say.append(Vectorize(stage=made.name, loop=f"{name}_v"))
+            inner = [f"{name}_o", f"{name}_v"]
+        elif lane is not None:
+            outer.append(names[lane])
+        if self.terms is not None and self.run is not None:
+            name = names[self.run]
+            say.append(Split(stage=made.name, loop=name, outer=f"{name}_o", inner=f"{name}_i", factor=PIECE))
+            say += self._terms_at(made, f"{name}_o")
+            place = ordered.index(name)
+            ordered[place : place + 1] = [f"{name}_o", f"{name}_i"]
+        loops = [*([block] if block else []), *outer, *ordered, *inner]
+        if len(loops) > 1:
+            say.append(Reorder(stage=made.name, loops=tuple(loops)))
+        short = nest.levels[-1]  # taps, or the sides of a linear interpolation
+        if short.name in ordered and 2 <= (short.known or 0) <= MOST_TAPS:
+            say.append(Unroll(stage=made.name, loop=short.name))
+        if block is not None:
+            say.append(Parallel(stage=made.name, loop=block))
+        return say
+
+    def _terms_at(self, made: Scatter, loop: str) -> list[Directive]:
+        assert self.terms is not None
+        name, last = self.terms.name, nest_of(self.terms.name, self.terms, "body").levels[-1].name
+        self.rw.planned.add(name)
+        return [
+            ComputeAt(stage=name, consumer=made.name, loop=loop),
+            Split(stage=name, loop=last, outer=f"{last}_o", inner=f"{last}_v", factor=self.width),
+            Vectorize(stage=name, loop=f"{last}_v"),
+        ]
+
+
+def _whole(count: int, width: int) -> int:
+    """Lanes of whole vectors, short ones where that is enough."""
+    while width > 4 and count <= width // 2:
+        width //= 2
+    return -(-count // width) * width

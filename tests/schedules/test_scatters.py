@@ -1,0 +1,102 @@
+"""How the default schedule rewrites scatters, and shares what channels have in common, never changes a result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tests.schedules.test_default import compare
+
+RANDOM = np.random.default_rng(11)
+
+
+def floats(*shape: int) -> np.ndarray[Any, Any]:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def warp(side: int, channels: int) -> tuple[list[te.Tensor], te.Tensor]:
+    image, at = te.placeholder((channels, side, side), name="image"), te.placeholder((side, side, 2), name="at")
+
+    def body(c: Any, i: Any, j: Any) -> Any:
+        y, x = at[i, j, 0], at[i, j, 1]
+        top, left = te.cast(te.floor(y), "int32"), te.cast(te.floor(x), "int32")
+        fy, fx = y - te.floor(y), x - te.floor(x)
+        taps = [(0, 0, (1 - fy) * (1 - fx)), (0, 1, (1 - fy) * fx), (1, 0, fy * (1 - fx)), (1, 1, fy * fx)]
+        return sum(image.at(c, top + p, left + q, mode="zero") * w for p, q, w in taps)
+
+    return [image, at], te.compute((channels, side, side), body, name="warped")
+
+
+@pytest.mark.parametrize(("side", "channels"), [(20, 3), (45, 5)])
+def test_a_warp_and_its_gradients(side: int, channels: int) -> None:
+    inputs, y = warp(side, channels)
+    head = te.placeholder(y.shape, name="head")
+    grads = te.differentiate(y, inputs, head=head)
+    places = RANDOM.uniform(-2, side + 1, (side, side, 2)).astype(np.float32)
+    kernel = te.build([*inputs, head], [y, *grads])
+    assert str(kernel.loop_nest()).count("unrolled i.tap in [0, 3]") == 1  # the four scatters are one
+    compare([*inputs, head], [y, *grads], [floats(channels, side, side), places, floats(*y.shape)])
+
+
+@pytest.mark.parametrize("op", ["add", "max", "min", "mul"])
+@pytest.mark.parametrize("filled", [False, True])
+def test_blocks_of_points_are_combined_in_order(op: str, filled: bool) -> None:
+    rows, columns, channels, size = 37, 300, 13, 17  # nothing divides by blocks or vectors
+    index: te.Tensor = te.placeholder((rows, columns), "int32", name="index")
+    x, start = te.placeholder((channels, rows, columns), name="x"), te.placeholder((channels, size), name="start")
+    c, i, j = (te.reduce_axis(n, name=a) for n, a in ((channels, "c"), (rows, "i"), (columns, "j")))
+    y = te.scatter((channels, size), [c, i, j], (c, index[i, j]), x[c, i, j], op=op, init=start if filled else None)
+    values = np.exp(0.01 * floats(channels, rows, columns)).astype(np.float32)
+    arrays = [RANDOM.integers(0, size, (rows, columns)).astype(np.int32), values, floats(channels, size)]
+    compare([index, x, start], [y], arrays)
+
+
+def soft_histogram(count: int, bins: int) -> tuple[te.Tensor, te.Tensor]:
+    x = te.placeholder((count,), name="x")
+    i, side = te.reduce_axis(count, name="i"), te.reduce_axis(2, name="side")
+    place = te.cast(te.floor(x[i]), "int32") + side
+    share = 1.0 - te.abs(x[i] - te.cast(place, "float32"))
+    return x, te.scatter((bins,), [i, side], (place,), share, name="histogram", where=x[i] > 0.5)
+
+
+def test_a_histogram_whose_terms_are_vectors() -> None:
+    x, y = soft_histogram(70001, 12)
+    kernel = te.build([x], y)
+    assert "produce histogram_terms" in str(kernel.loop_nest())
+    compare([x], [y], [RANDOM.uniform(0, 11, 70001).astype(np.float32)])
+
+
+def test_an_index_that_leaves_its_bounds_is_told_as_it_was_written() -> None:
+    x, y = soft_histogram(70001, 12)
+    values = np.ones(70001, np.float32)
+    values[40000] = 30.0
+    with pytest.raises(IndexError, match=r"histogram.*30.* 12") as caught:
+        te.build([x], y)(values)
+    assert "_table" not in str(caught.value)
+    assert "_terms" not in str(caught.value)
+
+
+def test_a_dimension_is_free_though_another_index_reads_its_axis_too() -> None:
+    rows, columns = 300, 120
+    index: te.Tensor = te.placeholder((rows, columns), "int32", name="index")
+    i, j = te.reduce_axis(rows, name="i"), te.reduce_axis(columns, name="j")
+    counts = te.scatter((rows, 7), [i, j], (i, index[i, j]), te.const(1, "int32"), name="counts")
+    places = RANDOM.integers(0, 7, (rows, columns)).astype(np.int32)
+    compare([index], [counts], [places])
+    te.Schedule(counts)[counts].parallel("i")  # rows never meet
+
+
+def test_scatters_that_others_read_stay() -> None:
+    index: te.Tensor = te.placeholder((900,), "int32", name="index")
+    g = te.placeholder((900,), name="g")
+    i, k = te.reduce_axis(900, name="i"), te.reduce_axis(900, name="k")
+    first = te.scatter((40,), [i], (index[i],), g[i], name="first")
+    second = te.scatter((40,), [k], (39 - index[k],), g[k] * 2.0, init=first, name="second")
+    both = te.compute((40,), lambda n: first[n] * second[n], name="both")
+    arrays = [RANDOM.integers(0, 40, 900).astype(np.int32), floats(900)]
+    compare([index, g], [both], arrays)
+    compare([index, g], [first, second], arrays)
+    compare([index, g], [second], arrays)
