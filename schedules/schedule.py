@@ -183,13 +183,13 @@ class Schedule(Rich):
     def diff(self, other: Schedule | None = None) -> str:
         """How the loops differ from those of another schedule; without one, from what they were before any directive.
 
-        For a schedule that begins with `auto("default")`, that is the default schedule.
+        Where `auto("default")` was asked for, that is the default schedule.
         """
         return difference(self._start() if other is None else other.plan, self.plan)
 
     def _start(self) -> Plan:
         begin = Schedule(self.outputs)
-        begin.add(*(d for d in self.directives[:1] if isinstance(d, Auto)))
+        begin.add(*[d for d in self.directives if isinstance(d, Auto)][:1])
         return begin.plan
 
     def __str__(self) -> str:

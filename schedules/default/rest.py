@@ -87,13 +87,13 @@ def _vectors(nest: Nest, op: Operation, machine: Machine) -> list[Directive]:
     if lanes < 2:
         return []
     where = {"stage": nest.stage, "definition": nest.definition}
-    vector = nest.fresh(f"{level.name}v")
+    outer, vector = nest.fresh(f"{level.name}_o"), nest.fresh(f"{level.name}_v")
     made: list[Directive] = [
-        Split(**where, loop=level.name, outer=level.name, inner=vector, factor=lanes),  # type: ignore[arg-type]
+        Split(**where, loop=level.name, outer=outer, inner=vector, factor=lanes),  # type: ignore[arg-type]
         Vectorize(**where, loop=vector),  # type: ignore[arg-type]
     ]
     if ordered:
-        made.insert(1, Reorder(**where, loops=(level.name, *ordered, vector)))  # type: ignore[arg-type]
+        made.insert(1, Reorder(**where, loops=(outer, *ordered, vector)))  # type: ignore[arg-type]
     return made
 
 

@@ -49,6 +49,8 @@ def apply_autoscheduler(scheduler: str, lowered: Lowered, target: Target, machin
     funcs = hl.deserialize_pipeline(scheduled, parameters).outputs()
     for result, func in zip(lowered.results, funcs, strict=True):
         result.func = func
+        for number in range(func.num_update_definitions()):
+            func.update(number).unscheduled()  # no warning where it was left as it is
     lowered.inlined = {s.op for s in lowered.stages if s.func.name().partition("$")[0] not in text}
     return text
 

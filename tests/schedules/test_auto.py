@@ -64,6 +64,7 @@ def test_the_default_schedule_fills_in_what_is_left_open() -> None:
     s[D].parallel("i")
     before = s["D"].loops
     s.auto()
+    assert not [line for line in s.diff().splitlines() if line[0] in "+-" and "C_" in line]
     assert s["D"].loops[: len(before)] == before
     assert "C_columns" in s.stages
     checked(inputs, D, s)
