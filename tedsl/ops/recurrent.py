@@ -8,6 +8,7 @@ from typing import Any
 from tedsl.ops import language as te
 from tedsl.ops.arguments import check_extent, check_rank, loops, one_of, vector
 from tedsl.ops.op import op
+from tedsl.ops.recurrences import gru_states, gru_step, lstm_states, lstm_step
 
 __all__ = ["gru", "gru_cell", "lstm", "lstm_cell", "rnn", "rnn_cell"]
 
@@ -73,14 +74,9 @@ def lstm_cell(
     a, b = _product(x, w_ih, b_ih, b_hh), _product(h, w_hh, None)
 
     def element(n: Any, j: Any) -> Any:
-        return _lstm(lambda g: a[n, g * units + j] + b[n, g * units + j], c[n, j])
+        return lstm_step(lambda g: a[n, g * units + j] + b[n, g * units + j], c[n, j])
 
     return te.compute(h.shape, element, name=("h", "c"))  # type: ignore[no-any-return]
-
-
-def _lstm(gate: Callable[[int], Any], c: Any) -> tuple[Any, Any]:
-    cell = te.sigmoid(gate(1)) * c + te.sigmoid(gate(0)) * te.tanh(gate(2))
-    return te.sigmoid(gate(3)) * te.tanh(cell), cell
 
 
 @op
@@ -96,15 +92,9 @@ def gru_cell(
     a, b = _product(x, w_ih, b_ih), _product(h, w_hh, b_hh)
 
     def element(n: Any, j: Any) -> Any:
-        return _gru(lambda g: a[n, g * units + j], lambda g: b[n, g * units + j], h[n, j])
+        return gru_step(lambda g: a[n, g * units + j], lambda g: b[n, g * units + j], h[n, j])
 
     return te.compute(h.shape, element, name="gru_cell")  # type: ignore[no-any-return]
-
-
-def _gru(a: Callable[[int], Any], b: Callable[[int], Any], h: Any) -> Any:
-    r, z = te.sigmoid(a(0) + b(0)), te.sigmoid(a(1) + b(1))
-    new = te.tanh(a(2) + r * b(2))
-    return new + z * (h - new)
 
 
 @op
@@ -140,20 +130,10 @@ def lstm(
 
     The last of each is what torch.nn.LSTM returns beside the states. As one layer of torch.nn.LSTM.
     """
-    units = _check("lstm", 4, x, {"h0": h0, "c0": c0}, w_ih, w_hh, b_ih, b_hh, 3)
-    a = _product(x, w_ih, b_ih, b_hh)
-    (k,) = loops(units, name="k")
-
-    def body(h: te.Tensor, c: te.Tensor, t: Any, n: Any, j: Any) -> Any:
-        before = _before(h, h0, t, reverse)
-
-        def gate(g: int) -> Any:
-            return a[t, n, g * units + j] + te.sum(w_hh[g * units + j, k] * before(n, k), axis=k)
-
-        return _lstm(gate, _before(c, c0, t, reverse)(n, j))
-
-    shape = (*x.shape[:2], units)
-    return te.scan(shape, body, reverse=reverse, dtype=(x.dtype, x.dtype), name=("h", "c"))  # type: ignore[no-any-return]
+    _check("lstm", 4, x, {"h0": h0, "c0": c0}, w_ih, w_hh, b_ih, b_hh, 3)
+    a = _product(te.flip(x, 0) if reverse else x, w_ih, b_ih, b_hh)
+    h, c = lstm_states(a, h0, c0, w_hh)
+    return (te.flip(h, 0), te.flip(c, 0)) if reverse else (h, c)
 
 
 @op
@@ -162,17 +142,8 @@ def gru(
     reverse: bool = False,
 ) -> te.Tensor:  # fmt: skip
     """The states (steps, n, hidden) of gru_cell along x (steps, n, in), from h0. As one layer of torch.nn.GRU."""
-    units = _check("gru", 3, x, {"h0": h0}, w_ih, w_hh, b_ih, b_hh, 3)
-    a = _product(x, w_ih, b_ih)
-    (k,) = loops(units, name="k")
-
-    def body(h: te.Tensor, t: Any, n: Any, j: Any) -> Any:
-        before = _before(h, h0, t, reverse)
-
-        def product(g: int) -> Any:
-            total = te.sum(w_hh[g * units + j, k] * before(n, k), axis=k)
-            return total if b_hh is None else total + b_hh[g * units + j]
-
-        return _gru(lambda g: a[t, n, g * units + j], product, before(n, j))
-
-    return te.scan((*x.shape[:2], units), body, reverse=reverse, dtype=x.dtype, name="gru")  # type: ignore[no-any-return]
+    _check("gru", 3, x, {"h0": h0}, w_ih, w_hh, b_ih, b_hh, 3)
+    a = _product(te.flip(x, 0) if reverse else x, w_ih, b_ih)
+    bias = te.zeros(w_hh.extents[:1], x.dtype) if b_hh is None else b_hh
+    h = gru_states(a, h0, w_hh, bias)
+    return te.flip(h, 0) if reverse else h

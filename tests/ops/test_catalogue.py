@@ -13,6 +13,7 @@ from tests.autodiff.catalogue.entry import Entry
 from tests.autodiff.test_catalogue import compare, jax_results, ours, torch_results
 from tests.ops.catalogue import ABOVE_THE_LAW, CATALOGUE
 
+TABLE = Path(__file__).parents[2] / "docs" / "ops_cost_table.md"
 DRAWN = {"histogram", "random_bits", "uniform"}  # of integers: other tests of this folder
 CATALOGUE_MODULES = sorted(set(te.ops._PUBLIC))
 
@@ -20,6 +21,11 @@ CATALOGUE_MODULES = sorted(set(te.ops._PUBLIC))
 @pytest.mark.parametrize("entry", CATALOGUE, ids=lambda e: e.name)
 def test_against_its_oracle(entry: Entry) -> None:
     compare(ours(entry), torch_results(entry) if entry.torch else jax_results(entry))
+
+
+def test_the_table_of_the_docs_has_every_line() -> None:
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in TABLE.read_text().splitlines() if line.startswith("| ")]
+    assert rows[1:] == [e.name for e in CATALOGUE]
 
 
 def marked(entry: Entry) -> object:
@@ -48,3 +54,9 @@ def test_every_operator_is_documented_and_has_a_line(name: str) -> None:
 def test_no_operator_has_the_name_of_a_module() -> None:
     """Importing the module would put it in the operator's place."""
     assert {p.stem for p in Path(te.ops.__path__[0]).iterdir()}.isdisjoint(te.ops._HOME)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda e: e.name)
+def test_compiled(entry: Entry) -> None:
+    compare(ours(entry, te.evaluate), ours(entry))

@@ -18,6 +18,4 @@ ABOVE_THE_LAW = {
     "welford": "4.2: the prefix of the reducer is computed again before its reverse",
     "welford biased": "4.2: the prefix of the reducer is computed again before its reverse",
     "streaming_logsumexp": "4.1: the prefix of the reducer is computed again before its reverse",
-    "lstm": "the gates are computed again for every weight",
-    "gru": "the gates are computed again for every weight",
 }

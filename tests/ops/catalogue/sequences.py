@@ -184,6 +184,24 @@ def lstm_cell(x: Any, h: Any, c: Any, *weights: Any) -> Any:
     return torch.lstm_cell(x, (h, c), *weights)
 
 
+def unrolled_lstm(x: Any, h: Any, c: Any, *weights: Any) -> Any:
+    import torch
+
+    states = [(h, c)]
+    for row in x.flip(0):
+        states.append(torch.lstm_cell(row, states[-1], *weights))
+    return tuple(torch.stack([s[k] for s in states[:0:-1]]) for k in (0, 1))
+
+
+def unrolled_gru(x: Any, h: Any, *weights: Any) -> Any:
+    import torch
+
+    states = [h]
+    for row in x.flip(0):
+        states.append(torch.gru_cell(row, states[-1], *weights))
+    return torch.stack(states[:0:-1])
+
+
 RECURRENT = [
     entry("rnn_cell", ops.rnn_cell, cell(1), torch_function("rnn_tanh_cell")),
     entry("rnn_cell relu", lambda *a: ops.rnn_cell(*a, nonlinearity="relu"), cell(1), torch_function("rnn_relu_cell")),
@@ -192,7 +210,14 @@ RECURRENT = [
     entry("rnn", ops.rnn, sequence(1), whole("rnn_tanh")),
     entry("rnn reverse relu", lambda *a: ops.rnn(*a, nonlinearity="relu", reverse=True), sequence(1), backwards),
     entry("lstm", lambda *a: ops.lstm(*a)[0], sequence(4), whole("lstm")),
+    entry("lstm reverse, cells", lambda *a: ops.lstm(*a, reverse=True), sequence(4), unrolled_lstm),
     entry("gru", ops.gru, sequence(3), whole("gru")),
+    entry(
+        "gru reverse, no biases",
+        lambda *a: ops.gru(*a, reverse=True),
+        lambda n: dict(list(sequence(3)(n).items())[:-2]),
+        unrolled_gru,
+    ),
 ]
 
 CUMULATIVE = [
