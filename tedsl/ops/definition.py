@@ -12,14 +12,14 @@ from autodiff.totals import zeros
 from schedules import Schedule
 from tedsl.lang.compute import placeholder
 from tedsl.lang.extents import same_extent
-from tedsl.lang.structure import same_program
+from tedsl.lang.structure import same_program, structural_key
 from tedsl.lang.tensor import Extern, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
 from tedsl.ops.batching import batched
 from tedsl.ops.routines import Routine, Tensors, distinct
 from tedsl.ops.signature import Signature, Template, map_leaves
 
-__all__ = ["Author", "Definition", "effects_of", "inlined"]
+__all__ = ["Author", "Definition", "effects_of", "has_extern", "inlined"]
 
 
 @dataclass(eq=False)
@@ -45,7 +45,9 @@ class Definition(Routine):
 
     def trace(self, inputs: Tensors) -> tuple[Tensors, Any]:
         first = self._once(inputs)
-        if not self.traces and not same_program(first[0], self._once(inputs)[0], inputs, inputs):
+        if self.traces or has_extern(first[0]):  # a Python function made by the trace is another one at each
+            return first
+        if not same_program(first[0], self._once(inputs)[0], inputs, inputs):
             raise ValueError(
                 f"op {self.signature}: two traces of its function differ, so that it depends on more than its "
                 "arguments; an op may not use random numbers, counters or other state: pass them as arguments"
@@ -87,10 +89,20 @@ class Definition(Routine):
         return tuple(d for d, t in zip(found, outputs, strict=True) if t.dtype.is_float)
 
     def schedule(self, inputs: Tensors, outputs: Tensors) -> Schedule | None:
+        return None if self.author.schedule is None else self._scheduled(outputs, outputs, None)
+
+    def schedule_backward(self, inputs: Tensors, adjoints: Tensors) -> Schedule | None:
+        """The rule is shown the result as the backward program has it, or as it would, where it does not need it."""
         if self.author.schedule is None:
             return None
-        schedule = Schedule(list(outputs))
-        self.author.schedule(schedule, outputs[0] if len(outputs) == 1 else outputs, None)
+        stages = {structural_key(t, inputs): t for op in stages_of(adjoints) for t in op.outputs}
+        results = tuple(stages.get(structural_key(t, inputs), t) for t in self.outputs(inputs))
+        return self._scheduled(adjoints, results, adjoints)
+
+    def _scheduled(self, targets: Tensors, results: Tensors, grads: Tensors | None) -> Schedule:
+        assert self.author.schedule is not None
+        schedule = Schedule(list(targets))
+        self.author.schedule(schedule, results[0] if len(results) == 1 else results, grads)
         return schedule
 
     def _check_captures(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
@@ -101,6 +113,11 @@ class Definition(Routine):
                     f"op {self.signature}: its function reads the placeholder {op.name!r} defined at {op.where}, which "
                     "is none of its arguments; pass it as one"
                 )
+
+
+def has_extern(outputs: Sequence[Tensor]) -> bool:
+    """Whether Python functions compute some of it."""
+    return any(isinstance(op, Extern) for op in stages_of(outputs))
 
 
 def effects_of(outputs: Sequence[Tensor]) -> str | None:

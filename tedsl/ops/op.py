@@ -22,6 +22,7 @@ from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.errors import user_location
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.definition import Author, Definition, inlined
+from tedsl.ops.explaining import OpExplanation, explanation_of
 from tedsl.ops.routines import Spec, Traced
 from tedsl.ops.signature import Call, Signature, Template, map_leaves
 
@@ -163,6 +164,10 @@ class Op:
         """The operator registered with `torch.library`."""
         return import_module(BRIDGES["torch"]).registered(self)
 
+    def explain(self) -> OpExplanation:
+        """What the op was specialised for, what its forward pass keeps for the backward pass, what is compiled."""
+        return explanation_of(f"op {self.signature}", list(self._definitions.values()))
+
     def definition(self, template: Template) -> Definition:
         """The function with the static arguments of a template."""
         found = self._definitions.get(template)
@@ -192,7 +197,10 @@ class Op:
 
     def _dispatch(self, call: Call, out: Any, mode: Any) -> Any:
         if not call.arrays:
-            raise TypeError(f"op {self.signature}: no argument is an array; called at {user_location()}")
+            raise TypeError(
+                f"op {self.signature}: no argument is an array; called at {user_location()} "
+                "(numbers are static: give np.asarray(x) for an array of rank 0)"
+            )
         kinds = [_HOMES.get(type(a)) or _home_of(type(a)) for a in call.arrays]
         home = kinds[0]
         for kind, name, value in zip(kinds, call.template.names, call.arrays, strict=True):

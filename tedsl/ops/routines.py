@@ -85,7 +85,7 @@ class Routine:
     def __init__(self) -> None:
         self.traces: dict[tuple[Spec, ...], Traced] = {}
         self._by_symbols: dict[tuple[Any, ...], Traced | None] = {}
-        self._derived: dict[Any, Routine] = {}
+        self.made: dict[Any, Routine] = {}
 
     def trace(self, inputs: Tensors) -> tuple[Tensors, Any]:
         """The outputs for these inputs, and the nest in which they are returned (positions for tensors)."""
@@ -114,6 +114,10 @@ class Routine:
         named = zip(specs, self.input_names, strict=True)
         return tuple(placeholder(shape, dtype, name=name) for (shape, dtype), name in named)
 
+    def schedule_backward(self, inputs: Tensors, adjoints: Tensors) -> Schedule | None:
+        """The schedule that the author gave for the reverse derivative."""
+        return None
+
     def traced(self, specs: tuple[Spec, ...]) -> Traced:
         """The routine for arrays of these shapes and dtypes, traced once."""
         found = self.traces.get(specs)
@@ -130,8 +134,8 @@ class Routine:
     def derived(self, kind: Callable[..., Routine], *parts: Any) -> Any:
         """The routine of a kind that is made from this one; the same object each time."""
         key = (kind, *parts)
-        found = self._derived.get(key)
-        return found if found is not None else self._derived.setdefault(key, kind(self, *parts))
+        found = self.made.get(key)
+        return found if found is not None else self.made.setdefault(key, kind(self, *parts))
 
     def _general(self, specs: tuple[Spec, ...]) -> Traced | None:
         """The routine with symbols for extents, where that is wanted and possible."""
@@ -212,6 +216,9 @@ class Pullback(Routine):
         own = self.of.placeholders(specs[: len(self.of.input_names)])
         outputs = self.of.outputs(own)
         return (*own, *(_like(outputs[p], f"head_{p}") for p in self.heads))
+
+    def schedule(self, inputs: Tensors, outputs: Tensors) -> Schedule | None:
+        return self.of.schedule_backward(inputs[: len(self.of.input_names)], outputs)
 
     def trace(self, inputs: Tensors) -> tuple[Tensors, Any]:
         count = len(self.of.input_names)

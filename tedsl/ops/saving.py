@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autodiff import differentiate, jvp
+from schedules import Schedule
 from schedules.program import reading
 from tedsl.lang.compute import placeholder
 from tedsl.lang.errors import GradientError
 from tedsl.lang.structure import structural_key
-from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
+from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between, stages_of
 from tedsl.ops.routines import Pullback, Routine, Spec, Tensors
 
@@ -44,6 +45,9 @@ class Saving(Routine):
         outputs = self.of.outputs(inputs)
         merged = _merged([*outputs, *self._stages(inputs, outputs)[0].values()])
         return merged, tuple(range(len(merged)))
+
+    def schedule_backward(self, inputs: Tensors, adjoints: Tensors) -> Schedule | None:
+        return self.of.schedule_backward(inputs, adjoints)
 
     def pull(self, inputs: Tensors, wanted: Sequence[int], heads: Mapping[int, Tensor]) -> Tensors:
         """By the rules of the routine; what comes back from kept stages, which are no results of it, is added."""
@@ -222,8 +226,8 @@ def _merged(outputs: Sequence[Tensor]) -> Tensors:
 
 def kept_by(saving: Saving, specs: tuple[Spec, ...]) -> Kept | None:
     """What is kept, or None where the backward pass starts from the inputs (or does not exist)."""
-    if saving.save == "inputs":
-        return None
+    if saving.save == "inputs" or any(isinstance(op, Extern) for op in stages_of(saving.of.traced(specs).outputs)):
+        return None  # stages are told by their structure, and two Python functions are never known to be equal
     try:
         kept = saving.kept(specs)
     except GradientError:  # said when the gradient is asked for

@@ -1,0 +1,91 @@
+"""`op.explain()`: what an operator has been specialised for, what its forward pass keeps, and what was compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autodiff import differentiate
+from tedsl.lang.compute import placeholder
+from tedsl.lang.errors import GradientError
+from tedsl.ops.definition import Definition
+from tedsl.ops.routines import Pullback, Routine, Spec, Traced
+from tedsl.ops.saving import Saving, kept_by
+
+__all__ = ["OpExplanation", "explanation_of"]
+
+
+@dataclass(frozen=True)
+class OpExplanation:
+    """A text that prints itself."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def explanation_of(title: str, definitions: list[Definition]) -> OpExplanation:
+    """All that is known of an op."""
+    lines = [title]
+    for definition in definitions:
+        for specs, traced in definition.traces.items():
+            lines += [f"  {_call(definition, traced)}", *(f"    {line}" for line in _about(definition, specs, traced))]
+    return OpExplanation("\n".join(lines if len(lines) > 1 else [*lines, "  not called on arrays yet"]))
+
+
+def _call(definition: Definition, traced: Traced) -> str:
+    statics = [f"{k}={v!r}" for k, v in definition.template.statics.items()]
+    arguments = ", ".join([*map(repr, traced.inputs), *statics])
+    return f"({arguments}) -> ({', '.join(map(repr, traced.outputs))})"
+
+
+def _about(definition: Definition, specs: tuple[Spec, ...], traced: Traced) -> Iterator[str]:
+    symbols = ", for all extents" if traced.is_symbolic else ""
+    yield f"forward: {_state(traced)}{symbols}"
+    if definition.author.vjp is not None:
+        yield "reverse derivative: def_vjp"
+    elif definition.author.jvp is not None:
+        yield "reverse derivative: the transpose of def_jvp"
+    else:
+        yield f"reverse derivative: {_reads(definition, traced)}"
+    yield f"forward derivative: {'def_jvp' if definition.author.jvp is not None else 'of the definition'}"
+    kept = kept_by(definition.derived(Saving, definition.author.save), specs)
+    names = definition.input_names
+    if kept is None:
+        yield f"the backward pass reads: {', '.join(names)}"
+    else:
+        read = [names[p] for p in kept.inputs]
+        yield f"the backward pass reads: {', '.join([*read, *kept.names])} (kept: {', '.join(kept.names)})"
+    for routine in _derived(definition):
+        for trace in routine.traces.values():
+            if isinstance(routine, Pullback) or trace.is_compiled:
+                yield f"{routine.label.removeprefix(definition.label + '.')}: {_state(trace)}"
+
+
+def _state(traced: Traced) -> str:
+    return f"compiled in {traced.kernel.stats.compile_ms:.0f} ms" if traced.is_compiled else "not compiled yet"
+
+
+def _reads(definition: Definition, traced: Traced) -> str:
+    """How the reads of the definition were turned around."""
+    outputs = [t for t in definition.outputs(traced.inputs) if t.dtype.is_float]
+    sources = [t for t in traced.inputs if t.dtype.is_float]
+    if not outputs or not sources:
+        return "none, nothing is a float"
+    heads = [placeholder(t.extents, t.dtype, name=f"d{t.name}") for t in outputs]
+    try:
+        report = differentiate(outputs, sources, heads).explain()
+    except GradientError as error:
+        return f"none: {error}"
+    return f"{len(report.gathers)} gathers, {len(report.scatters)} scatters"
+
+
+def _derived(routine: Routine) -> Iterator[Routine]:
+    """Every routine made from one."""
+    for other in list(routine.made.values()):
+        yield other
+        yield from _derived(other)

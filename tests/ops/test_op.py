@@ -1,0 +1,415 @@
+"""`@te.op` on tensors and NumPy arrays: results, caching, rules of the author, and what it refuses."""
+
+from __future__ import annotations
+
+import pickle
+import types
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.lang.traverse import stages_of
+from tedsl.ops.op import Op
+from tedsl.ops.routines import Batched, Pullback, Pushforward
+from tedsl.ops.saving import KeptPullback, Saving, kept_by
+
+RNG = np.random.default_rng(0)
+
+
+@te.op
+def scaled(x: te.Tensor, factor: float = 2.0) -> te.Tensor:
+    """x * factor."""
+    return te.compute(x.shape, lambda i: x[i] * factor, name="y")
+
+
+@te.op
+def softmax(x: te.Tensor) -> te.Tensor:
+    n, m = x.shape
+    top = te.compute((n,), lambda i: te.max(lambda k: x[i, k]), name="top")
+    e = te.compute((n, m), lambda i, j: te.exp(x[i, j] - top[i]), name="e")
+    total = te.compute((n,), lambda i: te.sum(lambda k: e[i, k]), name="total")
+    return te.compute((n, m), lambda i, j: e[i, j] / total[i], name="y")
+
+
+@te.op
+def moments(x: te.Tensor) -> dict[str, Any]:
+    mean = x.mean()
+    return {"mean": mean, "both": (mean, (x * x).mean())}
+
+
+def definition(op: Op, *arrays: Any, **static: Any) -> Any:
+    return op.definition(op.signature.call(arrays, static).template)
+
+
+def normal(*shape: int) -> np.ndarray[Any, Any]:
+    return RNG.standard_normal(shape).astype("float32")
+
+
+def test_a_call_on_tensors_is_the_expression() -> None:
+    x = te.placeholder((5,), name="x")
+    y = scaled(scaled(x), factor=3)
+    a = normal(5)
+    np.testing.assert_array_equal(te.interpret(y, {x: a}), a * 2 * 3)
+
+
+def test_a_call_on_arrays_gives_arrays_again_and_again() -> None:
+    for n in (3, 4, 3):
+        a = normal(n)
+        for factor in (2.0, 3):
+            result = scaled(a, factor)
+            assert type(result) is np.ndarray
+            np.testing.assert_array_equal(result, a * factor)
+    assert len(scaled._definitions) == 2
+
+
+def test_python_scalars_are_weak() -> None:
+    for dtype in ("float16", "float32", "float64", "int64"):
+        a = np.arange(4).astype(dtype)
+        assert scaled(a, 3).dtype == dtype
+
+
+def test_results_come_in_the_nest_that_the_function_returned() -> None:
+    a = normal(6)
+    found = moments(a)
+    assert set(found) == {"mean", "both"}
+    np.testing.assert_allclose(found["both"], [a.mean(), (a * a).mean()], rtol=1e-5, atol=1e-6)
+
+
+def test_arrays_inside_tuples_lists_and_dicts() -> None:
+    Pair = namedtuple("Pair", "first second")
+
+    @te.op
+    def total(many: Any, weights: Any = None) -> te.Tensor:
+        return many["a"][0] + many["b"].first * weights[0] + many["b"].second * weights[1]
+
+    a, b, c = normal(3), normal(3), normal(3)
+    result = total({"a": [a], "b": Pair(b, c)}, weights=(2, 3))
+    np.testing.assert_allclose(result, a + 2 * b + 3 * c, rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", [None, "write", "add", "null"])
+def test_out_and_mode(mode: str | None) -> None:
+    a, buffer = normal(4), np.ones(4, "float32")
+    returned = scaled(a, out=buffer, mode=mode)
+    assert mode == "null" or returned is buffer
+    np.testing.assert_allclose(buffer, {"add": 1 + 2 * a, "null": np.ones(4)}.get(str(mode), 2 * a), rtol=1e-6)
+
+
+def test_out_of_several_results_has_their_nest() -> None:
+    a = normal(5)
+    out = {"mean": np.zeros((), "float32"), "both": (np.zeros((), "float32"), np.zeros((), "float32"))}
+
+    @te.op
+    def pair(x: te.Tensor) -> Any:
+        return x + 1, x + 2
+
+    first, second = np.empty(5, "float32"), np.empty(5, "float32")
+    pair(a, out=(first, second))
+    np.testing.assert_array_equal((first, second), (a + 1, a + 2))
+    with pytest.raises(ValueError, match="out="):
+        moments(a, out=out["both"])
+
+
+def test_a_prepared_call_writes_into_out() -> None:
+    a, buffer = normal(7), np.empty(7, "float32")
+    for _ in range(3):
+        assert scaled(a, out=buffer) is buffer
+    np.testing.assert_array_equal(buffer, 2 * a)
+
+
+def test_many_shapes_share_one_kernel() -> None:
+    @te.op
+    def double(x: te.Tensor) -> te.Tensor:
+        return x + x
+
+    for n in range(2, 12):
+        a = normal(n)
+        np.testing.assert_array_equal(double(a), a + a)
+    kernels = {id(t.kernel) for t in definition(double, normal(2)).traces.values()}
+    assert len(kernels) == 5
+
+
+def test_an_op_that_needs_numbers_is_compiled_for_each_shape() -> None:
+    @te.op
+    def halves(x: te.Tensor) -> te.Tensor:
+        return te.compute((x.shape[0] // 2,), lambda i: x[i]) if x.shape[0] > 5 else x + 0
+
+    for n in range(2, 12):
+        a = normal(n)
+        np.testing.assert_array_equal(halves(a), a[: n // 2] if n > 5 else a)
+
+
+def test_strides_empty_arrays_and_scalars() -> None:
+    a = normal(8, 6)
+    np.testing.assert_allclose(softmax(a[::-2, ::2]).sum(1), np.ones(4), rtol=1e-6)
+    assert softmax(a[:0]).shape == (0, 6)
+    assert te.op(lambda x: x * x)(np.full((), 3.0)).shape == ()
+
+
+def test_a_returned_input_is_copied() -> None:
+    @te.op
+    def same(x: te.Tensor) -> Any:
+        return x, x + 1, x
+
+    a = normal(3)
+    first, _, last = same(a)
+    assert not any(np.shares_memory(p, q) for p, q in ((first, a), (last, a), (first, last)))
+    np.testing.assert_array_equal(first, a)
+
+
+# --- derivatives ----------------------------------------------------------------------------------------------------
+
+
+def test_what_a_forward_pass_keeps() -> None:
+    a, head = normal(3, 5), normal(3, 5)
+    specs = (((3, 5), "float32"),)
+    one = definition(softmax, a)
+    saving = one.derived(Saving, "reductions")
+    kept = kept_by(saving, specs)
+    assert kept is not None
+    assert kept.names == ("y", "top_winner", "top", "total")
+    results = saving.run([a])
+    backward = saving.derived(KeptPullback, (0,), (0,), kept.results)
+    (gradient,) = backward.run([a, *(results[p] for p in kept.results), head])
+    (plain,) = one.derived(Pullback, (0,), (0,)).run([a, head])
+    y = results[0]
+    np.testing.assert_allclose(gradient, y * (head - (head * y).sum(1, keepdims=True)), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(plain, gradient, rtol=1e-4, atol=1e-6)
+    (traced,) = backward.traces.values()
+    assert {"top", "total", "y"}.isdisjoint(op.name for op in stages_of(traced.outputs))
+
+
+def test_kept_stages_are_computed_once_by_the_forward_pass() -> None:
+    saving = definition(softmax, normal(3, 5)).derived(Saving, "reductions")
+    names = [op.name for op in stages_of(saving.traced((((3, 5), "float32"),)).outputs)]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("save", ["inputs", "reductions", ["total"]])
+def test_derivatives_do_not_depend_on_what_is_kept(save: Any) -> None:
+    op = te.op(softmax.function, save=save)
+    a = normal(2, 3)
+    saving = definition(op, a).derived(Saving, op.author.save)
+    kept = kept_by(saving, (((2, 3), "float32"),))
+    assert (kept is None) == (save == "inputs")
+    if save == ["total"]:
+        assert kept is not None
+        assert kept.names == ("y", "total")
+
+
+def test_batched_and_forward_forms_agree_with_a_loop() -> None:
+    a, t = normal(4, 2, 3), normal(4, 2, 3)
+    one = definition(softmax, a[0])
+    (each,) = one.derived(Batched, (True,)).run([a])
+    np.testing.assert_allclose(each, [softmax(b) for b in a], rtol=1e-6)
+    (dots,) = one.derived(Batched, (True,)).derived(Pushforward, (0,)).run([a, t])
+    singles = [one.derived(Pushforward, (0,)).run([b, s])[0] for b, s in zip(a, t, strict=True)]
+    np.testing.assert_allclose(dots, singles, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_shared_by_a_batch_gets_the_sum_of_its_adjoints() -> None:
+    @te.op
+    def weighted(x: te.Tensor, w: te.Tensor) -> te.Tensor:
+        return te.compute((), lambda: te.sum(lambda i: te.sin(x[i]) * w[i]))
+
+    x, w, head = normal(5, 3), normal(3), normal(5)
+    batched = definition(weighted, x[0], w).derived(Batched, (True, False))
+    dx, dw = batched.derived(Pullback, (0, 1), (0,)).run([x, w, head])
+    np.testing.assert_allclose(dx, np.cos(x) * w * head[:, None], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(dw, (np.sin(x) * head[:, None]).sum(0), rtol=1e-5, atol=1e-6)
+
+
+def _program_of_every_kind(x: te.Tensor) -> Any:
+    n = x.shape[0]
+    run = te.scan((n,), lambda s, t: te.select(t == 0, x[0], s[t - 1] * 0.5 + x[t]), axis=0)
+    i = te.reduce_axis(n, name="i")
+    spread = te.scatter((3,), axes=[i], index=(te.cast(i, "int32") % 3,), value=x[i] * run[i], op="add")
+    outside = te.extern(lambda v: np.sort(v), (n,), "float32", [x])
+    return run, spread, outside, te.compute((n,), lambda j: te.cumsum(x)[j] * 2)
+
+
+def test_every_kind_of_stage_is_batched() -> None:
+    op = te.op(_program_of_every_kind)
+    a = normal(3, 4)
+    batched = definition(op, a[0]).derived(Batched, (True,)).run([a])
+    for k, part in enumerate(batched):
+        np.testing.assert_allclose(part, [op(b)[k] for b in a], rtol=1e-5, atol=1e-6)
+
+
+@te.op
+def straight(x: te.Tensor) -> te.Tensor:
+    """Rounds; its reverse derivative is 1."""
+    return te.compute(x.shape, lambda i: te.round(x[i]))
+
+
+straight.def_vjp(lambda y, inputs, head: [head])
+
+
+def test_def_vjp_holds_for_arrays_and_inside_other_programs() -> None:
+    a, head = normal(4) * 3, normal(4)
+    (gradient,) = definition(straight, a).derived(Pullback, (0,), (0,)).run([a, head])
+    np.testing.assert_array_equal(gradient, head)
+    x = te.placeholder((4,), name="x")
+    loss = (straight(x * 2) * x).sum()
+    found = te.interpret(te.differentiate(loss, x), {x: a})
+    np.testing.assert_allclose(found, np.round(a * 2) + 2 * a, rtol=1e-6)
+    (jacobian,) = te.differentiate(straight(x), [x])
+    np.testing.assert_array_equal(te.interpret(jacobian, {x: a}), np.eye(4))
+
+
+def test_with_only_def_vjp_the_forward_derivative_is_of_the_definition() -> None:
+    x, t = te.placeholder((3,), name="x"), te.placeholder((3,), name="t")
+    dot = te.jvp(straight(x), x, t)
+    np.testing.assert_array_equal(te.interpret(dot, {x: normal(3), t: normal(3)}), np.zeros(3))
+
+
+def test_def_jvp_gives_both_derivatives_and_reaches_over_a_python_function() -> None:
+    @te.op
+    def sine(x: te.Tensor) -> te.Tensor:
+        return te.extern(np.sin, x.shape, x.dtype, [x])
+
+    @sine.def_jvp
+    def _(inputs: Any, tangents: Any) -> te.Tensor:
+        return te.cos(inputs[0]) * tangents[0]
+
+    a, v = normal(3), normal(3)
+    one = definition(sine, a)
+    np.testing.assert_allclose(one.derived(Pushforward, (0,)).run([a, v])[0], np.cos(a) * v, rtol=1e-6)
+    np.testing.assert_allclose(one.derived(Pullback, (0,), (0,)).run([a, v])[0], np.cos(a) * v, rtol=1e-6)
+    x, t = te.placeholder((3,), name="x"), te.placeholder((3,), name="t")
+    composed = sine(x * 2) + x
+    np.testing.assert_allclose(
+        te.interpret(te.jvp(composed, x, t), {x: a, t: v}), (2 * np.cos(2 * a) + 1) * v, rtol=1e-5
+    )
+
+
+def test_rules_of_several_outputs() -> None:
+    @te.op
+    def both(x: te.Tensor, k: te.Tensor) -> Any:
+        return te.compute(x.shape, lambda i: x[i] * 2), te.compute((), lambda: te.sum(lambda i: x[i]))
+
+    both.def_vjp(lambda outputs, inputs, heads: [heads[0] * 10 + heads[1], None])
+    a, h0, h1 = normal(3), normal(3), np.float32(2) * np.ones((), "float32")
+    one = definition(both, a, np.arange(2))
+    np.testing.assert_allclose(one.derived(Pullback, (0,), (0, 1)).run([a, np.arange(2), h0, h1])[0], h0 * 10 + 2)
+    x, k = te.placeholder((3,), name="x"), te.placeholder((2,), "int64", name="k")
+    y, s = both(x, k)
+    gradient = te.differentiate((y * 3).sum() + s * 1, x)
+    np.testing.assert_allclose(te.interpret(gradient, {x: a, k: np.arange(2)}), np.full(3, 31.0))
+
+
+def test_schedules_of_the_author_hold_forward_and_backward() -> None:
+    seen: list[Any] = []
+
+    @te.op
+    def cube(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda i, j: x[i, j] * x[i, j] * x[i, j], name="cube")
+
+    @cube.schedule
+    def _(s: Any, output: Any, grads: Any) -> None:
+        seen.append(grads)
+        stage = s[output if grads is None else grads[0]]
+        stage.parallel(stage.axes[0])
+
+    a, head = normal(4, 4), normal(4, 4)
+    np.testing.assert_allclose(cube(a), a**3, rtol=1e-5, atol=1e-6)
+    assert "parallel" in definition(cube, a).traced((((4, 4), "float32"),)).kernel.loop_nest()
+    (gradient,) = definition(cube, a).derived(Pullback, (0,), (0,)).run([a, head])
+    np.testing.assert_allclose(gradient, 3 * a**2 * head, rtol=1e-4, atol=1e-6)
+    assert seen[0] is None
+    assert seen[1] is not None
+
+
+# --- the object -----------------------------------------------------------------------------------------------------
+
+
+def test_name_docstring_signature_and_repr() -> None:
+    assert (scaled.__name__, scaled.__doc__) == ("scaled", "x * factor.")
+    assert str(scaled.signature).startswith("scaled(x")
+    assert repr(scaled).startswith("<op scaled(x")
+    import inspect
+
+    assert list(inspect.signature(scaled).parameters) == ["x", "factor"]
+    assert te.op(name="other")(scaled.function).name == "other"
+
+
+def test_explain_shows_what_is_kept_and_what_is_compiled() -> None:
+    op = te.op(softmax.function, name="explained")
+    assert "not called on arrays yet" in str(op.explain())
+    op(normal(2, 3))
+    text = str(op.explain())
+    assert "forward: compiled in" in text
+    assert "the backward pass reads: x, y, top_winner, top, total" in text
+    assert "gathers, 0 scatters" in text
+    assert "pullback" not in text
+
+
+def test_pickling_goes_by_name() -> None:
+    assert pickle.loads(pickle.dumps(scaled)) is scaled
+    with pytest.raises(pickle.PicklingError, match="is not this op"):
+        pickle.dumps(te.op(lambda x: x))
+
+
+def test_a_definition_may_be_replaced_as_in_a_notebook() -> None:
+    cell = types.ModuleType("cell")
+    vars(cell)["te"] = te
+    a = normal(3)
+    for factor in (2, 3):
+        exec(f"@te.op\ndef f(x):\n    return te.compute(x.shape, lambda i: x[i] * {factor})", vars(cell))
+        np.testing.assert_array_equal(cell.f(a), a * factor)
+
+
+# --- bad input ------------------------------------------------------------------------------------------------------
+
+counter = iter(range(1000))
+
+BAD: dict[str, tuple[Any, type[Exception], str]] = {
+    "wrong rank": (lambda: softmax(normal(2, 3, 4)), ValueError, r"op softmax\(x.*called on \(x : float32\[2, 3, 4\]"),
+    "no array": (lambda: scaled(3.0), TypeError, "no argument is an array"),
+    "missing": (lambda: scaled(), TypeError, r"op scaled\(x.*missing a required argument: 'x'"),
+    "unknown": (lambda: scaled(normal(2), scale=3), TypeError, r"op scaled\(x.*unexpected keyword argument 'scale'"),
+    "tensors beside arrays": (
+        lambda: te.op(lambda x, y: x + y)(te.placeholder((2,)), normal(2)), TypeError, "give arrays of one framework",
+    ),
+    "unhashable": (lambda: scaled(normal(2), factor={1, 2}), TypeError, "neither an array nor hashable"),
+    "complex": (lambda: scaled(np.ones(2, complex)), TypeError, "dtype complex128 is not supported"),
+    "masked": (lambda: scaled(np.ma.array(normal(2))), TypeError, "masked array"),
+    "out under tensors": (lambda: scaled(te.placeholder((2,)), out=normal(2)), TypeError, "out= and mode= are for"),
+    "a value returned": (lambda: te.op(lambda x: 3.0)(normal(2)), TypeError, "must return tensors, found float"),
+    "nothing returned": (lambda: te.op(lambda x: ())(normal(2)), TypeError, "returned no tensor"),
+    "state": (
+        lambda: te.op(lambda x: x * next(counter))(normal(2)), ValueError, "two traces of its function differ",
+    ),
+    "a captured placeholder": (
+        lambda: te.op(lambda x: x + te.placeholder((2,), name="w"))(normal(2)), ValueError, "reads the placeholder 'w'",
+    ),
+    "assignment": (lambda: te.op(_assigning)(normal(2)), TypeError, "does not support item assignment"),
+    "a parameter named out": (lambda: te.op(lambda x, out: x), TypeError, "'out' has a meaning of its own"),
+    "no function": (lambda: te.op(3), TypeError, "expected a function, found int"),
+    "what to save": (lambda: te.op(save="all"), ValueError, "save must be"),
+    "a rule": (lambda: te.op(lambda x: x).def_vjp(3), TypeError, "def_vjp expects a function"),
+    "adjoints": (lambda: _with_vjp(lambda y, xs, g: [g, g]), ValueError, "returned 2 adjoints for 1 inputs"),
+    "an adjoint": (lambda: _with_vjp(lambda y, xs, g: [g.sum()]), ValueError, "adjoint of the shape and dtype of x"),
+}  # fmt: skip
+
+
+def _assigning(x: Any) -> Any:
+    x[0] = 1
+    return x
+
+
+def _with_vjp(rule: Any) -> None:
+    op = te.op(lambda x: x * 2)
+    op.def_vjp(rule)
+    definition(op, normal(2)).derived(Pullback, (0,), (0,)).run([normal(2), normal(2)])
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_with_a_message(name: str) -> None:
+    call, kind, message = BAD[name]
+    options = {"save": "all"} if name == "what to save" else {}
+    with pytest.raises(kind, match=message):
+        te.op(lambda x: x, **options) if options else call()
