@@ -18,13 +18,12 @@ from tedsl.analysis.sizes import evaluate_extent
 from tedsl.bridges import torch_autograd
 from tedsl.bridges.torch_memory import TYPES, as_array, as_tensor, checked, run
 from tedsl.bridges.torch_routines import key_of, routine_of, specs_of
-from tedsl.lang.expr import Expr
 from tedsl.ops.definition import Definition
 from tedsl.ops.op import ARRAYS, Op
 from tedsl.ops.routines import Routine
 from tedsl.ops.signature import Call
 
-__all__ = ["call", "constant_call", "prepare", "registered"]
+__all__ = ["call", "constant_key", "constant_nest", "key_of", "prepare", "registered"]
 
 
 def call(op: Op, call: Call, out: Any, mode: Any) -> Any:
@@ -75,32 +74,35 @@ def _into(op: Op, routine: Definition, call: Call, out: Any, mode: Any) -> Any:
     return out
 
 
-def constant_call(op: Op, given: tuple[Any, ...], named: tuple[Any, ...], shapes: Any) -> tuple[str | None, Any]:
-    """For torch.compile: the key of the routine for a call on such arrays, and the nest of its results."""
-    found: list[Any] = []
-    made = op.signature.call([_stand_in(v, found) for v in given], {k: _stand_in(v, found) for k, v in named})
-    routine = op.definition(made.template)
-    if shapes is not None:
-        routine.traced(tuple((shape, _name(dtype)) for shape, (dtype, _) in zip(shapes, found, strict=True)))
-    known = next(iter(routine.traces.values()), None)
-    return (None, None) if known is None else (key_of(routine), known.result)
+def constant_key(op: Op, given: tuple[Any, ...], named: tuple[Any, ...]) -> str:
+    """For torch.compile: the key of the routine for a call on such arrays."""
+    made = op.signature.call([_stand_in(v) for v in given], {k: _stand_in(v) for k, v in named})
+    return key_of(op.definition(made.template))
 
 
-def _name(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
+def constant_nest(key: str) -> Any:
+    """For torch.compile: the nest of the results of a routine that was traced."""
+    return _in_tuples(next(iter(routine_of(key).traces.values())).result)
 
 
-def _stand_in(value: Any, found: list[Any]) -> Any:
+def _in_tuples(nest: Any) -> Any:
+    if isinstance(nest, dict):
+        return "dict", tuple((k, _in_tuples(v)) for k, v in nest.items())
+    if isinstance(nest, (list, tuple)):
+        return "list" if isinstance(nest, list) else "tuple", tuple(map(_in_tuples, nest))
+    return nest
+
+
+def _stand_in(value: Any) -> Any:
     """The argument that was described, with a tensor without memory for an array."""
     kind, *rest = value
     if kind == "array":
-        found.append(rest)
         return torch.empty(0, device="meta")
     if kind == "static":
         return rest[0]
     if kind == "dict":
-        return {k: _stand_in(v, found) for k, v in rest}
-    items = [_stand_in(v, found) for v in rest]
+        return {k: _stand_in(v) for k, v in rest}
+    items = [_stand_in(v) for v in rest]
     return tuple(items) if kind == "tuple" else items
 
 
@@ -170,15 +172,13 @@ def _flat(args: Sequence[Any]) -> list[Any]:
 def _empty(routine: Routine, tensors: Sequence[Any]) -> tuple[Any, ...]:
     """Results without values, for tracing: their shapes as expressions of the symbolic sizes of the inputs."""
     specs, sizes = torch_autograd.open_specs(routine, tensors)
-    made = []
-    for tensor in routine.traced(specs).outputs:
-        shape = [_size(extent, sizes) for extent in tensor.extents]
-        made.append(tensors[0].new_empty(shape, dtype=TYPES[str(tensor.dtype)]))
-    return tuple(made)
-
-
-def _size(extent: Expr, sizes: dict[Any, Any]) -> Any:
-    return evaluate_extent(extent, sizes)
+    traced = routine.traced(specs)
+    if sizes:
+        shapes: Any = [[evaluate_extent(n, sizes) for n in t.extents] for t in traced.outputs]
+    else:
+        shapes = [shape for shape, _ in traced.output_specs(specs)]
+    types = [TYPES[str(t.dtype)] for t in traced.outputs]
+    return tuple(tensors[0].new_empty(shape, dtype=dtype) for shape, dtype in zip(shapes, types, strict=True))
 
 
 ARRAYS.update(torch_autograd.PLAIN)

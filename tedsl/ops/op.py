@@ -33,7 +33,7 @@ BRIDGES = {"torch": "tedsl.bridges.torch", "jax": "tedsl.bridges.jax", "jaxlib":
 OTHER = "tedsl.bridges.dlpack"
 
 _HOMES: dict[type, str] = {}
-_OPS: weakref.WeakValueDictionary[int, Op] = weakref.WeakValueDictionary()
+_OPS: weakref.WeakValueDictionary[str, Op] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 ARRAYS: set[Any] = {np.ndarray}  # types whose dtype and shape are all that a prepared call depends on
 MOST_PREPARED = 1024
@@ -91,8 +91,8 @@ class Op:
         self.signature = Signature(function, name)
         self.author = Author(save=save if isinstance(save, str) else tuple(save))
         self.symbolic = symbolic
-        self.number = next(_numbers)
-        _OPS[self.number] = self
+        self.key = f"{name} {next(_numbers)}"
+        _OPS[self.key] = self
         self.bridged: dict[Any, Any] = {}  # what bridges keep of this op
         self._definitions: dict[Template, Definition] = {}
         self._prepared: dict[Any, Callable[..., Any]] = {}
@@ -253,42 +253,50 @@ def _compiling(op: Op, torch: Any, args: tuple[Any, ...], out: Any, kwargs: dict
     def taken(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             tensors.append(value)
-            return ("array", value.dtype, value.ndim)
+            return ("array",)
         if isinstance(value, tuple):
             return ("tuple", *[taken(v) for v in value])
         if isinstance(value, list):
             return ("list", *[taken(v) for v in value])
         if isinstance(value, dict):
             return ("dict", *[(k, taken(v)) for k, v in value.items()])
+        if isinstance(value, (int, float)):  # known to torch.compile as a symbol, perhaps
+            value = bool(value) if isinstance(value, bool) else int(value) if isinstance(value, int) else float(value)
         return ("static", value)
 
     given = tuple([taken(a) for a in args])
     named = tuple([(k, taken(v)) for k, v in kwargs.items()])
-    key, result = _constant_call(op.number, given, named, None)
-    if key is None:  # never traced: sizes that may vary become numbers here
-        shapes = tuple([tuple([int(n) for n in t.shape]) for t in tensors])
-        key, result = _constant_call(op.number, given, named, shapes)
-    return _rebuilt(result, torch.ops.tedsl.call(key, tensors))
+    name = op.key + ""  # computed, which makes torch.compile look at the value
+    key = _constant_key(name, given, named)
+    values = torch.ops.tedsl.call(key, tensors)
+    return _rebuilt(_constant_nest(key), values)
 
 
-def _constant_call(number: int, given: tuple[Any, ...], named: tuple[Any, ...], shapes: Any) -> tuple[str | None, Any]:
-    """The key of the routine for a call, and the nest of its results; None for both where only shapes could tell."""
-    found: tuple[str | None, Any] = import_module(BRIDGES["torch"]).constant_call(_OPS[number], given, named, shapes)
+def _constant_key(name: str, given: tuple[Any, ...], named: tuple[Any, ...]) -> str:
+    """The key of the routine for a call."""
+    found: str = import_module(BRIDGES["torch"]).constant_key(_OPS[name], given, named)
     return found
 
 
-_constant_call._dynamo_marked_constant = True  # type: ignore[attr-defined] # what torch.compiler.assume_constant_result does
+def _constant_nest(key: str) -> Any:
+    """The nest of a routine's results, known once it was traced for the shapes of its results."""
+    return import_module(BRIDGES["torch"]).constant_nest(key)
 
 
-def _rebuilt(result: Any, values: Any) -> Any:
-    """`Traced.nested` in a form that torch.compile can follow."""
-    if isinstance(result, int):
-        return values[result]
-    if isinstance(result, dict):
-        return {k: _rebuilt(v, values) for k, v in result.items()}
-    if isinstance(result, list):
-        return [_rebuilt(v, values) for v in result]
-    return tuple([_rebuilt(v, values) for v in result])
+# What torch.compiler.assume_constant_result does.
+_constant_key._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_constant_nest._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def _rebuilt(nest: Any, values: Any) -> Any:
+    """`Traced.nested` for a nest written in tuples, which torch.compile can follow."""
+    if isinstance(nest, int):
+        return values[nest]
+    kind, items = nest
+    if kind == "dict":
+        return {k: _rebuilt(v, values) for k, v in items}
+    found = [_rebuilt(v, values) for v in items]
+    return found if kind == "list" else tuple(found)
 
 
 def _home_of(kind: type) -> str:

@@ -84,6 +84,7 @@ class Routine:
 
     def __init__(self) -> None:
         self.traces: dict[tuple[Spec, ...], Traced] = {}
+        self._exact: dict[tuple[Spec, ...], Traced] = {}
         self._by_symbols: dict[tuple[Any, ...], Traced | None] = {}
         self.made: dict[Any, Routine] = {}
 
@@ -125,6 +126,13 @@ class Routine:
             found = self.traces.setdefault(specs, self._general(specs) or self._trace(specs))
         return found
 
+    def exact(self, specs: tuple[Spec, ...]) -> Traced:
+        """The routine for these extents alone, as numbers."""
+        found = self.traced(specs)
+        if found.is_symbolic:
+            found = self._exact.get(specs) or self._exact.setdefault(specs, self._trace(specs))
+        return found
+
     def run(self, arrays: Sequence[np.ndarray[Any, Any]], out: Any = None, mode: Any = None) -> tuple[Any, ...]:
         """The results for these arrays."""
         traced = self.traced(tuple((a.shape, a.dtype.name) for a in arrays))
@@ -142,6 +150,8 @@ class Routine:
         few = self.symbolic is None and sum(not t.is_symbolic for t in self.traces.values()) < MOST_SHAPES
         if self.symbolic is False or few or all(0 in shape or not shape for shape, _ in specs):
             return None
+        if not all(isinstance(n, int) for shape, _ in specs for n in shape):
+            return None  # symbols of the caller's
         key = _pattern(specs)
         if key not in self._by_symbols:
             names = (f"n{k}" for k in itertools.count())

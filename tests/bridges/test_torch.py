@@ -1,0 +1,247 @@
+"""Operators on PyTorch tensors beyond derivatives: kinds of tensors, the registered operator, modes, bad input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tests.bridges.operators import picked, softmax
+
+torch = pytest.importorskip("torch")
+
+# PyTorch's, at the first forward derivative.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+
+
+@te.op
+def affine(x: te.Tensor, w: te.Tensor, scale: float = 2.0, shift: int = 1) -> te.Tensor:
+    """x * w * scale + shift."""
+    return te.compute(x.shape, lambda i: x[i] * w[i] * scale + shift)
+
+
+@te.op
+def noisy(x: te.Tensor) -> te.Tensor:
+    return te.extern(np.sort, x.shape, x.dtype, [x], pure=False)
+
+
+def same(found: Any, expected: Any, **tolerance: Any) -> None:
+    torch.testing.assert_close(found, expected, **tolerance)
+
+
+def test_results_are_tensors_with_a_gradient() -> None:
+    x, w = torch.randn(5, requires_grad=True), torch.randn(5, requires_grad=True)
+    y = affine(x, w, shift=3)
+    assert type(y) is torch.Tensor
+    same(y, x * w * 2 + 3)
+    (y**2).sum().backward()
+    found = x.grad, w.grad
+    x.grad = w.grad = None
+    ((x * w * 2 + 3) ** 2).sum().backward()
+    same(found, (x.grad, w.grad))
+
+
+def test_parameters_and_prepared_calls() -> None:
+    x = torch.nn.Parameter(torch.randn(4))
+    w = torch.ones(4)
+    for _ in range(3):
+        y = affine(x, w)
+        assert y.requires_grad
+        (g,) = torch.autograd.grad(y.sum(), x)
+        same(g, 2 * w)
+        with torch.no_grad():
+            assert not affine(x, w).requires_grad
+
+
+def test_the_backward_pass_is_compiled_when_it_is_asked_for() -> None:
+    op = te.op(softmax.function, name="lazily")
+    x = torch.randn(2, 3, requires_grad=True)
+    y = op(x)
+    assert "pullback([0], [0], [0, 1, 2, 3]): compiled" not in str(op.explain())
+    y.sum().backward()
+    assert "pullback([0], [0], [0, 1, 2, 3]): compiled" in str(op.explain())
+
+
+def test_inputs_that_are_not_read_are_not_kept() -> None:
+    @te.op(save=["total"])
+    def mean(x: te.Tensor) -> te.Tensor:
+        total = te.compute((x.shape[0],), lambda i: te.sum(lambda k: x[i, k]), name="total")
+        return te.compute(total.shape, lambda i: total[i] * total[i])
+
+    x = torch.randn(8, 1024, requires_grad=True)
+    y = mean(x)
+    saved = y.grad_fn.saved_tensors
+    assert max(t.untyped_storage().nbytes() for t in saved) < x.untyped_storage().nbytes()
+    (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    same(g, (2 * x.sum(1, keepdim=True)).expand_as(x))
+    (gg,) = torch.autograd.grad((g * x.detach()).sum(), x)
+    same(gg, (2 * x.detach().sum(1, keepdim=True)).expand_as(x), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x.t(), lambda x: x[::2], lambda x: x[:, ::2], lambda x: x[:1].expand(4, 6), lambda x: x[:0],
+        lambda x: x.contiguous(memory_format=torch.contiguous_format),
+    ],
+    ids=["transposed", "rows", "columns", "expanded", "empty", "contiguous"],
+)  # fmt: skip
+def test_layouts(make: Any) -> None:
+    x = make(torch.randn(4, 6, requires_grad=True, dtype=torch.float64))
+    y = softmax(x)
+    same(y, x.softmax(1))
+    head = torch.randn(y.shape, dtype=torch.float64)
+    same(torch.autograd.grad(y, x, head, retain_graph=True), torch.autograd.grad(x.softmax(1), x, head))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_float_types(name: str) -> None:
+    dtype = getattr(torch, name)
+    x, w = torch.randn(6).to(dtype).requires_grad_(), torch.randn(6).to(dtype)
+    y = affine(x, w)
+    assert y.dtype is dtype
+    same(y, x * w * 2 + 1)
+    (g,) = torch.autograd.grad(y.sum(), x)
+    same(g, w * 2)
+
+
+def test_integers_have_no_gradient() -> None:
+    x, index = torch.randn(4, requires_grad=True), torch.tensor([0, 3, 0])
+    chosen, run, largest = picked(x, index)
+    assert largest.dtype is torch.int32
+    assert not largest.requires_grad
+    (g,) = torch.autograd.grad(chosen.sum() + run[0], x)
+    same(g, torch.autograd.grad((x[index] ** 2).sum() + x[0], x)[0])
+    with pytest.raises(RuntimeError, match="floating point"):
+        torch.tensor([1, 2], requires_grad=True)
+    counts = te.op(lambda x: x + 1)(torch.arange(3))
+    assert counts.dtype is torch.int64
+
+
+def test_out_and_mode() -> None:
+    x, w, buffer = torch.randn(5), torch.randn(5), torch.ones(5)
+    assert affine(x, w, out=buffer, mode="add") is buffer
+    same(buffer, x * w * 2 + 2)
+    with pytest.raises(RuntimeError, match="out= does not support automatic differentiation"):
+        affine(x.requires_grad_(), w, out=buffer)
+
+
+def test_fake_and_meta_tensors_have_shapes() -> None:
+    from torch._subclasses import FakeTensorMode
+
+    with FakeTensorMode():
+        y = softmax(torch.empty(3, 5))
+        assert (y.shape, y.dtype) == ((3, 5), torch.float32)
+    y = softmax(torch.empty(3, 5, device="meta"))
+    assert (y.device.type, tuple(y.shape)) == ("meta", (3, 5))
+
+
+def test_symbolic_sizes_stay_symbolic() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    softmax(torch.randn(2, 3))
+    graph = make_fx(lambda x: softmax(x * 2), tracing_mode="symbolic")(torch.randn(4, 5))
+    x = torch.randn(7, 3)
+    same(graph(x), (x * 2).softmax(1))
+    assert "tedsl.call" in graph.code
+
+
+def test_autocast_computes_in_float32() -> None:
+    x, w = torch.randn(4, dtype=torch.bfloat16, requires_grad=True), torch.randn(4)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = affine(x, w)
+    assert y.dtype is torch.float32
+    (g,) = torch.autograd.grad(y.sum(), x)
+    assert g.dtype is torch.bfloat16
+    assert affine(x.float(), w).dtype is torch.float32
+
+
+def test_the_registered_operator() -> None:
+    operator = affine.torch_op
+    assert operator is affine.torch_op
+    assert str(operator._schema) == "tedsl::affine(Tensor x, Tensor w, float scale=2., int shift=1) -> Tensor"
+    x, w = torch.randn(3, requires_grad=True), torch.randn(3)
+    same(operator(x, w, 3.0), affine(x, w, 3.0))
+    same(operator(x, w, shift=4), x * w * 2 + 4)
+    torch.library.opcheck(operator, (x, w, 3.0), {"shift": 2})
+    (g,) = torch.autograd.grad(operator(x, w).sum(), x)
+    same(g, 2 * w)
+    jacobian = torch.func.jacrev(lambda x: operator(x, w))(x.detach())
+    same(jacobian, torch.diag(2 * w))
+    several = picked.torch_op
+    assert str(several._schema).endswith("-> (Tensor, Tensor, Tensor)")
+    assert len(several(torch.randn(4), torch.tensor([1]))) == 3
+
+
+def test_an_operator_defined_again_has_a_name_of_its_own() -> None:
+    names = set()
+    for k in (1, 2):
+        op = te.op(lambda x, k=k: te.compute(x.shape, lambda i: x[i] * k), name="again")
+        names.add(op.torch_op._schema.name)
+        same(op.torch_op(torch.ones(2)), torch.full((2,), float(k)))
+        same(torch.compile(op, fullgraph=True, backend="eager")(torch.ones(2)), torch.full((2,), float(k)))
+    assert len(names) == 2
+
+
+def test_compiled_calls_take_static_arguments_nests_and_new_sizes() -> None:
+    @te.op
+    def nested(many: Any, scale: Any = (1, 2), name: str = "a") -> Any:
+        return {"sum": many[0] * scale[0] + many[1] * scale[1], "rest": [many[0] + 1, (many[1],)]}
+
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda a, b: nested([a, b], scale=(2, 3)), fullgraph=True, backend="eager", dynamic=True)
+    for n in (3, 4, 5):
+        a, b = torch.randn(n), torch.randn(n)
+        found = compiled(a, b)
+        same(found["sum"], 2 * a + 3 * b)
+        same(found["rest"][1][0], b)
+
+
+def test_prepared_calls_see_transforms() -> None:
+    x = torch.randn(3, 4)
+    softmax(x)
+    softmax(x)
+    same(torch.func.vmap(softmax)(torch.stack([x, x]))[1], x.softmax(1))
+    _, dot = torch.func.jvp(softmax, (x,), (torch.ones_like(x),))
+    same(dot, torch.zeros_like(x), atol=1e-6, rtol=0)
+    from torch.autograd import forward_ad
+
+    with forward_ad.dual_level():
+        dual = softmax(forward_ad.make_dual(x, x))
+        expected = forward_ad.unpack_dual(forward_ad.make_dual(x, x).softmax(1)).tangent
+        same(forward_ad.unpack_dual(dual).tangent, expected)
+
+
+BAD: dict[str, tuple[Any, type[Exception], str]] = {
+    "mixed frameworks": (
+        lambda: affine(torch.ones(2), np.ones(2, "float32")), TypeError,
+        r"op affine\(x.*argument 'w' is a numpy ndarray, but 'x' is a torch Tensor; give arrays of one framework",
+    ),
+    "mixed devices": (
+        lambda: affine(torch.ones(2), torch.ones(2, device="meta")), ValueError, "'w' is on meta, but 'x' is on cpu",
+    ),
+    "complex": (
+        lambda: affine(torch.ones(2, dtype=torch.complex64), torch.ones(2)), TypeError,
+        r"'x': dtype torch.complex64 is not supported.*view_as_real",
+    ),
+    "sparse": (lambda: softmax(torch.eye(3).to_sparse()), TypeError, r"found layout torch.sparse_coo; give x.to_dense"),
+    "quantized": (
+        lambda: softmax(torch.quantize_per_tensor(torch.ones(2, 2), 0.1, 0, torch.qint8)), TypeError, "plain tensor",
+    ),
+    "wrong rank": (lambda: softmax(torch.ones(2)), ValueError, r"op softmax\(x.*called on \(x : float32\[2\]\)"),
+    "wrong sizes": (lambda: affine(torch.ones(2), torch.ones(1)), IndexError, "out of bounds"),
+    "no derivative": (
+        lambda: noisy(torch.ones(2, requires_grad=True)).sum().backward(), ArithmeticError, "extern",
+    ),
+    "no schema": (lambda: te.op(lambda x, axes=(1, "a"): x).torch_op, TypeError, "cannot pass axes"),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_with_a_message(name: str) -> None:
+    call, kind, message = BAD[name]
+    with pytest.raises(kind, match=message):
+        call()
