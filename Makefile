@@ -10,8 +10,9 @@ DEMO := $(VENV)/.installed-demo
 TEST := $(VENV)/.installed-test
 DEV := $(VENV)/.installed-dev
 NOTEBOOK := $(VENV)/.installed-notebook
+DOCS := $(VENV)/.installed-docs
 
-.PHONY: demo test test-long notebooks lint bench clean help
+.PHONY: demo test test-long notebooks docs lint bench clean help
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -27,6 +28,9 @@ test-long: $(TEST)  ## the tests marked long, with fresh random draws
 
 notebooks: $(NOTEBOOK)  ## run the notebooks through Jupyter; pages with their outputs go to build/notebooks
 	$(BIN)/python -m notebooks.cells
+
+docs: $(DOCS)  ## the documentation, in build/docs
+	$(BIN)/python docs/build.py
 
 lint: $(DEV)  ## style, types and the import law
 	$(BIN)/ruff check
@@ -55,6 +59,10 @@ $(TEST): pyproject.toml | $(BIN)/python
 
 $(NOTEBOOK): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[notebook]'
+	@touch $@ $(DEMO)
+
+$(DOCS): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@ $(DEMO)
 
 $(DEV): pyproject.toml | $(BIN)/python

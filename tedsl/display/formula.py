@@ -207,6 +207,8 @@ class _Writer:
 
     def product(self, node: Apply) -> tuple[Math, int]:
         left, right = node.args
+        if isinstance(right, Const) and not isinstance(left, Const):
+            left, right = right, left  # 2 q reads better than q · 2
         sign = Operator("·" if isinstance(right, Const) or _starts_with_digit(right) else " ")
         return Row((self.math(left, PRODUCT), sign, self.math(right, PRODUCT + isinstance(right, Reduce)))), PRODUCT
 

@@ -212,7 +212,7 @@ def _found(stage: Tensor | None) -> str:
         return '<span class="te-mute">nothing</span>'
     parts = _parts(stage)
     names = _names(parts)
-    return "".join(_definition(op, names) for op in reversed(parts))
+    return "".join(_definition(op, names) for op in (parts[-1], *parts[:-1]))
 
 
 def _parts(stage: Tensor) -> list[Operation]:

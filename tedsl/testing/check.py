@@ -32,7 +32,7 @@ def check_op(
     jvp: Any = None,
     checks: Sequence[str] | None = None,
     examples: int = 100,
-    compiled: int = 8,
+    compiled: int = 4,
     seed: int = 0,
     raise_exception: bool = True,
     **named: Any,

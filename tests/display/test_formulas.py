@@ -38,10 +38,10 @@ FORMULAS = [
     (lambda: made(lambda i: v[i] - (v[i] - te.exp(-v[i]))),
      r"C_{i} &= v_{i}-\left( v_{i}-e^{-v_{i}} \right) && i<8"),
     (lambda: made(lambda i: v[(i * 2) // 3] ** 2 + te.abs(v[i % 4])),
-     r"C_{i} &= v\left[ \left\lfloor \frac{i\cdot 2}{3} \right\rfloor \right]^{2}+"
+     r"C_{i} &= v\left[ \left\lfloor \frac{2\;i}{3} \right\rfloor \right]^{2}+"
      r"\left\lvert v\left[ i\bmod 4 \right] \right\rvert && i<8"),
     (lambda: made(lambda i: te.tanh(v[i]) * 1e-7 + te.maximum(v[i], 0.5)),
-     r"C_{i} &= \operatorname{tanh}\left( v_{i} \right)\cdot 1\cdot 10^{-7}+"
+     r"C_{i} &= 1\cdot 10^{-7}\;\operatorname{tanh}\left( v_{i} \right)+"
      r"\operatorname{max}\left( v_{i},\,0.5 \right) && i<8"),
     (lambda: te.compute((n,), lambda alpha: te.cast(alpha, "float32"), name="conv_out"),
      r"\mathrm{conv\_out}_{\alpha} &= \operatorname{float32}\left( \alpha \right) && \alpha<n"),

@@ -1,0 +1,57 @@
+"""The picture of the README: what a notebook shows of the gradient of a strided convolution, on light and on dark.
+
+`python docs/picture.py` writes it with a headless Chromium and Pillow, after a change of `tedsl.display`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+import tedsl as te
+
+FOLDER = Path(__file__).resolve().parent / "pictures"
+SIZE = "820,580"
+GROUND = {"light": "#ffffff", "dark": "#0d1117"}
+
+
+def shown() -> str:
+    """The table of adjoints, and the loops of the forward stage under a schedule."""
+    x = te.placeholder((64, 64), name="x")
+    w = te.placeholder((3, 3), name="w")
+    y = te.compute((31, 31), lambda i, j: te.sum(lambda p, q: x[2 * i + p, 2 * j + q] * w[p, q]), name="y")
+    head = te.placeholder((31, 31), name="g")
+    gradients = te.differentiate([y], [x, w], head=[head])
+    schedule = te.Schedule(y)
+    schedule[y].vectorize("j", 8).parallel("i")
+    return te.display.html(gradients) + te.display.html(schedule)
+
+
+def main() -> None:
+    body = shown()
+    FOLDER.mkdir(exist_ok=True)
+    for theme, ground in GROUND.items():
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder) / "page.html"
+            page.write_text(
+                f'<!doctype html><meta charset="utf-8"><body data-theme="{theme}" '
+                f'style="background:{ground};margin:18px 24px">{body}'
+            )
+            flags = [
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                "--force-device-scale-factor=2",
+            ]
+            target = FOLDER / f"gradient-{theme}.png"
+            command = ["chromium", *flags, f"--window-size={SIZE}", f"--screenshot={target}", page.as_uri()]
+            subprocess.run(command, check=True, capture_output=True)
+            Image.open(target).convert("RGB").quantize(48).save(target, optimize=True)
+
+
+if __name__ == "__main__":
+    main()
