@@ -103,11 +103,6 @@ def test_unknown_name_is_an_attribute_error_with_a_hint() -> None:
     assert caught.value.obj is tedsl
 
 
-def test_the_example_of_the_readme_runs() -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    run_python(example)
-
-
 @pytest.mark.parametrize("package", PACKAGES)
 def test_types_are_shipped(package: str) -> None:
     assert (ROOT / package / "py.typed").is_file()
