@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tedsl.display import plot
+    from tedsl.display.views import Shown, graph, html, latex, program
 
 # Name -> where it is defined.
 _HOME = {"html": "views", "latex": "views", "program": "views", "graph": "views", "Shown": "views"}
