@@ -106,15 +106,17 @@ class Kernel(Rich):
         self._donated = dict(donated or {})  # position of an input -> the output that takes its memory
         self._sizes = sizes  # our variables -> those of the core, which may have been built for another program alike
         self._prepared: dict[Any, _Prepared] = {}
+        self._adding: dict[Any, _Prepared] = {}  # those in mode="add"
         self._stats = Stats()
         self._what = f"kernel {self.name!r}"
 
     def __call__(self, *arrays: Any, out: Any = None, mode: Any = None, sizes: Mapping[Var, int] | None = None) -> Any:
         """The outputs for these inputs, in the order of `te.build`; `out=`, `mode=` are for all, or dicts by name."""
-        if mode is None and sizes is None and not DONATED and not is_checked():
+        if (mode is None or mode == "add") and sizes is None and not DONATED and not is_checked():
+            prepared = self._prepared if mode is None else self._adding
             targets = () if out is None else out if out.__class__ is tuple else (out,)
             try:
-                call = self._prepared[tuple([(a.__class__, a.dtype, a.shape, a.strides) for a in (*arrays, *targets)])]
+                call = prepared[tuple([(a.__class__, a.dtype, a.shape, a.strides) for a in (*arrays, *targets)])]
             except (AttributeError, KeyError, TypeError):
                 pass
             else:
@@ -300,7 +302,9 @@ class Kernel(Rich):
         as_given = as_given and all(memory.outputs[p] is t for p, t in targets.items() if p in memory.outputs)
         as_given = as_given and all(type(a) is np.ndarray for a in given) and not self._donated and core.is_single
         own = self._accumulating is not None and call.core is self._accumulating[0].core
-        if not as_given or len(outputs) != len(self.outputs) or not (own or call.is_plain):
+        adds = not own and not call.is_own and len(targets) == len(outputs) and all(m == "add" for m in call.modes)
+        adds = adds and all(memory.previous[p] is t for p, t in targets.items())
+        if not as_given or len(outputs) != len(self.outputs) or not (own or adds or call.is_plain):
             return
         on_inputs = call.is_own and bool(targets)
         if len(targets) not in (0, len(outputs)) and not on_inputs:
@@ -309,19 +313,23 @@ class Kernel(Rich):
             return
         variant, binding = core.bind(memory, call.modes, call.sizes)
         count = len(self.inputs)
-        order = [*call.positions, *(self._alias[p] for p in variant.added), *(count + p for p in variant.order)]
+        previous = [self._alias[p] if own else count + p for p in variant.added]
+        order = [*call.positions, *previous, *(count + p for p in variant.order)]
         keyed = list(given) if on_inputs or not targets else [*given, *outputs]
         results = tuple(self._alias[p] if on_inputs and p in self._alias else (a.shape, a.dtype)
                         for p, a in enumerate(outputs))  # fmt: skip
-        if len(self._prepared) >= MOST_CALLS:
-            self._prepared.clear()
+        prepared = self._adding if adds else self._prepared
+        if len(prepared) >= MOST_CALLS:
+            prepared.clear()
         key = tuple((np.ndarray, a.dtype, a.shape, a.strides) for a in keyed)
-        safe = self._safe(call, variant, outputs)
-        self._prepared[key] = _Prepared(binding, results, tuple(order), not targets, safe, self._stats)
+        safe = self._safe(call, variant, outputs, own=own)
+        prepared[key] = _Prepared(binding, results, tuple(order), not targets, safe, self._stats)
 
-    def _safe(self, call: _Call, variant: Variant, outputs: Sequence[Array]) -> frozenset[tuple[int, int]]:
+    def _safe(
+        self, call: _Call, variant: Variant, outputs: Sequence[Array], *, own: bool
+    ) -> frozenset[tuple[int, int]]:
         """The outputs and inputs of equal layout that may lie element on element."""
-        found = {(p, self._alias[p]) for p in variant.added}
+        found = {(p, self._alias[p]) for p in variant.added} if own else set()
         for k, core_input in zip(call.positions, call.core.inputs, strict=True):
             array = call.arrays[k]
             for p, output in enumerate(outputs):

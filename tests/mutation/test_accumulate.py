@@ -1,0 +1,176 @@
+"""mode="add": what is there is added to, by the loops that write, without a temporary; mode="null" computes nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.backend.variant import Form
+
+Case = tuple[list[te.Tensor], te.Tensor, list[Any]]
+
+
+def floats(*shape: int) -> Any:
+    return np.random.default_rng(sum(shape)).random(shape, np.float32)
+
+
+def matmul(n: int) -> Case:
+    A, B = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
+    return [A, B], A @ B, [floats(n, n), floats(n, n)]
+
+
+def conv_weight_gradient(n: int) -> Case:
+    X, W = te.placeholder((2, n, 12, 12), name="X"), te.placeholder((n, n, 3, 3), name="W")
+    G = te.placeholder((2, n, 12, 12), name="G")
+    (dW,) = te.differentiate(te.ops.conv2d(X, W, None, 1, 1), [W], G)
+    return [X, G], dW, [floats(2, n, 12, 12), floats(2, n, 12, 12)]
+
+
+def embedding_gradient(n: int) -> Case:
+    T, I = te.placeholder((n, 16), name="T"), te.placeholder((8 * n,), "int32", name="I")  # noqa: E741 - its name
+    G = te.placeholder((8 * n, 16), name="G")
+    (dT,) = te.differentiate(te.compute((8 * n, 16), lambda i, j: T[I[i], j]), [T], G)
+    return [I, G], dT, [np.arange(8 * n, dtype=np.int32) * 7 % n, floats(8 * n, 16)]
+
+
+CASES = [matmul, conv_weight_gradient, embedding_gradient]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_temporary(case: Any) -> None:
+    inputs, output, arrays = case(12)
+    kern = te.build(inputs, output)
+    total = kern(*arrays)
+    written = kern.stats
+    for count in range(2, 4):  # micro-batches
+        assert kern(*arrays, out=total, mode="add") is total
+        want = te.interpret(output, dict(zip(inputs, arrays, strict=True)))
+        np.testing.assert_allclose(total, count * want, rtol=1e-4)
+    assert kern.stats.copies == []
+    assert (kern.stats.temporaries, kern.stats.peak_bytes) == (written.temporaries, written.peak_bytes)
+    # The loops that write the output are those that compute it.
+    assert all(r.stage is not None for r in kern.core.variant(Form(("add",))).lowered.results)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("case", "n"), [(matmul, 256), (conv_weight_gradient, 32), (embedding_gradient, 500)])
+def test_adding_costs_what_writing_costs(case: Any, n: int) -> None:
+    inputs, output, arrays = case(n)
+    kern = te.build(inputs, output)
+    out = kern(*arrays)
+    best = {None: float("inf"), "add": float("inf")}
+    for _ in range(60):
+        for mode in best:
+            begin = time.perf_counter()
+            kern(*arrays, out=out, mode=mode)
+            best[mode] = min(best[mode], time.perf_counter() - begin)
+    assert best["add"] <= 1.1 * best[None]
+
+
+def pointwise(x: te.Tensor) -> te.Tensor:
+    return x * 2 + 1
+
+
+def rows(x: te.Tensor) -> te.Tensor:
+    return x.sum(1)
+
+
+def greatest(x: te.Tensor) -> te.Tensor:
+    return x.max(1)
+
+
+def running(x: te.Tensor) -> te.Tensor:
+    n, m = x.shape
+    return te.scan((n, m), lambda y, t, i: te.select(t == 0, x[0, i], y[t - 1, i] + x[t, i]), axis=0)
+
+
+def scattered(x: te.Tensor) -> te.Tensor:
+    n, m = x.shape
+    i, j = te.reduce_axis(n, name="i"), te.reduce_axis(m, name="j")
+    return te.scatter((n, m), axes=[i, j], index=(i // 2, j), value=x[i, j])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
+@pytest.mark.parametrize("definition", [pointwise, rows, greatest, running, scattered])
+def test_every_kind_of_stage(definition: Any, dtype: str) -> None:
+    x = te.placeholder((5, 4), dtype, name="x")
+    y = definition(x)
+    array = np.random.default_rng(0).integers(0, 9, (5, 4)).astype(dtype)
+    value = te.interpret(y, {x: array})
+    kern = te.build([x], y)
+    out = np.full(value.shape, 3, value.dtype)
+    kern(array, out=out, mode="add")
+    np.testing.assert_allclose(out, value + 3, rtol=1e-3)
+    kern(array, out=out, mode="add")
+    np.testing.assert_allclose(out, 2 * value + 3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("definition", [pointwise, rows, running])
+def test_under_a_schedule(definition: Any) -> None:
+    x = te.placeholder((8, 8), name="x")
+    y = definition(x)
+    s = te.Schedule([y])
+    s[y].split(s[y].axes[-1], 4)
+    kern = te.build([x], y, s)
+    a = floats(8, 8)
+    out = kern(a)
+    once = out.copy()
+    kern(a, out=out, mode="add")
+    np.testing.assert_allclose(out, 2 * once, rtol=1e-5)
+
+
+def test_a_mode_for_each_output() -> None:
+    x = te.placeholder((6, 4), name="x")
+    u, v = (
+        te.compute((6, 4), lambda i, j: x[i, j] + 1, name="u"),
+        te.compute((6, 4), lambda i, j: x[i, j] * 2, name="v"),
+    )
+    w = te.compute((6, 4), lambda i, j: u[i, j] * v[i, j], name="w")
+    kern = te.build([x], [u, v, w])
+    a = floats(6, 4)
+    U, V, W = kern(a)
+    given = {"u": U.copy(), "v": np.full_like(V, np.nan), "w": W.copy()}
+    found = kern(a, out=given, mode={"u": "add", "v": "null"})
+    assert len(found) == 2
+    np.testing.assert_allclose(given["u"], 2 * U, rtol=1e-6)
+    assert np.isnan(given["v"]).all()  # not touched
+    np.testing.assert_allclose(given["w"], W, rtol=1e-6)  # computed from u itself, not from what it was added to
+    assert kern(a, mode="null") == ()
+
+
+def test_an_output_that_others_read_is_added_apart() -> None:
+    x = te.placeholder((8,), name="x")
+    u = te.compute((8,), lambda i: x[i] * 3, name="u")
+    w = te.compute((8,), lambda i: u[7 - i] + 1, name="w")
+    kern = te.build([x], [u, w])
+    a, U, W = floats(8), np.ones(8, np.float32), np.ones(8, np.float32)
+    kern(a, out=(U, W), mode="add")
+    np.testing.assert_allclose(U, a * 3 + 1, rtol=1e-6)
+    np.testing.assert_allclose(W, a[::-1] * 3 + 2, rtol=1e-6)
+
+
+def test_adding_onto_an_input() -> None:
+    """The array that is added to is also read: in place where that is safe."""
+    x, y = te.placeholder((8,), name="x"), te.placeholder((8,), name="y")
+    kern = te.build([x, y], te.compute((8,), lambda i: x[i] * y[i], name="p"))
+    a, b = floats(8), floats(8) + 1
+    want = a + a * b
+    kern(a, b, out=a, mode="add")
+    np.testing.assert_allclose(a, want, rtol=1e-6)
+    assert kern.stats.copies == []
+    turned = te.build([x], te.compute((8,), lambda i: x[7 - i], name="r"))
+    want = a + a[::-1]
+    turned(a, out=a, mode="add")
+    np.testing.assert_allclose(a, want, rtol=1e-6)
+    assert [name for name, _ in turned.stats.copies] == ["r"]
+
+
+def test_bool_outputs_are_joined() -> None:
+    x = te.placeholder((4,), name="x")
+    out = np.array([True, False, True, False])
+    te.build([x], x > 0.5)(np.array([0, 0, 1, 1], np.float32), out=out, mode="add")
+    assert out.tolist() == [True, False, True, True]
