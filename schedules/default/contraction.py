@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from schedules.default.conditions import number
 from schedules.default.copies import forms_of
 from schedules.default.machine import Machine
+from tedsl.analysis.checks import read_checks
 from tedsl.lang.expr import Apply, Axis, Expr, Fn
 from tedsl.lang.functions import const, select_node
 from tedsl.lang.lift import conjuncts
 from tedsl.lang.tensor import Compute
-from tedsl.lang.traverse import free_axes
+from tedsl.lang.traverse import free_axes, substitute
 
 __all__ = ["Contraction", "Tile", "contraction_of", "extent", "product", "tile_for"]
 
@@ -89,8 +90,11 @@ def _roles(op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr]) -
     assert reduce is not None
     if any(not in_rows.issuperset(free_axes(c)) for c in conditions):
         return None
-    for condition in conditions:
-        rows = select_node(condition, rows, const(0, rows.dtype))
+    rows = _guarded(rows, conditions)
+    if conditions and not _stays_inside(columns):
+        columns = _guarded(columns, [c for c in conditions if in_columns.issuperset(free_axes(c))])
+        if not _stays_inside(columns):
+            return None
     if not (in_rows | in_columns).issuperset((*op.axes, *reduce.axes)):
         return None
     m = tuple(a for a in op.axes if a in in_rows - in_columns)
@@ -115,6 +119,23 @@ def _roles(op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr]) -
     filled = extent(lane) / (-(-extent(lane) // 16) * 16)
     score = 64 * filled + (16 if lane is op.axes[-1] else 0) - (128 if compound & set(n) else 0)
     return score, Contraction(op, rows, columns, m, n, batch, tuple(sums), lane, bool(conditions))
+
+
+def _guarded(factor: Expr, conditions: Sequence[Expr]) -> Expr:
+    for condition in conditions:
+        factor = select_node(condition, factor, const(0, factor.dtype))
+    return factor
+
+
+def _stays_inside(factor: Expr) -> bool:
+    """Whether a factor can be tabulated: its reads must be in bounds without the conditions of the sum."""
+    axes = free_axes(factor)
+    fresh = tuple(Axis(a.name, a.extent, begin=a.begin) for a in axes)
+    table = Compute(name="table", axes=fresh, bodies=(substitute(factor, dict(zip(axes, fresh, strict=True))),))
+    try:
+        return all(check.status != "run" for check in read_checks(table))
+    except IndexError:
+        return False
 
 
 @dataclass(frozen=True)

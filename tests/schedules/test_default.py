@@ -74,6 +74,21 @@ def reduced(kind: str, shape: tuple[int, ...], axis: int | None) -> Case:
     return [x], [getattr(x, kind)(axis) if axis is not None else getattr(x, kind)()]
 
 
+def windowed(how: str) -> Case:
+    """A sum over windows that reach over both ends: under its condition alone the reads are in bounds."""
+    x, w = te.placeholder((12, 256), name="x"), te.placeholder((24, 256), name="w")
+    t = te.reduce_axis(64, name="t")
+
+    def body(c: Any, k: Any, b: Any) -> Any:
+        at = b * 32 + t - 16
+        inside = (at >= 0) & (at < 256)
+        if how == "select":
+            return te.sum(te.select(inside, x[c, at] * w[k, at], 0.0), axis=t)
+        return te.sum(x[c, at] * w[k, at if how == "where" else te.clip(at, 0, 255)], axis=t, where=inside)
+
+    return [x, w], [te.compute((12, 24, 8), body, name="y")]
+
+
 def batched(b: int, m: int, k: int, n: int) -> Case:
     a, c = te.placeholder((b, m, k), name="a"), te.placeholder((b, k, n), name="c")
     return [a, c], [a @ c]
@@ -132,6 +147,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "matmul, long sum": lambda: matmul(16, 6000, 16, "TN"),
     "matmul, large": lambda: matmul(250, 260, 270, "NN"),
     "batched": lambda: batched(5, 33, 40, 29),
+    **{f"windowed, {how}": lambda how=how: windowed(how) for how in ("where", "select", "where, clip")},
     **{f"conv {which} k{k} s{s} p{p} d{d}":
        lambda k=k, s=s, p=p, d=d, which=which: conv(2, 5, 18, 15, k, s, p, d, which)
        for k, s, p, d in ((3, 1, 1, 1), (3, 2, 1, 1), (3, 1, 2, 2), (1, 1, 0, 1), (5, 2, 0, 1), (4, 3, 1, 1))
