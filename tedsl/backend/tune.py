@@ -42,7 +42,7 @@ GAIN = 0.98  # of the best time, from which on a candidate is the better one
 HOPELESS = 1.3  # times the best time, above which a candidate is not timed in turns
 ROUNDS = 5
 REPEATED = 400  # candidates in a row that make schedules tried before: nothing is left to try
-SHARE = 0.004  # seconds of one timing
+SHARE = 0.01  # seconds of one timing
 
 
 @dataclass(frozen=True)
@@ -263,13 +263,15 @@ class _Search:
         found = self._timed(kernel)
         if found > HOPELESS * self.seconds:
             return found
-        pairs = [(self._timed(kernel), self._timed(self.kernel)) for _ in range(ROUNDS)]
-        return self.seconds * statistics.median(mine / best for mine, best in pairs)
+        ratios: list[float] = []
+        while len(ratios) < ROUNDS and not (len(ratios) > 1 and min(ratios) > 1):
+            ratios.append(self._timed(kernel) / self._timed(self.kernel))
+        return self.seconds * statistics.median(ratios)
 
     def _timed(self, kernel: Kernel) -> float:
-        """The shortest of a few calls."""
+        """The shortest of a few calls; a long one is called once."""
         times: list[float] = []
-        while len(times) < 2 or (sum(times) < SHARE and len(times) < 200):
+        while not times or (sum(times) < SHARE and len(times) < 200):
             begin = time.perf_counter()
             self.program.run(kernel, self.memory)
             times.append(time.perf_counter() - begin)
