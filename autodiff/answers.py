@@ -40,11 +40,14 @@ Shape = tuple[Expr, ...]
 
 @dataclass(frozen=True)
 class Contribution:
-    """The adjoint that one read sends back: `kind` is gather, scatter, partial or zero; `reason` says why."""
+    """The adjoint that one read sends back: `kind` is gather, scatter, partial or zero; `reason` says why, and `found`
+    which points reach an element.
+    """
 
     tensor: Tensor | None
     kind: str
     reason: str
+    found: Inversion | None = None
 
 
 @dataclass(frozen=True)

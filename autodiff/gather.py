@@ -47,7 +47,7 @@ def adjoint_of_read(
         return Contribution(None, "zero", "no point of the domain reads an element")
     if _is_sparse(answer):
         answer = answer_of(_with_stored_value(read, f"{name}_values"), tuple(shape), compact=True)
-    return Contribution(_combined(answer, name), "gather", _summary(answer.found))
+    return Contribution(_combined(answer, name), "gather", _summary(answer.found), answer.found)
 
 
 def _is_sparse(answer: Answer) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
+from autodiff.domains import Inversion
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Tensor
 
@@ -15,7 +16,7 @@ __all__ = ["Explanation", "Gradients", "ReadReport"]
 @dataclass(frozen=True)
 class ReadReport:
     """How the adjoint of one read was formed: `kind` is gather, scatter, partial or zero; override or fdiff where the
-    caller gave it.
+    caller gave it. `inversion` is the answer of a gather (`autodiff.formulas.latex_of` writes it as a formula).
     """
 
     consumer: Tensor
@@ -24,6 +25,7 @@ class ReadReport:
     kind: str
     reason: str
     stage: Tensor | None
+    inversion: Inversion | None = None
 
     def row(self) -> tuple[str, ...]:
         name = "-" if self.stage is None else self.stage.name

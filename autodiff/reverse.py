@@ -11,6 +11,7 @@ from typing import Any
 
 from autodiff.cotangent import Cotangent, Stored
 from autodiff.custom import rule_of, stages_along
+from autodiff.domains import Inversion
 from autodiff.flows import Flow
 from autodiff.gather import adjoint_of_read
 from autodiff.heads import check_jacobian_size, common_prefix, extents_of, floats, heads_of, prefix_axes
@@ -202,11 +203,13 @@ class _Reverse:
             stage = turned.tensor
             if stage is not None and not any(t is stage for t in sums[flow.source].op.inputs):
                 stage = sums[flow.source]
-            self._report(consumer, flow, turned.kind, turned.reason, stage)
+            self._report(consumer, flow, turned.kind, turned.reason, stage, turned.found)
 
-    def _report(self, consumer: Tensor, flow: Flow, kind: str, reason: str, stage: Tensor | None) -> None:
+    def _report(
+        self, consumer: Tensor, flow: Flow, kind: str, reason: str, stage: Tensor | None, found: Inversion | None = None
+    ) -> None:
         index = ", ".join(map(str, flow.index[len(self.prefix) :]))
-        self.reports.append(ReadReport(consumer, flow.source, index, kind, reason, stage))
+        self.reports.append(ReadReport(consumer, flow.source, index, kind, reason, stage, found))
 
     def _by_edges(self, op: Operation, cotangents: dict[int, Cotangent]) -> None:
         assert self.fdiff is not None

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from math import gcd, prod
 
 from autodiff.cases import System
-from autodiff.conditions import Condition, NonNegative, Zero, mapped
+from autodiff.conditions import AllOf, AnyOf, Condition, NonNegative, Zero, mapped
 from autodiff.domains import Loop
 from autodiff.integers import Matrix, smith
-from autodiff.linear import Linear, Symbol, floordiv, linear, mod
+from autodiff.linear import Linear, Quotient, Symbol, floordiv, linear, mod
 from autodiff.nests import Empty, Setting, best_nest, nominal
 from autodiff.polyhedra import Facts, reduced
 
@@ -54,7 +54,9 @@ def _solve(system: System, setting: Setting) -> Solution:
     unproved = _unproved(rest, nest.facts)
     if unproved and nest.facts.extended({}, unproved).refuted():
         raise Empty
-    residual = [mapped(c, lambda e: e.substituted(nest.values)) for c in system.residual]
+    residual = _settled(
+        [mapped(c, lambda e: e.substituted(nest.values)) for c in system.residual], nest.facts, setting.parameters
+    )
     values = tuple((v, nest.values[v]) for v in system.variables[: system.originals])
     return Solution(nest.loops, values, (*conditions, *map(NonNegative, unproved), *residual))
 
@@ -107,6 +109,37 @@ def _vanishing(e: Linear) -> list[Zero]:
     if (e.constant % g if g else e.constant) != 0:
         raise Empty
     return [Zero(e.divided(g))] if g else []
+
+
+def _settled(conditions: Sequence[Condition], facts: Facts, parameters: frozenset[Symbol]) -> list[Condition]:
+    """The conditions without those that always hold, and without alternatives that never do."""
+    kept = [_known(c, facts, parameters) for c in conditions]
+    if any(c is False for c in kept):
+        raise Empty
+    return [c for c in kept if not isinstance(c, bool)]
+
+
+def _known(c: Condition, facts: Facts, parameters: frozenset[Symbol]) -> Condition | bool:
+    """What is left of a condition: True or False where the facts decide it."""
+    if isinstance(c, AllOf | AnyOf):
+        deciding = isinstance(c, AnyOf)
+        parts = [_known(i, facts, parameters) for i in c.conditions]
+        if any(p is deciding for p in parts):
+            return deciding
+        left = [p for p in parts if not isinstance(p, bool)]
+        return not deciding if not left else left[0] if len(left) == 1 else type(c)(tuple(left))
+    if not isinstance(c, NonNegative | Zero) or not _is_ranged(c.form, facts, parameters):
+        return c
+    if facts.proves(-c.form - 1) or (isinstance(c, Zero) and facts.proves(c.form - 1)):
+        return False
+    return True if facts.proves(c.form) and (isinstance(c, NonNegative) or facts.proves(-c.form)) else c
+
+
+def _is_ranged(e: Linear, facts: Facts, parameters: frozenset[Symbol]) -> bool:
+    """Whether the facts speak of every symbol: of the value of a min, or of an index that is data, they do not."""
+    return all(isinstance(a, Quotient) for a in e.atoms()) and all(
+        s in facts.ranges or s in parameters for s in e.leaves()
+    )
 
 
 def _unproved(inequalities: Sequence[Linear], facts: Facts) -> list[Linear]:

@@ -1,0 +1,97 @@
+"""The working forms against sympy, an algebra that shares nothing with them, and inversions in LaTeX."""
+
+from __future__ import annotations
+
+import random
+
+import sympy
+from hypothesis import given, settings, strategies as st
+from sympy.solvers.simplex import InfeasibleLPError, UnboundedLPError, lpmin
+
+import tedsl as te
+from autodiff.conditions import holds
+from autodiff.domains import Variable
+from autodiff.formulas import as_sympy, holds_when, latex_of
+from autodiff.inversion import invert
+from autodiff.linear import floordiv, linear, mod, symbol
+from autodiff.simplex import INFEASIBLE, minimum
+from tests.autodiff.enumeration import IndexMap, conditions, index_maps, rows
+
+NUMBERS = random.Random(4)
+
+
+def substituted(expression, values):
+    return expression.subs({sympy.Symbol(s, integer=True): v for s, v in values.items()})
+
+
+@settings(max_examples=25)
+@given(rows("xyz"), conditions("xyz"))
+def test_forms_and_conditions_have_the_values_of_their_formulas(form, condition):
+    for _ in range(3):
+        values = {s: NUMBERS.randint(-9, 9) for s in "xyz"}
+        assert substituted(as_sympy(form), values) == form.evaluate(values)
+        assert bool(substituted(holds_when(condition), values)) == holds(condition, values)
+
+
+@settings(max_examples=25)
+@given(rows("xy", 0), st.integers(2, 12), st.integers(2, 6))
+def test_division_is_that_of_sympy_however_it_is_reduced(e, c, d):
+    """`floordiv` joins nested floors and takes out what divides evenly; sympy is asked for them as written."""
+    plain = as_sympy(e)
+    nested = sympy.floor(sympy.floor(plain / c) / d)
+    for _ in range(3):
+        values = {s: NUMBERS.randint(-60, 60) for s in "xy"}
+        assert floordiv(floordiv(e, c), d).evaluate(values) == substituted(nested, values)
+        assert mod(e, c).evaluate(values) == substituted(sympy.Mod(plain, c), values)
+
+
+ROW = st.lists(st.integers(-3, 3), min_size=3, max_size=3)
+
+
+@settings(max_examples=40)
+@given(ROW, st.lists(ROW, max_size=4))
+def test_bounds_are_those_of_sympys_simplex(goal, facts):
+    """Also where there is no bound, or nothing to bound: facts are not kept in a box."""
+    x = sympy.symbols("x y")
+    facts = [f for f in facts if any(f[:2])]
+
+    def form(row):
+        return row[0] * x[0] + row[1] * x[1] + row[2]
+
+    try:
+        expected = lpmin(form(goal), [form(f) >= 0 for f in facts])[0] if facts else None
+    except InfeasibleLPError:
+        expected = INFEASIBLE
+    except UnboundedLPError:
+        expected = None
+    found = minimum(goal, facts, lambda numbers: None)
+    if any(goal[:2]) and facts:
+        assert found == expected or (expected == INFEASIBLE and found is None)
+
+
+@settings(max_examples=20)
+@given(index_maps())
+def test_every_inversion_has_a_formula(m: IndexMap):
+    assert latex_of(m.invert()).startswith(r"\begin{aligned}")
+
+
+def test_a_strided_convolution_in_latex():
+    y, r = symbol("y"), symbol("r")
+    assert latex_of(invert([Variable("y", 5), Variable("r", 3)], [2 * y + r], [11])).splitlines()[1:-1] == [
+        r"\mathrm{d}S[s_{0}] &= [s_{0} \bmod 2 = 0]\,P_{0}[\left\lfloor{\frac{s_{0}}{2}}\right\rfloor]"
+        r" + [\left(s_{0} \bmod 2\right) - 1 = 0]\,g(\left\lfloor{\frac{s_{0}}{2}}\right\rfloor, 1) \\",
+        r"P_{0}[q_{0}] &= \sum_{t_{0}=0}^{1} [q_{0} - t_{0} \geq 0]\,[- q_{0} + t_{0} + 4 \geq 0]\,"
+        r"g(q_{0} - t_{0}, 2 t_{0})",
+    ]
+
+
+def test_what_stays_a_scatter_is_said():
+    found = latex_of(invert([Variable("k", 8)], [None, linear(0)], [3, 4]))
+    assert "rows 0 stay a scatter: the index depends on data" in found
+
+
+def test_explain_holds_the_inversions():
+    x = te.placeholder((8,), name="x")
+    y = te.compute((6,), lambda i: x[i + 2])
+    (read,) = te.differentiate(y, [x], head=te.placeholder((6,), name="h")).explain().gathers
+    assert latex_of(read.inversion).splitlines()[1] == r"\mathrm{d}S[s_{0}] &= [s_{0} - 2 \geq 0]\,g(s_{0} - 2)"
