@@ -47,11 +47,12 @@ def build(
     `alias` {output: input} writes outputs into the memory of inputs, `donate` lists inputs whose memory may be taken
     for any output that it fits; both are proven safe here. `on_hazard` says what to do where there is no proof: "error"
     (the default for those two), or "copy" (through a temporary; the default where arrays given to out= overlap inputs;
-    a donation that cannot be used is a warning then).
+    a donation that cannot be used is a warning then). `deterministic` forbids schedules that add with atomics, whose
+    sums are rounded in another order in every run.
     """
     if on_hazard not in (None, "copy", "error"):
         raise ValueError(f"te.build: on_hazard must be 'copy' or 'error', found {on_hazard!r}")
-    kernel = _kernel(inputs, outputs, schedule, target, alias, on_hazard, name, donate)
+    kernel = _kernel(inputs, outputs, schedule, target, alias, on_hazard, name, donate, deterministic)
     kernel.compile()
     return kernel
 
@@ -65,6 +66,7 @@ def _kernel(
     on_hazard: str | None = None,
     name: str | None = None,
     donate: Any = None,
+    deterministic: bool = True,
 ) -> Kernel:
     results, several = as_outputs(outputs, "te.build")
     if not results:
@@ -78,7 +80,7 @@ def _kernel(
     accumulating = None
     if schedule is None or schedule == "default":
         accumulating = _accumulating(given, results, title, parse_target(target), places)
-    core, sizes = _made(given, results, title, parse_target(target), schedule)
+    core, sizes = _made(given, results, title, parse_target(target), schedule, deterministic)
     if places and accumulating is None:
         core, sizes = _proven(core, sizes, places, (given, results, title, target, schedule), on_hazard)
     taken = donation_targets(core, wanted, places, given, results, on_hazard)
@@ -87,11 +89,16 @@ def _kernel(
 
 
 def _made(
-    given: tuple[Tensor, ...], results: tuple[Tensor, ...], title: str, target: Target, schedule: Any
+    given: tuple[Tensor, ...],
+    results: tuple[Tensor, ...],
+    title: str,
+    target: Target,
+    schedule: Any,
+    deterministic: bool,
 ) -> tuple[Core, dict[Var, Var] | None]:
     if isinstance(schedule, Schedule):
-        return _scheduled(given, results, title, target, schedule), None
-    planner = _remembered(results, target) if schedule == "tuned" else _planner(schedule)
+        return _scheduled(given, results, title, target, schedule, deterministic), None
+    planner = _remembered(results, target) if schedule == "tuned" else _planner(schedule, deterministic)
     return _cached(given, results, title, target, planner)
 
 
@@ -168,7 +175,12 @@ def _core(inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], name: str, ta
 
 
 def _scheduled(
-    inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], name: str, target: Target, schedule: Schedule
+    inputs: tuple[Tensor, ...],
+    outputs: tuple[Tensor, ...],
+    name: str,
+    target: Target,
+    schedule: Schedule,
+    deterministic: bool,
 ) -> Core:
     """The core for a user's schedule, compiled at once, so that what it refuses is refused here."""
     program = schedule.plan.program
@@ -177,19 +189,18 @@ def _scheduled(
         if tensor not in made:
             listed = ", ".join(t.name for t in schedule.outputs)
             raise ScheduleError(f"te.build: output {tensor!r} is not one of the schedule's outputs: {listed}")
-    core = _core(
-        tuple(map(program.current, inputs)), tuple(made[t] for t in outputs), name, target, _of_schedule(schedule)
-    )
+    current = tuple(map(program.current, inputs))
+    core = _core(current, tuple(made[t] for t in outputs), name, target, _of_schedule(schedule, deterministic))
     with suppress(IndexError):  # for the call to say, as without a schedule: it may have no points
         core.any_variant()
     return core
 
 
-def _of_schedule(schedule: Schedule) -> Planner:
+def _of_schedule(schedule: Schedule, deterministic: bool) -> Planner:
     plan = schedule.plan
     given = {plan.program.current(t): t for t in (op.output(k) for op, k in plan.program.handles)}
     given.update(zip(plan.program.outputs, schedule.outputs, strict=True))
-    return Planner(plan, given, plan.automatic)
+    return Planner(plan, given, plan.automatic, deterministic)
 
 
 def _checked_inputs(inputs: Any, outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -207,11 +218,11 @@ def _checked_inputs(inputs: Any, outputs: tuple[Tensor, ...]) -> tuple[Tensor, .
     return given
 
 
-def _planner(schedule: Any) -> Planner:
+def _planner(schedule: Any, deterministic: bool) -> Planner:
     if schedule is None or schedule == "default":
         return Planner()
     if isinstance(schedule, str) and schedule in AUTOSCHEDULERS:
-        return Planner(automatic=schedule)
+        return Planner(automatic=schedule, deterministic=deterministic)
     if not isinstance(schedule, str):
         raise TypeError(
             f"te.build: schedule must be a te.Schedule, None or the name of a scheduler, found {schedule!r:.40}"

@@ -31,6 +31,7 @@ class Planner:
     plan: Plan | None = None
     given: Mapping[Tensor, Tensor] = field(default_factory=dict, hash=False, compare=False)
     automatic: str = ""
+    deterministic: bool = True
     choices: tuple[tuple[str, int], ...] = ()
     merged: bool = True
 
@@ -41,7 +42,7 @@ class Planner:
         machine = settled(machine_of(target), dict(self.choices))
         added = tuple(added)
         if self.automatic and not added:  # in a sum with what is there an element must not be computed twice
-            return _automatic(self.automatic, inputs, outputs, target, machine)
+            return self._automatic(inputs, outputs, target, machine)
         plan = self.plan
         if plain and plan is not None and plan.finite:  # its program is another one where numbers are not finite
             inputs, outputs, plan = self._given(inputs), self._given(outputs), None
@@ -58,13 +59,12 @@ class Planner:
     def _given(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         return [self.given.get(t, t) for t in tensors]
 
-
-def _automatic(
-    scheduler: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], target: Target, machine: Machine
-) -> Lowered:
-    """A program as one of Halide's autoschedulers schedules it."""
-    check_limits(scheduler, operations_between(inputs, outputs), (*inputs, *outputs))
-    lowered = lower(inputs, outputs)
-    apply_autoscheduler(scheduler, lowered, target, machine)
-    fix_sizes(lowered)
-    return lowered
+    def _automatic(
+        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], target: Target, machine: Machine
+    ) -> Lowered:
+        """A program as one of Halide's autoschedulers schedules it."""
+        check_limits(self.automatic, operations_between(inputs, outputs), (*inputs, *outputs))
+        lowered = lower(inputs, outputs)
+        apply_autoscheduler(self.automatic, lowered, target, machine, deterministic=self.deterministic)
+        fix_sizes(lowered)
+        return lowered

@@ -94,6 +94,7 @@ def test_autoschedulers_of_halide(scheduler: str) -> None:
     assert str(s).startswith(f"{scheduler} schedules this when a kernel is built:\nfor i < 48:")
     kernel = checked(inputs, D, s)
     assert "parallel" in kernel.loop_nest()
+    checked(inputs, C, scheduler)
 
 
 def test_sums_into_what_is_there_do_not_use_an_autoscheduler() -> None:
@@ -158,3 +159,14 @@ def test_outputs_that_the_default_schedule_takes_apart_are_found() -> None:
     a = RANDOM.standard_normal((N, N)).astype(np.float32)
     for found, expected in zip(kernel(a), te.interpret([D, v], {A: a}), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_atomics_are_forbidden_unless_they_are_allowed() -> None:
+    A = te.placeholder((4, 400), name="A")
+    j, k = te.reduce_axis(4, "j"), te.reduce_axis(400, "k")
+    W = te.scatter((7,), axes=[j, k], index=((3 * j + k) % 7,), value=A[j, k], name="W")
+    with pytest.raises(te.ScheduleError, match=r"li2018 adds with atomics.*deterministic=False"):
+        te.build([A], W, schedule="li2018")
+    a = np.ones((4, 400), np.float32)
+    found = te.build([A], W, schedule=te.Schedule(W).auto("li2018"), deterministic=False)(a)
+    np.testing.assert_array_equal(found, te.interpret(W, {A: a}))
