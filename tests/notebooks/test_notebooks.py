@@ -13,7 +13,7 @@ from notebooks.cells import cells, notebooks, run
 
 QUICK = {"01", "03", "12"}
 # What a notebook needs beside the library.
-NEEDS = {"05": ("torch", "jax"), "07": ()}
+NEEDS: dict[str, tuple[str, ...]] = {"05": ("torch", "jax")}
 
 
 @pytest.mark.parametrize(
