@@ -10,6 +10,7 @@ where NumPy says so.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import struct
 from collections.abc import Iterable
@@ -30,6 +31,11 @@ _CONSTANT = re.compile(r"0x[0-9A-F]{16}")
 _CONTRACTED = re.compile(r"= (fmul|fadd|fsub) ")
 _VECTOR_ACCESS = re.compile(r"((?:load|store) <\d+ x ([a-z]+)(\d*)>[^\n]*?, ptr [^,\n]+, align )\d+")
 _MASKED_LOAD = re.compile(r"(@llvm\.masked\.load\.v\d+([a-z]+)(\d+)\.p0\(ptr [^,]+, i32 )\d+")
+_MASKED_STORE = re.compile(
+    r"^  (?:tail )?call void @llvm\.masked\.store\.v\w+\.p0\((<\d+ x (\w+)>) (.*), ptr (.*), i32 (\d+), "
+    r"<\d+ x i1> <([^>]*)>\)(.*)$",
+    re.MULTILINE,
+)
 _BLOCK = re.compile(r"@llvm\.mem(?:cpy|move|set)\.[^\n]*")
 _BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
 
@@ -49,9 +55,32 @@ def realigned(assembly: str) -> str:
     return _BLOCK.sub(lambda match: re.sub(r"\balign \d+", "align 1", match[0]), assembly)
 
 
+def unmasked(assembly: str) -> str:
+    """Masked stores of one lane as stores of one element.
+
+    Where the value was truncated, LLVM 22 stores the element from before: the last 16-bit number of a row of 17 took
+    the two bytes behind it along.
+    """
+    count = itertools.count()
+
+    def single(match: re.Match[str]) -> str:
+        vector, element, value, address, align, mask, rest = match.groups()
+        lanes = [lane for lane, bit in enumerate(mask.split(", ")) if bit == "i1 true"]
+        if len(lanes) != 1:
+            return match[0]
+        number, lane = next(count), lanes[0]
+        return (
+            f"  %te.element.{number} = extractelement {vector} {value}, i64 {lane}\n"
+            f"  %te.address.{number} = getelementptr {element}, ptr {address}, i64 {lane}\n"
+            f"  store {element} %te.element.{number}, ptr %te.address.{number}, align {align}{rest}"
+        )
+
+    return _MASKED_STORE.sub(single, assembly)
+
+
 def contract(assembly: str) -> str:
     """LLVM assembly in which additions to a running sum, and steps of our polynomials, may fuse with their product."""
-    lines = realigned(assembly).split("\n")
+    lines = unmasked(realigned(assembly)).split("\n")
     begin = 0
     for k, line in enumerate(lines):
         if line.startswith("define "):

@@ -571,3 +571,22 @@ def test_an_unscheduled_update_says_nothing(capfd: pytest.CaptureFixture[str]) -
     k = te.reduce_axis(40, name="k")
     te.build([A], te.scatter((40,), axes=[k], index=(k,), value=A[k], name="kept"))
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int16", "bfloat16"])
+@pytest.mark.parametrize("source", ["int32", "float32"])
+def test_nothing_is_written_behind_the_last_element(kind: str, source: str) -> None:
+    """LLVM 22 stored four bytes for the one element that full vectors leave of a row of 17."""
+    A = te.placeholder((5, 3), source, name="A")
+    k = te.reduce_axis(5, name="k")
+    feeds = {A: np.arange(15).reshape(5, 3).astype(source)}
+    for output in (
+        te.compute((3, 17), lambda i, j: te.cast(A[j % 5, i], kind), name="narrow"),
+        te.compute((3, 17), lambda i, j: te.min(te.cast(A[k, 2], kind), axis=k), name="least"),
+    ):
+        room = np.full(3 * 17 + 64, 77, output.dtype.numpy)
+        written = room[32:-32].reshape(3, 17)
+        te.build([A], output)(*feeds.values(), out=written)
+        np.testing.assert_array_equal(written, te.interpret(output, feeds))
+        assert (room[:32] == 77).all()
+        assert (room[-32:] == 77).all()
