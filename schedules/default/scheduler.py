@@ -18,11 +18,12 @@ from schedules.default.outputs import merge_outputs
 from schedules.default.panels import plan_contraction
 from schedules.default.rest import plan_rest, spoken_of
 from schedules.default.rewriting import Rewriting, computed_between
+from schedules.default.scans import plan_scan
 from schedules.default.scatters import chains_of, plan_scatter
 from schedules.directives import Directive
 from schedules.plan import Plan, Step
 from schedules.program import Program
-from tedsl.lang.tensor import Compute, Extern, Operation, Tensor
+from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Tensor
 
 __all__ = ["WHERE", "completed"]
 
@@ -102,6 +103,8 @@ def _rewrite(
         rw.add_components(op, original, cheap_components(op))
         return
     rw.add(op, original)
+    if isinstance(op, Scan) and machine.gpu is None:
+        rw.directives += plan_scan(op, machine)
 
 
 def _patterns(rw: Rewriting, plan: Plan, machine: Machine) -> list[Directive]:

@@ -16,12 +16,13 @@ import halide as hl
 from tedsl.analysis.checks import read_checks
 from tedsl.analysis.iteration import is_stepped
 from tedsl.backend.lower_expr import Scalars
+from tedsl.backend.lower_index import is_plain
 from tedsl.backend.lower_reduce import Accumulator, accumulator
 from tedsl.backend.lower_stage import Context, Place, Stage, identifier, tuple_of, variables
 from tedsl.backend.scalars import TYPES, Expr as Halide
-from tedsl.lang.expr import TRUE, Axis, Const, Expr, Reduce
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Reduce
 from tedsl.lang.tensor import Scan, Tensor
-from tedsl.lang.traverse import free_axes, topological
+from tedsl.lang.traverse import free_axes, reads_of, topological
 
 __all__ = ["can_lower_scan", "lower_scan"]
 
@@ -94,7 +95,7 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
         for phase in sorted({i.phase for i in inner})
         for value in _phase(ctx, scope, [i for i in inner if i.phase == phase], domain, element, at, inner)
     ]
-    new = [scope.value(b) for b in op.bodies]
+    new = [_steady(op, scope, b) for b in op.bodies]
     if inner:
         waiting = hl.likely(hl.Expr(domain[0]) < total - 1)
         new = [hl.select(waiting, element(k, at), value) for k, value in enumerate(new)]
@@ -103,6 +104,21 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     axes: dict[Axis, hl.Var | hl.RVar] = dict(zip(op.axes, dims, strict=True))
     axes.update(loops)
     return Stage(op, "scan", func, dims, tuple(range(states)), element, not inner, axes)
+
+
+def _steady(op: Scan, scope: Scalars, body: Expr) -> Halide:
+    """A body; where its first steps are a branch of their own, Halide is told to give them a loop of their own."""
+    if isinstance(body, Apply) and body.fn is Fn.SELECT:
+        condition, *branches = body.args
+        own = set(map(id, op.states))
+        recurs = [any(id(r.tensor) in own for r in reads_of((b,))) for b in branches]
+        if set(free_axes(condition)) == {op.axes[op.dim]} and is_plain(condition) and recurs[0] != recurs[1]:
+            holds = scope.value(condition)
+            first, second = (scope.value(b) for b in branches)
+            return (
+                hl.select(hl.likely(holds), first, second) if recurs[0] else hl.select(hl.likely(~holds), second, first)
+            )
+    return scope.value(body)
 
 
 def _extent(axis: Axis) -> Expr:

@@ -138,6 +138,21 @@ def cumulated(axis: int) -> Case:
     return [x], [y]
 
 
+def filtered(shape: tuple[int, ...], axis: int, lag: int, *, reverse: bool, first: bool) -> Case:
+    """A recurrence with a lag whose first steps are one branch or the other of a select."""
+    x = te.placeholder(shape, name="x")
+
+    def body(s: Any, *place: Any) -> Any:
+        t = place[axis]
+        before = [*place]
+        before[axis] = t + lag if reverse else t - lag
+        starts = t >= shape[axis] - lag if reverse else t < lag
+        goes_on = 0.5 * s[tuple(before)] + x[place]
+        return te.select(starts, x[place], goes_on) if first else te.select(~starts, goes_on, x[place])
+
+    return [x], [te.scan(shape, body, axis=axis, reverse=reverse)]
+
+
 CASES: dict[str, Callable[[], Case]] = {
     **{f"matmul {s}{t}": lambda s=s, t=t: matmul(*s, t)
        for s in ((64, 64, 64), (37, 50, 41), (130, 33, 97)) for t in ("NN", "NT", "TN", "TT")},
@@ -162,6 +177,12 @@ CASES: dict[str, Callable[[], Case]] = {
        for shape, axis in (((40, 1000), 1), ((513, 77), 0))},
     "sum of all": lambda: reduced("sum", (700, 300), None),
     "max of all": lambda: reduced("max", (700, 301), None),
+    **{f"filter {shape} {axis} {lag} {reverse} {first}":
+       lambda a=(shape, axis, lag), r=reverse, f=first: filtered(*a, reverse=r, first=f)
+       for shape, axis, lag, reverse, first in (
+           ((13, 37), 1, 1, False, True), ((13, 37), 1, 2, True, False), ((37, 70), 0, 3, False, False),
+           ((3, 9, 21), 1, 1, True, True), ((5, 6, 300), 2, 1, False, True), ((3, 50), 1, 1, False, True),
+           ((40, 128), 0, 1, True, True), ((401, 513), 1, 1, False, True))},
     "scan along columns": lambda: cumulated(0),
     "scan along rows": lambda: cumulated(1),
     "transpose": lambda: transposed(65, 130),
