@@ -34,7 +34,8 @@ from tedsl.backend.samples import inputs_of, samples
 from tedsl.backend.targets import machine_of, parse_target
 from tedsl.lang.errors import ScheduleError, user_location
 from tedsl.lang.expr import Var
-from tedsl.lang.tensor import Tensor
+from tedsl.lang.tensor import Extern, Tensor
+from tedsl.lang.traverse import stages_of
 
 __all__ = ["Trial", "Tuned", "tune"]
 
@@ -115,6 +116,11 @@ def tune(
     wanted, _ = as_outputs(outputs, "te.tune")
     given = Schedule(list(wanted))
     _check(budget, target)
+    for op in stages_of(wanted):
+        if isinstance(op, Extern) and not op.pure:
+            raise ScheduleError(
+                f"te.tune: {op.name} is a Python function with pure=False; a search calls it many times"
+            )
     inputs = inputs_of(wanted)
     bound = _bound(inputs, wanted, sizes or {})
     arrays = samples(inputs, bound, feeds or {}, lambda arrays: _Program(inputs, wanted, bound, target, arrays).first())

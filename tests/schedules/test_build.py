@@ -12,6 +12,7 @@ import pytest
 import tedsl as te
 from schedules import compose
 from schedules.compose import then
+from schedules.directives import DIRECTIVES
 
 M, N, K = 37, 45, 29
 
@@ -232,6 +233,15 @@ def test_recipes() -> None:
     with pytest.raises(te.ScheduleError):
         s.apply(C, then(compose.unroll("k", 2), compose.split("gone", 2)))
     assert str(s) == before
+
+
+def test_every_directive_is_a_recipe() -> None:
+    inputs, C, D = product()
+    s = te.Schedule(C).apply(C, then(compose.split("k", 8), compose.rfactor("ki", "partial")))
+    s.apply(C, compose.cache_write("local")).apply("partial", compose.compute_at("local", "i"))
+    checked(inputs, C, s)
+    verbs = {"init", *(v for v in DIRECTIVES if v != "auto"), "tile", "gpu_tile"}
+    assert verbs <= set(compose.__all__)
 
 
 def test_symbolic_extents() -> None:

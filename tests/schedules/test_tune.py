@@ -169,6 +169,9 @@ def test_indices_are_drawn_so_that_they_fit() -> None:
 def test_bad_arguments(arguments: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         te.tune(product()[1], **arguments)
+    E = te.extern(lambda: np.zeros(3, "f4"), (3,), "float32", [], pure=False, name="E")
+    with pytest.raises(te.ScheduleError, match="E is a Python function with pure=False"):
+        te.tune(te.compute((3,), lambda i: E[i] + 1), budget=1)
     with pytest.raises(TypeError):
         te.tune(3, budget=1)  # type: ignore[arg-type]
 
