@@ -1,0 +1,114 @@
+"""Operators on JAX arrays beyond derivatives: how they are called, rules of the author, failures, bad input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tests.bridges.operators import picked, softmax
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+
+@te.op
+def at(x: te.Tensor, index: te.Tensor) -> te.Tensor:
+    return te.compute(index.shape, lambda i: x[index[i]])
+
+
+@te.op
+def straight(x: te.Tensor) -> te.Tensor:
+    """Rounds; its reverse derivative is 1, its forward derivative is 0."""
+    return te.compute(x.shape, lambda i: te.round(x[i]))
+
+
+straight.def_vjp(lambda y, inputs, head: [head])
+
+
+@te.op
+def sine(x: te.Tensor) -> te.Tensor:
+    return te.extern(np.sin, x.shape, x.dtype, [x])
+
+
+sine.def_jvp(lambda inputs, tangents: te.cos(inputs[0]) * tangents[0])
+
+
+def lowered(function: Any, *arrays: Any) -> str:
+    return str(jax.jit(function).lower(*arrays).as_text())
+
+
+def test_a_kernel_is_a_custom_call_of_the_typed_ffi() -> None:
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 3)), "float32")
+    text = lowered(softmax, x)
+    assert "custom_call @tedsl_softmax" in text
+    assert "callback" not in text
+    np.testing.assert_allclose(jax.jit(softmax)(x), jax.nn.softmax(x, 1), rtol=1e-5)
+
+
+def test_a_python_function_goes_through_a_callback_with_the_rules_of_its_author() -> None:
+    x = jnp.linspace(0, 1, 4, dtype="float32")
+    assert "callback" in lowered(sine, x)
+    np.testing.assert_allclose(jax.jit(sine)(x), jnp.sin(x), rtol=1e-6)
+    np.testing.assert_allclose(jax.grad(lambda x: sine(x).sum())(x), jnp.cos(x), rtol=1e-6)
+    np.testing.assert_allclose(jax.jvp(sine, (x,), (x,))[1], jnp.cos(x) * x, rtol=1e-6)
+
+
+def test_def_vjp_alone_leaves_the_forward_derivative() -> None:
+    x = jnp.asarray([0.3, 1.6], "float32")
+    np.testing.assert_array_equal(jax.grad(lambda x: straight(x).sum())(x), [1, 1])
+    np.testing.assert_array_equal(jax.vmap(jax.grad(lambda x: straight(x).sum()))(x[None]), [[1, 1]])
+    np.testing.assert_array_equal(jax.jvp(straight, (x,), (x,))[1], [0, 0])
+
+
+def test_results_have_the_types_that_jax_has() -> None:
+    x = jnp.asarray([1.0, 2.0, 0.5], "float32")
+    wide = te.op(lambda x: te.cast(x, "float64") * 2)
+    expected = "float64" if jax.config.jax_enable_x64 else "float32"
+    assert wide(x).dtype == jax.jit(wide)(x).dtype == expected
+    for dtype in ("bfloat16", "float16", "int32", "uint8"):
+        y = te.op(lambda x: x + x)(x.astype(dtype))
+        assert y.dtype == dtype
+        np.testing.assert_array_equal(y.astype("float32"), (x.astype(dtype) * 2).astype("float32"))
+    chosen, _, largest = picked(x, jnp.asarray([0, 2]))
+    assert (chosen.dtype, largest.dtype, int(largest)) == ("float32", "int32", 1)
+
+
+def test_empty_arrays_and_scans() -> None:
+    assert jax.jit(softmax)(jnp.zeros((0, 3), "float32")).shape == (0, 3)
+    x = jnp.eye(2, dtype="float32")
+    final, _ = jax.jit(lambda x: jax.lax.scan(lambda c, _: (softmax(c), None), x, None, length=2))(x)
+    np.testing.assert_allclose(final, jax.nn.softmax(jax.nn.softmax(x, 1), 1), rtol=1e-6)
+
+
+def test_an_index_out_of_bounds_is_said() -> None:
+    x, wrong = jnp.arange(3.0), jnp.asarray([0, 7])
+    with pytest.raises(IndexError, match="x"):
+        at(x, wrong)
+    for _ in range(2):
+        with pytest.raises(Exception, match="out of bounds"):
+            jax.jit(at)(x, wrong).block_until_ready()
+    np.testing.assert_array_equal(jax.jit(at)(x, wrong % 3), [0, 1])
+
+
+BAD: dict[str, tuple[Any, type[Exception], str]] = {
+    "out": (lambda: softmax(jnp.eye(2), out=np.eye(2)), TypeError, "JAX arrays cannot be written"),
+    "complex": (lambda: softmax(jnp.eye(2, dtype="complex64")), TypeError, "'x': dtype complex64 is not supported"),
+    "mixed frameworks": (
+        lambda: at(jnp.ones(2), np.array([0])), TypeError, "'index' is a numpy ndarray, but 'x' is a jax",
+    ),
+    "effects": (
+        lambda: jax.jit(te.op(lambda x: te.extern(np.sort, x.shape, x.dtype, [x], pure=False)))(jnp.ones(2)),
+        TypeError, "has effects",
+    ),
+    "wrong rank": (lambda: jax.jit(softmax)(jnp.ones(2)), ValueError, r"op softmax\(x.*called on \(x : float32\[2\]\)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_with_a_message(name: str) -> None:
+    call, kind, message = BAD[name]
+    with pytest.raises(kind, match=message):
+        call()
