@@ -44,7 +44,8 @@ def lowered_by_ffi(context: Any, operands: Sequence[Any], routine: Routine) -> A
         return None
     specs = tuple((tuple(a.shape), str(a.dtype)) for a in context.avals_in)
     traced = routine.exact(specs)
-    if any(str(a.dtype) != str(t.dtype) for a, t in zip(context.avals_out, traced.outputs, strict=True)):
+    avals = (*context.avals_in, *context.avals_out)
+    if any(str(a.dtype) != str(t.dtype) for a, t in zip(avals, (*traced.inputs, *traced.outputs), strict=True)):
         return None
     if traced not in _names:
         _names[traced] = _registered(traced)

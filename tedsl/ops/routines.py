@@ -270,6 +270,13 @@ class Batched(Routine):
         self.input_names = of.input_names
         self.symbolic = of.symbolic
 
+    def placeholders(self, specs: Sequence[Spec]) -> Tensors:
+        """Those of one, with the batch axis where it is flagged."""
+        flagged = list(zip(specs, self.flags, strict=True))
+        one = self.of.placeholders([(shape[1:], dtype) if flag else (shape, dtype) for (shape, dtype), flag in flagged])
+        each = zip(one, flagged, strict=True)
+        return tuple(placeholder((s[0], *t.extents), t.dtype, name=t.name) if flag else t for t, ((s, _), flag) in each)
+
     def trace(self, inputs: Tensors) -> tuple[Tensors, Any]:
         one = [_unbatched(t) if flag else t for t, flag in zip(inputs, self.flags, strict=True)]
         outputs, result = self.of.trace(tuple(one))

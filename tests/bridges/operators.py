@@ -27,6 +27,7 @@ def bilateral_slice(grid: te.Tensor, guide: te.Tensor) -> te.Tensor:
     def value(y: Any, x: Any) -> Any:
         at = [(y + 0.5) * grid.shape[0] / guide.shape[0] - 0.5, (x + 0.5) * grid.shape[1] / guide.shape[1] - 0.5]
         at.append(guide[y, x] * grid.shape[2] - 0.5)
+        at = [te.cast(p, guide.dtype) for p in at]
         low = [te.cast(te.floor(p), "int32") for p in at]
         weight = lambda *c: tent(at[0] - c[0]) * tent(at[1] - c[1]) * tent(at[2] - c[2])  # noqa: E731
         cells = [te.reduce_axis(2, name=name) for name in "ijk"]

@@ -63,11 +63,25 @@ def test_def_vjp_alone_leaves_the_forward_derivative() -> None:
     np.testing.assert_array_equal(jax.jvp(straight, (x,), (x,))[1], [0, 0])
 
 
-def test_results_have_the_types_that_jax_has() -> None:
+@pytest.mark.parametrize("wide_types", [False, True])
+def test_results_have_the_types_that_jax_has(wide_types: bool) -> None:
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", wide_types)
+    try:
+        check_types()
+    finally:
+        jax.config.update("jax_enable_x64", before)
+
+
+def check_types() -> None:
     x = jnp.asarray([1.0, 2.0, 0.5], "float32")
     wide = te.op(lambda x: te.cast(x, "float64") * 2)
     expected = "float64" if jax.config.jax_enable_x64 else "float32"
     assert wide(x).dtype == jax.jit(wide)(x).dtype == expected
+    gradient = jax.grad(lambda x: (wide(x) ** 2).sum())
+    for g in (gradient(x), jax.jit(gradient)(x), jax.jit(jax.vmap(gradient))(x[:, None])[:, 0]):
+        assert g.dtype == "float32"
+        np.testing.assert_allclose(g, 8 * x, rtol=1e-6)
     for dtype in ("bfloat16", "float16", "int32", "uint8"):
         y = te.op(lambda x: x + x)(x.astype(dtype))
         assert y.dtype == dtype
