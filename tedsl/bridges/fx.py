@@ -29,14 +29,15 @@ DECOMPOSED = (
     "_fused_rms_norm", "_log_softmax", "_log_softmax_backward_data", "_native_batch_norm_legit",
     "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training", "_safe_softmax", "_softmax",
     "_softmax_backward_data", "addcdiv", "addcmul", "addcmul_", "addmv", "batch_norm_backward",
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "elu", "elu_backward", "embedding_dense_backward",
-    "eye", "gelu", "gelu_backward", "glu", "hardswish", "hardtanh", "hardtanh_", "leaky_relu", "leaky_relu_",
-    "leaky_relu_backward", "lerp", "linalg_vector_norm", "logsumexp", "masked_fill_", "mish", "mse_loss",
-    "mse_loss_backward", "native_batch_norm", "native_batch_norm_backward", "native_group_norm",
-    "native_group_norm_backward", "native_layer_norm", "native_layer_norm_backward", "nll_loss_backward",
-    "nll_loss_forward", "norm", "repeat", "roll", "select_backward", "sigmoid_backward", "silu", "silu_",
-    "silu_backward", "slice_backward", "smooth_l1_loss", "softplus", "softplus_backward", "stack", "std",
-    "std_mean", "tanh_backward", "threshold_backward", "trace", "tril", "triu", "upsample_nearest2d",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "elu", "elu_backward", "eye", "gelu",
+    "gelu_backward", "glu", "hardswish", "hardtanh", "hardtanh_", "leaky_relu", "leaky_relu_",
+    "leaky_relu_backward", "lerp", "linalg_vector_norm", "log_sigmoid_backward", "log_sigmoid_forward",
+    "logsumexp", "masked_fill_", "mish", "mse_loss", "mse_loss_backward", "native_batch_norm",
+    "native_batch_norm_backward", "native_group_norm", "native_group_norm_backward", "native_layer_norm",
+    "native_layer_norm_backward", "nll_loss_backward", "nll_loss_forward", "norm", "repeat", "roll",
+    "select_backward", "sigmoid_backward", "silu", "silu_", "silu_backward", "slice_backward", "smooth_l1_loss",
+    "softplus", "softplus_backward", "stack", "std", "std_mean", "tanh_backward", "threshold_backward", "trace",
+    "tril", "triu", "upsample_nearest2d",
 )  # fmt: skip
 
 

@@ -49,12 +49,23 @@ def _convolution(x: Array, w: Array, bias: Any, *options: Any) -> Array:
     return fresh(_convolved(x.value, w.value, None if bias is None else bias.value, *options))
 
 
+def _independent(*arrays: Array) -> list[Tensor]:
+    """Copies, none of which is computed from another: derivatives by them are partial ones."""
+    return [_copy_of(array.value) for array in arrays]
+
+
+def _copy_of(source: Tensor) -> Tensor:
+    made: Tensor = compute(source.shape, lambda *place: source[place], name=f"{source.name}_copy")
+    return made
+
+
 def _convolution_backward(
     g: Array, x: Array, w: Array, bias_sizes: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
     output_padding: Any, groups: int, mask: Sequence[bool],
 ) -> list[Array | None]:  # fmt: skip
-    made = _convolved(x.value, w.value, None, stride, padding, dilation, transposed, output_padding, groups)
-    wanted = [t for t, is_wanted in zip((x.value, w.value), mask, strict=False) if is_wanted]
+    own = _independent(x, w)
+    made = _convolved(own[0], own[1], None, stride, padding, dilation, transposed, output_padding, groups)
+    wanted = [t for t, is_wanted in zip(own, mask, strict=False) if is_wanted]
     found = iter(differentiate(made, wanted, g.value) if wanted else ())
     grads = [fresh(next(found)) if is_wanted else None for is_wanted in mask[:2]]
     bias = fresh(g.value.sum((0, *range(2, g.ndim)))) if mask[2] else None
@@ -185,8 +196,9 @@ def _attention_backward(
     attn_mask: Any = None, scale: Any = None,
 ) -> list[Array]:  # fmt: skip
     mask = None if attn_mask is None else attn_mask.value
-    made = softmax(_scores(q.value, k.value, is_causal, mask, scale)) @ v.value
-    return [fresh(t) for t in differentiate(made, [q.value, k.value, v.value], g.value)]
+    own = _independent(q, k, v)
+    made = softmax(_scores(own[0], own[1], is_causal, mask, scale)) @ own[2]
+    return [fresh(t) for t in differentiate(made, own, g.value)]
 
 
 def _key(indices: Sequence[Any]) -> tuple[Any, ...]:
@@ -246,6 +258,15 @@ def _cut(source: Any, index: Array) -> Any:
     return source[tuple(slice(n) for n in index.shape)] if isinstance(source, Array) else source
 
 
+def _embedding_backward(g: Array, index: Array, count: int, padding: int, by_frequency: bool) -> Array:
+    if by_frequency:
+        raise NotImplementedError("embedding with scale_grad_by_freq")
+    axes = [reduce_axis(n, f"i{d}") for d, n in enumerate(g.shape)]
+    place = fn.cast(index.value[tuple(axes[:-1])], "int32")
+    made = scatter((count, g.shape[-1]), axes, (place, axes[-1]), g.value[tuple(axes)], where=place != padding)
+    return fresh(made)
+
+
 def _written(view: str) -> Any:
     """x with a view of it replaced: slice_scatter, select_scatter."""
 
@@ -281,6 +302,7 @@ ROWS.update({
     "avg_pool2d": _avg_pool, "avg_pool2d_backward": _avg_pool_backward, "_adaptive_avg_pool2d": _adaptive,
     "_adaptive_avg_pool2d_backward": _adaptive_backward, "index": _index, "_unsafe_index": _index,
     "index_put_": _index_put_in_place, "gather": _gather, "scatter_add": _scatter_add, "scatter": _scatter,
+    "embedding_dense_backward": _embedding_backward,
     "index_put": lambda x, *args: _index_put_in_place(copied(x), *args),
     "_unsafe_index_put": lambda x, *args: _index_put_in_place(copied(x), *args),
     "index_select": lambda x, dim, index: x[_key([*[None] * (dim % max(1, x.ndim)), index])],

@@ -75,6 +75,13 @@ def _div(a: Any, b: Any, rounding_mode: str | None = None) -> Array:
     return found if rounding_mode is None else apply(Fn.TRUNC, found)
 
 
+def _fmod(a: Any, b: Any) -> Array:
+    """The remainder with the sign of a; MOD has that of b."""
+    r = apply(Fn.MOD, a, b)
+    turned = apply(Fn.AND, apply(Fn.NE, r, 0), apply(Fn.NE, apply(Fn.LT, a, 0), apply(Fn.LT, b, 0)))
+    return apply(Fn.SELECT, turned, apply(Fn.SUB, r, b), r)
+
+
 def _clamp(x: Any, low: Any = None, high: Any = None, *, min: Any = None, max: Any = None) -> Array:
     low, high = low if low is not None else min, high if high is not None else max
     below = x if low is None else apply(Fn.MAXIMUM, x, low)
@@ -107,7 +114,7 @@ ELEMENTWISE: dict[str, Row] = {
         Fn.COPYSIGN,
     )},
     "add": _scaled(Fn.ADD), "sub": _scaled(Fn.SUB), "rsub": lambda a, b, alpha=1: _scaled(Fn.SUB)(b, a, alpha),
-    "div": _div, "true_divide": _div, "floor_divide": _binary(Fn.FLOORDIV), "remainder": _binary(Fn.MOD),
+    "div": _div, "true_divide": _div, "floor_divide": _binary(Fn.FLOORDIV), "remainder": _binary(Fn.MOD), "fmod": _fmod,
     "bitwise_and": _binary(Fn.BITAND), "bitwise_or": _binary(Fn.BITOR), "bitwise_xor": _binary(Fn.BITXOR),
     "bitwise_not": _unary(Fn.INVERT), "logical_and": lambda a, b: apply(Fn.AND, _truth(a), _truth(b)),
     "logical_or": lambda a, b: apply(Fn.OR, _truth(a), _truth(b)), "logical_not": lambda a: apply(Fn.NOT, _truth(a)),
