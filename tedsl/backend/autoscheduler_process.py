@@ -13,6 +13,8 @@ from typing import Any
 
 import halide as hl
 
+from tedsl.backend.scalars import TYPES
+
 __all__ = ["main"]
 
 
@@ -33,20 +35,16 @@ def main(folder: Path) -> None:
 def _parameters(request: dict[str, Any]) -> dict[str, Any]:
     """The inputs with their sizes, which are not part of a pipeline."""
     made: dict[str, Any] = {}
-    for name, code, bits, extents in request["images"]:
-        image = hl.ImageParam(_type(code, bits), len(extents), name)
+    for name, dtype, extents in request["images"]:
+        image = hl.ImageParam(TYPES[dtype], len(extents), name)
         if extents:
             image.set_estimates([(0, n) for n in extents])
         made[name] = image.parameter()
-    for name, code, bits, value in request["scalars"]:
-        scalar = hl.Param(_type(code, bits), name)
+    for name, dtype, value in request["scalars"]:
+        scalar = hl.Param(TYPES[dtype], name)
         scalar.set_estimate(value)
         made[name] = scalar.parameter()
     return made
-
-
-def _type(code: str, bits: int) -> hl.Type:
-    return hl.Type(getattr(hl.TypeCode, code), bits, 1)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def apply_autoscheduler(
     """Schedule the functions of a program."""
     _check(scheduler, lowered, machine)
     for result in lowered.results:
-        shape = _shape(_tensor(result))
+        shape = _shape(lowered.outputs[result.positions[0]])
         if shape:
             result.func.set_estimates([(0, n) for n in shape])
     data, parameters = hl.serialize_pipeline(lowered.pipeline, get_params=True)
@@ -72,19 +72,13 @@ def _check(scheduler: str, lowered: Lowered, machine: Machine) -> None:
         )
 
 
-def _tensor(result: Any) -> Tensor:
-    stage = result.stage
-    found: Tensor = stage.op.output(stage.components[0])
-    return found
-
-
 def _shape(tensor: Tensor) -> list[int]:
     """The extents as Halide has them, the contiguous one first."""
     return [int(n) for n in tensor.shape[::-1]]
 
 
 def _request(scheduler: str, lowered: Lowered, target: Target, machine: Machine) -> dict[str, Any]:
-    images = [(i.name(), *_code(i.type()), _shape(t)) for t, i in lowered.inputs.items()]
+    images = [(i.name(), str(t.dtype), _shape(t)) for t, i in lowered.inputs.items()]
     zero = lowered.zero
     return {
         "plugin": str(_plugin(scheduler)),
@@ -92,12 +86,8 @@ def _request(scheduler: str, lowered: Lowered, target: Target, machine: Machine)
         "target": target.with_features("strict_float").text,
         "options": {"parallelism": str(max(2, machine.cores))},
         "images": images,
-        "scalars": [] if zero is None else [(zero.name(), "Int", 32, 0)],
+        "scalars": [] if zero is None else [(zero.name(), "int32", 0)],
     }
-
-
-def _code(kind: Any) -> tuple[str, int]:
-    return str(kind.code()).rpartition(".")[2], int(kind.bits())
 
 
 def _plugin(scheduler: str) -> Path:

@@ -35,6 +35,11 @@ class Planner:
     choices: tuple[tuple[str, int], ...] = ()
     merged: bool = True
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether the user asked for this schedule, who is then told what is wrong with it."""
+        return self.plan is not None or bool(self.automatic)
+
     def lowered(
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], added: Iterable[int], target: Target, *, plain: bool
     ) -> Lowered:

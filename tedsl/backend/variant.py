@@ -128,7 +128,9 @@ def _compiled(
     try:
         code = compile_object(lowered.pipeline, arguments, name, text)
     except hl.HalideError as error:
-        raise error if planner.plan is None else schedule_refused(name, error) from error
+        if planner.is_asked:
+            raise schedule_refused(name, error) from error
+        raise
     order = tuple(wanted[p] for p in lowered.order)
     specs = [ArgSpec(t.name, str(t.dtype), t.ndim) for t in lowered.inputs]
     specs += [ArgSpec(outputs[wanted[k]].name, str(outputs[wanted[k]].dtype), outputs[wanted[k]].ndim) for k in added]

@@ -170,3 +170,21 @@ def test_atomics_are_forbidden_unless_they_are_allowed() -> None:
     a = np.ones((4, 400), np.float32)
     found = te.build([A], W, schedule=te.Schedule(W).auto("li2018"), deterministic=False)(a)
     np.testing.assert_array_equal(found, te.interpret(W, {A: a}))
+
+
+@pytest.mark.parametrize("case", ["copied", "bfloat16", "scan"])
+def test_autoschedulers_take_every_construct(case: str) -> None:
+    A = te.placeholder((3, 5), "bfloat16" if case == "bfloat16" else "float32", name="A")
+    outputs = {
+        "copied": [A.argmax(1), A],  # functions of their own hand these out
+        "bfloat16": [A * 2],
+        "scan": [te.scan((3, 5), lambda y, t, i: te.select(t == 0, A[0, i], y[t - 1, i] + A[t, i]))],
+    }[case]
+    checked_all([A], outputs, "mullapudi2016")
+
+
+def checked_all(inputs: list[te.Tensor], outputs: list[te.Tensor], schedule: Any) -> None:
+    arrays = [RANDOM.integers(-4, 5, t.shape).astype(t.dtype.numpy) for t in inputs]
+    found = te.build(inputs, outputs, schedule=schedule)(*arrays)
+    for got, want in zip(found, te.interpret(outputs, dict(zip(inputs, arrays, strict=True))), strict=True):
+        np.testing.assert_array_equal(got, want)
