@@ -66,6 +66,37 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: te.ops.cross_entropy(x(2, 3, 4), x(2, dtype="int32")),
         "expected x (n, classes, ...) and target (n, ...)",
     ),
+    "index rank": (
+        lambda: te.ops.gather(x(3, 4), 0, x(3, dtype="int32")), "index: expected 2 dimensions as x has, found x :"
+    ),
+    "index extent": (
+        lambda: te.ops.gather(x(3, 4), 0, x(2, 5, dtype="int32")), "index: expected at most 4 in dimension 1, found 5"
+    ),
+    "reduce": (
+        lambda: te.ops.scatter_reduce(x(3), 0, x(3, dtype="int32"), x(3), "mean"),
+        "reduce: expected one of 'sum', 'prod', 'amax', 'amin', found 'mean'",
+    ),
+    "keys": (lambda: te.ops.attention(x(2, 5, 4), x(2, 6, 3), x(2, 6, 4)), "k: expected 4 in dimension 2 (the"),
+    "values": (lambda: te.ops.attention(x(2, 5, 4), x(2, 6, 4), x(2, 5, 4)), "v: expected 6 in dimension 1 (the"),
+    "gates": (
+        lambda: te.ops.lstm_cell(x(2, 3), x(2, 4), x(2, 4), x(12, 3), x(16, 4)),
+        "w_ih: expected 16 in dimension 0 (4 gates of 4 units), found 12",
+    ),
+    "sizes": (lambda: te.ops.interpolate(x(1, 1, 4, 4)), "expected either size or scale_factor, found None and None"),
+    "mode": (
+        lambda: te.ops.interpolate(x(1, 1, 4), scale_factor=2, mode="bilinear"),
+        "x: expected 4 dimensions for mode='bilinear'",
+    ),
+    "columns": (
+        lambda: te.ops.fold(x(1, 18, 5), (4, 4), 3, padding=1), "x: expected 16 windows (4, 4), found"
+    ),
+    "border": (lambda: te.ops.gaussian_blur(x(4, 4), 1.0, mode="edge"), "mode: expected one of 'reflect', 'clamp',"),
+    "sigma": (lambda: te.ops.gaussian_blur(x(4, 4), 0.0), "sigma: expected a positive number, found 0.0"),
+    "bins": (lambda: te.ops.histogram(x(4), 0), "bins: expected an integer of 1 or more, found 0"),
+    "guide": (
+        lambda: te.ops.bilateral_slice(x(2, 1, 4, 3, 3), x(1, 8, 8)), "guide: expected 2 in dimension 0 (the batch"
+    ),
+    "bodies": (lambda: te.ops.nbody_forces(x(5, 3), x(4)), "mass: expected 5 in dimension 0 (the bodies of position)"),
     "probability": (lambda: te.ops.dropout(x(3), 1.5), "p: expected a number from 0 to 1, found 1.5"),
     "halves": (lambda: te.ops.glu(x(2, 5)), "x: expected an even extent of axis 1, found 5"),
 }  # fmt: skip
