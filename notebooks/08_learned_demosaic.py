@@ -131,8 +131,8 @@ places[-1].set_title("loss", fontsize=9)
 plt.show()
 
 # %% [markdown]
-# What was learned: a filter for green at a red pixel has negative taps where it looks at red, which corrects green by
-# how red changes nearby.
+# What was learned: green at a red pixel is mostly the mean of its four green neighbours, with small negative taps around
+# them.
 
 # %%
 figure, places = plt.subplots(1, 3, figsize=(6, 2.2), layout="constrained")

@@ -189,22 +189,27 @@ def _reads(explanation: Explanation, works: dict[Operation, Work]) -> Iterator[s
     head = ["read", "in", "adjoint", "why", *(("iterations", "flops") if works else ())]
     rows: list[list[str]] = []
     below: dict[int, str] = {}
+    seen: set[Operation] = set()
     for r in explanation.reads:
-        below[len(rows)] = _found(r.stage)
-        rows.append(_read(r, works))
+        is_new = r.stage is None or r.stage.op not in seen
+        if is_new:
+            below[len(rows)] = _found(r.stage)
+        rows.append(_read(r, works if is_new else {}, len(head)))
+        seen.update([r.stage.op] if r.stage is not None else [])
     yield table(head, rows, (4, 5), below)
     for t in explanation.zeros:
         name = f"<b>{escape(t.name)}</b>"
         yield f"<p>{badge('zero')} no path of differentiable operations leads from {name} to the output</p>"
 
 
-def _read(r: ReadReport, works: dict[Operation, Work]) -> list[str]:
+def _read(r: ReadReport, works: dict[Operation, Work], columns: int) -> list[str]:
+    """The cells of one read; several reads of a scan share one adjoint, whose work stands at the first."""
     read = f"{r.source.name}[{r.index}]" if r.index else r.source.name
     row = [code(read), escape(r.consumer.name), badge(r.kind, KIND.get(r.kind, "")), escape(r.reason)]
     if works:
         parts = _parts(r.stage) if r.stage is not None else []
-        row += _cells(sum((works[op] for op in parts if op in works), NOTHING))[:2] if parts else ["", ""]
-    return row
+        row += _cells(sum((works[op] for op in parts if op in works), NOTHING))[:2] if parts else []
+    return row + [""] * (columns - len(row))
 
 
 def _found(stage: Tensor | None) -> str:
@@ -216,9 +221,10 @@ def _found(stage: Tensor | None) -> str:
 
 
 def _parts(stage: Tensor) -> list[Operation]:
-    """The stages that form one adjoint, the last one last: those it reads that are named after it."""
+    """The stages that form one adjoint, itself last: those of its phases are named after it, with a number."""
     own = f"{stage.name}_"
-    return [op for op in stages_of([stage]) if op is stage.op or op.name.startswith(own)]
+    phases = (op for op in stages_of([stage]) if op.name.startswith(own) and op.name.removeprefix(own).isdigit())
+    return [*phases, stage.op]
 
 
 def _schedule(schedule: Schedule) -> Iterator[str]:
