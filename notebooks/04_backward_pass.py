@@ -40,8 +40,8 @@ as_written
 # %% [markdown]
 # ## By hand
 #
-# Filters go to threads. A sum of floats has an order, so it does not become vectors by itself: `rfactor` splits the sum
-# over columns into 16 lanes that are added up at the end. That is another order, and is therefore asked for.
+# Filters go to threads. A sum of floats has an order, so it does not become vectors by itself: `rfactor` splits the
+# sum over columns into 16 lanes that are added up at the end. That is another order, and is therefore asked for.
 
 # %%
 by_hand = te.Schedule(dw)

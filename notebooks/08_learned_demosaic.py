@@ -131,8 +131,8 @@ places[-1].set_title("loss", fontsize=9)
 plt.show()
 
 # %% [markdown]
-# What was learned: green at a red pixel is mostly the mean of its four green neighbours, with small negative taps around
-# them.
+# What was learned: green at a red pixel is mostly the mean of its four green neighbours, with small negative taps
+# around them.
 
 # %%
 figure, places = plt.subplots(1, 3, figsize=(6, 2.2), layout="constrained")

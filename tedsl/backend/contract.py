@@ -31,8 +31,10 @@ _CONSTANT = re.compile(r"0x[0-9A-F]{16}")
 _CONTRACTED = re.compile(r"= (fmul|fadd|fsub) ")
 _VECTOR_ACCESS = re.compile(r"((?:load|store) <\d+ x ([a-z]+)(\d*)>[^\n]*?, ptr [^,\n]+, align )\d+")
 _MASKED_LOAD = re.compile(r"(@llvm\.masked\.load\.v\d+([a-z]+)(\d+)\.p0\(ptr [^,]+, i32 )\d+")
+# What LLVM may know of an argument; it stands between the type and the value, and only in calls.
+_KNOWN = r"(?:(?:nonnull|noundef|nocapture|readonly|writeonly|noalias|align \d+|\w+\([^)]*\)) )*"
 _MASKED_STORE = re.compile(
-    r"^  (?:tail )?call void @llvm\.masked\.store\.v\w+\.p0\((<\d+ x (\w+)>) (.*), ptr (.*), i32 (\d+), "
+    rf"^  (?:tail )?call void @llvm\.masked\.store\.v\w+\.p0\((<\d+ x (\w+)>) {_KNOWN}(.*), ptr {_KNOWN}(.*), i32 (\d+), "
     r"<\d+ x i1> <([^>]*)>\)(.*)$",
     re.MULTILINE,
 )

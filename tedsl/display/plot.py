@@ -13,6 +13,7 @@ import numpy as np
 from autodiff import Report, differentiate
 from tedsl.analysis.work import Work, work
 from tedsl.backend.kernel import Kernel
+from tedsl.backend.tune import Tuned
 from tedsl.lang.tensor import Tensor
 from tedsl.reference import interpret
 
@@ -82,14 +83,18 @@ def _work_of(what: Any) -> Work:
     return work(list(what.outputs) if isinstance(what, Kernel) else what)
 
 
-def tuning_history(seconds: Sequence[float], *, ax: Any = None) -> Any:
-    """The time of each schedule tried, and the best so far; those that failed are not finite and left out."""
+def tuning_history(tried: Tuned | Sequence[float], *, ax: Any = None) -> Any:
+    """The time of each schedule tried, and the best so far: what `te.tune` gave, or seconds.
+
+    Those that failed are not finite and left out.
+    """
     ax = _quiet(_axes(ax))
+    seconds = [t.seconds for t in tried.history] if isinstance(tried, Tuned) else tried
     times = np.asarray(seconds, dtype=np.float64) * 1e3
     trials = np.arange(1, times.size + 1)
-    tried = np.isfinite(times)
-    best = np.minimum.accumulate(np.where(tried, times, np.inf))
-    ax.plot(trials[tried], times[tried], ".", color=GREY, alpha=0.7, label="tried")
+    known = np.isfinite(times)
+    best = np.minimum.accumulate(np.where(known, times, np.inf))
+    ax.plot(trials[known], times[known], ".", color=GREY, alpha=0.7, label="tried")
     ax.step(trials, np.where(np.isfinite(best), best, np.nan), where="post", color=BLUE, label="best so far")
     ax.set(yscale="log", xlabel="schedule", ylabel="milliseconds")
     ax.legend(frameon=False)

@@ -9,6 +9,7 @@ from autodiff import Explanation, Gradients, PairReport, ReadReport, Report
 from schedules.schedule import Schedule, StageView
 from tedsl.analysis.work import NOTHING, Work, work_by_stage
 from tedsl.backend.kernel import Kernel
+from tedsl.backend.tune import Tuned
 from tedsl.display.formula import TooLong, formula_of, scalar_formula
 from tedsl.display.markup import badge, code, count, details, escape, page, section, size, table
 from tedsl.display.nest import nest_tree
@@ -233,6 +234,13 @@ def _schedule(schedule: Schedule) -> Iterator[str]:
     yield nest_tree(str(schedule))
 
 
+def _tuned(tuned: Tuned) -> Iterator[str]:
+    yield from _schedule(tuned)
+    if tuned.history:
+        yield f"<p>{badge(f'{tuned.speedup:.2f} times as fast as by default', 'teal')} {len(tuned.history)} trials</p>"
+        yield details("trials that were better than all before", f"<pre>{escape(tuned.table())}</pre>")
+
+
 def _stage_view(view: StageView) -> Iterator[str]:
     yield section(f"<b>{escape(view.name)}</b>", badge(view.definition), _typed(view.tensor))
     yield nest_tree(str(view.schedule))
@@ -298,6 +306,6 @@ def _check_report(report: CheckReport) -> Iterator[str]:
 
 
 _VIEWS: dict[type, Callable[[Any], Iterator[str]]] = {
-    Tensor: _tensor, Gradients: _gradients, Explanation: _explanation, Report: _report, Schedule: _schedule,
-    StageView: _stage_view, Kernel: _kernel, Work: _of_work, CheckReport: _check_report,
+    Tensor: _tensor, Gradients: _gradients, Explanation: _explanation, Report: _report, Tuned: _tuned,
+    Schedule: _schedule, StageView: _stage_view, Kernel: _kernel, Work: _of_work, CheckReport: _check_report,
 }  # fmt: skip

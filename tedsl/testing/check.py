@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -57,6 +59,7 @@ def check_op(
     rules = Rules(op, vjp, jvp)
     drawn = Arguments.of(op, arguments, named, sizes, _dtypes(dtypes))
     hunt = _Hunt(rules, wanted)
+    bar = _bar(examples, rules.name)
 
     @seeded(seed)
     @settings(
@@ -66,9 +69,10 @@ def check_op(
     )  # fmt: skip
     @given(drawn.cases(max(1, examples // max(1, compiled))))
     def tried(case: Case) -> None:
+        bar.update(hunt.failed is None)
         hunt.on(case)
 
-    with contextlib.suppress(_Found):
+    with contextlib.suppress(_Found), bar:
         tried()
     report = hunt.report()
     if raise_exception and not report.ok:
@@ -166,6 +170,34 @@ class _Hunt:
         name, case, wrong = self.failed
         failure = Failure(name, case, wrong.message, snippet(self.rules, case, name), wrong.report)
         return CheckReport(self.rules.name, self.examples, self.counts, failure)
+
+
+# Checks that are over before are not worth a bar.
+PATIENCE = 3.0
+
+
+class _NoBar:
+    """What stands for a bar where nobody looks."""
+
+    def __enter__(self) -> _NoBar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def update(self, count: int) -> None:
+        pass
+
+
+def _bar(total: int, name: str) -> Any:
+    """A bar of tqdm, if it is installed and somebody looks; silent otherwise."""
+    if not (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        return _NoBar()
+    try:
+        tqdm = import_module("tqdm.auto").tqdm
+    except ImportError:
+        return _NoBar()
+    return tqdm(total=total, desc=f"checking {name}", delay=PATIENCE, leave=False)
 
 
 def _checks(names: Sequence[str] | None) -> tuple[str, ...]:

@@ -9,8 +9,9 @@ import halide as hl
 import numpy as np
 import pytest
 
+import tedsl as te
 from tedsl.backend.buffers import ArgSpec, CompiledFunction
-from tedsl.backend.contract import contract, emit_object
+from tedsl.backend.contract import contract, emit_object, unmasked
 from tedsl.backend.intrinsics import EMIT
 from tedsl.backend.objects import compile_object, compile_outputs, load
 from tedsl.backend.targets import parse_target
@@ -138,3 +139,23 @@ def test_code_for_a_gpu_is_left_to_halide() -> None:
     out.compute_root()
     code = compile_object(hl.Pipeline([scaled]), [hl.Argument(p) for p in images], "gpu", text)
     assert code.image
+
+
+@pytest.mark.parametrize("known", ["", "nonnull ", "noundef nonnull align 8 dereferenceable(8) "])
+def test_a_masked_store_of_one_lane_is_a_store_whatever_llvm_knows_of_its_address(known: str) -> None:
+    line = (
+        f"  tail call void @llvm.masked.store.v4f64.p0(<4 x double> %v, ptr {known}%a, i32 8, "
+        "<4 x i1> <i1 false, i1 true, i1 false, i1 false>)"
+    )
+    assert unmasked(line).splitlines() == [
+        "  %te.element.0 = extractelement <4 x double> %v, i64 1",
+        "  %te.address.0 = getelementptr double, ptr %a, i64 1",
+        "  store double %te.element.0, ptr %te.address.0, align 8",
+    ]
+
+
+def test_a_row_looked_up_by_an_index_from_data() -> None:
+    table, index = te.placeholder((1, 3), "float64", name="table"), te.placeholder((1,), "int32", name="index")
+    row = te.compute((1, 3), lambda i, j: table[index[i], j])
+    values = np.array([[1.0, 2.0, 3.0]])
+    np.testing.assert_array_equal(te.build([table, index], row)(values, np.zeros(1, "int32")), values)

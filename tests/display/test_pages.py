@@ -188,3 +188,10 @@ def test_colours_can_be_read_on_light_and_on_dark() -> None:
         for colour, notebook, ground in zip(colours, ("#ffffff", "#111111"), grounds, strict=True):
             assert contrast(colour, notebook) >= 4.5, name
             assert contrast(colour, ground) >= 4.5, name
+
+
+def test_a_tuned_schedule_shows_its_trials() -> None:
+    x = te.placeholder((64,), name="x")
+    tuned = te.tune(te.compute((64,), lambda i: te.exp(x[i]), name="y"), budget=0.5, progress=False)
+    assert "times as fast as by default" in text_of(tuned._repr_html_())
+    assert "trials" in text_of(tuned._repr_html_())
