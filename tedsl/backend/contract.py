@@ -34,8 +34,8 @@ _MASKED_LOAD = re.compile(r"(@llvm\.masked\.load\.v\d+([a-z]+)(\d+)\.p0\(ptr [^,
 # What LLVM may know of an argument; it stands between the type and the value, and only in calls.
 _KNOWN = r"(?:(?:nonnull|noundef|nocapture|readonly|writeonly|noalias|align \d+|\w+\([^)]*\)) )*"
 _MASKED_STORE = re.compile(
-    rf"^  (?:tail )?call void @llvm\.masked\.store\.v\w+\.p0\((<\d+ x (\w+)>) {_KNOWN}(.*), ptr {_KNOWN}(.*), i32 (\d+), "
-    r"<\d+ x i1> <([^>]*)>\)(.*)$",
+    rf"^  (?:tail )?call void @llvm\.masked\.store\.v\w+\.p0\((<\d+ x (\w+)>) {_KNOWN}(.*), ptr {_KNOWN}(.*), "
+    r"i32 (\d+), <\d+ x i1> <([^>]*)>\)(.*)$",
     re.MULTILINE,
 )
 _BLOCK = re.compile(r"@llvm\.mem(?:cpy|move|set)\.[^\n]*")
