@@ -127,6 +127,9 @@ def _astype(x: Array, dtype: Any, **options: Any) -> Any:
 
 
 def _flatten(x: Array) -> Array:
+    """A copy in NumPy; in torch a view where there can be one."""
+    if x.trace.torch:
+        return x if x.ndim == 1 else _reshape(x, -1)
     return new_array(x.trace, x.value.reshape(-1), is_value=False)
 
 
@@ -191,6 +194,17 @@ def _index_put(x: Array, indices: Any, values: Any, accumulate: bool = False) ->
     return x
 
 
+def _select(x: Array, dim: int, index: Any) -> Array:
+    key = (*(slice(None) for _ in range(dim % x.ndim)), index)
+    found: Array = x[key]
+    return found
+
+
+def _masked_fill(x: Array, mask: Any, value: Any) -> Array:
+    x[mask] = value
+    return x
+
+
 Array._methods.update({name: _whole(name) for name in METHODS if name not in ("getitem", "split", "text")})
 Array._methods.update({name: _reduction(name) for name in ("sum", "mean", "prod", "max", "min", "any", "all")})
 Array._methods.update({name: _in_place(f) for name, f in _IN_PLACE_UNARY.items()})
@@ -206,6 +220,7 @@ Array._methods.update({
     "fill": lambda x, v: x.assign(v), "fill_": _fill, "copy_": _fill, "zero_": lambda x: _fill(x, 0),
     "clamp_": _clamp_in_place, "clip_": _clamp_in_place, "clamp": _clamp, "dim": lambda x: x.ndim,
     "size": lambda x, d=None: x.shape if d is None else x.shape[d], "index_add_": _index_add, "index_put_": _index_put,
+    "select": _select, "index_select": _select, "masked_fill_": _masked_fill,
 })  # fmt: skip
 
 _UFUNCS = {

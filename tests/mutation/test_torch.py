@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tedsl as te
@@ -50,3 +52,31 @@ def test_the_argument_itself_is_returned() -> None:
     x = torch.ones(3)
     assert te.functionalize(lambda x: x.add_(1), interpreted=True)(x) is x
     assert x.tolist() == [2, 2, 2]
+
+
+def check_random(seed: int, count: int) -> None:
+    """Random in-place programs: torch and te.functionalize agree on results and on the memory of every argument."""
+    programs = pytest.importorskip("tests.mutation.torch_programs")
+    rng = random.Random(seed)
+    for _ in range(count):
+        program = programs.write_torch_program(rng, methods=True)
+        scope: dict[str, Any] = {"torch": torch}
+        exec(compile(program.source, "<program>", "exec"), scope)
+        (memory, own), (other, given) = programs.torch_arrays(program), programs.torch_arrays(program)
+        note = f"{program.source}{program.arguments} {program.buffers}"
+        expected, found = scope["fn"](*own), te.functionalize(scope["fn"], interpreted=True)(*given)
+        for k, (one, two) in enumerate(zip(expected, found, strict=True)):
+            assert torch.equal(one, two), f"result {k} of\n{note}\nexpected {one}\nfound {two}"
+        for one, two in zip(memory, other, strict=True):
+            assert np.array_equal(one, two), f"memory after\n{note}\nexpected {one}\nfound {two}"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_programs(seed: int) -> None:
+    check_random(seed, 20)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 150))
+def test_many_random_programs(seed: int) -> None:
+    check_random(seed, 40)

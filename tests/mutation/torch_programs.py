@@ -20,8 +20,9 @@ FAILURES = (RuntimeError, ValueError, TypeError, IndexError)
 class Writer:
     """Statements one after another; one that torch refuses is not kept."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, methods: bool = False) -> None:
         self.rng = rng
+        self.methods = methods  # no functions of torch, which take torch's tensors only
         self.lines: list[str] = []
         self.scope: dict[str, Any] = {"torch": torch}
         self.count = 0
@@ -33,6 +34,8 @@ class Writer:
         return self.rng.choice(found)
 
     def add(self, line: str) -> None:
+        if self.methods and "torch." in line.replace("torch.tensor(", ""):
+            return
         before = {n: v.clone() for n, v in self.scope.items() if n[0] in "av"}
         try:
             exec(compile(line, "<line>", "exec"), self.scope)
@@ -120,8 +123,8 @@ def indexed(w: Writer) -> None:
 STATEMENTS = [view, view, compute, in_place, in_place, sliced, sliced, masked, indexed]
 
 
-def write_torch_program(rng: random.Random, length: int = 8, *, shared: bool = True) -> Program:
-    """A program `fn(a0, ...)` whose arguments are cut out of buffers, which they share where `shared`."""
+def write_torch_program(rng: random.Random, length: int = 8, *, methods: bool = False) -> Program:
+    """A program `fn(a0, ...)` whose arguments are cut out of buffers, which some of them share."""
     buffers: list[tuple[tuple[int, ...], str, int]] = []
     arguments: list[str] = []
     for place in range(rng.randint(1, 2)):
@@ -129,9 +132,9 @@ def write_torch_program(rng: random.Random, length: int = 8, *, shared: bool = T
         buffers.append((shape, rng.choice(DTYPES), rng.randrange(1000)))
         forms = [f"b[{place}]", f"b[{place}]", f"b[{place}][1:]", f"b[{place}][::2]"]
         forms += [f"b[{place}].T", f"b[{place}][:, ::2]", f"b[{place}][0]"] if len(shape) == 2 else []
-        arguments += [rng.choice(forms) for _ in range(rng.randint(1, 2) if shared else 1)]
+        arguments += [rng.choice(forms) for _ in range(rng.randint(1, 2))]
     arrays = [filled(*b) for b in buffers]
-    writer = Writer(rng)
+    writer = Writer(rng, methods)
     for k, text in enumerate(arguments):
         writer.scope[f"a{k}"] = torch.from_numpy(eval(text, {"np": np, "b": arrays}))
     for _ in range(rng.randint(1, length)):
