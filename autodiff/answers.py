@@ -16,6 +16,7 @@ from autodiff.domains import Gather, Inversion, Target, Variable
 from autodiff.inversion import invert
 from autodiff.linear import Linear, Symbol, linear, symbol
 from autodiff.radix import Dim, closed, in_linear_dims
+from autodiff.reached import Reached
 from tedsl.lang import functions as fn
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Reduce
 from tedsl.lang.reducers import BUILTIN
@@ -40,14 +41,15 @@ Shape = tuple[Expr, ...]
 
 @dataclass(frozen=True)
 class Contribution:
-    """The adjoint that one read sends back: `kind` is gather, scatter, partial or zero; `reason` says why, and `found`
-    which points reach an element.
+    """The adjoint that one read sends back: `kind` is gather, scatter, partial or zero; `reason` says why, `found`
+    which points reach an element, and `reached` which elements are reached at all.
     """
 
     tensor: Tensor | None
     kind: str
     reason: str
     found: Inversion | None = None
+    reached: Reached | None = None
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ Cotangents = Mapping[int, Cotangent]
 class Flow:
     """d`source`[index(axes)] += value(axes), for all points of `axes` at which `condition` holds.
 
-    `reached` is what is known besides: where it does not hold the value is 0. `within` is the stage that has taken the
+    `reached` is what is known besides: where it does not hold the value is 0 (`autodiff.reached`); None where the
+    condition is not that of a branch, and later stages need not mind it. `within` is the stage that has taken the
     flow in already: the reverse recurrence, where a scan reads itself.
     """
 
@@ -34,7 +35,7 @@ class Flow:
     index: tuple[Expr, ...]
     value: Expr
     condition: Expr
-    reached: Expr = TRUE
+    reached: Expr | None = TRUE
     within: Tensor | None = None
 
     @property
@@ -43,7 +44,7 @@ class Flow:
 
 
 def site_flows(
-    sites: Iterable[ReadSite], prefix: tuple[Axis, ...], axes: tuple[Axis, ...], reached: Expr = TRUE
+    sites: Iterable[ReadSite], prefix: tuple[Axis, ...], axes: tuple[Axis, ...], reached: Expr | None = TRUE
 ) -> list[Flow]:
     """The flows of read sites found over `axes`."""
     return [

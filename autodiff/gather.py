@@ -13,11 +13,13 @@ from math import prod
 from autodiff.affine_read import Reader
 from autodiff.affine_write import expression_of, truth_of
 from autodiff.answers import Answer, Contribution, Sent, answer_of, body_of, extent_of, fresh_axes, masked, moved
+from autodiff.asking import conditions_of
 from autodiff.conditions import NonNegative, Zero, mapped
 from autodiff.domains import Gather, Inversion, Target
 from autodiff.linear import Linear, Symbol, symbol
 from autodiff.nests import nominal
 from autodiff.open_rows import scattered
+from autodiff.reached import Reached, at_solution
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.errors import GradientError
@@ -37,17 +39,34 @@ def adjoint_of_read(
     *,
     conditions: Sequence[Expr] = (),
     name: str,
+    reached: Expr | None = None,
+    prefix: int = 0,
 ) -> Contribution:
-    """The tensor of `shape` whose element s is the sum of value(z) over the z with index(z) = s and `conditions`."""
+    """The tensor of `shape` whose element s is the sum of value(z) over the z with index(z) = s and `conditions`.
+
+    Where `reached` does not hold value(z) is 0, and what that and the conditions say of the elements is asked for; the
+    first `prefix` dimensions are those of the head.
+    """
     read = Sent(tuple(axes), tuple(index), value, tuple(conditions))
     answer = answer_of(read, tuple(shape), compact=True)
     if answer.found.opaque:
         return scattered(answer_of(read, tuple(shape), compact=False, split=False), name)
     if not answer.found.gathers:
         return Contribution(None, "zero", "no point of the domain reads an element")
+    known = None if reached is None else _reached(answer, reached, prefix)
     if _is_sparse(answer):
         answer = answer_of(_with_stored_value(read, f"{name}_values"), tuple(shape), compact=True)
-    return Contribution(_combined(answer, name), "gather", _summary(answer.found), answer.found)
+    return Contribution(_combined(answer, name), "gather", _summary(answer.found), answer.found, known)
+
+
+def _reached(answer: Answer, besides: Expr, prefix: int) -> Reached | None:
+    """Where the adjoint can be other than 0, if one gather is all of it."""
+    (gather, *others) = answer.found.gathers
+    if others or not gather.direct or not reads_of((*answer.read.conditions, besides)):
+        return None
+    elements = fresh_axes(answer.shape)
+    loops, (known,), guard, data = moved(answer, gather, answer.at(elements), (besides,))
+    return at_solution(elements, [*conditions_of(guard), *data, *conditions_of(known)], loops, prefix)
 
 
 def _is_sparse(answer: Answer) -> bool:

@@ -8,20 +8,18 @@ happens to be, its own derivative need not.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from autodiff.asking import askable, conditions_of
+from autodiff.asking import askable
 from autodiff.cotangent import fresh_axes
-from autodiff.flows import Flow
 from tedsl.lang import functions as fn
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr
-from tedsl.lang.extents import same_extent
 from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import free_axes, reads_of, substitute, topological
 
-__all__ = ["Reached", "has_poles", "is_steady", "reached_by", "together"]
+__all__ = ["Reached", "at_solution", "has_poles", "is_steady", "together"]
 
 MOST_READS = 6
 """Of one condition: a longer one would cost more than it is worth, and grow with every stage."""
@@ -38,28 +36,28 @@ class Reached:
         return substitute(self.condition, dict(zip(self.axes, index, strict=True)))
 
 
-def reached_by(flow: Flow, prefix: tuple[Axis, ...]) -> Reached | None:
-    """What a flow says of the elements it goes to; None when it may go to all, or to which is not known.
+def at_solution(
+    elements: tuple[Axis, ...], parts: Iterable[Expr], loops: tuple[Axis, ...], prefix: int
+) -> Reached | None:
+    """What conditions, written for the one point or sum that reaches an element, say of the elements.
 
-    Known where each element is read at one point, by an index that only permutes the axes, under a condition on data.
-    (One on indices alone is settled when the flow is turned around.)
+    None where they differ along the sum's loops, or ask nothing of data: what is asked of indices alone is settled when
+    a read is turned around. The first `prefix` axes are those of the head.
     """
-    axes, index = flow.axes[len(prefix) :], flow.index[len(prefix) :]
-    extents = flow.source.extents
-    if len(axes) != len(index) or {id(a) for a in axes} != {id(i) for i in index}:
-        return None
-    order = tuple(a for i in index for a in axes if a is i)
-    if any(a.extent is None or not same_extent(a.extent, n) for a, n in zip(order, extents, strict=True)):
-        return None
-    parts = [*conditions_of(flow.condition), *conditions_of(flow.reached)]
-    outer = set(prefix)
-    parts = [p for p in dict.fromkeys(parts) if not any(a in outer for a in free_axes(p))]
-    if not 0 < len(reads_of(parts)) <= MOST_READS:
+    around, inner = set(elements[:prefix]), set(loops)
+    kept: dict[Expr, None] = {}
+    for part in parts:
+        used = free_axes(part)
+        if any(a in inner for a in used):
+            return None
+        if not any(a in around for a in used):
+            kept[part] = None
+    if not 0 < len(reads_of(kept)) <= MOST_READS:
         return None
     condition: Expr = TRUE
-    for part in parts:
+    for part in kept:
         condition = fn.logical_and(condition, part)
-    return Reached(order, askable(condition))
+    return Reached(elements[prefix:], askable(condition))
 
 
 def together(known: Sequence[Reached | None], tensor: Tensor) -> Reached | None:

@@ -16,7 +16,7 @@ from autodiff.flows import Flow
 from autodiff.gather import adjoint_of_read
 from autodiff.heads import check_jacobian_size, common_prefix, extents_of, floats, heads_of, prefix_axes
 from autodiff.overrides import Fdiff, Given, Override, rules_of, summand, summands_of
-from autodiff.reached import Reached, reached_by, together
+from autodiff.reached import Reached, together
 from autodiff.result import Explanation, Gradients, ReadReport
 from autodiff.stages import flows_of
 from autodiff.totals import total, written_out, zeros
@@ -61,7 +61,10 @@ def vjp(output: Tensor, input: Tensor, head: Tensor) -> Tensor:
 
 def _turned(flow: Flow, prefix: tuple[Axis, ...], name: str) -> Any:
     shape = (*extents_of(prefix), *flow.source.extents)
-    return adjoint_of_read(flow.axes, flow.index, flow.value, shape, conditions=flow.conditions, name=name)
+    return adjoint_of_read(
+        flow.axes, flow.index, flow.value, shape, conditions=flow.conditions, name=name, reached=flow.reached,
+        prefix=len(prefix),
+    )  # fmt: skip
 
 
 class _Reverse:
@@ -194,9 +197,7 @@ class _Reverse:
                 found.setdefault(flow.source, []).append(turned.tensor)
         sums = {source: written_out(parts, f"d{source.name}_{consumer.name}") for source, parts in found.items()}
         for source, summed in sums.items():
-            reached = [
-                reached_by(f, self.prefix) for f, turned in made if f.source is source and turned.tensor is not None
-            ]
+            reached = [t.reached for f, t in made if f.source is source and t.tensor is not None]
             self._add(source, consumer, summed, reached)
         for flow, turned in made:
             # A part that its sum computes itself, or continues, is no stage of the program.

@@ -85,7 +85,7 @@ def _extreme(
     here = fn.logical_and(flat_position(reduction.axes) == Read(winner, op.axes), reduction.where)
     value, condition = adjoints[0].at(prefix, op.axes)
     sites = sweep({reduction.values[0]: value}, fn.logical_and(condition, here), {}, wanted)
-    return site_flows(sites, prefix, (*op.axes, *reduction.axes))
+    return site_flows(sites, prefix, (*op.axes, *reduction.axes), None)
 
 
 def winner_of(op: Compute, reduction: Reduce) -> Tensor:

@@ -357,6 +357,21 @@ class TestTiesAndZeros:
         jacobian = differentiate(te.where(x > 0, te.sqrt(x), 0.0 * x), x)
         np.testing.assert_allclose(interpret(jacobian, {x: values}), np.diag([0, 0.5, 0.25]))
 
+    def test_an_untaken_branch_through_a_norm_of_rows(self):
+        """The condition is on what the row has in common, and each row is read at all its columns."""
+        x, values = placeholder((3, 2)), np.array([[3.0, 4.0], [0.0, 0.0], [1.0, 0.0]])
+        squares = (x * x).sum(1, keepdims=True)
+        unit = te.where(squares > 0, x / te.sqrt(squares), 0.0 * x)
+        gradient = differentiate((unit * x).sum(), x)
+        for run in (interpret, te.evaluate):
+            np.testing.assert_allclose(run(gradient, {x: values}), [[0.6, 0.8], [0, 0], [1, 0]], atol=1e-15)
+
+    def test_an_untaken_branch_through_a_reshape(self):
+        x, values = placeholder((6,)), np.array([0.0, 1.0, -1.0, 2.0, 4.0, 0.5])
+        square = x.reshape((2, 3)).T
+        y = te.where(square > 0, te.log(x).reshape((2, 3)).T, 0.0 * square)
+        np.testing.assert_allclose(interpret(differentiate(y.sum(), x), {x: values}), [0, 1, 0, 0.5, 0.25, 2])
+
     def test_two_uses_of_a_branch_are_both_minded(self):
         x, values = placeholder((3,)), np.array([0.0, 1.0, 4.0])
         root = te.sqrt(x)
