@@ -7,6 +7,7 @@ several runs: others on the machine can only make it slower. Import time and mem
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import gc
 import os
@@ -189,9 +190,47 @@ def differentiation() -> list[Figure]:
     return [Figure(f"differentiate {name}", best(name), "s", limit) for name, (_, limit) in PROGRAMS.items()]
 
 
+def operators() -> list[Figure]:
+    """An operator on 16 elements: in NumPy, and in PyTorch beside a function of autograd that computes as much."""
+
+    @te.op
+    def scaled(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda i: x[i] * 2.0)
+
+    a = np.ones(16, "float32")
+    calls: dict[str, tuple[Callable[[], object], float | None]] = {"NumPy": (lambda: scaled(a), 15)}
+    with contextlib.suppress(ImportError):
+        calls |= torch_calls(scaled)
+    return [
+        Figure(f"an operator on 16 elements, {name}", seconds_per_call(call, calls=4000) * 1e6, "us", limit)
+        for name, (call, limit) in calls.items()
+    ]
+
+
+def torch_calls(scaled: Callable[[Any], Any]) -> dict[str, tuple[Callable[[], object], float | None]]:
+    import torch
+
+    class Scaled(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(context: Any, x: Any) -> Any:
+            context.save_for_backward(x)
+            return torch.from_numpy(x.detach().numpy() * 2)
+
+        @staticmethod
+        def backward(context: Any, g: Any) -> Any:
+            return g * 2
+
+    x, y = torch.ones(16), torch.ones(16, requires_grad=True)
+    return {
+        "PyTorch": (lambda: scaled(x), 40),
+        "PyTorch with a gradient": (lambda: scaled(y), 40),
+        "an autograd.Function beside it": (lambda: Scaled.apply(y), None),
+    }
+
+
 FIGURES = {
     "call": call_overhead, "import": import_time, "build": build_time, "differentiate": differentiation,
-    "memory": memory,
+    "memory": memory, "operators": operators,
 }  # fmt: skip
 
 
