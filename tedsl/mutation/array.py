@@ -226,6 +226,14 @@ class Array(Operators):
     def __complex__(self) -> complex:
         return complex(self._number("the number"))
 
+    def __tedsl_lower__(self, value: Any) -> Tensor:
+        """An argument of an operator (`te.op`) as a tensor of this trace."""
+        return lowered(value, self.trace)
+
+    def __tedsl_lift__(self, tensor: Tensor) -> Array:
+        """A result of an operator as an array of this trace."""
+        return new_array(self.trace, tensor, is_value=False)
+
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         return self._number("the NumPy array")
 

@@ -201,6 +201,10 @@ class Op:
                 f"op {self.signature}: no argument is an array; called at {user_location()} "
                 "(numbers are static: give np.asarray(x) for an array of rank 0)"
             )
+        traced = next((a for a in call.arrays if hasattr(type(a), "__tedsl_lower__")), None)
+        if traced is not None:  # an array of te.functionalize, which may stand beside others
+            lowered = Call(call.template, tuple(traced.__tedsl_lower__(a) for a in call.arrays))
+            return map_leaves(self._inlined(lowered, out, mode), "result", lambda t, name: traced.__tedsl_lift__(t))
         kinds = [_HOMES.get(type(a)) or _home_of(type(a)) for a in call.arrays]
         home = kinds[0]
         for kind, name, value in zip(kinds, call.template.names, call.arrays, strict=True):

@@ -160,6 +160,19 @@ def test_a_returned_input_is_copied() -> None:
     np.testing.assert_array_equal(first, a)
 
 
+def test_in_place_code_may_call_an_op() -> None:
+    def code(x: Any) -> Any:
+        y = scaled(x, 3)
+        y += 1
+        x[0] = 7
+        return scaled(y)
+
+    a = normal(3)
+    before = a.copy()
+    np.testing.assert_allclose(te.functionalize(code)(a), 2 * (3 * before + 1), rtol=1e-6)
+    assert a[0] == 7
+
+
 # --- derivatives ----------------------------------------------------------------------------------------------------
 
 
