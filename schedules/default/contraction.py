@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from schedules.default.conditions import number
+from schedules.default.conditions import number, tidied
 from schedules.default.copies import forms_of
 from schedules.default.machine import Machine
+from tedsl.analysis.affine import affine_of
 from tedsl.analysis.checks import read_checks
-from tedsl.lang.expr import Apply, Axis, Expr, Fn
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.functions import const, select_node
 from tedsl.lang.lift import conjuncts
 from tedsl.lang.tensor import Compute
-from tedsl.lang.traverse import free_axes, substitute
+from tedsl.lang.traverse import free_axes, rebuild_all, substitute, substitute_all
 
 __all__ = ["Contraction", "Tile", "contraction_of", "extent", "product", "tile_for"]
 
+SMALL_TABLE = 1 << 13  # elements of rows that stay in the first cache
 SMALLEST = 1 << 15  # multiplications below which packing does not pay
 
 
@@ -54,6 +57,7 @@ class Contraction:
 
 def contraction_of(op: Compute) -> Contraction | None:
     """The roles of the loops of a sum of products; None for anything else, and where it is not worth it."""
+    op = _without_units(op)
     reduce = op.reduction
     if reduce is None or reduce.reducer.kind != "sum" or str(reduce.values[0].dtype) not in ("float32", "float64"):
         return None
@@ -66,6 +70,27 @@ def contraction_of(op: Compute) -> Contraction | None:
     if len(factors) != 2:
         return None
     return _oriented(op, factors, conjuncts(reduce.where))
+
+
+def _without_units(op: Compute) -> Compute:
+    """The sum without its loops of one iteration, which would hide that another one is alone in an index."""
+    reduce = op.reduction
+    if reduce is None or len(op.bodies) > 1:
+        return op
+    units: dict[Expr, Expr] = {a: Const(0, INT32) for a in reduce.axes if (number(a.extent), number(a.begin)) == (1, 0)}
+    left = tuple(a for a in reduce.axes if a not in units)
+    if not units or not left:
+        return op
+    value, where = tidied(rebuild_all(substitute_all((*reduce.values, reduce.where), units), _plain_indices))
+    return replace(op, bodies=(Reduce(reduce.reducer, (value,), left, where, 0),), _outputs={})
+
+
+def _plain_indices(node: Expr) -> Expr:
+    """A read whose affine indices are in normal form."""
+    if not isinstance(node, Read):
+        return node
+    forms = [affine_of(i) for i in node.indices]
+    return Read(node.tensor, tuple(i if f is None else f.to_expr() for i, f in zip(node.indices, forms, strict=True)))
 
 
 def _factors(value: Expr) -> list[Expr]:
@@ -111,6 +136,10 @@ def _roles(op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr]) -
     if not lanes:
         return None
     lane = lanes[-1] if lanes[-1] is op.axes[-1] else max(lanes, key=extent)
+    others = tuple(a for a in n if a is not lane)
+    if _is_table_of_rows(op, m, lane, others, columns, alone - crossed):
+        # The rows stay in the cache: one row of the image after another, packed where it is used.
+        n, batch = (lane,), (*batch, *others)
     compound = {a for f in (*row_forms, *column_forms) if f.alone is None for a in f.axes}
     sums = sorted(reduce.axes, key=lambda a: a in compound)
     if extent(lane) < 4:
@@ -119,6 +148,16 @@ def _roles(op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr]) -
     filled = extent(lane) / (-(-extent(lane) // 16) * 16)
     score = 64 * filled + (16 if lane is op.axes[-1] else 0) - (128 if compound & set(n) else 0)
     return score, Contraction(op, rows, columns, m, n, batch, tuple(sums), lane, bool(conditions))
+
+
+def _is_table_of_rows(
+    op: Compute, rows: Sequence[Axis], lane: Axis, others: Sequence[Axis], columns: Expr, alone: set[Axis]
+) -> bool:
+    """Whether few rows meet many columns that lie in memory as the result does: a convolution of one by one."""
+    assert op.reduction is not None
+    in_place = isinstance(columns, Read) and columns.indices[-1] is lane is op.axes[-1] and alone.issuperset(others)
+    table = product((*rows, *op.reduction.axes))
+    return in_place and bool(others) and product(rows) >= 16 and table <= SMALL_TABLE and extent(lane) >= 32
 
 
 def _guarded(factor: Expr, conditions: Sequence[Expr]) -> Expr:

@@ -31,7 +31,7 @@ from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.functions import minimum
 from tedsl.lang.tensor import Compute, Operation, Tensor
-from tedsl.lang.traverse import substitute
+from tedsl.lang.traverse import free_axes, substitute
 
 __all__ = ["plan_contraction"]
 
@@ -242,7 +242,8 @@ class _Panels:
         # What is checked is looked at before anything else is computed, as a whole.
         self._schedule_columns(None if found.guarded else loops.columns_at)
         if self.rows_table is not None:
-            self._schedule_rows(loops.rows_at)
+            shared = found.batch and not set(found.batch).intersection(free_axes(found.rows))
+            self._schedule_rows(None if shared else loops.rows_at)
         del lane, stage
         self.rw.planned.update(stage.name for stage in self.rw.stages[-4 if self.rows_table is not None else -3 :])
 
@@ -306,8 +307,13 @@ class _Panels:
             self._say(Vectorize(stage=stage, loop="v_v"))
         elif width >= vector:
             exact = width % vector == 0 and copy.lane is not None
+            one_panel = copy.lane is not None and extent(copy.axes[0]) == 1 and width <= 8 * vector
+            if one_panel:
+                self._say(BoundExtent(stage=stage, axis=last.name, extent=width))
             self._say(Split(stage=stage, loop=last.name, outer="v_o", inner="v_v", factor=vector, exact=exact))
             self._say(Vectorize(stage=stage, loop="v_v"))
+            if one_panel:
+                self._say(Unroll(stage=stage, loop="v_o"))  # one panel: only its last vector reaches past the end
             if copy.lane is not None and len(names) >= 3 and extent(copy.axes[-2]) >= 16:
                 # Eight rows at a time, panel after panel: whole rows are read in order.
                 step = copy.axes[-2].name

@@ -74,6 +74,21 @@ def reduced(kind: str, shape: tuple[int, ...], axis: int | None) -> Case:
     return [x], [getattr(x, kind)(axis) if axis is not None else getattr(x, kind)()]
 
 
+def grouped(groups: int, which: str) -> Case:
+    """Filters of their own for each group of channels."""
+    x, w = te.placeholder((2, groups, 6, 12, 12), name="x"), te.placeholder((groups, 16, 6, 3, 3), name="w")
+    y = te.compute(
+        (2, groups, 16, 10, 10),
+        lambda b, h, o, i, j: te.sum(lambda c, p, q: x[b, h, c, i + p, j + q] * w[h, o, c, p, q]),
+        name="y",
+    )
+    g = te.placeholder(y.shape, name="g")
+    if which == "forward":
+        return [x, w], [y]
+    gradients = dict(zip("xw", te.differentiate(y, [x, w], head=g), strict=True))
+    return [g, w if which == "x" else x], [gradients[which]]
+
+
 def windowed(how: str) -> Case:
     """A sum over windows that reach over both ends: under its condition alone the reads are in bounds."""
     x, w = te.placeholder((12, 256), name="x"), te.placeholder((24, 256), name="w")
@@ -162,6 +177,9 @@ CASES: dict[str, Callable[[], Case]] = {
     "matmul, long sum": lambda: matmul(16, 6000, 16, "TN"),
     "matmul, large": lambda: matmul(250, 260, 270, "NN"),
     "batched": lambda: batched(5, 33, 40, 29),
+    **{f"grouped {which}": lambda which=which: grouped(3, which) for which in ("forward", "x", "w")},
+    **{f"conv 1x1, wide, {which}": lambda which=which: conv(2, 20, 40, 36, 1, 1, 0, 1, which)
+       for which in ("forward", "x", "w")},
     **{f"windowed, {how}": lambda how=how: windowed(how) for how in ("where", "select", "where, clip")},
     **{f"conv {which} k{k} s{s} p{p} d{d}":
        lambda k=k, s=s, p=p, d=d, which=which: conv(2, 5, 18, 15, k, s, p, d, which)
