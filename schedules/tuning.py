@@ -61,6 +61,7 @@ _CANDIDATES: dict[str, Callable[[int], Sequence[int]]] = {
     "row_bytes": lambda n: [0, n // 8, n * 8],
     "inline": lambda n: [0, 400],
 }
+_MAY_BE_ZERO = {"row_bytes", "inline"}
 _FIGURES = ("l2", "vector_bytes", "cores")
 
 
@@ -78,7 +79,8 @@ def parameters_of(plan: Callable[[Machine], object], machine: Machine, choices: 
     rank = {kind: k for k, kind in enumerate(_CANDIDATES)}
     made = []
     for name, default, kind in sorted((f for f in found if f[2] in rank), key=lambda f: rank[f[2]]):
-        values = dict.fromkeys(v for v in (*_CANDIDATES[kind](default), default) if v >= (kind in _FIGURES))
+        least = 0 if kind in _MAY_BE_ZERO else 1
+        values = dict.fromkeys(v for v in (*_CANDIDATES[kind](default), default) if v >= least)
         made.append(Parameter(name, default, tuple(values)))
     return made
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import halide as hl
 import numpy as np
 
 from schedules.default import Machine, completed
@@ -250,7 +251,7 @@ class _Search:
         """Build, check and time one candidate; whether it is the best so far."""
         try:
             kernel = self.program.kernel(choices)
-        except ScheduleError as error:
+        except (ScheduleError, hl.HalideError) as error:
             self.history.append(Trial(choices, math.inf, str(error)))
             return False
         results = self.program.run(kernel, self.memory)

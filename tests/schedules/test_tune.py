@@ -67,6 +67,8 @@ def test_parameters_are_those_that_the_patterns_ask_for() -> None:
     assert [p.name for p in parameters_of(plan, machine, {})] == ["C:unroll", "l2", "vector_bytes", "cores"]
     assert "C:tasks" in [p.name for p in parameters_of(plan, machine, {"C:unroll": 8})]
     assert "C:tasks" not in [p.name for p in parameters_of(plan, machine, {"C:unroll": 8, "cores": 1})]
+    found = parameters_of(lambda m: m.choose("tile_vectors", 1, "C") + m.choose("inline", 12, "C"), machine, {})
+    assert [min(p.candidates) for p in found if ":" in p.name] == [1, 0]
     assert settled(machine, {"l2": 7, "C:unroll": 2}).l2 == 7
 
 
