@@ -15,14 +15,16 @@ import numpy as np
 
 from tedsl.analysis.checked import is_checked
 from tedsl.analysis.donated import DONATED, check_not_donated, donation_problem, take
-from tedsl.analysis.feeds import check_array, check_dtype
+from tedsl.analysis.feeds import check_array
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.backend.accumulate import Accumulating
 from tedsl.backend.addresses import address_of
-from tedsl.backend.aliasing import has_shared_elements, in_place_problem, overlap, same_place
-from tedsl.backend.buffers import Binding, copy_reason
+from tedsl.backend.aliasing import overlap
+from tedsl.backend.buffers import Binding
+from tedsl.backend.calls import PreparedCall
 from tedsl.backend.core import Core, Memory
+from tedsl.backend.given import as_array, check_target, given_outputs, modes_of, passable, writable
 from tedsl.backend.lower import operations_between
 from tedsl.backend.lower_checks import Checks
 from tedsl.backend.runtime import KernelError
@@ -36,7 +38,6 @@ from tedsl.lang.tensor import Tensor
 __all__ = ["Kernel", "Stats", "separate"]
 
 _may_share = np.may_share_memory
-MODES = ("write", "add", "null")
 MOST_CALLS = 256  # prepared calls kept
 
 
@@ -61,23 +62,6 @@ class _Prepared:
     is_fresh: bool  # every result is in memory of its own
     safe: frozenset[tuple[int, int]]  # (result, input) that may lie element on element
     stats: Stats
-
-
-@dataclass(frozen=True, eq=False)
-class _Call:
-    """One call while it is prepared: the program to run, and what it was given."""
-
-    core: Core
-    positions: Sequence[int]  # of the program's inputs among those of the kernel
-    modes: tuple[str, ...]
-    sizes: Mapping[Var, int]
-    arrays: Sequence[Array]
-    targets: Mapping[int, Array]
-    is_own: bool  # no out= was given: targets are those of alias=
-
-    @property
-    def is_plain(self) -> bool:
-        return all(m == "write" for m in self.modes)
 
 
 class Kernel(Rich):
@@ -174,28 +158,34 @@ class Kernel(Rich):
             names = ", ".join(t.name for t in self.inputs)
             raise TypeError(f"{self._what}: expected {len(self.inputs)} arrays ({names}), found {len(given)}")
         self._check_donations(given, out)
-        arrays = [check_array(t, _as_array(v), self._what) for t, v in zip(self.inputs, given, strict=True)]
+        arrays = [check_array(t, as_array(v), self._what) for t, v in zip(self.inputs, given, strict=True)]
         bound = self._bound(arrays, sizes)
         shapes = [concrete_shape(t, bound, self._what) for t in self.outputs]
-        modes = self._modes(mode)
+        modes = modes_of(self.outputs, mode, self._what)
         accumulating = self._accumulating if out is None and mode is None else None
         core, renamed = (self._core, self._sizes) if accumulating is None else (accumulating[0].core, accumulating[1])
         core_sizes = bound if renamed is None else {renamed.get(v, v): n for v, n in bound.items()}
         targets = self._targets(out, modes, arrays, shapes)
         copies: list[tuple[str, str]] = []
-        passed = [_passable(a, t, copies) for a, t in zip(arrays, self.inputs, strict=True)]
-        previous = {p: _passable(targets[p], self.outputs[p], copies) for p, m in enumerate(modes) if m == "add"}
+        passed = [passable(a, t, copies) for a, t in zip(arrays, self.inputs, strict=True)]
+        previous = {p: passable(targets[p], self.outputs[p], copies) for p, m in enumerate(modes) if m == "add"}
         positions: Sequence[int] = range(len(passed))
         if accumulating is not None:
             positions, modes = accumulating[0].inputs, accumulating[0].modes
             previous = {p: passed[k] for p, k in accumulating[0].previous.items()}
-        given_outputs = {
+        buffers = {
             p: targets[p] if p in targets else np.empty(shapes[p], self.outputs[p].dtype.numpy)
             for p, m in enumerate(modes) if m != "null"
         }  # fmt: skip
-        memory = Memory([passed[k] for k in positions], given_outputs, previous)
-        call = _Call(core, positions, modes, core_sizes, arrays, targets, out is None)
-        memory = self._settled(call, memory, copies)
+        memory = Memory([passed[k] for k in positions], buffers, previous)
+        strict = range(len(modes)) if self._on_hazard == "error" else []
+        if self._on_hazard is None and out is None:
+            strict = list(self._alias)
+        call = PreparedCall(
+            self._what, self.inputs, self.outputs, core, positions, modes, core_sizes, arrays, targets, out is None,
+            frozenset(strict),
+        )  # fmt: skip
+        memory = call.settled(memory, copies)
         before = [a.copy() for a in arrays] if is_checked() else []
         self._run(core, memory, modes, core_sizes)
         for position, target in targets.items():
@@ -205,9 +195,9 @@ class Kernel(Rich):
         if not sizes:
             self._remember(call, memory, given)
         if before:
-            check_numbers(self.inputs, self.outputs, before, given_outputs, bound, self._what)
+            check_numbers(self.inputs, self.outputs, before, buffers, bound, self._what)
         theirs = self._objects(given, out)
-        written = tuple(theirs.get(p, self._returned(p, a, given)) for p, a in given_outputs.items())
+        written = tuple(theirs.get(p, self._returned(p, a, given)) for p, a in buffers.items())
         return written if self._several else written[0] if written else None
 
     def _check_donations(self, given: Sequence[Any], out: Any) -> None:
@@ -235,7 +225,7 @@ class Kernel(Rich):
     def _objects(self, given: Sequence[Any], out: Any) -> dict[int, Any]:
         """Arrays of other libraries that results are written into, which are returned themselves."""
         found = {p: given[k] for p, k in self._alias.items() if k not in self._donated}
-        found.update(self._given_outputs(out))
+        found.update(given_outputs(self.outputs, out, self._what))
         return {p: v for p, v in found.items() if type(v) is not np.ndarray}
 
     def _returned(self, position: int, array: Array, given: Sequence[Any]) -> Any:
@@ -245,56 +235,7 @@ class Kernel(Rich):
                 return take(array, f"{self._what} as {self.inputs[source].name!r} at {user_location()}")
         return array
 
-    def _settled(self, call: _Call, memory: Memory, copies: list[tuple[str, str]]) -> Memory:
-        """The outputs that cannot be computed where they are wanted moved to temporaries, or AliasError."""
-        outputs = dict(memory.outputs)
-        shared: dict[int, tuple[Tensor, ...]] = {}
-        reasons: dict[int, str] = {}
-        for position in [*call.targets, *call.targets]:  # twice: a copy may change the compiled form
-            target = call.targets[position]
-            if position in reasons or position not in outputs:
-                continue
-            now = replace(memory, outputs=outputs)
-            reason, sources = self._problem(call, now, position, target)
-            if reason is not None:
-                reasons[position] = reason
-                outputs[position] = np.empty(target.shape, target.dtype)
-                shared.pop(position, None)
-            elif sources:
-                shared[position] = sources
-        copies += [(self.outputs[p].name, reason) for p, reason in reasons.items()]
-        return replace(memory, outputs=outputs, shared=shared)
-
-    def _problem(
-        self, call: _Call, memory: Memory, position: int, target: Array
-    ) -> tuple[str | None, tuple[Tensor, ...]]:
-        """Why an output goes through a temporary; else the inputs in whose memory it is written element on element."""
-        reason: str | None = None
-        sources: list[Tensor] = []
-        for k, core_input in zip(call.positions, call.core.inputs, strict=True):
-            array = call.arrays[k]
-            if not overlap(array, target):
-                continue
-            if not same_place(array, target) or call.core.has_empty_stage(memory, call.sizes):
-                reason = f"overlaps input {self.inputs[k].name!r}"
-            else:
-                variant = call.core.variant(call.core.form(memory, call.modes, call.sizes))
-                reason = in_place_problem(variant, position, self.outputs[position], self.inputs[k], core_input)
-                sources.append(core_input)
-            if reason is not None:
-                break
-        for p, previous in memory.previous.items():
-            if reason is None and p != position and overlap(previous, target):
-                reason = f"overlaps what {self.outputs[p].name!r} is added to"
-        policy = self._on_hazard or ("error" if position in self._alias and call.is_own else "copy")
-        if reason is not None and policy == "error":
-            raise AliasError(
-                f"{self._what}: the array given for output {self.outputs[position].name!r} {reason}; it may be read "
-                "after it is written: give it memory of its own, or build with on_hazard='copy'"
-            )
-        return reason or copy_reason(target.shape, target.strides, target.itemsize), tuple(sources)
-
-    def _remember(self, call: _Call, memory: Memory, given: Sequence[Any]) -> None:
+    def _remember(self, call: PreparedCall, memory: Memory, given: Sequence[Any]) -> None:
         """Keep what a further call on the same shapes and strides needs, if it can run on its arrays as they are."""
         core, targets = call.core, call.targets
         outputs = [memory.outputs[p] for p in sorted(memory.outputs)]
@@ -322,21 +263,8 @@ class Kernel(Rich):
         if len(prepared) >= MOST_CALLS:
             prepared.clear()
         key = tuple((np.ndarray, a.dtype, a.shape, a.strides) for a in keyed)
-        safe = self._safe(call, variant, outputs, own=own)
+        safe = call.safe(variant, outputs, {p: self._alias[p] for p in variant.added} if own else {})
         prepared[key] = _Prepared(binding, results, tuple(order), not targets, safe, self._stats)
-
-    def _safe(
-        self, call: _Call, variant: Variant, outputs: Sequence[Array], *, own: bool
-    ) -> frozenset[tuple[int, int]]:
-        """The outputs and inputs of equal layout that may lie element on element."""
-        found = {(p, self._alias[p]) for p in variant.added} if own else set()
-        for k, core_input in zip(call.positions, call.core.inputs, strict=True):
-            array = call.arrays[k]
-            for p, output in enumerate(outputs):
-                same = (array.dtype, array.shape, array.strides) == (output.dtype, output.shape, output.strides)
-                if same and variant.hazard(p, core_input) is None:
-                    found.add((p, k))
-        return frozenset(found)
 
     def _bound(self, arrays: Sequence[Array], sizes: Mapping[Var, int] | None) -> dict[Var, int]:
         """The value of every size of the program."""
@@ -358,25 +286,15 @@ class Kernel(Rich):
             text = re.sub("|".join(map(re.escape, places)), lambda match: places[match[0]], text)
         return IndexError(text)
 
-    def _modes(self, mode: Any) -> tuple[str, ...]:
-        names = [t.name for t in self.outputs]
-        given = {} if mode is None else mode if isinstance(mode, Mapping) else dict.fromkeys(names, mode)
-        for name, value in given.items():
-            if name not in names:
-                raise ValueError(f"{self._what}: mode= names {name!r}; the outputs are {', '.join(names)}")
-            if value not in MODES:
-                raise ValueError(f"{self._what}: mode of {name!r}: expected one of {', '.join(MODES)}, found {value!r}")
-        return tuple(given.get(name, "write") for name in names)
-
     def _targets(
         self, out: Any, modes: tuple[str, ...], arrays: Sequence[Array], shapes: Sequence[tuple[int, ...]]
     ) -> dict[int, Array]:
         """The arrays to write into, by the position of the output, checked."""
         targets = {p: arrays[k] for p, k in self._alias.items() if modes[p] != "null"}
-        given = self._given_outputs(out)
-        targets.update((p, _writable(a)) for p, a in given.items() if modes[p] != "null")
+        given = given_outputs(self.outputs, out, self._what)
+        targets.update((p, writable(a)) for p, a in given.items() if modes[p] != "null")
         for position, array in targets.items():
-            self._check_target(position, array, shapes[position])
+            check_target(self.outputs[position], array, shapes[position], self._what)
         for position, mode in enumerate(modes):
             if mode == "add" and position not in targets:
                 name = self.outputs[position].name
@@ -389,35 +307,6 @@ class Kernel(Rich):
                     "overlap in memory; give each output memory of its own"
                 )
         return targets
-
-    def _given_outputs(self, out: Any) -> dict[int, Any]:
-        names = [t.name for t in self.outputs]
-        if out is None:
-            return {}
-        if isinstance(out, Mapping):
-            for name in out:
-                if name not in names:
-                    raise ValueError(f"{self._what}: out= names {name!r}; the outputs are {', '.join(names)}")
-            return {p: out[name] for p, name in enumerate(names) if out.get(name) is not None}
-        listed = list(out) if isinstance(out, (tuple, list)) else [out]
-        if len(listed) != len(names):
-            raise ValueError(
-                f"{self._what}: out= must hold {len(names)} arrays ({', '.join(names)}), found {len(listed)}"
-            )
-        return {p: array for p, array in enumerate(listed) if array is not None}
-
-    def _check_target(self, position: int, array: Any, shape: tuple[int, ...]) -> None:
-        tensor = self.outputs[position]
-        place = f"{self._what}: out= for {tensor.name!r}"
-        if not isinstance(array, np.ndarray):
-            raise TypeError(f"{place}: expected a NumPy array to write into, found {type(array).__name__}")
-        check_dtype(array, tensor.dtype, place)
-        if array.shape != shape:
-            raise ValueError(f"{place}: expected shape {shape}, found {array.shape}")
-        if not array.flags.writeable:
-            raise ValueError(f"{place}: the array is read-only; give one that can be written")
-        if has_shared_elements(array):
-            raise ValueError(f"{place}: elements of the array share memory (its strides meet); give one of its own")
 
     def _counted(self, core: Core, memory: Memory, copies: list[tuple[str, str]], bound: Mapping[Var, int]) -> Stats:
         total = sum(a.nbytes for a in (*memory.inputs, *memory.outputs.values()))
@@ -444,30 +333,3 @@ def separate(inputs: Sequence[Array], targets: Sequence[Array], safe: Set[tuple[
             if _may_share(target, other):
                 return False
     return True
-
-
-def _as_array(value: Any) -> Any:
-    """A NumPy view of another library's array; everything else is left to the check."""
-    if isinstance(value, (np.ndarray, np.generic, bool, int, float)) or hasattr(value, "__array__"):
-        return value
-    if hasattr(value, "__array_interface__"):
-        return np.asarray(value)
-    return np.from_dlpack(value) if hasattr(value, "__dlpack__") else value
-
-
-def _writable(value: Any) -> Any:
-    """A NumPy view of an array to write into; everything else is left to the check."""
-    if isinstance(value, (np.ndarray, np.generic)) or not hasattr(value, "__array__"):
-        return value
-    return np.asarray(value.detach() if hasattr(value, "detach") else value)
-
-
-def _passable(array: Array, tensor: Tensor, copies: list[tuple[str, str]]) -> Array:
-    """The array, or a copy of it where Halide cannot hold its strides."""
-    reason = copy_reason(array.shape, array.strides, array.itemsize)
-    if reason is None and not array.flags.aligned:
-        reason = "its elements are not aligned in memory"
-    if reason is None:
-        return array
-    copies.append((tensor.name, reason))
-    return np.array(array, order="C")
