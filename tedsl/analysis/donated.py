@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.checked import is_checked
 from tedsl.analysis.pointwise import Array
 
 __all__ = ["DONATED", "check_not_donated", "donation_problem", "take"]
@@ -49,6 +50,23 @@ def check_not_donated(arrays: Iterable[tuple[str, Any]], what: str) -> None:
                     "use that result, or donate a copy: te.copy(x)"
                 )
             current = current.base
+        if is_checked() and isinstance(array, np.ndarray):
+            _check_memory(name, array, what)
+
+
+def _check_memory(name: str, array: Array, what: str) -> None:
+    """ValueError where an array that is no result lies on memory that was given away, however it came there."""
+    root: Any = array
+    while isinstance(root, np.ndarray) and root.base is not None:
+        root = root.base
+    if isinstance(root, _Taken):
+        return
+    for reference, call in list(DONATED.values()):
+        given = reference()
+        if given is not None and np.may_share_memory(array, given) and np.shares_memory(array, given):
+            raise ValueError(
+                f"{what}: the array given for {name!r} lies on memory that was donated to {call}; copy it before"
+            )
 
 
 def donation_problem(array: Any) -> str | None:

@@ -126,6 +126,11 @@ def _astype(x: Array, dtype: Any, **options: Any) -> Any:
     return copied(x, x.ghost) if kind is x.dtype else Array._apply(Fn.CAST, x, kind)
 
 
+def _to(x: Array, dtype: Any, copy: bool = False, **options: Any) -> Any:
+    """torch gives the tensor itself where it has the dtype already."""
+    return x if as_dtype(dtype) is x.dtype and x.trace.torch and not copy else _astype(x, dtype)
+
+
 def _flatten(x: Array) -> Array:
     """A copy in NumPy; in torch a view where there can be one."""
     if x.trace.torch:
@@ -215,8 +220,8 @@ Array._methods.update({
     "transpose": _transpose, "permute": _permute, "swapaxes": _viewed(np.swapaxes), "moveaxis": _viewed(np.moveaxis),
     "squeeze": _viewed(np.squeeze), "unsqueeze": _viewed(np.expand_dims), "t": _viewed(np.transpose),
     "flip": _flip, "diagonal": _viewed(np.diagonal),
-    "copy": copied, "clone": copied, "detach": lambda x: x, "contiguous": _contiguous, "astype": _astype, "to": _astype,
-    "float": lambda x: _astype(x, "float32"), "double": lambda x: _astype(x, "float64"),
+    "copy": copied, "clone": copied, "detach": lambda x: x, "contiguous": _contiguous, "astype": _astype, "to": _to,
+    "float": lambda x: _to(x, "float32"), "double": lambda x: _to(x, "float64"),
     "fill": lambda x, v: x.assign(v), "fill_": _fill, "copy_": _fill, "zero_": lambda x: _fill(x, 0),
     "clamp_": _clamp_in_place, "clip_": _clamp_in_place, "clamp": _clamp, "dim": lambda x: x.ndim,
     "size": lambda x, d=None: x.shape if d is None else x.shape[d], "index_add_": _index_add, "index_put_": _index_put,

@@ -132,3 +132,16 @@ def test_checked_ends_with_its_block() -> None:
     with pytest.raises(FloatingPointError), te.checked():
         kern(-np.ones(3, np.float32))
     assert np.isnan(kern(-np.ones(3, np.float32))).all()
+
+
+def test_checked_finds_donated_memory_behind_another_array() -> None:
+    x = te.placeholder((4,), name="x")
+    step, twice = te.build([x], x + 1, donate=[x], name="step"), te.build([x], x * 2)
+    a = floats(4)
+    hidden = np.frombuffer(memoryview(a), np.float32)
+    result = step(a)
+    twice(hidden)  # not found: it is no view of `a` that NumPy knows of
+    with te.checked(), pytest.raises(ValueError, match="lies on memory that was donated to kernel 'step'"):
+        twice(hidden)
+    with te.checked():
+        np.testing.assert_array_equal(twice(result), result * 2)

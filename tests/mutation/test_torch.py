@@ -54,6 +54,18 @@ def test_the_argument_itself_is_returned() -> None:
     assert x.tolist() == [2, 2, 2]
 
 
+def test_a_conversion_to_the_dtype_it_has_is_the_tensor_itself() -> None:
+    def program(x: Any) -> Any:
+        x.double().add_(1)
+        x.float().zero_()
+        x.flatten().mul_(2)
+        return x
+
+    x = torch.ones(3, dtype=torch.float64)
+    te.functionalize(program, interpreted=True)(x)
+    assert x.tolist() == [4, 4, 4]
+
+
 def check_random(seed: int, count: int) -> None:
     """Random in-place programs: torch and te.functionalize agree on results and on the memory of every argument."""
     programs = pytest.importorskip("tests.mutation.torch_programs")
