@@ -69,8 +69,15 @@ class Writer:
         return ", ".join(parts) or "..."
 
     def operand(self, like: Any) -> str:
-        fits = [n for n, v in self.scope.items() if n[0] in "av" and v.shape == like.shape]
+        """Something of the same shape; torch leaves open what a copy between overlapping memory gives."""
+        named = [(n, v) for n, v in self.scope.items() if n[0] in "av" and v.shape == like.shape]
+        fits = [n for n, v in named if not np.shares_memory(v.numpy(), like.numpy()) or _same(v, like)]
         return self.rng.choice(fits) if fits and self.rng.random() < 0.6 else self.rng.choice(["1", "2", "-1", "3"])
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two tensors lie element on element."""
+    return (a.data_ptr(), a.stride(), a.dtype) == (b.data_ptr(), b.stride(), b.dtype)
 
 
 def view(w: Writer) -> None:
