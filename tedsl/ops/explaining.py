@@ -60,10 +60,10 @@ def _about(definition: Definition, specs: tuple[Spec, ...], traced: Traced) -> I
     else:
         read = [names[p] for p in kept.inputs]
         yield f"the backward pass reads: {', '.join([*read, *kept.names])} (kept: {', '.join(kept.names)})"
-    for routine in _derived(definition):
+    for path, routine in _derived(definition):
         for trace in routine.traces.values():
             if isinstance(routine, Pullback) or trace.is_compiled:
-                yield f"{routine.label.removeprefix(definition.label + '.')}: {_state(trace)}"
+                yield f"{path}: {_state(trace)}"
 
 
 def _state(traced: Traced) -> str:
@@ -84,8 +84,8 @@ def _reads(definition: Definition, traced: Traced) -> str:
     return f"{len(report.gathers)} gathers, {len(report.scatters)} scatters"
 
 
-def _derived(routine: Routine) -> Iterator[Routine]:
-    """Every routine made from one."""
+def _derived(routine: Routine, path: str = "") -> Iterator[tuple[str, Routine]]:
+    """Every routine made from one, and how."""
     for other in list(routine.made.values()):
-        yield other
-        yield from _derived(other)
+        yield path + other.label, other
+        yield from _derived(other, f"{path}{other.label} -> ")

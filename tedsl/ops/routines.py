@@ -78,7 +78,8 @@ class Routine:
     """A rule that turns tensors into tensors; compared by identity, derived ones are made once."""
 
     name: str
-    label: str  # what it is, in full: unique among routines that live at a time, but for ops defined again
+    label: str  # of a definition: the call; of what is derived: how, from which `derived_by` makes it again
+    of: Routine | None = None
     input_names: tuple[str, ...]
     symbolic: bool | None = None  # extents as symbols: always, never, or once there were many shapes
 
@@ -215,9 +216,10 @@ class Pullback(Routine):
 
     def __init__(self, of: Routine, wanted: tuple[int, ...], heads: tuple[int, ...]) -> None:
         super().__init__()
-        self.of, self.wanted, self.heads = of, wanted, heads
+        self.of: Routine = of
+        self.wanted, self.heads = wanted, heads
         self.name = f"{of.name}_backward"
-        self.label = f"{of.label}.pullback({list(wanted)}, {list(heads)})"
+        self.label = f"pullback({wanted}, {heads})"
         self.input_names = (*of.input_names, *(f"head_{p}" for p in heads))
         self.symbolic = of.symbolic
 
@@ -242,9 +244,10 @@ class Pushforward(Routine):
 
     def __init__(self, of: Routine, moving: tuple[int, ...]) -> None:
         super().__init__()
-        self.of, self.moving = of, moving
+        self.of: Routine = of
+        self.moving = moving
         self.name = f"{of.name}_forward"
-        self.label = f"{of.label}.pushforward({list(moving)})"
+        self.label = f"pushforward({moving})"
         self.input_names = (*of.input_names, *(f"{of.input_names[p]}_dot" for p in moving))
         self.symbolic = of.symbolic
 
@@ -264,9 +267,10 @@ class Batched(Routine):
 
     def __init__(self, of: Routine, flags: tuple[bool, ...]) -> None:
         super().__init__()
-        self.of, self.flags = of, flags
+        self.of: Routine = of
+        self.flags = flags
         self.name = f"{of.name}_batched"
-        self.label = f"{of.label}.batched({list(flags)})"
+        self.label = f"batched({flags})"
         self.input_names = of.input_names
         self.symbolic = of.symbolic
 

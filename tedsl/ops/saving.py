@@ -6,7 +6,8 @@ reductions, scans, scatters and results are kept, pointwise stages are computed 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import ast
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autodiff import differentiate, jvp
@@ -17,9 +18,9 @@ from tedsl.lang.errors import GradientError
 from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between, stages_of
-from tedsl.ops.routines import Pullback, Routine, Spec, Tensors
+from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, Spec, Tensors
 
-__all__ = ["Kept", "KeptPullback", "Saving", "kept_by"]
+__all__ = ["Kept", "KeptPullback", "Saving", "derived_by", "kept_by"]
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,10 @@ class Saving(Routine):
 
     def __init__(self, of: Routine, save: str | tuple[str, ...]) -> None:
         super().__init__()
-        self.of, self.save = of, save
+        self.of: Routine = of
+        self.save = save
         self.name, self.input_names, self.symbolic = of.name, of.input_names, of.symbolic
-        self.label = f"{of.label}.saving({save!r})"
+        self.label = f"saving({save!r},)"
         self.plans: dict[tuple[Spec, ...], Kept] = {}
 
     def trace(self, inputs: Tensors) -> tuple[Tensors, object]:
@@ -160,7 +162,7 @@ class KeptPullback(Pullback):
         self.kept = kept
         names = (f"{of.name}_kept_{p}" for p in kept)
         self.name = f"{of.name}_backward"
-        self.label = f"{of.label}.pullback({list(wanted)}, {list(heads)}, {list(kept)})"
+        self.label = f"pullback({wanted}, {heads}, {kept})"
         self.input_names = (*of.input_names, *names, *(f"head_{p}" for p in heads))
 
     def placeholders(self, specs: Sequence[Spec]) -> Tensors:
@@ -222,6 +224,24 @@ def _merged(outputs: Sequence[Tensor]) -> Tensors:
         alive.append(made.outputs)
         known[key] = made
     return tuple(new.get(t, t) for t in outputs)
+
+
+KINDS: dict[tuple[str, int], Callable[..., Routine]] = {
+    ("pullback", 2): Pullback,
+    ("pullback", 3): KeptPullback,
+    ("pushforward", 1): Pushforward,
+    ("batched", 1): Batched,
+    ("saving", 1): Saving,
+}
+
+
+def derived_by(of: Routine, label: str) -> Routine:
+    """What is derived from a routine, by its label."""
+    name, _, arguments = label.partition("(")
+    parts = ast.literal_eval(f"({arguments}")
+    parts = parts if name in ("pullback", "saving") else (parts,)
+    found: Routine = of.derived(KINDS[name, len(parts)], *parts)
+    return found
 
 
 def kept_by(saving: Saving, specs: tuple[Spec, ...]) -> Kept | None:
