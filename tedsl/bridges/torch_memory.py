@@ -21,6 +21,11 @@ def checked(tensors: Sequence[Any], names: Sequence[str], what: str) -> None:
     """Refuse what no kernel can read, by the name of the argument."""
     for tensor, name in zip(tensors, names, strict=True):
         place = f"{what}: argument {name!r}"
+        if torch._C._functorch.is_legacy_batchedtensor(tensor):
+            raise NotImplementedError(
+                f"{place} is batched by PyTorch's older vmap (is_grads_batched=True, vectorize=True), which has no "
+                "rules for operators; use torch.func (vmap, jacrev, hessian)"
+            )
         if tensor.layout is not torch.strided:
             raise TypeError(f"{place}: expected a dense tensor, found layout {tensor.layout}; give x.to_dense()")
         if tensor.is_nested or tensor.is_quantized:

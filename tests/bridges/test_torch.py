@@ -231,6 +231,7 @@ def test_prepared_calls_see_transforms() -> None:
         same(forward_ad.unpack_dual(dual).tangent, expected)
 
 
+X = torch.ones(2, requires_grad=True)
 BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "mixed frameworks": (
         lambda: affine(torch.ones(2), np.ones(2, "float32")), TypeError,
@@ -251,6 +252,11 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "wrong sizes": (lambda: affine(torch.ones(2), torch.ones(1)), IndexError, "out of bounds"),
     "no derivative": (
         lambda: noisy(torch.ones(2, requires_grad=True)).sum().backward(), ArithmeticError, "extern",
+    ),
+    "older vmap": (
+        lambda: torch.autograd.grad(
+            affine(X, torch.ones(2)), X, torch.ones(3, 2), is_grads_batched=True
+        ), NotImplementedError, "use torch.func",
     ),
     "no schema": (lambda: te.op(lambda x, axes=(1, "a"): x).torch_op, TypeError, "cannot pass axes"),
 }  # fmt: skip
