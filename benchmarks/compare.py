@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 import tedsl as te
+from benchmarks.plots import plot
 from benchmarks.workload import Workload
 from benchmarks.workloads import workloads
 from tedsl.backend.threads import set_num_threads
@@ -148,6 +149,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help="measure the workloads whose name contains one of these")
     parser.add_argument("--write", action="store_true", help="write results.json and the table of README.md")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the ratios (needs matplotlib)")
     chosen = parser.parse_args()
     os.environ["TEDSL_CACHE_DIR"] = os.devnull  # what is kept from an earlier run was not compiled in this one
     te.build([], te.compute((1,), lambda i: te.const(1.0), name="warm"))()
@@ -163,6 +165,8 @@ def main() -> None:
         "load": os.getloadavg()[0], "gflops": peak() / 1e9, "gigabytes": bandwidth() / 1e9,
     }  # fmt: skip
     print(json.dumps(machine))
+    if chosen.plot is not None:
+        plot(rows, chosen.plot)
     if chosen.write:
         (HERE / "results.json").write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
         readme = HERE / "README.md"
