@@ -174,7 +174,7 @@ class _Inverter:
             tuple(values[Unknown(i)] for i in range(len(self.question.boxes))),
             tuple(dict.fromkeys(guards)),
         )
-        if gather.direct or (loops and prod(nominal(w) for _, w in loops) > 1):
+        if gather.direct or loops:
             return gather
         whole = prod(nominal(n) for n in self.question.shape)
         return self._spread(gather) if whole <= SPARSE * prod(nominal(n) for _, n in axes) else gather

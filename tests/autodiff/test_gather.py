@@ -279,3 +279,14 @@ def mirror_adjoint(h: Array, size: int) -> Array:
 def extents_at(tensor: Any, sizes: Any) -> tuple[int, ...]:
     ones = te.compute(tensor.shape, lambda *z: te.const(1.0), name="ones")
     return te.interpret(ones, {}, sizes=sizes).shape
+
+
+def test_a_loop_that_is_empty_at_a_nominal_size_stays_a_loop() -> None:
+    """Of a part that a clamp leaves: its width, 2 - n, is not known to be one, nor none."""
+    n, m = te.var("n"), te.var("m")
+    x = te.placeholder((2, n), "float64", name="x")
+    y = te.compute((n, m, m), lambda i, j, k: te.tanh(x[te.clip(i, 0, 1), te.clip(j, 0, n - 1)]))
+    gradient = te.differentiate(y.sum(), x)
+    values = np.array([[0.5], [0.25]])
+    expected = np.array([[9.0], [0.0]]) / np.cosh(values) ** 2
+    np.testing.assert_allclose(te.interpret(gradient, {x: values}, {m: 3}), expected)
