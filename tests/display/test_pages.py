@@ -148,7 +148,7 @@ def test_names_are_escaped() -> None:
 def test_a_large_program_has_a_page_within_bounds() -> None:
     x = te.placeholder((4, 4), name="x")
     y = x
-    for k in range(90):
+    for k in range(30):
         y = te.tanh(y @ x + float(k))
     for thing in (y, te.display.program(y), te.differentiate(y.sum(), [x]), te.Schedule(y)):
         assert len(thing._repr_html_().encode()) < MOST_BYTES
