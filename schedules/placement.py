@@ -15,7 +15,7 @@ from schedules.plan import Plan, Step
 from tedsl.analysis.checks import read_checks
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Read
-from tedsl.lang.tensor import Extern, Operation
+from tedsl.lang.tensor import Extern, Operation, Scatter
 from tedsl.lang.traverse import reads_of, topological
 
 __all__ = ["ROOT", "Place", "around", "placed"]
@@ -118,14 +118,16 @@ def _definitions_reading(op: Operation, source: Operation) -> list[str]:
 def _is_checked(op: Operation, source: Operation) -> bool:
     """Whether an index that is checked when the kernel runs reads from `source`."""
     deciding = [n for n in topological(op.expressions) if n.children and (n.dtype.is_bool or isinstance(n, Read))]
-    if not any(r.tensor.op is source for n in deciding for r in reads_of(n.children)):
+    written = op.index if isinstance(op, Scatter) else ()
+    parts = (*written, *(c for n in deciding for c in n.children))
+    if not any(r.tensor.op is source for r in reads_of(parts)):
         return False
     try:
         checks = read_checks(op)
     except (IndexError, ValueError):  # provably wrong, which is for the kernel to say
         return False
-    parts = ((c.index, c.guard, c.lower, c.upper) for c in checks if c.status == "run")
-    return any(r.tensor.op is source for part in parts for r in reads_of(part))
+    checked = ((c.index, c.guard, c.lower, c.upper) for c in checks if c.status == "run")
+    return any(r.tensor.op is source for part in checked for r in reads_of(part))
 
 
 def _is_inside(plan: Plan, places: Mapping[str, Place], reader: str, definition: str, place: Place) -> bool:

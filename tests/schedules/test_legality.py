@@ -286,3 +286,13 @@ def test_memory_outside_of_a_split_that_leaves_a_rest() -> None:
     s[B].compute_at(s[C], "ii").store_root()
     with pytest.raises(te.ScheduleError, match="outer one of a split that may leave a rest"):
         te.build([A], C, schedule=s)
+
+
+def test_what_the_check_of_a_scatter_reads_is_computed_before_it() -> None:
+    index, g = te.placeholder((9,), "int32", name="index"), te.placeholder((9,), name="g")
+    r = te.reduce_axis(9, "r")
+    W = te.scatter((5,), [r], (index[r],), g[r], name="W")
+    s = te.Schedule(W)
+    s[W].cache_read(index).compute_at(W, "r")
+    message = refusal(lambda: te.build([index, g], W, schedule=s))
+    assert "the check of indices reads index_cached outside of loop 'r' of W" in message
