@@ -150,6 +150,15 @@ def gated_cell():
     return hidden, [w, x]
 
 
+def smaller_of_a_step_and_its_greatest():
+    """The winner among the elements of the step before is asked for in two branches, under one condition."""
+    x, k = placeholder((3, 2)), axis(2)
+    return te.scan(
+        (3, 2),
+        lambda y, t, i: te.select(t >= 1, te.minimum(y[t - 1, i], te.max(y[t - 1, k], axis=k)) + x[t, i], x[0, i]),
+    ), [x]
+
+
 def hidden_markov_model():
     """The forward algorithm, its log-sum-exp by a reducer of pairs over the step before."""
     x, a, k = placeholder((4, 3)), placeholder((3, 3), "a"), axis(3)
@@ -214,8 +223,9 @@ CASES = {f.__name__: f for f in (
     max_of_squares, min_of_rows_where, max_pool_with_overlap, product, product_over_two_axes_where,
     log_sum_exp_by_a_reducer, log_sum_exp_of_pairs_where, welford, cumulative_sum,
     nonlinear_recurrence_with_a_parameter, two_lags, two_states, reverse_scan_over_rows, scan_that_reads_neighbours,
-    recurrent_network, gated_cell, hidden_markov_model, product_over_earlier_steps, scatter_add, scatter_with_init,
-    scatter_mul, scatter_max, several_outputs, many_reads_of_one_costly_body, mixed_dtypes,
+    recurrent_network, gated_cell, smaller_of_a_step_and_its_greatest, hidden_markov_model,
+    product_over_earlier_steps, scatter_add, scatter_with_init, scatter_mul, scatter_max, several_outputs,
+    many_reads_of_one_costly_body, mixed_dtypes,
 )}  # fmt: skip
 
 
