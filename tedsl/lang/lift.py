@@ -109,13 +109,22 @@ def _certain(condition: Expr) -> list[Expr]:
 
 
 def conjuncts(condition: Expr) -> list[Expr]:
-    """The parts of an `and`."""
-    parts: list[Expr] = []
+    """The parts of an `and`; of an `or` also what both of its sides ask."""
+    implied: dict[Expr, dict[Expr, None]] = {}
     stack = [condition]
     while stack:
-        node = stack.pop()
-        if isinstance(node, Apply) and node.fn is Fn.AND:
-            stack.extend(reversed(node.args))
-        elif node is not TRUE:
-            parts.append(node)
-    return parts
+        node = stack[-1]
+        sides = node.args if isinstance(node, Apply) and node.fn in (Fn.AND, Fn.OR) else ()
+        waiting = [a for a in sides if a not in implied]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        if not sides:
+            implied[node] = {} if node is TRUE else {node: None}
+        elif isinstance(node, Apply) and node.fn is Fn.AND:
+            implied[node] = {**implied[sides[0]], **implied[sides[1]]}
+        else:
+            one, other = (implied[a] for a in sides)
+            implied[node] = {**{p: None for p in one if p in other}, node: None}
+    return list(implied[condition])

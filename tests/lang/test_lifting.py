@@ -162,3 +162,19 @@ def test_deeply_nested_reductions() -> None:
     b = np.arange(1.0, 6.0)
     inner = b * b.sum()
     np.testing.assert_allclose(te.interpret(t, {v: b}), (b * (b * inner).sum()).sum())
+
+
+def test_what_all_cases_of_a_guard_ask_stays_with_a_lifted_reduction() -> None:
+    A, B = te.placeholder((4, 3), name="A"), te.placeholder((4,), name="B")
+
+    def body(i: te.Axis, j: te.Axis) -> te.Expr:
+        least = te.min(lambda k: A[i - 1, k])
+        cases = te.select(B[j] > 0, least, te.select(B[j] < -1, 2 * least, 0.0))
+        return te.select(i >= 1, cases, -1.0)
+
+    a = np.arange(12, dtype=np.float32).reshape(4, 3)
+    b = np.array([1, -2, -0.5, 3], np.float32)
+    previous = np.concatenate([[0.0], a.min(axis=1)[:-1]])[:, None]
+    expected = np.where(b > 0, previous, np.where(b < -1, 2 * previous, 0.0))
+    expected[0] = -1.0
+    np.testing.assert_array_equal(te.interpret(te.compute((4, 4), body), {A: a, B: b}), expected)
