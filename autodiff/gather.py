@@ -8,6 +8,7 @@ where they belong. Rows that cannot be inverted stay a scatter, over the loops o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from autodiff.affine_read import Reader
@@ -22,7 +23,6 @@ from autodiff.open_rows import scattered
 from autodiff.reached import Reached, at_solution
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
-from tedsl.lang.errors import GradientError
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read
 from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Tensor
@@ -104,14 +104,22 @@ def gather_expression(
     *,
     conditions: Sequence[Expr] = (),
 ) -> Expr | None:
-    """The same sum as one expression at `elements`; None when it is zero, GradientError when it is no gather."""
+    """The same sum as one expression at `elements`; None when it is zero.
+
+    An expression cannot scatter: of a row that is no gather, every point is asked whether it is the element's.
+    """
     read = Sent(tuple(axes), tuple(index), value, tuple(conditions))
-    answer = answer_of(read, tuple(extent_of(a) for a in elements), compact=False)
-    if answer.found.opaque:
-        raise GradientError(f"row {answer.found.opaque[0]} of the index cannot be inverted: {answer.found.reason}")
+    shape = tuple(extent_of(a) for a in elements)
+    answer = answer_of(read, shape, compact=False)
+    opaque = set(answer.found.opaque)
+    if opaque:
+        own = [read.index[j] == elements[j] for j in sorted(opaque)]
+        answer = answer_of(replace(read, value=masked(value, own)), shape, compact=False, split=False)
+        opaque = set(answer.found.opaque)
     total: Expr | None = None
     for g in answer.found.gathers:
-        part = body_of(answer, g, answer.at(elements))
+        inverted = [e for j, e in enumerate(answer.at(elements)) if j not in opaque]
+        part = body_of(answer, g, inverted)
         total = part if total is None else total + part
     return total
 

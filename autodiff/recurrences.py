@@ -18,7 +18,6 @@ from autodiff.gather import gather_expression
 from autodiff.slopes import Slopes
 from autodiff.sweep import ReadSite, sweep
 from tedsl.lang import functions as fn
-from tedsl.lang.errors import GradientError
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.tensor import Operation, Scan, ScanState, Tensor
@@ -222,14 +221,7 @@ def _external(adjoint: Cotangent | None, prefix: tuple[Axis, ...], axes: tuple[A
 
 
 def _recurrent_part(op: Scan, site: ReadSite, axes: tuple[Axis, ...], state: int) -> Expr:
-    try:
-        part = gather_expression(
-            (*op.axes, *site.axes), site.read.indices, site.adjoint, axes, conditions=conditions_of(site.condition)
-        )
-    except GradientError as error:
-        raise GradientError(
-            f"scan {op.name!r} defined at {op.where}: the read `{site.read}` of an earlier step cannot be inverted "
-            f"({error}); "
-            "use override= to give its derivative"
-        ) from error
+    part = gather_expression(
+        (*op.axes, *site.axes), site.read.indices, site.adjoint, axes, conditions=conditions_of(site.condition)
+    )
     return Const(0.0, op.states[state].dtype) if part is None else part

@@ -150,6 +150,14 @@ def gated_cell():
     return hidden, [w, x]
 
 
+def earlier_elements_found_by_data():
+    x, k = placeholder((4, 3)), te.placeholder((4,), "int32", name="k")
+    return te.scan(
+        (4, 3),
+        lambda y, t, i: te.select(t >= 1, te.sin(y[t - 1, te.clip(k[t] + t, 0, 2)]) * x[t, i] + y[t - 1, i], x[0, i]),
+    ), [x]
+
+
 def smaller_of_a_step_and_its_greatest():
     """The winner among the elements of the step before is asked for in two branches, under one condition."""
     x, k = placeholder((3, 2)), axis(2)
@@ -223,7 +231,8 @@ CASES = {f.__name__: f for f in (
     max_of_squares, min_of_rows_where, max_pool_with_overlap, product, product_over_two_axes_where,
     log_sum_exp_by_a_reducer, log_sum_exp_of_pairs_where, welford, cumulative_sum,
     nonlinear_recurrence_with_a_parameter, two_lags, two_states, reverse_scan_over_rows, scan_that_reads_neighbours,
-    recurrent_network, gated_cell, smaller_of_a_step_and_its_greatest, hidden_markov_model,
+    recurrent_network, gated_cell,
+    earlier_elements_found_by_data, smaller_of_a_step_and_its_greatest, hidden_markov_model,
     product_over_earlier_steps, scatter_add, scatter_with_init, scatter_mul, scatter_max, several_outputs,
     many_reads_of_one_costly_body, mixed_dtypes,
 )}  # fmt: skip
