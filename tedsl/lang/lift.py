@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tedsl.lang import functions as fn
-from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Read, Reduce
+from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Expr, Fn, Read, Reduce
 from tedsl.lang.tensor import Compute, Tensor
 from tedsl.lang.traverse import free_axes, guards_of, reads_of, substitute_all, topological
 
@@ -73,8 +73,10 @@ class _Lifting:
         used = set(free_axes(reduce))
         inherited = [c for c in _certain(guard) if used.issuperset(free_axes(c))]
         where = reduce.where
-        for condition in inherited:
-            where = fn.logical_and(where, condition)
+        # Both sides of an `and` are computed: what reads memory is asked inside what does not.
+        for condition in sorted(inherited, key=lambda c: bool(reads_of((c,)))):
+            plain = where is TRUE or not reads_of((condition,))
+            where = fn.logical_and(where, condition) if plain else fn.select_node(where, condition, FALSE)
         key = (reduce.reducer, reduce.values, reduce.axes, where)
         if key not in self.made:
             self.made[key] = self._tensor(reduce, where)
