@@ -381,11 +381,13 @@ class _Builder:
     def custom(self) -> None:
         shape, dtype = self.shape(2), self.pick(["int32", "int16", "float32", "float64", "uint8"])
         axes, sized = self.loops()
-        combine, identity, arity = self.pick(_REDUCERS)
+        combine, identity, arity, grows = self.pick(_REDUCERS)
 
         def body(*ix: Axis) -> Any:
             around = [*zip(ix, shape, strict=True), *sized]
             values = tuple(self.value(around, dtype, 1, True).expr for _ in range(arity))
+            if grows and dtype in FLOATS:
+                values = tuple(map(fn.sign, values))  # else it rounds, in whichever order it runs
             fold = reducers.reducer(combine, identity)
             return fold(values if arity > 1 else values[0], axis=tuple(axes), where=self.where(around))
 
@@ -468,11 +470,12 @@ def _literal(value: int, dtype: DType) -> Any:
     return fn.const(float(value) if dtype.is_float else value, dtype)
 
 
-_REDUCERS: Sequence[tuple[Any, Any, int]] = (
-    (lambda a, b: fn.maximum(a, b), 0, 1),
-    (lambda a, b: a + b, 0, 1),
-    (lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (1, 0), 2),
-    (lambda a, b: (fn.minimum(a[0], b[0]), fn.select(b[0] < a[0], b[1], a[1])), (100, 0), 2),
+# How they combine, their identity, how many values they take; whether products of these grow.
+_REDUCERS: Sequence[tuple[Any, Any, int, bool]] = (
+    (lambda a, b: fn.maximum(a, b), 0, 1, False),
+    (lambda a, b: a + b, 0, 1, False),
+    (lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (1, 0), 2, True),
+    (lambda a, b: (fn.minimum(a[0], b[0]), fn.select(b[0] < a[0], b[1], a[1])), (100, 0), 2, False),
 )
 
 

@@ -71,7 +71,7 @@ class _Lifting:
         assert isinstance(reduce, Reduce)
         (guard,) = self.of((self.guards[original],))
         used = set(free_axes(reduce))
-        inherited = [c for c in _certain(guard) if used.issuperset(free_axes(c))]
+        inherited = [c for c in conjuncts(guard) if used.issuperset(free_axes(c))]
         where = reduce.where
         # Both sides of an `and` are computed: what reads memory is asked inside what does not.
         for condition in sorted(inherited, key=lambda c: bool(reads_of((c,)))):
@@ -96,18 +96,6 @@ class _Lifting:
         ordinal = f"{len(self.made)}" if self.made else ""
         op = Compute(name=f"{self.name}_{reduce.reducer.kind}{ordinal}", axes=fresh, bodies=bodies)
         return op, tuple(a - a.begin for a in outer)
-
-
-def _certain(condition: Expr) -> list[Expr]:
-    """The parts of an `and`; for each that is an `or`, itself and what all its sides have in common."""
-    parts: dict[Expr, None] = {}
-    for part in conjuncts(condition):
-        parts[part] = None
-        if isinstance(part, Apply) and part.fn is Fn.OR:
-            left, right = (_certain(side) for side in part.args)
-            shared = set(right)
-            parts |= {c: None for c in left if c in shared}
-    return list(parts)
 
 
 def conjuncts(condition: Expr) -> list[Expr]:
