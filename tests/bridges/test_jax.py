@@ -117,7 +117,9 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
         lambda: jax.jit(te.op(lambda x: te.extern(np.sort, x.shape, x.dtype, [x], pure=False)))(jnp.ones(2)),
         TypeError, "has effects",
     ),
-    "wrong rank": (lambda: jax.jit(softmax)(jnp.ones(2)), ValueError, r"op softmax\(x.*called on \(x : float32\[2\]\)"),
+    "wrong rank": (
+        lambda: jax.jit(softmax)(jnp.ones(2, "float32")), ValueError, r"op softmax\(x.*called on \(x : float32\[2\]\)",
+    ),
 }  # fmt: skip
 
 
