@@ -27,6 +27,7 @@ __all__ = ["WORTH", "Part", "refined", "solved"]
 WORTH = 0.9
 """A refinement must bring the iterations down to this share."""
 MAX_PHASES = 16
+MAX_SPLITS = 4  # of a grid into residue classes, one within another
 
 
 @dataclass(frozen=True)
@@ -54,17 +55,20 @@ def solved(system: System, grid: Grid, setting: Setting) -> Part | None:
     return None if solution is None else Part(grid, solution)
 
 
-def refined(system: System, grid: Grid, setting: Setting) -> list[Part]:
-    """The parts, on disjoint grids, whose sum is the whole solution at the least cost found."""
+def refined(system: System, grid: Grid, setting: Setting, splits: int = 0) -> list[Part]:
+    """The parts, on disjoint grids, whose sum is the whole solution at the least cost found.
+
+    A residue class may have quotients of its own, and be split again; where that has no end, its part stays whole.
+    """
     part = solved(system, grid, setting)
     if part is None:
         return []
     diagonal = _diagonal(part)
     if diagonal is not None:
-        return refined(system, diagonal, setting)
-    phases = _phases(part)
+        return refined(system, diagonal, setting, splits)
+    phases = _phases(part) if splits < MAX_SPLITS else None
     if phases is not None:
-        parts = [p for phase in phases for p in refined(system, phase, setting)]
+        parts = [p for phase in phases for p in refined(system, phase, setting, splits + 1)]
         if sum(p.cost for p in parts) <= WORTH * part.cost:
             return parts
     return _boxed(system, part, setting)
