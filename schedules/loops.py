@@ -30,9 +30,8 @@ from tedsl.lang import functions as fn
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Axis, Const, Expr
 from tedsl.lang.extents import simplify_extent
-from tedsl.lang.lift import conjuncts
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter
-from tedsl.lang.traverse import free_axes
+from tedsl.lang.traverse import conjuncts, free_axes
 
 __all__ = ["MOST_LANES", "Level", "Nest", "definitions_of", "nest_of", "one_of", "transformed"]
 

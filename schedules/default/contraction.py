@@ -19,9 +19,8 @@ from tedsl.analysis.checks import read_checks
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.functions import const, select_node
-from tedsl.lang.lift import conjuncts
 from tedsl.lang.tensor import Compute
-from tedsl.lang.traverse import free_axes, rebuild_all, substitute, substitute_all
+from tedsl.lang.traverse import conjuncts, free_axes, rebuild_all, substitute, substitute_all
 
 __all__ = ["Contraction", "Tile", "contraction_of", "extent", "product", "tile_for"]
 

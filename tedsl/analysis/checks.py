@@ -24,9 +24,8 @@ from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sites import Site, sites_of
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import simplify_extent
-from tedsl.lang.lift import conjuncts
 from tedsl.lang.tensor import Operation, Tensor
-from tedsl.lang.traverse import free_axes, substitute_all, topological
+from tedsl.lang.traverse import conjuncts, free_axes, substitute_all, topological
 
 __all__ = ["ReadCheck", "Status", "checked_as", "read_checks"]
 

@@ -17,8 +17,7 @@ from tedsl.analysis.facts import Facts
 from tedsl.analysis.points import is_data_free, values_at
 from tedsl.analysis.pointwise import Array
 from tedsl.lang.expr import FALSE, Axis, Expr, Var
-from tedsl.lang.lift import conjuncts
-from tedsl.lang.traverse import free_axes
+from tedsl.lang.traverse import conjuncts, free_axes
 
 __all__ = ["count_points"]
 

@@ -20,10 +20,9 @@ from tedsl.backend.lower_stage import Context, Stage, elements, identifier, tupl
 from tedsl.backend.scalars import FLOATS, Expr as Halide, const, is_nan
 from tedsl.lang import functions as fn
 from tedsl.lang.expr import TRUE, Axis, Expr, Fn, Reduce
-from tedsl.lang.lift import conjuncts
 from tedsl.lang.reducers import Reducer
 from tedsl.lang.tensor import Compute
-from tedsl.lang.traverse import free_axes
+from tedsl.lang.traverse import conjuncts, free_axes
 
 __all__ = ["Accumulator", "loops_over", "lower_reduction", "split_condition"]
 

@@ -15,7 +15,7 @@ from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Re
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.scalar_text import Names, shared_parts
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
-from tedsl.lang.traverse import topological
+from tedsl.lang.traverse import conjuncts, topological
 
 __all__ = ["TooLong", "formula_of", "scalar_formula"]
 
@@ -250,7 +250,7 @@ class _Writer:
         return Row(tuple(made)) if made else Word("always")
 
     def conditions(self, condition: Expr) -> list[Math]:
-        kept = [c for c in _conjuncts(condition) if not (isinstance(c, Apply) and _always(c))]
+        kept = [c for c in conjuncts(condition) if not (isinstance(c, Apply) and _always(c))]
         made: list[Math] = []
         while kept:
             first = kept.pop(0)
@@ -326,12 +326,6 @@ def _is_plain(expr: Expr) -> bool:
         elif not isinstance(node, (Const, Apply)):
             return False
     return True
-
-
-def _conjuncts(condition: Expr) -> list[Expr]:
-    if isinstance(condition, Apply) and condition.fn is Fn.AND:
-        return [*_conjuncts(condition.args[0]), *_conjuncts(condition.args[1])]
-    return [condition]
 
 
 def _starts_with_digit(node: Expr) -> bool:

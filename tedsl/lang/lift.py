@@ -13,7 +13,7 @@ from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Expr, Fn, Read, Reduce
 from tedsl.lang.tensor import Compute, Tensor
 from tedsl.lang.traverse import free_axes, guards_of, reads_of, substitute_all, topological
 
-__all__ = ["conjuncts", "lift_reductions"]
+__all__ = ["lift_reductions"]
 
 
 def lift_reductions(
@@ -71,7 +71,7 @@ class _Lifting:
         assert isinstance(reduce, Reduce)
         (guard,) = self.of((self.guards[original],))
         used = set(free_axes(reduce))
-        inherited = [c for c in conjuncts(guard) if used.issuperset(free_axes(c))]
+        inherited = [c for c in _implied(guard) if used.issuperset(free_axes(c))]
         where = reduce.where
         # Both sides of an `and` are computed: what reads memory is asked inside what does not.
         for condition in sorted(inherited, key=lambda c: bool(reads_of((c,)))):
@@ -98,8 +98,8 @@ class _Lifting:
         return op, tuple(a - a.begin for a in outer)
 
 
-def conjuncts(condition: Expr) -> list[Expr]:
-    """The parts of an `and`; of an `or` also what both of its sides ask."""
+def _implied(condition: Expr) -> dict[Expr, None]:
+    """What a condition asks in any case: the parts of an `and`; an `or` itself, and what both of its sides ask."""
     implied: dict[Expr, dict[Expr, None]] = {}
     stack = [condition]
     while stack:
@@ -117,4 +117,4 @@ def conjuncts(condition: Expr) -> list[Expr]:
         else:
             one, other = (implied[a] for a in sides)
             implied[node] = {**{p: None for p in one if p in other}, node: None}
-    return list(implied[condition])
+    return implied[condition]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tedsl.lang.tensor import Operation, Tensor
 
 __all__ = [
+    "conjuncts",
     "free_axes",
     "guards_of",
     "operations_between",
@@ -190,7 +191,7 @@ def _cases(condition: Expr) -> list[dict[Expr, None]]:
         if isinstance(node, Apply) and node.fn is Fn.OR:
             stack += [node.args[1], node.args[0]]
         else:
-            cases.append(_parts(node))
+            cases.append(dict.fromkeys(conjuncts(node)))
     return cases
 
 
@@ -198,8 +199,8 @@ def _opposite(a: Expr, b: Expr) -> bool:
     return any(isinstance(x, Apply) and x.fn is Fn.NOT and x.args[0] is y for x, y in ((a, b), (b, a)))
 
 
-def _parts(condition: Expr) -> dict[Expr, None]:
-    """The conjuncts, as an ordered set."""
+def conjuncts(condition: Expr) -> list[Expr]:
+    """The parts of an `and`, each once."""
     parts: dict[Expr, None] = {}
     stack = [condition]
     while stack:
@@ -208,7 +209,7 @@ def _parts(condition: Expr) -> dict[Expr, None]:
             stack += [node.args[1], node.args[0]]
         elif node is not TRUE:
             parts[node] = None
-    return parts
+    return list(parts)
 
 
 def stages_of(outputs: Iterable[Tensor]) -> list[Operation]:
