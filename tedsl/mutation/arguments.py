@@ -20,7 +20,7 @@ from tedsl.mutation.memory import is_torch
 from tedsl.mutation.tracing import Origin, Storage, Trace
 from tedsl.mutation.views import is_plain, view_map
 
-__all__ = ["Argument", "Bound", "bind", "is_array", "map_leaves", "signature"]
+__all__ = ["Argument", "Bound", "bind", "is_array", "signature"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,17 +50,6 @@ def is_array(value: Any) -> bool:
     if isinstance(value, (Tensor, np.generic, bool, int, float, str, bytes)):
         return False
     return isinstance(value, np.ndarray) or is_torch(value) or (hasattr(value, "__array__") and hasattr(value, "dtype"))
-
-
-def map_leaves(value: Any, name: str, rule: Callable[[Any, str], Any]) -> Any:
-    """The same nest of tuples, lists and dicts with `rule(leaf, name)` at its leaves."""
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(map_leaves(v, f"{name}.{f}", rule) for f, v in zip(value._fields, value, strict=True)))
-    if isinstance(value, (tuple, list)):
-        return type(value)(map_leaves(v, f"{name}[{k}]", rule) for k, v in enumerate(value))
-    if isinstance(value, dict):
-        return {k: map_leaves(v, f"{name}[{k!r}]", rule) for k, v in value.items()}
-    return rule(value, name)
 
 
 def signature(arguments: list[Argument]) -> tuple[Any, ...]:

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.nests import map_leaves, static_key
 from tedsl.backend.build import build
 from tedsl.backend.kernel import Kernel
 from tedsl.lang.errors import user_location
 from tedsl.lang.tensor import Placeholder, Tensor
-from tedsl.mutation.arguments import Argument, Bound, bind, is_array, map_leaves, signature, strided
+from tedsl.mutation.arguments import Argument, Bound, bind, is_array, signature, strided
 from tedsl.mutation.array import Array, new_array
 from tedsl.mutation.layouts import Layout, new_ghost
 from tedsl.mutation.memory import as_numpy, is_torch
@@ -112,7 +113,13 @@ class Functionalized:
             if is_array(value):
                 arguments.append(Argument(name, value, as_numpy(value, f"{self.__name__}: argument {name!r}")))
                 return len(arguments) - 1
-            statics.append((name, *_static_key(value)))
+            key = static_key(value)
+            if key is None:
+                raise TypeError(
+                    f"te.functionalize: an argument of type {type(value).__name__} is neither an array nor hashable, "
+                    "so that traces for it cannot be told apart; pass arrays, numbers, strings, or nests of them"
+                )
+            statics.append((name, *key))
             return value
 
         named = self._named(args, kwargs)
@@ -270,20 +277,6 @@ class Functionalized:
             used.add(id(array))
             result.append(array)
         return result
-
-
-def _static_key(value: Any) -> tuple[Any, ...]:
-    """What tells Python values apart: 1, 1.0 and True are three, and so are 0.0 and -0.0."""
-    if isinstance(value, (bool, int, float, complex, str, bytes, np.generic)) or value is None:
-        return type(value), repr(value)
-    try:
-        hash(value)
-    except TypeError:
-        raise TypeError(
-            f"te.functionalize: an argument of type {type(value).__name__} is neither an array nor hashable, so that "
-            "traces for it cannot be told apart; pass arrays, numbers, strings, or nests of them"
-        ) from None
-    return type(value), value
 
 
 def _note_write(given: Any) -> None:

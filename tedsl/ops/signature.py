@@ -6,6 +6,7 @@ and dicts; the template remembers where.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.analysis import nests
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["Call", "Signature", "Slot", "Template", "is_array", "leaves", "map_leaves"]
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+map_leaves = functools.partial(nests.map_leaves, join=nests.underscored)  # a part is named as its placeholder is
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Signature:
 
         def taken(value: Any, name: str) -> Any:
             if not is_array(value):
-                key.append(_static_key(value, name, self))
+                key.append(self._static(value, name))
                 return value
             key.append(Slot)
             arrays.append(value)
@@ -93,6 +95,15 @@ class Signature:
             template = self._templates.setdefault(known, Template(known, arguments, tuple(names)))
         return Call(template, tuple(arrays))
 
+    def _static(self, value: Any, name: str) -> tuple[Any, ...]:
+        key = nests.static_key(value)
+        if key is None:
+            raise TypeError(
+                f"op {self}: argument {name!r} of type {type(value).__name__} is neither an array nor hashable, so "
+                "that calls cannot be told apart by it; pass arrays, numbers, strings, or nests of them"
+            )
+        return key
+
     def called(self, template: Template, arrays: Sequence[Any]) -> Any:
         """What the function returns for these arrays in the slots."""
 
@@ -108,20 +119,9 @@ def is_array(value: Any) -> bool:
     """A tensor, or an array of some framework; NumPy scalars are values like Python's."""
     if isinstance(value, (np.ndarray, Tensor)):
         return True
-    if isinstance(value, (*_PLAIN, tuple, list, dict, np.generic, type)):
+    if isinstance(value, (*nests.PLAIN, tuple, list, dict, np.generic, type)):
         return False
     return hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__") or hasattr(value, "__array__")
-
-
-def map_leaves(value: Any, name: str, rule: Callable[[Any, str], Any]) -> Any:
-    """The same nest of tuples, lists and dicts with `rule(leaf, name)` at its leaves."""
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(map_leaves(v, f"{name}_{f}", rule) for f, v in zip(value._fields, value, strict=True)))
-    if isinstance(value, (tuple, list)):
-        return type(value)(map_leaves(v, f"{name}_{k}", rule) for k, v in enumerate(value))
-    if isinstance(value, dict):
-        return {k: map_leaves(v, f"{name}_{k}", rule) for k, v in value.items()}
-    return rule(value, name)
 
 
 def leaves(value: Any) -> list[Any]:
@@ -136,17 +136,3 @@ def _shape_of_nest(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return type(value), *map(_shape_of_nest, value)
     return (dict, *((k, _shape_of_nest(v)) for k, v in value.items())) if isinstance(value, dict) else None
-
-
-def _static_key(value: Any, name: str, signature: Signature) -> tuple[Any, ...]:
-    """What tells static arguments apart: 1, 1.0 and True are three, and so are 0.0 and -0.0."""
-    if isinstance(value, (*_PLAIN, np.generic)):
-        return type(value), repr(value)
-    try:
-        hash(value)
-    except TypeError:
-        raise TypeError(
-            f"op {signature}: argument {name!r} of type {type(value).__name__} is neither an array nor hashable, so "
-            "that calls cannot be told apart by it; pass arrays, numbers, strings, or nests of them"
-        ) from None
-    return type(value), value

@@ -1,0 +1,50 @@
+"""Values that callers pass and functions return: nests of tuples, lists and dicts, and what is static in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+__all__ = ["PLAIN", "map_leaves", "static_key", "subscripted", "underscored"]
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+Join = Callable[[str, object, bool], str]
+
+
+def subscripted(name: str, key: object, is_field: bool) -> str:
+    """A part as Python writes it: x[0], x['a'], x.a."""
+    return f"{name}.{key}" if is_field else f"{name}[{key!r}]"
+
+
+def underscored(name: str, key: object, is_field: bool) -> str:
+    """A part under a name of one word: x_0, x_a."""
+    return f"{name}_{key}"
+
+
+def map_leaves(value: Any, name: str, rule: Callable[[Any, str], Any], join: Join = subscripted) -> Any:
+    """The same nest of tuples, lists and dicts with `rule(leaf, name)` at its leaves, whose names `join` makes."""
+
+    def part(key: object, inner: Any, is_field: bool = False) -> Any:
+        return map_leaves(inner, join(name, key, is_field), rule, join)
+
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(part(f, v, True) for f, v in zip(value._fields, value, strict=True)))
+    if isinstance(value, (tuple, list)):
+        return type(value)(part(k, v) for k, v in enumerate(value))
+    if isinstance(value, dict):
+        return {k: part(k, v) for k, v in value.items()}
+    return rule(value, name)
+
+
+def static_key(value: Any) -> tuple[Any, ...] | None:
+    """What tells values apart: 1, 1.0 and True are three, and so are 0.0 and -0.0; None where nothing does."""
+    if isinstance(value, (*PLAIN, np.generic)):
+        return type(value), repr(value)
+    try:
+        hash(value)
+    except TypeError:
+        return None
+    return type(value), value
