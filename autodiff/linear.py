@@ -7,7 +7,7 @@ division by a constant, hence also `%`), `Least`, `Greatest`. Kept as symbols, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
@@ -138,10 +138,6 @@ class Linear:
     def content(self) -> int:
         """The greatest common divisor of the coefficients, the constant left out."""
         return gcd(*self.coefficients.values())
-
-    def restricted(self, symbols: Iterable[Symbol]) -> Linear:
-        """The terms over `symbols` only, without the constant."""
-        return Linear({s: self[s] for s in symbols})
 
     def substituted(self, values: Mapping[Any, Linear]) -> Linear:
         """Every symbol of `values` replaced, inside atoms too; the same object when there is none."""

@@ -106,6 +106,11 @@ class _Builder:
     outputs: list[_Made] = field(default_factory=list)
     count: int = 0
 
+    @property
+    def everything(self) -> tuple[str, ...]:
+        """Every dtype that a part may have, bool first, whatever the dtypes of the stages."""
+        return tuple(dict.fromkeys((*DTYPES, *self.dtypes)))
+
     def pick(self, options: Sequence[T]) -> T:
         return self.draw(st.sampled_from(options))  # type: ignore[no-any-return]
 
@@ -270,7 +275,7 @@ class _Builder:
     def converted(self, axes: Sequence[tuple[Axis, int]], dtype: str, depth: int, exact: bool) -> _Value:
         if self.smooth:
             return self.leaf(axes, dtype, exact)
-        source = self.pick(tuple(dict.fromkeys((*DTYPES, *self.dtypes))))
+        source = self.pick(self.everything)
         a = self.value(axes, source, depth - 1, True)
         return _Value(fn.cast(a.expr, dtype))
 
@@ -289,7 +294,7 @@ class _Builder:
         if kind == "both":
             a, b = (self.condition(axes, depth - 1).expr for _ in range(2))
             return _Value(self.pick([a & b, a | b, a ^ b]))
-        dtype = self.pick(tuple(dict.fromkeys((*DTYPES[1:], *(d for d in self.dtypes if d != "bool")))))
+        dtype = self.pick(self.everything[1:])
         a, b = (self.value(axes, dtype, depth - 1, True).expr for _ in range(2))
         compare: list[Callable[[], Any]] = [
             lambda: a < b, lambda: a <= b, lambda: a > b, lambda: a >= b, lambda: a == b, lambda: a != b,

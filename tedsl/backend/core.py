@@ -185,10 +185,12 @@ class Core:
         """The operations that make or depend on a tensor that is empty at this call."""
         empty = {t for t, a in zip(self.inputs, memory.inputs, strict=True) if a.size == 0}
         empty |= {t for t in self._between if 0 in concrete_shape(t, sizes, self.name)}
+        touched: dict[Operation, None] = {}
         for op in operations_between(self.inputs, self.outputs):
             if not empty.isdisjoint((*op.inputs, *op.outputs)):
                 empty.update(op.outputs)
-        return dict.fromkeys(op for op in operations_between(self.inputs, self.outputs) if op.output() in empty)
+                touched[op] = None
+        return touched
 
     def _without(self, touched: Container[Operation]) -> Core:
         """The program for what the other operations make: outputs, and what the touched ones read."""

@@ -91,8 +91,6 @@ CLASSIFY = frozenset({Fn.ISNAN, Fn.ISINF, Fn.ISFINITE})
 LOGIC = frozenset({Fn.AND, Fn.OR, Fn.NOT})
 BITS = {Fn.BITAND: Fn.AND, Fn.BITOR: Fn.OR, Fn.BITXOR: Fn.NE, Fn.INVERT: Fn.NOT}
 SHIFTS = frozenset({Fn.LSHIFT, Fn.RSHIFT})
-ARITHMETIC = frozenset({Fn.ADD, Fn.SUB, Fn.MUL, Fn.FLOORDIV, Fn.MOD, Fn.POW, Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP})
-SAME_TYPE = frozenset({Fn.NEG, Fn.ABS, Fn.SIGN, Fn.RELU})
 # On bools NumPy reads these as logic.
 BOOL_ARITHMETIC = {Fn.ADD: Fn.OR, Fn.MUL: Fn.AND, Fn.MINIMUM: Fn.AND, Fn.MAXIMUM: Fn.OR}
 

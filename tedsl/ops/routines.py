@@ -157,7 +157,7 @@ class Routine:
         if key not in self._by_symbols:
             names = (f"n{k}" for k in itertools.count())
             open_specs = tuple(
-                (tuple(n if n < 2 else var(next(names)) for n in shape), dtype) for shape, dtype in specs
+                (tuple(var(next(names)) if n is None else n for n in shape), dtype) for shape, dtype in key
             )
             try:
                 found: Traced | None = self._trace(open_specs, is_symbolic=True)
@@ -175,20 +175,9 @@ class Routine:
         return Traced(inputs, outputs, result, self.name, lambda: self.schedule(inputs, outputs), is_symbolic)
 
 
-def _pattern(specs: Sequence[Spec]) -> tuple[tuple[tuple[int | str, ...], str], ...]:
-    """Shapes with a name for each extent, the same for equal ones; 0 and 1, which may be broadcast, stay numbers."""
-    names: dict[int, str] = {}
-
-    def name(n: int) -> int | str:
-        return n if n < 2 else names.setdefault(n, f"n{len(names)}")
-
-    return tuple((tuple(map(name, shape)), dtype) for shape, dtype in specs)
-
-
-def _opened(key: Sequence[tuple[tuple[int | str, ...], str]]) -> tuple[Spec, ...]:
-    """Shapes with a variable for each name."""
-    symbols = {n: var(n) for shape, _ in key for n in shape if isinstance(n, str)}
-    return tuple((tuple(symbols[n] if isinstance(n, str) else n for n in shape), dtype) for shape, dtype in key)
+def _pattern(specs: Sequence[Spec]) -> tuple[Spec, ...]:
+    """Shapes with None for each extent that may become a symbol; 0 and 1, which may be broadcast, stay numbers."""
+    return tuple((tuple(n if n < 2 else None for n in shape), dtype) for shape, dtype in specs)
 
 
 def distinct(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensors:
