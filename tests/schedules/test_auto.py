@@ -51,9 +51,9 @@ def test_a_change_of_the_default_schedule_shows_as_a_difference(tmp_path: Path) 
     s = te.Schedule(D).auto("default")
     s["C_columns"].store_in("heap")
     lines = [line for line in s.diff().splitlines() if line[0] in "+-"]
-    assert all(line[1:].startswith("C_columns: ") for line in lines)
-    assert lines[-1].startswith("+")
-    assert lines[-1].endswith("in heap memory")
+    before = lines[0][1:]
+    assert before.startswith("C_columns: ")
+    assert lines == [f"-{before}", f"+{before}, in heap memory"]
     s.save(tmp_path / "s.json")
     again = te.Schedule.load(tmp_path / "s.json", D)
     assert str(again) == str(s)
