@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from autodiff import budget, inversion, parts
+from autodiff import budget, inversion, parts, refine
 from autodiff.budget import STEPS
 from autodiff.conditions import Choice, NonNegative, Not, Opaque, OpaqueIndex, Zero
 from autodiff.domains import Inversion, Variable
@@ -273,3 +273,11 @@ def test_the_answer_is_the_same_in_each_process() -> None:
         texts.add(run.stdout)
     assert len(texts) == 1
     assert texts != {""}
+
+
+def test_classes_that_keep_their_quotients_are_not_split_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quotients of a residue class may be new ones. Here every split leaves the grid as it was."""
+    splits = []
+    monkeypatch.setattr(refine, "_phases", lambda part: splits.append(part) or [part.grid])
+    checked(index_map({"f": 2, "y": 9, "r": 3}, [2 * y + r], [19]))
+    assert len(splits) == refine.MAX_SPLITS
