@@ -6,7 +6,9 @@ is kept in the operation's own dictionary, so that it lives and dies with it, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +16,10 @@ from tedsl.lang.errors import GradientError
 from tedsl.lang.tensor import Operation, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
 
-__all__ = ["Rule", "rule_of", "set_rule", "stages_along", "transposed"]
+__all__ = ["Rule", "rule_of", "set_rule", "stages_along", "transposed", "without_rules"]
 
 _PLACE = "_autodiff_rules"
+_SUSPENDED: ContextVar[tuple[Operation, ...]] = ContextVar("suspended", default=())
 
 Vjp = Callable[[Tensor, list[Tensor], Tensor], Any]  # (output, deps, adjoint of output) -> one adjoint per dep
 Jvp = Callable[[list[Tensor], list[Tensor]], Tensor]  # (deps, their tangents) -> tangent of the output
@@ -36,8 +39,20 @@ def set_rule(tensor: Tensor, rule: Rule) -> None:
     vars(tensor.op).setdefault(_PLACE, {})[tensor.index] = rule
 
 
+@contextmanager
+def without_rules(tensors: Iterable[Tensor]) -> Iterator[None]:
+    """Inside, these tensors have the derivative of their definition, so that a rule for them can start from it."""
+    before = _SUSPENDED.set((*_SUSPENDED.get(), *(t.op for t in tensors)))
+    try:
+        yield
+    finally:
+        _SUSPENDED.reset(before)
+
+
 def rule_of(tensor: Tensor) -> Rule | None:
     """The rule given to a tensor, if any."""
+    if any(op is tensor.op for op in _SUSPENDED.get()):
+        return None
     found: Rule | None = vars(tensor.op).get(_PLACE, {}).get(tensor.index)
     return found
 

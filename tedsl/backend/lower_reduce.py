@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import halide as hl
 
@@ -47,11 +47,19 @@ class Accumulator:
 def accumulator(ctx: Context, reduce: Reduce) -> Accumulator:
     """The accumulator for one reduction."""
     reducer, dtypes = reduce.reducer, tuple(v.dtype for v in reduce.values)
+    if reducer.kind == "sum":
+        return _builtin(reducer, dtypes[0])
     if reducer.is_custom:
-        return _custom(ctx, reducer, dtypes)
-    if reducer.kind in ("argmax", "argmin"):
-        return _argument(reducer, dtypes[0])
-    return _builtin(reducer, dtypes[0])
+        kept = _custom(ctx, reducer, dtypes)
+    elif reducer.kind in ("argmax", "argmin"):
+        kept = _argument(reducer, dtypes[0])
+    else:
+        kept = _builtin(reducer, dtypes[0])
+
+    def step(old: Sequence[Halide], new: Sequence[Halide], position: Halide) -> tuple[Halide, ...]:
+        return kept.step(old, [ctx.opaque(v, d) for v, d in zip(new, dtypes, strict=True)], position)
+
+    return replace(kept, step=step)
 
 
 def _builtin(reducer: Reducer, dtype: str) -> Accumulator:

@@ -54,7 +54,10 @@ def lower_scatter(ctx: Context, op: Scatter) -> Stage:
         for d, (row, extent) in enumerate(zip(op.index, op.shape, strict=True))
     )[::-1]
     old: Halide = hl.Expr(func[target])
-    new = EMIT[MEET[op.kind].value](old, cast(scope.value(op.value), dtype, held), dtype=held)
+    value = cast(scope.value(op.value), dtype, held)
+    if op.kind != "add":
+        value = ctx.opaque(value, held)
+    new = EMIT[MEET[op.kind].value](old, value, dtype=held)
     if rest is not TRUE:
         new = hl.select(scope.value(rest), new, old)
     if domain is not None and not set(bound).intersection(free_axes((*op.index, op.value, rest))):

@@ -85,6 +85,14 @@ class Context:
             self.zero = hl.Param(hl.Int(32), "opaque_zero")
         return hl.Expr(self.zero)
 
+    def opaque(self, value: Halide, dtype: str) -> Halide:
+        """A value to combine with what an update holds, of which Halide knows nothing.
+
+        From min(f(), k) over a loop in k Halide 21 concludes that only steps with k < f() matter, with the f() of
+        before the loop, and stores k without comparing it again. It solves for a loop in int32 alone.
+        """
+        return value ^ self.unknown_zero() if dtype == "int32" else value
+
     def updated(self, values: Sequence[Halide], old: Sequence[Halide]) -> Halide:
         """The right side of an update of several components, all computed before any is stored.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autodiff import differentiate
-from autodiff.custom import Rule, set_rule, transposed
+from autodiff.custom import Rule, set_rule, transposed, without_rules
 from autodiff.totals import zeros
 from schedules import Schedule
 from tedsl.lang.compute import placeholder
@@ -225,9 +225,10 @@ def _ruled(
     inputs: Sequence[Tensor],
     heads: Sequence[Tensor],
 ) -> list[Tensor | None]:
-    """The adjoints by the author's reverse rule, one per input."""
+    """The adjoints by the author's reverse rule, one per input. The rule may differentiate the outputs itself."""
     one = len(outputs) == 1
-    returned = rule(outputs[0] if one else tuple(outputs), list(inputs), heads[0] if one else tuple(heads))
+    with without_rules(outputs):
+        returned = rule(outputs[0] if one else tuple(outputs), list(inputs), heads[0] if one else tuple(heads))
     adjoints = [returned] if isinstance(returned, Tensor) or returned is None else list(returned)
     if len(adjoints) != len(inputs):
         raise ValueError(
@@ -255,7 +256,8 @@ def _pushed(
     tangents: Sequence[Tensor],
 ) -> list[Tensor]:
     """The tangents by the author's forward rule, one per output."""
-    returned = rule(list(inputs), list(tangents))
+    with without_rules(outputs):
+        returned = rule(list(inputs), list(tangents))
     dots = [returned] if isinstance(returned, Tensor) else list(returned)
     if len(dots) != len(outputs):
         raise ValueError(f"op {signature}: def_jvp returned {len(dots)} tangents for {len(outputs)} outputs")

@@ -138,7 +138,8 @@ class Op:
     def def_vjp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Give the reverse derivative: `rule(output, inputs, head)` -> one adjoint per input, None for none.
 
-        With several outputs, `output` and `head` are tuples.
+        With several outputs, `output` and `head` are tuples. Inside the rule, `te.differentiate(output, ...)` is the
+        derivative of the definition, to start from.
         """
         self._forget()
         self.author.vjp = _checked_rule(rule, self.signature, "def_vjp")

@@ -275,3 +275,21 @@ def test_a_condition_on_the_loop_keeps_the_clamps_of_its_reads() -> None:
     landed = te.scatter((1,), [k], (k * 0,), te.select(inside, B[k + 1, 2 * k + 2], 0), where=k % 2 == 0)
     np.testing.assert_allclose(run([folded, landed], {B: values})[0], values[1, 2], rtol=1e-6)
     np.testing.assert_allclose(run(landed, {B: values}), values[1, 2], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
+def test_extremes_over_the_loop_itself(dtype: str) -> None:
+    """Left to itself Halide takes what an int32 update holds for unchanged by the loop, and its last step wins."""
+    k, j = te.reduce_axis((1, 40), "k"), te.reduce_axis((1, 40), "j")
+
+    def distance(i: Any) -> te.Expr:
+        return te.abs(te.cast(i - k, dtype))
+
+    least = te.compute((), lambda: te.min(te.cast(k, dtype), axis=k))
+    farthest = te.compute((), lambda: te.max(distance(3), axis=k))
+    nearest = te.compute((5,), lambda i: te.min(distance(i), axis=k))
+    into = te.scatter((3,), axes=[j], index=(1,), value=te.cast(50 - j, dtype), op="max", init=te.zeros((3,), dtype))
+    keeps = te.reducer(lambda a, b: te.select(b < a, b, a), 100)
+    held = te.compute((), lambda: keeps(te.cast(k, dtype), axis=k))
+    found = te.evaluate([least, farthest, nearest, into, held], {})
+    assert [f.tolist() for f in found] == [1, 36, [1, 0, 0, 0, 0], [0, 49, 0], 1]

@@ -273,6 +273,24 @@ def test_def_vjp_holds_for_arrays_and_inside_other_programs() -> None:
     np.testing.assert_array_equal(te.interpret(jacobian, {x: a}), np.eye(4))
 
 
+def test_a_rule_may_start_from_the_derivative_of_the_definition() -> None:
+    @te.op
+    def cube(x: te.Tensor) -> te.Tensor:
+        return x * x * x
+
+    @cube.def_vjp
+    def clipped(y: te.Tensor, inputs: Any, head: te.Tensor) -> Any:
+        (natural,) = te.differentiate(y, inputs, head)
+        return [te.compute(natural.shape, lambda i: te.clip(natural[i], -1.0, 1.0))]
+
+    a = np.array([0.1, 5.0, -3.0], "float32")
+    x = te.placeholder((3,), name="x")
+    natural = te.differentiate(cube(x).sum(), x)
+    np.testing.assert_allclose(te.interpret(natural, {x: a}), [0.03, 1.0, 1.0], rtol=1e-6)
+    second = te.differentiate(natural.sum(), x)
+    np.testing.assert_allclose(te.interpret(second, {x: a}), [0.6, 0.0, 0.0], rtol=1e-6)
+
+
 def test_with_only_def_vjp_the_forward_derivative_is_of_the_definition() -> None:
     x, t = te.placeholder((3,), name="x"), te.placeholder((3,), name="t")
     dot = te.jvp(straight(x), x, t)
