@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from schedules.directives import ComputeAt, ComputeInline, Directive, Prefetch, StoreAt, StoreRoot
+from schedules.directives import ComputeAt, ComputeInline, Directive, Fuse, Prefetch, StoreAt, StoreRoot
 from schedules.loops import Level, definitions_of
 from schedules.plan import Plan, Step
+from schedules.sliding import what_does_not_slide
 from tedsl.analysis.checks import read_checks
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Read
 from tedsl.lang.tensor import Extern, Operation, Scatter
 from tedsl.lang.traverse import reads_of, topological
 
-__all__ = ["ROOT", "Place", "around", "placed"]
+__all__ = ["ROOT", "Place", "around", "fuses_inside", "placed"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,15 @@ def placed(plan: Plan) -> dict[str, Place]:
     for name, step in plan.stores.items():
         places[name] = _stored(plan, places, name, step)
     return places
+
+
+def fuses_inside(plan: Plan) -> bool:
+    """Whether loops are fused of a stage computed inside another's loop, where their ends change on the way.
+
+    Halide bounds such loops by the largest begin and the largest extent, though they never meet.
+    """
+    fused = {name for (name, _), steps in plan.loops.items() if any(isinstance(s.directive, Fuse) for s in steps)}
+    return any(isinstance(plan.places[n].directive, ComputeAt) for n in fused if n in plan.places)
 
 
 def _of(directive: Directive) -> Place:
@@ -177,5 +187,11 @@ def _stored(plan: Plan, places: Mapping[str, Place], stage: str, step: Step) -> 
                 f"{consumer}'s loop {level.name!r}, which lies between the memory of {stage} and its computation, is "
                 "the outer one of a split that may leave a rest; store inside that loop"
             )
+    still = what_does_not_slide(plan, stage, outside[begin:])
+    if still is not None:
+        raise step.refused(
+            f"what earlier iterations computed of {stage} is of no use to later ones: {still}; store it where it is "
+            "computed"
+        )
     store = (d.consumer, d.loop) if isinstance(d, StoreAt) else ("", "")
     return Place(place.kind, place.consumer, place.loop, store)

@@ -70,11 +70,13 @@ class Lowered:
 
 
 def lower(
-    inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterable[int] = (), finite: Sequence[Tensor] = ()
-) -> Lowered:
+    inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterable[int] = (), finite: Sequence[Tensor] = (),
+    promised: bool = False,
+) -> Lowered:  # fmt: skip
     """The functions that compute `outputs` from `inputs`; those at the positions `added` are summed to what is there.
 
-    The kernel fails before it writes anything when a tensor of `finite` holds an inf or NaN.
+    The kernel fails before it writes anything when a tensor of `finite` holds an inf or NaN. `promised`: Halide is told
+    that indices of inputs lie within them, where its own reasoning would say that they may not.
     """
     operations = operations_between(inputs, outputs)
     given = tuple(dict.fromkeys(inputs))
@@ -83,7 +85,7 @@ def lower(
     names = _distinct([*given, *symbols], {identifier(op.name) for op in operations})
     images = {t: hl.ImageParam(TYPES[t.dtype], t.ndim, names[t]) for t in given}
     sizes = {v: hl.Param(hl.Int(32), names[v]) for v in symbols}
-    ctx = Context(images, sizes)
+    ctx = Context(images, sizes, promised)
     ctx.needed = _needed(operations, outputs)
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, f"previous_{p}") for p in sorted(set(added))}
     ctx.added = {outputs[p]: image for p, image in previous.items() if _can_start(outputs[p], operations, outputs)}

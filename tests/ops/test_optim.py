@@ -104,11 +104,13 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 @pytest.mark.long
-def test_a_network_learns_digits_as_in_torch() -> None:
+@pytest.mark.parametrize("way", ["tedsl", "torch", "jax"])
+def test_a_network_learns_digits_as_in_torch(way: str) -> None:
     torch, _ = pytest.importorskip("torch"), pytest.importorskip("sklearn")
+    pytest.importorskip("jax")
     from examples import digits
 
-    losses, accuracy = digits.train()
+    losses, accuracy = digits.WAYS[way]()
     assert accuracy >= 0.97
     np.testing.assert_allclose(losses[:50], torch_losses(torch, digits, 50), atol=1e-4)
 

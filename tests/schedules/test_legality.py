@@ -296,3 +296,43 @@ def test_what_the_check_of_a_scatter_reads_is_computed_before_it() -> None:
     s[W].cache_read(index).compute_at(W, "r")
     message = refusal(lambda: te.build([index, g], W, schedule=s))
     assert "the check of indices reads index_cached outside of loop 'r' of W" in message
+
+
+def test_memory_outside_of_a_loop_with_which_nothing_slides() -> None:
+    """Where one read stands still and another moves, Halide computes nothing at all."""
+    A = te.placeholder((4, 3), name="A")
+    C = te.compute((4, 3), lambda i, j: A[j, j] + A[i, j], name="C")
+    s = te.Schedule(C)
+    s[C].cache_read(A).compute_at(C, "i").store_root()
+    message = refusal(lambda: te.build([A], C, schedule=s))
+    assert "C reads A_cached[i, j], which does not move along with 'i', unlike another read of it" in message
+    assert "store it where it is computed" in message
+    index = te.placeholder((4,), "int32", name="index")
+    D = te.compute((4, 3), lambda i, j: A[index[i], j], name="D")
+    s = te.Schedule(D)
+    s[D].cache_read(A).compute_at(D, "i").store_root()
+    assert "D reads A_cached[index[i], j], which" in refusal(lambda: te.build([A, index], D, schedule=s))
+
+
+def test_what_slides_through_several_stages_may_be_stored_outside() -> None:
+    A = te.placeholder((40, 8), name="A")
+    T = te.compute((38, 8), lambda i, j: A[i, j] + A[i + 2, j], name="T")
+    U = te.compute((18, 8), lambda i, j: T[2 * i, j] - T[2 * i + 2, j], name="U")
+    C = te.compute((17, 8), lambda i, j: U[i, j] * U[i + 1, 7 - j], name="C")
+    s = te.Schedule(C)
+    s[U].compute_at(C, "i").store_root()
+    s[T].compute_at(C, "i").store_root()
+    values = np.random.default_rng(0).integers(-9, 9, (40, 8)).astype("float32")
+    np.testing.assert_array_equal(te.build([A], C, schedule=s)(values), te.interpret(C, {A: values}))
+
+
+def test_fused_loops_of_a_stage_inside_another() -> None:
+    """The ends of both loops change with the outer one: Halide adds up the largest of them, beyond the input."""
+    m, p = te.var("m"), te.var("p")
+    A = te.placeholder((m, p), name="A")
+    C = te.compute((5,), lambda i: A.at(i + 1, i + 3, mode="zero") + A.at(i, i, mode="zero"), name="C")
+    s = te.Schedule(C)
+    copy = s[C].cache_read(A).compute_at(C, "i")
+    copy.fuse(*copy.axes)
+    values = np.arange(40.0, dtype="float32").reshape(5, 8)
+    np.testing.assert_array_equal(te.build([A], C, schedule=s)(values), te.interpret(C, {A: values}))
