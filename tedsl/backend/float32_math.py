@@ -24,6 +24,7 @@ LN2_HIGH, LN2_LOW = 0.693145751953125, 1.428606765330187e-06
 LOG2_E = 1.4426950408889634
 # Adding and subtracting this rounds to an integer; the low bits of the sum then hold that integer.
 ROUNDER, ROUNDER_BITS = 12582912.0, 0x4B400000
+BIASED = ROUNDER + 254.0  # the same with twice the bias of an exponent
 # (exp(r) - 1 - r) / r^2, |r| <= ln 2 / 2
 EXP = (0.4999999403953552, 0.1666650027036667, 0.0416678860783577, 0.008371064439415932, 0.0013862240593880415)
 EXPM1 = (
@@ -49,8 +50,9 @@ COS = (0.04166664555668831, -0.00138873013202101, 2.4430664780084044e-05)
 
 
 def _between(x: Expr, low: float, high: float) -> Expr:
-    """x held within bounds; NaN stays."""
-    return hl.select(x > hl.f32(high), hl.f32(high), hl.select(x < hl.f32(low), hl.f32(low), x))
+    """x held within bounds; NaN stays. Each select is one instruction, a maximum and a minimum."""
+    x = hl.select(x < hl.f32(low), hl.f32(low), x)
+    return hl.select(x > hl.f32(high), hl.f32(high), x)
 
 
 def _nearest(x: Expr) -> tuple[Expr, Expr]:
@@ -64,16 +66,28 @@ def _two_to(n: Expr) -> Expr:
     return from_bits(hl.cast(hl.UInt(32), n + hl.i32(127)) << hl.u32(23), F)
 
 
-def _two_to_times(n: Expr, x: Expr) -> Expr:
-    """x 2^n in two steps, for n from far below the normal exponents to just above them."""
-    half = n >> hl.u32(1)
-    return x * _two_to(half) * _two_to(n - half)
+def _nearest_power(x: Expr) -> tuple[Expr, tuple[Expr, Expr]]:
+    """x rounded to an integer n as a float, and two powers of two whose product is 2^n.
+
+    Each exponent is half of n, so that n may lie far outside of those of normal numbers. The bias of both is in the
+    sum that rounds: its low bits are n + 254, and their halves are the exponents' fields.
+    """
+    shifted = x + hl.f32(BIASED)
+    bits = bits_of(shifted, F)
+    half = bits >> hl.u32(1)
+    fields = half << hl.u32(23), (bits - half) << hl.u32(23)
+    return shifted - hl.f32(BIASED), (from_bits(fields[0], F), from_bits(fields[1], F))
+
+
+def _without(x: Expr, n: Expr) -> Expr:
+    """x - n ln 2, for the integer n next to x / ln 2."""
+    return (x - n * hl.f32(LN2_HIGH)) - n * hl.f32(LN2_LOW)
 
 
 def _reduce_exp(x: Expr) -> tuple[Expr, Expr]:
     """x = n ln 2 + r: r and the integer n."""
     real, n = _nearest(x * hl.f32(LOG2_E))
-    return (x - real * hl.f32(LN2_HIGH)) - real * hl.f32(LN2_LOW), n
+    return _without(x, real), n
 
 
 def _exp_polynomial(r: Expr) -> Expr:
@@ -82,25 +96,27 @@ def _exp_polynomial(r: Expr) -> Expr:
 
 def _exp_of_negative(x: Expr) -> Expr:
     """e^x for x <= 0 within 0.7 units, half of a unit less than `exp`: what rounding r lost is added back."""
-    real, n = _nearest(_between(x, -104.0, 0.0) * hl.f32(LOG2_E))
-    high = _between(x, -104.0, 0.0) - real * hl.f32(LN2_HIGH)
+    x = _between(x, -104.0, 0.0)
+    real, (low_power, high_power) = _nearest_power(x * hl.f32(LOG2_E))
+    high = x - real * hl.f32(LN2_HIGH)
     low = real * hl.f32(LN2_LOW)
     r = high - low
     lost = (high - r) - low
-    return _two_to_times(n, (r + (r * r * horner(r, EXP, F) + lost)) + hl.f32(1.0))
+    return ((r + (r * r * horner(r, EXP, F) + lost)) + hl.f32(1.0)) * low_power * high_power
 
 
 def exp(x: Expr) -> Expr:
     """e^x."""
-    r, n = _reduce_exp(_between(x, -104.0, 89.0))
-    return _two_to_times(n, _exp_polynomial(r))
+    x = _between(x, -104.0, 89.0)
+    real, (low, high) = _nearest_power(x * hl.f32(LOG2_E))
+    return _exp_polynomial(_without(x, real)) * low * high
 
 
 def exp2(x: Expr) -> Expr:
     """2^x."""
     x = _between(x, -151.0, 129.0)
-    real, n = _nearest(x)
-    return _two_to_times(n, _exp_polynomial((x - real) * hl.f32(0.6931471805599453)))
+    real, (low, high) = _nearest_power(x)
+    return _exp_polynomial((x - real) * hl.f32(0.6931471805599453)) * low * high
 
 
 def _half_expm1(x: Expr) -> Expr:
