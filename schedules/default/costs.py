@@ -13,7 +13,7 @@ from tedsl.lang.functions import FLOAT_BINARY, FLOAT_UNARY
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import reads_of, topological
 
-__all__ = ["Costs", "cheap_components", "costs_of", "points"]
+__all__ = ["Costs", "cheap_components", "costs_of", "is_costly", "is_once", "is_pointwise", "is_same_point", "points"]
 
 INLINE = 12  # arithmetic that is cheaper than a trip to memory
 MOST = 400  # arithmetic of one expression; longer ones take the compiler more time than the trip to memory takes
@@ -47,9 +47,13 @@ class Costs:
 
 
 def costs_of(
-    stages: Sequence[Operation], outputs: AbstractSet[Operation], planned: AbstractSet[str], machine: Machine
+    stages: Sequence[Operation],
+    outputs: AbstractSet[Operation],
+    planned: AbstractSet[str],
+    machine: Machine,
+    again: AbstractSet[Operation] = frozenset(),
 ) -> Costs:
-    """Costs of stages given inputs before users. Outputs and what is `planned` already are never inlined."""
+    """Costs of stages given inputs before users; those `again` are inlined, outputs and what is `planned` never."""
     costs = Costs()
     for op in stages:
         for read in reads_of(op.expressions):
@@ -62,9 +66,11 @@ def costs_of(
         if not isinstance(op, Compute) or op.reduction is not None or op in outputs or op.name in planned:
             continue
         sites = costs.readers.get(op, [])
-        once = len(sites) == 1 and _once(*sites[0])
-        if costs.element[op] <= machine.choose("inline", INLINE, op.name) or (
-            (once or op in single) and costs.element[op] <= MOST
+        once = len(sites) == 1 and is_once(*sites[0])
+        if (
+            op in again
+            or costs.element[op] <= machine.choose("inline", INLINE, op.name)
+            or ((once or op in single) and costs.element[op] <= MOST)
         ):
             costs.inlined.add(op)
     return costs
@@ -76,10 +82,10 @@ def _used_at_one_place(
     """The pointwise stages all of whose readers end in one and the same element of one stage: there it is one value."""
     top: dict[Operation, Operation] = {}
     for op in reversed(stages):
-        if not _is_pointwise(op) or op in outputs or op.name in planned:
+        if not is_pointwise(op) or op in outputs or op.name in planned:
             continue
         sites = costs.readers.get(op, [])
-        if not all(_is_pointwise(r) and r.name not in planned and _same_point(r, read) for r, read in sites):
+        if not all(is_pointwise(r) and r.name not in planned and is_same_point(r, read) for r, read in sites):
             continue
         ends = {top.get(reader, reader) for reader, _ in sites}
         if len(ends) == 1:
@@ -87,11 +93,13 @@ def _used_at_one_place(
     return set(top)
 
 
-def _is_pointwise(op: Operation) -> bool:
+def is_pointwise(op: Operation) -> bool:
+    """Whether a stage has one value for each element and no reduction."""
     return isinstance(op, Compute) and op.reduction is None
 
 
-def _same_point(reader: Operation, read: Read) -> bool:
+def is_same_point(reader: Operation, read: Read) -> bool:
+    """Whether the indices of a read are the reader's axes, in order."""
     axes = getattr(reader, "axes", ())
     return len(axes) == len(read.indices) and all(a is i for a, i in zip(axes, read.indices, strict=True))
 
@@ -103,13 +111,18 @@ def cheap_components(op: Compute) -> list[int]:
 
 def _cost_of(node: Expr) -> int:
     if isinstance(node, Apply):
-        if node.fn is Fn.DIV and isinstance(node.args[1], Const) and math.frexp(abs(node.args[1].value))[0] == 0.5:
-            return 1  # by a power of two: a product
-        return 20 if node.fn in _COSTLY and not node.dtype.is_integer else 1
+        return 20 if is_costly(node) else 1
     return int(isinstance(node, Read))
 
 
-def _once(consumer: Operation, read: Read) -> bool:
+def is_costly(node: Apply) -> bool:
+    """Whether an operation takes many instructions, or one that takes long."""
+    if node.fn is Fn.DIV and isinstance(node.args[1], Const) and math.frexp(abs(node.args[1].value))[0] == 0.5:
+        return False  # by a power of two: a product
+    return node.fn in _COSTLY and not node.dtype.is_integer
+
+
+def is_once(consumer: Operation, read: Read) -> bool:
     """Whether the consumer reads each element about once: its loops are the read's indices."""
     if not isinstance(consumer, Compute):
         return False
@@ -117,7 +130,7 @@ def _once(consumer: Operation, read: Read) -> bool:
     if consumer.reduction is not None:
         loops |= set(consumer.reduction.axes)
     used = {a for index in read.indices for a in topological(index) if isinstance(a, Axis)}
-    return loops <= used
+    return all(a in used or number(a.extent) == 1 for a in loops)
 
 
 def points(axes: Sequence[Axis]) -> int:

@@ -35,6 +35,8 @@ __all__ = ["plan_nests"]
 WORTH_THREADS = 1 << 17  # scalar operations
 TASKS = 8  # for each core
 MOST_UNROLLED = 32
+LONG = 64  # rows of a reduction that are worth a few streams through memory
+ROWS, COLUMNS = 8, 2048  # of them at a time
 MUCH = 40  # arithmetic of an element that is worth sharing
 
 
@@ -80,6 +82,8 @@ class _Nest:
         axes = list(root.axes)
         threads = self.machine.cores > 1 and self._work() >= WORTH_THREADS
         vector = self._vector_axis(root, depth)
+        if vector is not None and self._is_down(root, vector):
+            return self._down(root, names, vector, threads=threads)
         order = [names[a] for a in axes]
         inner = self._cut(root, "body", vector, order)
         if root.reduction is not None:
@@ -98,6 +102,9 @@ class _Nest:
             outer_points = self._vectors(vector)
         else:
             outer_points = points(outer)
+            if outer_points == 1 and depth == 0 and rest:
+                loops, rest = [*loops, rest[0]], rest[1:]
+                outer_points = self._vectors(vector)
         shared = self._shared_along(root, vector) if depth == 0 and inner else None
         if shared is not None and len(axes) > 2:
             # What its iterations share is computed once: it runs around each vector.
@@ -121,6 +128,42 @@ class _Nest:
             return "row"
         self.say(Parallel(stage=root.name, loop=task))
         return task
+
+    def _is_down(self, root: Compute, vector: Axis) -> bool:
+        """Whether long columns are reduced, all of them side by side in memory."""
+        if root.reduction is None or self.group.members or not along(root, vector):
+            return False
+        rows, columns = number(root.reduction.axes[-1].extent), number(vector.extent)
+        return rows is not None and columns is not None and rows >= LONG and columns >= 2 * self._width(root)
+
+    def _down(self, root: Compute, names: dict[Axis, str], vector: Axis, *, threads: bool) -> str:
+        """A few rows at a time, each a stream through memory; the results so far stay in the first cache."""
+        assert root.reduction is not None
+        self._cut(root, "init", vector, [names[a] for a in root.axes])
+        name, sums = names[vector], [names[a] for a in root.reduction.axes]
+        width, extent = self._width(root), number(vector.extent) or 1
+        share = -(-extent // self.machine.cores) if threads else extent
+        most = self.machine.choose("columns", COLUMNS, root.name)
+        block = width * -(-max(1, min(share, most)) // width)
+        task, inside, outer, lane, row = f"{name}_t", f"{name}_b", f"{name}_o", f"{name}_v", f"{sums[-1]}_i"
+        rows = self.machine.choose("rows", ROWS, root.name)
+        self.say(
+            Split(stage=root.name, loop=name, outer=task, inner=inside, factor=block),
+            Split(stage=root.name, loop=inside, outer=outer, inner=lane, factor=width),
+            Vectorize(stage=root.name, loop=lane),
+            Split(stage=root.name, loop=sums[-1], outer=f"{sums[-1]}_o", inner=row, factor=rows),
+            Unroll(stage=root.name, loop=row),
+        )
+        others = [names[a] for a in root.axes if a is not vector]
+        steps = [*sums[:-1], f"{sums[-1]}_o"]
+        self.say(Reorder(stage=root.name, loops=(*others, task, *steps, outer, row, lane)))
+        whole = task
+        for k, other in enumerate(reversed(others)):
+            self.say(Fuse(stage=root.name, outer=other, inner=whole, fused=f"f{k}"))
+            whole = f"f{k}"
+        if threads:
+            self.say(Parallel(stage=root.name, loop=whole))
+        return whole
 
     def _shared_along(self, root: Compute, vector: Axis | None) -> Axis | None:
         """A short loop that most of the arithmetic of an element does not depend on."""

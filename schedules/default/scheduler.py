@@ -16,6 +16,7 @@ from schedules.default.machine import Machine
 from schedules.default.nests import plan_nests
 from schedules.default.outputs import merge_outputs
 from schedules.default.panels import plan_contraction
+from schedules.default.recompute import costs_without_trips
 from schedules.default.rest import plan_rest, spoken_of
 from schedules.default.rewriting import Rewriting, computed_between
 from schedules.default.scans import plan_scan
@@ -112,9 +113,9 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine) -> list[Directive]:
     between = {t.op for op in rw.stages if isinstance(op, Extern) for t in op.args}
     finals = {t.op for t in plan.program.outputs} | between
     asked_for = {op for name, op in plan.program.stages.items() if name in plan.made}  # inline they would be gone again
-    costs = costs_of(rw.stages, finals | asked_for, rw.planned, machine)
+    kept = finals | asked_for
     if machine.gpu is not None:
-        plan_gpu(rw, costs)
+        plan_gpu(rw, costs_of(rw.stages, kept, rw.planned, machine))
     else:
-        plan_nests(rw, finals, costs, machine)
+        plan_nests(rw, finals, costs_without_trips(rw.stages, finals, kept, rw.planned, machine), machine)
     return rw.directives

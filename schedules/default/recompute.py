@@ -1,0 +1,126 @@
+"""Stages that are cheaper to compute again in each reader than to keep in memory.
+
+A large array that two loop nests read is written once and read twice, and the processor fetches the lines that it is
+about to write. All of that takes longer than the arithmetic of most stages, where the inputs come along a line at a
+time as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set as AbstractSet
+from dataclasses import dataclass
+
+from schedules.default.conditions import number
+from schedules.default.costs import Costs, costs_of, is_costly, is_once, is_pointwise, is_same_point, points
+from schedules.default.groups import groups_of
+from schedules.default.machine import Machine
+from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read
+from tedsl.lang.tensor import Compute, Operation, Tensor
+from tedsl.lang.traverse import topological
+
+__all__ = ["costs_without_trips"]
+
+LINE = 16  # vector instructions in the time in which one core gets a vector from memory
+DIVISION, FUNCTION = 20, 30  # vector instructions in the time of one
+MOST_READERS = 3
+MUCH_SMALLER = 16  # how often elements of a tensor must be used to stay in the cache
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What a stage needs: elements from memory, and instructions."""
+
+    streams: frozenset[Tensor]
+    instructions: int
+
+
+def costs_without_trips(
+    stages: Sequence[Operation],
+    outputs: AbstractSet[Operation],
+    kept: AbstractSet[Operation],
+    planned: AbstractSet[str],
+    machine: Machine,
+) -> Costs:
+    """The costs of the stages, large ones inlined where that is faster; those in `kept` never are."""
+    again: set[Operation] = set()
+    while True:
+        costs = costs_of(stages, kept, planned, machine, again)
+        roots = {g.root for g in groups_of(stages, outputs, planned, costs, machine) if not g.members}
+        more = next(
+            (op for op in stages if op in roots and op not in kept and _is_faster(op, costs, planned, machine)), None
+        )
+        if more is None:
+            return costs
+        again.add(more)
+
+
+def _is_faster(op: Operation, costs: Costs, planned: AbstractSet[str], machine: Machine) -> bool:
+    """Whether each reader should compute the elements of a stage itself."""
+    assert isinstance(op, Compute)
+    if not is_pointwise(op) or len(op.bodies) != 1 or any(number(a.extent) is None for a in op.axes):
+        return False
+    if points(op.axes) * op.bodies[0].dtype.itemsize <= machine.l2:
+        return False
+    readers = _readers(op, costs, planned)
+    needs = _needs(op, costs, points(op.axes))
+    if readers is None or needs is None or not 1 <= len(readers) <= MOST_READERS:
+        return False
+    streams, count = len(needs.streams), len(readers)
+    stored = LINE * (streams + 2 + count)  # written after the lines were fetched, read by each
+    return count * max(LINE * streams, needs.instructions) < stored
+
+
+def _readers(op: Operation, costs: Costs, planned: AbstractSet[str]) -> set[Operation] | None:
+    """The loop nests in which elements of a stage are used, once each; None where one uses them more often."""
+    found: set[Operation] = set()
+    for reader, read in costs.readers.get(op, []):
+        if reader in costs.inlined:
+            further = _readers(reader, costs, planned) if is_same_point(reader, read) else None
+            if further is None:
+                return None
+            found |= further
+        elif reader.name in planned or not is_once(reader, read):
+            return None
+        else:
+            found.add(reader)
+    return found
+
+
+def _needs(op: Compute, costs: Costs, size: int) -> _Inputs | None:
+    """What an element takes, with all that is inlined; None where it reads large tensors but element by element."""
+    streams: set[Tensor] = set()
+    instructions = 0
+    long = {a for a in op.axes if number(a.extent) != 1}
+    for node in topological(op.bodies):
+        instructions += _instructions(node)
+        if not isinstance(node, Read):
+            continue
+        if any(not isinstance(i, Axis) and long.intersection(topological(i)) for i in node.indices):
+            return None
+        inner = node.tensor.op
+        if inner in costs.inlined and isinstance(inner, Compute):
+            further = _needs(inner, costs, size)
+            if further is None:
+                return None
+            streams |= further.streams
+            instructions += further.instructions
+        elif _size(node.tensor) * MUCH_SMALLER > size:
+            if not long.issubset(node.indices):
+                return None
+            streams.add(node.tensor)
+    return _Inputs(frozenset(streams), instructions)
+
+
+def _size(tensor: Tensor) -> int:
+    size = 1
+    for extent in tensor.extents:
+        size *= number(extent) or 1024
+    return size
+
+
+def _instructions(node: Expr) -> int:
+    if not isinstance(node, Apply):
+        return 0
+    if not is_costly(node):
+        return 1
+    return DIVISION if node.fn is Fn.DIV else FUNCTION
