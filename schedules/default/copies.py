@@ -64,7 +64,7 @@ def forms_of(root: Expr) -> list[Form] | None:
             if isinstance(node, Axis):
                 return None
             # Conditions last: the order of the dimensions is that of the tensor read.
-            stack.extend(reversed(sorted(node.children, key=lambda c: c.dtype.is_bool)))
+            stack.extend(sorted(node.children, key=lambda c: c.dtype.is_bool)[::-1])
             continue
         first = min(form.axes, key=lambda a: a.serial)
         sign = 1 if form.terms[(first,)] > 0 else -1

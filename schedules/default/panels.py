@@ -242,8 +242,10 @@ class _Panels:
         # What is checked is looked at before anything else is computed, as a whole.
         self._schedule_columns(None if found.guarded else loops.columns_at)
         if self.rows_table is not None:
+            assert self.row_copy is not None
             shared = found.batch and not set(found.batch).intersection(free_axes(found.rows))
-            self._schedule_rows(None if shared else loops.rows_at)
+            again = self.row_copy.lane is not None and loops.repeats_rows
+            self._schedule_rows(None if shared or again else loops.rows_at)
         del lane, stage
         self.rw.planned.update(stage.name for stage in self.rw.stages[-4 if self.rows_table is not None else -3 :])
 
@@ -277,8 +279,9 @@ class _Panels:
             )  # fmt: skip
         last = found.sums[-1]
         unroll = self.machine.choose("unroll", 4, found.op.name)
-        if unroll > 1 and extent(last) % unroll == 0 and extent(last) >= 32 and self.row_copy is None:
-            name = sums[-1]
+        name = sums[-1]
+        streamed = self.row_copy is None or self.row_copy.lane is not None
+        if unroll > 1 and extent(last) % unroll == 0 and extent(last) >= 32 and streamed:
             self._say(
                 Split(stage=stage, loop=name, outer=f"{name}_o", inner=f"{name}_u", factor=unroll, exact=True),
                 Unroll(stage=stage, loop=f"{name}_u"),
@@ -347,6 +350,7 @@ class _Loops:
         self.task = ""
         self.columns_at: str | None = None
         self.rows_at: str | None = None
+        self.repeats_rows = False  # what is computed at `rows_at` is computed for each block of columns anew
 
     def plan(self) -> None:
         p, found, say = self.p, self.p.found, self.directives
@@ -483,6 +487,7 @@ class _Loops:
         inside = bool(split_columns) or (bool(batch) and len(batch) == len(outer))
         self.columns_at = fused if inside else None
         self.rows_at = outer[-1] if split_columns and len(outer) > 1 else fused
+        self.repeats_rows = bool(split_columns)
 
 
 def _inner_extent(p: _Panels, loop: str) -> int:
