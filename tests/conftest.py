@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+# What a test compiles, it compiles: nothing comes from an earlier run.
+os.environ["TEDSL_CACHE"] = "off"
 # Draws are the same on every run, so that a red test is about the change and not about luck. A deadline would time the
 # compiler: the first kernel of a process takes seconds, the next ones milliseconds.
 settings.register_profile("default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])

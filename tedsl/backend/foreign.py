@@ -32,7 +32,7 @@ class CallSite:
 
     def error(self, code: int, context: int) -> Exception:
         """The error of a call that returned `code`."""
-        found: KernelError = failure(self.variant.name, code, context)
+        found: KernelError = failure(self.variant.program.name, code, context)
         return self.kernel.explained(found)
 
 
@@ -50,7 +50,7 @@ def call_site(kernel: Kernel, shapes: Sequence[tuple[int, ...]]) -> CallSite | N
         return None
     modes = ("write",) * len(kernel.outputs)
     variant = core.variant(Form(modes))
-    if variant.lowered.checks is not None:  # one may be of finite numbers: then a call may need the plain form
+    if variant.has_checks:  # one may be of finite numbers: then a call may need the plain form
         variant = core.variant(Form(modes, plain=True))
     if variant.sizes:
         return None

@@ -7,7 +7,7 @@ it by one look-up. A call whose arrays cannot be passed as they are copies them,
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,9 +47,18 @@ class Stats:
 
     compile_ms: float = 0.0
     copies: list[tuple[str, str]] = field(default_factory=list)
-    temporaries: int = 0
     bytes: int = 0
-    peak_bytes: int = 0
+    buffers: Callable[[], Sequence[int]] = field(default=tuple, repr=False)  # bytes of each, counted when asked for
+
+    @property
+    def temporaries(self) -> int:
+        """Buffers for intermediate results."""
+        return len(self.buffers())
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes of all arrays, and of those buffers."""
+        return self.bytes + sum(self.buffers())
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +284,8 @@ class Kernel(Rich):
 
     def explained(self, error: KernelError) -> Exception:
         """A failed call in the user's words."""
-        checks = self._core.any_variant().lowered.checks
+        variant = self._core.any_variant()
+        checks = variant.lowered.checks if error.requirement is not None and variant.has_checks else None
         if error.requirement is None or checks is None:
             return error
         text = str(checks.error(error.requirement))
@@ -310,8 +320,7 @@ class Kernel(Rich):
 
     def _counted(self, core: Core, memory: Memory, copies: list[tuple[str, str]], bound: Mapping[Var, int]) -> Stats:
         total = sum(a.nbytes for a in (*memory.inputs, *memory.outputs.values()))
-        sizes = core.temporary_bytes(bound)
-        return Stats(copies=copies, temporaries=len(sizes), bytes=total, peak_bytes=total + sum(sizes))
+        return Stats(copies=copies, bytes=total, buffers=lambda: core.temporary_bytes(bound))
 
 
 def _result(where: tuple[tuple[int, ...], np.dtype[Any]] | int, arrays: Sequence[Array]) -> Array:

@@ -58,6 +58,12 @@ class Lowered:
         return hl.Pipeline([r.func for r in self.results])
 
     @property
+    def arguments(self) -> list[Any]:
+        """The parameters of the compiled function, without its outputs."""
+        zero = [] if self.zero is None else [self.zero]
+        return [*self.inputs.values(), *self.previous.values(), *self.sizes.values(), *zero]
+
+    @property
     def temporaries(self) -> list[Operation]:
         """The operations whose results live in a buffer that is no output."""
         outputs = {r.stage for r in self.results}

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["fetch", "private_folder", "write_whole"]
+__all__ = ["fetch", "private_folder", "read", "write", "write_whole"]
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -39,14 +39,15 @@ def fetch(name: str, build: Callable[[], bytes]) -> bytes:
     if folder is None:
         return build()
     path = folder / name
-    kept = _read(path)
+    kept = read(path)
     if kept is None:
         kept = build()
-        _write(path, kept)
+        write(path, kept)
     return kept
 
 
-def _read(path: Path) -> bytes | None:
+def read(path: Path) -> bytes | None:
+    """What `write` put there; None where that is missing or damaged."""
     try:
         stored = path.read_bytes()
     except OSError:
@@ -55,7 +56,8 @@ def _read(path: Path) -> bytes | None:
     return payload if hashlib.sha256(payload).digest() == digest else None
 
 
-def _write(path: Path, payload: bytes) -> None:
+def write(path: Path, payload: bytes) -> None:
+    """Put a payload with its digest there, if that can be done."""
     write_whole(path, hashlib.sha256(payload).digest() + payload)
 
 

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import halide as hl
 
 from tedsl.analysis.hazards import Hazard, hazard_of
 from tedsl.backend.buffers import ArgSpec, CompiledFunction
-from tedsl.backend.lower import Lowered
+from tedsl.backend.kept import Kept, keep, key_of, recall
+from tedsl.backend.lower import Lowered, sizes_of
 from tedsl.backend.lower_expr import DIVISION_BY_ZERO, careful_division
 from tedsl.backend.nests import loop_nest_text, schedule_refused
-from tedsl.backend.objects import compile_object, compile_outputs, load
+from tedsl.backend.objects import ObjectCode, compile_object, compile_outputs, load
 from tedsl.backend.planner import Planner
 from tedsl.backend.targets import Target
 from tedsl.lang.errors import ScheduleError
@@ -42,35 +43,57 @@ class Form:
 class Variant:
     """A compiled program and the order of its arguments."""
 
-    form: Form
-    lowered: Lowered
-    name: str
-    target: str
-    arguments: list[Any]
+    program: Program
+    kept: Kept
     function: CompiledFunction
-    added: tuple[int, ...]  # positions of the outputs whose former values are arguments, after the inputs
-    sizes: tuple[Var, ...]
-    order: tuple[int, ...]  # positions of the outputs in the order of the arguments
     compile_ms: float
     texts: dict[str, str] = field(default_factory=dict)
     hazards: dict[tuple[int, Tensor], Hazard | None] = field(default_factory=dict)
 
+    @cached_property
+    def lowered(self) -> Lowered:
+        """The program as Halide sees it; made anew, when it is looked at, where the code came from the disk."""
+        return self.program.lowered(careful=self.kept.careful)
+
+    @property
+    def added(self) -> tuple[int, ...]:
+        """Positions of the outputs whose former values are arguments, after the inputs."""
+        return self.program.added
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Positions of the outputs in the order of the arguments."""
+        return self.kept.order
+
+    @cached_property
+    def sizes(self) -> tuple[Var, ...]:
+        """The symbolic extents that are passed by value."""
+        known = self.program.sizes
+        return tuple(known[k] for k in self.kept.sizes)
+
+    @property
+    def has_checks(self) -> bool:
+        """Whether it checks indices or numbers when it runs."""
+        return self.kept.checks
+
     def source(self, kind: str) -> str:
         """What the compiler made of it, as text."""
         if kind not in self.texts:
-            self.texts.update(compile_outputs(self.lowered.pipeline, self.arguments, self.name, self.target, [kind]))
+            lowered = self.lowered
+            parts = lowered.pipeline, lowered.arguments, self.program.name, self.kept.target
+            self.texts.update(compile_outputs(*parts, [kind]))
         return self.texts[kind]
 
     def scalars(self, sizes: Mapping[Var, int]) -> list[int]:
         """The numbers passed by value."""
-        return [sizes[v] for v in self.sizes] + [0] * (self.lowered.zero is not None)
+        return [sizes[v] for v in self.sizes] + [0] * self.kept.zero
 
     def hazard(self, position: int, source: Tensor) -> Hazard | None:
         """Why the output at `position` cannot be written into the memory of an input; None where it provably can."""
         key = (position, source)
         if key not in self.hazards:
             lowered = self.lowered
-            output = lowered.outputs[[p for p, mode in enumerate(self.form.modes) if mode != "null"].index(position)]
+            output = lowered.outputs[self.program.wanted.index(position)]
             own = any(r.stage is not None and r.stage.op is output.op for r in lowered.results)
             given = list(lowered.inputs)
             if lowered.nesting is None:
@@ -86,6 +109,81 @@ class Variant:
         return loop_nest_text(result.func for result in self.lowered.results)
 
 
+@dataclass(frozen=True, eq=False)
+class Program:
+    """What a variant is compiled from."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    form: Form
+    name: str
+    target: Target
+    planner: Planner
+
+    @property
+    def wanted(self) -> list[int]:
+        """Positions of the outputs that are computed."""
+        return [p for p, mode in enumerate(self.form.modes) if mode != "null"]
+
+    @property
+    def added(self) -> tuple[int, ...]:
+        """Positions of the outputs that are added to what is there."""
+        return tuple(p for p in self.wanted if self.form.modes[p] == "add")
+
+    @property
+    def sizes(self) -> list[Var]:
+        """Every symbolic extent, in a fixed order."""
+        return sizes_of(self.inputs, self.outputs)
+
+    @property
+    def key(self) -> str | None:
+        """The name under which its code is kept."""
+        return key_of(self.inputs, self.outputs, self.form, self.name, self.target, self.planner)
+
+    def lowered(self, *, careful: bool) -> Lowered:
+        """Halide's functions for it, scheduled."""
+        wanted = self.wanted
+        added = tuple(k for k, p in enumerate(wanted) if self.form.modes[p] == "add")
+        with careful_division() if careful else nullcontext():
+            lowered = self.planner.lowered(
+                self.inputs, [self.outputs[p] for p in wanted], added, self.target, plain=self.form.plain
+            )
+        if not self.form.dense:
+            _free_strides(lowered)
+        return lowered
+
+    def compiled(self, *, careful: bool) -> tuple[Kept, Lowered]:
+        """Its code, and what that was made from."""
+        lowered = self.lowered(careful=careful)
+        features = ["strict_float"] + ["large_buffers"] * self.form.large
+        features += ["cl_doubles"] * (self.target.backend == "opencl")
+        text = self.target.with_features(*features).text
+        try:
+            code = compile_object(lowered.pipeline, lowered.arguments, self.name, text)
+        except hl.HalideError as error:
+            if self.planner.is_asked:
+                raise schedule_refused(self.name, error) from error
+            raise
+        known, wanted = self.sizes, self.wanted
+        sizes = tuple(next(k for k, v in enumerate(known) if v is size) for size in lowered.sizes)
+        order = tuple(wanted[p] for p in lowered.order)
+        computes = ", ".join(t.name for t in self.outputs)
+        return Kept(
+            code.entry, text, code.image, sizes, lowered.zero is not None, order, lowered.checks is not None, careful,
+            f"{self.name}: {computes}",
+        ), lowered  # fmt: skip
+
+    def loaded(self, kept: Kept) -> CompiledFunction:
+        """The code in memory."""
+        known, outputs = self.sizes, self.outputs
+        specs = [ArgSpec(t.name, str(t.dtype), t.ndim) for t in dict.fromkeys(self.inputs)]
+        specs += [ArgSpec(outputs[p].name, str(outputs[p].dtype), outputs[p].ndim) for p in self.added]
+        specs += [ArgSpec(known[k].name, "int32", None) for k in kept.sizes]
+        specs += [ArgSpec("opaque_zero", "int32", None)] * kept.zero
+        specs += [ArgSpec(outputs[p].name, str(outputs[p].dtype), outputs[p].ndim, output=True) for p in kept.order]
+        return CompiledFunction(load(ObjectCode(self.name, kept.entry, kept.target, kept.image)), specs)
+
+
 def compile_variant(
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
@@ -94,54 +192,27 @@ def compile_variant(
     target: Target,
     planner: Planner,
 ) -> Variant:
-    """Lower, schedule and compile."""
-    parts = inputs, outputs, form, name, target, planner
+    """Lower, schedule and compile; or load what was compiled before, in this process or another."""
+    begin = time.perf_counter()
+    program = Program(tuple(inputs), tuple(outputs), form, name, target, planner)
+    key = program.key
+    kept, lowered = recall(key), None
+    if kept is None:
+        kept, lowered = _compiled(program)
+        keep(key, kept)
+    variant = Variant(program, kept, program.loaded(kept), (time.perf_counter() - begin) * 1e3)
+    if lowered is not None:
+        variant.lowered = lowered
+    return variant
+
+
+def _compiled(program: Program) -> tuple[Kept, Lowered]:
     try:
-        return _compiled(*parts)
+        return program.compiled(careful=False)
     except (hl.HalideError, ScheduleError) as error:
         if DIVISION_BY_ZERO not in str(error):
             raise
-    with careful_division():
-        return _compiled(*parts)
-
-
-def _compiled(
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    form: Form,
-    name: str,
-    target: Target,
-    planner: Planner,
-) -> Variant:
-    begin = time.perf_counter()
-    wanted = [p for p, mode in enumerate(form.modes) if mode != "null"]
-    added = tuple(k for k, p in enumerate(wanted) if form.modes[p] == "add")
-    written = [outputs[p] for p in wanted]
-    lowered = planner.lowered(inputs, written, added, target, plain=form.plain)
-    if not form.dense:
-        _free_strides(lowered)
-    arguments: list[Any] = [*lowered.inputs.values(), *lowered.previous.values(), *lowered.sizes.values()]
-    if lowered.zero is not None:
-        arguments.append(lowered.zero)
-    features = ["strict_float"] + ["large_buffers"] * form.large + ["cl_doubles"] * (target.backend == "opencl")
-    text = target.with_features(*features).text
-    try:
-        code = compile_object(lowered.pipeline, arguments, name, text)
-    except hl.HalideError as error:
-        if planner.is_asked:
-            raise schedule_refused(name, error) from error
-        raise
-    order = tuple(wanted[p] for p in lowered.order)
-    specs = [ArgSpec(t.name, str(t.dtype), t.ndim) for t in lowered.inputs]
-    specs += [ArgSpec(outputs[wanted[k]].name, str(outputs[wanted[k]].dtype), outputs[wanted[k]].ndim) for k in added]
-    specs += [ArgSpec(v.name, "int32", None) for v in lowered.sizes]
-    specs += [ArgSpec("opaque_zero", "int32", None)] * (lowered.zero is not None)
-    specs += [ArgSpec(outputs[p].name, str(outputs[p].dtype), outputs[p].ndim, output=True) for p in order]
-    function = CompiledFunction(load(code), specs)
-    return Variant(
-        form, lowered, name, text, arguments, function, tuple(wanted[k] for k in added), tuple(lowered.sizes), order,
-        (time.perf_counter() - begin) * 1e3,
-    )  # fmt: skip
+    return program.compiled(careful=True)
 
 
 def _free_strides(lowered: Lowered) -> None:

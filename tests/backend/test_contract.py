@@ -159,3 +159,31 @@ def test_a_row_looked_up_by_an_index_from_data() -> None:
     row = te.compute((1, 3), lambda i, j: table[index[i], j])
     values = np.array([[1.0, 2.0, 3.0]])
     np.testing.assert_array_equal(te.build([table, index], row)(values, np.zeros(1, "int32")), values)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32", "float64", "bfloat16", "float16"])
+def test_bits_of_two_vectors_chosen_by_a_condition(dtype: str) -> None:
+    """LLVM folds the choice and the combination into one instruction, whose truth table it leaves as it was."""
+    x, y = te.placeholder((32,), dtype, name="x"), te.placeholder((32,), dtype, name="y")
+    if dtype.startswith("int"):
+        sign = te.const(-(2**31), dtype)
+        values = np.random.default_rng(0).integers(-(2**31), 2**31, (2, 32)).astype(dtype)
+
+        def mixed(i: te.Expr) -> te.Expr:
+            return (x[i] & sign) | (y[i] * y[i] & ~sign)
+    else:
+        values = np.random.default_rng(0).normal(size=(2, 32)).astype(x.dtype.numpy)
+
+        def mixed(i: te.Expr) -> te.Expr:
+            return te.tanh(x[i]) - te.copysign(y[i] * y[i], x[i])
+
+    both = [
+        te.compute((32,), lambda i: te.select(y[i] < 0, x[i], mixed(i))),
+        te.compute((32,), lambda i: te.select(y[i] < 0, mixed(i), x[i])),
+        te.compute((32,), lambda i: te.select(x[i] < 0, y[i] * y[i], mixed(i))),
+    ]
+    feeds = {x: values[0], y: values[1]}
+    with np.errstate(over="ignore"):
+        for found, expected in zip(te.evaluate(both, feeds), te.interpret(both, feeds), strict=True):
+            tolerance = {"float64": 1e-13, "float32": 1e-6, "float16": 2e-3, "bfloat16": 1e-2}.get(dtype, 0.0)
+            np.testing.assert_allclose(found.astype("f8"), expected.astype("f8"), rtol=tolerance, atol=tolerance)

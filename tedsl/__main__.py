@@ -1,0 +1,50 @@
+"""The command `tedsl`, also `python -m tedsl`: what is kept on disk."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; the status that the shell sees."""
+    parser = argparse.ArgumentParser(
+        prog="tedsl", description="Tensor programs: what is kept from one run to the next."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    cache = commands.add_parser(
+        "cache",
+        help="list or clear the kernels kept on disk",
+        description="Compiled kernels are kept in $TEDSL_CACHE_DIR (else ~/.cache/tedsl), at most $TEDSL_CACHE_MB "
+        "(1024) megabytes of them; TEDSL_CACHE=off keeps none.",
+    )
+    cache.add_argument("action", nargs="?", choices=("list", "clear"), default="list")
+    options = parser.parse_args(arguments)
+    return _clear() if options.action == "clear" else _list()
+
+
+def _clear() -> int:
+    from tedsl.backend.kept import forget_all
+
+    print(f"{forget_all()} kernels removed")
+    return 0
+
+
+def _list() -> int:
+    from tedsl.backend.kept import FOLDER, entries
+    from tedsl.backend.store import private_folder
+
+    found = entries()
+    total = sum(entry.bytes for entry in found)
+    print(
+        f"{len(found)} kernels, {total / 2**20:.1f} MB, in {private_folder(FOLDER) or 'no folder that is ours alone'}"
+    )
+    for entry in found:
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
+        print(f"  {entry.bytes / 1024:8.0f} kB  {used}  {entry.title}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""Compiled kernels kept on disk: another process that builds the same program for the same machine loads its code.
+
+The key is a digest of all that compiling depends on: the program with its names, the schedule, the form, the target,
+the machine, and the versions of Halide, LLVM and this library down to its source files. What is kept is data: object
+code and a few numbers, in files that carry their own digest (`store`). TEDSL_CACHE=off keeps nothing,
+TEDSL_CACHE_MB (1024 unless set) is how much is kept; the files used longest ago go first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from schedules.plan import Plan
+from tedsl.backend import store
+from tedsl.backend.planner import Planner
+from tedsl.backend.targets import Target, machine_of
+from tedsl.lang.structure import structural_key
+from tedsl.lang.tensor import Extern, Tensor
+from tedsl.lang.traverse import stages_of
+
+__all__ = ["FOLDER", "Entry", "Kept", "entries", "forget_all", "keep", "key_of", "recall"]
+
+FOLDER = "kernels"
+MOST_MB = 1024
+_SOURCES = ("tedsl", "schedules")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Object code of one compiled form, and how to call it without lowering the program again."""
+
+    entry: str
+    target: str
+    image: bytes
+    sizes: tuple[int, ...]  # of the program's symbolic extents, those passed by value
+    zero: bool  # whether one more number, always 0, is passed
+    order: tuple[int, ...]  # see Variant
+    checks: bool  # whether the kernel checks indices or numbers when it runs
+    careful: bool  # whether divisions are lowered with care, see lower_expr
+    title: str  # for people: what it computes
+
+
+def key_of(
+    inputs: Sequence[Tensor], outputs: Sequence[Tensor], form: object, name: str, target: Target, planner: Planner
+) -> str | None:
+    """The name of the file for a compiled form; None where nothing is kept."""
+    if os.environ.get("TEDSL_CACHE", "").strip().lower() in ("off", "0", "no", "false"):
+        return None
+    if any(isinstance(op, Extern) for op in stages_of(outputs)):
+        return None
+    parts = [
+        structural_key(outputs, inputs, names=True), repr(form), name, target.text, repr(machine_of(target)),
+        _schedule(planner), *_versions(),
+    ]  # fmt: skip
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
+
+
+def _schedule(planner: Planner) -> str:
+    """All that a planner does, as text."""
+    given = structural_key(list(planner.given.values()), names=True) if planner.given else ""
+    options = planner.automatic, planner.deterministic, planner.choices, planner.merged
+    return f"{options!r} {given} {'' if planner.plan is None else _directives(planner.plan)}"
+
+
+def _directives(plan: Plan) -> str:
+    loops = [(key, [s.directive for s in steps]) for key, steps in sorted(plan.loops.items())]
+    storage = [(name, [s.directive for s in steps]) for name, steps in sorted(plan.storage.items())]
+    places, stores = ([(n, s.directive) for n, s in sorted(m.items())] for m in (plan.places, plan.stores))
+    rest = sorted(plan.made), sorted(plan.complete), plan.finite, plan.automatic
+    return repr((loops, places, stores, storage, rest))
+
+
+@functools.cache
+def _versions() -> tuple[str, ...]:
+    """Of what compiles, and the size and time of every source file of the compiler itself."""
+    packages = [f"{name} {importlib.metadata.version(name)}" for name in ("halide", "llvmlite")]
+    top = Path(__file__).parents[2]
+    files = sorted(path for folder in _SOURCES for path in (top / folder).rglob("*.py"))
+    stats = [(str(path.relative_to(top)), path.stat()) for path in files]
+    return (*packages, *(f"{name} {s.st_size} {s.st_mtime_ns}" for name, s in stats))
+
+
+def recall(key: str | None) -> Kept | None:
+    """What was kept under a key, if it is there and whole."""
+    folder = None if key is None else store.private_folder(FOLDER)
+    if folder is None:
+        return None
+    path = folder / f"{key}.kernel"
+    payload = store.read(path)
+    if payload is None:
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)  # used just now
+    return _parsed(payload)
+
+
+def keep(key: str | None, kept: Kept) -> None:
+    """Keep a compiled form, if there is a place to keep it in."""
+    folder = None if key is None else store.private_folder(FOLDER)
+    if folder is None:
+        return
+    numbers = {name: value for name, value in asdict(kept).items() if name != "image"}
+    header = json.dumps(numbers).encode()
+    store.write(folder / f"{key}.kernel", len(header).to_bytes(4, "little") + header + kept.image)
+    _make_room(folder)
+
+
+def _parsed(payload: bytes) -> Kept | None:
+    size = int.from_bytes(payload[:4], "little")
+    try:
+        numbers: Any = json.loads(payload[4 : 4 + size])
+        numbers.update({name: tuple(numbers[name]) for name in ("sizes", "order")})
+        return Kept(image=payload[4 + size :], **numbers)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of those kept."""
+
+    path: Path
+    bytes: int
+    used: float  # when, in seconds since 1970
+    title: str
+
+
+def entries() -> list[Entry]:
+    """Every kept kernel, the one used last first."""
+    folder = store.private_folder(FOLDER)
+    found = []
+    for path in folder.glob("*.kernel") if folder is not None else ():
+        payload = store.read(path)
+        kept = None if payload is None else _parsed(payload)
+        with contextlib.suppress(OSError):  # another process removed it
+            found.append(Entry(path, path.stat().st_size, path.stat().st_mtime, kept.title if kept else "damaged"))
+    return sorted(found, key=lambda entry: -entry.used)
+
+
+def forget_all() -> int:
+    """Remove every kept kernel; how many there were."""
+    folder = store.private_folder(FOLDER)
+    files = list(folder.glob("*.kernel*")) if folder is not None else []
+    for path in files:
+        path.unlink(missing_ok=True)
+    return len(files)
+
+
+def _make_room(folder: Path) -> None:
+    """Remove the files used longest ago until the rest is as much as may be kept."""
+    try:
+        most = float(os.environ.get("TEDSL_CACHE_MB", "") or MOST_MB) * 2**20
+    except ValueError:
+        most = MOST_MB * 2**20
+    found = []
+    for entry in os.scandir(folder):
+        with contextlib.suppress(OSError):  # another process removed it
+            found.append((entry.stat().st_mtime, entry.stat().st_size, entry.path))
+    total = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if total <= most:
+            return
+        Path(path).unlink(missing_ok=True)
+        total -= size

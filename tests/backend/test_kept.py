@@ -1,0 +1,197 @@
+"""Kernels kept on disk: found by what they depend on, rebuilt when damaged, never in the way."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.__main__ import main
+from tedsl.backend import kept, variant
+from tedsl.backend.cache import clear_cache
+from tests.backend.test_runtime import ROOT, run_script
+
+A = np.arange(12, dtype="float32").reshape(3, 4)
+X = te.placeholder((te.var("n"), 4), name="x")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TEDSL_CACHE", "on")
+    monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path / "cache"))
+    clear_cache()
+    return tmp_path / "cache" / kept.FOLDER
+
+
+def doubled(name: str = "y", factor: float = 2.0) -> te.Tensor:
+    return te.compute(X.shape, lambda i, j: X[i, j] * factor, name=name)
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.kernel"))
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a new process; to compile anything is an error."""
+    clear_cache()
+    monkeypatch.setattr(variant, "compile_object", lambda *a: pytest.fail("this was compiled again"))
+
+
+def test_a_program_built_again_is_not_compiled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    te.build([X], doubled())(A)
+    assert len(files(folder)) == 1
+    forget(monkeypatch)
+    kern = te.build([X], doubled())
+    np.testing.assert_array_equal(kern(A), 2 * A)
+    np.testing.assert_array_equal(kern(np.ones((7, 4), "f4")), np.full((7, 4), 2, "f4"))
+    assert "for i" in kern.loop_nest()
+    assert "produce y" in kern.source("stmt")
+    assert (kern.stats.temporaries, kern.stats.peak_bytes) == (0, 2 * 7 * 4 * 4)
+
+
+def test_everything_a_kernel_depends_on_makes_another_one(folder: Path) -> None:
+    s = te.Schedule(y := doubled())
+    s[y].vectorize("j", 4)
+    variants: list[Any] = [
+        ([X], doubled(), {}), ([X], doubled("z"), {}), ([X], doubled(factor=3.0), {}), ([X], y, {"schedule": s}),
+        ([X], doubled(), {"name": "other"}), ([X], [doubled(), doubled("w")], {}), ([X], doubled(), {"target": "cuda"}),
+    ]  # fmt: skip
+    for count, (inputs, outputs, options) in enumerate(variants, 1):
+        te.build(inputs, outputs, **options)
+        assert len(files(folder)) == count
+    kern = te.build([X], doubled())
+    kern(A[:, ::2].repeat(2, 1)[:, ::-1])  # another stride
+    out = np.zeros_like(A)
+    kern(A, out=out, mode="add")
+    assert len(files(folder)) == len(variants) + 2
+
+
+def test_a_directive_less_is_another_kernel(folder: Path) -> None:
+    y = te.compute(X.shape, lambda i, j: te.exp(X[i, j]), name="y")
+    for factor in (2, 4):
+        s = te.Schedule(y)
+        s[y].split("i", factor)
+        te.build([X], y, schedule=s)
+    assert len(files(folder)) == 2
+
+
+def test_an_error_of_a_kept_kernel_names_the_line_of_this_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = te.placeholder((4,), "int32", name="index")
+
+    def picked() -> te.Tensor:
+        return te.compute((4,), lambda i: X[index[i], i], name="picked")
+
+    te.build([X, index], picked())
+    forget(monkeypatch)
+    kern = te.build([X, index], picked())
+    np.testing.assert_array_equal(kern(A, np.array([0, 1, 2, 0], "int32")), [0, 5, 10, 3])
+    with pytest.raises(IndexError, match=r"test_kept.py:\d+"):
+        kern(A, np.array([0, 1, 3, 0], "int32"))
+
+
+def test_sizes_of_a_kept_kernel_are_those_of_the_program_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program() -> tuple[te.Tensor, te.Tensor]:
+        n, m = te.var("n"), te.var("m")
+        x = te.placeholder((m, n), name="x")
+        return x, te.compute((n, m), lambda i, j: x[j, i] + n * 10 - m, name="y")
+
+    x, y = program()
+    te.build([x], y)
+    forget(monkeypatch)
+    x, y = program()
+    np.testing.assert_array_equal(te.build([x], y)(A), A.T + 40 - 3)
+
+
+def test_what_is_damaged_is_built_again(folder: Path) -> None:
+    te.build([X], doubled())
+    (path,) = files(folder)
+    whole = path.read_bytes()
+    for damage in (b"", whole[:100], whole[:-1] + b"!", b"\0" * len(whole)):
+        path.write_bytes(damage)
+        clear_cache()
+        np.testing.assert_array_equal(te.build([X], doubled())(A), 2 * A)
+        assert kept.recall(path.stem) is not None
+
+
+@pytest.mark.parametrize("problem", ["off", "open to others", "a file", "full"])
+def test_without_a_place_nothing_is_kept(problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "cache" / kept.FOLDER
+    if problem == "off":
+        monkeypatch.setenv("TEDSL_CACHE", "off")
+    elif problem == "open to others":
+        folder.mkdir(parents=True)
+        folder.chmod(0o777)
+    elif problem == "a file":
+        (tmp_path / "cache").write_text("")
+    else:
+        monkeypatch.setattr("tempfile.mkstemp", lambda **k: (_ for _ in ()).throw(OSError(28, "No space left")))
+    np.testing.assert_array_equal(te.build([X], doubled())(A), 2 * A)
+    assert not folder.is_dir() or not files(folder)
+
+
+def test_the_kernels_used_longest_ago_make_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    te.build([X], doubled())
+    (first,) = files(folder)
+    monkeypatch.setenv("TEDSL_CACHE_MB", str(2.5 * first.stat().st_size / 2**20))
+    for factor in (3.0, 4.0):
+        time.sleep(0.02)
+        te.build([X], doubled(factor=factor))
+    assert len(files(folder)) == 2
+    assert not first.exists()
+
+
+def test_the_command_lists_and_clears(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    te.build([X], doubled())
+    assert main(["cache"]) == 0
+    listed = capsys.readouterr().out
+    assert "1 kernels, " in listed
+    assert str(folder) in listed
+    assert "y: y" in listed
+    assert main(["cache", "clear"]) == 0
+    assert capsys.readouterr().out == "1 kernels removed\n"
+    assert not files(folder)
+
+
+SCRIPT = """
+    import numpy as np, tedsl as te
+    x = te.placeholder((te.var("n"), 4), name="x")
+    y = te.compute(x.shape, lambda i, j: te.exp(x[i, j]) + {number}, name="y")
+    kern = te.build([x], y)
+    found = kern(np.ones((3, 4), "f4"))
+    assert np.allclose(found, np.e + {number}), found
+    print(kern.stats.compile_ms)
+"""
+
+
+def test_another_process_loads_what_one_compiled(folder: Path) -> None:
+    run_script(SCRIPT.format(number=1))
+    (path,) = files(folder)
+    before = path.read_bytes()
+    run_script(SCRIPT.format(number=1))
+    assert [p.read_bytes() for p in files(folder)] == [before]
+
+
+@pytest.mark.long
+def test_processes_killed_at_any_moment_leave_no_wrong_kernel(folder: Path) -> None:
+    """200 processes, two at a time on the same programs, are killed while they build; then all is as it should be."""
+    import textwrap
+
+    draw = np.random.default_rng(0)
+    for number in range(100):
+        script = textwrap.dedent(SCRIPT.format(number=number % 5))
+        pair = [subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=subprocess.PIPE) for _ in range(2)]
+        for process in pair:
+            time.sleep(float(draw.uniform(0.0, 0.6)))
+            process.send_signal(signal.SIGKILL)
+            _, said = process.communicate()
+            assert b"Error" not in said, said
+    for number in range(5):
+        run_script(SCRIPT.format(number=number))
+    assert all(entry.title == "y: y" for entry in kept.entries())
