@@ -25,6 +25,7 @@ from tedsl.lang.traverse import conjuncts, free_axes, rebuild_all, substitute, s
 __all__ = ["Contraction", "Tile", "contraction_of", "extent", "product", "tile_for"]
 
 SMALL_TABLE = 1 << 13  # elements of rows that stay in the first cache
+MOST_FILTERS = 8  # that share the pixels of a window
 SMALLEST = 1 << 15  # multiplications below which packing does not pay
 
 
@@ -47,7 +48,8 @@ class Contraction:
     batch: tuple[Axis, ...]
     sums: tuple[Axis, ...]  # outermost first
     lane: Axis
-    guarded: bool  # a condition of the sum went into the rows
+    guarded: bool  # a condition of the sum went into the rows, or into the columns of a window
+    window: bool = False  # lanes are pixels of a table that keeps its order; the sum runs over their neighbours, too
 
     @property
     def terms(self) -> int:
@@ -105,7 +107,36 @@ def _oriented(op: Compute, factors: Sequence[Expr], conditions: Sequence[Expr]) 
         found = _roles(op, factors[1 - k], factors[k], conditions)
         if found is not None and (best is None or found[0] > best[0]):
             best = found
-    return None if best is None else best[1]
+    if best is not None:
+        return best[1]
+    windows = (_window(op, factors[1 - k], factors[k], conditions) for k in range(2))
+    return next((found for found in windows if found is not None), None)
+
+
+def _window(op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr]) -> Contraction | None:
+    """Few filters over many pixels: neighbouring pixels of the result share a vector, read at every offset."""
+    in_rows, in_columns = set(free_axes(rows)), set(free_axes(columns))
+    reduce = op.reduction
+    assert reduce is not None
+    lane = op.axes[-1] if op.axes else None
+    if lane is None or lane not in in_columns - in_rows or extent(lane) < 32:
+        return None
+    if any(not in_columns.issuperset(free_axes(c)) for c in conditions):
+        return None
+    if not (in_rows | in_columns).issuperset((*op.axes, *reduce.axes)) or (conditions and not _stays_inside(rows)):
+        return None
+    columns = _guarded(columns, conditions)
+    row_forms, column_forms = forms_of(rows), forms_of(columns)
+    if row_forms is None or column_forms is None:
+        return None
+    crossing = [f for f in column_forms if lane in set(f.axes)]
+    m = tuple(a for a in op.axes if a in in_rows - in_columns)
+    if not m or product(m) > MOST_FILTERS or len(crossing) != 1 or crossing[0].plane.terms[(lane,)] != 1:
+        return None
+    batch = tuple(a for a in op.axes if a in in_columns and a is not lane)
+    if not batch:
+        return None
+    return Contraction(op, rows, columns, m, (lane,), batch, tuple(reduce.axes), lane, bool(conditions), window=True)
 
 
 def _roles(op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr]) -> tuple[float, Contraction] | None:
@@ -206,10 +237,12 @@ def _best_tile(found: Contraction, machine: Machine) -> Tile:
     registers = 28 if machine.vector_registers >= 32 else 12
     wanted, columns = registers, extent(found.lane)
     best: tuple[float, Tile] | None = None
-    for vectors in (1, 2, 3, 4):
+    for vectors in range(1, 9 if found.window else 5):
         if vectors > 1 and (vectors - 1) * vector >= columns:
             break
         lanes = vectors * vector
+        if wanted < vectors:
+            break
         for rows in _row_tiles(found, wanted // vectors):
             height = math.prod(n for _, n in rows)
             covered = math.prod(extent(a) / (-(-extent(a) // n) * n) for a, n in rows)

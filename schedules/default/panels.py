@@ -46,7 +46,7 @@ def plan_contraction(rw: Rewriting, original: Operation, op: Compute, machine: M
     blocks = _sum_blocks(found, machine)
     if blocks is None:
         if found.guarded:
-            rw.finite.append(_Panels(rw, found, op.name, machine).columns_table)
+            rw.finite.append(_Panels(rw, found, op.name, machine).unguarded)
         else:
             _Panels(rw, found, op.name, machine)
         rw.new[original.outputs[0]] = rw.stages[-1].outputs[0]
@@ -65,7 +65,7 @@ def _sum_blocks(found: Contraction, machine: Machine) -> tuple[tuple[Axis, int],
     rows = product(found.row_axes)
     terms, tiles = found.terms, rows * columns / 400
     large_panel = min(columns, 64) * terms * size > machine.l2 // 4
-    if found.batch or terms < 2048 or not (large_panel or tiles < 8) or rows * columns > terms * 64:
+    if found.window or found.batch or terms < 2048 or not (large_panel or tiles < 8) or rows * columns > terms * 64:
         return None
     budget = machine.l2 // 2
     cuts: list[tuple[Axis, int]] = []
@@ -112,7 +112,7 @@ def _plan_blocked(
         again = replace(found, op=partial, batch=tuple(outer), sums=sums)
     panels = _Panels(rw, again, partial.name, machine)
     if found.guarded:
-        rw.finite.append(panels.columns_table)
+        rw.finite.append(panels.unguarded)
     held = rw.stages[-1].outputs[0]
     fresh = {a: Axis(loop_names(op)[a], a.extent) for a in order}
     blocks = tuple(Axis(f"{a.name}_block", a.extent, is_reduce=True) for a in outer)
@@ -179,7 +179,8 @@ class _Panels:
         self.names = loop_names(found.op)
         self.padded = {found.lane: _up(extent(found.lane), self.tile.lanes)}
         self.padded.update((a, _up(extent(a), n)) for a, n in self.tile.rows)
-        columns = copy_of(found.columns, self.padded, (found.lane, self.tile.lanes), found.sums)
+        panel = None if found.window else (found.lane, self.tile.lanes)
+        columns = copy_of(found.columns, self.padded, panel, found.sums)
         assert columns is not None
         self.columns = columns
         self.columns_table = rw.compute(f"{self.name}_columns", columns.axes, columns.body)
@@ -197,9 +198,19 @@ class _Panels:
         )
         self._schedule()
 
+    @property
+    def unguarded(self) -> Tensor:
+        """The table of the factor that no condition went into."""
+        if not self.found.window:
+            return self.columns_table
+        assert self.rows_table is not None
+        return self.rows_table
+
     def _row_copy(self) -> Copy | None:
         """The table of the rows; None where they are read in place, along the innermost loop of the sum."""
         found, rows = self.found, self.found.rows
+        if found.window:
+            return copy_of(rows, self.padded, None, found.sums)
         if isinstance(rows, Read) and rows.indices and rows.indices[-1] is found.sums[-1]:
             return None
         if len(self.tile.rows) == 1:
@@ -240,12 +251,12 @@ class _Panels:
         self._say(*loops.directives)
         self._schedule_sums(loops.tile_loop)
         # What is checked is looked at before anything else is computed, as a whole.
-        self._schedule_columns(None if found.guarded else loops.columns_at)
+        self._schedule_columns(None if found.guarded and not found.window else loops.columns_at)
         if self.rows_table is not None:
             assert self.row_copy is not None
             shared = found.batch and not set(found.batch).intersection(free_axes(found.rows))
             again = self.row_copy.lane is not None and loops.repeats_rows
-            self._schedule_rows(None if shared or again else loops.rows_at)
+            self._schedule_rows(None if shared or again or found.window else loops.rows_at)
         del lane, stage
         self.rw.planned.update(stage.name for stage in self.rw.stages[-4 if self.rows_table is not None else -3 :])
 
@@ -380,7 +391,9 @@ class _Loops:
         middle: list[str] = []
         columns = [*other_columns, f"{lane}_o"]
         split_columns = ""
-        if tasks >= wanted // 2 and found.batch:
+        if found.window:
+            middle = self._window_blocks(outer, wanted)
+        elif tasks >= wanted // 2 and found.batch:
             middle = [names[a] for a in other_rows]
         elif other_rows:
             *early, block = other_rows
@@ -401,6 +414,20 @@ class _Loops:
         self._finish(order, inner_rows, lane, outer, threads, batch, split_columns)
         inside = order[len(outer) :]
         self.tile_loop = inside[-1] if inside else self.task
+
+    def _window_blocks(self, outer: list[str], wanted: int) -> list[str]:
+        """Rows of pixels by blocks whose table stays in the second cache; what blocks share is copied for each."""
+        p, found = self.p, self.p.found
+        if not found.batch:
+            return []
+        last, name = found.batch[-1], p.names[found.batch[-1]]
+        row = p.columns.size * found.op.bodies[0].dtype.itemsize // product(found.batch)
+        step = max(1, min(extent(last), p.machine.l2 // 4 // max(1, row)))
+        while step > 1 and product(found.batch[:-1]) * -(-extent(last) // step) < wanted:
+            step = -(-step // 2)
+        self.directives.append(Split(stage=self.stage, loop=name, outer=f"{name}_c", inner=f"{name}_b", factor=step))
+        outer[-1] = f"{name}_c"
+        return [f"{name}_b"]
 
     def _pieces(self, rows: int, tasks: int, wanted: int) -> int:
         """Into how many blocks of rows: enough tasks, and a block's table in half of the second cache."""

@@ -185,6 +185,10 @@ CASES: dict[str, Callable[[], Case]] = {
        lambda k=k, s=s, p=p, d=d, which=which: conv(2, 5, 18, 15, k, s, p, d, which)
        for k, s, p, d in ((3, 1, 1, 1), (3, 2, 1, 1), (3, 1, 2, 2), (1, 1, 0, 1), (5, 2, 0, 1), (4, 3, 1, 1))
        for which in ("forward", "x", "w")},
+    **{f"conv, few channels, {which}": lambda which=which: conv(2, 3, 12, 70, 5, 2, 2, 1, which)
+       for which in ("forward", "x", "w")},
+    "conv, few filters": lambda: conv(3, 12, 3, 37, 3, 1, 1, 1, "forward"),
+    "conv, few filters, no border": lambda: conv(1, 12, 5, 70, 3, 1, 0, 2, "forward"),
     "conv, large, forward": lambda: conv(2, 16, 40, 30, 3, 1, 1, 1, "forward"),
     "conv, large, image": lambda: conv(2, 16, 40, 30, 3, 1, 1, 1, "x"),
     "conv, large, weights": lambda: conv(4, 16, 40, 30, 3, 1, 1, 1, "w"),
@@ -232,10 +236,11 @@ def test_results_are_those_of_the_reference(name: str) -> None:
     compare(inputs, outputs, [floats(*t.shape) for t in inputs])
 
 
-@pytest.mark.parametrize("which", ["forward", "x", "w"])
+@pytest.mark.parametrize("which", ["forward", "x", "w", "x of few channels"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_numbers_that_are_not_finite_stay_where_they_belong(which: str, value: float) -> None:
-    inputs, outputs = conv(1, 8, 16, 12, 3, 1, 1, 1, which)
+    few = which.endswith("channels")
+    inputs, outputs = conv(1, 3, 16, 66, 3, 2, 1, 1, "x") if few else conv(1, 8, 16, 12, 3, 1, 1, 1, which)
     kernel = te.build(inputs, outputs[0])
     for position in range(2):
         arrays = [floats(*t.shape) for t in inputs]
