@@ -1,0 +1,86 @@
+"""Vectors of elements at computed places: where they are gathers, and where chains of loads stay as they are."""
+
+from __future__ import annotations
+
+import re
+
+import halide as hl
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.backend.gathers import gathered
+
+AVX512 = hl.get_host_target().has_feature(hl.TargetFeature.AVX512_Skylake)
+
+
+def chain(lanes: int, *, between: str = "", base: str = "%base", used: str = "") -> str:
+    """A function that loads `lanes` elements one by one, `between` before the last of them."""
+    lines = [f"define void @f(ptr %base, ptr %other, <{lanes} x i32> %at, ptr %to) {{", "entry:"]
+    vector = "poison"
+    for k in range(lanes):
+        last = k == lanes - 1
+        lines += [
+            f"  %e{k} = extractelement <{lanes} x i32> %at, i64 {k}",
+            f"  %w{k} = sext i32 %e{k} to i64",
+            f"  %p{k} = getelementptr inbounds float, ptr {base if last else '%base'}, i64 %w{k}",
+            *([between] if last and between else []),
+            f"  %l{k} = load float, ptr %p{k}, align 4, !tbaa !1",
+            f"  %v{k} = insertelement <{lanes} x float> {vector}, float %l{k}, i64 {k}",
+        ]
+        vector = f"%v{k}"
+    lines += [f"  store <{lanes} x float> {vector}, ptr %to, align 4", *([used] if used else []), "  ret void", "}"]
+    return "\n".join(lines)
+
+
+def made(text: str) -> str:
+    return "\n".join(gathered(text.split("\n")))
+
+
+def test_a_chain_of_loads_becomes_a_gather() -> None:
+    text = made(chain(16))
+    assert text.count("call <16 x float> @llvm.masked.gather.v16f32.v16p0") == 1
+    assert "getelementptr float, ptr %base, <16 x i32> %at" in text
+    assert "!tbaa !1" in text
+    assert "extractelement" not in text
+    assert " load " not in text
+
+
+def test_what_others_use_stays() -> None:
+    text = made(chain(8, used="  store i64 %w3, ptr %other, align 4"))
+    assert "masked.gather" in text
+    assert "%w3 = sext i32 %e3 to i64" in text
+    assert "%e3 = extractelement" in text
+    assert "%e2" not in text
+    assert "%p3" not in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        chain(16, between="  store float 0.0, ptr %to, align 4"),
+        chain(16, between="  call void @user(ptr %base)"),
+        chain(16, between="  tail call void @llvm.masked.store.v4f32.p0(<4 x float> %x, ptr %to, i32 4, <4 x i1> %m)"),
+        chain(16, between="next:"),
+        chain(16, base="%other"),
+        chain(4),
+        chain(16).replace("%at, i64 7", "%at, i64 6"),
+        chain(16).replace("sext", "zext"),
+    ],
+)
+def test_other_chains_stay(text: str) -> None:
+    assert made(text) == text
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "int16"])
+def test_kernels_gather_what_the_reference_reads(dtype: str) -> None:
+    table, at = te.placeholder((50,), dtype, name="table"), te.placeholder((77,), "int32", name="at")
+    y = te.compute((77,), lambda i: table[at[i]] + table.at(at[i] + 3, mode="clamp"), name="y")
+    kernel = te.build([table, at], y)
+    rng = np.random.default_rng(3)
+    values, places = (100 * rng.standard_normal(50)).astype(dtype), rng.integers(0, 50, 77).astype(np.int32)
+    np.testing.assert_array_equal(kernel(values, places), te.interpret(y, {table: values, at: places}))
+    if AVX512 and dtype == "float32":
+        assert re.search(r"\bvgatherdps\b", kernel.source("asm"))
+    with pytest.raises(IndexError, match="50"):
+        kernel(values, places + 1000)
