@@ -168,7 +168,7 @@ class _Nest:
     def _shared_along(self, root: Compute, vector: Axis | None) -> Axis | None:
         """A short loop that most of the arithmetic of an element does not depend on."""
         # Where an index is data, its lanes are taken out one by one.
-        total = self.costs.element[root] + MUCH * any(reads_of(r.indices) for r in reads_of(root.bodies))
+        total = self.costs.element[root] + MUCH * _looks_up(root)
         if root.reduction is not None or total < MUCH:
             return None
         for axis in root.axes:
@@ -284,7 +284,7 @@ class _Nest:
             sums = [names[a] for a in op.reduction.axes]
             extents = [number(a.extent) for a in op.reduction.axes]
             small = all(e is not None for e in extents) and math.prod(e or 1 for e in extents) <= MOST_UNROLLED
-            if vectorized and small:
+            if vectorized and small and not _looks_up(op):
                 self.say(*(Unroll(stage=op.name, loop=s) for s in sums))
         if len(outer) + len(sums) + len(inner) > 1:
             self.say(Reorder(stage=op.name, loops=(*outer, *sums, *inner)))
@@ -323,6 +323,11 @@ class _Nest:
         self.say(Reorder(stage=op.name, loops=(*outer, *sums, f"{lane}_w", f"{lane}_v")))
         if self.rw.kinds[op.name] == "folded":
             self.say(*(Unroll(stage=op.name, loop=s) for s in sums))
+
+
+def _looks_up(op: Compute) -> bool:
+    """Whether an element is read at a place that is data: a loop around that is no shorter when it is written out."""
+    return any(reads_of(r.indices) for r in reads_of(op.bodies))
 
 
 def _sums_along(op: Compute) -> bool:

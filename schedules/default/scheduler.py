@@ -12,6 +12,7 @@ from dataclasses import replace
 from schedules.default.costs import cheap_components, costs_of
 from schedules.default.gpu import plan_gpu
 from schedules.default.lanes import rewrite_reduction
+from schedules.default.lookups import plan_lookup
 from schedules.default.machine import Machine
 from schedules.default.nests import plan_nests
 from schedules.default.outputs import merge_outputs
@@ -96,6 +97,8 @@ def _rewrite(
         return
     op = rw.carried(original)
     if isinstance(op, Compute) and machine.gpu is None:
+        if plan_lookup(rw, original, op, machine):
+            return
         if plan_contraction(rw, original, op, machine, plain=plain):
             return
         if rewrite_reduction(rw, original, op, machine):

@@ -13,6 +13,7 @@ from typing import Any
 import halide as hl
 
 from tedsl.analysis.hazards import Order
+from tedsl.analysis.places import are_places
 from tedsl.backend.intrinsics import EMIT
 from tedsl.backend.lower_checks import Checks, checks_of, lower_checks, operations_checked
 from tedsl.backend.lower_finite import operations_below
@@ -20,7 +21,7 @@ from tedsl.backend.lower_reduce import WIDE, lower_reduction
 from tedsl.backend.lower_scan import lower_scan
 from tedsl.backend.lower_scatter import lower_scatter
 from tedsl.backend.lower_stage import Context, Stage, elements, identifier, tuple_of, variables
-from tedsl.backend.scalars import TYPES
+from tedsl.backend.scalars import TYPES, Expr as Halide
 from tedsl.lang.expr import Axis, Expr, Fn, Reduce, Var
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import operations_between, topological
@@ -185,9 +186,17 @@ def lower_pointwise(ctx: Context, op: Compute) -> Stage:
     axes: dict[Axis, Any] = dict(zip(op.axes, dims, strict=True))
     scope = ctx.scalars(axes)
     place = dims[::-1]
-    values = (ctx.onto(op.output(k), place, scope.value(op.bodies[k])) for k in components)
+    values = [ctx.onto(op.output(k), place, scope.value(op.bodies[k])) for k in components]
+    if are_places(op):
+        values = [_opaque(v) for v in values]
     func[place] = tuple_of(map(ctx.after_checks, values))
     return Stage(op, "pointwise", func, dims, components, elements(func, components), True, axes)
+
+
+def _opaque(value: Halide) -> Halide:
+    """A place of which Halide knows no bounds: it would clamp what is read at it once more, number by number."""
+    kind = value.type()
+    return hl.reinterpret(kind, hl.reinterpret(hl.Float(32), value)) if kind == hl.Int(32) else value
 
 
 def _lower_compute(ctx: Context, op: Compute) -> Stage:

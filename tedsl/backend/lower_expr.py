@@ -8,19 +8,21 @@ clamped: its value is then not used (a guard is false), or the kernel's check of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 import halide as hl
 
+from tedsl.analysis.intervals import range_of
+from tedsl.analysis.places import are_places
 from tedsl.backend import lower_index
 from tedsl.backend.casts import cast
 from tedsl.backend.intrinsics import EMIT, constant_power
 from tedsl.backend.scalars import Expr as Halide, const
 from tedsl.lang.dtypes import DType
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
-from tedsl.lang.tensor import Tensor
+from tedsl.lang.tensor import Compute, Tensor
 
 __all__ = ["DIVISION_BY_ZERO", "Scalars", "careful_division"]
 
@@ -43,10 +45,17 @@ ReadRule = Callable[[Tensor, tuple[Halide, ...]], Halide]
 
 
 class Scalars:
-    """Builder of Halide expressions: `symbols` gives the loop variables, `read` an element of a tensor."""
+    """Builder of Halide expressions: `symbols` gives the loop variables, `read` an element of a tensor.
 
-    def __init__(self, read: ReadRule, symbols: Mapping[Expr, Halide], unknown_zero: Callable[[], Halide]) -> None:
+    Of the tensors that are `given` as arrays nothing is known, whatever computed them.
+    """
+
+    def __init__(
+        self, read: ReadRule, symbols: Mapping[Expr, Halide], unknown_zero: Callable[[], Halide],
+        given: Collection[Tensor] = (),
+    ) -> None:  # fmt: skip
         self._read = read
+        self._given = given
         self._unknown_zero = unknown_zero
         self._symbols = dict(symbols)
         self._values: dict[Expr, Halide] = dict(symbols)
@@ -128,8 +137,20 @@ class Scalars:
         that half.
         """
         limit = self.extent(extent)
-        clamped = _clamped(hl.cast(hl.Int(32), self.value(index)), limit)
+        clamped = hl.cast(hl.Int(32), self.value(index))
+        if not self._was_clamped(index, extent):
+            clamped = _clamped(clamped, limit)
         return hl.unsafe_promise_clamped(clamped, 0, hl.max(limit - 1, 0))
+
+    def _was_clamped(self, index: Expr, extent: Expr) -> bool:
+        """Whether an index is read from a stage that writes nothing outside the extent."""
+        if not isinstance(index, Read) or not isinstance(extent, Const) or index.tensor in self._given:
+            return False
+        op = index.tensor.op
+        if not isinstance(op, Compute) or not are_places(op):
+            return False
+        low, high = range_of(op.bodies[index.tensor.index])
+        return low >= 0 and high < extent.value
 
     def extent(self, extent: Expr) -> Halide:
         """An extent, or any other plain expression of extents and axes."""

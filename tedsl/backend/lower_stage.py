@@ -66,7 +66,7 @@ class Context:
         """A builder of expressions in the scope of the given loops."""
         known: dict[Expr, Halide] = {a: x if isinstance(x, hl.Expr) else hl.Expr(x) for a, x in symbols.items()}
         known.update((v, hl.Expr(p)) for v, p in self.sizes.items())
-        return Scalars(read or self.read, known, self.unknown_zero)
+        return Scalars(read or self.read, known, self.unknown_zero, self.images)
 
     def after_checks(self, value: Halide) -> Halide:
         """A value that waits for the checks of indices, so that nothing is written before them."""

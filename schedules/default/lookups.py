@@ -1,0 +1,163 @@
+"""Reads of a table at computed places, for all of a short axis at once: bilateral grids, embeddings, colour tables.
+
+    out[c, i, j] = f(table[c, z(i, j), ..])     16 gathers' worth of loads for each c
+    rows[j, c] = f(packed[place[j], c])         a load of a vector for each j
+    out[c, i, j] = rows[j, c]                   turned back, 64 points at a time
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from schedules.default.conditions import number
+from schedules.default.machine import Machine
+from schedules.default.rewriting import Rewriting, loop_names
+from schedules.default.rows import Rows, looks_up, whole
+from schedules.directives import (
+    BoundExtent,
+    ComputeAt,
+    ComputeRoot,
+    Definition,
+    Directive,
+    Fuse,
+    Parallel,
+    Reorder,
+    Split,
+    Unroll,
+    Vectorize,
+)
+from tedsl.analysis.checks import checked_as
+from tedsl.lang import functions as fn
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.reducers import BUILTIN
+from tedsl.lang.tensor import Compute, Operation, Tensor
+from tedsl.lang.traverse import reads_of, substitute, substitute_all
+
+__all__ = ["plan_lookup"]
+
+PIECE = 64  # points whose rows are computed at a time
+LEAST, MOST = 8, 64  # elements of a row
+WORTH_THREADS = 1 << 14  # points
+
+
+def plan_lookup(rw: Rewriting, original: Operation, op: Compute, machine: Machine) -> bool:
+    """Rewrite a stage that looks up rows of a small table; False where it is none."""
+    lane = _lane_of(op, machine)
+    if lane is None:
+        return False
+    width = machine.vector_bytes // op.bodies[0].dtype.itemsize
+    run = op.axes[-1]
+    points = [a for a in op.axes if a is not lane]
+    count = number(lane.extent) or 1
+    lanes = whole(count, width)
+    vector = Axis(lane.name, Const(lanes, INT32))
+    reduce = op.reduction
+    (value,) = substitute_all(
+        (op.bodies[0] if reduce is None else reduce.values[0],),
+        {lane: fn.minimum(vector, count - 1) if lanes > count else vector},
+    )
+    rows = Rows(rw, op.name, vector, points, run, width, tables=True)
+    (value,), _ = rows.of([value])
+    tile = _tile(rw, op, [*points, vector], value)
+    body: Expr = Read(tile, (*points, lane))
+    if reduce is not None:
+        body = Reduce(reduce.reducer, (body,), reduce.axes, TRUE, 0)
+    made = replace(op, name=rw.name(op.name), bodies=(body,), _outputs={})
+    rw.add(made, original)
+    assert isinstance(made, Compute)
+    piece = f"{loop_names(made)[run]}_o"
+    rw.directives += _loops(made, lane, run, width, machine)
+    rw.directives += rows.directives(made, piece)
+    rw.directives += _tile_loops(tile.op, made, piece, width)
+    rw.planned |= {made.name, tile.op.name}
+    return True
+
+
+def _lane_of(op: Compute, machine: Machine) -> Axis | None:
+    """The axis of the rows that are looked up, where turning them is worth it."""
+    reduce = op.reduction
+    if len(op.bodies) != 1 or not op.axes or op.bodies[0].dtype.itemsize not in (4, 8):
+        return None
+    if reduce is not None and (len(reduce.axes) != 1 or reduce.where is not TRUE or reduce.reducer.kind not in BUILTIN):
+        return None
+    candidates = op.axes[:-1] if reduce is None else reduce.axes
+    sizes = [number(a.extent) for a in op.axes]
+    if (sizes[-1] or 0) < PIECE or not all(sizes) or any(number(a.begin) != 0 for a in (*op.axes, *candidates)):
+        return None
+    width = machine.vector_bytes // op.bodies[0].dtype.itemsize
+    for lane in candidates:
+        count = number(lane.extent) or 0
+        if not LEAST <= count <= MOST or whole(count, width) > 2 * count:
+            continue
+        tables = {r.tensor for r in reads_of(op.bodies) if looks_up(r, lane) is not None}
+        points = math.prod(s or 0 for a, s in zip(op.axes, sizes, strict=True) if a is not lane)
+        if tables and all(_is_small(t, lane, points, machine) for t in tables):
+            return lane
+    return None
+
+
+def _is_small(table: Tensor, lane: Axis, points: int, machine: Machine) -> bool:
+    """Whether a copy of a table costs little beside the reads, and stays in the cache."""
+    extents = [number(e) for e in table.extents]
+    if not all(extents) or table.dtype.itemsize != 4:
+        return False
+    size = math.prod(e or 1 for e in extents)
+    return size * table.dtype.itemsize <= machine.l2 // 2 and size * 2 <= points * (number(lane.extent) or 1)
+
+
+def _tile(rw: Rewriting, op: Compute, axes: list[Axis], value: Expr) -> Tensor:
+    fresh = tuple(Axis(a.name, a.extent) for a in axes)
+    body = substitute(value, dict(zip(axes, fresh, strict=True)))
+    tile = rw.compute(f"{op.name}_rows", fresh, body)
+    checked_as(tile.op, [op])
+    return tile
+
+
+def _tile_loops(tile: Operation, consumer: Compute, loop: str, width: int) -> list[Directive]:
+    """Point after point, its row as vectors."""
+    assert isinstance(tile, Compute)
+    names, lane = loop_names(tile), tile.axes[-1]
+    name, lanes = names[lane], number(lane.extent) or 1
+    vector = min(width, lanes)
+    return [
+        ComputeAt(stage=tile.name, consumer=consumer.name, loop=loop),
+        BoundExtent(stage=tile.name, axis=name, extent=lanes),
+        Split(stage=tile.name, loop=name, outer=f"{name}_o", inner=f"{name}_v", factor=vector, exact=True),
+        Vectorize(stage=tile.name, loop=f"{name}_v"),
+        Unroll(stage=tile.name, loop=f"{name}_o"),
+    ]
+
+
+def _loops(op: Compute, lane: Axis, run: Axis, width: int, machine: Machine) -> list[Directive]:
+    """Pieces of the points; in each, vectors along the points for one element of the rows after the other."""
+    names = loop_names(op)
+    name, column = names[run], names[lane]
+    outer = [names[a] for a in op.axes if a is not run and a is not lane]
+    say: list[Directive] = [ComputeRoot(stage=op.name)]
+    if op.reduction is None:
+        say.append(BoundExtent(stage=op.name, axis=column, extent=number(lane.extent) or 1))
+    definitions: tuple[Definition, ...] = ("body",) if op.reduction is None else ("body", "init")
+    for definition in definitions:
+        loops = [f"{name}_o", f"{name}_w", *([column] if definition == "body" else []), f"{name}_v"]
+        say += [
+            Split(stage=op.name, definition=definition, loop=name, outer=f"{name}_o", inner=f"{name}_i", factor=PIECE),
+            Split(
+                stage=op.name, definition=definition, loop=f"{name}_i", outer=f"{name}_w", inner=f"{name}_v",
+                factor=width, exact=True,
+            ),
+            Vectorize(stage=op.name, definition=definition, loop=f"{name}_v"),
+            Reorder(stage=op.name, definition=definition, loops=(*outer, *loops)),
+        ]  # fmt: skip
+    say.append(Unroll(stage=op.name, loop=column))
+    if not outer:
+        return say
+    task = outer[0]
+    for k, other in enumerate(outer[1:]):
+        say.append(Fuse(stage=op.name, outer=task, inner=other, fused=f"f{k}"))
+        task = f"f{k}"
+    points = math.prod(number(a.extent) or 0 for a in op.axes if a is not lane)
+    if machine.cores > 1 and points >= WORTH_THREADS:
+        say.append(Parallel(stage=op.name, loop=task))
+    return say
