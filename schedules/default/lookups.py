@@ -13,7 +13,7 @@ from dataclasses import replace
 from schedules.default.conditions import number
 from schedules.default.machine import Machine
 from schedules.default.rewriting import Rewriting, loop_names
-from schedules.default.rows import Rows, looks_up, whole
+from schedules.default.rows import Rows, looks_up, shared_along, whole
 from schedules.directives import (
     BoundExtent,
     ComputeAt,
@@ -33,7 +33,7 @@ from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Operation, Tensor
-from tedsl.lang.traverse import reads_of, substitute, substitute_all
+from tedsl.lang.traverse import reads_of, substitute
 
 __all__ = ["plan_lookup"]
 
@@ -44,24 +44,21 @@ WORTH_THREADS = 1 << 14  # points
 
 def plan_lookup(rw: Rewriting, original: Operation, op: Compute, machine: Machine) -> bool:
     """Rewrite a stage that looks up rows of a small table; False where it is none."""
-    lane = _lane_of(op, machine)
-    if lane is None:
+    found = _found(rw, op, machine)
+    if found is None:
         return False
+    lane, value = found
     width = machine.vector_bytes // op.bodies[0].dtype.itemsize
     run = op.axes[-1]
     points = [a for a in op.axes if a is not lane]
     count = number(lane.extent) or 1
     lanes = whole(count, width)
     vector = Axis(lane.name, Const(lanes, INT32))
-    reduce = op.reduction
-    (value,) = substitute_all(
-        (op.bodies[0] if reduce is None else reduce.values[0],),
-        {lane: fn.minimum(vector, count - 1) if lanes > count else vector},
-    )
     rows = Rows(rw, op.name, vector, points, run, width, tables=True)
-    (value,), _ = rows.of([value])
+    (value,), _ = rows.of([substitute(value, {lane: fn.minimum(vector, count - 1) if lanes > count else vector})])
     tile = _tile(rw, op, [*points, vector], value)
     body: Expr = Read(tile, (*points, lane))
+    reduce = op.reduction
     if reduce is not None:
         body = Reduce(reduce.reducer, (body,), reduce.axes, TRUE, 0)
     made = replace(op, name=rw.name(op.name), bodies=(body,), _outputs={})
@@ -75,8 +72,8 @@ def plan_lookup(rw: Rewriting, original: Operation, op: Compute, machine: Machin
     return True
 
 
-def _lane_of(op: Compute, machine: Machine) -> Axis | None:
-    """The axis of the rows that are looked up, where turning them is worth it."""
+def _found(rw: Rewriting, op: Compute, machine: Machine) -> tuple[Axis, Expr] | None:
+    """The axis of the rows that are looked up, and an element's value, where turning the rows is worth it."""
     reduce = op.reduction
     if len(op.bodies) != 1 or not op.axes or op.bodies[0].dtype.itemsize not in (4, 8):
         return None
@@ -91,10 +88,11 @@ def _lane_of(op: Compute, machine: Machine) -> Axis | None:
         count = number(lane.extent) or 0
         if not LEAST <= count <= MOST or whole(count, width) > 2 * count:
             continue
-        tables = {r.tensor for r in reads_of(op.bodies) if looks_up(r, lane) is not None}
+        (value,) = shared_along(rw, [op.bodies[0] if reduce is None else reduce.values[0]], lane)
+        tables = {r.tensor for r in reads_of([value]) if looks_up(r, lane) is not None}
         points = math.prod(s or 0 for a, s in zip(op.axes, sizes, strict=True) if a is not lane)
         if tables and all(_is_small(t, lane, points, machine) for t in tables):
-            return lane
+            return lane, value
     return None
 
 

@@ -25,7 +25,7 @@ from tedsl.lang.expr import Apply, Axis, Const, Expr, Read
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import free_axes, rebuild_all, reads_of, substitute_all, topological
 
-__all__ = ["Rows", "flat", "looks_up", "unfolded", "whole"]
+__all__ = ["Rows", "flat", "looks_up", "numbered", "shared_along", "unfolded", "whole"]
 
 
 def whole(count: int, width: int) -> int:
@@ -37,10 +37,15 @@ def whole(count: int, width: int) -> int:
 
 def flat(places: Sequence[Expr], extents: Sequence[int]) -> Expr:
     """The number of an element of a box, places outside brought to its sides."""
-    found: Expr = Const(0, INT32)
-    for place, extent in zip(places, extents, strict=True):
-        inside = fn.cast(fn.minimum(fn.maximum(place, 0), extent - 1), INT32)
-        found = found * extent + inside
+    inside = [fn.minimum(fn.maximum(p, 0), n - 1) for p, n in zip(places, extents, strict=True)]
+    return numbered([fn.cast(p, INT32) for p in inside], extents)
+
+
+def numbered(places: Sequence[Expr], extents: Sequence[int]) -> Expr:
+    """The number of an element of a box."""
+    found = places[0]
+    for place, extent in zip(places[1:], extents[1:], strict=True):
+        found = found * extent + place
     return found
 
 
@@ -62,6 +67,22 @@ def looks_up(read: Read, lane: Axis) -> int | None:
         return None
     others = [index for d, index in enumerate(read.indices) if d != along[0]]
     return along[0] if reads_of(others) and not reads_of([read.indices[along[0]]]) else None
+
+
+def shared_along(rw: Rewriting, roots: Sequence[Expr], lane: Axis) -> tuple[Expr, ...]:
+    """The roots with reads of stages that are the same for all elements of a row as what those stages compute."""
+    stages = set(rw.stages)
+
+    def rule(node: Expr) -> Expr:
+        if not isinstance(node, Read) or lane not in set(free_axes(node.indices)):
+            return node
+        op = node.tensor.op
+        if not isinstance(op, Compute) or op.reduction is not None or op not in stages:
+            return node
+        (body,) = substitute_all((op.bodies[node.tensor.index],), dict(zip(op.axes, node.indices, strict=True)))
+        return node if lane in set(free_axes(body)) else body
+
+    return rebuild_all(roots, rule)
 
 
 @dataclass(eq=False)
@@ -87,7 +108,7 @@ class Rows:
 
     def of(self, roots: Sequence[Expr], places: Sequence[Expr] = ()) -> tuple[list[Expr], list[Expr]]:
         """The roots over rows, and `places`, which all elements of a row have in common, as terms."""
-        roots = rebuild_all(roots, self._without_lane)
+        roots = shared_along(self.rw, roots, self.lane)
         varies = self._varying(roots)
         looked: dict[Read, tuple[Tensor, Expr]] = {}
         for node in varies:
@@ -105,16 +126,6 @@ class Rows:
         for node, (table, place) in looked.items():
             self._found[node] = Read(table, (self._found[place], self.lane))
         return [replaced(r, self._found) for r in roots], [self._found[p] for p in places]
-
-    def _without_lane(self, node: Expr) -> Expr:
-        """A read of a stage that is the same for all elements of a row, as what the stage computes."""
-        if not isinstance(node, Read) or self.lane not in set(free_axes(node.indices)):
-            return node
-        op = node.tensor.op
-        if not isinstance(op, Compute) or op.reduction is not None or op not in set(self.rw.stages):
-            return node
-        (body,) = substitute_all((op.bodies[node.tensor.index],), dict(zip(op.axes, node.indices, strict=True)))
-        return node if self.lane in set(free_axes(body)) else body
 
     def _varying(self, roots: Sequence[Expr]) -> dict[Expr, None]:
         found: dict[Expr, None] = {self.lane: None}

@@ -17,6 +17,7 @@ from schedules.default.conditions import number
 from schedules.default.lanes import COMBINE
 from schedules.default.machine import Machine
 from schedules.default.rewriting import Rewriting
+from schedules.default.rows import Rows, flat, numbered, whole
 from schedules.directives import (
     BoundExtent,
     ComputeAt,
@@ -33,7 +34,7 @@ from tedsl.analysis.checks import checked_as
 from tedsl.analysis.iteration import free_dimensions
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scatter import SCATTER_KINDS
 from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
@@ -46,6 +47,7 @@ WORTH_THREADS = 1 << 17
 BLOCKS = 8
 MOST_TAPS = 16
 PIECE = 256  # points whose indices and values are computed at a time
+POINTS = 64  # the same where they have rows of values
 
 
 def chains_of(
@@ -105,8 +107,17 @@ def _joined(ops: Sequence[Scatter]) -> Scatter:
 
 
 def _by_tap(tap: Axis, choices: Sequence[Expr]) -> Expr:
-    if all(c is choices[0] for c in choices):
-        return choices[0]
+    """The choice for a tap; what all of them have in common is written once."""
+    first = choices[0]
+    if all(c is first for c in choices):
+        return first
+    if isinstance(first, Apply) and all(
+        isinstance(c, Apply) and c.fn is first.fn and [a.dtype for a in c.args] == [a.dtype for a in first.args]
+        for c in choices
+    ):
+        return first.with_children(
+            tuple(_by_tap(tap, operands) for operands in zip(*(c.children for c in choices), strict=True))
+        )
     chosen = choices[-1]
     for k in range(len(choices) - 2, -1, -1):
         chosen = fn.select_node(tap == k, choices[k], chosen)
@@ -124,6 +135,7 @@ class _Table:
         self.blocks = self._blocks(points)
         self.terms: Compute | None = None
         self.run: Axis | None = None  # the axis along which the terms are vectors
+        self.rows: Rows | None = None
 
     def _moved(self) -> int | None:
         """The dimension to be put last, where its points never meet and those of the last one may."""
@@ -156,7 +168,8 @@ class _Table:
             rw.add(made)
             self._schedule(made)
             return made.output()
-        made = self._with_terms(self._private())
+        made = self._private()
+        made = self._with_terms(made) if self.moved is None else self._with_rows(made)
         rw.add(made)
         self._schedule(made)
         held = made.output() if self.blocks == 1 else self._total(made.output())
@@ -173,11 +186,11 @@ class _Table:
         if self.moved is not None:
             old = self.free[self.moved]
             count = number(old.extent) or 0
-            lane = Axis(old.name, Const(_whole(count, self.width), INT32), is_reduce=True)
-            mapping[old] = fn.minimum(lane, count - 1) if _whole(count, self.width) > count else lane
+            lane = Axis(old.name, Const(whole(count, self.width), INT32), is_reduce=True)
+            mapping[old] = fn.minimum(lane, count - 1) if whole(count, self.width) > count else lane
             del index[self.moved], shape[self.moved]
             index.append(lane)
-            shape.append(Const(_whole(count, self.width), INT32))
+            shape.append(Const(whole(count, self.width), INT32))
             axes = [lane if a is old else a for a in axes]
         if self.blocks > 1:
             first = self._ordered()[0]
@@ -224,6 +237,27 @@ class _Table:
         self.terms, self.run = terms, run
         return replace(made, index=index, value=next(rest), guard=next(rest, TRUE), _outputs={})
 
+    def _with_rows(self, made: Scatter) -> Scatter:
+        """Rows at places that are one number each; points outside write to a row of their own, past the last one."""
+        lane = made.index[-1]
+        first = 1 if self.blocks > 1 else 0
+        points = [a for a in made.axes if a is not lane]
+        longest = [a for a in points if (number(a.extent) or 0) >= POINTS]
+        extents = [number(e) or 0 for e in made.shape[first:-1]]
+        size = math.prod(extents)
+        if not longest or size * _lanes_of(made) >= 1 << 31 or not isinstance(lane, Axis):
+            return made
+        tap = made.axes[-1] if made.axes[-1].name == "tap" else None
+        self.rows = Rows(self.rw, self.op.name, lane, points, longest[-1], self.width, short=tap)
+        place = flat(made.index[first:-1], extents)
+        place = fn.select_node(made.guard, place, Const(size, INT32))
+        (value,), (place,) = self.rows.of([made.value], [place])
+        self.run = longest[-1]
+        return replace(
+            made, index=(*made.index[:first], place, lane), value=value, guard=TRUE,
+            shape=(*made.shape[:first], Const(size + 1, INT32), made.shape[-1]), _outputs={},
+        )  # fmt: skip
+
     def _total(self, table: Tensor) -> Tensor:
         """The tables of all blocks combined, in order."""
         block = Axis("block", Const(self.blocks, INT32), is_reduce=True)
@@ -238,7 +272,9 @@ class _Table:
         axes = tuple(Axis(f"d{d}", e) for d, e in enumerate(op.shape))
         place: list[Expr] = list(axes)
         if self.moved is not None:
-            place.append(place.pop(self.moved))
+            lane = place.pop(self.moved)
+            extents = [number(e) or 0 for d, e in enumerate(op.shape) if d != self.moved]
+            place = [*([numbered(place, extents)] if self.rows is not None else place), lane]
         value: Expr = Read(held, tuple(place))
         if op.init is not None:
             value = COMBINE[SCATTER_KINDS[op.kind]](fn.convert(Read(op.init, axes), value.dtype), value)
@@ -295,9 +331,10 @@ class _Table:
             inner = [f"{name}_o", f"{name}_v"]
         elif lane is not None:
             outer.append(names[lane])
-        if self.terms is not None and self.run is not None:
+        if self.run is not None:
             name = names[self.run]
-            say.append(Split(stage=made.name, loop=name, outer=f"{name}_o", inner=f"{name}_i", factor=PIECE))
+            piece = PIECE if self.rows is None else POINTS
+            say.append(Split(stage=made.name, loop=name, outer=f"{name}_o", inner=f"{name}_i", factor=piece))
             say += self._terms_at(made, f"{name}_o")
             place = ordered.index(name)
             ordered[place : place + 1] = [f"{name}_o", f"{name}_i"]
@@ -312,6 +349,8 @@ class _Table:
         return say
 
     def _terms_at(self, made: Scatter, loop: str) -> list[Directive]:
+        if self.rows is not None:
+            return self.rows.directives(made, loop)
         assert self.terms is not None
         name, last = self.terms.name, nest_of(self.terms.name, self.terms, "body").levels[-1].name
         self.rw.planned.add(name)
@@ -322,8 +361,5 @@ class _Table:
         ]
 
 
-def _whole(count: int, width: int) -> int:
-    """Lanes of whole vectors, short ones where that is enough."""
-    while width > 4 and count <= width // 2:
-        width //= 2
-    return -(-count // width) * width
+def _lanes_of(op: Scatter) -> int:
+    return number(op.shape[-1]) or 1
