@@ -1,8 +1,8 @@
 """Reads of a table at computed places, for all of a short axis at once: bilateral grids, embeddings, colour tables.
 
-    out[c, i, j] = f(table[c, z(i, j), ..])     16 gathers' worth of loads for each c
-    rows[j, c] = f(packed[place[j], c])         a load of a vector for each j
-    out[c, i, j] = rows[j, c]                   turned back, 64 points at a time
+out[c, i, j] = f(table[c, z(i, j), ..])     16 gathers' worth of loads for each c
+rows[j, c] = f(packed[place[j], c])         a load of a vector for each j
+out[c, i, j] = rows[j, c]                   turned back, 64 points at a time
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from dataclasses import replace
 
 from schedules.default.conditions import number
+from schedules.default.lanes import COMBINE
 from schedules.default.machine import Machine
 from schedules.default.rewriting import Rewriting, loop_names
 from schedules.default.rows import Rows, looks_up, shared_along, whole
@@ -31,7 +32,6 @@ from tedsl.analysis.checks import checked_as
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
-from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import reads_of, substitute
 
@@ -39,6 +39,7 @@ __all__ = ["plan_lookup"]
 
 PIECE = 64  # points whose rows are computed at a time
 LEAST, MOST = 8, 64  # elements of a row
+MOST_UNROLLED = 16
 WORTH_THREADS = 1 << 14  # points
 
 
@@ -54,8 +55,9 @@ def plan_lookup(rw: Rewriting, original: Operation, op: Compute, machine: Machin
     count = number(lane.extent) or 1
     lanes = whole(count, width)
     vector = Axis(lane.name, Const(lanes, INT32))
-    rows = Rows(rw, op.name, vector, points, run, width, tables=True)
-    (value,), _ = rows.of([substitute(value, {lane: fn.minimum(vector, count - 1) if lanes > count else vector})])
+    along: Expr = fn.minimum(vector, count - 1) if lanes > count else vector
+    rows = Rows(rw, op.name, vector, points, run, width, along)
+    (value,), _ = rows.of([substitute(value, {lane: along})])
     tile = _tile(rw, op, [*points, vector], value)
     body: Expr = Read(tile, (*points, lane))
     reduce = op.reduction
@@ -77,7 +79,7 @@ def _found(rw: Rewriting, op: Compute, machine: Machine) -> tuple[Axis, Expr] | 
     reduce = op.reduction
     if len(op.bodies) != 1 or not op.axes or op.bodies[0].dtype.itemsize not in (4, 8):
         return None
-    if reduce is not None and (len(reduce.axes) != 1 or reduce.where is not TRUE or reduce.reducer.kind not in BUILTIN):
+    if reduce is not None and not _is_simple(op.bodies[0]):
         return None
     candidates = op.axes[:-1] if reduce is None else reduce.axes
     sizes = [number(a.extent) for a in op.axes]
@@ -94,6 +96,16 @@ def _found(rw: Rewriting, op: Compute, machine: Machine) -> tuple[Axis, Expr] | 
         if tables and all(_is_small(t, lane, points, machine) for t in tables):
             return lane, value
     return None
+
+
+def _is_simple(body: Expr) -> bool:
+    """Whether a reduction is one over a single axis without conditions, whose terms may be written down first."""
+    return (
+        isinstance(body, Reduce)
+        and len(body.axes) == len(body.values) == 1
+        and body.where is TRUE
+        and body.reducer.kind in COMBINE
+    )
 
 
 def _is_small(table: Tensor, lane: Axis, points: int, machine: Machine) -> bool:
@@ -148,7 +160,8 @@ def _loops(op: Compute, lane: Axis, run: Axis, width: int, machine: Machine) -> 
             Vectorize(stage=op.name, definition=definition, loop=f"{name}_v"),
             Reorder(stage=op.name, definition=definition, loops=(*outer, *loops)),
         ]  # fmt: skip
-    say.append(Unroll(stage=op.name, loop=column))
+    if (number(lane.extent) or 0) <= MOST_UNROLLED:
+        say.append(Unroll(stage=op.name, loop=column))
     if not outer:
         return say
     task = outer[0]

@@ -23,7 +23,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Read
 from tedsl.lang.tensor import Compute, Operation, Tensor
-from tedsl.lang.traverse import free_axes, rebuild_all, reads_of, substitute_all, topological
+from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute_all, topological
 
 __all__ = ["Rows", "flat", "looks_up", "numbered", "shared_along", "unfolded", "whole"]
 
@@ -60,13 +60,12 @@ def unfolded(place: Expr, extents: Sequence[int]) -> list[Expr]:
     return found
 
 
-def looks_up(read: Read, lane: Axis) -> int | None:
-    """The dimension that a row lies along, where a tensor is read at one computed place for all elements of a row."""
-    along = [d for d, index in enumerate(read.indices) if lane in set(free_axes(index))]
-    if len(along) != 1 or free_axes(read.indices[along[0]]) != [lane]:
-        return None
-    others = [index for d, index in enumerate(read.indices) if d != along[0]]
-    return along[0] if reads_of(others) and not reads_of([read.indices[along[0]]]) else None
+def looks_up(read: Read, row: Expr) -> int | None:
+    """The dimension indexed by `row`, where a tensor is read at one computed place for all elements of a row."""
+    along = [d for d, index in enumerate(read.indices) if index is row]
+    others = [index for index in read.indices if index is not row]
+    own = set(free_axes(row))
+    return along[0] if len(along) == 1 and reads_of(others) and own.isdisjoint(free_axes(others)) else None
 
 
 def shared_along(rw: Rewriting, roots: Sequence[Expr], lane: Axis) -> tuple[Expr, ...]:
@@ -98,7 +97,7 @@ class Rows:
     points: Sequence[Axis]
     run: Axis
     width: int
-    tables: bool = False  # copy what is read at computed places
+    along: Expr | None = None  # how a row is indexed in tensors that are read at computed places, to be copied
     short: Axis | None = None  # one of the points' axes, which is written out
     terms: Compute | None = None
     turned: list[Compute] = field(default_factory=list)
@@ -113,7 +112,7 @@ class Rows:
         looked: dict[Read, tuple[Tensor, Expr]] = {}
         for node in varies:
             if isinstance(node, Read):
-                along = looks_up(node, self.lane) if self.tables else None
+                along = looks_up(node, self.along) if self.along is not None else None
                 if along is not None:
                     looked[node] = self._packed(node, along)
                 elif self._is_turned(node, varies):
@@ -134,9 +133,7 @@ class Rows:
                 found[node] = None
         return found
 
-    def _reached(
-        self, roots: Sequence[Expr], varies: Mapping[Expr, None], looked: Mapping[Read, object]
-    ) -> list[Expr]:
+    def _reached(self, roots: Sequence[Expr], varies: Mapping[Expr, None], looked: Mapping[Read, object]) -> list[Expr]:
         """The operands of what varies, but for the indices of reads that are replaced as a whole."""
         seen: dict[Expr, None] = {}
         stack = [r for r in roots if r in varies]
@@ -188,7 +185,7 @@ class Rows:
     def _stage(self, what: str, axes: Sequence[Axis], bodies: Sequence[Expr]) -> Compute:
         fresh = tuple(Axis(a.name, a.extent) for a in axes)
         begins = [number(a.begin) or 0 for a in axes]
-        moved = {a: f + b if b else f for a, f, b in zip(axes, fresh, begins, strict=True)}
+        moved: dict[Expr, Expr] = {a: f + b if b else f for a, f, b in zip(axes, fresh, begins, strict=True)}
         made = Compute(
             name=self.rw.name(f"{self.name}_{what}"), axes=fresh, bodies=substitute_all(bodies, moved), where=""
         )
@@ -247,4 +244,3 @@ def _is_plain(node: Expr) -> bool:
         not isinstance(n, Read) and (not isinstance(n, Apply) or n.dtype is INT32 or n.dtype.is_bool)
         for n in topological(node)
     )
-

@@ -17,7 +17,7 @@ from schedules.default.conditions import number
 from schedules.default.lanes import COMBINE
 from schedules.default.machine import Machine
 from schedules.default.rewriting import Rewriting
-from schedules.default.rows import Rows, flat, numbered, whole
+from schedules.default.rows import Rows, flat, numbered, shared_along, whole
 from schedules.directives import (
     BoundExtent,
     ComputeAt,
@@ -38,7 +38,7 @@ from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scatter import SCATTER_KINDS
 from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
-from tedsl.lang.traverse import substitute_all
+from tedsl.lang.traverse import free_axes, substitute_all
 
 __all__ = ["chains_of", "plan_scatter"]
 
@@ -239,18 +239,19 @@ class _Table:
 
     def _with_rows(self, made: Scatter) -> Scatter:
         """Rows at places that are one number each; points outside write to a row of their own, past the last one."""
-        lane = made.index[-1]
+        lane = next(a for a in made.axes if a is made.index[-1])
         first = 1 if self.blocks > 1 else 0
         points = [a for a in made.axes if a is not lane]
         longest = [a for a in points if (number(a.extent) or 0) >= POINTS]
         extents = [number(e) or 0 for e in made.shape[first:-1]]
         size = math.prod(extents)
-        if not longest or size * _lanes_of(made) >= 1 << 31 or not isinstance(lane, Axis):
+        (place,) = shared_along(
+            self.rw, [fn.select_node(made.guard, flat(made.index[first:-1], extents), Const(size, INT32))], lane
+        )
+        if not longest or size * (number(made.shape[-1]) or 1) >= 1 << 31 or lane in set(free_axes(place)):
             return made
         tap = made.axes[-1] if made.axes[-1].name == "tap" else None
         self.rows = Rows(self.rw, self.op.name, lane, points, longest[-1], self.width, short=tap)
-        place = flat(made.index[first:-1], extents)
-        place = fn.select_node(made.guard, place, Const(size, INT32))
         (value,), (place,) = self.rows.of([made.value], [place])
         self.run = longest[-1]
         return replace(
@@ -359,7 +360,3 @@ class _Table:
             Split(stage=name, loop=last, outer=f"{last}_o", inner=f"{last}_v", factor=self.width),
             Vectorize(stage=name, loop=f"{last}_v"),
         ]
-
-
-def _lanes_of(op: Scatter) -> int:
-    return number(op.shape[-1]) or 1

@@ -1,0 +1,118 @@
+"""Rows of a table at computed places: copied, turned and summed up, they are what the reference reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tests.schedules.test_default import compare
+
+RANDOM = np.random.default_rng(17)
+
+
+def floats(*shape: int) -> np.ndarray[Any, Any]:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def sliced(channels: int, rows: int, columns: int, mode: str) -> tuple[list[te.Tensor], te.Tensor]:
+    """Linear between the layers of a grid, at depths that are data."""
+    depth, cells = 6, 5
+    grid, guide = te.placeholder((channels, depth, cells), name="grid"), te.placeholder((rows, columns), name="guide")
+
+    def body(c: Any, i: Any, j: Any) -> Any:
+        low, far = te.cast(te.floor(guide[i, j]), "int32"), guide[i, j] - te.floor(guide[i, j])
+        near = grid.at(c, low, j % cells, mode=mode) * (1.0 - far) * te.cast(i + 1, "float32")
+        return near + grid.at(c, low + 1, (i + j) % cells, mode=mode) * far
+
+    return [grid, guide], te.compute((channels, rows, columns), body, name="sliced")
+
+
+@pytest.mark.parametrize(
+    ("channels", "rows", "columns", "mode"), [(12, 9, 70, "clamp"), (17, 5, 131, "zero"), (40, 3, 64, "clamp")]
+)
+def test_a_grid_and_its_gradients(channels: int, rows: int, columns: int, mode: str) -> None:
+    inputs, y = sliced(channels, rows, columns, mode)
+    head = te.placeholder(y.shape, name="head")
+    grads = te.differentiate(y, inputs, head=head)
+    kernel = te.build([*inputs, head], [y, *grads])
+    assert str(kernel.loop_nest()).count("consume sliced_table") == 1
+    assert str(kernel.loop_nest()).count("produce dguide_sliced_rows") == 1
+    arrays = [floats(channels, 6, 5), RANDOM.uniform(-2, 8, (rows, columns)).astype(np.float32), floats(*y.shape)]
+    compare([*inputs, head], [y, *grads], arrays)
+    assert (kernel(*arrays)[0] == te.interpret(y, dict(zip(inputs, arrays, strict=False)))).all()
+
+
+def embedded(kind: str = "sum") -> tuple[list[te.Tensor], te.Tensor, te.Tensor]:
+    """Columns of a table of codes, and a reduction over each of them."""
+    table, codes = te.placeholder((10, 30), name="table"), te.placeholder((20, 66), "int32", name="codes")
+    y = te.compute((10, 20, 66), lambda c, i, j: table[c, codes[i, j]] + te.cast(c, "float32"), name="y")
+    c = te.reduce_axis(10, name="c")
+    terms = {"sum": te.sum, "max": te.max}[kind]
+    z = te.compute((20, 66), lambda i, j: terms(table[c, codes[i, j]] * 2.0, axis=c), name="z")
+    return [table, codes], y, z
+
+
+@pytest.mark.parametrize("kind", ["sum", "max"])
+def test_rows_are_reduced(kind: str) -> None:
+    inputs, y, z = embedded(kind)
+    assert "z_rows" in str(te.build(inputs, z).loop_nest())
+    compare(inputs, [y, z], [floats(10, 30), RANDOM.integers(0, 30, (20, 66)).astype(np.int32)])
+
+
+def test_a_code_that_leaves_the_table_is_told_as_it_was_written() -> None:
+    inputs, y, z = embedded()
+    codes = RANDOM.integers(0, 30, (20, 66)).astype(np.int32)
+    codes[13, 65] = 30
+    for output in (y, z):
+        with pytest.raises(IndexError, match=rf"{output.name}.*codes.*30.* 30") as caught:
+            te.build(inputs, output)(floats(10, 30), codes)
+        assert "_table" not in str(caught.value)
+        assert "_rows" not in str(caught.value)
+
+
+def test_other_channels_of_a_table_are_read_as_they_are() -> None:
+    table, codes = te.placeholder((30, 40), name="table"), te.placeholder((3, 66), "int32", name="codes")
+    arrays = [floats(30, 40), RANDOM.integers(0, 40, (3, 66)).astype(np.int32)]
+    bodies = {
+        "strided": lambda c, i, j: table[2 * c, codes[i, j]],
+        "clamped": lambda c, i, j: table[te.minimum(c, 4), codes[i, j]],
+        "twice": lambda c, i, j: table[c, te.minimum(codes[i, j], c)],
+        "wider": lambda c, i, j: table[c, codes[i, j]] - table[c + 1, codes[i, j]],
+    }
+    for name, body in bodies.items():
+        y = te.compute((13, 3, 66), body, name=name)
+        compare([table, codes], [y], arrays)
+
+
+@pytest.mark.parametrize("own", ["index", "guard"])
+def test_a_scatter_whose_channels_go_their_own_ways(own: str) -> None:
+    channels, rows, columns = 5, 40, 200
+    index: te.Tensor = te.placeholder((channels, rows, columns), "int32", name="index")
+    x = te.placeholder((channels, rows, columns), name="x")
+    c, i, j = (te.reduce_axis(n, name=a) for n, a in ((channels, "c"), (rows, "i"), (columns, "j")))
+    place = index[c, i, j] if own == "index" else index[0, i, j]
+    where = x[c, i, j] > 0.0 if own == "guard" else True
+    y = te.scatter((channels, 50), [c, i, j], (c, place), 2.0 * x[c, i, j], name="y", where=where)
+    arrays = [RANDOM.integers(0, 50, (channels, rows, columns)).astype(np.int32), floats(channels, rows, columns)]
+    compare([index, x], [y], arrays)
+
+
+@pytest.mark.parametrize("channels", [3, 13])
+def test_a_scatter_of_rows_leaves_out_what_its_guard_says(channels: int) -> None:
+    rows, columns = 90, 131
+    index: te.Tensor = te.placeholder((rows, columns), "int32", name="index")
+    x, w = te.placeholder((channels, rows, columns), name="x"), te.placeholder((rows, columns), name="w")
+    c = te.reduce_axis(channels, name="c")
+    i, j = te.reduce_axis((1, rows - 1), name="i"), te.reduce_axis((2, columns - 1), name="j")
+    value = x[c, i, j + 1] * te.exp(w[i, j])
+    y = te.scatter((channels, 6, 7), [c, i, j], (c, index[i, j], i % 7), value, name="y", where=w[i, j] > 0.0)
+    assert "y_turned" in str(te.build([index, x, w], y).loop_nest())
+    places, weights = RANDOM.integers(0, 6, (rows, columns)).astype(np.int32), floats(rows, columns)
+    places[weights <= 0.0] = 1000
+    compare([index, x, w], [y], [places, floats(channels, rows, columns), weights])
+    places[20, 100], weights[20, 100] = -3, 1.0
+    with pytest.raises(IndexError, match=r"y.*-3.* 6"):
+        te.build([index, x, w], y)(places, floats(channels, rows, columns), weights)
