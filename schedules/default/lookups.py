@@ -39,7 +39,6 @@ __all__ = ["plan_lookup"]
 
 PIECE = 64  # points whose rows are computed at a time
 LEAST, MOST = 8, 64  # elements of a row
-MOST_UNROLLED = 16
 WORTH_THREADS = 1 << 14  # points
 
 
@@ -146,8 +145,6 @@ def _loops(op: Compute, lane: Axis, run: Axis, width: int, machine: Machine) -> 
     name, column = names[run], names[lane]
     outer = [names[a] for a in op.axes if a is not run and a is not lane]
     say: list[Directive] = [ComputeRoot(stage=op.name)]
-    if op.reduction is None:
-        say.append(BoundExtent(stage=op.name, axis=column, extent=number(lane.extent) or 1))
     definitions: tuple[Definition, ...] = ("body",) if op.reduction is None else ("body", "init")
     for definition in definitions:
         loops = [f"{name}_o", f"{name}_w", *([column] if definition == "body" else []), f"{name}_v"]
@@ -160,8 +157,6 @@ def _loops(op: Compute, lane: Axis, run: Axis, width: int, machine: Machine) -> 
             Vectorize(stage=op.name, definition=definition, loop=f"{name}_v"),
             Reorder(stage=op.name, definition=definition, loops=(*outer, *loops)),
         ]  # fmt: skip
-    if (number(lane.extent) or 0) <= MOST_UNROLLED:
-        say.append(Unroll(stage=op.name, loop=column))
     if not outer:
         return say
     task = outer[0]

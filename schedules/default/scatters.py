@@ -32,6 +32,7 @@ from schedules.directives import (
 from schedules.loops import nest_of
 from tedsl.analysis.checks import checked_as
 from tedsl.analysis.iteration import free_dimensions
+from tedsl.analysis.places import mark_places
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
@@ -229,6 +230,7 @@ class _Table:
         begins = [number(a.begin) or 0 for a in order]
         bodies = substitute_all(bodies, {a: f + b if b else f for a, f, b in zip(order, fresh, begins, strict=True)})
         terms = Compute(name=self.rw.name(f"{self.op.name}_terms"), where=made.where, axes=fresh, bodies=bodies)
+        mark_places(terms)
         self.rw.add(terms)
         at: tuple[Expr, ...] = tuple(a - b if b else a for a, b in zip(order, begins, strict=True))
         found = [Read(t, at) for t in terms.outputs]

@@ -7,6 +7,7 @@ access itself is clamped, so that nothing is read or written elsewhere, whatever
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -123,16 +124,18 @@ def _worst(ctx: Context, check: ReadCheck) -> tuple[hl.Func, list[hl.Func]]:
     lanes[lane] = hl.Tuple(nothing)
     steps = [(ctx.extent(a.begin), ctx.extent(_extent(a))) for a in axes]
     last = (ctx.extent(_extent(axes[-1])) + LANES - 1) / LANES if axes else hl.i32(1)
-    domain = hl.RDom([(0, last), *steps[:-1][::-1]], "r")
-    loops: dict[Axis, Halide] = {a: hl.Expr(domain[d + 1]) for d, a in enumerate(axes[:-1][::-1])}
+    others, ranges = axes[:-1][::-1], steps[:-1][::-1]
+    inner = len(list(itertools.takewhile(_is_short, others)))  # inside, so that what it needs is read once
+    domain = hl.RDom([*ranges[:inner], (0, last), *ranges[inner:]], "r")
+    loops: dict[Axis, Halide] = {a: hl.Expr(domain[d + (d >= inner)]) for d, a in enumerate(others)}
     if axes:
         begin, extent = steps[-1]
-        loops[axes[-1]] = begin + hl.min(hl.likely(hl.Expr(domain[0]) * LANES + lane), extent - 1)
-    others = [ctx.extent(_extent(a)) > 0 for a in around if a not in used and not _is_positive(_extent(a))]
+        loops[axes[-1]] = begin + hl.min(hl.likely(hl.Expr(domain[inner]) * LANES + lane), extent - 1)
+    filled = [ctx.extent(_extent(a)) > 0 for a in around if a not in used and not _is_positive(_extent(a))]
     scope = ctx.scalars(loops, _reading_scans(ctx, check.op))
     outside = _outside(ctx, check, scope.value(check.index), scope)
-    for other in others:
-        outside = outside & other
+    for some in filled:
+        outside = outside & some
     if check.guard is not TRUE:
         outside = outside & scope.value(check.guard)
     found = _saturated(scope.value(check.index), check.index.dtype)
@@ -156,6 +159,10 @@ def _long_last(axes: list[Axis]) -> list[Axis]:
     extents = {a: _extent(a) for a in axes}
     long = [a for a, e in extents.items() if not isinstance(e, Const) or e.value >= LANES]
     return [*(a for a in axes if a is not long[-1]), long[-1]] if long else axes
+
+
+def _is_short(axis: Axis) -> bool:
+    return isinstance(axis.extent, Const) and axis.extent.value < LANES
 
 
 def _loops(check: ReadCheck) -> list[Axis]:
