@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from schedules.default.chains import chains_of
 from schedules.default.costs import cheap_components, costs_of
 from schedules.default.gpu import plan_gpu
 from schedules.default.lanes import rewrite_reduction
@@ -21,7 +22,7 @@ from schedules.default.recompute import costs_without_trips
 from schedules.default.rest import plan_rest, spoken_of
 from schedules.default.rewriting import Rewriting, computed_between
 from schedules.default.scans import plan_scan
-from schedules.default.scatters import chains_of, plan_scatter
+from schedules.default.scatters import plan_scatter
 from schedules.directives import Directive
 from schedules.plan import Plan, Step
 from schedules.program import Program

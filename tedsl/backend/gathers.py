@@ -73,14 +73,8 @@ class _Function:
             if match is None:
                 continue
             self.defined[match[1]] = at, match[2], match[3]
-            if match[2] == "insertelement":
-                parts = _INSERT.match(match[3])
-                if (
-                    parts is not None
-                    and int(parts[5]) == int(parts[1]) - 1
-                    and int(parts[1]) * _BYTES[parts[2]] >= LEAST
-                ):
-                    self.ends.append(match[1])
+            if match[2] == "insertelement" and _is_last(match[3]):
+                self.ends.append(match[1])
         dead: set[str] = set()
         for number, name in enumerate(self.ends):
             dead |= self._replace(name, number, declared)
