@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["gathered"]
 
 _NAME = r'%(?:[\w.$-]+|"[^"]*")'
 _NAMES = re.compile(_NAME)
-_DEFINED = re.compile(rf"^  ({_NAME}) = (extractelement|insertelement|sext|zext nneg|getelementptr|load) (.*)$")
+_DEFINED = re.compile(rf"^  ({_NAME}) = (extractelement|insertelement|sext|zext nneg|zext|getelementptr|load) (.*)$")
 _EXTRACT = re.compile(rf"^<(\d+) x (i32|i64)> ({_NAME}), i64 (\d+)$")
 _INSERT = re.compile(rf"^<(\d+) x (float|double|i32|i64)> (poison|{_NAME}), \2 ({_NAME}), i64 (\d+)$")
 _WIDENED = re.compile(rf"^i32 ({_NAME}) to i64$")
@@ -37,7 +37,8 @@ class _Lane:
 
     at: int
     steps: tuple[str, ...]  # the names of its instructions
-    vector: str  # the type and name of the vector of indices
+    vector: tuple[str, str]  # the type and name of the vector of indices
+    widened: str  # how they become 64 bits: "sext", "zext", "zext nneg", or "" where they are
     base: str
     align: int
     alias: str
@@ -88,21 +89,37 @@ class _Function:
         lanes, count, element = chain
         first, last = min(lane.at for lane in lanes), self.defined[name][0]
         one = lanes[0]
-        if any((lane.vector, lane.base) != (one.vector, one.base) for lane in lanes) or self._is_disturbed(first, last):
+        places = self._places(lanes, number)
+        if places is None or self._is_disturbed(first, last):
             return set()
         align = min(lane.align for lane in lanes)
         short = f"v{count}{_SHORT.get(element, element)}"
         kind = f"<{count} x {element}>"
         mask = ", ".join(["i1 true"] * count)
         alias = f", !tbaa {one.alias}" if one.alias and all(lane.alias == one.alias for lane in lanes) else ""
-        self.lines[last] = (
-            f"  %te.places.{number} = getelementptr {element}, ptr {one.base}, {one.vector}\n"
+        *before, index = places
+        self.lines[last] = "\n".join([
+            *before,
+            f"  %te.places.{number} = getelementptr {element}, ptr {one.base}, {index}",
             f"  {name} = call {kind} @llvm.masked.gather.{short}.v{count}p0(<{count} x ptr> %te.places.{number}, "
-            f"i32 {align}, <{count} x i1> <{mask}>, {kind} poison){alias}"
-        )
+            f"i32 {align}, <{count} x i1> <{mask}>, {kind} poison){alias}",
+        ])  # fmt: skip
         wanted = f"<{count} x ptr>, i32 immarg, <{count} x i1>, {kind}"
         declared[f"declare {kind} @llvm.masked.gather.{short}.v{count}p0({wanted})"] = None
         return {step for lane in lanes for step in lane.steps} - {name}
+
+    def _places(self, lanes: list[_Lane], number: int) -> list[str] | None:
+        """The vector of places, behind the lines that make it; None where the lanes are not those of one vector."""
+        (kind, name), base = lanes[0].vector, lanes[0].base
+        if any((lane.vector, lane.base) != ((kind, name), base) for lane in lanes):
+            return None
+        ways = {lane.widened for lane in lanes}
+        if ways <= {"sext", "zext nneg"} or ways == {""}:
+            return [f"{kind} {name}"]  # an address takes its index for signed
+        if not ways <= {"zext", "zext nneg"}:
+            return None
+        wide = kind.replace("i32", "i64")
+        return [f"  %te.wide.{number} = zext {kind} {name} to {wide}", f"{wide} %te.wide.{number}"]
 
     def _chain(self, name: str) -> tuple[list[_Lane], int, str] | None:
         """The lanes of a vector that is put together of loads, first to last."""
@@ -117,7 +134,7 @@ class _Function:
             lane = self._lane(match[4], element, int(match[5]))
             if lane is None or int(match[5]) != count - 1 - len(lanes):
                 return None
-            lanes.append(_Lane(lane.at, (name, *lane.steps), lane.vector, lane.base, lane.align, lane.alias))
+            lanes.append(replace(lane, steps=(name, *lane.steps)))
             name = match[3]
         return (lanes, count, element) if len(lanes) == count else None
 
@@ -131,10 +148,10 @@ class _Function:
         address = _ADDRESS.match(rest) if kind == "getelementptr" else None
         if address is None or address[1] != element:
             return None
-        steps, index = [name, load[2]], address[3]
+        steps, index, how = [name, load[2]], address[3], ""
         _, kind, rest = self.defined.get(index, (0, "", ""))
-        if kind in ("sext", "zext nneg"):
-            widened = _WIDENED.match(rest)
+        if kind in ("sext", "zext", "zext nneg"):
+            widened, how = _WIDENED.match(rest), kind
             if widened is None:
                 return None
             steps.append(index)
@@ -143,8 +160,8 @@ class _Function:
         place = _EXTRACT.match(rest) if kind == "extractelement" else None
         if place is None or int(place[4]) != number:
             return None
-        vector = f"<{place[1]} x {place[2]}> {place[3]}"
-        return _Lane(at, (*steps, index), vector, address[2], int(load[3]), load[4] or "")
+        vector = f"<{place[1]} x {place[2]}>", place[3]
+        return _Lane(at, (*steps, index), vector, how, address[2], int(load[3]), load[4] or "")
 
     def _is_disturbed(self, first: int, last: int) -> bool:
         """Whether something between two lines may write, or a block ends there."""

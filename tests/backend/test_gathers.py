@@ -55,6 +55,14 @@ def test_what_others_use_stays() -> None:
     assert "%p3" not in text
 
 
+def test_places_that_are_not_negative_are_widened_as_they_were() -> None:
+    some = re.sub(r"%w(\d*[13579]) = zext", r"%w\1 = zext nneg", chain(16).replace("sext", "zext"))
+    text = made(some)
+    assert "zext <16 x i32> %at to <16 x i64>" in text
+    assert "getelementptr float, ptr %base, <16 x i64> %te.wide.0" in text
+    assert "<16 x i32> %at\n" in made(chain(16).replace("sext", "zext nneg"))
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -65,7 +73,7 @@ def test_what_others_use_stays() -> None:
         chain(16, base="%other"),
         chain(4),
         chain(16).replace("%at, i64 7", "%at, i64 6"),
-        chain(16).replace("sext", "zext"),
+        chain(16).replace("%w7 = sext", "%w7 = zext"),
     ],
 )
 def test_other_chains_stay(text: str) -> None:
