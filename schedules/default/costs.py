@@ -13,7 +13,17 @@ from tedsl.lang.functions import FLOAT_BINARY, FLOAT_UNARY
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import reads_of, topological
 
-__all__ = ["Costs", "cheap_components", "costs_of", "is_costly", "is_once", "is_pointwise", "is_same_point", "points"]
+__all__ = [
+    "Costs",
+    "cheap_components",
+    "costs_of",
+    "element_cost",
+    "is_costly",
+    "is_once",
+    "is_pointwise",
+    "is_same_point",
+    "points",
+]
 
 INLINE = 12  # arithmetic that is cheaper than a trip to memory
 MOST = 400  # arithmetic of one expression; longer ones take the compiler more time than the trip to memory takes
@@ -60,7 +70,7 @@ def costs_of(
             costs.readers.setdefault(read.tensor.op, []).append((op, read))
     single = _used_at_one_place(stages, outputs, planned, costs)
     for op in stages:
-        costs.element[op] = sum(map(_cost_of, topological(op.expressions))) + sum(
+        costs.element[op] = element_cost(op) + sum(
             costs.element[r.tensor.op] for r in reads_of(op.expressions) if r.tensor.op in costs.inlined
         )
         if not isinstance(op, Compute) or op.reduction is not None or op in outputs or op.name in planned:
@@ -74,6 +84,11 @@ def costs_of(
         ):
             costs.inlined.add(op)
     return costs
+
+
+def element_cost(op: Operation) -> int:
+    """What an element costs, without what is inlined into it."""
+    return sum(map(_cost_of, topological(op.expressions)))
 
 
 def _used_at_one_place(

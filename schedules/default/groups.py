@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from schedules.default.conditions import number
 from schedules.default.costs import Costs
@@ -29,6 +29,7 @@ class Group:
     root: Compute
     depth: int
     members: list[Compute]
+    deeper: dict[Compute, int] = field(default_factory=dict)  # those that only the root reads, at more of its loops
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,20 @@ def groups_of(
             group = found[place.root]
             group.depth = min(group.depth, place.depth) if group.members else place.depth
             group.members.append(op)
+    for group in found.values():
+        for op in group.members:
+            place = places[op]
+            if place is not None and place.depth > group.depth and _is_for_root(op, group.root, costs):
+                group.deeper[op] = place.depth
     return list(found.values())
+
+
+def _is_for_root(op: Operation, root: Compute, costs: Costs) -> bool:
+    """Whether all that reads a stage is part of the root."""
+    return all(
+        reader is root or (reader in costs.inlined and _is_for_root(reader, root, costs))
+        for reader, _ in costs.readers.get(op, [])
+    )
 
 
 def _looks_up(op: Operation) -> bool:

@@ -62,10 +62,14 @@ class _Nest:
     def plan(self) -> None:
         root = self.group.root
         self.say(ComputeRoot(stage=root.name))
+        if self.rw.kinds.get(root.name) == "padded":
+            self._whole(root)
         at = self._root_loops(root)
         for member in self.group.members:
-            self.say(ComputeAt(stage=member.name, consumer=root.name, loop=at))
-            self._inner(member, self.group.depth)
+            depth = self.group.deeper.get(member, self.group.depth)
+            loop = at if depth == self.group.depth else loop_names(root)[root.axes[depth - 1]]
+            self.say(ComputeAt(stage=member.name, consumer=root.name, loop=loop))
+            self._inner(member, depth)
 
     # ------------------------------------------------------------------------------------------- the root's loops
 
@@ -230,7 +234,8 @@ class _Nest:
     # ----------------------------------------------------------------------------------- vectors and inner loops
 
     def _width(self, op: Compute) -> int:
-        return max(1, self.machine.vector_bytes // max(4, *(b.dtype.itemsize for b in op.bodies)))
+        most = max(1, self.machine.vector_bytes // max(4, *(b.dtype.itemsize for b in op.bodies)))
+        return self.rw.widths.get(op.name, most)
 
     def _vector_axis(self, op: Compute, depth: int) -> Axis | None:
         """The axis of the result along which vectors lie: the last one, if terms are read along it."""
@@ -255,7 +260,7 @@ class _Nest:
         if width < 2:
             return []
         reduces = op.reduction is not None and definition == "body"
-        most = self.machine.choose("vectors", 4, op.name)
+        most = self.machine.choose("vectors", _at_a_time(extent, width), op.name)
         wide = most if reduces and (extent is None or extent >= most * width) and along(op, vector) else 1
         outer, vectors, lane = f"{name}_o", f"{name}_w", f"{name}_v"
         order[order.index(name)] = outer
@@ -296,12 +301,17 @@ class _Nest:
         if kind in ("partial", "folded"):
             self._lanes(op)
             return
+        if kind == "padded":  # whole vectors lie inside or outside of the row
+            self._whole(op)
         vector = self._vector_axis(op, depth)
         order = [names[a] for a in op.axes]
         inner = self._cut(op, "body", vector, order)
         if op.reduction is not None:
             self._cut(op, "init", vector, [names[a] for a in op.axes])
         self._order(op, order, inner, vector is not None)
+
+    def _whole(self, op: Compute) -> None:
+        self.say(BoundExtent(stage=op.name, axis=loop_names(op)[op.axes[-1]], extent=number(op.axes[-1].extent) or 0))
 
     def _lanes(self, op: Compute) -> None:
         """Partial results of a reduction along memory: a few vectors that stay in registers."""
@@ -328,6 +338,13 @@ class _Nest:
 def _looks_up(op: Compute) -> bool:
     """Whether an element is read at a place that is data: a loop around that is no shorter when it is written out."""
     return any(reads_of(r.indices) for r in reads_of(op.bodies))
+
+
+def _at_a_time(extent: int | None, width: int) -> int:
+    """Vectors of results in registers: 4, or 3 to 7 of them where these are equal parts of a row and 4 are not."""
+    if extent is None or extent % width or extent % (4 * width) == 0:
+        return 4
+    return next((n for n in (7, 6, 5, 3) if extent // width % n == 0), 4)
 
 
 def _sums_along(op: Compute) -> bool:

@@ -9,7 +9,7 @@ from schedules.default.conditions import tidied
 from schedules.directives import Directive
 from schedules.loops import nest_of
 from schedules.program import Program, reading
-from tedsl.lang.expr import Axis, Expr
+from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between, substitute
 
@@ -32,6 +32,7 @@ class Rewriting:
     planned: set[str] = field(default_factory=set)  # stages that need no more directives
     finite: list[Tensor] = field(default_factory=list)  # equal to the original where these hold no inf or NaN
     kinds: dict[str, str] = field(default_factory=dict)  # what a rewrite made a stage for
+    widths: dict[str, int] = field(default_factory=dict)  # lanes of the vectors of a stage, where they are asked for
     inside: dict[str, str] = field(default_factory=dict)  # stages to be computed for one element of another one
     current: str = ""  # the stage that is being rewritten, until its name is used
 
@@ -86,6 +87,14 @@ class Rewriting:
             fresh = tuple(Axis(a.name, a.extent) for a in op.axes)
             body = substitute(op.bodies[k], dict(zip(op.axes, fresh, strict=True)))
             self.new[original.output(k)] = self.compute(f"{op.name}_{k}", fresh, body)
+
+    def add_window(self, op: Compute, original: Operation) -> None:
+        """A reduction of a few terms, and a stage that reads it: a row is reduced in the cache, then stored."""
+        axes = tuple(Axis(a.name, a.extent) for a in op.axes)
+        made = replace(op, name=self.name(f"{op.name}_window"), names=None, _outputs={})
+        self.stages.append(made)
+        body = Read(made.output(), axes)
+        self.add(replace(op, name=self.name(op.name), axes=axes, bodies=(body,), names=None, _outputs={}), original)
 
     def compute(self, name: str, axes: Sequence[Axis], body: Expr) -> Tensor:
         """A stage of one's own."""

@@ -17,6 +17,7 @@ from schedules.default.lookups import plan_lookup
 from schedules.default.machine import Machine
 from schedules.default.nests import plan_nests
 from schedules.default.outputs import merge_outputs
+from schedules.default.padding import is_window, padded_windows
 from schedules.default.panels import plan_contraction
 from schedules.default.recompute import costs_without_trips
 from schedules.default.rest import plan_rest, spoken_of
@@ -104,6 +105,10 @@ def _rewrite(
             return
         if rewrite_reduction(rw, original, op, machine):
             return
+        op = padded_windows(rw, op, machine)
+        if is_window(op):
+            rw.add_window(op, original)
+            return
     if isinstance(op, Compute) and op.reduction is None and len(op.bodies) > 1 and op.name not in plan.made:
         rw.add_components(op, original, cheap_components(op))
         return
@@ -117,7 +122,7 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine) -> list[Directive]:
     between = {t.op for op in rw.stages if isinstance(op, Extern) for t in op.args}
     finals = {t.op for t in plan.program.outputs} | between
     asked_for = {op for name, op in plan.program.stages.items() if name in plan.made}  # inline they would be gone again
-    kept = finals | asked_for
+    kept = finals | asked_for | {op for op in rw.stages if rw.kinds.get(op.name) == "padded"}
     if machine.gpu is not None:
         plan_gpu(rw, costs_of(rw.stages, kept, rw.planned, machine))
     else:

@@ -312,8 +312,18 @@ def _reorder_storage(loops: _Loops, s: d.ReorderStorage) -> None:
         loops.func.reorder_storage(*(_dimension(loops, n) for n in reversed(s.axes)))
 
 
+def _bound_extent(loops: _Loops, s: d.BoundExtent) -> None:
+    """All of an axis, from 0 on, or as much of it from wherever the readers begin."""
+    dim = _dimension(loops, s.axis)
+    whole = [a.extent for a, v in loops.stage.axes.items() if v is dim or v.name() == dim.name()]
+    if any(isinstance(e, Const) and e.value == s.extent for e in whole):
+        loops.func.bound(dim, 0, s.extent)
+    else:
+        loops.func.bound_extent(dim, s.extent)
+
+
 _STORAGE: dict[type, Callable[[_Loops, Any], None]] = {
     d.ReorderStorage: _reorder_storage,
     d.StoreIn: lambda loops, s: loops.func.store_in(MEMORY[s.memory]),
-    d.BoundExtent: lambda loops, s: loops.func.bound_extent(_dimension(loops, s.axis), s.extent),
+    d.BoundExtent: _bound_extent,
 }
