@@ -8,12 +8,14 @@ output channel, its image the pixels), both its gradients, and every einsum.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from schedules.default.conditions import number, tidied
 from schedules.default.copies import forms_of
 from schedules.default.machine import Machine
+from schedules.default.sizes import typical_sizes
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.checks import read_checks
 from tedsl.lang.dtypes import INT32
@@ -22,18 +24,11 @@ from tedsl.lang.functions import const, select_node
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import conjuncts, free_axes, rebuild_all, substitute, substitute_all
 
-__all__ = ["Contraction", "Tile", "contraction_of", "extent", "product", "tile_for"]
+__all__ = ["Contraction", "Tile", "contraction_of", "tile_for"]
 
 SMALL_TABLE = 1 << 13  # elements of rows that stay in the first cache
 MOST_FILTERS = 8  # that share the pixels of a window
 SMALLEST = 1 << 15  # multiplications below which packing does not pay
-
-
-def extent(axis: Axis) -> int:
-    """The extent of an axis, known to be a number."""
-    found = number(axis.extent)
-    assert found is not None
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +44,16 @@ class Contraction:
     sums: tuple[Axis, ...]  # outermost first
     lane: Axis
     guarded: bool  # a condition of the sum went into the rows, or into the columns of a window
+    sizes: Mapping[Axis, int]  # extents, typical ones where they are not known
     window: bool = False  # lanes are pixels of a table that keeps its order; the sum runs over their neighbours, too
 
     @property
     def terms(self) -> int:
-        return math.prod(map(extent, self.sums))
+        return self.points(self.sums)
+
+    def points(self, axes: Iterable[Axis]) -> int:
+        """Points of a box."""
+        return math.prod(self.sizes[a] for a in axes)
 
 
 def contraction_of(op: Compute) -> Contraction | None:
@@ -63,14 +63,15 @@ def contraction_of(op: Compute) -> Contraction | None:
     if reduce is None or reduce.reducer.kind != "sum" or str(reduce.values[0].dtype) not in ("float32", "float64"):
         return None
     axes = (*op.axes, *reduce.axes)
-    if any(number(a.extent) is None or number(a.begin) != 0 for a in axes):
+    if any(number(a.begin) != 0 or number(a.extent) == 0 for a in axes):
         return None
-    if math.prod(map(extent, axes)) < SMALLEST or any(extent(a) == 0 for a in axes):
+    sizes = typical_sizes(op)
+    if math.prod(sizes.values()) < SMALLEST:
         return None
     factors = _factors(reduce.values[0])
     if len(factors) != 2:
         return None
-    return _oriented(op, factors, conjuncts(reduce.where))
+    return _oriented(op, factors, conjuncts(reduce.where), sizes)
 
 
 def _without_units(op: Compute) -> Compute:
@@ -100,26 +101,30 @@ def _factors(value: Expr) -> list[Expr]:
     return []
 
 
-def _oriented(op: Compute, factors: Sequence[Expr], conditions: Sequence[Expr]) -> Contraction | None:
+def _oriented(
+    op: Compute, factors: Sequence[Expr], conditions: Sequence[Expr], sizes: Mapping[Axis, int]
+) -> Contraction | None:
     """The factor with the better lane as columns, the other one as rows."""
     best: tuple[float, Contraction] | None = None
     for k in range(2):
-        found = _roles(op, factors[1 - k], factors[k], conditions)
+        found = _roles(op, factors[1 - k], factors[k], conditions, sizes)
         if found is not None and (best is None or found[0] > best[0]):
             best = found
     if best is not None:
         return best[1]
-    windows = (_window(op, factors[1 - k], factors[k], conditions) for k in range(2))
+    windows = (_window(op, factors[1 - k], factors[k], conditions, sizes) for k in range(2))
     return next((found for found in windows if found is not None), None)
 
 
-def _window(op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr]) -> Contraction | None:
+def _window(
+    op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr], sizes: Mapping[Axis, int]
+) -> Contraction | None:
     """Few filters over many pixels: neighbouring pixels of the result share a vector, read at every offset."""
     in_rows, in_columns = set(free_axes(rows)), set(free_axes(columns))
     reduce = op.reduction
     assert reduce is not None
     lane = op.axes[-1] if op.axes else None
-    if lane is None or lane not in in_columns - in_rows or extent(lane) < 32:
+    if lane is None or lane not in in_columns - in_rows or sizes[lane] < 32:
         return None
     if any(not in_columns.issuperset(free_axes(c)) for c in conditions):
         return None
@@ -127,19 +132,24 @@ def _window(op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr]) 
         return None
     columns = _guarded(columns, conditions)
     row_forms, column_forms = forms_of(rows), forms_of(columns)
-    if row_forms is None or column_forms is None:
+    if row_forms is None or column_forms is None or any(number(a.extent) is None for a in free_axes(rows)):
         return None
     crossing = [f for f in column_forms if lane in set(f.axes)]
     m = tuple(a for a in op.axes if a in in_rows - in_columns)
-    if not m or product(m) > MOST_FILTERS or len(crossing) != 1 or crossing[0].plane.terms[(lane,)] != 1:
+    filters = math.prod(sizes[a] for a in m)
+    if not m or filters > MOST_FILTERS or len(crossing) != 1 or crossing[0].plane.terms[(lane,)] != 1:
         return None
     batch = tuple(a for a in op.axes if a in in_columns and a is not lane)
     if not batch:
         return None
-    return Contraction(op, rows, columns, m, (lane,), batch, tuple(reduce.axes), lane, bool(conditions), window=True)
+    return Contraction(
+        op, rows, columns, m, (lane,), batch, tuple(reduce.axes), lane, bool(conditions), sizes, window=True
+    )
 
 
-def _roles(op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr]) -> tuple[float, Contraction] | None:
+def _roles(
+    op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr], sizes: Mapping[Axis, int]
+) -> tuple[float, Contraction] | None:
     in_rows, in_columns = set(free_axes(rows)), set(free_axes(columns))
     reduce = op.reduction
     assert reduce is not None
@@ -165,29 +175,31 @@ def _roles(op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr]) -
     lanes = [a for a in n if a in alone and a not in crossed]
     if not lanes:
         return None
-    lane = lanes[-1] if lanes[-1] is op.axes[-1] else max(lanes, key=extent)
+    lane = lanes[-1] if lanes[-1] is op.axes[-1] else max(lanes, key=lambda a: sizes[a])
     others = tuple(a for a in n if a is not lane)
-    if _is_table_of_rows(op, m, lane, others, columns, alone - crossed):
+    if _is_table_of_rows(op, m, lane, others, columns, alone - crossed, sizes):
         # The rows stay in the cache: one row of the image after another, packed where it is used.
         n, batch = (lane,), (*batch, *others)
     compound = {a for f in (*row_forms, *column_forms) if f.alone is None for a in f.axes}
     sums = sorted(reduce.axes, key=lambda a: a in compound)
-    if extent(lane) < 4:
+    if sizes[lane] < 4:
         return None
     # Lanes that fill their vectors are best, then contiguous ones; an axis of a window makes a poor lane.
-    filled = extent(lane) / (-(-extent(lane) // 16) * 16)
+    filled = sizes[lane] / (-(-sizes[lane] // 16) * 16)
     score = 64 * filled + (16 if lane is op.axes[-1] else 0) - (128 if compound & set(n) else 0)
-    return score, Contraction(op, rows, columns, m, n, batch, tuple(sums), lane, bool(conditions))
+    return score, Contraction(op, rows, columns, m, n, batch, tuple(sums), lane, bool(conditions), sizes)
 
 
 def _is_table_of_rows(
-    op: Compute, rows: Sequence[Axis], lane: Axis, others: Sequence[Axis], columns: Expr, alone: set[Axis]
-) -> bool:
+    op: Compute, rows: Sequence[Axis], lane: Axis, others: Sequence[Axis], columns: Expr, alone: set[Axis],
+    sizes: Mapping[Axis, int],
+) -> bool:  # fmt: skip
     """Whether few rows meet many columns that lie in memory as the result does: a convolution of one by one."""
     assert op.reduction is not None
     in_place = isinstance(columns, Read) and columns.indices[-1] is lane is op.axes[-1] and alone.issuperset(others)
-    table = product((*rows, *op.reduction.axes))
-    return in_place and bool(others) and product(rows) >= 16 and table <= SMALL_TABLE and extent(lane) >= 32
+    height = math.prod(sizes[a] for a in rows)
+    table = height * math.prod(sizes[a] for a in op.reduction.axes)
+    return in_place and bool(others) and height >= 16 and table <= SMALL_TABLE and sizes[lane] >= 32
 
 
 def _guarded(factor: Expr, conditions: Sequence[Expr]) -> Expr:
@@ -235,7 +247,7 @@ def _best_tile(found: Contraction, machine: Machine) -> Tile:
     """The tile that the model of a core's registers and multipliers prefers."""
     vector = machine.vector_bytes // found.op.bodies[0].dtype.itemsize
     registers = 28 if machine.vector_registers >= 32 else 12
-    wanted, columns = registers, extent(found.lane)
+    wanted, columns = registers, found.sizes[found.lane]
     best: tuple[float, Tile] | None = None
     for vectors in range(1, 9 if found.window else 5):
         if vectors > 1 and (vectors - 1) * vector >= columns:
@@ -245,8 +257,7 @@ def _best_tile(found: Contraction, machine: Machine) -> Tile:
             break
         for rows in _row_tiles(found, wanted // vectors):
             height = math.prod(n for _, n in rows)
-            covered = math.prod(extent(a) / (-(-extent(a) // n) * n) for a, n in rows)
-            covered *= columns / (-(-columns // lanes) * lanes)
+            covered = math.prod(_covered(found, a, n) for a, n in (*rows, (found.lane, lanes)))
             sums = vectors * height
             # Latency needs some ten sums; loads are vectors + height for vectors * height multiplications.
             speed = min(1.0, sums / 20) * sums / (sums + 0.35 * (1.5 * vectors + height))
@@ -260,22 +271,25 @@ def _best_tile(found: Contraction, machine: Machine) -> Tile:
     return best[1]
 
 
+def _covered(found: Contraction, axis: Axis, step: int) -> float:
+    """The share of whole tiles that lies inside; on average, where the extent is not known."""
+    size = found.sizes[axis]
+    if number(axis.extent) is None:
+        return size / (size + (step - 1) / 2)
+    return size / (-(-size // step) * step)
+
+
 def _row_tiles(found: Contraction, most: int) -> list[tuple[tuple[Axis, int], ...]]:
     """Ways to take up to `most` rows: of the innermost row axis, and where it is short, of the next ones."""
     inner_first = found.row_axes[::-1]
     first = inner_first[0]
-    tiles: list[tuple[tuple[Axis, int], ...]] = [((first, n),) for n in range(1, min(most, extent(first)) + 1)]
-    whole = extent(first)
+    whole = found.sizes[first]
+    tiles: list[tuple[tuple[Axis, int], ...]] = [((first, n),) for n in range(1, min(most, whole) + 1)]
     taken: tuple[tuple[Axis, int], ...] = ((first, whole),)
-    for axis in inner_first[1:]:
-        if whole * 2 > most:
+    for before, axis in pairwise(inner_first):
+        if whole * 2 > most or number(before.extent) is None:
             break
-        limit = min(most // whole, extent(axis))
+        limit = min(most // whole, found.sizes[axis])
         tiles += [(*taken, (axis, n)) for n in range(2, limit + 1)]
-        taken, whole = (*taken, (axis, extent(axis))), whole * extent(axis)
+        taken, whole = (*taken, (axis, found.sizes[axis])), whole * found.sizes[axis]
     return tiles
-
-
-def product(axes: Sequence[Axis]) -> int:
-    """Points of a box."""
-    return math.prod(map(extent, axes))

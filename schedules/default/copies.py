@@ -11,23 +11,27 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from schedules.default.conditions import extremes, number
+from schedules.default.conditions import number
+from schedules.default.sizes import blocks_of, rounded_up
 from tedsl.analysis.affine import Affine, affine_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Read
-from tedsl.lang.functions import minimum
+from tedsl.lang.extents import simplify_extent
+from tedsl.lang.functions import as_expr, minimum
+from tedsl.lang.traverse import free_axes
 
 __all__ = ["Copy", "Form", "copy_of", "forms_of", "linear", "replaced"]
 
 Key = frozenset[tuple[tuple[Expr, ...], int]]
+EMPTY: Mapping[Axis, Expr] = {}
 
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """One combination of loops, and the expressions that are it plus a number."""
+    """One combination of loops, and the expressions that are it plus a number or a size."""
 
     plane: Affine
-    nodes: tuple[tuple[Expr, int, int], ...]  # node = sign * form + constant: node, sign, constant
+    nodes: tuple[tuple[Expr, int, Affine], ...]  # node = sign * form + constant: node, sign, constant
 
     @property
     def axes(self) -> list[Axis]:
@@ -40,18 +44,45 @@ class Form:
         axis = monomial[0]
         return axis if not rest and factor == 1 and isinstance(axis, Axis) else None
 
+    def ends(self, extents: Mapping[Axis, Expr] = EMPTY) -> tuple[Expr, Expr]:
+        """Least and greatest value, of axes with their own extents or those given."""
+        low, high = Affine({}), Affine({})
+        for (atom,), factor in self.plane.terms.items():
+            assert isinstance(atom, Axis)
+            first = affine_of(atom.begin) or Affine({})
+            last = first + (_form(extents.get(atom, atom.extent)) - 1)
+            near, far = (first, last) if factor > 0 else (last, first)
+            low, high = low + near * factor, high + far * factor
+        return simplify_extent(low.to_expr()), simplify_extent(high.to_expr())
 
-def linear(node: Expr) -> Affine | None:
-    """The form of an int32 expression of loops of known range, no constant."""
+    def count(self, sizes: Mapping[Axis, int]) -> int:
+        """How many values it has where its axes have these sizes."""
+        return 1 + sum(abs(f) * (sizes[atom] - 1) for (atom,), f in self.plane.terms.items() if isinstance(atom, Axis))
+
+
+def _form(extent: Expr | None) -> Affine:
+    """An extent as a form, whatever it is made of."""
+    assert extent is not None
+    return affine_of(extent) or Affine({(extent,): 1})
+
+
+def linear(node: Expr) -> tuple[Affine, Affine] | None:
+    """An int32 expression of loops as a form linear in them and the rest, which is free of them; None for others."""
     if node.dtype is not INT32 or isinstance(node, (Const, Read)):
         return None
     form = affine_of(node)
-    return None if form is None or form.is_constant or extremes(form) is None else form
+    if form is None or not form.axes:
+        return None
+    plane = {m: f for m, f in form.terms.items() if any(free_axes(a) for a in m)}
+    if not all(len(m) == 1 and isinstance(m[0], Axis) and number(m[0].begin) is not None for m in plane):
+        return None
+    rest = Affine({m: f for m, f in form.terms.items() if m not in plane}, form.constant)
+    return Affine(plane), rest
 
 
 def forms_of(root: Expr) -> list[Form] | None:
     """Every combination of loops in an expression, in the order of its reads; None where a loop is used otherwise."""
-    found: dict[Key, tuple[Affine, dict[Expr, tuple[int, int]]]] = {}
+    found: dict[Key, tuple[Affine, dict[Expr, tuple[int, Affine]]]] = {}
     seen: set[Expr] = set()
     stack = [root]
     while stack:
@@ -59,17 +90,18 @@ def forms_of(root: Expr) -> list[Form] | None:
         if node in seen:
             continue
         seen.add(node)
-        form = linear(node)
-        if form is None:
+        parts = linear(node)
+        if parts is None:
             if isinstance(node, Axis):
                 return None
             # Conditions last: the order of the dimensions is that of the tensor read.
             stack.extend(sorted(node.children, key=lambda c: c.dtype.is_bool)[::-1])
             continue
+        form, constant = parts
         first = min(form.axes, key=lambda a: a.serial)
         sign = 1 if form.terms[(first,)] > 0 else -1
-        plane = Affine((form * sign).terms)
-        found.setdefault(plane.key[0], (plane, {}))[1][node] = sign, form.constant
+        plane = form * sign
+        found.setdefault(plane.key[0], (plane, {}))[1][node] = sign, constant
     return [Form(plane, tuple((n, *c) for n, c in nodes.items())) for plane, nodes in found.values()]
 
 
@@ -95,23 +127,31 @@ def replaced(root: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
 
 @dataclass(frozen=True, eq=False)
 class Copy:
-    """A table: its axes, what it holds, the index of the element for a point of the loops, and its size."""
+    """A table: its axes, their typical sizes, what it holds, and the index of the element for a point of the loops."""
 
     axes: tuple[Axis, ...]
+    sizes: tuple[int, ...]
     body: Expr
     index: tuple[Expr, ...]
     lane: Axis | None  # the axis inside a panel
     contiguous: Axis | None  # the table's axis along which the source lies contiguous
-    size: int
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.sizes)
 
 
 def copy_of(
-    factor: Expr, padded: Mapping[Axis, int], panel: tuple[Axis, int] | None, inner: Sequence[Axis]
+    factor: Expr,
+    sizes: Mapping[Axis, int],
+    padded: Mapping[Axis, int],
+    panel: tuple[Axis, int] | None,
+    inner: Sequence[Axis],
 ) -> Copy | None:
-    """The table of `factor`: loops named in `padded` run to that extent, beyond their end the last element is repeated.
+    """The table of `factor`: loops in `padded` run to a multiple of so many, beyond their end the last one is repeated.
 
     `panel` = (axis, width) cuts the dimension of that axis into panels of so many lanes, which lie innermost; `inner`
-    orders the dimensions between, the last one innermost.
+    orders the dimensions between, the last one innermost. `sizes` are typical of the loops.
     """
     forms = forms_of(factor)
     if forms is None:
@@ -120,41 +160,39 @@ def copy_of(
     if panel is not None:
         forms.sort(key=lambda f: max((rank.get(a, -1) for a in f.axes), default=-1))
     last_read = _last_form(factor, forms)
+    extents = {a: rounded_up(a.extent, step) for a, step in padded.items() if a.extent is not None}
+    counts = {**sizes, **{a: -(-sizes[a] // step) * step for a, step in padded.items()}}
     mapping: dict[Expr, Expr] = {}
-    axes: list[Axis] = []
-    index: list[Expr] = []
-    first: list[tuple[Axis, Expr]] = []
+    made: list[tuple[Axis, int, Expr]] = []
+    first: list[tuple[Axis, int, Expr]] = []
     lane = contiguous = None
     for k, form in enumerate(forms):
-        ends, wide = extremes(form.plane), _widened(form.plane, padded)
-        assert ends is not None
-        (low, high), extent = ends, wide[1] - wide[0] + 1
-        low = min(low, wide[0])
+        high, (low, last) = form.ends()[1], form.ends(extents)
+        extent, count = simplify_extent(as_expr(last - low + 1)), form.count(counts)
         if panel is not None and form.alone is panel[0]:
             width = panel[1]
-            block, lane = Axis(f"p{k}", Const(-(-extent // width), INT32)), Axis("lane", Const(width, INT32))
+            block, lane = Axis(f"p{k}", blocks_of(extent, width)), Axis("lane", Const(width, INT32))
             at: Expr = block * width + lane
-            first.append((block, panel[0] // width))
+            first.append((block, -(-count // width), panel[0] // width))
             own = lane
         else:
-            own = Axis(f"d{k}", Const(extent, INT32))
-            at = own + low if low else own
-            axes.append(own)
-            index.append((form.plane - low).to_expr())
-        if wide[1] > high:
+            own = Axis(f"d{k}", extent)
+            begins = number(low) == 0
+            at = own if begins else own + low
+            made.append((own, count, (form.plane - (affine_of(low) or Affine({(low,): 1}))).to_expr()))
+        if last is not high:
             at = minimum(at, high)
         if form is last_read:
             contiguous = own
         for node, sign, constant in form.nodes:
             moved = at if sign > 0 else -at
-            mapping[node] = moved + constant if constant else moved
-    if panel is not None and lane is None:
-        return None
-    if panel is not None and lane is not None:
-        axes = [a for a, _ in first] + axes + [lane]
-        index = [i for _, i in first] + index + [panel[0] % panel[1]]
-    size = math.prod(number(a.extent) or 0 for a in axes)
-    return Copy(tuple(axes), replaced(factor, mapping), tuple(index), lane, contiguous, size)
+            mapping[node] = moved if constant.is_constant and not constant.constant else moved + constant.to_expr()
+    if panel is not None:
+        if lane is None:
+            return None
+        made = [*first, *made, (lane, panel[1], panel[0] % panel[1])]
+    axes, found, index = zip(*made, strict=True)
+    return Copy(axes, found, replaced(factor, mapping), index, lane, contiguous)
 
 
 def _last_form(factor: Expr, forms: Sequence[Form]) -> Form | None:
@@ -166,15 +204,3 @@ def _last_form(factor: Expr, forms: Sequence[Form]) -> Form | None:
         return None
     last = node.indices[-1]
     return next((f for f in forms if any(n is last and sign > 0 for n, sign, _ in f.nodes)), None)
-
-
-def _widened(plane: Affine, padded: Mapping[Axis, int]) -> tuple[int, int]:
-    """The range of a form where the padded axes run further."""
-    low = high = plane.constant
-    for (atom,), factor in plane.terms.items():
-        assert isinstance(atom, Axis)
-        begin = int(atom.begin.value)  # type: ignore[attr-defined]
-        extent = padded.get(atom, int(atom.extent.value))  # type: ignore[union-attr]
-        ends = factor * begin, factor * (begin + extent - 1)
-        low, high = low + min(ends), high + max(ends)
-    return low, high

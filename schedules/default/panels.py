@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from schedules.default.contraction import Contraction, Tile, contraction_of, extent, product, tile_for
+from schedules.default.conditions import number
+from schedules.default.contraction import Contraction, Tile, contraction_of, tile_for
 from schedules.default.copies import Copy, copy_of, replaced
 from schedules.default.machine import Machine
 from schedules.default.rewriting import Rewriting, loop_names
+from schedules.default.sizes import blocks_of, rounded_up, typical_sizes
 from schedules.directives import (
     BoundExtent,
     ComputeAt,
@@ -36,6 +38,7 @@ from tedsl.lang.traverse import free_axes, substitute
 __all__ = ["plan_contraction"]
 
 WORTH_THREADS = 1 << 22  # multiplications
+MOST_FOR_EACH = 1 << 20  # bytes of partial sums for each iteration of a loop whose length is not known
 
 
 def plan_contraction(rw: Rewriting, original: Operation, op: Compute, machine: Machine, *, plain: bool) -> bool:
@@ -61,8 +64,7 @@ def _sum_blocks(found: Contraction, machine: Machine) -> tuple[tuple[Axis, int],
     None where one pass is as good: few terms, or a large result.
     """
     size = found.op.bodies[0].dtype.itemsize
-    columns = product([a for a in found.op.axes if a in set(found.column_axes)])
-    rows = product(found.row_axes)
+    columns, rows = found.points(found.column_axes), found.points(found.row_axes)
     terms, tiles = found.terms, rows * columns / 400
     large_panel = min(columns, 64) * terms * size > machine.l2 // 4
     if found.window or found.batch or terms < 2048 or not (large_panel or tiles < 8) or rows * columns > terms * 64:
@@ -72,7 +74,7 @@ def _sum_blocks(found: Contraction, machine: Machine) -> tuple[tuple[Axis, int],
     left = terms
     blocks = 1
     for axis in found.sums:
-        full = extent(axis)
+        full = found.sizes[axis]
         per = left // full * (columns + _rows_per_term(found)) * size
         if per * full <= budget and blocks >= 4:
             break
@@ -80,6 +82,10 @@ def _sum_blocks(found: Contraction, machine: Machine) -> tuple[tuple[Axis, int],
             (n for n in range(1, full + 1) if full % n == 0 and n * per <= budget and blocks * full // n >= 4),
             default=1,
         )
+        if number(axis.extent) is None:
+            if blocks >= 4 or rows * columns * size > MOST_FOR_EACH:
+                break
+            step = 1
         cuts.append((axis, step))
         blocks *= full // step
         left = left // full * step
@@ -90,8 +96,8 @@ def _sum_blocks(found: Contraction, machine: Machine) -> tuple[tuple[Axis, int],
 
 def _rows_per_term(found: Contraction) -> float:
     """Elements of the rows for each step of the sum."""
-    table = copy_of(found.rows, {}, None, found.sums)
-    return product(found.row_axes) if table is None else table.size / found.terms
+    table = copy_of(found.rows, found.sizes, {}, None, found.sums)
+    return found.points(found.row_axes) if table is None else table.size / found.terms
 
 
 def _plan_blocked(
@@ -109,7 +115,7 @@ def _plan_blocked(
     partial = Compute(name=f"{op.name}_partial", axes=(*outer, *order), bodies=(body,), where=op.where)
     again = contraction_of(partial)
     if again is None:
-        again = replace(found, op=partial, batch=tuple(outer), sums=sums)
+        again = replace(found, op=partial, batch=tuple(outer), sums=sums, sizes=typical_sizes(partial))
     panels = _Panels(rw, again, partial.name, machine)
     if found.guarded:
         rw.finite.append(panels.unguarded)
@@ -131,15 +137,15 @@ def _cut(cuts: Sequence[tuple[Axis, int]]) -> tuple[list[Axis], list[Axis], dict
     inner: list[Axis] = []
     mapping: dict[Expr, Expr] = {}
     for axis, step in cuts:
-        count = extent(axis) // step
-        block = Axis(f"{axis.name}_b", Const(count, INT32))
+        count = blocks_of(_extent(axis), step)
+        block = Axis(f"{axis.name}_b", count)
         outer.append(block)
         if step == 1:
             mapping[axis] = block
             continue
         within = Axis(axis.name, Const(step, INT32), is_reduce=True)
         inner.append(within)
-        mapping[axis] = block * step + within if count > 1 else within
+        mapping[axis] = within if number(count) == 1 else block * step + within
     return outer, inner, mapping
 
 
@@ -177,17 +183,18 @@ class _Panels:
         found, rw = self.found, self.rw
         self.tile: Tile = tile_for(found, self.machine)
         self.names = loop_names(found.op)
-        self.padded = {found.lane: _up(extent(found.lane), self.tile.lanes)}
-        self.padded.update((a, _up(extent(a), n)) for a, n in self.tile.rows)
+        self.padded = {found.lane: self.tile.lanes, **dict(self.tile.rows)}
         panel = None if found.window else (found.lane, self.tile.lanes)
-        columns = copy_of(found.columns, self.padded, panel, found.sums)
+        columns = copy_of(found.columns, found.sizes, self.padded, panel, found.sums)
         assert columns is not None
         self.columns = columns
         self.columns_table = rw.compute(f"{self.name}_columns", columns.axes, columns.body)
         self.row_copy = self._row_copy()
         self.rows_table: Tensor | None = None
         if self.row_copy is None:
-            overrun: dict[Expr, Expr] = {a: minimum(a, extent(a) - 1) for a, n in self.tile.rows if extent(a) % n}
+            overrun: dict[Expr, Expr] = {
+                a: minimum(a, _extent(a) - 1) for a, n in self.tile.rows if rounded_up(_extent(a), n) is not a.extent
+            }
             rows = replaced(found.rows, overrun) if overrun else found.rows
         else:
             self.rows_table = rw.compute(f"{self.name}_rows", self.row_copy.axes, self.row_copy.body)
@@ -210,26 +217,26 @@ class _Panels:
         """The table of the rows; None where they are read in place, along the innermost loop of the sum."""
         found, rows = self.found, self.found.rows
         if found.window:
-            return copy_of(rows, self.padded, None, found.sums)
+            return copy_of(rows, found.sizes, self.padded, None, found.sums)
         if isinstance(rows, Read) and rows.indices and rows.indices[-1] is found.sums[-1]:
             return None
         if len(self.tile.rows) == 1:
             axis, height = self.tile.rows[0]
-            panels = extent(found.lane) / self.tile.lanes
+            panels = found.sizes[found.lane] / self.tile.lanes
             if isinstance(rows, Read) and rows.indices[-1] is axis and panels <= 4 and found.terms <= 512:
                 return None  # each element is used too few times to be worth a copy
             if isinstance(rows, Read) and rows.indices[-1] is axis:
-                panel = copy_of(rows, self.padded, (axis, height), found.sums)
+                panel = copy_of(rows, found.sizes, self.padded, (axis, height), found.sums)
                 if panel is not None:
                     return panel
-        return copy_of(rows, self.padded, None, found.sums)
+        return copy_of(rows, found.sizes, self.padded, None, found.sums)
 
     def _sums(self, rows: Expr, columns: Expr) -> Tensor:
         found = self.found
         reduce = found.op.reduction
         assert reduce is not None
         fresh: dict[Expr, Axis] = {
-            a: Axis(self.names[a], Const(self.padded.get(a, extent(a)), INT32)) for a in found.op.axes
+            a: Axis(self.names[a], rounded_up(_extent(a), self.padded.get(a, 1))) for a in found.op.axes
         }
         loops: dict[Expr, Axis] = {a: Axis(self.names[a], a.extent, is_reduce=True) for a in found.sums}
         value = substitute(rows * columns, {**fresh, **loops})
@@ -290,9 +297,9 @@ class _Panels:
             )  # fmt: skip
         last = found.sums[-1]
         unroll = self.machine.choose("unroll", 4, found.op.name)
-        name = sums[-1]
+        name, many = sums[-1], number(last.extent) or 0
         streamed = self.row_copy is None or self.row_copy.lane is not None
-        if unroll > 1 and extent(last) % unroll == 0 and extent(last) >= 32 and streamed:
+        if unroll > 1 and many % unroll == 0 and many >= 32 and streamed:
             self._say(
                 Split(stage=stage, loop=name, outer=f"{name}_o", inner=f"{name}_u", factor=unroll, exact=True),
                 Unroll(stage=stage, loop=f"{name}_u"),
@@ -312,7 +319,7 @@ class _Panels:
         self._say(
             ComputeRoot(stage=stage) if at is None else ComputeAt(stage=stage, consumer=self.out.op.name, loop=at)
         )
-        last, width = copy.axes[-1], extent(copy.axes[-1])
+        last, width = copy.axes[-1], copy.sizes[-1]
         if copy.lane is not None and copy.contiguous is not None and copy.contiguous is not copy.lane:
             # Gathered: vectors along the source, stored with a stride, take half as long again.
             self._say(
@@ -321,14 +328,14 @@ class _Panels:
             self._say(Vectorize(stage=stage, loop="v_v"))
         elif width >= vector:
             exact = width % vector == 0 and copy.lane is not None
-            one_panel = copy.lane is not None and extent(copy.axes[0]) == 1 and width <= 8 * vector
+            one_panel = copy.lane is not None and number(copy.axes[0].extent) == 1 and width <= 8 * vector
             if one_panel:
                 self._say(BoundExtent(stage=stage, axis=last.name, extent=width))
             self._say(Split(stage=stage, loop=last.name, outer="v_o", inner="v_v", factor=vector, exact=exact))
             self._say(Vectorize(stage=stage, loop="v_v"))
             if one_panel:
                 self._say(Unroll(stage=stage, loop="v_o"))  # one panel: only its last vector reaches past the end
-            if copy.lane is not None and len(names) >= 3 and extent(copy.axes[-2]) >= 16:
+            if copy.lane is not None and len(names) >= 3 and copy.sizes[-2] >= 16:
                 # Eight rows at a time, panel after panel: whole rows are read in order.
                 step = copy.axes[-2].name
                 self._say(Split(stage=stage, loop=step, outer="s_o", inner="s_i", factor=8))
@@ -337,17 +344,18 @@ class _Panels:
         elif copy.lane is not None:
             self._say(BoundExtent(stage=stage, axis=last.name, extent=width))
             self._say(Vectorize(stage=stage, loop=last.name))
-            if len(names) >= 3 and extent(copy.axes[-2]) >= 64 and extent(copy.axes[0]) > 1:
+            if len(names) >= 3 and copy.sizes[-2] >= 64 and copy.sizes[0] > 1:
                 step = copy.axes[-2].name
                 self._say(Split(stage=stage, loop=step, outer="s_o", inner="s_i", factor=8))
                 self._say(Reorder(stage=stage, loops=("s_o", *names[:-2], "s_i", last.name)))
                 names = ["s_o", *names[:-2]]
-        if at is None and copy.size >= 1 << 15 and extent(copy.axes[0]) >= 2:
+        if at is None and copy.size >= 1 << 15 and copy.sizes[0] >= 2:
             self._say(Parallel(stage=stage, loop=names[0]))
 
 
-def _up(value: int, step: int) -> int:
-    return -(-value // step) * step
+def _extent(axis: Axis) -> Expr:
+    assert axis.extent is not None
+    return axis.extent
 
 
 class _Loops:
@@ -374,7 +382,7 @@ class _Loops:
         row_tiles: list[str] = []
         for axis, height in p.tile.rows:
             name = names[axis]
-            if height < extent(axis):
+            if height != number(axis.extent):
                 say.append(Split(stage=self.stage, loop=name, outer=f"{name}_o", inner=f"{name}_i", factor=height))
                 row_tiles.insert(0, f"{name}_o")
                 inner_rows.insert(0, f"{name}_i")
@@ -383,10 +391,10 @@ class _Loops:
         other_rows = [a for a in found.row_axes if a not in tile_axes]
         other_columns = [names[a] for a in found.column_axes if a is not found.lane]
         batch = [names[a] for a in found.batch]
-        work = product(found.op.axes) * found.terms
+        work = found.points(found.op.axes) * found.terms
         threads = machine.cores > 1 and work >= WORTH_THREADS
         outer = list(batch)
-        tasks = product(found.batch)
+        tasks = found.points(found.batch)
         wanted = 4 * machine.cores if threads else 1
         middle: list[str] = []
         columns = [*other_columns, f"{lane}_o"]
@@ -398,10 +406,10 @@ class _Loops:
         elif other_rows:
             *early, block = other_rows
             outer += [names[a] for a in early]
-            tasks *= product(early)
-            pieces = self._pieces(extent(block), tasks, wanted)
+            tasks *= found.points(early)
+            pieces = self._pieces(found.sizes[block], tasks, wanted)
             if pieces > 1:
-                step = -(-extent(block) // pieces)
+                step = -(-found.sizes[block] // pieces)
                 name = names[block]
                 say.append(Split(stage=self.stage, loop=name, outer=f"{name}_c", inner=f"{name}_b", factor=step))
                 outer.append(f"{name}_c")
@@ -421,9 +429,9 @@ class _Loops:
         if not found.batch:
             return []
         last, name = found.batch[-1], p.names[found.batch[-1]]
-        row = p.columns.size * found.op.bodies[0].dtype.itemsize // product(found.batch)
-        step = max(1, min(extent(last), p.machine.l2 // 4 // max(1, row)))
-        while step > 1 and product(found.batch[:-1]) * -(-extent(last) // step) < wanted:
+        row = p.columns.size * found.op.bodies[0].dtype.itemsize // found.points(found.batch)
+        step = max(1, min(found.sizes[last], p.machine.l2 // 4 // max(1, row)))
+        while step > 1 and found.points(found.batch[:-1]) * -(-found.sizes[last] // step) < wanted:
             step = -(-step // 2)
         self.directives.append(Split(stage=self.stage, loop=name, outer=f"{name}_c", inner=f"{name}_b", factor=step))
         outer[-1] = f"{name}_c"
@@ -445,12 +453,12 @@ class _Loops:
         """A plain matrix product: blocks of rows in the cache, tasks along the longer side."""
         p, found = self.p, self.p.found
         axis, height = p.tile.rows[0]
-        lane = found.lane
+        long, wide = found.sizes[axis], found.sizes[found.lane]
         size = found.op.bodies[0].dtype.itemsize
-        tiles, panels = _up(extent(axis), height) // height, _up(extent(lane), p.tile.lanes) // p.tile.lanes
+        tiles, panels = -(-long // height), -(-wide // p.tile.lanes)
         most = p.machine.choose("rows", 128, found.op.name)
         rows = max(1, min(most, p.machine.l2 // 2 // (found.terms * size)) // height)
-        by_columns = wanted > 1 and panels >= 4 and extent(lane) * 2 > extent(axis)
+        by_columns = wanted > 1 and panels >= 4 and wide * 2 > long
         if wanted > 1 and not by_columns:
             rows = min(rows, max(1, -(-tiles // 4)))
         if not row_tiles:
@@ -465,7 +473,7 @@ class _Loops:
         if not by_columns:
             return ""
         name = columns[-1]
-        step = -(-panels // (4 if found.terms * extent(axis) * extent(lane) > 5 << 24 else 2))
+        step = -(-panels // (4 if found.terms * long * wide > 5 << 24 else 2))
         self.directives.append(Split(stage=self.stage, loop=name, outer=f"{name}c", inner=f"{name}b", factor=step))
         columns[-1] = f"{name}b"
         outer.insert(0, f"{name}c")
@@ -498,7 +506,7 @@ class _Loops:
         say.append(Reorder(stage=self.stage, loops=(*order, *tile)))
         if vector and _inner_extent(p, vector) > 1:
             if vector == p.names[last]:
-                say.append(BoundExtent(stage=self.stage, axis=vector, extent=extent(last)))
+                say.append(BoundExtent(stage=self.stage, axis=vector, extent=p.found.sizes[last]))
             say.append(Vectorize(stage=self.stage, loop=vector))
         if not outer:
             self.columns_at = None

@@ -18,11 +18,12 @@ from schedules.placement import ROOT, Place, placed
 from schedules.plan import Plan, Step
 from tedsl.analysis.hazards import Loop, Order
 from tedsl.backend.lower import Lowered, Result
+from tedsl.backend.lower_index import plain
 from tedsl.backend.lower_stage import Stage, identifier
 from tedsl.backend.nests import readable
 from tedsl.backend.targets import Machine
 from tedsl.lang.errors import ScheduleError
-from tedsl.lang.expr import Axis, Const
+from tedsl.lang.expr import Axis, Const, Expr
 
 __all__ = ["apply_plan", "check_target", "fix_sizes", "halide_refused"]
 
@@ -100,18 +101,29 @@ def _one_thread_each(result: Result) -> None:
 
 
 def fix_sizes(lowered: Lowered) -> None:
-    """Tell Halide the extents that are numbers: loops then need no tests for their ends."""
+    """Tell Halide where every dimension begins and ends, in numbers and in the sizes that are arguments.
+
+    Loops over what is known need no tests for their ends; and bounds that are said in a few sizes stay short, where
+    Halide would carry the first element and the extent of every dimension of every buffer along.
+    """
+    symbols: dict[Expr, Any] = {v: hl.Expr(p) for v, p in lowered.sizes.items()}
+
+    def known(extent: Expr) -> Any:
+        if isinstance(extent, Const):
+            return int(extent.value) or None  # nothing is computed of what is empty
+        return plain(extent, symbols)
+
     for tensor, image in lowered.inputs.items():
-        for dim, extent in enumerate(tensor.extents[::-1]):
-            if isinstance(extent, Const) and extent.value > 0:
-                image.dim(dim).set_bounds(0, int(extent.value))
+        for dim, extent in enumerate(map(known, tensor.extents[::-1])):
+            if extent is not None:
+                image.dim(dim).set_bounds(0, extent)
     for result in lowered.results:
-        stage = result.stage
-        if stage is None:
+        if result.stage is None:
             continue
-        for var, extent in zip(result.dims, stage.op.output(stage.components[0]).extents, strict=True):
-            if isinstance(extent, Const) and extent.value > 0:
-                result.func.bound(var, 0, int(extent.value))
+        extents = map(known, result.stage.op.output(result.stage.components[0]).extents)
+        for var, extent in zip(result.dims, extents, strict=True):
+            if extent is not None:
+                result.func.bound(var, 0, extent)
 
 
 @contextmanager

@@ -33,22 +33,24 @@ def operations_below(tables: Sequence[Tensor], operations: Sequence[Operation]) 
 
 
 def check_finite(ctx: Context, table: Tensor) -> tuple[Halide, list[hl.Func]]:
-    """0, after the requirement that all elements of a table of known extents are finite."""
+    """0, after the requirement that all elements of a table are finite, whose last extent is a number."""
     kind, magnitude, limit = _BITS[str(table.dtype)]
-    extents = [int(e.value) for e in table.extents if isinstance(e, Const)]
+    *extents, last = table.extents
+    assert isinstance(last, Const)
+    width = int(last.value)
     lane = hl.Var("lane")
     lanes, worst = hl.Func(f"lanes_{identifier(table.name)}"), hl.Func(f"largest_{identifier(table.name)}")
     ok = hl.Func(f"finite_{identifier(table.name)}")
     lanes[lane] = hl.cast(kind, 0)
-    domain = hl.RDom([(0, n) for n in extents[:-1][::-1]], "r")
-    place = (*(hl.Expr(domain[d]) for d in reversed(range(len(extents) - 1))), hl.Expr(lane))
+    domain = hl.RDom([(0, ctx.extent(n)) for n in extents[::-1]], "r")
+    place = (*(hl.Expr(domain[d]) for d in reversed(range(len(extents)))), hl.Expr(lane))
     bits = hl.reinterpret(kind, ctx.read(table, place)) & hl.cast(
         kind, hl.Expr(magnitude) if magnitude < 1 << 31 else magnitude
     )
     lanes[lane] = hl.max(hl.Expr(lanes[lane]), bits)
-    lanes.bound(lane, 0, extents[-1]).vectorize(lane)
+    lanes.bound(lane, 0, width).vectorize(lane)
     lanes.update(0).vectorize(lane)
-    every = hl.RDom([(0, extents[-1])], "lane")
+    every = hl.RDom([(0, width)], "lane")
     worst[()] = hl.cast(kind, 0)
     worst[()] = hl.max(hl.Expr(worst[()]), hl.Expr(lanes[every[0]]))
     zero = hl.i32(0)

@@ -12,7 +12,8 @@ from typing import Any
 
 import halide as hl
 
-from tedsl.analysis.affine import affine_of
+from tedsl.analysis.affine import Affine, affine_of
+from tedsl.analysis.sizes import SIZE_MAX
 from tedsl.backend.scalars import Expr as Halide
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var
@@ -91,7 +92,7 @@ def _range(node: Expr, known: Mapping[Expr, Range]) -> Range:
     if isinstance(node, Const):
         return float(node.value), float(node.value)
     if isinstance(node, Var):
-        return 0, INT32_HIGH
+        return 0, SIZE_MAX
     if isinstance(node, Axis):
         begin, extent = _extreme(node.begin), _extreme(node.extent)
         return begin[0], max(begin[0], begin[1] + extent[1] - 1)
@@ -103,10 +104,14 @@ def _range(node: Expr, known: Mapping[Expr, Range]) -> Range:
 
 
 def _extreme(extent: Expr | None) -> Range:
-    """An extent's range: unknown ones hold for every array, so for every int32 from 0 on."""
-    if isinstance(extent, Const):
-        return float(extent.value), float(extent.value)
-    return 0, INT32_HIGH
+    """The range of an extent, which is checked to lie from 0 to SIZE_MAX where it is not a number."""
+    if extent is None:
+        return 0, INT32_HIGH
+    ranges: dict[Expr, Range] = {}
+    for node in topological(extent):
+        ranges[node] = _range(node, ranges)
+    low, high = ranges[extent]
+    return (low, high) if isinstance(extent, Const) else (max(low, 0), min(high, SIZE_MAX))
 
 
 def _product(a: Range, b: Range) -> Range:
@@ -150,8 +155,13 @@ def stays_inside(index: Expr, extent: Expr) -> bool:
 
 
 def _is_natural(expr: Expr) -> bool:
-    """Whether a polynomial in the extents has no negative term: then it is never below zero."""
+    """Whether a polynomial in the extents is never below zero, as no term of it, or of what it is at least, is."""
     form = simplify_extent(expr)
+    return _adds_up(form) or _adds_up(_without_quotients(form))
+
+
+def _adds_up(form: Expr) -> bool:
+    """Whether an expression is made of sizes and natural numbers by sums and products alone."""
     stack = [form]
     while stack:
         node = stack.pop()
@@ -165,6 +175,31 @@ def _is_natural(expr: Expr) -> bool:
         elif not isinstance(node, Var):
             return False
     return True
+
+
+def _without_quotients(form: Expr) -> Expr:
+    """At most `form`: c*(x // c), which is from x - c + 1 to x, at its least. So an extent rounded up is no less."""
+    terms = affine_of(form)
+    if terms is None:
+        return form
+    total = Affine({}, terms.constant)
+    for monomial, factor in terms.terms.items():
+        (atom,) = monomial if len(monomial) == 1 else (None,)
+        numerator, by = _quotient_of(atom)
+        if numerator is None or factor % by:
+            total = total + Affine({monomial: factor})
+        else:
+            total = total + (numerator - (by - 1) * (factor > 0)) * (factor // by)
+    return simplify_extent(total.to_expr())
+
+
+def _quotient_of(atom: Expr | None) -> tuple[Affine | None, int]:
+    """What is divided, and by which positive number."""
+    if isinstance(atom, Apply) and atom.fn is Fn.FLOORDIV:
+        by = atom.args[1]
+        if isinstance(by, Const) and by.value > 0:
+            return affine_of(atom.args[0]), int(by.value)
+    return None, 1
 
 
 def _bounds(root: Expr) -> Bounds | None:
