@@ -7,16 +7,26 @@ and the index that it guards are seen to depend on the same combination of loops
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from tedsl.analysis.affine import Affine, affine_of
+from tedsl.analysis.facts import Facts
+from tedsl.analysis.intervals import Known, may_wrap
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn
-from tedsl.lang.traverse import rebuild_all
+from tedsl.lang.traverse import free_axes, rebuild_all
 
 __all__ = ["extremes", "number", "tidied"]
 
 LIMIT = 1 << 31  # beyond it integers wrap, and nothing is decided
 _FLIPPED = {Fn.LT: Fn.GT, Fn.LE: Fn.GE, Fn.GT: Fn.LT, Fn.GE: Fn.LE, Fn.EQ: Fn.EQ, Fn.NE: Fn.NE}
+# What `form op 0` asks of the form to hold: that one of these is not negative.
+_ALWAYS: dict[Fn, Callable[[Affine], Sequence[Affine]]] = {
+    Fn.LT: lambda f: (-f - 1,), Fn.LE: lambda f: (-f,), Fn.GT: lambda f: (f - 1,), Fn.GE: lambda f: (f,),
+    Fn.NE: lambda f: (-f - 1, f - 1),
+}  # fmt: skip
+_OPPOSITE = {Fn.LT: Fn.GE, Fn.LE: Fn.GT, Fn.GT: Fn.LE, Fn.GE: Fn.LT, Fn.EQ: Fn.NE, Fn.NE: Fn.EQ}
 
 
 def number(expr: Expr | None) -> int | None:
@@ -69,19 +79,41 @@ def _compared(node: Apply) -> Expr:
         return node
     form, op = left - right, node.fn
     found, sides = extremes(form), (extremes(left), extremes(right))
-    if found is None or any(s is None or not -LIMIT <= s[0] <= s[1] < LIMIT for s in (found, *sides)):
+    if found is None:
+        return _compared_with_sizes(node, form)
+    if any(s is None or not -LIMIT <= s[0] <= s[1] < LIMIT for s in (found, *sides)):
         return node
     decided = _decided(op, *found)
     if decided is not None:
         return TRUE if decided else FALSE
-    first = min(form.axes, key=lambda a: a.serial)
-    factor = form.terms[(first,)]
-    if factor < 0:
-        form, op = -form, _FLIPPED[op]
-    limit = -form.constant
-    plane = Affine(form.terms)
-    made: Expr = fn.apply(op, plane.to_expr(), Const(limit, INT32))
+    return _normal(op, Affine(form.terms), Affine({}, form.constant))
+
+
+def _normal(op: Fn, plane: Affine, rest: Affine) -> Expr:
+    """`plane + rest op 0` with the plane alone on the left, its oldest axis positive."""
+    first = min(plane.axes, key=lambda a: a.serial)
+    if plane.terms[(first,)] < 0:
+        plane, rest, op = -plane, -rest, _FLIPPED[op]
+    made: Expr = fn.apply(op, plane.to_expr(), (-rest).to_expr())
     return made
+
+
+def _compared_with_sizes(node: Apply, form: Affine) -> Expr:
+    """The same where ranges of loops, or what they are compared with, are not numbers."""
+    plane = {m: f for m, f in form.terms.items() if any(free_axes(a) for a in m)}
+    rest = Affine({m: f for m, f in form.terms.items() if m not in plane}, form.constant)
+    if not plane or not all(len(m) == 1 and isinstance(m[0], Axis) for m in plane):
+        return node
+    known: Known = {}
+    if any(may_wrap(a, known) for a in node.args):
+        return node
+    facts = Facts(form.axes, known)
+    if any(facts.proves(goal) for goal in _ALWAYS.get(node.fn, lambda f: ())(form)):
+        return TRUE
+    if any(facts.proves(goal) for goal in _ALWAYS.get(_OPPOSITE[node.fn], lambda f: ())(form)):
+        return FALSE
+    made = _normal(node.fn, Affine(plane), rest)
+    return node if any(may_wrap(a, known) for a in made.children) else made
 
 
 def _decided(op: Fn, low: int, high: int) -> bool | None:

@@ -10,10 +10,11 @@ import math
 from collections.abc import Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 
-from schedules.default.conditions import number
 from schedules.default.costs import Costs
 from schedules.default.machine import Machine
+from schedules.default.sizes import typical
 from tedsl.lang.expr import Read
+from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Compute, Operation, Scatter
 from tedsl.lang.traverse import reads_of
 
@@ -114,17 +115,14 @@ def _place(
     if depth == len(op.axes) == len(root.axes):
         depth -= 1
     same = all(
-        number(a.extent) is not None and number(a.extent) == number(b.extent)
+        a.extent is not None and b.extent is not None and same_extent(a.extent, b.extent)
         for a, b in zip(op.axes[:depth], root.axes[:depth], strict=True)
     )
     if not same or depth == 0:
         return None
     if op in costs.inlined:
         return _Place(root, depth)
-    rest = [number(a.extent) for a in op.axes[depth:]]
-    if any(n is None for n in rest):
-        return None
-    size = math.prod(n for n in rest if n is not None) * op.bodies[0].dtype.itemsize
+    size = math.prod(typical(a.extent) for a in op.axes[depth:]) * op.bodies[0].dtype.itemsize
     return _Place(root, depth) if size <= machine.choose("row_bytes", MOST_BYTES, op.name) else None
 
 

@@ -17,9 +17,11 @@ from dataclasses import replace
 from schedules.default.conditions import number
 from schedules.default.machine import Machine
 from schedules.default.rewriting import Rewriting
+from schedules.default.sizes import blocks_of, typical
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.extents import simplify_extent
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, substitute_all
@@ -32,10 +34,16 @@ COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
 }  # fmt: skip
 BLOCKED = 1 << 17  # terms of one element from which on it is cut into blocks
 BLOCKS = 16
+BLOCK = 1 << 16  # terms of a block where their number is not known
 
 
-def rewrite_reduction(rw: Rewriting, original: Operation, op: Compute, machine: Machine) -> bool:
-    """Rewrite a reduction whose terms lie along memory; False where it is none, or short."""
+def rewrite_reduction(
+    rw: Rewriting, original: Operation, op: Compute, machine: Machine, *, blocked: bool = True
+) -> bool:
+    """Rewrite a reduction whose terms lie along memory; False where it is none, or short.
+
+    `blocked`: a large one to few elements may be cut into blocks.
+    """
     reduce = op.reduction
     if reduce is not None and reduce.reducer.kind in ("argmax", "argmin"):
         return _argument(rw, original, op, machine)
@@ -44,18 +52,20 @@ def rewrite_reduction(rw: Rewriting, original: Operation, op: Compute, machine: 
     dtype = reduce.values[0].dtype
     if dtype.itemsize < 4 and reduce.reducer.kind in ("sum", "prod"):
         return False
-    sizes = [(number(a.extent), number(a.begin)) for a in (*op.axes, *reduce.axes)]
-    if any(n is None or not n or begin is None for n, begin in sizes):
+    if any(number(a.extent) == 0 or number(a.begin) is None for a in (*op.axes, *reduce.axes)):
         return False
     current = op
-    elements, terms = (math.prod(number(a.extent) or 0 for a in axes) for axes in (op.axes, reduce.axes))
-    if terms >= BLOCKED and elements * 4 < BLOCKS * machine.cores:
-        return _blocked(rw, original, current, machine)
+    elements, terms = (math.prod(typical(a.extent) for a in axes) for axes in (op.axes, reduce.axes))
+    if blocked and elements * 4 < BLOCKS * machine.cores:
+        if any(number(a.extent) is None for a in reduce.axes):
+            return _in_blocks_of_one_size(rw, original, current, machine)
+        if terms >= BLOCKED:
+            return _blocked(rw, original, current, machine)
     along = _along(current)
     if along is None:
         return False
     width = max(4, machine.vector_bytes // max(4, dtype.itemsize))
-    lanes = _lanes(int(along.extent.value), width, machine.choose("lanes", 8, op.name))  # type: ignore[union-attr]
+    lanes = _lanes(typical(along.extent), width, machine.choose("lanes", 8, op.name))
     if lanes == 0:
         return False
     _by_lanes(rw, original, current, along, lanes, width)
@@ -89,13 +99,26 @@ def _lanes(extent: int, width: int, most: int) -> int:
 
 
 def _cut(axis: Axis, step: int, inner: Axis) -> tuple[Axis, dict[Expr, Expr], Expr]:
-    """`axis` as outer * step + inner: the outer axis, the substitution, and the condition that it is inside."""
-    extent = int(axis.extent.value)  # type: ignore[union-attr]
-    begin = int(axis.begin.value)  # type: ignore[attr-defined]
-    outer = Axis(f"{axis.name}_o", Const(-(-extent // step), INT32), is_reduce=True)
+    """`axis` as outer * step + inner: the outer axis, the substitution, and the condition that it is inside.
+
+    Of an extent that is not known only whole steps, which need no condition.
+    """
+    assert axis.extent is not None
+    begin, extent = number(axis.begin), number(axis.extent)
+    count = axis.extent // step if extent is None else -(-extent // step)
+    outer = Axis(f"{axis.name}_o", simplify_extent(fn.as_expr(count)), is_reduce=True)
     at: Expr = outer * step + inner
-    inside: Expr = TRUE if extent % step == 0 else at < extent
+    inside: Expr = TRUE if extent is None or extent % step == 0 else at < extent
     return outer, {axis: at + begin if begin else at}, inside
+
+
+def _cut_rest(axis: Axis, step: int, width: int, inner: Axis) -> tuple[Axis, dict[Expr, Expr], Expr]:
+    """What `_cut` leaves of an extent that is not known, in vectors of `width`."""
+    assert axis.extent is not None
+    begin, first = number(axis.begin), axis.extent // step * step
+    outer = Axis(f"{axis.name}_r", blocks_of(simplify_extent(axis.extent - first), width), is_reduce=True)
+    at: Expr = first + (outer * width + inner)
+    return outer, {axis: at + begin if begin else at}, at < axis.extent
 
 
 def _fresh(axes: Sequence[Axis]) -> dict[Axis, Axis]:
@@ -111,7 +134,8 @@ def _partial(
     mapping: dict[Expr, Expr],
     inside: Expr,
     *,
-    first: bool,
+    first: bool = False,
+    name: str = "partial",
 ) -> Tensor:
     reduce = op.reduction
     assert reduce is not None
@@ -122,7 +146,7 @@ def _partial(
     value, where = substitute_all((reduce.values[0], reduce.where), {**moved, **renamed, **mapping})
     where = fn.logical_and(where, inside) if inside is not TRUE else where
     axes = (lane, *fresh.values()) if first else (*fresh.values(), lane)
-    return rw.compute(f"{op.name}_partial", axes, Reduce(reduce.reducer, (value,), tuple(loops), where, 0))
+    return rw.compute(f"{op.name}_{name}", axes, Reduce(reduce.reducer, (value,), tuple(loops), where, 0))
 
 
 def _by_lanes(rw: Rewriting, original: Operation, op: Compute, along: Axis, lanes: int, width: int) -> None:
@@ -130,7 +154,7 @@ def _by_lanes(rw: Rewriting, original: Operation, op: Compute, along: Axis, lane
     assert reduce is not None
     lane = Axis("lane", Const(lanes, INT32))
     outer, mapping, inside = _cut(along, lanes, lane)
-    partial = _partial(rw, op, along, outer, lane, mapping, inside, first=False)
+    partial = _partial(rw, op, along, outer, lane, mapping, inside)
     rw.kinds[partial.op.name] = "partial"
     held = partial
     if lanes > width:
@@ -142,6 +166,12 @@ def _by_lanes(rw: Rewriting, original: Operation, op: Compute, along: Axis, lane
         rw.kinds[held.op.name] = "folded"
     combine = COMBINE[reduce.reducer.kind]
     parts: list[Expr] = [Read(held, (*op.axes, Const(k, INT32))) for k in range(width)]
+    if number(along.extent) is None:
+        lane = Axis("lane", Const(width, INT32))
+        outer, mapping, inside = _cut_rest(along, lanes, width, lane)
+        rest = _partial(rw, op, along, outer, lane, mapping, inside, name="rest")
+        rw.kinds[rest.op.name] = "partial"
+        parts = [combine(p, Read(rest, (*op.axes, Const(k, INT32)))) for k, p in enumerate(parts)]
     while len(parts) > 1:
         half = len(parts) // 2
         parts = [combine(a, b) for a, b in zip(parts[:half], parts[half:], strict=True)]
@@ -183,11 +213,11 @@ def _argument(rw: Rewriting, original: Operation, op: Compute, machine: Machine)
     return True
 
 
-def _whole(rw: Rewriting, op: Compute, name: str, machine: Machine) -> Tensor:
+def _whole(rw: Rewriting, op: Compute, name: str, machine: Machine, *, blocked: bool = True) -> Tensor:
     """A reduction of one's own, rewritten in turn where that helps."""
     made = replace(op, name=f"{op.name}_{name}", names=None, _outputs={})
     result = made.outputs[0]
-    if rewrite_reduction(rw, made, made, machine):
+    if rewrite_reduction(rw, made, made, machine, blocked=blocked):
         return rw.new[result]
     return rw.add(replace(made, name=rw.name(made.name), _outputs={})).outputs[0]
 
@@ -221,3 +251,41 @@ def _blocked(rw: Rewriting, original: Operation, op: Compute, machine: Machine) 
     body = Reduce(reduce.reducer, (Read(held, (every, *op.axes)),), (every,), TRUE, 0)
     rw.add(replace(op, name=rw.name(op.name), names=None, bodies=(body,), _outputs={}), original)
     return True
+
+
+def _in_blocks_of_one_size(rw: Rewriting, original: Operation, op: Compute, machine: Machine) -> bool:
+    """As `_blocked` for an extent that is not known: whole blocks, as many as there are, and the rest."""
+    reduce = op.reduction
+    assert reduce is not None
+    unknown = [a for a in reduce.axes if number(a.extent) is None]
+    along = _along(op)
+    axis = next((a for a in unknown if a is not along), unknown[0])
+    assert axis.extent is not None
+    step = max(1, BLOCK // math.prod(typical(a.extent) for a in reduce.axes if a is not axis))
+    block = Axis("block", simplify_extent(axis.extent // step))
+    begin, first = number(axis.begin) or 0, axis.extent // step * step
+    whole = Axis(axis.name, Const(step, INT32), is_reduce=True)
+    rest = Axis(axis.name, simplify_extent(axis.extent - first), is_reduce=True)
+    held = _whole(rw, _over(op, axis, whole, block * step + whole + begin, block), "partial", machine, blocked=False)
+    left = _whole(rw, _over(op, axis, rest, first + rest + begin), "rest", machine, blocked=False)
+    rw.kinds[held.op.name] = "blocks"
+    every = Axis("block", block.extent, is_reduce=True)
+    fresh = tuple(_fresh(op.axes).values())
+    body = Reduce(reduce.reducer, (Read(held, (every, *fresh)),), (every,), TRUE, 0)
+    total = rw.compute(f"{op.name}_blocks", fresh, body)
+    result = COMBINE[reduce.reducer.kind](Read(total, tuple(op.axes)), Read(left, tuple(op.axes)))
+    rw.add(replace(op, name=rw.name(op.name), names=None, bodies=(result,), _outputs={}), original)
+    return True
+
+
+def _over(op: Compute, axis: Axis, loop: Axis, at: Expr, *outer: Axis) -> Compute:
+    """The reduction with one of its loops replaced, for each of the iterations of those `outer`."""
+    reduce = op.reduction
+    assert reduce is not None
+    fresh = _fresh(op.axes)
+    loops = {a: loop if a is axis else Axis(a.name, a.extent, begin=a.begin, is_reduce=True) for a in reduce.axes}
+    mapping: dict[Expr, Expr] = {axis: at}
+    mapping.update((a, now) for a, now in (*fresh.items(), *loops.items()) if a is not axis)
+    value, where = substitute_all((reduce.values[0], reduce.where), mapping)
+    body = Reduce(reduce.reducer, (value,), tuple(loops.values()), where, 0)
+    return replace(op, axes=(*outer, *fresh.values()), bodies=(body,), names=None, _outputs={})

@@ -84,7 +84,8 @@ class _Nest:
         """Loops of the root; the name of the one at which the members are computed."""
         names, depth = loop_names(root), self.group.depth
         axes = list(root.axes)
-        threads = self.machine.cores > 1 and self._work() >= WORTH_THREADS
+        blocks = self.rw.kinds.get(root.name) == "blocks"
+        threads = self.machine.cores > 1 and (blocks or self._work() >= WORTH_THREADS)
         vector = self._vector_axis(root, depth)
         if vector is not None and self._is_down(root, vector):
             return self._down(root, names, vector, threads=threads)
@@ -125,7 +126,7 @@ class _Nest:
         if not threads:
             return task
         tasks = self.machine.choose("tasks", TASKS, root.name)
-        chunk = -(-outer_points // (tasks * self.machine.cores))
+        chunk = 1 if blocks else -(-outer_points // (tasks * self.machine.cores))
         if chunk > 1:
             self.say(Split(stage=root.name, loop=task, outer="task", inner="row", factor=chunk))
             self.say(Parallel(stage=root.name, loop="task"))

@@ -47,7 +47,7 @@ def typical_sizes(op: Compute) -> Mapping[Axis, int]:
 
 
 def _roles(op: Compute) -> tuple[set[Axis], set[Axis]]:
-    """The axes that share an index with another one, as under a window; those that number what has several dimensions."""
+    """The axes that share an index with another one, as under a window; those that number images."""
     pixels: set[Axis] = set()
     images: set[Axis] = set()
     for read in reads_of(op.bodies):
