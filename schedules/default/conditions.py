@@ -7,7 +7,7 @@ and the index that it guards are seen to depend on the same combination of loops
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tedsl.analysis.affine import Affine, affine_of
 from tedsl.analysis.facts import Facts
@@ -21,11 +21,6 @@ __all__ = ["extremes", "number", "tidied"]
 
 LIMIT = 1 << 31  # beyond it integers wrap, and nothing is decided
 _FLIPPED = {Fn.LT: Fn.GT, Fn.LE: Fn.GE, Fn.GT: Fn.LT, Fn.GE: Fn.LE, Fn.EQ: Fn.EQ, Fn.NE: Fn.NE}
-# What `form op 0` asks of the form to hold: that one of these is not negative.
-_ALWAYS: dict[Fn, Callable[[Affine], Sequence[Affine]]] = {
-    Fn.LT: lambda f: (-f - 1,), Fn.LE: lambda f: (-f,), Fn.GT: lambda f: (f - 1,), Fn.GE: lambda f: (f,),
-    Fn.NE: lambda f: (-f - 1, f - 1),
-}  # fmt: skip
 _OPPOSITE = {Fn.LT: Fn.GE, Fn.LE: Fn.GT, Fn.GT: Fn.LE, Fn.GE: Fn.LT, Fn.EQ: Fn.NE, Fn.NE: Fn.EQ}
 
 
@@ -108,12 +103,18 @@ def _compared_with_sizes(node: Apply, form: Affine) -> Expr:
     if any(may_wrap(a, known) for a in node.args):
         return node
     facts = Facts(form.axes, known)
-    if any(facts.proves(goal) for goal in _ALWAYS.get(node.fn, lambda f: ())(form)):
+    if any(map(facts.proves, _always(node.fn, form))):
         return TRUE
-    if any(facts.proves(goal) for goal in _ALWAYS.get(_OPPOSITE[node.fn], lambda f: ())(form)):
+    if any(map(facts.proves, _always(_OPPOSITE[node.fn], form))):
         return FALSE
     made = _normal(node.fn, Affine(plane), rest)
     return node if any(may_wrap(a, known) for a in made.children) else made
+
+
+def _always(op: Fn, form: Affine) -> Sequence[Affine]:
+    """`form op 0` holds where one of these is nowhere negative."""
+    less, more = -form - 1, form - 1
+    return {Fn.LT: (less,), Fn.LE: (-form,), Fn.GT: (more,), Fn.GE: (form,), Fn.NE: (less, more)}.get(op, ())
 
 
 def _decided(op: Fn, low: int, high: int) -> bool | None:

@@ -37,6 +37,7 @@ TASKS = 8  # for each core
 MOST_UNROLLED = 32
 LONG = 64  # rows of a reduction that are worth a few streams through memory
 ROWS, COLUMNS = 8, 2048  # of them at a time
+MOST_COPIES = 8  # of a reduction's step, where each has to look for the end of a row that may be anywhere
 MUCH = 40  # arithmetic of an element that is worth sharing
 
 
@@ -263,6 +264,8 @@ class _Nest:
         reduces = op.reduction is not None and definition == "body"
         most = self.machine.choose("vectors", _at_a_time(extent, width), op.name)
         wide = most if reduces and (extent is None or extent >= most * width) and along(op, vector) else 1
+        if extent is None:
+            wide = min(wide, _largest_power(MOST_COPIES // _unrolled(op)))
         outer, vectors, lane = f"{name}_o", f"{name}_w", f"{name}_v"
         order[order.index(name)] = outer
         if wide > 1:
@@ -288,9 +291,8 @@ class _Nest:
         if op.reduction is not None:
             names = loop_names(op)
             sums = [names[a] for a in op.reduction.axes]
-            extents = [number(a.extent) for a in op.reduction.axes]
-            small = all(e is not None for e in extents) and math.prod(e or 1 for e in extents) <= MOST_UNROLLED
-            if vectorized and small and not _looks_up(op):
+            whole = math.prod(number(a.extent) or 0 for a in op.reduction.axes)
+            if vectorized and _unrolled(op) == whole and not _looks_up(op):
                 self.say(*(Unroll(stage=op.name, loop=s) for s in sums))
         if len(outer) + len(sums) + len(inner) > 1:
             self.say(Reorder(stage=op.name, loops=(*outer, *sums, *inner)))
@@ -346,6 +348,18 @@ def _at_a_time(extent: int | None, width: int) -> int:
     if extent is None or extent % width or extent % (4 * width) == 0:
         return 4
     return next((n for n in (7, 6, 5, 3) if extent // width % n == 0), 4)
+
+
+def _unrolled(op: Compute) -> int:
+    """How many steps of its reduction a stage with vectors writes out."""
+    steps = [number(a.extent) for a in op.reduction.axes] if op.reduction is not None else []
+    count = math.prod(n or 1 for n in steps)
+    return count if None not in steps and count <= MOST_UNROLLED else 1
+
+
+def _largest_power(limit: int) -> int:
+    """The largest power of two up to a limit, 1 at least."""
+    return 1 << max(0, limit.bit_length() - 1)
 
 
 def _sums_along(op: Compute) -> bool:

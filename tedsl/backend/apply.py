@@ -46,6 +46,7 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
         if places[name].kind != "inline":
             for definition in loops.definitions:
                 _apply_definition(plan, loops, definition, stages, lowered)
+                _keep_whole(plan, loops, definition)
     for name, loops in stages.items():
         _place(places[name], loops, stages, plan)
         for step in plan.storage.get(name, ()):
@@ -223,6 +224,28 @@ def _apply_definition(
                 continue  # LLVM has no masked stores of vectors of one element
             else:
                 _LOOPS[type(step.directive)](loops, step.directive)
+
+
+def _keep_whole(plan: Plan, loops: _Loops, definition: str) -> None:
+    """Where the vectors' axis has no known extent, let Halide cut only its loops where a condition changes its value.
+
+    Every loop that is cut is there three times, with all that is inside; along the other axes a condition is one value
+    for a vector, which is tested as fast as it is left out.
+    """
+    levels = plan.nest(loops.name, definition).levels
+    vectors = [v for v in levels if v.kind == "vectorized"]
+    along = {axis for v in vectors for axis in v.origin}
+    if not any(_is_unknown(axis, loops) for axis in along):
+        return
+    for level in levels:
+        if level.kind in ("serial", "parallel") and along.isdisjoint(level.origin):
+            loops.definitions[definition].partition(loops.loop(definition, level.name), hl.Partition.Never)
+
+
+def _is_unknown(axis: Axis | int, loops: _Loops) -> bool:
+    """Whether the extent of an axis, or of a dimension of the result, is not a number."""
+    extent = loops.stage.op.outputs[0].extents[axis] if isinstance(axis, int) else axis.extent
+    return not isinstance(extent, Const)
 
 
 def _is_single(plan: Plan, v: d.Vectorize) -> bool:
