@@ -15,7 +15,7 @@ from itertools import pairwise
 from schedules.default.conditions import number, tidied
 from schedules.default.copies import forms_of
 from schedules.default.machine import Machine
-from schedules.default.sizes import typical_sizes
+from schedules.default.sizes import can_be_cut, typical_sizes
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.checks import read_checks
 from tedsl.lang.dtypes import INT32
@@ -63,7 +63,7 @@ def contraction_of(op: Compute) -> Contraction | None:
     if reduce is None or reduce.reducer.kind != "sum" or str(reduce.values[0].dtype) not in ("float32", "float64"):
         return None
     axes = (*op.axes, *reduce.axes)
-    if any(number(a.begin) != 0 or number(a.extent) == 0 for a in axes):
+    if any(number(a.begin) != 0 or number(a.extent) == 0 for a in axes) or not can_be_cut(op):
         return None
     sizes = typical_sizes(op)
     if math.prod(sizes.values()) < SMALLEST:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from schedules.default.conditions import number
 from schedules.default.machine import Machine
 from schedules.default.rewriting import Rewriting
-from schedules.default.sizes import blocks_of, typical
+from schedules.default.sizes import blocks_of, can_be_cut, typical
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
@@ -52,7 +52,7 @@ def rewrite_reduction(
     dtype = reduce.values[0].dtype
     if dtype.itemsize < 4 and reduce.reducer.kind in ("sum", "prod"):
         return False
-    if any(number(a.extent) == 0 or number(a.begin) is None for a in (*op.axes, *reduce.axes)):
+    if any(number(a.extent) == 0 or number(a.begin) is None for a in (*op.axes, *reduce.axes)) or not can_be_cut(op):
         return False
     current = op
     elements, terms = (math.prod(typical(a.extent) for a in axes) for axes in (op.axes, reduce.axes))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from schedules.default.conditions import number
 from tedsl.analysis.affine import affine_of
+from tedsl.analysis.checks import read_checks
 from tedsl.analysis.sizes import evaluate_extent, vars_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.errors import ZeroDivisorError
@@ -19,7 +20,7 @@ from tedsl.lang.functions import as_expr
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import reads_of
 
-__all__ = ["blocks_of", "rounded_up", "typical", "typical_sizes"]
+__all__ = ["blocks_of", "can_be_cut", "rounded_up", "typical", "typical_sizes"]
 
 PLENTY, PIXELS, IMAGES = 1024, 64, 4  # taken for a size, for the pixels along a side, and for what there is a batch of
 
@@ -58,6 +59,16 @@ def _roles(op: Compute) -> tuple[set[Axis], set[Axis]]:
             elif form is not None and k == 0 and len(read.indices) > 2:
                 images.update(form.axes)
     return pixels, images
+
+
+def can_be_cut(op: Compute) -> bool:
+    """Whether the loops of a reduction may be cut whatever their extents turn out to be.
+
+    Where an access is checked by the kernel, a part of a loop that is empty for every right size would be refused.
+    """
+    assert op.reduction is not None
+    known = all(number(a.extent) is not None for a in (*op.axes, *op.reduction.axes))
+    return known or all(check.status != "run" for check in read_checks(op))
 
 
 def blocks_of(extent: Expr, step: int) -> Expr:
