@@ -12,6 +12,7 @@ from schedules.default.groups import Group, groups_of
 from schedules.default.machine import Machine
 from schedules.default.rest import along
 from schedules.default.rewriting import Rewriting, loop_names
+from schedules.default.sizes import typical
 from schedules.directives import (
     BoundExtent,
     ComputeAt,
@@ -196,7 +197,7 @@ class _Nest:
             if not read.indices or reads_of(read.indices):
                 continue
             if vector in {a for i in read.indices[:-1] for a in free_axes(i)}:
-                last = [a for a in free_axes(read.indices[-1]) if a is not vector and (number(a.extent) or 0) >= 16]
+                last = [a for a in free_axes(read.indices[-1]) if a is not vector and typical(a.extent) >= 16]
                 if last:
                     return last[-1]
         return None
@@ -207,7 +208,8 @@ class _Nest:
         """Tiles of a vector by sixteen, so that every line of memory that is touched is used up."""
         name, columns = names[across], order[-1]
         rows = self.machine.choose("turned", 16, root.name)
-        whole = (number(across.extent) or 1) % rows == 0
+        extent = number(across.extent)
+        whole = extent is not None and extent % rows == 0
         self.say(Split(stage=root.name, loop=name, outer=f"{name}_o", inner=f"{name}_i", factor=rows, exact=whole))
         if whole:
             self.say(Unroll(stage=root.name, loop=f"{name}_i"))

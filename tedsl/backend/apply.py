@@ -229,16 +229,16 @@ def _apply_definition(
 def _keep_whole(plan: Plan, loops: _Loops, definition: str) -> None:
     """Where the vectors' axis has no known extent, let Halide cut only its loops where a condition changes its value.
 
-    Every loop that is cut is there three times, with all that is inside; along the other axes a condition is one value
-    for a vector, which is tested as fast as it is left out.
+    Every loop that is cut is there three times, with all that is inside; along axes that are neither vectors nor
+    written out a condition is one value for a vector, which is tested as fast as it is left out.
     """
     levels = plan.nest(loops.name, definition).levels
-    vectors = [v for v in levels if v.kind == "vectorized"]
-    along = {axis for v in vectors for axis in v.origin}
+    along = {axis for v in levels if v.kind == "vectorized" for axis in v.origin}
     if not any(_is_unknown(axis, loops) for axis in along):
         return
+    cut = along | {axis for v in levels if v.kind == "unrolled" for axis in v.origin}
     for level in levels:
-        if level.kind in ("serial", "parallel") and along.isdisjoint(level.origin):
+        if level.kind in ("serial", "parallel") and cut.isdisjoint(level.origin):
             loops.definitions[definition].partition(loops.loop(definition, level.name), hl.Partition.Never)
 
 
