@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from schedules.directives import ComputeAt, ComputeInline, Directive, Fuse, Prefetch, StoreAt, StoreRoot
+from schedules.directives import ComputeAt, ComputeInline, Directive, Prefetch, StoreAt, StoreRoot
 from schedules.loops import Level, definitions_of
 from schedules.plan import Plan, Step
 from schedules.sliding import what_does_not_slide
@@ -19,7 +19,7 @@ from tedsl.lang.expr import Read
 from tedsl.lang.tensor import Extern, Operation, Scatter
 from tedsl.lang.traverse import reads_of, topological
 
-__all__ = ["ROOT", "Place", "around", "fuses_inside", "placed"]
+__all__ = ["ROOT", "Place", "around", "placed"]
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,6 @@ def placed(plan: Plan) -> dict[str, Place]:
     for name, step in plan.stores.items():
         places[name] = _stored(plan, places, name, step)
     return places
-
-
-def fuses_inside(plan: Plan) -> bool:
-    """Whether loops are fused of a stage computed inside another's loop, where their ends change on the way.
-
-    Halide bounds such loops by the largest begin and the largest extent, though they never meet.
-    """
-    fused = {name for (name, _), steps in plan.loops.items() if any(isinstance(s.directive, Fuse) for s in steps)}
-    return any(isinstance(plan.places[n].directive, ComputeAt) for n in fused if n in plan.places)
 
 
 def _of(directive: Directive) -> Place:

@@ -83,7 +83,8 @@ def lower(
     """The functions that compute `outputs` from `inputs`; those at the positions `added` are summed to what is there.
 
     The kernel fails before it writes anything when a tensor of `finite` holds an inf or NaN. `promised`: Halide is told
-    that indices of inputs lie within them, where its own reasoning would say that they may not.
+    that indices of inputs lie within them. Under a schedule of the user's its own reasoning may say that they do not,
+    as where loops are fused whose ends change with a loop around them.
     """
     operations = operations_between(inputs, outputs)
     given = tuple(dict.fromkeys(inputs))

@@ -124,10 +124,12 @@ class Scalars:
 
     def index(self, index: Expr, extent: Expr) -> Halide:
         """An int32 index that Halide knows to lie within [0, extent)."""
-        if lower_index.is_plain(index):
-            plain = lower_index.plain(index, self._symbols)
-            return plain if lower_index.stays_inside(index, extent) else _clamped(plain, self.extent(extent))
-        return self._computed(index, extent)
+        if not lower_index.is_plain(index):
+            return self._computed(index, extent)
+        plain, limit = lower_index.plain(index, self._symbols), self.extent(extent)
+        inside = plain if lower_index.stays_inside(index, extent) else _clamped(plain, limit)
+        # A bound that Halide could prove it would drop, and then miss.
+        return _promised(inside, limit + self._unknown_zero()) if lower_index.folds(index) else inside
 
     def _computed(self, index: Expr, extent: Expr) -> Halide:
         """A data-dependent index, brought into int32, then into the extent.
@@ -140,7 +142,7 @@ class Scalars:
         clamped = hl.cast(hl.Int(32), self.value(index))
         if not self._was_clamped(index, extent):
             clamped = _clamped(clamped, limit)
-        return hl.unsafe_promise_clamped(clamped, 0, hl.max(limit - 1, 0))
+        return _promised(clamped, limit)
 
     def _was_clamped(self, index: Expr, extent: Expr) -> bool:
         """Whether an index is read from a stage that writes nothing outside the extent."""
@@ -162,6 +164,11 @@ def _divided(a: Halide, b: Halide, dtype: DType) -> Halide:
     infinite = EMIT["copysign"](const(math.inf, dtype), b, dtype=dtype)
     by_zero = EMIT["mul"](a, infinite, dtype=dtype)
     return hl.select(is_zero, by_zero, EMIT["div"](a, hl.select(is_zero, const(1.0, dtype), b), dtype=dtype))
+
+
+def _promised(index: Halide, extent: Halide) -> Halide:
+    """An index of which Halide is told that it lies within the extent; no instruction comes of it."""
+    return hl.unsafe_promise_clamped(index, 0, hl.max(extent - 1, 0))
 
 
 def _clamped(index: Halide, extent: Halide) -> Halide:

@@ -20,7 +20,7 @@ from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.traverse import topological
 
-__all__ = ["PLAIN", "counts_down", "fits", "is_plain", "plain", "stays_inside"]
+__all__ = ["PLAIN", "counts_down", "fits", "folds", "is_plain", "plain", "stays_inside"]
 
 INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1
 
@@ -152,6 +152,24 @@ def stays_inside(index: Expr, extent: Expr) -> bool:
     if bounds is None:
         return False
     return _is_natural(bounds[0]) and _is_natural(extent - 1 - bounds[1])
+
+
+def folds(index: Expr) -> bool:
+    """Whether an index takes steps of more than one and is folded back into a range.
+
+    Halide rewrites such an index before it bounds it, and may then miss the range: 2 - abs(2 - (2 * i + 2) % 4) is
+    never above 2, and so equal to (2 * i + 2) % 4, which for all it knows reaches 3.
+    """
+    remainders = [n for n in topological(index) if isinstance(n, Apply) and n.fn is Fn.MOD]
+    return any(_takes_steps(n.args[0]) for n in remainders)
+
+
+def _takes_steps(expr: Expr) -> bool:
+    form = affine_of(expr)
+    if form is None:
+        return True
+    factors = [form.coefficient(axis) for axis in form.axes]
+    return any(f is None or not f.is_constant or abs(f.constant) != 1 for f in factors)
 
 
 def _is_natural(expr: Expr) -> bool:

@@ -56,7 +56,7 @@ class Context:
         """An element at indices in the order of the axes."""
         place = indices[::-1]
         if tensor in self.images and self.promised:
-            ends = [hl.max(self.extent(n) - 1, 0) for n in tensor.extents[::-1]]
+            ends = [hl.max(self.extent(n) - 1, 0) + self.unknown_zero() for n in tensor.extents[::-1]]
             place = tuple(hl.unsafe_promise_clamped(i, 0, end) for i, end in zip(place, ends, strict=True))
         if tensor in self.images:
             return self.images[tensor][place]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from schedules.automatic import check_limits
 from schedules.default import completed
-from schedules.placement import fuses_inside
 from schedules.plan import Plan
 from schedules.program import program_of
 from schedules.tuning import settled
@@ -58,7 +57,7 @@ class Planner:
         plan = completed(plan, inputs, outputs, machine, plain=plain, merged=self.merged)
         stages = plan.program.stages
         finite = [stages[name].output() for name in plan.finite if name in stages]
-        lowered = lower(inputs, plan.program.outputs, added=added, finite=finite, promised=fuses_inside(plan))
+        lowered = lower(inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked)
         apply_plan(plan, lowered, machine)
         return lowered
 

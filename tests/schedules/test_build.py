@@ -94,6 +94,18 @@ def test_pack() -> None:
     checked(inputs, C, s)
 
 
+@pytest.mark.parametrize(("size", "step"), [(3, 2), (4, 3), (3, 1)])
+def test_reflected_steps_stay_inside_their_input(size: int, step: int) -> None:
+    """Halide drops a fold where it can tell that it changes nothing, and then misses where the index ends."""
+    A = te.placeholder((size,), "int32", name="A")
+    B = te.compute((19,), lambda i: A.at(i * step + 2, mode="reflect"), name="B")
+    values = np.arange(size, dtype="int32")
+    np.testing.assert_array_equal(te.evaluate(B, {A: values}), te.interpret(B, {A: values}))
+    s = te.Schedule(B)
+    s[B].unroll("i", 2)
+    checked([A], B, s)
+
+
 def test_sliding_window() -> None:
     A = te.placeholder((M, N), name="A")
     B = te.compute((M, N), lambda i, j: A.at(i, j - 1, mode="clamp") + A.at(i, j + 1, mode="clamp"), name="B")
