@@ -7,6 +7,7 @@ says why not. Every dependence rule is here: what may run in any order, what may
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -37,6 +38,7 @@ __all__ = ["MOST_LANES", "Level", "Nest", "definitions_of", "nest_of", "one_of",
 
 Carried = Literal["free", "regrouped", "ordered"]
 MOST_LANES = 512
+MOST_THREADS = 1024  # of a block of a GPU
 MOST_UNROLLED = 1024
 _REGROUPED = frozenset({"sum", "prod", "any", "all"})
 
@@ -294,9 +296,21 @@ def _gpu(kind: str) -> Callable[[Nest, Any], Nest]:
             if kind == "gpu thread":
                 _constant(level, "spread over the threads of a block")
             nest = _marked(nest, name, kind)
+        _check_spread(nest, kind)
         return nest
 
     return rule
+
+
+def _check_spread(nest: Nest, kind: str) -> None:
+    """A GPU has three dimensions of blocks, three of threads, and at most 1024 threads in a block."""
+    spread = [v for v in nest.levels if v.kind == kind]
+    if len(spread) > 3:
+        raise ScheduleError(f"loops {', '.join(v.name for v in spread)} would each be a {kind}; three are possible")
+    threads = math.prod(v.constant or 1 for v in spread) if kind == "gpu thread" else 1
+    if threads > MOST_THREADS:
+        across = " x ".join(f"{v.name}: {v.constant}" for v in spread)
+        raise ScheduleError(f"a block of {threads} threads ({across}) is too large (at most {MOST_THREADS})")
 
 
 def _single_thread(nest: Nest, d: GpuSingleThread) -> Nest:

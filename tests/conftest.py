@@ -25,6 +25,15 @@ providers._get_local_constants = lambda: providers._local_constants
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fail-on-skip", action="store_true", help="a skipped test fails the run (used by .ci/run)")
+    parser.addoption("--without-opencl", action="store_true", help="leave out the tests that need an OpenCL device")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With --without-opencl, tests marked opencl are deselected, which is not a skip."""
+    if config.getoption("--without-opencl"):
+        left_out = [item for item in items if item.get_closest_marker("opencl")]
+        items[:] = [item for item in items if not item.get_closest_marker("opencl")]
+        config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.hookimpl(trylast=True)

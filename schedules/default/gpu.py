@@ -1,14 +1,20 @@
-"""The schedule of a GPU kernel: one thread for each element, everything else inside the thread.
+"""The schedule of a GPU kernel: blocks and threads over the elements of each stage, by pattern.
 
-Reductions, and the steps of a scan, run serially in their element's thread. A nest without a free loop (a scatter at
-computed indices, a scan whose steps read one another) runs in a single thread: slow, and the same in every run.
+A thread keeps what it sums in registers; of a sum of products it computes a tile, so that each operand that it reads is
+used several times. The steps of a scan run serially in their element's thread. A nest without a free loop (a scatter
+at computed indices, a scan whose steps read one another) runs in a single thread: slow, and the same in every run.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from schedules.default.costs import Costs
-from schedules.default.rewriting import Rewriting
+from schedules.default.gpu_sums import HELD, LANES, PARTIAL, Tile, rewrite_sum, tile_of
+from schedules.default.rewriting import Rewriting, loop_names
 from schedules.directives import (
+    BoundExtent,
+    ComputeAt,
     ComputeInline,
     ComputeRoot,
     Directive,
@@ -18,26 +24,128 @@ from schedules.directives import (
     GpuThreads,
     Reorder,
     Split,
+    StoreIn,
+    Unroll,
 )
 from schedules.loops import Nest, definitions_of, nest_of
+from tedsl.lang.tensor import Compute, Operation
 
-__all__ = ["plan_gpu", "spread"]
+__all__ = ["plan_gpu", "rewrite_sum", "spread"]
 
 THREADS = (8, 32)  # of a block, along the last axis but one and the last one
 LINE = 256  # where there is one axis alone
+ROWS = 8  # of a block
 
 
 def plan_gpu(rw: Rewriting, costs: Costs) -> None:
     """Directives for every stage that has none."""
     for op in rw.stages:
-        if op.name in rw.planned:
+        if op.name in rw.planned or op.name in rw.inside:
             continue
         if op in costs.inlined:
             rw.directives.append(ComputeInline(stage=op.name))
             continue
         rw.directives.append(ComputeRoot(stage=op.name))
-        for definition in definitions_of(op):
-            rw.directives += spread(nest_of(op.name, op, definition))
+        held, partial = _inside(rw, op, HELD), _inside(rw, op, PARTIAL)
+        if held is None:
+            for definition in definitions_of(op):
+                rw.directives += spread(nest_of(op.name, op, definition))
+        elif partial is not None:
+            rw.directives += _by_rows(rw, op, held, partial)
+        else:
+            rw.directives += _with_held(op, held)
+
+
+def _inside(rw: Rewriting, op: Operation, kind: str) -> Compute | None:
+    """The stage of a kind that is computed inside of another one."""
+    found = [s for s in rw.stages if rw.inside.get(s.name) == op.name and rw.kinds.get(s.name) == kind]
+    return found[0] if found and isinstance(found[0], Compute) else None
+
+
+def _with_held(op: Operation, held: Compute) -> list[Directive]:
+    """The loops of a stage that copies what its threads have summed, and of the sums."""
+    assert isinstance(op, Compute)
+    tile = tile_of(held)
+    if tile is not None:
+        return _tiled(op, held, tile)
+    made = spread(nest_of(op.name, op, "body"))
+    threads = made[-1]
+    assert isinstance(threads, GpuThreads)
+    return [*made, ComputeAt(stage=held.name, consumer=op.name, loop=threads.loops[-1])]
+
+
+def _by_rows(rw: Rewriting, op: Operation, held: Compute, partial: Compute) -> list[Directive]:
+    """Rows with a few threads each, which leave what they have summed in shared memory for one of them."""
+    assert isinstance(op, Compute)
+    own = _inside(rw, partial, HELD)
+    assert own is not None
+    *others, last = nest_of(op.name, op, "body").names
+    block, thread = f"{last}_block", f"{last}_thread"
+    say: list[Directive] = [Split(stage=op.name, loop=last, outer=block, inner=thread, factor=ROWS)]
+    while len(others) > 1:
+        fused = f"{others[0]}_{others[1]}"
+        say.append(Fuse(stage=op.name, outer=others[0], inner=others[1], fused=fused))
+        others[:2] = [fused]
+    say += [
+        GpuBlocks(stage=op.name, loops=(*others, block)),
+        GpuThreads(stage=op.name, loops=(thread,)),
+        ComputeAt(stage=held.name, consumer=op.name, loop=thread),
+        ComputeAt(stage=partial.name, consumer=op.name, loop=block),
+        StoreIn(stage=partial.name, memory="shared"),
+    ]
+    row, lane = nest_of(partial.name, partial, "body").names[-2:]
+    outer, inner, whole, step = f"{row}_o", f"{row}_i", f"{lane}_o", f"{lane}_i"
+    return [
+        *say,
+        Split(stage=partial.name, loop=row, outer=outer, inner=inner, factor=ROWS),
+        Split(stage=partial.name, loop=lane, outer=whole, inner=step, factor=LANES, exact=True),
+        Reorder(stage=partial.name, loops=(outer, whole, inner, step)),
+        GpuThreads(stage=partial.name, loops=(inner, step)),
+        ComputeAt(stage=own.name, consumer=partial.name, loop=step),
+    ]
+
+
+def _tiled(op: Compute, held: Compute, tile: Tile) -> list[Directive]:
+    """Blocks of 16 by 16 threads, each with a tile of sums that stays in its registers."""
+    assert held.reduction is not None
+    names, own = loop_names(op), loop_names(held)
+    position = {id(a): k for k, a in enumerate(held.axes)}
+    sides = [op.axes[position[id(a)]] for a in (tile.row, tile.column)]
+    say: list[Any] = []
+    blocks, threads, elements = [], [], []
+    for axis, mine in zip(sides, (tile.row, tile.column), strict=True):
+        name, count = names[axis], tile.threads(mine)
+        block, thread, element = f"{name}_block", f"{name}_thread", f"{name}_element"
+        whole = tile.divides(mine)
+        say += [
+            Split(stage=op.name, loop=name, outer=block, inner=thread, factor=count * tile.side, exact=whole),
+            Split(stage=op.name, loop=thread, outer=thread, inner=element, factor=tile.side, exact=True),
+        ]
+        blocks.append(block)
+        threads.append(thread)
+        elements.append(element)
+    others = [names[a] for a in op.axes if all(a is not s for s in sides)]
+    say.append(Reorder(stage=op.name, loops=(*others, *blocks, *threads, *elements)))
+    while len(others) > 1:
+        fused = f"{others[0]}_{others[1]}"
+        say.append(Fuse(stage=op.name, outer=others[0], inner=others[1], fused=fused))
+        others[:2] = [fused]
+    say += [Unroll(stage=op.name, loop=n) for n in elements]
+    say += [
+        GpuBlocks(stage=op.name, loops=(*others, *blocks)),
+        GpuThreads(stage=op.name, loops=tuple(threads)),
+        ComputeAt(stage=held.name, consumer=op.name, loop=threads[-1]),
+        StoreIn(stage=held.name, memory="register"),
+    ]
+    inner = [own[a] for a in (tile.row, tile.column)]
+    say += [BoundExtent(stage=held.name, axis=n, extent=tile.side) for n in inner]
+    sums = [own[a] for a in held.reduction.axes]
+    outside = [own[a] for a in held.axes if a is not tile.row and a is not tile.column]
+    say.append(Reorder(stage=held.name, loops=(*outside, *sums, *inner)))
+    init = [n for n in nest_of(held.name, held, "init").names if n in inner]
+    say += [Unroll(stage=held.name, loop=n) for n in inner]
+    say += [Unroll(stage=held.name, definition="init", loop=n) for n in init]
+    return say
 
 
 def spread(nest: Nest) -> list[Directive]:

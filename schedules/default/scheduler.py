@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from schedules.default.chains import chains_of
 from schedules.default.costs import cheap_components, costs_of
-from schedules.default.gpu import plan_gpu
+from schedules.default.gpu import plan_gpu, rewrite_sum
 from schedules.default.lanes import rewrite_reduction
 from schedules.default.lookups import plan_lookup
 from schedules.default.machine import Machine
@@ -98,6 +98,9 @@ def _rewrite(
         rw.kept(original)
         return
     op = rw.carried(original)
+    if isinstance(op, Compute) and op.reduction is not None and machine.gpu is not None:
+        rewrite_sum(rw, original, op)
+        return
     if isinstance(op, Compute) and machine.gpu is None:
         if plan_lookup(rw, original, op, machine):
             return
@@ -124,6 +127,8 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine) -> list[Directive]:
     asked_for = {op for name, op in plan.program.stages.items() if name in plan.made}  # inline they would be gone again
     kept = finals | asked_for | {op for op in rw.stages if rw.kinds.get(op.name) == "padded"}
     if machine.gpu is not None:
+        around = set(rw.inside.values())
+        kept |= {op for op in rw.stages if op.name in around}
         plan_gpu(rw, costs_of(rw.stages, kept, rw.planned, machine))
     else:
         plan_nests(rw, finals, costs_without_trips(rw.stages, finals, kept, rw.planned, machine), machine)

@@ -40,7 +40,9 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
     """Schedule every function of the program of a plan."""
     names = plan.program.names
     places = placed(plan)
-    stages = {names[s.op]: _Loops(plan, names[s.op], s) for s in lowered.stages}
+    # Halide 21 writes OpenCL that does not compile for vectors of anything but plain arithmetic.
+    vectors = machine.gpu != "opencl"
+    stages = {names[s.op]: _Loops(plan, names[s.op], s, vectors=vectors) for s in lowered.stages}
     lowered.inlined = {loops.stage.op for name, loops in stages.items() if places[name].kind == "inline"}
     for name, loops in stages.items():
         if places[name].kind != "inline":
@@ -139,14 +141,15 @@ def halide_refused(step: Step) -> Iterator[None]:
 class _Loops:
     """The loops of a stage's definitions as Halide's variables, by name."""
 
-    def __init__(self, plan: Plan, name: str, stage: Stage) -> None:
+    def __init__(self, plan: Plan, name: str, stage: Stage, *, vectors: bool = True) -> None:
         self.name, self.stage, self.func = name, stage, stage.func
+        self.vectors = vectors  # or else the loops that would be vectors are written out
         self.definitions: dict[str, Any] = {}
         self.known: dict[str, dict[str, Any]] = {}
         self.variables = _named(stage)
         own = {v.name() for v in (*stage.dims, *self.variables.values())}
         self.used = {"init": set(own), "body": set(own)}
-        self.masked = _masked(plan, name)
+        self.masked = _masked(plan, name) if vectors else set()
         op = plan.program.stages[name]
         for definition in definitions_of(op):
             update = definition == "body" and stage.kind != "pointwise"
@@ -291,8 +294,12 @@ def _gpu(verb: str) -> Callable[[_Loops, Any], None]:
     return rule
 
 
+def _vectorize(loops: _Loops, v: d.Vectorize) -> None:
+    _simple("vectorize" if loops.vectors else "unroll")(loops, v)
+
+
 _LOOPS: dict[type, Callable[[_Loops, Any], None]] = {
-    d.Split: _split, d.Fuse: _fuse, d.Reorder: _reorder, d.Vectorize: _simple("vectorize"), d.Unroll: _simple("unroll"),
+    d.Split: _split, d.Fuse: _fuse, d.Reorder: _reorder, d.Vectorize: _vectorize, d.Unroll: _simple("unroll"),
     d.Parallel: _simple("parallel"), d.GpuBlocks: _gpu("gpu_blocks"), d.GpuThreads: _gpu("gpu_threads"),
     d.GpuSingleThread: lambda loops, s: loops.definitions[s.definition].gpu_single_thread(),
 }  # fmt: skip

@@ -17,7 +17,9 @@ from tedsl.backend.scalars import (
     at_most,
     bits_of,
     const,
+    f64,
     from_bits,
+    is_for_opencl,
     is_nan,
     width,
 )
@@ -31,17 +33,21 @@ def widen(x: Expr, dtype: str) -> Expr:
     """A 16-bit float as the float32 of the same value."""
     if dtype == "bfloat16":
         return from_bits(hl.cast(hl.UInt(32), bits_of(x, dtype)) << hl.u32(16), "float32")
+    if is_for_opencl():
+        return _half_widened(hl.cast(hl.UInt(32), x))
     return hl.cast(hl.Float(32), x)
 
 
 def narrow(x: Expr, dtype: str) -> Expr:
     """A float32 rounded to a 16-bit float."""
+    if dtype == "float16" and is_for_opencl():
+        return hl.cast(hl.UInt(16), _half_narrowed(bits_of(x, "float32")))
     if dtype == "float16":
         # The product keeps Halide from merging float64 -> float32 -> float16: few machines can do that in one.
         half = hl.cast(hl.Float(16), x * hl.f32(1.0))
         # Where there is no instruction at all, Halide's emulation makes NaN infinite.
         native = hl.target_has_feature(hl.TargetFeature.F16C) | hl.target_has_feature(hl.TargetFeature.ARMFp16)
-        return hl.select(native | ~is_nan(x, "float32"), half, const(float("nan"), "float16"))
+        return hl.select(native | hl.logical_not(is_nan(x, "float32")), half, const(float("nan"), "float16"))
     bits = bits_of(x, "float32")
     tie_to_even = hl.u32(0x7FFF) + ((bits >> hl.u32(16)) & hl.u32(1))
     quiet = bits | hl.u32(0x400000)  # adding could carry a NaN into the sign
@@ -49,16 +55,39 @@ def narrow(x: Expr, dtype: str) -> Expr:
     return from_bits(hl.cast(hl.UInt(16), rounded), dtype)
 
 
+def _half_widened(bits: Expr) -> Expr:
+    """The float32 of the float16 with these bits, in 32 of them."""
+    magnitude = bits & hl.u32(0x7FFF)
+    tiny = bits_of(hl.cast(hl.Float(32), magnitude) * hl.f32(2.0**-24), "float32")
+    large = hl.select(magnitude < hl.u32(0x7C00), hl.u32(0x38000000), hl.u32(0x70000000))  # inf and NaN stay so
+    wide = hl.select(magnitude < hl.u32(0x400), tiny, (magnitude << hl.u32(13)) + large)
+    return from_bits(wide | ((bits & hl.u32(0x8000)) << hl.u32(16)), "float32")
+
+
+def _half_narrowed(bits: Expr) -> Expr:
+    """The bits of the float16 nearest to the float32 with these bits, ties to even."""
+    magnitude = bits & hl.u32(0x7FFFFFFF)
+    tie_to_even = hl.u32(0xFFF) + ((magnitude >> hl.u32(13)) & hl.u32(1))
+    usual = (magnitude - hl.u32(0x38000000) + tie_to_even) >> hl.u32(13)
+    # Beside 1/2 the last place of a float32 is that of the subnormal float16.
+    tiny = bits_of(from_bits(magnitude, "float32") + hl.f32(0.5), "float32") - hl.u32(0x3F000000)
+    nan = hl.u32(0x7E00) | ((magnitude >> hl.u32(13)) & hl.u32(0x3FF))
+    infinite = hl.select(magnitude > hl.u32(0x7F800000), nan, hl.u32(0x7C00))
+    finite = hl.select(magnitude < hl.u32(0x38800000), tiny, usual)
+    sign = (bits >> hl.u32(16)) & hl.u32(0x8000)
+    return sign | hl.select(magnitude < hl.u32(0x477FF000), finite, infinite)
+
+
 def _odd_float32(x: Expr) -> Expr:
     """A float64 as the float32 that is equal, or the neighbour with an odd last bit: rounding it again is harmless."""
     near = hl.cast(hl.Float(32), x)
     back = hl.cast(hl.Float(64), near)
     bits = bits_of(near, "float32")
-    zero = hl.f64(0.0)
+    zero = f64(0.0)
     inwards = hl.select(x < zero, back < x, back > x)
     neighbour = hl.select(inwards, bits - hl.u32(1), bits + hl.u32(1))
     even = (bits & hl.u32(1)) == hl.u32(0)
-    inexact = (back != x) & ~is_nan(x, "float64")
+    inexact = (back != x) & hl.logical_not(is_nan(x, "float64"))
     return from_bits(hl.select(inexact & even, neighbour, bits), "float32")
 
 
@@ -77,7 +106,7 @@ def _float_to_int(x: Expr, source: str, target: str) -> Expr:
     low = -(1 << (bits - 1)) if target in SIGNED else 0
     high = low + (1 << bits) - 1
     below, above = x < const(low, source), at_most(const(float(high + 1), source), x)
-    inside = ~(below | above | hl.is_nan(x))
+    inside = hl.logical_not(below | above | hl.is_nan(x))
     safe = hl.select(inside, x, const(0.0, source))
     # Through int32 where it holds the target: the conversion that every instruction set has.
     exact = hl.cast(TYPES[target], hl.cast(hl.Int(32), safe) if bits < 32 else safe)
@@ -98,7 +127,7 @@ def _int_to_narrow(x: Expr, source: str, target: str) -> Expr:
         wide = hl.select(
             small,
             hl.cast(hl.Float(64), hl.select(small, x, const(0, source))),
-            hl.cast(hl.Float(64), sticky) * hl.f64(2048.0),
+            hl.cast(hl.Float(64), sticky) * f64(2048.0),
         )
     else:
         wide = hl.cast(hl.Float(64), x)

@@ -12,7 +12,7 @@ import itertools
 
 import halide as hl
 
-from tedsl.backend.scalars import Expr, bits_of, copy_sign, from_bits, horner, negate
+from tedsl.backend.scalars import Expr, bits_of, copy_sign, f64, from_bits, horner, negate
 
 __all__ = ["cos", "erf", "exp", "exp2", "expm1", "log", "log1p", "log2", "reduce_quadrant", "sigmoid", "sin", "tanh"]
 
@@ -243,7 +243,7 @@ def reduce_quadrant(x: Expr) -> tuple[Expr, Expr]:
     high = hl.cast(hl.Float(64), hl.cast(hl.Int(32), hl.cast(hl.UInt(32), fraction >> hl.u64(32))))
     rest = hl.cast(hl.Float(64), hl.cast(hl.Int(32), hl.cast(hl.UInt(32), fraction & hl.u64(0xFFFFFFFF)) >> hl.u32(1)))
     half_pi = 1.5707963267948966
-    return high * hl.f64(half_pi * 2.0**-32) + rest * hl.f64(half_pi * 2.0**-63), quadrant
+    return high * f64(half_pi * 2.0**-32) + rest * f64(half_pi * 2.0**-63), quadrant
 
 
 def _sine(x: Expr, advance: int) -> Expr:

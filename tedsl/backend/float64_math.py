@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import halide as hl
 
-from tedsl.backend.scalars import Expr, bits_of, copy_sign, from_bits, horner, negate
+from tedsl.backend.scalars import Expr, bits_of, copy_sign, f64, from_bits, horner, negate
 
 __all__ = [
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "log",
@@ -68,7 +68,7 @@ SINH = (1 / 6, 1 / 120, 1 / 5040, 1 / 362880, 1 / 39916800, 1 / 6227020800, 1 / 
 
 def _between(x: Expr, low: float, high: float) -> Expr:
     """x held within bounds; NaN stays."""
-    return hl.select(x > hl.f64(high), hl.f64(high), hl.select(x < hl.f64(low), hl.f64(low), x))
+    return hl.select(x > f64(high), f64(high), hl.select(x < f64(low), f64(low), x))
 
 
 def _cut(x: Expr) -> Expr:
@@ -78,8 +78,8 @@ def _cut(x: Expr) -> Expr:
 
 def _nearest(x: Expr) -> tuple[Expr, Expr]:
     """x, at most 2^50 in size, rounded to an integer: as a float, and as an int64 (any value for NaN)."""
-    shifted = x + hl.f64(ROUNDER)
-    return shifted - hl.f64(ROUNDER), hl.reinterpret(hl.Int(64), bits_of(shifted, F) - hl.u64(ROUNDER_BITS))
+    shifted = x + f64(ROUNDER)
+    return shifted - f64(ROUNDER), hl.reinterpret(hl.Int(64), bits_of(shifted, F) - hl.u64(ROUNDER_BITS))
 
 
 def _two_to(n: Expr) -> Expr:
@@ -95,12 +95,12 @@ def _two_to_times(n: Expr, x: Expr) -> Expr:
 
 def _reduce_exp(x: Expr) -> tuple[Expr, Expr]:
     """x = n ln 2 + r: r and the integer n."""
-    real, n = _nearest(x * hl.f64(LOG2_E))
-    return (x - real * hl.f64(LN2_HIGH)) - real * hl.f64(LN2_LOW), n
+    real, n = _nearest(x * f64(LOG2_E))
+    return (x - real * f64(LN2_HIGH)) - real * f64(LN2_LOW), n
 
 
 def _exp_polynomial(r: Expr) -> Expr:
-    return (r + r * r * horner(r, EXP, F)) + hl.f64(1.0)
+    return (r + r * r * horner(r, EXP, F)) + f64(1.0)
 
 
 def exp(x: Expr) -> Expr:
@@ -113,7 +113,7 @@ def exp2(x: Expr) -> Expr:
     """2^x."""
     x = _between(x, -1076.0, 1025.0)
     real, n = _nearest(x)
-    return _two_to_times(n, _exp_polynomial((x - real) * hl.f64(LN2)))
+    return _two_to_times(n, _exp_polynomial((x - real) * f64(LN2)))
 
 
 def _half_expm1(x: Expr) -> Expr:
@@ -121,26 +121,26 @@ def _half_expm1(x: Expr) -> Expr:
     r, n = _reduce_exp(x)
     p = r + r * r * horner(r, EXP, F)
     half = _two_to(n - hl.i64(1))
-    return half * p + (half - hl.f64(0.5))
+    return half * p + (half - f64(0.5))
 
 
 def expm1(x: Expr) -> Expr:
     """e^x - 1."""
     half = _half_expm1(_between(x, -50.0, 710.0))
-    return hl.select(hl.abs(x) < hl.f64(2.0**-54), x, half + half)
+    return hl.select(hl.abs(x) < f64(2.0**-54), x, half + half)
 
 
 def tanh(x: Expr) -> Expr:
     """(e^2x - 1) / (e^2x + 1), for |x|."""
     size = hl.abs(x)
     half = _half_expm1(_between(size + size, 0.0, 40.0))
-    return hl.select(size < hl.f64(2.0**-27), x, copy_sign(half / (half + hl.f64(1.0)), x, F))
+    return hl.select(size < f64(2.0**-27), x, copy_sign(half / (half + f64(1.0)), x, F))
 
 
 def sigmoid(x: Expr) -> Expr:
     """1 / (1 + e^-x), from e^-|x| so that neither tail overflows."""
     e = exp(negate(hl.abs(x), F))
-    return hl.select(x < hl.f64(0.0), e, hl.f64(1.0)) / (e + hl.f64(1.0))
+    return hl.select(x < f64(0.0), e, f64(1.0)) / (e + f64(1.0))
 
 
 def _half_exp(x: Expr) -> Expr:
@@ -153,14 +153,14 @@ def sinh(x: Expr) -> Expr:
     """Hyperbolic sine: its series up to 1, the difference of exponentials above."""
     size, z = hl.abs(x), x * x
     half = _half_exp(size)
-    large = copy_sign(half - hl.f64(0.25) / half, x, F)
-    return hl.select(size < hl.f64(1.0), x + x * z * horner(z, SINH, F), large)
+    large = copy_sign(half - f64(0.25) / half, x, F)
+    return hl.select(size < f64(1.0), x + x * z * horner(z, SINH, F), large)
 
 
 def cosh(x: Expr) -> Expr:
     """Hyperbolic cosine."""
     half = _half_exp(hl.abs(x))
-    return half + hl.f64(0.25) / half
+    return half + f64(0.25) / half
 
 
 # --- logarithms -----------------------------------------------------------------------------------------------------
@@ -168,28 +168,28 @@ def cosh(x: Expr) -> Expr:
 
 def _log_parts(x: Expr) -> tuple[Expr, Expr, Expr, Expr]:
     """x = 2^k (1 + f), for finite x > 0: k as a float, f, f^2 / 2, and log(1 + f) - f + f^2 / 2."""
-    is_tiny = x < hl.f64(2.0**-1022)
-    bits = bits_of(hl.select(is_tiny, x * hl.f64(2.0**54), x), F)
+    is_tiny = x < f64(2.0**-1022)
+    bits = bits_of(hl.select(is_tiny, x * f64(2.0**54), x), F)
     root_half = hl.u64(0x3FE6A09E667F3BCD)
     k = hl.reinterpret(hl.Int(64), bits - root_half) >> hl.u64(52)
-    f = from_bits(bits - (hl.cast(hl.UInt(64), k) << hl.u64(52)), F) - hl.f64(1.0)
-    real = hl.cast(hl.Float(64), hl.cast(hl.Int(32), k)) - hl.select(is_tiny, hl.f64(54.0), hl.f64(0.0))
-    square = f * f * hl.f64(0.5)
-    s = f / (f + hl.f64(2.0))
+    f = from_bits(bits - (hl.cast(hl.UInt(64), k) << hl.u64(52)), F) - f64(1.0)
+    real = hl.cast(hl.Float(64), hl.cast(hl.Int(32), k)) - hl.select(is_tiny, f64(54.0), f64(0.0))
+    square = f * f * f64(0.5)
+    s = f / (f + f64(2.0))
     z = s * s
     return real, f, square, s * (square + z * horner(z, LOG, F))
 
 
 def _log_edges(x: Expr, result: Expr) -> Expr:
     """`result`, but the logarithm of infinity, of zero, of negative numbers and of NaN."""
-    result = hl.select(x == hl.f64(INF), hl.f64(INF), result)
-    result = hl.select(x == hl.f64(0.0), hl.f64(-INF), result)
-    return hl.select((x < hl.f64(0.0)) | hl.is_nan(x), hl.f64(NAN), result)
+    result = hl.select(x == f64(INF), f64(INF), result)
+    result = hl.select(x == f64(0.0), f64(-INF), result)
+    return hl.select((x < f64(0.0)) | hl.is_nan(x), f64(NAN), result)
 
 
 def _log_sum(k: Expr, f: Expr, square: Expr, tail: Expr) -> Expr:
     """k ln 2 + log(1 + f), smallest terms first."""
-    return k * hl.f64(LN2_HIGH) - ((square - (tail + k * hl.f64(LN2_LOW))) - f)
+    return k * f64(LN2_HIGH) - ((square - (tail + k * f64(LN2_LOW))) - f)
 
 
 def log(x: Expr) -> Expr:
@@ -199,12 +199,12 @@ def log(x: Expr) -> Expr:
 
 def log1p(x: Expr) -> Expr:
     """log(1 + x); what rounding 1 + x lost comes back as a correction of first order."""
-    u = x + hl.f64(1.0)
-    lost = hl.select(x > hl.f64(1.0), hl.f64(1.0) - (u - x), x - (u - hl.f64(1.0)))
+    u = x + f64(1.0)
+    lost = hl.select(x > f64(1.0), f64(1.0) - (u - x), x - (u - f64(1.0)))
     k, f, square, tail = _log_parts(u)
     result = _log_edges(u, _log_sum(k, f, square, tail + lost / u))
-    result = hl.select(x == hl.f64(INF), x, result)
-    return hl.select(hl.abs(x) < hl.f64(2.0**-54), x, result)
+    result = hl.select(x == f64(INF), x, result)
+    return hl.select(hl.abs(x) < f64(2.0**-54), x, result)
 
 
 def _log_to_base(x: Expr, scale: tuple[float, float], unit: tuple[float, float]) -> Expr:
@@ -212,10 +212,10 @@ def _log_to_base(x: Expr, scale: tuple[float, float], unit: tuple[float, float])
     k, f, square, tail = _log_parts(x)
     high = from_bits(bits_of(f - square, F) & hl.u64(0xFFFFFFFF00000000), F)
     low = ((f - high) - square) + tail
-    short, rest = hl.f64(scale[0]), hl.f64(scale[1])
-    head, whole = high * short, k * hl.f64(unit[0])
+    short, rest = f64(scale[0]), f64(scale[1])
+    head, whole = high * short, k * f64(unit[0])
     total = whole + head
-    small = k * hl.f64(unit[1]) + (low + high) * rest + low * short
+    small = k * f64(unit[1]) + (low + high) * rest + low * short
     return _log_edges(x, total + (small + ((whole - total) + head)))
 
 
@@ -233,28 +233,28 @@ def log10(x: Expr) -> Expr:
 def asinh(x: Expr) -> Expr:
     """log(|x| + sqrt(x^2 + 1)), with the sign of x."""
     size = hl.abs(x)
-    is_big = size > hl.f64(2.0**60)
-    a = hl.select(is_big, hl.f64(1.0), size)
+    is_big = size > f64(2.0**60)
+    a = hl.select(is_big, f64(1.0), size)
     square = a * a
-    inner = hl.select(is_big, size, a + square / (hl.sqrt(square + hl.f64(1.0)) + hl.f64(1.0)))
-    return copy_sign(log1p(inner) + hl.select(is_big, hl.f64(LN2), hl.f64(0.0)), x, F)
+    inner = hl.select(is_big, size, a + square / (hl.sqrt(square + f64(1.0)) + f64(1.0)))
+    return copy_sign(log1p(inner) + hl.select(is_big, f64(LN2), f64(0.0)), x, F)
 
 
 def acosh(x: Expr) -> Expr:
     """log(x + sqrt(x^2 - 1)), NaN below 1."""
-    is_big = x > hl.f64(2.0**60)
-    t = hl.select(is_big, hl.f64(1.0), x) - hl.f64(1.0)
+    is_big = x > f64(2.0**60)
+    t = hl.select(is_big, f64(1.0), x) - f64(1.0)
     inner = hl.select(is_big, x, t + hl.sqrt(t * t + (t + t)))
-    result = log1p(inner) + hl.select(is_big, hl.f64(LN2), hl.f64(0.0))
-    return hl.select((x < hl.f64(1.0)) | hl.is_nan(x), hl.f64(NAN), result)
+    result = log1p(inner) + hl.select(is_big, f64(LN2), f64(0.0))
+    return hl.select((x < f64(1.0)) | hl.is_nan(x), f64(NAN), result)
 
 
 def atanh(x: Expr) -> Expr:
     """log((1 + |x|) / (1 - |x|)) / 2, with the sign of x."""
     size = hl.abs(x)
     double = size + size
-    result = copy_sign(log1p(double + double * size / (hl.f64(1.0) - size)) * hl.f64(0.5), x, F)
-    return hl.select(size > hl.f64(1.0), hl.f64(NAN), result)
+    result = copy_sign(log1p(double + double * size / (f64(1.0) - size)) * f64(0.5), x, F)
+    return hl.select(size > f64(1.0), f64(NAN), result)
 
 
 # --- inverse trigonometric ------------------------------------------------------------------------------------------
@@ -263,15 +263,15 @@ def atanh(x: Expr) -> Expr:
 def atan(x: Expr) -> Expr:
     """Arc tangent: about 0, 1 or infinity, whichever is nearest."""
     size = hl.abs(x)
-    is_large, is_middle = size > hl.f64(2.414213562373095), size > hl.f64(0.4142135623730951)
-    one = hl.f64(1.0)
-    top = hl.select(is_large, hl.f64(-1.0), hl.select(is_middle, size - one, size))
+    is_large, is_middle = size > f64(2.414213562373095), size > f64(0.4142135623730951)
+    one = f64(1.0)
+    top = hl.select(is_large, f64(-1.0), hl.select(is_middle, size - one, size))
     bottom = hl.select(is_large, size, hl.select(is_middle, size + one, one))
     t = top / bottom
     z = t * t
-    turns = hl.select(is_large, one, hl.select(is_middle, hl.f64(0.5), hl.f64(0.0)))
-    small = t * z * horner(z, ATAN, F) + turns * hl.f64(PI_OVER_2_LOW)
-    return copy_sign(turns * hl.f64(PI_OVER_2) + (t + small), x, F)
+    turns = hl.select(is_large, one, hl.select(is_middle, f64(0.5), f64(0.0)))
+    small = t * z * horner(z, ATAN, F) + turns * f64(PI_OVER_2_LOW)
+    return copy_sign(turns * f64(PI_OVER_2) + (t + small), x, F)
 
 
 def _root_parts(z: Expr) -> tuple[Expr, Expr]:
@@ -279,33 +279,33 @@ def _root_parts(z: Expr) -> tuple[Expr, Expr]:
     root = hl.sqrt(z)
     head = _cut(root)
     rest = (z - head * head) / (root + head)
-    return head, hl.select(z > hl.f64(0.0), rest, root)
+    return head, hl.select(z > f64(0.0), rest, root)
 
 
 def asin(x: Expr) -> Expr:
     """Arc sine: a polynomial up to 1/2, beyond it pi/2 - 2 asin(sqrt((1 - |x|) / 2))."""
     size = hl.abs(x)
-    is_small = size < hl.f64(0.5)
-    z = hl.select(is_small, x * x, (hl.f64(1.0) - size) * hl.f64(0.5))
+    is_small = size < f64(0.5)
+    z = hl.select(is_small, x * x, (f64(1.0) - size) * f64(0.5))
     tail = z * horner(z, ASIN, F)
     head, rest = _root_parts(z)
-    quarter = hl.f64(PI_OVER_2 / 2)
-    small = (head + rest) * tail * hl.f64(2.0) - (hl.f64(PI_OVER_2_LOW) - rest * hl.f64(2.0))
-    large = quarter - (small - (quarter - head * hl.f64(2.0)))
+    quarter = f64(PI_OVER_2 / 2)
+    small = (head + rest) * tail * f64(2.0) - (f64(PI_OVER_2_LOW) - rest * f64(2.0))
+    large = quarter - (small - (quarter - head * f64(2.0)))
     return hl.select(is_small, x + x * tail, copy_sign(large, x, F))
 
 
 def acos(x: Expr) -> Expr:
     """Arc cosine, NaN outside [-1, 1]."""
     size = hl.abs(x)
-    is_small = size < hl.f64(0.5)
-    z = hl.select(is_small, x * x, (hl.f64(1.0) - size) * hl.f64(0.5))
+    is_small = size < f64(0.5)
+    z = hl.select(is_small, x * x, (f64(1.0) - size) * f64(0.5))
     tail = z * horner(z, ASIN, F)
     head, rest = _root_parts(z)
-    small = hl.f64(PI_OVER_2) - (x - (hl.f64(PI_OVER_2_LOW) - x * tail))
+    small = f64(PI_OVER_2) - (x - (f64(PI_OVER_2_LOW) - x * tail))
     near = head + ((head + rest) * tail + rest)
-    far = (head + rest) + ((head + rest) * tail - hl.f64(PI_OVER_2_LOW))
-    large = hl.select(x > hl.f64(0.0), near + near, hl.f64(2 * PI_OVER_2) - (far + far))
+    far = (head + rest) + ((head + rest) * tail - f64(PI_OVER_2_LOW))
+    large = hl.select(x > f64(0.0), near + near, f64(2 * PI_OVER_2) - (far + far))
     return hl.select(is_small, small, large)
 
 
@@ -322,24 +322,24 @@ def _erfc_large(x: Expr) -> Expr:
     head = _cut(x)
     square, rest = head * head, (x - head) * (x + head)
     r, n = _reduce_exp(negate(square, F))
-    factor = horner((x - hl.f64(4.0)) / (x + hl.f64(4.0)), ERFCX, F) / (x + hl.f64(1.0))
+    factor = horner((x - f64(4.0)) / (x + f64(4.0)), ERFCX, F) / (x + f64(1.0))
     return _two_to_times(n, _exp_polynomial(r - rest) * factor)
 
 
 def erf(x: Expr) -> Expr:
     """The error function."""
     size = hl.abs(x)
-    large = hl.f64(1.0) - _erfc_large(_between(size, 0.0, 6.0))
-    return hl.select(size < hl.f64(1.0), _erf_small(x), copy_sign(large, x, F))
+    large = f64(1.0) - _erfc_large(_between(size, 0.0, 6.0))
+    return hl.select(size < f64(1.0), _erf_small(x), copy_sign(large, x, F))
 
 
 def erfc(x: Expr) -> Expr:
     """1 - erf(x), accurate where it is small."""
-    size, one = hl.abs(x), hl.f64(1.0)
+    size, one = hl.abs(x), f64(1.0)
     large = _erfc_large(size)
-    large = hl.select(size > hl.f64(27.3), hl.f64(0.0), large)
-    outer = hl.select(x < hl.f64(0.0), hl.f64(2.0) - large, large)
-    return hl.select(size < hl.f64(0.5), one - _erf_small(x), outer)
+    large = hl.select(size > f64(27.3), f64(0.0), large)
+    outer = hl.select(x < f64(0.0), f64(2.0) - large, large)
+    return hl.select(size < f64(0.5), one - _erf_small(x), outer)
 
 
 CBRT = (
@@ -351,14 +351,14 @@ CBRT = (
 def cbrt(x: Expr) -> Expr:
     """Cube root: a third of the exponent, a polynomial, one Newton step (fdlibm)."""
     size = hl.abs(x)
-    is_tiny = size < hl.f64(2.0**-1022)
-    a = hl.select(is_tiny, size * hl.f64(2.0**54), size)
+    is_tiny = size < f64(2.0**-1022)
+    a = hl.select(is_tiny, size * f64(2.0**54), size)
     word = hl.cast(hl.UInt(32), bits_of(a, F) >> hl.u64(32))
     t = from_bits(hl.cast(hl.UInt(64), word / hl.u32(3) + hl.u32(715094163)) << hl.u64(32), F)
     t = t * horner(t * t * (t / a), CBRT, F)
     t = from_bits((bits_of(t, F) + hl.u64(0x80000000)) & hl.u64(0xFFFFFFFFC0000000), F)
     r = a / (t * t)
     t = t + t * ((r - t) / (t + t + r))
-    t = t * hl.select(is_tiny, hl.f64(2.0**-18), hl.f64(1.0))
-    ordinary = (size > hl.f64(0.0)) & (size < hl.f64(INF))
+    t = t * hl.select(is_tiny, f64(2.0**-18), f64(1.0))
+    ordinary = (size > f64(0.0)) & (size < f64(INF))
     return hl.select(ordinary, copy_sign(t, x, F), x)

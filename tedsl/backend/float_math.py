@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import halide as hl
 
-from tedsl.backend.scalars import Expr, bits_of, const, copy_sign, from_bits
+from tedsl.backend.scalars import Expr, bits_of, const, copy_sign, f64, from_bits
 
 __all__ = ["clip", "floor_divide", "floor_mod", "hypot", "maximum", "minimum", "relu", "root_power", "rsqrt", "sign"]
 
@@ -60,9 +60,9 @@ def hypot(a: Expr, b: Expr, dtype: str) -> Expr:
     else:
         x, y = hl.abs(a), hl.abs(b)
         top = hl.select(x > y, x, y)
-        is_big, is_small = top > hl.f64(2.0**500), top < hl.f64(2.0**-500)
-        scale = hl.select(is_big, hl.f64(2.0**-600), hl.select(is_small, hl.f64(2.0**600), hl.f64(1.0)))
-        back = hl.select(is_big, hl.f64(2.0**600), hl.select(is_small, hl.f64(2.0**-600), hl.f64(1.0)))
+        is_big, is_small = top > f64(2.0**500), top < f64(2.0**-500)
+        scale = hl.select(is_big, f64(2.0**-600), hl.select(is_small, f64(2.0**600), f64(1.0)))
+        back = hl.select(is_big, f64(2.0**600), hl.select(is_small, f64(2.0**-600), f64(1.0)))
         x, y = x * scale, y * scale
         root = hl.sqrt(x * x + y * y) * back
     infinity = const(float("inf"), dtype)
@@ -80,8 +80,8 @@ FIELD = hl.u64((1 << MANTISSA) - 1)
 
 def _decompose(x: Expr) -> tuple[Expr, Expr]:
     """The mantissa (as an integer in [2^52, 2^53)) and the exponent of a positive finite float64."""
-    is_tiny = x < hl.f64(2.0**-1022)
-    bits = bits_of(hl.select(is_tiny, x * hl.f64(2.0**54), x), "float64")
+    is_tiny = x < f64(2.0**-1022)
+    bits = bits_of(hl.select(is_tiny, x * f64(2.0**54), x), "float64")
     exponent = hl.cast(hl.Int(32), bits >> hl.u64(MANTISSA)) - hl.i32(1075)
     return (bits & FIELD) | hl.u64(1 << MANTISSA), exponent - hl.select(is_tiny, hl.i32(54), hl.i32(0))
 
@@ -114,7 +114,7 @@ def _fmod64(a: Expr, b: Expr, span: int) -> Expr:
     p, i = _decompose(a)
     m, j = _decompose(b)
     gap = hl.max(i - j, hl.i32(0))
-    inverse = hl.f64(1.0) / hl.cast(hl.Float(64), m)
+    inverse = f64(1.0) / hl.cast(hl.Float(64), m)
     lead = max(span - 5, 0)  # 2^(gap >> lead) < 2^32 < m is its own residue
     power = hl.u64(1) << hl.cast(hl.UInt(64), gap >> hl.u32(lead))
     for k in reversed(range(lead)):

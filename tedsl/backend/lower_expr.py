@@ -104,7 +104,7 @@ class Scalars:
         if node.fn in (Fn.EQ, Fn.NE) and node.args[0] is node.args[1] and node.args[0].dtype.is_float:
             # Halide drops x != x from the masked end of a vectorized loop where x is the same for all lanes.
             test = EMIT[Fn.ISNAN.value](operands[0], dtype=node.args[0].dtype)
-            return test if node.fn is Fn.NE else ~test
+            return test if node.fn is Fn.NE else hl.logical_not(test)
         return EMIT[node.fn.value](*operands, dtype=node.args[-1].dtype)
 
     def _is_plain_value(self, node: Expr) -> bool:

@@ -44,7 +44,7 @@ PLAIN: dict[Fn, Callable[..., Halide]] = {
     Fn.GE: lambda a, b: a >= b,
     Fn.AND: lambda a, b: a & b,
     Fn.OR: lambda a, b: a | b,
-    Fn.NOT: lambda a: ~a,
+    Fn.NOT: hl.logical_not,
     Fn.SELECT: hl.select,
 }
 

@@ -82,7 +82,7 @@ def _argument(reducer: Reducer, dtype: str) -> Accumulator:
         value = cast(new[0], dtype, held)
         better = (old[1] < 0) | beats(value, old[0])
         if held in FLOATS:
-            better = better | (is_nan(value, held) & ~is_nan(old[0], held))
+            better = better | (is_nan(value, held) & hl.logical_not(is_nan(old[0], held)))
         return hl.select(better, value, old[0]), hl.select(better, position, old[1])
 
     return Accumulator(

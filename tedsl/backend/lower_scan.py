@@ -116,7 +116,9 @@ def _steady(op: Scan, scope: Scalars, body: Expr) -> Halide:
             holds = scope.value(condition)
             first, second = (scope.value(b) for b in branches)
             return (
-                hl.select(hl.likely(holds), first, second) if recurs[0] else hl.select(hl.likely(~holds), second, first)
+                hl.select(hl.likely(holds), first, second)
+                if recurs[0]
+                else hl.select(hl.likely(hl.logical_not(holds)), second, first)
             )
     return scope.value(body)
 

@@ -5,7 +5,9 @@ Literals are always typed here: Halide would take a bare Python float for a floa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 import halide as hl
@@ -13,7 +15,7 @@ import numpy as np
 
 __all__ = [
     "FLOATS", "INTEGERS", "SIGNED", "TYPES", "UNSIGNED", "Expr", "at_most", "bits_of", "const", "copy_sign",
-    "from_bits", "horner", "is_nan", "magnitude", "negate", "width",
+    "f64", "for_opencl", "from_bits", "horner", "is_for_opencl", "is_nan", "magnitude", "negate", "width",
 ]  # fmt: skip
 
 Expr: TypeAlias = Any  # hl.Expr: the wheel has no type stubs
@@ -23,7 +25,42 @@ UNSIGNED = {f"uint{n}": n for n in (8, 16, 32, 64)}
 INTEGERS = SIGNED | UNSIGNED
 FLOATS = {"float16": 16, "bfloat16": 16, "float32": 32, "float64": 64}
 
-TYPES: dict[str, Any] = {
+# Set while a program is lowered for OpenCL: most devices have no floats of 16 bits, and Halide 21 rounds literals of
+# float64 to float32 there.
+_OPENCL: ContextVar[bool] = ContextVar("opencl", default=False)
+
+
+class _Types(dict[str, Any]):
+    """Halide's types by dtype; those of 16-bit floats are what holds their bits where the target has none."""
+
+    def __getitem__(self, dtype: str) -> Any:
+        return super().__getitem__("uint16" if is_for_opencl() and dtype in ("float16", "bfloat16") else dtype)
+
+
+def is_for_opencl() -> bool:
+    """Whether floats of 16 bits are held as such in what is lowered now; all arithmetic is that of float32 anyway."""
+    return _OPENCL.get()
+
+
+@contextmanager
+def for_opencl() -> Iterator[None]:
+    """What is lowered in here is for OpenCL."""
+    token = _OPENCL.set(True)
+    try:
+        yield
+    finally:
+        _OPENCL.reset(token)
+
+
+def f64(value: float) -> Expr:
+    """A literal of float64."""
+    with np.errstate(over="ignore"):
+        if not is_for_opencl() or float(np.float32(value)) == value:
+            return hl.f64(value)
+    return hl.reinterpret(hl.Float(64), hl.u64(int(np.float64(value).view(np.uint64))))
+
+
+TYPES = _Types({
     "bool": hl.Bool(),
     **{name: hl.Int(n) for name, n in SIGNED.items()},
     **{name: hl.UInt(n) for name, n in UNSIGNED.items()},
@@ -31,12 +68,12 @@ TYPES: dict[str, Any] = {
     "bfloat16": hl.BFloat(16),
     "float32": hl.Float(32),
     "float64": hl.Float(64),
-}
+})  # fmt: skip
 LITERAL: dict[str, Any] = {
     **{f"int{n}": getattr(hl, f"i{n}") for n in (8, 16, 32, 64)},
     **{f"uint{n}": getattr(hl, f"u{n}") for n in (8, 16, 32, 64)},
     "float32": hl.f32,
-    "float64": hl.f64,
+    "float64": f64,
 }
 SIGN_BIT = {n: 1 << (n - 1) for n in (16, 32, 64)}
 INFINITY_BITS = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF0000000000000}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import halide as hl
@@ -16,12 +16,14 @@ import halide as hl
 from tedsl.analysis.hazards import Hazard, hazard_of
 from tedsl.backend.buffers import ArgSpec, CompiledFunction
 from tedsl.backend.kept import Kept, keep, key_of, recall
+from tedsl.backend.launches import check_launches
 from tedsl.backend.lower import Lowered, sizes_of
 from tedsl.backend.lower_expr import DIVISION_BY_ZERO, careful_division
 from tedsl.backend.nests import loop_nest_text, schedule_refused
 from tedsl.backend.objects import ObjectCode, compile_object, compile_outputs, load
 from tedsl.backend.planner import Planner
-from tedsl.backend.targets import Target
+from tedsl.backend.scalars import for_opencl
+from tedsl.backend.targets import Target, has_device
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor
@@ -144,7 +146,8 @@ class Program:
         """Halide's functions for it, scheduled."""
         wanted = self.wanted
         added = tuple(k for k, p in enumerate(wanted) if self.form.modes[p] == "add")
-        with careful_division() if careful else nullcontext():
+        opencl = for_opencl() if self.target.backend == "opencl" else nullcontext()
+        with careful_division() if careful else nullcontext(), opencl:
             lowered = self.planner.lowered(
                 self.inputs, [self.outputs[p] for p in wanted], added, self.target, plain=self.form.plain
             )
@@ -160,6 +163,9 @@ class Program:
         text = self.target.with_features(*features).text
         try:
             code = compile_object(lowered.pipeline, lowered.arguments, self.name, text)
+            if self.planner.is_asked and has_device(text):
+                parts = lowered.pipeline, lowered.arguments, self.name, text
+                check_launches(self.name, compile_outputs(*parts, ["stmt"])["stmt"])
         except hl.HalideError as error:
             if self.planner.is_asked:
                 raise schedule_refused(self.name, error) from error
@@ -176,12 +182,17 @@ class Program:
     def loaded(self, kept: Kept) -> CompiledFunction:
         """The code in memory."""
         known, outputs = self.sizes, self.outputs
-        specs = [ArgSpec(t.name, str(t.dtype), t.ndim) for t in dict.fromkeys(self.inputs)]
-        specs += [ArgSpec(outputs[p].name, str(outputs[p].dtype), outputs[p].ndim) for p in self.added]
+        specs = [self._spec(t) for t in (*dict.fromkeys(self.inputs), *(outputs[p] for p in self.added))]
         specs += [ArgSpec(known[k].name, "int32", None) for k in kept.sizes]
         specs += [ArgSpec("opaque_zero", "int32", None)] * kept.zero
-        specs += [ArgSpec(outputs[p].name, str(outputs[p].dtype), outputs[p].ndim, output=True) for p in kept.order]
+        specs += [replace(self._spec(outputs[p]), output=True) for p in kept.order]
         return CompiledFunction(load(ObjectCode(self.name, kept.entry, kept.target, kept.image)), specs)
+
+    def _spec(self, tensor: Tensor) -> ArgSpec:
+        """The argument for a tensor's array; a 16-bit float is passed to OpenCL as its bits."""
+        dtype = str(tensor.dtype)
+        bits = self.target.backend == "opencl" and dtype in ("float16", "bfloat16")
+        return ArgSpec(tensor.name, "uint16" if bits else dtype, tensor.ndim)
 
 
 def compile_variant(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import halide as hl
 
 from tedsl.backend import float32_math, float64_math
-from tedsl.backend.scalars import Expr, bits_of, copy_sign, horner, is_nan, negate
+from tedsl.backend.scalars import Expr, bits_of, copy_sign, f64, horner, is_nan, negate
 
 __all__ = ["atan2", "power", "rounded", "tan"]
 
@@ -34,7 +34,7 @@ def tan(x: Expr) -> Expr:
     r = hl.select(is_small, hl.cast(hl.Float(64), size), remainder)
     z = r * r
     sine = r + r * z * horner(z, SIN, "float64")
-    cosine = (hl.f64(1.0) - z * hl.f64(0.5)) + z * z * horner(z, COS, "float64")
+    cosine = (f64(1.0) - z * f64(0.5)) + z * z * horner(z, COS, "float64")
     is_even = is_small | ((quadrant & hl.i32(1)) == hl.i32(0))
     ratio = hl.select(is_even, sine, negate(cosine, "float64")) / hl.select(is_even, cosine, sine)
     result = hl.cast(hl.Float(32), ratio)
@@ -49,13 +49,13 @@ def power(x: Expr, y: Expr) -> Expr:
     one, zero = hl.f32(1.0), hl.f32(0.0)
     size = hl.cast(hl.Float(32), float64_math.exp(b * float64_math.log(a)))
     # |x| = 1 and y infinite: 0 * infinity above
-    size = hl.select((hl.abs(x) == one) & ~is_nan(y, "float32"), one, size)
+    size = hl.select((hl.abs(x) == one) & hl.logical_not(is_nan(y, "float32")), one, size)
     half = y * hl.f32(0.5)
     is_integer = hl.floor(y) == y
     is_odd = is_integer & (hl.floor(half) != half)
     is_negative = bits_of(x, "float32") >= hl.u32(0x80000000)
     signed = hl.select(is_negative & is_odd, negate(size, "float32"), size)
-    fraction_of_negative = (x < zero) & (x > hl.f32(-INF)) & ~is_integer
+    fraction_of_negative = (x < zero) & (x > hl.f32(-INF)) & hl.logical_not(is_integer)
     result = hl.select(fraction_of_negative, hl.f32(NAN), signed)
     return hl.select((y == zero) | (x == one), one, result)
 
@@ -65,10 +65,10 @@ def atan2(y: Expr, x: Expr) -> Expr:
     a, b = hl.cast(hl.Float(64), hl.abs(y)), hl.cast(hl.Float(64), hl.abs(x))
     is_steep = a > b
     low, high = hl.select(is_steep, b, a), hl.select(is_steep, a, b)
-    zero = hl.f64(0.0)
+    zero = f64(0.0)
     diagonal = (low == high) & (high > zero)  # infinities too
-    ratio = hl.select(diagonal, hl.f64(1.0), hl.select(high == zero, zero, low / high))
-    half_pi = hl.f64(float64_math.PI_OVER_2)
+    ratio = hl.select(diagonal, f64(1.0), hl.select(high == zero, zero, low / high))
+    half_pi = f64(float64_math.PI_OVER_2)
     angle = float64_math.atan(ratio)
     angle = hl.select(is_steep, half_pi - angle, angle)
     is_left = bits_of(x, "float32") >= hl.u32(0x80000000)

@@ -1,7 +1,8 @@
-"""The schedule of GPU kernels without one: every construct compiles, here without a GPU."""
+"""The schedule of GPU kernels without one: what each pattern makes of a program, in PTX and on an OpenCL device."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import tedsl as te
 from tedsl.backend.targets import device_problem, parse_target
+from tests.opencl import on_opencl
 
 N = te.var("n")
 A, INDEX = te.placeholder((N, 8, 3), name="A"), te.placeholder((N,), "int32", name="index")
@@ -38,6 +40,114 @@ def test_every_construct_compiles_for_cuda(construct: str) -> None:
     kern = te.build([A, INDEX], programs()[construct], target="cuda")
     assert ".visible .entry" in kern.source("ptx")
     assert "gpu_block" in kern.loop_nest()
+
+
+X, Y, ROWS = te.placeholder((96, 40), name="X"), te.placeholder((40, 80), name="Y"), te.placeholder((5, 100), name="R")
+IMAGE, WEIGHTS = te.placeholder((2, 3, 20, 20), name="image"), te.placeholder((20, 3, 3, 3), name="weights")
+LINE, TOKENS = te.placeholder((20_000,), name="line"), te.placeholder((9,), "int32", name="tokens")
+
+
+def matmul() -> te.Tensor:
+    return te.compute((96, 80), lambda i, j: te.sum(lambda k: X[i, k] * Y[k, j]), name="C")
+
+
+def convolution() -> te.Tensor:
+    return te.compute(
+        (2, 20, 18, 18),
+        lambda n, o, y, x: te.sum(lambda c, u, v: IMAGE[n, c, y + u, x + v] * WEIGHTS[o, c, u, v]),
+        name="conv",
+    )
+
+
+def row_sums() -> te.Tensor:
+    return te.compute((5,), lambda i: te.sum(lambda k: ROWS[i, k]), name="sums")
+
+
+def total() -> te.Tensor:
+    return te.compute((), lambda: te.sum(lambda k: LINE[k]), name="total")
+
+
+def square(y: te.Tensor) -> te.Tensor:
+    axes = [te.reduce_axis(e, f"a{d}") for d, e in enumerate(y.shape)]
+    return te.compute((), lambda: te.sum(y[tuple(axes)] * y[tuple(axes)], axis=tuple(axes)), name="loss")
+
+
+def gradients() -> dict[str, tuple[list[te.Tensor], list[te.Tensor]]]:
+    """Inputs and outputs of programs whose gradients take every pattern."""
+    shifts = te.compute(ROWS.shape, lambda i, j: te.exp(ROWS[i, j] - te.max(lambda k: ROWS[i, k])), name="shifted")
+    softmax = te.compute(ROWS.shape, lambda i, j: shifts[i, j] / te.sum(lambda k: shifts[i, k]), name="softmax")
+    looked_up = te.compute((9, 40), lambda i, j: X[TOKENS[i], j], name="embedding")
+    sums = te.scan((5, 100), lambda y, t, i: te.select(t == 0, 0.0, y[t - 1, i] * 0.5) + te.sin(ROWS[t, i]), axis=0)
+    return {
+        "matmul": ([X, Y], list(te.differentiate(square(matmul()), [X, Y]))),
+        "convolution": ([IMAGE, WEIGHTS], list(te.differentiate(square(convolution()), [IMAGE, WEIGHTS]))),
+        "softmax": ([ROWS], list(te.differentiate(square(softmax), [ROWS]))),
+        "embedding": ([X, TOKENS], list(te.differentiate(square(looked_up), [X]))),
+        "scan": ([ROWS], list(te.differentiate(square(sums), [ROWS]))),
+    }
+
+
+def values(tensor: te.Tensor) -> np.ndarray[Any, Any]:
+    rng, shape = np.random.default_rng(0), [int(e) for e in tensor.shape]
+    if tensor.dtype == "int32":
+        return rng.integers(0, 96, shape).astype("int32")
+    return rng.standard_normal(shape).astype("float32")
+
+
+def agree(inputs: list[te.Tensor], outputs: list[te.Tensor]) -> None:
+    """Results on an OpenCL device are those of the reference, but for the order of float sums."""
+    feeds = {t: values(t) for t in inputs}
+    found = te.build(inputs, outputs, target="opencl")(*feeds.values())
+    for got, want in zip(found, te.interpret(outputs, feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("program", gradients())
+def test_gradients_compile_for_cuda(program: str) -> None:
+    inputs, outputs = gradients()[program]
+    text = te.build(inputs, outputs, target="cuda").source("ptx")
+    assert ".visible .entry" in text
+    assert ".local" not in text
+
+
+@pytest.mark.parametrize("program", gradients())
+@on_opencl
+def test_gradients_on_opencl(program: str) -> None:
+    agree(*gradients()[program])
+
+
+@on_opencl
+def test_patterns_on_opencl() -> None:
+    agree([X, Y, IMAGE, WEIGHTS, ROWS, LINE], [matmul(), convolution(), row_sums(), total()])
+
+
+def loop_bodies(ptx: str) -> list[str]:
+    """The instructions from each label to a branch back to it."""
+    return [m.group(0) for m in re.finditer(r"(\$L__BB\w+):(?:(?!\n\$L__BB).|\n)*?bra\s+\1;", ptx)]
+
+
+def test_a_matrix_product_keeps_a_tile_in_registers() -> None:
+    """One loop over the sum: 8 + 8 operands for 64 products, none of the sums in memory."""
+    ptx = te.build([X, Y], matmul(), target="cuda").source("ptx")
+    (body,) = loop_bodies(ptx)
+    assert (body.count("fma.rn.f32"), len(re.findall(r"ld\.global\S*", body))) == (64, 16)
+    assert "st." not in body
+    assert ".local" not in ptx
+
+
+def test_the_threads_of_a_row_meet_in_shared_memory() -> None:
+    ptx = te.build([ROWS], row_sums(), target="cuda").source("ptx")
+    assert ptx.count(".visible .entry") == 1
+    assert "st.shared" in ptx
+    assert "ld.shared" in ptx
+    assert "bar.sync" in ptx or "barrier" in ptx
+    assert "ld.shared" not in "".join(b for b in loop_bodies(ptx) if "ld.global" in b)
+
+
+def test_a_large_sum_is_cut_into_blocks() -> None:
+    kern = te.build([LINE], total(), target="cuda")
+    assert "produce total_row_block" in kern.loop_nest()
+    assert kern.source("ptx").count(".visible .entry") == 3
 
 
 def test_opencl_knows_double_precision() -> None:

@@ -25,6 +25,7 @@ class Drawing:
         self.schedule = te.Schedule(list(outputs))
         self.given: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
+        self.verbs: Sequence[str] = VERBS
 
     def pick(self, options: Sequence[Any]) -> Any:
         return self.random.choice(options)
@@ -36,12 +37,16 @@ class Drawing:
         """One more directive; if it is refused, at once or with those before, nothing happens."""
         s = self.schedule
         before = s.plan, s.steps
-        verb = self.pick(VERBS)
+        verb = self.pick(self.verbs)
         between = [name for name in s.stages if name not in s.plan.program.final]
         if verb in INNER_VERBS and not between:
             verb = self.pick(REWRITES)
         view = s[self.pick(between if verb in INNER_VERBS else s.stages)]
-        if "init" in definitions_of(view.operation) and verb in LOOP_VERBS and self.random.randint(0, 3) == 0:
+        if (
+            "init" in definitions_of(view.operation)
+            and verb in (*LOOP_VERBS, *SPREAD)
+            and self.random.randint(0, 3) == 0
+        ):
             view = view.init
         try:
             getattr(self, verb)(view)
@@ -147,11 +152,44 @@ class Drawing:
         view.store_in(self.pick(("auto", "heap", "stack")))
 
 
+class GpuDrawing(Drawing):
+    """A schedule whose stages are spread over the blocks and threads of a GPU."""
+
+    def __init__(self, seed: int, outputs: Sequence[te.Tensor]) -> None:
+        super().__init__(seed, outputs)
+        self.verbs = GPU_VERBS
+
+    def gpu_tile(self, view: StageView) -> None:
+        free = ("free",)
+        view.gpu_tile(self.loop(view, free), self.loop(view, free), self.pick((1, 2, 4)), self.pick((2, 4, 8)))
+
+    def gpu_blocks(self, view: StageView) -> None:
+        view.gpu_blocks(*(self.loop(view, ("free",)) for _ in range(self.random.randint(1, 2))))
+
+    def gpu_threads(self, view: StageView) -> None:
+        view.gpu_threads(view.split(self.loop(view, ("free",)), self.pick((1, 2, 4, 8)))[1])
+
+    def gpu_line(self, view: StageView) -> None:
+        """Blocks and threads along one loop."""
+        outer, inner = view.split(self.loop(view, ("free",)), self.pick((2, 4, 8)))
+        view.gpu_blocks(outer).gpu_threads(inner)
+
+    def gpu_single_thread(self, view: StageView) -> None:
+        view.gpu_single_thread()
+
+    def store_in(self, view: StageView) -> None:
+        view.store_in(self.pick(("auto", "heap", "stack", "register", "shared")))
+
+
 LOOP_VERBS = ("split", "tile", "reorder", "fuse", "unroll", "vectorize", "parallel", "prefetch")
 PLACE_VERBS = ("compute_at", "compute_at", "compute_at", "store_at", "store_root", "compute_root", "compute_inline")
 REWRITES = ("cache_write", "cache_read", "pack", "rfactor")
 INNER_VERBS = (*PLACE_VERBS, "reorder_storage", "store_in")
 VERBS = (*LOOP_VERBS, *INNER_VERBS, *REWRITES, "auto")
+SPREAD = ("gpu_tile", "gpu_line", "gpu_blocks", "gpu_threads", "gpu_single_thread")
+GPU_VERBS = (
+    *(v for v in VERBS if v not in ("parallel", "prefetch", "vectorize")), "vectorize", *SPREAD, "gpu_tile", "gpu_line"
+)  # fmt: skip
 
 
 def is_float_product(view: StageView) -> bool:

@@ -1,0 +1,34 @@
+"""Where GPU schedules run in the tests: an OpenCL device, which PoCL makes of the CPU.
+
+Its compiler takes most of the time of a test, so it is asked not to optimise.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from tedsl.backend.targets import device_problem, parse_target
+
+__all__ = ["MARKS", "on_opencl"]
+
+Test = TypeVar("Test", bound=Callable[..., None])
+
+os.environ.setdefault("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
+PROBLEM = device_problem(parse_target("opencl").text)
+
+
+MARKS = [
+    pytest.mark.opencl,
+    pytest.mark.skipif(PROBLEM is not None, reason=f"{PROBLEM}: apt-get install pocl-opencl-icd ocl-icd-libopencl1"),
+]
+
+
+def on_opencl(test: Test) -> Test:
+    """Mark a test that runs on an OpenCL device."""
+    for mark in MARKS:
+        test = mark(test)
+    return test
