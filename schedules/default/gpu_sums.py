@@ -117,9 +117,10 @@ def _by_lanes(rw: Rewriting, original: Operation, op: Compute, row: Axis) -> Non
     half = Half(is_outer=False, factor=LANES, name=f"{row.name}_o")
     outer, partial = rfactor(op, row, "lane", half, f"{op.name}_partial")
     assert isinstance(partial, Compute)
-    assert isinstance(outer, Compute)
     inner = _held(rw, partial, partial)
-    made = _held(rw, original, reading(outer, rw.new))
+    whole = reading(outer, rw.new)
+    assert isinstance(whole, Compute)
+    made = _held(rw, original, whole)
     rw.kinds[inner.name], rw.inside[inner.name] = PARTIAL, made.name
 
 
@@ -139,10 +140,11 @@ def _by_blocks(rw: Rewriting, original: Operation, op: Compute, axis: Axis, fact
     """out[i] = reduce over b of block[i, b]"""
     half = Half(is_outer=True, factor=factor, name=axis.name)
     outer, block = rfactor(op, axis, "block", half, f"{op.name}_block")
-    assert isinstance(outer, Compute)
     assert isinstance(block, Compute)
     rewrite_sum(rw, block, block)
-    rewrite_sum(rw, original, reading(outer, rw.new))
+    whole = reading(outer, rw.new)
+    assert isinstance(whole, Compute)
+    rewrite_sum(rw, original, whole)
 
 
 def _single(rw: Rewriting, original: Operation, op: Compute) -> None:
