@@ -65,6 +65,9 @@ class Runtime:
 
     def __init__(self, target: str) -> None:
         self.target = target
+        if "cuda" in target.split("-"):
+            # Halide 21 allows a thread 64 registers unless this says otherwise: tiles of sums would go to memory.
+            os.environ.setdefault("HL_CUDA_JIT_MAX_REGISTERS", "255")
         image, constructors = expose_constructors(_runtime_image(target))
         self._library = link(image, constructors, {})
         self._addresses: dict[str, int | None] = {}
