@@ -150,7 +150,7 @@ class Rows:
         """Whether a read lies along the run, or across it."""
         if read.indices[-1] in varies or reads_of(read.indices) or self.run not in set(free_axes(read.indices)):
             return False
-        return all(free_axes(i) == [self.lane] for i in read.indices if i in varies)
+        return all(set(free_axes(i)) == {self.lane} for i in read.indices if i in varies)
 
     def _turn(self, read: Read) -> Expr:
         used = set(free_axes(read.indices))

@@ -182,18 +182,18 @@ class _Table:
         lane = next(a for a in made.axes if a is made.index[-1])
         first = 1 if self.blocks > 1 else 0
         points = [a for a in made.axes if a is not lane]
-        longest = [a for a in points if (number(a.extent) or 0) >= POINTS]
+        tap = points[-1] if len(self.chain) > 1 else None
+        run = _run_of([a for a in points if a is not tap])
         extents = [number(e) or 0 for e in made.shape[first:-1]]
         size = math.prod(extents)
         (place,) = shared_along(
             self.rw, [fn.select_node(made.guard, flat(made.index[first:-1], extents), Const(size, INT32))], lane
         )
-        if not longest or size * (number(made.shape[-1]) or 1) >= 1 << 31 or lane in set(free_axes(place)):
+        if run is None or size * (number(made.shape[-1]) or 1) >= 1 << 31 or lane in set(free_axes(place)):
             return made
-        tap = made.axes[-1] if made.axes[-1].name == "tap" else None
-        self.rows = Rows(self.rw, self.op.name, lane, points, longest[-1], self.width, short=tap)
+        self.rows = Rows(self.rw, self.op.name, lane, points, run, self.width, short=tap)
         (value,), (place,) = self.rows.of([made.value], [place])
-        self.run = longest[-1]
+        self.run = run
         return replace(
             made, index=(*made.index[:first], place, lane), value=value, guard=TRUE,
             shape=(*made.shape[:first], Const(size + 1, INT32), made.shape[-1]), _outputs={},
@@ -300,3 +300,16 @@ class _Table:
             Split(stage=name, loop=last, outer=f"{last}_o", inner=f"{last}_v", factor=self.width),
             Vectorize(stage=name, loop=f"{last}_v"),
         ]
+
+
+def _run_of(points: Sequence[Axis]) -> Axis | None:
+    """The innermost long axis; what is inside of it is done for a whole piece of it at a time, and must be little."""
+    inside = 1
+    for axis in reversed(points):
+        extent = number(axis.extent) or 0
+        if extent >= POINTS:
+            return axis
+        inside *= extent
+        if inside > MOST_TAPS:
+            return None
+    return None

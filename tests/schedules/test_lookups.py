@@ -116,3 +116,12 @@ def test_a_scatter_of_rows_leaves_out_what_its_guard_says(channels: int) -> None
     places[20, 100], weights[20, 100] = -3, 1.0
     with pytest.raises(IndexError, match=r"y.*-3.* 6"):
         te.build([index, x, w], y)(places, floats(channels, rows, columns), weights)
+
+
+@pytest.mark.parametrize("sizes", [(80, 9, 60), (9, 70, 15), (70, 30, 30)])
+def test_a_scatter_of_rows_whose_axes_are_named_as_they_please(sizes: tuple[int, int, int]) -> None:
+    index: te.Tensor = te.placeholder(sizes, "int32", name="index")
+    x = te.placeholder((4, *sizes), name="x")
+    c, *points = (te.reduce_axis(n, name=a) for n, a in zip((4, *sizes), ("c", "block", "within", "tap"), strict=True))
+    y = te.scatter((4, 25), [c, *points], (c, index[tuple(points)]), x[(c, *points)], name="y")
+    compare([index, x], [y], [RANDOM.integers(0, 25, sizes).astype(np.int32), floats(4, *sizes)])
