@@ -3,15 +3,16 @@
 A read like x[i, j + v - 1] leaves the row at both ends, where it is guarded and its index held inside. A vector of
 such indices does not lie side by side in memory and is loaded lane by lane, in a row of seven vectors six times. Here
 
-    padded[i, j] = x[i, j - L] inside, the value that the guard gives elsewhere     for j in [0, n + 2L)
+    padded[i, j] = x[i, j - L] inside, else what the guard gives, or the end of the row    for j in [0, n + 2L)
 
 is made first, with L lanes on each side: whole vectors lie inside or outside. The window then reads it without a guard.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from schedules.default.conditions import extremes, number
 from schedules.default.costs import INLINE, element_cost, is_pointwise
@@ -22,7 +23,7 @@ from schedules.default.rewriting import Rewriting
 from tedsl.analysis.affine import Affine, affine_of
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.tensor import Compute, Tensor
 from tedsl.lang.traverse import conjuncts, reads_of, rebuild_all
 
@@ -48,19 +49,89 @@ def padded_windows(rw: Rewriting, op: Compute, machine: Machine) -> Compute:
     """The operation, its reads that leave a row at the ends replaced by reads of padded rows."""
     if not is_window(op):
         return op
-    made: dict[tuple[Tensor, Expr], Tensor] = {}
+    window = _Window(rw, op, machine)
+    bodies = rebuild_all(op.bodies, window.rule)
+    if isinstance(bodies[0], Reduce):
+        bodies = (window.guarded(bodies[0]),)
+    return replace(op, bodies=bodies, _outputs={}) if window.made else op
 
-    def rule(node: Expr) -> Expr:
+
+@dataclass
+class _Window:
+    """The padded tensors that one operation reads, by what they are made of and what stands outside."""
+
+    rw: Rewriting
+    op: Compute
+    machine: Machine
+    made: dict[tuple[Tensor, Expr | None], Tensor] = field(default_factory=dict)
+
+    def rule(self, node: Expr) -> Expr:
+        """A read that a guard or a clamp holds inside its row, by one of a padded row."""
         if isinstance(node, Apply) and node.fn is Fn.SELECT and isinstance(node.args[2], Const):
             guard, read, rest = node.args
-            if isinstance(read, Read) and (lanes := _lanes(op, read, machine)):
+            if isinstance(read, Read):
                 outer = _without_ends(guard, read)
-                moved = _moved(rw, op, made, read, rest, lanes)
-                return moved if outer is TRUE else fn.select(outer, moved, rest)
+                lanes = 0 if outer is guard else _lanes(self.op, read, self.machine)
+                if lanes:
+                    moved = self.moved(read, rest, lanes)
+                    return moved if outer is TRUE else fn.select(outer, moved, rest)
+        if isinstance(node, Read) and (free := _unclamped(node)) is not None:
+            lanes = _lanes(self.op, free, self.machine)
+            return self.moved(free, None, lanes) if lanes else node
         return node
 
-    bodies = rebuild_all(op.bodies, rule)
-    return replace(op, bodies=bodies, _outputs={}) if made else op
+    def guarded(self, reduce: Reduce) -> Expr:
+        """A sum of elements, whose terms outside of the row may as well be 0."""
+        (read,) = reduce.values if len(reduce.values) == 1 else (None,)
+        if reduce.reducer.kind != "sum" or not isinstance(read, Read):
+            return reduce
+        outer = _without_ends(reduce.where, read)
+        lanes = 0 if outer is reduce.where else _lanes(self.op, read, self.machine)
+        if not lanes:
+            return reduce
+        moved = self.moved(read, Const(0.0, read.dtype), lanes)
+        return Reduce(reduce.reducer, (moved,), reduce.axes, outer, reduce.index)
+
+    def moved(self, read: Read, rest: Expr | None, lanes: int) -> Expr:
+        """The read of a padded tensor in place of one that leaves its rows; no `rest`: its ends are repeated."""
+        tensor = read.tensor
+        if (tensor, rest) not in self.made:
+            self.made[tensor, rest] = self.padded(tensor, rest, lanes)
+        return Read(self.made[tensor, rest], (*read.indices[:-1], read.indices[-1] + lanes))
+
+    def padded(self, tensor: Tensor, rest: Expr | None, lanes: int) -> Tensor:
+        """The stage of the padded rows."""
+        extents = [number(e) or 0 for e in tensor.extents]
+        axes = [Axis(f"p{k}", Const(n, INT32)) for k, n in enumerate((*extents[:-1], extents[-1] + 2 * lanes))]
+        last, count = axes[-1], extents[-1] // lanes
+        vector = last // lanes
+
+        def at(index: Expr) -> Expr:
+            return Read(tensor, (*axes[:-1], index))
+
+        before = at(Const(0, INT32)) if rest is None else rest
+        behind = at(Const(extents[-1] - 1, INT32)) if rest is None else rest
+        inside = at(fn.clip(vector - 1, 0, count - 1) * lanes + last % lanes)
+        body = fn.select(vector < 1, before, fn.select(vector > count, behind, inside))
+        made = self.rw.compute(f"{self.op.name}_padded", axes, body)
+        self.rw.kinds[made.op.name], self.rw.widths[made.op.name] = "padded", lanes
+        return made
+
+
+def _unclamped(read: Read) -> Read | None:
+    """The read with its last index free to leave the row, where it is held inside."""
+    if not read.indices or not isinstance(read.indices[-1], Apply):
+        return None
+    last, extent = read.indices[-1], number(read.tensor.extents[-1])
+    if last.fn is Fn.CLIP:
+        index, low, high = last.args
+    elif last.fn is Fn.MINIMUM and isinstance(last.args[0], Apply) and last.args[0].fn is Fn.MAXIMUM:
+        (index, low), high = last.args[0].args, last.args[1]
+    else:
+        return None
+    if extent is None or number(low) != 0 or number(high) != extent - 1:
+        return None
+    return Read(read.tensor, (*read.indices[:-1], index))
 
 
 def _lanes(op: Compute, read: Read, machine: Machine) -> int:
@@ -96,17 +167,16 @@ def _is_near(op: Compute, read: Read) -> bool:
 
 def _without_ends(guard: Expr, read: Read) -> Expr:
     """The guard without the conditions that the last index lies in its row."""
-    index = affine_of(read.indices[-1])
-    extent = number(read.tensor.extents[-1])
-    assert index is not None
-    assert extent is not None
+    index = affine_of(read.indices[-1]) if read.indices else None
+    extent = number(read.tensor.extents[-1]) if read.indices else None
+    if index is None or extent is None:
+        return guard
     ends = {index.key, (Affine({}, extent - 1) - index).key}
-    rest: Expr = TRUE
-    for part in conjuncts(guard):
-        form = _natural(part)
-        if form is None or form.key not in ends:
-            rest = part if rest is TRUE else fn.logical_and(rest, part)
-    return rest
+    parts = conjuncts(guard)
+    kept = [p for p in parts if (form := _natural(p)) is None or form.key not in ends]
+    if len(kept) == len(parts):
+        return guard
+    return functools.reduce(fn.logical_and, kept) if kept else TRUE
 
 
 def _natural(condition: Expr) -> Affine | None:
@@ -119,22 +189,3 @@ def _natural(condition: Expr) -> Affine | None:
     if condition.fn in (Fn.LT, Fn.LE):
         left, right = right, left
     return left - right + (-1 if condition.fn in (Fn.LT, Fn.GT) else 0)
-
-
-def _moved(
-    rw: Rewriting, op: Compute, made: dict[tuple[Tensor, Expr], Tensor], read: Read, rest: Expr, lanes: int
-) -> Expr:
-    """The read of a padded tensor in place of one that leaves its rows."""
-    tensor = read.tensor
-    if (tensor, rest) not in made:
-        extents = [number(e) or 0 for e in tensor.extents]
-        axes = [Axis(f"p{k}", Const(n, INT32)) for k, n in enumerate((*extents[:-1], extents[-1] + 2 * lanes))]
-        last = axes[-1]
-        vector = last // lanes
-        inside = fn.logical_and(vector >= 1, vector <= extents[-1] // lanes)
-        at = fn.clip(vector - 1, 0, extents[-1] // lanes - 1) * lanes + last % lanes
-        body = fn.select(inside, Read(tensor, (*axes[:-1], at)), rest)
-        made[tensor, rest] = rw.compute(f"{op.name}_padded", axes, body)
-        name = made[tensor, rest].op.name
-        rw.kinds[name], rw.widths[name] = "padded", lanes
-    return Read(made[tensor, rest], (*read.indices[:-1], read.indices[-1] + lanes))

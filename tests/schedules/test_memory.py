@@ -1,0 +1,75 @@
+"""Programs that wait for memory: rows with borders, long columns, large stages that two loop nests read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from schedules.default import completed
+from schedules.directives import ComputeInline
+from schedules.plan import Plan
+from schedules.program import program_of
+from tedsl.backend.targets import machine_of, parse_target
+
+RANDOM = np.random.default_rng(3)
+
+
+def planned(inputs: list[te.Tensor], outputs: list[te.Tensor]) -> Plan:
+    """The default schedule, nothing compiled."""
+    return completed(Plan(program_of(outputs)), inputs, outputs, machine_of(parse_target("host")))
+
+
+def smoothed(x: te.Tensor, mode: str) -> te.Tensor:
+    u, v = te.reduce_axis(3, name="u"), te.reduce_axis(3, name="v")
+    made: te.Tensor = te.compute(
+        x.shape, lambda i, j: te.sum(x.at(i + u - 1, j + v - 1, mode=mode), axis=(u, v)) * (1 / 9), name="smoothed"
+    )
+    return made
+
+
+@pytest.mark.parametrize(("mode", "width"), [("zero", 32), ("zero", 24), ("clamp", 32)])
+def test_windows_over_padded_rows_give_what_guarded_ones_do(mode: str, width: int) -> None:
+    x, g = te.placeholder((20, width), name="x"), te.placeholder((20, width), name="g")
+    y = smoothed(smoothed(x, mode), mode)
+    dx = te.differentiate(y, x, head=g)
+    assert any("_padded" in name for name in planned([x, g], [y, dx]).program.stages)
+    a = RANDOM.standard_normal((20, width)).astype(np.float32)
+    a[3, 0], a[9, width - 1] = np.nan, np.inf
+    b = RANDOM.standard_normal((20, width)).astype(np.float32)
+    feeds = {x: a, g: b}
+    for found, expected in zip(te.evaluate([y, dx], feeds), te.interpret([y, dx], feeds), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_what_stands_outside_of_a_row_is_kept() -> None:
+    x = te.placeholder((2, 3, 16, 16), name="x")
+
+    def tap(b: Any, c: Any, i: Any, j: Any, v: Any) -> Any:
+        return te.select((j + v >= 2) & (j + v <= 17), x[b, c, i, j + v - 2], float("-inf"))
+
+    y = te.compute((2, 3, 16, 16), lambda b, c, i, j: te.max(lambda v: tap(b, c, i, j, v)), name="y")
+    assert any("_padded" in name for name in planned([x], [y]).program.stages)
+    a = -1 - RANDOM.random((2, 3, 16, 16)).astype(np.float32)
+    np.testing.assert_array_equal(te.evaluate(y, {x: a}), te.interpret(y, {x: a}))
+
+
+def test_columns_are_reduced_whatever_their_number() -> None:
+    x = te.placeholder((131, 75), name="x")
+    outputs = [x.sum(axis=0), x.max(axis=0)]
+    a = RANDOM.integers(-9, 9, (131, 75)).astype(np.float32)
+    for found, expected in zip(te.evaluate(outputs, {x: a}), te.interpret(outputs, {x: a}), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_large_cheap_stage_is_computed_again_and_a_dear_one_is_not() -> None:
+    def program(function: Any) -> list[te.Tensor]:
+        stage = te.compute((4096, 1024), lambda i, j: function(x[i, j]), name="stage")
+        return [stage.sum(axis=0), te.compute((4096, 1024), lambda i, j: stage[i, j] + x[i, j], name="after")]
+
+    x = te.placeholder((4096, 1024), name="x")
+    for function, again in ((lambda v: v / (1 + v * v), True), (lambda v: te.exp(te.sin(te.tanh(v))), False)):
+        plan = planned([x], program(function))
+        assert isinstance(plan.places["stage"].directive, ComputeInline) == again
