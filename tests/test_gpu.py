@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
@@ -19,7 +20,7 @@ from tests.test_equivalence import EVERY, PHASES, compare, merged
 pytestmark = MARKS
 
 BATCH = 4
-PROGRAMS = 100
+PROGRAMS = 60
 MANY_PROGRAMS = 3000
 SCHEDULES = 20
 MANY_SCHEDULES = 1000
@@ -48,6 +49,27 @@ def test_gpu_kernels_agree_with_the_reference(data: st.DataObject) -> None:
 @given(data=st.data())
 def test_many_gpu_kernels_agree_with_the_reference(data: st.DataObject) -> None:
     check_batch(data)
+
+
+def test_what_opencl_writes_in_its_own_way() -> None:
+    """16-bit floats are held as bits, literals of float64 are not rounded to float32, and not(bool) is no ~."""
+    half, single = te.placeholder((1 << 16,), "float16", name="half"), te.placeholder((1 << 16,), name="single")
+    k, flag = te.reduce_axis(3, "k"), te.placeholder((4,), "bool", name="flag")
+    outputs = [
+        te.compute(half.shape, lambda i: te.cast(half[i], "float32"), name="widened"),
+        te.compute(half.shape, lambda i: te.cast(single[i], "float16"), name="narrowed"),
+        te.compute((8,), lambda i: te.cast(i, "float64") * 0.1, name="tenths"),
+        te.compute((4,), lambda i: te.all(~((k != 1) & flag[i]), axis=k), name="none"),
+    ]
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    halves = bits.view(np.float16)
+    with np.errstate(invalid="ignore", over="ignore"):
+        ties = (bits[:-1].view(np.float16).astype("f4") + bits[1:].view(np.float16).astype("f4")) / 2
+    given = {half: halves, single: np.append(ties, np.float32(65520)), flag: np.array([0, 1, 1, 0], bool)}
+    found = te.build(list(given), outputs, target="opencl")(*given.values())
+    for got, want in zip(found, te.interpret(outputs, given), strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
 
 
 GIVEN: Counter[str] = Counter()
