@@ -65,7 +65,9 @@ def rewrite_reduction(
     if along is None:
         return False
     width = max(4, machine.vector_bytes // max(4, dtype.itemsize))
-    lanes = _lanes(typical(along.extent), width, machine.choose("lanes", 8, op.name))
+    lanes = _lanes(
+        typical(along.extent), width, machine.choose("lanes", 8 if number(along.extent) is not None else 4, op.name)
+    )
     if lanes == 0:
         return False
     _by_lanes(rw, original, current, along, lanes, width)
