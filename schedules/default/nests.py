@@ -36,9 +36,9 @@ __all__ = ["plan_nests"]
 WORTH_THREADS = 1 << 17  # scalar operations
 TASKS = 8  # for each core
 MOST_UNROLLED = 32
+FEW_UNROLLED = 4  # where each step has to look for the end of a row that may be anywhere
 LONG = 64  # rows of a reduction that are worth a few streams through memory
 ROWS, COLUMNS = 8, 2048  # of them at a time
-MOST_COPIES = 8  # of a reduction's step, where each has to look for the end of a row that may be anywhere
 MUCH = 40  # arithmetic of an element that is worth sharing
 
 
@@ -266,8 +266,8 @@ class _Nest:
         reduces = op.reduction is not None and definition == "body"
         most = self.machine.choose("vectors", _at_a_time(extent, width), op.name)
         wide = most if reduces and (extent is None or extent >= most * width) and along(op, vector) else 1
-        if extent is None:
-            wide = min(wide, _largest_power(MOST_COPIES // _unrolled(op)))
+        if extent is None and _steps(op) <= MOST_UNROLLED:
+            wide = 1
         outer, vectors, lane = f"{name}_o", f"{name}_w", f"{name}_v"
         order[order.index(name)] = outer
         if wide > 1:
@@ -293,8 +293,8 @@ class _Nest:
         if op.reduction is not None:
             names = loop_names(op)
             sums = [names[a] for a in op.reduction.axes]
-            whole = math.prod(number(a.extent) or 0 for a in op.reduction.axes)
-            if vectorized and _unrolled(op) == whole and not _looks_up(op):
+            most = MOST_UNROLLED if not op.axes or number(op.axes[-1].extent) is not None else FEW_UNROLLED
+            if vectorized and _steps(op) <= most and not _looks_up(op):
                 self.say(*(Unroll(stage=op.name, loop=s) for s in sums))
         if len(outer) + len(sums) + len(inner) > 1:
             self.say(Reorder(stage=op.name, loops=(*outer, *sums, *inner)))
@@ -352,16 +352,10 @@ def _at_a_time(extent: int | None, width: int) -> int:
     return next((n for n in (7, 6, 5, 3) if extent // width % n == 0), 4)
 
 
-def _unrolled(op: Compute) -> int:
-    """How many steps of its reduction a stage with vectors writes out."""
-    steps = [number(a.extent) for a in op.reduction.axes] if op.reduction is not None else []
-    count = math.prod(n or 1 for n in steps)
-    return count if None not in steps and count <= MOST_UNROLLED else 1
-
-
-def _largest_power(limit: int) -> int:
-    """The largest power of two up to a limit, 1 at least."""
-    return 1 << max(0, limit.bit_length() - 1)
+def _steps(op: Compute) -> float:
+    """How many steps a reduction has, infinity where that is not known."""
+    extents = [number(a.extent) for a in op.reduction.axes] if op.reduction is not None else []
+    return math.inf if None in extents else math.prod(n or 1 for n in extents)
 
 
 def _sums_along(op: Compute) -> bool:
