@@ -28,6 +28,7 @@ __all__ = ["Contraction", "Tile", "contraction_of", "tile_for"]
 
 SMALL_TABLE = 1 << 13  # elements of rows that stay in the first cache
 MOST_FILTERS = 8  # that share the pixels of a window
+FILLED = 9  # columns that fill more than half of a vector
 SMALLEST = 1 << 15  # multiplications below which packing does not pay
 
 
@@ -79,12 +80,16 @@ def _without_units(op: Compute) -> Compute:
     reduce = op.reduction
     if reduce is None or len(op.bodies) > 1:
         return op
-    units: dict[Expr, Expr] = {a: Const(0, INT32) for a in reduce.axes if (number(a.extent), number(a.begin)) == (1, 0)}
+    units: dict[Expr, Expr] = {a: Const(0, INT32) for a in (*op.axes, *reduce.axes) if _is_unit(a)}
     left = tuple(a for a in reduce.axes if a not in units)
     if not units or not left:
         return op
     value, where = tidied(rebuild_all(substitute_all((*reduce.values, reduce.where), units), _plain_indices))
     return replace(op, bodies=(Reduce(reduce.reducer, (value,), left, where, 0),), _outputs={})
+
+
+def _is_unit(axis: Axis) -> bool:
+    return (number(axis.extent), number(axis.begin)) == (1, 0)
 
 
 def _plain_indices(node: Expr) -> Expr:
@@ -110,17 +115,18 @@ def _oriented(
         found = _roles(op, factors[1 - k], factors[k], conditions, sizes)
         if found is not None and (best is None or found[0] > best[0]):
             best = found
-    if best is not None:
-        return best[1]
+    known = None if best is None else best[1]
+    if known is not None and sizes[known.lane] >= FILLED:
+        return known
     windows = (_window(op, factors[1 - k], factors[k], conditions, sizes) for k in range(2))
-    return next((found for found in windows if found is not None), None)
+    return next((found for found in windows if found is not None), known)
 
 
 def _window(
     op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr], sizes: Mapping[Axis, int]
 ) -> Contraction | None:
     """Few filters over many pixels: neighbouring pixels of the result share a vector, read at every offset."""
-    in_rows, in_columns = set(free_axes(rows)), set(free_axes(columns))
+    in_rows, in_columns = set(free_axes(rows)).union(filter(_is_unit, op.axes)), set(free_axes(columns))
     reduce = op.reduction
     assert reduce is not None
     lane = op.axes[-1] if op.axes else None
@@ -150,7 +156,7 @@ def _window(
 def _roles(
     op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr], sizes: Mapping[Axis, int]
 ) -> tuple[float, Contraction] | None:
-    in_rows, in_columns = set(free_axes(rows)), set(free_axes(columns))
+    in_rows, in_columns = set(free_axes(rows)).union(filter(_is_unit, op.axes)), set(free_axes(columns))
     reduce = op.reduction
     assert reduce is not None
     if any(not in_rows.issuperset(free_axes(c)) for c in conditions):
@@ -181,7 +187,8 @@ def _roles(
         # The rows stay in the cache: one row of the image after another, packed where it is used.
         n, batch = (lane,), (*batch, *others)
     compound = {a for f in (*row_forms, *column_forms) if f.alone is None for a in f.axes}
-    sums = sorted(reduce.axes, key=lambda a: a in compound)
+    windows = {a for f in (*row_forms, *column_forms) for a in f.axes if len(set(f.axes).difference(batch)) > 1}
+    sums = sorted(reduce.axes, key=lambda a: a in windows)
     if sizes[lane] < 4:
         return None
     # Lanes that fill their vectors are best, then contiguous ones; an axis of a window makes a poor lane.
@@ -263,8 +270,9 @@ def _best_tile(found: Contraction, machine: Machine) -> Tile:
             speed = min(1.0, sums / 20) * sums / (sums + 0.35 * (1.5 * vectors + height))
             if sums + vectors + 1 > machine.vector_registers:
                 speed *= 0.8  # sums would go to memory and back
+            work = found.terms * sums / (2 * speed)
             # Equal ones: tiles without a rest, whose edges need no thought.
-            score = covered * speed
+            score = covered * speed * work / (work + _storing(found, lanes, rows))
             if best is None or score > best[0] * 1.001:
                 best = score, Tile(vector, lanes, rows)
     assert best is not None
@@ -277,6 +285,14 @@ def _covered(found: Contraction, axis: Axis, step: int) -> float:
     if number(axis.extent) is None:
         return size / (size + (step - 1) / 2)
     return size / (-(-size // step) * step)
+
+
+def _storing(found: Contraction, lanes: int, rows: Sequence[tuple[Axis, int]]) -> float:
+    """Cycles to bring a tile to its place: where its lanes lie apart there, one element after another is taken out."""
+    height = math.prod(n for _, n in rows)
+    if found.lane is found.op.axes[-1]:
+        return 2 * lanes * height / 16
+    return lanes * (height + 4.0)
 
 
 def _row_tiles(found: Contraction, most: int) -> list[tuple[tuple[Axis, int], ...]]:

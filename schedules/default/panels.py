@@ -499,6 +499,10 @@ class _Loops:
             )
             tile = [*inner_rows, f"{lane}_w", f"{lane}_v"]
             vector = f"{lane}_v"
+            # As one piece: the sums go from their registers to where they belong.
+            whole = {p.names[a]: height for a, height in p.tile.rows if height == number(a.extent)}
+            say += [BoundExtent(stage=self.stage, axis=n, extent=whole[n]) for n in inner_rows if n in whole]
+            say += [Unroll(stage=self.stage, loop=n) for n in (*inner_rows, f"{lane}_w")]
         else:
             vector = next((n for n in inner_rows if n in (p.names[last], f"{p.names[last]}_i")), "")
             if vector:
