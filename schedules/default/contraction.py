@@ -272,7 +272,7 @@ def _best_tile(found: Contraction, machine: Machine) -> Tile:
                 speed *= 0.8  # sums would go to memory and back
             work = found.terms * sums / (2 * speed)
             # Equal ones: tiles without a rest, whose edges need no thought.
-            score = covered * speed * work / (work + _storing(found, lanes, rows))
+            score = covered * speed * work / (work + _storing(found, lanes, height, sums))
             if best is None or score > best[0] * 1.001:
                 best = score, Tile(vector, lanes, rows)
     assert best is not None
@@ -287,12 +287,9 @@ def _covered(found: Contraction, axis: Axis, step: int) -> float:
     return size / (-(-size // step) * step)
 
 
-def _storing(found: Contraction, lanes: int, rows: Sequence[tuple[Axis, int]]) -> float:
+def _storing(found: Contraction, lanes: int, height: int, sums: int) -> float:
     """Cycles to bring a tile to its place: where its lanes lie apart there, one element after another is taken out."""
-    height = math.prod(n for _, n in rows)
-    if found.lane is found.op.axes[-1]:
-        return 2 * lanes * height / 16
-    return lanes * (height + 4.0)
+    return 2.0 * sums if found.lane is found.op.axes[-1] else lanes * (height + 4.0)
 
 
 def _row_tiles(found: Contraction, most: int) -> list[tuple[tuple[Axis, int], ...]]:
