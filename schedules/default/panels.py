@@ -17,6 +17,7 @@ from schedules.default.copies import Copy, copy_of, replaced
 from schedules.default.machine import Machine
 from schedules.default.rewriting import Rewriting, loop_names
 from schedules.default.sizes import blocks_of, rounded_up, typical_sizes
+from schedules.default.turning import SIDE, Turned, can_turn, turned
 from schedules.directives import (
     BoundExtent,
     ComputeAt,
@@ -188,7 +189,9 @@ class _Panels:
         columns = copy_of(found.columns, found.sizes, self.padded, panel, found.sums)
         assert columns is not None
         self.columns = columns
-        self.columns_table = rw.compute(f"{self.name}_columns", columns.axes, columns.body)
+        self.turned = self._turned()
+        body = columns.body if self.turned is None else self._out_of_blocks(self.turned)
+        self.columns_table = rw.compute(f"{self.name}_columns", columns.axes, body)
         self.row_copy = self._row_copy()
         self.rows_table: Tensor | None = None
         if self.row_copy is None:
@@ -204,6 +207,34 @@ class _Panels:
             self.name, found.op.axes, Read(self.sums, (*(a for a in found.op.axes if a is not found.lane), found.lane))
         )
         self._schedule()
+
+    def _turned(self) -> Turned | None:
+        """The stages that turn the source of the columns, where it lies across their lanes."""
+        copy, itemsize = self.columns, self.found.op.bodies[0].dtype.itemsize
+        lane, along = copy.lane, copy.contiguous
+        if lane is None or along is None or along is lane or not can_turn(self.machine, itemsize):
+            return None
+        width, steps = number(lane.extent), number(along.extent)
+        if width is None or steps is None or width % SIDE or steps % SIDE or copy.size < 1 << 14:
+            return None
+        others = [a for a in copy.axes if a is not lane and a is not along]
+
+        def value(outer: Sequence[Axis], row: Expr, place: Expr) -> Expr:
+            *before, lanes, blocks = outer
+            mapping: dict[Expr, Expr] = dict(zip(others, before, strict=True))
+            return substitute(copy.body, {**mapping, lane: lanes * SIDE + row, along: blocks * SIDE + place})
+
+        counts = (Axis("lanes", Const(width // SIDE, INT32)), Axis("blocks", Const(steps // SIDE, INT32)))
+        return turned(self.rw, f"{self.name}_columns", (*others, *counts), value)
+
+    def _out_of_blocks(self, blocks: Turned) -> Expr:
+        """An element of the columns, out of the blocks that were turned."""
+        copy = self.columns
+        lane, along = copy.lane, copy.contiguous
+        assert lane is not None
+        assert along is not None
+        others = [a for a in copy.axes if a is not lane and a is not along]
+        return blocks.at((*others, lane // SIDE, along // SIDE), lane % SIDE, along % SIDE)
 
     @property
     def unguarded(self) -> Tensor:
@@ -251,8 +282,7 @@ class _Panels:
         self.rw.directives += directives
 
     def _schedule(self) -> None:
-        found, stage = self.found, self.out.op.name
-        lane = self.names[found.lane]
+        found = self.found
         loops = _Loops(self)
         loops.plan()
         self._say(*loops.directives)
@@ -264,7 +294,6 @@ class _Panels:
             shared = found.batch and not set(found.batch).intersection(free_axes(found.rows))
             again = self.row_copy.lane is not None and loops.repeats_rows
             self._schedule_rows(None if shared or again or found.window else loops.rows_at)
-        del lane, stage
         self.rw.planned.update(stage.name for stage in self.rw.stages[-4 if self.rows_table is not None else -3 :])
 
     def _schedule_sums(self, at: str) -> None:
@@ -320,7 +349,9 @@ class _Panels:
             ComputeRoot(stage=stage) if at is None else ComputeAt(stage=stage, consumer=self.out.op.name, loop=at)
         )
         last, width = copy.axes[-1], copy.sizes[-1]
-        if copy.lane is not None and copy.contiguous is not None and copy.contiguous is not copy.lane:
+        if copy is self.columns and self.turned is not None:
+            names = self._schedule_turned(self.turned)
+        elif copy.lane is not None and copy.contiguous is not None and copy.contiguous is not copy.lane:
             # Gathered: vectors along the source, stored with a stride, take half as long again.
             self._say(
                 Split(stage=stage, loop=last.name, outer="v_o", inner="v_v", factor=vector, exact=width % vector == 0)
@@ -351,6 +382,21 @@ class _Panels:
                 names = ["s_o", *names[:-2]]
         if at is None and copy.size >= 1 << 15 and copy.sizes[0] >= 2:
             self._say(Parallel(stage=stage, loop=names[0]))
+
+    def _schedule_turned(self, blocks: Turned) -> list[str]:
+        """Block after block; the names of the loops around them."""
+        stage, copy = self.columns_table.op.name, self.columns
+        assert copy.contiguous is not None
+        step = copy.contiguous.name
+        outer = [*(a.name for a in copy.axes[:-1] if a is not copy.contiguous), "s_o"]
+        self._say(
+            Split(stage=stage, loop=copy.axes[-1].name, outer="v_o", inner="v_v", factor=SIDE, exact=True),
+            Split(stage=stage, loop=step, outer="s_o", inner="s_i", factor=SIDE, exact=True),
+            Vectorize(stage=stage, loop="v_v"),
+            Reorder(stage=stage, loops=(*outer, "v_o", "s_i", "v_v")),
+        )
+        blocks.schedule(self.rw, stage, "v_o")
+        return outer
 
 
 def _extent(axis: Axis) -> Expr:
