@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import halide as hl
 
@@ -47,39 +47,34 @@ class Accumulator:
 def accumulator(ctx: Context, reduce: Reduce) -> Accumulator:
     """The accumulator for one reduction."""
     reducer, dtypes = reduce.reducer, tuple(v.dtype for v in reduce.values)
-    if reducer.kind == "sum":
-        return _builtin(reducer, dtypes[0])
     if reducer.is_custom:
-        kept = _custom(ctx, reducer, dtypes)
-    elif reducer.kind in ("argmax", "argmin"):
-        kept = _argument(reducer, dtypes[0])
-    else:
-        kept = _builtin(reducer, dtypes[0])
-
-    def step(old: Sequence[Halide], new: Sequence[Halide], position: Halide) -> tuple[Halide, ...]:
-        return kept.step(old, [ctx.opaque(v, d) for v, d in zip(new, dtypes, strict=True)], position)
-
-    return replace(kept, step=step)
+        return _custom(ctx, reducer, dtypes)
+    if reducer.kind in ("argmax", "argmin"):
+        return _argument(ctx, reducer, dtypes[0])
+    return _builtin(ctx, reducer, dtypes[0])
 
 
-def _builtin(reducer: Reducer, dtype: str) -> Accumulator:
+def _builtin(ctx: Context, reducer: Reducer, dtype: str) -> Accumulator:
     kind = reducer.kind
     held = WIDE.get(dtype, dtype) if kind in ("sum", "prod") else dtype
 
     def step(old: Sequence[Halide], new: Sequence[Halide], position: Halide) -> tuple[Halide, ...]:
-        return (EMIT[COMBINE[kind].value](old[0], cast(new[0], dtype, held), dtype=held),)
+        value = cast(new[0], dtype, held)
+        if kind != "sum" or held in FLOATS:
+            value = ctx.opaque(value, held)
+        return (EMIT[COMBINE[kind].value](old[0], value, dtype=held),)
 
     identity = const(reducer.identity_of(dtype).value, held)  # type: ignore[arg-type]
     return Accumulator((held,), (identity,), step, lambda k, old: cast(old[0], held, dtype), held == dtype)
 
 
-def _argument(reducer: Reducer, dtype: str) -> Accumulator:
+def _argument(ctx: Context, reducer: Reducer, dtype: str) -> Accumulator:
     """(best value, its position or -1): the first of equals wins, and NaN before every number."""
     held = WIDE.get(dtype, "uint8" if dtype == "bool" else dtype)
     beats = operator.gt if reducer.kind == "argmax" else operator.lt
 
     def step(old: Sequence[Halide], new: Sequence[Halide], position: Halide) -> tuple[Halide, ...]:
-        value = cast(new[0], dtype, held)
+        value = ctx.opaque(cast(new[0], dtype, held), held)
         better = (old[1] < 0) | beats(value, old[0])
         if held in FLOATS:
             better = better | (is_nan(value, held) & hl.logical_not(is_nan(old[0], held)))
@@ -95,7 +90,7 @@ def _custom(ctx: Context, reducer: Reducer, dtypes: tuple[str, ...]) -> Accumula
         scope = ctx.scalars({})
         for formal, value in zip((*reducer.left, *reducer.right), (*old, *new), strict=True):
             scope.bind(formal, value)
-        return tuple(scope.value(r) for r in reducer.results)
+        return tuple(ctx.opaque(scope.value(r), r.dtype) for r in reducer.results)
 
     identity = tuple(const(c.value, d) for c, d in zip(reducer.identity, dtypes, strict=True))
     return Accumulator(dtypes, identity, step, lambda k, old: old[k], True)

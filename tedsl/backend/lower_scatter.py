@@ -14,7 +14,7 @@ from tedsl.backend.casts import cast
 from tedsl.backend.intrinsics import EMIT
 from tedsl.backend.lower_reduce import WIDE, loops_over, mentioning, split_condition
 from tedsl.backend.lower_stage import Context, Stage, identifier
-from tedsl.backend.scalars import Expr as Halide, const
+from tedsl.backend.scalars import FLOATS, Expr as Halide, const
 from tedsl.lang.expr import TRUE, Axis, Fn
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scatter import SCATTER_KINDS
@@ -55,7 +55,7 @@ def lower_scatter(ctx: Context, op: Scatter) -> Stage:
     )[::-1]
     old: Halide = hl.Expr(func[target])
     value = cast(scope.value(op.value), dtype, held)
-    if op.kind != "add":
+    if op.kind != "add" or held in FLOATS:
         value = ctx.opaque(value, held)
     new = EMIT[MEET[op.kind].value](old, value, dtype=held)
     if rest is not TRUE:

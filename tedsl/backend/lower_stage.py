@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ import halide as hl
 
 from tedsl.backend.intrinsics import EMIT
 from tedsl.backend.lower_expr import Scalars
-from tedsl.backend.scalars import Expr as Halide
+from tedsl.backend.scalars import TYPES, Expr as Halide, const
 from tedsl.lang.expr import Axis, Expr, Fn, Var
 from tedsl.lang.tensor import Operation, Tensor
 
@@ -92,12 +93,18 @@ class Context:
         return hl.Expr(self.zero)
 
     def opaque(self, value: Halide, dtype: str) -> Halide:
-        """A value to combine with what an update holds, of which Halide knows nothing.
+        """A value to combine with what an update holds, of which Halide knows nothing; floats cost no instruction.
 
-        From min(f(), k) over a loop in k Halide 21 concludes that only steps with k < f() matter, with the f() of
-        before the loop, and stores k without comparing it again. It solves for a loop in int32 alone.
+        Halide 21 looks for steps of a loop that change nothing. From min(f(), k) over a loop in k it concludes that
+        only steps with k < f() matter, with the f() of before the loop, and stores k without comparing it again: it
+        solves for a loop in int32 alone. And it takes f() + (x - x) for f(), though x may be infinite.
         """
-        return value ^ self.unknown_zero() if dtype == "int32" else value
+        if dtype == "int32":
+            return value ^ self.unknown_zero()
+        if dtype not in ("float32", "float64"):  # narrower ones are held in these, or only compared
+            return value
+        zero, infinite = hl.cast(TYPES[dtype], self.unknown_zero()), const(math.inf, dtype)
+        return hl.unsafe_promise_clamped(value, zero - infinite, zero + infinite)
 
     def updated(self, values: Sequence[Halide], old: Sequence[Halide]) -> Halide:
         """The right side of an update of several components, all computed before any is stored.

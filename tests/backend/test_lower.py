@@ -293,3 +293,20 @@ def test_extremes_over_the_loop_itself(dtype: str) -> None:
     held = te.compute((), lambda: keeps(te.cast(k, dtype), axis=k))
     found = te.evaluate([least, farthest, nearest, into, held], {})
     assert [f.tolist() for f in found] == [1, 36, [1, 0, 0, 0, 0], [0, 49, 0], 1]
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_terms_that_would_vanish_for_finite_numbers(value: float, dtype: str) -> None:
+    """Halide takes f + (x - x) for f, and would leave out the whole sum."""
+    x, k, j = te.placeholder((), dtype, name="x"), te.reduce_axis(8, "k"), te.reduce_axis(8, "j")
+    plus = te.reducer(lambda a, b: a + (b - b), te.const(0.0, dtype).value)
+    results = [
+        te.compute((3,), lambda i: te.sum(x[()] - x[()], axis=k)),
+        te.compute((3,), lambda i: te.sum(te.maximum(x[()], x[()]) * 0.0, axis=k)),
+        te.compute((3,), lambda i: te.prod(x[()] / x[()], axis=k)),
+        te.scatter((3,), axes=[j], index=(j % 3,), value=x[()] - x[()]),
+        te.compute((3,), lambda i: plus(x[()], axis=k)),
+    ]
+    for found in te.evaluate(results, {x: np.array(value, dtype)}):
+        assert np.isnan(found).all()
