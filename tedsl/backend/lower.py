@@ -83,8 +83,8 @@ def lower(
     """The functions that compute `outputs` from `inputs`; those at the positions `added` are summed to what is there.
 
     The kernel fails before it writes anything when a tensor of `finite` holds an inf or NaN. `promised`: Halide is told
-    that indices of inputs lie within them. Under a schedule of the user's its own reasoning may say that they do not,
-    as where loops are fused whose ends change with a loop around them.
+    that indices of inputs and outputs lie within them. Under a schedule of the user's its own reasoning may say that
+    they do not, as where loops are fused whose ends change with a loop around them.
     """
     operations = operations_between(inputs, outputs)
     given = tuple(dict.fromkeys(inputs))
@@ -93,7 +93,7 @@ def lower(
     names = _distinct([*given, *symbols], {identifier(op.name) for op in operations})
     images = {t: hl.ImageParam(TYPES[t.dtype], t.ndim, names[t]) for t in given}
     sizes = {v: hl.Param(hl.Int(32), names[v]) for v in symbols}
-    ctx = Context(images, sizes, promised)
+    ctx = Context(images, sizes, (*given, *outputs) if promised else ())
     ctx.needed = _needed(operations, outputs)
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, f"previous_{p}") for p in sorted(set(added))}
     ctx.added = {outputs[p]: image for p, image in previous.items() if _can_start(outputs[p], operations, outputs)}

@@ -41,11 +41,11 @@ class Context:
     """The program being lowered: elements of its tensors, its extents."""
 
     def __init__(
-        self, images: Mapping[Tensor, hl.ImageParam], sizes: Mapping[Var, hl.Param], promised: bool = False
+        self, images: Mapping[Tensor, hl.ImageParam], sizes: Mapping[Var, hl.Param], promised: Iterable[Tensor] = ()
     ) -> None:
         self.images = images
         self.sizes = sizes
-        self.promised = promised  # whether Halide is told that indices of inputs lie within them
+        self.promised = frozenset(promised)  # tensors of which Halide is told that no index leaves them
         self.stages: dict[Operation, Stage] = {}
         self.needed: dict[Operation, tuple[int, ...]] = {}
         self.token: hl.Func | None = None  # what must be 0 before an output may be written
@@ -56,7 +56,7 @@ class Context:
     def read(self, tensor: Tensor, indices: Place) -> Halide:
         """An element at indices in the order of the axes."""
         place = indices[::-1]
-        if tensor in self.images and self.promised:
+        if tensor in self.promised:
             ends = [hl.max(self.extent(n) - 1, 0) + self.unknown_zero() for n in tensor.extents[::-1]]
             place = tuple(hl.unsafe_promise_clamped(i, 0, end) for i, end in zip(place, ends, strict=True))
         if tensor in self.images:
