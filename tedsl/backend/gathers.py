@@ -113,6 +113,8 @@ class _Function:
         (kind, name), base = lanes[0].vector, lanes[0].base
         if any((lane.vector, lane.base) != ((kind, name), base) for lane in lanes):
             return None
+        if not kind.startswith(f"<{len(lanes)} x "):  # the first lanes of a longer vector
+            return None
         ways = {lane.widened for lane in lanes}
         if ways <= {"sext", "zext nneg"} or ways == {""}:
             return [f"{kind} {name}"]  # an address takes its index for signed

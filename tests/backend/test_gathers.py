@@ -74,6 +74,7 @@ def test_places_that_are_not_negative_are_widened_as_they_were() -> None:
         chain(4),
         chain(16).replace("%at, i64 7", "%at, i64 6"),
         chain(16).replace("%w7 = sext", "%w7 = zext"),
+        chain(8).replace("<8 x i32> %at", "<16 x i32> %at"),
     ],
 )
 def test_other_chains_stay(text: str) -> None:

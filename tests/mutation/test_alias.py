@@ -80,7 +80,7 @@ def reversed_rows(x: te.Tensor) -> te.Tensor:
         ([M], te.compute((6, 6), lambda i, j: M[j, i], name="T"), "M[0, 1], needed for T[1, 0]"),
         ([A], reversed_rows(A), "A[2, 0], needed for R[3, 0]"),
         ([A], te.compute((6, 5), lambda i, j: A[i, j] + A.at(i - 1, j, mode="zero"), name="S"), "A[0, 0], needed for"),
-        ([M], M @ M, "M[0, 0], needed for matmul[0, 1]"),
+        ([M], M @ M, "M[0, 0], needed for matmul[1, 0]"),
         ([M], te.compute((6, 6), lambda i, j: te.sum(lambda k: M[i, k] * M[k, j]), name="P"), "stage"),
     ],
     ids=["transposed", "reversed", "row before", "product", "sum"],
@@ -210,7 +210,7 @@ def test_frameworks_arrays_share_memory() -> None:
     assert given.tolist() == [2, 3, 4, 5]
     jax = pytest.importorskip("jax")
     with pytest.raises(ValueError, match="read-only"):
-        kern(jax.numpy.ones(4))
+        kern(jax.numpy.ones(4, "float32"))
 
 
 # Donation
