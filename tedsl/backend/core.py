@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tedsl.analysis.pointwise import Array
-from tedsl.analysis.sizes import concrete_shape
+from tedsl.analysis.sizes import concrete_shape, evaluate_extent
 from tedsl.backend.buffers import Binding
 from tedsl.backend.lower import operations_between
 from tedsl.backend.lower_checks import Checks
@@ -19,8 +19,8 @@ from tedsl.backend.planner import Planner
 from tedsl.backend.runtime import KernelError
 from tedsl.backend.targets import Target
 from tedsl.backend.variant import Form, Variant, compile_variant
-from tedsl.lang.expr import Const, Var
-from tedsl.lang.tensor import Operation, Tensor
+from tedsl.lang.expr import Const, Expr, Var
+from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
 from tedsl.reference import evaluate_stages
 
 __all__ = ["Core", "Memory"]
@@ -59,7 +59,9 @@ class Core:
         self._bindings: dict[Any, tuple[Variant, Binding]] = {}
         self._around_empty: dict[tuple[Operation, ...], Core] = {}
         self._lock = threading.Lock()
-        self._between = [t for op in operations_between(inputs, outputs) for t in op.outputs]
+        operations = operations_between(inputs, outputs)
+        self._between = [t for op in operations for t in op.outputs]
+        self._loops = {op: extents for op in operations if (extents := _symbolic_loops(op))}
 
     @property
     def is_always_empty(self) -> bool:
@@ -149,7 +151,11 @@ class Core:
     def has_empty_stage(self, memory: Memory, sizes: Mapping[Var, int]) -> bool:
         """Whether something read is empty though the result is not: clamped reads then have no element to read."""
         shapes = [a.shape for a in memory.inputs] + [concrete_shape(t, sizes, self.name) for t in self._between]
-        return any(0 in shape for shape in shapes)
+        return any(0 in shape for shape in shapes) or any(self._is_idle(op, sizes) for op in self._loops)
+
+    def _is_idle(self, op: Operation, sizes: Mapping[Var, int]) -> bool:
+        """Whether an operation sums or scatters nothing at this call; Halide takes its loop to begin at -1."""
+        return any(evaluate_extent(e, sizes, self.name) == 0 for e in self._loops.get(op, ()))
 
     def _has_large_stage(self, sizes: Mapping[Var, int]) -> bool:
         return any(math.prod(concrete_shape(t, sizes, self.name)) * t.dtype.itemsize > LARGEST for t in self._between)
@@ -187,7 +193,7 @@ class Core:
         empty |= {t for t in self._between if 0 in concrete_shape(t, sizes, self.name)}
         touched: dict[Operation, None] = {}
         for op in operations_between(self.inputs, self.outputs):
-            if not empty.isdisjoint((*op.inputs, *op.outputs)):
+            if self._is_idle(op, sizes) or not empty.isdisjoint((*op.inputs, *op.outputs)):
                 empty.update(op.outputs)
                 touched[op] = None
         return touched
@@ -198,6 +204,13 @@ class Core:
         wanted = [t for t in self._between if t.op not in touched and t in read | set(self.outputs)]
         used = {t for op in operations_between(self.inputs, wanted) for t in op.inputs}
         return Core([t for t in self.inputs if t in used], wanted, self.name, self.target, Planner())
+
+
+def _symbolic_loops(op: Operation) -> list[Expr]:
+    """The extents of what an operation reduces or scatters over that are known at a call only."""
+    reduction = op.reduction if isinstance(op, Compute) else None
+    axes = op.axes if isinstance(op, Scatter) else reduction.axes if reduction is not None else ()
+    return [a.extent for a in axes if a.extent is not None and not isinstance(a.extent, Const)]
 
 
 def _is_dense(array: Array) -> bool:

@@ -590,3 +590,25 @@ def test_nothing_is_written_behind_the_last_element(kind: str, source: str) -> N
         np.testing.assert_array_equal(written, te.interpret(output, feeds))
         assert (room[:32] == 77).all()
         assert (room[-32:] == 77).all()
+
+
+def test_a_loop_of_no_steps_over_inputs_that_are_not_empty() -> None:
+    p, q = te.var("p"), te.var("q")
+    A = te.placeholder((19, 19), "int8", name="A")
+    k = te.reduce_axis(p, "k")
+    written = te.scatter(
+        (q,),
+        [k],
+        (0,),
+        te.select(A[k, k] != A[(3 * k - k) % 19, k], te.cast(k, "uint16"), te.const(1, "uint16")),
+        op="mul",
+    )
+    total = te.compute((3,), lambda i: te.sum(te.cast(A.at(te.minimum(k, 18), i), "int32"), axis=k))
+    values = np.arange(361).reshape(19, 19).astype("int8")
+    kern = te.build([A], [written, total])
+    for steps in (0, 1, 4, 0):
+        sizes = {p: steps, q: 2}
+        for found, wanted in zip(
+            kern(values, sizes=sizes), te.interpret([written, total], {A: values}, sizes), strict=True
+        ):
+            np.testing.assert_array_equal(found, wanted)
