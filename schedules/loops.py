@@ -34,11 +34,11 @@ from tedsl.lang.extents import simplify_extent
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter
 from tedsl.lang.traverse import conjuncts, free_axes
 
-__all__ = ["MOST_LANES", "Level", "Nest", "definitions_of", "nest_of", "one_of", "transformed"]
+__all__ = ["MOST_LANES", "MOST_THREADS", "Level", "Nest", "definitions_of", "nest_of", "one_of", "transformed"]
 
 Carried = Literal["free", "regrouped", "ordered"]
 MOST_LANES = 512
-MOST_THREADS = 1024  # of a block of a GPU
+MOST_THREADS = 1024  # of a block, on every GPU of NVIDIA and most others
 MOST_UNROLLED = 1024
 _REGROUPED = frozenset({"sum", "prod", "any", "all"})
 

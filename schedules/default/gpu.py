@@ -11,14 +11,13 @@ from typing import Any
 
 from schedules.default.costs import Costs
 from schedules.default.gpu_sums import HELD, LANES, PARTIAL, Tile, rewrite_sum, tile_of
-from schedules.default.rewriting import Rewriting, loop_names
+from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.directives import (
     BoundExtent,
     ComputeAt,
     ComputeInline,
     ComputeRoot,
     Directive,
-    Fuse,
     GpuBlocks,
     GpuSingleThread,
     GpuThreads,
@@ -82,11 +81,9 @@ def _by_rows(rw: Rewriting, op: Operation, held: Compute, partial: Compute) -> l
     *others, last = nest_of(op.name, op, "body").names
     block, thread = f"{last}_block", f"{last}_thread"
     say: list[Directive] = [Split(stage=op.name, loop=last, outer=block, inner=thread, factor=ROWS)]
-    while len(others) > 1:
-        fused = f"{others[0]}_{others[1]}"
-        say.append(Fuse(stage=op.name, outer=others[0], inner=others[1], fused=fused))
-        others[:2] = [fused]
+    fusing, others = fused(op.name, others)
     say += [
+        *fusing,
         GpuBlocks(stage=op.name, loops=(*others, block)),
         GpuThreads(stage=op.name, loops=(thread,)),
         ComputeAt(stage=held.name, consumer=op.name, loop=thread),
@@ -126,11 +123,8 @@ def _tiled(op: Compute, held: Compute, tile: Tile) -> list[Directive]:
         elements.append(element)
     others = [names[a] for a in op.axes if all(a is not s for s in sides)]
     say.append(Reorder(stage=op.name, loops=(*others, *blocks, *threads, *elements)))
-    while len(others) > 1:
-        fused = f"{others[0]}_{others[1]}"
-        say.append(Fuse(stage=op.name, outer=others[0], inner=others[1], fused=fused))
-        others[:2] = [fused]
-    say += [Unroll(stage=op.name, loop=n) for n in elements]
+    fusing, others = fused(op.name, others)
+    say += [*fusing, *(Unroll(stage=op.name, loop=n) for n in elements)]
     say += [
         GpuBlocks(stage=op.name, loops=(*others, *blocks)),
         GpuThreads(stage=op.name, loops=tuple(threads)),
@@ -154,11 +148,7 @@ def spread(nest: Nest) -> list[Directive]:
     loops = [v.name for v in nest.levels if v.carried == "free"]
     if not loops:
         return [GpuSingleThread(**where)]  # type: ignore[arg-type]
-    made: list[Directive] = []
-    while len(loops) > 2:
-        fused = f"{loops[0]}_{loops[1]}"
-        made.append(Fuse(**where, outer=loops[0], inner=loops[1], fused=fused))  # type: ignore[arg-type]
-        loops[:2] = [fused]
+    made, loops = fused(nest.stage, loops, left=2, definition=nest.definition)  # type: ignore[arg-type]
     sizes = THREADS if len(loops) == 2 else (LINE,)
     blocks, threads = tuple(f"{n}_block" for n in loops), tuple(f"{n}_thread" for n in loops)
     for loop, block, thread, size in zip(loops, blocks, threads, sizes, strict=True):

@@ -13,7 +13,7 @@ from dataclasses import replace
 from schedules.default.conditions import number
 from schedules.default.lanes import COMBINE
 from schedules.default.machine import Machine
-from schedules.default.rewriting import Rewriting, loop_names
+from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.default.rows import Rows, looks_up, shared_along, whole
 from schedules.directives import (
     BoundExtent,
@@ -21,7 +21,6 @@ from schedules.directives import (
     ComputeRoot,
     Definition,
     Directive,
-    Fuse,
     Parallel,
     Reorder,
     Split,
@@ -159,10 +158,8 @@ def _loops(op: Compute, lane: Axis, run: Axis, width: int, machine: Machine) -> 
         ]  # fmt: skip
     if not outer:
         return say
-    task = outer[0]
-    for k, other in enumerate(outer[1:]):
-        say.append(Fuse(stage=op.name, outer=task, inner=other, fused=f"f{k}"))
-        task = f"f{k}"
+    fusing, (task,) = fused(op.name, outer, "f")
+    say += fusing
     points = math.prod(number(a.extent) or 0 for a in op.axes if a is not lane)
     if machine.cores > 1 and points >= WORTH_THREADS:
         say.append(Parallel(stage=op.name, loop=task))

@@ -11,7 +11,7 @@ from schedules.default.costs import Costs, points
 from schedules.default.groups import Group, groups_of
 from schedules.default.machine import Machine
 from schedules.default.rest import along
-from schedules.default.rewriting import Rewriting, loop_names
+from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.default.sizes import typical
 from schedules.directives import (
     BoundExtent,
@@ -20,7 +20,6 @@ from schedules.directives import (
     ComputeRoot,
     Definition,
     Directive,
-    Fuse,
     Parallel,
     Reorder,
     Split,
@@ -121,10 +120,8 @@ class _Nest:
                 loops, rest = rest[:1], rest[1:]
             outer_points = max(1, points([a for a in axes if names[a] in loops]))
         self._order(root, [*loops, *rest], inner, vector is not None)
-        task = loops[0]
-        for k, name in enumerate(loops[1:]):
-            self.say(Fuse(stage=root.name, outer=task, inner=name, fused=f"f{k}"))
-            task = f"f{k}"
+        fusing, (task,) = fused(root.name, loops, "f")
+        self.say(*fusing)
         if not threads:
             return task
         tasks = self.machine.choose("tasks", TASKS, root.name)
@@ -164,10 +161,8 @@ class _Nest:
         others = [names[a] for a in root.axes if a is not vector]
         steps = [*sums[:-1], f"{sums[-1]}_o"]
         self.say(Reorder(stage=root.name, loops=(*others, task, *steps, outer, row, lane)))
-        whole = task
-        for k, other in enumerate(reversed(others)):
-            self.say(Fuse(stage=root.name, outer=other, inner=whole, fused=f"f{k}"))
-            whole = f"f{k}"
+        fusing, (whole,) = fused(root.name, [*others, task], "f")
+        self.say(*fusing)
         if threads:
             self.say(Parallel(stage=root.name, loop=whole))
         return whole

@@ -15,7 +15,7 @@ from schedules.default.conditions import number
 from schedules.default.contraction import Contraction, Tile, contraction_of, tile_for
 from schedules.default.copies import Copy, copy_of, replaced
 from schedules.default.machine import Machine
-from schedules.default.rewriting import Rewriting, loop_names
+from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.default.sizes import blocks_of, rounded_up, typical_sizes
 from schedules.default.turning import SIDE, Turned, can_turn, turned
 from schedules.directives import (
@@ -23,7 +23,6 @@ from schedules.directives import (
     ComputeAt,
     ComputeRoot,
     Directive,
-    Fuse,
     Parallel,
     Reorder,
     Split,
@@ -562,16 +561,14 @@ class _Loops:
             self.columns_at = None
             return
         tasks = outer[:1] if split_columns else list(outer)
-        fused = tasks[0]
-        for k, name in enumerate(tasks[1:]):
-            say.append(Fuse(stage=self.stage, outer=fused, inner=name, fused=f"task{k}"))
-            fused = f"task{k}"
+        fusing, (task,) = fused(self.stage, tasks, "task")
+        say += fusing
         if threads:
-            say.append(Parallel(stage=self.stage, loop=fused))
-        self.task = fused
+            say.append(Parallel(stage=self.stage, loop=task))
+        self.task = task
         inside = bool(split_columns) or (bool(batch) and len(batch) == len(outer))
-        self.columns_at = fused if inside else None
-        self.rows_at = outer[-1] if split_columns and len(outer) > 1 else fused
+        self.columns_at = task if inside else None
+        self.rows_at = outer[-1] if split_columns and len(outer) > 1 else task
         self.repeats_rows = bool(split_columns)
 
 

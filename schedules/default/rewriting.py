@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from schedules.default.conditions import tidied
-from schedules.directives import Directive
+from schedules.directives import Definition, Directive, Fuse
 from schedules.loops import nest_of
 from schedules.program import Program, reading
 from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between, substitute
 
-__all__ = ["Rewriting", "computed_between", "loop_names"]
+__all__ = ["Rewriting", "computed_between", "fused", "loop_names"]
 
 
 @dataclass
@@ -105,6 +105,19 @@ class Rewriting:
 def computed_between(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> list[Operation]:
     """The operations that compute the outputs from the inputs, placeholders left out."""
     return [op for op in operations_between(inputs, outputs) if not isinstance(op, Placeholder)]
+
+
+def fused(
+    stage: str, loops: Sequence[str], prefix: str = "", *, left: int = 1, definition: Definition = "body"
+) -> tuple[list[Directive], list[str]]:
+    """The outermost loops fused until `left` are left, and those; fused ones are numbered after a prefix, or joined."""
+    say: list[Directive] = []
+    rest = list(loops)
+    while len(rest) > left:
+        name = f"{prefix}{len(say)}" if prefix else f"{rest[0]}_{rest[1]}"
+        say.append(Fuse(stage=stage, definition=definition, outer=rest[0], inner=rest[1], fused=name))
+        rest[:2] = [name]
+    return say, rest
 
 
 def loop_names(op: Operation) -> dict[Axis, str]:

@@ -285,9 +285,10 @@ class Kernel(Rich):
     def explained(self, error: KernelError) -> Exception:
         """A failed call in the user's words."""
         variant = self._core.any_variant()
-        checks = variant.lowered.checks if error.requirement is not None and variant.has_checks else None
-        if error.requirement is None or checks is None:
+        if error.requirement is None or not variant.has_checks:
             return error
+        checks = variant.lowered.checks
+        assert checks is not None
         text = str(checks.error(error.requirement))
         if self._sizes is not None:  # the core was made for a program like ours, which was written elsewhere
             theirs = operations_between(self._core.inputs, self._core.outputs)

@@ -7,11 +7,11 @@ import operator
 import re
 from collections.abc import Callable, Iterator
 
+from schedules.loops import MOST_THREADS
 from tedsl.lang.errors import ScheduleError
 
-__all__ = ["MOST_SHARED", "MOST_THREADS", "check_launches"]
+__all__ = ["MOST_SHARED", "check_launches"]
 
-MOST_THREADS = 1024  # of a block, on every GPU of NVIDIA and most others
 MOST_SHARED = 48 << 10  # bytes, which a kernel gets without asking for more
 _LAUNCH = re.compile(r"halide_(?:cuda|opencl)_run\(")
 _ARITHMETIC: dict[type, Callable[[int, int], int]] = {
