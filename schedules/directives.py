@@ -9,7 +9,7 @@ Whoever applies directives (`tedsl.backend.apply`) may rely on `schedules.loops`
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 __all__ = [
     "DIRECTIVES",
@@ -38,6 +38,7 @@ __all__ = [
     "StoreRoot",
     "Unroll",
     "Vectorize",
+    "check_fields",
     "from_json",
     "to_json",
 ]  # fmt: skip
@@ -356,4 +357,27 @@ def from_json(data: dict[str, Any]) -> Directive:
     cls: Any = DIRECTIVES[data["verb"]]
     known = {f.name for f in fields(cls)}
     made: Directive = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k in known})
+    check_fields(made)
     return made
+
+
+def check_fields(directive: Directive) -> None:
+    """TypeError unless every field holds what its annotation says: people and files write directives too."""
+    hints = get_type_hints(type(directive))
+    for field in fields(directive):
+        value, expected = getattr(directive, field.name), hints[field.name]
+        if not _fits(value, expected):
+            kind = expected.__name__ if isinstance(expected, type) else str(expected)
+            raise TypeError(f"{directive.verb}: {field.name} is of type {kind}, found {value!r:.60}")
+
+
+def _fits(value: Any, expected: Any) -> bool:
+    origin, inner = get_origin(expected), get_args(expected)
+    if origin is Literal:
+        return isinstance(value, str) and value in inner
+    if origin is not tuple:
+        return expected is Any or (isinstance(value, expected) and not (expected is int and isinstance(value, bool)))
+    if not isinstance(value, tuple):
+        return False
+    kinds = [inner[0]] * len(value) if inner[-1] is Ellipsis else inner
+    return len(kinds) == len(value) and all(map(_fits, value, kinds))

@@ -106,6 +106,12 @@ class Plan:
         """Whether any directive was given."""
         return bool(self.loops or self.places or self.stores or self.storage or self.made or self.complete)
 
+    @property
+    def promises(self) -> tuple[Step, ...]:
+        """What was promised of extents, which a call may break: exact splits and bounds."""
+        said = [step for steps in (*self.loops.values(), *self.storage.values()) for step in steps]
+        return tuple(s for s in said if isinstance(s.directive, BoundExtent) or getattr(s.directive, "exact", False))
+
     def scheduled_by(self, autoscheduler: str) -> Plan:
         """The plan that leaves everything to one of Halide's autoschedulers."""
         return replace(self, automatic=autoscheduler)

@@ -38,6 +38,7 @@ from schedules.directives import (
     StoreRoot,
     Unroll,
     Vectorize,
+    check_fields,
 )
 from schedules.loops import Nest, definitions_of, nest_of, one_of
 from schedules.plan import Plan, Step
@@ -115,16 +116,17 @@ class Schedule(Rich):
 
     def _name(self, key: Any) -> str:
         if isinstance(key, StageView):
-            return key.name
+            return self._own(key)
         program = self.plan.program
         if isinstance(key, Tensor):
             name = program.name_of(key)
             if name is not None:
                 return name
             what = "an input" if isinstance(key.op, Placeholder) else "not part of the scheduled program"
+            other = f"; {key.name!r} there is another tensor, at {self._place_of(key.name)}" if key.name in self else ""
             raise ScheduleError(
                 f"s[{key.name}], at {user_location()}: {key!r} is {what} and has no loops; "
-                f"stages: {', '.join(self.stages)}"
+                f"stages: {', '.join(self.stages)}{other}"
             )
         if not isinstance(key, str):
             raise TypeError(f"s[...] at {user_location()}: expected a tensor or a name, found {type(key).__name__}")
@@ -136,9 +138,27 @@ class Schedule(Rich):
         except ScheduleError as error:
             raise ScheduleError(f"s[{key!r}], at {user_location()}: {error}") from None
 
+    def _own(self, view: StageView) -> str:
+        """The name of a stage of this schedule, or of one for the same outputs; others may know other stages by it."""
+        theirs = view.schedule.outputs
+        if len(theirs) == len(self.outputs) and all(a is b for a, b in zip(theirs, self.outputs, strict=True)):
+            return view.name
+        raise ScheduleError(
+            f"at {user_location()}: {view!r} belongs to another schedule, of {', '.join(t.name for t in theirs)}; "
+            f"take the stage of this one, of {', '.join(t.name for t in self.outputs)}"
+        )
+
+    def _place_of(self, name: str) -> str:
+        return self.plan.program.stages[self._name(name)].where
+
     def add(self, *directives: Directive, where: str | None = None, call: str = "") -> None:
         """Add directives; either all of them, or none where one is refused. `call`: what the user wrote."""
         place = where or user_location()
+        try:
+            for directive in directives:
+                check_fields(directive)
+        except TypeError as error:
+            raise TypeError(f"at {place}: {error}") from None
         steps = [Step(d, place, call) for d in directives]
         plan = self.plan
         for step in steps:
@@ -176,7 +196,7 @@ class Schedule(Rich):
     def load(cls, path: str | Path, outputs: Tensor | Sequence[Tensor]) -> Schedule:
         """The schedule that was saved, for the same program; ScheduleError with the difference if it is another one."""
         schedule = cls(outputs)
-        for directive in store.loads(Path(path).read_text(), schedule.outputs, str(path)):
+        for directive in store.loads(Path(path).read_bytes(), schedule.outputs, str(path)):
             schedule.add(directive)
         return schedule
 
@@ -274,6 +294,8 @@ class StageView(Rich):
     ) -> tuple[Loop, Loop]:
         """for i in [0, n): s   ->   for io in [0, ceil(n/f)): for ii in [0, f): s[i -> io*f + ii]"""
         old = self._loop(loop, "split")
+        if names is not None and (not isinstance(names, (tuple, list)) or len(names) != 2):
+            raise TypeError(f"split at {user_location()}: names holds those of both loops, found {names!r:.40}")
         outer, inner = names or (self._fresh(f"{old}o"), self._fresh(f"{old}i"))
         made = self._split(old, outer, inner, _whole(factor, "split", "factor"), exact)
         self._add(made, call=self._call("split", old, factor))
@@ -319,7 +341,8 @@ class StageView(Rich):
         """Ask for what `source` is read at, `distance` iterations of the loop ahead."""
         name = source if isinstance(source, str) else self._tensor_name(source, "prefetch")
         at = self._loop(loop, "prefetch")
-        return self._add(Prefetch(stage=self.name, definition=self.definition, source=name, loop=at, distance=distance))
+        ahead = _whole(distance, "prefetch", "distance")
+        return self._add(Prefetch(stage=self.name, definition=self.definition, source=name, loop=at, distance=ahead))
 
     def gpu_blocks(self, *loops: Any) -> StageView:
         """Spread loops over the blocks of a GPU, the last named over x."""
@@ -410,7 +433,8 @@ class StageView(Rich):
         """C = e(B[k, j])   ->   copy[jo, k, ji] = B[k, jo*f + ji]; C = e(copy[j // f, k, j % f]); returns the copy"""
         read = source if isinstance(source, str) else self._tensor_name(source, "pack")
         copy = name or self.schedule.plan.program.fresh(f"{read}_packed")
-        self._add(Pack(stage=self.name, source=read, copy=copy, order=tuple(order), factors=tuple(factors)))
+        sizes = tuple(_whole(f, "pack", "factor") for f in factors)
+        self._add(Pack(stage=self.name, source=read, copy=copy, order=tuple(order), factors=sizes))
         return self.schedule[copy]
 
     # Helpers
@@ -470,7 +494,7 @@ class StageView(Rich):
         return str(found)
 
     def _place(self, consumer: Any, loop: Any, verb: str) -> tuple[str, str]:
-        view = consumer if isinstance(consumer, StageView) else self.schedule[consumer]
+        view = self.schedule[consumer]
         if isinstance(loop, Loop) and loop.stage != view.name:
             raise ScheduleError(
                 f"s[{self.name!r}].{verb}, at {user_location()}: loop {str(loop)!r} belongs to {loop.stage}, "
@@ -480,7 +504,7 @@ class StageView(Rich):
 
     def _tensor_name(self, source: Any, verb: str) -> str:
         if isinstance(source, StageView):
-            return source.name
+            return self.schedule[source].name
         if not isinstance(source, Tensor):
             raise TypeError(
                 f"s[{self.name!r}].{verb} at {user_location()}: expected a tensor, found {type(source).__name__}"

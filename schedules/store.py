@@ -38,12 +38,12 @@ def _axis_names(op: Any) -> list[str]:
     return [a.name for a in (*getattr(op, "axes", ()), *(reduction.axes if reduction is not None else ()))]
 
 
-def loads(text: str, outputs: Sequence[Tensor], path: str) -> list[Directive]:
+def loads(content: bytes, outputs: Sequence[Tensor], path: str) -> list[Directive]:
     """The directives of a saved schedule; ScheduleError if it is of another program."""
     where = f"te.Schedule.load({path!r}), at {user_location()}"
     try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
+        data = json.loads(content)
+    except ValueError as error:  # of JSON, or of its text's encoding
         raise ScheduleError(f"{where}: the file is no JSON: {error}") from error
     if not isinstance(data, dict) or data.get("tedsl_schedule") != VERSION:
         found = data.get("tedsl_schedule") if isinstance(data, dict) else None

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tedsl.analysis.donated import check_not_donated
+from tedsl.analysis.foreign import check_not_recorded
 from tedsl.analysis.pointwise import Array
 from tedsl.lang.dtypes import DType, dtype_of_array
 from tedsl.lang.functions import const
@@ -21,11 +22,14 @@ def check_array(tensor: Tensor, value: Any, what: str) -> Array:
     if isinstance(value, (bool, int, float)) and tensor.ndim == 0:
         return _number(tensor, value, what)
     check_not_donated([(tensor.name, value)], what)
+    check_not_recorded(value, f"{what}: input {tensor.name!r}")
     if not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "__array__"):
         raise TypeError(
             f"{what}: input {tensor.name!r}: expected an array of {tensor.dtype}, found {type(value).__name__} "
             f"({value!r:.40}); convert it with np.asarray(x, dtype={str(tensor.dtype)!r})"
         )
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{what}: input {tensor.name!r}: a mask would be lost; give x.filled(value)")
     array = np.asarray(value)
     check_dtype(array, tensor.dtype, f"{what}: input {tensor.name!r}")
     return array

@@ -187,8 +187,10 @@ def _scheduled(
     made = dict(zip(schedule.outputs, program.outputs, strict=True))
     for tensor in outputs:
         if tensor not in made:
-            listed = ", ".join(t.name for t in schedule.outputs)
-            raise ScheduleError(f"te.build: output {tensor!r} is not one of the schedule's outputs: {listed}")
+            listed = ", ".join(f"{t.name} ({describe(t.op)})" for t in schedule.outputs)
+            raise ScheduleError(
+                f"te.build: output {tensor!r}, {describe(tensor.op)}, is not one of the schedule's outputs: {listed}"
+            )
     current = tuple(map(program.current, inputs))
     core = _core(current, tuple(made[t] for t in outputs), name, target, _of_schedule(schedule, deterministic))
     with suppress(IndexError):  # for the call to say, as without a schedule: it may have no points
@@ -213,7 +215,7 @@ def _checked_inputs(inputs: Any, outputs: tuple[Tensor, ...]) -> tuple[Tensor, .
             raise ValueError(f"te.build: input {tensor!r} is listed twice")
     for op in operations_between(given, outputs):
         if isinstance(op, Placeholder):
-            listed = ", ".join(t.name for t in given) or "none"
+            listed = ", ".join(describe(t.op) if t.name == op.name else t.name for t in given) or "none"
             raise ValueError(f"te.build: the outputs read {describe(op)}, which is not among the inputs ({listed})")
     return given
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tedsl.analysis.feeds import check_dtype
+from tedsl.analysis.foreign import array_of, check_not_recorded, is_recorded, is_torch
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.aliasing import has_shared_elements
 from tedsl.backend.buffers import copy_reason
@@ -19,29 +20,51 @@ MODES = ("write", "add", "null")
 
 
 def modes_of(outputs: Sequence[Tensor], mode: Any, what: str) -> tuple[str, ...]:
-    names = [t.name for t in outputs]
-    given = {} if mode is None else mode if isinstance(mode, Mapping) else dict.fromkeys(names, mode)
-    for name, value in given.items():
-        if name not in names:
-            raise ValueError(f"{what}: mode= names {name!r}; the outputs are {', '.join(names)}")
-        if value not in MODES:
-            raise ValueError(f"{what}: mode of {name!r}: expected one of {', '.join(MODES)}, found {value!r}")
-    return tuple(given.get(name, "write") for name in names)
+    """`mode=`, for each output."""
+    given = mode if isinstance(mode, Mapping) else dict.fromkeys(outputs, "write" if mode is None else mode)
+    found = _by_position(outputs, given, f"{what}: mode=")
+    for position, value in found.items():
+        if not isinstance(value, str) or value not in MODES:
+            name = outputs[position].name
+            raise ValueError(f"{what}: mode of {name!r}: expected one of {', '.join(MODES)}, found {value!r:.60}")
+    return tuple(found.get(p, "write") for p in range(len(outputs)))
 
 
 def given_outputs(outputs: Sequence[Tensor], out: Any, what: str) -> dict[int, Any]:
-    names = [t.name for t in outputs]
+    """`out=`, by the position of the output; None stands for an array to be made."""
     if out is None:
         return {}
     if isinstance(out, Mapping):
-        for name in out:
-            if name not in names:
-                raise ValueError(f"{what}: out= names {name!r}; the outputs are {', '.join(names)}")
-        return {p: out[name] for p, name in enumerate(names) if out.get(name) is not None}
+        return {p: a for p, a in _by_position(outputs, out, f"{what}: out=").items() if a is not None}
     listed = list(out) if isinstance(out, (tuple, list)) else [out]
-    if len(listed) != len(names):
-        raise ValueError(f"{what}: out= must hold {len(names)} arrays ({', '.join(names)}), found {len(listed)}")
+    if len(listed) != len(outputs):
+        names = ", ".join(t.name for t in outputs)
+        raise ValueError(f"{what}: out= must hold {len(outputs)} arrays ({names}), found {len(listed)}")
     return {p: array for p, array in enumerate(listed) if array is not None}
+
+
+def _by_position(outputs: Sequence[Tensor], given: Mapping[Any, Any], place: str) -> dict[int, Any]:
+    """A dict whose keys are names of outputs, or the outputs themselves, by their position."""
+    names = [t.name for t in outputs]
+    listed = ", ".join(names)
+    found: dict[int, Any] = {}
+    for key, value in given.items():
+        if isinstance(key, Tensor):
+            meant = [p for p, t in enumerate(outputs) if t is key]
+        else:
+            meant = [p for p, name in enumerate(names) if isinstance(key, str) and name == key]
+        if not meant:
+            shown = key.name if isinstance(key, Tensor) else key
+            raise ValueError(f"{place} names {shown!r:.60}; the outputs are {listed}")
+        if len(meant) > 1 and not isinstance(key, Tensor):
+            raise ValueError(
+                f"{place} names {key!r}, but {len(meant)} outputs are called that; give the tensors as keys"
+            )
+        for position in meant:
+            if position in found:
+                raise ValueError(f"{place} names output {names[position]!r} twice")
+            found[position] = value
+    return found
 
 
 def check_target(tensor: Tensor, array: Any, shape: tuple[int, ...], what: str) -> None:
@@ -59,6 +82,8 @@ def check_target(tensor: Tensor, array: Any, shape: tuple[int, ...], what: str) 
 
 def as_array(value: Any) -> Any:
     """A NumPy view of another library's array; everything else is left to the check."""
+    if is_torch(value) and not is_recorded(value):
+        return array_of(value)
     if isinstance(value, (np.ndarray, np.generic, bool, int, float)) or hasattr(value, "__array__"):
         return value
     if hasattr(value, "__array_interface__"):
@@ -66,11 +91,12 @@ def as_array(value: Any) -> Any:
     return np.from_dlpack(value) if hasattr(value, "__dlpack__") else value
 
 
-def writable(value: Any) -> Any:
+def writable(value: Any, place: str) -> Any:
     """A NumPy view of an array to write into; everything else is left to the check."""
+    check_not_recorded(value, place)
     if isinstance(value, (np.ndarray, np.generic)) or not hasattr(value, "__array__"):
         return value
-    return np.asarray(value.detach() if hasattr(value, "detach") else value)
+    return array_of(value) if is_torch(value) else np.asarray(value)
 
 
 def passable(array: Array, tensor: Tensor, copies: list[tuple[str, str]]) -> Array:

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from schedules.plan import described
 from tedsl.analysis.checked import is_checked
 from tedsl.analysis.donated import DONATED, check_not_donated, donation_problem, take
 from tedsl.analysis.feeds import check_array
+from tedsl.analysis.foreign import note_writes
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.backend.accumulate import Accumulating
@@ -30,7 +32,7 @@ from tedsl.backend.lower_checks import Checks
 from tedsl.backend.runtime import KernelError
 from tedsl.backend.variant import Form, Variant
 from tedsl.backend.verify import check_numbers
-from tedsl.lang.errors import AliasError, user_location
+from tedsl.lang.errors import AliasError, ScheduleError, user_location
 from tedsl.lang.expr import Var
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Tensor
@@ -206,6 +208,7 @@ class Kernel(Rich):
         if before:
             check_numbers(self.inputs, self.outputs, before, buffers, bound, self._what)
         theirs = self._objects(given, out)
+        note_writes(theirs[p] for p in buffers if p in theirs)
         written = tuple(theirs.get(p, self._returned(p, a, given)) for p, a in buffers.items())
         return written if self._several else written[0] if written else None
 
@@ -284,7 +287,12 @@ class Kernel(Rich):
 
     def explained(self, error: KernelError) -> Exception:
         """A failed call in the user's words."""
-        variant = self._core.any_variant()
+        plan, variant = self._core.planner.plan, self._core.any_variant()
+        if error.requirement is None and plan is not None and plan.promises:
+            said = "; ".join(f"{described(step.directive)} at {step.where}" for step in plan.promises)
+            return ScheduleError(
+                f"{self._what}: the schedule promises what may not hold at this call ({said}): {error}"
+            )
         if error.requirement is None or not variant.has_checks:
             return error
         checks = variant.lowered.checks
@@ -303,7 +311,9 @@ class Kernel(Rich):
         """The arrays to write into, by the position of the output, checked."""
         targets = {p: arrays[k] for p, k in self._alias.items() if modes[p] != "null"}
         given = given_outputs(self.outputs, out, self._what)
-        targets.update((p, writable(a)) for p, a in given.items() if modes[p] != "null")
+        for p, value in given.items():
+            if modes[p] != "null":
+                targets[p] = writable(value, f"{self._what}: out= for {self.outputs[p].name!r}")
         for position, array in targets.items():
             check_target(self.outputs[position], array, shapes[position], self._what)
         for position, mode in enumerate(modes):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tedsl.lang.dtypes import dtype_of_array
-from tedsl.ops.op import Op
+from tedsl.ops.op import Op, into
 from tedsl.ops.signature import Call
 
 __all__ = ["call", "prepare"]
@@ -24,12 +24,7 @@ def call(op: Op, call: Call, out: Any, mode: Any) -> Any:
     arrays = [_viewed(a, name, op) for a, name in zip(call.arrays, call.template.names, strict=True)]
     specs = tuple((a.shape, str(dtype_of_array(a))) for a in arrays)
     traced = op.definition(call.template).traced(specs)
-    if out is not None:
-        targets = [_viewed(t, "out", op) for t in (out if isinstance(out, (tuple, list)) else (out,))]
-        traced.kernel(*arrays, out=tuple(targets), mode=mode)
-        return out
-    back = _maker(call.arrays[0])
-    return traced.nested([back(v) for v in traced.kernel(*arrays, mode=mode)])
+    return into(traced, arrays, out, mode, lambda t, name: _viewed(t, name, op), _maker(call.arrays[0]))
 
 
 def prepare(op: Op, call: Call) -> None:

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 import tedsl.bridges.fx_layers  # noqa: F401 - its rows
+from tedsl.analysis.foreign import array_of
 from tedsl.bridges.fx_rows import apply, fresh, is_known, kind_of, run_row
 from tedsl.lang.errors import AliasError, user_location
 from tedsl.lang.operators import Fn
@@ -82,7 +83,7 @@ class FxFunction:
         if key not in self._made:
             graph = aten_graph(self.module, self._state, inputs)
             function = traced_function(graph, [*(k.replace(".", "_") for k in self._state), *self._names])
-            self._made[key] = graph, Functionalized(function, self._interpreted)
+            self._made[key] = graph, Functionalized(function, self._interpreted, recorded=True)
         return self._made[key]
 
     @property
@@ -242,7 +243,7 @@ class _Run:
         value = operator.attrgetter(target)(self.module)
         trace = active_trace()
         assert trace is not None
-        return fresh(lowered(value.detach().numpy(), trace))
+        return fresh(lowered(array_of(value), trace))
 
     def _called(self, node: Any) -> Any:
         args, kwargs = self._at(list(node.args)), self._at(dict(node.kwargs))

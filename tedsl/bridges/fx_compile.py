@@ -140,7 +140,7 @@ class _Program:
         self.part = part
         self.report = report
         names = [n.name for n in part.graph.nodes if n.op == "placeholder"]
-        self.run = Functionalized(traced_function(part, names), interpreted)
+        self.run = Functionalized(traced_function(part, names), interpreted, recorded=True)
         self.is_left = False
 
     def __call__(self, *inputs: Any) -> Any:

@@ -14,14 +14,15 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from tedsl.analysis.foreign import note_writes, tensor_of
 from tedsl.analysis.sizes import evaluate_extent
 from tedsl.bridges import torch_autograd
-from tedsl.bridges.torch_memory import TYPES, as_array, as_tensor, checked, run
+from tedsl.bridges.torch_memory import TYPES, as_array, checked, run, writable
 from tedsl.bridges.torch_routines import key_of, routine_of, specs_of
 from tedsl.ops.definition import Definition
-from tedsl.ops.op import ARRAYS, Op
+from tedsl.ops.op import ARRAYS, Op, into
 from tedsl.ops.routines import Routine
-from tedsl.ops.signature import Call
+from tedsl.ops.signature import Call, map_leaves
 
 __all__ = ["call", "constant_key", "constant_nest", "key_of", "prepare", "registered"]
 
@@ -56,22 +57,41 @@ def prepare(op: Op, made: Call) -> Callable[..., Any] | None:
                 plans.append(torch_autograd.plan_of(routine, tensors))
             results: Sequence[Any] = torch_autograd.by_plan(plans[0], tensors)
         else:
-            results = [as_tensor(a) for a in kernel(*[t.detach().numpy() for t in tensors])]
+            try:
+                arrays = [t.detach().numpy() for t in tensors]
+            except RuntimeError:  # not memory as it is: the negative of it
+                return NotImplemented
+            results = [tensor_of(a) for a in kernel(*arrays)]
         return results[0] if single else traced.nested(results)
 
     return quick
 
 
 def _into(op: Op, routine: Definition, call: Call, out: Any, mode: Any) -> Any:
-    targets = [out] if isinstance(out, torch.Tensor) else list(out or ())
-    if torch.is_grad_enabled() and any(t.requires_grad for t in (*call.arrays, *targets)):
+    targets: dict[str, Any] = {}
+
+    def listed(value: Any, name: str) -> None:
+        if not isinstance(value, (torch.Tensor, type(None))):
+            raise TypeError(f"op {op.signature}: {name}= must be a tensor of PyTorch, found {type(value).__name__}")
+        if value is not None:
+            targets[name] = value
+
+    map_leaves(out, "out", listed)
+    given = (*call.arrays, *targets.values())
+    if torch.is_grad_enabled() and any(t.requires_grad for t in given):
         raise RuntimeError(
             f"op {op.signature}: out= does not support automatic differentiation, but an argument requires grad; call "
             "it under torch.no_grad(), or without out="
         )
-    checked((*call.arrays, *targets), (*call.template.names, *("out" for _ in targets)), f"op {op.signature}")
-    routine.run([as_array(t) for t in call.arrays], tuple(as_array(t) for t in targets), mode)
-    return out
+    checked(given, (*call.template.names, *targets), f"op {op.signature}")
+    traced = routine.traced(specs_of(call.arrays))
+
+    def memory(value: Any, name: str) -> Any:
+        return writable(value, f"op {op.signature}: {name}=")
+
+    written = into(traced, list(map(as_array, call.arrays)), out, mode, memory, tensor_of)
+    note_writes(targets.values())
+    return written
 
 
 def constant_key(op: Op, given: tuple[Any, ...], named: tuple[Any, ...]) -> str:

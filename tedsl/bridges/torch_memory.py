@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from tedsl.lang.dtypes import ALL, BFLOAT16
+from tedsl.analysis.foreign import array_of, tensor_of
+from tedsl.lang.dtypes import ALL
 from tedsl.ops.routines import Routine
 
-__all__ = ["NAMES", "TYPES", "as_array", "as_tensor", "checked", "run"]
+__all__ = ["NAMES", "TYPES", "as_array", "checked", "run", "writable"]
 
 TYPES: dict[str, Any] = {str(d): getattr(torch, d) for d in ALL}
 NAMES: dict[Any, str] = {t: n for n, t in TYPES.items()}
@@ -42,20 +43,15 @@ def checked(tensors: Sequence[Any], names: Sequence[str], what: str) -> None:
 
 
 def as_array(tensor: Any) -> np.ndarray[Any, Any]:
-    """The memory of a tensor on the CPU."""
-    tensor = tensor.detach()
-    if tensor.dtype is torch.bfloat16:
-        found: np.ndarray[Any, Any] = tensor.view(torch.int16).numpy().view(BFLOAT16.numpy)
-        return found
-    array: np.ndarray[Any, Any] = tensor.numpy() if not tensor.is_neg() else tensor.resolve_neg().numpy()
-    return array
+    """The memory of a tensor on the CPU, to be read."""
+    return array_of(tensor.resolve_neg())
 
 
-def as_tensor(array: np.ndarray[Any, Any]) -> Any:
-    """A tensor over the memory of an array."""
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+def writable(tensor: Any, place: str) -> np.ndarray[Any, Any]:
+    """The memory of a tensor on the CPU, to be written."""
+    if tensor.is_neg():
+        raise ValueError(f"{place}: the tensor shows the negative of what is in its memory; give one of its own")
+    return array_of(tensor)
 
 
 def run(routine: Routine, tensors: Sequence[Any]) -> tuple[Any, ...]:
@@ -64,4 +60,4 @@ def run(routine: Routine, tensors: Sequence[Any]) -> tuple[Any, ...]:
         return tuple([torch.from_numpy(a) for a in routine.run([t.detach().numpy() for t in tensors])])
     except (TypeError, RuntimeError):  # bfloat16, or something to be refused
         checked(tensors, routine.input_names, routine.name)
-        return tuple(as_tensor(a) for a in routine.run([as_array(t) for t in tensors]))
+        return tuple(tensor_of(a) for a in routine.run([as_array(t) for t in tensors]))

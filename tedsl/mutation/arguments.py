@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.foreign import is_torch
 from tedsl.lang.compute import placeholder
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.tensor import Tensor
 from tedsl.mutation.array import Array
 from tedsl.mutation.layouts import Layout, ghost_with
-from tedsl.mutation.memory import is_torch
 from tedsl.mutation.tracing import Origin, Storage, Trace
 from tedsl.mutation.views import is_plain, view_map
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.foreign import array_of
 from tedsl.lang import functions as fn
 from tedsl.lang.broadcast import broadcast_to, elementwise
 from tedsl.lang.dtypes import DType, as_dtype
@@ -322,7 +323,7 @@ def _operand(value: Any, trace: Trace) -> Any:
     if isinstance(value, np.ndarray):
         return fn.const(value) if value.ndim == 0 else trace.capture(value)
     if hasattr(value, "detach") and hasattr(value, "numpy"):
-        return trace.capture(value.detach().numpy())
+        return trace.capture(array_of(value))
     return value
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.foreign import check_not_recorded, is_torch, note_writes, tensor_of
 from tedsl.analysis.nests import map_leaves, static_key
 from tedsl.backend.build import build
 from tedsl.backend.kernel import Kernel
@@ -19,7 +19,7 @@ from tedsl.lang.tensor import Placeholder, Tensor
 from tedsl.mutation.arguments import Argument, Bound, bind, is_array, signature, strided
 from tedsl.mutation.array import Array, new_array
 from tedsl.mutation.layouts import Layout, new_ghost
-from tedsl.mutation.memory import as_numpy, is_torch
+from tedsl.mutation.memory import as_numpy
 from tedsl.mutation.selected import Selected
 from tedsl.mutation.tracing import Origin, Storage, Trace
 from tedsl.reference import interpret
@@ -80,11 +80,15 @@ class _Plan:
 
 
 class Functionalized:
-    """A function of arrays whose in-place statements were traced into tensors."""
+    """A function of arrays whose in-place statements were traced into tensors.
 
-    def __init__(self, function: Callable[..., Any], interpreted: bool = False) -> None:
+    `recorded`: whoever calls it takes care of gradients, so that tensors of PyTorch that require grad are taken.
+    """
+
+    def __init__(self, function: Callable[..., Any], interpreted: bool = False, recorded: bool = False) -> None:
         self.function = function
         self.interpreted = interpreted
+        self.recorded = recorded
         self._plans: dict[Any, _Plan] = {}
         self.__name__ = getattr(function, "__name__", "function")
         self.__doc__ = function.__doc__
@@ -111,7 +115,10 @@ class Functionalized:
                     f"{self.__name__}: argument {name!r} is a tensor; f.trace(...) takes those, f(...) takes arrays"
                 )
             if is_array(value):
-                arguments.append(Argument(name, value, as_numpy(value, f"{self.__name__}: argument {name!r}")))
+                place = f"{self.__name__}: argument {name!r}"
+                if not self.recorded:
+                    check_not_recorded(value, place)
+                arguments.append(Argument(name, value, as_numpy(value, place)))
                 return len(arguments) - 1
             key = static_key(value)
             if key is None:
@@ -242,7 +249,7 @@ class Functionalized:
         for array, value in zip(plan.written, values[len(plan.fresh) :], strict=True):
             assert array.origin is not None
             np.copyto(arguments[array.origin.position].array, value)
-            _note_write(arguments[array.origin.position].given)
+            note_writes([arguments[array.origin.position].given])
         fresh = iter(values[: len(plan.fresh)])
         owned = {id(b.storage): b for b in plan.bounds}
 
@@ -279,12 +286,6 @@ class Functionalized:
         return result
 
 
-def _note_write(given: Any) -> None:
-    """Tell PyTorch that a tensor was written: what autograd saved of it is not its value any more."""
-    if is_torch(given):
-        sys.modules["torch"].autograd.graph.increment_version(given)
-
-
 def _on_memory(value: Array, bound: Bound, plan: _Plan, arguments: list[Argument]) -> Any:
     """A result that is an argument, or a view of one: on the caller's memory."""
     for m in bound.members:
@@ -307,7 +308,7 @@ def _on_memory(value: Array, bound: Bound, plan: _Plan, arguments: list[Argument
     view = strided(
         argument.array, argument.address + shift * size, value.shape, tuple(s * size for s in value.ghost.strides)
     )
-    return sys.modules["torch"].from_numpy(view) if is_torch(argument.given) else view
+    return tensor_of(view) if is_torch(argument.given) else view
 
 
 def _as_strided(given: Any, value: Array, shift: int) -> Any:
@@ -337,4 +338,4 @@ def _as_given(array: Any, plan: _Plan) -> Any:
     """A result in the framework of the arguments."""
     if not plan.trace.torch:
         return array
-    return sys.modules["torch"].from_numpy(np.asarray(array))
+    return tensor_of(np.asarray(array))

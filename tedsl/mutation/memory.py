@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tedsl.analysis.donated import check_not_donated
+from tedsl.analysis.foreign import array_of, is_torch
 from tedsl.lang.elements import tensor_of
 from tedsl.lang.expr import Read
 from tedsl.lang.tensor import Tensor
@@ -14,7 +15,7 @@ from tedsl.mutation.array import Array, lowered, new_array
 from tedsl.mutation.methods import copied
 from tedsl.mutation.tracing import active_trace
 
-__all__ = ["as_numpy", "copy", "is_torch", "may_alias"]
+__all__ = ["as_numpy", "copy", "may_alias"]
 
 
 def copy(x: Any) -> Any:
@@ -49,11 +50,6 @@ def may_alias(x: Any, y: Any) -> bool:
     return bool(np.shares_memory(as_numpy(x, "te.may_alias"), as_numpy(y, "te.may_alias")))
 
 
-def is_torch(x: Any) -> bool:
-    """Whether `x` is a tensor of PyTorch, told without importing it."""
-    return type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "detach")
-
-
 def as_numpy(x: Any, what: str) -> np.ndarray[Any, Any]:
     """A NumPy array over the memory of an array of any framework; TypeError where that would take a copy."""
     if isinstance(x, np.ndarray):
@@ -62,8 +58,7 @@ def as_numpy(x: Any, what: str) -> np.ndarray[Any, Any]:
     if is_torch(x):
         if x.device.type != "cpu":
             raise TypeError(f"{what}: expected a tensor on the CPU, found one on {x.device}; move it with x.cpu()")
-        found: np.ndarray[Any, Any] = x.detach().numpy()
-        return found
+        return array_of(x)
     if hasattr(x, "__array__") or hasattr(x, "__array_interface__"):
         return np.asarray(x)
     if hasattr(x, "__dlpack__"):

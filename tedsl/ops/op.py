@@ -26,7 +26,7 @@ from tedsl.ops.explaining import OpExplanation, explanation_of
 from tedsl.ops.routines import Spec, Traced
 from tedsl.ops.signature import Call, Signature, Template, map_leaves
 
-__all__ = ["ARRAYS", "BRIDGES", "Op", "op"]
+__all__ = ["ARRAYS", "BRIDGES", "Op", "into", "op"]
 
 # First part of the module of an array's type -> the bridge, imported on first use; it has `call(op, call, out, mode)`.
 BRIDGES = {"torch": "tedsl.bridges.torch", "jax": "tedsl.bridges.jax", "jaxlib": "tedsl.bridges.jax"}
@@ -228,8 +228,7 @@ class Op:
     def _run(self, call: Call, out: Any, mode: Any) -> Any:
         arrays = [_plain(a, name, self) for a, name in zip(call.arrays, call.template.names, strict=True)]
         traced = self.definition(call.template).traced(_specs(arrays))
-        values = traced.kernel(*arrays, out=_flat_out(traced, out), mode=mode)
-        return values if len(values) != len(traced.outputs) else traced.nested(values)
+        return into(traced, arrays, out, mode)
 
 
 def _key_of(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -330,6 +329,33 @@ def _plain(array: Any, name: str, op: Op) -> np.ndarray[Any, Any]:
     except TypeError as error:
         raise TypeError(f"op {op.signature}: argument {name!r}: {error}") from None
     return np.asarray(array)
+
+
+def into(
+    traced: Traced,
+    arrays: Sequence[np.ndarray[Any, Any]],
+    out: Any,
+    mode: Any,
+    memory: Callable[[Any, str], Any] = lambda value, name: value,
+    made: Callable[[Any], Any] = lambda array: array,
+) -> Any:
+    """The results of a call with `out=` or `mode=`, in their nest; those that were not computed leave a tuple.
+
+    `memory(value, name)` is the NumPy array over what the caller gave, `made(array)` a result as one of the caller's.
+    """
+    given: dict[int, tuple[Any, Any]] = {}
+
+    def viewed(value: Any, name: str) -> Any:
+        if value is None:
+            return None
+        array = memory(value, name)
+        given[id(array)] = array, value  # the array, so that its id stays its own
+        return array
+
+    flat = _flat_out(traced, None if out is None else map_leaves(out, "out", viewed))
+    values = traced.kernel(*arrays, out=flat, mode=mode)
+    results = tuple(given[id(v)][1] if id(v) in given else made(v) for v in values)
+    return results if len(results) != len(traced.outputs) else traced.nested(results)
 
 
 def _flat_out(traced: Traced, out: Any) -> Any:

@@ -227,6 +227,7 @@ def test_an_output_over_an_input_is_right() -> None:
         ((None, floats(4)), TypeError, "found NoneType"),
         ((floats(3, 4), np.array(["a"] * 4)), TypeError, "'B'"),
         ((floats(3, 4).astype(">f4"), floats(4)), TypeError, "byte order"),
+        ((np.ma.masked_less(floats(3, 4), 0), floats(4)), TypeError, "a mask would be lost; give x.filled(value)"),
     ],
 )
 def test_bad_inputs(scaled: Any, arguments: Any, error: type[Exception], words: str) -> None:
@@ -262,6 +263,25 @@ def test_bad_options(scaled: Any, options: dict[str, Any], error: type[Exception
     with pytest.raises(error) as caught:
         scaled(floats(3, 4), floats(4), **options)
     assert words in str(caught.value)
+
+
+def test_outputs_are_named_by_themselves_too() -> None:
+    A = te.placeholder((4,), name="A")
+    twice = te.compute((4,), lambda i: A[i] * 2, name="T")
+    thrice = te.compute((4,), lambda i: A[i] * 3, name="T")
+    kern = te.build(A, [twice, thrice])
+    a, out = floats(4), np.ones(4, "float32")
+    found = kern(a, out={thrice: out}, mode={thrice: "add"})
+    assert found[1] is out
+    np.testing.assert_array_equal(found[0], a * 2)
+    np.testing.assert_allclose(out, a * 3 + 1, rtol=1e-6)
+    with pytest.raises(ValueError, match="out= names 'T', but 2 outputs are called that; give the tensors as keys"):
+        kern(a, out={"T": out})
+    single = te.build(A, twice)
+    with pytest.raises(ValueError, match="mode= names 'A'; the outputs are T"):
+        single(a, out=out, mode={A: "add"})
+    with pytest.raises(ValueError, match="out= names output 'T' twice"):
+        single(a, out={"T": out, twice: out})
 
 
 def test_outputs_that_overlap_are_refused() -> None:

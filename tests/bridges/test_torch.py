@@ -145,6 +145,98 @@ def test_out_and_mode() -> None:
         affine(x.requires_grad_(), w, out=buffer)
 
 
+def test_out_holds_tensors_in_the_nest_of_the_results() -> None:
+    both = te.op(lambda x: {"a": x * 2, "b": x * 3}, name="both")
+    x, buffer = torch.randn(5), torch.ones(5)
+    found = both(x, out={"b": buffer})
+    assert found["b"] is buffer
+    same(found, {"a": x * 2, "b": x * 3})
+    for wrong in np.ones(5, "float32"), "b", 3.0:
+        with pytest.raises(TypeError, match=r"op affine\(.*out= must be a tensor of PyTorch"):
+            affine(x, x, out=wrong)
+
+
+def test_the_negative_of_memory_is_read_but_not_written() -> None:
+    x = torch.view_as_complex(torch.ones(3, 2)).conj().imag
+    assert x.is_neg()
+    for _ in range(2):
+        same(affine(x, x), torch.full((3,), 3.0))
+    with pytest.raises(ValueError, match="give one of its own"):
+        affine(torch.ones(3), torch.ones(3), out=x)
+
+
+def test_autograd_learns_what_was_written() -> None:
+    x, z = torch.randn(5), torch.randn(5, requires_grad=True)
+    A = te.placeholder((5,), name="A")
+    B = te.compute((5,), lambda i: A[i] * 2, name="B")
+    writes: dict[str, Any] = {
+        "out": lambda t: affine(x, x, out=t),
+        "add": lambda t: affine(x, x, out=t, mode="add"),
+        "kernel": lambda t: te.build(A, B)(x, out=t),
+        "alias": te.build(A, B, alias={B: A}),
+        "functionalize": te.functionalize(lambda t: t.add_(1)),
+    }
+    for name, write in writes.items():
+        saved = torch.randn(5)
+        loss = (saved * z).sum()
+        write(saved)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+        assert saved._version == 1, name
+
+
+def test_kernels_refuse_to_lose_a_gradient() -> None:
+    A = te.placeholder((5,), name="A")
+    kernel = te.build(A, te.compute((5,), lambda i: A[i] * 2, name="B"))
+    x = torch.randn(5, requires_grad=True)
+    for call in (
+        lambda: kernel(x),
+        lambda: kernel(x.detach(), out=x),
+        lambda: te.evaluate(A * 2, {A: x}),
+        lambda: te.functionalize(lambda a: a * 2)(x),
+    ):
+        with pytest.raises(RuntimeError, match="requires grad, and autograd does not record this call"):
+            call()
+        with torch.no_grad():
+            call()
+
+
+@te.op
+def product(x: te.Tensor, w: te.Tensor) -> te.Tensor:
+    return te.compute((x.shape[0], w.shape[1]), lambda i, j: te.sum(lambda k: x[i, k] * w[k, j]))
+
+
+def test_gradients_of_micro_batches_are_counted_once() -> None:
+    """Autograd sums some of them into .grad, a product with mode="add" others: into the memory autograd took over."""
+    w = torch.randn(4, 3, requires_grad=True)
+    other = w.detach().clone().requires_grad_()
+    for step in range(6):
+        x = torch.randn(7, 4)
+        (x @ other).square().sum().backward()
+        y = product(x, w)
+        if step % 2 == 0:
+            y.square().sum().backward()
+        else:
+            (head,) = torch.autograd.grad(y.square().sum(), y)
+            assert product(x.T, head, out=w.grad, mode="add") is w.grad
+    same(w.grad, other.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_are_memory_of_their_own() -> None:
+    """PyTorch takes a gradient over as .grad and adds to it in place, so that none may be seen through another."""
+    for function in lambda x, w: x + w, lambda x, w: (x, x + w), lambda x, w: (x * 1, w):
+        op = te.op(function, name="own")
+        x, w, head = torch.randn(5, requires_grad=True), torch.randn(5, requires_grad=True), torch.ones(5)
+        for _ in range(2):
+            results = op(x, w)
+            torch.autograd.backward(results, [head] * len(results) if isinstance(results, tuple) else head)
+        same(head, torch.ones(5))
+        memories = [t.data_ptr() for t in (x.grad, w.grad, head)]
+        assert len(set(memories)) == 3
+        twice = torch.autograd.grad(op(x, w), [x, w], [head] * len(results) if isinstance(results, tuple) else head)
+        same((x.grad, w.grad), tuple(2 * g for g in twice))
+
+
 def test_fake_and_meta_tensors_have_shapes() -> None:
     from torch._subclasses import FakeTensorMode
 

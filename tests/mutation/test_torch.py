@@ -54,6 +54,21 @@ def test_the_argument_itself_is_returned() -> None:
     assert x.tolist() == [2, 2, 2]
 
 
+def test_bfloat16() -> None:
+    x, y = torch.arange(6, dtype=torch.bfloat16).reshape(2, 3), torch.ones(3, dtype=torch.bfloat16)
+
+    def scale(a: Any, b: Any) -> Any:
+        a[0] *= 2
+        return a[0] + b, a.T
+
+    expected = scale(x.clone(), y)
+    found = te.functionalize(scale)(x, y)
+    torch.testing.assert_close(found, expected)
+    assert found[1].data_ptr() == x.data_ptr()
+    assert te.copy(x).dtype is torch.bfloat16
+    assert te.may_alias(x, x[1])
+
+
 def test_a_conversion_to_the_dtype_it_has_is_the_tensor_itself() -> None:
     def program(x: Any) -> Any:
         x.double().add_(1)

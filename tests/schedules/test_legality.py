@@ -336,3 +336,49 @@ def test_fused_loops_of_a_stage_inside_another() -> None:
     copy.fuse(*copy.axes)
     values = np.arange(40.0, dtype="float32").reshape(5, 8)
     np.testing.assert_array_equal(te.build([A], C, schedule=s)(values), te.interpret(C, {A: values}))
+
+
+def test_stages_of_another_schedule_are_refused() -> None:
+    s, t = chain()
+    other, u = chain()
+    message = refusal(lambda: s["B"].compute_at(other["T"], "i"))
+    assert "s['T'] with loops i, j belongs to another schedule" in message
+    assert "s['T']" in refusal(lambda: s["C"].cache_read(other["T"]))
+    assert "'T' there is another tensor, at" in refusal(lambda: s[u["T"]])
+    s["B"].compute_at(s.copy()[t["T"]], "i")
+    assert f"compute 'C' at {__file__}" in refusal(lambda: te.build(u["A"], u["C"], schedule=s))
+
+
+def test_what_a_directive_is_given_is_of_its_type() -> None:
+    s, _ = chain()
+    for action, words in {
+        lambda: s["T"].prefetch("B", "j", 1.5): "the distance must be an integer, found 1.5",
+        lambda: s["T"].split("i", 4, names=(1, 2)): "split: outer is of type str, found 1",
+        lambda: s["T"].split("i", 4, names=("io",)): "names holds those of both loops, found ('io',)",
+        lambda: s["T"].fuse("i", "j", name=3): "fuse: fused is of type str, found 3",
+        lambda: s["T"].store_in(3): "store_in: memory is of type str, found 3",
+    }.items():
+        with pytest.raises(TypeError) as caught:
+            action()
+        assert words in str(caught.value)
+        assert __file__ in str(caught.value)
+    assert not s.steps
+
+
+@pytest.mark.parametrize("promise", ["split", "bound_extent"])
+def test_a_promise_that_does_not_hold(promise: str) -> None:
+    n = te.var("n")
+    A = te.placeholder((n,), name="A")
+    C = te.compute((n,), lambda i: A[i] * 2, name="C")
+    s = te.Schedule(C)
+    if promise == "split":
+        s[C].split("i", 8, exact=True)
+    else:
+        s[C].bound_extent("i", 16)
+    kernel = te.build(A, C, schedule=s)
+    values = np.arange(16, dtype="float32")
+    np.testing.assert_array_equal(kernel(values), values * 2)
+    message = refusal(lambda: kernel(np.ones(19, "float32")))
+    assert "the schedule promises what may not hold at this call" in message
+    assert f"s['C'].{promise}('i', " in message
+    assert __file__ in message

@@ -45,9 +45,9 @@ def test_another_program_is_refused(other: list[te.Tensor], reason: str, tmp_pat
         te.Schedule.load(tmp_path / "s.json", other)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"tedsl_schedule": 99}'])
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"tedsl_schedule": 99}', "\xff\xfe"])
 def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
-    (tmp_path / "s.json").write_text(text)
+    (tmp_path / "s.json").write_text(text, "latin-1")
     with pytest.raises(te.ScheduleError, match=r"s\.json"):
         te.Schedule.load(tmp_path / "s.json", program())
 
@@ -55,9 +55,11 @@ def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
 def test_a_directive_that_is_damaged_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     scheduled(program()).save(path)
-    path.write_text(path.read_text().replace('"verb": "rfactor"', '"verb": "refactor"'))
-    with pytest.raises(te.ScheduleError, match="cannot be read"):
-        te.Schedule.load(path, program())
+    whole = path.read_text()
+    for good, bad in ('"verb": "rfactor"', '"verb": "refactor"'), ('"factor": 8', '"factor": "8"'):
+        path.write_text(whole.replace(good, bad))
+        with pytest.raises(te.ScheduleError, match="cannot be read"):
+            te.Schedule.load(path, program())
 
 
 def test_every_directive_goes_through_json() -> None:
