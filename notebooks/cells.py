@@ -7,6 +7,7 @@ runs all (or those named) through Jupyter and writes pages with their outputs to
 from __future__ import annotations
 
 import ast
+import importlib.util
 import linecache
 import sys
 import time
@@ -48,6 +49,17 @@ def cells(path: Path) -> Iterator[Cell]:
 
 def _prose(text: str) -> str:
     return "\n".join(line[2:] if line.startswith("# ") else line.removeprefix("#") for line in text.splitlines())
+
+
+def missing(path: Path) -> list[str]:
+    """The modules that the notebook imports and this environment has not."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.partition(".")[0])
+    return sorted(name for name in names if importlib.util.find_spec(name) is None)
 
 
 def run(path: Path) -> list[Any]:
@@ -110,6 +122,9 @@ def main(names: list[str]) -> int:
     late = 0
     for path in notebooks():
         if names and not any(path.stem.startswith(n) for n in names):
+            continue
+        if lacking := missing(path):
+            print(f"{path.stem:40} skipped: {', '.join(lacking)} not installed", flush=True)
             continue
         took = execute(path, HERE.parent / "build" / "notebooks")
         late += took > MOST_SECONDS

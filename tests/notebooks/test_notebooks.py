@@ -9,19 +9,17 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from notebooks.cells import cells, notebooks, run
+from notebooks.cells import cells, missing, notebooks, run
 
 QUICK = {"01", "03", "12"}
-# What a notebook needs beside the library.
-NEEDS: dict[str, tuple[str, ...]] = {"05": ("torch", "jax")}
 
 
 @pytest.mark.parametrize(
     "path", [pytest.param(p, id=p.stem, marks=() if p.stem[:2] in QUICK else pytest.mark.long) for p in notebooks()]
 )
 def test_notebook(path: Path) -> None:
-    for module in NEEDS.get(path.stem[:2], ()):
-        pytest.importorskip(module)
+    if lacking := missing(path):
+        pytest.skip(f"{', '.join(lacking)} not installed")
     assert any(hasattr(value, "_repr_html_") for value in run(path))
 
 
@@ -63,3 +61,9 @@ def test_an_error_points_at_the_line_of_the_notebook(tmp_path: Path) -> None:
     with pytest.raises(AssertionError) as caught:
         run(path)
     assert caught.traceback[-1].lineno + 1 == 6
+
+
+def test_what_a_notebook_imports_and_is_not_installed_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "99_made.py"
+    path.write_text("# %%\nimport numpy as np\nimport no_such_module.part\n\n# %%\nfrom nor_this import that\n")
+    assert missing(path) == ["no_such_module", "nor_this"]
