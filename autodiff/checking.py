@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from autodiff.heads import floats
 from autodiff.overrides import Fdiff, Override
 from autodiff.reverse import differentiate
 from tedsl.lang.errors import GradientError, user_location
@@ -122,13 +123,13 @@ def gradcheck(
 ) -> Report:
     """The adjoints of `outputs` for `inputs` compared with central differences at `values` (drawn when None).
 
-    `values` maps placeholders to arrays, or lists arrays in the order of `inputs`. Raises GradientError with the
-    report when an element disagrees, unless `raise_exception=False`.
+    `values` maps placeholders to arrays, or lists arrays in the order of `inputs` (of a single one: is its array).
+    Raises GradientError with the report when an element disagrees, unless `raise_exception=False`.
     """
-    targets = [outputs] if isinstance(outputs, Tensor) else list(outputs)
-    sources = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    targets = floats(outputs, "outputs", "gradcheck")
+    sources = floats(inputs, "inputs", "gradcheck")
     random = np.random.default_rng(seed)
-    feeds = _feeds(targets, sources, values, random)
+    feeds = _feeds(targets, sources, _named(values, sources, isinstance(inputs, Tensor)), random)
     run = evaluate or (lambda tensors, arrays: interpret(list(tensors), dict(arrays)))
     pairs: list[PairReport] = []
     for target in targets:
@@ -140,20 +141,33 @@ def gradcheck(
 
 
 def _feeds(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor], values: Any, random: np.random.Generator
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], given: dict[Tensor, Any], random: np.random.Generator
 ) -> dict[Tensor, Array]:
-    given: dict[Tensor, Array] = {}
-    if isinstance(values, Mapping):
-        given = dict(values)
-    elif values is not None:
-        items = [values] if isinstance(values, np.ndarray) else list(values)
-        if len(items) != len(inputs):
-            raise ValueError(f"gradcheck at {user_location()}: {len(inputs)} inputs but {len(items)} values")
-        given = dict(zip(inputs, items, strict=True))
+    """An array for every placeholder: what was given, and what is drawn here."""
     for op in stages_of([*outputs, *inputs]):
         if isinstance(op, Placeholder) and op.output() not in given:
             given[op.output()] = _drawn(op.output(), random)
-    return {t: np.array(v) for t, v in given.items()}
+    # Python numbers have no dtype of their own; arrays keep theirs, and a wrong one is refused.
+    return {t: np.array(v, None if hasattr(v, "dtype") else t.dtype.numpy) for t, v in given.items()}
+
+
+def _named(values: Any, inputs: Sequence[Tensor], single: bool) -> dict[Tensor, Any]:
+    """The values by tensor; those of a single input may be given bare."""
+    if isinstance(values, Mapping):
+        for key in values:
+            if not isinstance(key, Tensor):
+                raise TypeError(
+                    f"gradcheck at {user_location()}: the keys of values are tensors, found {type(key).__name__} "
+                    f"({key!r:.40})"
+                )
+        return dict(values)
+    if values is None:
+        return {}
+    bare = hasattr(values, "__array__") or (single and np.ndim(values) == inputs[0].ndim)
+    items = [values] if bare else list(values)
+    if len(items) != len(inputs):
+        raise ValueError(f"gradcheck at {user_location()}: {len(inputs)} inputs but {len(items)} values")
+    return dict(zip(inputs, items, strict=True))
 
 
 def _drawn(tensor: Tensor, random: np.random.Generator) -> Array:

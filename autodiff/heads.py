@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from autodiff.cotangent import Cotangent, Identity, One, Stored
-from tedsl.lang.errors import GradientError, user_location
+from tedsl.lang.errors import GradientError, user_location, warn_user
 from tedsl.lang.expr import Axis, Const, Expr
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Shape, Tensor
 
 __all__ = [
-    "IntegerGradientError", "check_jacobian_size", "common_prefix", "extents_of", "floats", "heads_of", "prefix_axes",
-    "tensors",
+    "IntegerGradientError", "JacobianSizeError", "check_jacobian_size", "common_prefix", "extents_of", "floats",
+    "heads_of", "prefix_axes", "tensors",
 ]  # fmt: skip
 
 JACOBIAN_WARNING = 256 << 20
 JACOBIAN_LIMIT = 4 << 30
+
+
+class JacobianSizeError(GradientError, ValueError):
+    """A full Jacobian that nobody can want."""
 
 
 class IntegerGradientError(GradientError, TypeError):
@@ -27,11 +30,15 @@ class IntegerGradientError(GradientError, TypeError):
 
 def tensors(value: Any, what: str, function: str = "differentiate") -> tuple[Tensor, ...]:
     """A tensor or a list of tensors as a tuple."""
-    items = (value,) if isinstance(value, Tensor) or not isinstance(value, Iterable) else tuple(value)
+    single = isinstance(value, Tensor) or hasattr(value, "__array__") or not isinstance(value, Iterable)
+    items = (value,) if single else tuple(value)
     for item in items:
         if not isinstance(item, Tensor):
-            found = type(item).__name__
-            raise TypeError(f"{function}: {what} must be tensors, found {found} {item!r:.60}, at {user_location()}")
+            hint = "; pass a te.placeholder and feed it the values" if hasattr(item, "__array__") else ""
+            raise TypeError(
+                f"{function}: {what} must be tensors, found {type(item).__name__} {item!r:.60}, at "
+                f"{user_location()}{hint}"
+            )
     return items
 
 
@@ -49,6 +56,8 @@ def floats(value: Any, what: str, function: str = "differentiate") -> tuple[Tens
 
 def heads_of(outputs: tuple[Tensor, ...], head: Any) -> tuple[Cotangent, ...]:
     """The adjoint of each output."""
+    if not outputs:
+        raise ValueError(f"differentiate: output is empty, at {user_location()}; give at least one tensor")
     given: Sequence[Any] = (None,) * len(outputs)
     if head is not None:
         given = tuple(head) if isinstance(head, Sequence) else (head,)
@@ -126,6 +135,6 @@ def check_jacobian_size(heads: Iterable[Cotangent], inputs: Sequence[Tensor]) ->
                 "give head= for a product with it"
             )
             if size > JACOBIAN_LIMIT:
-                raise ValueError(f"differentiate: {message}, at {user_location()}")
+                raise JacobianSizeError(f"differentiate: {message}, at {user_location()}")
             if size > JACOBIAN_WARNING:
-                warnings.warn(message, ResourceWarning, stacklevel=5)
+                warn_user(message, ResourceWarning)

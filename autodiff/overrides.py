@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tedsl.lang.errors import user_location
@@ -33,16 +33,22 @@ def rules_of(override: Override | None, fdiff: Fdiff | None) -> dict[Tensor, Giv
 
 def _rule(tensor: Any, rule: Any) -> Given:
     if not isinstance(tensor, Tensor):
-        raise TypeError(f"differentiate: override maps tensors to (deps, fn), found the key {tensor!r:.40}")
+        raise TypeError(
+            f"differentiate: override maps tensors to (deps, fn), found the key {tensor!r:.40}, at {user_location()}"
+        )
     if callable(rule):
         return tensor.op.inputs, rule
     if not isinstance(rule, tuple) or len(rule) != 2 or not callable(rule[1]):
-        raise TypeError(f"differentiate: the override of {tensor!r} must be (deps, fn) or fn, found {rule!r:.60}")
-    deps = tuple(rule[0]) if isinstance(rule[0], Iterable) else (rule[0],)
+        raise TypeError(
+            f"differentiate: the override of {tensor!r} must be (deps, fn) or fn, found {rule!r:.60}, at "
+            f"{user_location()}"
+        )
+    deps = tuple(rule[0]) if isinstance(rule[0], Sequence) else (rule[0],)
     for dep in deps:
         if not isinstance(dep, Tensor):
             raise TypeError(
-                f"differentiate: the deps of the override of {tensor!r} must be tensors, found {type(dep).__name__}"
+                f"differentiate: the deps of the override of {tensor!r} must be tensors, found {type(dep).__name__}, "
+                f"at {user_location()}"
             )
     return deps, rule[1]
 
@@ -56,7 +62,7 @@ def summands_of(tensor: Tensor, rule: Given, adjoint: Tensor, prefix: Shape) -> 
     if len(parts) != len(deps):
         raise ValueError(
             f"differentiate: the {what} returned {len(parts)} adjoints for {len(deps)} dependencies "
-            f"({', '.join(d.name for d in deps)}); return one for each, None where nothing flows"
+            f"({', '.join(d.name for d in deps)}), at {user_location()}; return one for each, None where nothing flows"
         )
     given = [(d, p) for d, p in zip(deps, parts, strict=True) if p is not None and d.dtype.is_float]
     return [(dep, summand(part, dep, prefix, what)) for dep, part in given]
@@ -65,12 +71,20 @@ def summands_of(tensor: Tensor, rule: Given, adjoint: Tensor, prefix: Shape) -> 
 def summand(part: Any, source: Tensor, prefix: Shape, what: str) -> Tensor:
     """What a caller's function returned, if it can be a summand of the adjoint of `source`."""
     if not isinstance(part, Tensor):
-        raise TypeError(f"differentiate: the {what} must return tensors, found {type(part).__name__} for {source!r}")
+        raise TypeError(
+            f"differentiate: the {what} must return tensors, found {type(part).__name__} for {source!r}, at "
+            f"{user_location()}"
+        )
     shape = (*prefix, *source.extents)
     fits = part.ndim == len(shape) and all(same_extent(a, b) for a, b in zip(part.extents, shape, strict=True))
     if not fits:
         expected = ", ".join(map(str, shape))
-        raise ValueError(f"differentiate: the {what} must return shape ({expected}) for {source!r}, found {part!r}")
+        raise ValueError(
+            f"differentiate: the {what} must return shape ({expected}) for {source!r}, found {part!r}, at "
+            f"{user_location()}"
+        )
     if part.dtype is not source.dtype:
-        raise TypeError(f"differentiate: the {what} must return {source.dtype} for {source!r}, found {part!r}")
+        raise TypeError(
+            f"differentiate: the {what} must return {source.dtype} for {source!r}, found {part!r}, at {user_location()}"
+        )
     return part

@@ -1,10 +1,10 @@
-"""What `differentiate` gives back: a sequence of adjoints that also knows how each was found."""
+"""What `differentiate` gives back: a tuple of adjoints that also knows how each was found."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, overload
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, SupportsIndex, overload
 
 from autodiff.domains import Inversion
 from tedsl.lang.rich import Rich
@@ -62,44 +62,55 @@ class Explanation(Rich):
         return str(self)
 
 
-@dataclass(frozen=True, eq=False)
-class Gradients(Sequence[Tensor], Rich):
-    """The adjoints in the order of the inputs; `grads[A]` by tensor, `.adjoints` of every tensor on the way."""
+class Gradients(tuple[Tensor, ...], Rich):
+    """The adjoints, a tuple in the order of the inputs; `grads[A]` by tensor, `.adjoints` of every one on the way."""
 
     inputs: tuple[Tensor, ...]
-    results: tuple[Tensor, ...]
     adjoints: Mapping[Tensor, Tensor]
     adjoint_summands: Mapping[Tensor, Mapping[Tensor, Tensor]]
-    explanation: Explanation = field(repr=False)
+    explanation: Explanation
 
+    def __new__(
+        cls,
+        inputs: tuple[Tensor, ...],
+        results: tuple[Tensor, ...],
+        adjoints: Mapping[Tensor, Tensor],
+        adjoint_summands: Mapping[Tensor, Mapping[Tensor, Tensor]],
+        explanation: Explanation,
+    ) -> Gradients:
+        self = super().__new__(cls, results)
+        self.inputs, self.adjoints, self.adjoint_summands = inputs, adjoints, adjoint_summands
+        self.explanation = explanation
+        return self
+
+    @overload  # type: ignore[override]  # a tuple that is asked by tensor as well
+    def __getitem__(self, key: SupportsIndex) -> Tensor: ...
     @overload
-    def __getitem__(self, key: int) -> Tensor: ...
-    @overload
-    def __getitem__(self, key: slice) -> Sequence[Tensor]: ...
+    def __getitem__(self, key: slice) -> tuple[Tensor, ...]: ...
     @overload
     def __getitem__(self, key: Tensor) -> Tensor: ...
 
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, Tensor):
-            return self.results[key]
+            return super().__getitem__(key)
         found = self.adjoints.get(key)
         if found is None:
             known = ", ".join(dict.fromkeys(t.name for t in self.adjoints))
             raise KeyError(f"no adjoint of {key!r} was computed; there are adjoints of: {known}")
         return found
 
-    def __len__(self) -> int:
-        return len(self.results)
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return iter(self.results)
-
     def __contains__(self, item: object) -> bool:
-        return any(r is item for r in self.results)
+        return any(r is item for r in self)
+
+    def __copy__(self) -> Gradients:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Gradients:
+        return self
 
     def explain(self) -> Explanation:
         """How each read was turned around: gather, or scatter and why."""
         return self.explanation
 
     def __repr__(self) -> str:
-        return "\n".join(f"d{t.name} = {r!r}" for t, r in zip(self.inputs, self.results, strict=True)) or "no gradients"
+        return "\n".join(f"d{t.name} = {r!r}" for t, r in zip(self.inputs, self, strict=True)) or "no gradients"

@@ -43,7 +43,10 @@ def _number(tensor: Tensor, value: bool | int | float, what: str) -> Array:
             f"{what}: input {tensor.name!r}: expected a value of {tensor.dtype}, "
             f"found {type(value).__name__} ({value!r})"
         )
-    return np.array(const(value, tensor.dtype).value, dtype=tensor.dtype.numpy)
+    try:
+        return np.array(const(value, tensor.dtype).value, dtype=tensor.dtype.numpy)
+    except ValueError as error:
+        raise ValueError(f"{what}: input {tensor.name!r}: {error}") from None
 
 
 def check_dtype(array: Array, dtype: DType, place: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -23,7 +22,7 @@ from tedsl.backend.planner import Planner
 from tedsl.backend.remembered import recall
 from tedsl.backend.steps import Steps, needs_steps
 from tedsl.backend.targets import Target, parse_target
-from tedsl.lang.errors import AliasError, ScheduleError
+from tedsl.lang.errors import AliasError, ScheduleError, warn_user
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Placeholder, Tensor
 
@@ -107,10 +106,9 @@ def _remembered(results: tuple[Tensor, ...], target: Target) -> Planner:
     choices = recall(results, target)
     if choices is None:
         names = ", ".join(t.name for t in results)
-        warnings.warn(
+        warn_user(
             f"te.build: schedule='tuned': nothing is remembered for {names} on this machine; the default schedule is "
-            f"used (te.tune([{names}], budget=60) searches for a better one)",
-            stacklevel=5,
+            f"used (te.tune([{names}], budget=60) searches for a better one)"
         )
     return Planner(choices=tuple(sorted((choices or {}).items())))
 
@@ -146,8 +144,9 @@ def _accumulating(
     return Accumulating(core, kept, previous), sizes
 
 
-def evaluate(outputs: Any, feeds: Mapping[Tensor, Any], sizes: Mapping[Var, int] | None = None) -> Any:
+def evaluate(outputs: Any, feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None) -> Any:
     """The values of `outputs` for the arrays in `feeds`, compiled: `evaluate(C, {A: a, B: b})`."""
+    feeds = {} if feeds is None else feeds
     if not isinstance(feeds, Mapping):
         raise TypeError(f"te.evaluate: feeds is a dict {{tensor: array}}, found {type(feeds).__name__}")
     return _kernel(list(feeds), outputs)(*feeds.values(), sizes=sizes)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tedsl.backend.aliasing import fit_problem
 from tedsl.backend.core import Core
-from tedsl.lang.errors import AliasError
+from tedsl.lang.errors import AliasError, warn_user
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["donated_positions", "donation_targets"]
@@ -50,7 +49,7 @@ def donation_targets(
         text = f"te.build: the memory of {inputs[source]!r} was donated, but no output can take it: {told}"
         if on_hazard != "copy":
             raise AliasError(f"{text}; leave it out of donate=, or build with on_hazard='copy' to be warned only")
-        warnings.warn(text, stacklevel=4)
+        warn_user(text)
     return taken
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from schedules.plan import described
 from tedsl.analysis.checked import is_checked
+from tedsl.analysis.checks import read_checks
 from tedsl.analysis.donated import DONATED, check_not_donated, donation_problem, take
 from tedsl.analysis.feeds import check_array
 from tedsl.analysis.foreign import note_writes
@@ -27,7 +28,6 @@ from tedsl.backend.buffers import Binding
 from tedsl.backend.calls import PreparedCall
 from tedsl.backend.core import Core, Memory
 from tedsl.backend.given import as_array, check_target, given_outputs, modes_of, passable, writable
-from tedsl.backend.lower import operations_between
 from tedsl.backend.lower_checks import Checks
 from tedsl.backend.runtime import KernelError
 from tedsl.backend.variant import Form, Variant
@@ -36,6 +36,7 @@ from tedsl.lang.errors import AliasError, ScheduleError, user_location
 from tedsl.lang.expr import Var
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.traverse import operations_between
 
 __all__ = ["Kernel", "Stats", "separate"]
 
@@ -135,11 +136,12 @@ class Kernel(Rich):
 
     def compile(self) -> None:
         """Compile now what a call with contiguous arrays needs (nothing, where an extent is 0)."""
-        if self._accumulating is not None:
-            core, modes = self._accumulating[0].core, self._accumulating[0].modes
-            if not core.is_always_empty:
-                core.variant(Form(modes))
-        elif not self._core.is_always_empty:
+        if self._core.is_always_empty:
+            for op in operations_between(self.inputs, self.outputs):
+                read_checks(op)  # IndexError for what is provably wrong, as compiling tells
+        elif self._accumulating is not None:
+            self._accumulating[0].core.variant(Form(self._accumulating[0].modes))
+        else:
             self._core.any_variant()
 
     @property

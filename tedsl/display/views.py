@@ -170,14 +170,14 @@ def _bar(value: float, most: float) -> str:
 
 
 def _gradients(gradients: Gradients) -> Iterator[str]:
-    pairs = list(zip(gradients.inputs, gradients.results, strict=True))
+    pairs = list(zip(gradients.inputs, gradients, strict=True))
     yield section("<b>gradients</b>", *(f"{code('d' + t.name, 'teal')} {_typed(r)}" for t, r in pairs[:6]))
-    yield from _reads(gradients.explanation, _work(gradients.results))
-    total = sum(_work(gradients.results).values(), NOTHING)
+    yield from _reads(gradients.explanation, _work(gradients))
+    total = sum(_work(gradients).values(), NOTHING)
     if total is not NOTHING:
         yield f'<p class="te-mute">forward and adjoints together: {_sentence(total)}</p>'
-    stages = stages_of(gradients.results)
-    yield details(f"the program: {len(stages)} stages", "".join(_stages(gradients.results, stages)))
+    stages = stages_of(gradients)
+    yield details(f"the program: {len(stages)} stages", "".join(_stages(gradients, stages)))
 
 
 def _explanation(explanation: Explanation) -> Iterator[str]:

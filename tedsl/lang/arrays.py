@@ -44,4 +44,8 @@ METHODS: dict[str, Callable[..., Any]] = {
 
 Tensor._apply = staticmethod(elementwise)
 Tensor._methods.update(METHODS)
+Tensor._numpy.update({name: globals()[name] for name in __all__})
+Tensor._numpy.update({
+    **_REDUCTIONS, "clip": fn.clip, "round": fn.round, "ndim": lambda x: x.ndim, "shape": lambda x: x.shape,
+})  # fmt: skip
 Expr._apply = staticmethod(expression_operator)

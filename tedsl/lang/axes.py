@@ -10,20 +10,26 @@ from tedsl.lang.expr import Axis, Const, Expr, Read, Var
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.traverse import free_axes, topological
 
-__all__ = ["as_extent", "as_shape", "reduce_axis", "var"]
+__all__ = ["as_extent", "as_name", "as_shape", "reduce_axis", "var"]
 
 INT32_MAX = 2**31 - 1
 
 
 def var(name: str = "n") -> Var:
     """A symbolic extent: an int32 that is at least 0 and takes its value from the arrays of a call."""
+    return Var(as_name(name, "te.var"))
+
+
+def as_name(name: Any, what: str) -> str:
+    """A name that a user gave."""
     if not isinstance(name, str):
-        raise TypeError(f"te.var: expected a name, found {type(name).__name__}")
-    return Var(name)
+        raise TypeError(f"{what}: expected a name, found {type(name).__name__} ({name!r:.40}), at {user_location()}")
+    return name
 
 
 def reduce_axis(extent: Any, name: str = "k") -> Axis:
     """An axis to reduce over: `reduce_axis(64)` counts 0..63, `reduce_axis((2, 5))` counts 2, 3, 4."""
+    as_name(name, "te.reduce_axis")
     if not isinstance(extent, tuple):
         return Axis(name, as_extent(extent, f"reduce_axis {name!r}"), is_reduce=True)
     if len(extent) != 2:

@@ -6,17 +6,17 @@ nested inside the expression become tensors of their own, and what is left is ch
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 from tedsl.lang import functions as fn
-from tedsl.lang.axes import as_shape
+from tedsl.lang.axes import as_name, as_shape
 from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Formal, Read, Reduce
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.ranges import infer_ranges
+from tedsl.lang.signatures import parameters_of
 from tedsl.lang.tensor import Compute, Placeholder, ScanState, Tensor
 from tedsl.lang.traverse import free_axes, substitute_all, topological
 
@@ -25,7 +25,7 @@ __all__ = ["compute", "placeholder"]
 
 def placeholder(shape: Any, dtype: object = "float32", name: str = "x") -> Tensor:
     """A tensor whose elements are given when the kernel is called."""
-    what = f"placeholder {name!r}"
+    what = f"placeholder {as_name(name, 'te.placeholder')!r}"
     return Placeholder(name=name, shape=as_shape(shape, what), dtype=as_dtype(dtype)).output()
 
 
@@ -40,8 +40,7 @@ def compute(shape: Any, function: Any = None, name: Any = None) -> Any:
         raise TypeError(
             f"te.compute at {user_location()}: expected a function of the axes, found {type(function).__name__}"
         )
-    names = tuple(name) if isinstance(name, (tuple, list)) else None
-    title = "_".join(names) if names else (name or "T")
+    title, names = titled(name, "T", "te.compute")
     what = f"compute {title!r}"
     axes = _trace_axes(shape, function, what)
     result = _called(function, axes, what)
@@ -53,6 +52,14 @@ def compute(shape: Any, function: Any = None, name: Any = None) -> Any:
         raise ValueError(f"{what} at {user_location()}: {len(names)} names for {len(bodies)} outputs")
     tensors = compute_tensors(axes, bodies, title, names)
     return tensors if several else tensors[0]
+
+
+def titled(name: Any, default: str, what: str) -> tuple[str, tuple[str, ...] | None]:
+    """The name of an operation, and those of its outputs where a tuple of names is given."""
+    if isinstance(name, (tuple, list)) and name:
+        names = tuple(as_name(n, what) for n in name)
+        return "_".join(names), names
+    return as_name(name or default, what), None
 
 
 def compute_tensors(
@@ -132,17 +139,14 @@ def _trace_axes(shape: Any, function: Callable[..., Any], what: str) -> tuple[Ax
 
 def axis_names(function: Callable[..., Any], rank: int | None, what: str, skip: int = 0) -> list[str]:
     """The names of a function's arguments (after the first `skip`), one per axis."""
-    parameters = list(inspect.signature(function).parameters.values())[skip:]
-    names: list[str] = []
-    for p in parameters:
-        if p.kind is p.VAR_POSITIONAL:
-            if rank is None:
-                raise ValueError(
-                    f"{what} at {user_location()}: give a shape, since *{p.name} does not tell the number of axes"
-                )
-            names += [f"{p.name}{d}" for d in range(len(names), rank)]
-        elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty:
-            names.append(p.name)
+    names, rest = parameters_of(function, what)
+    names = names[skip:]
+    if rest is not None:
+        if rank is None:
+            raise ValueError(
+                f"{what} at {user_location()}: give a shape, since *{rest} does not tell the number of axes"
+            )
+        names += [f"{rest}{d}" for d in range(len(names), rank)]
     if rank is not None and len(names) != rank:
         raise ValueError(
             f"{what} at {user_location()}: the function takes {len(names)} axes ({', '.join(names)}), "

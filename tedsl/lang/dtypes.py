@@ -10,6 +10,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from tedsl.lang.errors import user_location
+
 __all__ = [
     "ALL", "BFLOAT16", "BOOL", "BOTTOM", "FLOAT16", "FLOAT32", "FLOAT64", "INT8", "INT16", "INT32", "INT64",
     "UINT8", "UINT16", "UINT32", "UINT64", "DType", "as_dtype", "divide_type", "dtype_of_array", "float_type",
@@ -122,7 +124,7 @@ def as_dtype(value: object) -> DType:
             name = text[len("torch.") :]
         else:
             try:
-                name = np.dtype(cast("Any", value)).name
+                name = text if value is None else np.dtype(cast("Any", value)).name  # NumPy takes None for float64
             except TypeError:
                 name = text
     found = _BY_NAME.get(name)
@@ -132,7 +134,7 @@ def as_dtype(value: object) -> DType:
         except TypeError:
             found = None
     if found is None or found is BOTTOM:
-        raise TypeError(f"dtype {value!r} is not supported; expected one of {', '.join(ALL)}")
+        raise TypeError(f"dtype {value!r} is not supported; expected one of {', '.join(ALL)}, at {user_location()}")
     return found
 
 

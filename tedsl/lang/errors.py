@@ -7,9 +7,18 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from types import FrameType
 
-__all__ = ["AliasError", "GradientError", "RankError", "ScheduleError", "ZeroDivisorError", "user_location"]
+__all__ = [
+    "AliasError",
+    "GradientError",
+    "RankError",
+    "ScheduleError",
+    "ZeroDivisorError",
+    "user_location",
+    "warn_user",
+]
 
 _PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _OWN_PACKAGES = ("tedsl", "autodiff", "schedules")
@@ -38,10 +47,21 @@ class RankError(ValueError, IndexError):
 
 def user_location() -> str:
     """`file:line` of the nearest caller outside the library."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and _is_own(frame):
-        frame = frame.f_back
+    frame, _ = _user_frame()
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """A warning that points at the nearest caller outside the library."""
+    warnings.warn(message, category, stacklevel=1 + _user_frame()[1])
+
+
+def _user_frame() -> tuple[FrameType, int]:
+    """The nearest frame outside the library, and how many frames it lies above that which asks."""
+    frame, above = sys._getframe(1), 0
+    while frame.f_back is not None and _is_own(frame):
+        frame, above = frame.f_back, above + 1
+    return frame, above
 
 
 def _is_own(frame: FrameType) -> bool:

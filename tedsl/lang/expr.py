@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from tedsl.lang.dtypes import BOOL, INT32, DType
+from tedsl.lang.errors import user_location
 from tedsl.lang.operators import Fn, Operators
 from tedsl.lang.rich import RichFormula
 
@@ -56,24 +57,36 @@ class Expr(Operators, RichFormula):
 
     def __bool__(self) -> bool:
         raise TypeError(
-            f"the truth of `{self}` is not known while the expression is written; use te.select(cond, a, b) instead of "
-            "if/else, and & | ~ instead of and/or/not and chained comparisons"
+            f"the truth of `{self}` is not known while the expression is written, at {user_location()}; use "
+            "te.select(cond, a, b) instead of if/else, and & | ~ instead of and/or/not and chained comparisons"
         )
 
     def __iter__(self) -> NoReturn:
-        raise TypeError(f"`{self}` is one scalar and cannot be iterated")
+        raise TypeError(f"`{self}` is one scalar and cannot be iterated, at {user_location()}")
 
     def __index__(self) -> int:
-        raise TypeError(f"`{self}` is symbolic: its integer value is not known while the expression is written")
+        raise TypeError(
+            f"`{self}` is symbolic: its integer value is not known while the expression is written, at "
+            f"{user_location()}"
+        )
 
     def __float__(self) -> float:
-        raise TypeError(f"`{self}` is symbolic: use te.cast(x, dtype) to convert, or te.evaluate to compute")
+        raise TypeError(
+            f"`{self}` is symbolic: use te.cast(x, dtype) to convert, te.exp and the like in place of the functions of "
+            f"math, or te.evaluate to compute, at {user_location()}"
+        )
 
     def __copy__(self) -> Expr:
         return self
 
     def __deepcopy__(self, memo: object) -> Expr:
         return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"`{self}` cannot be pickled: expressions are told apart by identity; pickle the function that writes the "
+            "program"
+        )
 
     def __str__(self) -> str:
         return type(self)._text(self)

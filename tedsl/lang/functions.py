@@ -103,7 +103,9 @@ def const(value: object, dtype: object = None) -> Const:
         dtype = dtype_of_array(np.asarray(value)) if dtype is None else dtype
         value = value.item() if value.dtype.name != "bfloat16" else float(value)
     if not isinstance(value, (bool, int, float)):
-        raise TypeError(f"te.const: expected a number, found {type(value).__name__} ({value!r})")
+        raise TypeError(
+            f"te.const: expected a number, found {type(value).__name__} ({value!r:.60}), at {user_location()}"
+        )
     target = as_dtype(type(value) if dtype is None else dtype)
     return Const(_literal(value, target), target)
 
@@ -115,10 +117,10 @@ def _literal(value: bool | int | float, dtype: DType) -> bool | int | float:
     if dtype.is_float or dtype is BOTTOM:
         return _rounded(value, dtype)
     if isinstance(value, float) and not value.is_integer():
-        raise TypeError(f"{value!r} is no {dtype}: use te.cast to round it")
+        raise TypeError(f"{value!r} is no {dtype}: use te.cast to round it, at {user_location()}")
     low, high = integer_bounds(dtype)
     if not low <= int(value) <= high:
-        raise ValueError(f"{value!r} is out of range for {dtype} (from {low} to {high})")
+        raise ValueError(f"{value!r} is out of range for {dtype} (from {low} to {high}), at {user_location()}")
     return int(value)
 
 
@@ -127,7 +129,8 @@ def _rounded(value: bool | int | float, dtype: DType) -> float:
     try:
         number = float(value)
     except OverflowError:
-        raise ValueError(f"an integer of {value.bit_length()} bits is out of range for {dtype}") from None  # type: ignore[union-attr]
+        found = f"an integer of {value.bit_length()} bits"  # type: ignore[union-attr]
+        raise ValueError(f"{found} is out of range for {dtype}, at {user_location()}") from None
     if dtype.bits != 32 and dtype != "float16":
         return number
     with np.errstate(over="ignore"):

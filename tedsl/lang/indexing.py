@@ -113,6 +113,12 @@ def _slice(x: Tensor, dim: int, item: slice) -> _Slice:
             f"than 0, found {step!r}"
         )
     step = int(step)
+    for bound in (item.start, item.stop):
+        if not (bound is None or isinstance(bound, (int, np.integer)) or _is_size(bound)):
+            raise TypeError(
+                f"slice of dimension {dim} of {x!r} at {user_location()}: a bound must be an integer or an expression "
+                f"of te.vars, found {bound!r:.60}"
+            )
     plain = (item.start, item.stop)
     if isinstance(extent, Const) and all(v is None or isinstance(v, (int, np.integer)) for v in plain):
         begin, end, step = slice(item.start, item.stop, step).indices(int(extent.value))
@@ -127,6 +133,10 @@ def _slice(x: Tensor, dim: int, item: slice) -> _Slice:
         last = _bound(item.stop, Const(-1, INT32), extent, None)
         length = (first - last + (-step - 1)) // -step
     return _Slice(simplify_extent(first), step, as_extent(length, what))
+
+
+def _is_size(bound: Any) -> bool:
+    return isinstance(bound, Expr) and bound.dtype.is_integer
 
 
 def _bound(value: Any, default: Expr, extent: Expr, cut: Expr | None) -> Expr:

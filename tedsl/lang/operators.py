@@ -6,7 +6,11 @@ import enum
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-__all__ = ["Fn", "Operators"]
+import numpy as np
+
+from tedsl.lang.errors import user_location
+
+__all__ = ["UFUNCS", "Fn", "Operators"]
 
 
 class Fn(enum.Enum):
@@ -83,13 +87,41 @@ class Fn(enum.Enum):
     __hash__ = object.__hash__
 
 
+# The functions of NumPy that are one of ours.
+UFUNCS = {
+    np.add: Fn.ADD, np.subtract: Fn.SUB, np.multiply: Fn.MUL, np.divide: Fn.DIV, np.floor_divide: Fn.FLOORDIV,
+    np.remainder: Fn.MOD, np.negative: Fn.NEG, np.power: Fn.POW, np.absolute: Fn.ABS, np.sign: Fn.SIGN,
+    np.minimum: Fn.MINIMUM, np.maximum: Fn.MAXIMUM, np.equal: Fn.EQ, np.not_equal: Fn.NE, np.less: Fn.LT,
+    np.less_equal: Fn.LE, np.greater: Fn.GT, np.greater_equal: Fn.GE, np.logical_and: Fn.AND, np.logical_or: Fn.OR,
+    np.logical_not: Fn.NOT, np.bitwise_and: Fn.BITAND, np.bitwise_or: Fn.BITOR, np.bitwise_xor: Fn.BITXOR,
+    np.invert: Fn.INVERT, np.left_shift: Fn.LSHIFT, np.right_shift: Fn.RSHIFT, np.exp: Fn.EXP, np.exp2: Fn.EXP2,
+    np.expm1: Fn.EXPM1, np.log: Fn.LOG, np.log1p: Fn.LOG1P, np.log2: Fn.LOG2, np.log10: Fn.LOG10, np.sqrt: Fn.SQRT,
+    np.cbrt: Fn.CBRT, np.sin: Fn.SIN, np.cos: Fn.COS, np.tan: Fn.TAN, np.arcsin: Fn.ASIN, np.arccos: Fn.ACOS,
+    np.arctan: Fn.ATAN, np.arctan2: Fn.ATAN2, np.sinh: Fn.SINH, np.cosh: Fn.COSH, np.tanh: Fn.TANH, np.hypot: Fn.HYPOT,
+    np.copysign: Fn.COPYSIGN, np.floor: Fn.FLOOR, np.ceil: Fn.CEIL, np.rint: Fn.ROUND, np.trunc: Fn.TRUNC,
+    np.isnan: Fn.ISNAN, np.isinf: Fn.ISINF, np.isfinite: Fn.ISFINITE,
+}  # fmt: skip
+
+
 class Operators:
     """Python's operators, each one call of `_apply(fn, *operands)`, which the two users of this class define."""
 
     __slots__ = ()
     # A static method, attached by tedsl.lang.functions and tedsl.lang.arrays, which lie above.
     _apply: ClassVar[Callable[..., Any]]
-    __array_ufunc__ = None  # NumPy scalars and arrays on the left leave the operation to us.
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """np.exp(x), np.maximum(x, y); NumPy's scalars and arrays on the left of an operator come here as well."""
+        if method == "__call__" and not options:
+            if ufunc in UFUNCS:
+                return self._apply(UFUNCS[ufunc], *inputs)
+            if ufunc is np.matmul and hasattr(inputs[1], "__rmatmul__"):
+                return inputs[1].__rmatmul__(inputs[0])
+        name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+        told = f" with {', '.join(options)}=" if options else ""
+        raise TypeError(
+            f"np.{name}{told} at {user_location()}: takes arrays, found {self!r:.60}; write it with tedsl's functions"
+        )
 
     def __add__(self, other: Any) -> Any:
         return self._apply(Fn.ADD, self, other)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from tedsl.lang.dtypes import BOOL, INT32, DType, integer_bounds
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Formal, Reduce
 from tedsl.lang.operators import Operators
+from tedsl.lang.signatures import parameters_of, takes
 from tedsl.lang.traverse import free_axes, topological
 
 __all__ = ["Reducer", "all", "any", "argmax", "argmin", "max", "min", "prod", "reducer", "sum"]
@@ -99,8 +99,8 @@ def _axes(axis: Any, what: str) -> tuple[Axis, ...]:
 
 def trace_lambda(function: Callable[..., Any], what: str) -> tuple[Any, tuple[Axis, ...]]:
     """The value of `te.sum(lambda k, l: ...)` and its axes, whose extents are inferred later."""
-    names = list(inspect.signature(function).parameters)
-    if not names:
+    names, rest = parameters_of(function, what)
+    if not names or rest is not None:
         raise ValueError(f"{what} at {user_location()}: the function must take one argument per reduce axis")
     axes = tuple(Axis(name, None, is_reduce=True) for name in names)
     return function(*axes), axes
@@ -235,8 +235,12 @@ class CustomReducer:
 
 def reducer(combine: Callable[..., Any], identity: Any) -> CustomReducer:
     """A reducer of your own: `combine(a, b)` must be associative, `identity` neutral; tuples for several values."""
-    if not callable(combine):
+    if not callable(combine) or not takes(combine, 2):
         raise TypeError(
             f"te.reducer at {user_location()}: combine must be a function of two arguments, found {combine!r}"
+        )
+    if identity is None or (isinstance(identity, (tuple, list)) and not identity):
+        raise ValueError(
+            f"te.reducer at {user_location()}: the identity must be a number or a tuple, found {identity!r}"
         )
     return CustomReducer(combine, identity, user_location())

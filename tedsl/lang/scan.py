@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_shape
-from tedsl.lang.compute import axis_names, check_scope, check_states, resolve_ranges
+from tedsl.lang.compute import axis_names, check_scope, check_states, resolve_ranges, titled
 from tedsl.lang.dtypes import BOTTOM, FLOAT32, INT32, DType, as_dtype
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Expr
 from tedsl.lang.lift import lift_reductions
+from tedsl.lang.signatures import parameters_of
 from tedsl.lang.tensor import Scan, ScanState, Tensor
 
 __all__ = ["scan"]
@@ -33,10 +33,14 @@ def scan(
     handle is read at earlier steps along `axis` (later ones if `reverse`) and at any index of the other axes, also
     under a reduction.
     """
-    names = tuple(name) if isinstance(name, (tuple, list)) else None
-    title = "_".join(names) if names else (name or "scan")
+    title, names = titled(name, "scan", "te.scan")
     what = f"scan {title!r}"
     extents = as_shape(shape, what)
+    if not callable(function):
+        raise TypeError(
+            f"{what} at {user_location()}: expected a function of the states and the axes, found "
+            f"{type(function).__name__}"
+        )
     if not isinstance(axis, int) or not -len(extents) <= axis < len(extents):
         raise ValueError(
             f"{what} at {user_location()}: axis {axis!r} does not exist in a shape of {len(extents)} dimensions"
@@ -53,6 +57,8 @@ def scan(
     axes, bodies = resolve_ranges(axes, bodies, what)
     check_scope(bodies, axes, what)
     check_states(bodies, states, what)
+    if names is not None and len(names) != count:
+        raise ValueError(f"{what} at {user_location()}: {len(names)} names for {count} states")
     made = Scan(
         name=title,
         axes=axes,
@@ -66,16 +72,13 @@ def scan(
 
 
 def _number_of_states(function: Callable[..., Any], rank: int, what: str) -> int:
-    parameters = [
-        p for p in inspect.signature(function).parameters.values()
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)
-    ]  # fmt: skip
-    if parameters and parameters[-1].kind is inspect.Parameter.VAR_POSITIONAL:
-        return max(1, len(parameters) - 1)
-    count = len(parameters) - rank
+    names, rest = parameters_of(function, what)
+    if rest is not None:
+        return max(1, len(names))
+    count = len(names) - rank
     if count < 1:
         raise ValueError(
-            f"{what} at {user_location()}: the function takes {len(parameters)} arguments; expected the states first, "
+            f"{what} at {user_location()}: the function takes {len(names)} arguments; expected the states first, "
             f"then {rank} axes"
         )
     return count

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tedsl.lang import functions as fn
-from tedsl.lang.axes import as_shape
+from tedsl.lang.axes import as_name, as_shape
 from tedsl.lang.compute import check_scope, check_states, resolve_ranges
 from tedsl.lang.dtypes import as_dtype, promote
 from tedsl.lang.errors import user_location
@@ -34,7 +34,7 @@ def scatter(
     name: str = "scatter",
 ) -> Tensor:
     """out = init (else the identity of `op`), then out[index] op= value at each point of `axes`; duplicates combine."""
-    what = f"scatter {name!r}"
+    what = f"scatter {as_name(name, 'te.scatter')!r}"
     if op not in SCATTER_KINDS:
         raise ValueError(f"{what} at {user_location()}: op must be one of {', '.join(SCATTER_KINDS)}; found {op!r}")
     extents = as_shape(shape, what)

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -231,6 +231,7 @@ class Tensor(Operators, Rich, RichFormula):
     __slots__ = ("__weakref__", "dtype", "extents", "index", "op")
     # Attached by tedsl.lang.arrays and tedsl.lang.printing, which build on tensors and so lie above this module.
     _methods: ClassVar[dict[str, Callable[..., Any]]] = {}
+    _numpy: ClassVar[dict[str, Callable[..., Any]]] = {}
 
     def __init__(self, op: Operation, index: int) -> None:
         self.op = op
@@ -304,17 +305,40 @@ class Tensor(Operators, Rich, RichFormula):
 
     def __iter__(self) -> Any:
         if not self.extents or not isinstance(self.extents[0], Const):
-            raise TypeError(f"{self!r} cannot be iterated: its first extent is not a known number")
+            raise TypeError(
+                f"{self!r} cannot be iterated: its first extent is not a known number, at {user_location()}"
+            )
         return (self[d] for d in range(int(self.extents[0].value)))
 
     def __len__(self) -> int:
         if not self.extents or not isinstance(self.extents[0], Const):
-            raise TypeError(f"{self!r} has no known length")
+            raise TypeError(f"{self!r} has no known length, at {user_location()}")
         return int(self.extents[0].value)
 
     def __bool__(self) -> bool:
         raise TypeError(
-            f"the truth of tensor {self!r} is not known while the program is written; use te.select or te.where"
+            f"the truth of tensor {self!r} is not known while the program is written, at {user_location()}; use "
+            "te.select or te.where"
+        )
+
+    def __float__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} has no number while the program is written, at {user_location()}: te.evaluate computes it, "
+            "astype converts it"
+        )
+
+    __int__ = __index__ = __float__
+
+    def __copy__(self) -> Tensor:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Tensor:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} cannot be pickled: tensors are told apart by identity; pickle the function that writes the "
+            "program, or save its schedule with te.Schedule.save"
         )
 
     def __repr__(self) -> str:
@@ -367,12 +391,27 @@ class Tensor(Operators, Rich, RichFormula):
         """The product over an axis, several, or all."""
         return self._methods["prod"](self, axis, keepdims)  # type: ignore[no-any-return]
 
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """np.sum(x, 0), np.where(c, x, y): ours of that name."""
+        rule = self._numpy.get(function.__name__)
+        if rule is None:
+            raise TypeError(
+                f"np.{function.__name__} at {user_location()}: takes arrays, found {self!r}; write it with tedsl's "
+                "functions"
+            )
+        return rule(*args, **kwargs)
+
     def __getattr__(self, name: str) -> Any:
         """Further whole-tensor methods (any, all, argmax, squeeze, ...) that `tedsl.lang.arrays` lists."""
         method = self._methods.get(name)
         if method is None or name.startswith("_"):
-            raise AttributeError(f"tensor {object.__getattribute__(self, 'op').name!r} has no attribute {name!r}")
+            title = object.__getattribute__(self, "op").name
+            # With name and obj set, Python itself adds "Did you mean: 'argmax'?" to the traceback.
+            raise AttributeError(f"tensor {title!r} has no attribute {name!r}", name=name, obj=self)
         return lambda *args, **kwargs: method(self, *args, **kwargs)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._methods} - {"getitem", "text"})
 
 
 def _is_scalar(item: Any) -> bool:

@@ -14,7 +14,7 @@ from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.elements import normal_axes
 from tedsl.lang.errors import user_location
 from tedsl.lang.joining import concatenate, stack
-from tedsl.lang.operators import Fn
+from tedsl.lang.operators import UFUNCS, Fn
 from tedsl.lang.tensor import Tensor
 from tedsl.mutation.array import Array, lowered, new_array
 from tedsl.mutation.items import accumulate_at
@@ -228,20 +228,6 @@ Array._methods.update({
     "select": _select, "index_select": _select, "masked_fill_": _masked_fill,
 })  # fmt: skip
 
-_UFUNCS = {
-    np.add: Fn.ADD, np.subtract: Fn.SUB, np.multiply: Fn.MUL, np.divide: Fn.DIV, np.floor_divide: Fn.FLOORDIV,
-    np.remainder: Fn.MOD, np.negative: Fn.NEG, np.power: Fn.POW, np.absolute: Fn.ABS, np.sign: Fn.SIGN,
-    np.minimum: Fn.MINIMUM, np.maximum: Fn.MAXIMUM, np.equal: Fn.EQ, np.not_equal: Fn.NE, np.less: Fn.LT,
-    np.less_equal: Fn.LE, np.greater: Fn.GT, np.greater_equal: Fn.GE, np.logical_and: Fn.AND, np.logical_or: Fn.OR,
-    np.logical_not: Fn.NOT, np.bitwise_and: Fn.BITAND, np.bitwise_or: Fn.BITOR, np.bitwise_xor: Fn.BITXOR,
-    np.invert: Fn.INVERT, np.left_shift: Fn.LSHIFT, np.right_shift: Fn.RSHIFT, np.exp: Fn.EXP, np.exp2: Fn.EXP2,
-    np.expm1: Fn.EXPM1, np.log: Fn.LOG, np.log1p: Fn.LOG1P, np.log2: Fn.LOG2, np.log10: Fn.LOG10, np.sqrt: Fn.SQRT,
-    np.cbrt: Fn.CBRT, np.sin: Fn.SIN, np.cos: Fn.COS, np.tan: Fn.TAN, np.arcsin: Fn.ASIN, np.arccos: Fn.ACOS,
-    np.arctan: Fn.ATAN, np.arctan2: Fn.ATAN2, np.sinh: Fn.SINH, np.cosh: Fn.COSH, np.tanh: Fn.TANH, np.hypot: Fn.HYPOT,
-    np.copysign: Fn.COPYSIGN, np.floor: Fn.FLOOR, np.ceil: Fn.CEIL, np.rint: Fn.ROUND, np.trunc: Fn.TRUNC,
-    np.isnan: Fn.ISNAN, np.isinf: Fn.ISINF, np.isfinite: Fn.ISFINITE,
-}  # fmt: skip
-
 
 def _ufunc(f: Fn) -> Callable[..., Any]:
     def call(trace: Any, *inputs: Any, out: Any = None, **options: Any) -> Any:
@@ -309,7 +295,7 @@ def _copyto(trace: Any, target: Any, value: Any) -> None:
     target.assign(value)
 
 
-Array._numpy.update({ufunc: _ufunc(f) for ufunc, f in _UFUNCS.items()})
+Array._numpy.update({ufunc: _ufunc(f) for ufunc, f in UFUNCS.items()})
 Array._numpy.update({
     np.square: lambda trace, x: x * x, np.reciprocal: lambda trace, x: 1 / x,
     np.positive: lambda trace, x: copied(x, x.ghost),

@@ -28,7 +28,7 @@ LIMIT = 1 << 20
 WHAT = "te.interpret"
 
 
-def interpret(outputs: Any, feeds: Mapping[Tensor, Any], sizes: Mapping[Var, int] | None = None) -> Any:
+def interpret(outputs: Any, feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None) -> Any:
     """The values of `outputs` for the arrays in `feeds`, by definition: `interpret(C, {A: a, B: b})`.
 
     One tensor gives one array, a list gives a tuple. `sizes={n: 3}` gives the extents that no input carries.
@@ -36,7 +36,7 @@ def interpret(outputs: Any, feeds: Mapping[Tensor, Any], sizes: Mapping[Var, int
     tensors, several = as_outputs(outputs, WHAT)
     wanted = [t.dtype.numpy for t in tensors]  # bfloat16 without ml_dtypes is refused before the work
     stages = stages_of(tensors)
-    arrays = _checked_feeds(feeds, stages)
+    arrays = _checked_feeds({} if feeds is None else feeds, stages)
     bound = bind_sizes(list(arrays), [a.shape for a in arrays.values()], sizes, WHAT)
     values = evaluate_stages([op for op in stages if not isinstance(op, Placeholder)], arrays, bound)
     results = tuple(values[t].astype(kind) for t, kind in zip(tensors, wanted, strict=True))

@@ -1,5 +1,6 @@
 """The interface of `differentiate`: inputs, heads, overrides, edges, results, errors."""
 
+import copy
 import itertools
 
 import numpy as np
@@ -37,6 +38,10 @@ class TestInputs:
         grads = differentiate(loss, [b, a])
         db, da = grads
         assert len(grads) == 2
+        assert isinstance(grads, tuple)
+        assert copy.deepcopy(grads)[a] is da
+        assert da in grads
+        assert a not in grads
         assert grads[a] is da
         assert grads[0] is db
         expected = 2 * feeds[a] @ feeds[b]
@@ -79,6 +84,8 @@ class TestInputs:
                 differentiate(loss, a, head=head)
         with pytest.raises(ValueError, match="1 output but 2 heads"):
             differentiate(loss, a, head=[None, None])
+        with pytest.raises(ValueError, match=r"output is empty, at .*test_differentiate"):
+            differentiate([], a)
         with pytest.raises(TypeError, match="override must be a dict"):
             differentiate(loss, a, override=[a])
         with pytest.raises(TypeError, match="fdiff must be a function"):
@@ -151,12 +158,14 @@ class TestHeads:
     def test_a_large_jacobian_warns_and_a_huge_one_is_refused(self):
         x = placeholder((6000,), "x")
         y = te.compute((6000,), lambda i: te.exp(x[i]))
-        with pytest.warns(ResourceWarning, match="275 MB"):
+        with pytest.warns(ResourceWarning, match="275 MB") as caught:
             differentiate(y, x)
+        assert caught[0].filename == __file__
         x = placeholder((30000,), "x")
         y = te.compute((30000,), lambda i: te.exp(x[i]))
-        with pytest.raises(ValueError, match="6866 MB"):
+        with pytest.raises(ValueError, match="6866 MB") as refused:
             differentiate(y, x)
+        assert isinstance(refused.value, te.GradientError)
 
 
 class TestOverrides:
@@ -261,6 +270,12 @@ class TestOverrides:
         for have, want in zip(interpret(list(found), feeds), interpret(list(expected), feeds), strict=True):
             np.testing.assert_allclose(have, want)
 
+    def test_a_single_dependency_needs_no_list(self, product):
+        a, b, c, loss, feeds = product
+        given = te.compute((2, 3), lambda i, j: 7.0 * a[i, j])
+        da = differentiate(loss, a, override={c: (a, lambda tensor, deps, adjoint: given)})
+        np.testing.assert_allclose(interpret(da, feeds), 7 * feeds[a])
+
     def test_malformed(self, product):
         a, b, c, loss, feeds = product
         with pytest.raises(TypeError, match=r"must be \(deps, fn\) or fn"):
@@ -351,6 +366,8 @@ class TestHigherOrder:
             jvp(c, [a, b], [a])
         with pytest.raises(TypeError, match="tangents must be tensors, found int"):
             jvp(c, a, 3)
+        with pytest.raises(TypeError, match=r"(?s)tangents must be tensors, found ndarray .*; pass a te\.placeholder"):
+            jvp(c, a, np.ones((2, 3)))
         with pytest.raises(ValueError, match="must have its shape and dtype"):
             jvp(c, a, b)
         with pytest.raises(ValueError, match="0-rank"):
@@ -376,6 +393,28 @@ class TestGradcheck:
         report = gradcheck(loss, [a, b], feeds, override={c: off_by_a_factor}, raise_exception=False)
         assert not report
         assert report.worst.input == "A"
+
+    def test_the_values_of_a_single_input_may_stand_for_themselves(self, product):
+        a, b, c, loss, feeds = product
+        x, s = placeholder((3,), "x"), placeholder((), "s")
+        y = te.compute((3,), lambda i: te.sin(x[i]) * s)
+        for values in ([1.0, 2.0, 3.0], (1, 2, 3), [np.ones(3)], np.ones(3), {x: [1, 2, 3], s: 2}):
+            report = gradcheck(y, x, values)
+            assert report.pairs[0].checked == 3
+        assert gradcheck(y, s, 2.0)
+        assert gradcheck(y, [s, x], [2, [1, 2, 3]]).values[x].dtype == np.float64
+        with pytest.raises(ValueError, match="1 inputs but 2 values"):
+            gradcheck(y, x, [np.ones(3), np.ones(3)])
+
+    def test_bad_input(self, product):
+        a, b, c, loss, feeds = product
+        for outputs, inputs in ((3, a), (loss, 3), ([loss, None], [a])):
+            with pytest.raises(TypeError, match=r"gradcheck: (in|out)puts must be tensors.*test_differentiate"):
+                gradcheck(outputs, inputs)
+        with pytest.raises(TypeError, match=r"keys of values are tensors, found str \('A'\)"):
+            gradcheck(loss, [a], {"A": feeds[a]})
+        with pytest.raises(te.GradientError, match="gradcheck: idx"):
+            gradcheck(loss, te.placeholder((3,), "int32", name="idx"))
 
     def test_kinks_are_set_aside(self):
         x = placeholder((3,), "x")

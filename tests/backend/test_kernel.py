@@ -95,6 +95,19 @@ def test_an_empty_input_of_a_result_that_is_not_empty() -> None:
     np.testing.assert_array_equal(total, [0, 0, 0])
 
 
+@pytest.mark.parametrize("mode", ["error", "clamp", "reflect", "wrap"])
+def test_a_read_of_what_is_always_empty_is_refused_at_build(mode: str) -> None:
+    empty = te.placeholder((0,), name="empty")
+    with pytest.raises(IndexError, match=r"dimension 0 of empty : float32\[0\] is out of bounds"):
+        te.build([empty], te.compute((5,), lambda i: empty.at(i - 2, mode=mode)))
+    te.build([empty], te.compute((5,), lambda i: te.select(i > 7, empty.at(i, mode=mode), 0.0)))
+
+
+def test_programs_without_inputs_need_no_feeds() -> None:
+    np.testing.assert_array_equal(te.evaluate(te.arange(3)), np.arange(3, dtype="int32"))
+    np.testing.assert_array_equal(te.interpret(te.arange(3)), np.arange(3, dtype="int32"))
+
+
 def test_rank_zero_and_python_scalars() -> None:
     x, y = te.placeholder((), name="x"), te.placeholder((), "int64", name="y")
     kern = te.build([x, y], [te.compute((), lambda: x[()] + 1), te.compute((), lambda: y[()] * 2)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -99,6 +101,26 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: te.placeholder((p[0],)), TypeError, r"may only use numbers and te.var, found `p\[0\]`"),
     (lambda: te.placeholder((3,), "complex64"), TypeError, "dtype 'complex64' is not supported"),
     (lambda: te.var(3), TypeError, "te.var: expected a name, found int"),
+    (lambda: te.reduce_axis(3, name=3), TypeError, r"te.reduce_axis: expected a name, found int \(3\)"),
+    (lambda: te.placeholder((3,), name=3), TypeError, "te.placeholder: expected a name, found int"),
+    (lambda: te.placeholder((3,), None), TypeError, "dtype None is not supported"),
+    (lambda: te.compute((8,), lambda i: v[i], name=3), TypeError, "te.compute: expected a name, found int"),
+    (lambda: te.compute((8,), lambda i: (v[i], v[i]), name=("a", 3)), TypeError, "expected a name, found int"),
+    (lambda: te.scan((8,), lambda y, t: 0.0, name=3), TypeError, "te.scan: expected a name, found int"),
+    (lambda: te.scan((8,), lambda y, t: 0.0, name=("a", "b")), ValueError, "2 names for 1 states"),
+    (lambda: te.scatter((8,), [(r := te.reduce_axis(8))], r, v[r], name=3), TypeError, "te.scatter: expected a name"),
+    # Python asks for a value
+    (lambda: v[0] if v[0] > 0 else 0.0, TypeError, "the truth of .* is not known .*test_bad_input.py:.*te.select"),
+    (lambda: math.exp(v[0]), TypeError, r"`v\[0\]` is symbolic: .*te.exp and the like.*test_bad_input.py"),
+    (lambda: float(v.sum()), TypeError, r"sum : float32\[\] has no number .*test_bad_input.py:.*te.evaluate"),
+    (lambda: int(v), TypeError, r"v : float32\[8\] has no number"),
+    (lambda: range(te.var("n")), TypeError, "`n` is symbolic: its integer value is not known.*test_bad_input.py"),
+    (lambda: np.add.reduce(v), TypeError, "np.add.reduce at .*test_bad_input.py.*takes arrays, found v"),
+    (lambda: np.exp(v, out=np.ones(8)), TypeError, "np.exp with out= at .*takes arrays"),
+    (lambda: np.linalg.norm(v), TypeError, "np.norm at .*takes arrays, found v"),
+    (lambda: np.ones(8, "float32") @ v[0], TypeError, "np.matmul at .*takes arrays"),
+    (lambda: pickle.dumps(v), TypeError, r"v : float32\[8\] cannot be pickled.*pickle the function"),
+    (lambda: pickle.dumps(v[0] + 1), TypeError, r"`v\[0\] \+ 1.0` cannot be pickled"),
     # indices
     (lambda: v[v[0]], TypeError, r"index 0 of v.*expected an integer, found float32 `v\[0\]`.*te.cast\(x, 'int32'\)"),
     (lambda: v[1.0], TypeError, "expected an integer, found float32"),
@@ -111,6 +133,9 @@ CASES: list[tuple[Any, type[Exception], str]] = [
         r"index 8 of dimension 0 of v : float32\[8\] is out of bounds.*expected -8 <= index < 8",
     ),
     (lambda: v[-9], IndexError, "index -9"),
+    (lambda: v[1.5:], TypeError, "slice of dimension 0 of v.*a bound must be an integer or .* te.vars, found 1.5"),
+    (lambda: v["a":], TypeError, "a bound must be an integer"),
+    (lambda: A[: v[0]], TypeError, "a bound must be an integer"),
     # scope
     (outside, ValueError, "axis of another compute 'i' is used outside its scope; use the arguments of this function"),
     (unbound, ValueError, r"reduce axis 'k' is used outside its scope; reduce over it with te.sum\(..., axis=...\)"),
@@ -134,6 +159,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     ),
     (lambda: -f[0], TypeError, "neg.*te.cast them first; found bool"),
     (lambda: f[0] - f[0], TypeError, "sub.*use . or ~ on bools"),
+    (lambda: te.cast(p, "int8") + 300, ValueError, "300 is out of range for int8 .*test_bad_input.py"),
     # arithmetic
     (lambda: p[0] // 0, ZeroDivisorError, r"integer floordiv by the constant 0.*`p\[0\]`"),
     (lambda: p[0] % 0, ZeroDivisionError, "integer mod by the constant 0"),
@@ -148,6 +174,10 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: te.sum(lambda: v[0]), ValueError, "must take one argument per reduce axis"),
     (lambda: te.sum(v, axis=0, where=f), TypeError, "where= goes with an expression, not with a whole tensor"),
     (lambda: te.reducer(3, 0.0), TypeError, "combine must be a function of two arguments, found 3"),
+    (lambda: te.reducer(lambda a: a, 0.0), TypeError, "combine must be a function of two arguments, found <function"),
+    (lambda: te.reducer(lambda a, b: a, ()), ValueError, r"identity must be a number or a tuple, found \(\)"),
+    (lambda: te.reducer(lambda a, b: a, None), ValueError, "identity must be a number or a tuple, found None"),
+    (lambda: te.sum(lambda *k: v[k]), ValueError, "must take one argument per reduce axis"),
     (
         lambda: te.reducer(max, (0.0, 1.0))(v[0], axis=te.reduce_axis(8)),
         ValueError,
@@ -186,6 +216,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: v == None, TypeError, "expected a scalar expression at .*found NoneType"),  # noqa: E711
     # functions
     (lambda: te.compute((8,), 3), TypeError, "expected a function of the axes, found int"),
+    (lambda: te.compute((8,), type), TypeError, "arguments of <class 'type'> are not known.*wrap it in a lambda"),
     (lambda: te.compute((8,), lambda i: "x"), TypeError, r"must return scalar expressions.*found str \('x'\)"),
     (lambda: te.compute((8,), lambda i: None), TypeError, "found NoneType"),
     (lambda: te.compute((8,), lambda i: ()), ValueError, "the function returned no expression"),
@@ -196,6 +227,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: te.const(300, "int8"), ValueError, "300 is out of range for int8"),
     (lambda: te.const(1.5, "int32"), TypeError, "1.5 is no int32: use te.cast to round it"),
     # scan, scatter, extern
+    (lambda: te.scan((8,), 3), TypeError, "expected a function of the states and the axes, found int"),
     (lambda: te.scan((8,), lambda y, t: 0.0, axis=1), ValueError, "axis 1 does not exist in a shape of 1 dimensions"),
     (lambda: te.scan((8,), lambda t: 0.0), ValueError, "takes 1 arguments; expected the states first, then 1 axes"),
     (lambda: te.scan((8,), lambda a, b, t: 0.0), ValueError, "2 states but 1 expressions returned"),

@@ -96,6 +96,21 @@ def test_an_axis_does_not_meet_a_whole_tensor() -> None:
         x + np.ones(5)
 
 
+def test_functions_of_numpy_are_ours() -> None:
+    functions: tuple[Any, ...] = (
+        np.exp, np.sign, np.isnan, np.rint, lambda x: np.maximum(x, 0.5), lambda x: np.float64(2) * x,
+        lambda x: np.float64(0) < x, lambda x: np.array(2.0) - x, lambda x: np.sum(x, axis=0), np.mean, np.transpose,
+        lambda x: np.where(x > 0, x, 0), lambda x: np.concatenate([x, x], axis=1), lambda x: np.argmax(x, 1) > 1,
+        lambda x: np.clip(x, -1, 1), lambda x: np.reshape(x, (-1,)), lambda x: np.cumsum(x, axis=1), np.round, np.any,
+    )  # fmt: skip
+    for function in functions:
+        same(function, function, *arrays((3, 4)))
+    x = te.placeholder((3, 4), name="x")
+    assert (np.ndim(x), np.shape(x)) == (2, (3, 4))
+    y = te.compute((3,), lambda i: np.sqrt(x[i, 0]) + np.maximum(x[i, 1], np.float32(1)))
+    np.testing.assert_array_equal(te.interpret(y, {x: np.full((3, 4), 4, "float32")}), np.full(3, 6, "float32"))
+
+
 def test_methods_and_unknown_attributes() -> None:
     x = te.placeholder((3,), name="x")
     assert x.exp().dtype == "float32"

@@ -186,6 +186,17 @@ def test_tensors_keep_their_outputs_alive_and_single() -> None:
     assert [t.name for t in u.op.outputs] == ["u", "v"]
 
 
+def test_a_copy_of_a_tensor_is_itself() -> None:
+    x = te.placeholder((3,), name="x")
+    y = te.compute((3,), lambda i: x[i] * 2)
+    assert copy.copy(y) is y
+    assert copy.deepcopy({"out": [y, x]})["out"][1] is x
+    assert {"argmax", "squeeze", "sum", "shape"} <= set(dir(y))
+    with pytest.raises(AttributeError) as caught:
+        _ = y.argmaxx
+    assert caught.value.obj is y  # Python's own "Did you mean"
+
+
 def test_tensors_iterate_and_have_a_length_where_it_is_known() -> None:
     assert len(x) == 8
     assert len(list(te.placeholder((3, 2)))) == 3

@@ -95,6 +95,21 @@ def test_an_argmax_of_ones_own_agrees() -> None:
     np.testing.assert_array_equal(found[1], a.argmax(1))
 
 
+def test_arguments_with_a_default_belong_to_the_user() -> None:
+    x = te.placeholder((4,), name="x")
+    values = np.arange(4, dtype="float32")
+    for factor in (2.0, 3.0):
+        total = te.compute((2,), lambda i, f=factor: te.sum(lambda k, f=f: x[k] * f) + i)
+        np.testing.assert_array_equal(te.interpret(total, {x: values}), 6 * factor + np.arange(2))
+    decayed = te.scan((4,), lambda y, t, a=0.5: te.select(t == 0, x[0], a * y[t - 1] + x[t]))
+    np.testing.assert_array_equal(te.interpret(decayed, {x: values}), np.array([0, 1, 2.5, 4.25], "float32"))
+    scaled = te.reducer(lambda a, b, one=1.0: a + b * one, 0.0)
+    np.testing.assert_array_equal(te.interpret(te.compute((), lambda: scaled(lambda k: x[k])), {x: values}), 6.0)
+    for combine in (np.maximum, te.maximum):
+        largest = te.reducer(combine, 0.0)
+        np.testing.assert_array_equal(te.interpret(te.compute((), lambda r=largest: r(lambda k: x[k])), {x: values}), 3)
+
+
 def test_one_reducer_serves_several_dtypes() -> None:
     add = te.reducer(lambda p, q: p + q, 0)
     for dtype in ("int8", "float32", "float64"):
