@@ -83,7 +83,7 @@ class Gradients(tuple[Tensor, ...], Rich):
         self.explanation = explanation
         return self
 
-    @overload  # type: ignore[override]  # a tuple that is asked by tensor as well
+    @overload
     def __getitem__(self, key: SupportsIndex) -> Tensor: ...
     @overload
     def __getitem__(self, key: slice) -> tuple[Tensor, ...]: ...

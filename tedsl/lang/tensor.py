@@ -327,7 +327,7 @@ class Tensor(Operators, Rich, RichFormula):
             "astype converts it"
         )
 
-    __int__ = __index__ = __float__
+    __int__ = __float__
 
     def __copy__(self) -> Tensor:
         return self

@@ -85,7 +85,7 @@ class Selected(Operators):
     def __bool__(self) -> bool:
         raise TypeError(f"the truth of x[mask] is asked for at {user_location()}, but values are not known")
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return Array.__array_ufunc__(self, ufunc, method, *inputs, **kwargs)  # type: ignore[arg-type]
 
     @property
