@@ -100,3 +100,21 @@ def check_batch(data: st.DataObject) -> None:
 def test_each_construct_agrees_with_the_reference(construct: str, data: st.DataObject) -> None:
     program = data.draw(programs(constructs=(construct,), stages=2))
     check(program, data.draw(values_for(program)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_between_zeros_of_both_signs_the_first_is_taken(dtype: str) -> None:
+    """NumPy's own answer depends on the dtype and the instruction set; a division shows the sign."""
+    a, b = (te.placeholder((2, 19), "float32", name=n) for n in "ab")
+    outputs = [
+        te.compute(
+            (2, 19), lambda i, j, f=f: te.cast(1.0 / f(te.cast(a[i, j], dtype), te.cast(b[i, j], dtype)), "float64")
+        )
+        for f in (te.minimum, te.maximum, lambda x, y: te.clip(x, y, y), lambda x, y: te.relu(x))
+    ]
+    zeros = np.stack([np.zeros(19), -np.zeros(19)]).astype("float32")
+    feeds = {a: zeros, b: -zeros}
+    wanted = np.repeat([[np.inf], [-np.inf]], 19, axis=1)
+    for found in (te.evaluate(outputs, feeds), te.interpret(outputs, feeds)):
+        for value in found:
+            np.testing.assert_array_equal(value, wanted)

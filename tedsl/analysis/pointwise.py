@@ -67,6 +67,16 @@ def _power(x: Array, y: Array) -> Array:
     return np.asarray(np.power(x, exponent))
 
 
+def _minimum(a: Array, b: Array) -> Array:
+    """The smaller, `a` on a tie: which of 0.0 and -0.0 NumPy's ufunc gives depends on the dtype."""
+    return np.where((b < a) | np.isnan(b), b, a) if a.dtype.kind == "f" else np.asarray(np.minimum(a, b))
+
+
+def _maximum(a: Array, b: Array) -> Array:
+    """The larger, `a` on a tie."""
+    return np.where((b > a) | np.isnan(b), b, a) if a.dtype.kind == "f" else np.asarray(np.maximum(a, b))
+
+
 def _sigmoid(x: Array) -> Array:
     small = np.exp(-np.abs(x))
     return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
@@ -76,9 +86,8 @@ def _sigmoid(x: Array) -> Array:
 NUMPY: dict[Fn, Callable[..., Any]] = {
     Fn.ADD: np.add, Fn.SUB: np.subtract, Fn.MUL: np.multiply, Fn.DIV: np.true_divide, Fn.NEG: np.negative,
     Fn.FLOORDIV: np.floor_divide, Fn.MOD: np.remainder, Fn.POW: _power, Fn.ABS: np.abs, Fn.SIGN: np.sign,
-    Fn.MINIMUM: np.minimum, Fn.MAXIMUM: np.maximum,
-    Fn.CLIP: lambda x, low, high: np.minimum(np.maximum(x, low), high),
-    Fn.RELU: lambda x: np.maximum(x, x.dtype.type(0)),
+    Fn.MINIMUM: _minimum, Fn.MAXIMUM: _maximum, Fn.CLIP: lambda x, low, high: _minimum(_maximum(x, low), high),
+    Fn.RELU: lambda x: _maximum(x, x.dtype.type(0)),
     Fn.EQ: np.equal, Fn.NE: np.not_equal, Fn.LT: np.less, Fn.LE: np.less_equal,
     Fn.GT: np.greater, Fn.GE: np.greater_equal,
     Fn.AND: np.logical_and, Fn.OR: np.logical_or, Fn.NOT: np.logical_not,
