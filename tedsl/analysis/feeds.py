@@ -14,7 +14,7 @@ from tedsl.lang.dtypes import DType, dtype_of_array
 from tedsl.lang.functions import const
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["as_outputs", "check_array", "check_dtype"]
+__all__ = ["as_outputs", "check_array", "check_dtype", "checked_dtype"]
 
 
 def check_array(tensor: Tensor, value: Any, what: str) -> Array:
@@ -47,6 +47,16 @@ def _number(tensor: Tensor, value: bool | int | float, what: str) -> Array:
         return np.array(const(value, tensor.dtype).value, dtype=tensor.dtype.numpy)
     except ValueError as error:
         raise ValueError(f"{what}: input {tensor.name!r}: {error}") from None
+
+
+def checked_dtype(array: Array, place: str) -> Array:
+    """The array; TypeError where its elements are of no type that there is."""
+    try:
+        found = dtype_of_array(array)
+    except TypeError as error:
+        raise TypeError(f"{place}: {error}") from None
+    check_dtype(array, found, place)
+    return array
 
 
 def check_dtype(array: Array, dtype: DType, place: str) -> None:

@@ -28,11 +28,11 @@ class Overrun:
     tensor: Tensor
     dim: int
     index: Expr
-    value: int | Expr | None
+    value: int | str | Expr | None
     extent: int | Expr
     point: Mapping[str, int | Expr]
-    low: int | Expr | None = None
-    high: int | Expr | None = None
+    low: int | str | Expr | None = None
+    high: int | str | Expr | None = None
     writes: bool = False
     step: int | None = None
     reverse: bool = False

@@ -49,10 +49,14 @@ class Checks:
         """The error for what a failed requirement printed."""
         number, low, high, extent = map(int, requirement[-4:])
         site = self.sites[number]
-        found = low if low < 0 else high
+        found, least, most = map(_told, (low if low < 0 else high, low, high))
         return Overrun(
-            site.op, site.tensor, site.dim, site.index, found, extent, {}, low, high, writes=site.read is None
+            site.op, site.tensor, site.dim, site.index, found, extent, {}, least, most, writes=site.read is None
         ).error()
+
+
+def _told(found: int) -> int | str:
+    return f"{found} or beyond" if found in (LOWEST, HIGHEST) else found
 
 
 def checks_of(operations: Iterable[Operation]) -> list[ReadCheck]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from tedsl.lang.tensor import Tensor
 from tedsl.mutation.layouts import Ghost, Layout, ghost_of_result, ghost_with, new_ghost
 from tedsl.mutation.tracing import Origin, Storage, Trace
 
-__all__ = ["Array", "check_kind", "lowered", "new_array", "without_leading_ones"]
+__all__ = ["Array", "check_kind", "lowered", "new_array", "stored", "without_leading_ones"]
 
 FIX = "use np.where / te.select on values, or pass the number as a Python value (the function is traced again for each)"
 
@@ -125,7 +126,7 @@ class Array(Operators):
                 f"in-place {f.value} at {user_location()}: the result has shape {new.shape}, the target "
                 f"{self.shape}; an in-place operation cannot make its target larger"
             )
-        check_kind(f, new.dtype, self.dtype, self.trace.torch)
+        check_kind(f.value, new.dtype, self.dtype, self.trace.torch)
         self.assign(new)
         return self
 
@@ -276,7 +277,16 @@ class Array(Operators):
                 f"np.{function.__name__} at {user_location()}: not supported on traced arrays; write it with tedsl's "
                 "functions"
             )
-        return rule(self.trace, *args, **kwargs)
+        out = kwargs.get("out")
+        given = {k: v for k, v in kwargs.items() if k != "out"}
+        try:
+            bound = inspect.signature(rule).bind(self.trace, *args, **given)
+        except TypeError as error:
+            raise TypeError(
+                f"np.{function.__name__} at {user_location()}: {error}; that is not supported on traced arrays"
+            ) from None
+        result = rule(*bound.args, **bound.kwargs)
+        return result if out is None else stored(function.__name__, result, out)
 
     def __getattr__(self, name: str) -> Any:
         method = self._methods.get(name)
@@ -291,12 +301,25 @@ def without_leading_ones(value: Tensor, ndim: int) -> Tensor:
     return value.reshape(value.shape[extra:]) if extra and all(n == 1 for n in value.shape[:extra]) else value
 
 
-def check_kind(f: Fn, found: DType, own: DType, torch: bool) -> None:
+def stored(what: str, result: Any, out: Any) -> Array:
+    """`out=` of a NumPy function: its result goes into an array that is there."""
+    (target,) = out if isinstance(out, tuple) else (out,)
+    if not isinstance(target, Array):
+        raise TypeError(
+            f"in-place {what} at {user_location()}: a NumPy array that is no argument of the traced function would be "
+            "mutated by values not known yet; make it an argument, or begin with np.zeros_like(x) or te.copy(array)"
+        )
+    check_kind(what, result.dtype, target.dtype, target.trace.torch)
+    target.assign(result)
+    return target
+
+
+def check_kind(what: str, found: DType, own: DType, torch: bool) -> None:
     """Float results do not go into integers, nor signed ones into unsigned (torch: only floats are refused)."""
     ranks = {"b": 0, "u": 1, "i": 1 if torch else 2, "f": 3}
     if ranks[found.kind] > ranks[own.kind]:
         raise TypeError(
-            f"in-place {f.value} at {user_location()}: the result is {found}, the target {own}; compute it out of "
+            f"in-place {what} at {user_location()}: the result is {found}, the target {own}; compute it out of "
             f"place, and convert: x[...] = y.astype({str(own)!r})"
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.feeds import checked_dtype
 from tedsl.analysis.foreign import check_not_recorded, is_torch, note_writes, tensor_of
 from tedsl.analysis.nests import map_leaves, static_key
 from tedsl.backend.build import build
@@ -21,7 +23,7 @@ from tedsl.mutation.array import Array, new_array
 from tedsl.mutation.layouts import Layout, new_ghost
 from tedsl.mutation.memory import as_numpy
 from tedsl.mutation.selected import Selected
-from tedsl.mutation.tracing import Origin, Storage, Trace
+from tedsl.mutation.tracing import Origin, Storage, Trace, active_trace
 from tedsl.reference import interpret
 
 __all__ = ["Functionalized", "Traced", "functionalize"]
@@ -90,8 +92,8 @@ class Functionalized:
         self.interpreted = interpreted
         self.recorded = recorded
         self._plans: dict[Any, _Plan] = {}
-        self.__name__ = getattr(function, "__name__", "function")
-        self.__doc__ = function.__doc__
+        self.__name__ = "function"
+        functools.update_wrapper(self, function)  # name, docstring and signature, as help() shows them
         try:
             self._signature: inspect.Signature | None = inspect.signature(function)
         except ValueError:  # a builtin without a signature
@@ -99,10 +101,18 @@ class Functionalized:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs on arrays of any framework; arguments that the code mutates are written once all is computed."""
+        if active_trace() is not None and _has_traced((args, kwargs)):  # called by code that is traced: a part of it
+            return self.function(*args, **kwargs)
         arguments, key = self._found(args, kwargs)
         if key not in self._plans:
             self._plans[key] = self._planned(args, kwargs, arguments)
         return self._run(self._plans[key], arguments)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<functionalized {self.__name__}{self._signature or '(...)'}>"
 
     def _found(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Argument], Any]:
         """The arrays among the arguments, and what a trace for them depends on."""
@@ -118,7 +128,7 @@ class Functionalized:
                 place = f"{self.__name__}: argument {name!r}"
                 if not self.recorded:
                     check_not_recorded(value, place)
-                arguments.append(Argument(name, value, as_numpy(value, place)))
+                arguments.append(Argument(name, value, checked_dtype(as_numpy(value, place), place)))
                 return len(arguments) - 1
             key = static_key(value)
             if key is None:
@@ -161,6 +171,11 @@ class Functionalized:
         arrays: dict[Tensor, Array] = {}
 
         def traced(value: Any, name: str) -> Any:
+            if is_array(value):
+                raise TypeError(
+                    f"{self.__name__}.trace at {user_location()}: argument {name!r} is an array; f.trace(...) takes "
+                    "placeholders, f(...) takes arrays"
+                )
             if not isinstance(value, Tensor):
                 return value
             if value not in arrays:
@@ -175,7 +190,7 @@ class Functionalized:
             return arrays[value]
 
         named = {name: map_leaves(v, name, traced) for name, v in self._named(args, kwargs).items()}
-        result = self._called(trace, *self._placed(named))
+        result = self._called(trace, named)
         outputs: list[Tensor] = []
 
         def listed(value: Any, name: str) -> None:
@@ -190,12 +205,23 @@ class Functionalized:
         """The arguments under the names of the function's parameters."""
         if self._signature is None:
             return {**{f"argument {k}": v for k, v in enumerate(args)}, **kwargs}
-        return dict(self._signature.bind(*args, **kwargs).arguments)
+        try:
+            return dict(self._signature.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise TypeError(f"{self.__name__}{self._signature}: {error}") from None
 
-    def _called(self, trace: Trace, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def _called(self, trace: Trace, named: dict[str, Any]) -> Any:
         """What the function returns on traced arrays, its tensors as arrays."""
+        before = {name: map_leaves(value, name, lambda leaf, _: leaf) for name, value in named.items()}
+        args, kwargs = self._placed(named)
         with trace.active():
             result = self.function(*args, **kwargs)
+        for name, value in named.items():
+            if not _is_same(value, before[name]):
+                raise TypeError(
+                    f"{self.__name__}: the entries of argument {name!r}, a {type(value).__name__}, are replaced; what "
+                    "arrays hold is written back, so write x[...] = value to an entry x, or return the new one"
+                )
         return map_leaves(result, "result", lambda value, name: self._result(trace, value, name))
 
     def _result(self, trace: Trace, value: Any, name: str) -> Any:
@@ -215,7 +241,7 @@ class Functionalized:
             return next(order) if is_array(value) else value
 
         named = {n: map_leaves(v, n, traced) for n, v in self._named(args, kwargs).items()}
-        result = self._called(trace, *self._placed(named))
+        result = self._called(trace, named)
         plan = _Plan(trace, bounds, arrays, result)
         owned = {id(b.storage) for b in bounds}
         seen: dict[int, str] = {}
@@ -259,7 +285,7 @@ class Functionalized:
             if id(value.storage) in owned:
                 return _on_memory(value, owned[id(value.storage)], plan, arguments)
             array = next(fresh)
-            return _as_given(array[()] if value.is_value else array, plan)
+            return _as_given(array[()] if value.is_value else array, plan, arguments)
 
         return map_leaves(plan.result, "result", returned)
 
@@ -286,6 +312,23 @@ class Functionalized:
         return result
 
 
+def _has_traced(value: Any) -> bool:
+    found: list[Any] = []
+    map_leaves(value, "argument", lambda leaf, _: found.append(leaf) if isinstance(leaf, Array) else None)
+    return bool(found)
+
+
+def _is_same(value: Any, before: Any) -> bool:
+    """Whether a nest holds the objects that it held; containers are compared by what they hold."""
+    if isinstance(before, dict):
+        same_keys = isinstance(value, dict) and list(value) == list(before)
+        return same_keys and all(_is_same(value[k], v) for k, v in before.items())
+    if isinstance(before, (list, tuple)):
+        same_size = isinstance(value, type(before)) and len(value) == len(before)
+        return same_size and all(map(_is_same, value, before))
+    return value is before
+
+
 def _on_memory(value: Array, bound: Bound, plan: _Plan, arguments: list[Argument]) -> Any:
     """A result that is an argument, or a view of one: on the caller's memory."""
     for m in bound.members:
@@ -296,7 +339,7 @@ def _on_memory(value: Array, bound: Bound, plan: _Plan, arguments: list[Argument
     argument = arguments[bound.members[0]]
     size = argument.array.itemsize
     if argument.array.strides != tuple(s * size for s in near.ghost.strides) and argument.array.size > 1:
-        return _as_given(np.array(_read(value, argument.array, near)), plan)
+        return _as_given(np.array(_read(value, argument.array, near)), plan, arguments)
     for m in bound.members:
         given, own = arguments[m].given, plan.arrays[m]
         if (
@@ -308,7 +351,7 @@ def _on_memory(value: Array, bound: Bound, plan: _Plan, arguments: list[Argument
     view = strided(
         argument.array, argument.address + shift * size, value.shape, tuple(s * size for s in value.ghost.strides)
     )
-    return tensor_of(view) if is_torch(argument.given) else view
+    return tensor_of(view) if is_torch(argument.given) else _as_given(view, plan, arguments)
 
 
 def _as_strided(given: Any, value: Array, shift: int) -> Any:
@@ -334,8 +377,11 @@ def _read(value: Array, array: np.ndarray[Any, Any], near: Array) -> np.ndarray[
     )
 
 
-def _as_given(array: Any, plan: _Plan) -> Any:
-    """A result in the framework of the arguments."""
-    if not plan.trace.torch:
-        return array
-    return tensor_of(np.asarray(array))
+def _as_given(array: Any, plan: _Plan, arguments: list[Argument]) -> Any:
+    """A result in the framework of the arguments: PyTorch's, or another one with the array API, else NumPy's."""
+    if plan.trace.torch:
+        return tensor_of(np.asarray(array))
+    for given in (a.given for a in arguments):
+        if not isinstance(given, np.ndarray) and hasattr(given, "__array_namespace__"):
+            return given.__array_namespace__().asarray(array)
+    return array

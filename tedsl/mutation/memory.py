@@ -52,6 +52,8 @@ def may_alias(x: Any, y: Any) -> bool:
 
 def as_numpy(x: Any, what: str) -> np.ndarray[Any, Any]:
     """A NumPy array over the memory of an array of any framework; TypeError where that would take a copy."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError(f"{what}: a mask would be lost; give x.filled(value)")
     if isinstance(x, np.ndarray):
         check_not_donated([("x", x)], what)
         return x

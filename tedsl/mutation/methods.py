@@ -16,7 +16,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.joining import concatenate, stack
 from tedsl.lang.operators import UFUNCS, Fn
 from tedsl.lang.tensor import Tensor
-from tedsl.mutation.array import Array, lowered, new_array
+from tedsl.mutation.array import Array, lowered, new_array, stored
 from tedsl.mutation.items import accumulate_at
 from tedsl.mutation.layouts import Ghost
 
@@ -236,20 +236,12 @@ def _ufunc(f: Fn) -> Callable[..., Any]:
         if out is None:
             own = next(i for i in inputs if hasattr(i, "_selected_apply") or isinstance(i, Array))
             return own._apply(f, *inputs)
-        (target,) = out if isinstance(out, tuple) else (out,)
-        if not isinstance(target, Array):
-            raise TypeError(
-                f"in-place {f.value} at {user_location()}: a NumPy array that is no argument of the traced function "
-                "would be mutated by values not known yet; make it an argument, or begin with np.zeros_like(x) or "
-                "te.copy(array)"
-            )
-        if inputs and inputs[0] is target:
+        target = out[0] if isinstance(out, tuple) else out
+        if isinstance(target, Array) and inputs and inputs[0] is target:
             return target.update(f, *inputs[1:])
-        result = Array._apply(f, *(target if i is target else i for i in inputs)) if _has_array(inputs) else None
-        if result is None:
+        if not _has_array(inputs):
             raise TypeError(f"np.{f.value} at {user_location()}: compute the constant first, then assign out[...] = it")
-        target.assign(result)
-        return target
+        return stored(f.value, Array._apply(f, *inputs), out)
 
     return call
 

@@ -57,7 +57,7 @@ class Selected(Operators):
     def update(self, f: Fn, other: Any) -> Selected:
         """x[mask] += v: this copy changes, and Python then assigns it to x[mask]."""
         result = self._selected_apply(f, self, other)
-        check_kind(f, result.full.dtype, self.full.dtype, self.trace.torch)
+        check_kind(f.value, result.full.dtype, self.full.dtype, self.trace.torch)
         self.full = result.full.astype(self.full.dtype)
         return self
 

@@ -257,6 +257,10 @@ def mutate_global(x: Any) -> None:
     GLOBAL += x
 
 
+def replace(state: Any) -> None:
+    state["m"] = state["m"] * 0.9
+
+
 @pytest.mark.parametrize(
     ("function", "arrays", "error", "message"),
     [
@@ -267,7 +271,7 @@ def mutate_global(x: Any) -> None:
         (add_one, lambda: [a := np.ones(4), a.view("f4")], te.AliasError, r"'x' \(float64\) and 'rest\[0\]' \(float32"),
         (add_one, lambda: [np.lib.stride_tricks.as_strided(np.ones(3), (2, 3), (0, 8))], te.AliasError, "share memory"),
         (mutate_global, lambda: [np.ones(3)], TypeError, "no argument of the traced function"),
-        (lambda x: x.__iadd__(0.5), lambda: [np.arange(3)], TypeError, "the result is float64, the target int64"),
+        (lambda x: x.__iadd__(0.5), lambda: [np.arange(3)], TypeError, "is float64, the target int64"),
         (lambda x: x[x > 0], lambda: [np.ones(3)], TypeError, "length depends on values"),
         (lambda x: x.__setitem__(x > 0, np.ones(2)), lambda: [np.ones(3)], TypeError, "one value per selected element"),
         (lambda x: x.__setitem__(5, 1), lambda: [np.ones(3)], IndexError, "out of bounds"),
@@ -275,6 +279,16 @@ def mutate_global(x: Any) -> None:
         (lambda x: x.__iadd__(np.ones((2, 3))), lambda: [np.ones(3)], ValueError, "cannot make its target larger"),
         (lambda x: np.fft.fft(x), lambda: [np.ones(3)], TypeError, "np.fft.* not supported on traced arrays"),
         (add_one, lambda: [te.placeholder((3,))], TypeError, r"f\.trace"),
+        (lambda x: np.clip(x, 0, 0.5, out=x), lambda: [np.arange(3)], TypeError, "is float64, the target int64"),
+        (lambda x: np.add(0.5, x, out=x), lambda: [np.arange(3)], TypeError, "is float64, the target int64"),
+        (lambda x: np.clip(x, 0, 2, out=GLOBAL), lambda: [np.ones(3)], TypeError, "no argument of the traced function"),
+        (lambda x: np.clip(x, 0, 2, where=True), lambda: [np.ones(3)], TypeError, r"np\.clip at .*argument 'where'"),
+        (branch, list, TypeError, r"branch\(x.*missing a required argument: 'x'"),
+        (add_one, lambda: [np.ones(3, complex)], TypeError, "argument 'x': dtype complex128 is not supported"),
+        (add_one, lambda: [np.ones(3, ">f8")], TypeError, "argument 'x': expected the byte order of this machine"),
+        (add_one, lambda: [np.ma.masked_less(np.ones(3), 2)], TypeError, "argument 'x': a mask would be lost"),
+        (replace, lambda: [{"m": np.ones(3)}], TypeError, r"the entries of argument 'state', a dict, are replaced"),
+        (lambda xs: xs.append(xs[0] * 2), lambda: [[np.ones(3)]], TypeError, "of argument 'xs', a list, are replaced"),
     ],
 )  # fmt: skip
 def test_refusals(function: Any, arrays: Any, error: Any, message: str) -> None:
@@ -285,3 +299,65 @@ def test_refusals(function: Any, arrays: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         f(*arrays())
     np.testing.assert_array_equal(GLOBAL, 0)
+
+
+def test_results_of_numpy_functions_go_into_arrays() -> None:
+    def program(x: Any) -> Any:
+        y = x[1:]
+        np.add(y, 1, out=y)
+        np.exp(-y, out=y)
+        np.clip(x, 0.1, 2, out=x)
+        return np.cumsum(x, axis=0, out=x)
+
+    agree(program, np.linspace(-2, 2, 12).reshape(4, 3))
+
+
+def test_functionalized_code_is_part_of_the_code_that_calls_it() -> None:
+    @te.functionalize
+    def push(x: Any, by: float) -> Any:
+        """Adds to x."""
+        x += by
+        return x[1:]
+
+    def program(x: Any) -> Any:
+        tail = push(x, 2.0)
+        tail *= 3
+        return push(x[:2], 1.0)
+
+    x = np.arange(4.0)
+    np.testing.assert_array_equal(te.functionalize(program, interpreted=True)(x), [10])
+    np.testing.assert_array_equal(x, [3, 10, 12, 15])
+    assert repr(push) == "<functionalized push(x: 'Any', by: 'float') -> 'Any'>"
+    assert push.__doc__ == "Adds to x."
+
+
+def test_methods() -> None:
+    class Scale:
+        @te.functionalize
+        def by(self, x: Any, factor: float = 2.0) -> None:
+            x *= factor
+
+    x = np.ones(3)
+    Scale().by(x)
+    Scale().by(x, factor=3.0)
+    np.testing.assert_array_equal(x, [6, 6, 6])
+
+
+def test_placeholders_are_traced_not_arrays() -> None:
+    x = np.ones(3)
+    with pytest.raises(TypeError, match=r"argument 'x' is an array; f\.trace\(\.\.\.\) takes placeholders"):
+        te.functionalize(add_one).trace(x)
+    np.testing.assert_array_equal(x, 1)
+
+
+def test_results_are_of_the_kind_of_the_arguments() -> None:
+    jnp = pytest.importorskip("jax").numpy
+    x = jnp.arange(4.0)
+    f = te.functionalize(lambda x: (x * 2, x[1:], x, x.sum()), interpreted=True)
+    found = f(x)
+    assert all(type(a) is type(x) for a in found)
+    assert found[2] is x
+    for a, b in zip(found, (x * 2, x[1:], x, x.sum()), strict=True):
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(ValueError, match="its array is read-only"):
+        te.functionalize(add_one)(x)
