@@ -18,6 +18,7 @@ __all__ = ["COLOUR", "MOST_STAGES", "stage_graph"]
 MOST_STAGES = 60
 SWEEPS = 6
 HEIGHT, GAP_X, GAP_Y, MARGIN = 38.0, 46.0, 14.0, 6.0
+LEGIBLE = 0.75  # a graph wider than the page shrinks to this, and scrolls beyond
 CHARACTER, SMALL = 7.4, 6.1  # widths that letters take at most on average
 COLOUR = {"input": "green", "reduction": "blue", "scatter": "amber", "scan": "violet", "function": "amber"}
 
@@ -36,7 +37,8 @@ def stage_graph(outputs: Iterable[Tensor]) -> str:
     edges = [_edge(boxes[t.op], boxes[op]) for op in stages for t in op.inputs if t.op in boxes]
     nodes = [_node(op, boxes[op], op in final) for op in stages]
     return (
-        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" role="img" '
+        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" '
+        f'style="min-width:{LEGIBLE * width:.0f}px" role="img" '
         f'aria-label="stages of {escape(", ".join(t.name for t in results))}">{"".join(edges)}{"".join(nodes)}</svg>'
     )
 
