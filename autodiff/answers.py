@@ -18,10 +18,11 @@ from autodiff.linear import Linear, Symbol, linear, symbol
 from autodiff.radix import Dim, closed, in_linear_dims
 from autodiff.reached import Reached
 from tedsl.lang import functions as fn
-from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Reduce
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.extents import simplify_extent
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Tensor
-from tedsl.lang.traverse import substitute_all
+from tedsl.lang.traverse import rebuild_all, substitute_all, topological
 
 __all__ = [
     "Answer",
@@ -146,7 +147,20 @@ def moved(
             data.append(condition)
         else:
             guard = fn.logical_and(guard, condition)
-    return tuple(loops), substitute_all(exprs, solution), guard, data
+    return tuple(loops), _readable(substitute_all(exprs, solution)), guard, data
+
+
+def _readable(exprs: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The same expressions, x[t] for x[t + 1 - 1]: adjoints are there to be read."""
+
+    def shorter(index: Expr) -> Expr:
+        simple = simplify_extent(index)
+        return simple if len(topological(simple)) < len(topological(index)) else index
+
+    def rule(node: Expr) -> Expr:
+        return Read(node.tensor, tuple(map(shorter, node.indices))) if isinstance(node, Read) else node
+
+    return rebuild_all(exprs, rule)
 
 
 def _loop_extent(answer: Answer, extent: Linear) -> Expr:
