@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 import tedsl as te
 from autodiff.strategies import CONSTRUCTS, DTYPES, Program, programs, values_for
+from tedsl.backend import steps
 
 # No shrinking: each step compiles a kernel, and the program that is printed is short already.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -22,6 +23,7 @@ BATCH = 4
 EVERY = (*DTYPES, "bfloat16")
 PROGRAMS = 500
 MANY_PROGRAMS = 20_000
+CUT = 32
 ROUNDINGS = 64  # terms of a sum, and a margin for what is rounded before and after
 UNITS = 8  # of the last place, for a function of analysis
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -84,6 +86,19 @@ def test_compiled_programs_agree_with_the_reference(part: int, data: st.DataObje
 @settings(max_examples=MANY_PROGRAMS // BATCH // 2, phases=PHASES, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_many_compiled_programs_agree_with_the_reference(part: int, data: st.DataObject) -> None:
+    check_batch(data)
+
+
+@pytest.fixture
+def cut_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every program becomes as many kernels as it can be cut into."""
+    monkeypatch.setattr(steps, "LEAST_KERNELS", 2)
+
+
+@pytest.mark.usefixtures("cut_everywhere")
+@settings(max_examples=CUT // BATCH, phases=PHASES, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_programs_cut_into_kernels_agree_with_the_reference(data: st.DataObject) -> None:
     check_batch(data)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.addresses import address_of
 from tedsl.backend.core import Core
-from tedsl.backend.variant import Variant
+from tedsl.backend.variant import Form
 from tedsl.lang.errors import AliasError
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Tensor
@@ -58,9 +58,8 @@ def check_proof(core: Core, places: Mapping[int, int], outputs: Sequence[Tensor]
     """AliasError unless the compiled program may write its outputs into the memory of these inputs."""
     if core.is_always_empty:
         return
-    variant = core.any_variant()
     for position, source in places.items():
-        hazard = variant.hazard(position, core.inputs[source])
+        hazard = core.hazard(position, core.inputs[source])
         if hazard is not None:
             output, memory = outputs[position], inputs[source]
             raise AliasError(
@@ -70,9 +69,11 @@ def check_proof(core: Core, places: Mapping[int, int], outputs: Sequence[Tensor]
             )
 
 
-def in_place_problem(variant: Variant, position: int, output: Tensor, tensor: Tensor, source: Tensor) -> str | None:
+def in_place_problem(
+    core: Core, form: Form, position: int, output: Tensor, tensor: Tensor, source: Tensor
+) -> str | None:
     """Why an output must not be written over the very memory of the input `source`, which the user calls `tensor`."""
-    hazard = variant.hazard(position, source)
+    hazard = core.hazard(position, source, form)
     return None if hazard is None else f"overlaps input {tensor.name!r}: {hazard.text(output, tensor)}"
 
 

@@ -20,7 +20,7 @@ from tedsl.backend.kernel import Kernel
 from tedsl.backend.lower import operations_between
 from tedsl.backend.planner import Planner
 from tedsl.backend.remembered import recall
-from tedsl.backend.steps import Steps, needs_steps
+from tedsl.backend.steps import made_core
 from tedsl.backend.targets import Target, parse_target
 from tedsl.lang.errors import AliasError, ScheduleError, warn_user
 from tedsl.lang.expr import Var
@@ -169,8 +169,7 @@ def made_kernel(
 
 
 def _core(inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], name: str, target: Target, planner: Planner) -> Core:
-    kind = Steps if needs_steps(inputs, outputs) else Core
-    return kind(inputs, outputs, name, target, planner)
+    return made_core(inputs, outputs, name, target, planner)
 
 
 def _scheduled(
@@ -193,7 +192,7 @@ def _scheduled(
     current = tuple(map(program.current, inputs))
     core = _core(current, tuple(made[t] for t in outputs), name, target, _of_schedule(schedule, deterministic))
     with suppress(IndexError):  # for the call to say, as without a schedule: it may have no points
-        core.any_variant()
+        core.compile()
     return core
 
 

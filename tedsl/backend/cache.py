@@ -17,13 +17,14 @@ from tedsl.lang.expr import Var
 from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["cached_core", "clear_cache"]
+__all__ = ["cached_core", "clear_cache", "shared_core"]
 
 MOST_UNUSED = 32
 
 _known: weakref.WeakValueDictionary[tuple[object, ...], Core] = weakref.WeakValueDictionary()
 _recent: OrderedDict[tuple[object, ...], Core] = OrderedDict()
-_lock = threading.Lock()
+_parts: weakref.WeakValueDictionary[tuple[object, ...], Core] = weakref.WeakValueDictionary()
+_lock = threading.RLock()
 
 
 def cached_core(
@@ -42,6 +43,15 @@ def cached_core(
     if all(a is b for a, b in zip(core.outputs, outputs, strict=True)):
         return core, None
     return core, dict(zip(sizes_of(inputs, outputs), sizes_of(core.inputs, core.outputs), strict=True))
+
+
+def shared_core(key: tuple[object, ...], make: Callable[[], Core]) -> Core:
+    """The core for a part of a program, which other programs that have such a part use too."""
+    with _lock:
+        core = _parts.get(key)
+        if core is None:
+            core = _parts[key] = make()
+        return core
 
 
 def clear_cache() -> None:

@@ -11,7 +11,6 @@ from tedsl.analysis.pointwise import Array
 from tedsl.backend.aliasing import in_place_problem, overlap, same_place
 from tedsl.backend.buffers import copy_reason
 from tedsl.backend.core import Core, Memory
-from tedsl.backend.variant import Variant
 from tedsl.lang.errors import AliasError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor
@@ -70,8 +69,8 @@ class PreparedCall:
             if not same_place(array, target) or self.core.has_empty_stage(memory, self.sizes):
                 reason = f"overlaps input {self.inputs[k].name!r}"
             else:
-                variant = self.core.variant(self.core.form(memory, self.modes, self.sizes))
-                reason = in_place_problem(variant, position, self.outputs[position], self.inputs[k], core_input)
+                form = self.core.form(memory, self.modes, self.sizes)
+                reason = in_place_problem(self.core, form, position, self.outputs[position], self.inputs[k], core_input)
                 sources.append(core_input)
             if reason is not None:
                 break
@@ -85,15 +84,16 @@ class PreparedCall:
             )
         return reason or copy_reason(target.shape, target.strides, target.itemsize), tuple(sources)
 
-    def safe(
-        self, variant: Variant, outputs: Sequence[Array], added_to: Mapping[int, int]
-    ) -> frozenset[tuple[int, int]]:
-        """The outputs and inputs of equal layout that may lie element on element."""
+    def safe(self, outputs: Sequence[Array], added_to: Mapping[int, int]) -> frozenset[tuple[int, int]]:
+        """The outputs and inputs of equal layout that may lie element on element; of many, those that do so now."""
         found = set(added_to.items())
+        form = self.core.form(Memory([self.arrays[k] for k in self.positions], dict(enumerate(outputs)), {}),
+                              self.modes, self.sizes)  # fmt: skip
         for k, core_input in zip(self.positions, self.core.inputs, strict=True):
             array = self.arrays[k]
             for p, output in enumerate(outputs):
                 same = (array.dtype, array.shape, array.strides) == (output.dtype, output.shape, output.strides)
-                if same and variant.hazard(p, core_input) is None:
+                asked = same and (self.core.is_single or np.may_share_memory(array, output))
+                if asked and self.core.hazard(p, core_input, form) is None:
                     found.add((p, k))
         return frozenset(found)

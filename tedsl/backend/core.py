@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape, evaluate_extent
 from tedsl.backend.buffers import Binding
 from tedsl.backend.lower import operations_between
-from tedsl.backend.lower_checks import Checks
+from tedsl.backend.lower_checks import Checks, checks_of
 from tedsl.backend.planner import Planner
 from tedsl.backend.runtime import KernelError
 from tedsl.backend.targets import Target
@@ -23,7 +25,7 @@ from tedsl.lang.expr import Const, Expr, Var
 from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
 from tedsl.reference import evaluate_stages
 
-__all__ = ["Core", "Memory"]
+__all__ = ["Core", "Memory", "Prepared"]
 
 LARGEST = 2**31 - 1
 MOST_BINDINGS = 256  # argument blocks kept for further calls on the same shapes
@@ -38,12 +40,22 @@ class Memory:
     previous: Mapping[int, Array]  # the former values of outputs in mode "add"
     shared: Mapping[int, tuple[Tensor, ...]] = field(default_factory=dict)  # inputs in whose memory an output lies
     copies: list[tuple[str, str]] = field(default_factory=list)  # made while it runs: (what, why)
+    given: Set[int] = frozenset()  # outputs whose arrays are the caller's, who may look at them after a failed call
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A function of arrays: inputs, former values of outputs, outputs."""
+
+    run: Callable[[Sequence[Array]], None]
+    added: tuple[int, ...]  # positions of the outputs whose former values it takes
+    order: tuple[int, ...]  # and of the outputs, in its order
 
 
 class Core:
     """The compiled forms of one program; safe to use from several threads."""
 
-    is_single = True  # one compiled function does it all, so that a call can be prepared
+    is_single: bool = True  # one compiled function does it all
 
     def __init__(
         self,
@@ -64,10 +76,20 @@ class Core:
         self._loops = {op: extents for op in operations if (extents := _symbolic_loops(op))}
 
     @property
+    def is_remembered(self) -> bool:
+        """Whether calls on arrays of the same shapes and strides can be prepared."""
+        return True
+
+    @property
     def is_always_empty(self) -> bool:
         """Whether some tensor has an extent that is 0 at every call: no compiled form is needed to answer."""
         tensors = (*self.inputs, *self.outputs, *self._between)
         return any(isinstance(e, Const) and e.value == 0 for t in tensors for e in t.extents)
+
+    @cached_property
+    def checks_indices(self) -> bool:
+        """Whether a call looks for indices out of bounds."""
+        return bool(checks_of(operations_between(self.inputs, self.outputs)))
 
     @property
     def compile_ms(self) -> float:
@@ -89,12 +111,19 @@ class Core:
                     )
         return found
 
+    def compile(self, modes: tuple[str, ...] | None = None) -> None:
+        """Compile now what a call with contiguous arrays needs."""
+        if modes is None:
+            self.any_variant()
+        else:
+            self.variant(Form(modes))
+
     def run(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> None:
         """Compute the outputs whose mode is not "null"."""
         if all(array.size == 0 for array in memory.outputs.values()):
             return
         if self.has_empty_stage(memory, sizes):
-            self._run_around_empty(memory, sizes)
+            self._for_users()._run_around_empty(memory, sizes)
             return
         variant, binding = self.bind(memory, modes, sizes)
         try:
@@ -102,14 +131,38 @@ class Core:
         except KernelError as error:
             if not Checks.found_infinity(error.requirement):
                 raise
-            # Nothing was written yet.
-            variant = self.variant(self.form(memory, modes, sizes, plain=True))
-            apart = self._apart(variant, memory)
-            variant, binding = self.bind(apart, modes, sizes, plain=True)
-            binding.run(self.arguments(variant, apart))
-            for position, array in apart.outputs.items():
-                if array is not memory.outputs[position]:
-                    memory.outputs[position][...] = array
+            self.run_plain(memory, modes, sizes)
+
+    def run_plain(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> None:
+        """Compute them again after a call that found an inf or NaN, which has written nothing."""
+        variant = self.variant(self.form(memory, modes, sizes, plain=True))
+        apart = self._apart(variant, memory)
+        variant, binding = self.bind(apart, modes, sizes, plain=True)
+        binding.run(self.arguments(variant, apart))
+        for position, array in apart.outputs.items():
+            if array is not memory.outputs[position]:
+                memory.outputs[position][...] = array
+
+    def hazard(self, position: int, source: Tensor, form: Form | None = None) -> Hazard | None:
+        """Why an output cannot be written into the memory of an input; None where it provably can."""
+        return (self.any_variant() if form is None else self.variant(form)).hazard(position, source)
+
+    def explanation(self, error: KernelError) -> str:
+        """What a failed requirement of the program means; "" where something else failed."""
+        variant = self.any_variant()
+        if error.requirement is None or not variant.has_checks:
+            return ""
+        checks = variant.lowered.checks
+        assert checks is not None
+        return str(checks.error(error.requirement))
+
+    def source(self, kind: str) -> str:
+        """What the compiler made of the program, as text."""
+        return self.any_variant().source(kind)
+
+    def loop_nest(self) -> str:
+        """The loops in the order in which they run."""
+        return self.any_variant().loop_nest
 
     def _apart(self, variant: Variant, memory: Memory) -> Memory:
         """The outputs that another compiled form cannot write in place in memory of their own."""
@@ -141,6 +194,11 @@ class Core:
                 self._bindings.clear()
             self._bindings[key] = found
         return found
+
+    def prepared(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> Prepared:
+        """A function of arrays like these."""
+        variant, binding = self.bind(memory, modes, sizes)
+        return Prepared(binding.run, variant.added, variant.order)
 
     def form(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int], *, plain: bool = False) -> Form:
         """The form that these arrays need."""
@@ -197,6 +255,13 @@ class Core:
                 empty.update(op.outputs)
                 touched[op] = None
         return touched
+
+    def _for_users(self) -> Core:
+        """The same in terms of the user's program, which holds also where numbers are not finite."""
+        part = self.planner.part
+        if part is None:
+            return self
+        return Core(part.given(self.inputs), part.given(self.outputs), self.name, self.target, Planner())
 
     def _without(self, touched: Container[Operation]) -> Core:
         """The program for what the other operations make: outputs, and what the touched ones read."""

@@ -58,5 +58,5 @@ def _problem(core: Core, position: int, source: int, inputs: Sequence[Tensor], o
     problem = fit_problem(output, memory)
     if problem is not None or core.is_always_empty:
         return problem
-    hazard = core.any_variant().hazard(position, core.inputs[source])
+    hazard = core.hazard(position, core.inputs[source])
     return None if hazard is None else hazard.text(output, memory)

@@ -55,12 +55,15 @@ def key_of(
     """The name of the file for a compiled form; None where nothing is kept."""
     if os.environ.get("TEDSL_CACHE", "").strip().lower() in ("off", "0", "no", "false"):
         return None
+    made_for = repr(form), target.text, repr(machine_of(target)), *_versions()
+    if planner.part is not None:
+        return _digest([planner.part.digest, str(planner.is_asked), *made_for])
     if any(isinstance(op, Extern) for op in stages_of(outputs)):
         return None
-    parts = [
-        structural_key(outputs, inputs, names=True), repr(form), name, target.text, repr(machine_of(target)),
-        _schedule(planner), *_versions(),
-    ]  # fmt: skip
+    return _digest([structural_key(outputs, inputs, names=True), name, _schedule(planner), *made_for])
+
+
+def _digest(parts: Sequence[str]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
 
 

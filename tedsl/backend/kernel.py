@@ -24,13 +24,12 @@ from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.backend.accumulate import Accumulating
 from tedsl.backend.addresses import address_of
 from tedsl.backend.aliasing import overlap
-from tedsl.backend.buffers import Binding
 from tedsl.backend.calls import PreparedCall
 from tedsl.backend.core import Core, Memory
 from tedsl.backend.given import as_array, check_target, given_outputs, modes_of, passable, writable
 from tedsl.backend.lower_checks import Checks
+from tedsl.backend.program import Program, program_of
 from tedsl.backend.runtime import KernelError
-from tedsl.backend.variant import Form, Variant
 from tedsl.backend.verify import check_numbers
 from tedsl.lang.errors import AliasError, ScheduleError, user_location
 from tedsl.lang.expr import Var
@@ -68,7 +67,7 @@ class Stats:
 class _Prepared:
     """A call for given shapes and strides: the block to run, what to allocate, and in which order to pass it."""
 
-    binding: Binding
+    run: Callable[[Sequence[Array]], None]
     results: tuple[tuple[tuple[int, ...], np.dtype[Any]] | int, ...]  # an int: the input on whose memory it is
     order: tuple[int, ...]  # positions in the inputs followed by the results
     is_fresh: bool  # every result is in memory of its own
@@ -120,7 +119,7 @@ class Kernel(Rich):
                 if call.is_fresh or separate(arrays, results, call.safe):
                     everything = [*arrays, *results]
                     try:
-                        call.binding.run([everything[p] for p in call.order])
+                        call.run([everything[p] for p in call.order])
                     except KernelError as error:
                         if Checks.found_infinity(error.requirement):
                             return self._general(arrays, out, mode, sizes)
@@ -140,9 +139,9 @@ class Kernel(Rich):
             for op in operations_between(self.inputs, self.outputs):
                 read_checks(op)  # IndexError for what is provably wrong, as compiling tells
         elif self._accumulating is not None:
-            self._accumulating[0].core.variant(Form(self._accumulating[0].modes))
+            self._accumulating[0].core.compile(self._accumulating[0].modes)
         else:
-            self._core.any_variant()
+            self._core.compile()
 
     @property
     def stats(self) -> Stats:
@@ -150,16 +149,21 @@ class Kernel(Rich):
         spent = self._core.compile_ms + (self._accumulating[0].core.compile_ms if self._accumulating else 0.0)
         return replace(self._stats, compile_ms=spent)
 
+    @property
+    def program(self) -> Program:
+        """The compiled functions that a call runs, how often each is used, and the memory that they need."""
+        return program_of(self._shown())
+
     def source(self, kind: str = "stmt") -> str:
         """What the compiler made of the program: "stmt", "asm", "llvm", or "ptx" for a GPU."""
         return self._shown().source(kind)
 
     def loop_nest(self) -> str:
         """The loops in the order in which they run."""
-        return self._shown().loop_nest
+        return self._shown().loop_nest()
 
-    def _shown(self) -> Variant:
-        return (self._accumulating[0].core if self._accumulating else self._core).any_variant()
+    def _shown(self) -> Core:
+        return self._accumulating[0].core if self._accumulating else self._core
 
     def __repr__(self) -> str:
         """Name, target, inputs and outputs."""
@@ -190,7 +194,7 @@ class Kernel(Rich):
             p: targets[p] if p in targets else np.empty(shapes[p], self.outputs[p].dtype.numpy)
             for p, m in enumerate(modes) if m != "null"
         }  # fmt: skip
-        memory = Memory([passed[k] for k in positions], buffers, previous)
+        memory = Memory([passed[k] for k in positions], buffers, previous, given=frozenset(targets))
         strict = range(len(modes)) if self._on_hazard == "error" else []
         if self._on_hazard is None and out is None:
             strict = list(self._alias)
@@ -255,7 +259,7 @@ class Kernel(Rich):
         outputs = [memory.outputs[p] for p in sorted(memory.outputs)]
         as_given = all(a is given[k] for a, k in zip(memory.inputs, call.positions, strict=True))
         as_given = as_given and all(memory.outputs[p] is t for p, t in targets.items() if p in memory.outputs)
-        as_given = as_given and all(type(a) is np.ndarray for a in given) and not self._donated and core.is_single
+        as_given = as_given and all(type(a) is np.ndarray for a in given) and not self._donated and core.is_remembered
         own = self._accumulating is not None and call.core is self._accumulating[0].core
         adds = not own and not call.is_own and len(targets) == len(outputs) and all(m == "add" for m in call.modes)
         adds = adds and all(memory.previous[p] is t for p, t in targets.items())
@@ -266,10 +270,10 @@ class Kernel(Rich):
             return
         if any(a.size == 0 for a in outputs) or core.has_empty_stage(memory, call.sizes):
             return
-        variant, binding = core.bind(memory, call.modes, call.sizes)
+        made = core.prepared(memory, call.modes, call.sizes)
         count = len(self.inputs)
-        previous = [self._alias[p] if own else count + p for p in variant.added]
-        order = [*call.positions, *previous, *(count + p for p in variant.order)]
+        previous = [self._alias[p] if own else count + p for p in made.added]
+        order = [*call.positions, *previous, *(count + p for p in made.order)]
         keyed = list(given) if on_inputs or not targets else [*given, *outputs]
         results = tuple(self._alias[p] if on_inputs and p in self._alias else (a.shape, a.dtype)
                         for p, a in enumerate(outputs))  # fmt: skip
@@ -277,8 +281,8 @@ class Kernel(Rich):
         if len(prepared) >= MOST_CALLS:
             prepared.clear()
         key = tuple((np.ndarray, a.dtype, a.shape, a.strides) for a in keyed)
-        safe = call.safe(variant, outputs, {p: self._alias[p] for p in variant.added} if own else {})
-        prepared[key] = _Prepared(binding, results, tuple(order), not targets, safe, self._stats)
+        safe = call.safe(outputs, {p: self._alias[p] for p in made.added} if own else {})
+        prepared[key] = _Prepared(made.run, results, tuple(order), not targets, safe, self._stats)
 
     def _bound(self, arrays: Sequence[Array], sizes: Mapping[Var, int] | None) -> dict[Var, int]:
         """The value of every size of the program."""
@@ -289,17 +293,15 @@ class Kernel(Rich):
 
     def explained(self, error: KernelError) -> Exception:
         """A failed call in the user's words."""
-        plan, variant = self._core.planner.plan, self._core.any_variant()
+        plan = self._core.planner.plan
         if error.requirement is None and plan is not None and plan.promises:
             said = "; ".join(f"{described(step.directive)} at {step.where}" for step in plan.promises)
             return ScheduleError(
                 f"{self._what}: the schedule promises what may not hold at this call ({said}): {error}"
             )
-        if error.requirement is None or not variant.has_checks:
+        text = error.explanation or self._core.explanation(error)
+        if not text:
             return error
-        checks = variant.lowered.checks
-        assert checks is not None
-        text = str(checks.error(error.requirement))
         if self._sizes is not None:  # the core was made for a program like ours, which was written elsewhere
             theirs = operations_between(self._core.inputs, self._core.outputs)
             ours = operations_between(self.inputs, self.outputs)

@@ -25,7 +25,7 @@ from tedsl.lang.expr import TRUE, Axis, Const, Expr, Fn
 from tedsl.lang.tensor import Operation, Scan, ScanState, Tensor
 from tedsl.lang.traverse import free_axes, reads_of
 
-__all__ = ["Checks", "checks_of", "lower_checks", "operations_checked"]
+__all__ = ["Checks", "checks_of", "failed", "lower_checks", "operations_checked"]
 
 LANES = 16
 # What is found saturates here: Halide's simplifier moves constants around, and overflows on the very last integers.
@@ -47,12 +47,17 @@ class Checks:
 
     def error(self, requirement: Sequence[str]) -> IndexError:
         """The error for what a failed requirement printed."""
-        number, low, high, extent = map(int, requirement[-4:])
-        site = self.sites[number]
-        found, least, most = map(_told, (low if low < 0 else high, low, high))
-        return Overrun(
-            site.op, site.tensor, site.dim, site.index, found, extent, {}, least, most, writes=site.read is None
-        ).error()
+        return failed(self.sites, requirement)
+
+
+def failed(sites: Sequence[ReadCheck], requirement: Sequence[str]) -> IndexError:
+    """The error for what a failed requirement on one of the accesses printed."""
+    number, low, high, extent = map(int, requirement[-4:])
+    site = sites[number]
+    found, least, most = map(_told, (low if low < 0 else high, low, high))
+    return Overrun(
+        site.op, site.tensor, site.dim, site.index, found, extent, {}, least, most, writes=site.read is None
+    ).error()
 
 
 def _told(found: int) -> int | str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from schedules.automatic import check_limits
+from schedules.cutting import Part, parts_of
 from schedules.default import completed
 from schedules.plan import Plan
 from schedules.program import program_of
@@ -25,7 +26,7 @@ class Planner:
 
     `plan` is what the user says, and `given` the tensors that those of its program stand for; `automatic` one of
     Halide's autoschedulers; `choices` are those of the default scheduler; `merged`: outputs of one shape may share a
-    loop nest.
+    loop nest. `part`: what was decided for one part of a program that was cut.
     """
 
     plan: Plan | None = None
@@ -34,6 +35,7 @@ class Planner:
     deterministic: bool = True
     choices: tuple[tuple[str, int], ...] = ()
     merged: bool = True
+    part: Part | None = None
 
     @property
     def is_asked(self) -> bool:
@@ -46,6 +48,11 @@ class Planner:
         """The functions that compute `outputs` from `inputs`; `plain`: without what holds for finite numbers only."""
         machine = settled(machine_of(target), dict(self.choices))
         added = tuple(added)
+        if self.part is not None:
+            if plain and self.part.plan.finite:
+                there = self.part.given(inputs), self.part.given(outputs)
+                return replace(self, plan=None, part=None).lowered(*there, added, target, plain=True)
+            return self._applied(self.part.wanting(outputs), inputs, added, machine)
         if self.automatic and not added:  # in a sum with what is there an element must not be computed twice
             return self._automatic(inputs, outputs, target, machine)
         plan = self.plan
@@ -55,11 +62,33 @@ class Planner:
             plan = Plan(program_of(outputs))
         check_target(plan, target.backend)
         plan = completed(plan, inputs, outputs, machine, plain=plain, merged=self.merged)
+        return self._applied(plan, inputs, added, machine)
+
+    def _applied(self, plan: Plan, inputs: Sequence[Tensor], added: Sequence[int], machine: Machine) -> Lowered:
         stages = plan.program.stages
         finite = [stages[name].output() for name in plan.finite if name in stages]
         lowered = lower(inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked)
         apply_plan(plan, lowered, machine)
         return lowered
+
+    def parts(
+        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], target: Target
+    ) -> tuple[tuple[Tensor, ...], list[Part]]:
+        """The program cut at the tensors that its complete plan stores; the outputs as the parts know them."""
+        plan = self.plan or Plan(program_of(outputs))
+        check_target(plan, target.backend)
+        machine = settled(machine_of(target), dict(self.choices))
+        plan = completed(plan, inputs, outputs, machine, merged=self.merged)
+        stages, given = plan.program.stages, {t: t for t in inputs}
+        for (op, k), (name, index) in plan.program.handles.items():
+            given[stages[name].output(index)] = op.output(k)
+        given.update((now, self.given.get(t, t)) for now, t in zip(plan.program.outputs, outputs, strict=True))
+        given.update((t, self.given.get(t, t)) for t in inputs)
+        return plan.program.outputs, parts_of(plan, inputs, given)
+
+    def for_part(self, part: Part) -> Planner:
+        """What is decided already for a part."""
+        return replace(self, part=part)
 
     def _given(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         return [self.given.get(t, t) for t in tensors]

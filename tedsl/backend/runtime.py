@@ -45,6 +45,7 @@ class KernelError(RuntimeError):
 
     def __init__(self, name: str, code: int, messages: list[str]) -> None:
         self.kernel, self.code, self.messages = name, code, messages
+        self.explanation = ""  # what a failed requirement means, where that is known already
         super().__init__(f"kernel {name!r} failed: {messages[0] if messages else f'Halide returned {code}'}")
 
     @property

@@ -1,42 +1,54 @@
-"""Programs with stages that no kernel computes: kernels and those stages, one after another.
+"""Programs of several kernels, and of stages that no kernel computes, one after another.
 
 Such a stage is a Python function of arrays, or a scan with a reduction inside a reduction over its own state, which the
-reference evaluates.
+reference evaluates: before each of them comes what it reads. What lies between is cut where it is large, at tensors
+that its schedule stores anyway: kernels that are equal, as those of repeated layers, are then compiled once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
-
+from schedules.cutting import Part
+from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
-from tedsl.analysis.sizes import concrete_shape
-from tedsl.backend.core import Core, Memory
-from tedsl.backend.externs import called
-from tedsl.backend.lower import operations_between
+from tedsl.backend.cache import shared_core
+from tedsl.backend.chain import Chain, Placing, Step
+from tedsl.backend.core import Core, Memory, Prepared
+from tedsl.backend.lower import operations_between, sizes_of
 from tedsl.backend.lower_scan import can_lower_scan
 from tedsl.backend.planner import Planner
 from tedsl.backend.targets import Target
-from tedsl.backend.variant import Form, Variant
+from tedsl.backend.variant import Form
 from tedsl.lang.expr import Var
-from tedsl.lang.tensor import Extern, Operation, Scan, Tensor
-from tedsl.reference import evaluate_stages
+from tedsl.lang.tensor import Extern, Operation, Placeholder, Scan, Tensor
 
-__all__ = ["Steps", "needs_steps"]
+__all__ = ["Steps", "made_core"]
+
+LEAST_KERNELS = 24  # below, one kernel for all of them is called faster and compiles as fast
+MOST_CHAINS = 64  # kept for calls on the same shapes and strides
 
 
-def needs_steps(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
-    """Whether something that no kernel computes lies between the inputs and the outputs."""
-    return any(map(_is_apart, operations_between(inputs, outputs)))
+def made_core(inputs: Sequence[Tensor], outputs: Sequence[Tensor], name: str, target: Target, planner: Planner) -> Core:
+    """One kernel for a program, or several steps where that is not possible or not wise."""
+    operations = operations_between(inputs, outputs)
+    apart = [op for op in operations if _is_apart(op)]
+    if apart or len(operations) >= LEAST_KERNELS:
+        core = Steps(inputs, outputs, name, target, planner, apart)
+        if apart or len(core.steps) > 1:
+            return core
+    return Core(inputs, outputs, name, target, planner)
 
 
 def _is_apart(op: Operation) -> bool:
+    """Whether a stage is one that no kernel computes."""
     return isinstance(op, Extern) or (isinstance(op, Scan) and not can_lower_scan(op))
 
 
 class Steps(Core):
-    """A program cut at those stages: before each a kernel for its arguments, at the end one for the outputs."""
+    """A program as the steps that compute it."""
 
     is_single = False
 
@@ -47,57 +59,146 @@ class Steps(Core):
         name: str,
         target: Target,
         planner: Planner,
+        apart: Sequence[Operation],
     ) -> None:
         super().__init__(inputs, outputs, name, target, planner)
-        known = list(dict.fromkeys(inputs))
-        self._steps: list[tuple[Core | None, Operation]] = []
-        for op in operations_between(inputs, outputs):
-            if _is_apart(op):
-                missing = [t for t in op.inputs if t not in set(known)]
-                core = (
-                    Core(_frontier(known, missing), missing, f"{name}_{op.name}", target, planner) if missing else None
-                )
-                self._steps.append((core, op))
-                known += op.outputs
-        self._kept = known  # tensors of the functions, which must stay the objects that the expressions read
-        self._last = Core(_frontier(known, outputs), outputs, name, target, planner)
+        self.steps: list[Step] = []
+        self.tensors: list[Tensor] = list(inputs)
+        self._numbers = {t: k for k, t in enumerate(self.tensors)}
+        self._chains: dict[object, Chain] = {}
+        for op in apart:
+            self._compute([t for t in op.inputs if t not in self._numbers], f"{name}_{op.name}")
+            read = tuple(self._numbers[t] for t in op.inputs)
+            self.steps.append(Step(None, op, read, self._numbered(op.outputs)))
+        self._compute([t for t in dict.fromkeys(outputs) if t not in self._numbers], name)
+        self.results = tuple(self._numbers[t] for t in outputs)
+
+    def _compute(self, wanted: Sequence[Tensor], name: str) -> None:
+        """Steps that compute some tensors from those that are known."""
+        if not wanted:
+            return
+        known = _frontier(list(self._numbers), wanted)
+        found: tuple[Tensor, ...] = tuple(wanted)
+        parts: list[Part] = []
+        if self._may_cut(known, wanted):
+            found, parts = self.planner.parts(known, wanted, self.target)
+        if len(parts) < LEAST_KERNELS or not all(part.is_closed for part in parts):
+            core = Core(known, wanted, name, self.target, self.planner)
+            self.steps.append(Step(core, None, tuple(self._numbers[t] for t in known), self._numbered(wanted)))
+            return
+        for part in parts:
+            key = part.digest, self.target, self.planner.is_asked, self.planner.deterministic
+            title = "_".join(dict.fromkeys(t.name for t in part.outputs[:2]))
+            mine = self.planner.for_part(part)
+            core = shared_core(key, lambda: Core(part.inputs, part.outputs, title, self.target, mine))  # noqa: B023
+            theirs, ours = sizes_of(core.inputs, core.outputs), sizes_of(part.inputs, part.outputs)
+            read = tuple(self._numbers[t] for t in part.inputs)
+            sizes = dict(zip(theirs, ours, strict=True)) if theirs != ours else {}
+            self.steps.append(Step(core, None, read, self._numbered(part.outputs), sizes))
+        self._numbers.update((t, self._numbers[now]) for t, now in zip(wanted, found, strict=True))
+
+    def _may_cut(self, known: Sequence[Tensor], wanted: Sequence[Tensor]) -> bool:
+        between = operations_between(known, wanted)
+        if self.target.backend != "host" or self.planner.automatic or self.is_always_empty:
+            return False
+        return len(between) >= LEAST_KERNELS and not any(isinstance(op, Placeholder) for op in between)
+
+    def _numbered(self, tensors: Sequence[Tensor]) -> tuple[int, ...]:
+        """Numbers for tensors that are computed now."""
+        for tensor in tensors:
+            self._numbers[tensor] = len(self.tensors)
+            self.tensors.append(tensor)
+        return tuple(self._numbers[t] for t in tensors)
+
+    @property
+    def kernels(self) -> list[Core]:
+        """The programs of the kernels, each once."""
+        return list(dict.fromkeys(step.core for step in self.steps if step.core is not None))
 
     @property
     def compile_ms(self) -> float:
-        return sum(core.compile_ms for core, _ in self._steps if core is not None) + self._last.compile_ms
+        return sum(core.compile_ms for core in self.kernels)
 
-    def variant(self, form: Form) -> Variant:
-        return self._last.variant(form)
+    def compile(self, modes: tuple[str, ...] | None = None) -> None:
+        """Compile the kernels, several at a time."""
+        wanted = modes or ("write",) * len(self.outputs)
+        forms: dict[Core, Form] = {}
+        added = {self.results[p] for p, mode in enumerate(wanted) if mode == "add"}
+        read = {c for step in self.steps for c in step.inputs}
+        for step in self.steps:
+            if step.core is not None:
+                own = tuple("add" if c in added and c not in read else "write" for c in step.outputs)
+                forms.setdefault(step.core, Form(own))
+        with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
+            list(pool.map(lambda core: core.variant(forms[core]), forms))
 
-    def any_variant(self) -> Variant:
-        return self._last.any_variant()
+    @property
+    def is_remembered(self) -> bool:
+        """Whether calls are prepared: Python functions may tell of a copy each time."""
+        return all(step.core is not None for step in self.steps)
 
     def run(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> None:
-        values: dict[Tensor, Array] = dict(zip(self.inputs, memory.inputs, strict=True))
-        for core, op in self._steps:
-            made = {} if core is None else {
-                p: np.empty(concrete_shape(t, sizes, self.name), t.dtype.numpy) for p, t in enumerate(core.outputs)
-            }  # fmt: skip
-            if core is not None:
-                core.run(Memory([values[t] for t in core.inputs], made, {}), ("write",) * len(made), sizes)
-                given = {**values, **{core.outputs[p]: a for p, a in made.items()}}
-            else:
-                given = values
-            values.update(zip(op.outputs, _results(op, given, sizes, memory.copies), strict=True))
-        last = Memory([values[t] for t in self._last.inputs], memory.outputs, memory.previous, memory.shared)
-        self._last.run(last, modes, sizes)
+        """Compute the outputs whose mode is not "null"."""
+        self._chain(memory, modes, sizes).run(memory)
+
+    def prepared(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> Prepared:
+        """A function of arrays like these."""
+        chain, count = self._chain(memory, modes, sizes), len(self.inputs)
+        added = tuple(p for p, mode in enumerate(modes) if mode == "add")
+        order = tuple(p for p, mode in enumerate(modes) if mode != "null")
+
+        def run(arrays: Sequence[Array]) -> None:
+            middle = count + len(added)
+            before = dict(zip(added, arrays[count:middle], strict=True))
+            chain.run(Memory(arrays[:count], dict(zip(order, arrays[middle:], strict=True)), before))
+
+        return Prepared(run, added, order)
+
+    def _chain(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> Chain:
+        arrays = [*memory.inputs, *(memory.outputs[p] for p in sorted(memory.outputs))]
+        key = (modes, memory.given, tuple(sizes.values()), tuple((a.shape, a.strides) for a in arrays))
+        chain = self._chains.get(key)
+        if chain is None:
+            chain = Chain(self.tensors, self._placing(modes, memory.given), modes, sizes)
+            if len(self._chains) >= MOST_CHAINS:
+                self._chains.clear()
+            self._chains[key] = chain
+        return chain
+
+    def _placing(self, modes: Sequence[str], given: Set[int]) -> Placing:
+        return Placing(self.steps, self.results, modes, given)
+
+    def hazard(self, position: int, source: Tensor, form: Form | None = None) -> Hazard | None:
+        """Why an output cannot be written into the memory of an input; None where it provably can."""
+        modes = form.modes if form is not None else ("write",) * len(self.outputs)
+        placing, tensor = self._placing(modes, frozenset(range(len(modes)))), self.outputs[position]
+        number, result = self._numbers[source], self.results[position]
+        if any(c == number for _, c in placing.copied):
+            return Hazard(tensor.op, source.name, "which is a result too, and copied at the end")
+        if placing.direct.get(result) != position:
+            return None
+        begin = placing.born[result]
+        for step in (s for s in placing.steps[begin + 1 :] if number in s.inputs):
+            reader = step.op or self.tensors[step.outputs[0]].op
+            return Hazard(reader, source.name, f"in a later step than the one that computes {tensor.name!r}")
+        step = placing.steps[begin]
+        if number not in step.inputs or step.core is None:
+            return None
+        return step.core.hazard(step.outputs.index(result), step.core.inputs[step.inputs.index(number)])
+
+    def source(self, kind: str) -> str:
+        """What the compiler made of each kernel."""
+        return self._texts(lambda core: core.source(kind))
+
+    def loop_nest(self) -> str:
+        """The loops of each kernel."""
+        return self._texts(lambda core: core.loop_nest())
+
+    def _texts(self, text: Callable[[Core], str]) -> str:
+        return "\n".join(f"kernel {core.name}:\n{text(core)}" for core in self.kernels)
 
 
 def _frontier(known: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
     """The known tensors that the outputs read."""
     read = {t for op in operations_between(known, outputs) for t in op.inputs} | set(outputs)
     return [t for t in known if t in read]
-
-
-def _results(
-    op: Operation, values: Mapping[Tensor, Array], sizes: Mapping[Var, int], copies: list[tuple[str, str]]
-) -> list[Array]:
-    if isinstance(op, Extern):
-        return called(op, [values[t] for t in op.args], sizes, copies)
-    found = evaluate_stages([op], {t: values[t] for t in op.inputs}, sizes)
-    return [found[t].astype(t.dtype.numpy, copy=False) for t in op.outputs]

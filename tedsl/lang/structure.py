@@ -16,16 +16,24 @@ from typing import Any
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Formal, Read, Reduce, Var
 from tedsl.lang.reducers import Reducer
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
-from tedsl.lang.traverse import stages_of, topological
+from tedsl.lang.traverse import operations_between, stages_of, topological
 
 __all__ = ["same_program", "structural_key"]
 
 
 def structural_key(
-    outputs: Tensor | Iterable[Tensor], inputs: Sequence[Tensor] | None = None, *, names: bool = False
+    outputs: Tensor | Iterable[Tensor],
+    inputs: Sequence[Tensor] | None = None,
+    *,
+    names: bool = False,
+    between: bool = False,
 ) -> str:
-    """A SHA-256 of the program that computes `outputs` (from `inputs` in that order); names enter if asked for."""
-    return hashlib.sha256("\n".join(_serial(outputs, inputs, names)).encode()).hexdigest()
+    """A SHA-256 of the program that computes `outputs` (from `inputs` in that order); names enter if asked for.
+
+    `between`: of the inputs only dtype and shape count, not what computes them.
+    """
+    lines = _between(outputs, inputs or (), names) if between else _serial(outputs, inputs, names)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def same_program(
@@ -55,6 +63,19 @@ def _serial(outputs: Tensor | Iterable[Tensor], inputs: Sequence[Tensor] | None,
     return writer.lines
 
 
+def _between(outputs: Tensor | Iterable[Tensor], inputs: Sequence[Tensor], names: bool) -> list[str]:
+    results = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    writer = _Writer(names)
+    for number, tensor in enumerate(inputs):
+        writer.local = {}
+        writer.lines.append(f"input {number} {tensor.dtype} {writer.exprs(tensor.extents)}")
+        writer.given[tensor] = number
+    for op in operations_between(inputs, results):
+        writer.stage(op)
+    writer.lines.append(f"outputs {writer.tensors(results)}")
+    return writer.lines
+
+
 class _Writer:
     """The lines written so far, and the numbers given to stages and extents."""
 
@@ -62,6 +83,7 @@ class _Writer:
         self.names = names
         self.lines: list[str] = []
         self.stages: dict[Operation, int] = {}
+        self.given: dict[Tensor, int] = {}
         self.vars: dict[Var, int] = {}
         self.reducers: dict[Reducer, int] = {}
         # Of the stage in hand.
@@ -82,6 +104,8 @@ class _Writer:
     def tensor(self, tensor: Tensor) -> str:
         if tensor in self.states:
             return f"state{self.states[tensor]}"
+        if tensor in self.given:
+            return f"input{self.given[tensor]}"
         return f"{self.stages[tensor.op]}.{tensor.index}"
 
     def exprs(self, roots: Iterable[Expr]) -> str:

@@ -1,0 +1,200 @@
+"""A complete plan cut at tensors that it stores anyway, into parts that can be compiled and run one after another.
+
+A part is the loop nests of some stages at the root, with all that is inlined or computed inside them. What passes
+between parts are tensors of the user's program that the plan stores at the root, so that the cut decides nothing about
+the schedule, and each part can be said in the user's terms. Stages of the scheduler's own, such as packed panels, go
+with the nests that read them, as does what directives lay out in memory in a way of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import operator
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+
+from schedules.directives import BoundExtent, Directive, Prefetch
+from schedules.placement import placed
+from schedules.plan import Plan
+from schedules.program import Program
+from tedsl.analysis.places import are_places
+from tedsl.lang.expr import Read
+from tedsl.lang.extents import same_extent
+from tedsl.lang.structure import structural_key
+from tedsl.lang.tensor import Compute, Placeholder, Tensor
+from tedsl.lang.traverse import operations_between
+
+__all__ = ["Part", "parts_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A complete plan for some stages, from tensors of its program to others; `users` are those of the user's program
+    that these stand for."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    plan: Plan
+    users: Mapping[Tensor, Tensor]
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal for parts that compute the same by the same loops, whatever their tensors are called."""
+        stages = self.plan.program.stages
+        numbers = {name: f"stage{k}" for k, name in enumerate(stages)}
+        numbers.update((t.name, f"input{k}") for k, t in enumerate(self.inputs) if t.name not in numbers)
+        lines = [structural_key(self.outputs, self.inputs, between=True)]
+        for name, op in stages.items():
+            steps = [s for d in ("init", "body") for s in self.plan.loops.get((name, d), ())]
+            steps += [m[name] for m in (self.plan.places, self.plan.stores) if name in m]
+            steps += self.plan.storage.get(name, ())
+            lines.append(f"{numbers[name]} {are_places(op)} {name in self.plan.finite}")
+            lines += [_anonymous(s.directive, numbers) for s in steps]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    def wanting(self, outputs: Sequence[Tensor]) -> Plan:
+        """The plan for some of the outputs."""
+        return self.plan.over(_between(self.plan.program, self.inputs, outputs))
+
+    def given(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The user's tensors for some of the inputs and outputs."""
+        return [self.users[t] for t in tensors]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the user's tensors for the outputs are computed from those for the inputs and from nothing else."""
+        between = operations_between(self.given(self.inputs), self.given(self.outputs))
+        return not any(isinstance(op, Placeholder) for op in between)
+
+
+def _anonymous(directive: Directive, numbers: Mapping[str, str]) -> str:
+    """A directive with numbers for stages."""
+    said = [getattr(directive, f.name) for f in fields(directive)]
+    known = [f.name in ("stage", "consumer", "source") for f in fields(directive)]
+    parts = [numbers.get(v, v) if is_stage else v for v, is_stage in zip(said, known, strict=True)]
+    return f"{type(directive).__name__} {parts!r}"
+
+
+def _between(program: Program, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Program:
+    """The stages that compute the outputs from the inputs."""
+    names = program.names
+    between = set(operations_between(inputs, outputs))
+    return Program(tuple(outputs), {names[op]: op for op in names if op in between}, {})
+
+
+def parts_of(plan: Plan, inputs: Sequence[Tensor], given: Mapping[Tensor, Tensor]) -> list[Part]:
+    """The parts of a complete plan from inputs, each after those whose results it reads.
+
+    `given` finds the user's tensors for those of the plan's program, inputs and outputs among them.
+    """
+    stages = plan.program.stages
+    nests, given = _nests_around(plan), _with_copied(plan, given)
+    groups = _groups(plan, nests, given)
+    home = {t: groups[name] for name in groups for t in stages[name].outputs}
+    results: dict[str, dict[Tensor, None]] = {group: {} for group in groups.values()}
+    for name, op in stages.items():
+        for tensor in (t for t in op.inputs if t in home):
+            if any(groups[n] != home[tensor] for n in nests[name]):
+                results[home[tensor]][tensor] = None
+    for tensor in plan.program.outputs:
+        if tensor in home:
+            results[home[tensor]][tensor] = None
+    return [
+        _part(plan, {*inputs, *(t for t in home if home[t] != group)}, tuple(results[group]), given)
+        for group in _in_order(plan, nests, groups)
+    ]
+
+
+def _part(plan: Plan, known: Set[Tensor], outputs: tuple[Tensor, ...], given: Mapping[Tensor, Tensor]) -> Part:
+    read = {t: None for op in operations_between(known, outputs) for t in op.inputs if t in known}
+    own = _between(plan.program, list(read), outputs)
+    whole = plan.over(own)
+    mine = replace(whole, finite=tuple(name for name in plan.finite if name in own.stages))
+    return Part(tuple(read), outputs, mine, {t: given[t] for t in (*read, *outputs)})
+
+
+def _with_copied(plan: Plan, given: Mapping[Tensor, Tensor]) -> dict[Tensor, Tensor]:
+    """What a stage copies element by element stands for the same tensor of the user's."""
+    found = dict(given)
+    for op in reversed(list(plan.program.stages.values())):
+        if isinstance(op, Compute) and len(op.bodies) == 1 and isinstance(op.bodies[0], Read) and op.output() in found:
+            read = op.bodies[0]
+            whole = len(read.indices) == len(op.axes) and all(map(operator.is_, read.indices, op.axes))
+            if whole and all(map(same_extent, read.tensor.extents, op.output().extents)):
+                found.setdefault(read.tensor, found[op.output()])
+    return found
+
+
+def _nests_around(plan: Plan) -> dict[str, frozenset[str]]:
+    """The stages at the root in whose loops each stage is computed."""
+    places, readers = placed(plan), plan.program.readers
+    found: dict[str, frozenset[str]] = {}
+    for name in reversed(list(plan.program.stages)):
+        place = places[name]
+        if place.kind == "inline":
+            found[name] = frozenset().union(*(found[r] for r in readers[name]))
+        else:
+            found[name] = found[place.consumer] if place.kind == "at" else frozenset([name])
+    return found
+
+
+def _groups(plan: Plan, nests: Mapping[str, frozenset[str]], given: Mapping[Tensor, Tensor]) -> dict[str, str]:
+    """The stages at the root -> the first stage of the group that each belongs to."""
+    program = plan.program
+    ahead = {getattr(s.directive, "source", "") for steps in plan.loops.values() for s in steps
+             if isinstance(s.directive, Prefetch)}  # fmt: skip
+    laid_out = {n for n, steps in plan.storage.items() if any(not isinstance(s.directive, BoundExtent) for s in steps)}
+    first = {name: name for name in program.stages if nests[name] == {name}}
+    for name in first:
+        own = program.stages[name].outputs
+        if name not in ahead | laid_out and all(t in given for t in own):
+            continue
+        for nest in {n for r in program.readers[name] for n in nests[r]}:
+            _join(first, name, nest)
+    while cycle := _cycle(_reads(plan, nests, first)):
+        for group in cycle:
+            _join(first, cycle[0], group)
+    return first
+
+
+def _cycle(reads: Mapping[str, set[str]]) -> list[str]:
+    """Groups that read one another's results in a ring, if there are any."""
+    try:
+        TopologicalSorter(reads).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def _join(first: dict[str, str], a: str, b: str) -> None:
+    """Make one group of those of two stages."""
+    now, gone = first[a], first[b]
+    first.update((name, now) for name, group in first.items() if group == gone)
+
+
+def _reads(plan: Plan, nests: Mapping[str, frozenset[str]], groups: Mapping[str, str]) -> dict[str, set[str]]:
+    """The groups whose results each group reads."""
+    found: dict[str, set[str]] = {group: set() for group in groups.values()}
+    for name in groups:
+        for nest in {n for r in plan.program.readers[name] for n in nests[r]}:
+            if groups[nest] != groups[name]:
+                found[groups[nest]].add(groups[name])
+    return found
+
+
+def _in_order(plan: Plan, nests: Mapping[str, frozenset[str]], groups: Mapping[str, str]) -> list[str]:
+    """The groups, each after those that it reads, else in the order of the program."""
+    place = {groups[name]: k for k, name in enumerate(plan.program.stages) if name in groups}
+    sorter = TopologicalSorter(_reads(plan, nests, groups))
+    sorter.prepare()
+    order: list[str] = []
+    ready: list[tuple[int, str]] = []
+    while sorter.is_active():
+        for group in sorter.get_ready():
+            heapq.heappush(ready, (place[group], group))
+        order.append(heapq.heappop(ready)[1])
+        sorter.done(order[-1])
+    return order

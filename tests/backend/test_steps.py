@@ -1,0 +1,234 @@
+"""Programs of several kernels: cut at what is stored anyway, equal kernels compiled once, the same results."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.backend import steps
+from tests.backend.test_kernel import floats
+
+N = 32
+
+
+@pytest.fixture(autouse=True)
+def cut_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "LEAST_KERNELS", 2)
+
+
+def layers(count: int, columns: Any = N) -> tuple[te.Tensor, list[te.Tensor], list[te.Tensor]]:
+    """x, the weights and the result of each layer of a network whose layers are alike."""
+    x = te.placeholder((N, columns), name="x")
+    weights = [te.placeholder((N, N), name=f"w{k}") for k in range(count)]
+    results = [x]
+    for k, w in enumerate(weights):
+        results.append(te.compute((N, columns), dense(results[-1], w), name=f"layer{k}"))
+    return x, weights, results[1:]
+
+
+def dense(h: te.Tensor, w: te.Tensor) -> Any:
+    """Reads whole columns of h, so that it does not run row by row with what computes h."""
+    return lambda i, j: te.sum(lambda k: w[i, k] * te.tanh(h[k, j]))
+
+
+def small(*shape: int) -> Any:
+    """Arrays through which an error of a layer grows by less than 1.5 in the next: six sums of 32 terms are off by less
+    than 1e-4."""
+    return floats(*shape) / 8
+
+
+def same(kern: Any, inputs: list[te.Tensor], outputs: list[te.Tensor], *arrays: Any) -> None:
+    expected = te.interpret(outputs, dict(zip(inputs, arrays, strict=True)))
+    for _ in range(2):  # the second call finds the prepared one
+        for found, want in zip(kern(*arrays), expected, strict=True):
+            np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+
+
+def test_layers_that_are_alike_are_compiled_once() -> None:
+    x, weights, results = layers(6)
+    kern = te.build([x, *weights], [results[-1], results[2]])
+    assert [len(calls) for calls in kern.program.kernels.values()] == [6]
+    same(kern, [x, *weights], [results[-1], results[2]], *(small(N, N) for _ in range(7)))
+    lines = repr(kern.program).splitlines()
+    assert lines[0] == f"{kern.name}: 6 calls of 1 kernels"
+    assert lines[1].split() == ["kernel", "calls", "bytes", "stages"]
+    assert lines[2].split()[:4] == ["layer0", "6", "12.0", "KB"]
+    assert kern.loop_nest().startswith("kernel layer0:\nproduce")
+    assert "kernel layer0:\n" in kern.source("stmt")
+
+
+def test_programs_share_kernels() -> None:
+    x, weights, results = layers(4)
+    first = te.build([x, *weights], results[-1])
+    y, others, again = layers(3)
+    second = te.build([y, *others], again[-1], name="another")
+    assert second.core.kernels[0] is first.core.kernels[0]
+
+
+def test_a_small_program_is_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "LEAST_KERNELS", 7)
+    x, weights, results = layers(6)
+    kern = te.build([x, *weights], results[-1])
+    assert kern.core.is_single
+    assert [len(calls) for calls in kern.program.kernels.values()] == [1]
+
+
+def test_results_are_added_left_out_and_written_where_they_are_wanted() -> None:
+    x, weights, results = layers(3)
+    inputs, outputs = [x, *weights], results
+    kern = te.build(inputs, outputs)
+    arrays = [small(N, N) for _ in inputs]
+    a, b, c = te.interpret(outputs, dict(zip(inputs, arrays, strict=True)))
+    before = [small(N, N) for _ in outputs]
+    for mode, want in (("write", (a, b, c)), ("add", (a + before[0], b + before[1], c + before[2]))):
+        out = [np.asfortranarray(v) for v in before]
+        kern(*arrays, out=out, mode=mode)
+        for found, value in zip(out, want, strict=True):
+            np.testing.assert_allclose(found, value, rtol=1e-4, atol=1e-4)
+    out = [v.copy() for v in before]
+    kern(*arrays, out=out, mode={"layer0": "null", "layer1": "add", "layer2": "write"})
+    np.testing.assert_array_equal(out[0], before[0])
+    np.testing.assert_allclose(out[1], b + before[1], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(out[2], c, rtol=1e-4, atol=1e-4)
+
+
+def test_outputs_that_are_inputs_or_given_twice() -> None:
+    x, weights, results = layers(2)
+    outputs = [x, results[1], results[0], results[1]]
+    kern = te.build([x, *weights], outputs)
+    arrays = [small(N, N) for _ in range(3)]
+    same(kern, [x, *weights], outputs, *arrays)
+    assert not np.shares_memory(kern(*arrays)[0], arrays[0])
+
+
+def test_weights_are_updated_in_place_when_nobody_reads_them_later() -> None:
+    x, weights, results = layers(3)
+    loss = (results[-1] * results[-1]).sum()
+    grads = te.differentiate(loss, weights)
+    updated = [
+        te.compute((N, N), lambda i, j, w=w, g=g: w[i, j] - 0.1 * g[i, j], name=f"u{k}")
+        for k, (w, g) in enumerate(zip(weights, grads, strict=True))
+    ]
+    arrays = [small(N, N) for _ in range(4)]
+    expected = te.interpret([loss, *updated], dict(zip([x, *weights], arrays, strict=True)))
+    kern = te.build([x, *weights], [loss, *updated], alias=dict(zip(updated, weights, strict=True)))
+    assert not kern.core.is_single
+    found = kern(*arrays)
+    assert kern.stats.copies == []
+    for k in range(1, 4):
+        assert found[k] is arrays[k]
+        np.testing.assert_allclose(found[k], expected[k], rtol=1e-3, atol=1e-3)
+
+
+def test_an_output_over_what_a_later_step_reads_is_refused() -> None:
+    x, weights, results = layers(3)
+    y = te.compute((N, N), lambda i, j: results[2][i, j] + te.exp(x[i, j]), name="y")
+    with pytest.raises(
+        te.AliasError, match=r"stage 'y' at .* reads x in a later step than the one that computes 'layer0'"
+    ):
+        te.build([x, *weights], [results[0], y], alias={results[0]: x})
+    kern = te.build([x, *weights], [results[0], y], alias={results[0]: x}, on_hazard="copy")
+    arrays = [small(N, N) for _ in range(4)]
+    expected = te.interpret([results[0], y], dict(zip([x, *weights], arrays, strict=True)))
+    for found, want in zip(kern(*arrays), expected, strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+
+
+def looked_up(h: te.Tensor, rows: te.Tensor) -> Any:
+    return lambda i, j: te.sum(lambda k: h[rows[i], k] * h[j, k])
+
+
+def test_a_call_that_fails_in_a_later_step_writes_nothing() -> None:
+    h = [te.placeholder((8, 8), name="x")]
+    tables = [te.placeholder((8,), "int32", name=f"index{k}") for k in range(2)]
+    for number, t in enumerate(tables):
+        h.append(te.compute((8, 8), looked_up(h[-1], t), name=f"h{number}"))
+    kern = te.build([h[0], *tables], h[1:])
+    assert len(kern.program.calls) == 2
+    good, bad = np.arange(8, dtype="i4"), np.array([0, 1, 2, 3, 9, 5, 6, 7], "i4")
+    out = [np.zeros((8, 8), "f4"), np.zeros((8, 8), "f4")]
+    with pytest.raises(IndexError, match=r"compute 'h1'.*index `index1\[i\]`.*it is 9"):
+        kern(small(8, 8), good, bad, out=out)
+    assert not out[0].any()
+    assert not out[1].any()
+    same(kern, [h[0], *tables], h[1:], small(8, 8), good, good[::-1].copy())
+
+
+def test_numbers_that_are_not_finite() -> None:
+    """Gradients of padded convolutions multiply zeros, which a weight that is infinite forbids."""
+    image = te.placeholder((1, 4, 16, 16), name="image")
+    weights = [te.placeholder((4, 4, 3, 3), name=f"w{k}") for k in range(3)]
+    h = image
+    for w in weights:
+        h = te.ops.conv2d(h, w, padding=1)
+    head = te.placeholder(h.shape, name="head")
+    inputs, output = [image, *weights, head], te.differentiate(h, image, head=head)
+    kern = te.build(inputs, output)
+    assert not kern.core.is_single
+    assert any(step.core.planner.part.plan.finite for step in kern.core.steps)
+    arrays = [floats(1, 4, 16, 16), *(floats(4, 4, 3, 3) for _ in weights), floats(1, 4, 16, 16)]
+    arrays[1][0, 0, 0, 0] = np.inf
+    want = te.interpret(output, dict(zip(inputs, arrays, strict=True)))
+    fine = np.isfinite(want)
+    assert fine.any()
+    assert not fine.all()
+    for _ in range(2):
+        found = kern(*arrays)
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(want))
+        np.testing.assert_allclose(found[fine], want[fine], rtol=1e-3, atol=1e-2)
+
+
+def test_symbolic_sizes_and_empty_arrays() -> None:
+    n = te.var("n")
+    x, weights, results = layers(3, n)
+    kern = te.build([x, *weights], [results[-1], results[-1].sum()])
+    for rows in (5, 0):
+        same(kern, [x, *weights], [results[-1], results[-1].sum()], small(N, rows), *(small(N, N) for _ in range(3)))
+
+
+def test_python_functions_between_many_kernels() -> None:
+    x, weights, results = layers(2)
+    seen: list[Any] = []
+    y = te.extern(lambda a: (seen.append(a), np.sort(a, 0))[1], (N, N), "float32", [results[-1]], name="sorted")
+    v, more, rest = layers(2)
+    z = [te.compute((N, N), dense(y, w), name="z") for w in more]
+    kern = te.build([x, *weights, *more], z)
+    arrays = [small(N, N) for _ in range(5)]
+    same(kern, [x, *weights, *more], z, *arrays)
+    np.testing.assert_array_equal(seen[1], seen[2])  # what it was given is not written again
+
+
+def test_several_threads_call_one_program() -> None:
+    x, weights, results = layers(4)
+    kern = te.build([x, *weights], results[-1])
+    cases = [[small(N, N) for _ in range(5)] for _ in range(4)]
+    wanted = [kern(*case) for case in cases]
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        wrong.extend(k for _ in range(50) if not np.array_equal(kern(*cases[k]), wanted[k]))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_schedule_says_where_to_cut() -> None:
+    x = te.placeholder((64, 64), name="x")
+    stages = [x]
+    for k in range(4):
+        stages.append(te.compute((64, 64), lambda i, j, h=stages[-1]: te.exp(h[i, j]) * 0.1, name=f"e{k}"))
+    s = te.Schedule(stages[-1])
+    s[stages[2]].compute_root()
+    s[stages[3]].compute_at(s[stages[4]], s[stages[4]].axes[0])
+    kern = te.build(x, stages[-1], schedule=s)
+    assert [call.stages for call in kern.program.calls] == [("e0", "e1"), ("e2", "e3")]
+    a = floats(64, 64)
+    np.testing.assert_allclose(kern(a), te.interpret(stages[-1], {x: a}), rtol=1e-5)

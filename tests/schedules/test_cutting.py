@@ -1,0 +1,103 @@
+"""Complete plans cut into parts: only at what is stored, each after what it reads, equal where the loops are equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tedsl as te
+from schedules.cutting import Part
+from tedsl.backend.planner import Planner
+from tedsl.backend.targets import parse_target
+
+HOST = parse_target("host")
+
+
+def parts(inputs: list[te.Tensor], outputs: list[te.Tensor]) -> list[Part]:
+    _, found = Planner().parts(inputs, outputs, HOST)
+    return found
+
+
+def stages(inputs: list[te.Tensor], outputs: list[te.Tensor]) -> list[tuple[str, ...]]:
+    return [tuple(part.plan.program.stages) for part in parts(inputs, outputs)]
+
+
+def sums(x: te.Tensor, name: str, axis: int = 0) -> te.Tensor:
+    """Row sums, which need another row for each element."""
+    n = x.shape[0]
+    return te.compute((n, n), lambda i, j: te.sum(lambda k: x[k, i] * x[k, j + 0 * axis]), name=name)
+
+
+def test_cheap_stages_go_with_their_readers_and_each_reader_has_its_own() -> None:
+    x = te.placeholder((64, 64), name="x")
+    cheap = te.compute((64, 64), lambda i, j: x[i, j] + 1.0, name="cheap")
+    a, b = sums(cheap, "a"), sums(cheap, "b")
+    c = te.compute((64, 64), lambda i, j: a[i, j] * b[j, i], name="c")
+    found = stages([x], [c])
+    assert [names[-1] for names in found] == ["a", "b", "c"]
+    assert all("cheap" in names for names in found[:2])
+
+
+def test_stages_of_the_schedule_go_with_the_stage_that_they_were_made_for() -> None:
+    a, b = te.placeholder((96, 96), name="a"), te.placeholder((96, 96), name="b")
+    first = a @ b
+    (one, two) = stages([a, b], [first @ b])
+    assert [name for name in one if name.startswith("matmul_")]
+    assert one[-1] == "matmul"
+    assert two[-1] == "matmul_1"
+
+
+def test_equal_parts_have_equal_digests_whatever_their_tensors_are_called() -> None:
+    x, y = te.placeholder((64, 64), name="x"), te.placeholder((64, 64), name="another")
+    first, second = (parts([t], [sums(sums(t, f"s{t.name}"), "e")]) for t in (x, y))
+    assert [p.digest for p in first] == [p.digest for p in second]
+    assert first[0].digest == first[1].digest  # both read an array of one shape
+    wide = te.placeholder((65, 64), name="wide")
+    columns = te.compute((64, 64), lambda i, j: te.sum(lambda k: wide[k, i] * wide[k, j]), name="columns")
+    assert parts([wide], [columns])[0].digest != first[0].digest
+
+
+@pytest.mark.parametrize("directive", ["vectorize", "unroll"])
+def test_a_directive_makes_another_digest(directive: str) -> None:
+    x = te.placeholder((64, 64), name="x")
+    y = te.compute((64, 64), lambda i, j: te.exp(x[i, j]), name="y")
+
+    def digest(factor: int) -> str:
+        s = te.Schedule(y)
+        _, inner = s[y].split(s[y].axes[1], factor)
+        getattr(s[y], directive)(inner)
+        planner = Planner(s.plan, {s.plan.program.current(y): y}, "", True)
+        _, (part,) = planner.parts([x], list(s.plan.program.outputs), HOST)
+        return part.digest
+
+    assert digest(4) == digest(4)
+    assert digest(4) != digest(8)
+
+
+def test_each_part_comes_after_what_it_reads() -> None:
+    x = te.placeholder((64, 64), name="x")
+    h: Any = x
+    results = []
+    for k in range(4):
+        h = sums(h, f"h{k}")
+        results.append(te.compute((64, 64), lambda i, j, h=h: te.exp(h[j, i]), name=f"e{k}"))
+    made = {x}
+    for part in parts([x], results[::-1]):
+        assert set(part.inputs) <= made
+        assert part.is_closed
+        made.update(part.outputs)
+
+
+def test_what_is_laid_out_by_a_directive_is_not_passed_between_parts() -> None:
+    x = te.placeholder((64, 64), name="x")
+    a = sums(x, "a")
+    b = te.compute((64, 64), lambda i, j: te.sum(lambda k: a[k, i] * a[j, k]), name="b")
+    s = te.Schedule(b)
+    s[a].compute_root()
+    for layout, count in ((None, 2), (("j", "i"), 1)):
+        if layout is not None:
+            s[a].reorder_storage(*layout)
+        planner = Planner(s.plan, {}, "", True)
+        _, found = planner.parts([x], list(s.plan.program.outputs), HOST)
+        assert len(found) == count
