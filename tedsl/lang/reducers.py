@@ -8,7 +8,7 @@ from typing import Any
 
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import INT32_MAX
-from tedsl.lang.dtypes import BOOL, INT32, DType, integer_bounds
+from tedsl.lang.dtypes import BOOL, BOTTOM, INT32, DType, as_dtype, integer_bounds, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Formal, Reduce
 from tedsl.lang.operators import Operators
@@ -62,6 +62,7 @@ _IDENTITY: dict[str, Callable[[DType], Const]] = {
     "argmax": lambda dtype: fn.const(0, INT32),
     "argmin": lambda dtype: fn.const(0, INT32),
 }
+_WEAK = frozenset({bool, int, float})
 BUILTIN = {kind: Reducer(kind) for kind in _IDENTITY}
 
 
@@ -185,7 +186,7 @@ class CustomReducer:
     combine: Callable[..., Any]
     identity: Any
     where: str
-    _traced: dict[tuple[DType, ...], Reducer] = field(default_factory=dict, repr=False)
+    _traced: dict[tuple[DType | type, ...], Reducer] = field(default_factory=dict, repr=False)
 
     @property
     def arity(self) -> int | None:
@@ -202,35 +203,60 @@ class CustomReducer:
             wanted = "a single value" if self.arity is None else f"a tuple of {self.arity} values"
             found = f"{len(value)} values" if is_tuple else "a single value"
             raise ValueError(f"{what}, used at {user_location()}: expected {wanted} as in its identity, found {found}")
-        exprs = tuple(fn.as_expr(v) for v in (value if is_tuple else (value,)))
-        reducer = self._reducer_for(tuple(e.dtype for e in exprs), what)
+        values = value if is_tuple else (value,)
+        reducer = self._reducer_for(tuple(type(v) if type(v) in _WEAK else fn.as_expr(v).dtype for v in values), what)
+        exprs = tuple(fn.convert(v, formal.dtype) for v, formal in zip(values, reducer.left, strict=True))
         parts = reduce_expr(reducer, exprs, axis, where, what)
         return parts if is_tuple else parts[0]
 
-    def _reducer_for(self, dtypes: tuple[DType, ...], what: str) -> Reducer:
-        known = self._traced.get(dtypes)
+    def _reducer_for(self, kinds: tuple[DType | type, ...], what: str) -> Reducer:
+        known = self._traced.get(kinds)
         if known is None:
-            known = self._traced[dtypes] = self._trace(dtypes, what)
+            known = self._traced[kinds] = self._trace(self._settled(kinds, what), what)
         return known
 
+    def _settled(self, kinds: tuple[DType | type, ...], what: str) -> tuple[DType, ...]:
+        """The dtypes of the values; a Python number takes that of what it is combined with."""
+        dtypes = tuple(kind if isinstance(kind, DType) else BOTTOM for kind in kinds)
+        for _ in range(2 * dtypes.count(BOTTOM)):
+            found = tuple(e.dtype for e in self._combined(*_formals(dtypes), what))
+            settled = tuple(
+                d if isinstance(kind, DType) else as_dtype(kind) if d is f is BOTTOM else promote([d, f])
+                for kind, d, f in zip(kinds, dtypes, found, strict=True)
+            )
+            if settled == dtypes:
+                break
+            dtypes = settled
+        return dtypes
+
+    def _combined(self, left: tuple[Formal, ...], right: tuple[Formal, ...], what: str) -> tuple[Expr, ...]:
+        result = self.combine(left[0], right[0]) if self.arity is None else self.combine(left, right)
+        results = tuple(result) if isinstance(result, (tuple, list)) and self.arity is not None else (result,)
+        if len(results) != len(left):
+            raise ValueError(f"{what}: combine must return {len(left)} values, found {len(results)}")
+        return tuple(fn.as_expr(r) for r in results)
+
     def _trace(self, dtypes: tuple[DType, ...], what: str) -> Reducer:
-        left = tuple(Formal(f"a{i}" if len(dtypes) > 1 else "a", d) for i, d in enumerate(dtypes))
-        right = tuple(Formal(f"b{i}" if len(dtypes) > 1 else "b", d) for i, d in enumerate(dtypes))
-        single = self.arity is None
-        result = self.combine(left[0], right[0]) if single else self.combine(left, right)
-        results = (result,) if single else tuple(result) if isinstance(result, (tuple, list)) else (result,)
-        if len(results) != len(dtypes):
-            raise ValueError(f"{what}: combine must return {len(dtypes)} values, found {len(results)}")
-        exprs = tuple(fn.as_expr(r) for r in results)
+        left, right = _formals(dtypes)
+        exprs = self._combined(left, right, what)
         for expr, dtype in zip(exprs, dtypes, strict=True):
             if expr.dtype is not dtype:
                 raise TypeError(f"{what}: combine of {dtype} must return {dtype}, found {expr.dtype} `{expr}`")
         if free_axes(exprs):
             raise ValueError(f"{what}: combine may only use its two arguments, found axis {free_axes(exprs)[0].name!r}")
-        identity = (self.identity,) if single else self.identity
+        identity = (self.identity,) if self.arity is None else self.identity
         return Reducer(
             "custom", left, right, exprs, tuple(fn.const(v, d) for v, d in zip(identity, dtypes, strict=True))
         )
+
+
+def _formals(dtypes: tuple[DType, ...]) -> tuple[tuple[Formal, ...], tuple[Formal, ...]]:
+    """The two arguments of combine."""
+    several = len(dtypes) > 1
+    left, right = (
+        tuple(Formal(f"{side}{i}" if several else side, d) for i, d in enumerate(dtypes)) for side in ("a", "b")
+    )
+    return left, right
 
 
 def reducer(combine: Callable[..., Any], identity: Any) -> CustomReducer:

@@ -120,6 +120,34 @@ def test_one_reducer_serves_several_dtypes() -> None:
     assert add(x[k], axis=k).reducer is add(y[k], axis=k).reducer
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_python_numbers_take_the_dtype_of_what_they_are_combined_with(dtype: str) -> None:
+    x = te.placeholder((4,), dtype, name="x")
+
+    def softmax(a: Any, b: Any) -> Any:
+        top = te.maximum(a[0], b[0])
+        left, right = (te.select(p[0] > -np.inf, p[1] * te.exp(p[0] - top), 0.0) for p in (a, b))
+        return top, left + right
+
+    total = te.reducer(softmax, (-np.inf, 0.0))
+    for one in (1.0, 1):
+        top, weight = te.compute((), lambda one=one: total(lambda k: (x[k], one)))
+        assert (top.dtype, weight.dtype) == (dtype, dtype)
+    values = np.linspace(-1, 1, 4).astype(dtype)
+    np.testing.assert_allclose(te.interpret(weight, {x: values}), np.exp(values - values.max()).sum(), rtol=1e-3)
+
+
+def test_python_numbers_alone_stay_apart() -> None:
+    x = te.placeholder((4,), "float64", name="x")
+    both = te.reducer(lambda a, b: (a[0] + b[0], a[1] + b[1]), (0, 0))
+    count, total = te.compute((), lambda: both(lambda k: (1, x[k])))
+    assert (count.dtype, total.dtype) == ("int32", "float64")
+    add = te.reducer(lambda a, b: a + b, 0)
+    k = te.reduce_axis(4, "k")
+    for one, dtype in ((1, "int32"), (1.5, "float32")):
+        assert te.compute((), lambda one=one: add(one, axis=k)).dtype == dtype
+
+
 def test_a_condition_goes_with_a_reducer_of_ones_own() -> None:
     add = te.reducer(lambda p, q: p + q, 0.0)
     k = te.reduce_axis(4, "k")
