@@ -2,6 +2,7 @@
 
 A read `A[c*i + d]` of an extent n holds i below (n - 1 - d) // c + 1. A plain read (`A[i]`) is exact: two plain reads
 must agree. Shifted ones only bound; the smallest bound wins, and bounds that cannot be compared are an ambiguity.
+A mirrored read (`A[d - c*i]`) holds i below d // c + 1; it counts for an axis that is read in no other way.
 A read under a guard (`select`, `where=`) need only be in bounds where the guard holds: it counts for an axis that no
 other read bounds, and not at all where the guard is that very bound, as in `A.at(i - 1, mode="zero")`.
 """
@@ -87,21 +88,24 @@ def _linear(index: Expr) -> tuple[dict[Axis, int], Expr] | None:
 
 def _bounds(axis: Axis, uses: list[_Use], known: dict[Axis, Expr]) -> list[tuple[Expr, bool, _Use]]:
     """(extent, exact?, use) for each use in which all other axes are known."""
-    bounds = []
+    bounds, mirrored = [], []
     for use in uses:
         factor = use.terms.get(axis, 0)
         others = {a: c for a, c in use.terms.items() if a is not axis}
-        extents = {a: a.extent if a.extent is not None else known.get(a) for a in others}
-        if factor <= 0 or any(e is None for e in extents.values()):
+        extents = {a: e for a in others if (e := known.get(a) if a.extent is None else a.extent) is not None}
+        if not factor or len(extents) < len(others):
             continue
-        highest: Expr = use.rest
+        # The other axes are where the index leaves the least room: highest, or lowest where this axis lowers it.
+        worst: Expr = use.rest
         for other, c in others.items():
-            extent = extents[other]
-            assert extent is not None
-            highest = highest + c * (other.begin + (extent - 1 if c > 0 else 0))
-        room = use.read.tensor.extents[use.dim] - 1 - highest
-        exact = not others and factor == 1 and isinstance(use.rest, Const) and use.rest.value == 0
-        bounds.append((simplify_extent(room // factor + 1), exact, use))
+            worst = worst + c * (other.begin + (extents[other] - 1 if (c > 0) == (factor > 0) else 0))
+        room = use.read.tensor.extents[use.dim] - 1 - worst if factor > 0 else worst
+        bare = not others and isinstance(use.rest, Const) and use.rest.value == 0
+        if bare and factor < 0:  # `A[-i]` is in bounds at 0 alone: hardly meant
+            continue
+        bound = simplify_extent(room // abs(factor) + 1), bare and factor == 1, use
+        (bounds if factor > 0 else mirrored).append(bound)
+    bounds = bounds or mirrored
     return [b for b in bounds if not b[2].guarded] or bounds
 
 
