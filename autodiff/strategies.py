@@ -521,8 +521,12 @@ def tensors(draw: Any, *, dtype: str | None = None, most: int = 4, symbolic: boo
 
 
 @st.composite
-def index_maps(draw: Any, axes: Sequence[Axis], extent: int) -> Expr:
-    """An integer expression of `axes` (of static extents) that lies within [0, extent)."""
+def index_maps(draw: Any, axes: Sequence[Axis] | None = None, extent: int | None = None) -> Expr:
+    """An integer expression of `axes` (of static extents; up to three are made if None) within [0, extent)."""
+    if axes is None:
+        sizes = draw(st.lists(st.integers(1, 8), min_size=1, max_size=3))
+        axes = [Axis(name, fn.as_expr(size)) for name, size in zip("ijk", sizes, strict=False)]
+    extent = draw(st.integers(1, 20)) if extent is None else extent
     builder = _Builder(draw, False, True, DTYPES)
     sized = [(a, int(getattr(a.extent, "value", 1))) for a in axes]
     return fn.as_expr(builder.index(sized, extent))

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tedsl as te
+from autodiff import strategies
 from tedsl.analysis import bounds
 from tedsl.analysis.bounds import bounds_of
 from tedsl.lang.expr import TRUE, Axis
-from tedsl.lang.traverse import substitute
+from tedsl.lang.traverse import free_axes, substitute
 from tests.analysis.oracle import boxes, conditions, index_exprs, points, value_at
 
 
@@ -87,3 +88,12 @@ def test_data_has_no_bounds_but_those_of_its_type() -> None:
     assert bounds_of(te.cast(small[k], "int32") + k).numbers == (0, 258)
     assert bounds_of(wide[k]).numbers == (None, None)
     assert bounds_of(te.minimum(wide[k], 7)).numbers == (None, 7)
+
+
+@given(st.data(), st.integers(1, 20))
+def test_index_maps_of_the_public_strategy_stay_within(data: st.DataObject, extent: int) -> None:
+    expr = data.draw(strategies.index_maps(extent=extent))
+    axes = list(free_axes((expr,)))
+    values = [value_at(expr, p) for p in points(axes)]
+    assert len(axes) <= 3
+    assert 0 <= min(values) <= max(values) < extent
