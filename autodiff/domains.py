@@ -13,7 +13,9 @@ from typing import Any
 from autodiff.conditions import Condition, Zero, mapped
 from autodiff.linear import Linear, Numbered, Symbol, floordiv, linear, mod, symbol
 
-__all__ = ["Axis", "Gather", "Inversion", "Loop", "Target", "Variable"]
+__all__ = ["ON_DATA", "Axis", "Gather", "Inversion", "Loop", "Target", "Variable"]
+
+ON_DATA = "the index depends on data"  # why a row that nothing is known of stays a scatter
 
 
 @dataclass(frozen=True)

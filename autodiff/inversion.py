@@ -14,7 +14,7 @@ from math import prod
 
 from autodiff.budget import STEPS, Budget, TooHard
 from autodiff.conditions import Condition, conjuncts, forms, mapped, normal
-from autodiff.domains import Axis, Gather, Inversion, Loop, Target, Variable
+from autodiff.domains import ON_DATA, Axis, Gather, Inversion, Loop, Target, Variable
 from autodiff.linear import Linear, Symbol, linear, symbol
 from autodiff.memory import Memory
 from autodiff.nests import Setting, nominal
@@ -100,7 +100,7 @@ class _Inverter:
         sizes = [n - 1 for n in question.shape if not n.is_constant]
         self.setting = Setting(Facts({}, [*question.known, *sizes], budget), parameters)
         self.opaque: list[int] = [j for j, row in enumerate(question.rows) if row is None]
-        self.reasons: list[str] = ["the index depends on data"] if self.opaque else []
+        self.reasons: list[str] = [ON_DATA] if self.opaque else []
 
     def answer(self) -> Inversion:
         found = [self._plain(c) for c in components(self.question)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autodiff.answers import Answer, Contribution, Sent, Shape, moved
+from autodiff.domains import ON_DATA
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.expr import FALSE, TRUE, Axis, Expr, Read, Reduce
@@ -21,6 +22,8 @@ def scattered(answer: Answer, name: str) -> Contribution:
     read, found, shape = answer.read, answer.found, answer.shape
     kept = [j for j in range(len(shape)) if j not in found.opaque]
     reason = found.reason or ""
+    if not reads_of([read.index[j] for j in found.opaque]):
+        reason = reason.replace(ON_DATA, "the index is not linear in its axes")
     if not kept or len(found.gathers) != 1:
         return Contribution(_plain_scatter(read, shape, name), "scatter", reason)
     (g,) = found.gathers

@@ -108,6 +108,14 @@ class Gradients(tuple[Tensor, ...], Rich):
     def __deepcopy__(self, memo: object) -> Gradients:
         return self
 
+    @property
+    def gathers(self) -> list[ReadReport]:
+        return self.explanation.gathers
+
+    @property
+    def scatters(self) -> list[ReadReport]:
+        return self.explanation.scatters
+
     def explain(self) -> Explanation:
         """How each read was turned around: gather, or scatter and why."""
         return self.explanation

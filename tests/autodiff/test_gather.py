@@ -135,6 +135,24 @@ def with_index(extents: Sequence[int], high: int, index: Callable[..., Any], sha
     return site
 
 
+@pytest.mark.parametrize(
+    ("index", "reason"),
+    [
+        (lambda x, i: i * i, "the index is not linear in its axes"),
+        (lambda x, i: te.argmax(lambda k: x[k]) + i, "the index depends on data"),
+        (lambda x, i: te.cast(te.abs(x[i]), "int32"), "the index depends on data"),
+    ],
+)
+def test_explain_tells_why_a_read_stays_a_scatter(index: Any, reason: str) -> None:
+    x = te.placeholder((10,), "float64", name="x")
+    y = te.compute((4,), lambda i: x[index(x, i)], name="y")
+    gradients = te.differentiate(y.sum(), [x])
+    (read,) = gradients.scatters
+    assert read.reason == reason
+    assert gradients.explain().scatters == [read]
+    assert len(gradients.gathers) == 1
+
+
 def test_an_embedding_is_partly_inverted() -> None:
     found = with_index((6, 4), 9, lambda idx, b, d: (idx[b], d), (9, 4)).check()
     assert found.kind == "partial"
