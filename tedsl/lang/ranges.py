@@ -86,9 +86,13 @@ def _linear(index: Expr) -> tuple[dict[Axis, int], Expr] | None:
     return terms, rest
 
 
-def _bounds(axis: Axis, uses: list[_Use], known: dict[Axis, Expr]) -> list[tuple[Expr, bool, _Use]]:
+_Bound = tuple[Expr, bool, _Use]
+
+
+def _bounds(axis: Axis, uses: list[_Use], known: dict[Axis, Expr]) -> list[_Bound]:
     """(extent, exact?, use) for each use in which all other axes are known."""
-    bounds, mirrored = [], []
+    bounds: list[_Bound] = []
+    mirrored: list[_Bound] = []
     for use in uses:
         factor = use.terms.get(axis, 0)
         others = {a: c for a, c in use.terms.items() if a is not axis}
@@ -109,7 +113,7 @@ def _bounds(axis: Axis, uses: list[_Use], known: dict[Axis, Expr]) -> list[tuple
     return [b for b in bounds if not b[2].guarded] or bounds
 
 
-def _combined(axis: Axis, bounds: list[tuple[Expr, bool, _Use]], what: str) -> Expr:
+def _combined(axis: Axis, bounds: list[_Bound], what: str) -> Expr:
     best, best_exact, best_use = bounds[0]
     for extent, exact, use in bounds[1:]:
         if same_extent(extent, best):
