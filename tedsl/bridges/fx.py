@@ -14,8 +14,9 @@ from functools import cache
 from typing import Any
 
 import tedsl.bridges.fx_layers  # noqa: F401 - its rows
-from tedsl.analysis.foreign import array_of
-from tedsl.bridges.fx_rows import apply, fresh, is_known, kind_of, run_row
+from tedsl.analysis.foreign import array_of, is_torch
+from tedsl.analysis.nests import PLAIN
+from tedsl.bridges.fx_rows import apply, fresh, is_known, is_view_in_place, kind_of, run_row
 from tedsl.lang.errors import AliasError, user_location
 from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Tensor
@@ -57,6 +58,11 @@ def from_fx(graph_module: Any, example_inputs: Sequence[Any], *, interpreted: bo
             f"te.from_fx at {user_location()}: expected a torch.fx.GraphModule, found {type(graph_module).__name__}; "
             "make one with torch.fx.symbolic_trace(module)"
         )
+    if not isinstance(example_inputs, (list, tuple)):
+        raise TypeError(
+            f"te.from_fx at {user_location()}: example_inputs is a list of inputs, found "
+            f"{type(example_inputs).__name__}; write [x] for a graph of one input"
+        )
     return FxFunction(graph_module, tuple(example_inputs), interpreted)
 
 
@@ -71,7 +77,7 @@ class FxFunction:
             for name, value in found
         }
         self._names = [n.name for n in graph_module.graph.nodes if n.op == "placeholder"]
-        self._check_count(example_inputs)
+        self._check_inputs(example_inputs)
         self._interpreted = interpreted
         self._made: dict[Any, tuple[Any, Functionalized]] = {}
         self.graph, run = self._for(example_inputs)
@@ -105,16 +111,21 @@ class FxFunction:
         return self._pure.copies
 
     def __call__(self, *inputs: Any) -> Any:
-        self._check_count(inputs)
+        self._check_inputs(inputs)
         return self._for(inputs)[1](*self._state.values(), *inputs)
 
     def __repr__(self) -> str:
         return f"<function of a graph, {', '.join(self._names)}>\n{self._pure}"
 
-    def _check_count(self, inputs: Sequence[Any]) -> None:
+    def _check_inputs(self, inputs: Sequence[Any]) -> None:
         names = self._names
         if len(inputs) != len(names):
             raise TypeError(f"te.from_fx: the graph takes {len(names)} inputs ({', '.join(names)}), not {len(inputs)}")
+        for name, value in zip(names, inputs, strict=True):
+            if not is_torch(value) and not isinstance(value, PLAIN):
+                raise TypeError(
+                    f"te.from_fx: input {name!r} is a {type(value).__name__}; graphs take tensors of PyTorch or numbers"
+                )
 
 
 def _kind(value: Any) -> Any:
@@ -253,6 +264,8 @@ class _Run:
         if name == "sym_size":
             return args[0].shape[args[1]]
         try:
+            if is_view_in_place(name):
+                return self._seen_anew(args[0], run_row(name.removesuffix("_"), args, kwargs))
             found = run_row(name, args, kwargs)
         except (NotImplementedError, TypeError, KeyError, ValueError) as error:
             if isinstance(error, AliasError):
@@ -260,6 +273,13 @@ class _Run:
             where = f"te.from_fx: node {node.meta.get('of', node.name)!r}"
             raise UnsupportedNode(f"{where} calls {node.target}, which is not supported here: {error}") from error
         return found if _is_mutating(node) else _typed(found, node.meta.get("val"), self._storages(args))
+
+    def _seen_anew(self, old: Array, new: Array) -> Array:
+        """`old` has become another view of its memory, wherever it is used from here on."""
+        if any(value is old for node, value in self.values.items() if node.op == "placeholder"):
+            raise NotImplementedError("it changes the shape of an input, for its owner too; use the form without _")
+        self.values.update({node: new for node, value in self.values.items() if value is old})
+        return new
 
     def _storages(self, value: Any) -> set[int]:
         """The memories of arrays among arguments."""

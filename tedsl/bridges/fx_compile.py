@@ -43,7 +43,11 @@ def backend(graph_module: Any, example_inputs: Sequence[Any], **options: Any) ->
     """The backend by the name of "tedsl": `torch.compile(model, backend="tedsl")`."""
     from torch._dynamo.backends.common import aot_autograd
 
-    interpreted = bool(options.get("options", options).get("interpreted", False))
+    given = {**options, **(options.get("options") or {})}
+    unknown = sorted(set(given) - {"options", "mode", "interpreted"})
+    if unknown:
+        raise TypeError(f"torch.compile(backend='tedsl'): the only option is 'interpreted', found {', '.join(unknown)}")
+    interpreted = bool(given.get("interpreted", False))
 
     def compiled(module: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
         return _boxed(_compiled(module, inputs, interpreted))

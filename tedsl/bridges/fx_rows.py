@@ -336,7 +336,7 @@ def _set(x: Array, *_: Any) -> Array:
 
 IN_PLACE: dict[str, Row] = {
     "copy_": _filled_in_place, "fill_": _filled_in_place, "zero_": lambda x: _filled_in_place(x, 0), "set_": _set,
-    "lift_fresh": lambda x: x,
+    "lift_fresh": lambda x: x, "fill": lambda x, value: _filled_in_place(_like(0)(x), value),
 }  # fmt: skip
 
 ROWS: dict[str, Row] = {**ELEMENTWISE, **VIEWS, **REDUCTIONS, **NEW, **IN_PLACE}
@@ -355,6 +355,11 @@ def run_row(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     found = ROWS[name.removesuffix("_")](*args, **kwargs)
     target.assign(found)
     return target
+
+
+def is_view_in_place(name: str) -> bool:
+    """Whether an operation changes how a tensor sees its memory (t_, unsqueeze_), and not what is there."""
+    return name not in ROWS and name.removesuffix("_") in VIEWS
 
 
 def is_known(name: str) -> bool:

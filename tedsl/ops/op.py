@@ -132,6 +132,12 @@ class Op:
             )
         return _found, (module, qualname)
 
+    def __copy__(self) -> Op:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Op:  # as of a function, so that modules that hold one can be copied
+        return self
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 

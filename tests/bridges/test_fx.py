@@ -110,6 +110,7 @@ def test_in_place_methods_and_functions() -> None:
             torch.relu_(x)
             x.t()[0].mul_(2)
             y.index_put_((torch.tensor([0, 0]),), torch.ones(2, 3), accumulate=True)
+            y[:, 2:].copy_(torch.fill(y[:, :1], 2.5))
             return x.masked_fill_(y > 2, 0.0), y.view(-1)[1:]
 
     x, y = torch.randn(3, 3), torch.randn(3, 3)
@@ -202,6 +203,12 @@ def test_what_is_not_supported_is_left_to_pytorch_and_reported(caplog: pytest.Lo
     assert report.compiled
 
 
+def test_unknown_options_are_refused() -> None:
+    run = torch.compile(lambda x: x + 1, backend="tedsl", options={"interpreted": True, "fast": True})
+    with pytest.raises(Exception, match="the only option is 'interpreted', found fast"):
+        run(torch.ones(2))
+
+
 def test_other_shapes_are_traced_again() -> None:
     torch._dynamo.reset()
     run = torch.compile(lambda x: (x * 2 + 1).reshape(-1).sum(), backend="tedsl", options={"interpreted": True})
@@ -241,3 +248,33 @@ def test_bad_arguments() -> None:
     graph = torch.fx.symbolic_trace(nn.Linear(2, 2))
     with pytest.raises(TypeError, match=r"the graph takes 1 inputs \(input_1\), not 2"):
         te.from_fx(graph, [torch.ones(2), torch.ones(2)])
+    for call in (
+        lambda: te.from_fx(graph, [[[1.0, 2.0]]]),
+        lambda: te.from_fx(graph, [torch.ones(2).numpy()]),
+        lambda: te.from_fx(graph, [torch.ones(2)], interpreted=True)(torch.ones(2).numpy()),
+    ):
+        with pytest.raises(TypeError, match=r"input 'input_1' is a (list|ndarray); graphs take tensors of PyTorch"):
+            call()
+    with pytest.raises(TypeError, match=r"example_inputs is a list of inputs, found Tensor; write \[x\]"):
+        te.from_fx(graph, torch.ones(1, 2))
+
+
+def test_views_in_place_move_no_memory() -> None:
+    def inside(x: Any) -> Any:
+        y = x.clone()
+        row = y[0]
+        y.t_()
+        row.zero_()
+        y.unsqueeze_(0)
+        y[:, 1].mul_(2)
+        return y, row, y.squeeze_()
+
+    def outside(x: Any) -> Any:
+        x.t_()
+        return x + 1
+
+    x = torch.randn(3, 3)
+    found = te.from_fx(torch.fx.symbolic_trace(inside), [x], interpreted=True)(x)
+    torch.testing.assert_close(found, inside(x))
+    with pytest.raises(NotImplementedError, match=r"node 't_' .*it changes the shape of an input"):
+        te.from_fx(torch.fx.symbolic_trace(outside), [x], interpreted=True)

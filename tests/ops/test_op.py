@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import types
 from collections import namedtuple
@@ -382,6 +383,12 @@ def test_pickling_goes_by_name() -> None:
     assert pickle.loads(pickle.dumps(scaled)) is scaled
     with pytest.raises(pickle.PicklingError, match="is not this op"):
         pickle.dumps(te.op(lambda x: x))
+
+
+def test_copies_are_the_op_itself() -> None:
+    op = te.op(lambda x: x)
+    assert copy.copy(op) is op
+    assert copy.deepcopy({"activation": op})["activation"] is op
 
 
 def test_a_definition_may_be_replaced_as_in_a_notebook() -> None:
