@@ -248,6 +248,7 @@ class StageView(Rich):
 
     @property
     def nest(self) -> Nest:
+        """The loops as they are now, and how they make the axes."""
         return self.schedule.plan.nest(self.name, self.definition)
 
     @property

@@ -66,11 +66,12 @@ def _kernel(
     name: str | None = None,
     donate: Any = None,
     deterministic: bool = True,
+    what: str = "te.build",
 ) -> Kernel:
-    results, several = as_outputs(outputs, "te.build")
+    results, several = as_outputs(outputs, what)
     if not results:
-        raise ValueError("te.build: outputs is empty; name at least one tensor to compute")
-    given = _checked_inputs(inputs, results)
+        raise ValueError(f"{what}: outputs is empty; name at least one tensor to compute")
+    given = _checked_inputs(inputs, results, what)
     title = name or "_".join(dict.fromkeys(t.name for t in results[:3]))
     if alias is not None and not isinstance(alias, Mapping):
         raise TypeError(f"te.build: alias is a dict {{output: input}}, found {type(alias).__name__}")
@@ -149,7 +150,7 @@ def evaluate(outputs: Any, feeds: Mapping[Tensor, Any] | None = None, sizes: Map
     feeds = {} if feeds is None else feeds
     if not isinstance(feeds, Mapping):
         raise TypeError(f"te.evaluate: feeds is a dict {{tensor: array}}, found {type(feeds).__name__}")
-    return _kernel(list(feeds), outputs)(*feeds.values(), sizes=sizes)
+    return _kernel(list(feeds), outputs, what="te.evaluate")(*feeds.values(), sizes=sizes)
 
 
 def _cached(
@@ -203,18 +204,18 @@ def _of_schedule(schedule: Schedule, deterministic: bool) -> Planner:
     return Planner(plan, given, plan.automatic, deterministic)
 
 
-def _checked_inputs(inputs: Any, outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _checked_inputs(inputs: Any, outputs: tuple[Tensor, ...], what: str) -> tuple[Tensor, ...]:
     given = tuple(inputs) if isinstance(inputs, (list, tuple)) else (inputs,)
     for tensor in given:
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"te.build: inputs are tensors, found {type(tensor).__name__} ({tensor!r:.60})")
+            raise TypeError(f"{what}: inputs are tensors, found {type(tensor).__name__} ({tensor!r:.60})")
     for position, tensor in enumerate(given):
         if tensor in set(given[:position]):
-            raise ValueError(f"te.build: input {tensor!r} is listed twice")
+            raise ValueError(f"{what}: input {tensor!r} is listed twice")
     for op in operations_between(given, outputs):
         if isinstance(op, Placeholder):
             listed = ", ".join(describe(t.op) if t.name == op.name else t.name for t in given) or "none"
-            raise ValueError(f"te.build: the outputs read {describe(op)}, which is not among the inputs ({listed})")
+            raise ValueError(f"{what}: the outputs read {describe(op)}, which is not among the inputs ({listed})")
     return given
 
 

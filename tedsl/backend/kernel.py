@@ -203,7 +203,9 @@ class Kernel(Rich):
             frozenset(strict),
         )  # fmt: skip
         memory = call.settled(memory, copies)
-        before = [a.copy() for a in arrays] if is_checked() else []
+        checked = is_checked()
+        before = [a.copy() for a in arrays] if checked else []
+        former = {p: t.copy() for p, t in targets.items()} if checked else {}
         self._run(core, memory, modes, core_sizes)
         for position, target in targets.items():
             if memory.outputs[position] is not target:
@@ -211,8 +213,14 @@ class Kernel(Rich):
         self._stats = self._counted(core, memory, copies + memory.copies, core_sizes)
         if not sizes:
             self._remember(call, memory, given)
-        if before:
-            check_numbers(self.inputs, self.outputs, before, buffers, bound, self._what)
+        if checked:
+            added = {p: former[p] for p in previous if p in former}
+            try:
+                check_numbers(self.inputs, self.outputs, before, buffers, bound, self._what, added)
+            except FloatingPointError:
+                for position, target in targets.items():
+                    target[...] = former[position]
+                raise
         theirs = self._objects(given, out)
         note_writes(theirs[p] for p in buffers if p in theirs)
         written = tuple(theirs.get(p, self._returned(p, a, given)) for p, a in buffers.items())

@@ -23,11 +23,16 @@ def check_numbers(
     results: Mapping[int, Array],
     sizes: Mapping[Var, int],
     what: str,
+    added: Mapping[int, Array],
 ) -> None:
-    """FloatingPointError for a NaN in a result where no input holds one, naming the element and the first stage."""
+    """FloatingPointError for a NaN in a result where no input holds one, naming the element and the first stage.
+
+    `added`: what outputs held before they were added to, by their position.
+    """
     for position, array in results.items():
         place = _first_nan(array)
-        if place is None or any(_first_nan(a) is not None for a in arrays):
+        sources = [*arrays, *(a for p, a in added.items() if p == position)]
+        if place is None or any(_first_nan(a) is not None for a in sources):
             continue
         index = ", ".join(map(str, place))
         raise FloatingPointError(

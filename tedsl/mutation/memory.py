@@ -31,7 +31,7 @@ def copy(x: Any) -> Any:
         return new_array(trace, lowered(x, trace), is_value=False)
     if isinstance(x, Tensor):
         return tensor_of(x.extents, lambda *axes: Read(x, axes), f"{x.name}_copy")
-    if hasattr(x, "clone"):
+    if is_torch(x):
         return x.detach().clone()
     array = np.array(as_numpy(x, "te.copy"), order="C")
     return array if isinstance(x, (np.ndarray, np.generic)) or not hasattr(x, "copy") else x.copy()

@@ -7,11 +7,13 @@ and shapes. Frameworks are reached through bridges, found by the module of an ar
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import pickle
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, overload
 
@@ -148,7 +150,7 @@ class Op:
         derivative of the definition, to start from.
         """
         self._forget()
-        self.author.vjp = _checked_rule(rule, self.signature, "def_vjp")
+        self.author.vjp = _checked_rule(rule, self.signature, "def_vjp", ("output", "inputs", "head"))
         return rule
 
     def def_jvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,13 +159,13 @@ class Op:
         Without `def_vjp`, the reverse derivative is its transpose.
         """
         self._forget()
-        self.author.jvp = _checked_rule(rule, self.signature, "def_jvp")
+        self.author.jvp = _checked_rule(rule, self.signature, "def_jvp", ("inputs", "tangents"))
         return rule
 
     def schedule(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Give schedules: `rule(schedule, output, grads)`, called with grads None for the forward pass."""
         self._forget()
-        self.author.schedule = _checked_rule(rule, self.signature, "schedule")
+        self.author.schedule = _checked_rule(rule, self.signature, "schedule", ("schedule", "output", "grads"))
         return rule
 
     @property
@@ -381,11 +383,19 @@ def _flat_out(traced: Traced, out: Any) -> Any:
     return listed
 
 
-def _checked_rule(rule: Any, signature: Signature, what: str) -> Callable[..., Any]:
+def _checked_rule(rule: Any, signature: Signature, what: str, parameters: tuple[str, ...]) -> Callable[..., Any]:
     if not callable(rule):
         raise TypeError(f"op {signature}: {what} expects a function, found {type(rule).__name__} ({rule!r:.40})")
-    found: Callable[..., Any] = rule
-    return found
+    with suppress(ValueError):  # a builtin without a signature
+        found = inspect.signature(rule)
+        try:
+            found.bind(*parameters)
+        except TypeError:
+            raise TypeError(
+                f"op {signature}: {what} expects a function of ({', '.join(parameters)}), found one of {found}"
+            ) from None
+    checked: Callable[..., Any] = rule
+    return checked
 
 
 def _found(module: str, qualname: str) -> Any:

@@ -126,6 +126,27 @@ def test_checked_names_the_stage_that_makes_a_nan() -> None:
             te.evaluate(te.compute((3,), lambda i: x[te.cast(x[i], "int32")]), {x: np.full(3, 7, np.float32)})
 
 
+def test_checked_leaves_outputs_as_they_were() -> None:
+    x = te.placeholder((3,), name="x")
+    logs = te.compute((3,), lambda i: te.log(x[i]), name="logs")
+    kernel, onto = te.build(x, logs), te.build(x, logs, alias={logs: x})
+    bad = np.array([1, -1, 2], "float32")
+    for mode in "write", "add":
+        out = np.arange(3, dtype="float32")
+        with te.checked(), pytest.raises(FloatingPointError, match=r"'logs' is NaN at \[1\]"):
+            kernel(bad, out=out, mode=mode)
+        np.testing.assert_array_equal(out, [0, 1, 2])
+    with te.checked(), pytest.raises(FloatingPointError):
+        onto(bad)
+    np.testing.assert_array_equal(bad, [1, -1, 2])
+    out = np.array([np.nan, 0, 0], "float32")
+    with te.checked():
+        kernel(np.ones(3, "float32"), out=out, mode="add")  # a NaN that was there
+    constant = te.build([], te.compute((2,), lambda i: te.sqrt(te.cast(i, "float32") - 1), name="root"))
+    with te.checked(), pytest.raises(FloatingPointError, match="made by compute 'root'"):
+        constant()
+
+
 def test_checked_ends_with_its_block() -> None:
     x = te.placeholder((3,), name="x")
     kern = te.build([x], te.log(x))

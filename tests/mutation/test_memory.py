@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings, strategies as st
 
 import tedsl as te
@@ -77,3 +78,10 @@ def test_copy_of_an_array() -> None:
     b = te.copy(a)
     np.testing.assert_array_equal(a, b)
     assert not te.may_alias(a, b)
+
+
+def test_copies_of_arrays_of_jax() -> None:
+    x = pytest.importorskip("jax").numpy.arange(3.0)
+    y = te.copy(x)
+    assert type(y) is type(x)
+    np.testing.assert_array_equal(y, x)

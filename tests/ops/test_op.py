@@ -429,6 +429,11 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "no function": (lambda: te.op(3), TypeError, "expected a function, found int"),
     "what to save": (lambda: te.op(save="all"), ValueError, "save must be"),
     "a rule": (lambda: te.op(lambda x: x).def_vjp(3), TypeError, "def_vjp expects a function"),
+    "a rule of two": (
+        lambda: te.op(lambda x: x, name="f").def_vjp(lambda y, xs: None), TypeError,
+        r"op f\(x\): def_vjp expects a function of \(output, inputs, head\), found one of \(y, xs\)",
+    ),
+    "a schedule of one": (lambda: te.op(lambda x: x).schedule(lambda s: s), TypeError, r"\(schedule, output, grads\)"),
     "adjoints": (lambda: _with_vjp(lambda y, xs, g: [g, g]), ValueError, "returned 2 adjoints for 1 inputs"),
     "an adjoint": (lambda: _with_vjp(lambda y, xs, g: [g.sum()]), ValueError, "adjoint of the shape and dtype of x"),
 }  # fmt: skip
