@@ -63,6 +63,13 @@ class Part:
         """The user's tensors for some of the inputs and outputs."""
         return [self.users[t] for t in tensors]
 
+    @cached_property
+    def stored(self) -> tuple[Tensor, ...]:
+        """What it keeps whole in memory of its own while it runs."""
+        places, stages = placed(self.plan), self.plan.program.stages
+        at_root = [name for name, p in places.items() if p.kind == "root" or p.store == ("", "")]
+        return tuple(t for name in at_root for t in stages[name].outputs if t not in set(self.outputs))
+
     @property
     def is_closed(self) -> bool:
         """Whether the user's tensors for the outputs are computed from those for the inputs and from nothing else."""

@@ -44,6 +44,15 @@ class Step:
         """Whether it looks at data that may be wrong."""
         return self.core is None or self.core.checks_indices
 
+    def bytes_inside(self, sizes: Mapping[Var, int]) -> int:
+        """What a kernel allocates while it runs."""
+        if self.core is None:
+            return 0
+        part = self.core.planner.part
+        if part is None:
+            return sum(self.core.temporary_bytes(sizes))
+        return sum(_bytes(concrete_shape(t, self.bound(sizes), self.core.name), t.dtype.numpy) for t in part.stored)
+
     def bound(self, sizes: Mapping[Var, int]) -> Mapping[Var, int]:
         """The extents as the kernel knows them."""
         return {own: sizes[v] for own, v in self.sizes.items()} if self.sizes else sizes
@@ -116,6 +125,15 @@ class Chain:
         spans = [Span(_bytes(*self.layouts[c]), placing.born[c], placing.last[c]) for c in self.inside]
         self.arena = Arena(spans)
         self.calls: list[_Call] = []
+
+    def buffers(self) -> tuple[int, int]:
+        """Bytes between kernels, and the most that one of them needs inside."""
+        apart = sum(_bytes(*self.layouts[c]) for c in self.outside)
+        return self.arena.bytes + apart, max((s.bytes_inside(self.sizes) for s in self.placing.steps), default=0)
+
+    def unshared(self) -> int:
+        """Bytes between kernels, if each tensor had memory of its own."""
+        return sum(_bytes(*layout) for layout in self.layouts.values())
 
     def run(self, memory: Memory) -> None:
         """Compute the outputs."""

@@ -118,6 +118,11 @@ class Core:
         else:
             self.variant(Form(modes))
 
+    def compiled(self) -> Core:
+        """Itself, with a form to look at."""
+        self.any_variant()
+        return self
+
     def run(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> None:
         """Compute the outputs whose mode is not "null"."""
         if all(array.size == 0 for array in memory.outputs.values()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tedsl.analysis.sizes import concrete_shape
@@ -27,6 +27,28 @@ class Call:
     outputs: tuple[Tensor, ...] = field(repr=False)
 
 
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes that a call holds at once."""
+
+    arrays: int  # inputs and outputs
+    between: int  # what passes from kernel to kernel; tensors that are never needed at once share memory
+    unshared: int  # the same, if each tensor had memory of its own
+    inside: int  # the most that one kernel allocates while it runs
+
+    @property
+    def peak(self) -> int:
+        """All of it."""
+        return self.arrays + self.between + self.inside
+
+    def __str__(self) -> str:
+        shared = f" ({readable(self.unshared)} if none were shared)" if self.unshared else ""
+        return (
+            f"at most {readable(self.peak)}: arrays {readable(self.arrays)}, between kernels "
+            f"{readable(self.between)}{shared}, inside one {readable(self.inside)}"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Program(Rich):
     """The steps of a kernel in their order; bytes are those for `sizes`, where extents are symbolic."""
@@ -35,11 +57,30 @@ class Program(Rich):
     calls: tuple[Call, ...]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    core: Core = field(repr=False)
     sizes: Mapping[Var, int] = field(default_factory=dict)
 
     def at(self, sizes: Mapping[Var, int]) -> Program:
         """The same for given values of symbolic extents."""
-        return Program(self.name, self.calls, self.inputs, self.outputs, dict(sizes))
+        return replace(self, sizes=dict(sizes))
+
+    @cached_property
+    def memory(self) -> MemoryPlan | None:
+        """What a call needs that computes all outputs anew; None where extents are not known."""
+        arrays = self._bytes([*self.inputs, *self.outputs])
+        if arrays is None:
+            return None
+        if not isinstance(self.core, Steps):
+            inside = 0 if self.core.is_always_empty else sum(self.core.compiled().temporary_bytes(self.sizes))
+            return MemoryPlan(arrays, 0, 0, inside)
+        chain = self.core.unplaced(self.sizes)
+        between, inside = chain.buffers()
+        return MemoryPlan(arrays, between, chain.unshared(), inside)
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most memory that a call holds at once, its arrays included; None where extents are not known."""
+        return None if self.memory is None else self.memory.peak
 
     @cached_property
     def kernels(self) -> dict[str, tuple[Call, ...]]:
@@ -77,7 +118,8 @@ class Program(Rich):
             f"{row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]:.60}".rstrip()
             for row in rows
         ]
-        return "\n".join([f"{self.name}: {len(self.calls)} calls of {len(self.kernels)} kernels", *lines])
+        title = f"{self.name}: {len(self.calls)} calls of {len(self.kernels)} kernels"
+        return "\n".join([title, *lines, *([] if self.memory is None else [str(self.memory)])])
 
 
 def readable(size: float) -> str:
@@ -92,7 +134,7 @@ def readable(size: float) -> str:
 def program_of(core: Core) -> Program:
     """The program behind a kernel."""
     calls = _calls(core) if isinstance(core, Steps) else [_call(core, core.name, core.inputs, core.outputs)]
-    return Program(core.name, tuple(calls), core.inputs, core.outputs)
+    return Program(core.name, tuple(calls), core.inputs, core.outputs, core)
 
 
 def _calls(core: Steps) -> list[Call]:

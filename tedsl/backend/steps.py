@@ -19,6 +19,7 @@ from tedsl.backend.chain import Chain, Placing, Step
 from tedsl.backend.core import Core, Memory, Prepared
 from tedsl.backend.lower import operations_between, sizes_of
 from tedsl.backend.lower_scan import can_lower_scan
+from tedsl.backend.ordering import in_little_memory
 from tedsl.backend.planner import Planner
 from tedsl.backend.targets import Target
 from tedsl.backend.variant import Form
@@ -86,7 +87,7 @@ class Steps(Core):
             core = Core(known, wanted, name, self.target, self.planner)
             self.steps.append(Step(core, None, tuple(self._numbers[t] for t in known), self._numbered(wanted)))
             return
-        for part in parts:
+        for part in in_little_memory(parts, set(known), set(found)):
             key = part.digest, self.target, self.planner.is_asked, self.planner.deterministic
             title = "_".join(dict.fromkeys(t.name for t in part.outputs[:2]))
             mine = self.planner.for_part(part)
@@ -185,6 +186,16 @@ class Steps(Core):
         if number not in step.inputs or step.core is None:
             return None
         return step.core.hazard(step.outputs.index(result), step.core.inputs[step.inputs.index(number)])
+
+    def unplaced(self, sizes: Mapping[Var, int]) -> Chain:
+        """A call that computes all outputs in memory of their own, of which nothing is compiled yet."""
+        modes = ("write",) * len(self.outputs)
+        return Chain(self.tensors, self._placing(modes, frozenset()), modes, sizes)
+
+    def temporary_bytes(self, sizes: Mapping[Var, int]) -> list[int]:
+        """The memory between kernels, and the most that one of them needs inside."""
+        chain = next((c for c in self._chains.values() if c.sizes == sizes), None)
+        return [] if chain is None else [n for n in chain.buffers() if n]
 
     def source(self, kind: str) -> str:
         """What the compiler made of each kernel."""
