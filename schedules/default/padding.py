@@ -140,7 +140,8 @@ def _lanes(op: Compute, read: Read, machine: Machine) -> int:
     if not read.indices or not op.axes or tensor.dtype.itemsize != 4 or not tensor.dtype.is_float:
         return 0
     form, extent = affine_of(read.indices[-1]), number(tensor.extents[-1])
-    if form is None or extent is None or op.axes[-1] not in set(form.axes) or not _is_near(op, read):
+    # Rows read with a stride are longer than what comes of them: copying them took more than their first vectors did.
+    if form is None or extent is None or abs(form.terms.get((op.axes[-1],), 0)) != 1 or not _is_near(op, read):
         return 0
     ends = extremes(form)
     lanes = machine.vector_bytes // 4

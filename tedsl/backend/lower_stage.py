@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ import halide as hl
 
 from tedsl.backend.intrinsics import EMIT
 from tedsl.backend.lower_expr import Scalars
-from tedsl.backend.scalars import TYPES, Expr as Halide, const
+from tedsl.backend.scalars import Expr as Halide, bits_of, from_bits
 from tedsl.lang.expr import Axis, Expr, Fn, Var
 from tedsl.lang.tensor import Operation, Tensor
 
@@ -97,14 +96,14 @@ class Context:
 
         Halide 21 looks for steps of a loop that change nothing. From min(f(), k) over a loop in k it concludes that
         only steps with k < f() matter, with the f() of before the loop, and stores k without comparing it again: it
-        solves for a loop in int32 alone. And it takes f() + (x - x) for f(), though x may be infinite.
+        solves for a loop in int32 alone. And it takes f() + (x - x) for f(), though x may be infinite. What hides a
+        float must be pure, or the last vector of a row would be computed number by number and not under a mask.
         """
         if dtype == "int32":
             return value ^ self.unknown_zero()
         if dtype not in ("float32", "float64"):  # narrower ones are held in these, or only compared
             return value
-        zero, infinite = hl.cast(TYPES[dtype], self.unknown_zero()), const(math.inf, dtype)
-        return hl.unsafe_promise_clamped(value, zero - infinite, zero + infinite)
+        return from_bits(hl.memoize_tag(bits_of(value, dtype)), dtype)
 
     def updated(self, values: Sequence[Halide], old: Sequence[Halide]) -> Halide:
         """The right side of an update of several components, all computed before any is stored.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,28 @@ def test_what_stands_outside_of_a_row_is_kept() -> None:
     assert any("_padded" in name for name in planned([x], [y]).program.stages)
     a = -1 - RANDOM.random((2, 3, 16, 16)).astype(np.float32)
     np.testing.assert_array_equal(te.evaluate(y, {x: a}), te.interpret(y, {x: a}))
+
+
+def test_rows_that_are_read_with_a_stride_are_not_copied() -> None:
+    x, v = te.placeholder((2, 3, 8, 32), name="x"), te.reduce_axis(3, name="v")
+
+    def window(step: int) -> te.Tensor:
+        made: te.Tensor = te.compute(
+            (2, 3, 8, 16), lambda b, c, i, j: te.max(x.at(b, c, i, j * step + v - 1, mode="clamp"), axis=v), name="y"
+        )
+        return made
+
+    padded = [any("_padded" in name for name in planned([x], [window(step)]).program.stages) for step in (1, 2)]
+    assert padded == [True, False]
+    a = RANDOM.standard_normal((2, 3, 8, 32)).astype(np.float32)
+    np.testing.assert_array_equal(te.evaluate(window(2), {x: a}), te.interpret(window(2), {x: a}))
+
+
+def test_the_last_vector_of_a_row_is_masked() -> None:
+    x, v = te.placeholder((8, 28), name="x"), te.reduce_axis(3, name="v")
+    y = te.compute((8, 24), lambda i, j: te.sum(x[i, j + v], axis=v), name="y")
+    loops = re.findall(r"for \(\S*y_window\S*\.s1\.\S*", te.build([x], y).source("stmt"))
+    assert not any("_v," in loop for loop in loops), loops
 
 
 def test_columns_are_reduced_whatever_their_number() -> None:
