@@ -15,9 +15,9 @@ from tedsl.analysis.intervals import Known, may_wrap
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn
-from tedsl.lang.traverse import free_axes, rebuild_all
+from tedsl.lang.traverse import conjuncts, free_axes, rebuild_all, substitute, topological
 
-__all__ = ["extremes", "number", "tidied"]
+__all__ = ["extremes", "number", "reflected", "tidied"]
 
 LIMIT = 1 << 31  # beyond it integers wrap, and nothing is decided
 _FLIPPED = {Fn.LT: Fn.GT, Fn.LE: Fn.GE, Fn.GT: Fn.LT, Fn.GE: Fn.LE, Fn.EQ: Fn.EQ, Fn.NE: Fn.NE}
@@ -49,6 +49,8 @@ def tidied(roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _rule(node: Expr) -> Expr:
+    if isinstance(node, Axis) and not node.is_reduce and number(node.extent) == 1:
+        return node.begin
     if not isinstance(node, Apply):
         return node
     if node.fn in _FLIPPED and node.args[0].dtype is INT32:
@@ -65,7 +67,57 @@ def _rule(node: Expr) -> Expr:
         return b if a is FALSE else a if b is FALSE else node
     if node.fn is Fn.SELECT and isinstance(node.args[0], Const):
         return node.args[1] if node.args[0].value else node.args[2]
+    if node.fn is Fn.SUB:
+        return _reflected_once(node)
+    return _pinned(node) if node.fn is Fn.SELECT else node
+
+
+def reflected(index: Expr, last: int) -> Expr:
+    """An index mirrored at 0 and at `last`, from which it is no further than that."""
+    made: Expr = fn.clip(fn.maximum(fn.minimum(index, 2 * last - index), -index), 0, last)
+    return made
+
+
+def _reflected_once(node: Apply) -> Expr:
+    """A mirrored index without the remainder that makes it right at any distance, where the distance is small.
+
+    Halide takes neither remainder nor absolute value apart into loops of what lies inside and what does not.
+    """
+    last, mirrored = node.args
+    if not isinstance(last, Const) or node.dtype is not INT32 or last.value < 1:
+        return node
+    for index in topological(mirrored):
+        form = affine_of(index) if index.dtype is INT32 else None
+        if form is None or node is not last - fn.abs(last - index % (2 * int(last.value))):
+            continue
+        ends = extremes(form)
+        if ends is not None and ends[0] >= -last.value and ends[1] <= 2 * last.value:
+            return reflected(index, int(last.value))
     return node
+
+
+def _pinned(choice: Apply) -> Expr:
+    """A choice whose condition leaves a loop one value, with that value in what is chosen then.
+
+    What is read at a place of its own is then read once, where a vector would be put together lane by lane.
+    """
+    low: dict[Axis, int] = {}
+    high: dict[Axis, int] = {}
+    condition, chosen, rest = choice.args
+    for part in conjuncts(condition):
+        axis, value = part.children if isinstance(part, Apply) and part.fn in _FLIPPED else (part, None)
+        if not isinstance(axis, Axis) or not isinstance(value, Const):
+            continue
+        assert isinstance(part, Apply)
+        if part.fn in (Fn.GE, Fn.GT, Fn.EQ):
+            low[axis] = max(low.get(axis, -LIMIT), int(value.value) + (part.fn is Fn.GT))
+        if part.fn in (Fn.LE, Fn.LT, Fn.EQ):
+            high[axis] = min(high.get(axis, LIMIT), int(value.value) - (part.fn is Fn.LT))
+    fixed: dict[Expr, Expr] = {a: Const(n, INT32) for a, n in low.items() if high.get(a) == n}
+    if not fixed:
+        return choice
+    made: Expr = choice.with_children((condition, substitute(chosen, fixed), rest))
+    return made
 
 
 def _compared(node: Apply) -> Expr:

@@ -6,15 +6,17 @@ such indices does not lie side by side in memory and is loaded lane by lane, in 
     padded[i, j] = x[i, j - L] inside, else what the guard gives, or the end of the row    for j in [0, n + 2L)
 
 is made first, with L lanes on each side: whole vectors lie inside or outside. The window then reads it without a guard.
+Rows that are reflected or go on from their other end are made of a row and of `ends`, a vector for each side.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from schedules.default.conditions import extremes, number
+from schedules.default.conditions import extremes, number, reflected
 from schedules.default.costs import INLINE, element_cost, is_pointwise
 from schedules.default.groups import MOST_BYTES
 from schedules.default.lanes import COMBINE
@@ -25,12 +27,19 @@ from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.tensor import Compute, Tensor
-from tedsl.lang.traverse import conjuncts, reads_of, rebuild_all
+from tedsl.lang.traverse import conjuncts, reads_of, rebuild_all, topological
 
 __all__ = ["is_window", "padded_windows"]
 
 MOST_TERMS = 32  # of a window
 LEAST_LANES = 4
+# How an index is brought back into a row.
+_FOLDS: dict[str, Callable[[Expr, int], Expr]] = {
+    "clamp": lambda i, n: fn.minimum(fn.maximum(i, 0), n - 1),
+    "also clamp": lambda i, n: fn.clip(i, 0, n - 1),
+    "reflect": lambda i, n: reflected(i, n - 1),
+    "wrap": lambda i, n: i % n,
+}
 
 
 def is_window(op: Compute) -> bool:
@@ -58,12 +67,15 @@ def padded_windows(rw: Rewriting, op: Compute, machine: Machine) -> Compute:
 
 @dataclass
 class _Window:
-    """The padded tensors that one operation reads, by what they are made of and what stands outside."""
+    """The padded tensors that one operation reads, by what they are made of and what stands outside.
+
+    Outside stands a value, or the row goes on as a mode says.
+    """
 
     rw: Rewriting
     op: Compute
     machine: Machine
-    made: dict[tuple[Tensor, Expr | None], Tensor] = field(default_factory=dict)
+    made: dict[tuple[Tensor, Expr | str], Tensor] = field(default_factory=dict)
 
     def rule(self, node: Expr) -> Expr:
         """A read that a guard or a clamp holds inside its row, by one of a padded row."""
@@ -75,9 +87,11 @@ class _Window:
                 if lanes:
                     moved = self.moved(read, rest, lanes)
                     return moved if outer is TRUE else fn.select(outer, moved, rest)
-        if isinstance(node, Read) and (free := _unclamped(node)) is not None:
+        if isinstance(node, Read) and (found := _unfolded(node)) is not None:
+            free, mode = found
             lanes = _lanes(self.op, free, self.machine)
-            return self.moved(free, None, lanes) if lanes else node
+            short = lanes == number(node.tensor.extents[-1])  # a mirrored row of one vector would begin beyond its end
+            return self.moved(free, mode, lanes) if lanes and not short else node
         return node
 
     def guarded(self, reduce: Reduce) -> Expr:
@@ -92,14 +106,14 @@ class _Window:
         moved = self.moved(read, Const(0.0, read.dtype), lanes)
         return Reduce(reduce.reducer, (moved,), reduce.axes, outer, reduce.index)
 
-    def moved(self, read: Read, rest: Expr | None, lanes: int) -> Expr:
-        """The read of a padded tensor in place of one that leaves its rows; no `rest`: its ends are repeated."""
+    def moved(self, read: Read, rest: Expr | str, lanes: int) -> Expr:
+        """The read of a padded tensor in place of one that leaves its rows."""
         tensor = read.tensor
         if (tensor, rest) not in self.made:
             self.made[tensor, rest] = self.padded(tensor, rest, lanes)
         return Read(self.made[tensor, rest], (*read.indices[:-1], read.indices[-1] + lanes))
 
-    def padded(self, tensor: Tensor, rest: Expr | None, lanes: int) -> Tensor:
+    def padded(self, tensor: Tensor, rest: Expr | str, lanes: int) -> Tensor:
         """The stage of the padded rows."""
         extents = [number(e) or 0 for e in tensor.extents]
         axes = [Axis(f"p{k}", Const(n, INT32)) for k, n in enumerate((*extents[:-1], extents[-1] + 2 * lanes))]
@@ -109,29 +123,48 @@ class _Window:
         def at(index: Expr) -> Expr:
             return Read(tensor, (*axes[:-1], index))
 
-        before = at(Const(0, INT32)) if rest is None else rest
-        behind = at(Const(extents[-1] - 1, INT32)) if rest is None else rest
+        if isinstance(rest, Expr):
+            before = behind = rest
+        elif rest == "clamp":
+            before, behind = at(Const(0, INT32)), at(Const(extents[-1] - 1, INT32))
+        else:
+            side = fn.clip(vector - count, 0, 1)
+            before = behind = Read(self.ends(tensor, rest, lanes), (*axes[:-1], side * lanes + last % lanes))
         inside = at(fn.clip(vector - 1, 0, count - 1) * lanes + last % lanes)
-        body = fn.select(vector < 1, before, fn.select(vector > count, behind, inside))
-        made = self.rw.compute(f"{self.op.name}_padded", axes, body)
+        return self.rows(
+            "padded", axes, fn.select(vector < 1, before, fn.select(vector > count, behind, inside)), lanes
+        )
+
+    def ends(self, tensor: Tensor, mode: str, lanes: int) -> Tensor:
+        """The stage of the elements before each row, and of those behind it."""
+        extents = [number(e) or 0 for e in tensor.extents]
+        axes = [Axis(f"e{k}", Const(n, INT32)) for k, n in enumerate((*extents[:-1], 2 * lanes))]
+        lane, n = axes[-1] % lanes, extents[-1]
+        # Distances, where differences would count down: Halide is told nothing of the ends of what is read backwards.
+        places = (fn.abs(lane - lanes), fn.abs(lane - (n - 2))) if mode == "reflect" else (lane + (n - lanes), lane)
+        before, behind = (Read(tensor, (*axes[:-1], place)) for place in places)
+        body = fn.select(axes[-1] < lanes, before, behind)
+        return self.rows("ends", axes, body, lanes)
+
+    def rows(self, name: str, axes: Sequence[Axis], body: Expr, lanes: int) -> Tensor:
+        """A stage whose rows are whole vectors of so many lanes."""
+        made = self.rw.compute(f"{self.op.name}_{name}", axes, body)
         self.rw.kinds[made.op.name], self.rw.widths[made.op.name] = "padded", lanes
         return made
 
 
-def _unclamped(read: Read) -> Read | None:
-    """The read with its last index free to leave the row, where it is held inside."""
+def _unfolded(read: Read) -> tuple[Read, str] | None:
+    """The read with its last index free to leave the row, and how that was held inside."""
     if not read.indices or not isinstance(read.indices[-1], Apply):
         return None
     last, extent = read.indices[-1], number(read.tensor.extents[-1])
-    if last.fn is Fn.CLIP:
-        index, low, high = last.args
-    elif last.fn is Fn.MINIMUM and isinstance(last.args[0], Apply) and last.args[0].fn is Fn.MAXIMUM:
-        (index, low), high = last.args[0].args, last.args[1]
-    else:
+    if extent is None:
         return None
-    if extent is None or number(low) != 0 or number(high) != extent - 1:
-        return None
-    return Read(read.tensor, (*read.indices[:-1], index))
+    for free in topological(last):
+        mode = next((m for m, fold in _FOLDS.items() if free.dtype is INT32 and fold(free, extent) is last), None)
+        if mode is not None:
+            return Read(read.tensor, (*read.indices[:-1], free)), mode.removeprefix("also ")
+    return None
 
 
 def _lanes(op: Compute, read: Read, machine: Machine) -> int:

@@ -31,7 +31,9 @@ def smoothed(x: te.Tensor, mode: str) -> te.Tensor:
     return made
 
 
-@pytest.mark.parametrize(("mode", "width"), [("zero", 32), ("zero", 24), ("clamp", 32)])
+@pytest.mark.parametrize(
+    ("mode", "width"), [("zero", 32), ("zero", 24), ("clamp", 32), ("reflect", 32), ("reflect", 24), ("wrap", 32)]
+)
 def test_windows_over_padded_rows_give_what_guarded_ones_do(mode: str, width: int) -> None:
     x, g = te.placeholder((20, width), name="x"), te.placeholder((20, width), name="g")
     y = smoothed(smoothed(x, mode), mode)
