@@ -24,7 +24,7 @@ from tedsl.backend.targets import Machine, Target
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["apply_autoscheduler"]
+__all__ = ["NAMES", "apply_autoscheduler", "plugin_of"]
 
 NAMES = {
     "mullapudi2016": "Mullapudi2016", "adams2019": "Adams2019", "li2018": "Li2018", "anderson2021": "Anderson2021",
@@ -81,7 +81,7 @@ def _request(scheduler: str, lowered: Lowered, target: Target, machine: Machine)
     images = [(i.name(), str(t.dtype), _shape(t)) for t, i in lowered.inputs.items()]
     zero = lowered.zero
     return {
-        "plugin": str(_plugin(scheduler)),
+        "plugin": str(plugin_of(scheduler)),
         "name": NAMES[scheduler],
         "target": target.with_features("strict_float").text,
         "options": {"parallelism": str(max(2, machine.cores))},
@@ -90,7 +90,7 @@ def _request(scheduler: str, lowered: Lowered, target: Target, machine: Machine)
     }
 
 
-def _plugin(scheduler: str) -> Path:
+def plugin_of(scheduler: str) -> Path:
     """The library beside Halide's own."""
     spec = importlib.util.find_spec("halide")
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
