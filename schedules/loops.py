@@ -294,7 +294,7 @@ def _gpu(kind: str) -> Callable[[Nest, Any], Nest]:
             level = _serial(nest, name)
             _independent(nest, level, "spread over a GPU")
             if kind == "gpu thread":
-                _constant(level, "spread over the threads of a block")
+                _constant(level, "spread over the threads of a block", "split it and take the inner loop")
             nest = _marked(nest, name, kind)
         _check_spread(nest, kind)
         return nest
@@ -341,11 +341,10 @@ def _serial(nest: Nest, name: str) -> Level:
     return level
 
 
-def _constant(level: Level, how: str) -> int:
+def _constant(level: Level, how: str, fix: str = "give a factor") -> int:
     if level.constant is None:
         raise ScheduleError(
-            f"loop {level.name!r} has {level.extent} iterations; a loop that is {how} needs a constant number: "
-            "give a factor"
+            f"loop {level.name!r} has {level.extent} iterations; a loop that is {how} needs a constant number: {fix}"
         )
     return level.constant
 

@@ -352,8 +352,22 @@ class StageView(Rich):
 
     def gpu_threads(self, *loops: Any) -> StageView:
         """Spread loops over the threads of a GPU block, the last named over x."""
-        names = tuple(self._loop(x, "gpu_threads") for x in _flat(loops))
-        return self._add(GpuThreads(stage=self.name, definition=self.definition, loops=names))
+        names = [self._loop(x, "gpu_threads") for x in _flat(loops)]
+        splits = {name: self._whole_split(name) for name in names if self._is_whole(name)}
+        inner = tuple(splits[n].inner if n in splits else n for n in names)
+        order = [Reorder(stage=self.name, definition=self.definition, loops=(*splits, *inner))] if splits else []
+        threads = GpuThreads(stage=self.name, definition=self.definition, loops=inner)
+        return self._add(*splits.values(), *order, threads, call=self._call("gpu_threads", *names) if splits else "")
+
+    def _is_whole(self, name: str) -> bool:
+        """Whether a loop has a known number of iterations, but only where the stage is computed as a whole."""
+        level = self.nest.level(name) if name in self.nest.names else None
+        free = level is not None and level.kind == "serial" and level.carried == "free"
+        return free and level is not None and level.constant is None and level.known is not None
+
+    def _whole_split(self, name: str) -> Split:
+        """The split into one iteration outside and all of them, a constant number, inside."""
+        return self._split(name, name, self._fresh(f"{name}t"), max(self.nest.level(name).known or 1, 1))
 
     def gpu_single_thread(self) -> StageView:
         """Do all of it in one thread of a GPU: slow, for what has no independent iterations."""

@@ -72,6 +72,8 @@ def _kernel(
     if not results:
         raise ValueError(f"{what}: outputs is empty; name at least one tensor to compute")
     given = _checked_inputs(inputs, results, what)
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"{what}: name is a string, found {type(name).__name__} ({name!r:.40})")
     title = name or "_".join(dict.fromkeys(t.name for t in results[:3]))
     if alias is not None and not isinstance(alias, Mapping):
         raise TypeError(f"te.build: alias is a dict {{output: input}}, found {type(alias).__name__}")

@@ -34,6 +34,8 @@ def shown(progress: bool | Callable[[Progress], object] | None, title: str) -> I
     """What to call with each `Progress`. None: a bar on a terminal or in a notebook, else nothing."""
     if callable(progress):
         yield progress
+    elif not isinstance(progress, (bool, type(None))):
+        raise TypeError(f"{title}: progress is True, False, None or a function, found {progress!r:.40}")
     elif progress or (progress is None and _is_watched()):
         bar = _bar(title)
         try:

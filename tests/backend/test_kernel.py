@@ -317,6 +317,7 @@ def test_bad_builds() -> None:
         (([A, B], C, None, "tpu"), ValueError, "target: 'tpu'"),
         (([A, B], C, "fastest"), te.ScheduleError, "no scheduler 'fastest'"),
         (([A, B], C, 3), TypeError, "schedule must be"),
+        (([A, B], C, None, "host", None, None, None, True, 3), TypeError, "te.build: name is a string, found int"),
     ]:
         with pytest.raises(error) as caught:
             te.build(*arguments)  # type: ignore[arg-type]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import tedsl as te
 from tedsl.backend.launches import check_launches
+from tests.opencl import on_opencl
 
 
 def launch(threads: str, shared: str) -> str:
@@ -43,3 +45,19 @@ def test_a_schedule_that_asks_for_too_much_shared_memory() -> None:
     s[B].compute_at(C, "i").store_in("shared").bound_extent("j", 20_000)
     with pytest.raises(te.ScheduleError, match="would need 80000 bytes of shared memory"):
         te.build([A], C, schedule=s, target="cuda")
+
+
+@on_opencl
+def test_loops_of_known_length_are_spread_whole() -> None:
+    A = te.placeholder((12, 20), name="A")
+    C = te.compute((12, 20), lambda i, j: A[i, j] * 2, name="C")
+    s = te.Schedule(C)
+    io, ii = s[C].split("i", 4)
+    s[C].gpu_blocks(io).gpu_threads(ii, "j")
+    assert "for jt < 20, gpu thread" in str(s)
+    values = np.arange(240, dtype="float32").reshape(12, 20)
+    np.testing.assert_array_equal(te.build(A, C, schedule=s, target="opencl")(values), values * 2)
+    s = te.Schedule(C)
+    with pytest.raises(te.ScheduleError, match=r"s\['C'\]\.gpu_threads\('j', 'k'\).*there is no loop 'k'"):
+        s[C].gpu_threads("j", "k")
+    assert not s.steps
