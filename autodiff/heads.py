@@ -30,11 +30,12 @@ class IntegerGradientError(GradientError, TypeError):
 
 def tensors(value: Any, what: str, function: str = "differentiate") -> tuple[Tensor, ...]:
     """A tensor or a list of tensors as a tuple."""
-    single = isinstance(value, Tensor) or hasattr(value, "__array__") or not isinstance(value, Iterable)
+    single = isinstance(value, (Tensor, Expr)) or hasattr(value, "__array__") or not isinstance(value, Iterable)
     items = (value,) if single else tuple(value)
     for item in items:
         if not isinstance(item, Tensor):
             hint = "; pass a te.placeholder and feed it the values" if hasattr(item, "__array__") else ""
+            hint = "; an expression becomes a tensor by te.compute" if isinstance(item, Expr) else hint
             raise TypeError(
                 f"{function}: {what} must be tensors, found {type(item).__name__} {item!r:.60}, at "
                 f"{user_location()}{hint}"

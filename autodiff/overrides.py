@@ -37,6 +37,11 @@ def _rule(tensor: Any, rule: Any) -> Given:
             f"differentiate: override maps tensors to (deps, fn), found the key {tensor!r:.40}, at {user_location()}"
         )
     if callable(rule):
+        if not tensor.op.inputs:
+            raise ValueError(
+                f"differentiate: the override of {tensor!r} has nothing to give adjoints to, as it reads no tensor, at "
+                f"{user_location()}; override what reads it"
+            )
         return tensor.op.inputs, rule
     if not isinstance(rule, tuple) or len(rule) != 2 or not callable(rule[1]):
         raise TypeError(

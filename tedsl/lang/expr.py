@@ -39,6 +39,7 @@ class Expr(Operators, RichFormula):
     dtype: DType
     # Attached by tedsl.lang.printing, which knows every node and so lies above this module.
     _text: ClassVar[Callable[[Expr], str]]
+    _decided: ClassVar[Callable[[Expr], bool | None]]  # attached by tedsl.lang.extents
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -56,6 +57,9 @@ class Expr(Operators, RichFormula):
         raise AttributeError(f"{type(self).__name__} is immutable: cannot set {name}")
 
     def __bool__(self) -> bool:
+        known = type(self)._decided(self)
+        if known is not None:
+            return known
         raise TypeError(
             f"the truth of `{self}` is not known while the expression is written, at {user_location()}; use "
             "te.select(cond, a, b) instead of if/else, and & | ~ instead of and/or/not and chained comparisons"

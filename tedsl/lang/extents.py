@@ -6,13 +6,14 @@ terms in an order that does not depend on how it was written.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.traverse import topological
 
-__all__ = ["same_extent", "simplify_extent"]
+__all__ = ["decided", "same_extent", "simplify_extent"]
 
 Monomial = tuple[Expr, ...]
 Polynomial = dict[Monomial, int]
@@ -23,6 +24,27 @@ Key = tuple[Any, ...]
 def same_extent(a: Expr, b: Expr) -> bool:
     """Whether two extents are equal for every value of the variables (as far as the normal form shows)."""
     return a is b or simplify_extent(a) is simplify_extent(b)
+
+
+_RELATIONS = {
+    Fn.EQ: operator.eq, Fn.NE: operator.ne, Fn.LT: operator.lt, Fn.LE: operator.le, Fn.GT: operator.gt,
+    Fn.GE: operator.ge,
+}  # fmt: skip
+
+
+def decided(condition: Expr) -> bool | None:
+    """The truth of a comparison of extents that is the same for every value of the variables, as of shapes."""
+    if isinstance(condition, Const) and condition.dtype.is_bool:
+        return bool(condition.value)
+    if not isinstance(condition, Apply) or condition.fn not in _RELATIONS or condition.args[0].dtype is not INT32:
+        return None
+    if not all(isinstance(node, (Const, Var, Apply)) for node in topological(condition.args)):
+        return None
+    gap = simplify_extent(condition.args[0] - condition.args[1])
+    return bool(_RELATIONS[condition.fn](gap.value, 0)) if isinstance(gap, Const) else None
+
+
+Expr._decided = staticmethod(decided)
 
 
 def simplify_extent(expr: Expr) -> Expr:

@@ -225,5 +225,8 @@ class Operators:
     def __pos__(self) -> Any:
         return self
 
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
     # By identity, and in C: nodes are the keys of every pass.
     __hash__ = object.__hash__

@@ -62,6 +62,7 @@ _IDENTITY: dict[str, Callable[[DType], Const]] = {
     "argmax": lambda dtype: fn.const(0, INT32),
     "argmin": lambda dtype: fn.const(0, INT32),
 }
+_OF_TWO = {"te.max": "te.maximum", "te.min": "te.minimum"}
 _WEAK = frozenset({bool, int, float})
 BUILTIN = {kind: Reducer(kind) for kind in _IDENTITY}
 
@@ -89,7 +90,8 @@ def _axes(axis: Any, what: str) -> tuple[Axis, ...]:
     for a in axes:
         if not isinstance(a, Axis) or not a.is_reduce:
             found = f"the compute's own axis {a.name!r}" if isinstance(a, Axis) else f"{type(a).__name__} ({a!r:.40})"
-            raise TypeError(f"{what} at {user_location()}: axis= takes te.reduce_axis objects, found {found}")
+            hint = f"; the larger or smaller of two values is {_OF_TWO[what]}" if what in _OF_TWO else ""
+            raise TypeError(f"{what} at {user_location()}: axis= takes te.reduce_axis objects, found {found}{hint}")
     for position, a in enumerate(axes):
         if a in set(axes[:position]):
             raise ValueError(f"{what} at {user_location()}: reduce axis {a.name!r} is used twice")

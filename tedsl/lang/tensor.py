@@ -267,6 +267,12 @@ class Tensor(Operators, Rich, RichFormula):
             return Read(self, tuple(self._index(d, item) for d, item in enumerate(items)))
         return self._methods["getitem"](self, items)
 
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise TypeError(
+            f"{self!r} is a value and cannot be assigned to, at {user_location()}: write the new one with te.where or "
+            "te.scatter, or trace code that assigns with te.functionalize"
+        )
+
     def _index(self, dim: int, item: Any) -> Expr:
         """The index expression for one dimension; a negative Python integer counts from the end, as in NumPy."""
         item = item[()] if isinstance(item, np.ndarray) and item.ndim == 0 else item

@@ -84,6 +84,10 @@ class TestInputs:
                 differentiate(loss, a, head=head)
         with pytest.raises(ValueError, match="1 output but 2 heads"):
             differentiate(loss, a, head=[None, None])
+        with pytest.raises(TypeError, match=r"output must be tensors, found Read .*; an expression becomes a tensor by"):
+            differentiate(a[0, 0], a)
+        with pytest.raises(ValueError, match=r"override of A : .* reads no tensor.*; override what reads it"):
+            differentiate(loss, a, override={a: lambda tensor, deps, adjoint: []})
         with pytest.raises(ValueError, match=r"output is empty, at .*test_differentiate"):
             differentiate([], a)
         with pytest.raises(TypeError, match="override must be a dict"):

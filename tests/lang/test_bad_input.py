@@ -113,6 +113,8 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: v[0] if v[0] > 0 else 0.0, TypeError, "the truth of .* is not known .*test_bad_input.py:.*te.select"),
     (lambda: math.exp(v[0]), TypeError, r"`v\[0\]` is symbolic: .*te.exp and the like.*test_bad_input.py"),
     (lambda: float(v.sum()), TypeError, r"sum : float32\[\] has no number .*test_bad_input.py:.*te.evaluate"),
+    (lambda: v.__setitem__(0, 1.0), TypeError, "v : .* cannot be assigned to, at .*te.functionalize"),
+    (lambda: te.max(v[0], v[1]), TypeError, r"axis= takes te.reduce_axis .* of two values is te.maximum"),
     (lambda: int(v), TypeError, r"v : float32\[8\] has no number"),
     (lambda: range(te.var("n")), TypeError, "`n` is symbolic: its integer value is not known.*test_bad_input.py"),
     (lambda: np.add.reduce(v), TypeError, "np.add.reduce at .*test_bad_input.py.*takes arrays, found v"),

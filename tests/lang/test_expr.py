@@ -197,6 +197,26 @@ def test_a_copy_of_a_tensor_is_itself() -> None:
     assert caught.value.obj is y  # Python's own "Did you mean"
 
 
+def test_shapes_compare_where_they_are_known() -> None:
+    n, m = te.var("n"), te.var("m")
+    x = te.placeholder((n, 4), name="x")
+    assert x.shape == (n, 4)
+    assert te.compute(((n - 3) // 2 + 1,), lambda i: x[i, 0]).shape == ((n - 3) // 2 + 1,)
+    assert x[1:].shape == (n - 1, 4)
+    assert x.shape != (n + 1, 4)
+    assert n < n + 1
+    assert not (n == n + 1)
+    for unknown in (n == m, n > 3, n == 3, n + m == m * 2):
+        with pytest.raises(TypeError, match="is not known while the expression is written"):
+            bool(unknown)
+
+
+def test_expressions_take_a_format() -> None:
+    n = te.var("n")
+    assert f"{n:>5}|{n + 1}|{te.placeholder((n,), name='x')!r:>14}" == "    n|n + 1|x : float32[n]"
+    assert f"{te.placeholder((n,), name='x'):.3}" == "x :"
+
+
 def test_tensors_iterate_and_have_a_length_where_it_is_known() -> None:
     assert len(x) == 8
     assert len(list(te.placeholder((3, 2)))) == 3
