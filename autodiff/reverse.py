@@ -6,7 +6,7 @@ Nothing of the size of a Jacobian is formed unless a Jacobian is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from autodiff.cotangent import Cotangent, Stored
@@ -112,7 +112,8 @@ class _Reverse:
             self.adjoints[tensor] = zeros(shape, tensor, f"d{tensor.name}")
         results = tuple(self.adjoints[t] for t in self.inputs)
         explanation = Explanation(tuple(self.reports), tuple(absent))
-        return Gradients(self.inputs, results, self.adjoints, self.summands, explanation)
+        summands = {t: self.summands.get(t, {}) for t in self.adjoints}  # the adjoint of an output is its head alone
+        return Gradients(self.inputs, results, self.adjoints, summands, explanation)
 
     def dependencies(self, op: Operation) -> tuple[Tensor, ...]:
         """What the derivative of `op` flows to: its inputs, or what an override names instead."""
@@ -150,12 +151,12 @@ class _Reverse:
         for tensor in op.outputs:
             if id(tensor) in self.wanted and (tensor in self.seeds or tensor in self.summands):
                 cotangents[tensor.index] = self._total(tensor)
-        for k, cotangent in list(cotangents.items()):
+        for k in list(cotangents):
             tensor = op.output(k)
             rule = self._given(tensor)
             if rule is not None:
                 del cotangents[k]
-                self._overridden(tensor, rule, cotangent.tensor(f"d{tensor.name}"))
+                self._overridden(tensor, rule, self.adjoints[tensor])
         if not cotangents or isinstance(op, Placeholder):
             return
         if self.fdiff is not None:
@@ -212,11 +213,11 @@ class _Reverse:
         index = ", ".join(map(str, flow.index[len(self.prefix) :]))
         self.reports.append(ReadReport(consumer, flow.source, index, kind, reason, stage, found))
 
-    def _by_edges(self, op: Operation, cotangents: dict[int, Cotangent]) -> None:
+    def _by_edges(self, op: Operation, positions: Iterable[int]) -> None:
         assert self.fdiff is not None
-        for k, cotangent in cotangents.items():
+        for k in positions:
             output = op.output(k)
-            head = cotangent.tensor(f"d{output.name}")
+            head = self.adjoints[output]
             for source in op.inputs:
                 if id(source) in self.wanted:
                     part = self.fdiff(output, source, head)

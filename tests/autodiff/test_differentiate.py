@@ -59,6 +59,8 @@ class TestInputs:
         assert grads.inputs == (a, b) or [t.name for t in grads.inputs] == ["A", "B"]
         np.testing.assert_allclose(interpret(grads.adjoints[c], feeds), 2 * feeds[a] @ feeds[b])
         assert list(grads.adjoint_summands[c]) == [loss] or next(iter(grads.adjoint_summands[c])) is loss
+        assert set(grads.adjoint_summands) == set(grads.adjoints)
+        assert grads.adjoint_summands[loss] == {}
 
     def test_an_intermediate_is_an_input_too(self, product):
         a, b, c, loss, feeds = product
@@ -84,7 +86,9 @@ class TestInputs:
                 differentiate(loss, a, head=head)
         with pytest.raises(ValueError, match="1 output but 2 heads"):
             differentiate(loss, a, head=[None, None])
-        with pytest.raises(TypeError, match=r"output must be tensors, found Read .*; an expression becomes a tensor by"):
+        with pytest.raises(
+            TypeError, match=r"output must be tensors, found Read .*; an expression becomes a tensor by"
+        ):
             differentiate(a[0, 0], a)
         with pytest.raises(ValueError, match=r"override of A : .* reads no tensor.*; override what reads it"):
             differentiate(loss, a, override={a: lambda tensor, deps, adjoint: []})
@@ -294,12 +298,13 @@ class TestEdges:
         seen = []
 
         def fdiff(output, source, head):
-            seen.append((output, source))
+            seen.append((output, source, head))
             return vjp(output, source, head)
 
         grads = differentiate(loss, [a, b], fdiff=fdiff)
         assert len(seen) == 3
-        assert all(any(o is x and s is y for o, s in seen) for x, y in [(loss, c), (c, a), (c, b)])
+        assert all(any(o is x and s is y for o, s, _ in seen) for x, y in [(loss, c), (c, a), (c, b)])
+        assert all(head is grads.adjoints[output] for output, _, head in seen)
         plain = interpret(list(differentiate(loss, [a, b])), feeds)
         for have, want in zip(interpret(list(grads), feeds), plain, strict=True):
             np.testing.assert_allclose(have, want)
