@@ -18,7 +18,7 @@ from tedsl.lang.traverse import free_axes
 
 __all__ = [
     "as_tensor", "fresh_axes", "is_one", "is_zero", "normal_axes", "normal_axis", "product",
-    "reduce_axes_of", "same_shape", "scalar_operand", "shape_text", "tensor_of",
+    "reduce_axes_of", "removed_axes", "same_shape", "scalar_operand", "shape_text", "tensor_of",
 ]  # fmt: skip
 
 _LETTERS = "ijklmn"
@@ -87,6 +87,13 @@ def normal_axes(axis: Any, ndim: int, what: str) -> tuple[int, ...]:
     if len(set(axes)) != len(axes):
         raise ValueError(f"{what} at {user_location()}: an axis is given twice in {axis}")
     return axes
+
+
+def removed_axes(axis: Any, ndim: int, what: str) -> tuple[int, ...]:
+    """The axes that a reduction or a squeeze takes away; a scalar has none, and 0 and -1 name none, as in NumPy."""
+    if ndim == 0 and isinstance(axis, (int, np.integer)) and not isinstance(axis, bool) and axis in (0, -1):
+        return ()
+    return normal_axes(axis, ndim, what)
 
 
 def is_one(extent: Expr) -> bool:

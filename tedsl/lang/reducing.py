@@ -7,7 +7,7 @@ from typing import Any
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import check_states, compute_tensors
 from tedsl.lang.dtypes import FLOAT32, FLOAT64, INT32
-from tedsl.lang.elements import as_tensor, fresh_axes, normal_axes, normal_axis, product, reduce_axes_of
+from tedsl.lang.elements import as_tensor, fresh_axes, normal_axis, product, reduce_axes_of, removed_axes
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.reducers import BUILTIN, reduce_expr
 from tedsl.lang.reshaping import ravel
@@ -32,7 +32,7 @@ def reduction(kind: str) -> Any:
 
 
 def _reduced(x: Tensor, kind: str, axis: Any, keepdims: bool) -> Tensor:
-    over = normal_axes(axis, x.ndim, f"te.{kind}")
+    over = removed_axes(axis, x.ndim, f"te.{kind}")
     axes, inner, element = _element(x, over, keepdims)
     value = _operand(kind, element)
     check_states((value,), (), f"te.{kind}")
@@ -67,7 +67,7 @@ def _operand(kind: str, value: Expr) -> Expr:
 def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The mean over an axis, several, or all; integers give float64, 16-bit floats are summed in float32."""
     source = as_tensor(x, "te.mean")
-    over = normal_axes(axis, source.ndim, "te.mean")
+    over = removed_axes(axis, source.ndim, "te.mean")
     result = source.dtype if source.dtype.is_float else FLOAT64
     work = FLOAT32 if result.bits == 16 else result
     count = fn.convert(product(source.extents[d] for d in over), work)

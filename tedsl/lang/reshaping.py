@@ -13,7 +13,7 @@ import numpy as np
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_extent
 from tedsl.lang.dtypes import INT32, INT64
-from tedsl.lang.elements import as_tensor, is_one, is_zero, normal_axes, product, shape_text, tensor_of
+from tedsl.lang.elements import as_tensor, is_one, is_zero, normal_axes, product, removed_axes, shape_text, tensor_of
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
@@ -145,7 +145,7 @@ def squeeze(x: Any, axis: Any = None) -> Tensor:
     if axis is None:
         gone = {d for d, e in enumerate(source.extents) if is_one(e)}
     else:
-        gone = set(normal_axes(axis, source.ndim, what))
+        gone = set(removed_axes(axis, source.ndim, what))
     for d in sorted(gone):
         if not is_one(source.extents[d]):
             raise ValueError(

@@ -11,7 +11,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.arrays import METHODS
 from tedsl.lang.creation import full
 from tedsl.lang.dtypes import as_dtype
-from tedsl.lang.elements import normal_axes
+from tedsl.lang.elements import removed_axes
 from tedsl.lang.errors import user_location
 from tedsl.lang.joining import concatenate, stack
 from tedsl.lang.operators import UFUNCS, Fn
@@ -159,7 +159,7 @@ def _reduction(name: str) -> Callable[..., Any]:
         if renamed:
             raise TypeError(f"{name} at {user_location()}: unknown arguments {sorted(renamed)}")
         found = METHODS[name](_widened(x.value) if name in _COUNTING else x.value, axis, keepdims)
-        gone = set(normal_axes(axis, x.ndim, name))
+        gone = set(removed_axes(axis, x.ndim, name))
         key: Any = tuple((slice(0, 1) if keepdims else 0) if d in gone else slice(None) for d in range(x.ndim))
         order = new_array(x.trace, found, [x.view_of(x.ghost[key])]).ghost if found.ndim and x.size else None
         return new_array(x.trace, found, order=order)

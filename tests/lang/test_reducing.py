@@ -26,6 +26,15 @@ def test_reductions(name: str, axis: Any, keepdims: bool, symbolic: bool) -> Non
     same(reduce, reduce, x, symbolic=symbolic)
 
 
+@pytest.mark.parametrize("axis", [0, -1, None, ()], ids=str)
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "any", "all", "squeeze"])
+def test_a_scalar_is_its_own_reduction_over_axis_0_and_minus_1(name: str, axis: Any) -> None:
+    (x,) = arrays(())
+    same(lambda x: getattr(x, name)(axis=axis), lambda x: getattr(x, name)(axis=axis), x)
+    with pytest.raises(ValueError, match=f"te.{name} at .*: axis 1 does not exist in a tensor of 0 dimensions"):
+        getattr(te.placeholder((), name="s"), name)(axis=1)
+
+
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
 def test_positions(name: str, axis: Any) -> None:
