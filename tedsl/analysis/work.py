@@ -20,7 +20,7 @@ from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, stages_of, topological
 
-__all__ = ["Work", "work", "work_by_stage"]
+__all__ = ["Work", "flops_of", "work", "work_by_stage"]
 
 WHAT = "te.work"
 # Choosing and converting is not arithmetic.
@@ -69,6 +69,11 @@ def work_by_stage(outputs: Any, sizes: Sizes | None = None) -> dict[Operation, W
     tensors, _ = as_outputs(outputs, WHAT)
     known = check_sizes(sizes, WHAT)
     return {op: _of_stage(op, known) for op in stages_of(tensors) if not isinstance(op, Placeholder)}
+
+
+def flops_of(op: Operation, sizes: Sizes) -> int:
+    """The arithmetic of one stage; placeholders have none."""
+    return 0 if isinstance(op, Placeholder) else _of_stage(op, sizes).flops
 
 
 def _of_stage(op: Operation, sizes: Sizes) -> Work:

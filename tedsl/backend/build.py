@@ -20,7 +20,8 @@ from tedsl.backend.kernel import Kernel
 from tedsl.backend.lower import operations_between
 from tedsl.backend.planner import Planner
 from tedsl.backend.remembered import recall
-from tedsl.backend.steps import made_core
+from tedsl.backend.saving import save_memory
+from tedsl.backend.steps import finest, made_core
 from tedsl.backend.targets import Target, parse_target
 from tedsl.lang.errors import AliasError, ScheduleError, warn_user
 from tedsl.lang.expr import Var
@@ -39,6 +40,8 @@ def build(
     on_hazard: Any = None,
     deterministic: bool = True,
     name: str | None = None,
+    checkpoint: Any = None,
+    memory: int | str | None = None,
 ) -> Kernel:
     """A kernel that computes `outputs` from arrays for `inputs`; one tensor gives one array, a list gives a tuple.
 
@@ -48,10 +51,15 @@ def build(
     (the default for those two), or "copy" (through a temporary; the default where arrays given to out= overlap inputs;
     a donation that cannot be used is a warning then). `deterministic` forbids schedules that add with atomics, whose
     sums are rounded in another order in every run.
+
+    `checkpoint` lists tensors to keep: what they are made of is computed again where somebody needs it later, as the
+    gradients of a network do. `memory`, bytes or "512MB", lets as much be computed again as makes a call fit.
+    `kernel.program` tells the peak of memory, and the extra work.
     """
     if on_hazard not in (None, "copy", "error"):
         raise ValueError(f"te.build: on_hazard must be 'copy' or 'error', found {on_hazard!r}")
-    kernel = _kernel(inputs, outputs, schedule, target, alias, on_hazard, name, donate, deterministic)
+    kernel = _kernel(inputs, outputs, schedule, target, alias, on_hazard, name, donate, deterministic,
+                     saving=(memory, checkpoint))  # fmt: skip
     kernel.compile()
     return kernel
 
@@ -67,6 +75,7 @@ def _kernel(
     donate: Any = None,
     deterministic: bool = True,
     what: str = "te.build",
+    saving: tuple[Any, Any] = (None, None),
 ) -> Kernel:
     results, several = as_outputs(outputs, what)
     if not results:
@@ -80,10 +89,16 @@ def _kernel(
     places = alias_positions(alias or {}, given, results)
     wanted = donated_positions(donate, given)
     accumulating = None
-    if schedule is None or schedule == "default":
+    saves = any(asked is not None for asked in saving)
+    if not saves and (schedule is None or schedule == "default"):
         accumulating = _accumulating(given, results, title, parse_target(target), places)
-    core, sizes = _made(given, results, title, parse_target(target), schedule, deterministic)
-    if places and accumulating is None:
+    if saves:
+        core, sizes = _saving(given, results, title, parse_target(target), schedule, deterministic, *saving), None
+    else:
+        core, sizes = _made(given, results, title, parse_target(target), schedule, deterministic)
+    if saves and places:
+        check_proof(core, places, results, given)
+    elif places and accumulating is None:
         core, sizes = _proven(core, sizes, places, (given, results, title, target, schedule), on_hazard)
     taken = donation_targets(core, wanted, places, given, results, on_hazard)
     places.update({p: k for k, p in taken.items()})
@@ -102,6 +117,22 @@ def _made(
         return _scheduled(given, results, title, target, schedule, deterministic), None
     planner = _remembered(results, target) if schedule == "tuned" else _planner(schedule, deterministic)
     return _cached(given, results, title, target, planner)
+
+
+def _saving(
+    given: tuple[Tensor, ...], results: tuple[Tensor, ...], title: str, target: Target, schedule: Any,
+    deterministic: bool, memory: Any, checkpoint: Any,
+) -> Core:  # fmt: skip
+    """A program in as many steps as it can be cut into, some of which run again."""
+    if isinstance(schedule, Schedule) or target.backend != "host" or schedule in AUTOSCHEDULERS:
+        raise ScheduleError(
+            "te.build: memory= and checkpoint= need the default schedule (or 'tuned') and target='host'; "
+            "a te.Schedule says itself what is stored and what is computed again"
+        )
+    planner = _remembered(results, target) if schedule == "tuned" else _planner(schedule, deterministic)
+    core = finest(given, results, title, target, planner)
+    save_memory(core, memory, checkpoint)
+    return core
 
 
 def _remembered(results: tuple[Tensor, ...], target: Target) -> Planner:

@@ -6,7 +6,7 @@ that a call that fails has written nothing. What passes between steps lies in on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,6 +119,10 @@ class Chain:
         self.tensors, self.total = tensors, len(tensors)
         computed = [c for c, k in placing.born.items() if placing.steps[k].core is not None and c not in placing.direct]
         self.layouts = {c: (concrete_shape(tensors[c], sizes, "a program"), tensors[c].dtype.numpy) for c in computed}
+        made = [c for c, k in placing.born.items() if placing.steps[k].core is None]
+        self.returned = sum(
+            _bytes(concrete_shape(tensors[c], sizes, "a program"), tensors[c].dtype.numpy) for c in made
+        )
         kept = placing.kept()
         self.inside = [c for c in computed if c not in kept]
         self.outside = [c for c in computed if c in kept]
@@ -126,9 +130,14 @@ class Chain:
         self.arena = Arena(spans)
         self.calls: list[_Call] = []
 
+    @staticmethod
+    def bytes_of(tensors: Iterable[Tensor]) -> int:
+        """The bytes of arrays for tensors whose extents are numbers."""
+        return sum(_bytes(concrete_shape(t, {}, t.name), t.dtype.numpy) for t in tensors)
+
     def buffers(self) -> tuple[int, int]:
         """Bytes between kernels, and the most that one of them needs inside."""
-        apart = sum(_bytes(*self.layouts[c]) for c in self.outside)
+        apart = self.returned + sum(_bytes(*self.layouts[c]) for c in self.outside)
         return self.arena.bytes + apart, max((s.bytes_inside(self.sizes) for s in self.placing.steps), default=0)
 
     def unshared(self) -> int:

@@ -14,7 +14,7 @@ from schedules.default.sizes import typical
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["in_little_memory"]
+__all__ = ["in_little_memory", "typical_bytes"]
 
 
 def in_little_memory(parts: Sequence[Part], inputs: Set[Tensor], outputs: Set[Tensor]) -> list[Part]:
@@ -55,8 +55,8 @@ class _State:
     def _gain(self, part: Part) -> int:
         """Bytes that are free after a part, less those that it takes."""
         mine = {part}
-        freed = sum(_bytes(t) for t in part.inputs if t not in self._lasting and self.readers[t] == mine)
-        return freed - sum(_bytes(t) for t in part.outputs if t not in self.outputs)
+        freed = sum(typical_bytes(t) for t in part.inputs if t not in self._lasting and self.readers[t] == mine)
+        return freed - sum(typical_bytes(t) for t in part.outputs if t not in self.outputs)
 
     @property
     def _lasting(self) -> Set[Tensor]:
@@ -76,7 +76,8 @@ def _fits(a: Tensor, b: Tensor) -> bool:
     return a.dtype is b.dtype and a.ndim == b.ndim and all(map(same_extent, a.extents, b.extents))
 
 
-def _bytes(tensor: Tensor) -> int:
+def typical_bytes(tensor: Tensor) -> int:
+    """The size of a tensor, with a guess for what is not known."""
     size = tensor.dtype.itemsize
     for extent in tensor.extents:
         size *= typical(extent)

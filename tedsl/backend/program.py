@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tedsl.analysis.sizes import concrete_shape
+from tedsl.analysis.work import flops_of
 from tedsl.backend.core import Core
 from tedsl.backend.lower import operations_between
 from tedsl.backend.steps import Steps
@@ -25,6 +26,7 @@ class Call:
     stages: tuple[str, ...]
     inputs: tuple[Tensor, ...] = field(repr=False)
     outputs: tuple[Tensor, ...] = field(repr=False)
+    again: bool = False  # whether what it computes was forgotten
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,30 @@ class Program(Rich):
             for row in rows
         ]
         title = f"{self.name}: {len(self.calls)} calls of {len(self.kernels)} kernels"
-        return "\n".join([title, *lines, *([] if self.memory is None else [str(self.memory)])])
+        told = [] if self.memory is None else [str(self.memory)]
+        if any(call.again for call in self.calls):
+            told.append(
+                f"{sum(call.again for call in self.calls)} calls compute again what was forgotten{self._more()}"
+            )
+        return "\n".join([title, *lines, *told])
+
+    @cached_property
+    def extra_work(self) -> float | None:
+        """Operations of the calls that compute something again, as a share of all others; None where not known."""
+        try:
+            flops = [
+                sum(flops_of(op, self.sizes) for op in operations_between(c.inputs, c.outputs)) for c in self.calls
+            ]
+        except ValueError:
+            return None
+        again = sum(n for n, call in zip(flops, self.calls, strict=True) if call.again)
+        return again / max(1, sum(flops) - again)
+
+    def _flops(self, call: Call) -> int:
+        return sum(flops_of(op, self.sizes) for op in operations_between(call.inputs, call.outputs))
+
+    def _more(self) -> str:
+        return "" if self.extra_work is None else f": {100 * self.extra_work:.1f} % more operations"
 
 
 def readable(size: float) -> str:
@@ -144,13 +169,14 @@ def _calls(core: Steps) -> list[Call]:
         names[kernel] = next(n for n in (kernel.name, *(f"{kernel.name}_{k}" for k in range(len(taken) + 1)))
                              if n not in taken)  # fmt: skip
     found = []
-    for step in core.steps:
+    for place, step in enumerate(core.steps):
+        again = place in core.again
         inputs, outputs = (tuple(core.tensors[c] for c in cells) for cells in (step.inputs, step.outputs))
         if step.core is None:
             assert step.op is not None
-            found.append(Call(step.op.name, (step.op.name,), inputs, outputs))
+            found.append(Call(step.op.name, (step.op.name,), inputs, outputs, again))
         else:
-            found.append(_call(step.core, names[step.core], inputs, outputs))
+            found.append(replace(_call(step.core, names[step.core], inputs, outputs), again=again))
     return found
 
 

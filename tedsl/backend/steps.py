@@ -21,12 +21,13 @@ from tedsl.backend.lower import operations_between, sizes_of
 from tedsl.backend.lower_scan import can_lower_scan
 from tedsl.backend.ordering import in_little_memory
 from tedsl.backend.planner import Planner
+from tedsl.backend.recompute import Saved
 from tedsl.backend.targets import Target
 from tedsl.backend.variant import Form
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Extern, Operation, Placeholder, Scan, Tensor
 
-__all__ = ["Steps", "made_core"]
+__all__ = ["Steps", "finest", "made_core"]
 
 LEAST_KERNELS = 24  # below, one kernel for all of them is called faster and compiles as fast
 MOST_CHAINS = 64  # kept for calls on the same shapes and strides
@@ -41,6 +42,12 @@ def made_core(inputs: Sequence[Tensor], outputs: Sequence[Tensor], name: str, ta
         if apart or len(core.steps) > 1:
             return core
     return Core(inputs, outputs, name, target, planner)
+
+
+def finest(inputs: Sequence[Tensor], outputs: Sequence[Tensor], name: str, target: Target, planner: Planner) -> Steps:
+    """A program in as many steps as it can be cut into."""
+    apart = [op for op in operations_between(inputs, outputs) if _is_apart(op)]
+    return Steps(inputs, outputs, name, target, planner, apart, least=1)
 
 
 def _is_apart(op: Operation) -> bool:
@@ -61,10 +68,14 @@ class Steps(Core):
         target: Target,
         planner: Planner,
         apart: Sequence[Operation],
+        least: int | None = None,
     ) -> None:
         super().__init__(inputs, outputs, name, target, planner)
         self.steps: list[Step] = []
+        self.again: frozenset[int] = frozenset()  # places of steps that run once more
         self.tensors: list[Tensor] = list(inputs)
+        self.numbers: dict[Tensor, int] = {}  # of the user's tensors that are stored
+        self._least = LEAST_KERNELS if least is None else least
         self._numbers = {t: k for k, t in enumerate(self.tensors)}
         self._chains: dict[object, Chain] = {}
         for op in apart:
@@ -73,6 +84,7 @@ class Steps(Core):
             self.steps.append(Step(None, op, read, self._numbered(op.outputs)))
         self._compute([t for t in dict.fromkeys(outputs) if t not in self._numbers], name)
         self.results = tuple(self._numbers[t] for t in outputs)
+        self.numbers.update(self._numbers)
 
     def _compute(self, wanted: Sequence[Tensor], name: str) -> None:
         """Steps that compute some tensors from those that are known."""
@@ -83,7 +95,7 @@ class Steps(Core):
         parts: list[Part] = []
         if self._may_cut(known, wanted):
             found, parts = self.planner.parts(known, wanted, self.target)
-        if len(parts) < LEAST_KERNELS or not all(part.is_closed for part in parts):
+        if len(parts) < self._least or not all(part.is_closed for part in parts):
             core = Core(known, wanted, name, self.target, self.planner)
             self.steps.append(Step(core, None, tuple(self._numbers[t] for t in known), self._numbered(wanted)))
             return
@@ -96,13 +108,14 @@ class Steps(Core):
             read = tuple(self._numbers[t] for t in part.inputs)
             sizes = dict(zip(theirs, ours, strict=True)) if theirs != ours else {}
             self.steps.append(Step(core, None, read, self._numbered(part.outputs), sizes))
+            self.numbers.update((part.users[t], self._numbers[t]) for t in part.outputs)
         self._numbers.update((t, self._numbers[now]) for t, now in zip(wanted, found, strict=True))
 
     def _may_cut(self, known: Sequence[Tensor], wanted: Sequence[Tensor]) -> bool:
         between = operations_between(known, wanted)
         if self.target.backend != "host" or self.planner.automatic or self.is_always_empty:
             return False
-        return len(between) >= LEAST_KERNELS and not any(isinstance(op, Placeholder) for op in between)
+        return len(between) >= self._least and not any(isinstance(op, Placeholder) for op in between)
 
     def _numbered(self, tensors: Sequence[Tensor]) -> tuple[int, ...]:
         """Numbers for tensors that are computed now."""
@@ -191,6 +204,22 @@ class Steps(Core):
         """A call that computes all outputs in memory of their own, of which nothing is compiled yet."""
         modes = ("write",) * len(self.outputs)
         return Chain(self.tensors, self._placing(modes, frozenset()), modes, sizes)
+
+    def with_copies(self, copies: Mapping[int, int]) -> list[Tensor]:
+        """The tensors by their numbers, with further ones for those that are computed again."""
+        return [*self.tensors, *(self.tensors[copies[n]] for n in sorted(copies))]
+
+    def peak_bytes(self, steps: Sequence[Step], tensors: Sequence[Tensor]) -> int:
+        """The most memory that a call of these steps would hold, with arrays whose extents are numbers."""
+        modes = ("write",) * len(self.outputs)
+        chain = Chain(tensors, Placing(steps, self.results, modes, frozenset()), modes, {})
+        arrays = Chain.bytes_of((*self.inputs, *self.outputs))
+        return arrays + sum(chain.buffers())
+
+    def replace_steps(self, found: Saved) -> None:
+        """Let these steps run instead."""
+        self.tensors = self.with_copies(found.copies)
+        self.steps, self.again = list(found.steps), found.again
 
     def temporary_bytes(self, sizes: Mapping[Var, int]) -> list[int]:
         """The memory between kernels, and the most that one of them needs inside."""
