@@ -109,4 +109,4 @@ else:  # hidden from type checkers, to whom it would make every name exist
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tedsl.lang import functions as fn
+from tedsl.lang.axes import as_extent
 from tedsl.lang.elements import normal_axis, product, same_shape, shape_text
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import Const
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Tensor
 
 __all__ = [
-    "axis_of", "check_extent", "check_float", "check_integer", "check_rank", "check_same_shape", "loops", "one_of",
-    "per_axis", "refuse", "replaced", "size_of", "vector",
+    "axis_of", "check_extent", "check_float", "check_integer", "check_rank", "check_same_shape", "check_tensor",
+    "loops", "one_of", "per_axis", "refuse", "replaced", "size_of", "vector",
 ]  # fmt: skip
 
 
@@ -23,13 +23,17 @@ def refuse(what: str, message: str) -> ValueError:
     return ValueError(f"te.ops.{what} at {user_location()}: {message}")
 
 
-def check_rank(x: Tensor, ranks: int | Sequence[int], what: str, name: str, meaning: str = "") -> None:
-    """`x` has one of the numbers of dimensions; `meaning` names them."""
-    allowed = (ranks,) if isinstance(ranks, int) else tuple(ranks)
+def check_tensor(x: Any, what: str, name: str) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(
             f"te.ops.{what} at {user_location()}: {name}: expected a tensor, found {type(x).__name__} ({x!r:.60})"
         )
+
+
+def check_rank(x: Tensor, ranks: int | Sequence[int], what: str, name: str, meaning: str = "") -> None:
+    """`x` has one of the numbers of dimensions; `meaning` names them."""
+    allowed = (ranks,) if isinstance(ranks, int) else tuple(ranks)
+    check_tensor(x, what, name)
     if x.ndim not in allowed:
         expected = " or ".join(map(str, allowed))
         raise refuse(
@@ -40,12 +44,14 @@ def check_rank(x: Tensor, ranks: int | Sequence[int], what: str, name: str, mean
 def check_extent(x: Tensor, dim: int, expected: Any, what: str, name: str, why: str) -> None:
     """Dimension `dim` of `x` has the extent that another argument gives."""
     found = x.extents[dim]
-    wanted = Const(expected, found.dtype) if isinstance(expected, int) else expected
+    wanted = as_extent(expected, f"te.ops.{what}: {why}")
     if not same_extent(found, wanted):
         raise refuse(what, f"{name}: expected {wanted} in dimension {dim % x.ndim} ({why}), found {found}: {x!r}")
 
 
 def check_same_shape(x: Tensor, y: Tensor, what: str, names: tuple[str, str]) -> None:
+    for tensor, name in zip((x, y), names, strict=True):
+        check_tensor(tensor, what, name)
     if not same_shape(x.extents, y.extents):
         raise refuse(
             what,
@@ -55,11 +61,13 @@ def check_same_shape(x: Tensor, y: Tensor, what: str, names: tuple[str, str]) ->
 
 
 def check_float(x: Tensor, what: str, name: str) -> None:
+    check_tensor(x, what, name)
     if not x.dtype.is_float:
         raise TypeError(f"te.ops.{what} at {user_location()}: {name}: expected floats, found {x!r}; use te.cast")
 
 
 def check_integer(x: Tensor, what: str, name: str) -> None:
+    check_tensor(x, what, name)
     if not x.dtype.is_integer:
         raise TypeError(
             f"te.ops.{what} at {user_location()}: {name}: expected integers, found {x!r}; use te.cast(x, 'int32')"

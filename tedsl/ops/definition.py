@@ -11,6 +11,7 @@ from autodiff.custom import Rule, set_rule, transposed, without_rules
 from autodiff.totals import zeros
 from schedules import Schedule
 from tedsl.lang.compute import placeholder
+from tedsl.lang.errors import user_location
 from tedsl.lang.extents import same_extent
 from tedsl.lang.structure import same_program, structural_key
 from tedsl.lang.tensor import Extern, Placeholder, Tensor
@@ -127,7 +128,13 @@ def effects_of(outputs: Sequence[Tensor]) -> str | None:
 
 def inlined(signature: Signature, template: Template, author: Author, inputs: Sequence[Tensor]) -> Any:
     """What the function returns for tensors, its results with the derivatives that the author gave."""
-    returned = signature.called(template, inputs)
+    try:
+        returned = signature.called(template, inputs)
+    except AttributeError as error:
+        misfit = signature.misfit(template)
+        if misfit is None:
+            raise
+        raise TypeError(f"{signature.name} at {user_location()}: {misfit}") from error
     found: list[Tensor] = []
 
     def listed(value: Any, name: str) -> Any:

@@ -63,7 +63,10 @@ class Signature:
         self._templates: dict[tuple[Any, ...], Template] = {}
 
     def __str__(self) -> str:
-        return f"{self.name}{self.parameters}"
+        """As it is written: annotations that are text stand without quotes."""
+        found = self.parameters
+        plain = [p.replace(annotation=_bare(p.annotation)) for p in found.parameters.values()]
+        return f"{self.name}{found.replace(parameters=plain, return_annotation=_bare(found.return_annotation))}"
 
     def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
         """A call taken apart."""
@@ -104,6 +107,16 @@ class Signature:
             )
         return key
 
+    def misfit(self, template: Template) -> str | None:
+        """The first argument that is annotated as a tensor and is none; None without one."""
+        for name, value in template.arguments.items():
+            note = self.parameters.parameters[name].annotation
+            text = note if isinstance(note, str) else getattr(note, "__name__", str(note))
+            wanted = text.removeprefix("te.").removesuffix(" | None")
+            if wanted == "Tensor" and not isinstance(value, Slot) and not (value is None and text.endswith("None")):
+                return f"argument {name!r}: expected an array, found {type(value).__name__} ({value!r:.40})"
+        return None
+
     def called(self, template: Template, arrays: Sequence[Any]) -> Any:
         """What the function returns for these arrays in the slots."""
 
@@ -113,6 +126,19 @@ class Signature:
         bound = self.parameters.bind_partial()
         bound.arguments.update({n: map_leaves(v, n, filled) for n, v in template.arguments.items()})
         return self.function(*bound.args, **bound.kwargs)
+
+
+class _Bare(str):
+    """Text that shows itself without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _bare(annotation: Any) -> Any:
+    return _Bare(annotation) if isinstance(annotation, str) else annotation
 
 
 def is_array(value: Any) -> bool:

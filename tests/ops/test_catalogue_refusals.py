@@ -123,8 +123,16 @@ def test_refused(case: str) -> None:
 
 
 def test_what_is_no_tensor_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="weight: expected a tensor, found int"):
-        te.ops.conv2d(x(1, 1, 3, 3), 3)
+    for call, words in {
+        lambda: te.ops.conv2d(x(1, 1, 3, 3), 3): "weight: expected a tensor, found int",
+        lambda: te.ops.gather(x(3, 4), 1, 2): "index: expected a tensor, found int",
+        lambda: te.ops.mse_loss(x(3), 0.5): "target: expected a tensor, found float",
+        lambda: te.ops.layer_norm(x(2, 6), x(6), x(6)): "normalized_shape at .* expected an integer extent, found x :",
+        lambda: te.ops.dense(3, x(4, 5)): r"dense at .*: argument 'x': expected an array, found int \(3\)",
+    }.items():
+        with pytest.raises(TypeError, match=words) as caught:
+            call()
+        assert __file__ in str(caught.value)
 
 
 def test_unknown_operators_are_attribute_errors() -> None:

@@ -429,6 +429,8 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "no function": (lambda: te.op(3), TypeError, "expected a function, found int"),
     "what to save": (lambda: te.op(save="all"), ValueError, "save must be"),
     "a rule": (lambda: te.op(lambda x: x).def_vjp(3), TypeError, "def_vjp expects a function"),
+    "no tensor": (lambda: _annotated(normal(2), 3), TypeError, r"argument 'y': expected an array, found int \(3\)"),
+    "a signature": (lambda: _annotated(), TypeError, r"op _annotated\(x: te\.Tensor, y: te\.Tensor\) -> te\.Tensor: "),
     "a rule of two": (
         lambda: te.op(lambda x: x, name="f").def_vjp(lambda y, xs: None), TypeError,
         r"op f\(x\): def_vjp expects a function of \(output, inputs, head\), found one of \(y, xs\)",
@@ -437,6 +439,11 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "adjoints": (lambda: _with_vjp(lambda y, xs, g: [g, g]), ValueError, "returned 2 adjoints for 1 inputs"),
     "an adjoint": (lambda: _with_vjp(lambda y, xs, g: [g.sum()]), ValueError, "adjoint of the shape and dtype of x"),
 }  # fmt: skip
+
+
+@te.op
+def _annotated(x: te.Tensor, y: te.Tensor) -> te.Tensor:
+    return te.compute(y.shape, lambda i: x[i] + y[i])
 
 
 def _assigning(x: Any) -> Any:
