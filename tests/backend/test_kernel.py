@@ -607,6 +607,16 @@ def test_an_unscheduled_update_says_nothing(capfd: pytest.CaptureFixture[str]) -
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_an_axis_as_a_narrow_float_says_nothing(dtype: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Halide prints a warning for each conversion that it emulates, where Python prints."""
+    x = te.placeholder((4,), dtype, name="x")
+    k, m = te.reduce_axis(5, "k"), te.reduce_axis(7, "m")
+    differs = te.any(m != 1, axis=(k, m), where=x[m % 4] != te.cast(k, dtype))
+    te.build([x], te.compute((4,), lambda i: differs)).source("stmt")
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("kind", ["uint8", "int16", "bfloat16"])
 @pytest.mark.parametrize("source", ["int32", "float32"])
 def test_nothing_is_written_behind_the_last_element(kind: str, source: str) -> None:
