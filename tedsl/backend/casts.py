@@ -117,7 +117,7 @@ def _float_to_int(x: Expr, source: str, target: str) -> Expr:
 def _int_to_narrow(x: Expr, source: str, target: str) -> Expr:
     """Exact in float32 wherever float16 is finite; for bfloat16 through a float64 whose last bit is sticky."""
     if target == "float16":
-        # The bound, beyond every float16, keeps Halide from merging int -> float32 -> float16, which it emulates and warns of.
+        # Bounded beyond every float16: Halide would merge int -> float32 -> float16, emulate that and warn.
         return narrow(hl.min(hl.cast(hl.Float(32), x), hl.f32(131072.0)), target)
     if width(source) <= 16:
         return narrow(hl.cast(hl.Float(32), x), target)
