@@ -6,6 +6,7 @@ A reduction under a `select` or `where=` keeps that condition, so that it reads 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from tedsl.lang import functions as fn
@@ -52,6 +53,7 @@ class _Lifting:
         self.name = name
         self.new: dict[Expr, Expr] = {}
         self.made: dict[tuple[Any, ...], tuple[Compute, tuple[Expr, ...]]] = {}
+        self.waiting: dict[Expr, None] = {}  # reductions whose guards are being lifted
 
     def of(self, roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
         for node in topological(roots):
@@ -69,7 +71,9 @@ class _Lifting:
     def _read(self, original: Expr, reduce: Expr) -> Expr:
         """The element of the lifted tensor that stands for `reduce`."""
         assert isinstance(reduce, Reduce)
-        (guard,) = self.of((self.guards[original],))
+        self.waiting[original] = None
+        (guard,) = self.of((without(self.guards[original], self.waiting),))
+        del self.waiting[original]
         used = set(free_axes(reduce))
         inherited = [c for c in _implied(guard) if used.issuperset(free_axes(c))]
         where = reduce.where
@@ -96,6 +100,37 @@ class _Lifting:
         ordinal = f"{len(self.made)}" if self.made else ""
         op = Compute(name=f"{self.name}_{reduce.reducer.kind}{ordinal}", axes=fresh, bodies=bodies)
         return op, tuple(a - a.begin for a in outer)
+
+
+def without(condition: Expr, unknown: Container[Expr]) -> Expr:
+    """The strongest condition that follows from `condition` and does not ask for the values of `unknown`.
+
+    `select(select(p, r > 0, q), r, 0)` uses r where p, and where select(p, r > 0, q), which is to know r before: what
+    is known of both is p | q.
+    """
+    # node -> (what follows from it, what it follows from), the node itself twice where it asks for nothing unknown
+    bounds: dict[Expr, tuple[Expr, Expr]] = {}
+    for node in topological(condition):
+        free = node not in unknown and all(bounds[c][0] is c for c in node.children)
+        bounds[node] = (node, node) if free else _bounds_of_truth(node, bounds)
+    return bounds[condition][0]
+
+
+def _bounds_of_truth(node: Expr, bounds: dict[Expr, tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
+    if not isinstance(node, Apply) or node.fn not in (Fn.AND, Fn.OR, Fn.NOT, Fn.SELECT) or not node.dtype.is_bool:
+        return TRUE, FALSE
+    above, below = zip(*(bounds[a] for a in node.args), strict=True)
+    if node.fn is Fn.AND:
+        return fn.logical_and(*above), fn.logical_and(*below)
+    if node.fn is Fn.OR:
+        return fn.logical_or(*above), fn.logical_or(*below)
+    if node.fn is Fn.NOT:
+        return fn.logical_not(*below), fn.logical_not(*above)
+    if above[0] is below[0]:
+        return fn.select_node(above[0], *above[1:]), fn.select_node(above[0], *below[1:])
+    either = fn.logical_or(fn.logical_and(above[0], above[1]), fn.logical_and(fn.logical_not(below[0]), above[2]))
+    both = fn.logical_or(fn.logical_and(below[0], below[1]), fn.logical_and(fn.logical_not(above[0]), below[2]))
+    return either, both
 
 
 def _implied(condition: Expr) -> dict[Expr, None]:

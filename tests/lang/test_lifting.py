@@ -178,3 +178,28 @@ def test_what_all_cases_of_a_guard_ask_stays_with_a_lifted_reduction() -> None:
     expected = np.where(b > 0, previous, np.where(b < -1, 2 * previous, 0.0))
     expected[0] = -1.0
     np.testing.assert_array_equal(te.interpret(te.compute((4, 4), body), {A: a, B: b}), expected)
+
+
+def test_a_reduction_that_its_own_condition_may_ask_for() -> None:
+    x, flags = te.placeholder((4, 3), "float64", name="x"), te.placeholder((4,), "bool", name="flags")
+    r, s = te.reduce_axis(3, "r"), te.reduce_axis(3, "s")
+
+    def asked(i: Any) -> Any:
+        total, product = te.sum(x[i, r], axis=r), te.prod(x[i, s], axis=s)
+        one = te.select(te.select(flags[i], total > 0, i > 2), product, 0.0)
+        return one + te.select(te.select(flags[i], product > 0, i > 1), total, 0.0)
+
+    def shifted(i: Any) -> Any:  # row i - 1 does not exist at 0, where no branch asks for it
+        total = te.sum(x[i - 1, r], axis=r)
+        return te.select(te.select(i >= 2, total > 0, i == 1), total, 0.0)
+
+    values, given = np.random.default_rng(0).normal(size=(4, 3)), np.array([True, False, True, False])
+    total, product, i = values.sum(1), values.prod(1), np.arange(4)
+    found, moved = (te.compute((4,), body) for body in (asked, shifted))
+    expected = np.where(np.where(given, total > 0, i > 2), product, 0)
+    expected += np.where(np.where(given, product > 0, i > 1), total, 0)
+    np.testing.assert_allclose(te.interpret(found, {x: values, flags: given}), expected)
+    before = np.roll(total, 1)
+    expected = np.where(i > 0, np.where((i == 1) | (before > 0), before, 0), 0)
+    np.testing.assert_allclose(te.interpret(moved, {x: values}), expected)
+    np.testing.assert_allclose(te.evaluate(moved, {x: values}), expected)
