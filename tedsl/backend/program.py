@@ -120,7 +120,7 @@ class Program(Rich):
             f"{row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]:.60}".rstrip()
             for row in rows
         ]
-        title = f"{self.name}: {len(self.calls)} calls of {len(self.kernels)} kernels"
+        title = f"{self.name}: {_counted(len(self.calls), 'call')} of {_counted(len(self.kernels), 'kernel')}"
         told = [] if self.memory is None else [str(self.memory)]
         if any(call.again for call in self.calls):
             told.append(
@@ -145,6 +145,10 @@ class Program(Rich):
 
     def _more(self) -> str:
         return "" if self.extra_work is None else f": {100 * self.extra_work:.1f} % more operations"
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}{'s' * (n != 1)}"
 
 
 def readable(size: float) -> str:

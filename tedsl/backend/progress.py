@@ -1,17 +1,18 @@
-"""Progress of a long search: a bar where somebody is looking, a call where somebody asked for one, else nothing."""
+"""Progress of what takes long: a bar where somebody is looking, a call where somebody asked for one, else nothing."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-__all__ = ["Progress", "shown"]
+__all__ = ["Progress", "counted", "shown"]
 
 WIDTH = 24
+PATIENCE = 3.0  # seconds before what is counted shows a bar
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,22 @@ def shown(progress: bool | Callable[[Progress], object] | None, title: str) -> I
             bar.close()
     else:
         yield lambda state: None
+
+
+def counted(title: str, total: int, unit: str) -> AbstractContextManager[Callable[[], object]]:
+    """What to call after each of `total` steps; a bar of tqdm, if that is installed and somebody looks for a while."""
+    if not _is_watched():
+        return nullcontext(lambda: None)
+    try:
+        return _counted(import_module("tqdm.auto").tqdm, title, total, unit)
+    except ImportError:
+        return nullcontext(lambda: None)
+
+
+@contextmanager
+def _counted(tqdm: Any, title: str, total: int, unit: str) -> Iterator[Callable[[], object]]:
+    with tqdm(total=total, desc=title, unit=unit, delay=PATIENCE, leave=False) as bar:
+        yield bar.update
 
 
 def _is_watched() -> bool:

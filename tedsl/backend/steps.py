@@ -21,6 +21,7 @@ from tedsl.backend.lower import operations_between, sizes_of
 from tedsl.backend.lower_scan import can_lower_scan
 from tedsl.backend.ordering import in_little_memory
 from tedsl.backend.planner import Planner
+from tedsl.backend.progress import counted
 from tedsl.backend.recompute import Saved
 from tedsl.backend.targets import Target
 from tedsl.backend.variant import Form
@@ -143,8 +144,12 @@ class Steps(Core):
             if step.core is not None:
                 own = tuple("add" if c in added and c not in read else "write" for c in step.outputs)
                 forms.setdefault(step.core, Form(own))
-        with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
-            list(pool.map(lambda core: core.variant(forms[core]), forms))
+        with (
+            counted(f"compiling {self.name}", len(forms), "kernel") as done,
+            ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool,
+        ):
+            for _ in pool.map(lambda core: core.variant(forms[core]), forms):
+                done()
 
     @property
     def is_remembered(self) -> bool:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed as seeded, settings
 
+from tedsl.backend.progress import counted
 from tedsl.lang.errors import user_location
 from tedsl.testing.arguments import Arguments, Case
 from tedsl.testing.report import CheckError, CheckReport, Failure
@@ -59,7 +58,6 @@ def check_op(
     rules = Rules(op, vjp, jvp)
     drawn = Arguments.of(op, arguments, named, sizes, _dtypes(dtypes))
     hunt = _Hunt(rules, wanted)
-    bar = _bar(examples, rules.name)
 
     @seeded(seed)
     @settings(
@@ -69,10 +67,11 @@ def check_op(
     )  # fmt: skip
     @given(drawn.cases(max(1, examples // max(1, compiled))))
     def tried(case: Case) -> None:
-        bar.update(hunt.failed is None)
+        if hunt.failed is None:
+            step()
         hunt.on(case)
 
-    with contextlib.suppress(_Found), bar:
+    with contextlib.suppress(_Found), counted(f"checking {rules.name}", examples, "case") as step:
         tried()
     report = hunt.report()
     if raise_exception and not report.ok:
@@ -173,31 +172,6 @@ class _Hunt:
 
 
 # Checks that are over before are not worth a bar.
-PATIENCE = 3.0
-
-
-class _NoBar:
-    """What stands for a bar where nobody looks."""
-
-    def __enter__(self) -> _NoBar:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def update(self, count: int) -> None:
-        pass
-
-
-def _bar(total: int, name: str) -> Any:
-    """A bar of tqdm, if it is installed and somebody looks; silent otherwise."""
-    if not (sys.stderr.isatty() or "ipykernel" in sys.modules):
-        return _NoBar()
-    try:
-        tqdm = import_module("tqdm.auto").tqdm
-    except ImportError:
-        return _NoBar()
-    return tqdm(total=total, desc=f"checking {name}", delay=PATIENCE, leave=False)
 
 
 def _checks(names: Sequence[str] | None) -> tuple[str, ...]:

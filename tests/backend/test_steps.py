@@ -54,7 +54,7 @@ def test_layers_that_are_alike_are_compiled_once() -> None:
     assert [len(calls) for calls in kern.program.kernels.values()] == [6]
     same(kern, [x, *weights], [results[-1], results[2]], *(small(N, N) for _ in range(7)))
     lines = repr(kern.program).splitlines()
-    assert lines[0] == f"{kern.name}: 6 calls of 1 kernels"
+    assert lines[0] == f"{kern.name}: 6 calls of 1 kernel"
     assert lines[1].split() == ["kernel", "calls", "bytes", "stages"]
     assert lines[2].split()[:4] == ["layer0", "6", "12.0", "KB"]
     assert kern.loop_nest().startswith("kernel layer0:\nproduce")

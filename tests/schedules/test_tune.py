@@ -7,7 +7,8 @@ import json
 import math
 import stat
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -195,3 +196,42 @@ def test_a_bar_where_somebody_looks(
         report(shows.Progress(30.0, 60.0, 12, 0.002, 0.001))
     text = shows.sys.stderr.getvalue()
     assert ("tuning C [############............] 30/60 s, 12 schedules, 1 ms, 2.00 times" in text) == seen
+
+
+class Bar:
+    """What tqdm gives, remembered."""
+
+    made: ClassVar[list[Bar]] = []
+
+    def __init__(self, **options: Any) -> None:
+        self.options, self.count, self.closed = options, 0, False
+        Bar.made.append(self)
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.closed = True
+
+    def update(self) -> None:
+        self.count += 1
+
+
+@pytest.mark.parametrize(("stream", "seen"), [(io.StringIO, False), (Terminal, True)])
+def test_a_count_of_kernels_and_of_cases_where_somebody_looks(
+    monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], seen: bool
+) -> None:
+    monkeypatch.setattr("sys.stderr", stream())
+    monkeypatch.setitem(shows.sys.modules, "tqdm.auto", SimpleNamespace(tqdm=Bar))
+    monkeypatch.delitem(shows.sys.modules, "ipykernel", raising=False)
+    monkeypatch.setattr(Bar, "made", [])
+    x = y = te.placeholder((8, 8), name="x")
+    for _ in range(30):
+        y = te.tanh(y @ y)
+    kernel = te.build([x], y)
+    te.testing.check_op(te.tanh, "n", examples=5)
+    assert len(kernel.program.calls) > 1
+    assert [(b.options["desc"].split()[0], b.count == b.options["total"], b.closed) for b in Bar.made] == [
+        ("compiling", True, True), ("checking", True, True)
+    ][: 2 * seen]  # fmt: skip
+    assert all(b.options["delay"] > 1 for b in Bar.made)
