@@ -140,6 +140,15 @@ class Chain:
         apart = self.returned + sum(_bytes(*self.layouts[c]) for c in self.outside)
         return self.arena.bytes + apart, max((s.bytes_inside(self.sizes) for s in self.placing.steps), default=0)
 
+    def layout(self, cell: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and type of a tensor."""
+        tensor = self.tensors[cell]
+        return concrete_shape(tensor, self.sizes, "a program"), tensor.dtype.numpy
+
+    def bytes(self, cell: int) -> int:
+        """The size of a tensor."""
+        return _bytes(*self.layout(cell))
+
     def unshared(self) -> int:
         """Bytes between kernels, if each tensor had memory of its own."""
         return sum(_bytes(*layout) for layout in self.layouts.values())

@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-__all__ = ["expose_constructors"]
+__all__ = ["expose_constructors", "global_symbols"]
 
 _SYMBOLS, _RELOCATIONS, _CONSTRUCTORS = 2, 4, 14  # types of sections
-_SECTION, _FUNCTION, _GLOBAL = 3, 2, 1  # types and binding of symbols
+_SECTION, _FUNCTION, _GLOBAL, _WEAK = 3, 2, 1, 2  # types and bindings of symbols
 
 
 class _Section(NamedTuple):
@@ -54,6 +54,15 @@ def expose_constructors(image: bytes) -> tuple[bytes, list[str]]:
             names.append(_text(image, sections[table.link].offset + symbols[number].name))
             patched[table.offset + number * struct.calcsize("<IBBHQQ") + 4] = _GLOBAL << 4 | _FUNCTION
     return bytes(patched), names
+
+
+def global_symbols(image: bytes) -> list[str]:
+    """The names that other objects may use of an ELF object of 64 bits."""
+    sections = _sections(image)
+    table = next(section for section in sections if section.kind == _SYMBOLS)
+    symbols = (_Symbol(*entry) for entry in _entries("<IBBHQQ", image, table))
+    names = sections[table.link].offset
+    return [_text(image, names + s.name) for s in symbols if s.info >> 4 in (_GLOBAL, _WEAK) and s.section]
 
 
 def _sections(image: bytes) -> list[_Section]:

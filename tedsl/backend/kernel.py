@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,13 @@ from tedsl.analysis.donated import DONATED, check_not_donated, donation_problem,
 from tedsl.analysis.feeds import check_array
 from tedsl.analysis.foreign import note_writes
 from tedsl.analysis.pointwise import Array
-from tedsl.analysis.sizes import bind_sizes, concrete_shape
+from tedsl.analysis.sizes import bind_sizes, check_sizes, concrete_shape
 from tedsl.backend.accumulate import Accumulating
 from tedsl.backend.addresses import address_of
 from tedsl.backend.aliasing import overlap
 from tedsl.backend.calls import PreparedCall
 from tedsl.backend.core import Core, Memory
+from tedsl.backend.export import export
 from tedsl.backend.given import as_array, check_target, given_outputs, modes_of, passable, writable
 from tedsl.backend.lower_checks import Checks
 from tedsl.backend.program import Program, program_of
@@ -153,6 +155,18 @@ class Kernel(Rich):
     def program(self) -> Program:
         """The compiled functions that a call runs, how often each is used, and the memory that they need."""
         return program_of(self._shown())
+
+    def export(self, folder: Any, sizes: Mapping[Var, int] | None = None) -> list[Path]:
+        """Libraries that need nothing of this package: a C header, lib<name>.a and .so, and a Python module over NumPy.
+
+        The function takes dense arrays; extents that are not numbers are fixed by `sizes`. Returns the files written;
+        without a linker on this machine the shared library and the Python module are left out.
+        """
+        return export(self._core, self.name, folder, self._known(sizes))
+
+    def _known(self, sizes: Mapping[Var, int] | None) -> dict[Var, int]:
+        known = check_sizes(sizes, f"{self._what}: export")
+        return {self._sizes.get(v, v) if self._sizes else v: n for v, n in known.items()}
 
     def source(self, kind: str = "stmt") -> str:
         """What the compiler made of the program: "stmt", "asm", "llvm", or "ptx" for a GPU."""

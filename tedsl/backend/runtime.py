@@ -28,7 +28,7 @@ from tedsl.backend import store, threads
 from tedsl.backend.constructors import expose_constructors
 from tedsl.backend.linker import link
 
-__all__ = ["KernelError", "KernelMemoryError", "Runtime", "failure", "running", "runtime_for"]
+__all__ = ["KernelError", "KernelMemoryError", "Runtime", "failure", "running", "runtime_for", "runtime_object"]
 
 _OUT_OF_MEMORY = -11
 _REQUIREMENT = "Requirement Failed: "
@@ -113,6 +113,11 @@ def failure(name: str, code: int, context: int) -> KernelError:
     """The error of a call that returned `code`, with the messages that arrived under its context."""
     kind = KernelMemoryError if code == _OUT_OF_MEMORY else KernelError
     return kind(name, code, _messages.pop(context, []))
+
+
+def runtime_object(target: str) -> bytes:
+    """The object code of the runtime that kernels for a target call into."""
+    return _runtime_image(_runtime_target(target))
 
 
 @functools.cache
