@@ -40,6 +40,16 @@ class Memory:
     previous: Mapping[int, Array]  # the former values of outputs in mode "add"
     shared: Mapping[int, tuple[Tensor, ...]] = field(default_factory=dict)  # inputs in whose memory an output lies
     copies: list[tuple[str, str]] = field(default_factory=list)  # made while it runs: (what, why)
+
+    @property
+    def arrays(self) -> list[Array]:
+        """Everything that is read and written."""
+        return [
+            *self.inputs,
+            *(self.outputs[p] for p in sorted(self.outputs)),
+            *(self.previous[p] for p in sorted(self.previous)),
+        ]
+
     given: Set[int] = frozenset()  # outputs whose arrays are the caller's, who may look at them after a failed call
 
 
@@ -188,8 +198,7 @@ class Core:
         self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int], *, plain: bool = False
     ) -> tuple[Variant, Binding]:
         """The form for these arrays, and an argument block for their shapes and strides."""
-        arrays = [*memory.inputs, *(memory.outputs[p] for p in sorted(memory.outputs))]
-        key = (modes, plain, tuple(sizes.values()), tuple((a.shape, a.strides) for a in arrays))
+        key = (modes, plain, tuple(sizes.values()), tuple((a.shape, a.strides) for a in memory.arrays))
         found = self._bindings.get(key)
         if found is None:
             variant = self.variant(self.form(memory, modes, sizes, plain=plain))
@@ -207,9 +216,8 @@ class Core:
 
     def form(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int], *, plain: bool = False) -> Form:
         """The form that these arrays need."""
-        arrays = [*memory.inputs, *(memory.outputs[p] for p in sorted(memory.outputs))]
-        large = any(map(_is_large, arrays)) or self._has_large_stage(sizes)
-        return Form(modes, all(map(_is_dense, arrays)), large, plain)
+        large = any(map(_is_large, memory.arrays)) or self._has_large_stage(sizes)
+        return Form(modes, all(map(_is_dense, memory.arrays)), large, plain)
 
     def has_empty_stage(self, memory: Memory, sizes: Mapping[Var, int]) -> bool:
         """Whether something read is empty though the result is not: clamped reads then have no element to read."""

@@ -174,8 +174,7 @@ class Steps(Core):
         return Prepared(run, added, order)
 
     def _chain(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> Chain:
-        arrays = [*memory.inputs, *(memory.outputs[p] for p in sorted(memory.outputs))]
-        key = (modes, memory.given, tuple(sizes.values()), tuple((a.shape, a.strides) for a in arrays))
+        key = (modes, memory.given, tuple(sizes.values()), tuple((a.shape, a.strides) for a in memory.arrays))
         chain = self._chains.get(key)
         if chain is None:
             chain = Chain(self.tensors, self._placing(modes, memory.given), modes, sizes)

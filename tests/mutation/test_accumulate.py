@@ -174,3 +174,23 @@ def test_bool_outputs_are_joined() -> None:
     out = np.array([True, False, True, False])
     te.build([x], x > 0.5)(np.array([0, 0, 1, 1], np.float32), out=out, mode="add")
     assert out.tolist() == [True, False, True, True]
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("foreign", [False, True])
+def test_onto_memory_that_overlaps_an_input_in_every_way(symbolic: bool, foreign: bool) -> None:
+    """Through a temporary what is there has other strides than the output that the kernel writes."""
+    n = te.var("n") if symbolic else 6
+    x = te.placeholder((n,), name="x")
+    y = te.extern(lambda a: a[::-1] * 2, (n,), "float32", [x]) if foreign else None
+    z = te.compute((n,), lambda i: x[n - 1 - i] * 2 if y is None else y[i], name="z")
+    kernel = te.build(x, z)
+    for shift in range(-6, 7):
+        for step, to in [(1, 1), (1, -1), (-1, 1), (1, 2), (2, 1), (2, -3), (-1, -1)]:
+            for mode in "write", "add":
+                memory = np.arange(1, 61, dtype="float32")
+                own = memory.copy()
+                given, out = memory[25 :: 2 * step][:6], memory[25 + shift :: to][:6]
+                own[25 + shift :: to][:6] = memory[25 :: 2 * step][:6][::-1] * 2 + (out if mode == "add" else 0)
+                assert kernel(given, out=out, mode=mode) is out
+                np.testing.assert_array_equal(memory, own, str((shift, step, to, mode)))
