@@ -425,6 +425,15 @@ class TestGradcheck:
         with pytest.raises(te.GradientError, match="gradcheck: idx"):
             gradcheck(loss, te.placeholder((3,), "int32", name="idx"))
 
+    def test_outputs_that_are_large_beside_their_derivatives(self):
+        x, large = placeholder((3,), "x"), placeholder((), "large")
+        y = te.compute((), lambda: te.sum(lambda i: te.sin(x[i])) + large)
+        values = {x: np.linspace(0.3, 0.9, 3), large: 1e6 / 7}
+        assert gradcheck(y, x, values)
+        assert not gradcheck(y, x, values, atol=1e-9, rtol=1e-9, raise_exception=False)
+        wrong = {y: (x, lambda tensor, deps, adjoint: te.compute((3,), lambda i: 1.01 * adjoint * te.cos(x[i])))}
+        assert not gradcheck(y, x, values, override=wrong, raise_exception=False)
+
     def test_kinks_are_set_aside(self):
         x = placeholder((3,), "x")
         y = te.compute((3,), lambda i: te.abs(x[i]))
