@@ -38,13 +38,15 @@ Images = Sequence[Any]
 class Case:
     """A gradient: `output` from `inputs`, the last of which is the adjoint that comes in, and the same in Halide.
 
-    `forward` makes Halide's function of the other inputs; its adjoint for the input at `of` is the result.
+    `forward` makes Halide's function of the other inputs; its adjoint for the input at `of` is the result. `guarded`:
+    Halide would read the adjoint out of bounds, and gets one that is 0 there.
     """
 
     inputs: list[te.Tensor]
     output: te.Tensor
     forward: Callable[[Images], Any]
     of: int
+    guarded: bool = False
 
 
 def cases() -> dict[str, Case]:
@@ -102,7 +104,7 @@ def _stencil(n: int) -> Case:
         out[j, i] = total[j, i] * hl.f32(1 / 9)
         return out
 
-    return Case([x, g], te.differentiate(y, x, head=g), forward, 0)
+    return Case([x, g], te.differentiate(y, x, head=g), forward, 0, guarded=True)
 
 
 def _softmax(n: int, m: int) -> Case:
@@ -174,9 +176,10 @@ def _halide(case: Case, scheduler: str, arrays: Sequence[Any]) -> tuple[Callable
         image.set_estimates(_extents(array))
         image.set(hl.Buffer(array))
     *given, adjoint = images
-    # The binding takes the last place for the extent.
-    places = [(low, extent - 1) for low, extent in _extents(arrays[-1])]
-    gradients = hl.propagate_adjoints(case.forward(given), hl.Func(adjoint), places)
+    # Where an extent is asked for, the binding takes the last place.
+    whole = _extents(arrays[-1])
+    head = hl.BoundaryConditions.constant_exterior(adjoint, hl.f32(0), whole) if case.guarded else hl.Func(adjoint)
+    gradients = hl.propagate_adjoints(case.forward(given), head, [(low, extent - 1) for low, extent in whole])
     gradient = gradients[hl.Func(given[case.of])]
     gradient.set_estimates(_extents(arrays[case.of]))
     pipeline, target = hl.Pipeline([gradient]), hl.Target("host")

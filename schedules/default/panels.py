@@ -478,6 +478,7 @@ class _Loops:
         step = max(1, min(found.sizes[last], p.machine.l2 // 4 // max(1, row)))
         while step > 1 and found.points(found.batch[:-1]) * -(-found.sizes[last] // step) < wanted:
             step = -(-step // 2)
+        step = min(p.machine.choose("window_rows", step, found.op.name), found.sizes[last])
         self.directives.append(Split(stage=self.stage, loop=name, outer=f"{name}_c", inner=f"{name}_b", factor=step))
         outer[-1] = f"{name}_c"
         return [f"{name}_b"]
@@ -518,7 +519,8 @@ class _Loops:
         if not by_columns:
             return ""
         name = columns[-1]
-        step = -(-panels // (4 if found.terms * long * wide > 5 << 24 else 2))
+        blocks = p.machine.choose("column_blocks", 4 if found.terms * long * wide > 5 << 24 else 2, found.op.name)
+        step = -(-panels // blocks)
         self.directives.append(Split(stage=self.stage, loop=name, outer=f"{name}c", inner=f"{name}b", factor=step))
         columns[-1] = f"{name}b"
         outer.insert(0, f"{name}c")
