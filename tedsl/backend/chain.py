@@ -20,6 +20,7 @@ from tedsl.backend.core import Core, Memory
 from tedsl.backend.externs import called
 from tedsl.backend.lower import operations_between
 from tedsl.backend.lower_checks import Checks, checks_of, failed
+from tedsl.backend.profiling import RECORDING, recorded
 from tedsl.backend.runtime import KernelError
 from tedsl.backend.variant import Variant
 from tedsl.lang.expr import Var
@@ -217,6 +218,9 @@ class Chain:
         try:
             if call.binding is None:
                 step.core.run(self._memory(step, call.modes, arrays), call.modes, call.sizes)
+            elif RECORDING:
+                given = [arrays[c] for c in call.order]
+                recorded(step.core, *self._between(call), self.sizes, call.binding.run, given)
             else:
                 call.binding.run([arrays[c] for c in call.order])
         except KernelError as error:
@@ -229,9 +233,12 @@ class Chain:
         """What a failed requirement means, in the terms of the program: the kernel may be that of another step too."""
         if error.requirement is None:
             return ""
+        return str(failed(checks_of(operations_between(*self._between(call))), error.requirement))
+
+    def _between(self, call: _Call) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The tensors that a call reads and writes."""
         wanted = [c for c, mode in zip(call.step.outputs, call.modes, strict=True) if mode != "null"]
-        between = operations_between([self.tensors[c] for c in call.step.inputs], [self.tensors[c] for c in wanted])
-        return str(failed(checks_of(between), error.requirement))
+        return tuple(self.tensors[c] for c in call.step.inputs), tuple(self.tensors[c] for c in wanted)
 
     def _shared(self, call: _Call, arrays: Mapping[int, Array], memory: Memory) -> Memory:
         """The memory of a call, with the inputs in whose memory its results are written."""

@@ -18,6 +18,7 @@ from tedsl.backend.buffers import Binding
 from tedsl.backend.lower import operations_between
 from tedsl.backend.lower_checks import Checks, checks_of
 from tedsl.backend.planner import Planner
+from tedsl.backend.profiling import RECORDING, recorded
 from tedsl.backend.runtime import KernelError
 from tedsl.backend.targets import Target
 from tedsl.backend.variant import Form, Variant, compile_variant
@@ -142,7 +143,11 @@ class Core:
             return
         variant, binding = self.bind(memory, modes, sizes)
         try:
-            binding.run(self.arguments(variant, memory))
+            if RECORDING:
+                arrays = self.arguments(variant, memory)
+                recorded(self, self.inputs, self.outputs, sizes, binding.run, arrays)
+            else:
+                binding.run(self.arguments(variant, memory))
         except KernelError as error:
             if not Checks.found_infinity(error.requirement):
                 raise

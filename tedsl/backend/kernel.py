@@ -30,6 +30,7 @@ from tedsl.backend.core import Core, Memory
 from tedsl.backend.export import export
 from tedsl.backend.given import as_array, check_target, given_outputs, modes_of, passable, writable
 from tedsl.backend.lower_checks import Checks
+from tedsl.backend.profiling import RECORDING
 from tedsl.backend.program import Program, program_of
 from tedsl.backend.runtime import KernelError
 from tedsl.backend.verify import check_numbers
@@ -109,7 +110,7 @@ class Kernel(Rich):
 
     def __call__(self, *arrays: Any, out: Any = None, mode: Any = None, sizes: Mapping[Var, int] | None = None) -> Any:
         """The outputs for these inputs, in the order of `te.build`; `out=`, `mode=` are for all, or dicts by name."""
-        if (mode is None or mode == "add") and sizes is None and not DONATED and not is_checked():
+        if (mode is None or mode == "add") and sizes is None and not DONATED and not is_checked() and not RECORDING:
             prepared = self._prepared if mode is None else self._adding
             targets = () if out is None else out if out.__class__ is tuple else (out,)
             try:

@@ -9,6 +9,8 @@ from autodiff import Explanation, Gradients, PairReport, ReadReport, Report
 from schedules.schedule import Schedule, StageView
 from tedsl.analysis.work import NOTHING, Work, work_by_stage
 from tedsl.backend.kernel import Kernel
+from tedsl.backend.profiling import Profile, cells
+from tedsl.backend.program import Program
 from tedsl.backend.tune import Tuned
 from tedsl.display.formula import TooLong, formula_of, scalar_formula
 from tedsl.display.markup import badge, code, count, details, escape, page, section, size, table
@@ -262,6 +264,29 @@ def _kernel(kernel: Kernel) -> Iterator[str]:
     yield details("loops, as they run", nest_tree(kernel.loop_nest()), True)
 
 
+def _steps(program: Program) -> Iterator[str]:
+    told = f"{len(program.calls)} calls of {len(program.kernels)} kernels"
+    yield section(f"<b>{escape(program.name)}</b>", badge("program", "blue"), f'<span class="te-mute">{told}</span>')
+    rows = [
+        [
+            f"<b>{escape(name)}</b>",
+            count(len(calls)),
+            size(program.bytes_of(calls[0]) or 0),
+            escape(", ".join(calls[0].stages)),
+        ]
+        for name, calls in program.kernels.items()
+    ]
+    yield table(("kernel", "calls", "bytes", "stages"), rows, (1, 2))
+    if program.memory is not None:
+        yield f'<p class="te-mute">{escape(program.memory)}</p>'
+
+
+def _profile(profile: Profile) -> Iterator[str]:
+    rows = [[f"<b>{escape(first)}</b>", *map(escape, rest)] for first, *rest in map(cells, profile.rows())]
+    yield section("<b>profile</b>", badge(f"{len(profile.events)} calls", "blue"))
+    yield table(("kernel", "calls", "ms", "share", "MB", "GB/s", "GFLOP/s", "roofline"), rows, range(1, 8))
+
+
 def _sentence(w: Work) -> str:
     masked = f", {count(w.masked)} of them masked" if w.masked else ""
     intensity = f", {w.flops / w.bytes:.2g} flops per byte" if w.bytes else ""
@@ -308,4 +333,5 @@ def _check_report(report: CheckReport) -> Iterator[str]:
 _VIEWS: dict[type, Callable[[Any], Iterator[str]]] = {
     Tensor: _tensor, Gradients: _gradients, Explanation: _explanation, Report: _report, Tuned: _tuned,
     Schedule: _schedule, StageView: _stage_view, Kernel: _kernel, Work: _of_work, CheckReport: _check_report,
+    Program: _steps, Profile: _profile,
 }  # fmt: skip
