@@ -26,6 +26,11 @@ def array_of(tensor: Any) -> np.ndarray[Any, Any]:
     """The memory of a tensor on the CPU as a NumPy array, which knows no bfloat16 of its own."""
     tensor = tensor.detach()
     torch = sys.modules["torch"]
+    if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+        raise TypeError(
+            f"expected a dense tensor on the CPU, found layout {tensor.layout} on {tensor.device}; give x.to_dense(), "
+            "x.cpu()"
+        )
     if tensor.dtype is torch.bfloat16:
         tensor = tensor.view(torch.int16)
         bits: np.ndarray[Any, Any] = tensor.numpy()

@@ -80,10 +80,13 @@ def check_target(tensor: Tensor, array: Any, shape: tuple[int, ...], what: str) 
         raise ValueError(f"{place}: elements of the array share memory (its strides meet); give one of its own")
 
 
-def as_array(value: Any) -> Any:
+def as_array(value: Any, tensor: Tensor, what: str) -> Any:
     """A NumPy view of another library's array; everything else is left to the check."""
     if is_torch(value) and not is_recorded(value):
-        return array_of(value)
+        try:
+            return array_of(value)
+        except TypeError as error:
+            raise TypeError(f"{what}: input {tensor.name!r}: {error}") from None
     if isinstance(value, (np.ndarray, np.generic, bool, int, float)) or hasattr(value, "__array__"):
         return value
     if hasattr(value, "__array_interface__"):

@@ -190,7 +190,9 @@ class Kernel(Rich):
             names = ", ".join(t.name for t in self.inputs)
             raise TypeError(f"{self._what}: expected {len(self.inputs)} arrays ({names}), found {len(given)}")
         self._check_donations(given, out)
-        arrays = [check_array(t, as_array(v), self._what) for t, v in zip(self.inputs, given, strict=True)]
+        arrays = [
+            check_array(t, as_array(v, t, self._what), self._what) for t, v in zip(self.inputs, given, strict=True)
+        ]
         bound = self._bound(arrays, sizes)
         shapes = [concrete_shape(t, bound, self._what) for t in self.outputs]
         modes = modes_of(self.outputs, mode, self._what)
@@ -240,6 +242,10 @@ class Kernel(Rich):
         note_writes(theirs[p] for p in buffers if p in theirs)
         written = tuple(theirs.get(p, self._returned(p, a, given)) for p, a in buffers.items())
         return written if self._several else written[0] if written else None
+
+    def _array(self, tensor: Tensor, value: Any) -> Array:
+        """What was given for an input as a NumPy array, checked."""
+        return check_array(tensor, as_array(value, tensor, self._what), self._what)
 
     def _check_donations(self, given: Sequence[Any], out: Any) -> None:
         """Nothing that was given away is used; what is given away now is nobody else's."""

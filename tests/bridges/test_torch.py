@@ -201,6 +201,14 @@ def test_kernels_refuse_to_lose_a_gradient() -> None:
             call()
 
 
+def test_kernels_take_dense_tensors_on_the_cpu() -> None:
+    A = te.placeholder((2, 2), name="A")
+    kernel = te.build(A, te.compute((2, 2), lambda i, j: A[j, i] * 2, name="B"))
+    for x in torch.eye(2).to_sparse(), torch.empty(2, 2, device="meta"):
+        with pytest.raises(TypeError, match="kernel 'B': input 'A': expected a dense tensor on the CPU, found layout"):
+            kernel(x)
+
+
 @te.op
 def product(x: te.Tensor, w: te.Tensor) -> te.Tensor:
     return te.compute((x.shape[0], w.shape[1]), lambda i, j: te.sum(lambda k: x[i, k] * w[k, j]))
