@@ -26,7 +26,7 @@ from tedsl.analysis.affine import Affine, affine_of
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
-from tedsl.lang.tensor import Compute, Tensor
+from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import conjuncts, reads_of, rebuild_all, topological
 
 __all__ = ["is_window", "padded_windows"]
@@ -189,7 +189,7 @@ def _is_near(op: Compute, read: Read) -> bool:
     """Whether padded rows stay in the cache: they are made where they are used, or in place of what is read."""
     tensor = read.tensor
     if isinstance(tensor.op, Compute):
-        return is_pointwise(tensor.op) and element_cost(tensor.op) <= INLINE
+        return is_pointwise(tensor.op) and element_cost(tensor.op) <= INLINE and _is_stored(tensor.op)
     shared = 0
     while shared < len(op.axes) - 2 and read.indices[shared] is op.axes[shared]:
         shared += 1
@@ -197,6 +197,19 @@ def _is_near(op: Compute, read: Read) -> bool:
     if shared == 0 or None in sizes:
         return False
     return math.prod(n or 0 for n in sizes) * tensor.dtype.itemsize * 2 <= MOST_BYTES
+
+
+def _is_stored(op: Operation) -> bool:
+    """Whether a cheap stage is made of more than inputs: else it is computed where it is read, and not stored."""
+    seen, todo = {op}, [op]
+    while todo:
+        for below in (r.tensor.op for r in reads_of(todo.pop().expressions)):
+            if not isinstance(below, Placeholder) and not is_pointwise(below):
+                return True
+            if not isinstance(below, Placeholder) and below not in seen:
+                seen.add(below)
+                todo.append(below)
+    return False
 
 
 def _without_ends(guard: Expr, read: Read) -> Expr:

@@ -74,6 +74,12 @@ def test_rows_that_are_read_with_a_stride_are_not_copied() -> None:
     np.testing.assert_array_equal(te.evaluate(window(2), {x: a}), te.interpret(window(2), {x: a}))
 
 
+def test_what_costs_nothing_to_compute_is_not_copied() -> None:
+    x = te.placeholder((20, 32), name="x")
+    double = te.compute((20, 32), lambda i, j: 2.0 * x[i, j], name="double")
+    assert not any("_padded" in name for name in planned([x], [smoothed(double, "zero")]).program.stages)
+
+
 def test_the_last_vector_of_a_row_is_masked() -> None:
     x, v = te.placeholder((8, 28), name="x"), te.reduce_axis(3, name="v")
     y = te.compute((8, 24), lambda i, j: te.sum(x[i, j + v], axis=v), name="y")
