@@ -190,9 +190,7 @@ class Kernel(Rich):
             names = ", ".join(t.name for t in self.inputs)
             raise TypeError(f"{self._what}: expected {len(self.inputs)} arrays ({names}), found {len(given)}")
         self._check_donations(given, out)
-        arrays = [
-            check_array(t, as_array(v, t, self._what), self._what) for t, v in zip(self.inputs, given, strict=True)
-        ]
+        arrays = [self._array(t, v) for t, v in zip(self.inputs, given, strict=True)]
         bound = self._bound(arrays, sizes)
         shapes = [concrete_shape(t, bound, self._what) for t in self.outputs]
         modes = modes_of(self.outputs, mode, self._what)
