@@ -213,10 +213,10 @@ def _check_output(
             return float(np.sum(np.where(same, 0.0, ahead - behind) * weights.astype(np.float64)))
 
     def rounding(ahead: Array, behind: Array) -> float:
-        """By how much rounding may move the contraction of the elements that differ."""
+        """By how much rounding may move the contraction; an element that is equal may hide a change below its unit."""
         largest = np.maximum(np.abs(ahead), np.abs(behind))
-        counted = np.where((ahead != behind) & np.isfinite(largest), largest, 0.0)
-        return _ROUNDINGS * _UNIT[output.dtype] * float(np.sum(counted * weights.astype(np.float64)))
+        units = np.where(np.isfinite(largest), np.where(ahead == behind, 1, _ROUNDINGS) * largest, 0.0)
+        return _UNIT[output.dtype] * float(np.sum(units * weights.astype(np.float64)))
 
     probe = _Probe(feeds, result, contracted, rounding)
     return [_check_pair(output, t, a, probe, settings) for t, a in zip(inputs, analytic, strict=True)]

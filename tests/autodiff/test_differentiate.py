@@ -430,6 +430,7 @@ class TestGradcheck:
         y = te.compute((), lambda: te.sum(lambda i: te.sin(x[i])) + large)
         values = {x: np.linspace(0.3, 0.9, 3), large: 1e6 / 7}
         assert gradcheck(y, x, values)
+        assert gradcheck(y, x, {**values, large: 1e15})
         assert not gradcheck(y, x, values, atol=1e-9, rtol=1e-9, raise_exception=False)
         wrong = {y: (x, lambda tensor, deps, adjoint: te.compute((3,), lambda i: 1.01 * adjoint * te.cos(x[i])))}
         assert not gradcheck(y, x, values, override=wrong, raise_exception=False)
