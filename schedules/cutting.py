@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import operator
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -118,8 +118,7 @@ def parts_of(plan: Plan, inputs: Sequence[Tensor], given: Mapping[Tensor, Tensor
 def _part(plan: Plan, known: Set[Tensor], outputs: tuple[Tensor, ...], given: Mapping[Tensor, Tensor]) -> Part:
     read = {t: None for op in operations_between(known, outputs) for t in op.inputs if t in known}
     own = _between(plan.program, list(read), outputs)
-    whole = plan.over(own)
-    mine = replace(whole, finite=tuple(name for name in plan.finite if name in own.stages))
+    mine = _restricted(plan, own.stages).over(own)
     return Part(tuple(read), outputs, mine, {t: given[t] for t in (*read, *outputs)})
 
 
@@ -133,6 +132,21 @@ def _with_copied(plan: Plan, given: Mapping[Tensor, Tensor]) -> dict[Tensor, Ten
             if whole and all(map(same_extent, read.tensor.extents, op.output().extents)):
                 found.setdefault(read.tensor, found[op.output()])
     return found
+
+
+def _restricted(plan: Plan, names: Iterable[str]) -> Plan:
+    """What a plan says of some stages, found by their names: there may be very many others."""
+    listed = list(names)
+    keys = [(name, definition) for name in listed for definition in ("init", "body")]
+    return replace(
+        plan,
+        nests={key: plan.nests[key] for key in keys if key in plan.nests},
+        loops={key: plan.loops[key] for key in keys if key in plan.loops},
+        places={name: plan.places[name] for name in listed if name in plan.places},
+        stores={name: plan.stores[name] for name in listed if name in plan.stores},
+        storage={name: plan.storage[name] for name in listed if name in plan.storage},
+        finite=tuple(name for name in plan.finite if name in set(listed)),
+    )
 
 
 def _nests_around(plan: Plan) -> dict[str, frozenset[str]]:

@@ -277,7 +277,7 @@ class Core:
     def _for_users(self) -> Core:
         """The same in terms of the user's program, which holds also where numbers are not finite."""
         part = self.planner.part
-        if part is None:
+        if part is None or not part.plan.finite:
             return self
         return Core(part.given(self.inputs), part.given(self.outputs), self.name, self.target, Planner())
 

@@ -96,7 +96,7 @@ class Steps(Core):
         parts: list[Part] = []
         if self._may_cut(known, wanted):
             found, parts = self.planner.parts(known, wanted, self.target)
-        if len(parts) < self._least or not all(part.is_closed for part in parts):
+        if len(parts) < self._least or not all(part.is_closed for part in parts if part.plan.finite):
             core = Core(known, wanted, name, self.target, self.planner)
             self.steps.append(Step(core, None, tuple(self._numbers[t] for t in known), self._numbered(wanted)))
             return
@@ -107,7 +107,8 @@ class Steps(Core):
             core = shared_core(key, lambda: Core(part.inputs, part.outputs, title, self.target, mine))  # noqa: B023
             theirs, ours = sizes_of(core.inputs, core.outputs), sizes_of(part.inputs, part.outputs)
             read = tuple(self._numbers[t] for t in part.inputs)
-            sizes = dict(zip(theirs, ours, strict=True)) if theirs != ours else {}
+            own = all(a is b for a, b in zip(theirs, ours, strict=True))
+            sizes = {} if own else dict(zip(theirs, ours, strict=True))
             self.steps.append(Step(core, None, read, self._numbered(part.outputs), sizes))
             self.numbers.update((part.users[t], self._numbers[t]) for t in part.outputs)
         self._numbers.update((t, self._numbers[now]) for t, now in zip(wanted, found, strict=True))

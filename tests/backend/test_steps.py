@@ -190,6 +190,15 @@ def test_symbolic_sizes_and_empty_arrays() -> None:
         same(kern, [x, *weights], [results[-1], results[-1].sum()], small(N, rows), *(small(N, N) for _ in range(3)))
 
 
+def test_kernels_are_shared_by_arrays_of_other_symbolic_sizes() -> None:
+    first, second = layers(2, te.var("n")), layers(2, te.var("m"))
+    inputs = [first[0], *first[1], second[0], *second[1]]
+    kern = te.build(inputs, [first[2][-1], second[2][-1]])
+    assert [len(calls) for calls in kern.program.kernels.values()] == [4]
+    arrays = [small(N, 5), small(N, N), small(N, N), small(N, 7), small(N, N), small(N, N)]
+    same(kern, inputs, [first[2][-1], second[2][-1]], *arrays)
+
+
 def test_python_functions_between_many_kernels() -> None:
     x, weights, results = layers(2)
     seen: list[Any] = []
