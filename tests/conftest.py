@@ -10,8 +10,6 @@ from hypothesis.internal.conjecture import providers
 
 # What a test compiles, it compiles: nothing comes from an earlier run.
 os.environ["TEDSL_CACHE"] = "off"
-# Kernels test at their beginning what they read and write of their arrays, where they could do without.
-os.environ["TEDSL_ASSERTS"] = "on"
 # Draws are the same on every run, so that a red test is about the change and not about luck. A deadline would time the
 # compiler: the first kernel of a process takes seconds, the next ones milliseconds.
 settings.register_profile("default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])

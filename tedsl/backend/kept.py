@@ -22,7 +22,7 @@ from typing import Any
 from schedules.plan import Plan
 from tedsl.backend import store
 from tedsl.backend.planner import Planner
-from tedsl.backend.targets import Target, asserts_wanted, machine_of
+from tedsl.backend.targets import Target, machine_of
 from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Extern, Tensor
 from tedsl.lang.traverse import stages_of
@@ -55,7 +55,7 @@ def key_of(
     """The name of the file for a compiled form; None where nothing is kept."""
     if os.environ.get("TEDSL_CACHE", "").strip().lower() in ("off", "0", "no", "false"):
         return None
-    made_for = repr(form), target.text, repr(machine_of(target)), repr(asserts_wanted()), *_versions()
+    made_for = repr(form), target.text, repr(machine_of(target)), *_versions()
     if planner.part is not None:
         return _digest([planner.part.digest, str(planner.is_asked), *made_for])
     if any(isinstance(op, Extern) for op in stages_of(outputs)):

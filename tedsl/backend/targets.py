@@ -18,16 +18,7 @@ from schedules.automatic import on_this_machine
 from schedules.default import Machine
 from tedsl.backend.threads import available_cpus
 
-__all__ = [
-    "BACKENDS",
-    "Machine",
-    "Target",
-    "asserts_wanted",
-    "device_problem",
-    "has_device",
-    "machine_of",
-    "parse_target",
-]
+__all__ = ["BACKENDS", "Machine", "Target", "device_problem", "has_device", "machine_of", "parse_target"]
 
 BACKENDS = ("host", "cuda", "opencl")
 _CUDA_CAPABILITIES = (30, 32, 35, 50, 61, 70, 75, 80, 86)  # what Halide 21 emits; newer GPUs run the newest of them
@@ -172,8 +163,3 @@ def _cuda_capability() -> int:
     driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
     found = 10 * major.value + minor.value
     return max((number for number in _CUDA_CAPABILITIES if number <= found), default=_CUDA_CAPABILITIES[0])
-
-
-def asserts_wanted() -> bool:
-    """Whether kernels test once more what is known of their arrays: TEDSL_ASSERTS=on, as in the tests."""
-    return os.environ.get("TEDSL_ASSERTS", "").strip().lower() in ("on", "1", "yes", "true")

@@ -5,7 +5,6 @@ A kernel compiles the forms that its calls need, when they first need them.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -15,7 +14,6 @@ from functools import cached_property
 import halide as hl
 
 from tedsl.analysis.hazards import Hazard, hazard_of
-from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.buffers import ArgSpec, CompiledFunction
 from tedsl.backend.kept import Kept, keep, key_of, recall
 from tedsl.backend.launches import check_launches
@@ -25,14 +23,12 @@ from tedsl.backend.nests import loop_nest_text, schedule_refused
 from tedsl.backend.objects import ObjectCode, compile_object, compile_outputs, load
 from tedsl.backend.planner import Planner
 from tedsl.backend.scalars import for_opencl
-from tedsl.backend.targets import Target, asserts_wanted, has_device
+from tedsl.backend.targets import Target, has_device
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["Form", "Variant", "compile_variant"]
-
-CERTAIN_BYTES = 1 << 28  # of intermediate results that are taken to be had; for more memory it is asked whether it came
 
 
 @dataclass(frozen=True)
@@ -164,7 +160,6 @@ class Program:
         lowered = self.lowered(careful=careful)
         features = ["strict_float"] + ["large_buffers"] * self.form.large
         features += ["cl_doubles"] * (self.target.backend == "opencl")
-        features += ["no_asserts"] * self._is_certain(lowered)
         text = self.target.with_features(*features).text
         try:
             code = compile_object(lowered.pipeline, lowered.arguments, self.name, text)
@@ -183,19 +178,6 @@ class Program:
             code.entry, text, code.image, sizes, lowered.zero is not None, order, lowered.checks is not None, careful,
             f"{self.name}: {computes}",
         ), lowered  # fmt: skip
-
-    def _is_certain(self, lowered: Lowered) -> bool:
-        """Whether all that Halide would test at the beginning of a call holds.
-
-        What arrays are was checked before, and what is read of them is known: loops and sizes are. The tests are 30 or
-        more for each array, in one function, which took up to a third of the time of compiling.
-        """
-        if asserts_wanted() or self.planner.is_asked or self.target.backend != "host":
-            return False
-        if lowered.checks is not None or lowered.sizes or self.form.large:
-            return False
-        held = [t for op in lowered.temporaries for t in op.outputs]
-        return sum(math.prod(concrete_shape(t, {}, self.name)) * t.dtype.itemsize for t in held) <= CERTAIN_BYTES
 
     def loaded(self, kept: Kept) -> CompiledFunction:
         """The code in memory."""

@@ -202,7 +202,7 @@ VIEWS: dict[str, Row] = {
 
 
 def _dims(x: Array, dims: Any) -> Any:
-    if dims is None or (isinstance(dims, (list, tuple)) and not dims):
+    if dims is None or x.ndim == 0 or (isinstance(dims, (list, tuple)) and not dims):
         return None
     return dims if isinstance(dims, int) else tuple(dims)
 

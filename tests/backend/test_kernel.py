@@ -656,23 +656,3 @@ def test_a_loop_of_no_steps_over_inputs_that_are_not_empty() -> None:
             kern(values, sizes=sizes), te.interpret([written, total], {A: values}, sizes), strict=True
         ):
             np.testing.assert_array_equal(found, wanted)
-
-
-def test_what_is_known_of_arrays_is_not_tested_in_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    n, i = te.var("n"), te.reduce_axis(8, name="i")
-    place, x, y = te.placeholder((8,), "int32", name="place"), te.placeholder((8,), name="x"), te.placeholder((n,))
-    looked_up = te.compute((), lambda: te.sum(x[place[i]], axis=i), name="looked_up")
-    programs = {"known": ([x], x * 2.0), "symbolic": ([y], y * 2.0), "checked": ([place, x], looked_up)}
-
-    def tests(name: str, asserts: str) -> bool:
-        monkeypatch.setenv("TEDSL_ASSERTS", asserts)
-        kernel = te.build(*programs[name], name=f"{name}_{asserts}")
-        return "halide_error_access_out_of_bounds" in kernel.source("llvm")
-
-    assert {name: tests(name, "off") for name in programs} == {"known": False, "symbolic": True, "checked": True}
-    assert tests("known", "on")
-    monkeypatch.setenv("TEDSL_ASSERTS", "off")
-    twice = te.build([x], x * 2.0, name="known_off")
-    np.testing.assert_array_equal(twice(np.arange(8, dtype="float32")), 2 * np.arange(8))
-    with pytest.raises(ValueError, match="expected extent 8"):
-        twice(np.zeros(7, "float32"))

@@ -278,3 +278,9 @@ def test_views_in_place_move_no_memory() -> None:
     torch.testing.assert_close(found, inside(x))
     with pytest.raises(NotImplementedError, match=r"node 't_' .*it changes the shape of an input"):
         te.from_fx(torch.fx.symbolic_trace(outside), [x], interpreted=True)
+
+
+def test_a_scalar_is_summed_over_its_axis_0_as_in_pytorch() -> None:
+    graph = torch.fx.symbolic_trace(lambda x: torch.sum(2 * x, dim=[0]) + x.amax(dim=-1))
+    x = torch.tensor(3.0)
+    torch.testing.assert_close(te.from_fx(graph, [x])(x), graph(x))
