@@ -74,13 +74,16 @@ def _reason(part: Array, given: Sequence[Array]) -> str:
         if np.may_share_memory(part, argument) and np.shares_memory(part, argument):
             same = part.shape == argument.shape and part.strides == argument.strides
             return f"the function returned {'its argument' if same else 'a view of its argument'} {k}"
-    if sys.getrefcount(part) > _OWN_REFERENCES or (part.base is not None and sys.getrefcount(part.base) > 2):
+    if sys.getrefcount(part) > _own_references() or (part.base is not None and sys.getrefcount(part.base) > 2):
         return "the memory that the function returned is held elsewhere: it keeps it, or returned it twice"
     return ""
 
 
 def _own_references() -> int:
-    """The references to an array that nobody else holds, where `_reason` counts them."""
+    """The references to an array that nobody else holds, where `_reason` counts them.
+
+    Counted each time: a call holds one more where something, such as torch.compile, evaluates Python's frames itself.
+    """
 
     def count(part: Array) -> int:
         return sys.getrefcount(part)
@@ -88,9 +91,6 @@ def _own_references() -> int:
     parts = [np.empty(1)]
     part = parts.pop(0)
     return count(part)
-
-
-_OWN_REFERENCES = _own_references()
 
 
 def _check_arguments(op: Extern, given: Sequence[Array], before: Sequence[Array]) -> None:

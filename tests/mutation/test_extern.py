@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,23 @@ def test_memory_that_is_not_given_away_is_copied(function: Any, reason: str | No
     np.testing.assert_allclose(kern(a), np.array(function(a)) + 1, rtol=1e-6)
     assert [what for what, _ in kern.stats.copies] == ([] if reason is None else ["y"])
     assert reason is None or reason in kern.stats.copies[0][1]
+
+
+def test_what_a_function_gives_away_is_not_copied_beside_torch_compile() -> None:
+    """It evaluates Python's frames itself; a call of a Python function then holds one more reference."""
+    torch = pytest.importorskip("torch")
+    x = te.placeholder((4,), name="x")
+    kern = te.build([x], te.extern(lambda x: x + 1, (4,), "float32", [x], name="y") + 1)
+    a = floats(4)
+    kern(a)
+    frames = importlib.import_module("torch._C._dynamo.eval_frame")
+    assert torch._dynamo is not None  # by which the module of frames is made
+    former = frames.set_eval_frame(False)
+    try:
+        kern(a)
+    finally:
+        frames.set_eval_frame(former)
+    assert kern.stats.copies == []
 
 
 def test_two_results_on_one_memory_stay_apart() -> None:

@@ -424,7 +424,7 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "a captured placeholder": (
         lambda: te.op(lambda x: x + te.placeholder((2,), name="w"))(normal(2)), ValueError, "reads the placeholder 'w'",
     ),
-    "assignment": (lambda: te.op(_assigning)(normal(2)), TypeError, "does not support item assignment"),
+    "assignment": (lambda: te.op(_assigning)(normal(2)), TypeError, "is a value and cannot be assigned to"),
     "a parameter named out": (lambda: te.op(lambda x, out: x), TypeError, "'out' has a meaning of its own"),
     "no function": (lambda: te.op(3), TypeError, "expected a function, found int"),
     "what to save": (lambda: te.op(save="all"), ValueError, "save must be"),
