@@ -12,7 +12,7 @@ import numpy as np
 from tedsl.analysis.checked import is_checked
 from tedsl.analysis.pointwise import Array
 
-__all__ = ["DONATED", "check_not_donated", "donation_problem", "take"]
+__all__ = ["DONATED", "check_not_donated", "donation_problem", "give", "take"]
 
 # By the id of the array: a reference that forgets the entry when the array dies, and the call that took its memory.
 DONATED: dict[int, tuple[weakref.ref[Any], str]] = {}
@@ -28,11 +28,16 @@ class _Taken:
 
 def take(array: Array, call: str) -> Array:
     """A new array on the memory of `array`, which may not be used again."""
-    key = id(array)
     made = np.asarray(_Taken(array)) if array.size else array.copy()
     made = made if made.dtype == array.dtype else made.view(array.dtype)
-    DONATED[key] = weakref.ref(array, lambda _: DONATED.pop(key, None)), call
+    give(array, call)
     return made
+
+
+def give(array: Array, call: str) -> None:
+    """Let nobody use an array again."""
+    key = id(array)
+    DONATED[key] = weakref.ref(array, lambda _: DONATED.pop(key, None)), call
 
 
 def check_not_donated(arrays: Iterable[tuple[str, Any]], what: str) -> None:
@@ -46,8 +51,8 @@ def check_not_donated(arrays: Iterable[tuple[str, Any]], what: str) -> None:
             if entry is not None and entry[0]() is current:
                 kind = "was" if current is array else "is a view of an array that was"
                 raise ValueError(
-                    f"{what}: the array given for {name!r} {kind} donated to {entry[1]}, which wrote its result there; "
-                    "use that result, or donate a copy: te.copy(x)"
+                    f"{what}: the array given for {name!r} {kind} donated to {entry[1]}, which wrote there; "
+                    "use its results, or donate a copy: te.copy(x)"
                 )
             current = current.base
         if is_checked() and isinstance(array, np.ndarray):

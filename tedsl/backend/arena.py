@@ -13,7 +13,7 @@ import numpy as np
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.addresses import address_of
 
-__all__ = ["ALIGNMENT", "Arena", "Span"]
+__all__ = ["ALIGNMENT", "Arena", "Shelf", "Span"]
 
 ALIGNMENT = 128  # two lines of the cache, and whole vectors
 
@@ -31,22 +31,42 @@ class Span:
         return self.first <= other.last and other.first <= self.last
 
 
+class Shelf:
+    """Bytes in which tensors get places, each the lowest that is free for as long as it is needed."""
+
+    def __init__(self) -> None:
+        self._placed: list[tuple[int, int, Span]] = []  # offset, end, what
+
+    def free(self, span: Span) -> int:
+        """The lowest place for a tensor."""
+        at = 0
+        for begin, end, _ in sorted((p for p in self._placed if p[2].meets(span)), key=lambda p: p[0]):
+            if at + span.bytes <= begin:
+                break
+            at = max(at, end)
+        return at
+
+    def put(self, span: Span, at: int) -> None:
+        """Let a tensor lie there."""
+        self._placed.append((at, at + _whole(span.bytes), span))
+
+    @property
+    def bytes(self) -> int:
+        """Up to the end of the last tensor."""
+        return max((end for _, end, _ in self._placed), default=0)
+
+
 class Arena:
     """Offsets of tensors in a block of `bytes`."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
-        placed: list[tuple[int, int, Span]] = []  # offset, end, what
+        shelf = Shelf()
         offsets = [0] * len(spans)
         for k in sorted(range(len(spans)), key=lambda k: (-spans[k].bytes, spans[k].first)):
-            at = 0
-            for begin, end, _ in sorted((p for p in placed if p[2].meets(spans[k])), key=lambda p: p[0]):
-                if at + spans[k].bytes <= begin:
-                    break
-                at = max(at, end)
-            offsets[k] = at
-            placed.append((at, at + _whole(spans[k].bytes), spans[k]))
+            offsets[k] = shelf.free(spans[k])
+            shelf.put(spans[k], offsets[k])
         self.offsets = tuple(offsets)
-        self.bytes = max((end for _, end, _ in placed), default=0)
+        self.bytes = shelf.bytes
 
     def block(self) -> Array:
         """Memory for one call, aligned."""

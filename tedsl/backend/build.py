@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +15,7 @@ from tedsl.backend.accumulate import Accumulating, addends
 from tedsl.backend.aliasing import alias_positions, check_proof
 from tedsl.backend.cache import cached_core
 from tedsl.backend.core import Core
-from tedsl.backend.donation import donated_positions, donation_targets
+from tedsl.backend.donation import Donations, donated_positions, donations_of
 from tedsl.backend.kernel import Kernel
 from tedsl.backend.lower import operations_between
 from tedsl.backend.planner import Planner
@@ -47,10 +47,10 @@ def build(
 
     It is compiled here, for arrays whose last axis is contiguous; other layouts compile when a call first brings one.
     `alias` {output: input} writes outputs into the memory of inputs, `donate` lists inputs whose memory may be taken
-    for any output that it fits; both are proven safe here. `on_hazard` says what to do where there is no proof: "error"
-    (the default for those two), or "copy" (through a temporary; the default where arrays given to out= overlap inputs;
-    a donation that cannot be used is a warning then). `deterministic` forbids schedules that add with atomics, whose
-    sums are rounded in another order in every run.
+    for any output or intermediate result that it fits; both are proven safe here. `on_hazard` says what to do where
+    there is no proof: "error" (the default for those two), or "copy" (through a temporary; the default where arrays
+    given to out= overlap inputs; a donation that cannot be used is a warning then). `deterministic` forbids schedules
+    that add with atomics, whose sums are rounded in another order in every run.
 
     `checkpoint` lists tensors to keep: what they are made of is computed again where somebody needs it later, as the
     gradients of a network do. `memory`, bytes or "512MB", lets as much be computed again as makes a call fit.
@@ -100,9 +100,32 @@ def _kernel(
         check_proof(core, places, results, given)
     elif places and accumulating is None:
         core, sizes = _proven(core, sizes, places, (given, results, title, target, schedule), on_hazard)
-    taken = donation_targets(core, wanted, places, given, results, on_hazard)
-    places.update({p: k for k, p in taken.items()})
-    return Kernel(core, given, results, several, places, sizes, on_hazard, accumulating, taken)
+    donations = donations_of(core, wanted, places, given, results)
+    if donations.refused:
+        cut, donations = _cut_for_donations(core, donations, wanted, places, given, results)
+        accumulating = accumulating if cut is core else None
+        core = cut
+    donations.check(given, on_hazard)
+    places.update({p: k for k, p in donations.taken.items()})
+    return Kernel(core, given, results, several, places, sizes, on_hazard, accumulating, donations)
+
+
+def _cut_for_donations(
+    core: Core, donations: Donations, wanted: Sequence[int], places: Mapping[int, int],
+    given: tuple[Tensor, ...], results: tuple[Tensor, ...],
+) -> tuple[Core, Donations]:  # fmt: skip
+    """The program in as many kernels as it can be cut into, if what passes between them uses what nothing else can."""
+    if core.is_finest or core.target.backend != "host" or core.is_always_empty:
+        return core, donations
+    cut = finest(core.inputs, core.outputs, core.name, core.target, core.planner)
+    with suppress(AliasError):
+        check_proof(cut, places, results, given)
+        found = donations_of(cut, wanted, places, given, results)
+        if len(cut.steps) > 1 and len(found.refused) < len(donations.refused):
+            return cut, found
+        if len(cut.steps) > 1:
+            return core, found
+    return core, donations
 
 
 def _made(

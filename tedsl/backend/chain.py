@@ -6,8 +6,8 @@ that a call that fails has written nothing. What passes between steps lies in on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Extern, Operation, Tensor
 from tedsl.reference import evaluate_stages
 
-__all__ = ["Chain", "Placing", "Step"]
+__all__ = ["Chain", "Placing", "Step", "is_compact"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,12 @@ class Chain:
     """The calls for one set of shapes, strides and modes, in their order."""
 
     def __init__(
-        self, tensors: Sequence[Tensor], placing: Placing, modes: tuple[str, ...], sizes: Mapping[Var, int]
+        self,
+        tensors: Sequence[Tensor],
+        placing: Placing,
+        modes: tuple[str, ...],
+        sizes: Mapping[Var, int],
+        lend: Callable[[Chain], Mapping[int, tuple[int, int]]] | None = None,
     ) -> None:
         self.placing, self.modes, self.sizes = placing, modes, sizes
         self.tensors, self.total = tensors, len(tensors)
@@ -126,6 +131,9 @@ class Chain:
         )
         kept = placing.kept()
         self.inside = [c for c in computed if c not in kept]
+        self.lent: Set[int] = frozenset()  # the inputs that were donated
+        self.loans = {} if lend is None else lend(self)  # tensor -> donated input, and where in it
+        self.inside = [c for c in self.inside if c not in self.loans]
         self.outside = [c for c in computed if c in kept]
         spans = [Span(_bytes(*self.layouts[c]), placing.born[c], placing.last[c]) for c in self.inside]
         self.arena = Arena(spans)
@@ -154,6 +162,13 @@ class Chain:
         """Bytes between kernels, if each tensor had memory of its own."""
         return sum(_bytes(*layout) for layout in self.layouts.values())
 
+    def lent_bytes(self) -> int:
+        """Bytes of donated inputs in which something else lies."""
+        ends: dict[int, int] = {}
+        for cell, (source, offset) in self.loans.items():
+            ends[source] = max(ends.get(source, 0), offset + self.bytes(cell))
+        return sum(ends.values())
+
     def run(self, memory: Memory) -> None:
         """Compute the outputs."""
         arrays = self._arrays(memory)
@@ -181,6 +196,8 @@ class Chain:
         block = self.arena.block()
         for cell, offset in zip(self.inside, self.arena.offsets, strict=True):
             arrays[cell] = np.ndarray(*self.layouts[cell], block, offset)
+        for cell, (source, offset) in self.loans.items():
+            arrays[cell] = np.ndarray(*self.layouts[cell], _bytes_in(arrays[source]), offset)
         for cell in self.outside:
             arrays[cell] = np.empty(*self.layouts[cell])
         return arrays
@@ -188,12 +205,16 @@ class Chain:
     def _call(self, step: Step, arrays: Mapping[int, Array]) -> _Call:
         """A step prepared; compiles what it needs."""
         assert step.core is not None
-        modes = tuple(self._mode(c) for c in step.outputs)
+        modes = self.step_modes(step)
         sizes, memory = step.bound(self.sizes), self._memory(step, modes, arrays)
         if step.core.has_empty_stage(memory, sizes) or all(a.size == 0 for a in memory.outputs.values()):
             return _Call(step, modes, sizes, None, ())
         variant, binding = step.core.bind(memory, modes, sizes)
         return _Call(step, modes, sizes, binding, self._order(step, variant))
+
+    def step_modes(self, step: Step) -> tuple[str, ...]:
+        """What a step does with each of its results."""
+        return tuple(map(self._mode, step.outputs))
 
     def _mode(self, cell: int) -> str:
         if cell in self.placing.direct:
@@ -217,7 +238,7 @@ class Chain:
         assert step.core is not None
         try:
             if call.binding is None:
-                step.core.run(self._memory(step, call.modes, arrays), call.modes, call.sizes)
+                step.core.run(_apart(self._memory(step, call.modes, arrays)), call.modes, call.sizes)
             elif RECORDING:
                 given = [arrays[c] for c in call.order]
                 recorded(step.core, *self._between(call), self.sizes, call.binding.run, given)
@@ -253,6 +274,24 @@ class Chain:
             for p, a in found.outputs.items()
         }
         return Memory(found.inputs, found.outputs, found.previous, shared, memory.copies)
+
+
+def _apart(memory: Memory) -> Memory:
+    """Inputs in whose memory a result is to lie copied: the reference writes results one after another."""
+    results = list(memory.outputs.values())
+    inputs = [a.copy() if any(np.may_share_memory(a, b) for b in results) else a for a in memory.inputs]
+    return replace(memory, inputs=inputs)
+
+
+def is_compact(array: Array) -> bool:
+    """Whether the elements of an array lie side by side, in the order of its axes or in reverse."""
+    return bool(array.flags.c_contiguous or array.flags.f_contiguous)
+
+
+def _bytes_in(array: Array) -> Array:
+    """The memory of an array whose elements lie side by side."""
+    flat = array if array.flags.c_contiguous else array.T
+    return flat.reshape(-1).view(np.uint8)
 
 
 def _bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:

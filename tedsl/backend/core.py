@@ -26,7 +26,7 @@ from tedsl.lang.expr import Const, Expr, Var
 from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
 from tedsl.reference import evaluate_stages
 
-__all__ = ["Core", "Memory", "Prepared"]
+__all__ = ["LARGEST", "Core", "Memory", "Prepared", "is_dense"]
 
 LARGEST = 2**31 - 1
 MOST_BINDINGS = 256  # argument blocks kept for further calls on the same shapes
@@ -52,6 +52,7 @@ class Memory:
         ]
 
     given: Set[int] = frozenset()  # outputs whose arrays are the caller's, who may look at them after a failed call
+    lent: Set[int] = frozenset()  # inputs that nobody needs after the call: intermediate results may lie there
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Core:
     """The compiled forms of one program; safe to use from several threads."""
 
     is_single: bool = True  # one compiled function does it all
+    is_finest: bool = False  # it is cut into as many steps as it can be
 
     def __init__(
         self,
@@ -222,7 +224,7 @@ class Core:
     def form(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int], *, plain: bool = False) -> Form:
         """The form that these arrays need."""
         large = any(map(_is_large, memory.arrays)) or self._has_large_stage(sizes)
-        return Form(modes, all(map(_is_dense, memory.arrays)), large, plain)
+        return Form(modes, all(map(is_dense, memory.arrays)), large, plain)
 
     def has_empty_stage(self, memory: Memory, sizes: Mapping[Var, int]) -> bool:
         """Whether something read is empty though the result is not: clamped reads then have no element to read."""
@@ -236,8 +238,8 @@ class Core:
     def _has_large_stage(self, sizes: Mapping[Var, int]) -> bool:
         return any(math.prod(concrete_shape(t, sizes, self.name)) * t.dtype.itemsize > LARGEST for t in self._between)
 
-    def temporary_bytes(self, sizes: Mapping[Var, int]) -> list[int]:
-        """Sizes of the buffers for intermediate results."""
+    def temporary_bytes(self, sizes: Mapping[Var, int], lent: Set[int] = frozenset()) -> list[int]:
+        """Sizes of the buffers for intermediate results, where the memory of some inputs may be used."""
         variant = next(iter(self._variants.values()), None)
         if variant is None:
             return []
@@ -296,7 +298,8 @@ def _symbolic_loops(op: Operation) -> list[Expr]:
     return [a.extent for a in axes if a.extent is not None and not isinstance(a.extent, Const)]
 
 
-def _is_dense(array: Array) -> bool:
+def is_dense(array: Array) -> bool:
+    """Whether the last axis steps by one element."""
     return array.ndim == 0 or array.shape[-1] <= 1 or array.strides[-1] == array.itemsize
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from schedules.plan import described
 from tedsl.analysis.checked import is_checked
 from tedsl.analysis.checks import read_checks
-from tedsl.analysis.donated import DONATED, check_not_donated, donation_problem, take
+from tedsl.analysis.donated import DONATED, take
 from tedsl.analysis.feeds import check_array
 from tedsl.analysis.foreign import note_writes
 from tedsl.analysis.pointwise import Array
@@ -27,6 +27,7 @@ from tedsl.backend.addresses import address_of
 from tedsl.backend.aliasing import overlap
 from tedsl.backend.calls import PreparedCall
 from tedsl.backend.core import Core, Memory
+from tedsl.backend.donation import Donations, Donor
 from tedsl.backend.export import export
 from tedsl.backend.given import as_array, check_target, given_outputs, modes_of, passable, writable
 from tedsl.backend.lower_checks import Checks
@@ -34,7 +35,7 @@ from tedsl.backend.profiling import RECORDING
 from tedsl.backend.program import Program, program_of
 from tedsl.backend.runtime import KernelError
 from tedsl.backend.verify import check_numbers
-from tedsl.lang.errors import AliasError, ScheduleError, user_location
+from tedsl.lang.errors import AliasError, ScheduleError
 from tedsl.lang.expr import Var
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Tensor
@@ -91,7 +92,7 @@ class Kernel(Rich):
         sizes: Mapping[Var, Var] | None = None,
         on_hazard: str | None = None,
         accumulating: tuple[Accumulating, Mapping[Var, Var] | None] | None = None,
-        donated: Mapping[int, int] | None = None,
+        donations: Donations | None = None,
     ) -> None:
         self.name = core.name
         self.inputs = tuple(inputs)
@@ -101,12 +102,12 @@ class Kernel(Rich):
         self._alias = dict(alias or {})
         self._on_hazard = on_hazard
         self._accumulating = accumulating
-        self._donated = dict(donated or {})  # position of an input -> the output that takes its memory
         self._sizes = sizes  # our variables -> those of the core, which may have been built for another program alike
         self._prepared: dict[Any, _Prepared] = {}
         self._adding: dict[Any, _Prepared] = {}  # those in mode="add"
         self._stats = Stats()
         self._what = f"kernel {self.name!r}"
+        self._donor = Donor(self._what, self.inputs, self.outputs, donations or Donations())
 
     def __call__(self, *arrays: Any, out: Any = None, mode: Any = None, sizes: Mapping[Var, int] | None = None) -> Any:
         """The outputs for these inputs, in the order of `te.build`; `out=`, `mode=` are for all, or dicts by name."""
@@ -155,7 +156,7 @@ class Kernel(Rich):
     @property
     def program(self) -> Program:
         """The compiled functions that a call runs, how often each is used, and the memory that they need."""
-        return program_of(self._shown())
+        return program_of(self._shown(), self._donor.lent)
 
     def export(self, folder: Any, sizes: Mapping[Var, int] | None = None) -> list[Path]:
         """Libraries that need nothing of this package: a C header, lib<name>.a and .so, and a Python module over NumPy.
@@ -189,7 +190,7 @@ class Kernel(Rich):
         if len(given) != len(self.inputs):
             names = ", ".join(t.name for t in self.inputs)
             raise TypeError(f"{self._what}: expected {len(self.inputs)} arrays ({names}), found {len(given)}")
-        self._check_donations(given, out)
+        self._donor.check(given, out)
         arrays = [self._array(t, v) for t, v in zip(self.inputs, given, strict=True)]
         bound = self._bound(arrays, sizes)
         shapes = [concrete_shape(t, bound, self._what) for t in self.outputs]
@@ -198,6 +199,7 @@ class Kernel(Rich):
         core, renamed = (self._core, self._sizes) if accumulating is None else (accumulating[0].core, accumulating[1])
         core_sizes = bound if renamed is None else {renamed.get(v, v): n for v, n in bound.items()}
         targets = self._targets(out, modes, arrays, shapes)
+        self._donor.check_apart(arrays, targets)
         copies: list[tuple[str, str]] = []
         passed = [passable(a, t, copies) for a, t in zip(arrays, self.inputs, strict=True)]
         previous = {p: passable(targets[p], self.outputs[p], copies) for p, m in enumerate(modes) if m == "add"}
@@ -209,7 +211,9 @@ class Kernel(Rich):
             p: targets[p] if p in targets else np.empty(shapes[p], self.outputs[p].dtype.numpy)
             for p, m in enumerate(modes) if m != "null"
         }  # fmt: skip
-        memory = Memory([passed[k] for k in positions], buffers, previous, given=frozenset(targets))
+        memory = Memory(
+            [passed[k] for k in positions], buffers, previous, given=frozenset(targets), lent=self._donor.lent
+        )
         strict = range(len(modes)) if self._on_hazard == "error" else []
         if self._on_hazard is None and out is None:
             strict = list(self._alias)
@@ -221,7 +225,7 @@ class Kernel(Rich):
         checked = is_checked()
         before = [a.copy() for a in arrays] if checked else []
         former = {p: t.copy() for p, t in targets.items()} if checked else {}
-        self._run(core, memory, modes, core_sizes)
+        self._run(core, memory, modes, core_sizes, given)
         for position, target in targets.items():
             if memory.outputs[position] is not target:
                 target[...] = memory.outputs[position]
@@ -245,39 +249,33 @@ class Kernel(Rich):
         """What was given for an input as a NumPy array, checked."""
         return check_array(tensor, as_array(value, tensor, self._what), self._what)
 
-    def _check_donations(self, given: Sequence[Any], out: Any) -> None:
-        """Nothing that was given away is used; what is given away now is nobody else's."""
-        named = [(t.name, v) for t, v in zip(self.inputs, given, strict=True)]
-        listed = out.values() if isinstance(out, Mapping) else out if isinstance(out, (tuple, list)) else (out,)
-        check_not_donated([*named, *(("out=", v) for v in listed)], self._what)
-        for source, position in self._donated.items():
-            name, value = named[source]
-            problem = donation_problem(value)
-            if sum(v is value for _, v in named) > 1:
-                problem = "it is given twice"
-            if problem is not None:
-                raise ValueError(
-                    f"{self._what}: input {name!r} is donated to output {self.outputs[position].name!r}, but "
-                    f"{problem}; give a te.copy of it, or build without donate="
-                )
-
-    def _run(self, core: Core, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> None:
+    def _run(
+        self, core: Core, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int], given: Sequence[Any]
+    ) -> None:
+        changed = True
         try:
             core.run(memory, modes, sizes)
         except KernelError as error:
+            changed = error.requirement is None  # else nothing was written: see Placing
             raise self.explained(error) from None
+        except (IndexError, ValueError, TypeError):
+            changed = False
+            raise
+        finally:
+            if changed:
+                self._donor.give(given)
 
     def _objects(self, given: Sequence[Any], out: Any) -> dict[int, Any]:
         """Arrays of other libraries that results are written into, which are returned themselves."""
-        found = {p: given[k] for p, k in self._alias.items() if k not in self._donated}
+        found = {p: given[k] for p, k in self._alias.items() if k not in self._donor.taken}
         found.update(given_outputs(self.outputs, out, self._what))
         return {p: v for p, v in found.items() if type(v) is not np.ndarray}
 
     def _returned(self, position: int, array: Array, given: Sequence[Any]) -> Any:
         """What a call returns for an output: the caller's object where the result is on it."""
-        for source, taken in self._donated.items():
-            if taken == position and array is given[source]:
-                return take(array, f"{self._what} as {self.inputs[source].name!r} at {user_location()}")
+        source = self._donor.source(position)
+        if source is not None and array is given[source]:
+            return take(array, self._donor.call(source))
         return array
 
     def _remember(self, call: PreparedCall, memory: Memory, given: Sequence[Any]) -> None:
@@ -286,7 +284,7 @@ class Kernel(Rich):
         outputs = [memory.outputs[p] for p in sorted(memory.outputs)]
         as_given = all(a is given[k] for a, k in zip(memory.inputs, call.positions, strict=True))
         as_given = as_given and all(memory.outputs[p] is t for p, t in targets.items() if p in memory.outputs)
-        as_given = as_given and all(type(a) is np.ndarray for a in given) and not self._donated and core.is_remembered
+        as_given = as_given and all(type(a) is np.ndarray for a in given) and self._donor.is_idle and core.is_remembered
         own = self._accumulating is not None and call.core is self._accumulating[0].core
         adds = not own and not call.is_own and len(targets) == len(outputs) and all(m == "add" for m in call.modes)
         adds = adds and all(memory.previous[p] is t for p, t in targets.items())
@@ -361,8 +359,8 @@ class Kernel(Rich):
         return targets
 
     def _counted(self, core: Core, memory: Memory, copies: list[tuple[str, str]], bound: Mapping[Var, int]) -> Stats:
-        total = sum(a.nbytes for a in (*memory.inputs, *memory.outputs.values()))
-        return Stats(copies=copies, bytes=total, buffers=lambda: core.temporary_bytes(bound))
+        total, memory_lent = sum(a.nbytes for a in (*memory.inputs, *memory.outputs.values())), memory.lent
+        return Stats(copies=copies, bytes=total, buffers=lambda: core.temporary_bytes(bound, memory_lent))
 
 
 def _result(where: tuple[tuple[int, ...], np.dtype[Any]] | int, arrays: Sequence[Array]) -> Array:

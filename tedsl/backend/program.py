@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -37,6 +37,7 @@ class MemoryPlan:
     between: int  # what passes from kernel to kernel; tensors that are never needed at once share memory
     unshared: int  # the same, if each tensor had memory of its own
     inside: int  # the most that one kernel allocates while it runs
+    lent: int = 0  # of what passes between kernels, the bytes that lie in donated inputs
 
     @property
     def peak(self) -> int:
@@ -45,6 +46,7 @@ class MemoryPlan:
 
     def __str__(self) -> str:
         shared = f" ({readable(self.unshared)} if none were shared)" if self.unshared else ""
+        shared += f" and {readable(self.lent)} in donated arrays" if self.lent else ""
         return (
             f"at most {readable(self.peak)}: arrays {readable(self.arrays)}, between kernels "
             f"{readable(self.between)}{shared}, inside one {readable(self.inside)}"
@@ -61,6 +63,7 @@ class Program(Rich):
     outputs: tuple[Tensor, ...]
     core: Core = field(repr=False)
     sizes: Mapping[Var, int] = field(default_factory=dict)
+    lent: Set[int] = frozenset()  # donated inputs in whose memory intermediate results lie
 
     def at(self, sizes: Mapping[Var, int]) -> Program:
         """The same for given values of symbolic extents."""
@@ -75,9 +78,9 @@ class Program(Rich):
         if not isinstance(self.core, Steps):
             inside = 0 if self.core.is_always_empty else sum(self.core.compiled().temporary_bytes(self.sizes))
             return MemoryPlan(arrays, 0, 0, inside)
-        chain = self.core.unplaced(self.sizes)
+        chain = self.core.unplaced(self.sizes, self.lent)
         between, inside = chain.buffers()
-        return MemoryPlan(arrays, between, chain.unshared(), inside)
+        return MemoryPlan(arrays, between, chain.unshared(), inside, chain.lent_bytes())
 
     @property
     def peak_bytes(self) -> int | None:
@@ -160,10 +163,10 @@ def readable(size: float) -> str:
     return f"{size:.1f} GB"
 
 
-def program_of(core: Core) -> Program:
+def program_of(core: Core, lent: Set[int] = frozenset()) -> Program:
     """The program behind a kernel."""
     calls = _calls(core) if isinstance(core, Steps) else [_call(core, core.name, core.inputs, core.outputs)]
-    return Program(core.name, tuple(calls), core.inputs, core.outputs, core)
+    return Program(core.name, tuple(calls), core.inputs, core.outputs, core, lent=lent)
 
 
 def _calls(core: Steps) -> list[Call]:

@@ -15,11 +15,12 @@ from schedules.cutting import Part
 from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.cache import shared_core
-from tedsl.backend.chain import Chain, Placing, Step
-from tedsl.backend.core import Core, Memory, Prepared
+from tedsl.backend.chain import Chain, Placing, Step, is_compact
+from tedsl.backend.core import LARGEST, Core, Memory, Prepared, is_dense
+from tedsl.backend.lending import Lender, surely_fits
 from tedsl.backend.lower import operations_between, sizes_of
 from tedsl.backend.lower_scan import can_lower_scan
-from tedsl.backend.ordering import in_little_memory
+from tedsl.backend.ordering import in_little_memory, typical_bytes
 from tedsl.backend.planner import Planner
 from tedsl.backend.progress import counted
 from tedsl.backend.recompute import Saved
@@ -77,6 +78,7 @@ class Steps(Core):
         self.tensors: list[Tensor] = list(inputs)
         self.numbers: dict[Tensor, int] = {}  # of the user's tensors that are stored
         self._least = LEAST_KERNELS if least is None else least
+        self.is_finest = self._least == 1
         self._numbers = {t: k for k, t in enumerate(self.tensors)}
         self._chains: dict[object, Chain] = {}
         for op in apart:
@@ -175,14 +177,27 @@ class Steps(Core):
         return Prepared(run, added, order)
 
     def _chain(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> Chain:
-        key = (modes, memory.given, tuple(sizes.values()), tuple((a.shape, a.strides) for a in memory.arrays))
+        arrays = memory.arrays
+        key = (modes, memory.given, memory.lent, tuple(sizes.values()), tuple((a.shape, a.strides) for a in arrays))
         chain = self._chains.get(key)
         if chain is None:
-            chain = Chain(self.tensors, self._placing(modes, memory.given), modes, sizes)
+            lent = frozenset(k for k in memory.lent if is_compact(memory.inputs[k]))
+            in_place = all(is_dense(a) and a.nbytes <= LARGEST for a in arrays)
+            chain = self._planned(self._placing(modes, memory.given), modes, sizes, lent, in_place=in_place)
+            chain.lent = memory.lent
             if len(self._chains) >= MOST_CHAINS:
                 self._chains.clear()
             self._chains[key] = chain
         return chain
+
+    def _planned(
+        self, placing: Placing, modes: tuple[str, ...], sizes: Mapping[Var, int], lent: Set[int], *, in_place: bool
+    ) -> Chain:
+        def lend(chain: Chain) -> Mapping[int, tuple[int, int]]:
+            own = {k: chain.step_modes(step) for k, step in enumerate(placing.steps) if in_place}
+            return Lender(self.tensors, placing, chain.inside, chain.bytes, own).loans(lent)
+
+        return Chain(self.tensors, placing, modes, sizes, lend if lent else None)
 
     def _placing(self, modes: Sequence[str], given: Set[int]) -> Placing:
         return Placing(self.steps, self.results, modes, given)
@@ -205,10 +220,27 @@ class Steps(Core):
             return None
         return step.core.hazard(step.outputs.index(result), step.core.inputs[step.inputs.index(number)])
 
-    def unplaced(self, sizes: Mapping[Var, int]) -> Chain:
+    def unplaced(self, sizes: Mapping[Var, int], lent: Set[int] = frozenset()) -> Chain:
         """A call that computes all outputs in memory of their own, of which nothing is compiled yet."""
         modes = ("write",) * len(self.outputs)
-        return Chain(self.tensors, self._placing(modes, frozenset()), modes, sizes)
+        return self._planned(self._placing(modes, frozenset()), modes, sizes, lent, in_place=True)
+
+    @property
+    def lender(self) -> Lender:
+        """What may lie in the memory of donated inputs, whatever the symbolic extents are."""
+        modes = ("write",) * len(self.outputs)
+        placing = self._placing(modes, frozenset())
+        kept = placing.kept()
+        cells = [c for c, k in placing.born.items()
+                 if placing.steps[k].core is not None and c not in placing.direct and c not in kept]  # fmt: skip
+        read = placing.read | {c for _, c in placing.copied} | set(placing.direct)
+        own = {k: tuple("write" if c in read else "null" for c in step.outputs)
+               for k, step in enumerate(placing.steps)}  # fmt: skip
+        tensors = self.tensors
+        return Lender(
+            tensors, placing, cells, lambda c: typical_bytes(tensors[c]), own,
+            lambda c, s: surely_fits(tensors[c], tensors[s]),
+        )  # fmt: skip
 
     def with_copies(self, copies: Mapping[int, int]) -> list[Tensor]:
         """The tensors by their numbers, with further ones for those that are computed again."""
@@ -226,9 +258,9 @@ class Steps(Core):
         self.tensors = self.with_copies(found.copies)
         self.steps, self.again = list(found.steps), found.again
 
-    def temporary_bytes(self, sizes: Mapping[Var, int]) -> list[int]:
+    def temporary_bytes(self, sizes: Mapping[Var, int], lent: Set[int] = frozenset()) -> list[int]:
         """The memory between kernels, and the most that one of them needs inside."""
-        chain = next((c for c in self._chains.values() if c.sizes == sizes), None)
+        chain = next((c for c in self._chains.values() if c.sizes == sizes and c.lent == lent), None)
         return [] if chain is None else [n for n in chain.buffers() if n]
 
     def source(self, kind: str) -> str:
