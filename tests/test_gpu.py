@@ -1,54 +1,114 @@
-"""GPU kernels against the reference: random programs, gradients and random GPU schedules, run on an OpenCL device."""
+"""GPU kernels against the reference: the four property suites, and what OpenCL writes in its own way."""
 
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
-from autodiff.strategies import Program, programs, values_for
+from tests.gpu_suites import (
+    BATCH,
+    BUILT,
+    FEW,
+    GIVEN,
+    arrays_in_memory,
+    check_gradients,
+    check_mutation,
+    check_programs,
+    check_schedule,
+)
 from tests.opencl import MARKS
-from tests.schedules.drawing import GPU_VERBS, GpuDrawing
-from tests.test_equivalence import EVERY, PHASES, compare, merged
+from tests.schedules.drawing import GPU_VERBS
+from tests.test_equivalence import PHASES
 
 pytestmark = MARKS
 
-BATCH = 4
-PROGRAMS = 60
-MANY_PROGRAMS = 3000
-SCHEDULES = 20
-MANY_SCHEDULES = 1000
+# In the tier that runs every time 300 together, in the long one 3000 and as many schedules as written.
+PROGRAMS, GRADIENTS, IN_PLACE, SCHEDULES = 144, 60, 80, 20
+MANY_PROGRAMS, MANY_GRADIENTS, MANY_IN_PLACE, MANY_SCHEDULES = 1500, 500, 1000, 1000
+CHECKS = list(HealthCheck)
 
 
-def check(program: Program, feeds: dict[te.Tensor, Any], schedule: te.Schedule | None = None) -> None:
-    """Results on the device are those of the reference."""
-    kernel = te.build(list(program.inputs), list(program.outputs), schedule=schedule, target="opencl")
-    compare(program, feeds, kernel(*(feeds[t] for t in program.inputs), sizes=program.sizes))
+@pytest.fixture(scope="module", autouse=True)
+def tally() -> Iterator[None]:
+    """Many schedules are built, and spread stages in every way: else equal results would say little."""
+    yield
+    if sum(BUILT.values()) >= SCHEDULES // 2:
+        assert 2 * BUILT[True] >= BUILT[False], BUILT
+    if sum(BUILT.values()) >= MANY_SCHEDULES:
+        assert set(GIVEN) == set(GPU_VERBS), set(GPU_VERBS) - set(GIVEN)
 
 
-def check_batch(data: st.DataObject) -> None:
-    """One kernel of several random programs, on random arrays."""
-    program = merged(data.draw(st.lists(programs(dtypes=EVERY), min_size=BATCH, max_size=BATCH)))
-    check(program, data.draw(values_for(program)))
-
-
-@settings(max_examples=PROGRAMS // BATCH, phases=PHASES, suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize("part", range(2))
+@settings(max_examples=PROGRAMS // BATCH // 2, phases=PHASES, suppress_health_check=CHECKS)
 @given(data=st.data())
-def test_gpu_kernels_agree_with_the_reference(data: st.DataObject) -> None:
-    check_batch(data)
+def test_programs(part: int, data: st.DataObject) -> None:
+    check_programs(data)
 
 
 @pytest.mark.long
-@settings(max_examples=MANY_PROGRAMS // BATCH, phases=PHASES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=MANY_PROGRAMS // BATCH, phases=PHASES, suppress_health_check=CHECKS)
 @given(data=st.data())
-def test_many_gpu_kernels_agree_with_the_reference(data: st.DataObject) -> None:
-    check_batch(data)
+def test_many_programs(data: st.DataObject) -> None:
+    check_programs(data)
+
+
+@pytest.mark.parametrize("part", range(2))
+@settings(max_examples=GRADIENTS // FEW // 2, phases=PHASES, suppress_health_check=CHECKS)
+@given(data=st.data())
+def test_gradients(part: int, data: st.DataObject) -> None:
+    check_gradients(data)
+
+
+@pytest.mark.long
+@settings(max_examples=MANY_GRADIENTS // FEW, phases=PHASES, suppress_health_check=CHECKS)
+@given(data=st.data())
+def test_many_gradients(data: st.DataObject) -> None:
+    check_gradients(data)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_in_place_code(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for k in range(IN_PLACE // BATCH // 4):
+        check_mutation(random.Random(100 * seed + k), monkeypatch)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_much_in_place_code(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for k in range(MANY_IN_PLACE // BATCH // 10):
+        check_mutation(random.Random(100 * seed + k), monkeypatch, length=12)
+
+
+@pytest.mark.parametrize("part", range(2))
+@settings(max_examples=SCHEDULES // 2, phases=PHASES, suppress_health_check=CHECKS)
+@given(data=st.data())
+def test_schedules_never_change_a_result(part: int, data: st.DataObject) -> None:
+    check_schedule(data)
+
+
+@pytest.mark.long
+@settings(max_examples=MANY_SCHEDULES, phases=PHASES, suppress_health_check=CHECKS)
+@given(data=st.data())
+def test_many_schedules_never_change_a_result(data: st.DataObject) -> None:
+    check_schedule(data)
+
+
+def test_the_look_at_ptx_can_fail() -> None:
+    """A sum of many bins in a thread's own memory is seen."""
+    A, bins = te.placeholder((64, 9), name="A"), te.placeholder((9,), "int32", name="bins")
+    B = te.compute((64, 9), lambda i, j: A[i, j] * 2, name="B")
+    C = te.compute((64,), lambda i: te.sum(lambda k: B[i, bins[k]]), name="C")
+    s = te.Schedule(C)
+    s[C].gpu_blocks(s[C].split("i", 8)[0]).gpu_threads("ii")
+    s[B].compute_at(C, "ii").store_in("stack")
+    ptx = te.build([A, bins], C, schedule=s, target="cuda").source("ptx")
+    (name,) = arrays_in_memory(ptx)
+    assert name.startswith("_kernel_C_s1")
 
 
 def test_what_opencl_writes_in_its_own_way() -> None:
@@ -70,47 +130,3 @@ def test_what_opencl_writes_in_its_own_way() -> None:
     for got, want in zip(found, te.interpret(outputs, given), strict=True):
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got, want)
-
-
-GIVEN: Counter[str] = Counter()
-BUILT: Counter[bool] = Counter()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def tally() -> Iterator[None]:
-    """Many schedules are built, and spread stages in every way: else equal results would say little."""
-    yield
-    if sum(BUILT.values()) >= SCHEDULES:
-        assert 2 * BUILT[True] >= BUILT[False], BUILT
-    if sum(BUILT.values()) >= MANY_SCHEDULES:
-        assert set(GIVEN) == set(GPU_VERBS), set(GPU_VERBS) - set(GIVEN)
-
-
-def check_schedule(data: st.DataObject) -> None:
-    """A random GPU schedule of a random program changes no result."""
-    program = data.draw(programs(stages=3))
-    seed = data.draw(st.integers(0, 2**32 - 1))
-    chance = random.Random(seed)
-    drawing = GpuDrawing(seed, program.outputs)
-    for _ in range(chance.randint(3, 10)):
-        drawing.step()
-    GIVEN.update(drawing.given)
-    feeds = data.draw(values_for(program))
-    try:
-        check(program, feeds, drawing.schedule)
-        BUILT[True] += 1
-    except te.ScheduleError:
-        BUILT[False] += 1
-
-
-@settings(max_examples=SCHEDULES, phases=PHASES, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_gpu_schedules_never_change_a_result(data: st.DataObject) -> None:
-    check_schedule(data)
-
-
-@pytest.mark.long
-@settings(max_examples=MANY_SCHEDULES, phases=PHASES, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_many_gpu_schedules_never_change_a_result(data: st.DataObject) -> None:
-    check_schedule(data)

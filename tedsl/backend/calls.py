@@ -82,7 +82,8 @@ class PreparedCall:
                 f"{self.what}: the array given for output {self.outputs[position].name!r} {reason}; it may be read "
                 "after it is written: give it memory of its own, or build with on_hazard='copy'"
             )
-        return reason or copy_reason(target.shape, target.strides, target.itemsize), tuple(sources)
+        on_device = self.core.target.backend != "host"
+        return reason or copy_reason(target.shape, target.strides, target.itemsize, on_device), tuple(sources)
 
     def safe(self, outputs: Sequence[Array], added_to: Mapping[int, int]) -> frozenset[tuple[int, int]]:
         """The outputs and inputs of equal layout that may lie element on element; of many, those that do so now."""

@@ -102,9 +102,9 @@ def writable(value: Any, place: str) -> Any:
     return array_of(value) if is_torch(value) else np.asarray(value)
 
 
-def passable(array: Array, tensor: Tensor, copies: list[tuple[str, str]]) -> Array:
-    """The array, or a copy of it where Halide cannot hold its strides."""
-    reason = copy_reason(array.shape, array.strides, array.itemsize)
+def passable(array: Array, tensor: Tensor, copies: list[tuple[str, str]], *, on_device: bool = False) -> Array:
+    """The array, or a copy of it where Halide, or a GPU, cannot hold its strides."""
+    reason = copy_reason(array.shape, array.strides, array.itemsize, on_device)
     if reason is None and not array.flags.aligned:
         reason = "its elements are not aligned in memory"
     if reason is None:

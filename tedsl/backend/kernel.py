@@ -108,6 +108,7 @@ class Kernel(Rich):
         self._stats = Stats()
         self._what = f"kernel {self.name!r}"
         self._donor = Donor(self._what, self.inputs, self.outputs, donations or Donations())
+        self._on_device = core.target.backend != "host"
 
     def __call__(self, *arrays: Any, out: Any = None, mode: Any = None, sizes: Mapping[Var, int] | None = None) -> Any:
         """The outputs for these inputs, in the order of `te.build`; `out=`, `mode=` are for all, or dicts by name."""
@@ -201,8 +202,11 @@ class Kernel(Rich):
         targets = self._targets(out, modes, arrays, shapes)
         self._donor.check_apart(arrays, targets)
         copies: list[tuple[str, str]] = []
-        passed = [passable(a, t, copies) for a, t in zip(arrays, self.inputs, strict=True)]
-        previous = {p: passable(targets[p], self.outputs[p], copies) for p, m in enumerate(modes) if m == "add"}
+        passed = [passable(a, t, copies, on_device=self._on_device) for a, t in zip(arrays, self.inputs, strict=True)]
+        previous = {
+            p: passable(targets[p], self.outputs[p], copies, on_device=self._on_device)
+            for p, m in enumerate(modes) if m == "add"
+        }  # fmt: skip
         positions: Sequence[int] = range(len(passed))
         if accumulating is not None:
             positions, modes = accumulating[0].inputs, accumulating[0].modes

@@ -155,6 +155,23 @@ def test_opencl_knows_double_precision() -> None:
     assert "double" in te.build([A], product, target="opencl").source("opencl")
 
 
+@on_opencl
+def test_arrays_that_run_backwards_are_copied() -> None:
+    """No memory of a GPU runs backwards; gaps between the elements of a result stay as they are."""
+    twice = te.compute(X.shape, lambda i, j: X[i, j] * 2, name="twice")
+    kern, given, gaps = te.build(X, twice, target="opencl"), values(X), np.ones((192, 40), "f4")
+    np.testing.assert_array_equal(kern(given[::-1]), given[::-1] * 2)
+    reason = "axis 0 runs backwards, which no GPU's memory can"
+    assert kern.stats.copies == [("X", reason)]
+    out = np.ones((96, 40), "f4")[::-1]
+    kern(given, out=out, mode="add")
+    np.testing.assert_array_equal(out, given * 2 + 1)
+    assert ("twice", reason) in kern.stats.copies
+    kern(given, out=gaps[::2])
+    np.testing.assert_array_equal(gaps[::2], given * 2)
+    assert (gaps[1::2] == 1).all()
+
+
 def test_a_call_without_a_driver_says_what_is_missing() -> None:
     kern = te.build([A], te.compute((N,), lambda i: A[i, 0, 0] + 1), target="cuda")
     a = np.ones((4, 8, 3), "f4")
