@@ -1,8 +1,8 @@
 """`gradcheck`: adjoints against central differences, with a report that explains itself.
 
-Each output is contracted with a fixed random head; every element of every input is moved by two step sizes. Where the
-two estimates disagree the function has a kink nearby (or the step is too coarse) and the element is set aside and
-counted. Outputs that are large beside their derivatives leave a difference few digits: unless atol is given, what they
+Each output is contracted with a fixed random head of both signs; every element of every input is moved by two step
+sizes. Where the two estimates disagree the function has a kink nearby (or the step is too coarse) and the element is set
+aside and counted. Outputs that are large beside their derivatives leave a difference few digits: unless atol is given, what they
 are rounded by is allowed for.
 """
 
@@ -199,7 +199,8 @@ def _check_output(
 ) -> list[PairReport]:
     (value,) = run([output], feeds)
     head = Placeholder(name=f"{output.name}_head", shape=output.extents, dtype=output.dtype).output()
-    weights = random.uniform(0.5, 1.5, np.shape(value)).astype(output.dtype.numpy)
+    weights = random.uniform(0.5, 1.5, np.shape(value)) * random.choice([-1.0, 1.0], np.shape(value))
+    weights = weights.astype(output.dtype.numpy)
     gradients = list(differentiate([output], list(inputs), head=[head], override=override, fdiff=fdiff))
     analytic = run(gradients, {**feeds, head: weights})
 
@@ -216,7 +217,7 @@ def _check_output(
         """By how much rounding may move the contraction; an element that is equal may hide a change below its unit."""
         largest = np.maximum(np.abs(ahead), np.abs(behind))
         units = np.where(np.isfinite(largest), np.where(ahead == behind, 1, _ROUNDINGS) * largest, 0.0)
-        return _UNIT[output.dtype] * float(np.sum(units * weights.astype(np.float64)))
+        return _UNIT[output.dtype] * float(np.sum(units * np.abs(weights.astype(np.float64))))
 
     probe = _Probe(feeds, result, contracted, rounding)
     return [_check_pair(output, t, a, probe, settings) for t, a in zip(inputs, analytic, strict=True)]

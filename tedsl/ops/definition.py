@@ -20,7 +20,7 @@ from tedsl.ops.batching import batched
 from tedsl.ops.routines import Routine, Tensors, distinct
 from tedsl.ops.signature import Signature, Template, map_leaves
 
-__all__ = ["Author", "Definition", "effects_of", "has_extern", "inlined"]
+__all__ = ["Author", "Definition", "attach_rules", "effects_of", "has_extern", "inlined"]
 
 
 @dataclass(eq=False)
@@ -152,11 +152,12 @@ def inlined(signature: Signature, template: Template, author: Author, inputs: Se
     if author.vjp is None and author.jvp is None:
         return returned
     outputs = distinct(inputs, found)
-    _attach(signature, author, outputs, tuple(inputs))
+    attach_rules(signature, author, outputs, tuple(inputs))
     return map_leaves(result, "result", lambda position, name: outputs[position])
 
 
-def _attach(signature: Signature, author: Author, outputs: Tensors, inputs: Tensors) -> None:
+def attach_rules(signature: Signature, author: Author, outputs: Tensors, inputs: Tensors) -> None:
+    """Give outputs, each a tensor of its own, the derivatives of their author; derivatives of programs use them."""
     floats = tuple(t for t in inputs if t.dtype.is_float)
     for position, output in enumerate(outputs):
         if output.dtype.is_float:

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from autodiff import differentiate, jvp as forward_derivative
-from autodiff.totals import zeros
 from tedsl.lang.compute import placeholder
 from tedsl.lang.dtypes import as_dtype
-from tedsl.lang.tensor import Placeholder, Tensor
+from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import stages_of
+from tedsl.ops.definition import Author, attach_rules
+from tedsl.ops.routines import distinct
+from tedsl.ops.signature import Signature
 from tedsl.reference import interpret
 from tedsl.testing.arguments import Case
 
@@ -26,11 +28,19 @@ class Rules:
     """An operator and the derivative rules to try on it, None for those it has."""
 
     def __init__(self, op: Callable[..., Any], vjp: Any = None, jvp: Any = None) -> None:
-        self.op, self.vjp, self.jvp = op, vjp, jvp
+        self.op, self.vjp, self.jvp = getattr(op, "__checked__", op), vjp, jvp
 
     @property
     def name(self) -> str:
         return getattr(self.op, "__name__", type(self.op).__name__)
+
+    def attached(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The outputs with the reverse rule on trial, as those of an operator that it was registered for."""
+        if self.vjp is None:
+            return list(outputs)
+        made = distinct(inputs, outputs)
+        attach_rules(Signature(self.op, self.name), Author(vjp=self.vjp), made, tuple(inputs))
+        return list(made)
 
 
 class Traced:
@@ -55,52 +65,34 @@ class Traced:
                     f"check_op: {rules.name} must return te.Tensors when it is called with te.Tensors, found "
                     f"{type(tensor).__name__}"
                 )
+        self.outputs = rules.attached(self.outputs, self.inputs)
         rng = np.random.default_rng([case.seed, 1])
         self.float_inputs = [t for t in self.inputs if t.dtype.is_float]
         self.float_outputs = [t for t in self.outputs if t.dtype.is_float]
-        self.heads = [self._beside(t, "head", rng, 0.5, 1.5) for t in self.float_outputs]
-        self.tangents = [self._beside(t, "tangent", rng, -1.0, 1.0) for t in self.float_inputs]
-        self.others = [self._beside(t, "direction", rng, -1.0, 1.0) for t in self.float_inputs]
+        self.heads = [self._beside(t, "head", rng) for t in self.float_outputs]
+        self.tangents = [self._beside(t, "tangent", rng) for t in self.float_inputs]
+        self.others = [self._beside(t, "direction", rng) for t in self.float_inputs]
 
-    def _beside(self, tensor: Tensor, what: str, rng: np.random.Generator, low: float, high: float) -> Tensor:
+    def _beside(self, tensor: Tensor, what: str, rng: np.random.Generator) -> Tensor:
+        """Numbers of both signs and none near 0: a wrong factor shows wherever it is."""
         made = placeholder(tensor.shape, tensor.dtype, name=f"{tensor.name}_{what}")
-        self.feeds[made] = rng.uniform(low, high, [int(n) for n in tensor.shape]).astype(tensor.dtype.numpy)
+        shape = [int(n) for n in tensor.shape]
+        self.feeds[made] = (rng.uniform(0.5, 1.5, shape) * rng.choice([-1.0, 1.0], shape)).astype(tensor.dtype.numpy)
         return made
+
+    @property
+    def along(self) -> list[Array]:
+        """The tangents, as numbers."""
+        return [self.feeds[t] for t in self.tangents]
 
     @property
     def is_differentiable(self) -> bool:
         return bool(self.float_inputs and self.float_outputs)
 
-    def override(self, targets: Sequence[Tensor]) -> dict[Tensor, Any] | None:
-        """The rule under trial, for each output that lies between the inputs and `targets`."""
-        vjp = self.rules.vjp
-        if vjp is None:
-            return None
-        inputs = list(self.inputs)
-
-        def rule(output: Tensor, deps: Sequence[Tensor], head: Tensor) -> Any:
-            result = vjp(*self._as_one(output, head, deps))
-            return [result] if isinstance(result, Tensor) else result
-
-        return {t: (inputs, rule) for t in self.float_outputs if self._is_between(t, targets)}
-
-    def _as_one(self, output: Tensor, head: Tensor, deps: Sequence[Tensor]) -> tuple[Any, Sequence[Tensor], Any]:
-        """What a rule is called with: of several outputs, all, with heads of zero for the others."""
-        if len(self.outputs) == 1:
-            return output, deps, head
-        heads = (head if t is output else zeros(t.extents, t, f"d{t.name}") for t in self.outputs)
-        return tuple(self.outputs), deps, tuple(heads)
-
-    def _is_between(self, output: Tensor, targets: Sequence[Tensor]) -> bool:
-        below = stages_of([output])
-        is_used = any(op is output.op for op in stages_of(targets))
-        return is_used and not isinstance(output.op, Placeholder) and any(t.op in below for t in self.float_inputs)
-
     @cached_property
     def gradients(self) -> list[Tensor]:
         """The adjoint of each float input, for the heads."""
-        override = self.override(self.float_outputs)
-        return list(differentiate(self.float_outputs, self.float_inputs, head=self.heads, override=override))
+        return list(differentiate(self.float_outputs, self.float_inputs, head=self.heads))
 
     @cached_property
     def pushed(self) -> list[Tensor]:
@@ -113,8 +105,7 @@ class Traced:
     @cached_property
     def second(self) -> list[Tensor]:
         """The derivative of the gradients, contracted with `others`, for each float input."""
-        override = self.override(self.gradients)
-        return list(differentiate(self.gradients, self.float_inputs, head=self.others, override=override))
+        return list(differentiate(self.gradients, self.float_inputs, head=self.others))
 
     @cached_property
     def magnitude(self) -> float:
@@ -127,9 +118,9 @@ class Traced:
         """The values by the reference."""
         return tuple(interpret(list(tensors), dict(self.feeds if feeds is None else feeds)))
 
-    def moved(self, directions: Sequence[Tensor], step: float) -> dict[Tensor, Array]:
-        """The feeds with the inputs moved along `directions`."""
+    def moved(self, along: Sequence[Array], step: float) -> dict[Tensor, Array]:
+        """The feeds with the inputs moved in a direction."""
         feeds = dict(self.feeds)
-        for tensor, direction in zip(self.float_inputs, directions, strict=True):
-            feeds[tensor] = feeds[tensor] + step * self.feeds[direction]
+        for tensor, direction in zip(self.float_inputs, along, strict=True):
+            feeds[tensor] = feeds[tensor] + step * direction
         return feeds

@@ -178,6 +178,11 @@ def largest_to_all(output: te.Tensor, inputs: Sequence[te.Tensor], head: te.Tens
     return te.compute(x.shape, lambda i, k: head[i] / x.shape[1], name="dx")
 
 
+def largest_to_every_winner(output: te.Tensor, inputs: Sequence[te.Tensor], head: te.Tensor) -> te.Tensor:
+    (x,) = inputs
+    return te.compute(x.shape, lambda i, k: te.select(x[i, k] == output[i], head[i], 0.0), name="dx")
+
+
 def scan_forgets_the_past(output: te.Tensor, inputs: Sequence[te.Tensor], head: te.Tensor) -> te.Tensor:
     return head * 1.0
 
@@ -188,6 +193,19 @@ def log_of(x: te.Tensor) -> te.Tensor:
 
 def log_without_input(output: te.Tensor, inputs: Sequence[te.Tensor], head: te.Tensor) -> te.Tensor:
     return head / output
+
+
+def added(x: te.Tensor, b: te.Tensor) -> te.Tensor:
+    return te.tanh(x + b)
+
+
+def added_mean(output: te.Tensor, inputs: Sequence[te.Tensor], head: te.Tensor) -> list[te.Tensor]:
+    dx = head * (1 - output * output)
+    return [dx, dx.mean(0)]
+
+
+def squared(x: te.Tensor) -> te.Tensor:
+    return x * x
 
 
 def cubed(x: te.Tensor) -> te.Tensor:
@@ -229,6 +247,13 @@ PLANTED: list[Planted] = [
     Planted("clip, also outside", clipped, clipped_everywhere, **LINE),
     Planted("pooling, the last odd element", pooled, pooled_all, **LINE, options={"sizes": {"n": (2, 7)}}),
     Planted("maximum, to all alike", largest, largest_to_all, **PLANE),
+    Planted("maximum, to every winner of a tie", largest, largest_to_every_winner, **PLANE),
+    Planted("a mean for a sum over the broadcast axis", added, added_mean, shapes=("n m", "m")),
+    Planted("NaN at 0", squared, lambda y, xs, head: head * (y * 2 / xs[0]), **LINE),
+    Planted("negative heads", te.tanh, lambda y, xs, head: te.abs(head) * (1 - y * y), **LINE),
+    Planted("extent 1", matmul, spoilt(where_static(lambda x, head: int(x.shape[0]) == 1, halved)), **MATMUL),
+    Planted("last row of odd extents", blur, spoilt(where_static(
+        lambda x, head: odd(x.shape[0]), where_index(lambda ix, n: ix[0] == n[0] - 1, 0.9))), **IMAGE),
     Planted("scan, without the past", running_sum, scan_forgets_the_past, **LINE),
     Planted("logarithm, output for input", log_of, log_without_input, shapes=(te.testing.array("n", low=0.5),)),
     Planted("power, the exponent", cubed, power_rule_off, **LINE),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 from typing import Any
 
@@ -14,7 +15,8 @@ import tedsl as te
 from tests.testing.operators import RIGHT, Right, two_results
 from tests.testing.planted import PLANTED, Planted, matmul
 
-QUICK = {"off by a factor of 2", "one corner", "stride 2 only", "float32 only", "softmax, the diagonal only"}
+QUICK = {"off by a factor of 2", "one corner", "stride 2 only", "float32 only", "softmax, the diagonal only", "NaN at 0",
+         "maximum, to every winner of a tie"}  # fmt: skip
 QUICK_RIGHT = {"relu", "maximum, row", "max over 1, False", "conv, drawn stride", "embedding", "two results", "counts"}
 
 
@@ -51,14 +53,106 @@ def test_a_right_operator_passes(right: Right) -> None:
 
 @pytest.mark.parametrize("name", ["one corner", "stride 2 only"])
 def test_the_snippet_fails_as_reported(name: str) -> None:
+    """Alone, where functions and what they refer to can be written down; else where the functions are known."""
     (planted,) = (p for p in PLANTED if p.name == name)
     report = check(planted, vjp=planted.vjp, checks="adjoint", raise_exception=False)
     assert report.failure is not None
-    names = {planted.op.__name__: planted.op, planted.vjp.__name__: planted.vjp}
+    remembers = name == "stride 2 only"  # its functions hold on to what they have seen
+    names = {planted.op.__name__: planted.op, planted.vjp.__name__: planted.vjp} if remembers else {}
+    assert ("# rule is conv_by_hand.<locals>.rule of" in report.failure.snippet) == remembers
+    assert run_alone(report.failure.snippet, names) == report.failure.message
+
+
+def run_alone(snippet: str, names: dict[str, Any]) -> str:
+    """The message of the failure that a snippet shows."""
     with pytest.raises(te.testing.CheckError) as caught:
-        exec(report.failure.snippet, names)
+        exec(snippet, {**names})
     assert caught.value.report.failure is not None
-    assert caught.value.report.failure.message == report.failure.message
+    return caught.value.report.failure.message
+
+
+FACTOR = np.float32(1.5)
+
+
+def scaled(x: te.Tensor) -> te.Tensor:
+    return x * float(FACTOR)
+
+
+@te.testing.checked("n", vjp=lambda y, xs, head: head * y, checks="gradient")
+def decorated(x: te.Tensor) -> te.Tensor:
+    return te.exp(-x)
+
+
+def of_an_operator() -> None:
+    """An operator of this function, with a rule that refers to what is around it."""
+    missing = -2.0
+
+    @te.op
+    def mine(x: te.Tensor, power: float = 1.0) -> te.Tensor:
+        return scaled(x) ** power
+
+    @mine.def_vjp
+    def _(y: te.Tensor, xs: Any, head: te.Tensor) -> te.Tensor:
+        return head * (y + missing)
+
+    te.testing.check_op(mine, "n", power=st.just(2.0), checks="gradient")
+
+
+def of_parts() -> None:
+    def apply(x: te.Tensor, f: Any, weights: Any) -> te.Tensor:
+        return f(x) * weights["a"][0]
+
+    op = functools.partial(apply, weights={"a": [2.0, float("inf")]})
+    te.testing.check_op(op, "n", f=st.just(te.tanh), vjp=lambda y, xs, h: h, dtypes="bfloat16", checks="gradient")
+
+
+@pytest.mark.parametrize("test", [decorated, of_an_operator, of_parts])
+def test_a_snippet_stands_alone(test: Any) -> None:
+    """Also for a decorated test, an operator with its rules, lambdas, partial functions and functions as arguments."""
+    with pytest.raises(te.testing.CheckError) as caught:
+        test()
+    failure = caught.value.report.failure
+    assert failure is not None
+    assert run_alone(failure.snippet, {}) == failure.message
+
+
+def test_what_has_no_text_is_pointed_at() -> None:
+    held = object()
+
+    def op(x: te.Tensor) -> te.Tensor:
+        return x * (1.0 if held else 2.0)
+
+    report = te.testing.check_op(op, "n", vjp=lambda y, xs, head: head * 2.0, raise_exception=False)
+    assert report.failure is not None
+    assert f"# op is {op.__qualname__} of {__file__}:" in report.failure.snippet
+    assert run_alone(report.failure.snippet, {"op": op}) == report.failure.message
+
+
+def test_numbers_that_are_no_numbers_are_written_down() -> None:
+    arrays = {"x": np.array([np.nan, -np.inf, 0.5])}
+    with pytest.raises(te.testing.CheckError) as caught:
+        te.testing.check_case(scaled, arrays, vjp=lambda y, xs, head: head[:2], checks=("gradient",))
+    failure = caught.value.report.failure
+    assert failure is not None
+    assert "np.array([ np.nan, -np.inf, 0.5], 'float64')" in failure.snippet
+    assert run_alone(failure.snippet, {}) == failure.message
+
+
+def evenly(output: te.Tensor, inputs: Any, head: te.Tensor) -> te.Tensor:
+    wins = te.cast(inputs[0] == output[:, None], head.dtype)
+    return wins * head[:, None] / wins.sum(1, keepdims=True)
+
+
+def test_where_elements_tie_any_slope_will_do() -> None:
+    """The library gives all to the first winner; a rule that shares is not wrong, one that gives each all of it is."""
+    largest = next(p for p in PLANTED if p.name == "maximum, to all alike").op
+    assert te.testing.check_op(largest, "n m", vjp=evenly, checks=("gradient", "adjoint", "second"), examples=50)
+
+
+@pytest.mark.parametrize("checks", ["gradient", "adjoint"])
+def test_heads_have_both_signs(checks: str) -> None:
+    planted = next(p for p in PLANTED if p.name == "negative heads")
+    assert not check(planted, vjp=planted.vjp, checks=checks, raise_exception=False)
 
 
 def test_the_case_reported_is_small() -> None:
