@@ -1,9 +1,9 @@
 """`gradcheck`: adjoints against central differences, with a report that explains itself.
 
 Each output is contracted with a fixed random head of both signs; every element of every input is moved by two step
-sizes. Where the two estimates disagree the function has a kink nearby (or the step is too coarse) and the element is set
-aside and counted. Outputs that are large beside their derivatives leave a difference few digits: unless atol is given, what they
-are rounded by is allowed for.
+sizes. Where the two estimates disagree the function has a kink nearby (or the step is too coarse) and the element is
+set aside and counted. Outputs that are large beside their derivatives leave a difference few digits: unless atol is
+given, what they are rounded by is allowed for.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ assert stride.failure.case.static == {"stride": 2}
 print(stride.failure.snippet)
 
 # %% [markdown]
-# The snippet is a program that stands alone: what it cannot import is in it with its source. Run, it fails the same way.
+# The snippet is a program that stands alone: what it cannot import is in it with its source. It fails the same way.
 
 # %%
 try:

@@ -60,8 +60,9 @@ def array(
 class Case:
     """One call: the arrays by parameter, the static arguments, and the seed of heads and directions.
 
-    Compiling and second derivatives take longer than all else, so not every case drawn has them. In a tied one, elements
-    are equal: which of them a maximum takes is a kink, so differences tell nothing, but derivatives still have to agree.
+    Compiling and second derivatives take longer than all else, so not every case drawn has them. In an edge case some
+    elements are equal, and some are 0: there may be kinks, where differences tell nothing, but forward and reverse
+    derivatives still have to agree.
     """
 
     arrays: Mapping[str, Array]

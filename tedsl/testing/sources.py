@@ -109,7 +109,7 @@ class Listing:
         self._define(wish, made, f"{wish} = functools.partial({', '.join(parts)})")
         return wish
 
-    def _function(self, f: types.FunctionType, wish: str) -> str:
+    def _function(self, f: Any, wish: str) -> str:
         """A function by its source; a lambda gets the name that is wished for."""
         node, text = _source(f)
         is_lambda = isinstance(node, ast.Lambda)
@@ -205,7 +205,7 @@ def _is_of(node: ast.Lambda, f: types.FunctionType) -> bool:
     """Whether a lambda of that line may be this one: by its arguments, and by columns where code has them."""
     if [a.arg for a in node.args.args] != list(f.__code__.co_varnames[: f.__code__.co_argcount]):
         return False
-    places = getattr(f.__code__, "co_positions", tuple)()
+    places: Any = getattr(f.__code__, "co_positions", tuple)()
     columns = [a for line, end, a, b in places if line == end == node.body.lineno and a is not None and a < b]
     return not columns or (min(columns) >= node.body.col_offset and max(columns) <= (node.body.end_col_offset or 0))
 

@@ -121,7 +121,9 @@ def _in_own_type(v: Verdict, exact: Sequence[Array]) -> Wrong | None:
         scale = 1 + float(np.abs(b).max(initial=0.0)) + v.wide.magnitude
         wrong = ~(error <= slack * scale) & np.isfinite(b)
         if wrong.any():
-            place = np.unravel_index(int(np.argmax(np.where(wrong, np.nan_to_num(error, nan=np.inf), -1.0))), error.shape)
+            place = np.unravel_index(
+                int(np.argmax(np.where(wrong, np.nan_to_num(error, nan=np.inf), -1.0))), error.shape
+            )
             index = tuple(map(int, place))
             return Wrong(
                 f"the adjoint of {source.name} at {list(index)} is {a[index]:.6g} in {v.case.dtype} and {b[index]:.6g} "
@@ -186,10 +188,10 @@ def second(v: Verdict) -> Wrong | None:
 
 
 def _is_between_sides(t: Traced, adjoints: Sequence[Array], slack: float, seed: int) -> bool:
-    """At a kink every slope between those of its sides will do: whether the adjoints have one, along many directions."""
+    """At a kink every slope between those of its sides will do: whether adjoints have one, in many directions."""
     rng = np.random.default_rng([seed, 2])
     for _ in range(DIRECTIONS):
-        along = [rng.uniform(-1.0, 1.0, a.shape) for a in adjoints]
+        along = [np.asarray(rng.uniform(-1.0, 1.0, a.shape)) for a in adjoints]
         low, high = _sides(t, along, STEP)
         slope = sum(float(np.sum(a * d)) for a, d in zip(adjoints, along, strict=True))
         if not low - slack <= slope <= high + slack:

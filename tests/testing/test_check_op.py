@@ -15,8 +15,10 @@ import tedsl as te
 from tests.testing.operators import RIGHT, Right, two_results
 from tests.testing.planted import PLANTED, Planted, matmul
 
-QUICK = {"off by a factor of 2", "one corner", "stride 2 only", "float32 only", "softmax, the diagonal only", "NaN at 0",
-         "maximum, to every winner of a tie"}  # fmt: skip
+QUICK = {
+    "off by a factor of 2", "one corner", "stride 2 only", "float32 only", "softmax, the diagonal only", "NaN at 0",
+    "maximum, to every winner of a tie",
+}  # fmt: skip
 QUICK_RIGHT = {"relu", "maximum, row", "max over 1, False", "conv, drawn stride", "embedding", "two results", "counts"}
 
 
