@@ -1,4 +1,4 @@
-"""Side by side with PyTorch and JAX: every workload compiled by the default schedule, no tuning.
+"""Side by side with PyTorch, JAX and NumPy: every workload compiled by the default schedule, no tuning.
 
 All sides run in turn, on one thread (CPU time of the process, which neighbours hardly disturb) and on two (time on
 the clock). Results are compared before anything is timed. The ratio is the best peer's median over ours: above 1 we
@@ -8,13 +8,12 @@ are faster.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,11 @@ import numpy as np
 import torch
 
 import tedsl as te
+from benchmarks.peers import PEERS, peers
 from benchmarks.plots import plot
 from benchmarks.workload import Workload
 from benchmarks.workloads import workloads
+from tedsl.backend.kernel import Kernel
 from tedsl.backend.threads import set_num_threads
 
 HERE = Path(__file__).parent
@@ -33,21 +34,18 @@ SECONDS = 1.0  # of each workload and number of threads
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 
 
-def measure(workload: Workload, copying: dict[int, float]) -> dict[str, Any]:
+def measure(workload: Workload, copying: dict[int, float], chosen: Sequence[str]) -> dict[str, Any]:
     """Compile, compare, and time one workload; `copying` has the bytes a second of a copy by the number of threads."""
-    start = time.process_time()
-    kernel = te.build(workload.inputs, workload.outputs)
-    found = kernel(*workload.arrays)
-    compiling = (time.process_time() - start) * 1e3
-    peers = _peers(workload)
-    errors = {name: _errors(found, call()) for name, call in peers.items()}
+    kernel, found, compiling = _compiled(workload)
+    others = peers(workload, chosen)
+    errors = {name: _errors(found, call()) for name, call in others.items()}
     error = max(errors.values())
     row: dict[str, Any] = {
         "group": workload.group, "name": workload.name, "target": workload.target, "error": error,
         "right": error <= workload.tolerance, "compile_ms": kernel.stats.compile_ms,
         "compile_cpu_ms": compiling,
     }  # fmt: skip
-    sides = {"ours": lambda: kernel(*workload.arrays, out=found), **peers}
+    sides = {"ours": lambda: kernel(*workload.arrays, out=found), **others}
     outputs = found if isinstance(found, tuple) else (found,)
     moved = sum(a.nbytes for a in (*workload.arrays, *outputs))  # each array once
     for threads in THREADS:
@@ -55,15 +53,25 @@ def measure(workload: Workload, copying: dict[int, float]) -> dict[str, Any]:
         torch.set_num_threads(threads)
         times = interleaved(sides, time.process_time if threads == 1 else time.perf_counter, pause=threads > 1)
         middle = {name: statistics.median(t) for name, t in times.items()}
-        best = min(peers, key=lambda name: middle[name])
+        best = min(others, key=lambda name: middle[name])
         row[f"threads_{threads}"] = {
-            "ours_ms": middle["ours"] * 1e3, **{f"{name}_ms": middle[name] * 1e3 for name in peers},
+            "ours_ms": middle["ours"] * 1e3, **{f"{name}_ms": middle[name] * 1e3 for name in others},
             "best_peer": best, "ratio": middle[best] / middle["ours"],
-            "ratio_of_best": min(min(times[name]) for name in peers) / min(times["ours"]), "runs": len(times["ours"]),
+            "ratio_of_best": min(min(times[name]) for name in others) / min(times["ours"]), "runs": len(times["ours"]),
             "spread": _spread(times["ours"]), "gflops": workload.flops / middle["ours"] / 1e9,
             "of_bandwidth": moved / middle["ours"] / copying[threads],
         }  # fmt: skip
     return row
+
+
+def _compiled(workload: Workload) -> tuple[Kernel, Any, float]:
+    """The kernel, its results, and milliseconds to build it, with what the first call takes longer than the second."""
+    start = time.process_time()
+    kernel = te.build(workload.inputs, workload.outputs)
+    kernel(*workload.arrays)
+    ready = time.process_time()
+    found = kernel(*workload.arrays)
+    return kernel, found, (2 * ready - start - time.process_time()) * 1e3
 
 
 def interleaved(
@@ -83,19 +91,6 @@ def interleaved(
             call()
             times[name].append(clock() - start)
     return times
-
-
-def _peers(workload: Workload) -> dict[str, Callable[[], Any]]:
-    """The same computation by each peer that is there, as calls without arguments."""
-    tensors = [torch.from_numpy(a) for a in workload.arrays]
-    found: dict[str, Callable[[], Any]] = {"torch": lambda: workload.peer(*tensors)}
-    if workload.jax_peer is not None and importlib.util.find_spec("jax") is not None:
-        import jax
-
-        wait: Callable[[Any], Any] = jax.block_until_ready
-        compiled, arrays = jax.jit(workload.jax_peer), [jax.numpy.asarray(a) for a in workload.arrays]
-        found["jax"] = lambda: wait(compiled(*arrays))
-    return found
 
 
 def _errors(found: Any, expected: Any) -> float:
@@ -156,6 +151,9 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="measure the workloads whose name contains one of these")
     parser.add_argument("--write", action="store_true", help="write results.json and the table of README.md")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the ratios (needs matplotlib)")
+    parser.add_argument(
+        "--peers", default=",".join(PEERS[:-1]), help=f"those of {', '.join(PEERS)} to compare with (all but the last)"
+    )
     chosen = parser.parse_args()
     os.environ["TEDSL_CACHE_DIR"] = os.devnull  # what is kept from an earlier run was not compiled in this one
     te.build([], te.compute((1,), lambda i: te.const(1.0), name="warm"))()
@@ -164,7 +162,7 @@ def main() -> None:
     for workload in workloads():
         if chosen.names and not any(n in workload.name for n in chosen.names):
             continue
-        row = measure(workload, copying)
+        row = measure(workload, copying, chosen.peers.split(","))
         rows.append(row)
         print(table([row]).splitlines()[-1], flush=True)
     machine = {

@@ -66,7 +66,7 @@ def _bilateral() -> Iterator[Workload]:
     place = torch.arange(SIZE, dtype=torch.float32)
     along = (2 * place + 1) / SIZE - 1
 
-    def peer(grid: Any, guide: Any) -> Any:
+    def torch_peer(grid: Any, guide: Any) -> Any:
         rows, columns = along[:, None].expand(SIZE, SIZE), along[None, :].expand(SIZE, SIZE)
         at = torch.stack([columns, rows, 2 * guide - 1], -1)[None, None]
         return F.grid_sample(grid[None], at, padding_mode="border", align_corners=False)[0, :, 0]
@@ -79,7 +79,7 @@ def _bilateral() -> Iterator[Workload]:
         return _map_coordinates(grid, [guide * DEPTH - 0.5, rows, columns], "nearest")
 
     arrays = [*floats([grid]), _uniform(0, 1, SIZE, SIZE)]
-    yield from both("imaging", "bilateral slicing", 5, [grid, guide], sliced, peer, jax_peer, arrays)
+    yield from both("imaging", "bilateral slicing", 5, [grid, guide], sliced, torch_peer, jax_peer, arrays)
 
 
 def _map_coordinates(planes: Any, at: Any, mode: str) -> Any:
@@ -105,7 +105,7 @@ def _sampling() -> Iterator[Workload]:
 
     warped = te.compute((3, SIZE, SIZE), body, name="warped")
 
-    def peer(image: Any, at: Any) -> Any:
+    def torch_peer(image: Any, at: Any) -> Any:
         places = 2.0 * at.flip(2) / (SIZE - 1.0) - 1.0
         return F.grid_sample(image[None], places[None], align_corners=True)[0]
 
@@ -115,7 +115,9 @@ def _sampling() -> Iterator[Workload]:
     i, j = np.meshgrid(np.arange(SIZE), np.arange(SIZE), indexing="ij")
     around = np.stack([i, j], -1).astype(np.float32) + _off_integers(-4, 4, SIZE, SIZE, 2)
     # PyTorch scales the places to [-1, 1] and back, which costs digits of the weights.
-    yield from both("imaging", "grid sampling", 5, [image, at], warped, peer, jax_peer, [*floats([image]), around])
+    yield from both(
+        "imaging", "grid sampling", 5, [image, at], warped, torch_peer, jax_peer, [*floats([image]), around]
+    )
 
 
 # --------------------------------------------------------------------------------------------------- unsharp masking
@@ -139,7 +141,7 @@ def _unsharp() -> Iterator[Workload]:
     sharp = te.compute((3, side, side), lambda c, i, j: ratio[i, j] * x[c, i, j], name="sharp")
     column = torch.tensor(weights).reshape(1, 1, 7, 1)
 
-    def peer(x: Any) -> Any:
+    def torch_peer(x: Any) -> Any:
         grey = (0.299 * x[0] + 0.587 * x[1] + 0.114 * x[2])[None, None]
         down = F.conv2d(F.pad(grey, (0, 0, 3, 3), mode="replicate"), column)
         blurred = F.conv2d(F.pad(down, (3, 3, 0, 0), mode="replicate"), column.transpose(2, 3))
@@ -156,7 +158,7 @@ def _unsharp() -> Iterator[Workload]:
         return (2 * grey - blurred) / grey * x
 
     arrays = [_uniform(0.1, 1, 3, side, side)]
-    yield from both("imaging", "unsharp mask", 5, [x], sharp, peer, jax_peer, arrays)
+    yield from both("imaging", "unsharp mask", 5, [x], sharp, torch_peer, jax_peer, arrays)
 
 
 # --------------------------------------------------------------------------------------------------------- histogram
@@ -171,7 +173,7 @@ def _histogram() -> Iterator[Workload]:
     share = 1.0 - te.abs(x[i] - te.cast(place, "float32"))
     histogram = te.scatter((bins,), [i, side], (place,), share, name="histogram")
 
-    def peer(x: Any) -> Any:
+    def torch_peer(x: Any) -> Any:
         low = x.floor()
         far, place = x - low, low.long()
         return torch.zeros(bins).index_add(0, place, 1 - far).index_add(0, place + 1, far)
@@ -184,7 +186,7 @@ def _histogram() -> Iterator[Workload]:
         return jnp.zeros(bins).at[place].add(1 - far).at[place + 1].add(far)
 
     yield from both(
-        "scatters", "soft histogram", 1.2, [x], histogram, peer, jax_peer, [_off_integers(0, bins - 1, count)]
+        "scatters", "soft histogram", 1.2, [x], histogram, torch_peer, jax_peer, [_off_integers(0, bins - 1, count)]
     )
 
 
@@ -204,7 +206,7 @@ def _steps() -> Iterator[Workload]:
         for _ in range(steps):
             y = _blurred(y, mode)
 
-        def peer(x: Any, padding: str = padding) -> Any:
+        def torch_peer(x: Any, padding: str = padding) -> Any:
             y = x[None, None]
             for _ in range(steps):
                 y = F.conv2d(F.pad(y, (1, 1, 1, 1), mode=padding), kernel)
@@ -220,7 +222,7 @@ def _steps() -> Iterator[Workload]:
                 y = sum(taps[1:], taps[0]) * (1 / 9)
             return y
 
-        yield from both("stencils", f"ten steps of 3x3 mean, {mode}", 2, [x], y, peer, jax_peer, floats([x]))
+        yield from both("stencils", f"ten steps of 3x3 mean, {mode}", 2, [x], y, torch_peer, jax_peer, floats([x]))
 
 
 def _blurred(x: te.Tensor, mode: str) -> te.Tensor:

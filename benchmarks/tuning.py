@@ -18,6 +18,7 @@ import torch
 
 import tedsl as te
 from benchmarks.compare import interleaved
+from benchmarks.peers import peers
 from benchmarks.workload import Workload
 from benchmarks.workloads import workloads
 from tedsl.backend.threads import set_num_threads
@@ -28,11 +29,10 @@ def measure(workload: Workload, budget: float) -> str:
     tuned = te.tune(workload.outputs, budget, progress=False)
     default = te.build(workload.inputs, workload.outputs, name="default")
     better = te.build(workload.inputs, workload.outputs, schedule="tuned", name="tuned")
-    tensors = [torch.from_numpy(a) for a in workload.arrays]
     found = default(*workload.arrays)
     sides: dict[str, Callable[[], Any]] = {
         "ours": lambda: default(*workload.arrays, out=found), "tuned": lambda: better(*workload.arrays, out=found),
-        "torch": lambda: workload.peer(*tensors),
+        **peers(workload, ["torch"]),
     }  # fmt: skip
     ratios = []
     for threads in (1, 2):

@@ -7,21 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 import tedsl as te
 
-__all__ = ["Array", "Workload", "both", "floats", "tensor"]
+__all__ = ["Array", "Peer", "Workload", "both", "floats", "tensor"]
 
 Array = Any
+Peer = Callable[..., Any]
 _RANDOM = np.random.default_rng(0)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """`outputs` from `inputs`, and peers that give the same values.
+    """`outputs` from `inputs`, and functions of PyTorch tensors, JAX and NumPy arrays that give the same values.
 
-    `peer` takes PyTorch tensors of the same arrays, `jax_peer` JAX arrays; it is compiled by `jax.jit`.
+    A workload with a `step` has the gradients of the first output by the inputs as its other outputs; its peers are the
+    forward functions. The head is the last input, where that output is no scalar.
     """
 
     group: str
@@ -30,10 +31,17 @@ class Workload:
     inputs: list[te.Tensor]
     outputs: list[te.Tensor]
     arrays: list[Array]
-    peer: Callable[..., Any]
+    torch_peer: Peer
+    jax_peer: Peer | None = None
+    numpy_peer: Peer | None = None
     flops: float = 0.0
     tolerance: float = 1e-3
-    jax_peer: Callable[..., Any] | None = None
+    step: bool = False
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the last array is the adjoint of the first output."""
+        return self.step and self.outputs[0].ndim > 0
 
 
 def floats(tensors: Sequence[te.Tensor]) -> list[Array]:
@@ -48,39 +56,17 @@ def tensor(name: str, *shape: int) -> te.Tensor:
 
 
 def both(
-    group: str, name: str, target: float, inputs: Sequence[te.Tensor], y: te.Tensor, peer: Callable[..., Any],
-    jax_peer: Callable[..., Any] | None = None, arrays: Sequence[Array] = (), tolerance: float = 1e-3,
+    group: str, name: str, target: float, inputs: Sequence[te.Tensor], y: te.Tensor, torch_peer: Peer,
+    jax_peer: Peer | None = None, arrays: Sequence[Array] = (), tolerance: float = 1e-3,
 ) -> Iterator[Workload]:  # fmt: skip
     """Forward, and forward with the gradients of all inputs."""
-    given = list(arrays) or floats(inputs)
-    leaves = list(inputs)
-    yield Workload(group, f"{name}, forward", target, leaves, [y], given, peer, 0.0, tolerance, jax_peer)
-    head = tensor("head", *y.shape) if y.ndim else None
-    grads = te.differentiate(y, leaves) if head is None else te.differentiate(y, leaves, head=head)
+    given, leaves = list(arrays) or floats(inputs), list(inputs)
     yield Workload(
-        group, f"{name}, forward + backward", target, leaves if head is None else [*leaves, head], [y, *grads],
-        given if head is None else [*given, *floats([head])], _torch_step(peer, head is not None), 0.0, tolerance,
-        None if jax_peer is None else _jax_step(jax_peer, head is not None),
+        group, f"{name}, forward", target, leaves, [y], given, torch_peer, jax_peer, tolerance=tolerance
     )  # fmt: skip
-
-
-def _torch_step(peer: Callable[..., Any], headed: bool) -> Callable[..., Any]:
-    def step(*arrays: Any) -> Any:
-        given, adjoint = (arrays[:-1], arrays[-1]) if headed else (arrays, None)
-        leaves = [a.detach().requires_grad_() for a in given]
-        result = peer(*leaves)
-        return (result.detach(), *torch.autograd.grad(result, leaves, adjoint))
-
-    return step
-
-
-def _jax_step(peer: Callable[..., Any], headed: bool) -> Callable[..., Any]:
-    def step(*arrays: Any) -> Any:
-        import jax
-        import jax.numpy as jnp
-
-        given, adjoint = (arrays[:-1], arrays[-1]) if headed else (arrays, jnp.ones(()))
-        result, back = jax.vjp(peer, *given)
-        return (result, *back(adjoint))
-
-    return step
+    heads = [tensor("head", *y.shape)] if y.ndim else []
+    grads = te.differentiate(y, leaves, head=heads[0]) if heads else te.differentiate(y, leaves)
+    yield Workload(
+        group, f"{name}, forward + backward", target, [*leaves, *heads], [y, *grads], [*given, *floats(heads)],
+        torch_peer, jax_peer, tolerance=tolerance, step=True,
+    )  # fmt: skip

@@ -1,0 +1,68 @@
+"""What a workload is compared with: PyTorch, `torch.compile`, `jax.jit`, and NumPy where it has a function for it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from benchmarks.workload import Peer, Workload
+
+__all__ = ["PEERS", "Call", "peers"]
+
+PEERS = ("torch", "jax", "numpy", "compiled")  # the last is torch.compile, which takes many seconds for each workload
+Call = Callable[[], Any]
+
+
+def peers(workload: Workload, chosen: Sequence[str] = PEERS[:-1]) -> dict[str, Call]:
+    """The computation by each of the chosen peers that is there, as calls without arguments."""
+    makers: dict[str, Callable[[Workload], Call | None]] = {
+        "torch": lambda w: _torch(w, w.torch_peer), "compiled": _compiled, "jax": _jax, "numpy": _numpy,
+    }  # fmt: skip
+    made = {name: makers[name](workload) for name in chosen}
+    return {name: call for name, call in made.items() if call is not None}
+
+
+def _torch(workload: Workload, peer: Peer) -> Call:
+    import torch
+
+    tensors = [torch.from_numpy(a) for a in workload.arrays]
+    if not workload.step:
+        return lambda: peer(*tensors)
+    given, head = (tensors[:-1], tensors[-1]) if workload.has_head else (tensors, None)
+
+    def step() -> Any:
+        leaves = [a.detach().requires_grad_() for a in given]
+        result = peer(*leaves)
+        return (result.detach(), *torch.autograd.grad(result, leaves, head))
+
+    return step
+
+
+def _compiled(workload: Workload) -> Call:
+    import torch
+
+    torch._dynamo.reset()
+    return _torch(workload, torch.compile(workload.torch_peer, dynamic=False))
+
+
+def _jax(workload: Workload) -> Call | None:
+    peer = workload.jax_peer
+    if peer is None or importlib.util.find_spec("jax") is None:
+        return None
+    import jax
+    import jax.numpy as jnp
+
+    def step(*arrays: Any) -> Any:
+        given, head = (arrays[:-1], arrays[-1]) if workload.has_head else (arrays, jnp.ones(()))
+        result, back = jax.vjp(peer, *given)
+        return (result, *back(head))
+
+    wait: Callable[[Any], Any] = jax.block_until_ready
+    compiled, arrays = jax.jit(step if workload.step else peer), [jnp.asarray(a) for a in workload.arrays]
+    return lambda: wait(compiled(*arrays))
+
+
+def _numpy(workload: Workload) -> Call | None:
+    peer = workload.numpy_peer
+    return None if peer is None or workload.step else lambda: peer(*workload.arrays)
