@@ -77,7 +77,7 @@ class Runtime:
             self.call(constructor)
         self.call("halide_set_error_handler", _pointer(_error_callback))
         self.call("halide_set_custom_print", _pointer(_print_callback))
-        threads.on_change(lambda count: self.call("halide_set_num_threads", count))
+        threads.on_change(self._set_threads)
 
     def address(self, name: str) -> int | None:
         """Where the function `name` begins; None when this runtime has none of that name."""
@@ -93,6 +93,11 @@ class Runtime:
                 raise LookupError(f"Halide's runtime for {self.target} has no function {name}")
             self._functions[name] = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * len(arguments))(address)
         return self._functions[name](*arguments)
+
+    def _set_threads(self, count: int) -> None:
+        """Halide lets threads that run already go on beyond their number, so they end first."""
+        self.stop_threads()
+        self.call("halide_set_num_threads", count)
 
     def stop_threads(self) -> None:
         """End the pool's threads; the next parallel loop starts them again."""

@@ -87,5 +87,8 @@ def test_the_pool_has_as_many_threads_as_were_asked_for() -> None:
         set_num_threads(4)
         function(a, 10, out)
         assert system_threads() == before + 3, system_threads()
+        set_num_threads(1)
+        function(a, 10, out)
+        assert system_threads() == before, system_threads()
         print("ok")
     """) == "ok\n"  # fmt: skip
