@@ -10,12 +10,14 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
-import tedsl.bridges.fx_layers  # noqa: F401 - its rows
+import tedsl.bridges.fx_indexing
+import tedsl.bridges.fx_layers  # noqa: F401 - their rows
 from tedsl.analysis.foreign import array_of, is_torch
 from tedsl.analysis.nests import PLAIN
+from tedsl.bridges.fx_decomposed import decompositions
+from tedsl.bridges.fx_masked import Selections
 from tedsl.bridges.fx_rows import apply, fresh, is_known, is_view_in_place, kind_of, run_row
 from tedsl.lang.errors import AliasError, user_location
 from tedsl.lang.operators import Fn
@@ -23,24 +25,10 @@ from tedsl.lang.tensor import Tensor
 from tedsl.mutation.array import Array, lowered, new_array
 from tedsl.mutation.functional import Functionalized, Traced
 from tedsl.mutation.layouts import ghost_with
+from tedsl.mutation.selected import Selected
 from tedsl.mutation.tracing import active_trace
 
-__all__ = ["FxFunction", "UnsupportedNode", "aten_graph", "decompositions", "from_fx", "name_of", "traced_function"]
-
-DECOMPOSED = (
-    "_fused_rms_norm", "_log_softmax", "_log_softmax_backward_data", "_native_batch_norm_legit",
-    "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training", "_safe_softmax", "_softmax",
-    "_softmax_backward_data", "addcdiv", "addcmul", "addcmul_", "addmv", "batch_norm_backward",
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "elu", "elu_backward", "eye", "gelu",
-    "gelu_backward", "glu", "hardswish", "hardtanh", "hardtanh_", "leaky_relu", "leaky_relu_",
-    "leaky_relu_backward", "lerp", "linalg_vector_norm", "log_sigmoid_backward", "log_sigmoid_forward",
-    "logsumexp", "masked_fill_", "mish", "mse_loss", "mse_loss_backward", "native_batch_norm",
-    "native_batch_norm_backward", "native_group_norm", "native_group_norm_backward", "native_layer_norm",
-    "native_layer_norm_backward", "nll_loss_backward", "nll_loss_forward", "norm", "repeat", "roll",
-    "select_backward", "sigmoid_backward", "silu", "silu_", "silu_backward", "slice_backward", "smooth_l1_loss",
-    "softplus", "softplus_backward", "stack", "std", "std_mean", "tanh_backward", "threshold_backward", "trace",
-    "tril", "triu", "upsample_nearest2d",
-)  # fmt: skip
+__all__ = ["FxFunction", "UnsupportedNode", "aten_graph", "from_fx", "name_of", "traced_function"]
 
 
 class UnsupportedNode(NotImplementedError):
@@ -135,17 +123,6 @@ def _kind(value: Any) -> Any:
     return type(value), value
 
 
-@cache
-def decompositions() -> dict[Any, Callable[..., Any]]:
-    """PyTorch's decompositions of the operations that have no row."""
-    import torch
-
-    packets = [getattr(torch.ops.aten, name) for name in DECOMPOSED if hasattr(torch.ops.aten, name)]
-    from torch._decomp import get_decompositions
-
-    return dict(get_decompositions(packets))
-
-
 def aten_graph(module: Any, state: dict[str, Any], inputs: Sequence[Any]) -> Any:
     """The graph as operations of ATen on (state, inputs), found by running it on copies.
 
@@ -154,15 +131,20 @@ def aten_graph(module: Any, state: dict[str, Any], inputs: Sequence[Any]) -> Any
     import torch
     from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 
+    selections = Selections()
+
     class Noting(torch.fx.Interpreter):  # type: ignore[misc]
         def run_node(self, node: Any) -> Any:
             mode = get_proxy_mode()
             before = {} if mode is None else set(mode.tracer.graph.nodes)
             found = super().run_node(node)
             if mode is not None:
-                for made in mode.tracer.graph.nodes:
-                    if made not in before:
-                        made.meta["of"] = node.name
+                made = [n for n in mode.tracer.graph.nodes if n not in before]
+                for operation in made:
+                    operation.meta["of"] = node.name
+                problem = selections.note(node, made, found)
+                if problem is not None:
+                    raise UnsupportedNode(f"te.from_fx: node {node.name!r} is not supported: {problem}")
             return found
 
     def run(*given: Any) -> Any:
@@ -243,12 +225,21 @@ class _Run:
             if node.op == "placeholder":
                 self.values[node] = next(inputs)
             elif node.op == "output":
-                return self._at(node.args[0])
+                return self._result(node.args[0])
             elif node.op == "get_attr":
                 self.values[node] = self._constant(node.target)
             elif node.users or _is_mutating(node):
                 self.values[node] = self._called(node)
         return None
+
+    def _result(self, value: Any) -> Any:
+        found = self._at(value)
+        if any(isinstance(v, Selected) for v in (found if isinstance(found, list) else [found])):
+            raise UnsupportedNode(
+                "te.from_fx: a result of the graph is x[mask], and the length of x[mask] depends on values; return "
+                "torch.where(mask, x, 0), or its sum"
+            )
+        return found
 
     def _constant(self, target: str) -> Any:
         value = operator.attrgetter(target)(self.module)
@@ -301,9 +292,11 @@ def _typed(found: Any, expected: Any, known: set[int]) -> Any:
     if isinstance(found, (list, tuple)):
         wanted = expected if isinstance(expected, (list, tuple)) else [None] * len(found)
         return [_typed(f, e, known) for f, e in zip(found, wanted, strict=False)]
-    if not isinstance(found, Array) or not hasattr(expected, "dtype"):
+    if not isinstance(found, (Array, Selected)) or not hasattr(expected, "dtype"):
         return found
     kind = kind_of(expected.dtype)
+    if isinstance(found, Selected):
+        return found if found.full.dtype is kind else found.cast(kind)
     if found.storage.dtype is not kind:
         found = apply(Fn.CAST, found, kind)
     return found if id(found.storage) in known else _laid_out(found, expected)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tedsl.bridges.fx import UnsupportedNode, decompositions, name_of, traced_function
+from tedsl.bridges.fx import UnsupportedNode, name_of, traced_function
+from tedsl.bridges.fx_decomposed import decompositions
 from tedsl.bridges.fx_rows import is_known
 from tedsl.mutation.functional import Functionalized
 

@@ -1,4 +1,4 @@
-"""Rows of `tedsl.bridges.fx_rows` for layers and for indexing by arrays; gradients of layers by differentiation."""
+"""Rows of `tedsl.bridges.fx_rows` for layers; gradients of layers by differentiation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autodiff import differentiate
-from tedsl.bridges.fx_rows import ROWS, apply, copied, fresh
+from tedsl.bridges.fx_rows import ROWS, apply, fresh
 from tedsl.lang import functions as fn
 from tedsl.lang.arrays import where
 from tedsl.lang.axes import reduce_axis
@@ -18,7 +18,6 @@ from tedsl.lang.reducers import argmax
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
 from tedsl.mutation.array import Array
-from tedsl.mutation.items import accumulate_at
 from tedsl.ops.convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
 from tedsl.ops.normalization import logsumexp, softmax
 from tedsl.ops.pooling import adaptive_avg_pool2d, avg_pool2d
@@ -201,63 +200,6 @@ def _attention_backward(
     return [fresh(t) for t in differentiate(made, own, g.value)]
 
 
-def _key(indices: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(slice(None) if i is None else i for i in indices)
-
-
-def _index(x: Array, indices: Sequence[Any]) -> Array:
-    found = x[_key(indices)]
-    if not isinstance(found, Array):
-        raise NotImplementedError("the length of x[mask] depends on values")
-    return found
-
-
-def _index_put_in_place(x: Array, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Array:
-    if accumulate:
-        accumulate_at(x, _key(indices), values, "add")
-    else:
-        x[_key(indices)] = values
-    return x
-
-
-def _along(x: Array, dim: int, index: Array) -> tuple[Any, ...]:
-    """The index that takes x[.., index[..], ..] along `dim`, other axes as they are, for all points of `index`."""
-    places: list[Any] = []
-    for d, n in enumerate(index.shape):
-        shape = tuple(n if k == d else 1 for k in range(index.ndim))
-        places.append(index if d == dim % x.ndim else ROWS["arange"](n).reshape(shape))
-    return tuple(places)
-
-
-def _gather(x: Array, dim: int, index: Array, **_: Any) -> Array:
-    if not x.ndim:
-        return copied(x)
-    source, place = x.value, index.value
-
-    def element(*at: Any) -> Any:
-        return source[tuple(fn.cast(place[at], "int32") if d == dim % x.ndim else a for d, a in enumerate(at))]
-
-    return fresh(compute(tuple(index.shape), element, name="gather"))
-
-
-def _scatter_add(x: Array, dim: int, index: Array, source: Any) -> Array:
-    made = copied(x)
-    accumulate_at(made, _along(x, dim, index), _cut(source, index), "add")
-    return made
-
-
-def _scatter(x: Array, dim: int, index: Array, source: Any, **options: Any) -> Array:
-    if options:
-        raise NotImplementedError(f"scatter with {sorted(options)}")
-    made = copied(x)
-    made[_along(x, dim, index)] = _cut(source, index)
-    return made
-
-
-def _cut(source: Any, index: Array) -> Any:
-    return source[tuple(slice(n) for n in index.shape)] if isinstance(source, Array) else source
-
-
 def _embedding_backward(g: Array, index: Array, count: int, padding: int, by_frequency: bool) -> Array:
     if by_frequency:
         raise NotImplementedError("embedding with scale_grad_by_freq")
@@ -265,17 +207,6 @@ def _embedding_backward(g: Array, index: Array, count: int, padding: int, by_fre
     place = fn.cast(index.value[tuple(axes[:-1])], "int32")
     made = scatter((count, g.shape[-1]), axes, (place, axes[-1]), g.value[tuple(axes)], where=place != padding)
     return fresh(made)
-
-
-def _written(view: str) -> Any:
-    """x with a view of it replaced: slice_scatter, select_scatter."""
-
-    def row(x: Array, source: Any, *place: Any, **named: Any) -> Array:
-        made = copied(x)
-        ROWS[view](made, *place, **named).assign(source)
-        return made
-
-    return row
 
 
 def _padded(x: Array, pads: Sequence[int], value: Any = 0) -> Array:
@@ -300,20 +231,13 @@ ROWS.update({
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
     "avg_pool2d": _avg_pool, "avg_pool2d_backward": _avg_pool_backward, "_adaptive_avg_pool2d": _adaptive,
-    "_adaptive_avg_pool2d_backward": _adaptive_backward, "index": _index, "_unsafe_index": _index,
-    "index_put_": _index_put_in_place, "gather": _gather, "scatter_add": _scatter_add, "scatter": _scatter,
-    "embedding_dense_backward": _embedding_backward,
-    "index_put": lambda x, *args: _index_put_in_place(copied(x), *args),
-    "_unsafe_index_put": lambda x, *args: _index_put_in_place(copied(x), *args),
-    "index_select": lambda x, dim, index: x[_key([*[None] * (dim % max(1, x.ndim)), index])],
-    "embedding": lambda weight, index, *_: weight[index], "slice_scatter": _written("slice"),
-    "select_scatter": _written("select"), "as_strided_scatter": _written("as_strided"),
-    "diagonal_scatter": _written("diagonal"), "constant_pad_nd": _padded,
+    "_adaptive_avg_pool2d_backward": _adaptive_backward,    "embedding_dense_backward": _embedding_backward,
+    "embedding": lambda weight, index, *_: weight[index],
+    "constant_pad_nd": _padded,
     "flip": lambda x, dims: fresh(x.value if not dims else _flipped(x, dims)),
-    "index_add_": lambda x, dim, index, source, alpha=1: x.index_add_(dim, index, source, alpha=alpha),
-    "index_add": lambda x, dim, index, source, alpha=1: copied(x).index_add_(dim, index, source, alpha=alpha),
     "addmm": lambda c, a, b, beta=1, alpha=1: _added(c, a, b, beta, alpha),
     "baddbmm": lambda c, a, b, beta=1, alpha=1: _added(c, a, b, beta, alpha),
+    "addbmm": lambda c, a, b, beta=1, alpha=1: _scaled_sum(fresh((a.value @ b.value).sum(0)), c, beta, alpha),
 })  # fmt: skip
 
 
@@ -330,6 +254,9 @@ def _flipped(x: Array, dims: Sequence[int]) -> Tensor:
 
 def _added(c: Any, a: Array, b: Array, beta: Any, alpha: Any) -> Array:
     """beta c + alpha a @ b."""
-    product = fresh(a.value @ b.value)
+    return _scaled_sum(fresh(a.value @ b.value), c, beta, alpha)
+
+
+def _scaled_sum(product: Array, c: Any, beta: Any, alpha: Any) -> Array:
     scaled = product if alpha == 1 else apply(Fn.MUL, product, alpha)
     return apply(Fn.ADD, scaled, c if beta == 1 else apply(Fn.MUL, c, beta))

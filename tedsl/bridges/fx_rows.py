@@ -1,13 +1,14 @@
 """The operations of ATen on traced arrays: one table, a row for each name without its overload.
 
 A row takes what the operation takes, arrays as traced ones. Views are views, in-place operations write through them;
-everything else makes arrays of its own. What has a decomposition into these is not listed (see `tedsl.bridges.fx`).
+everything else makes arrays of its own. What has a decomposition into these is not listed: `fx_decomposed`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.joining import concatenate
 from tedsl.lang.operators import Fn
 from tedsl.mutation.array import Array, new_array
+from tedsl.mutation.selected import Selected
 from tedsl.mutation.tracing import active_trace
 
 __all__ = ["ROWS", "apply", "copied", "fresh", "is_known", "kind_of", "run_row", "value_of"]
@@ -42,7 +44,11 @@ def kind_of(dtype: Any) -> Any:
 
 
 def apply(f: Fn, *operands: Any) -> Array:
-    """An operation element by element, of arrays and numbers."""
+    """An operation element by element, of arrays and numbers; of x[mask] it is one again."""
+    selected = next((o for o in operands if isinstance(o, Selected)), None)
+    if selected is not None:
+        made = selected.cast(operands[1]) if f is Fn.CAST else Selected._selected_apply(f, *operands)
+        return cast(Array, made)
     if not any(isinstance(o, Array) for o in operands):
         operands = (fresh(full((), operands[0])), *operands[1:])
     found = Array._apply(f, *operands)
@@ -82,6 +88,19 @@ def _fmod(a: Any, b: Any) -> Array:
     return apply(Fn.SELECT, turned, apply(Fn.SUB, r, b), r)
 
 
+def _skipping(f: Fn) -> Row:
+    """An extreme of two that is the other one where one is NaN."""
+
+    def row(a: Array, b: Array) -> Any:
+        return _where(apply(Fn.ISNAN, a), b, _where(apply(Fn.ISNAN, b), a, apply(f, a, b)))
+
+    return row
+
+
+def _is_float(x: Any) -> bool:
+    return bool(x.storage.dtype.is_float)
+
+
 def _clamp(x: Any, low: Any = None, high: Any = None, *, min: Any = None, max: Any = None) -> Array:
     low, high = low if low is not None else min, high if high is not None else max
     below = x if low is None else apply(Fn.MAXIMUM, x, low)
@@ -116,6 +135,10 @@ ELEMENTWISE: dict[str, Row] = {
     "add": _scaled(Fn.ADD), "sub": _scaled(Fn.SUB), "rsub": lambda a, b, alpha=1: _scaled(Fn.SUB)(b, a, alpha),
     "div": _div, "true_divide": _div, "floor_divide": _binary(Fn.FLOORDIV), "remainder": _binary(Fn.MOD), "fmod": _fmod,
     "bitwise_and": _binary(Fn.BITAND), "bitwise_or": _binary(Fn.BITOR), "bitwise_xor": _binary(Fn.BITXOR),
+    "__lshift__": _binary(Fn.LSHIFT), "__rshift__": _binary(Fn.RSHIFT), "bitwise_left_shift": _binary(Fn.LSHIFT),
+    "bitwise_right_shift": _binary(Fn.RSHIFT), "fmax": _skipping(Fn.MAXIMUM), "fmin": _skipping(Fn.MINIMUM),
+    "isposinf": lambda x: apply(Fn.EQ, x, math.inf), "isneginf": lambda x: apply(Fn.EQ, x, -math.inf),
+    "signbit": lambda x: apply(Fn.LT, x if not _is_float(x) else apply(Fn.COPYSIGN, 1.0, x), 0),
     "bitwise_not": _unary(Fn.INVERT), "logical_and": lambda a, b: apply(Fn.AND, _truth(a), _truth(b)),
     "logical_or": lambda a, b: apply(Fn.OR, _truth(a), _truth(b)), "logical_not": lambda a: apply(Fn.NOT, _truth(a)),
     "square": lambda x: apply(Fn.MUL, x, x), "reciprocal": lambda x: apply(Fn.DIV, 1.0, x),
@@ -210,6 +233,10 @@ def _dims(x: Array, dims: Any) -> Any:
 def _reduction(name: str) -> Row:
     def row(x: Array, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Array:
         source = x if dtype is None else _cast(x, dtype)
+        if isinstance(source, Selected):
+            return fresh(
+                value_of(source.sum() if name == "sum" and dims in (None, [0], [-1]) else getattr(source, name))
+            )
         return fresh(value_of(getattr(source, name)(_dims(x, dims), keepdim)))
 
     return row

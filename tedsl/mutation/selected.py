@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from tedsl.lang import functions as fn
+from tedsl.lang.broadcast import broadcast_to
 from tedsl.lang.elements import tensor_of
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr, Read
 from tedsl.lang.operators import Fn, Operators
-from tedsl.lang.tensor import Tensor
+from tedsl.lang.structure import same_program
+from tedsl.lang.tensor import Extern, Tensor
+from tedsl.lang.traverse import stages_of
 from tedsl.mutation.array import Array, check_kind, lowered, new_array
 from tedsl.mutation.tracing import Trace
 
@@ -29,10 +33,10 @@ class Selected(Operators):
 
     def under(self, mask: Tensor, place: int, shape: tuple[int, ...]) -> Tensor:
         """The elements in place, for an assignment under the same mask."""
-        if mask is not self.mask or place != self.place or self.full.shape != shape:
+        if place != self.place or self.full.shape != shape or not _is_same(mask, self.mask):
             raise TypeError(
                 f"x[mask] = y[other] at {user_location()}: both sides must be selected by the same mask, computed "
-                "once: m = x > 0; x[m] = y[m]"
+                "from the same values: m = x > 0; x[m] = y[m]"
             )
         return self.full
 
@@ -60,6 +64,19 @@ class Selected(Operators):
         check_kind(f.value, result.full.dtype, self.full.dtype, self.trace.torch)
         self.full = result.full.astype(self.full.dtype)
         return self
+
+    def assign(self, value: Any) -> None:
+        """Every selected element replaced: x[mask] is a copy, which this changes."""
+        full = _full(value, self)
+        wide = (
+            full if isinstance(full, Tensor) and full.ndim else broadcast_to(lowered(full, self.trace), self.full.shape)
+        )
+        check_kind("assignment", wide.dtype, self.full.dtype, self.trace.torch)
+        self.full = wide.astype(self.full.dtype)
+
+    def cast(self, dtype: Any) -> Selected:
+        """The selected elements in another dtype."""
+        return Selected(self.trace, self.full.astype(dtype), self.mask, self.place)
 
     def sum(self) -> Any:
         """The sum of the selected elements."""
@@ -91,6 +108,16 @@ class Selected(Operators):
     @property
     def _numpy(self) -> Any:
         return Array._numpy
+
+
+def _is_same(a: Tensor, b: Tensor) -> bool:
+    """Whether two masks are one, or computed in the same way from the same tensors."""
+    if a is b:
+        return True
+    leaves = [[op.output() for op in stages_of([m]) if not op.inputs] for m in (a, b)]
+    if any(isinstance(op, Extern) for op in stages_of([a])) or len(leaves[0]) != len(leaves[1]):
+        return False
+    return all(map(operator.is_, *leaves)) and same_program(a, b, *leaves)
 
 
 def _in_place(f: Fn) -> Any:
