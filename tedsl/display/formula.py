@@ -21,7 +21,7 @@ __all__ = ["TooLong", "formula_of", "scalar_formula"]
 
 # A line of more nodes is no longer read as a formula.
 LONGEST = 150
-LOGIC, COMPARE, SUM, PRODUCT, PREFIX, POWER, ATOM = range(7)
+OR, AND, BITS, COMPARE, SUM, PRODUCT, PREFIX, POWER, ATOM = range(9)
 SIGN = {
     "sum": "∑",
     "prod": "∏",
@@ -34,12 +34,12 @@ SIGN = {
 }
 INFIX = {
     Fn.ADD: ("+", SUM), Fn.SUB: ("−", SUM), Fn.MOD: ("%", PRODUCT), Fn.EQ: ("=", COMPARE), Fn.NE: ("≠", COMPARE),
-    Fn.LT: ("<", COMPARE), Fn.LE: ("≤", COMPARE), Fn.GT: (">", COMPARE), Fn.GE: ("≥", COMPARE), Fn.AND: ("∧", LOGIC),
-    Fn.OR: ("∨", LOGIC), Fn.BITAND: ("&", LOGIC), Fn.BITOR: ("|", LOGIC), Fn.BITXOR: ("⊕", LOGIC),
-    Fn.LSHIFT: ("≪", LOGIC), Fn.RSHIFT: ("≫", LOGIC),
+    Fn.LT: ("<", COMPARE), Fn.LE: ("≤", COMPARE), Fn.GT: (">", COMPARE), Fn.GE: ("≥", COMPARE), Fn.AND: ("∧", AND),
+    Fn.OR: ("∨", OR), Fn.BITAND: ("&", BITS), Fn.BITOR: ("∣", BITS), Fn.BITXOR: ("⊕", BITS),
+    Fn.LSHIFT: ("≪", BITS), Fn.RSHIFT: ("≫", BITS),
 }  # fmt: skip
 BRACKETS = {Fn.ABS: ("|", "|"), Fn.FLOOR: ("⌊", "⌋"), Fn.CEIL: ("⌈", "⌉")}
-UPDATE = {"add": "+=", "mul": "·=", "max": "max=", "min": "min="}
+UPDATE = {"add": "+=", "mul": "*=", "max": "max=", "min": "min="}
 
 
 class TooLong(ValueError):
@@ -111,8 +111,19 @@ class _Writer:
         lines = self.named(roots)
         remark = self.ranges(op.axes)
         if reduce is not None:
-            return [Line(_listed(heads), self.fold(reduce), remark), *lines]
+            combining = self.combining(reduce) if reduce.reducer.is_custom else []
+            return [Line(_listed(heads), self.fold(reduce), remark), *combining, *lines]
         return [*self.bodies(heads, op.bodies, remark), *lines]
+
+    def combining(self, reduce: Reduce) -> list[Line]:
+        """What a reducer of the caller does with two values, and what it begins with."""
+        reducer = reduce.reducer
+        sides = [_tuple([Name(self.names.of(f)) for f in side]) for side in (reducer.left, reducer.right)]
+        _check_length(reducer.results)
+        result = _tuple([self.math(e) for e in reducer.results])
+        identity = _tuple([self.math(e) for e in reducer.identity])
+        head = Row((Word("reducer"), Fenced(_listed(sides))))
+        return [Line(head, result, Row((Word("of nothing: "), identity)))]
 
     def bodies(self, heads: Sequence[Math], bodies: Sequence[Expr], remark: Math | None) -> list[Line]:
         """A line per body; the last one says for which indices."""
@@ -131,11 +142,12 @@ class _Writer:
     def scatter(self, op: Scatter) -> list[Line]:
         lines = self.named((*op.index, op.value, op.guard))
         target, value = self.indexed(op.output(), op.index), self.math(op.value, SUM)
-        remark = self.ranges(op.axes) or Row(())
+        remarks = [self.ranges(op.axes) or Row(())]
         if op.guard is not TRUE:
-            remark = Row((remark, Word(" where "), self.condition(op.guard)))
-        start = "" if op.init is None else f", starting from {op.init.name}"
-        return [Line(target, value, Row((remark, Word(start))), UPDATE[op.kind]), *lines]
+            remarks += [Word(" where "), self.condition(op.guard)]
+        if op.init is not None:
+            remarks.append(Word(f", starting from {self.names.of(op.init)}"))
+        return [Line(target, value, Row(tuple(remarks)), UPDATE[op.kind]), *lines]
 
     def extern(self, op: Extern) -> list[Line]:
         name = getattr(op.function, "__name__", "extern")
@@ -171,7 +183,7 @@ class _Writer:
 
     # Scalars
 
-    def math(self, node: Expr, level: int = LOGIC) -> Math:
+    def math(self, node: Expr, level: int = OR) -> Math:
         """The formula, in brackets where it binds less than `level`."""
         made, own = self.bare(node)
         return Fenced(made) if own < level else made
@@ -196,14 +208,20 @@ class _Writer:
         if fn in _SPECIAL:
             return _SPECIAL[fn](self, node)
         if fn in INFIX:
-            sign, level = INFIX[fn]
-            right = level + (fn in (Fn.SUB, Fn.MOD) or level == COMPARE)
-            return Row(
-                (self.math(args[0], level + (level == COMPARE)), Operator(sign), self.math(args[1], right))
-            ), level
+            return self.infix(*INFIX[fn], *args)
         if fn in BRACKETS:
             return Fenced(self.math(args[0]), *BRACKETS[fn]), ATOM
         return Row((Operator(_title(node)), Fenced(_listed([self.math(a) for a in args])))), ATOM
+
+    def infix(self, sign: str, level: int, left: Expr, right: Expr) -> tuple[Math, int]:
+        """Brackets where a reader would want them: operands of bits are short, those of comparisons compare nothing."""
+        if level == BITS:
+            return Row((self.math(left, POWER), Operator(sign), self.math(right, POWER))), level
+        negated = _negated(right) if sign == "+" else None
+        if negated is not None:  # a - b, and not a + -b
+            return Row((self.math(left, level), Operator("−"), self.math(negated, level + 1))), level
+        tight = level + (sign in "−%" or level == COMPARE)
+        return Row((self.math(left, level + (level == COMPARE)), Operator(sign), self.math(right, tight))), level
 
     def product(self, node: Apply) -> tuple[Math, int]:
         left, right = node.args
@@ -222,7 +240,10 @@ class _Writer:
         return Row((Operator("¬" if node.fn is Fn.NOT else "−"), self.math(node.args[0], PREFIX))), SUM
 
     def power(self, node: Apply) -> tuple[Math, int]:
-        return Script(self.math(node.args[0], ATOM), above=self.math(node.args[1])), POWER
+        base, exponent = self.math(node.args[0], ATOM), self.math(node.args[1])
+        if isinstance(base, Script) and base.above is None:
+            return Script(base.base, base.below, exponent), POWER
+        return Script(base, above=exponent), POWER
 
     def exponential(self, node: Apply) -> tuple[Math, int]:
         base = Name("e") if node.fn is Fn.EXP else Word("2")
@@ -249,16 +270,18 @@ class _Writer:
             made += [Operator("∧"), part] if made else [part]
         return Row(tuple(made)) if made else Word("always")
 
-    def conditions(self, condition: Expr) -> list[Math]:
+    def conditions(self, condition: Expr, over: Sequence[Axis] = ()) -> list[Math]:
+        """Each condition; those that bound one index from both sides, of the axes `over` foremost, are one."""
         kept = [c for c in conjuncts(condition) if not (isinstance(c, Apply) and _always(c))]
         made: list[Math] = []
         while kept:
             first = kept.pop(0)
-            between = _between(first, kept[0]) if kept else None
+            found = ((k, _between(first, c, over)) for k, c in enumerate(kept))
+            k, between = next(((k, b) for k, b in found if b is not None), (0, None))
             if between is None:
                 made.append(self.math(first, COMPARE))
                 continue
-            kept.pop(0)
+            kept.pop(k)
             low, below, x, above, high = between
             parts = (self.math(low, SUM), Operator(below), self.math(x, SUM), Operator(above), self.math(high, SUM))
             made.append(Row(parts))
@@ -266,9 +289,9 @@ class _Writer:
 
     def fold(self, reduce: Reduce) -> Math:
         kind = reduce.reducer.kind
-        guards = self.conditions(reduce.where) if reduce.where is not TRUE else []
+        guards = self.conditions(reduce.where, reduce.axes) if reduce.where is not TRUE else []
         values = [self.math(v, PRODUCT) for v in reduce.values]
-        operand = values[0] if len(values) == 1 else Fenced(_listed(values))
+        operand = _tuple(values)
         sign = SIGN.get(kind, "reducer")
         (axis, *others) = reduce.axes or (None,)
         if axis is not None and not others and not guards and sign in "∑∏" and axis.extent is not None:
@@ -288,28 +311,28 @@ def _always(condition: Apply) -> bool:
     return {Fn.LT: b < c, Fn.LE: b <= c, Fn.GT: a > d, Fn.GE: a >= d}[condition.fn]
 
 
-def _between(first: Expr, second: Expr) -> tuple[Expr, str, Expr, str, Expr] | None:
+def _between(first: Expr, second: Expr, over: Sequence[Axis]) -> tuple[Expr, str, Expr, str, Expr] | None:
     """Two comparisons of one expression from both sides, as (low, sign, x, sign, high)."""
     if not isinstance(first, Apply) or not isinstance(second, Apply):
         return None
-    low, high = _bound(first), _bound(second)
+    low, high = _bound(first, over), _bound(second, over)
     for a, b in ((low, high), (high, low)):
         if a is not None and b is not None and a[0] == "above" and b[0] == "below" and a[1] is b[1]:
             return a[2], a[3], a[1], b[3], b[2]
     return None
 
 
-def _bound(c: Apply) -> tuple[str, Expr, Expr, str] | None:
-    """(which side, x, bound, sign) of a comparison with a number or an extent on one side."""
+def _bound(c: Apply, over: Sequence[Axis]) -> tuple[str, Expr, Expr, str] | None:
+    """(which side, x, bound, sign) of a comparison with a number or an extent on one side, or of an axis of `over`."""
     if c.fn not in (Fn.LT, Fn.LE, Fn.GT, Fn.GE):
         return None
     a, b = c.args
     strict = c.fn in (Fn.LT, Fn.GT)
     downwards = c.fn in (Fn.LT, Fn.LE)
     sign = "<" if strict else "≤"
-    if isinstance(b, (Const, Var)):
+    if isinstance(b, (Const, Var)) or any(a is axis for axis in over):
         return ("below" if downwards else "above"), a, b, sign
-    if isinstance(a, (Const, Var)):
+    if isinstance(a, (Const, Var)) or any(b is axis for axis in over):
         return ("above" if downwards else "below"), b, a, sign
     return None
 
@@ -346,6 +369,19 @@ def _listed(parts: Sequence[Math]) -> Math:
     return made[0] if len(made) == 1 else Row(tuple(made))
 
 
+def _tuple(parts: Sequence[Math]) -> Math:
+    return parts[0] if len(parts) == 1 else Fenced(_listed(parts))
+
+
+def _negated(node: Expr) -> Expr | None:
+    """What is taken away where `node` is added."""
+    if isinstance(node, Apply) and node.fn is Fn.NEG:
+        return node.args[0]
+    if isinstance(node, Const) and not isinstance(node.value, bool) and node.value < 0:
+        return Const(-node.value, node.dtype)
+    return None
+
+
 def _number(node: Const) -> tuple[Math, int]:
     value = node.value
     if isinstance(value, bool):
@@ -358,7 +394,8 @@ def _number(node: Const) -> tuple[Math, int]:
         mantissa, exponent = digits.split("e")
         power = Word(str(abs(int(exponent))))
         signed: Math = Row((Operator("−"), power)) if int(exponent) < 0 else power
-        made = Row((Word(mantissa), Operator("·"), Script(Word("10"), above=signed)))
+        tens = Script(Word("10"), above=signed)
+        made = tens if mantissa == "1" else Row((Word(mantissa), Operator("·"), tens))
     else:
         made = Word(digits)
     return (Row((Operator(sign), made)), SUM) if sign else (made, ATOM)

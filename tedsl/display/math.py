@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,8 +33,8 @@ LATEX = {
     "·": r"\cdot ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∧": r"\wedge ", "∨": r"\vee ", "¬": r"\neg ",
     "∑": r"\sum", "∏": r"\prod", "⋁": r"\bigvee", "⋀": r"\bigwedge", "⌊": r"\lfloor ", "⌋": r"\rfloor ",
     "⌈": r"\lceil ", "⌉": r"\rceil ", "∞": r"\infty ", "−": "-", "|": r"\lvert ", "&": r"\mathbin{\&}", "~": r"{\sim}",
-    "≪": r"\ll ", "≫": r"\gg ", "⊕": r"\oplus ", "%": r"\bmod ", "←": r"\leftarrow ", " ": r"\;", ",": r",\,",
-    "{": r"\{", "}": r"\}",
+    "≪": r"\ll ", "≫": r"\gg ", "⊕": r"\oplus ", "%": r"\bmod ", "←": r"\leftarrow ", "∣": r"\mathbin{|}",
+    " ": r"\;", ",": r",\,", "{": r"\{", "}": r"\}",
 }  # fmt: skip
 RIGHT = {"|": r"\rvert "}
 
@@ -58,10 +59,10 @@ class Name(Math):
         stem, _, sub = self.text.partition("_") if _is_numbered(self.text) else (self.text, "", "")
         if stem in GREEK:
             set_as = f"\\{stem}"
-        elif len(stem) == 1:
+        elif len(stem) == 1 and stem.isalpha():
             set_as = stem
         else:
-            set_as = f"\\mathrm{{{stem.replace('_', chr(92) + '_')}}}"
+            set_as = f"\\mathrm{{{stem.translate(_ESCAPED)}}}" if stem.isidentifier() else _text(stem)
         return f"{set_as}_{{{sub}}}" if sub else set_as
 
     def mathml(self) -> str:
@@ -71,8 +72,9 @@ class Name(Math):
 
 
 def _is_numbered(text: str) -> bool:
+    """Whether a letter has a number; that of a word stays where it is, since words have indices of their own."""
     stem, _, sub = text.partition("_")
-    return bool(stem) and sub.isdigit()
+    return (len(stem) == 1 or stem in GREEK) and sub.isdigit()
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Word(Math):
     def latex(self) -> str:
         if _is_number(self.text):
             return self.text
-        return f"\\text{{{self.text.translate(_ESCAPED)}}}"
+        return _text(self.text)
 
     def mathml(self) -> str:
         tag = "mn" if _is_number(self.text) else "mtext"
@@ -92,6 +94,12 @@ class Word(Math):
 
 
 _ESCAPED = str.maketrans({c: f"\\{c}" for c in "_#$%&{}"} | {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}"})
+
+
+def _text(text: str) -> str:
+    """Plain text in LaTeX: what means something there is escaped, line ends are spaces."""
+    plain = re.sub(r"\s", " ", text)
+    return f"\\text{{{plain.translate(_ESCAPED)}}}"
 
 
 def _is_number(text: str) -> bool:
@@ -274,7 +282,8 @@ class Table(Math):
     def latex(self) -> str:
         lines = []
         for x in self.lines:
-            sign = "=" if x.sign == "=" else f"\\mathrel{{{Operator(x.sign).latex()}}}"
+            sign = Operator(x.sign).latex() if x.sign.isascii() and not x.sign[0].isalpha() else _text(x.sign)
+            sign = sign if len(x.sign) == 1 else f"\\mathrel{{{sign}}}"
             remark = f" && {x.remark.latex()}" if x.remark is not None else ""
             lines.append(f"{x.left.latex()} &{sign} {x.right.latex()}{remark}")
         return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"

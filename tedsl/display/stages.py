@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tedsl.display.markup import escape
 from tedsl.lang.printing import kind_of
+from tedsl.lang.scalar_text import Names
 from tedsl.lang.tensor import Operation, Tensor
 from tedsl.lang.traverse import stages_of
 
@@ -23,19 +24,21 @@ CHARACTER, SMALL = 7.4, 6.1  # widths that letters take at most on average
 COLOUR = {"input": "green", "reduction": "blue", "scatter": "amber", "scan": "violet", "function": "amber"}
 
 
-def stage_graph(outputs: Iterable[Tensor]) -> str:
+def stage_graph(outputs: Iterable[Tensor], names: Names | None = None) -> str:
     """An SVG of the stages that `outputs` need; empty where there are too many to look at."""
     results = list(outputs)
     stages = stages_of(results)
-    if len(stages) > MOST_STAGES:
+    if not stages or len(stages) > MOST_STAGES:
         return ""
     final = {t.op for t in results}
     layers = _ordered(_layers(stages), stages)
-    boxes = _boxes(layers)
+    names = names or Names()
+    titles = {op: _title(op, names) for op in stages}
+    boxes = _boxes(layers, titles)
     width = max(x + w for x, _, w in boxes.values()) + MARGIN
     height = max(y for _, y, _ in boxes.values()) + HEIGHT + MARGIN
     edges = [_edge(boxes[t.op], boxes[op]) for op in stages for t in op.inputs if t.op in boxes]
-    nodes = [_node(op, boxes[op], op in final) for op in stages]
+    nodes = [_node(op, titles[op], boxes[op], op in final) for op in stages]
     return (
         f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" '
         f'style="min-width:{LEGIBLE * width:.0f}px" role="img" '
@@ -81,13 +84,15 @@ def _mean(values: Sequence[float], default: float) -> float:
     return sum(values) / len(values) if values else default
 
 
-def _boxes(layers: Sequence[Sequence[Operation]]) -> dict[Operation, tuple[float, float, float]]:
+def _boxes(
+    layers: Sequence[Sequence[Operation]], titles: Mapping[Operation, str]
+) -> dict[Operation, tuple[float, float, float]]:
     """Left, top and width of each stage; every layer is centred."""
     tallest = max(len(layer) for layer in layers) * (HEIGHT + GAP_Y) - GAP_Y
     boxes: dict[Operation, tuple[float, float, float]] = {}
     x = MARGIN
     for layer in layers:
-        width = max(_width(op) for op in layer)
+        width = max(_width(op, titles[op]) for op in layer)
         y = MARGIN + (tallest - len(layer) * (HEIGHT + GAP_Y) + GAP_Y) / 2
         for op in layer:
             boxes[op] = x, y, width
@@ -96,13 +101,13 @@ def _boxes(layers: Sequence[Sequence[Operation]]) -> dict[Operation, tuple[float
     return boxes
 
 
-def _width(op: Operation) -> float:
-    return max(54.0, CHARACTER * len(_title(op)) + 20, SMALL * len(_shape(op)) + 20)
+def _width(op: Operation, title: str) -> float:
+    return max(54.0, CHARACTER * len(title) + 20, SMALL * len(_shape(op)) + 20)
 
 
-def _title(op: Operation) -> str:
-    names = ", ".join(t.name for t in op.outputs)
-    return names if len(names) <= 26 else names[:25] + "…"
+def _title(op: Operation, names: Names) -> str:
+    listed = ", ".join(names.of(t) for t in op.outputs)
+    return listed if len(listed) <= 26 else listed[:25] + "…"
 
 
 def _shape(op: Operation) -> str:
@@ -120,7 +125,7 @@ def _edge(source: tuple[float, float, float], target: tuple[float, float, float]
     return f'<path d="{curve}"/><path class="te-tip" d="{tip}"/>'
 
 
-def _node(op: Operation, box: tuple[float, float, float], is_final: bool) -> str:
+def _node(op: Operation, title: str, box: tuple[float, float, float], is_final: bool) -> str:
     x, y, width = box
     colour = COLOUR.get(kind_of(op), "")
     middle = x + width / 2
@@ -128,6 +133,6 @@ def _node(op: Operation, box: tuple[float, float, float], is_final: bool) -> str
     return (
         f'<g class="te-k-{colour or "plain"}"><title>{escape(kind_of(op))}, {escape(op.where)}</title>'
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{HEIGHT:.0f}" rx="7"{thick}/>'
-        f'<text x="{middle:.1f}" y="{y + 16:.1f}" text-anchor="middle">{escape(_title(op))}</text>'
+        f'<text x="{middle:.1f}" y="{y + 16:.1f}" text-anchor="middle">{escape(title)}</text>'
         f'<text class="te-sub" x="{middle:.1f}" y="{y + 30:.1f}" text-anchor="middle">{escape(_shape(op))}</text></g>'
     )

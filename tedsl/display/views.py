@@ -14,6 +14,7 @@ from tedsl.backend.program import Program
 from tedsl.backend.tune import Tuned
 from tedsl.display.formula import TooLong, formula_of, scalar_formula
 from tedsl.display.markup import badge, code, count, details, escape, page, section, size, table
+from tedsl.display.math import Line, Name, Table, Word
 from tedsl.display.nest import nest_tree
 from tedsl.display.stages import COLOUR, stage_graph
 from tedsl.lang.expr import Const, Expr
@@ -27,17 +28,22 @@ __all__ = ["Shown", "graph", "html", "latex", "program"]
 
 # Stages whose formulas are shown; the table lists all.
 MOST_FORMULAS = 24
+MOST_TITLES = 6  # of results in the head of a page
+MOST_OPEN = 80  # lines of a loop nest beyond which it is opened by the reader
 KIND = {"gather": "teal", "scatter": "amber", "partial": "amber", "zero": ""}
 
 
 class Shown:
     """A page made on request: what `program(...)` and the like return."""
 
-    def __init__(self, parts: Sequence[str], text: str) -> None:
-        self.html, self.text = page(parts), text
+    def __init__(self, parts: Sequence[str], text: str, stages: Sequence[Operation]) -> None:
+        self.html, self.text, self.stages = page(parts), text, stages
 
     def _repr_html_(self) -> str:
         return self.html
+
+    def _repr_latex_(self) -> str | None:
+        return _formulas(self.stages)
 
     def __repr__(self) -> str:
         return self.text
@@ -48,8 +54,15 @@ def html(shown: Any) -> str:
     return page(_VIEWS[_kind(shown)](shown))
 
 
-def latex(shown: Tensor | Expr) -> str | None:
-    """The definition of a tensor, or an expression, in LaTeX; None where no formula would be readable."""
+def latex(shown: Any) -> str | None:
+    """The definition of a tensor, an expression, or every stage of gradients or of a program, in LaTeX.
+
+    None where no formula would be readable, and for what has none: schedules, kernels and reports are text.
+    """
+    if isinstance(shown, (Gradients, Shown)):
+        return _formulas(shown.stages if isinstance(shown, Shown) else stages_of(shown))
+    if not isinstance(shown, (Tensor, Expr)):
+        return None
     try:
         if isinstance(shown, Tensor):
             return f"$\\displaystyle {formula_of(shown.op, _names([shown.op])).latex()}$"
@@ -61,13 +74,14 @@ def latex(shown: Tensor | Expr) -> str | None:
 def program(outputs: Tensor | Iterable[Tensor]) -> Shown:
     """Every stage that the outputs need: the graph, the formulas, the work of each."""
     results = [outputs] if isinstance(outputs, Tensor) else list(outputs)
-    return Shown(list(_program(results)), program_text(results))
+    return Shown(list(_program(results)), program_text(results), stages_of(results))
 
 
 def graph(outputs: Tensor | Iterable[Tensor]) -> Shown:
     """The stages that the outputs need, as a picture."""
     results = [outputs] if isinstance(outputs, Tensor) else list(outputs)
-    return Shown([f'<div class="te-wide">{stage_graph(results)}</div>'], program_text(results))
+    stages = stages_of(results)
+    return Shown([f'<div class="te-wide">{stage_graph(results, _names(stages))}</div>'], program_text(results), stages)
 
 
 def _kind(shown: Any) -> type:
@@ -85,6 +99,23 @@ def _names(stages: Sequence[Operation]) -> Names:
         for tensor in op.outputs:
             names.of(tensor)
     return names
+
+
+def _formulas(stages: Sequence[Operation]) -> str | None:
+    """The formulas of the stages below one another; None where there are none."""
+    names = _names(stages)
+    computed = [op for op in stages if not isinstance(op, Placeholder)]
+    lines = [line for op in computed[:MOST_FORMULAS] for line in _lines(op, names)]
+    if len(computed) > MOST_FORMULAS:
+        lines.append(Line(Word("..."), Word(f"{len(computed) - MOST_FORMULAS} more stages")))
+    return f"$\\displaystyle {Table(lines).latex()}$" if lines else None
+
+
+def _lines(op: Operation, names: Names) -> Sequence[Line]:
+    try:
+        return formula_of(op, names).lines
+    except TooLong:
+        return [Line(Name(names.of(op.output(0))), Word("..."), Word("too long for a formula"))]
 
 
 def _typed(tensor: Tensor) -> str:
@@ -120,24 +151,26 @@ def _tensor(tensor: Tensor) -> Iterator[str]:
         return
     yield _definition(tensor.op, _names([tensor.op]))
     if sum(not isinstance(op, Placeholder) for op in stages) > 1:
-        yield details(f"the program: {len(stages)} stages", "".join(_stages([tensor], stages)))
+        yield details(f"the program: {_plural(len(stages), 'stage')}", "".join(_stages([tensor], stages)))
 
 
 def _program(results: Sequence[Tensor]) -> Iterator[str]:
     stages = stages_of(results)
-    yield section("<b>program</b>", *(f"{code(t.name, 'teal')} {_typed(t)}" for t in results[:6]))
+    yield section("<b>program</b>", *(f"{code(t.name, 'teal')} {_typed(t)}" for t in results[:MOST_TITLES]))
     yield from _stages(results, stages, True)
 
 
 def _stages(results: Sequence[Tensor], stages: Sequence[Operation], formulas_open: bool = False) -> Iterator[str]:
-    yield f'<div class="te-wide">{stage_graph(results)}</div>'
-    yield _stage_table(results, stages)
+    if not stages:
+        return
     names = _names(stages)
+    yield f'<div class="te-wide">{stage_graph(results, names)}</div>'
+    yield _stage_table(results, stages, names)
     computed = [op for op in stages if not isinstance(op, Placeholder)]
     shown = [_definition(op, names) for op in computed[:MOST_FORMULAS]]
     more = len(computed) - len(shown)
     if more:
-        shown.append(f'<p class="te-mute">and {more} more stages</p>')
+        shown.append(f'<p class="te-mute">and {_plural(more, "more stage")}</p>')
     yield details("formulas", "".join(shown), formulas_open)
 
 
@@ -148,13 +181,13 @@ def _work(results: Sequence[Tensor]) -> dict[Operation, Work]:
     return work_by_stage(list(results))
 
 
-def _stage_table(results: Sequence[Tensor], stages: Sequence[Operation]) -> str:
+def _stage_table(results: Sequence[Tensor], stages: Sequence[Operation], names: Names) -> str:
     works = _work(results)
     most = max((w.flops for w in works.values()), default=0)
     rows = []
     for op in stages:
         kind = kind_of(op)
-        row = [", ".join(f"<b>{escape(t.name)}</b>" for t in op.outputs), _typed(op.output(0))]
+        row = [", ".join(f"<b>{escape(names.of(t))}</b>" for t in op.outputs), _typed(op.output(0))]
         row.append(badge(kind, COLOUR.get(kind, "")))
         w = works.get(op)
         row += ["", "", "", ""] if w is None else [*_cells(w), _bar(w.flops, most)]
@@ -173,13 +206,13 @@ def _bar(value: float, most: float) -> str:
 
 def _gradients(gradients: Gradients) -> Iterator[str]:
     pairs = list(zip(gradients.inputs, gradients, strict=True))
-    yield section("<b>gradients</b>", *(f"{code('d' + t.name, 'teal')} {_typed(r)}" for t, r in pairs[:6]))
+    yield section("<b>gradients</b>", *(f"{code('d' + t.name, 'teal')} {_typed(r)}" for t, r in pairs[:MOST_TITLES]))
     yield from _reads(gradients.explanation, _work(gradients))
     total = sum(_work(gradients).values(), NOTHING)
     if total is not NOTHING:
         yield f'<p class="te-mute">forward and adjoints together: {_sentence(total)}</p>'
     stages = stages_of(gradients)
-    yield details(f"the program: {len(stages)} stages", "".join(_stages(gradients, stages)))
+    yield details(f"the program: {_plural(len(stages), 'stage')}", "".join(_stages(gradients, stages)))
 
 
 def _explanation(explanation: Explanation) -> Iterator[str]:
@@ -232,7 +265,7 @@ def _parts(stage: Tensor) -> list[Operation]:
 
 def _schedule(schedule: Schedule) -> Iterator[str]:
     names = ", ".join(t.name for t in schedule.outputs)
-    yield section(f"<b>schedule</b> of {code(names)}", badge(f"{len(schedule.steps)} directives"))
+    yield section(f"<b>schedule</b> of {code(names)}", badge(_plural(len(schedule.steps), "directive")))
     yield nest_tree(str(schedule))
 
 
@@ -261,11 +294,12 @@ def _kernel(kernel: Kernel) -> Iterator[str]:
         yield f'<p class="te-mute">{_sentence(total)}</p>'
     if stats.copies:
         yield f"<p>{badge('copies', 'amber')} {escape('; '.join(f'{n}: {why}' for n, why in stats.copies))}</p>"
-    yield details("loops, as they run", nest_tree(kernel.loop_nest()), True)
+    nest = kernel.loop_nest()
+    yield details("loops, as they run", nest_tree(nest), nest.count("\n") < MOST_OPEN)
 
 
 def _steps(program: Program) -> Iterator[str]:
-    told = f"{len(program.calls)} calls of {len(program.kernels)} kernels"
+    told = f"{_plural(len(program.calls), 'call')} of {_plural(len(program.kernels), 'kernel')}"
     yield section(f"<b>{escape(program.name)}</b>", badge("program", "blue"), f'<span class="te-mute">{told}</span>')
     rows = [
         [
@@ -283,8 +317,12 @@ def _steps(program: Program) -> Iterator[str]:
 
 def _profile(profile: Profile) -> Iterator[str]:
     rows = [[f"<b>{escape(first)}</b>", *map(escape, rest)] for first, *rest in map(cells, profile.rows())]
-    yield section("<b>profile</b>", badge(f"{len(profile.events)} calls", "blue"))
+    yield section("<b>profile</b>", badge(_plural(len(profile.events), "call"), "blue"))
     yield table(("kernel", "calls", "ms", "share", "MB", "GB/s", "GFLOP/s", "roofline"), rows, range(1, 8))
+
+
+def _plural(n: int, what: str) -> str:
+    return f"{n} {what}{'s' * (n != 1)}"
 
 
 def _sentence(w: Work) -> str:
@@ -319,7 +357,9 @@ def _pair(p: PairReport) -> list[str]:
 
 def _check_report(report: CheckReport) -> Iterator[str]:
     verdict = badge("no fault found", "green") if report.ok else badge("wrong", "red")
-    yield section(f"<b>{escape(report.name)}</b>", verdict, f'<span class="te-mute">{report.examples} examples</span>')
+    yield section(
+        f"<b>{escape(report.name)}</b>", verdict, f'<span class="te-mute">{_plural(report.examples, "example")}</span>'
+    )
     if report.failure is None:
         yield table(("check", "cases"), [[escape(n), count(c)] for n, c in report.counts.items()], (1,))
         return

@@ -23,6 +23,10 @@ class Rich:
         """The page that a notebook shows."""
         return _display().html(self)  # type: ignore[no-any-return]
 
+    def _repr_latex_(self) -> str | None:
+        """The formulas, or None where text reads better."""
+        return _display().latex(self)  # type: ignore[no-any-return]
+
 
 class RichFormula:
     """An object that has a formula."""

@@ -142,6 +142,8 @@ def _pieces(node: Expr, names: dict[Expr, str], style: Style) -> list[Piece]:
         sign, level = INFIX[node.fn]
         left, right = operands
         tight = level in (COMPARISON, POWER)
+        if node.fn is Fn.ADD and not style.prefix and isinstance(right, str) and right.startswith("-"):
+            sign, right = "-", right[1:]  # for readers: Python rebuilds a sum from a sum only
         return [
             *_within(left, level + tight, names),
             f" {sign} ",

@@ -55,7 +55,8 @@ class CheckReport(Rich):
 
     def __str__(self) -> str:
         if self.failure is not None:
-            return f"{self.name} is wrong, found after {self.examples} examples\n\n{self.failure}"
+            examples = f"{self.examples} example{'s' * (self.examples != 1)}"
+            return f"{self.name} is wrong, found after {examples}\n\n{self.failure}"
         counts = ", ".join(f"{name} {count}" for name, count in self.counts.items())
         return f"{self.name}: no fault found in {self.examples} examples ({counts})"
 

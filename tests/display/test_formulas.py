@@ -17,6 +17,8 @@ from tedsl.lang.scalar_text import Names
 n = te.var("n")
 A, B = te.placeholder((8, 8), name="A"), te.placeholder((8, 8), name="B")
 v = te.placeholder((8,), name="v")
+K = te.reduce_axis(8, "k")
+MEAN = te.reducer(lambda a, b: (a + b) / 2, 0.0)
 
 
 def made(f: Callable[..., Any], shape: Any = (8,)) -> te.Tensor:
@@ -41,8 +43,25 @@ FORMULAS = [
      r"C_{i} &= v\left[ \left\lfloor \frac{2\;i}{3} \right\rfloor \right]^{2}+"
      r"\left\lvert v\left[ i\bmod 4 \right] \right\rvert && i<8"),
     (lambda: made(lambda i: te.tanh(v[i]) * 1e-7 + te.maximum(v[i], 0.5)),
-     r"C_{i} &= 1\cdot 10^{-7}\;\operatorname{tanh}\left( v_{i} \right)+"
+     r"C_{i} &= 10^{-7}\;\operatorname{tanh}\left( v_{i} \right)+"
      r"\operatorname{max}\left( v_{i},\,0.5 \right) && i<8"),
+    (lambda: made(lambda i: v.at(i + -1, mode="clamp") + -v[i] + -2.5e9),
+     r"C_{i} &= v\left[ \operatorname{min}\left( \operatorname{max}\left( i-1,\,0 \right),\,7 \right) \right]"
+     r"-v_{i}-2.5\cdot 10^{9} && i<8"),
+    (lambda: made(lambda i: v[i] ** 2 + (v[i] + 1) ** v[i]),
+     r"C_{i} &= v_{i}^{2}+\left( v_{i}+1 \right)^{v_{i}} && i<8"),
+    (lambda: made(lambda i: (v[i] > 0) & ((v[i] < 1) | (v[i] > 2)) | ~(v[i] < 3)),
+     r"C_{i} &= v_{i}>0\wedge \left( v_{i}<1\vee v_{i}>2 \right)\vee \neg \left( v_{i}<3 \right) && i<8"),
+    (lambda: made(lambda i: ((i << 2) | (i & 3)) ^ (i + 1) // 2),
+     r"C_{i} &= \left( \left( i\ll 2 \right)\mathbin{|}\left( i\mathbin{\&}3 \right) \right)\oplus "
+     r"\left\lfloor \frac{i+1}{2} \right\rfloor && i<8"),
+    (lambda: made(lambda i: te.sum(v[i - K], axis=K, where=(i >= K) & (v[0] > 0) & (i - 3 <= K))),
+     r"C_{i} &= \sum_{\substack{k<8 \\ i-3\le k\le i \\ v_{0}>0}} v\left[ i-k \right] && i<8"),
+    (lambda: made(lambda i: MEAN(A[i, K], axis=K)),
+     r"C_{i} &= \operatorname*{reducer}_{k<8} A_{i,\,k} && i<8 \\" "\n"
+     r"\text{reducer}\left( a,\,b \right) &= \frac{a+b}{2} && \text{of nothing: }0"),
+    (lambda: te.compute((8,), lambda i: v[i], name="50% $ of_x"),
+     r"\text{50\% \$ of\_x}_{i} &= v_{i} && i<8"),
     (lambda: te.compute((n,), lambda alpha: te.cast(alpha, "float32"), name="conv_out"),
      r"\mathrm{conv\_out}_{\alpha} &= \operatorname{float32}\left( \alpha \right) && \alpha<n"),
 ]  # fmt: skip
@@ -61,7 +80,7 @@ def test_a_scan_and_a_scatter() -> None:
     assert r"t<8,\,\text{t downwards}" in str(te.display.latex(y))
     r = te.reduce_axis(8, "r")
     h = te.scatter((3,), [r], (r % 3,), v[r], op="max", name="h")
-    assert r"h\left[ r\bmod 3 \right] &\mathrel{max=} v_{r} && r<8" in str(te.display.latex(h))
+    assert r"h\left[ r\bmod 3 \right] &\mathrel{\text{max=}} v_{r} && r<8" in str(te.display.latex(h))
 
 
 def test_an_expression() -> None:

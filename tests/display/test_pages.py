@@ -13,6 +13,7 @@ import pytest
 
 import tedsl as te
 from tedsl.display.markup import MOST_BYTES, page, style
+from tedsl.display.views import MOST_OPEN
 
 VOID = {"br", "mspace"}
 
@@ -129,7 +130,7 @@ def test_what_pages_say() -> None:
     assert "gather" in text_of(rendered("gradients"))
     assert "sums 4*3*3 per element" in text_of(rendered("gradients"))
     assert "wrong" in text_of(rendered("check"))
-    assert "te.testing.check_case(tanh" in text_of(rendered("check"))
+    assert "te.testing.check_case(te.tanh" in text_of(rendered("check"))
     assert "agrees" in text_of(rendered("report"))
     assert "flops per byte" in text_of(rendered("work"))
 
@@ -143,6 +144,46 @@ def test_names_are_escaped() -> None:
     for thing in (x, y, te.display.program(y), gradients, schedule, te.display.graph(y)):
         assert "<img" not in thing._repr_html_()
         text_of(thing._repr_html_())
+
+
+def test_names_are_the_same_all_over_a_page() -> None:
+    x = te.placeholder((4,), name="x")
+    y = te.tanh(te.tanh(x))
+    shown = text_of(te.display.program(y)._repr_html_())
+    assert shown.count("tanh_1float32[4]") == 2  # in the graph and in the table
+    assert te.display.latex(te.display.program(y)) == (
+        "$\\displaystyle \\begin{aligned}\n"
+        r"\mathrm{tanh}_{i} &= \operatorname{tanh}\left( x_{i} \right) && i<4 " + "\\\\\n"
+        r"\mathrm{tanh\_1}_{i} &= \operatorname{tanh}\left( \mathrm{tanh}_{i} \right) && i<4" + "\n"
+        "\\end{aligned}$"
+    )
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_formulas_stand_where_there_are_some(name: str) -> None:
+    found = PAGES[name]()._repr_latex_()
+    assert (found is None) == (
+        name in ("input", "explanation", "schedule", "stage", "kernel", "work", "report", "check")
+    )
+
+
+def test_nothing_to_show_has_a_page() -> None:
+    constant = te.compute((), lambda: te.const(1.0), name="c")
+    for thing in (te.differentiate(constant), te.display.program([]), te.display.graph([])):
+        text_of(thing._repr_html_())
+        assert thing._repr_latex_() is None
+
+
+def test_a_long_nest_is_opened_by_the_reader() -> None:
+    x = te.placeholder((8, 8), name="x")
+    short = te.build(x, te.compute((8, 8), lambda i, j: x[i, j] * 2, name="y"))
+    y = x
+    for _ in range(12):
+        y = te.compute((8, 8), lambda i, j, y=y: te.sum(lambda k: y[i, k] * y[k, j]), name="y")
+    long = te.build(x, y)
+    assert long.loop_nest().count("\n") > MOST_OPEN
+    assert "<details open><summary>loops" in short._repr_html_()
+    assert "<details><summary>loops" in long._repr_html_()
 
 
 def test_a_large_program_has_a_page_within_bounds() -> None:
