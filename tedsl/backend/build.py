@@ -18,10 +18,11 @@ from tedsl.backend.core import Core
 from tedsl.backend.donation import Donations, donated_positions, donations_of
 from tedsl.backend.kernel import Kernel
 from tedsl.backend.lower import operations_between
+from tedsl.backend.planned import made_core
 from tedsl.backend.planner import Planner
 from tedsl.backend.remembered import recall
 from tedsl.backend.saving import save_memory
-from tedsl.backend.steps import finest, made_core
+from tedsl.backend.steps import finest
 from tedsl.backend.targets import Target, parse_target
 from tedsl.lang.errors import AliasError, ScheduleError, warn_user
 from tedsl.lang.expr import Var
@@ -106,6 +107,7 @@ def _kernel(
         accumulating = accumulating if cut is core else None
         core = cut
     donations.check(given, on_hazard)
+    core.keep()
     places.update({p: k for k, p in donations.taken.items()})
     return Kernel(core, given, results, several, places, sizes, on_hazard, accumulating, donations)
 
@@ -213,7 +215,7 @@ def _cached(
     inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], name: str, target: Target, planner: Planner
 ) -> tuple[Core, dict[Var, Var] | None]:
     options = name, target, planner
-    return cached_core(inputs, outputs, options, lambda: _core(inputs, outputs, name, target, planner))
+    return cached_core(inputs, outputs, options, lambda key: made_core(inputs, outputs, name, target, planner, key))
 
 
 def made_kernel(

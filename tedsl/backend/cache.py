@@ -28,14 +28,18 @@ _lock = threading.RLock()
 
 
 def cached_core(
-    inputs: Sequence[Tensor], outputs: Sequence[Tensor], options: tuple[object, ...], make: Callable[[], Core]
+    inputs: Sequence[Tensor], outputs: Sequence[Tensor], options: tuple[object, ...], make: Callable[[str], Core]
 ) -> tuple[Core, dict[Var, Var] | None]:
-    """The core for a program, and which of its variables stands for which of the program's, if they differ."""
-    key = (structural_key(outputs, inputs, names=True), *options)
+    """The core for a program, and which of its variables stands for which of the program's, if they differ.
+
+    `make` is given the structural key of the program, with its names.
+    """
+    structure = structural_key(outputs, inputs, names=True)
+    key = (structure, *options)
     with _lock:
         core = _known.get(key)
         if core is None:
-            core = _known[key] = make()
+            core = _known[key] = make(structure)
         _recent[key] = core
         _recent.move_to_end(key)
         if len(_recent) > MOST_UNUSED:
@@ -45,13 +49,16 @@ def cached_core(
     return core, dict(zip(sizes_of(inputs, outputs), sizes_of(core.inputs, core.outputs), strict=True))
 
 
-def shared_core(key: tuple[object, ...], make: Callable[[], Core]) -> Core:
-    """The core for a part of a program, which other programs that have such a part use too."""
+def shared_core(key: tuple[object, ...], make: Callable[[], Core], *, whole: bool = True) -> Core:
+    """The core for a part of a program, which other programs that have such a part use too.
+
+    `whole`: one that was found on the disk, without its schedule, is given the one that `make` makes.
+    """
     with _lock:
         core = _parts.get(key)
         if core is None:
             core = _parts[key] = make()
-        return core
+        return core.settled(make) if whole else core
 
 
 def clear_cache() -> None:

@@ -120,9 +120,11 @@ class Chain:
         modes: tuple[str, ...],
         sizes: Mapping[Var, int],
         lend: Callable[[Chain], Mapping[int, tuple[int, int]]] | None = None,
+        terms: Callable[[], Sequence[Tensor]] | None = None,
     ) -> None:
         self.placing, self.modes, self.sizes = placing, modes, sizes
         self.tensors, self.total = tensors, len(tensors)
+        self.terms = terms or (lambda: tensors)  # the tensors as the kernels know them, for texts and counts
         computed = [c for c, k in placing.born.items() if placing.steps[k].core is not None and c not in placing.direct]
         self.layouts = {c: (concrete_shape(tensors[c], sizes, "a program"), tensors[c].dtype.numpy) for c in computed}
         made = [c for c, k in placing.born.items() if placing.steps[k].core is None]
@@ -259,7 +261,8 @@ class Chain:
     def _between(self, call: _Call) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """The tensors that a call reads and writes."""
         wanted = [c for c, mode in zip(call.step.outputs, call.modes, strict=True) if mode != "null"]
-        return tuple(self.tensors[c] for c in call.step.inputs), tuple(self.tensors[c] for c in wanted)
+        tensors = self.terms()
+        return tuple(tensors[c] for c in call.step.inputs), tuple(tensors[c] for c in wanted)
 
     def _shared(self, call: _Call, arrays: Mapping[int, Array], memory: Memory) -> Memory:
         """The memory of a call, with the inputs in whose memory its results are written."""

@@ -15,7 +15,7 @@ from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape, evaluate_extent
 from tedsl.backend.buffers import Binding
-from tedsl.backend.lower import operations_between
+from tedsl.backend.lower import operations_between, sizes_of
 from tedsl.backend.lower_checks import Checks, checks_of
 from tedsl.backend.planner import Planner
 from tedsl.backend.profiling import RECORDING, recorded
@@ -28,6 +28,7 @@ from tedsl.reference import evaluate_stages
 
 __all__ = ["LARGEST", "Core", "Memory", "Prepared", "is_dense"]
 
+Proof = tuple[tuple[str, ...], bool, bool, bool, int, int]  # a form; an output may lie on an input element on element
 LARGEST = 2**31 - 1
 MOST_BINDINGS = 256  # argument blocks kept for further calls on the same shapes
 
@@ -80,13 +81,32 @@ class Core:
     ) -> None:
         self.inputs, self.outputs, self.name, self.target = tuple(inputs), tuple(outputs), name, target
         self.planner = planner
+        self.proven: set[Proof] = set()
         self._variants: dict[Form, Variant] = {}
         self._bindings: dict[Any, tuple[Variant, Binding]] = {}
         self._around_empty: dict[tuple[Operation, ...], Core] = {}
         self._lock = threading.Lock()
-        operations = operations_between(inputs, outputs)
-        self._between = [t for op in operations for t in op.outputs]
-        self._loops = {op: extents for op in operations if (extents := _symbolic_loops(op))}
+
+    @cached_property
+    def _between(self) -> list[Tensor]:
+        return [t for op in operations_between(self.inputs, self.outputs) for t in op.outputs]
+
+    @cached_property
+    def _loops(self) -> dict[Operation, list[Expr]]:
+        operations = operations_between(self.inputs, self.outputs)
+        return {op: extents for op in operations if (extents := _symbolic_loops(op))}
+
+    @property
+    def whole(self) -> Core:
+        """Itself with all that is known of its schedule, which a program found on the disk comes without."""
+        return self
+
+    def settled(self, make: Callable[[], Core]) -> Core:
+        """The same as `whole`, from somebody who knows the schedule."""
+        return self
+
+    def keep(self) -> None:
+        """Let other processes know what was found out about it."""
 
     @property
     def is_remembered(self) -> bool:
@@ -119,10 +139,11 @@ class Core:
             with self._lock:
                 found = self._variants.get(form)
                 if found is None:
-                    found = self._variants[form] = compile_variant(
-                        self.inputs, self.outputs, form, self.name, self.target, self.planner
-                    )
+                    found = self._variants[form] = self._compiled(form)
         return found
+
+    def _compiled(self, form: Form) -> Variant:
+        return compile_variant(self.inputs, self.outputs, form, self.name, self.target, self.planner)
 
     def compile(self, modes: tuple[str, ...] | None = None) -> None:
         """Compile now what a call with contiguous arrays needs."""
@@ -167,12 +188,21 @@ class Core:
 
     def hazard(self, position: int, source: Tensor, form: Form | None = None) -> Hazard | None:
         """Why an output cannot be written into the memory of an input; None where it provably can."""
-        return (self.any_variant() if form is None else self.variant(form)).hazard(position, source)
+        variant = self.any_variant() if form is None else self.variant(form)
+        found = variant.hazard(position, source)
+        if found is None:
+            self.proven.add(self.proof(position, source, variant.program.form))
+        return found
+
+    def proof(self, position: int, source: Tensor, form: Form | None) -> Proof:
+        """What it means that there is no hazard, as data."""
+        form = form or Form(("write",) * len(self.outputs))
+        place = next(k for k, t in enumerate(self.inputs) if t is source)
+        return form.modes, form.dense, form.large, form.plain, position, place
 
     def explanation(self, error: KernelError) -> str:
         """What a failed requirement of the program means; "" where something else failed."""
-        variant = self.any_variant()
-        if error.requirement is None or not variant.has_checks:
+        if error.requirement is None or not (variant := self.any_variant()).has_checks:
             return ""
         checks = variant.lowered.checks
         assert checks is not None
@@ -225,6 +255,13 @@ class Core:
         """The form that these arrays need."""
         large = any(map(_is_large, memory.arrays)) or self._has_large_stage(sizes)
         return Form(modes, all(map(is_dense, memory.arrays)), large, plain)
+
+    @property
+    def is_always_alike(self) -> bool:
+        """Whether every extent is a number above 0, and no stage is so large that its form is another one."""
+        if self.is_always_empty or sizes_of(self.inputs, self.outputs):
+            return False
+        return not self._has_large_stage({})
 
     def has_empty_stage(self, memory: Memory, sizes: Mapping[Var, int]) -> bool:
         """Whether something read is empty though the result is not: clamped reads then have no element to read."""

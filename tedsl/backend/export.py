@@ -34,7 +34,7 @@ def export(core: Core, name: str, folder: str | os.PathLike[str], sizes: Mapping
     """Write the files; where nothing can link a shared library, it and the Python module are left out."""
     if core.target.backend != "host":
         raise ValueError(f"kernel {name!r}: export writes libraries for the host, found target={core.target.name!r}")
-    symbol = re.sub(r"\W", "_", name, flags=re.ASCII)
+    core, symbol = core.whole, re.sub(r"\W", "_", name, flags=re.ASCII)
     symbol = symbol if symbol[:1].isalpha() else f"k{symbol}"
     signature = _signature(core, symbol, sizes)
     objects = [("runtime.o", runtime_object(core.target.text)), *_objects(core, signature, sizes)]

@@ -27,7 +27,20 @@ from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Extern, Tensor
 from tedsl.lang.traverse import stages_of
 
-__all__ = ["FOLDER", "Entry", "Kept", "entries", "forget_all", "keep", "key_of", "recall"]
+__all__ = [
+    "FOLDER",
+    "Entry",
+    "Kept",
+    "entries",
+    "forget_all",
+    "keep",
+    "key_of",
+    "key_of_part",
+    "key_of_program",
+    "read",
+    "recall",
+    "write",
+]
 
 FOLDER = "kernels"
 MOST_MB = 1024
@@ -53,14 +66,34 @@ def key_of(
     inputs: Sequence[Tensor], outputs: Sequence[Tensor], form: object, name: str, target: Target, planner: Planner
 ) -> str | None:
     """The name of the file for a compiled form; None where nothing is kept."""
-    if os.environ.get("TEDSL_CACHE", "").strip().lower() in ("off", "0", "no", "false"):
+    if is_off():
         return None
-    made_for = repr(form), target.text, repr(machine_of(target)), *_versions()
     if planner.part is not None:
-        return _digest([planner.part.digest, str(planner.is_asked), *made_for])
+        return key_of_part(planner.part.digest, form, target, asked=planner.is_asked)
     if any(isinstance(op, Extern) for op in stages_of(outputs)):
         return None
-    return _digest([structural_key(outputs, inputs, names=True), name, _schedule(planner), *made_for])
+    return _digest([structural_key(outputs, inputs, names=True), name, _schedule(planner), *_made_for(form, target)])
+
+
+def key_of_part(digest: str, form: object, target: Target, *, asked: bool) -> str | None:
+    """The same for a part of a program, by what it computes and by which loops."""
+    return None if is_off() else _digest([digest, str(asked), *_made_for(form, target)])
+
+
+def key_of_program(structure: str, name: str, target: Target, planner: Planner, least: int) -> str | None:
+    """The name of the file for how a program is cut, by its structural key; `least`: kernels that are worth it."""
+    if is_off() or planner.is_asked or planner.given:
+        return None
+    return _digest(["program", structure, name, _schedule(planner), *_made_for(least, target)])
+
+
+def is_off() -> bool:
+    """Whether the user wants nothing to be kept."""
+    return os.environ.get("TEDSL_CACHE", "").strip().lower() in ("off", "0", "no", "false")
+
+
+def _made_for(form: object, target: Target) -> tuple[str, ...]:
+    return repr(form), target.text, repr(machine_of(target)), *_versions()
 
 
 def _digest(parts: Sequence[str]) -> str:
@@ -94,27 +127,36 @@ def _versions() -> tuple[str, ...]:
 
 def recall(key: str | None) -> Kept | None:
     """What was kept under a key, if it is there and whole."""
+    payload = read(key, "kernel")
+    return None if payload is None else _parsed(payload)
+
+
+def read(key: str | None, kind: str) -> bytes | None:
+    """The content of a kept file, if it is there and whole."""
     folder = None if key is None else store.private_folder(FOLDER)
     if folder is None:
         return None
-    path = folder / f"{key}.kernel"
+    path = folder / f"{key}.{kind}"
     payload = store.read(path)
-    if payload is None:
-        return None
-    with contextlib.suppress(OSError):
-        os.utime(path)  # used just now
-    return _parsed(payload)
+    if payload is not None:
+        with contextlib.suppress(OSError):
+            os.utime(path)  # used just now
+    return payload
+
+
+def write(key: str | None, kind: str, payload: bytes) -> None:
+    """Keep a file, if there is a place to keep it in."""
+    folder = None if key is None else store.private_folder(FOLDER)
+    if folder is not None:
+        store.write(folder / f"{key}.{kind}", payload)
+        _make_room(folder)
 
 
 def keep(key: str | None, kept: Kept) -> None:
     """Keep a compiled form, if there is a place to keep it in."""
-    folder = None if key is None else store.private_folder(FOLDER)
-    if folder is None:
-        return
     numbers = {name: value for name, value in asdict(kept).items() if name != "image"}
     header = json.dumps(numbers).encode()
-    store.write(folder / f"{key}.kernel", len(header).to_bytes(4, "little") + header + kept.image)
-    _make_room(folder)
+    write(key, "kernel", len(header).to_bytes(4, "little") + header + kept.image)
 
 
 def _parsed(payload: bytes) -> Kept | None:
@@ -153,7 +195,7 @@ def forget_all() -> int:
     """Remove every kept kernel; how many there were."""
     folder = store.private_folder(FOLDER)
     files = list(folder.glob("*.kernel*")) if folder is not None else []
-    for path in files:
+    for path in (*files, *(folder.glob("*.program*") if folder is not None else ())):
         path.unlink(missing_ok=True)
     return len(files)
 

@@ -165,6 +165,7 @@ def readable(size: float) -> str:
 
 def program_of(core: Core, lent: Set[int] = frozenset()) -> Program:
     """The program behind a kernel."""
+    core = core.whole
     calls = _calls(core) if isinstance(core, Steps) else [_call(core, core.name, core.inputs, core.outputs)]
     return Program(core.name, tuple(calls), core.inputs, core.outputs, core, lent=lent)
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property
 
 from schedules.cutting import Part
 from tedsl.analysis.hazards import Hazard
@@ -17,6 +19,7 @@ from tedsl.analysis.pointwise import Array
 from tedsl.backend.cache import shared_core
 from tedsl.backend.chain import Chain, Placing, Step, is_compact
 from tedsl.backend.core import LARGEST, Core, Memory, Prepared, is_dense
+from tedsl.backend.cuts import Cut, CutKernel, CutStep, keep_cut, layouts_of, numbered
 from tedsl.backend.lending import Lender, surely_fits
 from tedsl.backend.lower import operations_between, sizes_of
 from tedsl.backend.lower_scan import can_lower_scan
@@ -29,30 +32,19 @@ from tedsl.backend.variant import Form
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Extern, Operation, Placeholder, Scan, Tensor
 
-__all__ = ["Steps", "finest", "made_core"]
+__all__ = ["Steps", "finest", "is_apart", "shared_key"]
 
 LEAST_KERNELS = 24  # below, one kernel for all of them is called faster and compiles as fast
 MOST_CHAINS = 64  # kept for calls on the same shapes and strides
 
 
-def made_core(inputs: Sequence[Tensor], outputs: Sequence[Tensor], name: str, target: Target, planner: Planner) -> Core:
-    """One kernel for a program, or several steps where that is not possible or not wise."""
-    operations = operations_between(inputs, outputs)
-    apart = [op for op in operations if _is_apart(op)]
-    if apart or len(operations) >= LEAST_KERNELS:
-        core = Steps(inputs, outputs, name, target, planner, apart)
-        if apart or len(core.steps) > 1:
-            return core
-    return Core(inputs, outputs, name, target, planner)
-
-
 def finest(inputs: Sequence[Tensor], outputs: Sequence[Tensor], name: str, target: Target, planner: Planner) -> Steps:
     """A program in as many steps as it can be cut into."""
-    apart = [op for op in operations_between(inputs, outputs) if _is_apart(op)]
+    apart = [op for op in operations_between(inputs, outputs) if is_apart(op)]
     return Steps(inputs, outputs, name, target, planner, apart, least=1)
 
 
-def _is_apart(op: Operation) -> bool:
+def is_apart(op: Operation) -> bool:
     """Whether a stage is one that no kernel computes."""
     return isinstance(op, Extern) or (isinstance(op, Scan) and not can_lower_scan(op))
 
@@ -71,22 +63,31 @@ class Steps(Core):
         planner: Planner,
         apart: Sequence[Operation],
         least: int | None = None,
+        key: str | None = None,
     ) -> None:
         super().__init__(inputs, outputs, name, target, planner)
         self.steps: list[Step] = []
         self.again: frozenset[int] = frozenset()  # places of steps that run once more
         self.tensors: list[Tensor] = list(inputs)
         self.numbers: dict[Tensor, int] = {}  # of the user's tensors that are stored
+        self._users: dict[int, Tensor] = {}  # those by their numbers
+        self.results: tuple[int, ...] = ()
+        self.key = key  # under which it is kept
+        self._written = -1  # proofs kept so far
+        self._chains: dict[object, Chain] = {}
+        self._numbers = {t: k for k, t in enumerate(self.tensors)}
         self._least = LEAST_KERNELS if least is None else least
         self.is_finest = self._least == 1
-        self._numbers = {t: k for k, t in enumerate(self.tensors)}
-        self._chains: dict[object, Chain] = {}
+        self._cut(apart)
+
+    def _cut(self, apart: Sequence[Operation]) -> None:
+        """Find the steps."""
         for op in apart:
-            self._compute([t for t in op.inputs if t not in self._numbers], f"{name}_{op.name}")
+            self._compute([t for t in op.inputs if t not in self._numbers], f"{self.name}_{op.name}")
             read = tuple(self._numbers[t] for t in op.inputs)
             self.steps.append(Step(None, op, read, self._numbered(op.outputs)))
-        self._compute([t for t in dict.fromkeys(outputs) if t not in self._numbers], name)
-        self.results = tuple(self._numbers[t] for t in outputs)
+        self._compute([t for t in dict.fromkeys(self.outputs) if t not in self._numbers], self.name)
+        self.results = tuple(self._numbers[t] for t in self.outputs)
         self.numbers.update(self._numbers)
 
     def _compute(self, wanted: Sequence[Tensor], name: str) -> None:
@@ -103,7 +104,7 @@ class Steps(Core):
             self.steps.append(Step(core, None, tuple(self._numbers[t] for t in known), self._numbered(wanted)))
             return
         for part in in_little_memory(parts, set(known), set(found)):
-            key = part.digest, self.target, self.planner.is_asked, self.planner.deterministic
+            key = shared_key(part.digest, self.target, self.planner)
             title = "_".join(dict.fromkeys(t.name for t in part.outputs[:2]))
             mine = self.planner.for_part(part)
             core = shared_core(key, lambda: Core(part.inputs, part.outputs, title, self.target, mine))  # noqa: B023
@@ -113,6 +114,7 @@ class Steps(Core):
             sizes = {} if own else dict(zip(theirs, ours, strict=True))
             self.steps.append(Step(core, None, read, self._numbered(part.outputs), sizes))
             self.numbers.update((part.users[t], self._numbers[t]) for t in part.outputs)
+            self._users.update((self._numbers[t], part.users[t]) for t in part.outputs)
         self._numbers.update((t, self._numbers[now]) for t, now in zip(wanted, found, strict=True))
 
     def _may_cut(self, known: Sequence[Tensor], wanted: Sequence[Tensor]) -> bool:
@@ -127,6 +129,39 @@ class Steps(Core):
             self._numbers[tensor] = len(self.tensors)
             self.tensors.append(tensor)
         return tuple(self._numbers[t] for t in tensors)
+
+    @cached_property
+    def cut(self) -> Cut | None:
+        """How the program was cut, as data; None where that depends on what is not known before a call."""
+        if not self.is_always_alike:
+            return None
+        places = {op: k for k, op in enumerate(numbered(self.inputs, self.outputs))}
+        kernels: dict[Core, CutKernel] = {}
+        found = []
+        for step in self.steps:
+            part = None if step.core is None else step.core.planner.part
+            arrays = layouts_of([self.tensors[c] for c in (*step.inputs, *step.outputs)])
+            if step.core is None or part is None or arrays is None or not step.core.is_always_alike:
+                return None
+            if step.core not in kernels:
+                inside, checks = step.bytes_inside({}), step.core.checks_indices
+                kernels[step.core] = CutKernel(part.digest, step.core.name, arrays, inside, checks)
+            found.append(CutStep(list(kernels).index(step.core), step.inputs, step.outputs))
+        tensors = [self._users.get(c, t) for c, t in enumerate(self.tensors)]
+        if layouts_of(tensors) != layouts_of(self.tensors) or not all(t.op in places for t in tensors):
+            return None
+        listed = tuple((places[t.op], t.index) for t in tensors)
+        return Cut(listed, tuple(kernels.values()), tuple(found), self.results)
+
+    def keep(self) -> None:
+        """Let other processes find the steps, and what was proven of them."""
+        if self.key is None or self.cut is None:
+            return
+        cores = dict.fromkeys(step.core for step in self.steps if step.core is not None)
+        proven = frozenset((k, proof) for k, core in enumerate(cores) for proof in core.proven)
+        if len(proven) > self._written:
+            self._written = len(proven)
+            keep_cut(self.key, replace(self.cut, proven=proven))
 
     @property
     def kernels(self) -> list[Core]:
@@ -197,7 +232,11 @@ class Steps(Core):
             own = {k: chain.step_modes(step) for k, step in enumerate(placing.steps) if in_place}
             return Lender(self.tensors, placing, chain.inside, chain.bytes, own).loans(lent)
 
-        return Chain(self.tensors, placing, modes, sizes, lend if lent else None)
+        return Chain(self.tensors, placing, modes, sizes, lend if lent else None, self._terms)
+
+    def _terms(self) -> Sequence[Tensor]:
+        """The tensors as the kernels know them."""
+        return self.tensors
 
     def _placing(self, modes: Sequence[str], given: Set[int]) -> Placing:
         return Placing(self.steps, self.results, modes, given)
@@ -273,6 +312,11 @@ class Steps(Core):
 
     def _texts(self, text: Callable[[Core], str]) -> str:
         return "\n".join(f"kernel {core.name}:\n{text(core)}" for core in self.kernels)
+
+
+def shared_key(digest: str, target: Target, planner: Planner) -> tuple[object, ...]:
+    """What programs share a kernel by."""
+    return digest, target, planner.is_asked, planner.deterministic
 
 
 def _frontier(known: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:

@@ -6,7 +6,7 @@ A kernel compiles the forms that its calls need, when they first need them.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,7 +28,7 @@ from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["Form", "Variant", "compile_variant"]
+__all__ = ["Form", "Program", "Variant", "compile_variant", "loaded_variant"]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Variant:
     @cached_property
     def sizes(self) -> tuple[Var, ...]:
         """The symbolic extents that are passed by value."""
-        known = self.program.sizes
+        known = self.program.sizes if self.kept.sizes else []
         return tuple(known[k] for k in self.kept.sizes)
 
     @property
@@ -109,6 +109,18 @@ class Variant:
     def loop_nest(self) -> str:
         """The loops, as Halide prints them."""
         return loop_nest_text(result.func for result in self.lowered.results)
+
+
+@dataclass(eq=False)
+class LoadedVariant(Variant):
+    """One of which the code was found, but not how it was scheduled."""
+
+    whole: Callable[[], Variant] = field(kw_only=True)
+
+    @cached_property
+    def lowered(self) -> Lowered:
+        """The program as Halide sees it, from somebody who schedules it."""
+        return self.whole().lowered
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +193,7 @@ class Program:
 
     def loaded(self, kept: Kept) -> CompiledFunction:
         """The code in memory."""
-        known, outputs = self.sizes, self.outputs
+        known, outputs = self.sizes if kept.sizes else [], self.outputs
         specs = [self._spec(t) for t in (*dict.fromkeys(self.inputs), *(outputs[p] for p in self.added))]
         specs += [ArgSpec(known[k].name, "int32", None) for k in kept.sizes]
         specs += [ArgSpec("opaque_zero", "int32", None)] * kept.zero
@@ -215,6 +227,15 @@ def compile_variant(
     if lowered is not None:
         variant.lowered = lowered
     return variant
+
+
+def loaded_variant(program: Program, key: str | None, whole: Callable[[], Variant]) -> Variant:
+    """What was kept under a key; where nothing is, what `whole` makes, which knows how to schedule the program."""
+    begin = time.perf_counter()
+    kept = recall(key)
+    if kept is None:
+        return whole()
+    return LoadedVariant(program, kept, program.loaded(kept), (time.perf_counter() - begin) * 1e3, whole=whole)
 
 
 def _compiled(program: Program) -> tuple[Kept, Lowered]:

@@ -12,8 +12,9 @@ from hypothesis import given, settings, strategies as st
 import tedsl as te
 from tedsl.backend import steps
 from tedsl.backend.arena import ALIGNMENT, Arena, Span
+from tedsl.backend.planned import made_core
 from tedsl.backend.planner import Planner
-from tedsl.backend.steps import Steps, made_core
+from tedsl.backend.steps import Steps
 from tedsl.backend.targets import parse_target
 from tests.backend.test_runtime import run_script
 
