@@ -22,7 +22,7 @@ DECOMPOSED = (
     "diag_embed", "diagonal_copy", "dist", "elu", "elu_backward", "expand_copy", "eye", "frac", "gelu",
     "gelu_backward", "glu", "glu_backward", "grid_sampler_2d", "hardshrink", "hardsigmoid", "hardsigmoid_backward",
     "hardswish", "hardswish_backward", "hardtanh", "hardtanh_", "hardtanh_backward", "heaviside", "huber_loss",
-    "huber_loss_backward", "im2col", "index_copy", "index_fill", "ldexp", "leaky_relu", "leaky_relu_",
+    "huber_loss_backward", "im2col", "ldexp", "leaky_relu", "leaky_relu_",
     "leaky_relu_backward", "lerp", "linalg_cross", "linalg_vector_norm", "linspace", "log_sigmoid_backward",
     "log_sigmoid_forward", "logaddexp", "logical_xor", "logit", "logsumexp", "masked_fill_", "mish",
     "mish_backward", "mse_loss", "mse_loss_backward", "multi_margin_loss", "nan_to_num", "nansum", "narrow_copy",
@@ -37,8 +37,8 @@ DECOMPOSED = (
     "upsample_nearest1d", "upsample_nearest2d", "view_copy", "xlogy",
 )  # fmt: skip
 IN_PLACE = (
-    "addcdiv_", "addr_", "celu_", "elu_", "frac_", "hardsigmoid_", "hardswish_", "heaviside_", "index_copy_",
-    "index_fill_", "lerp_", "logical_xor_", "logit_", "mish_", "nan_to_num_", "renorm_", "sgn_", "sinc_", "threshold_",
+    "addcdiv_", "addr_", "celu_", "elu_", "frac_", "hardsigmoid_", "hardswish_", "heaviside_",
+     "lerp_", "logical_xor_", "logit_", "mish_", "nan_to_num_", "renorm_", "sgn_", "sinc_", "threshold_",
     "tril_", "triu_", "xlogy_",
 )  # fmt: skip
 BY_ELEMENT = frozenset({"addcdiv", "addcmul"})  # whose numbers cannot be elements of a tensor

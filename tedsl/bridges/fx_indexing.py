@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.bridges.fx_rows import ROWS, apply, copied, fresh
+from tedsl.bridges.fx_rows import ROWS, Row, apply, copied, fresh
 from tedsl.lang import functions as fn
 from tedsl.lang.broadcast import broadcast_to
 from tedsl.lang.compute import compute
@@ -87,8 +87,6 @@ def _scatter_reduce(
     x: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True
 ) -> Array:
     """Elements combined with those of `source` that name them; without `include_self` only the latter count there."""
-    if not x.ndim:
-        raise NotImplementedError("of a scalar")
     at, kind = _along(x, dim, index), KINDS[reduce]
     counts = fresh(full(x.shape, 0, "int64"))
     accumulate_at(counts, at, 1, "add")
@@ -106,6 +104,16 @@ def _index_reduce(x: Array, dim: int, index: Array, source: Array, reduce: str, 
     shape[dim] = index.size
     wide = fresh(broadcast_to(index.value.reshape(tuple(shape)), tuple(source.shape)))
     return _scatter_reduce(x, dim, wide, source, "amax" if reduce == "amax" else reduce, include_self=include_self)
+
+
+def _index_copy(x: Array, dim: int, index: Array, source: Any) -> Array:
+    """x with some of its slices along `dim` replaced."""
+    made = copied(x)
+    if x.ndim:
+        made[_key([*[None] * (dim % x.ndim), ROWS["reshape"](index, (-1,))])] = source
+    elif index.size:
+        made.assign(source.value.reshape(()) if isinstance(source, Array) else source)
+    return made
 
 
 def _put(x: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
@@ -131,6 +139,19 @@ def _cut(source: Any, index: Array) -> Any:
     return source[tuple(slice(n) for n in index.shape)] if isinstance(source, Array) else source
 
 
+def _of_vectors(row: Row) -> Row:
+    """The row, scalars as vectors of one element."""
+
+    def run(x: Array, dim: int, index: Array, source: Any, *args: Any, **options: Any) -> Array:
+        if x.ndim:
+            made: Array = row(x, dim, index, source, *args, **options)
+            return made
+        flat = [fresh(a.value.reshape((a.size,))) if isinstance(a, Array) else a for a in (x, index, source)]
+        return fresh(row(flat[0], 0, *flat[1:], *args, **options).value.reshape(()))
+
+    return run
+
+
 def _written(view: str) -> Any:
     """x with a view of it replaced: slice_scatter, select_scatter."""
 
@@ -147,8 +168,10 @@ ROWS.update({
     "index_put": lambda x, *args: _index_put_in_place(copied(x), *args),
     "_unsafe_index_put": lambda x, *args: _index_put_in_place(copied(x), *args),
     "index_select": lambda x, dim, index: x[_key([*[None] * (dim % max(1, x.ndim)), index])],
-    "masked_select": lambda x, mask: x[mask], "scatter": _scatter, "scatter_add": _scatter_add,
-    "scatter_reduce": _scatter_reduce, "index_reduce": _index_reduce, "put": _put, "masked_scatter": _masked_scatter,
+    "masked_select": lambda x, mask: x[mask], "masked_scatter": _masked_scatter, "put": _put,
+    "scatter": _of_vectors(_scatter), "scatter_add": _of_vectors(_scatter_add),
+    "scatter_reduce": _of_vectors(_scatter_reduce), "index_reduce": _of_vectors(_index_reduce),
+    "index_copy": _index_copy, "index_fill": _index_copy,
     "index_add_": lambda x, dim, index, source, alpha=1: x.index_add_(dim, index, source, alpha=alpha),
     "index_add": lambda x, dim, index, source, alpha=1: copied(x).index_add_(dim, index, source, alpha=alpha),
     "slice_scatter": _written("slice"), "select_scatter": _written("select"),

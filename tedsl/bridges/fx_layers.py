@@ -234,7 +234,7 @@ ROWS.update({
     "_adaptive_avg_pool2d_backward": _adaptive_backward,    "embedding_dense_backward": _embedding_backward,
     "embedding": lambda weight, index, *_: weight[index],
     "constant_pad_nd": _padded,
-    "flip": lambda x, dims: fresh(x.value if not dims else _flipped(x, dims)),
+    "flip": lambda x, dims: fresh(x.value if not dims or not x.ndim else _flipped(x, dims)),
     "addmm": lambda c, a, b, beta=1, alpha=1: _added(c, a, b, beta, alpha),
     "baddbmm": lambda c, a, b, beta=1, alpha=1: _added(c, a, b, beta, alpha),
     "addbmm": lambda c, a, b, beta=1, alpha=1: _scaled_sum(fresh((a.value @ b.value).sum(0)), c, beta, alpha),

@@ -21,7 +21,7 @@ from tedsl.mutation.array import Array, new_array
 from tedsl.mutation.selected import Selected
 from tedsl.mutation.tracing import active_trace
 
-__all__ = ["ROWS", "apply", "copied", "fresh", "is_known", "kind_of", "run_row", "value_of"]
+__all__ = ["ROWS", "Row", "apply", "copied", "fresh", "is_known", "kind_of", "run_row", "value_of"]
 
 Row = Callable[..., Any]
 
@@ -161,6 +161,8 @@ def _broadcast(x: Any, shape: Sequence[int]) -> Any:
 
 
 def _view(x: Array, shape: Any) -> Array:
+    if isinstance(x, Selected) and list(shape) in ([], [-1]):  # PyTorch drops the axis of one element to assign it
+        return x
     return x.view_of(np.reshape(x.ghost, tuple(shape), copy=False))
 
 

@@ -110,6 +110,7 @@ CASES: dict[str, Any] = {
     **{f"index_reduce_ {kind}": index_reduced(kind) for kind in ("prod", "mean", "amax", "amin")},
     "index_add_": lambda x, y: x.index_add_(0, i, y, alpha=2), "index_copy_": lambda x, y: x.index_copy_(0, p, y),
     "index_fill_": lambda x, y: x.index_fill_(1, i, 3.0), "put_": lambda x, y: x.put_(p, y[0, :3]).put_(i, y[1, :3], accumulate=True),
+    "scalars": lambda x, y: [x[0, 0].flip(0), x[0, 1].scatter_add_(0, p[1], y[0, 0]), x[1, 1].scatter_reduce_(0, p[1], y[0, 1], "mean"), x[2, 2].index_fill_(0, p[1], 2.0)],
     "take": lambda x, y: [torch.take(x, i), torch.take_along_dim(x, n % 3, 0)],
     "arithmetic": lambda x, y: x.add_(y, alpha=2).sub_(y).mul_(y).div_(y).pow_(2).neg_().abs_().reciprocal_(),
     "rounding": lambda x, y: x.mul_(3).frac_().div_(0.1, rounding_mode="floor").fmod_(3).remainder_(2),

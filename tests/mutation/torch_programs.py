@@ -127,6 +127,45 @@ def indexed(w: Writer) -> None:
     w.add(w.rng.choice(forms).format(x=name, i=index, v=w.fresh(), n=w.rng.randint(-3, 3)))
 
 
+def further(w: Writer) -> None:
+    """What only graphs know: te.functionalize has fewer methods than torch."""
+    name, x = w.pick()
+    y, z = w.operand(x), w.operand(x)
+    forms = ["{x}.lerp_({y}, 0.5)", "{x}.addcmul_({y}, {z}, value=2)", "{x}.addcdiv_({y}, {z} * 0 + 4)",
+             "{x}.clamp_(min={y})", "{x}.floor_()", "{x}.tril_()", "{x}.masked_fill_({y} > {z}, {n})", "{x}.square_()",
+             "{x}.cumsum_(0)", "torch._foreach_add_([{x}, {x}], {n})", "torch._foreach_mul_([{x}], [{y}])",
+             "{v} = {x}.amax(-1)", "{v} = torch.stack([{x}, {x} * 2])",
+             "{v} = {x}.roll(1, 0)", "{v} = {x}.flip(0)", "{v} = torch.cat([{x}, {x}], -1)", "{x}.fmod_(3)",
+             "{x}.sign_()", "{x}.neg_()"]  # fmt: skip
+    w.add(w.rng.choice(forms).format(x=name, y=y, z=z, v=w.fresh(), n=w.rng.randint(-2, 2)))
+
+
+def selected(w: Writer) -> None:
+    """x[mask] computed with and assigned back."""
+    name, x = w.pick(lambda v: v.ndim)
+    other = w.operand(x)
+    other = "2" if other.lstrip("-").isdigit() else f"{other}[m]"
+    mask = w.rng.choice(["{x} > {n}", "{x} * 2 < {n} + 1", "({x} < 0) | ({x} > {n})"]).format(
+        x=name, n=w.rng.randint(-1, 1)
+    )
+    forms = ["{x}[m] -= 1", "{x}[m] *= {o}", "{x}[m] = {x}[m] * 2 + {o}", "{x}[m] = -{o}", "{v} = {x}[m].sum()"]
+    line = w.rng.choice(forms).format(x=name, o=other, v=w.fresh())
+    w.add(f"m = {mask}; {line}")
+
+
+def pointed(w: Writer) -> None:
+    """Writes and combines where indices point, every element named."""
+    name, x = w.pick(lambda v: v.ndim and v.numel())
+    y, n = w.operand(x), x.shape[0]
+    source = f"{name}.clone()" if y.lstrip("-").isdigit() else f"{y}.clone()"
+    index = f"(torch.arange({x.numel()}).reshape({tuple(x.shape)}) * {w.rng.randint(0, 3)} % {n})"
+    forms = ["{x}.scatter_(0, {i}, {k})", "{x}.scatter_add_(0, {i}, {s})", "{x}.scatter_reduce_(0, {i}, {s}, 'amax')",
+             "{x}.scatter_reduce_(0, {i}, {s}, 'sum', include_self=False)", "{v} = {x}.gather(0, {i})",
+             "{x}.index_fill_(0, {i}.reshape(-1), {k})",
+             "{x}.index_copy_(0, torch.arange({n}).flip(0), {s})"]  # fmt: skip
+    w.add(w.rng.choice(forms).format(x=name, i=index, s=source, v=w.fresh(), k=w.rng.randint(-3, 3), n=n))
+
+
 STATEMENTS = [view, view, compute, in_place, in_place, sliced, sliced, masked, indexed]
 
 
@@ -146,7 +185,7 @@ def write_torch_program(rng: random.Random, length: int = 8, *, methods: bool = 
         writer.scope[f"a{k}"] = torch.from_numpy(eval(text, {"np": np, "b": arrays}))
     for _ in range(rng.randint(1, length)):
         with suppress(NothingFitsError):
-            rng.choice(STATEMENTS)(writer)
+            rng.choice(STATEMENTS if methods else [*STATEMENTS, further, further, selected, pointed])(writer)
     names = [n for n in writer.scope if n[0] in "av"]
     results = rng.sample(names, min(len(names), 3))
     head = f"def fn({', '.join(f'a{k}' for k in range(len(arguments)))}):"
