@@ -23,7 +23,8 @@ ROOT = HERE.parent
 READ_FIRST = {
     "writing": "Write a program", "differentiating": "Differentiate", "scheduling": "Schedule",
     "operators": "Author an operator", "checking": "Check a gradient", "mutation": "Write into memory",
-    "showing": "See what is there", "limits": "Limits", "cost_table": "What adjoints cost",
+    "showing": "See what is there", "dask": "Arrays larger than memory",
+    "limits": "Limits", "cost_table": "What adjoints cost",
     "ops_cost_table": "What operators cost",
 }  # fmt: skip
 # Heading of the reference -> the modules whose public names stand under it.

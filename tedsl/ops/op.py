@@ -31,7 +31,10 @@ from tedsl.ops.signature import Call, Signature, Template, map_leaves
 __all__ = ["ARRAYS", "BRIDGES", "Op", "into", "op"]
 
 # First part of the module of an array's type -> the bridge, imported on first use; it has `call(op, call, out, mode)`.
-BRIDGES = {"torch": "tedsl.bridges.torch", "jax": "tedsl.bridges.jax", "jaxlib": "tedsl.bridges.jax"}
+BRIDGES = {
+    "torch": "tedsl.bridges.torch", "jax": "tedsl.bridges.jax", "jaxlib": "tedsl.bridges.jax",
+    "dask": "tedsl.dask.mapped",
+}  # fmt: skip
 OTHER = "tedsl.bridges.dlpack"
 
 _HOMES: dict[type, str] = {}
