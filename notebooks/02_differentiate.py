@@ -36,10 +36,12 @@ print(explanation)
 # %% [markdown]
 # ## Compared with differences
 #
-# `te.gradcheck` moves every element of every input.
+# `te.gradcheck` moves every element of every input a little, and compares what the loss does with its adjoint. The
+# plot shows the worst element of each input: left of the dashed line is within the tolerance.
 
 # %%
 report = te.gradcheck(loss, [x, w, b])
+assert report.ok
 report
 
 # %%
@@ -79,13 +81,19 @@ np.testing.assert_allclose(
     te.interpret(pulled, {**feeds, head: ones}), np.einsum("ij,ijk->k", ones, te.interpret(jacobian, feeds))
 )
 
+# %% [markdown]
+# Most of a Jacobian is zero: a row of `hidden` depends on the same row of `x` alone. That is why none is formed where
+# only a product with it is wanted.
+
 # %%
+full = te.interpret(te.differentiate(hidden, x), feeds)
+assert np.count_nonzero(full) == full.size // 6
 te.display.plot.jacobian_sparsity(hidden, x, feeds)
 plt.show()
 
 # %% [markdown]
-# `te.jvp` goes the other way, `te.hvp` is the Hessian times a vector. Forward and reverse are of one linear map:
-# `<head, J v> = <J' head, v>`.
+# `te.jvp` goes the other way, `te.hvp` is the Hessian times a vector. Forward and reverse are of one linear map $J$:
+# $\langle h, J v \rangle = \langle J^\top h, v \rangle$ for every head $h$ and every tangent $v$.
 
 # %%
 v = te.placeholder((4,), "float64", name="v")

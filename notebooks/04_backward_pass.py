@@ -73,7 +73,7 @@ expected = np.einsum("fij,cpqij->fcpq", slopes.astype("float64"), windows.astype
 
 def seconds(kernel, *arrays):
     best = float("inf")
-    for _ in range(5):
+    for _ in range(20):
         start = time.perf_counter()
         kernel(*arrays)
         best = min(best, time.perf_counter() - start)
@@ -97,12 +97,15 @@ assert took["by hand"] < took["as written"]
 # ## Under the roof
 #
 # A machine does so many operations a second and moves so many bytes; what a kernel reaches lies under the lower of
-# the two. The figures of this machine are measured: bytes by a copy, operations by NumPy's matrix product.
+# the two. The figures of this machine are measured: bytes by a copy, operations by the faster of two matrix products,
+# NumPy's and the library's own.
 
 # %%
-big = rng.random((1024, 1024), dtype="float32")
+square = rng.random((512, 512), dtype="float32")
 long = np.zeros(1 << 24, "float32")
-peak = 2 * 1024**3 / seconds(lambda m: m @ m, big)
+s, t = te.placeholder(square.shape, name="s"), te.placeholder(square.shape, name="t")
+product = te.build([s, t], s @ t)
+peak = 2 * 512**3 / min(seconds(np.matmul, square, square), seconds(product, square, square))
 bandwidth = 2 * long.nbytes / seconds(lambda v: v.copy(), long)
 points = {name: (dw, took[name]) for name in kernels}
 te.display.plot.roofline(points, peak_flops=peak, bandwidth=bandwidth)
@@ -110,11 +113,11 @@ plt.show()
 
 # %% [markdown]
 # The gradient of the image is a contraction too, and the pattern finds it without help. Built together, forward and
-# backward share what they read.
+# backward share what they read, and all three take no more than three times the operations of the forward pass alone.
 
 # %%
 both = te.build([x, w, head], [conv, dx, dw])
 forward, over_image, over_weights = both(image, rng.normal(size=w.shape).astype("float32"), slopes)
 np.testing.assert_allclose(over_weights, expected, rtol=1e-4, atol=1e-2)
-assert te.work([conv, dx, dw]).flops <= 4 * te.work(conv).flops
+assert te.work([conv, dx, dw]).flops <= 3 * te.work(conv).flops
 both

@@ -93,13 +93,16 @@ class Word(Math):
         return f"<{tag}>{html.escape(self.text).replace(' ', '&#160;')}</{tag}>"
 
 
-_ESCAPED = str.maketrans({c: f"\\{c}" for c in "_#$%&{}"} | {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}"})
+# What means something in LaTeX -> how it is written in a formula; not all programs know these within text.
+_SPECIAL = {c: f"\\{c}" for c in "_#$%&{}"} | {"\\": r"\backslash ", "^": r"{\wedge}", "~": r"{\sim}"}
+_ESCAPED = str.maketrans(_SPECIAL)
 
 
 def _text(text: str) -> str:
-    """Plain text in LaTeX: what means something there is escaped, line ends are spaces."""
-    plain = re.sub(r"\s", " ", text)
-    return f"\\text{{{plain.translate(_ESCAPED)}}}"
+    """Plain text in LaTeX, line ends as spaces."""
+    parts = re.findall(r"[_#$%&{}\\^~]|[^_#$%&{}\\^~]+", re.sub(r"\s", " ", text))
+    made = "".join(_SPECIAL.get(p, f"\\text{{{p}}}") for p in parts)
+    return made if len(parts) == 1 else f"{{{made}}}"
 
 
 def _is_number(text: str) -> bool:
@@ -116,7 +119,11 @@ class Operator(Math):
     def latex(self) -> str:
         known = LATEX.get(self.text, self.text)
         if len(self.text) > 1 and self.text.isalnum():
-            known = f"\\operatorname{{{self.text}}}"
+            known = (
+                f"\\operatorname{{{self.text}}}"
+                if self.text.isalpha()
+                else f"\\operatorname{{\\mathrm{{{self.text}}}}}"
+            )
         return f"\\;{known}\\;" if self.spaced else known
 
     def mathml(self) -> str:
@@ -282,8 +289,7 @@ class Table(Math):
     def latex(self) -> str:
         lines = []
         for x in self.lines:
-            sign = Operator(x.sign).latex() if x.sign.isascii() and not x.sign[0].isalpha() else _text(x.sign)
-            sign = sign if len(x.sign) == 1 else f"\\mathrel{{{sign}}}"
+            sign = x.sign if len(x.sign) == 1 else f"\\mathrel{{{_text(x.sign)}}}"
             remark = f" && {x.remark.latex()}" if x.remark is not None else ""
             lines.append(f"{x.left.latex()} &{sign} {x.right.latex()}{remark}")
         return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"

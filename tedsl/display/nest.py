@@ -13,6 +13,7 @@ from tedsl.display.markup import badge, escape
 __all__ = ["nest_tree"]
 
 INDENT = 2
+INDENTED = " style='padding-left:1em'"  # inline: what is left where a notebook that is not trusted loses its style
 MARK = {
     "parallel": "amber", "vectorized": "violet", "unrolled": "teal", "gpu block": "green", "gpu thread": "green",
     "gpu_block": "green", "gpu_thread": "green",
@@ -31,7 +32,7 @@ def nest_tree(text: str) -> str:
     for line in text.splitlines():
         body = line.lstrip(" ")
         level = (len(line) - len(body)) // INDENT
-        made += ["<div>"] * (level - depth) + ["</div>"] * (depth - level)
+        made += [f"<div{INDENTED}>"] * (level - depth) + ["</div>"] * (depth - level)
         depth = level
         made.append(f"<span>{_line(body)}</span><br>")
     return f'<div class="te-nest"><div>{"".join(made)}{"</div>" * depth}</div></div>'.replace("<br></div>", "</div>")

@@ -19,6 +19,7 @@ from tedsl.reference import interpret
 
 __all__ = ["benchmark_table", "gradcheck_errors", "index_map", "jacobian_sparsity", "roofline", "tuning_history"]
 
+MOST_LABELS = 24  # of an index map
 BLUE, RED, TEAL, GREY = "#3b7dd8", "#d64550", "#1a9c8a", "#8a94a0"
 
 
@@ -38,18 +39,37 @@ def _quiet(ax: Any) -> Any:
     return ax
 
 
+def _plain(axis: Any, values: Iterable[float]) -> None:
+    """A logarithmic axis in plain numbers, about five of them over the values that it shows."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+    shown = [v for v in values if np.isfinite(v) and v > 0]
+    decades = np.log10(max(shown) / min(shown)) if shown else 0.0
+    subs = (1.0,) if decades > 2.5 else (1.0, 2.0, 5.0)
+    axis.set_major_locator(LogLocator(subs=subs) if decades > 1 else MaxNLocator(5))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _whole(axis: Any) -> None:
+    """An axis that counts."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
 def gradcheck_errors(report: Report, *, ax: Any = None) -> Any:
-    """The worst error of each pair as a multiple of its tolerance; beyond 1 is wrong."""
+    """The worst error of each pair as a multiple of its tolerance; beyond 1 is wrong, a millionth is the least shown."""
     ax = _quiet(_axes(ax, (5.6, 0.7 + 0.34 * len(report.pairs))))
     names = [f"d{p.output}/d{p.input}" for p in report.pairs]
-    ratios = [max(p.error / p.tolerance, 1e-12) if p.tolerance else float(p.error > 0) for p in report.pairs]
-    floor = min(1e-3, *(r / 3 for r in ratios), 1e-3)
+    ratios = [max(p.error / p.tolerance, 1e-6) if p.tolerance else float(p.error > 0) for p in report.pairs]
+    floor = min([1e-3, *(r / 3 for r in ratios)])
     places = np.arange(len(names))[::-1]
     colours = [TEAL if p.ok else RED for p in report.pairs]
     ax.barh(places, [r - floor for r in ratios], left=floor, height=0.6, color=colours)
     ax.axvline(1.0, color=GREY, linewidth=1, linestyle="--")
     ax.set_xscale("log")
-    ax.set_xlim(floor, max(3.0, *(3 * r for r in ratios)))
+    ax.set_xlim(floor, max([3.0, *(3 * r for r in ratios)]))
     ax.set_yticks(places, names)
     ax.set_xlabel("worst error / tolerance")
     return ax
@@ -60,9 +80,12 @@ def roofline(points: Mapping[str, tuple[Any, float]], *, peak_flops: float, band
 
     `peak_flops` is the machine's arithmetic per second, `bandwidth` its bytes per second. A point on the slope waits
     for memory, one under the flat part for arithmetic; how far below it lies is what a better schedule can win.
+    What does no arithmetic has no place under it and is named below.
     """
     ax = _quiet(_axes(ax))
-    measured = {name: (_work_of(what), seconds) for name, (what, seconds) in points.items()}
+    works = {name: (_work_of(what), seconds) for name, (what, seconds) in points.items()}
+    measured = {name: (w, seconds) for name, (w, seconds) in works.items() if w.flops}
+    left_out = ", ".join(name for name in works if name not in measured)
     intensities = {name: w.flops / max(w.bytes, 1) for name, (w, _) in measured.items()}
     ridge = peak_flops / bandwidth
     low = min([ridge, *intensities.values()]) / 4
@@ -73,7 +96,10 @@ def roofline(points: Mapping[str, tuple[Any, float]], *, peak_flops: float, band
         rate = w.flops / seconds / 1e9
         ax.plot(intensities[name], rate, "o", color=[BLUE, TEAL, RED, "#9a5b00", "#7a3bb5"][k % 5], markersize=7)
         ax.annotate(name, (intensities[name], rate), textcoords="offset points", xytext=(8, -3), fontsize=9)
-    ax.set(xscale="log", yscale="log", xlabel="flops per byte", ylabel="GFLOP/s", xlim=(low, high))
+    label = f"flops per byte\nwithout arithmetic: {left_out}" if left_out else "flops per byte"
+    ax.set(xscale="log", yscale="log", xlabel=label, ylabel="GFLOP/s", xlim=(low, high))
+    _plain(ax.xaxis, (low, high))
+    _plain(ax.yaxis, ax.get_ylim())
     return ax
 
 
@@ -97,6 +123,8 @@ def tuning_history(tried: Tuned | Sequence[float], *, ax: Any = None) -> Any:
     ax.plot(trials[known], times[known], ".", color=GREY, alpha=0.7, label="tried")
     ax.step(trials, np.where(np.isfinite(best), best, np.nan), where="post", color=BLUE, label="best so far")
     ax.set(yscale="log", xlabel="schedule", ylabel="milliseconds")
+    _plain(ax.yaxis, ax.get_ylim())
+    _whole(ax.xaxis)
     ax.legend(frameon=False)
     return ax
 
@@ -106,6 +134,8 @@ def benchmark_table(rows: Mapping[str, Mapping[str, float]], *, ax: Any = None) 
     people = list(dict.fromkeys(who for times in rows.values() for who in times))
     ax = _axes(ax, (1.6 + 1.2 * len(people), 0.5 + 0.32 * len(rows)))
     ax.axis("off")
+    if not people:
+        return ax
     cells = [[_time(times.get(who)) for who in people] for times in rows.values()]
     made = ax.table(cells, rowLabels=list(rows), colLabels=people, loc="center", cellLoc="right", edges="horizontal")
     made.auto_set_font_size(False)
@@ -115,14 +145,15 @@ def benchmark_table(rows: Mapping[str, Mapping[str, float]], *, ax: Any = None) 
         cell.set_linewidth(0.6)
         cell.set_edgecolor(GREY)
         times = list(rows.values())[r - 1] if r else {}
-        is_best = r > 0 and c >= 0 and people[c] in times and times[people[c]] == min(times.values())
+        best = min((t for t in times.values() if np.isfinite(t)), default=None)
+        is_best = r > 0 and c >= 0 and best is not None and times.get(people[c]) == best
         if r == 0 or is_best:
             cell.set_text_props(fontweight="bold")
     return ax
 
 
 def _time(seconds: float | None) -> str:
-    if seconds is None:
+    if seconds is None or not np.isfinite(seconds):
         return "–"
     for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= unit:
@@ -131,15 +162,18 @@ def _time(seconds: float | None) -> str:
 
 
 def jacobian_sparsity(output: Tensor, source: Tensor, feeds: Mapping[Tensor, Any], *, ax: Any = None) -> Any:
-    """Which elements of `output` depend on which of `source` at these values: the Jacobian, non-zeros dark."""
+    """Which elements of `output` depend on which of `source` at these values: the Jacobian, dark where it is large."""
     ax = _axes(ax, (4.2, 4.2))
     jacobian = np.asarray(interpret(differentiate(output, source), dict(feeds)), dtype=np.float64)
-    rows = int(np.prod(jacobian.shape[: output.ndim], dtype=np.int64))
-    matrix = np.abs(jacobian.reshape(rows, -1))
-    largest = matrix.max(initial=0.0)
-    ax.imshow(matrix / (largest or 1.0), cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.get_major_locator().set_params(integer=True)
+    shape = [int(np.prod(s, dtype=np.int64)) for s in (jacobian.shape[: output.ndim], jacobian.shape[output.ndim :])]
+    matrix = np.abs(jacobian.reshape(shape))
+    finite = np.isfinite(matrix)
+    largest = matrix[finite].max(initial=0.0) or 1.0
+    matrix = np.where(finite, matrix, largest)
+    if matrix.size:
+        ax.imshow(matrix / largest, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    _whole(ax.xaxis)
+    _whole(ax.yaxis)
     share = float((matrix > 0).mean()) if matrix.size else 0.0
     ax.set(xlabel=f"element of {source.name}", ylabel=f"element of {output.name}", title=f"{share:.1%} non-zero")
     return ax
@@ -149,11 +183,16 @@ def index_map(pairs: Iterable[tuple[int, int]], *, names: tuple[str, str] = ("z"
     """The reads of a stage as arrows from places z of its loops to elements s of what it reads."""
     ax = _axes(ax, (6.4, 1.9))
     listed = list(pairs)
+    span = (
+        max((p for pair in listed for p in pair), default=0) - min((p for pair in listed for p in pair), default=0) + 1
+    )
+    every, size = -(-span // MOST_LABELS), min(15.0, 15.0 * MOST_LABELS / span)
     for level, side in ((1.0, 0), (0.0, 1)):
         places = sorted({p[side] for p in listed})
-        ax.plot(places, [level] * len(places), "s", markersize=15, color=(BLUE, TEAL)[side], alpha=0.25)
+        ax.plot(places, [level] * len(places), "s", markersize=size, color=(BLUE, TEAL)[side], alpha=0.25)
         for place in places:
-            ax.text(place, level, str(place), ha="center", va="center", fontsize=9)
+            if place % every == 0:
+                ax.text(place, level, str(place), ha="center", va="center", fontsize=9)
     for z, s in listed:
         ax.annotate("", (s, 0.13), (z, 0.87), arrowprops={"arrowstyle": "-|>", "color": GREY, "linewidth": 0.9})
     ax.set_yticks([1.0, 0.0], list(names))

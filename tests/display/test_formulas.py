@@ -61,9 +61,9 @@ FORMULAS = [
      r"C_{i} &= \operatorname*{reducer}_{k<8} A_{i,\,k} && i<8 \\" "\n"
      r"\text{reducer}\left( a,\,b \right) &= \frac{a+b}{2} && \text{of nothing: }0"),
     (lambda: te.compute((8,), lambda i: v[i], name="50% $ of_x"),
-     r"\text{50\% \$ of\_x}_{i} &= v_{i} && i<8"),
+     r"{\text{50}\%\text{ }\$\text{ of}\_\text{x}}_{i} &= v_{i} && i<8"),
     (lambda: te.compute((n,), lambda alpha: te.cast(alpha, "float32"), name="conv_out"),
-     r"\mathrm{conv\_out}_{\alpha} &= \operatorname{float32}\left( \alpha \right) && \alpha<n"),
+     r"\mathrm{conv\_out}_{\alpha} &= \operatorname{\mathrm{float32}}\left( \alpha \right) && \alpha<n"),
 ]  # fmt: skip
 
 

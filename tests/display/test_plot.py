@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from autodiff import Report
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -72,6 +73,43 @@ def test_index_map(ax: Any) -> None:
     te.display.plot.index_map([(i, 2 * i) for i in range(4)], ax=ax)
     arrows = [t for t in ax.texts if t.get_text() == ""]
     assert len(arrows) == 4
+
+
+def test_there_may_be_nothing_to_plot(ax: Any) -> None:
+    x = te.placeholder((0,), "float64", name="x")
+    plot = te.display.plot
+    plot.gradcheck_errors(te.gradcheck(x * 2, x), ax=ax)
+    plot.gradcheck_errors(Report(()), ax=ax)
+    plot.roofline({}, peak_flops=1e11, bandwidth=1e10, ax=ax)
+    plot.tuning_history([np.inf], ax=ax)
+    plot.benchmark_table({}, ax=ax)
+    plot.benchmark_table({"case": {"who": float("nan")}}, ax=ax)
+    plot.jacobian_sparsity(x * 2, x, {x: np.ones(0)}, ax=ax)
+    plot.index_map([], ax=ax)
+    ax.figure.canvas.draw()
+
+
+def test_what_does_no_arithmetic_is_named_below_the_roof(ax: Any) -> None:
+    x = te.placeholder((64,), name="x")
+    copy = te.compute((64,), lambda i: x[i], name="y")
+    te.display.plot.roofline({"copy": (copy, 1e-6), "twice": (x * 2, 1e-6)}, peak_flops=1e11, bandwidth=1e10, ax=ax)
+    assert ax.get_xlabel().endswith("without arithmetic: copy")
+    assert len(ax.lines) == 2  # the roof and one point
+
+
+def test_axes_within_a_decade_have_several_numbers(ax: Any) -> None:
+    te.display.plot.tuning_history([4.3e-3, 3.9e-3, 3.6e-3], ax=ax)
+    ax.figure.canvas.draw()
+    low, high = ax.get_ylim()
+    shown = [t.get_text() for t in ax.get_yticklabels() if low <= t.get_position()[1] <= high]
+    assert len(shown) >= 3
+    assert all(float(t) for t in shown)
+
+
+def test_an_infinite_derivative_is_dark(ax: Any) -> None:
+    x = te.placeholder((2,), "float64", name="x")
+    te.display.plot.jacobian_sparsity(te.sqrt(x), x, {x: np.array([0.0, 1.0])}, ax=ax)
+    np.testing.assert_array_equal(np.asarray(ax.images[0].get_array()), np.eye(2))
 
 
 def test_axes_are_made_where_none_are_given() -> None:
