@@ -59,7 +59,7 @@ def _whole(axis: Any) -> None:
 
 
 def gradcheck_errors(report: Report, *, ax: Any = None) -> Any:
-    """The worst error of each pair as a multiple of its tolerance; beyond 1 is wrong, a millionth is the least shown."""
+    """The worst error of each pair as a multiple of its tolerance; beyond 1 is wrong, 1e-6 is the least shown."""
     ax = _quiet(_axes(ax, (5.6, 0.7 + 0.34 * len(report.pairs))))
     names = [f"d{p.output}/d{p.input}" for p in report.pairs]
     ratios = [max(p.error / p.tolerance, 1e-6) if p.tolerance else float(p.error > 0) for p in report.pairs]
