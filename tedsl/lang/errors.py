@@ -10,6 +10,8 @@ import sys
 import warnings
 from types import FrameType
 
+import numpy as np
+
 __all__ = [
     "AliasError",
     "GradientError",
@@ -22,7 +24,11 @@ __all__ = [
 
 _PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _OWN_PACKAGES = ("tedsl", "autodiff", "schedules")
-_OWN_FOLDERS = tuple(os.path.join(_PACKAGE_ROOT, name) + os.sep for name in _OWN_PACKAGES)
+# NumPy's functions written in Python call back into the library on behalf of the user.
+_OWN_FOLDERS = (
+    *(os.path.join(_PACKAGE_ROOT, name) + os.sep for name in _OWN_PACKAGES),
+    os.path.dirname(os.path.abspath(np.__file__)) + os.sep,
+)
 
 
 class AliasError(ValueError):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -237,7 +239,9 @@ class Array(Operators):
         return new_array(self.trace, tensor, is_value=False)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._number("the NumPy array")
+        asks = sys._getframe(1).f_code
+        by = f", by np.{asks.co_name}," if os.sep + "numpy" + os.sep in asks.co_filename else ""
+        return self._number(f"the NumPy array{by}")
 
     def item(self) -> Any:
         return self._number("the number")
@@ -291,7 +295,11 @@ class Array(Operators):
     def __getattr__(self, name: str) -> Any:
         method = self._methods.get(name)
         if method is None:
-            raise AttributeError(f"a traced array has no attribute {name!r}")
+            known = hasattr(np.ndarray, name)
+            told = "; views are slices, transposes, reshapes, squeezes and diagonals, the rest is written with values"
+            raise AttributeError(
+                f"a traced array has no attribute {name!r}, asked for at {user_location()}{told if known else ''}"
+            )
         return lambda *args, **kwargs: method(self, *args, **kwargs)
 
 

@@ -20,6 +20,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.tensor import Placeholder, Tensor
 from tedsl.mutation.arguments import Argument, Bound, bind, is_array, signature, strided
 from tedsl.mutation.array import Array, new_array
+from tedsl.mutation.captured import Surroundings
 from tedsl.mutation.layouts import Layout, new_ghost
 from tedsl.mutation.memory import as_numpy
 from tedsl.mutation.selected import Selected
@@ -214,8 +215,15 @@ class Functionalized:
         """What the function returns on traced arrays, its tensors as arrays."""
         before = {name: map_leaves(value, name, lambda leaf, _: leaf) for name, value in named.items()}
         args, kwargs = self._placed(named)
-        with trace.active():
-            result = self.function(*args, **kwargs)
+        around = Surroundings(self.function, self.__name__)
+        try:
+            with trace.active():
+                result = self.function(*args, **kwargs)
+        except ValueError as error:
+            if isinstance(error.__cause__, TypeError) and "traced array" in str(error.__cause__):
+                raise error.__cause__ from None  # NumPy's own words for it say less
+            raise
+        around.check()
         for name, value in named.items():
             if not _is_same(value, before[name]):
                 raise TypeError(

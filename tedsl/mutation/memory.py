@@ -22,7 +22,8 @@ def copy(x: Any) -> Any:
     """The elements of `x` in memory of their own.
 
     A traced array gives a traced array; so do tensors and NumPy arrays while a function is traced, to be mutated there.
-    Elsewhere a tensor gives a stage that copies, an array of any framework an array of that framework.
+    Elsewhere a tensor gives a stage that copies, an array of any framework an array of that framework (of a tensor of
+    PyTorch that requires grad one through which gradients go).
     """
     trace = active_trace()
     if isinstance(x, Array):
@@ -32,7 +33,7 @@ def copy(x: Any) -> Any:
     if isinstance(x, Tensor):
         return tensor_of(x.extents, lambda *axes: Read(x, axes), f"{x.name}_copy")
     if is_torch(x):
-        return x.detach().clone()
+        return x.clone()
     array = np.array(as_numpy(x, "te.copy"), order="C")
     return array if isinstance(x, (np.ndarray, np.generic)) or not hasattr(x, "copy") else x.copy()
 

@@ -58,6 +58,11 @@ def _reshape(x: Array, *shape: Any, order: str = "C") -> Array:
 
 def _torch_view(x: Array, *shape: Any) -> Array:
     wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    if not all(isinstance(n, (int, np.integer)) for n in wanted):
+        raise TypeError(
+            f"view at {user_location()}: expected a shape, found {shape[0]!r:.60}; the bytes of an array cannot "
+            "be seen as another dtype, x.astype(dtype) converts its values"
+        )
     try:
         return x.view_of(np.reshape(x.ghost, wanted, copy=False))
     except ValueError:

@@ -93,6 +93,7 @@ class Storage:
 
     def read(self, ghost: Ghost) -> Tensor:
         """The elements of a view as they are now."""
+        self._check_alive()
         layout = Layout.of(ghost, self.memory)
         if layout not in self._reads:
             self._reads[layout] = self._map(layout).read(self.value, f"{self.value.name}_view")
@@ -100,6 +101,7 @@ class Storage:
 
     def write(self, ghost: Ghost, new: Tensor) -> None:
         """The elements of a view replaced by `new`, which has its shape and the dtype of the storage."""
+        self._check_alive()
         layout = Layout.of(ghost, self.memory)
         found = self._map(layout)
         if not found.is_injective:
@@ -109,6 +111,15 @@ class Storage:
             )
         self.value = found.write(self.value, new, f"{new.name}_into")
         self._reads.clear()
+
+    def _check_alive(self) -> None:
+        """TypeError for an array that another trace left behind, in a list outside of the function for instance."""
+        running = active_trace()
+        if running is not None and running is not self.trace:
+            raise TypeError(
+                f"a traced array is used at {user_location()}, outside of the call in which it was made; return it "
+                "from that function, and give it to this one as an argument"
+            )
 
     def _map(self, layout: Layout) -> ViewMap:
         if layout not in self._maps:

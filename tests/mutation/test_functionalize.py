@@ -160,6 +160,42 @@ def test_captured_arrays_are_taken_by_value() -> None:
     np.testing.assert_array_equal(f(np.arange(3.0)), np.arange(3.0))
 
 
+def test_a_global_array_that_is_changed_while_traced_is_refused() -> None:
+    with pytest.raises(TypeError, match="the global array 'GLOBAL' is changed while the function is traced"):
+        te.functionalize(fill_global, interpreted=True)(x := np.ones(3))
+    GLOBAL[:] = 0
+    np.testing.assert_array_equal(x, 1)
+
+
+def test_a_traced_array_does_not_outlive_its_call() -> None:
+    kept: list[Any] = []
+    te.functionalize(lambda x: kept.append(x), interpreted=True)(np.ones(3))
+    for use in (lambda y: y + kept[0], lambda y: kept[0].__setitem__(0, y[1]), lambda y: kept[0].__iadd__(1)):
+        with pytest.raises(TypeError, match="outside of the call in which it was made"):
+            te.functionalize(use, interpreted=True)(np.ones(3))
+
+
+@pytest.mark.parametrize("torch", [False, True])
+def test_nothing_is_written_back_where_a_later_stage_fails(torch: bool) -> None:
+    """Compiled, after arrays were mutated: both keep what they held."""
+
+    def program(x: Any, y: Any, i: Any) -> Any:
+        x += 1
+        y *= 2
+        x[i] = y[i]
+        return x.sum()
+
+    arrays = [np.arange(3.0), np.ones(3), np.array([0, 9])]
+    given = [pytest.importorskip("torch").from_numpy(a) for a in arrays] if torch else arrays
+    f = te.functionalize(program)
+    with pytest.raises(IndexError, match="is out of bounds: it is 9"):
+        f(*given)
+    np.testing.assert_array_equal(arrays[0], np.arange(3.0))
+    np.testing.assert_array_equal(arrays[1], 1)
+    arrays[2][1] = 1
+    assert f(*given) == 7
+
+
 def test_pure_form() -> None:
     def program(x: Any, y: Any) -> Any:
         y.T.reshape(-1)[0] = 5
@@ -257,6 +293,27 @@ def mutate_global(x: Any) -> None:
     GLOBAL += x
 
 
+def fill_global(x: Any) -> None:
+    """Would happen once, when the function is traced."""
+    x += GLOBAL
+    GLOBAL[:] = 0.0
+    GLOBAL.fill(3)
+
+
+def fill_captured() -> Any:
+    total = np.zeros(3)
+
+    def program(x: Any) -> None:
+        total[0] += 1
+        x += total
+
+    return program
+
+
+def element_of_global(x: Any) -> None:
+    GLOBAL[0] = x[0]
+
+
 def replace(state: Any) -> None:
     state["m"] = state["m"] * 0.9
 
@@ -271,6 +328,14 @@ def replace(state: Any) -> None:
         (add_one, lambda: [a := np.ones(4), a.view("f4")], te.AliasError, r"'x' \(float64\) and 'rest\[0\]' \(float32"),
         (add_one, lambda: [np.lib.stride_tricks.as_strided(np.ones(3), (2, 3), (0, 8))], te.AliasError, "share memory"),
         (mutate_global, lambda: [np.ones(3)], TypeError, "no argument of the traced function"),
+        (element_of_global, lambda: [np.ones(3)], TypeError, r"the number of a traced array is asked for at .*py:\d+"),
+        (fill_captured(), lambda: [np.ones(3)], TypeError, r"py:\d+: the captured array 'total' is changed"),
+        (lambda x: np.lib.stride_tricks.as_strided(x, (2, 2), (8, 8)), lambda: [np.ones(3)], TypeError,
+         r"the NumPy array, by np.as_strided, of a traced array is asked for at .*test_functionalize"),
+        (lambda x: np.lib.stride_tricks.sliding_window_view(x, 2), lambda: [np.ones(3)], TypeError, "np.sliding"),
+        (lambda x: x.view("i4"), lambda: [np.ones(3)], TypeError, "cannot be seen as another dtype"),
+        (lambda x: x.real, lambda: [np.ones(3)], AttributeError, r"no attribute 'real', asked for at .*views are"),
+        (lambda x: x.flat[0], lambda: [np.ones(3)], AttributeError, "no attribute 'flat'"),
         (lambda x: x.__iadd__(0.5), lambda: [np.arange(3)], TypeError, "is float64, the target int64"),
         (lambda x: x[x > 0], lambda: [np.ones(3)], TypeError, "length depends on values"),
         (lambda x: x.__setitem__(x > 0, np.ones(2)), lambda: [np.ones(3)], TypeError, "one value per selected element"),
