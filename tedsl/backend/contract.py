@@ -21,6 +21,8 @@ import llvmlite.binding as llvm
 from tedsl.backend import float32_math, float64_math, wide_math
 from tedsl.backend.gathers import gathered
 from tedsl.backend.linker import initialize
+from tedsl.backend.powers import scaled
+from tedsl.backend.quotients import multiplied
 
 __all__ = ["contract", "emit_assembly", "emit_object"]
 
@@ -146,7 +148,7 @@ def _declaration(shape: str) -> str:
 
 def contract(assembly: str) -> str:
     """LLVM assembly in which additions to a running sum, and steps of our polynomials, may fuse with their product."""
-    lines = gathered(fenced(unmasked(realigned(assembly))).split("\n"))
+    lines = scaled(gathered(fenced(unmasked(realigned(assembly))).split("\n")))
     begin = 0
     for k, line in enumerate(lines):
         if line.startswith("define "):
@@ -154,13 +156,15 @@ def contract(assembly: str) -> str:
         elif line == "}":
             for at in _fusible(lines, begin, k):
                 lines[at] = _CONTRACTED.sub(r"= \1 contract ", lines[at], count=1)
-    return "\n".join(lines)
+    return "\n".join(multiplied(lines))
 
 
 def _fusible(lines: list[str], begin: int, end: int) -> set[int]:
     """The lines of one function that are such an addition, or its product."""
     products: dict[str, int] = {}
-    ours: set[str] = set()  # products with a constant of our functions
+    factors_of: dict[str, list[str]] = {}
+    steps: set[str] = set()  # sums with a constant of our functions
+    ours: set[str] = set()  # products with such a constant, and with a polynomial of them that ends in r + r r p
     sums: set[str] = set()  # what loops carry round, and what was added to it
     found: set[int] = set()
     for at in range(begin, end):
@@ -172,12 +176,16 @@ def _fusible(lines: list[str], begin: int, end: int) -> set[int]:
             sums.add(name)
             continue
         is_ours = not _coefficients().isdisjoint(_CONSTANT.findall(operands))
+        names = _OPERAND.findall(operands)
         if kind == "fmul":
             products[name] = at
+            factors_of[name] = names
             if is_ours:
                 ours.add(name)
             continue
-        names = _OPERAND.findall(operands)
+        if is_ours:
+            steps.add(name)
+        ours.update(n for n in names if _is_tail(n, names, factors_of, steps))
         accumulates = not sums.isdisjoint(names)
         if accumulates:
             sums.add(name)
@@ -185,6 +193,15 @@ def _fusible(lines: list[str], begin: int, end: int) -> set[int]:
         if factors:
             found.update([at, *(products[n] for n in factors)])
     return found
+
+
+def _is_tail(name: str, terms: list[str], factors_of: dict[str, list[str]], steps: set[str]) -> bool:
+    """Whether of the terms r and r r p this is the second one, with p a polynomial of ours."""
+    rest = [factor for factor in factors_of.get(name, ()) if factor not in steps]
+    if len(rest) != 1 or len(factors_of[name]) != 2:
+        return False
+    squared = factors_of.get(rest[0], [])
+    return len(squared) == 2 and squared[0] == squared[1] and squared[0] in terms
 
 
 @functools.cache
