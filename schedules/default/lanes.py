@@ -1,7 +1,7 @@
 """Reductions along memory, as vectors of partial results: the terms r, r + L, r + 2L, ... go to lane r.
 
     partial[i, u] = reduce over ro of value[i, ro * L + u]       vectors side by side
-    folded[i, v]  = reduce over q of partial[i, q * 16 + v]      to one vector
+    folded[i, v]  = the tree over q of partial[i, q * 16 + v]    to one vector
     out[i]        = the tree over its lanes
 
 A large reduction to few elements is first cut into blocks, which run in parallel. The order is fixed by the sizes
@@ -158,15 +158,13 @@ def _by_lanes(rw: Rewriting, original: Operation, op: Compute, along: Axis, lane
     outer, mapping, inside = _cut(along, lanes, lane)
     partial = _partial(rw, op, along, outer, lane, mapping, inside)
     rw.kinds[partial.op.name] = "partial"
-    held = partial
+    held, combine = partial, COMBINE[reduce.reducer.kind]
     if lanes > width:
         fresh = _fresh(op.axes)
         vector = Axis("lane", Const(width, INT32))
-        q = Axis("q", Const(lanes // width, INT32), is_reduce=True)
-        body = Reduce(reduce.reducer, (Read(partial, (*fresh.values(), q * width + vector)),), (q,), TRUE, 0)
-        held = rw.compute(f"{op.name}_folded", (*fresh.values(), vector), body)
+        vectors = [Read(partial, (*fresh.values(), vector + k)) for k in range(0, lanes, width)]
+        held = rw.compute(f"{op.name}_folded", (*fresh.values(), vector), _tree(vectors, combine))
         rw.kinds[held.op.name] = "folded"
-    combine = COMBINE[reduce.reducer.kind]
     parts: list[Expr] = [Read(held, (*op.axes, Const(k, INT32))) for k in range(width)]
     if number(along.extent) is None:
         lane = Axis("lane", Const(width, INT32))
@@ -174,13 +172,18 @@ def _by_lanes(rw: Rewriting, original: Operation, op: Compute, along: Axis, lane
         rest = _partial(rw, op, along, outer, lane, mapping, inside, name="rest")
         rw.kinds[rest.op.name] = "partial"
         parts = [combine(p, Read(rest, (*op.axes, Const(k, INT32)))) for k, p in enumerate(parts)]
-    while len(parts) > 1:
-        half = len(parts) // 2
-        parts = [combine(a, b) for a, b in zip(parts[:half], parts[half:], strict=True)]
-    rw.add(replace(op, name=rw.name(op.name), names=None, bodies=(parts[0],), _outputs={}), original)
+    rw.add(replace(op, name=rw.name(op.name), names=None, bodies=(_tree(parts, combine),), _outputs={}), original)
     rw.kinds[rw.stages[-1].name] = "tree"
     for stage in (partial.op.name, held.op.name):
         rw.inside[stage] = rw.stages[-1].name
+
+
+def _tree(parts: Sequence[Expr], combine: Callable[[Expr, Expr], Expr]) -> Expr:
+    """A power of two of parts, the first half with the second until one is left."""
+    while len(parts) > 1:
+        half = len(parts) // 2
+        parts = [combine(a, b) for a, b in zip(parts[:half], parts[half:], strict=True)]
+    return parts[0]
 
 
 def _argument(rw: Rewriting, original: Operation, op: Compute, machine: Machine) -> bool:

@@ -298,10 +298,10 @@ class _Nest:
         """Loops of a stage that is computed row by row."""
         names = loop_names(op)
         kind = self.rw.kinds.get(op.name)
-        if kind in ("partial", "folded"):
+        if kind == "partial":
             self._lanes(op)
             return
-        if kind == "padded":  # whole vectors lie inside or outside of the row
+        if kind in ("padded", "folded"):  # whole vectors lie inside or outside of the row
             self._whole(op)
         vector = self._vector_axis(op, depth)
         order = [names[a] for a in op.axes]
@@ -331,8 +331,6 @@ class _Nest:
             )  # fmt: skip
         outer = [names[a] for a in op.axes[:-1]]
         self.say(Reorder(stage=op.name, loops=(*outer, *sums, f"{lane}_w", f"{lane}_v")))
-        if self.rw.kinds[op.name] == "folded":
-            self.say(*(Unroll(stage=op.name, loop=s) for s in sums))
 
 
 def _looks_up(op: Compute) -> bool:

@@ -141,7 +141,7 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine) -> list[Directive]:
     between = {t.op for op in rw.stages if isinstance(op, Extern) for t in op.args}
     finals = {t.op for t in plan.program.outputs} | between
     asked_for = {op for name, op in plan.program.stages.items() if name in plan.made}  # inline they would be gone again
-    kept = finals | asked_for | {op for op in rw.stages if rw.kinds.get(op.name) == "padded"}
+    kept = finals | asked_for | {op for op in rw.stages if rw.kinds.get(op.name) in ("padded", "folded")}
     if machine.gpu is not None:
         around = set(rw.inside.values())
         kept |= {op for op in rw.stages if op.name in around}

@@ -19,6 +19,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from tedsl.backend import float32_math, float64_math, wide_math
+from tedsl.backend.extremes import extremes
 from tedsl.backend.gathers import gathered
 from tedsl.backend.linker import initialize
 from tedsl.backend.powers import scaled
@@ -148,7 +149,7 @@ def _declaration(shape: str) -> str:
 
 def contract(assembly: str) -> str:
     """LLVM assembly in which additions to a running sum, and steps of our polynomials, may fuse with their product."""
-    lines = scaled(gathered(fenced(unmasked(realigned(assembly))).split("\n")))
+    lines = extremes(scaled(gathered(fenced(unmasked(realigned(assembly))).split("\n"))))
     begin = 0
     for k, line in enumerate(lines):
         if line.startswith("define "):

@@ -1,93 +1,124 @@
-"""Products with a power of two as one instruction of processors with AVX-512: `vscalef`.
+"""The last steps of our exponentials in fewer instructions, where the processor has these.
 
-Our exponentials end in p 2^n, with n far outside of the exponents of numbers. Elsewhere that is two products with halves
-of the power, each of them made of integers: six instructions out of twenty. Both round once, to the same number.
+An exponential ends in p 2^n, with n far outside of the exponents of numbers. That is two products with halves of the
+power, each of them made of integers, six instructions out of twenty; `vscalef` of AVX-512 is one. Both round once, to
+the same number. And (r + r r h) + 1, which does not depend on a fused multiply-add, is two of these where there are any,
+with a smaller error.
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 
-from tedsl.backend.float32_math import BIASED
+from tedsl.backend.float32_math import BIASED, EXP
 
 __all__ = ["scaled"]
 
 _NAME = r'%(?:[\w.$-]+|"[^"]*")'
-_DEFINED = re.compile(rf"^  ({_NAME}) = (fmul|bitcast|shl|and|sub) <(4|8|16) x (?:float|i32)> (.*)$")
+_DEFINED = re.compile(rf"^  ({_NAME}) = (fmul|fadd|bitcast|shl|and|sub) (?:nuw |nsw )*<(4|8|16) x (?:float|i32)> (.*)$")
 _NAMES = re.compile(_NAME)
 _BITS = {4: 128, 8: 256, 16: 512}
-_EXPONENT = "splat (i32 -8388608)"
+
+
+def _splat(value: float) -> str:
+    """A constant as LLVM prints it."""
+    single = struct.unpack("f", struct.pack("f", value))[0]
+    return f"splat (float 0x{struct.unpack('Q', struct.pack('d', single))[0]:016X})"
+
+
+_ONE, _LAST, _BIAS = "splat (float 1.000000e+00)", _splat(EXP[0]), _splat(-BIASED)
 
 
 def scaled(lines: list[str]) -> list[str]:
-    """The lines of a module, with one instruction for the last two products of an exponential."""
-    if not any("+avx512vl" in line for line in lines):
+    """The lines of a module, with fewer instructions for the ends of exponentials."""
+    if not any("+fma" in line for line in lines):
         return lines
+    can_scale = any("+avx512vl" in line for line in lines)
     made: list[str] = []
-    widths: set[int] = set()
-    defined: dict[str, tuple[str, str]] = {}
+    declared: dict[str, None] = {}
+    function = _Function({})
     for line in lines:
         if line.startswith("define "):
-            defined = {}
+            function = _Function({})
         match = _DEFINED.match(line)
-        found = None
-        if match is not None:
-            name, kind, width, rest = match[1], match[2], int(match[3]), match[4]
-            defined[name] = kind, rest
-            found = _power(rest, defined) if kind == "fmul" else None
-        if match is None or found is None:
+        if match is None:
             made.append(line)
             continue
-        widths.add(width)
-        made += _scale(name, width, *found)
-    return [*made, *map(_declaration, sorted(widths))] if widths else lines
+        name, kind, width, rest = match[1], match[2], int(match[3]), match[4]
+        function.defined[name] = kind, rest
+        shorter: list[str] | None = None
+        if kind == "fadd" and rest.endswith(_ONE):
+            shorter = function.end_of_polynomial(name, width, rest, declared)
+        elif kind == "fmul" and can_scale:
+            shorter = function.scale(name, width, rest, declared)
+        made += shorter or [line]
+    known = {line for line in lines if line.startswith("declare ")}
+    return [*made, *(d for d in declared if d not in known)]
 
 
-def _power(rest: str, defined: dict[str, tuple[str, str]]) -> tuple[str, str] | None:
-    """Of a product (p low) high with both halves of a power: p, and the sum whose low bits are the exponent."""
-    for high, other in _both(rest):
-        for low, value in _both(_operands(other, "fmul", defined)):
-            lower = _operands(low, "bitcast", defined).partition(" to ")[0]
-            upper = _operands(high, "bitcast", defined).partition(" to ")[0]
-            whole, _, half = _operands(upper, "sub", defined).partition(", ")
-            shifted, _, mask = _operands(lower, "and", defined).partition(", ")
-            bits, _, by = _operands(shifted, "shl", defined).partition(", ")
-            if half != lower or mask != _EXPONENT or by != "splat (i32 22)":
-                continue
-            if _operands(whole, "shl", defined) == f"{bits}, splat (i32 23)":
-                source = _operands(bits, "bitcast", defined).partition(" to ")[0]
+class _Function:
+    def __init__(self, defined: dict[str, tuple[str, str]]) -> None:
+        self.defined = defined  # the operation of a name, and its operands
+
+    def end_of_polynomial(self, name: str, width: int, rest: str, declared: dict[str, None]) -> list[str] | None:
+        """(h r + 1) r + 1 for (r + r r h) + 1."""
+        for r, tail in self._both(self._operands(rest.partition(",")[0], "fadd")):
+            for square, h in self._both(self._operands(tail, "fmul")):
+                if self._operands(square, "fmul") != f"{r}, {r}" or not self._operands(h, "fadd").endswith(_LAST):
+                    continue
+                kind = f"<{width} x float>"
+                fma = f"call {kind} @llvm.fma.v{width}f32"
+                own = f"%te.polynomial.{len(self.defined)}"
+                declared[f"declare {kind} @llvm.fma.v{width}f32({kind}, {kind}, {kind})"] = None
+                return [
+                    f"  {own} = {fma}({kind} {h}, {kind} {r}, {kind} {_ONE})",
+                    f"  {name} = {fma}({kind} {own}, {kind} {r}, {kind} {_ONE})",
+                ]
+        return None
+
+    def scale(self, name: str, width: int, rest: str, declared: dict[str, None]) -> list[str] | None:
+        """p 2^n for (p low) high with both halves of the power; n is in the low bits of a sum with a large constant."""
+        for high, product in self._both(rest):
+            for low, value in self._both(self._operands(product, "fmul")):
+                lower, upper = self._operands(low, "bitcast"), self._operands(high, "bitcast")
+                source = self._sum_of(lower.partition(" ")[0], upper.partition(" ")[0])
                 if source:
-                    return value, source
-    return None
+                    return _scale(name, f"%te.exponent.{len(self.defined)}", width, value, source, declared)
+        return None
+
+    def _sum_of(self, lower: str, upper: str) -> str:
+        """The sum whose low bits are n + 254, where these are the integers of the two halves."""
+        shifted, _, mask = self._operands(lower, "and").partition(", ")
+        bits, _, by = self._operands(shifted, "shl").partition(", ")
+        whole, _, half = self._operands(upper, "sub").partition(", ")
+        if mask != "splat (i32 -8388608)" or by != "splat (i32 22)" or half != lower:
+            return ""
+        if self._operands(whole, "shl") != f"{bits}, splat (i32 23)":
+            return ""
+        return self._operands(bits, "bitcast").partition(" ")[0]
+
+    def _operands(self, name: str, kind: str) -> str:
+        """What stands behind the type of an instruction of that kind; nothing where it is another one."""
+        own, rest = self.defined.get(name, ("", ""))
+        return rest if own == kind else ""
+
+    def _both(self, rest: str) -> Iterator[tuple[str, str]]:
+        """Two operands, either way round; none where one of them is a constant."""
+        names = _NAMES.findall(rest)
+        if len(names) == 2:
+            yield names[0], names[1]
+            yield names[1], names[0]
 
 
-def _operands(name: str, kind: str, defined: dict[str, tuple[str, str]]) -> str:
-    """What stands behind the type of an instruction of that kind; nothing where it is another one."""
-    own, rest = defined.get(name, ("", ""))
-    return re.sub(r"^(?:nuw |nsw )*", "", rest) if own == kind else ""
-
-
-def _both(rest: str) -> list[tuple[str, str]]:
-    """Two operands, either way round; none where one of them is a constant."""
-    names = _NAMES.findall(rest)
-    return [(names[0], names[1]), (names[1], names[0])] if len(names) == 2 else []
-
-
-def _scale(name: str, width: int, value: str, source: str) -> list[str]:
+def _scale(name: str, own: str, width: int, value: str, source: str, declared: dict[str, None]) -> list[str]:
     kind, mask = f"<{width} x float>", f"i{max(8, width)}"
-    own = "%te.exponent." + re.sub(r"\W", "_", name[1:])
-    bias = struct.unpack("Q", struct.pack("d", -BIASED))[0]
-    rounding = ", i32 4" if width == 16 else ""
+    intrinsic = f"@llvm.x86.avx512.mask.scalef.ps.{_BITS[width]}"
+    rounding, given = (", i32 immarg", ", i32 4") if width == 16 else ("", "")
+    declared[f"declare {kind} {intrinsic}({kind}, {kind}, {kind}, {mask}{rounding})"] = None
     return [
-        f"  {own} = fadd {kind} {source}, splat (float 0x{bias:016X})",
-        f"  {name} = call {kind} @llvm.x86.avx512.mask.scalef.ps.{_BITS[width]}({kind} {value}, {kind} {own}, "
-        f"{kind} zeroinitializer, {mask} -1{rounding})",
+        f"  {own} = fadd {kind} {source}, {_BIAS}",
+        f"  {name} = call {kind} {intrinsic}({kind} {value}, {kind} {own}, {kind} zeroinitializer, {mask} -1{given})",
     ]
 
-
-def _declaration(width: int) -> str:
-    kind = f"<{width} x float>"
-    rounding = ", i32 immarg" if width == 16 else ""
-    name = f"llvm.x86.avx512.mask.scalef.ps.{_BITS[width]}"
-    return f"declare {kind} @{name}({kind}, {kind}, {kind}, i{max(8, width)}{rounding})"

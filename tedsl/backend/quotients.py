@@ -32,7 +32,7 @@ _SPLAT = re.compile(rf"= shufflevector <(\d+) x float> ({_NAME}), <\1 x float> \
 _METADATA = re.compile(r"^!(\d+) = ")
 _REPEATED = 6  # divisions by one value in one place that are worth its reciprocal
 _LEAST, _MOST = 2.0**-40, 2.0**40  # of a divisor
-_TINY = 2.0**-80  # a dividend below leaves quotients, or rests, that are not normal
+_LARGE = 3 << 29  # bits of the exponent, none of which is set below 2^-63: quotients or rests may not be normal there
 
 
 def multiplied(lines: list[str]) -> list[str]:
@@ -235,7 +235,6 @@ def _quotient(d: _Division, reciprocal: str, number: int, part: str, weights: st
     """A block cut in two behind the exact product; between them, the division where that does not hold."""
     n, kind = d.width, f"<{d.width} x float>"
     bits, tests, own = f"<{n} x i32>", f"<{n} x i1>", f"%te.quotient.{number}"
-    least = 2 * struct.unpack("I", struct.pack("f", _TINY))[0]
     fma = f"call {kind} @llvm.fma.v{n}f32"
     return [
         f"  {own}.near = fmul {kind} {d.dividend}, {reciprocal}",
@@ -244,9 +243,11 @@ def _quotient(d: _Division, reciprocal: str, number: int, part: str, weights: st
         f"  {own}.back = fneg {kind} {own}.rest",
         f"  {own} = {fma}({kind} {own}.back, {kind} {reciprocal}, {kind} {own}.near)",
         f"  {own}.bits = bitcast {kind} {d.dividend} to {bits}",
-        f"  {own}.size = shl {bits} {own}.bits, splat (i32 1)",  # zero has none, and is no tiny number
-        f"  {own}.above = sub {bits} {own}.size, splat (i32 {_signed(least)})",
-        f"  {own}.tiny = icmp ugt {bits} {own}.above, splat (i32 {_signed(-least)})",
+        f"  {own}.large = and {bits} {own}.bits, splat (i32 {_LARGE})",
+        f"  {own}.size = and {bits} {own}.bits, splat (i32 {(1 << 31) - 1})",
+        f"  {own}.small = icmp eq {bits} {own}.large, zeroinitializer",
+        f"  {own}.more = icmp ne {bits} {own}.size, zeroinitializer",
+        f"  {own}.tiny = and {tests} {own}.small, {own}.more",
         f"  {own}.nan = fcmp uno {kind} {own}, zeroinitializer",
         f"  {own}.odd = or {tests} {own}.tiny, {own}.nan",
         f"  {own}.some = bitcast {tests} {own}.odd to i{n}",
@@ -272,6 +273,3 @@ def _from_ends(line: str, ends: dict[str, str]) -> str:
 def _literal(value: float) -> str:
     return f"0x{struct.unpack('Q', struct.pack('d', value))[0]:016X}"
 
-
-def _signed(value: int) -> int:
-    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
