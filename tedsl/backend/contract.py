@@ -19,6 +19,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from tedsl.backend import float32_math, float64_math, wide_math
+from tedsl.backend.ahead import fetched_ahead
 from tedsl.backend.extremes import extremes
 from tedsl.backend.gathers import gathered
 from tedsl.backend.linker import initialize
@@ -157,7 +158,7 @@ def contract(assembly: str) -> str:
         elif line == "}":
             for at in _fusible(lines, begin, k):
                 lines[at] = _CONTRACTED.sub(r"= \1 contract ", lines[at], count=1)
-    return "\n".join(multiplied(lines))
+    return "\n".join(multiplied(fetched_ahead(lines)))
 
 
 def _fusible(lines: list[str], begin: int, end: int) -> set[int]:

@@ -13,9 +13,7 @@ __all__ = ["extremes"]
 _NAME = r'%(?:[\w.$-]+|"[^"]*")'
 _COMPARED = re.compile(rf"^  ({_NAME}) = fcmp (ogt|olt|uno) <(8|16) x float> ({_NAME}), ({_NAME}|zeroinitializer)$")
 _EITHER = re.compile(rf"^  ({_NAME}) = or <(?:8|16) x i1> ({_NAME}), ({_NAME})$")
-_CHOICE = re.compile(
-    rf"^  ({_NAME}) = select <(8|16) x i1> ({_NAME}), <\2 x float> ({_NAME}), <\2 x float> ({_NAME})$"
-)
+_CHOICE = re.compile(rf"^  ({_NAME}) = select <(8|16) x i1> ({_NAME}), <\2 x float> ({_NAME}), <\2 x float> ({_NAME})$")
 _INTRINSIC = {8: "llvm.x86.avx.{}.ps.256", 16: "llvm.x86.avx512.{}.ps.512"}
 _NEEDED = {8: "+avx", 16: "+avx512f"}
 
@@ -23,7 +21,7 @@ _NEEDED = {8: "+avx", 16: "+avx512f"}
 def extremes(lines: list[str]) -> list[str]:
     """The lines of a module, with the processor's `max` and `min` where something is the larger or smaller of two."""
     widths = {n for n, feature in _NEEDED.items() if any(feature in line for line in lines)}
-    if not widths:
+    if not widths or not any(" = fcmp uno <" in line for line in lines):
         return lines
     made: list[str] = []
     declared: dict[str, None] = {}
@@ -65,7 +63,11 @@ def _extreme(
 def _processors(
     which: str, nan: str, name: str, width: int, new: str, held: str, declared: dict[str, None]
 ) -> list[str]:
-    kind, intrinsic, own = f"<{width} x float>", _INTRINSIC[width].format(which), f'%"te.extreme.{name[1:].strip(chr(34))}"'
+    kind, intrinsic, own = (
+        f"<{width} x float>",
+        _INTRINSIC[width].format(which),
+        f'%"te.extreme.{name[1:].strip(chr(34))}"',
+    )
     rounding, given = (", i32 immarg", ", i32 4") if width == 16 else ("", "")
     declared[f"declare {kind} @{intrinsic}({kind}, {kind}{rounding})"] = None
     return [

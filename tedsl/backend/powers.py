@@ -2,8 +2,8 @@
 
 An exponential ends in p 2^n, with n far outside of the exponents of numbers. That is two products with halves of the
 power, each of them made of integers, six instructions out of twenty; `vscalef` of AVX-512 is one. Both round once, to
-the same number. And (r + r r h) + 1, which does not depend on a fused multiply-add, is two of these where there are any,
-with a smaller error.
+the same number. And (r + r r h) + 1, which does not depend on a fused multiply-add, is two of these where there are
+any, with a smaller error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ONE, _LAST, _BIAS = "splat (float 1.000000e+00)", _splat(EXP[0]), _splat(-BIASE
 
 def scaled(lines: list[str]) -> list[str]:
     """The lines of a module, with fewer instructions for the ends of exponentials."""
-    if not any("+fma" in line for line in lines):
+    if not any("+fma" in line for line in lines) or not any(_BIAS in line for line in lines):
         return lines
     can_scale = any("+avx512vl" in line for line in lines)
     made: list[str] = []
@@ -121,4 +121,3 @@ def _scale(name: str, own: str, width: int, value: str, source: str, declared: d
         f"  {own} = fadd {kind} {source}, {_BIAS}",
         f"  {name} = call {kind} {intrinsic}({kind} {value}, {kind} {own}, {kind} zeroinitializer, {mask} -1{given})",
     ]
-
