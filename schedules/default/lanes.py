@@ -195,17 +195,15 @@ def _argument(rw: Rewriting, original: Operation, op: Compute, machine: Machine)
     along = _along(op)
     if not known or along is None or int(along.extent.value) < 64 or dtype.itemsize < 4:  # type: ignore[union-attr]
         return False
-    kind = BUILTIN["max" if reduce.reducer.kind == "argmax" else "min"]
-    best = _whole(
-        rw,
-        replace(op, bodies=(Reduce(kind, reduce.values, reduce.axes, reduce.where, 0),), _outputs={}),
-        "best",
-        machine,
-    )
+    kind = "max" if reduce.reducer.kind == "argmax" else "min"
+    best = rw.extreme(op, kind)
+    if best is None:
+        body = Reduce(BUILTIN[kind], reduce.values, reduce.axes, reduce.where, 0)
+        best = _whole(rw, replace(op, bodies=(body,), _outputs={}), "best", machine)
     held = Read(best, tuple(op.axes))
     hit: Expr = value == held
-    if dtype.is_float:
-        hit = fn.logical_or(hit, fn.logical_and(fn.isnan(value), fn.isnan(held)))
+    if dtype.is_float:  # where one of the values is NaN, so is the best
+        hit = fn.logical_or(hit, fn.isnan(value))
     position: Expr = Const(0, INT32)
     for axis in reduce.axes:
         position = position * int(axis.extent.value) + axis  # type: ignore[union-attr]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from schedules.default.conditions import tidied
@@ -11,7 +11,7 @@ from schedules.loops import nest_of
 from schedules.program import Program, reading
 from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
-from tedsl.lang.traverse import operations_between, substitute
+from tedsl.lang.traverse import operations_between, substitute, substitute_all
 
 __all__ = ["Rewriting", "computed_between", "fused", "loop_names"]
 
@@ -35,6 +35,8 @@ class Rewriting:
     widths: dict[str, int] = field(default_factory=dict)  # lanes of the vectors of a stage, where they are asked for
     inside: dict[str, str] = field(default_factory=dict)  # stages to be computed for one element of another one
     current: str = ""  # the stage that is being rewritten, until its name is used
+    extremes: dict[tuple[Hashable, ...], Tensor] = field(default_factory=dict)  # maxima and minima by what they are of
+    numbered: list[Axis] = field(default_factory=list)  # one for each position, to compare reductions by
 
     def __post_init__(self) -> None:
         self.taken |= self.program.taken
@@ -73,6 +75,26 @@ class Rewriting:
                 if old is not now:
                     self.new[old] = now
         return op
+
+    def extreme(self, op: Compute, kind: str) -> Tensor | None:
+        """The maximum or minimum, computed before, of what `op` reduces."""
+        found = self.extremes.get(self._reduced(op, kind))
+        return None if found is None else self.new.get(found, found)
+
+    def remember_extreme(self, op: Compute, original: Operation) -> None:
+        """Let a maximum or minimum be found by what it is of."""
+        if op.reduction is not None and op.reduction.reducer.kind in ("max", "min"):
+            self.extremes.setdefault(self._reduced(op, op.reduction.reducer.kind), original.outputs[0])
+
+    def _reduced(self, op: Compute, kind: str) -> tuple[Hashable, ...]:
+        """A reduction but for the names of its axes."""
+        reduce = op.reduction
+        assert reduce is not None
+        axes = (*op.axes, *reduce.axes)
+        self.numbered += [Axis(f"a{k}", None) for k in range(len(self.numbered), len(axes))]
+        renamed: dict[Expr, Expr] = dict(zip(axes, self.numbered, strict=False))
+        ends = tuple(end for a in axes for end in (a.begin, a.extent))
+        return (kind, len(op.axes), *ends, *substitute_all((*reduce.values, reduce.where), renamed))
 
     def add_components(self, op: Compute, original: Operation, apart: Sequence[int]) -> None:
         """Let some components of a pointwise stage be stages of their own, the others one stage."""

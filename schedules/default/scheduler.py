@@ -118,6 +118,7 @@ def _rewrite(
         rewrite_sum(rw, original, op)
         return
     if isinstance(op, Compute) and machine.gpu is None:
+        rw.remember_extreme(op, original)
         if plan_lookup(rw, original, op, machine):
             return
         if plan_contraction(rw, original, op, machine, plain=plain):

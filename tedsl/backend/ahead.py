@@ -1,35 +1,34 @@
 """Rows that are needed next, fetched while this one is computed.
 
-A loop over rows that goes through each row several times, as softmax does, waits at the start of every row: the
-processor fetches ahead within a page, and a row of 1024 numbers is one. So the loop with the most work for what it
-loads asks for the same place of the row that comes next.
+A loop over rows that goes through each row several times, as softmax does, waits at the start of every row, and again
+where a result is stored: the processor fetches ahead within a page, and a row of 1024 numbers is one. So the loops
+inside ask for the lines of the row that comes next, of what is read and of what is written, those with the most work
+for the most.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import count
 
 from tedsl.backend.flow import NAME, Flow, functions_of
 
 __all__ = ["fetched_ahead"]
 
-_LOAD = re.compile(rf"^  {NAME} = load <(\d+) x (float|double|i32|i64)>, ptr ({NAME}),")
+_KIND = r"<(\d+) x (float|double|i32|i64)>"
+_ACCESS = re.compile(rf"^  (?:{NAME} = load {_KIND}|store {_KIND} {NAME}), ptr ({NAME}),")
 _STEP = re.compile(rf"^  {NAME} = (add|sub|mul|shl) (?:nuw |nsw )*i64 ({NAME}|-?\d+), ({NAME}|-?\d+)$")
 _ADDRESS = re.compile(
     rf"^  {NAME} = getelementptr (?:inbounds |nuw |nusw )*(i8|float|double|i32|i64), ptr ({NAME}), i64 ({NAME}|-?\d+)$"
 )
-_TIMES = re.compile(rf"^  ({NAME}) = icmp eq i64 ({NAME}), (\d+)$")
-_INCOMING = re.compile(rf"\[ ({NAME}|-?\w+), {NAME} \]")
+_TIMES = re.compile(rf"^  {NAME} = icmp eq i64 {NAME}, (\d+)$")
 _BYTES = {"i8": 1, "float": 4, "double": 8, "i32": 4, "i64": 8}
 _LINE = 64
-_LEAST, _MOST = (
-    1 << 10,
-    1 << 14,
-)  # bytes of a row: the processor looks further ahead than short ones, long ones push others out
+_LEAST, _MOST = 1 << 10, 1 << 14  # bytes of a row: the processor sees ahead of short ones, long ones push others out
+_REQUEST, _DIVISION = 30, 10  # instructions in the time of a line from memory, of a division
 _DECLARED = "declare void @llvm.prefetch.p0(ptr readonly captures(none), i32 immarg, i32 immarg, i32 immarg)"
 
 
@@ -41,163 +40,177 @@ def fetched_ahead(lines: list[str]) -> list[str]:
         if sum(" = phi " in line for line in lines[begin:end]) < 3:
             continue
         flow = Flow(lines[begin:end])
-        for stream in _streams(flow):
-            before[begin + stream.at] = stream.request(next(numbers))
+        for head, loops in _rows(flow).items():
+            rows = _Rows(flow, head, loops)
+            rows.find()
+            for at, requests in rows.requests(numbers).items():
+                before.setdefault(begin + at, []).extend(requests)
     if not before:
         return lines
     made: list[str] = []
     for at, line in enumerate(lines):
         made += before.get(at, [])
         made.append(line)
-    return made if any("@llvm.prefetch.p0(" in line and line.startswith("declare") for line in lines) else [
-        *made, _DECLARED,
-    ]  # fmt: skip
+    known = any(line.startswith("declare") and "@llvm.prefetch.p0(" in line for line in lines)
+    return made if known else [*made, _DECLARED]
 
 
-@dataclass(frozen=True)
-class _Change:
-    """How a number changes from one step of a loop to the next: `fixed`, and `times` an unknown number."""
-
-    fixed: int = 0
-    times: int = 0
-    unknown: str = ""
-
-    def scaled(self, by: int) -> _Change:
-        return _Change(self.fixed * by, self.times * by, self.unknown)
-
-    def plus(self, other: _Change) -> _Change | None:
-        if self.times and other.times and self.unknown != other.unknown:
-            return None
-        return _Change(self.fixed + other.fixed, self.times + other.times, self.unknown or other.unknown)
+def _rows(flow: Flow) -> dict[str, list[str]]:
+    """The loops with several innermost ones inside, and these."""
+    found: dict[str, list[str]] = {}
+    for label, body in flow.loops.items():
+        around = flow.around(label) if body == {label} else []
+        if len(around) > 1:
+            found.setdefault(around[1], []).append(label)
+    return {head: inside for head, inside in found.items() if len(inside) > 1}
 
 
-@dataclass(frozen=True)
-class _Stream:
-    """A load in a loop inside of a loop over rows, and how its address changes from row to row."""
+@dataclass
+class _Loop:
+    """An innermost loop of so many steps; `left` is work that no request has been put beside."""
 
-    at: int
-    address: str
-    change: _Change
-    source: str
-    work: float  # instructions for each load
-
-    def request(self, number: int) -> list[str]:
-        own, change = f"%te.ahead.{number}", self.change
-        fixed, (of, unknown) = change.fixed, _element(change)
-        made = [f"  {own} = getelementptr {of}, ptr {self.address}, i64 {unknown or fixed}"]
-        return [*made, f"  call void @llvm.prefetch.p0(ptr {own}, i32 0, i32 3, i32 1)"]
+    label: str
+    times: int
+    left: int
 
 
-def _element(change: _Change) -> tuple[str, str]:
-    kinds = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
-    return (kinds[change.times], change.unknown) if change.times else ("i8", "")
+@dataclass
+class _Rows:
+    """A loop over rows, and the arrays whose rows the loops inside read and write."""
 
+    flow: Flow
+    head: str
+    labels: Sequence[str]
+    loops: list[_Loop] = field(default_factory=list)
+    streams: dict[str, tuple[int, bool]] = field(default_factory=dict)  # where a row begins: its lines, whether written
+    begins: dict[str, str] = field(default_factory=dict)  # where rows begin, by how that is computed
 
-def _streams(flow: Flow) -> list[_Stream]:
-    """For every array that rows are read of, the load in the loop with the most work, and those beside it."""
-    best: dict[tuple[str, str], list[_Stream]] = {}
-    for label in flow.loops:
-        outer = _rows_around(flow, label)
-        if outer is None:
-            continue
-        found: dict[tuple[str, str], list[_Stream]] = {}
-        for stream in _loads(flow, label, outer):
-            found.setdefault((outer, stream.source), []).append(stream)
-        for key, streams in found.items():
-            if key not in best or streams[0].work > best[key][0].work:
-                best[key] = streams
-    return [stream for streams in best.values() for stream in streams]
+    def find(self) -> None:
+        """The loops, and the rows that they go through."""
+        for label in self.labels:
+            block = self.flow.blocks[label]
+            lines = self.flow.lines[block.begin : block.end]
+            times = next((int(m[1]) for m in map(_TIMES.match, lines) if m), 0)
+            if times < 2:
+                continue
+            work = sum(_DIVISION if " = fdiv <" in line else 1 for line in lines)
+            self.loops.append(_Loop(label, times, times * work))
+            found = [m for m in map(_ACCESS.match, lines) if m and self._is_line(m)]
+            accesses = [(self._row(label, m[5]), m[3] is not None) for m in found]
+            for (row, is_written), alike in Counter(accesses).items():
+                if row and _LEAST <= times * alike * _LINE <= _MOST:
+                    self._stream(row, times * alike, is_written=is_written)
 
+    def _is_line(self, access: re.Match[str]) -> bool:
+        number, kind = (access[1], access[2]) if access[1] else (access[3], access[4])
+        return int(number) * _BYTES[kind] == _LINE
 
-def _rows_around(flow: Flow, label: str) -> str | None:
-    """The loop around an innermost one, where it has others inside."""
-    if flow.loops[label] != {label}:
-        return None
-    around = flow.around(label)
-    if len(around) < 2:
-        return None
-    inside = [h for h in flow.loops if h != around[1] and flow.loops[h] < flow.loops[around[1]]]
-    return around[1] if len(inside) > 1 else None
+    def _row(self, label: str, address: str) -> str:
+        """The beginning of the row in which an address lies; nothing where it does not change with the rows."""
+        while (home := self.flow.born.get(address)) is not None and home[0] == label:
+            match = _ADDRESS.match(self.flow.lines[home[1]])
+            if match is None:
+                return ""
+            address = match[2]
+        return address if home is not None and home[0] in self.flow.loops[self.head] else ""
 
+    def _stream(self, row: str, lines: int, *, is_written: bool) -> None:
+        source = self._source(row)
+        if source is None or self._number() not in source:
+            return
+        own = self.begins.setdefault(source, row)
+        before = self.streams.get(own, (0, False))
+        self.streams[own] = max(before[0], lines), before[1] or is_written
 
-def _loads(flow: Flow, label: str, outer: str) -> Iterator[_Stream]:
-    block = flow.blocks[label]
-    lines = flow.lines[block.begin : block.end]
-    times = next((int(m[3]) for m in map(_TIMES.match, lines) if m), 0)
-    if times * _LINE < _LEAST // 8 or times * _LINE > _MOST:
-        return
-    changes = _Changes(flow, outer)
-    loads = [(at, m[3]) for at in range(block.begin, block.end) if (m := _LOAD.match(flow.lines[at])) and _is_line(m)]
-    sources = [changes.source(address) for _, address in loads]
-    alike = Counter(sources)
-    for (at, address), source in zip(loads, sources, strict=True):
-        if not _LEAST <= times * alike[source] * _LINE <= _MOST:
-            continue
-        found = changes.of(address)
-        if found is not None and (found.fixed == 0) != (found.times == 0) and found.times in (0, 1, 2, 4, 8):
-            yield _Stream(at, address, found, source, len(lines) / alike[source])
-
-
-def _is_line(load: re.Match[str]) -> bool:
-    return int(load[1]) * _BYTES[load[2]] == _LINE
-
-
-class _Changes:
-    """What changes by how much from one step of a loop to the next."""
-
-    def __init__(self, flow: Flow, head: str) -> None:
-        self.flow, self.head, self.body = flow, head, flow.loops[head]
-        self.known: dict[str, _Change | None] = {}
-
-    def of(self, name: str) -> _Change | None:
-        """The change of a number; None where it is not known."""
+    def _source(self, name: str) -> str | None:
+        """How a number or address is computed from the row's number and from what the loop does not change."""
         home = self.flow.born.get(name)
-        if not name.startswith("%") or home is None or home[0] not in self.body:
-            return _Change()
-        if name not in self.known:
-            self.known[name] = _Change()  # a loop's own number, while that is looked at
-            self.known[name] = self._found(*home)
-        return self.known[name]
-
-    def source(self, address: str) -> str:
-        """The array in which an address lies."""
-        home = self.flow.born.get(address)
-        match = _ADDRESS.match(self.flow.lines[home[1]]) if home is not None and home[0] in self.body else None
-        return address if match is None else self.source(match[2])
-
-    def _found(self, label: str, at: int) -> _Change | None:
-        line = self.flow.lines[at]
-        if " = phi " in line:
-            return self._number(label, line)
-        if (step := _STEP.match(line)) is not None:
-            return self._step(step[1], step[2], step[3])
-        if (address := _ADDRESS.match(line)) is not None:
-            start, along = self.of(address[2]), self.of(address[3])
-            return None if start is None or along is None else start.plus(along.scaled(_BYTES[address[1]]))
-        return None
-
-    def _number(self, label: str, line: str) -> _Change | None:
-        """The number of a loop: of the loop over rows it is one more, of those inside it starts again."""
-        coming = _INCOMING.findall(line)
-        if label == self.head:
-            following = [self.flow.lines[self.flow.born[n][1]] for n in coming if n in self.flow.born]
-            return _Change(fixed=1) if any(re.search(rf"= add [a-z ]*i64 {NAME}, 1$", f) for f in following) else None
-        return _Change() if all(self.of(n) in (_Change(),) for n in coming) else None
-
-    def _step(self, kind: str, left: str, right: str) -> _Change | None:
-        a, b = self.of(left), self.of(right)
-        if a is None or b is None:
+        if not name.startswith("%") or home is None or home[0] not in self.flow.loops[self.head]:
+            return name
+        line = self.flow.lines[home[1]]
+        if name == self._number():
+            return name
+        if (match := _STEP.match(line)) is not None:
+            kind, operands = match[1], (match[2], match[3])
+        elif (match := _ADDRESS.match(line)) is not None:
+            kind, operands = f"address {match[1]}", (match[2], match[3])
+        else:
             return None
-        if kind in ("add", "sub"):
-            return a.plus(b if kind == "add" else b.scaled(-1))
-        if kind == "shl":
-            return a.scaled(1 << int(right)) if right.isdecimal() else None
-        if a == _Change():
-            a, b, left, right = b, a, right, left
-        if b != _Change():
-            return None
-        if not right.startswith("%"):
-            return a.scaled(int(right))
-        if a == _Change():
-            return a
-        return _Change(times=a.fixed, unknown=right) if not a.times else None
+        found = [self._source(o) for o in operands]
+        return None if None in found else f"{kind}({found[0]}, {found[1]})"
+
+    def _number(self) -> str:
+        """The number of the row: what is one more in the next step of the loop."""
+        block = self.flow.blocks[self.head]
+        for line in self.flow.lines[block.begin : block.end]:
+            match = re.match(rf"^  ({NAME}) = phi i64 ", line)
+            if match is not None and self._counts(match[1], line):
+                return match[1]
+        return "none"
+
+    def _counts(self, name: str, phi: str) -> bool:
+        coming = [n for n in re.findall(rf"\[ ({NAME}), {NAME} \]", phi) if n in self.flow.born]
+        following = [self.flow.lines[self.flow.born[n][1]] for n in coming]
+        return any(re.search(rf" = add (?:nuw |nsw )*i64 {re.escape(name)}, 1$", f) for f in following)
+
+    # --------------------------------------------------------------------------------------------------- requests
+
+    def requests(self, numbers: count[int]) -> dict[int, list[str]]:
+        """Lines to be put before others."""
+        made: dict[int, list[str]] = {}
+        if not self.loops:
+            return made
+        for row, (lines, is_written) in self.streams.items():
+            loop = max(self.loops, key=lambda loop: loop.left)
+            loop.left -= lines * _REQUEST
+            number = next(numbers)
+            begin: list[str] = []
+            start = self._next(row, number, begin, {})
+            made.setdefault(self.flow.behind(self._number()), []).extend(begin)
+            body = self.flow.blocks[loop.label]
+            made.setdefault(body.end - self._tail(body.end), []).extend(
+                self._asked(loop, start, lines, number, is_written=is_written)
+            )
+        return made
+
+    def _tail(self, end: int) -> int:
+        """Lines from the last jump of a block to its end."""
+        return next(k for k in range(1, end) if self.flow.lines[end - k].startswith("  br "))
+
+    def _asked(self, loop: _Loop, start: str, lines: int, number: int, *, is_written: bool) -> list[str]:
+        """Requests for this step's share of a row."""
+        share = -(-lines // loop.times)
+        own = f"%te.ahead.{number}"
+        made = [
+            f"  {own}.place = mul i64 {self._steps(loop.label)}, {share * _LINE}",
+            f"  {own}.0 = getelementptr i8, ptr {start}, i64 {own}.place",
+        ]
+        made += [f"  {own}.{k} = getelementptr i8, ptr {own}.0, i64 {k * _LINE}" for k in range(1, share)]
+        wanted = f"i32 {int(is_written)}, i32 3, i32 1"
+        return [*made, *(f"  call void @llvm.prefetch.p0(ptr {own}.{k}, {wanted})" for k in range(share))]
+
+    def _steps(self, label: str) -> str:
+        """The number of a loop's step."""
+        block = self.flow.blocks[label]
+        phis = [line for line in self.flow.lines[block.begin : block.end] if " = phi i64 " in line]
+        return next(m[1] for line in phis if (m := re.match(rf"^  ({NAME}) = phi", line)) and self._counts(m[1], line))
+
+    def _next(self, name: str, number: int, made: list[str], known: dict[str, str]) -> str:
+        """What a number or address is for the next row, computed at the beginning of this one."""
+        home = self.flow.born.get(name)
+        if not name.startswith("%") or home is None or home[0] not in self.flow.loops[self.head]:
+            return name
+        if name in known:
+            return known[name]
+        own = f"%te.next.{number}.{len(known)}"
+        known[name] = own
+        line = self.flow.lines[home[1]]
+        if name == self._number():
+            made.append(f"  {own} = add i64 {name}, 1")
+        elif (match := _STEP.match(line)) is not None:
+            operands = [self._next(o, number, made, known) for o in (match[2], match[3])]
+            made.append(f"  {own} = {match[1]} i64 {operands[0]}, {operands[1]}")
+        elif (match := _ADDRESS.match(line)) is not None:
+            operands = [self._next(o, number, made, known) for o in (match[2], match[3])]
+            made.append(f"  {own} = getelementptr {match[1]}, ptr {operands[0]}, i64 {operands[1]}")
+        return own
