@@ -5,17 +5,20 @@ The largest is placed first, each at the lowest address that is free for as long
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.addresses import address_of
 
-__all__ = ["ALIGNMENT", "Arena", "Shelf", "Span"]
+__all__ = ["ALIGNMENT", "Arena", "Shelf", "Span", "fresh"]
 
 ALIGNMENT = 128  # two lines of the cache, and whole vectors
+LARGE = 1 << 16  # bytes of an array that is worth a second object
 
 
 @dataclass(frozen=True)
@@ -77,3 +80,15 @@ class Arena:
 
 def _whole(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def fresh(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """A new array; a large one begins with a line of the cache.
+
+    NumPy's begin 16 bytes behind one, and every store of a whole vector would write to two lines.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if size < LARGE:
+        return np.empty(shape, dtype)
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    return np.ndarray(shape, dtype, raw, -address_of(raw) % ALIGNMENT)

@@ -25,6 +25,7 @@ from tedsl.analysis.sizes import bind_sizes, check_sizes, concrete_shape
 from tedsl.backend.accumulate import Accumulating
 from tedsl.backend.addresses import address_of
 from tedsl.backend.aliasing import overlap
+from tedsl.backend.arena import fresh
 from tedsl.backend.calls import PreparedCall
 from tedsl.backend.core import Core, Memory
 from tedsl.backend.donation import Donations, Donor
@@ -212,7 +213,7 @@ class Kernel(Rich):
             positions, modes = accumulating[0].inputs, accumulating[0].modes
             previous = {p: passed[k] for p, k in accumulating[0].previous.items()}
         buffers = {
-            p: targets[p] if p in targets else np.empty(shapes[p], self.outputs[p].dtype.numpy)
+            p: targets[p] if p in targets else fresh(shapes[p], self.outputs[p].dtype.numpy)
             for p, m in enumerate(modes) if m != "null"
         }  # fmt: skip
         memory = Memory(
@@ -368,7 +369,7 @@ class Kernel(Rich):
 
 
 def _result(where: tuple[tuple[int, ...], np.dtype[Any]] | int, arrays: Sequence[Array]) -> Array:
-    return arrays[where] if isinstance(where, int) else np.empty(*where)
+    return arrays[where] if isinstance(where, int) else fresh(*where)
 
 
 def separate(inputs: Sequence[Array], targets: Sequence[Array], safe: Set[tuple[int, int]]) -> bool:
