@@ -656,3 +656,15 @@ def test_a_loop_of_no_steps_over_inputs_that_are_not_empty() -> None:
             kern(values, sizes=sizes), te.interpret([written, total], {A: values}, sizes), strict=True
         ):
             np.testing.assert_array_equal(found, wanted)
+
+
+def test_large_results_begin_with_a_line_of_the_cache() -> None:
+    x = te.placeholder((300, 100), "float32", name="x")
+    kern = te.build([x], [x + 1, x.sum(axis=0)])
+    values = np.ones((300, 100), np.float32)
+    for _ in range(2):  # a prepared call, too
+        large, small = kern(values)
+        assert large.ctypes.data % 64 == 0
+        assert large.flags.c_contiguous
+        assert large.flags.writeable
+        assert small.base is None

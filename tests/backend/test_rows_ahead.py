@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import halide as hl
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
@@ -14,33 +17,37 @@ AVX512 = hl.get_host_target().has_feature(hl.TargetFeature.AVX512_Skylake)
 needs_avx512 = pytest.mark.skipif(not AVX512, reason="this machine has no AVX-512")
 
 
-def rows(*, stride: str = "%stride", times: int = 64, change: str = "") -> str:
-    """A function that goes through each row of an array twice."""
+def rows(*, stride: str = "%stride", times: int = 64) -> str:
+    """A function that goes through each row of an array twice, and writes one of another."""
     loops = "".join(
         f"""
 {name}:
   %{name}.i = phi i64 [ 0, %{before} ], [ %{name}.next, %{name} ]
-  %{name}.at = getelementptr float, ptr %row, i64 %{name}.i
+  %{name}.place = shl nuw nsw i64 %{name}.i, 4
+  %{name}.at = getelementptr float, ptr %row, i64 %{name}.place
   %{name}.a = load <16 x float>, ptr %{name}.at, align 4
 {work}  %{name}.next = add nuw nsw i64 %{name}.i, 1
   %{name}.end = icmp eq i64 %{name}.next, {times}
   br i1 %{name}.end, label %{after}, label %{name}
 """
         for name, before, after, work in (
-            ("first", "rows", "second", ""),
-            ("second", "first", "end", "  %b = fadd <16 x float> %second.a, %second.a\n"),
+            ("first", "rows", "second", "  %b = fdiv <16 x float> %first.a, %divisor\n"),
+            ("second", "first", "third", "".join(f"  %c{k} = fdiv <16 x float> %b, %divisor\n" for k in range(7))),
+            ("third", "second", "end", "  %to = getelementptr float, ptr %goal, i64 %third.place\n"
+             "  store <16 x float> %third.a, ptr %to, align 4\n"),
         )
-    )
+    )  # fmt: skip
     return f"""
-define void @f(ptr %x, i64 %stride, i64 %begin) {{
+define void @f(ptr %x, ptr %y, i64 %stride, i64 %begin, <16 x float> %divisor) {{
 entry:
   br label %rows
 
 rows:
   %r = phi i64 [ 0, %entry ], [ %r.next, %end ]
   %n = add nuw nsw i64 %r, %begin
-{change}  %place = mul nsw i64 %n, {stride}
+  %place = mul nsw i64 %n, {stride}
   %row = getelementptr float, ptr %x, i64 %place
+  %goal = getelementptr float, ptr %y, i64 %place
   br label %first
 {loops}
 end:
@@ -57,15 +64,22 @@ def ahead(text: str) -> str:
     return "\n".join(fetched_ahead(text.split("\n")))
 
 
-def test_the_loop_with_more_work_fetches_the_next_row() -> None:
+def test_the_loops_with_most_work_fetch_the_next_row() -> None:
     text = ahead(rows())
-    assert text.count("call void @llvm.prefetch") == 1
-    assert "getelementptr i32, ptr %second.at, i64 %stride" in text
-    assert text.index("llvm.prefetch") > text.index("second:")
+    assert text.count("call void @llvm.prefetch") == 2
+    head, second, third = (text.index(f"\n{label}:") for label in ("rows", "second", "third"))
+    read, written = text.index("i32 0, i32 3, i32 1)"), text.index("i32 1, i32 3, i32 1)")
+    assert second < read < third
+    assert second < written < third
+    begin = text[head : text.index("\nfirst:")]
+    assert "= add i64 %r, 1" in begin  # the next row's number, its place, and where it begins
+    assert re.search(r"getelementptr float, ptr %x, i64 %te\.next\.0\.\d", begin)
+    assert re.search(r"getelementptr float, ptr %y, i64 %te\.next\.1\.\d", begin)
+    assert "mul i64 %second.i, 64" in text
 
 
-def test_rows_of_a_known_length() -> None:
-    assert "getelementptr i8, ptr %second.at, i64 4096" in ahead(rows(stride="1024"))
+def test_what_is_fetched_is_valid_assembly() -> None:
+    llvm.parse_assembly(ahead(rows()))
 
 
 @pytest.mark.parametrize("times", [4, 100_000])
@@ -73,8 +87,8 @@ def test_short_and_long_rows_are_left_to_the_processor(times: int) -> None:
     assert ahead(rows(times=times)) == rows(times=times)
 
 
-def test_rows_at_places_that_are_data_are_not_fetched() -> None:
-    text = rows(stride="%n")
+def test_rows_at_places_that_do_not_follow_from_their_number_are_not_fetched() -> None:
+    text = rows().replace("%place = mul nsw i64 %n, %stride", "%place = load i64, ptr %x, align 8")
     assert ahead(text) == text
 
 
@@ -84,6 +98,7 @@ def test_softmax_fetches_its_rows_and_scales() -> None:
     e = te.exp(x - x.max(axis=1, keepdims=True))
     text = te.build([x], e / e.sum(axis=1, keepdims=True)).source("asm")
     assert text.count("prefetcht0") == 1
+    assert text.count("prefetchw") == 1
     assert "vscalefps" in text
     assert "vmaxps" in text
 
