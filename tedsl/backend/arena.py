@@ -91,4 +91,5 @@ def fresh(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     if size < LARGE:
         return np.empty(shape, dtype)
     raw = np.empty(size + ALIGNMENT, np.uint8)
-    return np.ndarray(shape, dtype, raw, -address_of(raw) % ALIGNMENT)
+    large: Array = np.ndarray(shape, dtype, raw, -address_of(raw) % ALIGNMENT)
+    return large
