@@ -7,11 +7,12 @@ nowhere and a public name without a docstring are errors.
 from __future__ import annotations
 
 import ast
+import functools
 import html
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 # Page -> title in the list at the side; the order is that of reading. Further pages come after, under their headings.
 READ_FIRST = {
-    "writing": "Write a program", "differentiating": "Differentiate", "scheduling": "Schedule",
+    "coming": "Coming from elsewhere", "writing": "Write a program", "differentiating": "Differentiate",
+    "scheduling": "Schedule",
     "operators": "Author an operator", "checking": "Check a gradient", "mutation": "Write into memory",
     "showing": "See what is there", "dask": "Arrays larger than memory",
     "limits": "Limits", "cost_table": "What adjoints cost",
@@ -41,6 +43,7 @@ AREAS = {
     "Operators": ("tedsl.ops", "tedsl.bridges"),
     "Errors": ("tedsl.lang.errors",),
 }  # fmt: skip
+PACKAGES = ("ops", "testing", "display", "display.plot")  # whose public names come after those of te itself
 MEMBERS = ("Schedule", "Tensor")  # classes whose methods are listed
 
 
@@ -128,25 +131,42 @@ def reference() -> Iterator[str]:
     """The reference, as Markdown."""
     homes = dict(te._HOME)
     yield "# Reference\n\nEvery public name, under `import tedsl as te`.\n"
+    yield _links([*AREAS, *(f"te.{package}" for package in PACKAGES)]) + "\n"
     left = set(homes)
     for area, modules in AREAS.items():
         names = [n for n in sorted(homes) if n in left and any(homes[n].startswith(m) for m in modules)]
         left -= set(names)
-        yield f"## {area}\n"
+        yield _heading(area)
+        yield _links(f"te.{name}" for name in names) + "\n"
         for name in names:
             yield from entry(f"te.{name}", getattr(te, name), name in MEMBERS)
     if left:
         raise Broken(f"public names in no area of the reference: {', '.join(sorted(left))}")
-    for package in ("ops", "testing", "display"):
-        module = getattr(te, package)
-        yield f"## te.{package}\n\n{documented(f'te.{package}', module)}\n"
-        for name in sorted(module.__all__):
-            value = getattr(module, name)
-            if inspect.isfunction(value) or inspect.isclass(value) or hasattr(value, "__wrapped__"):
-                yield from entry(f"te.{package}.{name}", value, False)
-    yield "## te.display.plot\n"
-    for name in te.display.plot.__all__:
-        yield from entry(f"te.display.plot.{name}", getattr(te.display.plot, name), False)
+    for package in PACKAGES:
+        module = functools.reduce(getattr, package.split("."), te)
+        found = {name: getattr(module, name) for name in sorted(module.__all__)}
+        told = {name: v for name, v in found.items() if _is_told(v)}
+        yield f"{_heading(f'te.{package}')}\n{documented(f'te.{package}', module)}\n"
+        yield _links(f"te.{package}.{name}" for name in told) + "\n"
+        for name, value in told.items():
+            yield from entry(f"te.{package}.{name}", value, False)
+
+
+def _is_told(value: Any) -> bool:
+    return inspect.isfunction(value) or inspect.isclass(value) or hasattr(value, "__wrapped__")
+
+
+def _heading(title: str) -> str:
+    return f'<h2 id="{_place(title)}">{html.escape(title)}</h2>\n'
+
+
+def _links(names: Iterable[str]) -> str:
+    """Links to headings of the page, in a line."""
+    return "".join(f'<a class="name" href="#{_place(name)}">{html.escape(name)}</a> ' for name in names)
+
+
+def _place(title: str) -> str:
+    return title.replace(" ", "-")
 
 
 def entry(name: str, value: Any, members: bool) -> Iterator[str]:
@@ -177,11 +197,17 @@ def documented(name: str, value: Any, inline: bool = False) -> str:
     if not text or (inspect.isclass(value) and value.__doc__ is None):
         raise Broken(f"{name} has no docstring")
     first, _, rest = text.partition("\n\n")
-    prose = html.escape(" ".join(first.split()), quote=False)
+    prose = _prose(" ".join(first.split()))
     if inline or not rest:
         return prose
     laid_out = re.search(r"^(?: {2,}\S|[\w`, =]+ {2,}\S)", rest, re.MULTILINE)
-    return f"{prose}\n\n" + (f"```text\n{rest}\n```" if laid_out else html.escape(rest, quote=False))
+    return f"{prose}\n\n" + (f"```text\n{rest}\n```" if laid_out else _prose(rest))
+
+
+def _prose(text: str) -> str:
+    """A docstring as Markdown: code in backticks is that, a star is a star."""
+    parts = re.split(r"(`[^`]*`)", html.escape(text, quote=False))
+    return "".join(p if p.startswith("`") else re.sub(r"([*_\[\]])", r"\\\1", p) for p in parts)
 
 
 def page(name: str, body: str) -> str:

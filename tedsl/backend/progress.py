@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ def counted(title: str, total: int, unit: str) -> AbstractContextManager[Callabl
     if not _is_watched():
         return nullcontext(lambda: None)
     try:
-        return _counted(import_module("tqdm.auto").tqdm, title, total, unit)
+        return _counted(_tqdm(), title, total, unit)
     except ImportError:
         return nullcontext(lambda: None)
 
@@ -68,9 +69,16 @@ def _is_watched() -> bool:
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
+def _tqdm() -> Any:
+    """tqdm's bar for what there is; it would warn in notebooks without widgets, where its bar of text will do."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return import_module("tqdm.auto").tqdm
+
+
 def _bar(title: str) -> _Line | _Tqdm:
     try:
-        return _Tqdm(title, import_module("tqdm.auto").tqdm)
+        return _Tqdm(title, _tqdm())
     except ImportError:
         return _Line(title)
 

@@ -74,6 +74,13 @@ def test_a_name_without_a_docstring_is_an_error() -> None:
         BUILD.documented("silent", silent)
 
 
+def test_docstrings_are_prose_with_code_in_backticks() -> None:
+    def hypot() -> None:
+        """sqrt(x*x + y*y) of a_b and c_d, as `f(*x, a_b)`, for x < y."""
+
+    assert BUILD.documented("hypot", hypot) == (r"sqrt(x\*x + y\*y) of a\_b and c\_d, as `f(*x, a_b)`, for x &lt; y.")
+
+
 @pytest.mark.parametrize("package", ["tedsl", "autodiff", "schedules"])
 def test_doctests(package: str) -> None:
     """Examples in docstrings do what they say."""
