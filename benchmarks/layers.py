@@ -12,7 +12,7 @@ import torch.nn.functional as F
 import tedsl as te
 from benchmarks.workload import Peer, Workload, both, floats, tensor
 
-__all__ = ["layers"]
+__all__ = ["jax_function", "layers"]
 
 
 def layers() -> Iterator[Workload]:
@@ -79,12 +79,18 @@ def _rows() -> Iterator[Workload]:
     x = tensor("x", 4096, 1024)
     e = te.exp(x - x.max(axis=1, keepdims=True))
     yield from both(
-        "rows", "softmax", 1.2, [x], e / e.sum(axis=1, keepdims=True), lambda x: torch.softmax(x, 1), _jax("softmax")
+        "rows",
+        "softmax",
+        1.2,
+        [x],
+        e / e.sum(axis=1, keepdims=True),
+        lambda x: torch.softmax(x, 1),
+        jax_function("softmax"),
     )
     shifted = x - x.max(axis=1, keepdims=True)
     logs = shifted - te.log(te.exp(shifted).sum(axis=1, keepdims=True))
     yield from both(
-        "rows", "log-softmax", 1.2, [x], logs, lambda x: torch.log_softmax(x, 1), _jax("log_softmax")
+        "rows", "log-softmax", 1.2, [x], logs, lambda x: torch.log_softmax(x, 1), jax_function("log_softmax")
     )  # fmt: skip
     centred = x - x.mean(axis=1, keepdims=True)
     normal = centred / te.sqrt((centred * centred).mean(axis=1, keepdims=True) + 1e-5)
@@ -97,11 +103,13 @@ def _rows() -> Iterator[Workload]:
     )  # fmt: skip
     gelu = 0.5 * x * (1 + te.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
     yield from both(
-        "rows", "GELU (tanh)", 1.2, [x], gelu, lambda x: F.gelu(x, approximate="tanh"), _jax("gelu")
+        "rows", "GELU (tanh)", 1.2, [x], gelu, lambda x: F.gelu(x, approximate="tanh"), jax_function("gelu")
     )  # fmt: skip
 
 
-def _jax(name: str) -> Peer:
+def jax_function(name: str) -> Peer:
+    """A function of `jax.nn`, for a library that may not be there."""
+
     def call(x: Any) -> Any:
         import jax
 
