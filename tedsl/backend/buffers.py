@@ -13,6 +13,7 @@ item size needs a copy first (`copy_reason`).
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -44,12 +45,16 @@ _SCALAR_FORMATS = {
 
 @dataclass(frozen=True)
 class ArgSpec:
-    """One argument of a compiled function; `ndim` None is a scalar passed by value."""
+    """One argument of a compiled function; `ndim` None is a scalar passed by value.
+
+    `runs` tells how many axes of a contiguous array each axis of the function is, where they differ.
+    """
 
     name: str
     dtype: str
     ndim: int | None
     output: bool = False
+    runs: tuple[int, ...] = ()
 
     @property
     def itemsize(self) -> int:
@@ -218,6 +223,9 @@ def _buffer_words(spec: ArgSpec, ndim: int, shape: tuple[int, ...], strides: tup
     reason = copy_reason(shape, strides, spec.itemsize)
     if reason is not None:
         raise ValueError(f"argument {spec.name!r}: {reason}; copy the array first")
+    if spec.runs:
+        shape, strides = _merged(shape, strides, spec.runs)
+        ndim = len(shape)
     code, bits = spec.halide_type
     buffer = [0] * _BUFFER_WORDS
     buffer[_TYPE] = code | bits << 8 | 1 << 16 | ndim << 32
@@ -229,6 +237,16 @@ def _buffer_words(spec: ArgSpec, ndim: int, shape: tuple[int, ...], strides: tup
         buffer += [extent << 32, step & 0xFFFFFFFF]
         contiguous *= max(1, extent)
     return buffer
+
+
+def _merged(shape: tuple[int, ...], strides: tuple[int, ...], runs: Sequence[int]) -> Layout:
+    """The shape and strides of a contiguous array with runs of its axes as one."""
+    extents, steps, rest = [], [], list(zip(shape, strides))
+    for count in runs:
+        taken, rest = rest[:count], rest[count:]
+        extents.append(math.prod(extent for extent, _ in taken))
+        steps.append(next((step for extent, step in reversed(taken) if extent > 1), taken[-1][1]))
+    return tuple(extents), tuple(steps)
 
 
 def _check_for_device(spec: ArgSpec, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from schedules.merging import Merging, merging_of
 from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape, evaluate_extent
@@ -130,7 +131,19 @@ class Core:
 
     def any_variant(self) -> Variant:
         """A compiled form to look at."""
-        return next(iter(self._variants.values()), None) or self.variant(Form(("write",) * len(self.outputs)))
+        return next(iter(self._variants.values()), None) or self.variant(self.usual(("write",) * len(self.outputs)))
+
+    def usual(self, modes: tuple[str, ...], *, plain: bool = False) -> Form:
+        """The form for contiguous arrays below two gigabytes."""
+        return Form(modes, plain=plain, merged=self.merging is not None)
+
+    @cached_property
+    def merging(self) -> Merging | None:
+        """The program with axes that it walks together as one, where that is left to us and fills vectors better."""
+        planned = self.planner.is_asked or self.planner.part is not None
+        if planned or not self.is_single or self.target.backend != "host" or self.checks_indices:
+            return None
+        return merging_of(self.inputs, self.outputs)
 
     def variant(self, form: Form) -> Variant:
         """The program compiled for `form`."""
@@ -143,14 +156,15 @@ class Core:
         return found
 
     def _compiled(self, form: Form) -> Variant:
-        return compile_variant(self.inputs, self.outputs, form, self.name, self.target, self.planner)
+        merging = self.merging if form.merged else None
+        return compile_variant(self.inputs, self.outputs, form, self.name, self.target, self.planner, merging)
 
     def compile(self, modes: tuple[str, ...] | None = None) -> None:
         """Compile now what a call with contiguous arrays needs."""
         if modes is None:
             self.any_variant()
         else:
-            self.variant(Form(modes))
+            self.variant(self.usual(modes))
 
     def compiled(self) -> Core:
         """Itself, with a form to look at."""
@@ -254,7 +268,8 @@ class Core:
     def form(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int], *, plain: bool = False) -> Form:
         """The form that these arrays need."""
         large = any(map(_is_large, memory.arrays)) or self._has_large_stage(sizes)
-        return Form(modes, all(map(is_dense, memory.arrays)), large, plain)
+        merged = self.merging is not None and not large and all(a.flags.c_contiguous for a in memory.arrays)
+        return Form(modes, all(map(is_dense, memory.arrays)), large, plain, merged)
 
     @property
     def is_always_alike(self) -> bool:

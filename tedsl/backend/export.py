@@ -24,7 +24,7 @@ from tedsl.backend.core import LARGEST, Core
 from tedsl.backend.export_text import Signature, c_header, python_module
 from tedsl.backend.runtime import runtime_object
 from tedsl.backend.steps import Steps
-from tedsl.backend.variant import Form, Variant
+from tedsl.backend.variant import Variant
 from tedsl.lang.expr import Var
 
 __all__ = ["export"]
@@ -103,9 +103,9 @@ def _objects(core: Core, signature: Signature, sizes: Mapping[Var, int]) -> list
 def _compiled(core: Core, images: dict[str, bytes]) -> tuple[Variant, str]:
     """A form that is right for all numbers, and its function, under a name of its own."""
     modes = ("write",) * len(core.outputs)
-    variant = core.variant(Form(modes))
+    variant = core.variant(core.usual(modes))
     if variant.has_checks:  # one may be of finite numbers, for which another form of the program would be called
-        variant = core.variant(Form(modes, plain=True))
+        variant = core.variant(core.usual(modes, plain=True))
     kept = variant.kept
     if kept.entry in images:
         kept, _ = replace(variant.program, name=f"{core.name}_{len(images)}").compiled(careful=kept.careful)

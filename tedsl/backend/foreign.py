@@ -13,7 +13,7 @@ from tedsl.backend.buffers import HOST, lay_out
 from tedsl.backend.core import LARGEST
 from tedsl.backend.kernel import Kernel
 from tedsl.backend.runtime import KernelError, failure
-from tedsl.backend.variant import Form, Variant
+from tedsl.backend.variant import Variant
 
 __all__ = ["CallSite", "call_site"]
 
@@ -49,9 +49,9 @@ def call_site(kernel: Kernel, shapes: Sequence[tuple[int, ...]]) -> CallSite | N
     if not core.is_single or core.is_always_empty or core.target.backend != "host":
         return None
     modes = ("write",) * len(kernel.outputs)
-    variant = core.variant(Form(modes))
+    variant = core.variant(core.usual(modes))
     if variant.has_checks:  # one may be of finite numbers: then a call may need the plain form
-        variant = core.variant(Form(modes, plain=True))
+        variant = core.variant(core.usual(modes, plain=True))
     if variant.sizes:
         return None
     order = [*range(len(kernel.inputs)), *(len(kernel.inputs) + p for p in variant.order)]

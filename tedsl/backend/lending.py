@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from tedsl.backend.aliasing import fit_problem
 from tedsl.backend.arena import Shelf, Span
 from tedsl.backend.chain import Placing, Step
-from tedsl.backend.variant import Form
 from tedsl.lang.expr import Const
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Extern, Tensor
@@ -71,7 +70,7 @@ class Lender:
             return problem
         if step.core is None or self.placing.born[cell] not in self.modes:
             return "its step may read it later"
-        form = Form(self.modes[self.placing.born[cell]])
+        form = step.core.usual(self.modes[self.placing.born[cell]])
         for k in (k for k, c in enumerate(step.inputs) if c == source):
             hazard = step.core.hazard(step.outputs.index(cell), step.core.inputs[k], form)
             if hazard is not None:

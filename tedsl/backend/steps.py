@@ -181,7 +181,7 @@ class Steps(Core):
         for step in self.steps:
             if step.core is not None:
                 own = tuple("add" if c in added and c not in read else "write" for c in step.outputs)
-                forms.setdefault(step.core, Form(own))
+                forms.setdefault(step.core, step.core.usual(own))
         with (
             counted(f"compiling {self.name}", len(forms), "kernel") as done,
             ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool,

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import halide as hl
 
+from schedules.merging import Merging
 from tedsl.analysis.hazards import Hazard, hazard_of
 from tedsl.backend.buffers import ArgSpec, CompiledFunction
 from tedsl.backend.kept import Kept, keep, key_of, recall
@@ -39,6 +40,7 @@ class Form:
     dense: bool = True  # every last axis steps by one element
     large: bool = False  # some array holds more than 2**31 - 1 bytes
     plain: bool = False  # without rewrites that hold for finite numbers only
+    merged: bool = False  # all arrays are contiguous, and axes that are walked together are one
 
 
 @dataclass(eq=False)
@@ -94,16 +96,23 @@ class Variant:
         """Why the output at `position` cannot be written into the memory of an input; None where it provably can."""
         key = (position, source)
         if key not in self.hazards:
-            lowered = self.lowered
-            output = lowered.outputs[self.program.wanted.index(position)]
-            own = any(r.stage is not None and r.stage.op is output.op for r in lowered.results)
-            given = list(lowered.inputs)
-            if lowered.nesting is None:
-                found: Hazard | None = Hazard(output.op, source.name, "in an order that only the autoscheduler knows")
-            else:
-                found = hazard_of(given, lowered.outputs, output, source, lowered.nesting, own=own)
-            self.hazards[key] = found if source in lowered.inputs else None
+            inputs, _ = self.program.seen
+            seen = dict(zip(self.program.inputs, inputs, strict=True)).get(source, source)
+            found = self._hazard(self.lowered, position, seen)
+            if found is not None and seen is not source:  # told in the axes of the user
+                apart = replace(self.program, form=replace(self.program.form, merged=False))
+                found = self._hazard(apart.lowered(careful=self.kept.careful), position, source) or found
+            self.hazards[key] = found
         return self.hazards[key]
+
+    def _hazard(self, lowered: Lowered, position: int, source: Tensor) -> Hazard | None:
+        if source not in lowered.inputs:
+            return None
+        output = lowered.outputs[self.program.wanted.index(position)]
+        if lowered.nesting is None:
+            return Hazard(output.op, source.name, "in an order that only the autoscheduler knows")
+        own = any(r.stage is not None and r.stage.op is output.op for r in lowered.results)
+        return hazard_of(list(lowered.inputs), lowered.outputs, output, source, lowered.nesting, own=own)
 
     @cached_property
     def loop_nest(self) -> str:
@@ -133,6 +142,14 @@ class Program:
     name: str
     target: Target
     planner: Planner
+    merging: Merging | None = None
+
+    @cached_property
+    def seen(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The inputs and outputs as they are compiled."""
+        if self.form.merged and self.merging is not None:
+            return self.merging.inputs, self.merging.outputs
+        return self.inputs, self.outputs
 
     @property
     def wanted(self) -> list[int]:
@@ -160,8 +177,9 @@ class Program:
         added = tuple(k for k, p in enumerate(wanted) if self.form.modes[p] == "add")
         opencl = for_opencl() if self.target.backend == "opencl" else nullcontext()
         with careful_division() if careful else nullcontext(), opencl:
+            inputs, outputs = self.seen
             lowered = self.planner.lowered(
-                self.inputs, [self.outputs[p] for p in wanted], added, self.target, plain=self.form.plain
+                inputs, [outputs[p] for p in wanted], added, self.target, plain=self.form.plain
             )
         if not self.form.dense:
             _free_strides(lowered)
@@ -204,7 +222,8 @@ class Program:
         """The argument for a tensor's array; a 16-bit float is passed to OpenCL as its bits."""
         dtype = str(tensor.dtype)
         bits = self.target.backend == "opencl" and dtype in ("float16", "bfloat16")
-        return ArgSpec(tensor.name, "uint16" if bits else dtype, tensor.ndim)
+        runs = self.merging.runs[tensor] if self.form.merged and self.merging is not None else ()
+        return ArgSpec(tensor.name, "uint16" if bits else dtype, tensor.ndim, runs=runs)
 
 
 def compile_variant(
@@ -214,10 +233,11 @@ def compile_variant(
     name: str,
     target: Target,
     planner: Planner,
+    merging: Merging | None = None,
 ) -> Variant:
     """Lower, schedule and compile; or load what was compiled before, in this process or another."""
     begin = time.perf_counter()
-    program = Program(tuple(inputs), tuple(outputs), form, name, target, planner)
+    program = Program(tuple(inputs), tuple(outputs), form, name, target, planner, merging)
     key = program.key
     kept, lowered = recall(key), None
     if kept is None:

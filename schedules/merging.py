@@ -1,0 +1,233 @@
+"""Neighbouring axes that a whole program walks together, and the same program with each such run as one axis.
+
+A picture of 1024 x 1024 x 3 is a row of three million numbers to whoever treats its pixels alike, and vectors fill with
+those, where three channels leave thirteen of sixteen lanes idle. Two axes of a tensor are one where every stage that
+reads or makes it has them side by side, in this order, whole, and does nothing else with either. The arrays must be
+contiguous, which a call knows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TypeVar
+
+from schedules.default.conditions import number, tidied
+from schedules.program import reading
+from tedsl.analysis.affine import affine_of
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
+from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
+from tedsl.lang.traverse import operations_between, rebuild_all, substitute_all, topological
+
+__all__ = ["Merging", "merging_of"]
+
+LARGEST = 2**31 - 1
+NARROW, WIDE, LANES = 64, 256, 16
+
+T = TypeVar("T", int, Axis)
+# An axis of a tensor by its place, or a loop of an operation: together with the next one.
+Pair = tuple[Tensor | Operation, int | Axis]
+
+
+@dataclass(frozen=True)
+class Merging:
+    """The program on merged axes; `runs` tells for a tensor how many of its axes each of the new ones is."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    runs: Mapping[Tensor, tuple[int, ...]]
+
+
+def merging_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Merging | None:
+    """The program with its axes merged; None where no vectors would fill better."""
+    operations = [(op, _without_units(op)) for op in operations_between(inputs, outputs)]
+    pairs = _Pairs()
+    for op, plain in operations:
+        pairs.look_at(op, plain)
+    apart = pairs.apart()
+    loops = [
+        (op, axes)
+        for op, plain in operations
+        if isinstance(plain, Compute)
+        for axes in (plain.axes, () if plain.reduction is None else plain.reduction.axes)
+    ]
+    if not any(_gains(axes, apart, op) for op, axes in loops):
+        return None
+    tensors = dict.fromkeys((*inputs, *(t for op, _ in operations for t in op.outputs)))
+    if any(math.prod(number(e) or 1 for e in t.extents) > LARGEST for t in tensors):
+        return None
+    runs = {t: tuple(map(len, _runs(range(t.ndim), apart, t))) for t in tensors}
+    new = {t: _placeholder(t, runs[t]) for t in inputs}
+    for op, plain in operations:
+        if not isinstance(op, Placeholder):
+            made = _merged(op, plain, new, runs, apart)
+            new.update(zip(op.outputs, made.outputs, strict=True))
+    return Merging(tuple(new[t] for t in inputs), tuple(new[t] for t in outputs), runs)
+
+
+def _without_units(op: Operation) -> Operation:
+    """The operation without loops over a single term, which leave more of its indices plain axes."""
+    reduce = op.reduction if isinstance(op, Compute) else None
+    units: dict[Expr, Expr] = {}
+    if reduce is not None:
+        units = {a: a.begin for a in reduce.axes if number(a.extent) == 1 and number(a.begin) == 0}
+    if reduce is None or not 0 < len(units) < len(reduce.axes):
+        return op
+    assert isinstance(op, Compute)
+    rest = tuple(a for a in reduce.axes if a not in units)
+    bodies = [b.with_axes(rest) for b in op.bodies if isinstance(b, Reduce)]
+    return replace(op, bodies=tidied(rebuild_all(substitute_all(bodies, units), _with_plain_indices)), _outputs={})
+
+
+def _with_plain_indices(node: Expr) -> Expr:
+    if not isinstance(node, Read):
+        return node
+    forms = [affine_of(i) for i in node.indices]
+    return Read(node.tensor, tuple(i if f is None else f.to_expr() for i, f in zip(node.indices, forms, strict=True)))
+
+
+class _Pairs:
+    """Which pairs are one axis or two for all alike, and which are two for somebody."""
+
+    def __init__(self) -> None:
+        self._alike: dict[Pair, list[Pair]] = {}
+        self._apart: dict[Pair, None] = {}
+
+    def look_at(self, op: Operation, plain: Operation) -> None:
+        """Note what an operation does with its loops, and with the axes of what it reads and makes."""
+        if not isinstance(plain, Compute):
+            tensors = () if isinstance(op, Placeholder) else (*op.inputs, *op.outputs)
+            self._apart.update(((t, place), None) for t in tensors for place in range(t.ndim - 1))
+            return
+        reduce = plain.reduction
+        after = dict([*pairwise(plain.axes), *(pairwise(reduce.axes) if reduce is not None else ())])
+        for first, second in after.items():
+            if not (_is_whole(first) and _is_whole(second)):
+                self._apart[op, first] = None
+        for place, first in enumerate(plain.axes[:-1]):
+            for t in op.outputs:
+                self._join((t, place), (op, first))
+        before = {second: first for first, second in after.items()}
+        for node in topological(plain.bodies):
+            if isinstance(node, Read):
+                self._look_at_read(op, node, after, before)
+            else:
+                self._use_apart(op, node.children, before)
+        self._use_apart(op, plain.bodies, before)
+
+    def _use_apart(self, op: Operation, nodes: Iterable[Expr], before: Mapping[Axis, Axis]) -> None:
+        for axis in nodes:
+            if isinstance(axis, Axis):
+                self._apart[op, axis] = None
+                if axis in before:
+                    self._apart[op, before[axis]] = None
+
+    def _look_at_read(self, op: Operation, read: Read, after: Mapping[Axis, Axis], before: Mapping[Axis, Axis]) -> None:
+        extents, last = read.tensor.extents, len(read.indices) - 1
+        for place, index in enumerate(read.indices):
+            if not isinstance(index, Axis):
+                self._apart[read.tensor, place] = None
+                continue
+            following = read.indices[place + 1] if place < last else None
+            if (
+                isinstance(following, Axis)
+                and after.get(index) is following
+                and (index.extent is extents[place] and following.extent is extents[place + 1])
+            ):
+                self._join((read.tensor, place), (op, index))
+            else:
+                self._apart[read.tensor, place] = self._apart[op, index] = None
+            if index in before and (place == 0 or read.indices[place - 1] is not before[index]):
+                self._apart[op, before[index]] = None
+
+    def _join(self, one: Pair, other: Pair) -> None:
+        self._alike.setdefault(one, []).append(other)
+        self._alike.setdefault(other, []).append(one)
+
+    def apart(self) -> set[Pair]:
+        """The pairs that are two axes."""
+        known, pending = set(self._apart), list(self._apart)
+        while pending:
+            fresh = [p for p in self._alike.get(pending.pop(), ()) if p not in known]
+            known.update(fresh)
+            pending += fresh
+        return known
+
+
+def _is_whole(axis: Axis) -> bool:
+    return number(axis.extent) is not None and number(axis.begin) == 0
+
+
+def _runs(axes: Iterable[T], apart: set[Pair], owner: Tensor | Operation) -> list[list[T]]:
+    """The axes of a tensor or an operation, those together that are one."""
+    runs: list[list[T]] = []
+    for axis in axes:
+        if runs and (owner, runs[-1][-1]) not in apart:
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    return runs
+
+
+def _gains(axes: Sequence[Axis], apart: set[Pair], op: Operation) -> bool:
+    """Whether the last axis alone leaves lanes idle, and is merged."""
+    runs = _runs(axes, apart, op)
+    if not runs or len(runs[-1]) == 1:
+        return False
+    last = number(runs[-1][-1].extent)
+    return last is not None and (last < NARROW or (last < WIDE and last % LANES != 0))
+
+
+def _placeholder(tensor: Tensor, runs: Sequence[int]) -> Tensor:
+    """An input with its axes merged."""
+    if all(n == 1 for n in runs):
+        return tensor
+    shape: list[Expr] = []
+    rest = list(tensor.extents)
+    for n in runs:
+        shape.append(rest[0] if n == 1 else _product(rest[:n]))
+        del rest[:n]
+    return Placeholder(name=tensor.name, where="", shape=tuple(shape), dtype=tensor.dtype).output()
+
+
+def _product(extents: Iterable[Expr | None]) -> Expr:
+    return Const(math.prod(number(e) or 0 for e in extents), INT32)
+
+
+def _merged(
+    op: Operation, plain: Operation, new: Mapping[Tensor, Tensor], runs: Mapping[Tensor, tuple[int, ...]],
+    apart: set[Pair],
+) -> Operation:  # fmt: skip
+    """The operation on merged axes."""
+    if not isinstance(plain, Compute):
+        return reading(op, {t: made for t, made in new.items() if made is not t})
+    one: dict[Axis, Axis] = {}  # of a run, by its first axis
+
+    def joined(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+        made = []
+        for run in _runs(axes, apart, op):
+            axis = run[0]
+            if len(run) > 1:
+                name = "_".join(a.name for a in run)
+                axis = Axis(name, _product(a.extent for a in run), is_reduce=axis.is_reduce)
+                one[run[0]] = axis
+            made.append(axis)
+        return tuple(made)
+
+    axes = joined(plain.axes)
+    inner = () if plain.reduction is None else joined(plain.reduction.axes)
+
+    def rule(node: Expr) -> Expr:
+        if isinstance(node, Read):
+            places = [sum(runs[node.tensor][:k]) for k in range(len(runs[node.tensor]))]
+            indices = [
+                one[node.indices[p]] if n > 1 else node.indices[p]  # type: ignore[index]
+                for p, n in zip(places, runs[node.tensor], strict=True)
+            ]
+            return Read(new[node.tensor], tuple(indices))
+        return node.with_axes(inner) if isinstance(node, Reduce) else node
+
+    return replace(plain, axes=axes, bodies=rebuild_all(plain.bodies, rule), _outputs={})

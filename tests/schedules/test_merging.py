@@ -1,0 +1,141 @@
+"""Axes that a program walks together become one, and nothing but speed tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from schedules.merging import merging_of
+
+
+def place(name: str, *shape: Any) -> te.Tensor:
+    made: te.Tensor = te.placeholder(shape, "float32", name=name)
+    return made
+
+
+def shapes(inputs: list[te.Tensor], *outputs: te.Tensor) -> Any:
+    """The shapes of inputs and outputs after merging; None where nothing is merged."""
+    found = merging_of(inputs, outputs)
+    return None if found is None else ([t.shape for t in found.inputs], [t.shape for t in found.outputs])
+
+
+def test_pointwise_programs_are_one_loop() -> None:
+    x, y = place("x", 20, 30, 3), place("y", 20, 30, 3)
+    assert shapes([x, y], te.exp(x) * y, x - y) == ([(1800,), (1800,)], [(1800,), (1800,)])
+
+
+def test_an_axis_used_alone_stays() -> None:
+    x, w = place("x", 20, 30, 3), place("w", 3)
+    assert shapes([x, w], x * w) is None  # rows and columns could be one, but no vector fills better for that
+    assert shapes([x, w], te.compute((20, 30, 3), lambda i, j, c: x[i, j, c] * i)) == ([(20, 90), (3,)], [(20, 90)])
+
+
+def test_reductions_keep_what_they_reduce_apart() -> None:
+    x = place("x", 200, 5, 7)
+    assert shapes([x], x.sum(axis=0)) == ([(200, 35)], [(35,)])
+    assert shapes([x], x.sum(axis=2)) == ([(1000, 7)], [(1000,)])
+    assert shapes([x], x.sum(axis=1)) is None
+    assert shapes([x], x.sum()) == ([(7000,)], [()])
+    assert shapes([x], te.compute((7,), lambda k: te.sum(lambda j, i: x[i, j, k]))) is None
+    both = te.compute((200,), lambda i: te.sum(lambda j, k: x[i, j, k]))
+    rest = te.compute((200, 5, 7), lambda i, j, k: x[i, j, k] + both[i])
+    assert shapes([x], rest) == ([(200, 35)], [(200, 35)])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda x, i, j: x[j, i],
+        lambda x, i, j: x[19 - i, j],
+        lambda x, i, j: x.at(i, j + 1, mode="clamp"),
+        lambda x, i, j: x[i, i],
+        lambda x, i, j: te.select(i > j, x[i, j], 0.0),
+        lambda x, i, j: x[i, j] + x[i, 0],
+        lambda x, i, j: x[i, j] + te.cast(j, "float32"),
+    ],
+)
+def test_other_uses_keep_axes_apart(body: Any) -> None:
+    x = place("x", 20, 20)
+    assert shapes([x], te.compute((20, 20), lambda i, j: body(x, i, j))) is None
+
+
+def test_parts_of_a_tensor_keep_its_axes_apart() -> None:
+    x = place("x", 20, 20)
+    assert shapes([x], te.compute((10, 20), lambda i, j: x[i, j])) is None
+    assert shapes([x], x[:, :10] * 2.0) is None
+
+
+def test_one_stage_that_needs_the_axes_keeps_them_everywhere() -> None:
+    x = place("x", 20, 20)
+    assert shapes([x], (x * 2).T + x, te.exp(x)) is None
+
+
+def test_extents_that_are_known_at_a_call_only_stay() -> None:
+    n = te.var("n")
+    x = place("x", n, 5, 3)
+    assert shapes([x], x * 2)[1][0][1] == 15
+
+
+def test_windows_of_one_by_one_are_no_windows() -> None:
+    x, w = place("x", 2, 8, 14, 14), place("w", 4, 8, 1, 1)
+    assert shapes([x, w], te.ops.conv2d(x, w)) == ([(2, 8, 196), (4, 8, 1, 1)], [(2, 4, 196)])
+
+
+def test_scans_keep_their_axes() -> None:
+    x = place("x", 20, 5)
+    assert (
+        shapes([x], te.scan((20, 5), lambda s, t, i: te.select(t == 0, x[0, i], s[t - 1, i] + x[t, i]), axis=0)) is None
+    )
+
+
+def merged(kernel: te.Kernel) -> list[bool]:
+    """Of the forms that a kernel has compiled, which are on merged axes."""
+    return [form.merged for form in kernel.core._variants]
+
+
+def test_arrays_of_any_layout_give_the_same() -> None:
+    x = place("x", 40, 6, 3)
+    y = te.exp(x) - x
+    kernel = te.build([x], y)
+    a = np.random.default_rng(0).standard_normal((40, 6, 3)).astype("float32")
+    expected = te.interpret(y, {x: a})
+    wide = np.zeros((40, 12, 6), "float32")
+    wide[:, ::2, 3:] = a
+    for given in (a, np.asfortranarray(a), wide[:, ::2, 3:], a[::-1].copy()[::-1]):
+        np.testing.assert_allclose(kernel(given), expected, rtol=1e-6)
+    assert sorted(merged(kernel)) == [False, False, True]
+    out = np.empty((3, 6, 40), "float32").T
+    np.testing.assert_allclose(kernel(a, out=out), expected, rtol=1e-6)
+
+
+def test_sums_onto_what_is_there() -> None:
+    x = place("x", 33, 3)
+    kernel = te.build([x], x * 2.0)
+    a, out = np.full((33, 3), 2, "float32"), np.ones((33, 3), "float32")
+    kernel(a, out=out, mode="add")
+    assert (out == 5).all()
+    assert set(merged(kernel)) == {True}
+
+
+def test_in_place_as_before() -> None:
+    x = place("x", 33, 3)
+    y = te.exp(x)
+    kernel = te.build([x], y, alias={y: x})
+    a = np.random.default_rng(0).standard_normal((33, 3)).astype("float32")
+    expected = np.exp(a)
+    assert kernel(a, out=a) is a
+    np.testing.assert_allclose(a, expected, rtol=1e-6)
+    assert kernel.stats.copies == []
+    assert merged(kernel) == [True]
+
+
+def test_a_refused_alias_is_told_in_the_axes_of_the_program() -> None:
+    x, y = place("x", 33, 3), place("y", 33, 3)
+    doubled = te.compute((33, 3), lambda i, j: x[i, j] * 2, name="doubled")
+    other = te.compute((33, 3), lambda i, j: doubled[i, j] + x[i, j] * y[i, j], name="other")
+    with pytest.raises(te.AliasError) as caught:
+        te.build([x, y], [doubled, other], alias={doubled: x})
+    assert "reads x[i, j] for 'other'" in str(caught.value)
