@@ -76,7 +76,10 @@ def _reason(part: Array, given: Sequence[Array]) -> str:
             return f"the function returned {'its argument' if same else 'a view of its argument'} {k}"
     if sys.getrefcount(part) > _own_references() or (part.base is not None and sys.getrefcount(part.base) > 2):
         return "the memory that the function returned is held elsewhere: it keeps it, or returned it twice"
-    return ""
+    base = part.base
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return "" if base is None else f"the memory that the function returned is that of a {type(base).__name__}"
 
 
 def _own_references() -> int:

@@ -123,6 +123,21 @@ def test_under_a_schedule(definition: Any) -> None:
     np.testing.assert_allclose(out, 2 * once, rtol=1e-5)
 
 
+def test_gradients_in_one_contiguous_vector() -> None:
+    """All gradients of a model, added where they belong in a vector that somebody else sees as one."""
+    x, w, b = te.placeholder((5, 3), name="x"), te.placeholder((3, 4), name="w"), te.placeholder((4,), name="b")
+    y = te.tanh(x @ w + b)
+    kern = te.build([x, w, b], te.differentiate((y * y).sum(), [w, b]))
+    arrays = [floats(5, 3), floats(3, 4), floats(4)]
+    dw, db = kern(*arrays)
+    vector = np.zeros(16, np.float32)
+    parts = vector[:12].reshape(3, 4), vector[12:]
+    for _ in range(3):
+        kern(*arrays, out=parts, mode="add")
+    assert kern.stats.copies == []
+    np.testing.assert_allclose(vector, 3 * np.concatenate([dw.ravel(), db]), rtol=1e-5)
+
+
 def test_a_mode_for_each_output() -> None:
     x = te.placeholder((6, 4), name="x")
     u, v = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from typing import Any
 
@@ -29,9 +30,27 @@ def keeps_a_view(x: Any) -> Any:
     return KEPT[:]
 
 
+BYTES, NUMBERS = bytearray(16), (ctypes.c_float * 4)()
+
+
+def keeps_bytes(x: Any) -> Any:
+    """A new array each time, over memory that no array owns."""
+    found = np.frombuffer(BYTES, np.float32)
+    found[:] = x
+    return found
+
+
+def keeps_numbers(x: Any) -> Any:
+    found = np.ctypeslib.as_array(NUMBERS)
+    found[:] = x
+    return found[:]
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
+        (keeps_bytes, "is that of a memoryview"),
+        (keeps_numbers, "is that of a"),
         (lambda x: x, "returned its argument 0"),
         (lambda x: x.reshape(2, 2).reshape(4), "returned its argument 0"),
         (lambda x: x[::-1], "returned a view of its argument 0"),
@@ -67,6 +86,27 @@ def test_what_a_function_gives_away_is_not_copied_beside_torch_compile() -> None
     finally:
         frames.set_eval_frame(former)
     assert kern.stats.copies == []
+
+
+@pytest.mark.parametrize("function", [keeps, keeps_a_view, keeps_bytes, keeps_numbers])
+def test_results_of_two_calls_in_one_program_stay_apart(function: Any) -> None:
+    x = te.placeholder((4,), name="x")
+    u, v = (te.extern(function, (4,), "float32", [x * k], name=f"y{k}") for k in (1, 10))
+    a = floats(4)
+    want = np.array(function(a)) * 11
+    np.testing.assert_allclose(te.build([x], u + v)(a), want, rtol=1e-6)
+    np.testing.assert_allclose(te.interpret(u + v, {x: a}), want, rtol=1e-6)
+
+
+def test_memory_of_other_libraries_stays_apart() -> None:
+    torch = pytest.importorskip("torch")
+    kept, x = torch.zeros(4), te.placeholder((4,), name="x")
+
+    def keeps_a_tensor(x: Any) -> Any:
+        return kept.copy_(torch.from_numpy(np.array(x))).numpy()
+
+    u, v = (te.extern(keeps_a_tensor, (4,), "float32", [x * k]) for k in (1, 10))
+    np.testing.assert_allclose(te.build([x], u + v)(np.ones(4, "f4")), 11)
 
 
 def test_two_results_on_one_memory_stay_apart() -> None:

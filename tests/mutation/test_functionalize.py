@@ -152,6 +152,37 @@ def test_an_exception_leaves_arguments_alone() -> None:
     np.testing.assert_array_equal(x, np.arange(3.0))
 
 
+def test_a_branch_does_not_break_an_alias() -> None:
+    def program(x: Any, y: Any, first: bool) -> Any:
+        chosen = x if first else y
+        chosen += 1
+        return x * 10 + y
+
+    f = te.functionalize(program, interpreted=True)
+    for first in (True, False):
+        own, given = [np.zeros(2), np.ones(2)], [np.zeros(2), np.ones(2)]
+        np.testing.assert_array_equal(f(*given, first), program(*own, first))
+        np.testing.assert_array_equal(given, own)
+
+
+def test_the_pure_form_is_checkpointed() -> None:
+    """What was overwritten is computed again from values, which nobody can change."""
+
+    def program(x: Any) -> Any:
+        for _ in range(4):
+            x *= x + 0.1
+            x[1:] += x[:-1].copy()
+        return (x * x).sum()
+
+    x = te.placeholder((6,), "float64", name="x")
+    pure = te.functionalize(program).trace(x)
+    (grad,) = te.differentiate(pure.outputs[0], list(pure.inputs))
+    kept = list(pure.mutated.values())
+    a = np.linspace(0.1, 0.6, 6)
+    want = te.build(list(pure.inputs), grad)(a)
+    np.testing.assert_allclose(te.build(list(pure.inputs), grad, checkpoint=kept)(a), want, rtol=1e-12)
+
+
 def test_captured_arrays_are_taken_by_value() -> None:
     weights = np.ones(3)
     f = te.functionalize(lambda x: x * weights, interpreted=True)
