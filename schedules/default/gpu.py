@@ -7,13 +7,13 @@ at computed indices, a scan whose steps read one another) runs in a single threa
 
 from __future__ import annotations
 
-from typing import Any
-
 from schedules.default.costs import Costs
-from schedules.default.gpu_sums import HELD, LANES, PARTIAL, Tile, rewrite_sum, tile_of
+from schedules.default.gpu_loops import staged, tiled
+from schedules.default.gpu_shared import HELD, STENCIL, plan_copy
+from schedules.default.gpu_sums import LANES, PARTIAL, rewrite_sum
+from schedules.default.gpu_tiles import TOTAL, tile_of
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.directives import (
-    BoundExtent,
     ComputeAt,
     ComputeInline,
     ComputeRoot,
@@ -24,7 +24,6 @@ from schedules.directives import (
     Reorder,
     Split,
     StoreIn,
-    Unroll,
 )
 from schedules.loops import Nest, definitions_of, nest_of
 from tedsl.lang.tensor import Compute, Operation
@@ -45,8 +44,14 @@ def plan_gpu(rw: Rewriting, costs: Costs) -> None:
             rw.directives.append(ComputeInline(stage=op.name))
             continue
         rw.directives.append(ComputeRoot(stage=op.name))
-        held, partial = _inside(rw, op, HELD), _inside(rw, op, PARTIAL)
-        if held is None:
+        held, partial, total = (_inside(rw, op, kind) for kind in (HELD, PARTIAL, TOTAL))
+        if total is not None:
+            inner = _inside(rw, total, HELD)
+            assert inner is not None
+            rw.directives += staged(op, total, inner, rw.tiles[total.name], rw.shared[total.name])
+        elif op.name in rw.shared:
+            rw.directives += _stencil(rw, op, held)
+        elif held is None:
             for definition in definitions_of(op):
                 rw.directives += spread(nest_of(op.name, op, definition))
         elif partial is not None:
@@ -66,7 +71,7 @@ def _with_held(op: Operation, held: Compute) -> list[Directive]:
     assert isinstance(op, Compute)
     tile = tile_of(held)
     if tile is not None:
-        return _tiled(op, held, tile)
+        return tiled(op, held, tile)
     made = spread(nest_of(op.name, op, "body"))
     threads = made[-1]
     assert isinstance(threads, GpuThreads)
@@ -102,43 +107,27 @@ def _by_rows(rw: Rewriting, op: Operation, held: Compute, partial: Compute) -> l
     ]
 
 
-def _tiled(op: Compute, held: Compute, tile: Tile) -> list[Directive]:
-    """Blocks of 16 by 16 threads, each with a tile of sums that stays in its registers."""
-    assert held.reduction is not None
-    names, own = loop_names(op), loop_names(held)
-    position = {id(a): k for k, a in enumerate(held.axes)}
-    sides = [op.axes[position[id(a)]] for a in (tile.row, tile.column)]
-    say: list[Any] = []
-    blocks, threads, elements = [], [], []
-    for axis, mine in zip(sides, (tile.row, tile.column), strict=True):
-        name, count = names[axis], tile.threads(mine)
-        block, thread, element = f"{name}_block", f"{name}_thread", f"{name}_element"
-        whole = tile.divides(mine)
-        say += [
-            Split(stage=op.name, loop=name, outer=block, inner=thread, factor=count * tile.side, exact=whole),
-            Split(stage=op.name, loop=thread, outer=thread, inner=element, factor=tile.side, exact=True),
-        ]
-        blocks.append(block)
-        threads.append(thread)
-        elements.append(element)
-    others = [names[a] for a in op.axes if all(a is not s for s in sides)]
-    say.append(Reorder(stage=op.name, loops=(*others, *blocks, *threads, *elements)))
-    fusing, others = fused(op.name, others)
-    say += [*fusing, *(Unroll(stage=op.name, loop=n) for n in elements)]
+def _stencil(rw: Rewriting, op: Operation, held: Compute | None) -> list[Directive]:
+    """Blocks of threads along the last two axes, each after copying what it reads into shared memory."""
+    assert isinstance(op, Compute)
+    names = [loop_names(op)[a] for a in op.axes]
+    sizes = STENCIL[len(names[-2:])]
+    blocks, threads = [f"{n}_block" for n in names[-2:]], [f"{n}_thread" for n in names[-2:]]
+    say: list[Directive] = [
+        Split(stage=op.name, loop=n, outer=b, inner=t, factor=size)
+        for n, b, t, size in zip(names[-2:], blocks, threads, sizes, strict=True)
+    ]
+    say.append(Reorder(stage=op.name, loops=(*names[:-2], *blocks, *threads)))
+    fusing, others = fused(op.name, names[:-2])
     say += [
+        *fusing,
         GpuBlocks(stage=op.name, loops=(*others, *blocks)),
         GpuThreads(stage=op.name, loops=tuple(threads)),
-        ComputeAt(stage=held.name, consumer=op.name, loop=threads[-1]),
-        StoreIn(stage=held.name, memory="register"),
     ]
-    inner = [own[a] for a in (tile.row, tile.column)]
-    say += [BoundExtent(stage=held.name, axis=n, extent=tile.side) for n in inner]
-    sums = [own[a] for a in held.reduction.axes]
-    outside = [own[a] for a in held.axes if a is not tile.row and a is not tile.column]
-    say.append(Reorder(stage=held.name, loops=(*outside, *sums, *inner)))
-    init = [n for n in nest_of(held.name, held, "init").names if n in inner]
-    say += [Unroll(stage=held.name, loop=n) for n in inner]
-    say += [Unroll(stage=held.name, definition="init", loop=n) for n in init]
+    if held is not None:
+        say.append(ComputeAt(stage=held.name, consumer=op.name, loop=threads[-1]))
+    for copy in rw.shared[op.name]:
+        say += plan_copy(copy, op.name, blocks[-1], sizes)
     return say
 
 

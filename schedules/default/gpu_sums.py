@@ -4,56 +4,36 @@
     out[i] = reduce over t of partial[i, t]  partial: the terms t, t + 32, ... of a row, a thread each, in shared memory
     out[i] = reduce over b of block[i, b]    block: a part of the terms of a long row, itself such a row
 
+Tiles of sums of products read their operands from shared memory where they can: see `gpu_tiles`.
+
 The order of the terms is fixed by the sizes alone, so a result is the same in every run.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from schedules.default.conditions import number
+from schedules.default.gpu_shared import HELD
+from schedules.default.gpu_tiles import clamped, extent_of, is_regrouped, staged_tiles, tile_of
 from schedules.default.rewriting import Rewriting
 from schedules.program import reading
 from schedules.rewrites import Half, cache_write, rfactor
 from tedsl.analysis.affine import affine_of
-from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
+from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.tensor import Compute, Operation
-from tedsl.lang.traverse import free_axes, reads_of, substitute_all
+from tedsl.lang.traverse import free_axes, reads_of
 
-__all__ = ["HELD", "LANES", "PARTIAL", "Tile", "rewrite_sum", "tile_of"]
+__all__ = ["LANES", "PARTIAL", "rewrite_sum"]
 
-HELD, PARTIAL = "held in a thread", "partial of a row"  # kinds of stages
-REGROUPED = frozenset({"sum", "prod", "max", "min", "any", "all"})
-WIDENED = frozenset({"float16", "bfloat16"})  # summed in float32: partial results would be rounded
+PARTIAL = "partial of a row"  # a kind of stages
 UNKNOWN = 1024  # for an extent
 LANES = 32  # threads of a row: those that run in step
 LONG = 1 << 13  # terms from which on an element is cut into blocks
 FEW = 1 << 12  # elements that do not fill a GPU
 BLOCKS, LEAST = 512, 1024  # of an element; terms of one
-THREADS = 16  # of a block, along either side of a tile
-SIDES = {8: 64, 4: 12}  # elements of a thread along either axis, for so many of the result
-
-
-@dataclass(frozen=True, eq=False)
-class Tile:
-    """What one thread computes of a sum of products: `side` rows by `side` columns, whose operands it reads once."""
-
-    row: Axis
-    column: Axis
-    side: int
-
-    def threads(self, axis: Axis) -> int:
-        """Threads of a block along one side."""
-        wanted, count = -(-(number(axis.extent) or 1) // self.side), 1
-        while count < min(wanted, THREADS):
-            count *= 2
-        return count
-
-    def divides(self, axis: Axis) -> bool:
-        return (number(axis.extent) or 1) % (self.side * self.threads(axis)) == 0
 
 
 def rewrite_sum(rw: Rewriting, original: Operation, op: Compute) -> None:
@@ -69,21 +49,13 @@ def rewrite_sum(rw: Rewriting, original: Operation, op: Compute) -> None:
         _held(rw, original, op)
 
 
-def _is_regrouped(op: Compute) -> bool:
-    """Whether the terms may be combined in any order, and partial results lose nothing."""
-    reduce = op.reduction
-    assert reduce is not None
-    kind = reduce.reducer.kind
-    return kind in REGROUPED and not (reduce.values[0].dtype in WIDENED and kind in ("sum", "prod"))
-
-
 def _row(op: Compute) -> Axis | None:
     """The reduce axis that neighbouring threads should share: that along which the largest tensor lies in memory."""
     reduce = op.reduction
     assert reduce is not None
     reads = [r for r in reads_of(op.bodies) if r.indices and free_axes(r.indices)]
     largest = max(reads, key=lambda r: math.prod(number(e) or UNKNOWN for e in r.tensor.extents), default=None)
-    if largest is None or tile_of(op) is not None or not _is_regrouped(op):
+    if largest is None or tile_of(op) is not None or not is_regrouped(op):
         return None
     last = largest.indices[-1]
     found = next((a for a in reduce.axes[::-1] if _step(last, a) == 1), None)
@@ -104,11 +76,16 @@ def _held(rw: Rewriting, original: Operation, op: Compute) -> Operation:
     if not op.axes:
         return rw.add(op, original)
     tile = tile_of(op)
-    inner = op if tile is None else _clamped(op, tile)
+    staged = None if tile is None else staged_tiles(rw, original, op, tile)
+    if staged is not None:
+        return staged
+    inner = op if tile is None else clamped(op, tile)
     outer, held = cache_write(inner, op.name, rw.name(f"{op.name}_held"))
     rw.add(held)
     made = rw.add(replace(outer, name=rw.name(op.name), _outputs={}), original)
     rw.kinds[held.name], rw.inside[held.name] = HELD, made.name
+    if tile is not None:
+        rw.tiles[held.name] = tile
     return made
 
 
@@ -128,12 +105,12 @@ def _cut(op: Compute) -> tuple[Axis, int] | None:
     """The reduce axis to cut, and terms of it in a block, where few elements have many terms."""
     reduce = op.reduction
     assert reduce is not None
-    terms = math.prod(map(_extent, reduce.axes))
-    if terms < LONG or math.prod(map(_extent, op.axes)) >= FEW or not _is_regrouped(op):
+    terms = math.prod(map(extent_of, reduce.axes))
+    if terms < LONG or math.prod(map(extent_of, op.axes)) >= FEW or not is_regrouped(op):
         return None
-    axis = max(reduce.axes, key=_extent)
-    factor = max(-(-_extent(axis) // BLOCKS), -(-LEAST * _extent(axis) // terms))
-    return (axis, factor) if factor < _extent(axis) else None
+    axis = max(reduce.axes, key=extent_of)
+    factor = max(-(-extent_of(axis) // BLOCKS), -(-LEAST * extent_of(axis) // terms))
+    return (axis, factor) if factor < extent_of(axis) else None
 
 
 def _by_blocks(rw: Rewriting, original: Operation, op: Compute, axis: Axis, factor: int) -> None:
@@ -153,35 +130,3 @@ def _single(rw: Rewriting, original: Operation, op: Compute) -> None:
     rewrite_sum(rw, row, row)
     bodies = tuple(Read(rw.new.get(t, t), (Const(0, INT32),)) for t in row.outputs)
     rw.add(replace(op, name=rw.name(op.name), bodies=bodies, _outputs={}), original)
-
-
-def tile_of(op: Compute) -> Tile | None:
-    """The tile for a sum of two factors, each with an axis of the result that the other one lacks."""
-    reduce = op.reduction
-    if reduce is None or reduce.reducer.kind != "sum" or not op.axes:
-        return None
-    value, column = reduce.values[0], op.axes[-1]
-    if not (isinstance(value, Apply) and value.fn is Fn.MUL):
-        return None
-    uses = [set(free_axes(factor)) for factor in value.args]
-    mine = [u for u in uses if column in u]
-    others = [u for u in uses if column not in u]
-    if len(mine) != 1:
-        return None
-    row = next((a for a in op.axes[-2::-1] if a in others[0] and a not in mine[0]), None)
-    if row is None:
-        return None
-    least = min(_extent(row), _extent(column))
-    side = next((side for side, smallest in SIDES.items() if least >= smallest), None)
-    return None if side is None else Tile(row, column, side)
-
-
-def _extent(axis: Axis) -> int:
-    """The extent, 0 where it is not known."""
-    return number(axis.extent) or 0
-
-
-def _clamped(op: Compute, tile: Tile) -> Compute:
-    """The sum whose tiles may reach past the end: there the last elements are read again."""
-    rest: dict[Expr, Expr] = {a: fn.minimum(a, _extent(a) - 1) for a in (tile.row, tile.column) if not tile.divides(a)}
-    return replace(op, bodies=tuple(substitute_all(op.bodies, rest)), _outputs={}) if rest else op

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from schedules.default.conditions import tidied
 from schedules.directives import Definition, Directive, Fuse
@@ -34,6 +35,8 @@ class Rewriting:
     kinds: dict[str, str] = field(default_factory=dict)  # what a rewrite made a stage for
     widths: dict[str, int] = field(default_factory=dict)  # lanes of the vectors of a stage, where they are asked for
     inside: dict[str, str] = field(default_factory=dict)  # stages to be computed for one element of another one
+    shared: dict[str, list[Any]] = field(default_factory=dict)  # copies for blocks of a GPU, by their reader
+    tiles: dict[str, Any] = field(default_factory=dict)  # what a thread of a GPU sums of a stage
     current: str = ""  # the stage that is being rewritten, until its name is used
     extremes: dict[tuple[Hashable, ...], Tensor] = field(default_factory=dict)  # maxima and minima by what they are of
     numbered: list[Axis] = field(default_factory=list)  # one for each position, to compare reductions by

@@ -12,6 +12,7 @@ from dataclasses import replace
 from schedules.default.chains import chains_of
 from schedules.default.costs import cheap_components, costs_of
 from schedules.default.gpu import plan_gpu, rewrite_sum
+from schedules.default.gpu_shared import stage_stencils
 from schedules.default.lanes import rewrite_reduction
 from schedules.default.lookups import plan_lookup
 from schedules.default.machine import Machine
@@ -63,6 +64,9 @@ def completed(
                 continue
         _rewrite(rw, original, plan, spoken, machine, plain=plain)
     wanted = tuple(rw.new.get(t, t) for t in outputs)
+    if machine.gpu is not None:
+        stage_stencils(rw, costs_of(rw.stages, _stored(rw, plan, wanted), rw.planned, machine))
+        wanted = tuple(rw.new.get(t, t) for t in outputs)
     if machine.gpu is None and merged:
         wanted = merge_outputs(rw, wanted)
     alive = set(computed_between(inputs, wanted))  # of components made apart, not all have readers
@@ -137,6 +141,13 @@ def _rewrite(
         rw.directives += plan_scan(op, machine)
 
 
+def _stored(rw: Rewriting, plan: Plan, outputs: Iterable[Tensor]) -> set[Operation]:
+    """The stages that cannot be inlined on a GPU."""
+    names = {*plan.made, *rw.inside.values(), *rw.shared}
+    between = {t.op for op in rw.stages if isinstance(op, Extern) for t in op.args}
+    return {t.op for t in outputs} | between | {op for op in rw.stages if op.name in names}
+
+
 def _patterns(rw: Rewriting, plan: Plan, machine: Machine) -> list[Directive]:
     """Directives for the stages that nobody has spoken of."""
     between = {t.op for op in rw.stages if isinstance(op, Extern) for t in op.args}
@@ -144,8 +155,7 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine) -> list[Directive]:
     asked_for = {op for name, op in plan.program.stages.items() if name in plan.made}  # inline they would be gone again
     kept = finals | asked_for | {op for op in rw.stages if rw.kinds.get(op.name) in ("padded", "folded")}
     if machine.gpu is not None:
-        around = set(rw.inside.values())
-        kept |= {op for op in rw.stages if op.name in around}
+        kept |= _stored(rw, plan, plan.program.outputs)
         plan_gpu(rw, costs_of(rw.stages, kept, rw.planned, machine))
     else:
         plan_nests(rw, finals, costs_without_trips(rw.stages, finals, kept, rw.planned, machine), machine)

@@ -127,12 +127,76 @@ def loop_bodies(ptx: str) -> list[str]:
 
 
 def test_a_matrix_product_keeps_a_tile_in_registers() -> None:
-    """One loop over the sum: 8 + 8 operands for 64 products, none of the sums in memory."""
-    ptx = te.build([X, Y], matmul(), target="cuda").source("ptx")
-    (body,) = loop_bodies(ptx)
-    assert (body.count("fma.rn.f32"), len(re.findall(r"ld\.global\S*", body))) == (64, 16)
+    """Four terms at a time: 4 x (8 + 8) operands, side by side in shared memory, for 4 x 64 products."""
+    kern = te.build([X, Y], matmul(), target="cuda")
+    ptx = kern.source("ptx")
+    (body,) = (b for b in loop_bodies(ptx) if "fma.rn.f32" in b)
+    loads = re.findall(r"ld\.\S*", body)
+    assert (body.count("fma.rn.f32"), loads) == (256, ["ld.shared.v4.b32"] * 16)
     assert "st." not in body
     assert ".local" not in ptx
+    assert [b.count("ld.global") for b in loop_bodies(ptx) if "st.shared" in b] == [1, 1]
+    assert "C_X_shared" in kern.loop_nest()
+
+
+def test_a_matrix_product_of_sizes_that_are_not_known_reads_its_operands_itself() -> None:
+    P, Q = te.placeholder((96, N), name="P"), te.placeholder((N, 80), name="Q")
+    C = te.compute((96, 80), lambda i, j: te.sum(lambda k: P[i, k] * Q[k, j]), name="C")
+    (body,) = loop_bodies(te.build([P, Q], C, target="cuda").source("ptx"))
+    assert (body.count("fma.rn.f32"), len(re.findall(r"ld\.global\S*", body))) == (64, 16)
+    assert "shared" not in body
+
+
+PLANES = te.placeholder((3, 37, 50), name="planes")
+
+
+def stencils() -> dict[str, te.Tensor]:
+    """Stages that read what their neighbours read too: by modes, by taps, with steps, over what is inlined."""
+    u, v = te.reduce_axis(3, "u"), te.reduce_axis(3, "v")
+    doubled = te.compute(PLANES.shape, lambda c, y, x: PLANES[c, y, x] * 2, name="doubled")
+    cross = te.compute(
+        (3, 35, 48), lambda c, y, x: doubled[c, y, x + 1] + doubled[c, y + 1, x] - doubled[c, y + 2, x + 2]
+    )
+    return {
+        "clamp": te.compute(
+            PLANES.shape,
+            lambda c, y, x: (
+                PLANES.at(c, y - 1, x, mode="clamp") + PLANES[c, y, x] - PLANES.at(c, y, x + 2, mode="clamp")
+            ),
+            name="clamped",
+        ),
+        "zero": te.compute(
+            PLANES.shape, lambda c, y, x: te.sum(PLANES.at(c, y + u - 1, x - v, mode="zero"), axis=(u, v)), name="zero"
+        ),
+        "step": te.compute(
+            (3, 18, 24), lambda c, y, x: te.max(PLANES[c, 2 * y + u, 2 * x + v], axis=(u, v)), name="pool"
+        ),
+        "mirrored": te.compute((48,), lambda x: PLANES[0, 0, 49 - x] + PLANES[0, 0, 48 - x] * PLANES[0, 0, 47 - x]),
+        "inlined": te.compute(cross.shape, lambda c, y, x: te.relu(cross[c, y, x]), name="relu"),
+    }
+
+
+@pytest.mark.parametrize("stencil", stencils())
+def test_a_stencil_reads_a_copy_in_shared_memory(stencil: str) -> None:
+    kern = te.build([PLANES], stencils()[stencil], target="cuda")
+    ptx = kern.source("ptx")
+    assert ptx.count(".visible .entry") == 1
+    assert "st.shared" in ptx
+    assert "bar.sync" in ptx
+    assert len(re.findall(r"ld\.global\.\S*[bf]32", ptx)) == 1  # of each thread, in turns
+    assert ".local" not in ptx
+
+
+@on_opencl
+def test_stencils_on_opencl() -> None:
+    agree([PLANES], list(stencils().values()))
+
+
+def test_a_copy_does_not_hide_an_index_out_of_bounds() -> None:
+    """It would repeat the last element there."""
+    beyond = te.compute((50,), lambda x: PLANES[0, 0, x] + PLANES[0, 0, x + 1] + PLANES[0, 0, x + 2], name="beyond")
+    with pytest.raises(IndexError, match="beyond"):
+        te.build([PLANES], beyond, target="cuda")
 
 
 def test_the_threads_of_a_row_meet_in_shared_memory() -> None:

@@ -1,0 +1,175 @@
+"""Sums of products for a GPU: a thread sums a tile of them in its registers, a block reads its operands once.
+
+    out[i, j] = held[i, j]                         held: a tile of elements, all terms of each
+
+    out[i, j] = total[i, j]                        total: the elements of a block, in shared memory
+    total[i, j] = sum over s of held[i, j, s]      held: a tile of elements, the terms of a step, from copies of what
+                                                   the block reads for them, in shared memory too
+
+A step has as many terms as there is room for. Halide keeps nothing in a thread's registers while all threads of a block
+make copies, hence the totals: 128 accesses of a thread for every step, of some two thousand multiplications.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from schedules.default.conditions import number
+from schedules.default.gpu_shared import HELD, MOST_BYTES, Copy, copied, replaced, windows_of
+from schedules.default.rewriting import Rewriting
+from schedules.program import reading
+from schedules.rewrites import Half, cache_write, rfactor
+from tedsl.lang import functions as fn
+from tedsl.lang.expr import Apply, Axis, Expr, Fn
+from tedsl.lang.tensor import Compute, Operation
+from tedsl.lang.traverse import free_axes, reads_of, substitute_all
+
+__all__ = ["TOTAL", "Tile", "clamped", "extent_of", "is_regrouped", "staged_tiles", "tile_of"]
+
+TOTAL = "total of a block"  # a kind of stages
+REGROUPED = frozenset({"sum", "prod", "max", "min", "any", "all"})
+WIDENED = frozenset({"float16", "bfloat16"})  # summed in float32: partial results would be rounded
+THREADS = 16  # of a block, along either side of a tile
+SIDES = {8: 64, 4: 12}  # elements of a thread along either axis, for so many of the result
+SIDE = 64  # elements of a block along either axis, where it makes copies
+STEP = (16, 128)  # least and most terms of a step
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """What one thread computes of a sum of products: `side` rows by `side` columns, whose operands it reads once."""
+
+    row: Axis
+    column: Axis
+    side: int
+    most: int = THREADS  # threads along one side
+
+    def threads(self, axis: Axis) -> int:
+        """Threads of a block along one side."""
+        wanted, count = -(-(number(axis.extent) or 1) // self.side), 1
+        while count < min(wanted, self.most):
+            count *= 2
+        return count
+
+    def block(self, axis: Axis) -> int:
+        """Elements of a block along one side."""
+        return self.side * self.threads(axis)
+
+    def divides(self, axis: Axis) -> bool:
+        return (number(axis.extent) or 1) % self.block(axis) == 0
+
+
+def is_regrouped(op: Compute) -> bool:
+    """Whether the terms may be combined in any order, and partial results lose nothing."""
+    reduce = op.reduction
+    assert reduce is not None
+    kind = reduce.reducer.kind
+    return kind in REGROUPED and not (reduce.values[0].dtype in WIDENED and kind in ("sum", "prod"))
+
+
+def tile_of(op: Compute) -> Tile | None:
+    """The tile for a sum of two factors, each with an axis of the result that the other one lacks."""
+    reduce = op.reduction
+    if reduce is None or reduce.reducer.kind != "sum" or not op.axes:
+        return None
+    value, column = reduce.values[0], op.axes[-1]
+    if not (isinstance(value, Apply) and value.fn is Fn.MUL):
+        return None
+    uses = [set(free_axes(factor)) for factor in value.args]
+    mine = [u for u in uses if column in u]
+    others = [u for u in uses if column not in u]
+    if len(mine) != 1:
+        return None
+    row = next((a for a in op.axes[-2::-1] if a in others[0] and a not in mine[0]), None)
+    if row is None:
+        return None
+    least = min(extent_of(row), extent_of(column))
+    side = next((side for side, smallest in SIDES.items() if least >= smallest), None)
+    return None if side is None else Tile(row, column, side)
+
+
+def extent_of(axis: Axis) -> int:
+    """The extent, 0 where it is not known."""
+    return number(axis.extent) or 0
+
+
+def clamped(op: Compute, tile: Tile) -> Compute:
+    """The sum whose tiles may reach past the end: there the last elements are read again."""
+    rest: dict[Expr, Expr] = {
+        a: fn.minimum(a, extent_of(a) - 1) for a in (tile.row, tile.column) if not tile.divides(a)
+    }
+    return replace(op, bodies=tuple(substitute_all(op.bodies, rest)), _outputs={}) if rest else op
+
+
+def staged_tiles(rw: Rewriting, original: Operation, op: Compute, tile: Tile) -> Operation | None:
+    """out = total; total = sum over s of held, which reads copies; None where operands cannot be copied."""
+    if not is_regrouped(op) or None in (number(a.extent) for a in op.axes):
+        return None
+    for axis, factor in _steps_of(op):
+        half = Half(is_outer=True, factor=factor, name=axis.name)
+        whole, held = rfactor(op, axis, "step", half, f"{op.name}_held")
+        assert isinstance(whole, Compute)
+        assert isinstance(held, Compute)
+        own = dict(zip(op.axes, held.axes[:-1], strict=True))
+        mine = Tile(own[tile.row], own[tile.column], tile.side, SIDE // tile.side)
+        found = _copies(rw, op.name, held, mine)
+        if found is not None:
+            reads, copies = found
+            return _from_copies(rw, original, whole, held, mine, reads, copies)
+    return None
+
+
+def _steps_of(op: Compute) -> Iterator[tuple[Axis, int]]:
+    """Ways to cut the sum into steps of equal numbers of terms, the longest first."""
+    assert op.reduction is not None
+    axis = max(op.reduction.axes, key=extent_of)
+    others = math.prod(extent_of(a) for a in op.reduction.axes if a is not axis)
+    if others:
+        for factor in range(min(STEP[1] // others, extent_of(axis)), 0, -1):
+            if extent_of(axis) % factor == 0 and factor * others >= STEP[0]:
+                yield axis, factor
+
+
+def _copies(rw: Rewriting, name: str, held: Compute, tile: Tile) -> tuple[dict[Expr, Expr], list[Copy]] | None:
+    """Copies of all that a block reads in a step, if there is room for them."""
+    assert held.reduction is not None
+    steps = {a: extent_of(a) for a in held.reduction.axes}
+    steps |= {a: tile.block(a) for a in (tile.row, tile.column)}
+    windows = windows_of(held.bodies, steps)
+    size = held.bodies[0].dtype.itemsize * tile.block(tile.row) * tile.block(tile.column)
+    if sum(w.bytes(steps) for w in windows) + size > MOST_BYTES:
+        return None
+    inside = {r for w in windows for r in w.reads}
+    if any(
+        r not in inside and not {tile.row, tile.column}.isdisjoint(free_axes(r.indices)) for r in reads_of(held.bodies)
+    ):
+        return None
+    reads: dict[Expr, Expr] = {}
+    copies = []
+    for window in windows:
+        more, copy = copied(rw, name, window, steps)
+        reads.update(more)
+        copies.append(copy)
+    return reads, copies
+
+
+def _from_copies(
+    rw: Rewriting,
+    original: Operation,
+    whole: Compute,
+    held: Compute,
+    tile: Tile,
+    reads: dict[Expr, Expr],
+    copies: list[Copy],
+) -> Operation:
+    """The stages of a sum in steps."""
+    made = rw.add(replace(replaced(held, reads), name=rw.name(held.name), _outputs={}), held)
+    total, inner = cache_write(reading(whole, rw.new), whole.name, rw.name(f"{whole.name}_total"))
+    rw.add(inner)
+    last = rw.add(replace(total, name=rw.name(whole.name), _outputs={}), original)
+    rw.kinds[made.name], rw.inside[made.name] = HELD, inner.name
+    rw.kinds[inner.name], rw.inside[inner.name] = TOTAL, last.name
+    rw.shared[inner.name], rw.tiles[inner.name], rw.tiles[made.name] = copies, tile, tile
+    return last
