@@ -131,8 +131,8 @@ def test_a_matrix_product_keeps_a_tile_in_registers() -> None:
     kern = te.build([X, Y], matmul(), target="cuda")
     ptx = kern.source("ptx")
     (body,) = (b for b in loop_bodies(ptx) if "fma.rn.f32" in b)
-    loads = re.findall(r"ld\.\S*", body)
-    assert (body.count("fma.rn.f32"), loads) == (256, ["ld.shared.v4.b32"] * 16)
+    loads = re.findall(r"\sld\.(\S*)", body)
+    assert (body.count("fma.rn.f32"), loads) == (256, ["shared.v4.b32"] * 16)
     assert "st." not in body
     assert ".local" not in ptx
     assert [b.count("ld.global") for b in loop_bodies(ptx) if "st.shared" in b] == [1, 1]
