@@ -1,12 +1,14 @@
 """The stages of a program as a picture: inputs on the left, each stage to the right of what it reads.
 
 A layer is the longest way from an input; within a layer, stages are ordered by where their neighbours are, in a fixed
-number of sweeps, so that the same program always gives the same picture.
+number of sweeps, so that the same program always gives the same picture. An edge over several layers has a place in
+each of them, and so goes around the stages there, unless that makes the picture too large.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from tedsl.display.markup import escape
 from tedsl.lang.printing import kind_of
@@ -19,9 +21,21 @@ __all__ = ["COLOUR", "MOST_STAGES", "stage_graph"]
 MOST_STAGES = 60
 SWEEPS = 6
 HEIGHT, GAP_X, GAP_Y, MARGIN = 38.0, 46.0, 14.0, 6.0
+BEND = 4.0  # the height that a passing edge takes
+MOST_BENDS = 600
 LEGIBLE = 0.75  # a graph wider than the page shrinks to this, and scrolls beyond
 CHARACTER, SMALL = 7.4, 6.1  # widths that letters take at most on average
 COLOUR = {"input": "green", "reduction": "blue", "scatter": "amber", "scan": "violet", "function": "amber"}
+
+
+class _Bend:
+    """Where an edge passes a layer; all edges from one stage pass it together."""
+
+    __slots__ = ()
+
+
+Node = Operation | _Bend
+Box = tuple[float, float, float, float]  # left, top, width, height
 
 
 def stage_graph(outputs: Iterable[Tensor], names: Names | None = None) -> str:
@@ -31,13 +45,13 @@ def stage_graph(outputs: Iterable[Tensor], names: Names | None = None) -> str:
     if not stages or len(stages) > MOST_STAGES:
         return ""
     final = {t.op for t in results}
-    layers = _ordered(_layers(stages), stages)
+    layers, routes = _routed(_layers(stages), stages)
     names = names or Names()
     titles = {op: _title(op, names) for op in stages}
-    boxes = _boxes(layers, titles)
-    width = max(x + w for x, _, w in boxes.values()) + MARGIN
-    height = max(y for _, y, _ in boxes.values()) + HEIGHT + MARGIN
-    edges = [_edge(boxes[t.op], boxes[op]) for op in stages for t in op.inputs if t.op in boxes]
+    boxes = _boxes(_ordered(layers, routes), titles)
+    width = max(x + w for x, _, w, _ in boxes.values()) + MARGIN
+    height = max(y + h for _, y, _, h in boxes.values()) + MARGIN
+    edges = [_edge([boxes[node] for node in route]) for route in routes]
     nodes = [_node(op, titles[op], boxes[op], op in final) for op in stages]
     return (
         f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" '
@@ -64,19 +78,40 @@ def _layers(stages: Sequence[Operation]) -> list[list[Operation]]:
     return layers
 
 
-def _ordered(layers: list[list[Operation]], stages: Sequence[Operation]) -> list[list[Operation]]:
-    """Each layer sorted by the mean place of the neighbours, forwards and backwards in turn."""
-    before = {op: [t.op for t in op.inputs] for op in stages}
-    after: dict[Operation, list[Operation]] = {op: [] for op in stages}
+def _routed(
+    layers: Sequence[Sequence[Operation]], stages: Sequence[Operation]
+) -> tuple[list[list[Node]], list[list[Node]]]:
+    """The layers with the bends of edges that pass them, and for each read the nodes that its edge visits."""
+    level = {op: k for k, layer in enumerate(layers) for op in layer}
+    made: list[list[Node]] = [list(layer) for layer in layers]
+    bends: dict[tuple[Operation, int], _Bend] = {}
+    routes: list[list[Node]] = []
     for op in stages:
-        for t in op.inputs:
-            if t.op in after:
-                after[t.op].append(op)
+        for source in (t.op for t in op.inputs if t.op in level):
+            route: list[Node] = [source]
+            for k in range(level[source] + 1, level[op]):
+                if (source, k) not in bends:
+                    bends[source, k] = _Bend()
+                    made[k].append(bends[source, k])
+                route.append(bends[source, k])
+            routes.append([*route, op])
+    if sum(map(len, routes)) - 2 * len(routes) > MOST_BENDS:
+        return [list(layer) for layer in layers], [[route[0], route[-1]] for route in routes]
+    return made, routes
+
+
+def _ordered(layers: list[list[Node]], routes: Sequence[Sequence[Node]]) -> list[list[Node]]:
+    """Each layer sorted by the mean place of the neighbours, forwards and backwards in turn."""
+    before: dict[Node, list[Node]] = {node: [] for layer in layers for node in layer}
+    after: dict[Node, list[Node]] = {node: [] for layer in layers for node in layer}
+    for a, b in dict.fromkeys(pair for route in routes for pair in pairwise(route)):
+        before[b].append(a)
+        after[a].append(b)
     for sweep in range(SWEEPS):
-        neighbours: Mapping[Operation, list[Operation]] = after if sweep % 2 else before
+        neighbours = after if sweep % 2 else before
         for layer in reversed(layers) if sweep % 2 else layers:
-            place = {op: k / max(1, len(row)) for row in layers for k, op in enumerate(row)}
-            layer.sort(key=lambda op: _mean([place[n] for n in neighbours[op] if n in place], place[op]))
+            place = {node: k / max(1, len(row)) for row in layers for k, node in enumerate(row)}
+            layer.sort(key=lambda node: _mean([place[n] for n in neighbours[node]], place[node]))
     return layers
 
 
@@ -84,21 +119,23 @@ def _mean(values: Sequence[float], default: float) -> float:
     return sum(values) / len(values) if values else default
 
 
-def _boxes(
-    layers: Sequence[Sequence[Operation]], titles: Mapping[Operation, str]
-) -> dict[Operation, tuple[float, float, float]]:
-    """Left, top and width of each stage; every layer is centred."""
-    tallest = max(len(layer) for layer in layers) * (HEIGHT + GAP_Y) - GAP_Y
-    boxes: dict[Operation, tuple[float, float, float]] = {}
+def _boxes(layers: Sequence[Sequence[Node]], titles: Mapping[Operation, str]) -> dict[Node, Box]:
+    """The box of each node; every layer is centred."""
+    heights = [sum(_height(node) + GAP_Y for node in layer) for layer in layers]
+    boxes: dict[Node, Box] = {}
     x = MARGIN
-    for layer in layers:
-        width = max(_width(op, titles[op]) for op in layer)
-        y = MARGIN + (tallest - len(layer) * (HEIGHT + GAP_Y) + GAP_Y) / 2
-        for op in layer:
-            boxes[op] = x, y, width
-            y += HEIGHT + GAP_Y
+    for layer, height in zip(layers, heights, strict=True):
+        width = max(_width(node, titles[node]) for node in layer if isinstance(node, Operation))
+        y = MARGIN + (max(heights) - height) / 2
+        for node in layer:
+            boxes[node] = x, y, width, _height(node)
+            y += _height(node) + GAP_Y
         x += width + GAP_X
     return boxes
+
+
+def _height(node: Node) -> float:
+    return HEIGHT if isinstance(node, Operation) else BEND
 
 
 def _width(op: Operation, title: str) -> float:
@@ -116,17 +153,24 @@ def _shape(op: Operation) -> str:
     return text if len(text) <= 32 else text[:31] + "…"
 
 
-def _edge(source: tuple[float, float, float], target: tuple[float, float, float]) -> str:
-    x0, y0 = source[0] + source[2], source[1] + HEIGHT / 2
-    x1, y1 = target[0] - 5, target[1] + HEIGHT / 2
-    bend = max(GAP_X / 2, (x1 - x0) / 2)
-    curve = f"M{x0:.1f} {y0:.1f}C{x0 + bend:.1f} {y0:.1f} {x1 - bend:.1f} {y1:.1f} {x1:.1f} {y1:.1f}"
-    tip = f"M{x1:.1f} {y1 - 3:.1f}l5 3l-5 3z"
+def _edge(route: Sequence[Box]) -> str:
+    (left, top, width, height), *rest = route
+    x, y = left + width, top + height / 2
+    curve = f"M{x:.1f} {y:.1f}"
+    for k, (left, top, width, height) in enumerate(rest, 1):
+        end, level = left - 5 * (k == len(rest)), top + height / 2
+        bend = max(GAP_X / 2, (end - x) / 2)
+        curve += f"C{x + bend:.1f} {y:.1f} {end - bend:.1f} {level:.1f} {end:.1f} {level:.1f}"
+        x, y = end, level
+        if k < len(rest):
+            x = left + width
+            curve += f"H{x:.1f}"
+    tip = f"M{x:.1f} {y - 3:.1f}l5 3l-5 3z"
     return f'<path d="{curve}"/><path class="te-tip" d="{tip}"/>'
 
 
-def _node(op: Operation, title: str, box: tuple[float, float, float], is_final: bool) -> str:
-    x, y, width = box
+def _node(op: Operation, title: str, box: Box, is_final: bool) -> str:
+    x, y, width, _ = box
     colour = COLOUR.get(kind_of(op), "")
     middle = x + width / 2
     thick = ' stroke-width="2"' if is_final else ""

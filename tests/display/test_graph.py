@@ -28,9 +28,34 @@ def test_boxes_do_not_overlap_and_edges_point_to_the_right(program: Program) -> 
     for k, (x, y, w, h) in enumerate(found):
         for x2, y2, w2, h2 in found[:k]:
             assert x + w <= x2 or x2 + w2 <= x or y + h <= y2 or y2 + h2 <= y
-    edges = re.findall(r'd="M([\d.]+) [\d.]+C[\d. ]+ ([\d.]+) [\d.]+"', svg)
+    edges = re.findall(r'd="(M[^lz"]*)"', svg)
     assert len(edges) == sum(len(op.inputs) for op in stages)
-    assert all(float(a) < float(b) for a, b in edges)
+    for edge in edges:
+        x, *curves = [[*map(float, part.split())] for part in re.split("[MCH]", edge)[1:]]
+        ends = [x[0], *(curve[-2] if len(curve) == 6 else curve[0] for curve in curves)]
+        assert ends == sorted(ends)
+        # Through the layers that it passes, an edge is level, and no stage is there.
+        for here, after, part in zip(ends, ends[1:], curves):
+            level = curves[curves.index(part) - 1][-1]
+            if len(part) == 1:
+                assert not any(bx < after and here < bx + bw and by < level < by + bh for bx, by, bw, bh in found)
+
+
+def test_an_edge_goes_around_the_stages_on_its_way() -> None:
+    x = te.placeholder((4,), name="x")
+    y = te.exp(te.exp(te.exp(x))) + x
+    svg = stage_graph([y])
+    assert svg.count("H") == 3  # level below or above each exponential
+    assert stage_graph([te.exp(x)]).count("H") == 0
+
+
+def test_many_long_edges_are_drawn_straight() -> None:
+    stages = [te.placeholder((4,), name="x")]
+    for _ in range(50):
+        stages.append(te.compute((4,), lambda i, read=tuple(stages): sum((t[i] for t in read), te.const(0.0))))
+    svg = stage_graph(stages[-1:])
+    assert svg.count("H") == 0
+    assert svg.count("te-tip") == 50 * 51 // 2
 
 
 def test_a_graph_too_large_to_look_at_is_left_out() -> None:
