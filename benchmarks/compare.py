@@ -43,7 +43,7 @@ def measure(workload: Workload, copying: dict[int, float], chosen: Sequence[str]
     row: dict[str, Any] = {
         "group": workload.group, "name": workload.name, "target": workload.target, "error": error,
         "right": error <= workload.tolerance, "compile_ms": kernel.stats.compile_ms,
-        "compile_cpu_ms": compiling,
+        "compile_cpu_ms": compiling, "own_bytes": kernel.stats.peak_bytes - kernel.stats.bytes,
     }  # fmt: skip
     sides = {"ours": lambda: kernel(*workload.arrays, out=found), **others}
     outputs = found if isinstance(found, tuple) else (found,)
@@ -131,16 +131,18 @@ def _timed(call: Callable[[], Any]) -> float:
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows in Markdown."""
     lines = [
-        "| workload | wanted | 1 thread | 2 threads | ours, 2 threads (ms) | of a copy (%) | compile (ms of CPU) | |",
-        "|---|---|---|---|---|---|---|---|",
+        "| workload | wanted | 1 thread | best peer | 2 threads | ours, 2 threads (ms) | of a copy (%) "
+        "| own memory (MB) | compile (ms of CPU) | |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         one, two = row["threads_1"]["ratio"], row["threads_2"]["ratio"]
         note = "" if row["right"] else f"WRONG ({row['error']:.1e})"
         note = note or ("" if one >= row["target"] else "short")
         lines.append(
-            f"| {row['name']} | {row['target']:g} | {one:.2f} | {two:.2f} | {row['threads_2']['ours_ms']:.3f} "
-            f"| {row['threads_2']['of_bandwidth'] * 100:.0f} | {row['compile_cpu_ms']:.0f} | {note} |"
+            f"| {row['name']} | {row['target']:g} | {one:.2f} | {row['threads_1']['best_peer']} | {two:.2f} "
+            f"| {row['threads_2']['ours_ms']:.3f} | {row['threads_2']['of_bandwidth'] * 100:.0f} "
+            f"| {row['own_bytes'] / 1e6:.1f} | {row['compile_cpu_ms']:.0f} | {note} |"
         )
     return "\n".join(lines)
 
