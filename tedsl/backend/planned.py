@@ -172,6 +172,10 @@ class FoundCore(Core):
         key = key_of_part(self._kernel.digest, form, self.target, asked=False)
         return loaded_variant(parts, key, lambda: self.whole.variant(form))
 
+    @cached_property
+    def merging(self) -> None:
+        """Its code is that of a part, which is compiled as it was cut."""
+
     @property
     def is_always_empty(self) -> bool:
         return False
