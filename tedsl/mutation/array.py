@@ -263,6 +263,9 @@ class Array(Operators):
     def __repr__(self) -> str:
         return f"traced array : {self.dtype}{shape_text(self.value.extents)}"
 
+    def __format__(self, spec: str) -> str:
+        return str(self._number("the text")) if spec else repr(self)
+
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """np.exp(x), np.maximum(x, y, out=x), np.add.at(x, i, v)."""
         rule = self._numpy.get(ufunc) if method == "__call__" else self._numpy.get((ufunc, method))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -237,6 +237,10 @@ class Functionalized:
             raise TypeError(
                 f"{self.__name__}: {name} is x[mask], whose length depends on values; return np.where(mask, x, 0), "
                 "or its sum"
+            )
+        if isinstance(value, Iterator):
+            raise TypeError(
+                f"{self.__name__}: {name} is a {type(value).__name__}, which runs when the call is over; return a list"
             )
         return new_array(trace, value) if isinstance(value, Tensor) else value
 

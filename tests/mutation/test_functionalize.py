@@ -353,6 +353,9 @@ def replace(state: Any) -> None:
     ("function", "arrays", "error", "message"),
     [
         (branch, lambda: [np.ones(3)], TypeError, r"truth of a traced array is asked .*test_functionalize\.py:\d+"),
+        (lambda x: f"{x[0]:.2f}", lambda: [np.ones(3)], TypeError, "the text of a traced array is asked for"),
+        (lambda x: (v for v in x), lambda: [np.ones(3)], TypeError, "result is a generator, .* return a list"),
+        (lambda x: {"a": map(abs, x)}, lambda: [np.ones(3)], TypeError, "result.* is a map"),
         (lambda x: int(x[0]), lambda: [np.ones(3)], TypeError, "the integer of a traced array"),
         (add_one, lambda: [read_only()], ValueError, "argument 'x' is mutated, but its array is read-only"),
         (add_one, lambda: [np.ones(3), None], None, ""),
