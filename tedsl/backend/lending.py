@@ -109,9 +109,12 @@ def lending_problem(lender: Lender, source: int) -> str:
     fitting = [c for c in safe if lender.fits(c, source)]
     if not fitting:
         return f"{_told(names[c] for c in safe)}: larger, or not known to fit"
-    apart = [c for c in fitting if born[c] > last]
-    reason = "what else is donated holds them" if apart else lender.on_top(fitting[0], source)
-    return f"{_told(names[c] for c in apart or fitting[:1])}: {reason or 'what else is donated holds them'}"
+    if any(born[c] > last for c in fitting):
+        return f"{_told(names[c] for c in fitting)}: what else is donated holds them"
+    problem = lender.on_top(fitting[0], source)
+    if problem is None:
+        return f"{names[fitting[0]]}: what else is donated holds it"
+    return f"{names[fitting[0]]} is made by the last kernel that reads it, and cannot be written over it: {problem}"
 
 
 def _told(names: Iterable[str]) -> str:

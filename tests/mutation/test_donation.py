@@ -136,6 +136,12 @@ def test_the_reason_of_a_refusal() -> None:
     late = te.compute((), lambda: y[()] + te.sum(lambda i, j: inputs[2][i, j]), name="late")
     assert "'h0', 'h1' come before 'late', which still reads it" in refusal(inputs[:3], late, inputs[2])
     assert "nor an intermediate result: it is a result, too" in refusal(inputs, [x, y], x)
+    turned = te.compute((N, N), lambda i, j: te.sum(lambda k: x[k, i] * inputs[1][k, j]), name="turned")
+    z = te.compute((), lambda: te.sum(lambda i, j, k: turned[i, k] * turned[k, j]), name="z")
+    s = te.Schedule(z)
+    s[turned].compute_root()
+    text = refusal(inputs[:2], z, x, schedule=s)
+    assert "'turned' is made by the last kernel that reads it, and cannot be written over it: stage 'turned'" in text
     small = te.placeholder((4,), name="small")
     first = te.compute((N, N), lambda i, j: x[i, j] * small[0], name="first")
     h = te.compute((N, N), lambda i, j: te.sum(lambda k: first[i, k] * inputs[1][k, j]), name="h")
