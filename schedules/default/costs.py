@@ -55,6 +55,24 @@ class Costs:
                 total += self.varying(inner, *moved)
         return total
 
+    def divides_alike(self, op: Operation, rows: Expr, columns: Expr) -> bool:
+        """Whether an element is divided by something that changes along `columns` and not along `rows`."""
+        down: set[Expr] = {rows}
+        across: set[Expr] = {columns}
+        for node in topological(op.expressions):
+            for changes in (down, across):
+                if changes.intersection(node.children):
+                    changes.add(node)
+            if isinstance(node, Apply) and node.fn is Fn.DIV and node.args[1] in across and node.args[1] not in down:
+                return True
+            if isinstance(node, Read) and node.tensor.op in self.inlined:
+                inner = node.tensor.op
+                pairs = list(zip(getattr(inner, "axes", ()), node.indices, strict=True))
+                moved = [[a for a, i in pairs if i is axis] for axis in (rows, columns)]
+                if moved[0] and moved[1] and self.divides_alike(inner, moved[0][0], moved[1][0]):
+                    return True
+        return False
+
 
 def costs_of(
     stages: Sequence[Operation],

@@ -38,6 +38,7 @@ MOST_UNROLLED = 32
 FEW_UNROLLED = 4  # where each step has to look for the end of a row that may be anywhere
 LONG = 64  # rows of a reduction that are worth a few streams through memory
 ROWS, COLUMNS = 8, 2048  # of them at a time
+ROWS_ALIKE = 4  # that are divided by the same numbers
 MUCH = 40  # arithmetic of an element that is worth sharing
 
 
@@ -100,6 +101,10 @@ class _Nest:
         across = self._across(root, vector) if depth == 0 and inner else None
         if across is not None:
             return self._turned(root, names, across, order, inner, threads=threads)
+        together = self._together(root, vector) if depth == 0 and inner else None
+        if together is not None:
+            inner = self._side_by_side(root, names[together], order, inner)
+            names = {**names, together: f"{names[together]}_o"}
         outer = self._outer(axes, depth, vector)
         loops = [names[a] for a in outer]
         rest = [n for n in order if n not in loops]
@@ -107,7 +112,7 @@ class _Nest:
             loops, rest = rest[:1], rest[1:]
             outer_points = self._vectors(vector)
         else:
-            outer_points = points(outer)
+            outer_points = points(outer) // (1 if together is None or together not in set(outer) else ROWS_ALIKE)
             if outer_points == 1 and depth == 0 and rest:
                 loops, rest = [*loops, rest[0]], rest[1:]
                 outer_points = self._vectors(vector)
@@ -183,6 +188,25 @@ class _Nest:
             ):
                 return axis
         return None
+
+    def _together(self, root: Compute, vector: Axis | None) -> Axis | None:
+        """The rows whose elements are divided by the same numbers, those of their columns."""
+        if root.reduction is not None or vector is None or len(root.axes) < 2:
+            return None
+        rows = root.axes[-2]
+        extent = number(rows.extent)
+        whole = extent is not None and extent % ROWS_ALIKE == 0 and extent > ROWS_ALIKE
+        return rows if whole and self.costs.divides_alike(root, rows, vector) else None
+
+    def _side_by_side(self, root: Compute, name: str, order: list[str], inner: list[str]) -> list[str]:
+        """A few rows for each vector: one reciprocal of what all of them are divided by."""
+        rows = f"{name}_i"
+        self.say(
+            Split(stage=root.name, loop=name, outer=f"{name}_o", inner=rows, factor=ROWS_ALIKE, exact=True),
+            Unroll(stage=root.name, loop=rows),
+        )
+        order[order.index(name)] = f"{name}_o"
+        return [rows, *inner]
 
     def _across(self, root: Compute, vector: Axis | None) -> Axis | None:
         """The loop along which a read lies in memory, where that is not the loop of the vectors: a transposition."""

@@ -28,7 +28,7 @@ __all__ = ["multiplied"]
 _DIVISION = re.compile(rf"^  ({NAME}) = fdiv <(4|8|16) x float> ({NAME}|[a-z]+ \(.*\)|<.*>), ({NAME})$")
 _SPLAT = re.compile(rf"= shufflevector <(\d+) x float> ({NAME}), <\1 x float> \w+, <\d+ x i32> zeroinitializer$")
 _METADATA = re.compile(r"^!(\d+) = ")
-_REPEATED = 6  # divisions by one value in one place that are worth its reciprocal
+_REPEATED = 4  # divisions by one value in one place that are worth its reciprocal
 _LEAST, _MOST = 2.0**-40, 2.0**40  # of a divisor
 _LARGE = 3 << 29  # bits of the exponent, none of which is set below 2^-63: quotients or rests may not be normal there
 
