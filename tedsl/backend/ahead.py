@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
 from tedsl.backend.flow import NAME, Flow, functions_of
+from tedsl.backend.streams import is_streamed
 
 __all__ = ["fetched_ahead"]
 
@@ -32,8 +33,11 @@ _REQUEST, _DIVISION = 30, 10  # instructions in the time of a line from memory, 
 _DECLARED = "declare void @llvm.prefetch.p0(ptr readonly captures(none), i32 immarg, i32 immarg, i32 immarg)"
 
 
-def fetched_ahead(lines: list[str]) -> list[str]:
-    """The lines of a module, with requests for the next row in loops that go through each row more than once."""
+def fetched_ahead(lines: list[str], past: Collection[str] = ()) -> list[str]:
+    """The lines of a module, with requests for the next row in loops that go through each row more than once.
+
+    What is stored with one of the tags `past` does not come into the cache.
+    """
     before: dict[int, list[str]] = {}
     numbers = count()
     for begin, end in functions_of(lines):
@@ -41,7 +45,7 @@ def fetched_ahead(lines: list[str]) -> list[str]:
             continue
         flow = Flow(lines[begin:end])
         for head, loops in _rows(flow).items():
-            rows = _Rows(flow, head, loops)
+            rows = _Rows(flow, head, loops, past)
             rows.find()
             for at, requests in rows.requests(numbers).items():
                 before.setdefault(begin + at, []).extend(requests)
@@ -81,6 +85,7 @@ class _Rows:
     flow: Flow
     head: str
     labels: Sequence[str]
+    past: Collection[str]
     loops: list[_Loop] = field(default_factory=list)
     streams: dict[str, tuple[int, bool]] = field(default_factory=dict)  # where a row begins: its lines, whether written
     begins: dict[str, str] = field(default_factory=dict)  # where rows begin, by how that is computed
@@ -95,7 +100,8 @@ class _Rows:
                 continue
             work = sum(_DIVISION if " = fdiv <" in line else 1 for line in lines)
             self.loops.append(_Loop(label, times, times * work))
-            found = [m for m in map(_ACCESS.match, lines) if m and self._is_line(m)]
+            kept = [line for line in lines if not is_streamed(line, self.past)]
+            found = [m for m in map(_ACCESS.match, kept) if m and self._is_line(m)]
             accesses = [(self._row(label, m[5]), m[3] is not None) for m in found]
             for (row, is_written), alike in Counter(accesses).items():
                 if row and _LEAST <= times * alike * _LINE <= _MOST:

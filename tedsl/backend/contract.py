@@ -13,7 +13,7 @@ import functools
 import itertools
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -25,6 +25,7 @@ from tedsl.backend.gathers import gathered
 from tedsl.backend.linker import initialize
 from tedsl.backend.powers import scaled
 from tedsl.backend.quotients import multiplied
+from tedsl.backend.streams import streamed, tags_of
 
 __all__ = ["contract", "emit_assembly", "emit_object"]
 
@@ -148,8 +149,11 @@ def _declaration(shape: str) -> str:
     return f"declare {vector} @llvm.arithmetic.fence.{shape}({vector})"
 
 
-def contract(assembly: str) -> str:
-    """LLVM assembly in which additions to a running sum, and steps of our polynomials, may fuse with their product."""
+def contract(assembly: str, streams: Collection[str] = ()) -> str:
+    """LLVM assembly in which additions to a running sum, and steps of our polynomials, may fuse with their product.
+
+    `streams` are buffers that are large and only written.
+    """
     lines = extremes(scaled(gathered(fenced(unmasked(realigned(assembly))).split("\n"))))
     begin = 0
     for k, line in enumerate(lines):
@@ -158,7 +162,8 @@ def contract(assembly: str) -> str:
         elif line == "}":
             for at in _fusible(lines, begin, k):
                 lines[at] = _CONTRACTED.sub(r"= \1 contract ", lines[at], count=1)
-    return "\n".join(multiplied(fetched_ahead(lines)))
+    tags = tags_of(lines, streams)
+    return "\n".join(multiplied(streamed(fetched_ahead(lines, tags), tags)))
 
 
 def _fusible(lines: list[str], begin: int, end: int) -> set[int]:

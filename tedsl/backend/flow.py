@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-__all__ = ["NAME", "Block", "Flow", "functions_of"]
+__all__ = ["NAME", "Block", "Flow", "functions_of", "joined"]
 
 NAME = r'%(?:[\w.$-]+|"[^"]*")'
 _DEFINED = re.compile(rf"^  ({NAME}) = ")
@@ -113,3 +113,10 @@ class Flow:
                 open_.add(to)
                 stack.append((to, iter(self.blocks[to].leads_to)))
         return found
+
+
+def joined(line: str, ends: dict[str, str]) -> str:
+    """A line in which what comes from a block that was cut comes from its last part."""
+    if not ends or " = phi " not in line:
+        return line
+    return re.sub(rf", ({NAME}) \]", lambda m: f", %{ends.get(m[1][1:], m[1][1:])} ]", line)

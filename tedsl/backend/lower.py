@@ -6,6 +6,7 @@ it and texts can be translated back. Inputs may be any tensors: what lies above 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +23,7 @@ from tedsl.backend.lower_scan import lower_scan
 from tedsl.backend.lower_scatter import lower_scatter
 from tedsl.backend.lower_stage import Context, Stage, elements, identifier, tuple_of, variables
 from tedsl.backend.scalars import TYPES, Expr as Halide
-from tedsl.lang.expr import Axis, Expr, Fn, Reduce, Var
+from tedsl.lang.expr import Axis, Const, Expr, Fn, Reduce, Var
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import operations_between, topological
 
@@ -69,6 +70,19 @@ class Lowered:
         """The operations whose results live in a buffer that is no output."""
         outputs = {r.stage for r in self.results}
         return [s.op for s in self.stages if s not in outputs and s.op not in self.inlined]
+
+    def written_only(self, result: Result, least: int) -> list[str]:
+        """Halide's names for the buffers of a result that nobody reads, where each has so many bytes."""
+        stage = result.stage
+        read = {t.op for s in self.stages for t in s.op.inputs}
+        if (stage is not None and (stage.kind != "pointwise" or stage.op in read)) or self.previous:
+            return []
+        for tensor in (self.outputs[p] for p in result.positions):
+            extents = [e.value for e in tensor.extents if isinstance(e, Const)]
+            if len(extents) < tensor.ndim or math.prod(extents) * tensor.dtype.itemsize < least:
+                return []
+        name, count = result.func.name(), len(result.positions)
+        return [name] if count == 1 else [f"{name}.{k}" for k in range(count)]
 
     @property
     def order(self) -> tuple[int, ...]:

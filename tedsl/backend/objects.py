@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,14 +51,19 @@ class LoadedCode:
     library: Library
 
 
-def compile_object(pipeline: hl.Pipeline, arguments: Sequence[hl.Argument], name: str, target: str) -> ObjectCode:
-    """Compile `pipeline` for `target`, a Halide target without runtime (targets.Target.text)."""
+def compile_object(
+    pipeline: hl.Pipeline, arguments: Sequence[hl.Argument], name: str, target: str, streams: Collection[str] = ()
+) -> ObjectCode:
+    """Compile `pipeline` for `target`, a Halide target without runtime (targets.Target.text).
+
+    `streams` are the names of results that are too large for the cache.
+    """
     symbol = _symbol(name)
     with tempfile.TemporaryDirectory(prefix="tedsl-") as folder:
         path = Path(folder) / "kernel"
         kind = hl.OutputFileType.llvm_assembly if _may_contract(target) else hl.OutputFileType.object
         pipeline.compile_to({kind: str(path)}, list(arguments), symbol, hl.Target(target))
-        image = emit_object(contract(path.read_text())) if _may_contract(target) else path.read_bytes()
+        image = emit_object(contract(path.read_text(), streams)) if _may_contract(target) else path.read_bytes()
         return ObjectCode(name, f"{symbol}_argv", target, image)
 
 
@@ -69,8 +74,9 @@ def _may_contract(target: str) -> bool:
 
 
 def compile_outputs(
-    pipeline: hl.Pipeline, arguments: Sequence[hl.Argument], name: str, target: str, kinds: Iterable[str]
-) -> dict[str, str]:
+    pipeline: hl.Pipeline, arguments: Sequence[hl.Argument], name: str, target: str, kinds: Iterable[str],
+    streams: Collection[str] = (),
+) -> dict[str, str]:  # fmt: skip
     """What the compiler makes of `pipeline`, as text: any of OUTPUT_KINDS."""
     kinds = list(kinds)
     unknown = [kind for kind in kinds if kind not in OUTPUT_KINDS]
@@ -80,17 +86,19 @@ def compile_outputs(
         raise ValueError(f"source: there is no code for a GPU in kernel {name!r}, which is compiled for the host")
     if "asm" in kinds and _may_contract(target):
         rest = compile_outputs(pipeline, arguments, name, target, [kind for kind in kinds if kind != "asm"])
-        return {"asm": _contracted_assembly(pipeline, arguments, name, target), **rest}
+        return {"asm": _contracted_assembly(pipeline, arguments, name, target, streams), **rest}
     with tempfile.TemporaryDirectory(prefix="tedsl-") as folder:
         files = {OUTPUT_KINDS[kind]: str(Path(folder) / kind) for kind in kinds}
         pipeline.compile_to(files, list(arguments), _symbol(name), hl.Target(target))
         return {kind: Path(files[OUTPUT_KINDS[kind]]).read_text(errors="replace") for kind in kinds}
 
 
-def _contracted_assembly(pipeline: hl.Pipeline, arguments: Sequence[hl.Argument], name: str, target: str) -> str:
+def _contracted_assembly(
+    pipeline: hl.Pipeline, arguments: Sequence[hl.Argument], name: str, target: str, streams: Collection[str]
+) -> str:
     """What `compile_object` makes, as text."""
     llvm = compile_outputs(pipeline, arguments, name, target, ["llvm"])["llvm"]
-    return emit_assembly(contract(llvm))
+    return emit_assembly(contract(llvm, streams))
 
 
 def load(code: ObjectCode) -> LoadedCode:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from tedsl.backend.flow import NAME, Flow, functions_of
+from tedsl.backend.flow import NAME, Flow, functions_of, joined
 
 __all__ = ["multiplied"]
 
@@ -87,7 +87,7 @@ def _multiplied(lines: list[str], numbers: Iterator[int], widths: set[int], weig
     made: list[str] = []
     for at, line in enumerate(lines):
         made += before.get(at, [])
-        made += instead.get(at) or [_from_ends(line, ends)]
+        made += instead.get(at) or [joined(line, ends)]
     return made
 
 
@@ -166,13 +166,6 @@ def _quotient(d: _Division, reciprocal: str, number: int, part: str, weights: st
         f"te.joined.{number}:",
         f"  {d.name} = phi {kind} [ {own}, %{part} ], [ {own}.slow, %te.divided.{number} ]",
     ]
-
-
-def _from_ends(line: str, ends: dict[str, str]) -> str:
-    """A line in which what comes from a block that was cut comes from its last part."""
-    if not ends or " = phi " not in line:
-        return line
-    return re.sub(rf", ({NAME}) \]", lambda m: f", %{ends.get(m[1][1:], m[1][1:])} ]", line)
 
 
 def _literal(value: float) -> str:

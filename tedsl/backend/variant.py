@@ -24,7 +24,7 @@ from tedsl.backend.nests import loop_nest_text, schedule_refused
 from tedsl.backend.objects import ObjectCode, compile_object, compile_outputs, load
 from tedsl.backend.planner import Planner
 from tedsl.backend.scalars import for_opencl
-from tedsl.backend.targets import Target, has_device
+from tedsl.backend.targets import Target, has_device, machine_of
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor
@@ -85,7 +85,7 @@ class Variant:
         if kind not in self.texts:
             lowered = self.lowered
             parts = lowered.pipeline, lowered.arguments, self.program.name, self.kept.target
-            self.texts.update(compile_outputs(*parts, [kind]))
+            self.texts.update(compile_outputs(*parts, [kind], self.program.streams(lowered)))
         return self.texts[kind]
 
     def scalars(self, sizes: Mapping[Var, int]) -> list[int]:
@@ -118,6 +118,9 @@ class Variant:
     def loop_nest(self) -> str:
         """The loops, as Halide prints them."""
         return loop_nest_text(result.func for result in self.lowered.results)
+
+
+LARGE = 4  # second caches of a core that a result must fill to be written past them
 
 
 @dataclass(eq=False)
@@ -185,6 +188,13 @@ class Program:
             _free_strides(lowered)
         return lowered
 
+    def streams(self, lowered: Lowered) -> list[str]:
+        """The names of the buffers of results that are larger than the caches of a core, and only written."""
+        if self.target.backend != "host":
+            return []
+        least = LARGE * machine_of(self.target).l2
+        return [name for result in lowered.results for name in lowered.written_only(result, least)]
+
     def compiled(self, *, careful: bool) -> tuple[Kept, Lowered]:
         """Its code, and what that was made from."""
         lowered = self.lowered(careful=careful)
@@ -192,7 +202,7 @@ class Program:
         features += ["cl_doubles"] * (self.target.backend == "opencl")
         text = self.target.with_features(*features).text
         try:
-            code = compile_object(lowered.pipeline, lowered.arguments, self.name, text)
+            code = compile_object(lowered.pipeline, lowered.arguments, self.name, text, self.streams(lowered))
             if self.planner.is_asked and has_device(text):
                 parts = lowered.pipeline, lowered.arguments, self.name, text
                 check_launches(self.name, compile_outputs(*parts, ["stmt"])["stmt"])
