@@ -82,7 +82,7 @@ assert not te.may_alias(te.copy(base), base)
 # ## Code that mutates, made pure
 #
 # `te.functionalize` traces in-place code. What was mutated comes back as an extra output and is written back into the
-# arguments after the kernel ran.
+# arguments after the kernel ran. Here `y` is a new value before it is written to, so nobody's argument changes.
 
 
 # %%
@@ -96,6 +96,9 @@ a, b = np.arange(12.0).reshape(3, 4), np.zeros((3, 4))
 found = te.functionalize(slices)(a, b)
 np.testing.assert_array_equal(found, slices(a, b))
 assert not b.any()
+
+# %% [markdown]
+# An argument that is mutated is updated, and one that is returned comes back as the caller's own object.
 
 
 # %%

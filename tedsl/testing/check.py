@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,7 @@ def check_op(
     derivative with differences of the first, the compiled outputs with the reference. The smallest failing case is
     raised as a CheckError (or returned, with raise_exception=False) with a snippet that shows it again.
     """
+    __tracebackhide__ = True  # pytest shows the test and the report
     wanted = _checks(checks)
     rules = Rules(op, vjp, jvp)
     drawn = Arguments.of(op, arguments, named, sizes, _dtypes(dtypes))
@@ -91,6 +93,7 @@ def check_case(
     checks: Sequence[str] | None = None,
 ) -> CheckReport:
     """The checks of `check_op` on one call; raises CheckError if one fails. `seed` draws heads and directions."""
+    __tracebackhide__ = True
     wanted = () if checks is not None and tuple(checks) == ("trace",) else _checks(checks)
     hunt = _Hunt(Rules(op, vjp, jvp), wanted)
     try:
@@ -100,18 +103,20 @@ def check_case(
     return hunt.report()
 
 
-def checked(*arguments: Any, **options: Any) -> Callable[[Callable[..., Any]], Callable[[], None]]:
+def checked(*arguments: Any, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """A test that checks the operator it decorates; arguments as for `check_op`.
 
     @te.testing.checked("n m", radius=st.integers(1, 3))
     def test_blur(x, radius):
         return blur(x, radius)
+
+    It may be a method of a test class. Fixtures and parameters of pytest belong to a test that calls `check_op` itself.
     """
 
-    def decorator(op: Callable[..., Any]) -> Callable[[], None]:
+    def decorator(op: Callable[..., Any]) -> Callable[..., None]:
         @functools.wraps(op)
-        def test() -> None:
-            check_op(op, *arguments, **options)
+        def test(*instance: Any) -> None:
+            check_op(MethodType(op, *instance) if instance else op, *arguments, **options)
 
         test.__signature__ = inspect.Signature()  # type: ignore[attr-defined] # pytest would look for fixtures
         del test.__wrapped__

@@ -242,6 +242,14 @@ def test_the_decorator_makes_a_test(a: te.Tensor, b: te.Tensor) -> te.Tensor:
     return matmul(a, b)
 
 
+class TestOfAClass:
+    factor = 2.0
+
+    @te.testing.checked("n", power=st.integers(1, 2), examples=5, checks="gradient")
+    def test_the_decorator_takes_methods(self, x: te.Tensor, power: int) -> te.Tensor:
+        return x**power * self.factor
+
+
 def test_the_decorated_test_fails_where_the_operator_is_wrong() -> None:
     @te.testing.checked("n", vjp=lambda y, xs, head: head, checks="gradient")
     def test(x: te.Tensor) -> te.Tensor:
