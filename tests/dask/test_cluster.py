@@ -18,7 +18,7 @@ da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
 
-LIMIT = 640 * 10**6  # bytes a worker may hold; 300 MB of it are Python, Halide and LLVM
+LIMIT = 800 * 10**6  # bytes a worker may hold; 300 MB of it are Python, Halide and LLVM
 # A worker that reaches 95 % of its limit is killed; nothing is written to disk.
 STRICT = {"distributed.worker.memory.spill": False, "distributed.worker.memory.target": False}
 
@@ -80,7 +80,7 @@ def test_an_operator_of_a_script_reaches_the_workers(tmp_path: Path) -> None:
 
 def values(rows: Any, columns: Any) -> Any:
     """Whole numbers from places, so that every sum of them is exact."""
-    return ((rows % 251) ** 2 + columns % 61).astype("float32")
+    return (rows % 251).astype("float32") ** 2 + (columns % 61).astype("float32")
 
 
 def filled(block_info: Any = None) -> Any:
