@@ -21,7 +21,7 @@ from tedsl import ops
 BATCH, STEPS, CLASSES = 16, 5, 4
 
 
-class Network(torch.nn.Module):
+class Network(torch.nn.Module):  # type: ignore[misc]  # PyTorch is unknown to the type checker
     """A convolution, a pool and a dense layer for images (n, 1, 8, 8)."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ def work(rank: int, processes: int, folder: str) -> None:
 def train_on(processes: int) -> list[float]:
     """The mean losses of all steps."""
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(work, (processes, folder), nprocs=processes)  # type: ignore[no-untyped-call]
+        mp.spawn(work, (processes, folder), nprocs=processes)
         losses: list[float] = torch.load(Path(folder) / "losses.pt").tolist()
     return losses
 
