@@ -23,8 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tedsl.backend.addresses import address_of
+from tedsl.backend.cuda import Place, install, place_on
 from tedsl.backend.objects import LoadedCode
-from tedsl.backend.runtime import KernelError, failure, running, runtime_for
+from tedsl.backend.runtime import KernelError, Runtime, failure, running, runtime_for
 from tedsl.backend.targets import device_problem, has_device
 
 __all__ = ["HOST", "ArgSpec", "Binding", "CompiledFunction", "DeviceBinding", "copy_reason", "lay_out"]
@@ -35,7 +36,7 @@ Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, strides in bytes
 _LARGEST = 2**31 - 1
 _BUFFER_WORDS, _DIMENSION_WORDS = 7, 2
 HOST, _FLAGS, _TYPE, _DIMENSIONS = 2, 3, 4, 5  # words of a halide_buffer_t
-_HOST_DIRTY = 1
+_HOST_DIRTY, _DEVICE_DIRTY = 1, 2
 _TYPE_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4}
 _SCALAR_FORMATS = {
     "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H", "uint32": "I",
@@ -140,22 +141,25 @@ class Binding:
         finally:
             running.pop()
         if code:
-            self._fail(code, block)
+            self._fail(code, block.address)
         self._free.append(block)
 
-    def _fail(self, code: int, block: _Block) -> None:
-        error = failure(self._function.code.name, code, block.address)
+    def _fail(self, code: int, context: int) -> None:
+        error = failure(self._function.code.name, code, context)
         raise error if self._function.translate is None else self._function.translate(error)
 
 
 class DeviceBinding(Binding):
-    """A binding whose function runs on a GPU: inputs are copied there by the call, outputs back after it."""
+    """A binding whose function runs on a GPU: on arrays that lie there already, or on NumPy arrays.
+
+    These are copied there by the call, outputs back after it.
+    """
 
     __slots__ = ()
 
     def run(self, arrays: Sequence[Array]) -> None:
-        runtime = runtime_for(self._function.code.target)
-        block = _Block(self._words, self._pointers)
+        runtime = self._runtime()
+        block, context = self._begun(place_on() if self._is_cuda else Place(0, 0))
         for at, spec, array in zip(self._buffers, self._function.buffers, arrays):
             block.words[at + HOST] = address_of(array)
             block.words[at + _FLAGS] = 0 if spec.output else _HOST_DIRTY
@@ -165,13 +169,45 @@ class DeviceBinding(Binding):
             code = self._entry(block.address)
             for at, spec in zip(buffers, self._function.buffers):
                 if spec.output and not code:
-                    code = runtime.call("halide_copy_to_host", block.address, at)
+                    code = runtime.call("halide_copy_to_host", context, at)
         finally:
             for at in buffers:
-                runtime.call("halide_device_free", block.address, at)
+                runtime.call("halide_device_free", context, at)
             running.pop()
         if code:
-            self._fail(code, block)
+            self._fail(code, context)
+
+    def run_there(self, addresses: Sequence[int], place: Place) -> None:
+        """Queue the call on a stream: the arrays lie on the GPU and stay there, and nobody waits for the results."""
+        interface = self._runtime().pointer("halide_cuda_device_interface")
+        block, context = self._begun(place)
+        for at, address in zip(self._buffers, addresses, strict=True):
+            block.words[at], block.words[at + 1] = address, interface
+            block.words[at + _FLAGS] = _DEVICE_DIRTY
+        running.append(None)
+        try:
+            code = self._entry(block.address)
+        finally:
+            running.pop()
+        if code:
+            self._fail(code, context)
+
+    @property
+    def _is_cuda(self) -> bool:
+        return "cuda" in self._function.code.target.split("-")
+
+    def _runtime(self) -> Runtime:
+        runtime = runtime_for(self._function.code.target)
+        if self._is_cuda:
+            install(runtime)
+        return runtime
+
+    def _begun(self, place: Place) -> tuple[_Block, int]:
+        """A block of its own, and the call's context: the address of the words that the hooks read."""
+        block = _Block([*self._words, *place], self._pointers)
+        context = block.address + 8 * len(self._words)
+        block.words[self._pointers[0]] = context
+        return block, context
 
 
 class _Block:

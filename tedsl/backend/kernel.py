@@ -32,6 +32,7 @@ from tedsl.backend.donation import Donations, Donor
 from tedsl.backend.export import export
 from tedsl.backend.given import as_array, check_target, given_outputs, modes_of, passable, writable
 from tedsl.backend.lower_checks import Checks
+from tedsl.backend.on_gpu import is_on_gpu, listed, run_on_gpu
 from tedsl.backend.profiling import RECORDING
 from tedsl.backend.program import Program, program_of
 from tedsl.backend.runtime import KernelError
@@ -192,6 +193,8 @@ class Kernel(Rich):
         if len(given) != len(self.inputs):
             names = ", ".join(t.name for t in self.inputs)
             raise TypeError(f"{self._what}: expected {len(self.inputs)} arrays ({names}), found {len(given)}")
+        if any(map(is_on_gpu, (*given, *listed(out)))):
+            return self._there(given, out, mode, sizes)
         self._donor.check(given, out)
         arrays = [self._array(t, v) for t, v in zip(self.inputs, given, strict=True)]
         bound = self._bound(arrays, sizes)
@@ -249,6 +252,20 @@ class Kernel(Rich):
         note_writes(theirs[p] for p in buffers if p in theirs)
         written = tuple(theirs.get(p, self._returned(p, a, given)) for p, a in buffers.items())
         return written if self._several else written[0] if written else None
+
+    def _there(self, given: Sequence[Any], out: Any, mode: Any, sizes: Mapping[Var, int] | None) -> Any:
+        """A call on arrays that lie on a GPU."""
+        if (
+            self._alias
+            or not self._donor.is_idle
+            or any(m != "write" for m in modes_of(self.outputs, mode, self._what))
+        ):
+            raise ValueError(f"{self._what}: alias=, donate= and mode= take arrays in the CPU's memory; use out=")
+        results, arrays, bound = run_on_gpu(self._core, (self.inputs, self.outputs), given, out, sizes, self._sizes,
+                                            self._what)  # fmt: skip
+        total = sum(a.nbytes for a in arrays)
+        self._stats = Stats(bytes=total, buffers=lambda: self._core.temporary_bytes(bound))
+        return tuple(results) if self._several else results[0]
 
     def _array(self, tensor: Tensor, value: Any) -> Array:
         """What was given for an input as a NumPy array, checked."""

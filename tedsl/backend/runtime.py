@@ -99,6 +99,13 @@ class Runtime:
         self.stop_threads()
         self.call("halide_set_num_threads", count)
 
+    def pointer(self, name: str) -> int:
+        """What a function of the runtime without arguments returns, an address."""
+        address = self.address(name)
+        if address is None:
+            raise LookupError(f"Halide's runtime for {self.target} has no function {name}")
+        return ctypes.CFUNCTYPE(ctypes.c_void_p)(address)() or 0
+
     def stop_threads(self) -> None:
         """End the pool's threads; the next parallel loop starts them again."""
         self.call("halide_shutdown_thread_pool")

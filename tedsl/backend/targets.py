@@ -18,7 +18,7 @@ from schedules.automatic import on_this_machine
 from schedules.default import Machine
 from tedsl.backend.threads import available_cpus
 
-__all__ = ["BACKENDS", "Machine", "Target", "device_problem", "has_device", "machine_of", "parse_target"]
+__all__ = ["BACKENDS", "Machine", "Target", "device_problem", "driver", "has_device", "machine_of", "parse_target"]
 
 BACKENDS = ("host", "cuda", "opencl")
 _CUDA_CAPABILITIES = (30, 32, 35, 50, 61, 70, 75, 80, 86)  # what Halide 21 emits; newer GPUs run the newest of them
@@ -115,7 +115,7 @@ def device_problem(text: str) -> str | None:
 
 
 @functools.cache
-def _driver(name: str) -> ctypes.CDLL | None:
+def driver(name: str) -> ctypes.CDLL | None:
     """A driver's library, made visible to Halide, which looks for its functions in the process."""
     if os.name != "posix":
         return None
@@ -126,22 +126,22 @@ def _driver(name: str) -> ctypes.CDLL | None:
 
 
 def _cuda_problem() -> str | None:
-    driver = _driver("libcuda.so.1")
-    if driver is None:
+    library = driver("libcuda.so.1")
+    if library is None:
         return "the CUDA driver (libcuda.so.1) is not installed"
     count = ctypes.c_int(0)
-    code = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    code = library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count))
     if code:
         return f"the CUDA driver cannot be used (error {code})"
     return None if count.value > 0 else "the CUDA driver finds no GPU"
 
 
 def _opencl_problem() -> str | None:
-    driver = _driver("libOpenCL.so.1")
-    if driver is None:
+    library = driver("libOpenCL.so.1")
+    if library is None:
         return "OpenCL (libOpenCL.so.1) is not installed"
     count = ctypes.c_uint(0)
-    code = driver.clGetPlatformIDs(0, None, ctypes.byref(count))
+    code = library.clGetPlatformIDs(0, None, ctypes.byref(count))
     return None if code == 0 and count.value > 0 else "OpenCL finds no platform"
 
 
@@ -155,11 +155,11 @@ def _cuda_capability() -> int:
     """The newest capability that both Halide and the first GPU have."""
     if _cuda_problem() is not None:
         return _CAPABILITY_WITHOUT_GPU
-    driver = _driver("libcuda.so.1")
-    assert driver is not None
+    library = driver("libcuda.so.1")
+    assert library is not None
     device, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-    driver.cuDeviceGet(ctypes.byref(device), 0)
-    driver.cuDeviceGetAttribute(ctypes.byref(major), 75, device)  # COMPUTE_CAPABILITY_MAJOR, _MINOR
-    driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
+    library.cuDeviceGet(ctypes.byref(device), 0)
+    library.cuDeviceGetAttribute(ctypes.byref(major), 75, device)  # COMPUTE_CAPABILITY_MAJOR, _MINOR
+    library.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
     found = 10 * major.value + minor.value
     return max((number for number in _CUDA_CAPABILITIES if number <= found), default=_CUDA_CAPABILITIES[0])

@@ -1,0 +1,123 @@
+"""Arrays on a GPU are taken as they are: tested with a driver that is none, since there is no GPU here."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.backend.targets import device_problem, parse_target
+from tests.backend import fake_cuda
+from tests.backend.fake_cuda import CONTEXT, FakeArray, FakeCuda
+
+# Halide looks for the driver once: where there is a real one, that is to be used.
+pytestmark = pytest.mark.skipif(device_problem(parse_target("cuda").text) is None, reason="there is a GPU")
+
+SHAPE = (6, 32)
+A, B = te.placeholder(SHAPE, name="A"), te.placeholder(SHAPE, name="B")
+SUM = te.compute(SHAPE, lambda i, j: A[i, j] + 2 * B[i, j], name="sum")
+VALUES = np.arange(192, dtype="f4").reshape(SHAPE)
+
+
+def add(pointers: Sequence[int]) -> None:
+    """What the kernel does on a GPU; Halide passes arrays in the order of their names."""
+    a, b, result = ((ctypes.c_float * 192).from_address(p) for p in pointers)
+    np.copyto(np.frombuffer(result, "f4"), np.frombuffer(a, "f4") + 2 * np.frombuffer(b, "f4"))
+
+
+DRIVER = FakeCuda(add, 3)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    DRIVER.forget()
+    return DRIVER.installed(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def kern() -> Any:
+    return te.build([A, B], SUM, target="cuda", name="added")
+
+
+def test_numpy_arrays_are_copied_to_the_gpu_and_back(driver: FakeCuda, kern: Any) -> None:
+    found = kern(VALUES, VALUES + 1)
+    np.testing.assert_array_equal(found, 3 * VALUES + 2)
+    assert (driver.calls["cuMemcpyHtoD"], driver.calls["cuMemcpyDtoH"]) == (2, 1)
+    assert driver.contexts == {CONTEXT}
+    assert not driver.calls["cuCtxCreate"]
+    kern(VALUES, VALUES)
+    assert driver.calls["cuMemAlloc"] == 3  # memory is kept for the next call
+
+
+def test_arrays_on_the_gpu_stay_there(driver: FakeCuda, kern: Any) -> None:
+    a, b = FakeArray(VALUES, stream=0x51), FakeArray(VALUES + 1, stream=0x51)
+    out = FakeArray(np.zeros(SHAPE, "f4"), stream=0x51)
+    assert kern(a, b, out=out) is out
+    np.testing.assert_array_equal(out.values, 3 * VALUES + 2)
+    ((blocks, threads, stream, pointers),) = driver.launches
+    assert (blocks[:2], threads, stream) == ([1, 1], [32, 8, 1], 0x51)
+    assert pointers == [x.values.ctypes.data for x in (a, b, out)]
+    assert driver.contexts == {CONTEXT}
+    for name in ("cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemAlloc", "cuCtxSynchronize", "cuStreamSynchronize"):
+        assert not driver.calls[name], name
+    assert not driver.waited
+    assert (kern.stats.copies, kern.stats.bytes) == ([], 3 * VALUES.nbytes)
+
+
+def test_results_are_made_by_the_library_of_the_arrays(
+    driver: FakeCuda, kern: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeArray, "__module__", "fake_cuda")
+    monkeypatch.setitem(sys.modules, "fake_cuda", fake_cuda)
+    found = kern(FakeArray(VALUES), FakeArray(VALUES))
+    assert type(found) is FakeArray
+    np.testing.assert_array_equal(found.values, 3 * VALUES)
+
+
+def test_work_queued_on_other_streams_is_waited_for(driver: FakeCuda, kern: Any) -> None:
+    out = FakeArray(np.zeros(SHAPE, "f4"))
+    kern(FakeArray(VALUES, stream=7), FakeArray(VALUES, stream=9), out=out)
+    assert driver.launches[0][2] == 7
+    assert driver.waited == [9, None]
+
+
+def refusals() -> dict[str, tuple[Any, type[Exception], str]]:
+    there, here, out = FakeArray(VALUES), VALUES, FakeArray(np.zeros(SHAPE, "f4"))
+    f8, few = FakeArray(VALUES.astype("f8")), FakeArray(VALUES[:3])
+    return {
+        "mixed": (((there, here), out), TypeError, "input 'B': ndarray is not in the memory of a GPU"),
+        "dtype": (((there, f8), out), TypeError, "input 'B': float32 was expected, found float64"),
+        "shape": (((there, few), out), ValueError, "expected|B"),
+        "rank": (((there, FakeArray(VALUES[0])), out), ValueError, "input 'B': 2 axes were expected, found 1"),
+        "backwards": (((there, FakeArray(VALUES[::-1])), out), ValueError, "input 'B': axis 0 runs backwards"),
+        "read-only": (((there, there), FakeArray(VALUES * 1, readonly=True)), ValueError, "the array is read-only"),
+        "overlap": (((there, there), FakeArray(VALUES)), te.AliasError, "out= for 'sum': the array may overlap"),
+        "small": (((there, there), few), ValueError, r"out= for 'sum': expected shape \(6, 32\), found \(3, 32\)"),
+    }
+
+
+@pytest.mark.parametrize("case", refusals())
+def test_refusals(driver: FakeCuda, kern: Any, case: str) -> None:
+    ((a, b), out), kind, text = refusals()[case]
+    with pytest.raises(kind, match=text):
+        kern(a, b, out=out)
+    assert not driver.launches
+
+
+def test_who_cannot_take_them_says_so(driver: FakeCuda, kern: Any) -> None:
+    there = FakeArray(VALUES)
+    with pytest.raises(ValueError, match=r"'A' is in the memory of a GPU, the kernel is for 'host'.*target='cuda'"):
+        te.build([A, B], SUM)(there, there)
+    with pytest.raises(TypeError, match="arrays of FakeArray cannot be made here to be written into; give out="):
+        kern(there, there)
+    with pytest.raises(ValueError, match="mode= take arrays in the CPU's memory"):
+        kern(there, there, out=there, mode="add")
+    rows = te.placeholder((6,), "int32", name="rows")
+    looked_up = te.build([A, rows], te.compute(SHAPE, lambda i, j: A[rows[i], j], name="looked"), target="cuda")
+    with pytest.raises(ValueError, match=r"checked on the CPU.*mode='clamp'"):
+        looked_up(there, FakeArray(np.zeros(6, "i4")), out=FakeArray(np.zeros(SHAPE, "f4")))
