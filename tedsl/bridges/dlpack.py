@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from tedsl.lang.dtypes import dtype_of_array
-from tedsl.ops.op import Op, into
+from tedsl.ops.op import Op
+from tedsl.ops.results import into
 from tedsl.ops.signature import Call
 
 __all__ = ["call", "prepare"]

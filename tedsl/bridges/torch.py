@@ -20,7 +20,9 @@ from tedsl.bridges import torch_autograd
 from tedsl.bridges.torch_memory import TYPES, as_array, checked, run, writable
 from tedsl.bridges.torch_routines import key_of, routine_of, specs_of
 from tedsl.ops.definition import Definition
-from tedsl.ops.op import ARRAYS, Op, into
+from tedsl.ops.homes import ARRAYS
+from tedsl.ops.op import Op
+from tedsl.ops.results import into
 from tedsl.ops.routines import Routine
 from tedsl.ops.signature import Call, map_leaves
 

@@ -11,7 +11,6 @@ import inspect
 import itertools
 import pickle
 import sys
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -22,25 +21,17 @@ import numpy as np
 from tedsl.backend.kernel import Kernel
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.errors import user_location
-from tedsl.lang.tensor import Tensor
+from tedsl.ops.compiling import OPS, compiling
 from tedsl.ops.definition import Author, Definition, inlined
 from tedsl.ops.explaining import OpExplanation, explanation_of
+from tedsl.ops.homes import ARRAYS, BRIDGES, home_of, kind_of, plain
+from tedsl.ops.results import into
 from tedsl.ops.routines import Spec, Traced
 from tedsl.ops.signature import Call, Signature, Template, map_leaves
 
-__all__ = ["ARRAYS", "BRIDGES", "Op", "into", "op"]
+__all__ = ["Op", "op"]
 
-# First part of the module of an array's type -> the bridge, imported on first use; it has `call(op, call, out, mode)`.
-BRIDGES = {
-    "torch": "tedsl.bridges.torch", "jax": "tedsl.bridges.jax", "jaxlib": "tedsl.bridges.jax",
-    "dask": "tedsl.dask.mapped",
-}  # fmt: skip
-OTHER = "tedsl.bridges.dlpack"
-
-_HOMES: dict[type, str] = {}
-_OPS: weakref.WeakValueDictionary[str, Op] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
-ARRAYS: set[Any] = {np.ndarray}  # types whose dtype and shape are all that a prepared call depends on
 MOST_PREPARED = 1024
 _SIMPLE = frozenset({int, bool, str, type(None)})  # static arguments that dictionary keys tell apart by themselves
 
@@ -97,7 +88,7 @@ class Op:
         self.author = Author(save=save if isinstance(save, str) else tuple(save))
         self.symbolic = symbolic
         self.key = f"{name} {next(_numbers)}"
-        _OPS[self.key] = self
+        OPS[self.key] = self
         self.bridged: dict[Any, Any] = {}  # what bridges keep of this op
         self._definitions: dict[Template, Definition] = {}
         self._prepared: dict[Any, Callable[..., Any]] = {}
@@ -108,7 +99,7 @@ class Op:
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         torch = sys.modules.get("torch")
         if torch is not None and torch.compiler.is_compiling():
-            return _compiling(self, torch, args, out, kwargs)
+            return compiling(self, torch, args, out, kwargs)
         if not kwargs:
             try:
                 quick = self._prepared[_key_of(args)]
@@ -196,7 +187,7 @@ class Op:
 
     def _prepare(self, call: Call, args: tuple[Any, ...]) -> None:
         """Remember a short way for calls on arrays of the same shapes."""
-        home = _home_of(type(call.arrays[0]))
+        home = home_of(type(call.arrays[0]))
         if home == "numpy":
             traced = self.definition(call.template).traced(_specs(call.arrays))
             quick: Callable[..., Any] | None = functools.partial(_quick, traced.kernel, traced)
@@ -217,13 +208,13 @@ class Op:
         if traced is not None:  # an array of te.functionalize, which may stand beside others
             lowered = Call(call.template, tuple(traced.__tedsl_lower__(a) for a in call.arrays))
             return map_leaves(self._inlined(lowered, out, mode), "result", lambda t, name: traced.__tedsl_lift__(t))
-        kinds = [_HOMES.get(type(a)) or _home_of(type(a)) for a in call.arrays]
+        kinds = [home_of(type(a)) for a in call.arrays]
         home = kinds[0]
         for kind, name, value in zip(kinds, call.template.names, call.arrays, strict=True):
             if kind != home:
                 raise TypeError(
-                    f"op {self.signature}: argument {name!r} is a {_kind(value)}, but {call.template.names[0]!r} is a "
-                    f"{_kind(call.arrays[0])}; give arrays of one framework"
+                    f"op {self.signature}: argument {name!r} is a {kind_of(value)}, but {call.template.names[0]!r} is "
+                    f"a {kind_of(call.arrays[0])}; give arrays of one framework"
                 )
         if home == "tensor":
             return self._inlined(call, out, mode)
@@ -237,7 +228,7 @@ class Op:
         return inlined(self.signature, call.template, self.author, call.arrays)
 
     def _run(self, call: Call, out: Any, mode: Any) -> Any:
-        arrays = [_plain(a, name, self) for a, name in zip(call.arrays, call.template.names, strict=True)]
+        arrays = [plain(a, name, self.signature) for a, name in zip(call.arrays, call.template.names, strict=True)]
         traced = self.definition(call.template).traced(_specs(arrays))
         return into(traced, arrays, out, mode)
 
@@ -257,133 +248,6 @@ def _quick(kernel: Kernel, traced: Traced, args: tuple[Any, ...], out: Any) -> A
 
 def _specs(arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[Spec, ...]:
     return tuple((a.shape, str(dtype_of_array(a))) for a in arrays)
-
-
-def _compiling(op: Op, torch: Any, args: tuple[Any, ...], out: Any, kwargs: dict[str, Any]) -> Any:
-    """A call that torch.compile traces: what it cannot follow is in functions whose results are constants to it."""
-    if out is not None:
-        raise TypeError(f"op {op.name}: out= cannot be used under torch.compile")
-    tensors: list[Any] = []
-
-    def taken(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            tensors.append(value)
-            return ("array",)
-        if isinstance(value, tuple):
-            return ("tuple", *[taken(v) for v in value])
-        if isinstance(value, list):
-            return ("list", *[taken(v) for v in value])
-        if isinstance(value, dict):
-            return ("dict", *[(k, taken(v)) for k, v in value.items()])
-        if isinstance(value, (int, float)):  # known to torch.compile as a symbol, perhaps
-            value = bool(value) if isinstance(value, bool) else int(value) if isinstance(value, int) else float(value)
-        return ("static", value)
-
-    given = tuple([taken(a) for a in args])
-    named = tuple([(k, taken(v)) for k, v in kwargs.items()])
-    name = op.key + ""  # computed, which makes torch.compile look at the value
-    key = _constant_key(name, given, named)
-    values = torch.ops.tedsl.call(key, tensors)
-    return _rebuilt(_constant_nest(key), values)
-
-
-def _constant_key(name: str, given: tuple[Any, ...], named: tuple[Any, ...]) -> str:
-    """The key of the routine for a call."""
-    found: str = import_module(BRIDGES["torch"]).constant_key(_OPS[name], given, named)
-    return found
-
-
-def _constant_nest(key: str) -> Any:
-    """The nest of a routine's results, known once it was traced for the shapes of its results."""
-    return import_module(BRIDGES["torch"]).constant_nest(key)
-
-
-# What torch.compiler.assume_constant_result does.
-_constant_key._dynamo_marked_constant = True  # type: ignore[attr-defined]
-_constant_nest._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-def _rebuilt(nest: Any, values: Any) -> Any:
-    """`Traced.nested` for a nest written in tuples, which torch.compile can follow."""
-    if isinstance(nest, int):
-        return values[nest]
-    kind, items = nest
-    if kind == "dict":
-        return {k: _rebuilt(v, values) for k, v in items}
-    found = [_rebuilt(v, values) for v in items]
-    return found if kind == "list" else tuple(found)
-
-
-def _home_of(kind: type) -> str:
-    """Where arrays of a type are handled: "tensor", "numpy" or the module of a bridge."""
-    if issubclass(kind, Tensor):
-        home = "tensor"
-    elif issubclass(kind, np.ndarray):
-        home = "numpy"
-    else:
-        roots = (base.__module__.partition(".")[0] for base in kind.__mro__)
-        home = next((BRIDGES[root] for root in roots if root in BRIDGES), OTHER)
-    _HOMES[kind] = home
-    return home
-
-
-def _kind(value: Any) -> str:
-    return f"{type(value).__module__.partition('.')[0]} {type(value).__name__}"
-
-
-def _plain(array: Any, name: str, op: Op) -> np.ndarray[Any, Any]:
-    """A NumPy array without the behaviour of a subclass."""
-    if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"op {op.signature}: argument {name!r} is a masked array; give x.filled(value)")
-    try:
-        dtype_of_array(array)
-    except TypeError as error:
-        raise TypeError(f"op {op.signature}: argument {name!r}: {error}") from None
-    return np.asarray(array)
-
-
-def into(
-    traced: Traced,
-    arrays: Sequence[np.ndarray[Any, Any]],
-    out: Any,
-    mode: Any,
-    memory: Callable[[Any, str], Any] = lambda value, name: value,
-    made: Callable[[Any], Any] = lambda array: array,
-) -> Any:
-    """The results of a call with `out=` or `mode=`, in their nest; those that were not computed leave a tuple.
-
-    `memory(value, name)` is the NumPy array over what the caller gave, `made(array)` a result as one of the caller's.
-    """
-    given: dict[int, tuple[Any, Any]] = {}
-
-    def viewed(value: Any, name: str) -> Any:
-        if value is None:
-            return None
-        array = memory(value, name)
-        given[id(array)] = array, value  # the array, so that its id stays its own
-        return array
-
-    flat = _flat_out(traced, None if out is None else map_leaves(out, "out", viewed))
-    values = traced.kernel(*arrays, out=flat, mode=mode)
-    results = tuple(given[id(v)][1] if id(v) in given else made(v) for v in values)
-    return results if len(results) != len(traced.outputs) else traced.nested(results)
-
-
-def _flat_out(traced: Traced, out: Any) -> Any:
-    """`out=` given in the nest of the results, as a tuple in the order of the outputs."""
-    if out is None or isinstance(traced.result, int):
-        return out
-    if isinstance(out, dict) and isinstance(traced.result, dict) and set(out) <= set(traced.result):
-        flat: list[Any] = [None] * len(traced.outputs)
-        for key, value in out.items():
-            if isinstance(traced.result[key], int):
-                flat[traced.result[key]] = value
-        return flat
-    if isinstance(out, dict):
-        return out
-    listed: list[Any] = []
-    map_leaves(out, "out", lambda value, name: listed.append(value))
-    return listed
 
 
 def _checked_rule(rule: Any, signature: Signature, what: str, parameters: tuple[str, ...]) -> Callable[..., Any]:

@@ -1,0 +1,54 @@
+"""Who handles arrays of which type: tensors, NumPy, or the bridge to a framework, found by the module of the type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tedsl.lang.dtypes import dtype_of_array
+from tedsl.lang.tensor import Tensor
+from tedsl.ops.signature import Signature
+
+__all__ = ["ARRAYS", "BRIDGES", "home_of", "kind_of", "plain"]
+
+# First part of the module of an array's type -> the bridge, imported on first use; it has `call(op, call, out, mode)`.
+BRIDGES = {
+    "torch": "tedsl.bridges.torch", "jax": "tedsl.bridges.jax", "jaxlib": "tedsl.bridges.jax",
+    "dask": "tedsl.dask.mapped",
+}  # fmt: skip
+OTHER = "tedsl.bridges.dlpack"
+ARRAYS: set[Any] = {np.ndarray}  # types whose dtype and shape are all that a prepared call depends on
+
+_HOMES: dict[type, str] = {}
+
+
+def home_of(kind: type) -> str:
+    """Where arrays of a type are handled: "tensor", "numpy" or the module of a bridge."""
+    known = _HOMES.get(kind)
+    if known is not None:
+        return known
+    if issubclass(kind, Tensor):
+        home = "tensor"
+    elif issubclass(kind, np.ndarray):
+        home = "numpy"
+    else:
+        roots = (base.__module__.partition(".")[0] for base in kind.__mro__)
+        home = next((BRIDGES[root] for root in roots if root in BRIDGES), OTHER)
+    _HOMES[kind] = home
+    return home
+
+
+def kind_of(value: Any) -> str:
+    return f"{type(value).__module__.partition('.')[0]} {type(value).__name__}"
+
+
+def plain(array: Any, name: str, signature: Signature) -> np.ndarray[Any, Any]:
+    """A NumPy array without the behaviour of a subclass."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"op {signature}: argument {name!r} is a masked array; give x.filled(value)")
+    try:
+        dtype_of_array(array)
+    except TypeError as error:
+        raise TypeError(f"op {signature}: argument {name!r}: {error}") from None
+    return np.asarray(array)
