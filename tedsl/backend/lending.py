@@ -7,7 +7,7 @@ computes may lie on it element on element, where that kernel is proven to read e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tedsl.backend.aliasing import fit_problem
 from tedsl.backend.arena import Shelf, Span
@@ -74,7 +74,8 @@ class Lender:
         for k in (k for k, c in enumerate(step.inputs) if c == source):
             hazard = step.core.hazard(step.outputs.index(cell), step.core.inputs[k], form)
             if hazard is not None:
-                return hazard.text(self.tensors[cell], self.tensors[source])
+                mine = replace(hazard, stage=self.tensors[cell].op, read=self.tensors[source].name)
+                return mine.text(self.tensors[cell], self.tensors[source])
         return None
 
     def problem(self, source: int) -> str | None:

@@ -257,7 +257,9 @@ class Steps(Core):
         step = placing.steps[begin]
         if number not in step.inputs or step.core is None:
             return None
-        return step.core.hazard(step.outputs.index(result), step.core.inputs[step.inputs.index(number)])
+        found = step.core.hazard(step.outputs.index(result), step.core.inputs[step.inputs.index(number)])
+        # The kernel may have been made for another step like this one, whose names it knows.
+        return found and replace(found, stage=tensor.op, read=source.name)
 
     def unplaced(self, sizes: Mapping[Var, int], lent: Set[int] = frozenset()) -> Chain:
         """A call that computes all outputs in memory of their own, of which nothing is compiled yet."""
