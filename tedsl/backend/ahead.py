@@ -96,7 +96,7 @@ class _Rows:
             block = self.flow.blocks[label]
             lines = self.flow.lines[block.begin : block.end]
             times = next((int(m[1]) for m in map(_TIMES.match, lines) if m), 0)
-            if times < 2:
+            if times < 2 or not self._steps(label) or not any(line.startswith("  br ") for line in lines):
                 continue
             work = sum(_DIVISION if " = fdiv <" in line else 1 for line in lines)
             self.loops.append(_Loop(label, times, times * work))
@@ -196,10 +196,11 @@ class _Rows:
         return [*made, *(f"  call void @llvm.prefetch.p0(ptr {own}.{k}, {wanted})" for k in range(share))]
 
     def _steps(self, label: str) -> str:
-        """The number of a loop's step."""
+        """The number of a loop's step; nothing where it has none."""
         block = self.flow.blocks[label]
         phis = [line for line in self.flow.lines[block.begin : block.end] if " = phi i64 " in line]
-        return next(m[1] for line in phis if (m := re.match(rf"^  ({NAME}) = phi", line)) and self._counts(m[1], line))
+        names = [(m[1], line) for line in phis if (m := re.match(rf"^  ({NAME}) = phi", line))]
+        return next((name for name, line in names if self._counts(name, line)), "")
 
     def _next(self, name: str, number: int, made: list[str], known: dict[str, str]) -> str:
         """What a number or address is for the next row, computed at the beginning of this one."""

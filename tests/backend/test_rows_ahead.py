@@ -92,6 +92,13 @@ def test_rows_at_places_that_do_not_follow_from_their_number_are_not_fetched() -
     assert ahead(text) == text
 
 
+def test_loops_that_do_not_count_their_steps_ask_for_nothing() -> None:
+    text = ahead(rows().replace("add nuw nsw i64 %second.i, 1", "add nuw nsw i64 %second.i, 2"))
+    third = text.index("\nthird:")
+    assert "mul i64 %second.i" not in text
+    assert text.index("llvm.prefetch", text.index("\nfirst:")) < third
+
+
 @needs_avx512
 def test_softmax_fetches_its_rows_and_scales() -> None:
     x = te.placeholder((64, 1024), "float32", name="x")
