@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import tedsl as te
 from tedsl.backend.variant import Form
+from tests.mutation.overlaps import draw
 
 Case = tuple[list[te.Tensor], te.Tensor, list[Any]]
 
@@ -107,6 +109,50 @@ def test_every_kind_of_stage(definition: Any, dtype: str) -> None:
     np.testing.assert_allclose(out, value + 3, rtol=1e-3)
     kern(array, out=out, mode="add")
     np.testing.assert_allclose(out, 2 * value + 3, rtol=1e-3)
+
+
+DTYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32",
+          "float64")  # fmt: skip
+
+
+def test_every_dtype() -> None:
+    """Element by element, by rows, and scattered: one kernel for each kind."""
+    x = te.placeholder((3, 4), "int8", name="x")
+    array = np.arange(12, dtype="int8").reshape(3, 4)
+    for definition in (pointwise, rows, scattered):
+        outputs = [definition(x.astype(d)).astype(d) for d in DTYPES]
+        values = te.interpret(outputs, {x: array})
+        out = [np.full(v.shape, 3, v.dtype) for v in values]
+        te.build(x, outputs)(array, out=out, mode="add")
+        for found, value in zip(out, values, strict=True):
+            np.testing.assert_array_equal(found, value + np.asarray(3, value.dtype))
+
+
+def added(seed: int, count: int) -> None:
+    """Random programs under random schedules, added to what is there."""
+    rng, done = random.Random(seed), 0
+    while done < count:
+        triple = draw(rng)
+        arrays = [np.random.default_rng(rng.randrange(999)).integers(-9, 10, t.shape, np.int32) for t in triple.inputs]
+        values = te.interpret(triple.outputs, dict(zip(triple.inputs, arrays, strict=True)))
+        out = [np.full(v.shape, 5, v.dtype) for v in values]
+        try:
+            te.build(triple.inputs, triple.outputs, triple.schedule)(*arrays, out=out, mode="add")
+        except te.ScheduleError:
+            continue
+        done += 1
+        for found, value in zip(out, values, strict=True):
+            assert np.array_equal(found, value + 5), triple.note
+
+
+def test_under_random_schedules() -> None:
+    added(0, 8)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_under_many_random_schedules(seed: int) -> None:
+    added(seed, 50)
 
 
 @pytest.mark.parametrize("definition", [pointwise, rows, running])
