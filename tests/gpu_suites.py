@@ -23,6 +23,7 @@ from tedsl.backend.kernel import Kernel
 from tedsl.mutation import functional
 from tests.autodiff.test_random_gradients import fed
 from tests.mutation import programs as in_place, test_random as mutation
+from tests.opencl import DEVICE
 from tests.schedules.drawing import GpuDrawing
 from tests.test_equivalence import EVERY, compare, merged
 
@@ -61,7 +62,7 @@ def on_device(inputs: Any, outputs: Any, schedule: te.Schedule | None = None, na
         if schedule is None:
             assert ".visible .entry" in ptx or kernel.core.is_always_empty
             assert not arrays_in_memory(ptx)
-    return te.build(inputs, outputs, schedule=schedule, target="opencl", name=name)
+    return te.build(inputs, outputs, schedule=schedule, target=DEVICE, name=name)
 
 
 def check(program: Program, feeds: dict[te.Tensor, Any], schedule: te.Schedule | None = None) -> None:

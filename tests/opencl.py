@@ -1,6 +1,7 @@
 """Where GPU schedules run in the tests: an OpenCL device, which PoCL makes of the CPU.
 
-Its compiler takes most of the time of a test, so it is asked not to optimise.
+With TEDSL_DEVICE=cuda they run on a real one. PoCL's compiler takes most of the time of a test, so it is asked not to
+optimise.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import pytest
 
 from tedsl.backend.targets import device_problem, parse_target
 
-__all__ = ["MARKS", "on_opencl"]
+__all__ = ["DEVICE", "MARKS", "on_opencl"]
 
 Test = TypeVar("Test", bound=Callable[..., None])
 
 os.environ.setdefault("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
-PROBLEM = device_problem(parse_target("opencl").text)
+DEVICE = os.environ.get("TEDSL_DEVICE", "opencl")
+PROBLEM = device_problem(parse_target(DEVICE).text)
 
 
 MARKS = [
