@@ -71,7 +71,7 @@ def workloads(sizes: Sizes, *, small: bool) -> Iterator[Workload]:
     yield from _embedding(sizes)
     if small:
         return
-    yield from (w for w in imaging() if w.name.startswith(("bilateral", "histogram")))
+    yield from (w for w in imaging() if w.name.startswith(("bilateral", "soft histogram")))
 
 
 def forward(name: str, inputs: Sequence[te.Tensor], y: te.Tensor, peer: Callable[..., Any]) -> Workload:
