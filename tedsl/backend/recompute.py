@@ -107,12 +107,18 @@ class _Walk:
         return found
 
     def step(self, now: int) -> None:
-        """Run a step, after those that make again what it needs and is gone."""
-        chain = self._missing(now)
-        for position, k in enumerate(chain):
-            pinned = {c for later in chain[position:] for c in self.steps[later].inputs}
-            self._run(k, now, pinned)
-            for c in [c for c in self.version if c not in pinned and not self._is_used(c, now, chain[position + 1 :])]:
+        """Run a step, after those that make again what it needs and is gone.
+
+        While those run, what the later ones of them read may be forgotten too, if nothing else makes room, and is then
+        made again in its turn.
+        """
+        again: set[int] = set()
+        while now not in self.done and len(self.made) <= MOST * len(self.steps):
+            chain = self._missing(now)
+            waiting = {c for k in chain for c in self.steps[k].inputs}
+            self._run(chain[0], now, {*self.steps[chain[0]].inputs, *(waiting & again)}, waiting)
+            again.update(self.steps[chain[0]].outputs)
+            for c in [c for c in self.version if not self._is_used(c, now, chain[1:])]:
                 del self.version[c]
         self._forget_below_checkpoints(now)
 
@@ -140,11 +146,11 @@ class _Walk:
         at = bisect.bisect_left(uses, begin)
         return uses[at] if at < len(uses) else len(self.steps)
 
-    def _run(self, k: int, now: int, pinned: Set[int]) -> None:
+    def _run(self, k: int, now: int, pinned: Set[int], waiting: Set[int]) -> None:
         step = self.steps[k]
         first = k not in self.done
         wanted = [c for c in step.outputs if c not in self.version]
-        self._make_room(sum(map(self._bytes, wanted)) + self.costs.inside.get(step, 0), now, pinned)
+        self._make_room(sum(map(self._bytes, wanted)) + self.costs.inside.get(step, 0), now, pinned, waiting)
         numbers = {c: c if first else self._copy(c) for c in step.outputs}
         inputs = tuple(self.version.get(c, c) for c in step.inputs)
         if not first:
@@ -161,8 +167,8 @@ class _Walk:
     def _bytes(self, cell: int) -> int:
         return 0 if cell in self.lasting else self.costs.tensors.get(cell, 0)
 
-    def _make_room(self, wanted: int, now: int, pinned: Set[int]) -> None:
-        """Forget what costs least until there is room."""
+    def _make_room(self, wanted: int, now: int, pinned: Set[int], waiting: Set[int]) -> None:
+        """Forget what costs least until there is room; what waits to be read at once only if there is nothing else."""
         if self.most is None:
             return
         held = self.costs.arrays + wanted + sum(map(self._bytes, self.version))
@@ -172,23 +178,31 @@ class _Walk:
             if not free:
                 self.needed = max(self.needed, held)
                 return
-            last = min(free, key=lambda c: self._price(c, now))
+            last = min(free, key=lambda c: (c in waiting, self._price(c, now)))
             held -= self._bytes(last)
             del self.version[last]
 
     def _price(self, cell: int, now: int) -> float:
-        """The work of making a tensor again, for each byte and step without it."""
+        """The work of making a tensor again, for each byte and step without it.
+
+        What it is made of counts where it is gone, or will be by then because nobody reads it that late.
+        """
+        then = self._next(cell, now)
         wanted, pending = {self.maker[cell]}, [self.maker[cell]]
         while pending:
             fresh = {
                 self.maker[c]
                 for c in self.steps[pending.pop()].inputs
-                if c in self.maker and c not in self.version and self.maker[c] not in wanted
+                if c in self.maker and self.maker[c] not in wanted and not self._is_there(c, then)
             }
             wanted |= fresh
             pending += fresh
         work = sum(self.costs.work[self.steps[k]] for k in wanted)
-        return work / (self._bytes(cell) * max(1, self._next(cell, now) - now))
+        return work / (self._bytes(cell) * max(1, then - now))
+
+    def _is_there(self, cell: int, then: int) -> bool:
+        """Whether a tensor will be in memory at a step."""
+        return cell in self.version and (cell in self.lasting or self._next(cell, then) < len(self.steps))
 
     def _is_pure(self, cell: int) -> bool:
         """Whether it can be made again: by a kernel, not by a function of the user's."""
