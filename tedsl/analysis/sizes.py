@@ -25,6 +25,7 @@ __all__ = [
     "check_sizes",
     "concrete_shape",
     "evaluate_extent",
+    "known_shape",
     "vars_of",
 ]
 
@@ -52,6 +53,12 @@ _LINEAR = frozenset({Fn.ADD, Fn.SUB, Fn.MUL, Fn.NEG})
 def vars_of(expr: Expr) -> list[Var]:
     """The symbolic sizes in an extent, in order of use."""
     return [node for node in topological(expr) if isinstance(node, Var)]
+
+
+def known_shape(tensor: Tensor) -> tuple[int, ...] | None:
+    """The shape of a tensor whose extents are numbers."""
+    found = tuple(int(e.value) for e in tensor.extents if isinstance(e, Const))
+    return found if len(found) == tensor.ndim else None
 
 
 def evaluate_extent(expr: Expr, sizes: Mapping[Var, int], what: str = "te") -> int:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from tedsl.backend.addresses import address_of
 from tedsl.backend.cuda import Place, install, place_on
 from tedsl.backend.objects import LoadedCode
+from tedsl.backend.proven import misfit
 from tedsl.backend.runtime import KernelError, Runtime, failure, running, runtime_for
 from tedsl.backend.targets import device_problem, has_device
 
@@ -81,8 +82,10 @@ class CompiledFunction:
         code: LoadedCode,
         arguments: Sequence[ArgSpec],
         translate: Callable[[KernelError], Exception] | None = None,
+        shapes: Sequence[tuple[int, ...] | None] = (),
     ) -> None:
         self.code = code  # keeps the machine code in memory
+        self.shapes = tuple(shapes)  # those that the arguments must have, where the code does not look
         self.arguments = tuple(arguments)
         self.buffers = tuple(argument for argument in arguments if argument.ndim is not None)
         self.scalars = tuple(argument for argument in arguments if argument.ndim is None)
@@ -243,9 +246,21 @@ def lay_out(
             words.append(_scalar_word(spec, next(numbers)))
         else:
             words += _buffer_words(spec, spec.ndim, *next(shapes))
+            if function.shapes:
+                _check_fit(function, place - 1, words[at + _BUFFER_WORDS :])
             pointers[at + _DIMENSIONS] = at + _BUFFER_WORDS
             buffers.append(at)
     return words, pointers, buffers
+
+
+def _check_fit(function: CompiledFunction, place: int, dimensions: Sequence[int]) -> None:
+    """Refuse an array that is not as code expects that does not look itself."""
+    expected, spec = function.shapes[place], function.arguments[place]
+    steps = [word - (1 << 32) if word >= 1 << 31 else word for word in dimensions[1::2]][::-1]
+    shape = tuple(word >> 32 for word in reversed(dimensions[::2]))
+    problem = None if expected is None else misfit(shape, steps, expected)
+    if problem is not None:
+        raise KernelError(function.code.name, -1, [f"argument {spec.name!r}: {problem}"])
 
 
 def _scalar_word(spec: ArgSpec, value: int | float) -> int:

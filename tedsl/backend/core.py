@@ -16,6 +16,7 @@ from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape, evaluate_extent
 from tedsl.backend.buffers import Binding
+from tedsl.backend.kept import is_kept, key_of
 from tedsl.backend.lower import operations_between, sizes_of
 from tedsl.backend.lower_checks import Checks, checks_of
 from tedsl.backend.planner import Planner
@@ -154,6 +155,13 @@ class Core:
                 if found is None:
                     found = self._variants[form] = self._compiled(form)
         return found
+
+    def is_ready(self, form: Form) -> bool:
+        """Whether the code for a form is there, in memory or on the disk."""
+        return form in self._variants or is_kept(self._key(form))
+
+    def _key(self, form: Form) -> str | None:
+        return key_of(self.inputs, self.outputs, form, self.name, self.target, self.planner)
 
     def _compiled(self, form: Form) -> Variant:
         merging = self.merging if form.merged else None

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tedsl.analysis.sizes import known_shape
 from tedsl.backend.core import Proof
 from tedsl.backend.kept import read, write
-from tedsl.lang.expr import Const
 from tedsl.lang.tensor import Operation, Tensor
 from tedsl.lang.traverse import stages_of
 
@@ -65,10 +65,10 @@ def layouts_of(tensors: Sequence[Tensor]) -> tuple[Layout, ...] | None:
     """Types and shapes; None where an extent is no number above 0."""
     found = []
     for tensor in tensors:
-        extents = [e.value for e in tensor.extents if isinstance(e, Const)]
-        if len(extents) != tensor.ndim or 0 in extents:
+        shape = known_shape(tensor)
+        if shape is None or 0 in shape:
             return None
-        found.append((str(tensor.dtype), tuple(int(n) for n in extents)))
+        found.append((str(tensor.dtype), shape))
     return tuple(found)
 
 

@@ -33,6 +33,8 @@ __all__ = [
     "Kept",
     "entries",
     "forget_all",
+    "is_kept",
+    "is_off",
     "keep",
     "key_of",
     "key_of_part",
@@ -60,6 +62,7 @@ class Kept:
     checks: bool  # whether the kernel checks indices or numbers when it runs
     careful: bool  # whether divisions are lowered with care, see lower_expr
     title: str  # for people: what it computes
+    shapes: tuple[tuple[int, ...] | None, ...] = ()  # of its arguments, where it does not check them itself
 
 
 def key_of(
@@ -131,6 +134,12 @@ def recall(key: str | None) -> Kept | None:
     return None if payload is None else _parsed(payload)
 
 
+def is_kept(key: str | None) -> bool:
+    """Whether there is code under a key; it may still be found to be damaged."""
+    folder = None if key is None else store.private_folder(FOLDER)
+    return folder is not None and (folder / f"{key}.kernel").exists()
+
+
 def read(key: str | None, kind: str) -> bytes | None:
     """The content of a kept file, if it is there and whole."""
     folder = None if key is None else store.private_folder(FOLDER)
@@ -164,6 +173,7 @@ def _parsed(payload: bytes) -> Kept | None:
     try:
         numbers: Any = json.loads(payload[4 : 4 + size])
         numbers.update({name: tuple(numbers[name]) for name in ("sizes", "order")})
+        numbers["shapes"] = tuple(None if s is None else tuple(map(int, s)) for s in numbers["shapes"])
         return Kept(image=payload[4 + size :], **numbers)
     except (ValueError, KeyError, TypeError):
         return None

@@ -14,11 +14,13 @@ from pathlib import Path
 import halide as hl
 
 from tedsl.backend.contract import contract, emit_assembly, emit_object
+from tedsl.backend.guarded import guarded
 from tedsl.backend.linker import Library, link, runtime_names
 from tedsl.backend.runtime import runtime_for
 
-__all__ = ["OUTPUT_KINDS", "LoadedCode", "ObjectCode", "compile_object", "compile_outputs", "load"]
+__all__ = ["OUTPUT_KINDS", "UNCHECKED", "LoadedCode", "ObjectCode", "compile_object", "compile_outputs", "load"]
 
+UNCHECKED = "no_asserts"  # the feature of targets for which arrays are not checked: see `proven`
 _DEVICE_CODE = hl.OutputFileType.device_code
 OUTPUT_KINDS = {
     "stmt": hl.OutputFileType.stmt,
@@ -63,7 +65,9 @@ def compile_object(
         path = Path(folder) / "kernel"
         kind = hl.OutputFileType.llvm_assembly if _may_contract(target) else hl.OutputFileType.object
         pipeline.compile_to({kind: str(path)}, list(arguments), symbol, hl.Target(target))
-        image = emit_object(contract(path.read_text(), streams)) if _may_contract(target) else path.read_bytes()
+        image = (
+            emit_object(_finished(path.read_text(), target, streams)) if _may_contract(target) else path.read_bytes()
+        )
         return ObjectCode(name, f"{symbol}_argv", target, image)
 
 
@@ -71,6 +75,12 @@ def _may_contract(target: str) -> bool:
     """Whether Halide leaves it to us to fuse multiplications with additions: in strict code for the host."""
     features = hl.Target(target)
     return features.has_feature(hl.TargetFeature.StrictFloat) and not features.has_gpu_feature()
+
+
+def _finished(assembly: str, target: str, streams: Collection[str]) -> str:
+    """LLVM assembly as it is translated to machine code."""
+    made = contract(assembly, streams)
+    return guarded(made) if UNCHECKED in target.split("-") else made
 
 
 def compile_outputs(
@@ -98,7 +108,7 @@ def _contracted_assembly(
 ) -> str:
     """What `compile_object` makes, as text."""
     llvm = compile_outputs(pipeline, arguments, name, target, ["llvm"])["llvm"]
-    return emit_assembly(contract(llvm, streams))
+    return emit_assembly(_finished(llvm, target, streams))
 
 
 def load(code: ObjectCode) -> LoadedCode:

@@ -169,8 +169,10 @@ class FoundCore(Core):
 
     def _compiled(self, form: Form) -> Variant:
         parts = Program(self.inputs, self.outputs, form, self.name, self.target, self.planner)
-        key = key_of_part(self._kernel.digest, form, self.target, asked=False)
-        return loaded_variant(parts, key, lambda: self.whole.variant(form))
+        return loaded_variant(parts, self._key(form), lambda: self.whole.variant(form))
+
+    def _key(self, form: Form) -> str | None:
+        return key_of_part(self._kernel.digest, form, self.target, asked=False)
 
     @cached_property
     def merging(self) -> None:

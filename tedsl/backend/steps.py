@@ -8,10 +8,11 @@ that its schedule stores anyway: kernels that are equal, as those of repeated la
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from schedules.cutting import Part
 from tedsl.analysis.hazards import Hazard
@@ -29,6 +30,7 @@ from tedsl.backend.progress import counted
 from tedsl.backend.recompute import Saved
 from tedsl.backend.targets import Target
 from tedsl.backend.variant import Form
+from tedsl.backend.workers import compile_apart, may_compile_apart
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Extern, Operation, Placeholder, Scan, Tensor
 
@@ -74,6 +76,7 @@ class Steps(Core):
         self.results: tuple[int, ...] = ()
         self.key = key  # under which it is kept
         self._written = -1  # proofs kept so far
+        self._apart_ms = 0.0  # of compiling in other processes
         self._chains: dict[object, Chain] = {}
         self._numbers = {t: k for k, t in enumerate(self.tensors)}
         self._least = LEAST_KERNELS if least is None else least
@@ -170,10 +173,10 @@ class Steps(Core):
 
     @property
     def compile_ms(self) -> float:
-        return sum(core.compile_ms for core in self.kernels)
+        return sum(core.compile_ms for core in self.kernels) + self._apart_ms
 
     def compile(self, modes: tuple[str, ...] | None = None) -> None:
-        """Compile the kernels, several at a time."""
+        """Compile the kernels, several at a time: in processes of their own where that is possible, else in threads."""
         wanted = modes or ("write",) * len(self.outputs)
         forms: dict[Core, Form] = {}
         added = {self.results[p] for p, mode in enumerate(wanted) if mode == "add"}
@@ -182,12 +185,17 @@ class Steps(Core):
             if step.core is not None:
                 own = tuple("add" if c in added and c not in read else "write" for c in step.outputs)
                 forms.setdefault(step.core, step.core.usual(own))
-        with (
-            counted(f"compiling {self.name}", len(forms), "kernel") as done,
-            ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool,
-        ):
-            for _ in pool.map(lambda core: core.variant(forms[core]), forms):
-                done()
+        missing = {core for core, form in forms.items() if not core.is_ready(form)}
+        with counted(f"compiling {self.name}", len(missing or forms), "kernel") as done:
+            if may_compile_apart(len(missing)):
+                begin, before = time.perf_counter(), self.compile_ms
+                compile_apart([partial(core.variant, form) for core, form in forms.items() if core in missing], done)
+                self._apart_ms += (time.perf_counter() - begin) * 1e3 - (self.compile_ms - before)
+                missing = set()
+            with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
+                for core in pool.map(lambda core: (core.variant(forms[core]), core)[1], forms):
+                    if core in missing:
+                        done()
 
     @property
     def is_remembered(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -15,14 +15,17 @@ import halide as hl
 
 from schedules.merging import Merging
 from tedsl.analysis.hazards import Hazard, hazard_of
+from tedsl.analysis.sizes import known_shape
 from tedsl.backend.buffers import ArgSpec, CompiledFunction
+from tedsl.backend.guarded import GuardError
 from tedsl.backend.kept import Kept, keep, key_of, recall
 from tedsl.backend.launches import check_launches
 from tedsl.backend.lower import Lowered, sizes_of
 from tedsl.backend.lower_expr import DIVISION_BY_ZERO, careful_division
 from tedsl.backend.nests import loop_nest_text, schedule_refused
-from tedsl.backend.objects import ObjectCode, compile_object, compile_outputs, load
+from tedsl.backend.objects import UNCHECKED, ObjectCode, compile_object, compile_outputs, load
 from tedsl.backend.planner import Planner
+from tedsl.backend.proven import are_proven
 from tedsl.backend.scalars import for_opencl
 from tedsl.backend.targets import Target, has_device, machine_of
 from tedsl.lang.errors import ScheduleError
@@ -202,7 +205,7 @@ class Program:
         features += ["cl_doubles"] * (self.target.backend == "opencl")
         text = self.target.with_features(*features).text
         try:
-            code = compile_object(lowered.pipeline, lowered.arguments, self.name, text, self.streams(lowered))
+            code, shapes = self._object(lowered, text)
             if self.planner.is_asked and has_device(text):
                 parts = lowered.pipeline, lowered.arguments, self.name, text
                 check_launches(self.name, compile_outputs(*parts, ["stmt"])["stmt"])
@@ -215,9 +218,32 @@ class Program:
         order = tuple(wanted[p] for p in lowered.order)
         computes = ", ".join(t.name for t in self.outputs)
         return Kept(
-            code.entry, text, code.image, sizes, lowered.zero is not None, order, lowered.checks is not None, careful,
-            f"{self.name}: {computes}",
+            code.entry, code.target, code.image, sizes, lowered.zero is not None, order, lowered.checks is not None,
+            careful, f"{self.name}: {computes}", shapes,
         ), lowered  # fmt: skip
+
+    def _object(self, lowered: Lowered, text: str) -> tuple[ObjectCode, tuple[tuple[int, ...] | None, ...]]:
+        """Its code, without checks of arrays where these are proven to hold for shapes, which are told."""
+        parts = lowered.pipeline, lowered.arguments, self.name
+        shapes = self._proven(lowered, text)
+        if shapes:
+            with suppress(GuardError):
+                return compile_object(*parts, f"{text}-{UNCHECKED}", self.streams(lowered)), shapes
+        return compile_object(*parts, text, self.streams(lowered)), ()
+
+    def _proven(self, lowered: Lowered, text: str) -> tuple[tuple[int, ...] | None, ...]:
+        """The shapes of the arguments for which Halide's checks of arrays hold; empty where there is no proof."""
+        known = self.target.backend == "host" and self.form.dense and not self.form.large
+        if not known or self.planner.is_asked or lowered.checks is not None or lowered.sizes:
+            return ()
+        tensors = [*lowered.inputs, *(lowered.outputs[p] for p in lowered.previous)]
+        known_shapes = [known_shape(t) for t in (*tensors, *(lowered.outputs[p] for p in lowered.order))]
+        if None in known_shapes:
+            return ()
+        number: list[tuple[int, ...] | None] = [None] * (lowered.zero is not None)
+        shapes = [*known_shapes[: len(tensors)], *number, *known_shapes[len(tensors) :]]
+        parts = lowered.pipeline, lowered.arguments, self.name, text
+        return tuple(shapes) if are_proven(compile_outputs(*parts, ["stmt"])["stmt"], shapes) else ()
 
     def loaded(self, kept: Kept) -> CompiledFunction:
         """The code in memory."""
@@ -226,7 +252,8 @@ class Program:
         specs += [ArgSpec(known[k].name, "int32", None) for k in kept.sizes]
         specs += [ArgSpec("opaque_zero", "int32", None)] * kept.zero
         specs += [replace(self._spec(outputs[p]), output=True) for p in kept.order]
-        return CompiledFunction(load(ObjectCode(self.name, kept.entry, kept.target, kept.image)), specs)
+        code = load(ObjectCode(self.name, kept.entry, kept.target, kept.image))
+        return CompiledFunction(code, specs, shapes=kept.shapes)
 
     def _spec(self, tensor: Tensor) -> ArgSpec:
         """The argument for a tensor's array; a 16-bit float is passed to OpenCL as its bits."""

@@ -1,0 +1,201 @@
+"""Kernels without Halide's checks of arrays: only where those are proven, and memory that is not there is an error."""
+
+from __future__ import annotations
+
+import halide as hl
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.backend.guarded import GuardError, guarded
+from tedsl.backend.objects import UNCHECKED, compile_outputs
+from tedsl.backend.proven import LARGEST, are_proven, misfit
+from tedsl.backend.runtime import KernelError
+from tedsl.backend.targets import parse_target
+from tests.backend import kernels
+from tests.backend.test_kernel import floats
+from tests.backend.test_runtime import run_script
+
+HOST = parse_target("host").text
+X, Y = kernels.X, kernels.Y
+
+
+def text(begin: int, end: int, extent: int = 8, bound: int = 8) -> str:
+    """Halide's text of out[x] = a[x + begin] + a[x + end], of `a` with 8 elements."""
+    a, out = hl.ImageParam(hl.Float(32), 1, "a"), hl.Func("out")
+    a.dim(0).set_bounds(0, extent)
+    out[X] = a[X + begin] + a[X + end]
+    out.bound(X, 0, bound)
+    parts = hl.Pipeline([out]), [hl.Argument(a)], "kernel", HOST
+    return compile_outputs(*parts, ["stmt"])["stmt"]
+
+
+def test_checks_are_proven_for_the_shapes_they_hold_for_only() -> None:
+    inside = text(0, 2, extent=10)
+    assert inside.count("assert(") > 15
+    assert are_proven(inside, [(10,), (8,)])
+    for shapes in ([(9,), (8,)], [(11,), (8,)], [(10,), (9,)], [(10, 1), (8,)], [(10,)], [(10,), None], [None, (8,)]):
+        assert not are_proven(inside, shapes)
+    assert not are_proven(text(-1, 2, extent=10), [(10,), (8,)])
+    assert not are_proven(text(0, 3, extent=10), [(10,), (8,)])
+    assert are_proven(text(0, 2, extent=10, bound=7), [(10,), (7,)])
+    assert not are_proven(text(0, 2, extent=10, bound=7), [(10,), (8,)])
+    assert not are_proven(inside, [(LARGEST, 2), (8,)])
+
+
+def test_a_check_that_is_not_known_is_not_proven() -> None:
+    inside = text(0, 2, extent=10)
+    shapes = [(10,), (8,)]
+    for line in (
+        'assert(a.min.0 == 0, halide_error_something_new("a"))', "assert(a.min.0 == 0)", "assert(f == 0, g)",
+        'assert(0 <= 1, halide_error_requirement_failed("0 <= 1", "x"))',
+        'assert(a.stride.1 == 4, halide_error_constraint_violated("a.stride.1", a.stride.1, "4", 4))',
+        'assert(a.min.0 <= n, halide_error_access_out_of_bounds("Input buffer a", 0, n, 7, a.min.0, 9))',
+        'let t1 = 3 in (assert(t1 == 3, halide_error_host_is_null("Input buffer a")))',
+    ):  # fmt: skip
+        assert not are_proven(inside + line + "\n", shapes)
+    assert are_proven(inside + "assert(closure_result$1 == 0, closure_result$1)\n", shapes)
+    assert not are_proven(inside.replace("func", "function"), shapes)
+
+
+def test_what_a_proof_supposes_of_an_array() -> None:
+    assert misfit((4, 8), (8, 1), (4, 8)) is None
+    assert misfit((), (), ()) is None
+    assert misfit((4, 8), (-8, 1), (4, 8)) is None
+    assert "(4, 8) was expected, found (4, 7)" in str(misfit((4, 7), (8, 1), (4, 8)))
+    assert "side by side" in str(misfit((4, 8), (16, 2), (4, 8)))
+    assert "spans" in str(misfit((4, 8), (LARGEST, 1), (4, 8)))
+
+
+def doubled(*shape: object) -> tuple[te.Tensor, te.Tensor]:
+    x = te.placeholder(shape, name="x")
+    return x, te.compute(x.shape, lambda *i: x[i] * 2.0, name="y")
+
+
+def test_kernels_of_known_shapes_are_not_checked_and_others_are() -> None:
+    n, index = te.var("n"), te.placeholder((4,), "int32", name="index")
+    x, y = doubled(3, 4)
+    s = te.Schedule(y)
+    s[y].vectorize("i1", 4)
+    picked = te.compute((4,), lambda i: x[index[i] % 3, i], name="picked")
+    looked = te.compute((4,), lambda i: x[index[i], i], name="looked")
+    z, symbolic = doubled(n, 4)
+    cases = [([x], y, {}, True), ([x, index], picked, {}, True), ([x, index], looked, {}, False),
+             ([z], symbolic, {}, False), ([x], y, {"schedule": s}, False)]  # fmt: skip
+    for inputs, output, options, is_free in cases:
+        kept = te.build(inputs, output, **options).core.any_variant().kept
+        assert bool(kept.shapes) == is_free
+        assert kept.target.endswith(UNCHECKED) == is_free
+
+
+def test_arrays_of_every_layout() -> None:
+    x, y = doubled(6, 8)
+    kern = te.build([x], y)
+    a = floats(12, 16)
+    for view in (a[:6, :8], a[::2, 8:], a[6:, :8][::-1], a[:6, ::2], a[:6, 7::-1], np.asfortranarray(a[:6, :8])):
+        out = np.zeros((6, 16), "f4")[:, ::2]
+        np.testing.assert_array_equal(kern(view), view * 2)
+        kern(view, out=out)
+        np.testing.assert_array_equal(out, view * 2)
+    np.testing.assert_array_equal(kern(np.broadcast_to(a[0, :8], (6, 8))), np.broadcast_to(a[0, :8] * 2, (6, 8)))
+    one = te.build(*doubled(1, 1))
+    np.testing.assert_array_equal(one(a[5:6, 7:8]), a[5:6, 7:8] * 2)
+
+
+def test_an_array_that_does_not_fit_is_refused_before_the_call() -> None:
+    function = te.build(*doubled(3, 4)).core.any_variant().function
+    good = ((3, 4), (16, 4))
+    function.bind([good, good])
+    for bad in [((3, 5), (20, 4)), ((4, 4), (16, 4)), ((3, 4), (32, 8)), ((3, 4), (2**33 - 4, 4))]:
+        with pytest.raises((KernelError, ValueError)):
+            function.bind([bad, good])
+        with pytest.raises((KernelError, ValueError)):
+            function.bind([good, bad])
+
+
+ROOM = """
+    import resource, numpy as np, tedsl as te
+    from tedsl.backend.runtime import KernelMemoryError
+    def held():
+        return int(next(l for l in open("/proc/self/status") if l.startswith("VmSize")).split()[1]) << 10
+    def refused(call, room):
+        before = held()
+        resource.setrlimit(resource.RLIMIT_AS, (before + room, resource.RLIM_INFINITY))
+        for _ in range(3):
+            try:
+                call()
+            except KernelMemoryError as error:
+                assert "Out of memory" in str(error), error
+            else:
+                raise AssertionError("there was memory")
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert held() - before < 20 << 20, held() - before
+"""
+
+
+def test_no_memory_for_the_first_or_the_second_intermediate() -> None:
+    assert "ok" in run_script(f"""{ROOM}
+    N = 3000
+    x, k = te.placeholder((N, 2), name="x"), te.reduce_axis(2, name="k")
+    h = te.compute((N, N), lambda i, j: te.sum(te.exp(x[i, k] + x[j, k]), axis=k), name="h")
+    g = te.compute((N, N), lambda i, j: te.sum(te.exp(h[j, i] * 1e-3 + x[i, k]), axis=k), name="g")
+    y = te.compute((1,), lambda i: te.sum(lambda a, b: h[a, b] * g[b, a] + h[b, a]), name="y")
+    kern = te.build([x], y)
+    variant = kern.core.any_variant()
+    assert variant.kept.shapes and variant.source("llvm").count(" call ptr @halide_malloc(") == 2
+    a, out = np.zeros((N, 2), "f4"), np.zeros(1, "f4")
+    want = kern(a)
+    for room in (N * N * 2, N * N * 6):
+        refused(lambda: kern(a, out=out), room)
+        np.testing.assert_array_equal(kern(a), want)
+    print("ok")
+    """)
+
+
+def test_no_memory_inside_a_parallel_loop() -> None:
+    assert "ok" in run_script(f"""{ROOM}
+    import halide as hl
+    from tests.backend import kernels
+    from tedsl.backend.objects import compile_object
+    from tedsl.backend.targets import parse_target
+    N = 100_000_000  # more than malloc keeps for itself
+    x, y = kernels.X, kernels.Y
+    r = hl.RDom([(0, N)], "r")
+    middle, out = hl.Func("middle"), hl.Func("out")
+    middle[x, y] = hl.cast(hl.UInt(8), x + y)
+    out[x, y] = hl.cast(hl.Int(32), 0)
+    out[x, y] += hl.cast(hl.Int(32), middle[r, y])
+    out.compute_root()
+    out.bound(x, 0, 1).bound(y, 0, 4)
+    out.update().parallel(y)
+    middle.compute_at(out, y).vectorize(x, 16)
+    text = parse_target("host").with_features("strict_float", "no_asserts").text
+    code = compile_object(hl.Pipeline([out]), [], "kernel", text)
+    function = kernels.CompiledFunction(kernels.load(code), kernels.specs("out:int32:2"))
+    target = np.zeros((4, 1), "int32")
+    function(target)
+    want = target.copy()
+    refused(lambda: function(target), N // 2)
+    function(target)
+    np.testing.assert_array_equal(target, want)
+    print("ok")
+    """)
+
+
+def test_assembly_of_another_form_is_refused() -> None:
+    head = "declare ptr @halide_malloc(ptr, i64)\n"
+    good = (
+        "define i32 @f(ptr %c) {\nentry:\n  br label %next\nnext:\n  %m = call ptr @halide_malloc(ptr %c, i64 8)\n"
+        "  br label %end\nend:\n  %p = phi i32 [ 1, %next ]\n  ret i32 0\n}\n"
+    )
+    made = guarded(head + good)
+    assert "phi i32 [ 1, %te.full." in made
+    for before, after in [
+        ("ret i32 0", "ret i32 %p"), ("define i32", "define range(i32 0, 1) i32"), ("entry:\n", ""),
+        ("%m = call", "%m = musttail call"), ("  br label %end", "  call void @halide_trace(ptr %c)\n  br label %end"),
+        ("  br label %end", "  call void @halide_free(ptr %c, ptr %q)\n  br label %end"),
+    ]:  # fmt: skip
+        with pytest.raises(GuardError):
+            guarded(head + good.replace(before, after))
+    nothing = "define i32 @f(ptr %c) {\n  ret i32 3\n}\n"
+    assert guarded(nothing) == nothing

@@ -1,0 +1,105 @@
+"""Kernels compiled by several processes: the same results, and nothing lost with a process that dies."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tedsl.backend import kept, workers
+from tests.backend.test_runtime import run_script
+
+PROGRAM = """
+    import os, sys, threading, numpy as np, tedsl as te
+    from tedsl.backend import steps, variant, workers
+    steps.LEAST_KERNELS, workers.LEAST = 2, 2
+    workers.available_cpus = lambda: 3
+    assert threading.active_count() == 1 and workers.may_compile_apart(4)
+    here, compiled, compile_object = os.getpid(), [], variant.compile_object
+    x = te.placeholder((24, 24), name="x")
+    h, made = x, []
+    for k in range(4):
+        h = te.compute((24, 24), lambda i, j, h=h, k=k: te.sum(lambda l: h[i, l] * te.tanh(h[l, j] * (k + 1.0)) / 24))
+        made.append(h)
+    def built():
+        kern = te.build([x], made)
+        array = np.linspace(-1, 1, 576, dtype="f4").reshape(24, 24)
+        for found, want in zip(kern(array), te.interpret(made, {{x: array}})):
+            np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+        assert len(kern.core.kernels) == 4 and kern.stats.compile_ms > 0
+    {then}
+    try:
+        os.waitpid(-1, 0)
+    except ChildProcessError:
+        print("no process is left")
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TEDSL_CACHE", "on")
+    monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache" / kept.FOLDER
+
+
+def run(*lines: str) -> str:
+    printed = run_script(PROGRAM.format(then="\n    ".join(lines)), timeout=120)
+    assert "no process is left" in printed
+    return printed
+
+
+def test_all_processes_compile_and_the_results_are_right(folder: Path) -> None:
+    printed = run(
+        "def noting(*a):",
+        "    os.write(1, f'compiled by {os.getpid() == here}\\n'.encode())",
+        "    return compile_object(*a)",
+        "variant.compile_object = noting",
+        "built()",
+    )
+    assert printed.count("compiled by") == 4
+    assert "compiled by False" in printed
+    assert len(list(folder.glob("*.kernel"))) == 4
+
+
+def test_a_process_that_dies_leaves_its_kernels_to_this_one() -> None:
+    run(
+        "def dying(*a):",
+        "    return compile_object(*a) if os.getpid() == here else os._exit(1)",
+        "variant.compile_object = dying",
+        "built()",
+    )
+
+
+def test_what_fails_everywhere_is_told_here() -> None:
+    printed = run(
+        "def failing(*a):",
+        "    raise OSError('no compiler')",
+        "variant.compile_object = failing",
+        "try:",
+        "    built()",
+        "except OSError as error:",
+        "    print(error)",
+    )
+    assert "no compiler" in printed
+
+
+def test_where_a_fork_is_not_safe_threads_compile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(workers, "available_cpus", lambda: 2)
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    monkeypatch.setattr(workers.sys, "platform", "linux")
+    monkeypatch.setattr(workers, "_OBJECTING", ())
+    assert workers.may_compile_apart(workers.LEAST)
+    assert not workers.may_compile_apart(workers.LEAST - 1)
+    changes: list[tuple[Any, str, Any]] = [
+        (threading, "active_count", lambda: 2), (workers.sys, "platform", "darwin"), (workers, "_OBJECTING", ("sys",)),
+        (workers, "available_cpus", lambda: 1), (kept, "is_off", lambda: True),
+    ]  # fmt: skip
+    for where, name, value in changes:
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, value)
+            assert not workers.may_compile_apart(workers.LEAST)
+    (tmp_path / "taken").write_text("")
+    monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path / "taken"))
+    assert not workers.may_compile_apart(workers.LEAST)
