@@ -274,6 +274,17 @@ def test_a_winner_is_found_by_the_extreme_that_is_there(name: str) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("shape", [(64, 48), (64, 21), (18, 48), (3, 16, 32)])
+def test_rows_that_are_divided_by_the_same_numbers(shape: tuple[int, ...]) -> None:
+    x, y = te.placeholder(shape, "float32", name="x"), te.placeholder(shape[-1:], "float32", name="y")
+    kern = te.build([x, y], (x - 1) / y)
+    assert ("unrolled" in kern.loop_nest()) == (shape[-2] % 4 == 0)
+    a, b = floats(*shape), floats(*shape[-1:])
+    a.flat[5], a.flat[7], b[2] = np.inf, 1.0, 0.0
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(kern(a, b), (a - 1) / b)
+
+
 def test_two_runs_give_the_same_bits() -> None:
     inputs, outputs = conv(4, 16, 32, 28, 3, 1, 1, 1, "w")
     arrays = [floats(*t.shape) for t in inputs]
