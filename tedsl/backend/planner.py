@@ -10,6 +10,7 @@ from schedules.cutting import Part, parts_of
 from schedules.default import completed
 from schedules.plan import Plan
 from schedules.program import program_of
+from schedules.repetition import without_repetition
 from schedules.tuning import settled
 from tedsl.backend.apply import apply_plan, check_target, fix_sizes
 from tedsl.backend.autoschedulers import apply_autoscheduler
@@ -59,6 +60,7 @@ class Planner:
         if plain and plan is not None and plan.finite:  # its program is another one where numbers are not finite
             inputs, outputs, plan = self._given(inputs), self._given(outputs), None
         if plan is None:
+            outputs = without_repetition(inputs, outputs)
             plan = Plan(program_of(outputs))
         check_target(plan, target.backend)
         plan = completed(plan, inputs, outputs, machine, plain=plain, merged=self.merged)

@@ -160,7 +160,7 @@ def test_outputs_that_the_default_schedule_takes_apart_are_found() -> None:
     kernel = te.build([A], [D, v], schedule=s)
     a = RANDOM.standard_normal((N, N)).astype(np.float32)
     for found, expected in zip(kernel(a), te.interpret([D, v], {A: a}), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)  # terms of about one cancel
 
 
 def test_atomics_are_forbidden_unless_they_are_allowed() -> None:

@@ -1,0 +1,55 @@
+"""What is computed twice in a program, computed once.
+
+`te.exp(x - x.max()) / te.exp(x - x.max()).sum()` is two maxima and two exponentials as it is written. Operations that
+are equal but for the names of their loops become one; results keep operations of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from schedules.program import reading
+from tedsl.lang.expr import Axis, Expr, Reduce
+from tedsl.lang.tensor import Compute, Tensor
+from tedsl.lang.traverse import operations_between, rebuild_all
+
+__all__ = ["without_repetition"]
+
+Definition = tuple[tuple[Axis, ...], tuple[Expr, ...]]
+
+
+def without_repetition(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The outputs, of a program in which no operation is computed beside an equal one."""
+    wanted, new = set(outputs), dict[Tensor, Tensor]()
+    loops: dict[Any, Axis] = {}
+    first: dict[tuple[int, ...], tuple[Compute, Definition]] = {}
+    for op in operations_between(inputs, outputs):
+        made = reading(op, new) if new else op
+        if isinstance(made, Compute):
+            definition = _over(made, loops)
+            key = tuple(id(node) for part in definition for node in part)
+            known, _ = first.setdefault(key, (made, definition))  # which keeps the nodes, and so their numbers
+            if known is not made and wanted.isdisjoint(op.outputs):
+                made = known
+        if made is not op:
+            new.update(zip(op.outputs, made.outputs, strict=True))
+    return tuple(new.get(t, t) for t in outputs)
+
+
+def _over(op: Compute, loops: dict[Any, Axis]) -> Definition:
+    """The definition over loops that are the same for every operation: equal ones are then the same nodes."""
+    reduce = op.reduction
+    renamed: dict[Expr, Axis] = {}
+    for place, axis in enumerate((*op.axes, *(() if reduce is None else reduce.axes))):
+        kind = place, axis.is_reduce, id(axis.begin), id(axis.extent)
+        if kind not in loops:
+            loops[kind] = Axis(axis.name, axis.extent, begin=axis.begin, is_reduce=axis.is_reduce)
+        renamed[axis] = loops[kind]
+
+    def rule(node: Expr) -> Expr:
+        if isinstance(node, Reduce):
+            return node.with_axes(tuple(renamed[a] for a in node.axes))
+        return renamed.get(node, node)
+
+    return tuple(renamed[a] for a in op.axes), rebuild_all(op.bodies, rule)

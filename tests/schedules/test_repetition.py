@@ -1,0 +1,73 @@
+"""Equal operations are computed once; all else stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from schedules.repetition import without_repetition
+from tedsl.lang.traverse import stages_of
+
+x = te.placeholder((20, 20), "float32", name="x")
+
+
+def stages(*outputs: te.Tensor) -> int:
+    """How many operations there are, the input aside."""
+    return len(stages_of(without_repetition([x], outputs))) - 1
+
+
+def scaled(body: Any, *extents: int) -> te.Tensor:
+    made: te.Tensor = te.compute(extents or (20, 20), body)
+    return made
+
+
+def test_what_is_written_twice_is_computed_once() -> None:
+    y = te.exp(x - x.max(axis=1, keepdims=True)) / te.exp(x - x.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True)
+    shared = te.exp(x - x.max(axis=1, keepdims=True))
+    assert stages(y) == stages(shared / shared.sum(axis=1, keepdims=True))
+    text = te.build([x], y).source("stmt")
+    a = np.random.default_rng(0).standard_normal((20, 20)).astype("float32")
+    np.testing.assert_allclose(te.build([x], y)(a), te.interpret(y, {x: a}), rtol=1e-6)
+    assert text.count("produce x_max") == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        scaled(lambda i, j: x[j, i] * 2),
+        scaled(lambda i, j: x[i, j] * 3),
+        scaled(lambda i, j: x[i, j] * 2, 20, 19),
+        scaled(lambda i, j: x[i, j] + 2),
+        scaled(lambda i, j: te.sum(lambda k: x[i, k] * 2)),
+    ],
+)
+def test_what_differs_stays(other: te.Tensor) -> None:
+    first = scaled(lambda i, j: x[i, j] * 2)
+    assert stages(first.sum(), other.sum()) == 4
+
+
+def test_names_of_loops_do_not_matter() -> None:
+    first, second = scaled(lambda i, j: x[i, j] * 2), scaled(lambda u, v: x[u, v] * 2)
+    assert stages(first.sum(), second.sum() + 1.0) == 3
+    rows, again = (scaled(lambda i: te.sum(lambda k: x[i, k]), 20) for _ in range(2))
+    assert stages(rows * 2.0 + again) == 3
+
+
+def test_loops_in_another_order_are_not_the_same() -> None:
+    i, j = te.reduce_axis(20, name="i"), te.reduce_axis(20, name="j")
+    one = te.compute((), lambda: te.sum(x[i, j] * i, axis=(i, j)))
+    other = te.compute((), lambda: te.sum(x[j, i] * i, axis=(i, j)))
+    assert stages(one + other) == 3
+
+
+def test_results_are_operations_of_their_own() -> None:
+    first, second = scaled(lambda i, j: x[i, j] * 2), scaled(lambda i, j: x[i, j] * 2)
+    assert stages(first, second) == 2
+    a = np.random.default_rng(0).standard_normal((20, 20)).astype("float32")
+    results = [first, second, first + second]
+    for found, expected in zip(te.build([x], results)(a), te.interpret(results, {x: a}), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert stages(second + first, second) == 2
