@@ -98,6 +98,12 @@ def test_many_schedules_never_change_a_result(data: st.DataObject) -> None:
     check_schedule(data)
 
 
+@pytest.mark.parametrize("seed", [41100009, 41100022])
+def test_what_a_check_reads_stays_as_it_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indices that are checked at a call read a stage that would be inlined by hand, for copies in shared memory."""
+    check_mutation(random.Random(seed), monkeypatch)
+
+
 def test_the_look_at_ptx_can_fail() -> None:
     """A sum of many bins in a thread's own memory is seen."""
     A, bins = te.placeholder((64, 9), name="A"), te.placeholder((9,), "int32", name="bins")

@@ -19,7 +19,7 @@ from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.directives import BoundExtent, ComputeAt, Directive, GpuThreads, Split, StoreIn
 from schedules.program import reading
 from tedsl.analysis.affine import Affine, affine_of
-from tedsl.analysis.checks import checked_as
+from tedsl.analysis.checks import checked_as, read_checks
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
@@ -27,7 +27,7 @@ from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import reads_of, rebuild_all, substitute_all
 
 __all__ = [
-    "HELD", "MOST_BYTES", "STENCIL", "Copy", "copied", "plan_copy", "replaced", "stage_stencils", "windows_of",
+    "HELD", "MOST_BYTES", "STENCIL", "Copy", "copied", "is_safe", "plan_copy", "replaced", "stage_stencils", "windows_of",
 ]  # fmt: skip
 
 HELD = "held in a thread"  # a kind of stages
@@ -176,14 +176,19 @@ def stage_stencils(rw: Rewriting, costs: Costs) -> None:
     for op in stages:
         made = reading(op, changed)
         place = op.name if rw.kinds.get(op.name) is None else rw.inside[op.name]
-        if isinstance(made, Compute) and len(made.bodies) == 1 and _is_free(rw, costs, op, place):
+        if isinstance(made, Compute) and len(made.bodies) == 1 and _is_free(rw, costs, op, place) and is_safe(made):
             made, copies = _staged(rw, expanded(made, inlined))
             if copies:
                 rw.shared[place] = copies
         rw.stages.append(made)
-        inlined.update(made.outputs if op in costs.inlined else ())
+        inlined.update(made.outputs if op in costs.inlined and is_safe(made) else ())
         changed.update((old, now) for old, now in zip(op.outputs, made.outputs, strict=True) if old is not now)
     rw.new.update({**changed, **{old: changed.get(now, now) for old, now in rw.new.items()}})
+
+
+def is_safe(op: Operation) -> bool:
+    """Whether no index has to be checked at a call: what the check reads must stay as it is."""
+    return all(check.status in ("safe", "guarded") for check in read_checks(op))
 
 
 def _is_free(rw: Rewriting, costs: Costs, op: Operation, place: str) -> bool:

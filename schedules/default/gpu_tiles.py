@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from schedules.default.conditions import number
-from schedules.default.gpu_shared import HELD, MOST_BYTES, Copy, copied, replaced, windows_of
+from schedules.default.gpu_shared import HELD, MOST_BYTES, Copy, copied, is_safe, replaced, windows_of
 from schedules.default.rewriting import Rewriting
 from schedules.program import reading
 from schedules.rewrites import Half, cache_write, rfactor
@@ -105,7 +105,7 @@ def clamped(op: Compute, tile: Tile) -> Compute:
 
 def staged_tiles(rw: Rewriting, original: Operation, op: Compute, tile: Tile) -> Operation | None:
     """out = total; total = sum over s of held, which reads copies; None where operands cannot be copied."""
-    if not is_regrouped(op) or None in (number(a.extent) for a in op.axes):
+    if not is_safe(op) or not is_regrouped(op) or None in (number(a.extent) for a in op.axes):
         return None
     for axis, factor in _steps_of(op):
         half = Half(is_outer=True, factor=factor, name=axis.name)
