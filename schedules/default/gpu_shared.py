@@ -27,7 +27,8 @@ from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import reads_of, rebuild_all, substitute_all
 
 __all__ = [
-    "HELD", "MOST_BYTES", "STENCIL", "Copy", "copied", "is_safe", "plan_copy", "replaced", "stage_stencils", "windows_of",
+    "HELD", "MOST_BYTES", "STENCIL", "Copy", "copied", "is_safe", "plan_copy", "replaced", "stage_stencils",
+    "windows_of",
 ]  # fmt: skip
 
 HELD = "held in a thread"  # a kind of stages
