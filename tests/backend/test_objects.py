@@ -169,3 +169,26 @@ def test_without_a_private_folder_nothing_is_kept(tmp_path: Path, monkeypatch: p
     assert store.private_folder() is None
     assert store.fetch("one", lambda: b"built") == b"built"
     assert not list((tmp_path / "objects").iterdir())
+
+
+class Refusing:
+    """A pipeline that fails a number of times with a text."""
+
+    def __init__(self, times: int, text: str) -> None:
+        self.times, self.text, self.calls = times, text, 0
+
+    def compile_to(self, files: dict[hl.OutputFileType, str], *rest: object) -> None:
+        self.calls += 1
+        if self.calls <= self.times:
+            raise hl.HalideError(self.text)
+        for path in files.values():
+            Path(path).write_text("compiled")
+
+
+def test_an_error_without_text_counts_when_it_comes_twice() -> None:
+    once = Refusing(1, "Error: ")
+    assert compile_outputs(once, [], "f", "host", ["stmt"]) == {"stmt": "compiled"}  # type: ignore[arg-type]
+    for pipeline, calls in ((Refusing(2, "Error: "), 2), (Refusing(1, "Error: f is not defined"), 1)):
+        with pytest.raises(hl.HalideError):
+            compile_outputs(pipeline, [], "f", "host", ["stmt"])  # type: ignore[arg-type]
+        assert pipeline.calls == calls
