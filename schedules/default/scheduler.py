@@ -25,13 +25,13 @@ from schedules.default.rest import plan_rest, spoken_of
 from schedules.default.rewriting import Rewriting, computed_between
 from schedules.default.scans import plan_scan
 from schedules.default.scatters import plan_scatter
-from schedules.directives import Directive, LoopDirective
+from schedules.directives import ComputeRoot, Directive, LoopDirective
 from schedules.loops import Nest
 from schedules.plan import Plan, Step
 from schedules.program import Program
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Tensor
 
-__all__ = ["WHERE", "completed"]
+__all__ = ["WHERE", "completed", "stored"]
 
 WHERE = "the default schedule"
 
@@ -76,6 +76,12 @@ def completed(
     made = _said(made, _patterns(rw, made, machine))
     made = _said(made, plan_rest(rw.stages, made, spoken, machine))
     return replace(made, finite=(*plan.finite, *(t.op.name for t in rw.finite)), complete=frozenset(stages))
+
+
+def stored(plan: Plan) -> Plan:
+    """The plan in which every stage is computed whole before its readers, by loops as they are written."""
+    final = plan.program.final
+    return _said(plan, [ComputeRoot(stage=name) for name in plan.program.stages if name not in final])
 
 
 def _handles(rw: Rewriting, stages: Mapping[str, Operation]) -> dict[tuple[Operation, int], tuple[str, int]]:

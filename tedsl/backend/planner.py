@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from schedules.automatic import check_limits
 from schedules.cutting import Part, parts_of
-from schedules.default import completed
+from schedules.default import completed, stored
 from schedules.plan import Plan
 from schedules.program import program_of
 from schedules.repetition import without_repetition
@@ -27,7 +27,8 @@ class Planner:
 
     `plan` is what the user says, and `given` the tensors that those of its program stand for; `automatic` one of
     Halide's autoschedulers; `choices` are those of the default scheduler; `merged`: outputs of one shape may share a
-    loop nest. `part`: what was decided for one part of a program that was cut.
+    loop nest. `part`: what was decided for one part of a program that was cut. `simple`: every stage is stored, no loop
+    is changed.
     """
 
     plan: Plan | None = None
@@ -37,6 +38,7 @@ class Planner:
     choices: tuple[tuple[str, int], ...] = ()
     merged: bool = True
     part: Part | None = None
+    simple: bool = False
 
     @property
     def is_asked(self) -> bool:
@@ -50,9 +52,9 @@ class Planner:
         machine = settled(machine_of(target), dict(self.choices))
         added = tuple(added)
         if self.part is not None:
-            if plain and self.part.plan.finite:
+            if self.simple or (plain and self.part.plan.finite):
                 there = self.part.given(inputs), self.part.given(outputs)
-                return replace(self, plan=None, part=None).lowered(*there, added, target, plain=True)
+                return replace(self, plan=None, part=None).lowered(*there, added, target, plain=plain)
             return self._applied(self.part.wanting(outputs), inputs, added, machine)
         if self.automatic and not added:  # in a sum with what is there an element must not be computed twice
             return self._automatic(inputs, outputs, target, machine)
@@ -63,6 +65,8 @@ class Planner:
             outputs = without_repetition(inputs, outputs)
             plan = Plan(program_of(outputs))
         check_target(plan, target.backend)
+        if self.simple:
+            return self._applied(stored(plan), inputs, added, machine)
         plan = completed(plan, inputs, outputs, machine, plain=plain, merged=self.merged)
         return self._applied(plan, inputs, added, machine)
 

@@ -28,7 +28,7 @@ from tedsl.backend.planner import Planner
 from tedsl.backend.proven import are_proven
 from tedsl.backend.scalars import for_opencl
 from tedsl.backend.targets import Target, has_device, machine_of
-from tedsl.lang.errors import ScheduleError
+from tedsl.lang.errors import ScheduleError, warn_user
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor
 
@@ -278,8 +278,18 @@ def compile_variant(
     key = program.key
     kept, lowered = recall(key), None
     if kept is None:
-        kept, lowered = _compiled(program)
-        keep(key, kept)
+        try:
+            kept, lowered = _compiled(program)
+            keep(key, kept)
+        except hl.HalideError as error:
+            if planner.is_asked or target.backend != "host":
+                raise
+            warn_user(
+                f"kernel {name!r}: Halide refuses what the default schedule makes of it ({str(error).strip()}); it is "
+                "compiled without vectors and threads: give it a schedule of its own to have it fast"
+            )
+            program = replace(program, planner=replace(planner, simple=True))
+            kept, lowered = _compiled(program)
     variant = Variant(program, kept, program.loaded(kept), (time.perf_counter() - begin) * 1e3)
     if lowered is not None:
         variant.lowered = lowered

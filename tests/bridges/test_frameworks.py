@@ -16,7 +16,10 @@ torch = pytest.importorskip("torch")
 jax = pytest.importorskip("jax")
 
 # PyTorch's, at the first forward derivative.
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:kernel .* Halide refuses:UserWarning"),  # streaming attention, twice
+]
 
 
 @pytest.fixture(autouse=True)
