@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -27,8 +28,8 @@ from tests.test_equivalence import PHASES
 
 pytestmark = MARKS
 
-# In the tier that runs every time 300 together, in the long one 3000 and as many schedules as written.
-PROGRAMS, GRADIENTS, IN_PLACE, SCHEDULES = 144, 60, 80, 20
+# In the tier that runs every time as many as two minutes of a core allow, in the long one 3000 and 1000 schedules.
+PROGRAMS, GRADIENTS, IN_PLACE, SCHEDULES = 80, 36, 48, 12
 MANY_PROGRAMS, MANY_GRADIENTS, MANY_IN_PLACE, MANY_SCHEDULES = 1500, 500, 1000, 1000
 CHECKS = list(HealthCheck)
 
@@ -114,7 +115,7 @@ def test_the_look_at_ptx_can_fail() -> None:
     s[B].compute_at(C, "ii").store_in("stack")
     ptx = te.build([A, bins], C, schedule=s, target="cuda").source("ptx")
     (name,) = arrays_in_memory(ptx)
-    assert name.startswith("_kernel_C_s1")
+    assert re.match(r"_kernel_C(_\d+)?_s1", name)
 
 
 def test_what_opencl_writes_in_its_own_way() -> None:

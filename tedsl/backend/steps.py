@@ -186,15 +186,16 @@ class Steps(Core):
                 own = tuple("add" if c in added and c not in read else "write" for c in step.outputs)
                 forms.setdefault(step.core, step.core.usual(own))
         missing = {core for core, form in forms.items() if not core.is_ready(form)}
-        with counted(f"compiling {self.name}", len(missing or forms), "kernel") as done:
+        counting = missing or set(forms)
+        with counted(f"compiling {self.name}", len(counting), "kernel") as done:
             if may_compile_apart(len(missing)):
                 begin, before = time.perf_counter(), self.compile_ms
                 compile_apart([partial(core.variant, form) for core, form in forms.items() if core in missing], done)
                 self._apart_ms += (time.perf_counter() - begin) * 1e3 - (self.compile_ms - before)
-                missing = set()
+                counting = set()
             with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
                 for core in pool.map(lambda core: (core.variant(forms[core]), core)[1], forms):
-                    if core in missing:
+                    if core in counting:
                         done()
 
     @property

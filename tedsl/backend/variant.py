@@ -31,8 +31,11 @@ from tedsl.backend.targets import Target, has_device, machine_of
 from tedsl.lang.errors import ScheduleError, warn_user
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.traverse import operations_between
 
 __all__ = ["Form", "Program", "Variant", "compile_variant", "loaded_variant"]
+
+MOST_PROVEN = 48  # operations: with more of them the text of a kernel costs more than its checks
 
 
 @dataclass(frozen=True)
@@ -235,6 +238,8 @@ class Program:
         """The shapes of the arguments for which Halide's checks of arrays hold; empty where there is no proof."""
         known = self.target.backend == "host" and self.form.dense and not self.form.large
         if not known or self.planner.is_asked or lowered.checks is not None or lowered.sizes:
+            return ()
+        if len(operations_between(*self.seen)) > MOST_PROVEN:
             return ()
         tensors = [*lowered.inputs, *(lowered.outputs[p] for p in lowered.previous)]
         known_shapes = [known_shape(t) for t in (*tensors, *(lowered.outputs[p] for p in lowered.order))]

@@ -10,6 +10,7 @@ import pytest
 
 import tedsl as te
 from tedsl.analysis.sizes import concrete_shape
+from tedsl.backend import variant
 
 RANDOM = np.random.default_rng(11)
 Case = tuple[list[te.Tensor], list[te.Tensor]]
@@ -105,9 +106,11 @@ def test_results_are_those_of_the_reference_for_every_size(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["product", "layer", "pooled layer"])
-def test_as_much_code_as_for_known_sizes(name: str) -> None:
+def test_as_much_code_as_for_known_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variant, "are_proven", lambda *_: False)  # checks of arrays are compiled for both
+    monkeypatch.setenv("TEDSL_CACHE", "off")
     make, count = CASES[name]
     symbolic, fixed = (
-        len(te.build(*make(*sizes)).source("stmt")) for sizes in (map(te.var, "abc"[:count]), (131, 133, 135)[:count])
+        len(te.build(*make(*sizes)).source("stmt")) for sizes in (map(te.var, "abc"[:count]), (127, 139, 141)[:count])
     )
     assert symbolic < 2 * fixed
