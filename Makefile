@@ -21,10 +21,10 @@ demo: $(DEMO)  ## write, differentiate, schedule, compile, check, measure: the w
 	$(BIN)/python examples/demo.py
 
 test: $(TEST)  ## the test suite, without the tests marked long
-	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
 test-long: $(TEST)  ## the tests marked long, with fresh random draws
-	$(BIN)/python -m pytest -n $(JOBS) -m long --hypothesis-profile=long $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long --hypothesis-profile=long $(PYTEST_ARGS)
 
 notebooks: $(NOTEBOOK)  ## run the notebooks through Jupyter; pages with their outputs go to build/notebooks
 	$(BIN)/python -m notebooks.cells
