@@ -6,7 +6,6 @@ of small boxes. An access is refused only where a point is shown at which it lea
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -58,15 +57,16 @@ class ReadCheck:
     status: Status
 
 
-_DONE: weakref.WeakKeyDictionary[Operation, tuple[ReadCheck, ...]] = weakref.WeakKeyDictionary()
+# Where an operation has its own: a check names the operation, so that no table outside would ever let go of it.
+_OWN = "_read_checks"
 
 
 def read_checks(op: Operation) -> tuple[ReadCheck, ...]:
     """The status of every access of an operation; IndexError (for a scan's own steps ValueError) where one is wrong."""
-    done = _DONE.get(op)
+    done: tuple[ReadCheck, ...] | None = vars(op).get(_OWN)
     if done is None:
         scopes: dict[tuple[Axis, ...], Facts] = {}  # shared by the accesses of one scope, as they remember forms
-        done = _DONE[op] = tuple(
+        done = vars(op)[_OWN] = tuple(
             _Deciding(site, scopes.setdefault(site.axes, Facts(site.axes))).check() for site in sites_of(op)
         )
     return done
@@ -74,7 +74,7 @@ def read_checks(op: Operation) -> tuple[ReadCheck, ...]:
 
 def checked_as(op: Operation, originals: Iterable[Operation]) -> None:
     """Let the checks of `op`, which makes the same accesses as `originals`, be theirs: as the user wrote them."""
-    _DONE[op] = tuple(check for original in originals for check in read_checks(original))
+    vars(op)[_OWN] = tuple(check for original in originals for check in read_checks(original))
 
 
 def _extent_is_not_zero(extent: Expr) -> bool:

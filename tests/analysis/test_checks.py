@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -225,3 +227,13 @@ def test_the_checks_of_a_deep_network_are_quick() -> None:
     found = [statuses(layer) for layer in layers]
     assert time.process_time() - start < 0.5  # 0.03 s on an idle core
     assert found == [["safe", "safe", "guarded", "guarded", "safe", "safe", "safe", "safe"]] * 20
+
+
+def test_a_checked_operation_is_forgotten_with_its_tensor() -> None:
+    A = te.placeholder((8,), name="A")
+    B = te.compute((8,), lambda i: A.at(i + 1, mode="clamp") * 2, name="B")
+    assert read_checks(B.op)
+    gone = weakref.ref(B.op)
+    del B
+    gc.collect()
+    assert gone() is None
