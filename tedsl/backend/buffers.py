@@ -29,7 +29,16 @@ from tedsl.backend.proven import misfit
 from tedsl.backend.runtime import KernelError, Runtime, failure, running, runtime_for
 from tedsl.backend.targets import device_problem, has_device
 
-__all__ = ["HOST", "ArgSpec", "Binding", "CompiledFunction", "DeviceBinding", "copy_reason", "lay_out"]
+__all__ = [
+    "HOST",
+    "ArgSpec",
+    "Binding",
+    "CompiledFunction",
+    "DeviceBinding",
+    "contiguous_strides",
+    "copy_reason",
+    "lay_out",
+]
 
 Array = npt.NDArray[Any]
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, strides in bytes
@@ -261,6 +270,15 @@ def _check_fit(function: CompiledFunction, place: int, dimensions: Sequence[int]
     problem = None if expected is None else misfit(shape, steps, expected)
     if problem is not None:
         raise KernelError(function.code.name, -1, [f"argument {spec.name!r}: {problem}"])
+
+
+def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """The strides in bytes of an array whose elements lie side by side."""
+    strides = []
+    for extent in reversed(shape):
+        strides.append(itemsize)
+        itemsize *= extent
+    return tuple(reversed(strides))
 
 
 def _scalar_word(spec: ArgSpec, value: int | float) -> int:

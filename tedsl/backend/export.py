@@ -6,6 +6,7 @@ assembly, so that no C compiler is needed but to link a shared library. It is sa
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.archive import archive
-from tedsl.backend.buffers import HOST, lay_out
+from tedsl.backend.buffers import HOST, contiguous_strides, lay_out
 from tedsl.backend.chain import Chain, Placing, Step
 from tedsl.backend.contract import emit_object
 from tedsl.backend.core import LARGEST, Core
@@ -118,15 +119,11 @@ def _call(step: Step, variant: Variant, entry: str, chain: Chain) -> _Call:
     layouts = []
     for cell in cells:
         shape, dtype = chain.layout(cell)
-        strides, step_bytes = [], dtype.itemsize
-        for extent in reversed(shape):
-            strides.append(step_bytes)
-            step_bytes *= extent
-        if not 0 < step_bytes <= LARGEST:
+        if not 0 < math.prod(shape) * dtype.itemsize <= LARGEST:
             raise ValueError(
                 f"kernel {variant.program.name!r}: export: an array of shape {shape} is empty or over 2 GB"
             )
-        layouts.append((shape, tuple(reversed(strides))))
+        layouts.append((shape, contiguous_strides(shape, dtype.itemsize)))
     words, pointers, buffers = lay_out(variant.function, layouts, variant.scalars(step.bound(chain.sizes)))
     return _Call(entry, tuple(words), pointers, {at + HOST: c for at, c in zip(buffers, cells, strict=True)})
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tedsl.backend.buffers import HOST, lay_out
+from tedsl.backend.buffers import HOST, contiguous_strides, lay_out
 from tedsl.backend.core import LARGEST
 from tedsl.backend.kernel import Kernel
 from tedsl.backend.runtime import KernelError, failure
@@ -55,7 +55,7 @@ def call_site(kernel: Kernel, shapes: Sequence[tuple[int, ...]]) -> CallSite | N
     if variant.sizes:
         return None
     order = [*range(len(kernel.inputs)), *(len(kernel.inputs) + p for p in variant.order)]
-    layouts = [(shapes[p], _dense(shapes[p], tensors[p].dtype.itemsize)) for p in order]
+    layouts = [(shapes[p], contiguous_strides(shapes[p], tensors[p].dtype.itemsize)) for p in order]
     words, pointers, buffers = lay_out(variant.function, layouts, variant.scalars({}))
     places = {p: at + HOST for p, at in zip(order, buffers, strict=True)}
     count = len(kernel.inputs)
@@ -63,11 +63,3 @@ def call_site(kernel: Kernel, shapes: Sequence[tuple[int, ...]]) -> CallSite | N
         kernel, variant, variant.function.code.address, tuple(words), pointers,
         tuple(places[p] for p in range(count)), tuple(places[p] for p in range(count, len(tensors))),
     )  # fmt: skip
-
-
-def _dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    strides = []
-    for extent in reversed(shape):
-        strides.append(itemsize)
-        itemsize *= extent
-    return tuple(reversed(strides))

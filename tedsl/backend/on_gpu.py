@@ -15,7 +15,7 @@ import numpy as np
 
 from tedsl.analysis.foreign import check_not_recorded, is_torch
 from tedsl.analysis.sizes import bind_sizes, concrete_shape
-from tedsl.backend.buffers import DeviceBinding, copy_reason
+from tedsl.backend.buffers import DeviceBinding, contiguous_strides, copy_reason
 from tedsl.backend.core import Core, Memory
 from tedsl.backend.cuda import Place, device_of, place_on, wait_for
 from tedsl.backend.given import given_outputs
@@ -138,20 +138,12 @@ def _described(value: Any, tensor: Tensor, place: str) -> DeviceArray:
         raise TypeError(f"{place}: {tensor.dtype} was expected, found {dtype}; convert the array first")
     if len(shape) != tensor.ndim:
         raise ValueError(f"{place}: {tensor.ndim} axes were expected, found {len(shape)} (shape {shape})")
-    strides = tuple(told.get("strides") or _dense(shape, dtype.itemsize))
+    strides = tuple(told.get("strides") or contiguous_strides(shape, dtype.itemsize))
     reason = copy_reason(shape, strides, dtype.itemsize, on_device=True)
     if reason is not None:
         raise ValueError(f"{place}: {reason}; copy the array first")
     address, readonly = told["data"]
     return DeviceArray(int(address), shape, strides, dtype, int(told.get("stream") or 0), bool(readonly))
-
-
-def _dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    strides = []
-    for extent in reversed(shape):
-        strides.append(itemsize)
-        itemsize *= extent
-    return tuple(reversed(strides))
 
 
 def _check_written(
