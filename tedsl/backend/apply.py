@@ -19,7 +19,8 @@ from schedules.plan import Plan, Step
 from tedsl.analysis.hazards import Loop, Order
 from tedsl.backend.lower import Lowered, Result
 from tedsl.backend.lower_index import plain
-from tedsl.backend.lower_stage import Stage, identifier
+from tedsl.backend.lower_stage import Stage
+from tedsl.backend.names import identifier
 from tedsl.backend.nests import readable
 from tedsl.backend.targets import Machine
 from tedsl.lang.errors import ScheduleError

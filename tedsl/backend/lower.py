@@ -21,7 +21,8 @@ from tedsl.backend.lower_finite import operations_below
 from tedsl.backend.lower_reduce import WIDE, lower_reduction
 from tedsl.backend.lower_scan import lower_scan
 from tedsl.backend.lower_scatter import lower_scatter
-from tedsl.backend.lower_stage import Context, Stage, elements, identifier, tuple_of, variables
+from tedsl.backend.lower_stage import Context, Stage, elements, tuple_of, variables
+from tedsl.backend.names import identifier
 from tedsl.backend.scalars import TYPES, Expr as Halide
 from tedsl.lang.expr import Axis, Const, Expr, Fn, Reduce, Var
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
@@ -104,12 +105,13 @@ def lower(
     given = tuple(dict.fromkeys(inputs))
     symbols = _sizes(given, operations)
     # Halide tells its functions apart by itself, but not parameters, from each other or from functions.
-    names = _distinct([*given, *symbols], {identifier(op.name) for op in operations})
-    images = {t: hl.ImageParam(TYPES[t.dtype], t.ndim, names[t]) for t in given}
-    sizes = {v: hl.Param(hl.Int(32), names[v]) for v in symbols}
+    used = {"opaque_zero", *(identifier(op.name) for op in operations)}
+    images = {t: hl.ImageParam(TYPES[t.dtype], t.ndim, _unused(identifier(t.name), used)) for t in given}
+    sizes = {v: hl.Param(hl.Int(32), _unused(identifier(v.name), used)) for v in symbols}
     ctx = Context(images, sizes, (*given, *outputs) if promised else ())
     ctx.needed = _needed(operations, outputs)
-    previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, f"previous_{p}") for p in sorted(set(added))}
+    places = {p: _unused(f"previous_{p}", used) for p in sorted(set(added))}
+    previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, name) for p, name in places.items()}
     ctx.added = {outputs[p]: image for p, image in previous.items() if _can_start(outputs[p], operations, outputs)}
     checks = _define(ctx, operations, finite)
     results = _results(ctx, outputs, previous)
@@ -144,15 +146,11 @@ def _define(ctx: Context, operations: Sequence[Operation], finite: Sequence[Tens
     return checks
 
 
-def _distinct(items: Sequence[Tensor | Var], taken: set[str]) -> dict[Any, str]:
-    """A name of its own for each."""
-    used = {"opaque_zero", *taken}
-    names: dict[Any, str] = {}
-    for item in items:
-        base = identifier(item.name)
-        names[item] = next(n for n in (base, *(f"{base}_{k}" for k in range(1, len(used) + 2))) if n not in used)
-        used.add(names[item])
-    return names
+def _unused(base: str, used: set[str]) -> str:
+    """This name, or one made of it, that is not used yet."""
+    name = next(n for n in (base, *(f"{base}_{k}" for k in range(1, len(used) + 2))) if n not in used)
+    used.add(name)
+    return name
 
 
 def _needed(operations: Sequence[Operation], outputs: Sequence[Tensor]) -> dict[Operation, tuple[int, ...]]:

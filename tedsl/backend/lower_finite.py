@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import halide as hl
 
-from tedsl.backend.lower_stage import Context, identifier
+from tedsl.backend.lower_stage import Context
+from tedsl.backend.names import identifier
 from tedsl.backend.scalars import Expr as Halide
 from tedsl.lang.expr import Const
 from tedsl.lang.tensor import Operation, Tensor

@@ -16,7 +16,8 @@ from tedsl.backend.casts import cast
 from tedsl.backend.intrinsics import EMIT
 from tedsl.backend.lower_expr import Scalars
 from tedsl.backend.lower_index import is_plain
-from tedsl.backend.lower_stage import Context, Stage, elements, identifier, tuple_of, variables
+from tedsl.backend.lower_stage import Context, Stage, elements, tuple_of, variables
+from tedsl.backend.names import identifier
 from tedsl.backend.scalars import FLOATS, Expr as Halide, const, is_nan
 from tedsl.lang import functions as fn
 from tedsl.lang.expr import TRUE, Axis, Expr, Fn, Reduce

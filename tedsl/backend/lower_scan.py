@@ -18,7 +18,8 @@ from tedsl.analysis.iteration import is_stepped
 from tedsl.backend.lower_expr import Scalars
 from tedsl.backend.lower_index import is_plain
 from tedsl.backend.lower_reduce import Accumulator, accumulator
-from tedsl.backend.lower_stage import Context, Place, Stage, identifier, tuple_of, variables
+from tedsl.backend.lower_stage import Context, Place, Stage, tuple_of, variables
+from tedsl.backend.names import identifier
 from tedsl.backend.scalars import TYPES, Expr as Halide
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Reduce
 from tedsl.lang.tensor import Scan, Tensor

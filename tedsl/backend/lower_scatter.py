@@ -13,7 +13,8 @@ from tedsl.analysis.iteration import free_dimensions
 from tedsl.backend.casts import cast
 from tedsl.backend.intrinsics import EMIT
 from tedsl.backend.lower_reduce import WIDE, loops_over, mentioning, split_condition
-from tedsl.backend.lower_stage import Context, Stage, identifier
+from tedsl.backend.lower_stage import Context, Stage
+from tedsl.backend.names import identifier
 from tedsl.backend.scalars import FLOATS, Expr as Halide, const
 from tedsl.lang.expr import TRUE, Axis, Fn
 from tedsl.lang.reducers import BUILTIN

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,11 +9,12 @@ import halide as hl
 
 from tedsl.backend.intrinsics import EMIT
 from tedsl.backend.lower_expr import Scalars
+from tedsl.backend.names import identifier
 from tedsl.backend.scalars import Expr as Halide, bits_of, from_bits
 from tedsl.lang.expr import Axis, Expr, Fn, Var
 from tedsl.lang.tensor import Operation, Tensor
 
-__all__ = ["Context", "Stage", "identifier"]
+__all__ = ["Context", "Stage"]
 
 Place = tuple[Halide, ...]
 Reader = Callable[[int, Place], Halide]
@@ -134,12 +134,6 @@ def tuple_of(values: Iterable[Halide]) -> Halide:
     """One value, or Halide's tuple of several."""
     listed = list(values)
     return listed[0] if len(listed) == 1 else hl.Tuple(listed)
-
-
-def identifier(name: str) -> str:
-    """A name that Halide and C accept."""
-    text = re.sub(r"\W", "_", name, flags=re.ASCII) or "T"
-    return f"t{text}" if text[0].isdigit() or text[0] == "_" else text
 
 
 def variables(axes: Iterable[Axis]) -> tuple[hl.Var, ...]:
