@@ -27,6 +27,7 @@ import halide as hl
 from tedsl.backend import store, threads
 from tedsl.backend.constructors import expose_constructors
 from tedsl.backend.linker import link
+from tedsl.backend.waiting import Waiting
 
 __all__ = ["KernelError", "KernelMemoryError", "Runtime", "failure", "running", "runtime_for", "runtime_object"]
 
@@ -70,13 +71,16 @@ class Runtime:
             # Halide 21 allows a thread 64 registers unless this says otherwise: tiles of sums would go to memory.
             os.environ.setdefault("HL_CUDA_JIT_MAX_REGISTERS", "255")
         image, constructors = expose_constructors(_runtime_image(target))
-        self._library = link(image, constructors, {})
+        self._waiting = Waiting()
+        self._library = link(image, constructors, self._waiting.imports)
         self._addresses: dict[str, int | None] = {}
         self._functions: dict[str, Callable[..., int]] = {}
         for constructor in constructors:
             self.call(constructor)
         self.call("halide_set_error_handler", _pointer(_error_callback))
         self.call("halide_set_custom_print", _pointer(_print_callback))
+        for name, function in self._waiting.hooks(self.address("halide_default_do_par_for") or 0).items():
+            self.call(name, function)
         threads.on_change(self._set_threads)
 
     def address(self, name: str) -> int | None:
