@@ -40,8 +40,8 @@ lint: $(DEV)  ## style, types and the import law
 
 bench: $(DEMO)  ## what the library costs, against its limits; then speed beside PyTorch where that is installed
 	$(BIN)/python -m benchmarks.overhead
-	@if $(BIN)/python -c 'import torch' 2>/dev/null; then $(BIN)/python -m benchmarks.compare && $(BIN)/python -m benchmarks.sizes; \
-	else echo "PyTorch is not installed (pip install 'tedsl[torch]'): nothing to compare with"; fi
+	@if $(BIN)/python -c 'import torch, threadpoolctl' 2>/dev/null; then $(BIN)/python -m benchmarks.compare && $(BIN)/python -m benchmarks.sizes; \
+	else echo "no PyTorch and threadpoolctl (pip install 'tedsl[bench]'): nothing to compare with"; fi
 
 clean:  ## the environment and every cache
 	rm -rf $(VENV) build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -38,7 +38,7 @@ def measure(workload: Workload, budget: float) -> str:
     for threads in (1, 2):
         set_num_threads(threads)
         torch.set_num_threads(threads)
-        times = interleaved(sides, time.process_time if threads == 1 else time.perf_counter, pause=threads > 1)
+        times = interleaved(sides, time.process_time if threads == 1 else time.perf_counter)
         middle = {name: statistics.median(t) for name, t in times.items()}
         ratios += [middle["torch"] / middle["ours"], middle["torch"] / middle["tuned"]]
     chosen = ", ".join(f"{name}={value}" for name, value in tuned.best.choices.items()) or "the default"
