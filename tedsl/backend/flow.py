@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-__all__ = ["NAME", "Block", "Flow", "functions_of", "joined"]
+__all__ = ["NAME", "Block", "Flow", "each_function", "free_metadata", "functions_of", "joined"]
 
 NAME = r'%(?:[\w.$-]+|"[^"]*")'
 _DEFINED = re.compile(rf"^  ({NAME}) = ")
 _LABEL = re.compile(r'^([\w.$-]+|"[^"]*"):')
 _TARGET = re.compile(rf"label ({NAME})")
+_METADATA = re.compile(r"^!(\d+) = ")
 
 
 def functions_of(lines: Sequence[str]) -> list[tuple[int, int]]:
@@ -27,6 +28,22 @@ def functions_of(lines: Sequence[str]) -> list[tuple[int, int]]:
             found.append((begin, k))
             begin = None
     return found
+
+
+def each_function(lines: list[str], rewrite: Callable[[list[str]], list[str]]) -> list[str]:
+    """The lines of a module, those of every function rewritten."""
+    made: list[str] = []
+    done = 0
+    for begin, end in functions_of(lines):
+        made += lines[done:begin]
+        made += rewrite(lines[begin:end])
+        done = end
+    return made + lines[done:]
+
+
+def free_metadata(lines: Sequence[str]) -> str:
+    """A name for metadata that a module does not have."""
+    return f"!{1 + max((int(m[1]) for m in map(_METADATA.match, lines) if m), default=-1)}"
 
 
 @dataclass(frozen=True)

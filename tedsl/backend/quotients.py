@@ -21,13 +21,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from tedsl.backend.flow import NAME, Flow, functions_of, joined
+from tedsl.backend.flow import NAME, Flow, each_function, free_metadata, joined
 
 __all__ = ["multiplied"]
 
 _DIVISION = re.compile(rf"^  ({NAME}) = fdiv <(4|8|16) x float> ({NAME}|[a-z]+ \(.*\)|<.*>), ({NAME})$")
 _SPLAT = re.compile(rf"= shufflevector <(\d+) x float> ({NAME}), <\1 x float> \w+, <\d+ x i32> zeroinitializer$")
-_METADATA = re.compile(r"^!(\d+) = ")
 _REPEATED = 4  # divisions by one value in one place that are worth its reciprocal
 _LEAST, _MOST = 2.0**-40, 2.0**40  # of a divisor
 _LARGE = 3 << 29  # bits of the exponent, none of which is set below 2^-63: quotients or rests may not be normal there
@@ -37,16 +36,9 @@ def multiplied(lines: list[str]) -> list[str]:
     """The lines of a module, with products for divisions by what a loop, or many divisions, have in common."""
     if not any(" = fdiv <" in line for line in lines) or not any("+fma" in line for line in lines):
         return lines
-    made: list[str] = []
     widths: set[int] = set()
-    numbers = count()
-    weights = f"!{1 + max((int(m[1]) for m in map(_METADATA.match, lines) if m), default=-1)}"
-    done = 0
-    for begin, end in functions_of(lines):
-        made += lines[done:begin]
-        made += _multiplied(lines[begin:end], numbers, widths, weights)
-        done = end
-    made += lines[done:]
+    numbers, weights = count(), free_metadata(lines)
+    made = each_function(lines, lambda function: _multiplied(function, numbers, widths, weights))
     if not widths:
         return lines
     declared = [f"declare <{n} x float> @llvm.fma.v{n}f32(<{n} x float>, <{n} x float>, <{n} x float>)" for n in widths]

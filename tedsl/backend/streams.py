@@ -11,14 +11,13 @@ import re
 from collections.abc import Collection
 from itertools import count
 
-from tedsl.backend.flow import NAME, Flow, functions_of, joined
+from tedsl.backend.flow import NAME, Flow, each_function, free_metadata, joined
 
 __all__ = ["is_streamed", "streamed", "tags_of"]
 
 _STORE = re.compile(rf"^  store <(\d+) x (float|double|i32|i64)> .*, ptr ({NAME}), align \d+, !tbaa (!\d+)$")
 _BYTES = {"float": 4, "double": 8, "i32": 4, "i64": 8}
 _LINE = 64
-_METADATA = re.compile(r"^!(\d+) = ")
 _FENCE = "llvm.x86.sse.sfence"
 
 
@@ -43,15 +42,8 @@ def streamed(lines: list[str], tags: Collection[str]) -> list[str]:
     """The lines of a module, with stores past the cache for those with the `tags`, in loops."""
     if not any(is_streamed(line, tags) for line in lines) or not any("+avx" in line for line in lines):
         return lines
-    marker = f"!{1 + max((int(m[1]) for m in map(_METADATA.match, lines) if m), default=-1)}"
-    numbers = count()
-    made: list[str] = []
-    done = 0
-    for begin, end in functions_of(lines):
-        made += lines[done:begin]
-        made += _function(lines[begin:end], tags, numbers, marker)
-        done = end
-    made += lines[done:]
+    numbers, marker = count(), free_metadata(lines)
+    made = each_function(lines, lambda function: _function(function, tags, numbers, marker))
     if next(numbers) == 0:
         return lines
     return [*made, f"declare void @{_FENCE}()", f"{marker} = !{{i32 1}}"]

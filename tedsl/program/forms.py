@@ -17,7 +17,7 @@ from tedsl.lang.dtypes import INT32, INT64, integer_bounds
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn
 from tedsl.lang.traverse import conjuncts, topological
 
-__all__ = ["Case", "Cases", "both", "chosen", "compared", "form_cases", "interval", "narrowed"]
+__all__ = ["Case", "Cases", "both", "chosen", "compared", "every", "form_cases", "interval", "narrowed"]
 
 MOST_CASES = 4
 
@@ -57,6 +57,14 @@ def both(a: Expr, b: Expr) -> Expr:
     return FALSE if any(Expr._apply(Fn.NOT, p) in parts for p in parts) else joined
 
 
+def every(conditions: Iterable[Expr]) -> Expr:
+    """All of them; false where one denies another."""
+    joined: Expr = TRUE
+    for condition in conditions:
+        joined = both(joined, condition)
+    return joined
+
+
 def form_cases(node: Apply, operands: list[Cases], known: Known, splits: Callable[[Affine], bool]) -> Cases | None:
     """An integer operation on operands in cases; None where it has no form. `splits` allows a remainder two cases."""
     rule = _RULES.get(node.fn)
@@ -64,9 +72,7 @@ def form_cases(node: Apply, operands: list[Cases], known: Known, splits: Callabl
         return None
     found: list[Case] = []
     for parts in product(*operands):
-        condition: Expr = TRUE
-        for part in parts:
-            condition = both(condition, part.condition)
+        condition = every(part.condition for part in parts)
         if condition is FALSE:
             continue
         made = rule(node.fn, [p.form for p in parts], known, splits)

@@ -18,7 +18,7 @@ from tedsl.analysis.points import is_data_free, values_at
 from tedsl.lang.dtypes import INT32, INT64
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce, Var
 from tedsl.lang.traverse import free_axes, guards_of, reads_of, topological
-from tedsl.program.forms import Case, Cases, both, chosen, compared, form_cases, interval, narrowed
+from tedsl.program.forms import Case, Cases, both, chosen, compared, every, form_cases, interval, narrowed
 
 __all__ = ["Box", "Local", "Part"]
 
@@ -165,9 +165,7 @@ class Local:
         ]
         found: list[tuple[Expr, Expr]] = []
         for parts in product(*given):
-            condition: Expr = TRUE
-            for part in parts:
-                condition = both(condition, part.condition)
+            condition = every(part.condition for part in parts)
             if condition is FALSE:
                 continue
             forms = tuple(None if o else p.form for p, o in zip(parts, opaque, strict=True))

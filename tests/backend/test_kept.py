@@ -19,6 +19,7 @@ from tests.backend.test_runtime import ROOT, run_script
 
 A = np.arange(12, dtype="float32").reshape(3, 4)
 X = te.placeholder((te.var("n"), 4), name="x")
+PROBLEMS = ["off", "open to others", "a file", "full"]
 
 
 @pytest.fixture(autouse=True)
@@ -119,18 +120,22 @@ def test_what_is_damaged_is_built_again(folder: Path) -> None:
         assert kept.recall(path.stem) is not None
 
 
-@pytest.mark.parametrize("problem", ["off", "open to others", "a file", "full"])
-def test_without_a_place_nothing_is_kept(problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "cache" / kept.FOLDER
+def spoiled(problem: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing be kept in `folder`, for one of PROBLEMS."""
     if problem == "off":
         monkeypatch.setenv("TEDSL_CACHE", "off")
     elif problem == "open to others":
         folder.mkdir(parents=True)
         folder.chmod(0o777)
     elif problem == "a file":
-        (tmp_path / "cache").write_text("")
+        folder.parent.write_text("")
     else:
         monkeypatch.setattr("tempfile.mkstemp", lambda **k: (_ for _ in ()).throw(OSError(28, "No space left")))
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_without_a_place_nothing_is_kept(problem: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoiled(problem, folder, monkeypatch)
     np.testing.assert_array_equal(te.build([X], doubled())(A), 2 * A)
     assert not folder.is_dir() or not files(folder)
 

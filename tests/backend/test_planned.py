@@ -14,9 +14,9 @@ from tedsl.backend import cache, kept, planner, steps, store, variant
 from tedsl.backend.cuts import recall_cut
 from tedsl.backend.kernel import Kernel
 from tedsl.backend.planned import FoundSteps
-from tests.backend.test_kernel import floats
+from tests.backend.test_kept import PROBLEMS, spoiled
 from tests.backend.test_runtime import run_script
-from tests.backend.test_steps import N, dense, layers, same, small
+from tests.backend.test_steps import N, check_an_infinite_weight, convolutions, dense, layers, same, small
 
 
 @pytest.fixture(autouse=True)
@@ -209,30 +209,12 @@ def test_an_error_names_the_line_of_the_program_at_hand() -> None:
 
 
 def test_numbers_that_are_not_finite() -> None:
-    def program() -> tuple[Kernel, list[te.Tensor], te.Tensor]:
-        image = te.placeholder((1, 4, 16, 16), name="image")
-        weights = [te.placeholder((4, 4, 3, 3), name=f"w{k}") for k in range(2)]
-        h = image
-        for w in weights:
-            h = te.ops.conv2d(h, w, padding=1)
-        head = te.placeholder(h.shape, name="head")
-        output = te.differentiate(h, image, head=head)
-        return te.build([image, *weights, head], output), [image, *weights, head], output
-
-    program()
+    inputs, output = convolutions(2)
+    te.build(inputs, output)
     begin()
-    kern, inputs, output = program()
+    kern = te.build(inputs, output)
     assert isinstance(kern.core, FoundSteps)
-    arrays = [floats(*t.shape) for t in inputs]
-    arrays[1][0, 0, 0, 0] = np.inf
-    want = te.interpret(output, dict(zip(inputs, arrays, strict=True)))
-    fine = np.isfinite(want)
-    assert fine.any()
-    assert not fine.all()
-    for _ in range(2):
-        found = kern(*arrays)
-        np.testing.assert_array_equal(np.isnan(found), np.isnan(want))
-        np.testing.assert_allclose(found[fine], want[fine], rtol=1e-3, atol=1e-2)
+    check_an_infinite_weight(kern, inputs, output)
 
 
 def test_a_program_found_and_one_scheduled_share_kernels() -> None:
@@ -248,18 +230,9 @@ def test_a_program_found_and_one_scheduled_share_kernels() -> None:
     assert "3 calls of 1 kernel" in repr(found.program)
 
 
-@pytest.mark.parametrize("problem", ["off", "open to others", "a file", "full"])
-def test_without_a_place_nothing_is_kept(problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "cache" / kept.FOLDER
-    if problem == "off":
-        monkeypatch.setenv("TEDSL_CACHE", "off")
-    elif problem == "open to others":
-        folder.mkdir(parents=True)
-        folder.chmod(0o777)
-    elif problem == "a file":
-        (tmp_path / "cache").write_text("")
-    else:
-        monkeypatch.setattr("tempfile.mkstemp", lambda **k: (_ for _ in ()).throw(OSError(28, "No space left")))
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_without_a_place_nothing_is_kept(problem: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoiled(problem, folder, monkeypatch)
     for _ in range(2):
         kern, inputs, outputs = built(2)
         assert not isinstance(kern.core, FoundSteps)
