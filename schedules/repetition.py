@@ -7,6 +7,7 @@ are equal but for the names of their loops become one; results keep operations o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from schedules.program import reading
@@ -20,8 +21,11 @@ Definition = tuple[tuple[Axis, ...], tuple[Expr, ...]]
 
 
 def without_repetition(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The outputs, of a program in which no operation is computed beside an equal one."""
-    wanted, new = set(outputs), dict[Tensor, Tensor]()
+    """The outputs, of a program in which no operation is computed beside an equal one.
+
+    An operation of which one result is given and another needed becomes one beside what is given.
+    """
+    wanted, given, new = set(outputs), set(inputs), dict[Tensor, Tensor]()
     loops: dict[Any, Axis] = {}
     first: dict[tuple[int, ...], tuple[Compute, Definition]] = {}
     for op in operations_between(inputs, outputs):
@@ -32,8 +36,10 @@ def without_repetition(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> t
             known, _ = first.setdefault(key, (made, definition))  # which keeps the nodes, and so their numbers
             if known is not made and wanted.isdisjoint(op.outputs):
                 made = known
+        if made is op and not given.isdisjoint(op.outputs):
+            made = replace(op, _outputs={})
         if made is not op:
-            new.update(zip(op.outputs, made.outputs, strict=True))
+            new.update((old, now) for old, now in zip(op.outputs, made.outputs, strict=True) if old not in given)
     return tuple(new.get(t, t) for t in outputs)
 
 

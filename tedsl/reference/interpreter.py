@@ -17,7 +17,7 @@ from tedsl.lang.expr import Axis, Expr, Reduce, Var
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scatter import SCATTER_KINDS
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
-from tedsl.lang.traverse import free_axes, stages_of, topological
+from tedsl.lang.traverse import free_axes, operations_between, topological
 from tedsl.reference.folds import wide_type
 from tedsl.reference.grid import Grid, Progress, TensorKey, boxes, fold_over
 
@@ -31,12 +31,15 @@ WHAT = "te.interpret"
 def interpret(outputs: Any, feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None) -> Any:
     """The values of `outputs` for the arrays in `feeds`, by definition: `interpret(C, {A: a, B: b})`.
 
-    One tensor gives one array, a list gives a tuple. `sizes={n: 3}` gives the extents that no input carries.
+    One tensor gives one array, a list gives a tuple. A computed tensor may be fed too; what is behind it is not
+    evaluated then. `sizes={n: 3}` gives the extents that no input carries.
     """
     tensors, several = as_outputs(outputs, WHAT)
     wanted = [t.dtype.numpy for t in tensors]  # bfloat16 without ml_dtypes is refused before the work
-    stages = stages_of(tensors)
-    arrays = _checked_feeds({} if feeds is None else feeds, stages)
+    given = {} if feeds is None else feeds
+    _check_keys(given)
+    stages = operations_between(given, tensors)
+    arrays = _checked_feeds(given, stages)
     bound = bind_sizes(list(arrays), [a.shape for a in arrays.values()], sizes, WHAT)
     values = evaluate_stages([op for op in stages if not isinstance(op, Placeholder)], arrays, bound)
     results = tuple(values[t].astype(kind) for t, kind in zip(tensors, wanted, strict=True))
@@ -51,18 +54,19 @@ def evaluate_stages(
     with np.errstate(all="ignore"):  # overflow and NaN are values here, as they are in a kernel
         for op in stages:
             for index, array in enumerate(_EVALUATE[type(op)](op, values, sizes)):
-                values[op, index] = array
+                values.setdefault((op, index), array)
     return {op.output(index): array for (op, index), array in values.items()}
 
 
-def _checked_feeds(feeds: Any, stages: Sequence[Operation]) -> dict[Tensor, Array]:
+def _check_keys(feeds: Any) -> None:
     if not isinstance(feeds, Mapping):
         raise TypeError(f"{WHAT}: feeds is a dict {{tensor: array}}, found {type(feeds).__name__}")
     for key in feeds:
         if not isinstance(key, Tensor):
             raise TypeError(f"{WHAT}: the keys of feeds are tensors, found {type(key).__name__} ({key!r:.40})")
-        if not isinstance(key.op, Placeholder):
-            raise ValueError(f"{WHAT}: {key!r} is computed by {describe(key.op)}; only placeholders can be fed")
+
+
+def _checked_feeds(feeds: Mapping[Tensor, Any], stages: Sequence[Operation]) -> dict[Tensor, Array]:
     for op in stages:
         if isinstance(op, Placeholder) and op.output() not in set(feeds):
             raise ValueError(
