@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import operator
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -20,11 +19,10 @@ from schedules.directives import BoundExtent, Directive, Prefetch
 from schedules.placement import placed
 from schedules.plan import Plan
 from schedules.program import Program
+from schedules.repetition import copied_by
 from tedsl.analysis.places import are_places
-from tedsl.lang.expr import Read
-from tedsl.lang.extents import same_extent
 from tedsl.lang.structure import structural_key
-from tedsl.lang.tensor import Compute, Placeholder, Tensor
+from tedsl.lang.tensor import Placeholder, Tensor
 from tedsl.lang.traverse import operations_between
 
 __all__ = ["Part", "parts_of"]
@@ -126,11 +124,9 @@ def _with_copied(plan: Plan, given: Mapping[Tensor, Tensor]) -> dict[Tensor, Ten
     """What a stage copies element by element stands for the same tensor of the user's."""
     found = dict(given)
     for op in reversed(list(plan.program.stages.values())):
-        if isinstance(op, Compute) and len(op.bodies) == 1 and isinstance(op.bodies[0], Read) and op.output() in found:
-            read = op.bodies[0]
-            whole = len(read.indices) == len(op.axes) and all(map(operator.is_, read.indices, op.axes))
-            if whole and all(map(same_extent, read.tensor.extents, op.output().extents)):
-                found.setdefault(read.tensor, found[op.output()])
+        source = copied_by(op)
+        if source is not None and op.output() in found:
+            found.setdefault(source, found[op.output()])
     return found
 
 

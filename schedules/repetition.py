@@ -6,18 +6,29 @@ are equal but for the names of their loops become one; results keep operations o
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from schedules.program import reading
-from tedsl.lang.expr import Axis, Expr, Reduce
-from tedsl.lang.tensor import Compute, Tensor
+from tedsl.lang.expr import Axis, Expr, Read, Reduce
+from tedsl.lang.extents import same_extent
+from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import operations_between, rebuild_all
 
-__all__ = ["without_repetition"]
+__all__ = ["copied_by", "without_repetition"]
 
 Definition = tuple[tuple[Axis, ...], tuple[Expr, ...]]
+
+
+def copied_by(op: Operation) -> Tensor | None:
+    """The tensor that an operation copies, element by element and whole; None where it does something else."""
+    if not isinstance(op, Compute) or len(op.bodies) != 1 or not isinstance(op.bodies[0], Read):
+        return None
+    read = op.bodies[0]
+    whole = len(read.indices) == len(op.axes) and all(map(operator.is_, read.indices, op.axes))
+    return read.tensor if whole and all(map(same_extent, read.tensor.extents, op.output().extents)) else None
 
 
 def without_repetition(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from schedules.default.costs import Costs
 from schedules.default.machine import Machine
 from schedules.default.sizes import typical
+from tedsl.analysis.checks import read_checks
 from tedsl.lang.expr import Read
 from tedsl.lang.extents import same_extent
-from tedsl.lang.tensor import Compute, Operation, Scatter
+from tedsl.lang.tensor import Compute, Operation, Scan, Scatter
 from tedsl.lang.traverse import reads_of
 
 __all__ = ["Group", "groups_of"]
@@ -48,9 +49,9 @@ def groups_of(
 ) -> list[Group]:
     """The groups of the stages that are neither inlined nor planned, each stage in one of them."""
     places: dict[Operation, _Place | None] = {}
-    can_group = not any(_looks_up(op) for op in stages)
+    checked = _read_by_checks(stages)
     for op in reversed(stages):
-        alone = op in outputs or op.name in planned or not isinstance(op, Compute) or not can_group
+        alone = op in outputs or op.name in planned or not isinstance(op, Compute) or op in checked
         places[op] = None if alone else _place(op, places, planned, costs, machine)
     found: dict[Operation, Group] = {}
     for op in stages:
@@ -80,8 +81,19 @@ def _is_for_root(op: Operation, root: Compute, costs: Costs) -> bool:
     )
 
 
+def _read_by_checks(stages: Sequence[Operation]) -> set[Operation]:
+    """What checks of indices that come from memory read, as a whole and before anything else is computed."""
+    checks = [c for op in stages if _looks_up(op) for c in read_checks(op) if c.status == "run"]
+    found: set[Operation] = {c.op for c in checks if isinstance(c.op, Scan)}
+    found |= {r.tensor.op for c in checks for r in reads_of((c.index, c.guard, c.lower, c.upper))}
+    for op in reversed(stages):
+        if op in found:
+            found.update(t.op for t in op.inputs)
+    return found
+
+
 def _looks_up(op: Operation) -> bool:
-    """Whether an index comes from memory: its check reads stages as a whole."""
+    """Whether an index comes from memory."""
     written = op.index if isinstance(op, Scatter) else ()
     return bool(reads_of(written)) or any(reads_of(r.indices) for r in reads_of(op.expressions))
 

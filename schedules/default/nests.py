@@ -268,9 +268,22 @@ class _Nest:
         extent = number(last.extent)
         if extent is not None and extent < 2:
             return None
-        if op.reduction is None or along(op, last):
-            return last
-        return None if _sums_along(op) else last
+        if op.reduction is None:
+            return None if self._folds_across(op, last) else last
+        return last if along(op, last) or not _sums_along(op) else None
+
+    def _folds_across(self, op: Compute, axis: Axis) -> bool:
+        """Whether rows of partial results are folded along `axis`: a vector of it is gathered number by number."""
+        for read in reads_of(op.bodies):
+            inner = read.tensor.op
+            moved = [k for k, index in enumerate(read.indices) if axis in set(free_axes(index))]
+            is_row = self.rw.kinds.get(inner.name) in ("partial", "folded")
+            if is_row and any(k < len(read.indices) - 1 for k in moved):
+                return True
+            inside = inner.axes if inner in self.costs.inlined and isinstance(inner, Compute) else ()
+            if inside and any(self._folds_across(inner, inside[k]) for k in moved):  # type: ignore[arg-type]
+                return True
+        return False
 
     def _cut(self, op: Compute, definition: Definition, vector: Axis | None, order: list[str]) -> list[str]:
         """Split the vector loop; `order` keeps what stays outside, the loops inside are returned."""

@@ -11,18 +11,29 @@ from collections.abc import Sequence, Set as AbstractSet
 from dataclasses import dataclass
 
 from schedules.default.conditions import number
-from schedules.default.costs import Costs, costs_of, is_costly, is_once, is_pointwise, is_same_point, points
+from schedules.default.costs import (
+    INLINE,
+    Costs,
+    costs_of,
+    element_cost,
+    is_costly,
+    is_once,
+    is_pointwise,
+    is_same_point,
+    points,
+)
 from schedules.default.groups import groups_of
 from schedules.default.machine import Machine
 from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read
 from tedsl.lang.tensor import Compute, Operation, Tensor
-from tedsl.lang.traverse import topological
+from tedsl.lang.traverse import reads_of, topological
 
-__all__ = ["costs_without_trips"]
+__all__ = ["costs_without_trips", "widely_read"]
 
 LINE = 16  # vector instructions in the time in which one core gets a vector from memory
 DIVISION, FUNCTION = 20, 30  # vector instructions in the time of one
 MOST_READERS = 3
+LEAST_READERS = 3  # kernels
 MUCH_SMALLER = 16  # how often elements of a tensor must be used to stay in the cache
 
 
@@ -52,6 +63,47 @@ def costs_without_trips(
         if more is None:
             return costs
         again.add(more)
+
+
+def widely_read(
+    stages: Sequence[Operation], kept: AbstractSet[Operation], planned: AbstractSet[str], machine: Machine
+) -> set[Operation]:
+    """The stages made of several tensors that many kernels would compute again, each from all of these.
+
+    Kept in memory they are read by each as one. What is more, kernels that differ in nothing but how such a stage comes
+    about are then the same: those of repeated layers.
+    """
+    costs = costs_of(stages, kept, planned, machine)
+    nests = _nests_reading(stages, costs)
+    found: set[Operation] = set()
+    element: dict[Operation, int] = {}  # of those that are computed in their readers
+    streams: dict[Operation, frozenset[Tensor]] = {}
+    for op in stages:
+        if not is_pointwise(op) or op in kept or op.name in planned:
+            continue
+        reads = reads_of(op.expressions)
+        cost = element_cost(op) + sum(element.get(r.tensor.op, 0) for r in reads)
+        if op not in costs.inlined and cost > machine.choose("inline", INLINE, op.name):
+            continue
+        size = _size(op.outputs[0])
+        large = [r.tensor for r in reads if _size(r.tensor) * MUCH_SMALLER > size]
+        read = frozenset().union(*(streams.get(t.op, {t}) for t in large))
+        directly = {reader for reader, _ in costs.readers.get(op, [])}
+        if len(directly) > 1 and len(nests[op]) >= LEAST_READERS and len(read) > 1:
+            found.add(op)
+        else:
+            element[op], streams[op] = cost, read
+    return found
+
+
+def _nests_reading(stages: Sequence[Operation], costs: Costs) -> dict[Operation, set[Operation]]:
+    """The stages in whose loops elements of each stage are read, by themselves or through what is inlined."""
+    found: dict[Operation, set[Operation]] = {}
+    for op in reversed(stages):
+        found[op] = set()
+        for reader, _ in costs.readers.get(op, []):
+            found[op] |= found[reader] if reader in costs.inlined else {reader}
+    return found
 
 
 def _is_faster(op: Operation, costs: Costs, planned: AbstractSet[str], machine: Machine) -> bool:

@@ -20,7 +20,7 @@ from schedules.default.nests import plan_nests
 from schedules.default.outputs import merge_outputs
 from schedules.default.padding import is_window, padded_windows
 from schedules.default.panels import plan_contraction
-from schedules.default.recompute import costs_without_trips
+from schedules.default.recompute import costs_without_trips, widely_read
 from schedules.default.rest import plan_rest, spoken_of
 from schedules.default.rewriting import Rewriting, computed_between
 from schedules.default.scans import plan_scan
@@ -29,6 +29,7 @@ from schedules.directives import ComputeRoot, Directive, LoopDirective
 from schedules.loops import Nest
 from schedules.plan import Plan, Step
 from schedules.program import Program
+from schedules.repetition import copied_by
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Tensor
 
 __all__ = ["WHERE", "completed", "stored"]
@@ -44,20 +45,27 @@ def completed(
     *,
     plain: bool = False,
     merged: bool = True,
+    apart: bool = False,
 ) -> Plan:
     """The plan for `outputs` from `inputs`, tensors of its program, with directives for every stage.
 
     `plain`: without what holds for finite numbers only. `merged`: outputs of one shape may share a loop nest, which
-    writes them one after another for each element.
+    writes them one after another for each element. `apart`: the program is cut into kernels.
     """
     rw, spoken = Rewriting(plan.program), spoken_of(plan)
     operations = computed_between(inputs, outputs)
     kept = {op for op in operations if plan.program.names[op] in spoken} if machine.gpu is None else set(operations)
     chains = chains_of(operations, outputs, kept)
+    final = set(outputs)
     joined = {op for earlier in chains.values() for op in earlier}
     for original in operations:
         if original in joined:
             continue
+        if apart and plan.program.names[original] not in spoken and not final.intersection(original.outputs):
+            source = copied_by(original)  # kernels with it and without it are then the same
+            if source is not None:
+                rw.new[original.output()] = rw.new.get(source, source)
+                continue
         if original in chains:
             chain = [rw.carried(op) for op in (*chains[original], original)]
             if plan_scatter(rw, original, chain, machine):
@@ -73,7 +81,7 @@ def completed(
     rw.stages = [op for op in rw.stages if op in alive]
     stages = {op.name: op for op in rw.stages}
     made = plan.over(Program(wanted, stages, _handles(rw, stages)))
-    made = _said(made, _patterns(rw, made, machine))
+    made = _said(made, _patterns(rw, made, machine, apart=apart))
     made = _said(made, plan_rest(rw.stages, made, spoken, machine))
     return replace(made, finite=(*plan.finite, *(t.op.name for t in rw.finite)), complete=frozenset(stages))
 
@@ -154,7 +162,7 @@ def _stored(rw: Rewriting, plan: Plan, outputs: Iterable[Tensor]) -> set[Operati
     return {t.op for t in outputs} | between | {op for op in rw.stages if op.name in names}
 
 
-def _patterns(rw: Rewriting, plan: Plan, machine: Machine) -> list[Directive]:
+def _patterns(rw: Rewriting, plan: Plan, machine: Machine, *, apart: bool) -> list[Directive]:
     """Directives for the stages that nobody has spoken of."""
     between = {t.op for op in rw.stages if isinstance(op, Extern) for t in op.args}
     finals = {t.op for t in plan.program.outputs} | between
@@ -164,5 +172,7 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine) -> list[Directive]:
         kept |= _stored(rw, plan, plan.program.outputs)
         plan_gpu(rw, costs_of(rw.stages, kept, rw.planned, machine))
     else:
+        if apart:
+            kept |= widely_read(rw.stages, kept, rw.planned, machine)
         plan_nests(rw, finals, costs_without_trips(rw.stages, finals, kept, rw.planned, machine), machine)
     return rw.directives

@@ -92,9 +92,11 @@ class CompiledFunction:
         arguments: Sequence[ArgSpec],
         translate: Callable[[KernelError], Exception] | None = None,
         shapes: Sequence[tuple[int, ...] | None] = (),
+        compact: bool = False,
     ) -> None:
         self.code = code  # keeps the machine code in memory
         self.shapes = tuple(shapes)  # those that the arguments must have, where the code does not look
+        self.compact = compact  # and whether they must be contiguous
         self.arguments = tuple(arguments)
         self.buffers = tuple(argument for argument in arguments if argument.ndim is not None)
         self.scalars = tuple(argument for argument in arguments if argument.ndim is None)
@@ -267,7 +269,7 @@ def _check_fit(function: CompiledFunction, place: int, dimensions: Sequence[int]
     expected, spec = function.shapes[place], function.arguments[place]
     steps = [word - (1 << 32) if word >= 1 << 31 else word for word in dimensions[1::2]][::-1]
     shape = tuple(word >> 32 for word in reversed(dimensions[::2]))
-    problem = None if expected is None else misfit(shape, steps, expected)
+    problem = None if expected is None else misfit(shape, steps, expected, compact=function.compact)
     if problem is not None:
         raise KernelError(function.code.name, -1, [f"argument {spec.name!r}: {problem}"])
 

@@ -14,7 +14,7 @@ import numpy as np
 from schedules.merging import Merging, merging_of
 from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
-from tedsl.analysis.sizes import concrete_shape, evaluate_extent
+from tedsl.analysis.sizes import concrete_shape, evaluate_extent, known_shape
 from tedsl.backend.buffers import Binding
 from tedsl.backend.kept import is_kept, key_of
 from tedsl.backend.lower import operations_between, sizes_of
@@ -136,7 +136,16 @@ class Core:
 
     def usual(self, modes: tuple[str, ...], *, plain: bool = False) -> Form:
         """The form for contiguous arrays below two gigabytes."""
-        return Form(modes, plain=plain, merged=self.merging is not None)
+        return Form(modes, plain=plain, merged=self.merging is not None, compact=self.is_compact)
+
+    @cached_property
+    def is_compact(self) -> bool:
+        """Whether it is usually called with contiguous arrays of shapes that are known: between parts of a program."""
+        if self.planner.part is None or self.target.backend != "host":
+            return False
+        tensors = (*self.inputs, *self.outputs)
+        sizes = [(math.prod(shape), t.dtype) for t in tensors if (shape := known_shape(t)) is not None]
+        return len(sizes) == len(tensors) and all(0 < n * dtype.itemsize <= LARGEST for n, dtype in sizes)
 
     @cached_property
     def merging(self) -> Merging | None:
@@ -276,8 +285,9 @@ class Core:
     def form(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int], *, plain: bool = False) -> Form:
         """The form that these arrays need."""
         large = any(map(_is_large, memory.arrays)) or self._has_large_stage(sizes)
-        merged = self.merging is not None and not large and all(a.flags.c_contiguous for a in memory.arrays)
-        return Form(modes, all(map(is_dense, memory.arrays)), large, plain, merged)
+        contiguous = not large and all(a.flags.c_contiguous for a in memory.arrays)
+        merged, compact = self.merging is not None and contiguous, self.is_compact and contiguous
+        return Form(modes, all(map(is_dense, memory.arrays)), large, plain, merged, compact)
 
     @property
     def is_always_alike(self) -> bool:

@@ -178,6 +178,10 @@ class FoundCore(Core):
     def merging(self) -> None:
         """Its code is that of a part, which is compiled as it was cut."""
 
+    @cached_property
+    def is_compact(self) -> bool:
+        return self.target.backend == "host"
+
     @property
     def is_always_empty(self) -> bool:
         return False

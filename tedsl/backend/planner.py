@@ -84,10 +84,10 @@ class Planner:
         plan = self.plan or Plan(program_of(outputs))
         check_target(plan, target.backend)
         machine = settled(machine_of(target), dict(self.choices))
-        plan = completed(plan, inputs, outputs, machine, merged=self.merged)
+        plan = completed(plan, inputs, outputs, machine, merged=self.merged, apart=True)
         stages, given = plan.program.stages, {t: t for t in inputs}
         for (op, k), (name, index) in plan.program.handles.items():
-            given[stages[name].output(index)] = op.output(k)
+            given.setdefault(stages[name].output(index), op.output(k))
         given.update((now, self.given.get(t, t)) for now, t in zip(plan.program.outputs, outputs, strict=True))
         given.update((t, self.given.get(t, t)) for t in inputs)
         return plan.program.outputs, parts_of(plan, inputs, given)

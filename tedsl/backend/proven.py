@@ -31,19 +31,20 @@ _RANK = re.compile(rf"{_NAME}, [^,]+, (\d+)")
 _TASK = re.compile(r"(\S+) == 0, \1")  # what a parallel loop returned: `guarded` hands it on
 
 
-def are_proven(text: str, shapes: Sequence[Shape | None]) -> bool:
+def are_proven(text: str, shapes: Sequence[Shape | None], *, compact: bool = False) -> bool:
     """Whether all checks in the text of a kernel hold for arrays of these shapes, one for each argument, None for
-    numbers; arrays are smaller than 2 GB, and the elements of their last axis lie side by side."""
+    numbers; arrays are smaller than 2 GB, and the elements of their last axis, or all if they are `compact`, lie side
+    by side."""
     signature = _SIGNATURE.search(text)
     names = signature[1].split(", ")[1:] if signature is not None else []
     if len(names) != len(shapes) or any(s is not None and math.prod(s) > LARGEST for s in shapes):
         return False
     known = {name: s for name, s in zip(names, shapes, strict=True) if s is not None}
     checks = _CHECK.findall(text)
-    return len(checks) == text.count("assert(") and all(_holds(check, known) for check in checks)
+    return len(checks) == text.count("assert(") and all(_holds(check, known, compact) for check in checks)
 
 
-def _holds(check: str, known: dict[str, Shape]) -> bool:
+def _holds(check: str, known: dict[str, Shape], compact: bool) -> bool:
     if _TASK.fullmatch(check):
         return True
     error = _ERROR.search(check)
@@ -51,6 +52,8 @@ def _holds(check: str, known: dict[str, Shape]) -> bool:
         return False
     if error[1] in _BY_LAYOUT:
         return True
+    if error[1] == "constraint_violated":
+        return _constraint(error[2], known, compact)
     rule = _RULES.get(error[1])
     try:
         return rule is not None and rule(error[2], known)
@@ -69,13 +72,17 @@ def _access(said: str, known: dict[str, Shape]) -> bool:
     return match is not None and int(match[3]) >= 0 and int(match[4]) < _extent(known, match[1], match[2])
 
 
-def _constraint(said: str, known: dict[str, Shape]) -> bool:
+def _constraint(said: str, known: dict[str, Shape], compact: bool) -> bool:
     match = _FIELD.fullmatch(said)
     if match is None or match[4] != match[5]:
         return False
-    name, kind, dimension, value = match[1], match[2], match[3], int(match[4])
-    extent = _extent(known, name, dimension)
-    return value == extent if kind == "extent" else value == 0 if kind == "min" else (dimension, value) == ("0", 1)
+    name, kind, dimension, value = match[1], match[2], int(match[3]), int(match[4])
+    if name not in known or dimension >= len(known[name]):
+        return False
+    inner = known[name][::-1][:dimension]
+    if kind == "stride":
+        return value == math.prod(inner) if compact else (dimension, value) == (0, 1)
+    return value == (_extent(known, name, match[3]) if kind == "extent" else 0)
 
 
 def _bounds(said: str, known: dict[str, Shape]) -> bool:
@@ -96,18 +103,19 @@ _BY_LAYOUT = frozenset(
 )  # fmt: skip
 _RULES: dict[str, Callable[[str, dict[str, Shape]], bool]] = {
     "access_out_of_bounds": _access,
-    "constraint_violated": _constraint,
     "explicit_bounds_too_small": _bounds,
     "bad_dimensions": _rank,
 }
 
 
-def misfit(shape: Shape, steps: Sequence[int], expected: Shape) -> str | None:
+def misfit(shape: Shape, steps: Sequence[int], expected: Shape, *, compact: bool = False) -> str | None:
     """What of an array is not as the proof supposes; `steps` are its strides in elements."""
     if shape != expected:
         return f"shape {expected} was expected, found {shape}"
     if shape and steps[-1] != 1:
         return f"elements of the last axis are expected to lie side by side, found a step of {steps[-1]}"
+    if compact and any(step != math.prod(shape[k + 1 :]) for k, step in enumerate(steps)):
+        return f"elements are expected to lie side by side, found steps {tuple(steps)}"
     if any(n * abs(step) > LARGEST for n, step in zip(shape, steps, strict=True)):
         return f"it spans more than {LARGEST} elements (shape {shape}, steps {tuple(steps)})"
     return None

@@ -16,7 +16,7 @@ import halide as hl
 from schedules.merging import Merging
 from tedsl.analysis.hazards import Hazard, hazard_of
 from tedsl.analysis.sizes import known_shape
-from tedsl.backend.buffers import ArgSpec, CompiledFunction
+from tedsl.backend.buffers import ArgSpec, CompiledFunction, contiguous_strides
 from tedsl.backend.guarded import GuardError
 from tedsl.backend.kept import Kept, keep, key_of, recall
 from tedsl.backend.launches import check_launches
@@ -47,6 +47,7 @@ class Form:
     large: bool = False  # some array holds more than 2**31 - 1 bytes
     plain: bool = False  # without rewrites that hold for finite numbers only
     merged: bool = False  # all arrays are contiguous, and axes that are walked together are one
+    compact: bool = False  # all arrays are contiguous, and of shapes that are known: so are their strides
 
 
 @dataclass(eq=False)
@@ -190,7 +191,9 @@ class Program:
             lowered = self.planner.lowered(
                 inputs, [outputs[p] for p in wanted], added, self.target, plain=self.form.plain
             )
-        if not self.form.dense:
+        if self.form.compact:
+            _fix_strides(lowered)
+        elif not self.form.dense:
             _free_strides(lowered)
         return lowered
 
@@ -248,7 +251,8 @@ class Program:
         number: list[tuple[int, ...] | None] = [None] * (lowered.zero is not None)
         shapes = [*known_shapes[: len(tensors)], *number, *known_shapes[len(tensors) :]]
         parts = lowered.pipeline, lowered.arguments, self.name, text
-        return tuple(shapes) if are_proven(compile_outputs(*parts, ["stmt"])["stmt"], shapes) else ()
+        text = compile_outputs(*parts, ["stmt"])["stmt"]
+        return tuple(shapes) if are_proven(text, shapes, compact=self.form.compact) else ()
 
     def loaded(self, kept: Kept) -> CompiledFunction:
         """The code in memory."""
@@ -258,7 +262,7 @@ class Program:
         specs += [ArgSpec("opaque_zero", "int32", None)] * kept.zero
         specs += [replace(self._spec(outputs[p]), output=True) for p in kept.order]
         code = load(ObjectCode(self.name, kept.entry, kept.target, kept.image))
-        return CompiledFunction(code, specs, shapes=kept.shapes)
+        return CompiledFunction(code, specs, shapes=kept.shapes, compact=self.form.compact)
 
     def _spec(self, tensor: Tensor) -> ArgSpec:
         """The argument for a tensor's array; a 16-bit float is passed to OpenCL as its bits."""
@@ -317,6 +321,19 @@ def _compiled(program: Program) -> tuple[Kept, Lowered]:
         if DIVISION_BY_ZERO not in str(error):
             raise
     return program.compiled(careful=True)
+
+
+def _fix_strides(lowered: Lowered) -> None:
+    """Tell Halide the strides of contiguous arrays: addresses are then computed by the compiler, as far as they can."""
+    images = [(t, image) for t, image in lowered.inputs.items()]
+    images += [(lowered.outputs[p], image) for p, image in lowered.previous.items()]
+    for result in lowered.results:
+        images += zip((lowered.outputs[p] for p in result.positions), result.func.output_buffers(), strict=True)
+    for tensor, image in images:
+        shape = known_shape(tensor)
+        assert shape is not None
+        for dim, step in enumerate(contiguous_strides(shape, 1)[::-1]):
+            image.dim(dim).set_stride(step)
 
 
 def _free_strides(lowered: Lowered) -> None:

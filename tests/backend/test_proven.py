@@ -43,6 +43,25 @@ def test_checks_are_proven_for_the_shapes_they_hold_for_only() -> None:
     assert not are_proven(inside, [(LARGEST, 2), (8,)])
 
 
+def test_strides_of_contiguous_arrays_are_proven_where_arrays_are_contiguous() -> None:
+    def said(dimension: int, stride: int) -> str:
+        a, out = hl.ImageParam(hl.Float(32), 3, "a"), hl.Func("out")
+        for d, extent in enumerate((4, 1, 3)):
+            a.dim(d).set_bounds(0, extent)
+        a.dim(dimension).set_stride(stride)
+        x, y, z = (hl.Var(n) for n in "xyz")
+        out[x, y, z] = a[x, y, z]
+        for var, extent in zip((x, y, z), (4, 1, 3), strict=True):
+            out.bound(var, 0, extent)
+        return compile_outputs(hl.Pipeline([out]), [hl.Argument(a)], "kernel", HOST, ["stmt"])["stmt"]
+
+    shapes = [(3, 1, 4), (3, 1, 4)]
+    for dimension in (1, 2):
+        assert are_proven(said(dimension, 4), shapes, compact=True)
+        assert not are_proven(said(dimension, 4), shapes)
+        assert not are_proven(said(dimension, 5), shapes, compact=True)
+
+
 def test_a_check_that_is_not_known_is_not_proven() -> None:
     inside = text(0, 2, extent=10)
     shapes = [(10,), (8,)]
@@ -64,6 +83,8 @@ def test_what_a_proof_supposes_of_an_array() -> None:
     assert misfit((4, 8), (-8, 1), (4, 8)) is None
     assert "(4, 8) was expected, found (4, 7)" in str(misfit((4, 7), (8, 1), (4, 8)))
     assert "side by side" in str(misfit((4, 8), (16, 2), (4, 8)))
+    assert misfit((4, 8), (8, 1), (4, 8), compact=True) is None
+    assert "steps (9, 1)" in str(misfit((4, 8), (9, 1), (4, 8), compact=True))
     assert "spans" in str(misfit((4, 8), (LARGEST, 1), (4, 8)))
 
 

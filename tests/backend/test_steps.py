@@ -61,6 +61,19 @@ def test_layers_that_are_alike_are_compiled_once() -> None:
     assert "kernel layer0:\n" in kern.source("stmt")
 
 
+def test_kernels_for_contiguous_arrays_know_the_strides_and_others_do_not() -> None:
+    x, weights, results = layers(3)
+    kern = te.build([x, *weights], results[-1])
+    (core,) = kern.core.kernels  # type: ignore[attr-defined]
+    arrays = [small(N, N) for _ in range(4)]
+    expected = kern(*arrays)
+    assert [form.compact for form in core._variants] == [True]
+    assert ".stride.1" not in core.source("stmt").split("_par_for_")[-1].split("external_plus_metadata")[0]
+    turned = [np.asfortranarray(arrays[0]), np.repeat(arrays[1], 2, axis=0)[::2], *arrays[2:]]
+    np.testing.assert_array_equal(kern(*turned), expected)
+    assert [form.compact for form in core._variants] == [True, False]
+
+
 def test_programs_share_kernels() -> None:
     x, weights, results = layers(4)
     first = te.build([x, *weights], results[-1])

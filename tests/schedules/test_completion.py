@@ -58,3 +58,18 @@ def test_what_a_stage_leaves_open_is_in_vectors() -> None:
     s[C].reorder("k", "i", "j")
     nest = result(inputs, C, s).loop_nest()
     assert nest.count("vectorized j") == 1  # the loops that fill in zeros; the body is what the directive makes of it
+
+
+def test_indices_from_memory_leave_alone_what_their_checks_do_not_read() -> None:
+    x, places = te.placeholder((64, 96), name="x"), te.placeholder((8,), "int32", name="places")
+    rows = te.compute((64,), lambda i: te.sum(lambda k: te.exp(x[i, k])), name="rows")
+    picked = te.compute((8,), lambda i: rows[places[i]], name="picked")
+    counted = te.compute((64,), lambda i: te.sum(lambda k: te.cast(x[i, k], "int32")), name="counted")
+    chosen = te.compute((8,), lambda i: te.log(x[counted[i], i]), name="chosen")
+    kern = te.build([x, places], [picked, chosen, te.compute((64,), lambda i: rows[i] * 2.0, name="twice")])
+    values = {x: np.full((64, 96), 0.25, np.float32), places: np.arange(8, dtype=np.int32)}
+    lines = kern.loop_nest().splitlines()
+    depth = {name: line.index("produce") for line in lines for name in [line.split()[-1]] if "produce" in line}
+    assert depth["counted_partial:"] < depth["checks:"] < depth["rows:"] < depth["rows_partial:"] - 2
+    for found, want in zip(kern(*values.values()), te.interpret(kern.outputs, values), strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-5)
