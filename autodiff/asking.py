@@ -7,10 +7,9 @@ apart again.
 
 from __future__ import annotations
 
-from tedsl.lang import functions as fn
 from tedsl.lang.expr import FALSE, TRUE, Apply, Expr
 from tedsl.lang.operators import Fn
-from tedsl.lang.traverse import reads_of, rebuild
+from tedsl.lang.traverse import asked_inside, reads_of, rebuild
 
 __all__ = ["askable", "conditions_of"]
 
@@ -21,9 +20,7 @@ def askable(condition: Expr) -> Expr:
 
 
 def _nested(node: Expr) -> Expr:
-    if isinstance(node, Apply) and node.fn is Fn.AND and reads_of((node.args[1],)):
-        return fn.select_node(node.args[0], node.args[1], FALSE)
-    return node
+    return asked_inside(*node.args) if isinstance(node, Apply) and node.fn is Fn.AND else node
 
 
 def conditions_of(condition: Expr) -> tuple[Expr, ...]:

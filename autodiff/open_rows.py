@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from autodiff.answers import Answer, Contribution, Sent, Shape, moved
 from autodiff.domains import ON_DATA
-from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
-from tedsl.lang.expr import FALSE, TRUE, Axis, Expr, Read, Reduce
+from tedsl.lang.expr import TRUE, Axis, Expr, Read, Reduce
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
-from tedsl.lang.traverse import free_axes, reads_of, substitute_all
+from tedsl.lang.traverse import asked_inside, free_axes, reads_of, substitute_all
 
 __all__ = ["scattered"]
 
@@ -39,11 +39,9 @@ def scattered(answer: Answer, name: str) -> Contribution:
 
 
 def _nested(conditions: Sequence[Expr]) -> Expr:
-    """The conjunction in which a condition is asked only where those before it hold, as it may read memory."""
-    both: Expr = TRUE
-    for c in conditions:
-        both = fn.select_node(both, c, FALSE) if reads_of((c,)) else fn.logical_and(both, c)
-    return both
+    """The conjunction in which a condition is asked only where those before it hold."""
+    always: Expr = TRUE
+    return functools.reduce(asked_inside, conditions, always)
 
 
 def _plain_scatter(read: Sent, shape: Shape, name: str) -> Tensor:

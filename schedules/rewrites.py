@@ -15,7 +15,7 @@ from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Tensor
-from tedsl.lang.traverse import rebuild_all, substitute_all
+from tedsl.lang.traverse import asked_inside, rebuild_all, substitute_all
 
 __all__ = ["Half", "cache_read", "cache_write", "pack", "rfactor"]
 
@@ -64,7 +64,7 @@ def rfactor(op: Operation, axis: Axis, loop: str, half: Half | None, partial: st
     fresh = tuple(Axis(a.name, a.extent) for a in op.axes)
     mapping: dict[Expr, Expr] = {axis: place, **dict(zip(op.axes, fresh, strict=True))}
     *values, where = substitute_all((*reduce.values, reduce.where), mapping)
-    where = fn.logical_and(where, inside)
+    where = asked_inside(inside, where)
     axes = tuple(new for a in reduce.axes for new in (rest if a is axis else (a,)))
     made = Compute(
         name=partial, where=op.where, axes=(*fresh, kept), bodies=_partial_bodies(reduce, tuple(values), axes, where)

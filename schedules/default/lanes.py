@@ -24,7 +24,7 @@ from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Operation, Tensor
-from tedsl.lang.traverse import free_axes, reads_of, substitute_all
+from tedsl.lang.traverse import asked_inside, free_axes, reads_of, substitute_all
 
 __all__ = ["rewrite_reduction"]
 
@@ -146,7 +146,7 @@ def _partial(
     loops = [outer if a is axis else Axis(a.name, a.extent, begin=a.begin, is_reduce=True) for a in reduce.axes]
     renamed: dict[Expr, Expr] = {a: loop for a, loop in zip(reduce.axes, loops, strict=True) if a is not axis}
     value, where = substitute_all((reduce.values[0], reduce.where), {**moved, **renamed, **mapping})
-    where = fn.logical_and(where, inside) if inside is not TRUE else where
+    where = asked_inside(inside, where)
     axes = (lane, *fresh.values()) if first else (*fresh.values(), lane)
     return rw.compute(f"{op.name}_{name}", axes, Reduce(reduce.reducer, (value,), tuple(loops), where, 0))
 

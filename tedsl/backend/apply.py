@@ -157,6 +157,7 @@ class _Loops:
             self.definitions[definition] = stage.func.update(0) if update else stage.func
             levels = nest_of(name, op, definition).levels
             self.known[definition] = {v.name: self._variable(next(iter(v.origin))) for v in levels}
+        self.whole = {v: dict(names) for v, names in self.known.items()}  # before loops are split
 
     def _variable(self, origin: Axis | int) -> Any:
         if isinstance(origin, int):
@@ -342,11 +343,9 @@ def _place(place: Place, loops: _Loops, stages: Mapping[str, _Loops], plan: Plan
 
 def _dimension(loops: _Loops, name: str) -> Any:
     for definition in ("init", "body"):
-        if definition in loops.definitions:
-            stage = loops.stage
-            names = [v.name() for v in stage.dims]
-            if identifier(name) in names:
-                return stage.dims[names.index(identifier(name))]
+        found = loops.whole.get(definition, {}).get(name)
+        if isinstance(found, hl.Var):
+            return found
     raise ScheduleError(f"{loops.name} has no axis {name!r}")
 
 

@@ -21,7 +21,7 @@ from tedsl.backend.lower_finite import operations_below
 from tedsl.backend.lower_reduce import WIDE, lower_reduction
 from tedsl.backend.lower_scan import lower_scan
 from tedsl.backend.lower_scatter import lower_scatter
-from tedsl.backend.lower_stage import Context, Stage, elements, tuple_of, variables
+from tedsl.backend.lower_stage import Context, Stage, elements, function, tuple_of, variables
 from tedsl.backend.names import identifier
 from tedsl.backend.scalars import TYPES, Expr as Halide
 from tedsl.lang.expr import Axis, Const, Expr, Fn, Reduce, Var
@@ -195,7 +195,8 @@ def _sizes(inputs: Sequence[Tensor], operations: Sequence[Operation]) -> list[Va
 
 def lower_pointwise(ctx: Context, op: Compute) -> Stage:
     """f[..] = bodies, those that somebody needs."""
-    func, dims, components = hl.Func(identifier(op.name)), variables(op.axes), ctx.needed[op]
+    dims, components = variables(a.name for a in op.axes), ctx.needed[op]
+    func = function(op.name, len(components))
     axes: dict[Axis, Any] = dict(zip(op.axes, dims, strict=True))
     scope = ctx.scalars(axes)
     place = dims[::-1]

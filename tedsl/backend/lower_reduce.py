@@ -7,7 +7,7 @@ rectangular and vectorizable. Max and min propagate NaN. Sums and products of 16
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import halide as hl
@@ -16,11 +16,11 @@ from tedsl.backend.casts import cast
 from tedsl.backend.intrinsics import EMIT
 from tedsl.backend.lower_expr import Scalars
 from tedsl.backend.lower_index import is_plain
-from tedsl.backend.lower_stage import Context, Stage, elements, tuple_of, variables
+from tedsl.backend.lower_stage import Context, Stage, elements, function, tuple_of, variables
 from tedsl.backend.names import identifier
 from tedsl.backend.scalars import FLOATS, Expr as Halide, const, is_nan
 from tedsl.lang import functions as fn
-from tedsl.lang.expr import TRUE, Axis, Expr, Fn, Reduce
+from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Expr, Fn, Reduce
 from tedsl.lang.reducers import Reducer
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import conjuncts, free_axes
@@ -113,12 +113,22 @@ def split_condition(condition: Expr, uniform: set[Axis]) -> tuple[Expr, Expr]:
     """
     narrow: Expr = TRUE
     rest: Expr = TRUE
-    for part in conjuncts(condition):
+    for part in _parts(condition):
         if uniform.issuperset(free_axes(part)) and not is_plain(part):
             narrow = fn.logical_and(narrow, part)
         else:
             rest = fn.logical_and(rest, part)
     return narrow, rest
+
+
+def _parts(condition: Expr) -> Iterator[Expr]:
+    """The parts of an `and`, also where one is asked inside another: here no access leaves its tensor anyway."""
+    for part in conjuncts(condition):
+        if isinstance(part, Apply) and part.fn is Fn.SELECT and part.args[2] is FALSE:
+            yield from _parts(part.args[0])
+            yield from _parts(part.args[1])
+        else:
+            yield part
 
 
 def position_in(ctx: Context, axes: Sequence[Axis], scope: Scalars) -> Halide:
@@ -134,11 +144,11 @@ def lower_reduction(ctx: Context, op: Compute) -> Stage:
     """f[..] = identity; f[..] = step(f[..], values) for every point of the reduce axes where the condition holds."""
     reduce = op.reduction
     assert reduce is not None
-    func, dims = hl.Func(identifier(op.name)), variables(op.axes)
+    kept = accumulator(ctx, reduce)
+    func, dims = function(op.name, len(kept.dtypes)), variables(a.name for a in op.axes)
     place = dims[::-1]
     domain, loops = loops_over(ctx, reduce.axes, identifier(reduce.axes[0].name))
     scope = ctx.scalars({**dict(zip(op.axes, dims, strict=True)), **loops})
-    kept = accumulator(ctx, reduce)
     start = ctx.onto(op.output(), place, kept.identity[0])  # only a sum is added to what is there
     func[place] = tuple_of(map(ctx.after_checks, (start, *kept.identity[1:])))
     narrow, rest = split_condition(reduce.where, set(reduce.axes))

@@ -18,7 +18,7 @@ from tedsl.analysis.iteration import is_stepped
 from tedsl.backend.lower_expr import Scalars
 from tedsl.backend.lower_index import is_plain
 from tedsl.backend.lower_reduce import Accumulator, accumulator
-from tedsl.backend.lower_stage import Context, Place, Stage, tuple_of, variables
+from tedsl.backend.lower_stage import Context, Place, Stage, function, tuple_of, variables
 from tedsl.backend.names import identifier
 from tedsl.backend.scalars import TYPES, Expr as Halide
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Reduce
@@ -61,8 +61,8 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     """f[..] is undefined at first; f[.., t, ..] = bodies for every step t in order."""
     inner = _inner_reductions(ctx, op)
     states = len(op.bodies)
-    func, dims = hl.Func(identifier(op.name)), variables(op.axes)
     types = [TYPES[b.dtype] for b in op.bodies] + [TYPES[d] for i in inner for d in i.kept.dtypes]
+    func, dims = function(op.name, len(types)), variables(a.name for a in op.axes)
     empty = hl.undef if ctx.token is None else (lambda t: ctx.after_checks(hl.cast(t, 0)))
     func[dims[::-1]] = tuple_of(map(empty, types))
     stepped = is_stepped(op)

@@ -13,7 +13,7 @@ from tedsl.analysis.iteration import free_dimensions
 from tedsl.backend.casts import cast
 from tedsl.backend.intrinsics import EMIT
 from tedsl.backend.lower_reduce import WIDE, loops_over, mentioning, split_condition
-from tedsl.backend.lower_stage import Context, Stage
+from tedsl.backend.lower_stage import Context, Stage, variables
 from tedsl.backend.names import identifier
 from tedsl.backend.scalars import FLOATS, Expr as Halide, const
 from tedsl.lang.expr import TRUE, Axis, Fn
@@ -33,7 +33,7 @@ def lower_scatter(ctx: Context, op: Scatter) -> Stage:
     held = WIDE.get(dtype, dtype) if op.kind in ("add", "mul") else dtype
     func = hl.Func(identifier(op.name))
     free = free_dimensions(op)
-    dims = tuple(hl.Var(identifier(free[d].name) if d in free else f"d{d}") for d in range(len(op.shape)))
+    dims = variables(free[d].name if d in free else f"d{d}" for d in range(len(op.shape)))
     place = dims[::-1]
     if op.init is None:
         start = const(BUILTIN[SCATTER_KINDS[op.kind]].identity_of(dtype).value, held)

@@ -136,12 +136,15 @@ def tuple_of(values: Iterable[Halide]) -> Halide:
     return listed[0] if len(listed) == 1 else hl.Tuple(listed)
 
 
-def variables(axes: Iterable[Axis]) -> tuple[hl.Var, ...]:
-    """A loop variable per axis; equal names are told apart by a number."""
-    used: dict[str, int] = {}
-    made = []
-    for axis in axes:
-        name = identifier(axis.name)
-        count = used[name] = used.get(name, -1) + 1
-        made.append(hl.Var(f"{name}{count}" if count else name))
-    return tuple(made)
+def function(name: str, components: int) -> hl.Func:
+    """The function of a stage. OpenCL calls component 1 of `f` `f_1`, so `f` must end as no stage's name does."""
+    return hl.Func(identifier(name) if components == 1 else f"{identifier(name)}__parts")
+
+
+def variables(names: Iterable[str]) -> tuple[hl.Var, ...]:
+    """A loop variable for each name; equal ones are told apart by a number."""
+    used: dict[str, None] = {}
+    for name in names:
+        base = identifier(name)
+        used[next(n for n in (base, *(f"{base}{k}" for k in range(1, len(used) + 2))) if n not in used)] = None
+    return tuple(map(hl.Var, used))

@@ -33,8 +33,11 @@ _FUNCTION_OF_HALIDE = re.compile(r"halide_\w*|\w+_[fiu](8|16|32|64)")  # its run
 
 
 def identifier(name: str) -> str:
-    """A name that Halide and C accept, and that no call of Halide's own has."""
-    text = re.sub(r"\W", "_", name, flags=re.ASCII) or "T"
+    """A name that Halide and C accept, and that no call of Halide's own has.
+
+    Two underscores in a row are left to Halide, which writes them where it tells equal names apart.
+    """
+    text = re.sub(r"[\W_]+", "_", name, flags=re.ASCII).rstrip("_") or "T"
     if text in HALIDE_CALLS or _FUNCTION_OF_HALIDE.fullmatch(text):
         return f"{text}_"
     return f"t{text}" if text[0].isdigit() or text[0] == "_" else text

@@ -12,7 +12,7 @@ from typing import Any
 from tedsl.lang import functions as fn
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Expr, Fn, Read, Reduce
 from tedsl.lang.tensor import Compute, Tensor
-from tedsl.lang.traverse import free_axes, guards_of, reads_of, substitute_all, topological
+from tedsl.lang.traverse import asked_inside, free_axes, guards_of, reads_of, substitute_all, topological
 
 __all__ = ["lift_reductions"]
 
@@ -76,11 +76,9 @@ class _Lifting:
         del self.waiting[original]
         used = set(free_axes(reduce))
         inherited = [c for c in _implied(guard) if used.issuperset(free_axes(c))]
-        where = reduce.where
-        # Both sides of an `and` are computed: what reads memory is asked inside what does not.
-        for condition in sorted(inherited, key=lambda c: bool(reads_of((c,)))):
-            plain = where is TRUE or not reads_of((condition,))
-            where = fn.logical_and(where, condition) if plain else fn.select_node(where, condition, FALSE)
+        where: Expr = TRUE
+        for condition in sorted((*inherited, reduce.where), key=lambda c: bool(reads_of((c,)))):
+            where = asked_inside(where, condition)
         key = (reduce.reducer, reduce.values, reduce.axes, where)
         if key not in self.made:
             self.made[key] = self._tensor(reduce, where)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Read, Reduce
+from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Expr, Fn, Read, Reduce
 
 if TYPE_CHECKING:
     from tedsl.lang.tensor import Operation, Tensor
 
 __all__ = [
+    "asked_inside",
     "conjuncts",
     "free_axes",
     "guards_of",
@@ -133,6 +134,19 @@ def guards_of(roots: Expr | Iterable[Expr]) -> dict[Expr, Expr]:
 def _both(a: Expr, b: Expr) -> Expr:
     both: Expr = Expr._apply(Fn.AND, a, b)
     return both
+
+
+def asked_inside(outer: Expr, inner: Expr) -> Expr:
+    """Both conditions; one that reads memory, perhaps out of bounds elsewhere, is asked only where `outer` holds.
+
+    Of an `and` both sides are computed at every point.
+    """
+    if outer is TRUE or inner is TRUE:
+        return inner if outer is TRUE else outer
+    if not reads_of((inner,)):
+        return _both(outer, inner)
+    asked: Expr = Expr._apply(Fn.SELECT, outer, inner, FALSE)
+    return asked
 
 
 def _either(a: Expr, b: Expr) -> Expr:

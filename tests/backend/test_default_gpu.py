@@ -214,6 +214,34 @@ def test_a_large_sum_is_cut_into_blocks() -> None:
     assert kern.source("ptx").count(".visible .entry") == 3
 
 
+@on_opencl
+def test_a_condition_that_reads_memory_is_not_asked_beyond_the_last_term() -> None:
+    """Also where nothing but the extent, not known before the call, keeps the condition's element in bounds."""
+    n, m = te.var("n"), te.var("m")
+    A, B, bins = te.placeholder((n, 70), name="A"), te.placeholder((3, m)), te.placeholder((4,), "uint8", name="bins")
+    k, r = te.reduce_axis(70, "k"), te.reduce_axis(n, "r")
+    known = te.compute((n,), lambda i: te.sum(A[i, k], axis=k, where=A[i, 69 - k] > 0), name="known")
+    given = te.compute((3,), lambda i: te.sum(B[i, 0], axis=r, where=B[bins[r], 3 - r] > B[i, 0]), name="given")
+    rng = np.random.default_rng(0)
+    feeds = {A: rng.normal(size=(3, 70)).astype("f4"), B: rng.normal(size=(3, 4)).astype("f4")}
+    feeds[bins] = np.array([2, 0, 1, 9], np.uint8)
+    found = te.build(list(feeds), [known, given], target=DEVICE)(*feeds.values())
+    for got, want in zip(found, te.interpret([known, given], feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+@on_opencl
+def test_components_and_stages_of_one_name() -> None:
+    """OpenCL's name for component 1 of T is T_1."""
+    A, k = te.placeholder((40,), name="A"), te.reduce_axis(3, "k")
+    last = te.reducer(lambda a, b: (te.maximum(a[0], b[0]), b[1]), (-1e9, 0.0))
+    first, second = te.compute((38,), lambda i: last((A[i + k], A[i + k] * 2), axis=k), name="T")
+    sums = te.compute((38,), lambda i: te.sum(first[37 - i] * second[37 - i] * A[k + i], axis=k), name="T_1")
+    a = np.arange(40, dtype=np.float32)
+    got = te.build([A], sums, target=DEVICE)(a)
+    np.testing.assert_array_equal(got, te.interpret(sums, {A: a}))
+
+
 def test_opencl_knows_double_precision() -> None:
     product = te.compute((N, 8), lambda i, j: te.cast(A[i, j, 0], "float64") * 2)
     assert "double" in te.build([A], product, target="opencl").source("opencl")

@@ -121,6 +121,11 @@ def test_scatters_combine_duplicates(op: str, dtype: str) -> None:
     np.testing.assert_array_equal(run(got, {B: b, index: rows, start: first}), want)
 
 
+def test_axes_of_one_name() -> None:
+    rows, columns = te.reduce_axis(5, "i"), te.reduce_axis(8, "i")
+    np.testing.assert_array_equal(run(te.scatter((8, 5), [rows, columns], (columns, rows), A[rows, columns])), VALUES.T)
+
+
 def test_scans() -> None:
     decay = te.scan((N, 8), lambda y, t, i: te.select(t == 0, A[0, i], 0.5 * y[t - 1, i] + A[t, i]), axis=0)
     back = te.scan((N, 8), lambda y, i, t: te.select(t == 7, A[i, 7], y[i, t + 1] + A[i, t]), axis=1, reverse=True)

@@ -180,6 +180,20 @@ def test_what_all_cases_of_a_guard_ask_stays_with_a_lifted_reduction() -> None:
     np.testing.assert_array_equal(te.interpret(te.compute((4, 4), body), {A: a, B: b}), expected)
 
 
+def test_a_condition_that_reads_memory_is_asked_inside_those_around_it() -> None:
+    A, B = te.placeholder((4, 3), name="A"), te.placeholder((4,), "int32", name="B")
+
+    def body(i: te.Axis) -> te.Expr:
+        previous = te.sum(k, axis=k, where=A[B[i - 1], k] > 5)
+        return te.select(i >= 1, te.select(B[i - 1] < 4, previous, -2), -1)
+
+    k = te.reduce_axis(3, "k")
+    a, b = np.arange(12, dtype=np.float32).reshape(4, 3), np.array([1, 9, 2, 9], np.int32)
+    C = te.compute((4,), body, name="C")
+    np.testing.assert_array_equal(te.interpret(C, {A: a, B: b}), [-1, 0, -2, 3])
+    np.testing.assert_array_equal(te.build([A, B], C)(a, b), [-1, 0, -2, 3])
+
+
 def test_a_reduction_that_its_own_condition_may_ask_for() -> None:
     x, flags = te.placeholder((4, 3), "float64", name="x"), te.placeholder((4,), "bool", name="flags")
     r, s = te.reduce_axis(3, "r"), te.reduce_axis(3, "s")

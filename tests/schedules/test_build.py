@@ -74,6 +74,18 @@ def test_rfactor(inner: str) -> None:
     checked(inputs, D, s)
 
 
+@pytest.mark.parametrize("given", [False, True])
+def test_a_condition_that_reads_memory_is_not_asked_beyond_the_last_term(given: bool) -> None:
+    """70 terms are no whole number of vectors; beyond the last one, the condition's element does not exist."""
+    A, k = te.placeholder((3, 70), name="A"), te.reduce_axis(70, "k")
+    C = te.compute((3,), lambda i: te.sum(A[i, k], axis=k, where=A[i, 69 - k] > A[2 - i, 69 - k]), name="C")
+    s = te.Schedule(C)
+    if given:
+        s[C].split("k", 32)
+        s[C].rfactor("ki").compute_root()
+    checked([A], C, s)
+
+
 def test_cache_write_and_read_inside_a_tile() -> None:
     inputs, C, D = product()
     s = te.Schedule(C)
