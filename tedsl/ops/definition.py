@@ -93,12 +93,16 @@ class Definition(Routine):
         return None if self.author.schedule is None else self._scheduled(outputs, outputs, None)
 
     def schedule_backward(self, inputs: Tensors, adjoints: Tensors) -> Schedule | None:
-        """The rule is shown the result as the backward program has it, or as it would, where it does not need it."""
+        """The rule is shown the result as the backward program has it.
+
+        Where that does not need it the rule may speak of it all the same: its loops are there, and are not compiled.
+        """
         if self.author.schedule is None:
             return None
         stages = {structural_key(t, inputs): t for op in stages_of(adjoints) for t in op.outputs}
         results = tuple(stages.get(structural_key(t, inputs), t) for t in self.outputs(inputs))
-        return self._scheduled(adjoints, results, adjoints)
+        there = {*stages.values(), *inputs}
+        return self._scheduled((*adjoints, *(t for t in results if t not in there)), results, adjoints)
 
     def _scheduled(self, targets: Tensors, results: Tensors, grads: Tensors | None) -> Schedule:
         assert self.author.schedule is not None

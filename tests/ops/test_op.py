@@ -355,6 +355,28 @@ def test_schedules_of_the_author_hold_forward_and_backward() -> None:
     assert seen[1] is not None
 
 
+def test_a_schedule_may_speak_of_a_result_that_the_backward_program_does_not_compute() -> None:
+    seen: list[int] = []
+
+    @te.op
+    def product(x: te.Tensor, y: te.Tensor) -> te.Tensor:
+        k = te.reduce_axis(x.shape[1])
+        return te.compute((x.shape[0], y.shape[1]), lambda i, j: te.sum(x[i, k] * y[k, j], axis=k), name="product")
+
+    @product.schedule
+    def _(s: Any, output: Any, grads: Any) -> None:
+        for tensor in (output, *(grads or ())):
+            s[tensor].parallel(s[tensor].axes[0])
+            seen.append(tensor.ndim)
+
+    a, b, head = normal(4, 3), normal(3, 5), normal(4, 5)
+    np.testing.assert_allclose(product(a, b), a @ b, rtol=1e-5)
+    da, db = definition(product, a, b).derived(Pullback, (0, 1), (0,)).run([a, b, head])
+    np.testing.assert_allclose(da, head @ b.T, rtol=1e-5)
+    np.testing.assert_allclose(db, a.T @ head, rtol=1e-5)
+    assert len(seen) == 4
+
+
 # --- the object -----------------------------------------------------------------------------------------------------
 
 
