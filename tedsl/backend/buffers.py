@@ -26,7 +26,7 @@ from tedsl.backend.addresses import address_of
 from tedsl.backend.cuda import Place, install, place_on
 from tedsl.backend.objects import LoadedCode
 from tedsl.backend.proven import misfit
-from tedsl.backend.runtime import KernelError, Runtime, failure, running, runtime_for
+from tedsl.backend.runtime import KernelError, Runtime, failure, not_finite, running, runtime_for
 from tedsl.backend.targets import device_problem, has_device
 
 __all__ = [
@@ -93,10 +93,12 @@ class CompiledFunction:
         translate: Callable[[KernelError], Exception] | None = None,
         shapes: Sequence[tuple[int, ...] | None] = (),
         compact: bool = False,
+        finite: Sequence[int] = (),
     ) -> None:
         self.code = code  # keeps the machine code in memory
         self.shapes = tuple(shapes)  # those that the arguments must have, where the code does not look
         self.compact = compact  # and whether they must be contiguous
+        self.finite = tuple(finite)  # those that must hold finite numbers, likewise
         self.arguments = tuple(arguments)
         self.buffers = tuple(argument for argument in arguments if argument.ndim is not None)
         self.scalars = tuple(argument for argument in arguments if argument.ndim is None)
@@ -106,7 +108,7 @@ class CompiledFunction:
     def bind(self, layouts: Sequence[Layout], scalars: Sequence[int | float] = ()) -> Binding:
         """Prepare calls on arrays of these shapes and strides (one pair per array) and on these scalars."""
         if not has_device(self.code.target):
-            return Binding(self, layouts, scalars)
+            return (FiniteBinding if self.finite else Binding)(self, layouts, scalars)
         for spec, (shape, strides) in zip(self.buffers, layouts):
             _check_for_device(spec, shape, strides)
         problem = device_problem(self.code.target)
@@ -161,6 +163,18 @@ class Binding:
     def _fail(self, code: int, context: int) -> None:
         error = failure(self._function.code.name, code, context)
         raise error if self._function.translate is None else self._function.translate(error)
+
+
+class FiniteBinding(Binding):
+    """A binding that looks for infinities before it runs its function, which multiplies some of the numbers by 0."""
+
+    __slots__ = ()
+
+    def run(self, arrays: Sequence[Array]) -> None:
+        for place in self._function.finite:
+            if not np.isfinite(arrays[place]).all():
+                raise not_finite(self._function.code.name)
+        super().run(arrays)
 
 
 class DeviceBinding(Binding):

@@ -236,8 +236,7 @@ class Core:
         if error.requirement is None or not (variant := self.any_variant()).has_checks:
             return ""
         checks = variant.lowered.checks
-        assert checks is not None
-        return str(checks.error(error.requirement))
+        return "" if checks is None else str(checks.error(error.requirement))
 
     def source(self, kind: str) -> str:
         """What the compiler made of the program, as text."""

@@ -63,6 +63,7 @@ class Kept:
     careful: bool  # whether divisions are lowered with care, see lower_expr
     title: str  # for people: what it computes
     shapes: tuple[tuple[int, ...] | None, ...] = ()  # of its arguments, where it does not check them itself
+    finite: tuple[int, ...] = ()  # the inputs that must hold finite numbers, where it does not look itself
 
 
 def key_of(
@@ -172,7 +173,7 @@ def _parsed(payload: bytes) -> Kept | None:
     size = int.from_bytes(payload[:4], "little")
     try:
         numbers: Any = json.loads(payload[4 : 4 + size])
-        numbers.update({name: tuple(numbers[name]) for name in ("sizes", "order")})
+        numbers.update({name: tuple(numbers[name]) for name in ("sizes", "order", "finite")})
         numbers["shapes"] = tuple(None if s is None else tuple(map(int, s)) for s in numbers["shapes"])
         return Kept(image=payload[4 + size :], **numbers)
     except (ValueError, KeyError, TypeError):

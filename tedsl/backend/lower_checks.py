@@ -17,9 +17,10 @@ from tedsl.analysis.checks import ReadCheck, read_checks
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.messages import Overrun
 from tedsl.backend.lower_expr import Scalars
-from tedsl.backend.lower_finite import NOT_FINITE, check_finite
+from tedsl.backend.lower_finite import check_finite
 from tedsl.backend.lower_stage import Context, Place
 from tedsl.backend.names import identifier
+from tedsl.backend.runtime import NOT_FINITE
 from tedsl.backend.scalars import Expr as Halide, const
 from tedsl.lang.dtypes import integer_bounds
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Fn

@@ -13,13 +13,14 @@ import halide as hl
 
 from tedsl.backend.lower_stage import Context
 from tedsl.backend.names import identifier
+from tedsl.backend.runtime import NOT_FINITE
 from tedsl.backend.scalars import Expr as Halide
-from tedsl.lang.expr import Const
-from tedsl.lang.tensor import Operation, Tensor
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
+from tedsl.lang.tensor import Compute, Operation, Tensor
 
-__all__ = ["NOT_FINITE", "check_finite", "operations_below"]
+__all__ = ["check_finite", "moved_from", "operations_below"]
 
-NOT_FINITE = -1  # the number of the requirement
 # Bits beside the sign, and the least of them that are not finite.
 _BITS = {"float32": (hl.UInt(32), 0x7FFFFFFF, 0x7F800000), "float64": (hl.UInt(64), (1 << 63) - 1, 0x7FF << 52)}
 
@@ -31,6 +32,27 @@ def operations_below(tables: Sequence[Tensor], operations: Sequence[Operation]) 
         if op in wanted:
             wanted.update(t.op for t in op.inputs)
     return wanted.intersection(operations)
+
+
+def moved_from(tables: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[int] | None:
+    """The inputs, by position, of which tables hold elements and beside them zeros: finite inputs make finite tables.
+
+    None where something is computed.
+    """
+    places = {t: k for k, t in enumerate(inputs)}
+    found: dict[int, None] = {}
+    pending: list[Expr] = [Read(t, tuple(Const(0, INT32) for _ in t.extents)) for t in tables]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Read) and node.tensor in places:
+            found[places[node.tensor]] = None
+        elif isinstance(node, Read) and isinstance(node.tensor.op, Compute) and node.tensor.op.reduction is None:
+            pending.append(node.tensor.op.bodies[node.tensor.index])
+        elif isinstance(node, Apply) and node.fn is Fn.SELECT:
+            pending += node.args[1:]
+        elif not isinstance(node, Const) or node.value != 0:
+            return None
+    return list(found)
 
 
 def check_finite(ctx: Context, table: Tensor) -> tuple[Halide, list[hl.Func]]:

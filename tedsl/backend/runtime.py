@@ -29,7 +29,19 @@ from tedsl.backend.constructors import expose_constructors
 from tedsl.backend.linker import link
 from tedsl.backend.waiting import Waiting
 
-__all__ = ["KernelError", "KernelMemoryError", "Runtime", "failure", "running", "runtime_for", "runtime_object"]
+__all__ = [
+    "NOT_FINITE",
+    "KernelError",
+    "KernelMemoryError",
+    "Runtime",
+    "failure",
+    "not_finite",
+    "running",
+    "runtime_for",
+    "runtime_object",
+]
+
+NOT_FINITE = -1  # the number of the requirement that numbers are finite
 
 _OUT_OF_MEMORY = -11
 _REQUIREMENT = "Requirement Failed: "
@@ -129,6 +141,11 @@ def failure(name: str, code: int, context: int) -> KernelError:
     """The error of a call that returned `code`, with the messages that arrived under its context."""
     kind = KernelMemoryError if code == _OUT_OF_MEMORY else KernelError
     return kind(name, code, _messages.pop(context, []))
+
+
+def not_finite(name: str) -> KernelError:
+    """The error of a kernel that met an inf or NaN: what `lower_finite` makes it print."""
+    return KernelError(name, -1, [f"{_REQUIREMENT}finite) 0 {NOT_FINITE} 0 0 0"])
 
 
 def runtime_object(target: str) -> bytes:

@@ -22,6 +22,7 @@ from tedsl.backend.kept import Kept, keep, key_of, recall
 from tedsl.backend.launches import check_launches
 from tedsl.backend.lower import Lowered, sizes_of
 from tedsl.backend.lower_expr import DIVISION_BY_ZERO, careful_division
+from tedsl.backend.lower_finite import moved_from
 from tedsl.backend.nests import loop_nest_text, schedule_refused
 from tedsl.backend.objects import UNCHECKED, ObjectCode, compile_object, compile_outputs, load
 from tedsl.backend.planner import Planner
@@ -85,7 +86,7 @@ class Variant:
     @property
     def has_checks(self) -> bool:
         """Whether it checks indices or numbers when it runs."""
-        return self.kept.checks
+        return self.kept.checks or bool(self.kept.finite)
 
     def source(self, kind: str) -> str:
         """What the compiler made of it, as text."""
@@ -188,14 +189,22 @@ class Program:
         opencl = for_opencl() if self.target.backend == "opencl" else nullcontext()
         with careful_division() if careful else nullcontext(), opencl:
             inputs, outputs = self.seen
-            lowered = self.planner.lowered(
-                inputs, [outputs[p] for p in wanted], added, self.target, plain=self.form.plain
-            )
+            options = {"plain": self.form.plain, "trusted": bool(self.finite)}
+            lowered = self.planner.lowered(inputs, [outputs[p] for p in wanted], added, self.target, **options)
         if self.form.compact:
             _fix_strides(lowered)
         elif not self.form.dense:
             _free_strides(lowered)
         return lowered
+
+    @cached_property
+    def finite(self) -> tuple[int, ...]:
+        """The inputs at which a call looks before the kernel runs, which need not look at what it makes of them."""
+        part = self.planner.part
+        if part is None or self.planner.simple or not self.form.compact or self.form.plain:
+            return ()
+        tables = [part.plan.program.stages[name].output() for name in part.plan.finite]
+        return tuple(moved_from(tables, self.inputs) or ())
 
     def streams(self, lowered: Lowered) -> list[str]:
         """The names of the buffers of results that are larger than the caches of a core, and only written."""
@@ -225,7 +234,7 @@ class Program:
         computes = ", ".join(t.name for t in self.outputs)
         return Kept(
             code.entry, code.target, code.image, sizes, lowered.zero is not None, order, lowered.checks is not None,
-            careful, f"{self.name}: {computes}", shapes,
+            careful, f"{self.name}: {computes}", shapes, self.finite,
         ), lowered  # fmt: skip
 
     def _object(self, lowered: Lowered, text: str) -> tuple[ObjectCode, tuple[tuple[int, ...] | None, ...]]:
@@ -262,7 +271,7 @@ class Program:
         specs += [ArgSpec("opaque_zero", "int32", None)] * kept.zero
         specs += [replace(self._spec(outputs[p]), output=True) for p in kept.order]
         code = load(ObjectCode(self.name, kept.entry, kept.target, kept.image))
-        return CompiledFunction(code, specs, shapes=kept.shapes, compact=self.form.compact)
+        return CompiledFunction(code, specs, shapes=kept.shapes, compact=self.form.compact, finite=kept.finite)
 
     def _spec(self, tensor: Tensor) -> ArgSpec:
         """The argument for a tensor's array; a 16-bit float is passed to OpenCL as its bits."""

@@ -73,6 +73,10 @@ def test_a_check_that_is_not_known_is_not_proven() -> None:
         'let t1 = 3 in (assert(t1 == 3, halide_error_host_is_null("Input buffer a")))',
     ):  # fmt: skip
         assert not are_proven(inside + line + "\n", shapes)
+    for end, holds in ((7, True), (8, True), (9, True), (10, False)):
+        zero = f"opaque_zero + {end}, a.min.0, (a.extent.0 + a.min.0) + -1"
+        check = f'halide_error_access_out_of_bounds("Input buffer a", 0, opaque_zero, {zero})'
+        assert are_proven(f"{inside}assert(a.min.0 <= opaque_zero, {check})\n", shapes) == holds
     assert are_proven(inside + "assert(closure_result$1 == 0, closure_result$1)\n", shapes)
     assert not are_proven(inside.replace("func", "function"), shapes)
 

@@ -201,6 +201,8 @@ def test_numbers_that_are_not_finite() -> None:
     assert not kern.core.is_single
     assert any(step.core.planner.part.plan.finite for step in kern.core.steps)
     check_an_infinite_weight(kern, inputs, output)
+    first = [next(iter(core._variants.values())).kept for core in kern.core.kernels]
+    assert all(kept.finite == (1,) and kept.shapes for kept in first)  # the call looks at the weights, not the kernel
 
 
 def test_symbolic_sizes_and_empty_arrays() -> None:
