@@ -1,7 +1,7 @@
 """Index expressions of the IR read as linear forms.
 
-Only int32 and int64 arithmetic is read: it does not wrap on any index that is in bounds. What cannot be read becomes an
-`OpaqueIndex` or an `Opaque` condition that names the expression itself, so that nothing is lost.
+Only int32 and int64 arithmetic is read, and only where it does not wrap. What cannot be read becomes an `OpaqueIndex`
+or an `Opaque` condition that names the expression itself, so that nothing is lost.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from autodiff.conditions import AllOf, AnyOf, Choice, Condition, NonNegative, Not, Opaque, OpaqueIndex, Zero
 from autodiff.linear import Atom, Greatest, Least, Linear, Symbol, floordiv, linear, mod, symbol
 from autodiff.polyhedra import Facts
+from tedsl.analysis.intervals import wraps_early
 from tedsl.lang.dtypes import INT32, INT64, integer_bounds
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.traverse import free_axes, topological
@@ -55,6 +56,7 @@ class Reader:
     def __init__(self, axes: Sequence[Axis] = (), shape: Sequence[Expr] = ()) -> None:
         self._forms: dict[Expr, Linear] = {}
         self._conditions: dict[Expr, Condition] = {}
+        self._wrapping: set[Expr] = set()
         self._rank: dict[Symbol, int] = {}
         self.facts = Facts({})
         self.maxima: list[Linear] = []
@@ -67,6 +69,8 @@ class Reader:
         self.facts = Facts(ranges, [n - 1 for n in sizes if not n.is_constant])
 
     def form(self, root: Expr) -> Linear:
+        if root not in self._forms and wraps_early(root):
+            self._wrapping.update(filter(wraps_early, topological(root)))
         for node in topological(root):
             if node not in self._forms and node.dtype.is_integer:
                 self._forms[node] = self._form(node)
@@ -85,7 +89,7 @@ class Reader:
             self._rank.setdefault(node, len(self._rank))
             return symbol(node)
         unread = symbol(OpaqueIndex(node))
-        if not isinstance(node, Apply) or node.dtype not in (INT32, INT64):
+        if not isinstance(node, Apply) or node.dtype not in (INT32, INT64) or node in self._wrapping:
             return unread
         if node.fn is Fn.SELECT:
             condition, a, b = node.args

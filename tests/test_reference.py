@@ -518,6 +518,17 @@ def test_a_computed_tensor_can_be_fed() -> None:
         assert run(total, {A: arange(3), u: fed}).tolist() == [0, 102, 204]
 
 
+def test_roots_as_powers_follow_one_rule() -> None:
+    """NumPy takes the square root's, or C's, by the strides and the size of the exponents."""
+    a = np.array([-np.inf, -0.0, 4], dtype="float32")
+    for size in (3, 1):
+        A = te.placeholder((size,))
+        for run in (interpret, te.evaluate):
+            got = run(A**0.5, {A: a[:size]})
+            assert got.tolist() == [np.inf, 0, 2][:size]
+            assert not np.signbit(got).any()
+
+
 def test_bad_feeds() -> None:
     A = te.placeholder((2, 3), name="A")
     C = te.compute((2, 3), lambda i, j: A[i, j] + 1, name="C")

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, MutableMapping
 from tedsl.analysis.sizes import SIZE_MAX
 from tedsl.lang.axes import INT32_MAX
 from tedsl.lang.dtypes import integer_bounds
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Var
 from tedsl.lang.traverse import topological
 
-__all__ = ["Known", "Range", "exact_range", "may_wrap", "range_of"]
+__all__ = ["Known", "Range", "exact_range", "leaves", "may_wrap", "range_of", "wraps_early"]
 
 Range = tuple[int, int]
 Known = MutableMapping[Expr, Range]
+FEW = 16
 
 
 def range_of(expr: Expr, known: Known | None = None) -> Range:
@@ -61,12 +62,36 @@ def exact_range(node: Apply, known: Mapping[Expr, Range]) -> Range | None:
 def may_wrap(expr: Expr, known: Known) -> bool:
     """Whether integer arithmetic below a node might leave its dtype."""
     range_of(expr, known)
-    for node in topological(expr):
-        if isinstance(node, Apply) and node.dtype.is_integer and not any(a.dtype.is_float for a in node.args):
-            found, (low, high) = exact_range(node, known), integer_bounds(node.dtype)
-            if found is not None and not (low <= found[0] and found[1] <= high):
-                return True
-    return False
+    return any(leaves(node, known) for node in topological(expr))
+
+
+def leaves(node: Expr, known: Mapping[Expr, Range]) -> bool:
+    """Whether the result of one integer operation might not be in its dtype, for operands of known ranges."""
+    if not isinstance(node, Apply) or not node.dtype.is_integer or any(a.dtype.is_float for a in node.args):
+        return False
+    found, (low, high) = exact_range(node, known), integer_bounds(node.dtype)
+    return found is not None and not (low <= found[0] and found[1] <= high)
+
+
+def wraps_early(expr: Expr) -> bool:
+    """Whether an expression might leave its dtype though no size is above 16 and all that is read is 0.
+
+    That it may wrap for larger ones says nothing: an array of which the index `i*n + j` wraps cannot be held.
+    """
+    known: Known = {}
+    stack = [expr]
+    while stack:
+        for node in topological(stack.pop()):
+            if isinstance(node, Var):
+                known[node] = 0, FEW
+            elif isinstance(node, Read):
+                known[node] = 0, 0
+            elif isinstance(node, Axis):
+                stack += [e for e in (node.begin, node.extent) if e is not None and e not in known]
+    order = topological(expr)
+    for node in order:
+        range_of(node, known)
+    return any(leaves(node, known) for node in order)
 
 
 def _hull(*ranges: Range) -> Range:

@@ -63,8 +63,10 @@ def _scalar_function(function: Callable[[float], float]) -> Callable[[Array], Ar
 
 
 def _power(x: Array, y: Array) -> Array:
-    exponent = y if x.dtype.kind == "f" else np.maximum(y, y.dtype.type(0))
-    return np.asarray(np.power(x, exponent))
+    """x to the power y by C's rules; by strides NumPy may take those of the square root for a single 0.5."""
+    if x.dtype.kind != "f":
+        return np.asarray(np.power(x, np.maximum(y, y.dtype.type(0))))
+    return np.asarray(np.power(x, np.array(np.broadcast_to(y, np.broadcast_shapes(x.shape, y.shape)))))
 
 
 def _minimum(a: Array, b: Array) -> Array:

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 
 import halide as hl
 
-from tedsl.analysis.intervals import range_of
+from tedsl.analysis.intervals import range_of, wraps_early
 from tedsl.analysis.places import are_places
 from tedsl.backend import lower_index
 from tedsl.backend.casts import cast
@@ -124,7 +124,7 @@ class Scalars:
 
     def index(self, index: Expr, extent: Expr) -> Halide:
         """An int32 index that Halide knows to lie within [0, extent)."""
-        if not lower_index.is_plain(index):
+        if not lower_index.is_plain(index) or wraps_early(index):
             return self._computed(index, extent)
         plain, limit = lower_index.plain(index, self._symbols), self.extent(extent)
         inside = plain if lower_index.stays_inside(index, extent) else _clamped(plain, limit)

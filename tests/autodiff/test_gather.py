@@ -310,3 +310,22 @@ def test_a_loop_that_is_empty_at_a_nominal_size_stays_a_loop() -> None:
     values = np.array([[0.5], [0.25]])
     expected = np.array([[9.0], [0.0]]) / np.cosh(values) ** 2
     np.testing.assert_allclose(te.interpret(gradient, {x: values}, {m: 3}), expected)
+
+
+@pytest.mark.parametrize("size", [5, te.var("n")], ids=["known", "symbolic"])
+def test_indices_that_wrap(size: Any) -> None:
+    """int32 arithmetic wraps in an index as in a value: a hash of the position."""
+    a = te.placeholder((size,), name="a")
+    hashed = te.compute((size,), lambda i: a[(i * 1000000007) % 5], name="hashed")
+    chosen = te.compute((size,), lambda i: te.select((i * 1000000007) % 3 == 1, a[i], 7.0), name="chosen")
+    weights = te.compute((size,), lambda i: te.cast(i + 1, "float32"))
+    gradients = [te.differentiate((y * weights).sum(), a) for y in (hashed, chosen)]
+    position = np.arange(5, dtype="int32") * np.int32(1000000007)
+    values, w = np.arange(5, dtype="float32"), np.arange(1, 6, dtype="float32")
+    expected = [
+        values[position % 5], np.where(position % 3 == 1, values, 7), np.bincount(position % 5, w, 5),
+        np.where(position % 3 == 1, w, 0),
+    ]  # fmt: skip
+    for run in (te.evaluate, te.interpret):
+        for got, want in zip(run([hashed, chosen, *gradients], {a: values}), expected, strict=True):
+            np.testing.assert_array_equal(got, want)
