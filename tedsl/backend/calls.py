@@ -86,7 +86,10 @@ class PreparedCall:
         return reason or copy_reason(target.shape, target.strides, target.itemsize, on_device), tuple(sources)
 
     def safe(self, outputs: Sequence[Array], added_to: Mapping[int, int]) -> frozenset[tuple[int, int]]:
-        """The outputs and inputs of equal layout that may lie element on element; of many, those that do so now."""
+        """The outputs and inputs that may lie element on element: those that do so now, or are known to from before.
+
+        To prove it for all of equal layout took as long as to compile, and few calls ever need it.
+        """
         found = set(added_to.items())
         form = self.core.form(Memory([self.arrays[k] for k in self.positions], dict(enumerate(outputs)), {}),
                               self.modes, self.sizes)  # fmt: skip
@@ -94,7 +97,9 @@ class PreparedCall:
             array = self.arrays[k]
             for p, output in enumerate(outputs):
                 same = (array.dtype, array.shape, array.strides) == (output.dtype, output.shape, output.strides)
-                asked = same and (self.core.is_single or np.may_share_memory(array, output))
-                if asked and self.core.hazard(p, core_input, form) is None:
+                if same and (
+                    self.core.is_proven(p, core_input, form)
+                    or (np.may_share_memory(array, output) and self.core.hazard(p, core_input, form) is None)
+                ):
                     found.add((p, k))
         return frozenset(found)

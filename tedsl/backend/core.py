@@ -225,6 +225,10 @@ class Core:
             self.proven.add(self.proof(position, source, variant.program.form))
         return found
 
+    def is_proven(self, position: int, source: Tensor, form: Form | None) -> bool:
+        """Whether it was found before that there is no hazard."""
+        return self.proof(position, source, form) in self.proven
+
     def proof(self, position: int, source: Tensor, form: Form | None) -> Proof:
         """What it means that there is no hazard, as data."""
         form = form or Form(("write",) * len(self.outputs))
