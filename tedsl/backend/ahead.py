@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from tedsl.backend.flow import NAME, Flow, functions_of
+from tedsl.backend.flow import NAME, Flow, declaring, functions_of
 from tedsl.backend.streams import is_streamed
 
 __all__ = ["fetched_ahead"]
@@ -55,8 +55,7 @@ def fetched_ahead(lines: list[str], past: Collection[str] = ()) -> list[str]:
     for at, line in enumerate(lines):
         made += before.get(at, [])
         made.append(line)
-    known = any(line.startswith("declare") and "@llvm.prefetch.p0(" in line for line in lines)
-    return made if known else [*made, _DECLARED]
+    return declaring(made, [_DECLARED])
 
 
 def _rows(flow: Flow) -> dict[str, list[str]]:

@@ -21,6 +21,7 @@ import llvmlite.binding as llvm
 from tedsl.backend import float32_math, float64_math, wide_math
 from tedsl.backend.ahead import fetched_ahead
 from tedsl.backend.extremes import extremes
+from tedsl.backend.flow import declaring
 from tedsl.backend.gathers import gathered
 from tedsl.backend.linker import initialize
 from tedsl.backend.powers import scaled
@@ -114,7 +115,7 @@ def fenced(assembly: str) -> str:
             shapes.add(shape)
             line = re.sub(rf"{re.escape(side)}(?=,|$)", name, line)
         lines.append(line)
-    return "\n".join([*lines, *map(_declaration, sorted(shapes))])
+    return "\n".join(declaring(lines, map(_declaration, sorted(shapes))))
 
 
 def _depth(kind: str, rest: str, bitwise: dict[str, int]) -> int:

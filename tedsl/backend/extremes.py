@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from tedsl.backend.flow import declaring
+
 __all__ = ["extremes"]
 
 _NAME = r'%(?:[\w.$-]+|"[^"]*")'
@@ -41,8 +43,7 @@ def extremes(lines: list[str]) -> list[str]:
                 made += _processors(*found, name, width, new, held, declared)
                 continue
         made.append(line)
-    known = {line for line in lines if line.startswith("declare ")}
-    return [*made, *(d for d in declared if d not in known)]
+    return declaring(made, declared)
 
 
 def _extreme(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-__all__ = ["NAME", "Block", "Flow", "each_function", "free_metadata", "functions_of", "joined"]
+__all__ = ["NAME", "Block", "Flow", "declaring", "each_function", "free_metadata", "functions_of", "joined"]
 
 NAME = r'%(?:[\w.$-]+|"[^"]*")'
 _DEFINED = re.compile(rf"^  ({NAME}) = ")
 _LABEL = re.compile(r'^([\w.$-]+|"[^"]*"):')
 _TARGET = re.compile(rf"label ({NAME})")
+_DECLARED = re.compile(r"^declare [^@]*(@[\w.$-]+)\(")
 _METADATA = re.compile(r"^!(\d+) = ")
 
 
@@ -39,6 +40,12 @@ def each_function(lines: list[str], rewrite: Callable[[list[str]], list[str]]) -
         made += rewrite(lines[begin:end])
         done = end
     return made + lines[done:]
+
+
+def declaring(lines: list[str], declarations: Iterable[str]) -> list[str]:
+    """The lines of a module, with declarations of what it does not declare, with other attributes maybe."""
+    known = {m[1] for line in lines if line.startswith("declare ") and (m := _DECLARED.match(line))}
+    return [*lines, *(d for d in declarations if (m := _DECLARED.match(d)) is None or m[1] not in known)]
 
 
 def free_metadata(lines: Sequence[str]) -> str:

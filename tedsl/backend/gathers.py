@@ -11,16 +11,17 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from tedsl.backend.flow import NAME, declaring, each_function
+
 __all__ = ["gathered"]
 
-_NAME = r'%(?:[\w.$-]+|"[^"]*")'
-_NAMES = re.compile(_NAME)
-_DEFINED = re.compile(rf"^  ({_NAME}) = (extractelement|insertelement|sext|zext nneg|zext|getelementptr|load) (.*)$")
-_EXTRACT = re.compile(rf"^<(\d+) x (i32|i64)> ({_NAME}), i64 (\d+)$")
-_INSERT = re.compile(rf"^<(\d+) x (float|double|i32|i64)> (poison|{_NAME}), \2 ({_NAME}), i64 (\d+)$")
-_WIDENED = re.compile(rf"^i32 ({_NAME}) to i64$")
-_ADDRESS = re.compile(rf"^(?:inbounds )?(?:nuw )?(float|double|i32|i64), ptr ({_NAME}|@[\w.$]+), i64 ({_NAME})$")
-_LOAD = re.compile(rf"^(float|double|i32|i64), ptr ({_NAME}), align (\d+)(?:, !tbaa (!\d+))?$")
+_NAMES = re.compile(NAME)
+_DEFINED = re.compile(rf"^  ({NAME}) = (extractelement|insertelement|sext|zext nneg|zext|getelementptr|load) (.*)$")
+_EXTRACT = re.compile(rf"^<(\d+) x (i32|i64)> ({NAME}), i64 (\d+)$")
+_INSERT = re.compile(rf"^<(\d+) x (float|double|i32|i64)> (poison|{NAME}), \2 ({NAME}), i64 (\d+)$")
+_WIDENED = re.compile(rf"^i32 ({NAME}) to i64$")
+_ADDRESS = re.compile(rf"^(?:inbounds )?(?:nuw )?(float|double|i32|i64), ptr ({NAME}|@[\w.$]+), i64 ({NAME})$")
+_LOAD = re.compile(rf"^(float|double|i32|i64), ptr ({NAME}), align (\d+)(?:, !tbaa (!\d+))?$")
 _LABEL = re.compile(r'^(?:[\w.$-]+|"[^"]*"):')
 _BARRIER = re.compile(
     r"^  (?:store |fence|(?:%\S+ = )?(?:atomicrmw|cmpxchg|(?:(?:tail|musttail|notail) )?call (?!.*@llvm\.)))"
@@ -46,18 +47,9 @@ class _Lane:
 
 def gathered(lines: list[str]) -> list[str]:
     """The lines of a module, with gathers for vectors that are loaded one by one at the lanes of another vector."""
-    made: list[str] = []
     declared: dict[str, None] = {}
-    begin = None
-    for k, line in enumerate(lines):
-        if line.startswith("define "):
-            begin = k
-        elif line == "}" and begin is not None:
-            made += _Function(lines[begin:k]).gathered(declared)
-            begin = None
-        if begin is None:
-            made.append(line)
-    return [*made, *declared]
+    made = each_function(lines, lambda function: _Function(function).gathered(declared))
+    return declaring(made, declared)
 
 
 class _Function:

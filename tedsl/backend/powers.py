@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterator
 
 from tedsl.backend.float32_math import BIASED, EXP
+from tedsl.backend.flow import declaring
 
 __all__ = ["scaled"]
 
@@ -54,8 +55,7 @@ def scaled(lines: list[str]) -> list[str]:
         elif kind == "fmul" and can_scale:
             shorter = function.scale(name, width, rest, declared)
         made += shorter or [line]
-    known = {line for line in lines if line.startswith("declare ")}
-    return [*made, *(d for d in declared if d not in known)]
+    return declaring(made, declared)
 
 
 class _Function:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from tedsl.backend.flow import NAME, Flow, each_function, free_metadata, joined
+from tedsl.backend.flow import NAME, Flow, declaring, each_function, free_metadata, joined
 
 __all__ = ["multiplied"]
 
@@ -42,9 +42,7 @@ def multiplied(lines: list[str]) -> list[str]:
     if not widths:
         return lines
     declared = [f"declare <{n} x float> @llvm.fma.v{n}f32(<{n} x float>, <{n} x float>, <{n} x float>)" for n in widths]
-    known = {line.partition("(")[0] for line in lines if line.startswith("declare ")}
-    new = [d for d in sorted(declared) if d.partition("(")[0] not in known]
-    return [*made, *new, f'{weights} = !{{!"branch_weights", i32 1, i32 4000}}']
+    return [*declaring(made, sorted(declared)), f'{weights} = !{{!"branch_weights", i32 1, i32 4000}}']
 
 
 @dataclass(frozen=True)

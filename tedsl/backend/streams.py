@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection
 from itertools import count
 
-from tedsl.backend.flow import NAME, Flow, each_function, free_metadata, joined
+from tedsl.backend.flow import NAME, Flow, declaring, each_function, free_metadata, joined
 
 __all__ = ["is_streamed", "streamed", "tags_of"]
 
@@ -46,7 +46,7 @@ def streamed(lines: list[str], tags: Collection[str]) -> list[str]:
     made = each_function(lines, lambda function: _function(function, tags, numbers, marker))
     if next(numbers) == 0:
         return lines
-    return [*made, f"declare void @{_FENCE}()", f"{marker} = !{{i32 1}}"]
+    return [*declaring(made, [f"declare void @{_FENCE}()"]), f"{marker} = !{{i32 1}}"]
 
 
 def _function(lines: list[str], tags: Collection[str], numbers: count[int], marker: str) -> list[str]:

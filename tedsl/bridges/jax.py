@@ -124,7 +124,7 @@ def _target(routine: Routine, specs: tuple[Spec, ...]) -> tuple[Routine, tuple[i
     if isinstance(routine, Saving):
         return routine, routine.kept(specs).results
     if isinstance(routine, Definition) and routine.author.save != "inputs":
-        saving = routine.derived(Saving, routine.author.save)
+        saving = routine.derived(Saving, routine.author.save, False)
         kept = kept_by(saving, specs)
         if kept is not None:
             return saving, kept.results
@@ -219,7 +219,7 @@ def _pullback(routine: Routine, wanted: tuple[int, ...], heads: tuple[int, ...],
         plain: Routine = routine.derived(Pullback, wanted, heads)
         return plain
     if isinstance(routine, Definition):
-        saving = routine.derived(Saving, routine.author.save)
+        saving = routine.derived(Saving, routine.author.save, False)
     elif isinstance(routine, Batched):
         return _batched_pullback(routine, wanted, heads, kept)
     else:

@@ -21,7 +21,7 @@ from tedsl.bridges.torch_routines import key_of, specs_of
 from tedsl.lang.axes import var
 from tedsl.ops.definition import Definition
 from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, Spec
-from tedsl.ops.saving import Kept, KeptPullback, Saving, kept_by
+from tedsl.ops.saving import Kept, KeptPullback, Saving, kept_by, saving_of
 
 __all__ = [
     "CALL",
@@ -102,13 +102,14 @@ _plans: WeakKeyDictionary[Routine, dict[Any, Plan]] = WeakKeyDictionary()
 
 def plan_of(routine: Routine, tensors: Sequence[Any]) -> Plan:
     """The plan, made once; it writes the backward program but does not compile it."""
-    specs, _ = open_specs(routine, tensors)
+    specs, sizes = open_specs(routine, tensors)
     known = _plans.setdefault(routine, {})
     plan = known.get(specs)
     if plan is None:
         target, kept = routine, None
-        if isinstance(routine, Definition) and routine.author.save != "inputs":
-            saving = routine.derived(Saving, routine.author.save)
+        if isinstance(routine, Definition) and routine.author.save != "inputs" and not sizes:
+            # For sizes that are symbols of PyTorch's, stages may be kept that are others once these are numbers.
+            saving = saving_of(routine, routine.author.save, specs)
             kept = kept_by(saving, specs)
             target = routine if kept is None else saving
         elif isinstance(routine, Saving):

@@ -10,7 +10,7 @@ from tedsl.lang.compute import placeholder
 from tedsl.lang.errors import GradientError
 from tedsl.ops.definition import Definition
 from tedsl.ops.routines import Pullback, Routine, Spec, Traced
-from tedsl.ops.saving import Saving, kept_by
+from tedsl.ops.saving import kept_by, saving_of
 
 __all__ = ["OpExplanation", "explanation_of"]
 
@@ -53,7 +53,7 @@ def _about(definition: Definition, specs: tuple[Spec, ...], traced: Traced) -> I
     else:
         yield f"reverse derivative: {_reads(definition, traced)}"
     yield f"forward derivative: {'def_jvp' if definition.author.jvp is not None else 'of the definition'}"
-    kept = kept_by(definition.derived(Saving, definition.author.save), specs)
+    kept = kept_by(saving_of(definition, definition.author.save, specs), specs)
     names = definition.input_names
     if kept is None:
         yield f"the backward pass reads: {', '.join(names)}"

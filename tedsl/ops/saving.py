@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from autodiff import differentiate, jvp
@@ -20,7 +21,7 @@ from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between, stages_of
 from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, Spec, Tensors
 
-__all__ = ["Kept", "KeptPullback", "Saving", "derived_by", "kept_by"]
+__all__ = ["Kept", "KeptPullback", "Saving", "derived_by", "kept_by", "saving_of"]
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,18 @@ class Kept:
 
 
 class Saving(Routine):
-    """The outputs of a routine, then the stages kept for its backward pass."""
+    """The outputs of a routine, then the stages kept for its backward pass.
 
-    def __init__(self, of: Routine, save: str | tuple[str, ...]) -> None:
+    `is_open`: with symbols for extents. What is kept may be other stages then, so that what is derived from it, and
+    graphs that name it, must not change from one to the other.
+    """
+
+    def __init__(self, of: Routine, save: str | tuple[str, ...], is_open: bool) -> None:
         super().__init__()
         self.of: Routine = of
         self.save = save
-        self.name, self.input_names, self.symbolic = of.name, of.input_names, of.symbolic
-        self.label = f"saving({save!r},)"
+        self.name, self.input_names, self.symbolic = of.name, of.input_names, is_open
+        self.label = f"saving({save!r}, {is_open})"
         self.plans: dict[tuple[Spec, ...], Kept] = {}
 
     def trace(self, inputs: Tensors) -> tuple[Tensors, object]:
@@ -231,7 +236,7 @@ KINDS: dict[tuple[str, int], Callable[..., Routine]] = {
     ("pullback", 3): KeptPullback,
     ("pushforward", 1): Pushforward,
     ("batched", 1): Batched,
-    ("saving", 1): Saving,
+    ("saving", 2): Saving,
 }
 
 
@@ -242,6 +247,17 @@ def derived_by(of: Routine, label: str) -> Routine:
     parts = parts if name in ("pullback", "saving") else (parts,)
     found: Routine = of.derived(KINDS[name, len(parts)], *parts)
     return found
+
+
+def saving_of(routine: Routine, save: str | tuple[str, ...], specs: tuple[Spec, ...]) -> Saving:
+    """The saving routine for arrays of these shapes, with symbols for extents where the routine has them."""
+    if routine.traced(specs).is_symbolic:
+        found: Saving = routine.derived(Saving, save, True)
+        with suppress(Exception):  # the derivative needs numbers
+            found.traced(specs)
+            return found
+    fixed: Saving = routine.derived(Saving, save, False)
+    return fixed
 
 
 def kept_by(saving: Saving, specs: tuple[Spec, ...]) -> Kept | None:

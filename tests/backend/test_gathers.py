@@ -46,6 +46,13 @@ def test_a_chain_of_loads_becomes_a_gather() -> None:
     assert " load " not in text
 
 
+def test_a_gather_that_llvm_declared_is_not_declared_again() -> None:
+    known = "declare <8 x float> @llvm.masked.gather.v8f32.v8p0(<8 x ptr>, i32 immarg, <8 x i1>, <8 x float>) #7"
+    text = made(f"{chain(8)}\n\n{known}")
+    assert "call <8 x float> @llvm.masked.gather.v8f32.v8p0" in text
+    assert text.count("declare ") == 1
+
+
 def test_what_others_use_stays() -> None:
     text = made(chain(8, used="  store i64 %w3, ptr %other, align 4"))
     assert "masked.gather" in text

@@ -60,7 +60,7 @@ def test_the_backward_pass_is_compiled_when_it_is_asked_for() -> None:
     op = te.op(softmax.function, name="lazily")
     x = torch.randn(2, 3, requires_grad=True)
     y = op(x)
-    backward = "saving('reductions',) -> pullback((0,), (0,), (0, 1, 2, 3)): compiled"
+    backward = "saving('reductions', False) -> pullback((0,), (0,), (0, 1, 2, 3)): compiled"
     assert backward not in str(op.explain())
     y.sum().backward()
     assert backward in str(op.explain())
@@ -72,10 +72,12 @@ def test_a_graph_may_name_what_was_not_derived_yet() -> None:
     routines = import_module("tedsl.bridges.torch_routines")
     routine = softmax.definition(softmax.signature.call((torch.ones(2, 3),), {}).template)
     key = routines.key_of(routine)
-    found = routines.routine_of(f"{key} -> saving('reductions',) -> pullback((0,), (0,), (0, 1)) -> batched((True,))")
-    assert found.of.of is routine.derived(Saving, "reductions")
+    found = routines.routine_of(
+        f"{key} -> saving('reductions', False) -> pullback((0,), (0,), (0, 1)) -> batched((True,))"
+    )
+    assert found.of.of is routine.derived(Saving, "reductions", False)
     assert routines.key_of(found).startswith(key)
-    for derived in (found, found.of, routine.derived(Saving, ("top", "total"))):
+    for derived in (found, found.of, routine.derived(Saving, ("top", "total"), True)):
         assert routines.derived_by(derived.of, derived.label) is derived
     with pytest.raises(RuntimeError, match="not known in this process"):
         routines.routine_of("nothing(x=array 0)")

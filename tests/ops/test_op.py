@@ -13,9 +13,11 @@ import pytest
 
 import tedsl as te
 from tedsl.lang.traverse import stages_of
+from tedsl.ops import routines
 from tedsl.ops.op import Op
 from tedsl.ops.routines import Batched, Pullback, Pushforward
-from tedsl.ops.saving import KeptPullback, Saving, kept_by
+from tedsl.ops.saving import KeptPullback, Saving, kept_by, saving_of
+from tests.bridges.operators import CATALOGUE_OPS
 
 RNG = np.random.default_rng(0)
 
@@ -181,7 +183,7 @@ def test_what_a_forward_pass_keeps() -> None:
     a, head = normal(3, 5), normal(3, 5)
     specs = (((3, 5), "float32"),)
     one = definition(softmax, a)
-    saving = one.derived(Saving, "reductions")
+    saving = one.derived(Saving, "reductions", False)
     kept = kept_by(saving, specs)
     assert kept is not None
     assert kept.names == ("y", "top_winner", "top", "total")
@@ -197,16 +199,36 @@ def test_what_a_forward_pass_keeps() -> None:
 
 
 def test_kept_stages_are_computed_once_by_the_forward_pass() -> None:
-    saving = definition(softmax, normal(3, 5)).derived(Saving, "reductions")
+    saving = definition(softmax, normal(3, 5)).derived(Saving, "reductions", False)
     names = [op.name for op in stages_of(saving.traced((((3, 5), "float32"),)).outputs)]
     assert len(names) == len(set(names))
+
+
+def test_the_backward_pass_reads_what_is_kept_also_when_one_kernel_serves_all_shapes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The stages that are kept are others with symbols for extents: the sums of a recurrence, in this case."""
+    monkeypatch.setattr(routines, "MOST_SHAPES", 1)
+    case = next(c for c in CATALOGUE_OPS if str(c) == "gru")
+    one = definition(case.op, *case.arrays)
+    (_, *rest), others = case.arrays[0].shape, [(a.shape, "float64") for a in case.arrays[1:]]
+    found = []
+    for extent in (4, 5):
+        specs = (((extent, *rest), "float64"), *others)
+        forward = (saving := saving_of(one, "reductions", specs)).traced(specs)
+        kept, results = saving.kept(specs), forward.output_specs(specs)
+        backward = saving.derived(KeptPullback, (0,), (0,), kept.results)
+        given = (*specs, *(results[p] for p in kept.results), results[0])
+        assert [(t.ndim, str(t.dtype)) for t in backward.traced(given).inputs] == [(len(s), d) for s, d in given]
+        found.append((len(results), forward.is_symbolic, backward.traced(given).is_symbolic))
+    assert found == [(16, False, False), (17, True, True)]
 
 
 @pytest.mark.parametrize("save", ["inputs", "reductions", ["total"]])
 def test_derivatives_do_not_depend_on_what_is_kept(save: Any) -> None:
     op = te.op(softmax.function, save=save)
     a = normal(2, 3)
-    saving = definition(op, a).derived(Saving, op.author.save)
+    saving = definition(op, a).derived(Saving, op.author.save, False)
     kept = kept_by(saving, (((2, 3), "float32"),))
     assert (kept is None) == (save == "inputs")
     if save == ["total"]:
