@@ -83,11 +83,12 @@ def _anonymous(directive: Directive, numbers: Mapping[str, str]) -> str:
     return f"{type(directive).__name__} {parts!r}"
 
 
-def _between(program: Program, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Program:
+def _between(program: Program, inputs: Iterable[Tensor], outputs: Sequence[Tensor]) -> Program:
     """The stages that compute the outputs from the inputs."""
-    names = program.names
-    between = set(operations_between(inputs, outputs))
-    return Program(tuple(outputs), {names[op]: op for op in names if op in between}, {})
+    between = [op for op in operations_between(inputs, outputs) if op in program.places]
+    return Program(
+        tuple(outputs), {program.names[op]: op for op in sorted(between, key=program.places.__getitem__)}, {}
+    )
 
 
 def parts_of(plan: Plan, inputs: Sequence[Tensor], given: Mapping[Tensor, Tensor]) -> list[Part]:
@@ -107,10 +108,15 @@ def parts_of(plan: Plan, inputs: Sequence[Tensor], given: Mapping[Tensor, Tensor
     for tensor in plan.program.outputs:
         if tensor in home:
             results[home[tensor]][tensor] = None
-    return [
-        _part(plan, {*inputs, *(t for t in home if home[t] != group)}, tuple(results[group]), given)
-        for group in _in_order(plan, nests, groups)
-    ]
+    own: dict[str, list[Tensor]] = {group: [] for group in results}
+    for tensor, group in home.items():
+        own[group].append(tensor)
+    known, parts = {*inputs, *home}, []
+    for group in _in_order(plan, nests, groups):
+        known.difference_update(own[group])
+        parts.append(_part(plan, known, tuple(results[group]), given))
+        known.update(own[group])
+    return parts
 
 
 def _part(plan: Plan, known: Set[Tensor], outputs: tuple[Tensor, ...], given: Mapping[Tensor, Tensor]) -> Part:

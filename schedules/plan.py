@@ -6,7 +6,7 @@ is the fold of its directives, which is also how a saved one is read back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -173,9 +173,39 @@ class Plan:
         except ScheduleError as error:
             raise step.refused(error) from None
 
+    def after_all(self, steps: Iterable[Step]) -> Plan:
+        """The plan with more directives. They are gathered in place, as a program has thousands of them."""
+        nests, loops, places = dict(self.nests), dict(self.loops), dict(self.places)
+        plan = replace(self, nests=nests, loops=loops, places=places)
+        for step in steps:
+            d = step.directive
+            try:
+                op = plan.operation(d.stage)
+                if isinstance(d, LoopDirective):
+                    key = (d.stage, d.definition)
+                    nests[key] = plan._transformed(d, op)
+                    loops[key] = (*loops.get(key, ()), step)
+                elif _RULES[type(d)] is Plan._placed:
+                    plan._check_place(d, op)
+                    places[d.stage] = step
+                else:
+                    plan = _RULES[type(d)](plan, step, op)
+                    nests, loops, places = dict(plan.nests), dict(plan.loops), dict(plan.places)
+                    plan = replace(plan, nests=nests, loops=loops, places=places)
+            except ScheduleError as error:
+                raise step.refused(error) from None
+        return plan
+
     def _looped(self, step: Step, op: Operation) -> Plan:
         d = step.directive
         assert isinstance(d, LoopDirective)
+        key, nest = (d.stage, d.definition), self._transformed(d, op)
+        return replace(
+            self, nests={**self.nests, key: nest}, loops={**self.loops, key: (*self.loops.get(key, ()), step)}
+        )
+
+    def _transformed(self, d: LoopDirective, op: Operation) -> Nest:
+        """The loops of a definition after one more directive."""
         if isinstance(op, Extern):
             raise ScheduleError("a Python function has no loops")
         if d.definition not in definitions_of(op):
@@ -185,14 +215,13 @@ class Plan:
             raise ScheduleError(f"{d.stage} is computed inline (at {place.where}) and has no loops")
         if isinstance(d, Prefetch) and self._source(d.stage, op, d.source).ndim == 0:
             raise ScheduleError(f"{d.source} is one element, so there is nothing ahead of it")
-        key = (d.stage, d.definition)
-        nest = transformed(self.nest(*key), d)
-        return replace(
-            self, nests={**self.nests, key: nest}, loops={**self.loops, key: (*self.loops.get(key, ()), step)}
-        )
+        return transformed(self.nest(d.stage, d.definition), d)
 
     def _placed(self, step: Step, op: Operation) -> Plan:
-        d = step.directive
+        self._check_place(step.directive, op)
+        return replace(self, places={**self.places, step.directive.stage: step})
+
+    def _check_place(self, d: Directive, op: Operation) -> None:
         if isinstance(op, Extern):
             raise ScheduleError("a Python function is computed between kernels")
         if d.stage in self.program.final and not isinstance(d, ComputeRoot):
@@ -201,7 +230,6 @@ class Plan:
             self._check_inline(d, op)
         if isinstance(d, ComputeAt):
             self._check_at(d.stage, d.consumer, d.loop)
-        return replace(self, places={**self.places, d.stage: step})
 
     def _check_inline(self, d: ComputeInline, op: Operation) -> None:
         if not isinstance(op, Compute) or op.reduction is not None:
@@ -214,9 +242,8 @@ class Plan:
             )
 
     def _check_at(self, stage: str, consumer: str, loop: str) -> None:
-        below = self.program.below(stage)
         one_of(consumer, self.program.stages, "stage", "stages")
-        if consumer not in below:
+        if not self.program.needs(consumer, stage):
             readers = ", ".join(self.program.readers[stage]) or "nobody"
             raise ScheduleError(f"{consumer} does not need {stage}, which is read by {readers}")
         self.definition(consumer, loop)

@@ -29,6 +29,11 @@ class Program:
         return {op: name for name, op in self.stages.items()}
 
     @cached_property
+    def places(self) -> dict[Operation, int]:
+        """The place of each stage in their order."""
+        return {op: k for k, op in enumerate(self.names)}
+
+    @cached_property
     def readers(self) -> dict[str, list[str]]:
         """The stages that read each stage."""
         found: dict[str, list[str]] = {name: [] for name in self.stages}
@@ -57,15 +62,17 @@ class Program:
         """The name of the stage that computes a tensor, the user's or a present one."""
         return self.handles.get((tensor.op, tensor.index), ("", 0))[0] or self.names.get(tensor.op)
 
-    def below(self, stage: str) -> set[str]:
-        """Every stage that needs this one."""
+    def needs(self, consumer: str, stage: str) -> bool:
+        """Whether one stage needs another one, from which the search begins: the two are mostly close."""
         found: set[str] = set()
         pending = [stage]
-        while pending:
-            fresh = [r for r in self.readers[pending.pop()] if r not in found]
+        for name in pending:
+            fresh = [r for r in self.readers[name] if r not in found]
+            if consumer in fresh:
+                return True
             found.update(fresh)
             pending += fresh
-        return found
+        return False
 
     def fresh(self, name: str) -> str:
         """`name`, or the first of name_1, name_2, ... that no stage or input has."""

@@ -25,8 +25,7 @@ from schedules.default.rest import plan_rest, spoken_of
 from schedules.default.rewriting import Rewriting, computed_between
 from schedules.default.scans import plan_scan
 from schedules.default.scatters import plan_scatter
-from schedules.directives import ComputeRoot, Directive, LoopDirective
-from schedules.loops import Nest
+from schedules.directives import ComputeRoot, Directive
 from schedules.plan import Plan, Step
 from schedules.program import Program
 from schedules.repetition import copied_by
@@ -104,24 +103,8 @@ def _handles(rw: Rewriting, stages: Mapping[str, Operation]) -> dict[tuple[Opera
 
 
 def _said(plan: Plan, directives: Iterable[Directive]) -> Plan:
-    """The plan with these directives; loops are gathered in place, as a program has thousands of them."""
-    nests: dict[tuple[str, str], Nest] = dict(plan.nests)
-    loops: dict[tuple[str, str], tuple[Step, ...]] = dict(plan.loops)
-    plan = replace(plan, nests=nests, loops=loops)
-    for directive in directives:
-        step = Step(directive, WHERE)
-        if isinstance(directive, LoopDirective):
-            key: tuple[str, str] = (directive.stage, directive.definition)
-            own = {key: nests[key]} if key in nests else {}
-            made = replace(plan, nests=own, loops={key: loops[key]} if key in loops else {}).after(step)
-            nests.update(made.nests)
-            loops.update(made.loops)
-        else:
-            plan = plan.after(step)
-            nests = nests if plan.nests is nests else dict(plan.nests)
-            loops = loops if plan.loops is loops else dict(plan.loops)
-            plan = replace(plan, nests=nests, loops=loops)
-    return plan
+    """The plan with these directives."""
+    return plan.after_all(Step(d, WHERE) for d in directives)
 
 
 def _rewrite(

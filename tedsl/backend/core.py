@@ -292,7 +292,7 @@ class Core:
         merged, compact = self.merging is not None and contiguous, self.is_compact and contiguous
         return Form(modes, all(map(is_dense, memory.arrays)), large, plain, merged, compact)
 
-    @property
+    @cached_property
     def is_always_alike(self) -> bool:
         """Whether every extent is a number above 0, and no stage is so large that its form is another one."""
         if self.is_always_empty or sizes_of(self.inputs, self.outputs):

@@ -106,12 +106,13 @@ class Steps(Core):
             core = Core(known, wanted, name, self.target, self.planner)
             self.steps.append(Step(core, None, tuple(self._numbers[t] for t in known), self._numbered(wanted)))
             return
+        is_sized = bool(sizes_of(known, wanted))
         for part in in_little_memory(parts, set(known), set(found)):
             key = shared_key(part.digest, self.target, self.planner)
             title = "_".join(dict.fromkeys(t.name for t in part.outputs[:2]))
             mine = self.planner.for_part(part)
             core = shared_core(key, lambda: Core(part.inputs, part.outputs, title, self.target, mine))  # noqa: B023
-            theirs, ours = sizes_of(core.inputs, core.outputs), sizes_of(part.inputs, part.outputs)
+            theirs, ours = (sizes_of(p.inputs, p.outputs) if is_sized else [] for p in (core, part))
             read = tuple(self._numbers[t] for t in part.inputs)
             own = all(a is b for a, b in zip(theirs, ours, strict=True))
             sizes = {} if own else dict(zip(theirs, ours, strict=True))

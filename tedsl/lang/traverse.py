@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import TYPE_CHECKING, Any
 
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Expr, Fn, Read, Reduce
 
@@ -26,22 +26,20 @@ __all__ = [
 
 def topological(roots: Expr | Iterable[Expr]) -> list[Expr]:
     """Every node below the roots, operands before users, in the order a reader meets them."""
-    stack = [roots] if isinstance(roots, Expr) else list(roots)[::-1]
+    stack: list[Any] = [roots] if isinstance(roots, Expr) else list(roots)[::-1]
     order: list[Expr] = []
-    state: dict[Expr, bool] = {}
+    seen: set[Expr] = set()
     while stack:
-        node = stack[-1]
-        done = state.get(node)
-        if done is None:
+        node = stack.pop()
+        if node is None:
+            order.append(stack.pop())
+        elif node not in seen:
+            seen.add(node)
             children = node.children
-            if children:
-                state[node] = False
-                stack += [c for c in reversed(children) if c not in state]
-                continue
-        stack.pop()
-        if not done:
-            state[node] = True
-            order.append(node)
+            if children:  # then comes the node, which a mark tells from one that is yet to be seen
+                stack += (node, None, *children[::-1])
+            else:
+                order.append(node)
     return order
 
 
@@ -233,7 +231,7 @@ def stages_of(outputs: Iterable[Tensor]) -> list[Operation]:
 
 def operations_between(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> list[Operation]:
     """The operations that compute the outputs from the inputs, those before their users."""
-    given = set(inputs)
+    given = inputs if isinstance(inputs, Set) else set(inputs)
     stack = [t.op for t in list(outputs)[::-1] if t not in given]
     order: list[Operation] = []
     state: dict[Operation, bool] = {}
