@@ -71,6 +71,8 @@ def reduce_expr(reducer: Reducer, values: tuple[Any, ...], axis: Any, where: Any
     """The `Reduce` nodes for all components, arguments checked."""
     exprs = tuple(fn.as_expr(v) for v in values)
     axes = _axes(axis, what)
+    if callable(where) and not isinstance(where, Operators):
+        where = where(*axes)
     condition = TRUE if where is None else fn.as_expr(where)
     if not condition.dtype.may_be_bool:
         raise TypeError(f"{what} at {user_location()}: where= must be bool, found {condition.dtype} `{condition}`")

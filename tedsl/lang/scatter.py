@@ -82,7 +82,7 @@ def _checked_init(init: Tensor, extents: tuple[Expr, ...], body: Expr, what: str
         raise TypeError(f"{what} at {user_location()}: init= must be a tensor, found {type(init).__name__}")
     if init.ndim != len(extents) or not all(same_extent(a, b) for a, b in zip(init.extents, extents, strict=True)):
         raise ValueError(
-            f"{what} at {user_location()}: init= must have the shape {tuple(map(str, extents))}, found {init!r}"
+            f"{what} at {user_location()}: init= must have the shape ({', '.join(map(str, extents))}), found {init!r}"
         )
     if promote([init.dtype, body.dtype]) is not init.dtype:
         raise TypeError(f"{what} at {user_location()}: init= is {init.dtype}, but the values are {body.dtype}")

@@ -155,6 +155,15 @@ def test_a_condition_goes_with_a_reducer_of_ones_own() -> None:
     np.testing.assert_array_equal(te.interpret(y, {A: a}), np.where(a > 2, a, 0).sum(1))
 
 
+def test_a_condition_may_be_a_function_of_the_axes() -> None:
+    longest = te.reducer(lambda p, q: te.maximum(p, q), -1.0)
+    sums = te.compute((3,), lambda i: te.sum(lambda k: A[i, k], where=lambda k: (k > i) & (A[i, k] > 2)))
+    peak = te.compute((), lambda: longest(lambda i, k: A[i, k], where=lambda i, k: k < i))
+    i, k = np.ogrid[:3, :4]
+    np.testing.assert_array_equal(te.interpret(sums, {A: a}), np.where((k > i) & (a > 2), a, 0).sum(1))
+    assert te.interpret(peak, {A: a}) == np.where(k < i, a, -1).max()
+
+
 def test_whole_tensor_forms() -> None:
     feeds: dict[Any, Any] = {A: a}
     assert te.interpret(te.sum(A), feeds) == a.sum()
