@@ -16,6 +16,7 @@ from tedsl.analysis.hazards import Hazard
 from tedsl.backend import steps
 from tedsl.backend.cache import shared_core
 from tedsl.backend.chain import Step
+from tedsl.backend.collecting import collected_later
 from tedsl.backend.core import Core, Memory
 from tedsl.backend.cuts import Cut, CutKernel, keep_cut, layouts_of, numbered, recall_cut
 from tedsl.backend.kept import key_of_part, key_of_program
@@ -52,10 +53,11 @@ def made_core(
     found = None if cut is None else _tensors(cut, inputs, outputs)
     if cut is not None and found is not None:
         return FoundSteps(inputs, outputs, name, target, planner, cut, found, key)
-    core = Steps(*parts, apart, key=key)
-    if apart or len(core.steps) > 1:
-        core.keep()
-        return core
+    with collected_later():  # of a large program
+        core = Steps(*parts, apart, key=key)
+        if apart or len(core.steps) > 1:
+            core.keep()
+            return core
     keep_cut(key, Cut())
     return Core(*parts)
 

@@ -341,8 +341,8 @@ def _fix_strides(lowered: Lowered) -> None:
     for tensor, image in images:
         shape = known_shape(tensor)
         assert shape is not None
-        for dim, step in enumerate(contiguous_strides(shape, 1)[::-1]):
-            image.dim(dim).set_stride(step)
+        for dim, (extent, step) in enumerate(zip(shape[::-1], contiguous_strides(shape, 1)[::-1], strict=True)):
+            image.dim(dim).set_bounds(0, extent).set_stride(step)
 
 
 def _free_strides(lowered: Lowered) -> None:

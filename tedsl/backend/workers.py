@@ -8,6 +8,7 @@ compiled here, which then says why.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -76,6 +77,7 @@ def _forked(reader: int, jobs: Sequence[Callable[[], object]]) -> int:
         child = os.fork()
     if child == 0:
         try:
+            gc.freeze()  # what is there stays: to look for cycles in it would copy it from the other process
             for k in _taken(reader):
                 with suppress(Exception):  # this process will meet the same, and tell
                     jobs[k]()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 
 import tedsl as te
 from tedsl.backend import steps
+from tedsl.backend.collecting import collected_later
 from tests.backend.test_kernel import floats
 
 N = 32
@@ -264,3 +267,15 @@ def test_a_schedule_says_where_to_cut() -> None:
     assert [call.stages for call in kern.program.calls] == [("e0", "e1"), ("e2", "e3")]
     a = floats(64, 64)
     np.testing.assert_allclose(kern(a), te.interpret(stages[-1], {x: a}), rtol=1e-5)
+
+
+def test_collecting_goes_on_after_a_build_whatever_it_came_to() -> None:
+    x, weights, results = layers(3)
+    assert gc.isenabled()
+    te.build([x, *weights], results[-1])
+    assert gc.isenabled()
+    with suppress(KeyError), collected_later():
+        raise KeyError(gc.isenabled())
+    assert gc.isenabled()
+    with collected_later():
+        assert not gc.isenabled()
