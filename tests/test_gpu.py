@@ -28,8 +28,8 @@ from tests.test_equivalence import PHASES
 
 pytestmark = MARKS
 
-# In the tier that runs every time as many as two minutes of a core allow, in the long one 3000 and 1000 schedules.
-PROGRAMS, GRADIENTS, IN_PLACE, SCHEDULES = 64, 28, 32, 12
+# In the tier that runs every time 300, some five minutes of a core; in the long one 3000 and 1000 schedules.
+PROGRAMS, GRADIENTS, IN_PLACE, SCHEDULES = 136, 44, 96, 24
 MANY_PROGRAMS, MANY_GRADIENTS, MANY_IN_PLACE, MANY_SCHEDULES = 1500, 500, 1000, 1000
 CHECKS = list(HealthCheck)
 
