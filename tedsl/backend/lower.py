@@ -22,7 +22,7 @@ from tedsl.backend.lower_reduce import WIDE, lower_reduction
 from tedsl.backend.lower_scan import lower_scan
 from tedsl.backend.lower_scatter import lower_scatter
 from tedsl.backend.lower_stage import Context, Stage, elements, function, tuple_of, variables
-from tedsl.backend.names import identifier
+from tedsl.backend.names import identifier, size_names, unused
 from tedsl.backend.scalars import TYPES, Expr as Halide
 from tedsl.lang.expr import Axis, Const, Expr, Fn, Reduce, Var
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
@@ -106,11 +106,11 @@ def lower(
     symbols = _sizes(given, operations)
     # Halide tells its functions apart by itself, but not parameters, from each other or from functions.
     used = {"opaque_zero", *(identifier(op.name) for op in operations)}
-    images = {t: hl.ImageParam(TYPES[t.dtype], t.ndim, _unused(identifier(t.name), used)) for t in given}
-    sizes = {v: hl.Param(hl.Int(32), _unused(identifier(v.name), used)) for v in symbols}
+    images = {t: hl.ImageParam(TYPES[t.dtype], t.ndim, unused(identifier(t.name), used)) for t in given}
+    sizes = {v: hl.Param(hl.Int(32), name) for v, name in size_names(symbols, operations, used).items()}
     ctx = Context(images, sizes, (*given, *outputs) if promised else ())
     ctx.needed = _needed(operations, outputs)
-    places = {p: _unused(f"previous_{p}", used) for p in sorted(set(added))}
+    places = {p: unused(f"previous_{p}", used) for p in sorted(set(added))}
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, name) for p, name in places.items()}
     ctx.added = {outputs[p]: image for p, image in previous.items() if _can_start(outputs[p], operations, outputs)}
     checks = _define(ctx, operations, finite)
@@ -144,13 +144,6 @@ def _define(ctx: Context, operations: Sequence[Operation], finite: Sequence[Tens
     for op in (o for o in operations if o not in first):
         ctx.stages[op] = RULES[type(op)](ctx, op)
     return checks
-
-
-def _unused(base: str, used: set[str]) -> str:
-    """This name, or one made of it, that is not used yet."""
-    name = next(n for n in (base, *(f"{base}_{k}" for k in range(1, len(used) + 2))) if n not in used)
-    used.add(name)
-    return name
 
 
 def _needed(operations: Sequence[Operation], outputs: Sequence[Tensor]) -> dict[Operation, tuple[int, ...]]:

@@ -2,14 +2,20 @@
 
 Halide inlines a function wherever a call has its name, whatever is called. It tells its functions apart from each
 other, but not from what it computes by calls of its own: a function called `abs`, of one dimension, would take the
-place of every absolute value in the functions that it is inlined into.
+place of every absolute value in the functions that it is inlined into. And it takes a parameter for the loop of the
+same name: a size called n, in a definition over n.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
-__all__ = ["HALIDE_CALLS", "identifier"]
+from tedsl.lang.expr import Reduce, Var
+from tedsl.lang.tensor import Operation
+from tedsl.lang.traverse import topological
+
+__all__ = ["HALIDE_CALLS", "identifier", "size_names", "unused"]
 
 # The members of Halide::Internal::Call::IntrinsicOp.
 _CALLS = """
@@ -31,6 +37,9 @@ _CALLS = """
 HALIDE_CALLS = frozenset(_CALLS.split())
 _FUNCTION_OF_HALIDE = re.compile(r"halide_\w*|\w+_[fiu](8|16|32|64)")  # its runtime, and sqrt_f32 and the like
 
+LONGEST = 200  # characters; LLVM cuts names of a thousand, and then takes two for one
+_LOOP_OF_OURS = re.compile(r"r|d\d+|lane|block|thread")  # loops that stand for no axis
+
 
 def identifier(name: str) -> str:
     """A name that Halide and C accept, and that no call of Halide's own has.
@@ -41,3 +50,26 @@ def identifier(name: str) -> str:
     if text in HALIDE_CALLS or _FUNCTION_OF_HALIDE.fullmatch(text):
         return f"{text}_"
     return f"t{text}" if text[0].isdigit() or text[0] == "_" else text
+
+
+def unused(base: str, used: set[str]) -> str:
+    """This name, or one made of it, that is not used yet."""
+    name = next(n for n in (base, *(f"{base}_{k}" for k in range(1, len(used) + 2))) if n not in used)
+    used.add(name)
+    return name
+
+
+def size_names(sizes: Iterable[Var], operations: Sequence[Operation], used: set[str]) -> dict[Var, str]:
+    """Names for parameters that no loop has, nor one that a schedule makes of a loop and names after it."""
+    axes = {a for op in operations for a in getattr(op, "axes", ())}
+    nodes = topological([e for op in operations for e in op.expressions])
+    axes.update(a for node in nodes if isinstance(node, Reduce) for a in node.axes)
+    loops = tuple({identifier(a.name) for a in axes})
+    taken = {*used, *loops}
+    names = {}
+    for size in sizes:
+        name = identifier(size.name)
+        is_hidden = name.startswith(loops) or _LOOP_OF_OURS.fullmatch(name)
+        names[size] = unused(f"{name}__size" if is_hidden else name, taken)
+    used.update(names.values())
+    return names
