@@ -1,7 +1,8 @@
 """Calls on arrays that lie on a GPU: nothing is copied, nothing waits, results are the arrays' own kind.
 
-Any library's arrays that have `__cuda_array_interface__` are taken (PyTorch, CuPy, Numba, JAX). The kernel runs in the
-device's primary context on the caller's stream: PyTorch's current one, or the one that the interface names.
+Any library's arrays that have `__cuda_array_interface__` are taken (PyTorch, CuPy, Numba, JAX), or DLPack alone. The
+kernel runs in the device's primary context on the caller's stream: PyTorch's current one, the one that the interface
+names, or the default stream, for which DLPack lets a library's work be complete.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from tedsl.analysis.foreign import check_not_recorded, is_torch
 from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.backend.buffers import DeviceBinding, contiguous_strides, copy_reason
+from tedsl.backend.capsules import exchanged, is_exchanged_on_gpu
 from tedsl.backend.core import Core, Memory
 from tedsl.backend.cuda import Place, device_of, place_on, wait_for
 from tedsl.backend.given import given_outputs
@@ -67,7 +69,7 @@ def is_on_gpu(value: Any) -> bool:
         return False
     if is_torch(value):
         return bool(value.is_cuda)
-    return hasattr(value, "__cuda_array_interface__")
+    return hasattr(value, "__cuda_array_interface__") or is_exchanged_on_gpu(value)
 
 
 def run_on_gpu(
@@ -132,18 +134,41 @@ def _described(value: Any, tensor: Tensor, place: str) -> DeviceArray:
             f"{place}: {type(value).__name__} is not in the memory of a GPU, other arrays of the call are; all must be"
         )
     check_not_recorded(value, place)
+    found = _by_interface(value, tensor, place) if _has_interface(value) else _by_dlpack(value, tensor, place)
+    if found.ndim != tensor.ndim:
+        raise ValueError(f"{place}: {tensor.ndim} axes were expected, found {found.ndim} (shape {found.shape})")
+    reason = copy_reason(found.shape, found.strides, found.itemsize, on_device=True)
+    if reason is not None:
+        raise ValueError(f"{place}: {reason}; copy the array first")
+    return found
+
+
+def _has_interface(value: Any) -> bool:
+    return is_torch(value) or hasattr(value, "__cuda_array_interface__")
+
+
+def _by_interface(value: Any, tensor: Tensor, place: str) -> DeviceArray:
     told = (value.detach() if is_torch(value) else value).__cuda_array_interface__
     dtype, shape = np.dtype(told["typestr"]), tuple(told["shape"])
     if dtype != tensor.dtype.numpy:
-        raise TypeError(f"{place}: {tensor.dtype} was expected, found {dtype}; convert the array first")
-    if len(shape) != tensor.ndim:
-        raise ValueError(f"{place}: {tensor.ndim} axes were expected, found {len(shape)} (shape {shape})")
+        raise _other_dtype(tensor, str(dtype), place)
     strides = tuple(told.get("strides") or contiguous_strides(shape, dtype.itemsize))
-    reason = copy_reason(shape, strides, dtype.itemsize, on_device=True)
-    if reason is not None:
-        raise ValueError(f"{place}: {reason}; copy the array first")
     address, readonly = told["data"]
     return DeviceArray(int(address), shape, strides, dtype, int(told.get("stream") or 0), bool(readonly))
+
+
+def _by_dlpack(value: Any, tensor: Tensor, place: str) -> DeviceArray:
+    told = exchanged(value)
+    if told.dtype != tensor.dtype:
+        raise _other_dtype(tensor, told.dtype, place)
+    dtype = tensor.dtype.numpy
+    known = None if told.strides is None else tuple(s * dtype.itemsize for s in told.strides)
+    strides = contiguous_strides(told.shape, dtype.itemsize) if known is None else known
+    return DeviceArray(told.address, told.shape, strides, dtype, 0, False)
+
+
+def _other_dtype(tensor: Tensor, found: str, place: str) -> TypeError:
+    return TypeError(f"{place}: {tensor.dtype} was expected, found {found}; convert the array first")
 
 
 def _check_written(

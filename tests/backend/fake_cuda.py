@@ -17,7 +17,7 @@ import pytest
 from tedsl.backend import cuda, runtime, targets
 from tedsl.backend.targets import parse_target
 
-__all__ = ["CONTEXT", "FakeArray", "FakeCuda"]
+__all__ = ["CONTEXT", "FakeArray", "FakeCuda", "FakeExchanged"]
 
 CONTEXT = 0xC0
 MOST_ARGUMENTS = 11  # those of cuLaunchKernel
@@ -141,6 +141,20 @@ class FakeArray:
             "stream": self.stream,
             "version": 3,
         }
+
+
+class FakeExchanged:
+    """An array on a GPU that only DLPack tells of; `asked` are the streams that its work was to be complete for."""
+
+    def __init__(self, values: np.ndarray[Any, Any], device: int = 2) -> None:
+        self.values, self.device, self.asked = values, device, list[Any]()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device, 0
+
+    def __dlpack__(self, stream: Any = None) -> Any:
+        self.asked.append(stream)
+        return self.values.__dlpack__()
 
 
 def empty(shape: tuple[int, ...], dtype: str) -> FakeArray:

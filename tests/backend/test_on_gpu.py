@@ -13,7 +13,7 @@ import pytest
 import tedsl as te
 from tedsl.backend.targets import device_problem, parse_target
 from tests.backend import fake_cuda
-from tests.backend.fake_cuda import CONTEXT, FakeArray, FakeCuda
+from tests.backend.fake_cuda import CONTEXT, FakeArray, FakeCuda, FakeExchanged
 
 # Halide looks for the driver once: where there is a real one, that is to be used.
 pytestmark = pytest.mark.skipif(device_problem(parse_target("cuda").text) is None, reason="there is a GPU")
@@ -67,6 +67,26 @@ def test_arrays_on_the_gpu_stay_there(driver: FakeCuda, kern: Any) -> None:
         assert not driver.calls[name], name
     assert not driver.waited
     assert (kern.stats.copies, kern.stats.bytes) == ([], 3 * VALUES.nbytes)
+
+
+def test_arrays_of_which_only_dlpack_tells(driver: FakeCuda, kern: Any) -> None:
+    a, b, out = (FakeExchanged(x) for x in (VALUES, VALUES + 1, np.zeros(SHAPE, "f4")))
+    assert kern(a, b, out=out) is out
+    np.testing.assert_array_equal(out.values, 3 * VALUES + 2)
+    assert (driver.launches[0][2:], a.asked) == ((0, [x.values.ctypes.data for x in (a, b, out)]), [1])
+    assert not driver.calls["cuMemcpyHtoD"] + driver.calls["cuStreamSynchronize"]
+    kern(FakeArray(VALUES, stream=7), b, out=out)
+    assert driver.launches[1][2] == 7
+    assert driver.waited == [None]  # for what the default stream holds
+    for wrong, kind, text in [
+        (FakeExchanged(VALUES.astype("i8")), TypeError, "float32 was expected, found int64"),
+        (FakeExchanged(VALUES, device=1), TypeError, "FakeExchanged is not in the memory of a GPU"),
+        (FakeExchanged(VALUES[0]), ValueError, "2 axes were expected, found 1"),
+        (FakeExchanged(VALUES[:, ::-1]), ValueError, "axis 1 runs backwards"),
+    ]:
+        with pytest.raises(kind, match=f"input 'B': {text}"):
+            kern(a, wrong, out=out)
+    assert len(driver.launches) == 2
 
 
 def test_results_are_made_by_the_library_of_the_arrays(
