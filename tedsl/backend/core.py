@@ -288,8 +288,9 @@ class Core:
     def form(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int], *, plain: bool = False) -> Form:
         """The form that these arrays need."""
         large = any(map(_is_large, memory.arrays)) or self._has_large_stage(sizes)
-        contiguous = not large and all(a.flags.c_contiguous for a in memory.arrays)
-        merged, compact = self.merging is not None and contiguous, self.is_compact and contiguous
+        merged, compact = self.merging is not None, self.is_compact
+        if (merged or compact) and (large or not all(a.flags.c_contiguous for a in memory.arrays)):
+            merged = compact = False
         return Form(modes, all(map(is_dense, memory.arrays)), large, plain, merged, compact)
 
     @cached_property
