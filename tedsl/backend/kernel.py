@@ -57,6 +57,7 @@ class Stats:
     copies: list[tuple[str, str]] = field(default_factory=list)
     bytes: int = 0
     buffers: Callable[[], Sequence[int]] = field(default=tuple, repr=False)  # bytes of each, counted when asked for
+    on_device: bool = field(default=False, repr=False)
 
     @property
     def temporaries(self) -> int:
@@ -67,6 +68,11 @@ class Stats:
     def peak_bytes(self) -> int:
         """Bytes of all arrays, and of those buffers."""
         return self.bytes + sum(self.buffers())
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes of a GPU's memory that the call took at most: its arrays, or copies of them, and those buffers."""
+        return self.peak_bytes if self.on_device else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,7 +270,7 @@ class Kernel(Rich):
         results, arrays, bound = run_on_gpu(self._core, (self.inputs, self.outputs), given, out, sizes, self._sizes,
                                             self._what)  # fmt: skip
         total = sum(a.nbytes for a in arrays)
-        self._stats = Stats(bytes=total, buffers=lambda: self._core.temporary_bytes(bound))
+        self._stats = Stats(bytes=total, buffers=lambda: self._core.temporary_bytes(bound), on_device=True)
         return tuple(results) if self._several else results[0]
 
     def _array(self, tensor: Tensor, value: Any) -> Array:
@@ -382,7 +388,7 @@ class Kernel(Rich):
 
     def _counted(self, core: Core, memory: Memory, copies: list[tuple[str, str]], bound: Mapping[Var, int]) -> Stats:
         total, memory_lent = sum(a.nbytes for a in (*memory.inputs, *memory.outputs.values())), memory.lent
-        return Stats(copies=copies, bytes=total, buffers=lambda: core.temporary_bytes(bound, memory_lent))
+        return Stats(0.0, copies, total, lambda: core.temporary_bytes(bound, memory_lent), self._on_device)
 
 
 def _result(where: tuple[tuple[int, ...], np.dtype[Any]] | int, arrays: Sequence[Array]) -> Array:

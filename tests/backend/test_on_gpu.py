@@ -50,6 +50,7 @@ def test_numpy_arrays_are_copied_to_the_gpu_and_back(driver: FakeCuda, kern: Any
     assert (driver.calls["cuMemcpyHtoD"], driver.calls["cuMemcpyDtoH"]) == (2, 1)
     assert driver.contexts == {CONTEXT}
     assert not driver.calls["cuCtxCreate"]
+    assert kern.stats.device_bytes == 3 * VALUES.nbytes
     kern(VALUES, VALUES)
     assert driver.calls["cuMemAlloc"] == 3  # memory is kept for the next call
 
@@ -66,7 +67,7 @@ def test_arrays_on_the_gpu_stay_there(driver: FakeCuda, kern: Any) -> None:
     for name in ("cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemAlloc", "cuCtxSynchronize", "cuStreamSynchronize"):
         assert not driver.calls[name], name
     assert not driver.waited
-    assert (kern.stats.copies, kern.stats.bytes) == ([], 3 * VALUES.nbytes)
+    assert (kern.stats.copies, kern.stats.bytes, kern.stats.device_bytes) == ([], *[3 * VALUES.nbytes] * 2)
 
 
 def test_arrays_of_which_only_dlpack_tells(driver: FakeCuda, kern: Any) -> None:
