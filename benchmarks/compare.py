@@ -160,7 +160,9 @@ def main() -> None:
     os.environ["TEDSL_CACHE"] = "off"  # compiling is measured, so nothing may come from an earlier run
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help="measure the workloads whose name contains one of these")
-    parser.add_argument("--write", action="store_true", help="write results.json and the table of README.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write what was measured to results.json and the table of README.md"
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the ratios (needs matplotlib)")
     parser.add_argument(
         "--peers", default=",".join(PEERS[:-1]), help=f"those of {', '.join(PEERS)} to compare with (all but the last)"
@@ -184,11 +186,18 @@ def main() -> None:
     if chosen.plot is not None:
         plot(rows, chosen.plot)
     if chosen.write:
-        (HERE / "results.json").write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
-        readme = HERE / "README.md"
-        text = readme.read_text()
-        head, rest = text.split(BEGIN)
-        readme.write_text(f"{head}{BEGIN}\n{table(rows)}\n{END}{rest.split(END)[1]}")
+        write(rows, machine)
+
+
+def write(rows: list[dict[str, Any]], machine: dict[str, Any]) -> None:
+    """Put rows into results.json and the table, beside those of earlier runs that were not measured now."""
+    kept, readme = HERE / "results.json", HERE / "README.md"
+    now = {row["name"]: row for row in rows}
+    known = {row["name"]: row for row in json.loads(kept.read_text())["rows"]} | now
+    listed = [known[w.name] for w in workloads() if w.name in known]
+    kept.write_text(json.dumps({"machine": machine, "rows": listed}, indent=1) + "\n")
+    head, rest = readme.read_text().split(BEGIN)
+    readme.write_text(f"{head}{BEGIN}\n{table(listed)}\n{END}{rest.split(END)[1]}")
 
 
 if __name__ == "__main__":
