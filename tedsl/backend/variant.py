@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count
 
 import halide as hl
 
@@ -334,15 +335,19 @@ def _compiled(program: Program) -> tuple[Kept, Lowered]:
 
 def _fix_strides(lowered: Lowered) -> None:
     """Tell Halide the strides of contiguous arrays: addresses are then computed by the compiler, as far as they can."""
-    images = [(t, image) for t, image in lowered.inputs.items()]
-    images += [(lowered.outputs[p], image) for p, image in lowered.previous.items()]
+    images = [(t, image, True) for t, image in lowered.inputs.items()]
+    images += [(lowered.outputs[p], image, True) for p, image in lowered.previous.items()]
     for result in lowered.results:
-        images += zip((lowered.outputs[p] for p in result.positions), result.func.output_buffers(), strict=True)
-    for tensor, image in images:
+        tensors = (lowered.outputs[p] for p in result.positions)
+        # Further components lie where the first one does, and Halide minds being told so.
+        images += zip(tensors, result.func.output_buffers(), (k == 0 for k in count()), strict=False)
+    for tensor, image, is_free in images:
         shape = known_shape(tensor)
         assert shape is not None
         for dim, (extent, step) in enumerate(zip(shape[::-1], contiguous_strides(shape, 1)[::-1], strict=True)):
-            image.dim(dim).set_bounds(0, extent).set_stride(step)
+            image.dim(dim).set_stride(step)
+            if is_free:
+                image.dim(dim).set_bounds(0, extent)
 
 
 def _free_strides(lowered: Lowered) -> None:

@@ -255,6 +255,20 @@ def test_several_threads_call_one_program() -> None:
     assert wrong == []
 
 
+def test_stages_of_several_components() -> None:
+    def step(h: te.Tensor, g: te.Tensor, t: Any, j: Any) -> Any:
+        before = te.select(t == 0, 0.0, h[t - 1, j])
+        return te.tanh(before + source[t, j]), before - 0.5 * te.select(t == 0, 0.0, g[t - 1, j])
+
+    x = source = te.placeholder((N, N), name="x")
+    for k in range(3):
+        h, g = te.scan((N, N), step, dtype=("float32", "float32"), name=(f"h{k}", f"g{k}"))
+        source = te.compute((N, N), lambda i, j, h=h, g=g: te.sum(lambda k: h[i, k] * g[j, k]), name=f"y{k}")  # noqa: B023
+    kern = te.build([x], [h, g, source])
+    assert not kern.core.is_single
+    same(kern, [x], [h, g, source], small(N, N))
+
+
 def test_a_schedule_says_where_to_cut() -> None:
     x = te.placeholder((64, 64), name="x")
     stages = [x]
