@@ -1,7 +1,8 @@
 """Which stages are computed row by row inside another one, so that what passes between them stays in the cache.
 
 Softmax reads a row for its maximum, once more for the sum, and a third time for the result. When all three follow one
-another for each row, the row comes from memory once.
+another for each row, the row comes from memory once. A row fills a vector at least: pixels of two or three numbers are
+computed as rows of an image.
 """
 
 from __future__ import annotations
@@ -126,6 +127,8 @@ def _place(
         return None
     if depth == len(op.axes) == len(root.axes):
         depth -= 1
+    while depth > 1 and _elements(root, depth) * root.bodies[0].dtype.itemsize < machine.vector_bytes:
+        depth -= 1
     same = all(
         a.extent is not None and b.extent is not None and same_extent(a.extent, b.extent)
         for a, b in zip(op.axes[:depth], root.axes[:depth], strict=True)
@@ -134,8 +137,13 @@ def _place(
         return None
     if op in costs.inlined:
         return _Place(root, depth)
-    size = math.prod(typical(a.extent) for a in op.axes[depth:]) * op.bodies[0].dtype.itemsize
+    size = _elements(op, depth) * op.bodies[0].dtype.itemsize
     return _Place(root, depth) if size <= machine.choose("row_bytes", MOST_BYTES, op.name) else None
+
+
+def _elements(op: Compute, depth: int) -> int:
+    """How many elements a stage has in a row."""
+    return math.prod(typical(a.extent) for a in op.axes[depth:])
 
 
 def _shared(reader: Compute, read: Read) -> int:

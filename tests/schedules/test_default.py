@@ -285,6 +285,28 @@ def test_rows_that_are_divided_by_the_same_numbers(shape: tuple[int, ...]) -> No
         np.testing.assert_array_equal(kern(a, b), (a - 1) / b)
 
 
+def test_what_pixels_of_two_numbers_are_computed_from_is_computed_for_a_row_of_them() -> None:
+    """The gradient of the places at which a picture is read: two numbers for each pixel, a sum over colours each."""
+    image, at = te.placeholder((3, 64, 64), name="image"), te.placeholder((64, 64, 2), name="at")
+
+    def between(c: te.Expr, i: te.Expr, j: te.Expr) -> te.Expr:
+        y, x = (te.cast(te.floor(at[i, j, k]), "int32") for k in range(2))
+        fy, fx = (at[i, j, k] - te.floor(at[i, j, k]) for k in range(2))
+        top, left = (te.clip(v, 0, 62) for v in (y, x))
+        return image[c, top, left] * (1 - fy) * (1 - fx) + image[c, top + 1, left + 1] * fy * fx
+
+    warped, head = te.compute((3, 64, 64), between, name="warped"), te.placeholder((3, 64, 64), name="head")
+    slope = te.differentiate(warped, at, head=head)
+    kern = te.build([image, at, head], slope)
+    nest = kern.loop_nest()
+    assert nest.count("vectorized j") >= 4  # both sums, and where they begin
+    arrays = [floats(*t.shape) for t in (image, at, head)]
+    arrays[1] += 20
+    np.testing.assert_allclose(
+        kern(*arrays), te.interpret(slope, dict(zip((image, at, head), arrays, strict=True))), rtol=1e-4, atol=1e-4
+    )
+
+
 def test_two_runs_give_the_same_bits() -> None:
     inputs, outputs = conv(4, 16, 32, 28, 3, 1, 1, 1, "w")
     arrays = [floats(*t.shape) for t in inputs]
