@@ -119,7 +119,7 @@ def test_the_look_at_ptx_can_fail() -> None:
 
 
 def test_what_opencl_writes_in_its_own_way() -> None:
-    """16-bit floats are held as bits, literals of float64 are not rounded to float32, and not(bool) is no ~."""
+    """16-bit floats are held as bits, float64 literals and constants cast to it stay exact, and not(bool) is no ~."""
     half, single = te.placeholder((1 << 16,), "float16", name="half"), te.placeholder((1 << 16,), name="single")
     k, flag = te.reduce_axis(3, "k"), te.placeholder((4,), "bool", name="flag")
     outputs = [
@@ -127,6 +127,9 @@ def test_what_opencl_writes_in_its_own_way() -> None:
         te.compute(half.shape, lambda i: te.cast(single[i], "float16"), name="narrowed"),
         te.compute((8,), lambda i: te.cast(i, "float64") * 0.1, name="tenths"),
         te.compute((4,), lambda i: te.all(~((k != 1) & flag[i]), axis=k), name="none"),
+        te.compute((8,), lambda i: ~te.const(4, "uint32") % te.cast(i + 1, "uint32"), name="rest"),
+        te.compute((8,), lambda i: te.const(7 - 2**31, "int32") // te.cast(i + 1, "int32"), name="quotient"),
+        te.compute((2,), lambda i: te.cast(~te.const((1 << 53) + 4, "int64"), "float64"), name="large"),
     ]
     bits = np.arange(1 << 16, dtype=np.uint16)
     halves = bits.view(np.float16)

@@ -14,6 +14,7 @@ from tedsl.backend.scalars import (
     SIGNED,
     TYPES,
     Expr,
+    as_float64,
     at_most,
     bits_of,
     const,
@@ -129,11 +130,11 @@ def _int_to_narrow(x: Expr, source: str, target: str) -> Expr:
         small = (x < limit) & (x > const(-(1 << 52), source)) if source in SIGNED else x < limit
         wide = hl.select(
             small,
-            hl.cast(hl.Float(64), hl.select(small, x, const(0, source))),
-            hl.cast(hl.Float(64), sticky) * f64(2048.0),
+            as_float64(hl.select(small, x, const(0, source)), source),
+            as_float64(sticky, source) * f64(2048.0),
         )
     else:
-        wide = hl.cast(hl.Float(64), x)
+        wide = as_float64(x, source)
     return narrow(_odd_float32(wide), target)
 
 
@@ -150,4 +151,4 @@ def cast(x: Expr, source: str, target: str) -> Expr:
         return convert(x, source, target)
     if target in NARROW:
         return _int_to_narrow(x, source, target)
-    return hl.cast(TYPES[target], x)
+    return as_float64(x, source) if target == "float64" else hl.cast(TYPES[target], x)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import halide as hl
 
-from tedsl.backend.scalars import SIGNED, TYPES, Expr, bits_of, const, width
+from tedsl.backend.scalars import SIGNED, TYPES, Expr, as_float64, bits_of, const, width
 
 __all__ = [
     "absolute", "floor_divide", "floor_mod", "negative", "power", "reciprocal", "shift_left", "shift_right", "sign",
@@ -71,7 +71,8 @@ def _floor_quotient(a: Expr, d: Expr, dtype: str) -> Expr:
     bits = width(dtype)
     if bits <= 32:
         real = "float32" if bits <= 16 else "float64"
-        quotient = hl.floor(hl.cast(TYPES[real], a) / hl.cast(TYPES[real], d))
+        p, q = (hl.cast(hl.Float(32), v) if bits <= 16 else as_float64(v, dtype) for v in (a, d))
+        quotient = hl.floor(p / q)
         # Adding this leaves the integer in the low bits. A conversion instead would be merged with the casts that
         # follow: Halide's simplifier reads float -> int32 -> uint32 as float -> uint32, which a negative quotient does
         # not survive.

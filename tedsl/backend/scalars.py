@@ -14,8 +14,8 @@ import halide as hl
 import numpy as np
 
 __all__ = [
-    "FLOATS", "INTEGERS", "SIGNED", "TYPES", "UNSIGNED", "Expr", "at_most", "bits_of", "const", "copy_sign",
-    "f64", "for_opencl", "from_bits", "horner", "is_for_opencl", "is_nan", "magnitude", "negate", "width",
+    "FLOATS", "INTEGERS", "SIGNED", "TYPES", "UNSIGNED", "Expr", "as_float64", "at_most", "bits_of", "const",
+    "copy_sign", "f64", "for_opencl", "from_bits", "horner", "is_for_opencl", "is_nan", "magnitude", "negate", "width",
 ]  # fmt: skip
 
 Expr: TypeAlias = Any  # hl.Expr: the wheel has no type stubs
@@ -113,6 +113,20 @@ def bits_of(x: Expr, dtype: str) -> Expr:
 def from_bits(u: Expr, dtype: str) -> Expr:
     """The float with the given bit pattern."""
     return hl.reinterpret(TYPES[dtype], u)
+
+
+def as_float64(x: Expr, dtype: str) -> Expr:
+    """An integer as float64; for OpenCL from bits, since Halide would fold the cast of a constant into a literal."""
+    bits = width(dtype)
+    if bits <= 16 or not is_for_opencl():
+        return hl.cast(hl.Float(64), x)
+    if bits == 64:
+        half = dtype.replace("64", "32")
+        high, low = hl.cast(TYPES[half], x >> hl.u64(32)), hl.cast(hl.UInt(32), x)
+        return as_float64(high, half) * f64(2.0**32) + as_float64(low, "uint32")
+    offset = SIGN_BIT[32] if dtype in SIGNED else 0
+    field = hl.cast(hl.UInt(64), hl.cast(hl.UInt(32), x) ^ hl.u32(offset))
+    return from_bits(field | bits_of(f64(2.0**52), "float64"), "float64") - f64(2.0**52 + offset)
 
 
 def magnitude(x: Expr, dtype: str) -> Expr:
