@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tedsl.backend.addresses import address_of
-from tedsl.backend.cuda import Place, install, place_on
+from tedsl.backend.cuda import Place, install, is_capturing, place_on
+from tedsl.backend.device_memory import Block, Call, call_on_gpu, install_store
 from tedsl.backend.objects import LoadedCode
 from tedsl.backend.proven import misfit
 from tedsl.backend.runtime import KernelError, Runtime, failure, not_finite, running, runtime_for
@@ -103,6 +104,7 @@ class CompiledFunction:
         self.buffers = tuple(argument for argument in arguments if argument.ndim is not None)
         self.scalars = tuple(argument for argument in arguments if argument.ndim is None)
         self.translate = translate
+        self.loaded: set[int] = set()  # contexts of GPUs in which it was called
         self.entry = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(code.address)  # releases the GIL
 
     def bind(self, layouts: Sequence[Layout], scalars: Sequence[int | float] = ()) -> Binding:
@@ -205,20 +207,39 @@ class DeviceBinding(Binding):
         if code:
             self._fail(code, context)
 
-    def run_there(self, addresses: Sequence[int], place: Place) -> None:
-        """Queue the call on a stream: the arrays lie on the GPU and stay there, and nobody waits for the results."""
-        interface = self._runtime().pointer("halide_cuda_device_interface")
+    def run_there(self, addresses: Sequence[int], place: Place, allocate: Callable[[int], Block] | None = None) -> None:
+        """Queue the call on a stream: the arrays lie on the GPU and stay there, and nobody waits for the results.
+
+        Intermediate results lie in memory from `allocate`, or from Halide.
+        """
+        runtime = self._runtime()
+        install_store(runtime)
+        self._check_loaded(place)
+        interface = runtime.pointer("halide_cuda_device_interface")
         block, context = self._begun(place)
         for at, address in zip(self._buffers, addresses, strict=True):
             block.words[at], block.words[at + 1] = address, interface
             block.words[at + _FLAGS] = _DEVICE_DIRTY
+        call = Call(self._function.code.name, place.stream, allocate)
         running.append(None)
         try:
-            code = self._entry(block.address)
+            with call_on_gpu(context, call):
+                code = self._entry(block.address)
         finally:
             running.pop()
+        if call.error is not None:
+            failure(call.kernel, code, context)  # whose messages nobody will ask for
+            raise call.error
         if code:
             self._fail(code, context)
+        self._function.loaded.add(place.context)
+
+    def _check_loaded(self, place: Place) -> None:
+        if place.context not in self._function.loaded and is_capturing(place.stream):
+            raise RuntimeError(
+                f"kernel {self._function.code.name!r}: its stream is being captured into a CUDA graph, and this would "
+                "be its first call on the GPU, which loads its code; call it once before the capture"
+            )
 
     @property
     def _is_cuda(self) -> bool:

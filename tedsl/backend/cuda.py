@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tedsl.backend.contract import emit_object
@@ -16,7 +18,7 @@ from tedsl.backend.linker import Library, link
 from tedsl.backend.runtime import Runtime
 from tedsl.backend.targets import driver
 
-__all__ = ["Place", "device_of", "install", "place_on", "wait_for"]
+__all__ = ["Place", "device_of", "install", "is_capturing", "place_on", "some_context", "wait_for"]
 
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 HOOKS = """\
@@ -96,6 +98,26 @@ def device_of(address: int) -> int:
 def wait_for(stream: int) -> None:
     """Until all that was queued on a stream is done."""
     _checked("cuStreamSynchronize", ctypes.c_void_p(stream))
+
+
+def is_capturing(stream: int) -> bool:
+    """Whether what is queued on a stream goes into a CUDA graph, to be run later."""
+    status = ctypes.c_int()
+    _checked("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))
+    return status.value != 0
+
+
+@contextmanager
+def some_context() -> Iterator[None]:
+    """Inside, the driver has a context, without which it frees nothing; none where it was never used."""
+    if not _primary_context.cache_info().currsize:
+        yield
+        return
+    _checked("cuCtxPushCurrent_v2", ctypes.c_void_p(place_on().context))
+    try:
+        yield
+    finally:
+        _checked("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
 
 def _checked(name: str, *arguments: Any) -> None:

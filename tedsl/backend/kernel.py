@@ -28,11 +28,12 @@ from tedsl.backend.aliasing import overlap
 from tedsl.backend.arena import fresh
 from tedsl.backend.calls import PreparedCall
 from tedsl.backend.core import Core, Memory
+from tedsl.backend.device_arrays import is_on_gpu
 from tedsl.backend.donation import Donations, Donor
 from tedsl.backend.export import export
 from tedsl.backend.given import as_array, check_target, given_outputs, modes_of, passable, writable
 from tedsl.backend.lower_checks import Checks
-from tedsl.backend.on_gpu import is_on_gpu, listed, run_on_gpu
+from tedsl.backend.on_gpu import listed, run_on_gpu
 from tedsl.backend.profiling import RECORDING
 from tedsl.backend.program import Program, program_of
 from tedsl.backend.runtime import KernelError
@@ -269,6 +270,7 @@ class Kernel(Rich):
             raise ValueError(f"{self._what}: alias=, donate= and mode= take arrays in the CPU's memory; use out=")
         results, arrays, bound = run_on_gpu(self._core, (self.inputs, self.outputs), given, out, sizes, self._sizes,
                                             self._what)  # fmt: skip
+        note_writes(listed(out))
         total = sum(a.nbytes for a in arrays)
         self._stats = Stats(bytes=total, buffers=lambda: self._core.temporary_bytes(bound), on_device=True)
         return tuple(results) if self._several else results[0]

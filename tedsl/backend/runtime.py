@@ -35,6 +35,7 @@ __all__ = [
     "KernelMemoryError",
     "Runtime",
     "failure",
+    "loaded_runtimes",
     "not_finite",
     "running",
     "runtime_for",
@@ -135,6 +136,11 @@ def runtime_for(target: str) -> Runtime:
             _stop_threads_around_fork_and_exit()
             _runtimes[kind] = Runtime(kind)
         return _runtimes[kind]
+
+
+def loaded_runtimes() -> list[Runtime]:
+    """Those in use in this process."""
+    return list(_runtimes.values())
 
 
 def failure(name: str, code: int, context: int) -> KernelError:

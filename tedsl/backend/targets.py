@@ -18,7 +18,17 @@ from schedules.automatic import on_this_machine
 from schedules.default import Machine
 from tedsl.backend.threads import available_cpus
 
-__all__ = ["BACKENDS", "Machine", "Target", "device_problem", "driver", "has_device", "machine_of", "parse_target"]
+__all__ = [
+    "BACKENDS",
+    "Machine",
+    "Target",
+    "cuda_target",
+    "device_problem",
+    "driver",
+    "has_device",
+    "machine_of",
+    "parse_target",
+]
 
 BACKENDS = ("host", "cuda", "opencl")
 _CUDA_CAPABILITIES = (30, 32, 35, 50, 61, 70, 75, 80, 86)  # what Halide 21 emits; newer GPUs run the newest of them
@@ -161,5 +171,15 @@ def _cuda_capability() -> int:
     library.cuDeviceGet(ctypes.byref(device), 0)
     library.cuDeviceGetAttribute(ctypes.byref(major), 75, device)  # COMPUTE_CAPABILITY_MAJOR, _MINOR
     library.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
-    found = 10 * major.value + minor.value
+    return _newest(major.value, minor.value)
+
+
+def cuda_target(major: int, minor: int) -> str:
+    """The target for GPUs of a compute capability."""
+    return f"cuda-capability_{_newest(major, minor)}"
+
+
+def _newest(major: int, minor: int) -> int:
+    """The newest capability that both Halide and a GPU have."""
+    found = 10 * major + minor
     return max((number for number in _CUDA_CAPABILITIES if number <= found), default=_CUDA_CAPABILITIES[0])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,14 +17,23 @@ from torch.autograd import forward_ad
 
 from tedsl.analysis.foreign import note_writes, tensor_of
 from tedsl.analysis.sizes import evaluate_extent
-from tedsl.bridges import torch_autograd
-from tedsl.bridges.torch_memory import TYPES, as_array, checked, run, writable
-from tedsl.bridges.torch_routines import key_of, routine_of, specs_of
+from tedsl.bridges import torch_autograd, torch_memory
+from tedsl.bridges.torch_memory import (
+    TYPES,
+    as_array,
+    as_given,
+    checked,
+    run,
+    specs_of,
+    target_of,
+    writable,
+)
+from tedsl.bridges.torch_routines import key_of, routine_of
 from tedsl.ops.definition import Definition
 from tedsl.ops.homes import ARRAYS
 from tedsl.ops.op import Op
 from tedsl.ops.results import into
-from tedsl.ops.routines import Routine
+from tedsl.ops.routines import Routine, Traced
 from tedsl.ops.signature import Call, map_leaves
 
 __all__ = ["call", "constant_key", "constant_nest", "key_of", "prepare", "registered"]
@@ -41,32 +51,48 @@ def call(op: Op, call: Call, out: Any, mode: Any) -> Any:
 
 def prepare(op: Op, made: Call) -> Callable[..., Any] | None:
     """A short way for further calls on plain tensors of the same shapes; None if there is none."""
-    if not all(type(t) in torch_autograd.PLAIN and t.is_cpu and t.dtype is not torch.bfloat16 for t in made.arrays):
+    device, plain = made.arrays[0].device, torch_autograd.PLAIN
+    here = device.type == "cpu"
+    if not all(type(t) in plain and t.device == device and t.dtype is not torch.bfloat16 for t in made.arrays):
+        return None
+    if not here and device.type != "cuda":
         return None
     routine = op.definition(made.template)
     traced = routine.traced(specs_of(made.arrays))
     single = traced.result == 0
-    kernel = traced.kernel
+    compute = _compute_here(traced) if here else partial(run, routine)
     plans: list[torch_autograd.Plan] = []
-    plain, is_quiet, is_grad_enabled = torch_autograd.PLAIN, torch_autograd.is_quiet, torch.is_grad_enabled
+    is_quiet, is_grad_enabled = torch_autograd.is_quiet, torch.is_grad_enabled
 
     def quick(args: tuple[Any, ...], out: Any) -> Any:
         tensors = [a for a in args if a.__class__ in plain]
-        if out is not None or not is_quiet() or not all(t.is_cpu for t in tensors):
+        if out is not None or not is_quiet() or not all(t.is_cpu if here else t.device == device for t in tensors):
             return NotImplemented
         if is_grad_enabled() and any(t.requires_grad for t in tensors):
             if not plans:
                 plans.append(torch_autograd.plan_of(routine, tensors))
             results: Sequence[Any] = torch_autograd.by_plan(plans[0], tensors)
         else:
-            try:
-                arrays = [t.detach().numpy() for t in tensors]
-            except RuntimeError:  # not memory as it is: the negative of it
+            results = compute(tensors)
+            if results is NotImplemented:
                 return NotImplemented
-            results = [tensor_of(a) for a in kernel(*arrays)]
         return results[0] if single else traced.nested(results)
 
     return quick
+
+
+def _compute_here(traced: Traced) -> Callable[[Sequence[Any]], Any]:
+    """The results for tensors on the CPU, by its kernel at once."""
+    kernel = traced.kernel_for(torch_memory.HOST)
+
+    def compute(tensors: Sequence[Any]) -> Any:
+        try:
+            arrays = [t.detach().numpy() for t in tensors]
+        except RuntimeError:  # not memory as it is: the negative of it
+            return NotImplemented
+        return [tensor_of(a) for a in kernel(*arrays)]
+
+    return compute
 
 
 def _into(op: Op, routine: Definition, call: Call, out: Any, mode: Any) -> Any:
@@ -88,10 +114,14 @@ def _into(op: Op, routine: Definition, call: Call, out: Any, mode: Any) -> Any:
     checked(given, (*call.template.names, *targets), f"op {op.signature}")
     traced = routine.traced(specs_of(call.arrays))
 
+    target = target_of(call.arrays[0])
+    if target.startswith("cuda"):  # the kernel refuses what it cannot write, and tells autograd what it has written
+        return into(traced, list(map(as_given, call.arrays)), out, mode, target=target)
+
     def memory(value: Any, name: str) -> Any:
         return writable(value, f"op {op.signature}: {name}=")
 
-    written = into(traced, list(map(as_array, call.arrays)), out, mode, memory, tensor_of)
+    written = into(traced, list(map(as_array, call.arrays)), out, mode, memory, tensor_of, target)
     note_writes(targets.values())
     return written
 

@@ -16,8 +16,8 @@ import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
-from tedsl.bridges.torch_memory import run
-from tedsl.bridges.torch_routines import key_of, specs_of
+from tedsl.bridges.torch_memory import run, specs_of
+from tedsl.bridges.torch_routines import key_of
 from tedsl.lang.axes import var
 from tedsl.ops.definition import Definition
 from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, Spec
@@ -56,7 +56,7 @@ def apply(routine: Routine, tensors: Sequence[Any]) -> Sequence[Any]:
 
 def _is_plain(tensors: Sequence[Any]) -> bool:
     """Whether these are tensors in memory and nobody watches."""
-    return is_quiet() and all(type(t) in PLAIN and t.is_cpu for t in tensors)
+    return is_quiet() and all(type(t) in PLAIN and (t.is_cpu or t.is_cuda) for t in tensors)
 
 
 def is_quiet() -> bool:

@@ -1,7 +1,12 @@
-"""PyTorch tensors as NumPy arrays over the same memory, and back."""
+"""PyTorch tensors as what kernels take: NumPy arrays over the same memory, or on a GPU for CUDA the tensors themselves.
+
+The device of the tensors chooses the target. On a GPU the results are new tensors there, made and queued on PyTorch's
+current stream; nothing is copied and nobody waits, but where a tensor has no elements, which no GPU can hold.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,10 +14,15 @@ import numpy as np
 import torch
 
 from tedsl.analysis.foreign import array_of, tensor_of
+from tedsl.backend.on_gpu import EmptyArrayError
+from tedsl.backend.targets import cuda_target
 from tedsl.lang.dtypes import ALL
-from tedsl.ops.routines import Routine
+from tedsl.ops.routines import Routine, Spec
 
-__all__ = ["NAMES", "TYPES", "as_array", "checked", "run", "writable"]
+__all__ = ["HOST", "NAMES", "TYPES", "as_array", "as_given", "checked", "run", "specs_of", "target_of", "writable"]
+
+HOST = "host"  # the target for tensors on the CPU; a rehearsal without a GPU puts OpenCL here
+DEVICES = ("cpu", "cuda", "meta")
 
 TYPES: dict[str, Any] = {str(d): getattr(torch, d) for d in ALL}
 NAMES: dict[Any, str] = {t: n for n, t in TYPES.items()}
@@ -38,8 +48,30 @@ def checked(tensors: Sequence[Any], names: Sequence[str], what: str) -> None:
             raise ValueError(
                 f"{place} is on {tensor.device}, but {names[0]!r} is on {tensors[0].device}; move them to one device"
             )
-        if tensor.device.type not in ("cpu", "meta"):
-            raise ValueError(f"{place} is on {tensor.device}; ops run on the CPU: give x.cpu()")
+        if tensor.device.type not in DEVICES:
+            raise ValueError(
+                f"{place} is on {tensor.device}; ops run on the CPU and on GPUs for CUDA ('cuda'): give x.cpu()"
+            )
+
+
+def specs_of(tensors: Sequence[Any]) -> tuple[Spec, ...]:
+    """Shapes and dtypes."""
+    return tuple([(tuple(t.shape), NAMES.get(t.dtype, str(t.dtype))) for t in tensors])
+
+
+def target_of(tensor: Any) -> str:
+    """What to compile for, to compute where a tensor is."""
+    return _cuda_target(tensor.device.index) if tensor.is_cuda else HOST
+
+
+@functools.cache
+def _cuda_target(index: int) -> str:
+    return cuda_target(*torch.cuda.get_device_capability(index))
+
+
+def as_given(tensor: Any) -> Any:
+    """A tensor on a GPU as a kernel reads it."""
+    return tensor.detach().resolve_neg()
 
 
 def as_array(tensor: Any) -> np.ndarray[Any, Any]:
@@ -55,9 +87,22 @@ def writable(tensor: Any, place: str) -> np.ndarray[Any, Any]:
 
 
 def run(routine: Routine, tensors: Sequence[Any]) -> tuple[Any, ...]:
-    """The results of a routine for tensors on the CPU."""
+    """The results of a routine, on the device of the tensors."""
+    if tensors[0].is_cuda:
+        return _run_there(routine, tensors)
     try:
-        return tuple([torch.from_numpy(a) for a in routine.run([t.detach().numpy() for t in tensors])])
+        return tuple([torch.from_numpy(a) for a in routine.run([t.detach().numpy() for t in tensors], HOST)])
     except (TypeError, RuntimeError):  # bfloat16, or something to be refused
         checked(tensors, routine.input_names, routine.name)
-        return tuple(tensor_of(a) for a in routine.run([as_array(t) for t in tensors]))
+        return tuple(tensor_of(a) for a in routine.run([as_array(t) for t in tensors], HOST))
+
+
+def _run_there(routine: Routine, tensors: Sequence[Any]) -> tuple[Any, ...]:
+    checked(tensors, routine.input_names, routine.name)
+    kernel = routine.traced(specs_of(tensors)).kernel_for(target_of(tensors[0]))
+    try:
+        results: tuple[Any, ...] = kernel(*map(as_given, tensors))
+    except EmptyArrayError:
+        here = run(routine, [t.cpu() for t in tensors])
+        results = tuple(tensors[0].new_empty(t.shape, dtype=t.dtype).copy_(t) for t in here)
+    return results

@@ -1,15 +1,11 @@
-"""Routines under names, by which PyTorch's graphs refer to them, and the shapes of tensors as routines see them."""
+"""Routines under names, by which PyTorch's graphs refer to them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from tedsl.bridges.torch_memory import NAMES
-from tedsl.ops.routines import Routine, Spec
+from tedsl.ops.routines import Routine
 from tedsl.ops.saving import derived_by
 
-__all__ = ["key_of", "routine_of", "specs_of"]
+__all__ = ["key_of", "routine_of"]
 
 ARROW = " -> "
 _routines: dict[str, Routine] = {}  # for good: a graph may hold the name
@@ -42,8 +38,3 @@ def routine_of(key: str) -> Routine:
         found = derived_by(routine_of(parent), label)
         _routines[key], _keys[found] = found, key
     return found
-
-
-def specs_of(tensors: Sequence[Any]) -> tuple[Spec, ...]:
-    """Shapes and dtypes."""
-    return tuple([(tuple(t.shape), NAMES.get(t.dtype, str(t.dtype))) for t in tensors])

@@ -47,7 +47,7 @@ def _importable(op: Op) -> bool:
 
 def _state(op: Op) -> dict[str, Any]:
     author = op.author
-    rules = {"vjp": author.vjp, "jvp": author.jvp, "schedule": author.schedule}
+    rules = {"vjp": author.vjp, "jvp": author.jvp, "schedules": author.schedules}
     return {"function": op.function, "name": op.name, "save": author.save, "symbolic": op.symbolic, "rules": rules}
 
 

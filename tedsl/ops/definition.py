@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from autodiff import differentiate
@@ -29,7 +29,7 @@ class Author:
 
     vjp: Callable[..., Any] | None = None
     jvp: Callable[..., Any] | None = None
-    schedule: Callable[..., Any] | None = None
+    schedules: dict[str, Callable[..., Any]] = field(default_factory=dict)  # for "host" and "cuda"
     save: str | tuple[str, ...] = "reductions"
 
 
@@ -89,26 +89,22 @@ class Definition(Routine):
         found = _pushed(rule, self.signature, outputs, inputs, dots)
         return tuple(d for d, t in zip(found, outputs, strict=True) if t.dtype.is_float)
 
-    def schedule(self, inputs: Tensors, outputs: Tensors) -> Schedule | None:
-        return None if self.author.schedule is None else self._scheduled(outputs, outputs, None)
+    def schedule(self, inputs: Tensors, outputs: Tensors, kind: str) -> Schedule | None:
+        rule = self.author.schedules.get(kind)
+        return None if rule is None else _scheduled(rule, outputs, outputs, None)
 
-    def schedule_backward(self, inputs: Tensors, adjoints: Tensors) -> Schedule | None:
+    def schedule_backward(self, inputs: Tensors, adjoints: Tensors, kind: str) -> Schedule | None:
         """The rule is shown the result as the backward program has it.
 
         Where that does not need it the rule may speak of it all the same: its loops are there, and are not compiled.
         """
-        if self.author.schedule is None:
+        rule = self.author.schedules.get(kind)
+        if rule is None:
             return None
         stages = {structural_key(t, inputs): t for op in stages_of(adjoints) for t in op.outputs}
         results = tuple(stages.get(structural_key(t, inputs), t) for t in self.outputs(inputs))
         there = {*stages.values(), *inputs}
-        return self._scheduled((*adjoints, *(t for t in results if t not in there)), results, adjoints)
-
-    def _scheduled(self, targets: Tensors, results: Tensors, grads: Tensors | None) -> Schedule:
-        assert self.author.schedule is not None
-        schedule = Schedule(list(targets))
-        self.author.schedule(schedule, results[0] if len(results) == 1 else results, grads)
-        return schedule
+        return _scheduled(rule, (*adjoints, *(t for t in results if t not in there)), results, adjoints)
 
     def _check_captures(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         known = {id(t.op) for t in inputs}
@@ -118,6 +114,12 @@ class Definition(Routine):
                     f"op {self.signature}: its function reads the placeholder {op.name!r} defined at {op.where}, which "
                     "is none of its arguments; pass it as one"
                 )
+
+
+def _scheduled(rule: Callable[..., Any], targets: Tensors, results: Tensors, grads: Tensors | None) -> Schedule:
+    schedule = Schedule(list(targets))
+    rule(schedule, results[0] if len(results) == 1 else results, grads)
+    return schedule
 
 
 def has_extern(outputs: Sequence[Tensor]) -> bool:

@@ -62,12 +62,16 @@ def _about(definition: Definition, specs: tuple[Spec, ...], traced: Traced) -> I
         yield f"the backward pass reads: {', '.join([*read, *kept.names])} (kept: {', '.join(kept.names)})"
     for path, routine in _derived(definition):
         for trace in routine.traces.values():
-            if isinstance(routine, Pullback) or trace.is_compiled:
+            if isinstance(routine, Pullback) or trace.kernels:
                 yield f"{path}: {_state(trace)}"
 
 
 def _state(traced: Traced) -> str:
-    return f"compiled in {traced.kernel.stats.compile_ms:.0f} ms" if traced.is_compiled else "not compiled yet"
+    each = [
+        f"compiled in {kernel.stats.compile_ms:.0f} ms{'' if target == 'host' else f' for {target}'}"
+        for target, kernel in traced.kernels.items()
+    ]
+    return ", ".join(each) or "not compiled yet"
 
 
 def _reads(definition: Definition, traced: Traced) -> str:

@@ -156,10 +156,16 @@ class Op:
         self.author.jvp = _checked_rule(rule, self.signature, "def_jvp", ("inputs", "tangents"))
         return rule
 
-    def schedule(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Give schedules: `rule(schedule, output, grads)`, called with grads None for the forward pass."""
+    def schedule(self, rule: Callable[..., Any], target: str = "host") -> Callable[..., Any]:
+        """Give schedules: `rule(schedule, output, grads)`, called with grads None for the forward pass.
+
+        They are for arrays on the CPU, or with `target="cuda"` for those on a GPU; without one, the default schedule
+        is used there.
+        """
+        if target not in ("host", "cuda"):
+            raise ValueError(f"op {self.signature}: schedule: target must be 'host' or 'cuda', found {target!r:.40}")
         self._forget()
-        self.author.schedule = _checked_rule(rule, self.signature, "schedule", ("schedule", "output", "grads"))
+        self.author.schedules[target] = _checked_rule(rule, self.signature, "schedule", ("schedule", "output", "grads"))
         return rule
 
     @property

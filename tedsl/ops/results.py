@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from tedsl.ops.routines import Traced
 from tedsl.ops.signature import map_leaves
 
@@ -15,15 +13,17 @@ __all__ = ["into"]
 
 def into(
     traced: Traced,
-    arrays: Sequence[np.ndarray[Any, Any]],
+    arrays: Sequence[Any],
     out: Any,
     mode: Any,
     memory: Callable[[Any, str], Any] = lambda value, name: value,
     made: Callable[[Any], Any] = lambda array: array,
+    target: str = "host",
 ) -> Any:
     """The results of a call with `out=` or `mode=`, in their nest; those that were not computed leave a tuple.
 
-    `memory(value, name)` is the NumPy array over what the caller gave, `made(array)` a result as one of the caller's.
+    `memory(value, name)` is what the kernel writes into of what the caller gave (a NumPy array over it, unless it is on
+    a GPU), `made(array)` a result as one of the caller's.
     """
     given: dict[int, tuple[Any, Any]] = {}
 
@@ -35,7 +35,7 @@ def into(
         return array
 
     flat = _flat_out(traced, None if out is None else map_leaves(out, "out", viewed))
-    values = traced.kernel(*arrays, out=flat, mode=mode)
+    values = traced.kernel_for(target)(*arrays, out=flat, mode=mode)
     results = tuple(given[id(v)][1] if id(v) in given else made(v) for v in values)
     return results if len(results) != len(traced.outputs) else traced.nested(results)
 

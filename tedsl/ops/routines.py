@@ -11,6 +11,7 @@ import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,21 +45,27 @@ class Traced:
     outputs: Tensors
     result: Any
     name: str
-    schedule: Callable[[], Schedule | None]
+    schedule: Callable[[str], Schedule | None]  # for "host" or "cuda"
     is_symbolic: bool = False
-    is_compiled: bool = False
-    _kernel: Kernel | None = None
+    kernels: dict[str, Kernel] = field(default_factory=dict)  # compiled, by their targets
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def kernel(self) -> Kernel:
+        """The kernel for the CPU."""
+        return self.kernels.get("host") or self.kernel_for("host")
+
+    def kernel_for(self, target: str) -> Kernel:
         """Compiled at the first use; gives a tuple."""
-        if self._kernel is None:
+        found = self.kernels.get(target)
+        if found is None:
             with self._lock:
-                if self._kernel is None:
-                    self._kernel = build(list(self.inputs), list(self.outputs), self.schedule(), name=self.name)
-                    self.is_compiled = True
-        return self._kernel
+                found = self.kernels.get(target)
+                if found is None:
+                    schedule = self.schedule(target.partition("-")[0])
+                    found = build(list(self.inputs), list(self.outputs), schedule, target, name=self.name)
+                    self.kernels[target] = found
+        return found
 
     def output_specs(self, specs: Sequence[Spec]) -> tuple[Spec, ...]:
         """Shapes and dtypes of the results for arrays of these shapes."""
@@ -107,8 +114,8 @@ class Routine:
         outputs = [t for t in self.outputs(inputs) if t.dtype.is_float]
         return tuple(jvp(outputs, [inputs[p] for p in tangents], list(tangents.values())))
 
-    def schedule(self, inputs: Tensors, outputs: Tensors) -> Schedule | None:
-        """The schedule that the author gave; None is the default one."""
+    def schedule(self, inputs: Tensors, outputs: Tensors, kind: str) -> Schedule | None:
+        """The schedule that the author gave for a kind of target; None is the default one."""
         return None
 
     def placeholders(self, specs: Sequence[Spec]) -> Tensors:
@@ -116,7 +123,7 @@ class Routine:
         named = zip(specs, self.input_names, strict=True)
         return tuple(placeholder(shape, dtype, name=name) for (shape, dtype), name in named)
 
-    def schedule_backward(self, inputs: Tensors, adjoints: Tensors) -> Schedule | None:
+    def schedule_backward(self, inputs: Tensors, adjoints: Tensors, kind: str) -> Schedule | None:
         """The schedule that the author gave for the reverse derivative."""
         return None
 
@@ -134,10 +141,10 @@ class Routine:
             found = self._exact.get(specs) or self._exact.setdefault(specs, self._trace(specs))
         return found
 
-    def run(self, arrays: Sequence[np.ndarray[Any, Any]], out: Any = None, mode: Any = None) -> tuple[Any, ...]:
+    def run(self, arrays: Sequence[np.ndarray[Any, Any]], target: str = "host") -> tuple[Any, ...]:
         """The results for these arrays."""
         traced = self.traced(tuple((a.shape, a.dtype.name) for a in arrays))
-        results: tuple[Any, ...] = traced.kernel(*arrays, out=out, mode=mode)
+        results: tuple[Any, ...] = traced.kernel_for(target)(*arrays)
         return results
 
     def derived(self, kind: Callable[..., Routine], *parts: Any) -> Any:
@@ -172,7 +179,7 @@ class Routine:
         inputs = self.placeholders(specs)
         outputs, result = self.trace(inputs)
         outputs = distinct(inputs, outputs)
-        return Traced(inputs, outputs, result, self.name, lambda: self.schedule(inputs, outputs), is_symbolic)
+        return Traced(inputs, outputs, result, self.name, partial(self.schedule, inputs, outputs), is_symbolic)
 
 
 def _pattern(specs: Sequence[Spec]) -> tuple[Spec, ...]:
@@ -218,8 +225,8 @@ class Pullback(Routine):
         outputs = self.of.outputs(own)
         return (*own, *(_like(outputs[p], f"head_{p}") for p in self.heads))
 
-    def schedule(self, inputs: Tensors, outputs: Tensors) -> Schedule | None:
-        return self.of.schedule_backward(inputs[: len(self.of.input_names)], outputs)
+    def schedule(self, inputs: Tensors, outputs: Tensors, kind: str) -> Schedule | None:
+        return self.of.schedule_backward(inputs[: len(self.of.input_names)], outputs, kind)
 
     def trace(self, inputs: Tensors) -> tuple[Tensors, Any]:
         count = len(self.of.input_names)

@@ -53,8 +53,8 @@ class Saving(Routine):
         merged = _merged([*outputs, *self._stages(inputs, outputs)[0].values()])
         return merged, tuple(range(len(merged)))
 
-    def schedule_backward(self, inputs: Tensors, adjoints: Tensors) -> Schedule | None:
-        return self.of.schedule_backward(inputs, adjoints)
+    def schedule_backward(self, inputs: Tensors, adjoints: Tensors, kind: str) -> Schedule | None:
+        return self.of.schedule_backward(inputs, adjoints, kind)
 
     def pull(self, inputs: Tensors, wanted: Sequence[int], heads: Mapping[int, Tensor]) -> Tensors:
         """By the rules of the routine; what comes back from kept stages, which are no results of it, is added."""

@@ -17,7 +17,7 @@ import pytest
 from tedsl.backend import cuda, runtime, targets
 from tedsl.backend.targets import parse_target
 
-__all__ = ["CONTEXT", "FakeArray", "FakeCuda", "FakeExchanged"]
+__all__ = ["CONTEXT", "DRIVER", "FakeArray", "FakeCuda", "FakeExchanged", "floats"]
 
 CONTEXT = 0xC0
 MOST_ARGUMENTS = 11  # those of cuLaunchKernel
@@ -31,18 +31,24 @@ def store(address: int, value: int, kind: Any = ctypes.c_uint64) -> None:
 
 
 class FakeCuda:
-    """What the driver was asked; `launches` holds the blocks, threads, stream and pointers of each kernel."""
+    """What the driver was asked; `launches` holds the blocks, threads, stream and pointers of each kernel.
 
-    def __init__(self, kernel: Callable[[Sequence[int]], None], pointers: int) -> None:
-        self.kernel, self.pointers = kernel, pointers
+    `kernels`: for a part of a kernel's name how many pointers it takes, and what it does with them.
+    """
+
+    def __init__(self) -> None:
         self.memory: dict[int, Any] = {}
         self._kept: dict[str, Any] = {}
+        self._entries: list[str] = []
         self.forget()
 
     def forget(self) -> None:
         """Begin the lists anew; Halide looks for the driver once, so there is one for a process."""
         self.calls, self.contexts, self.waited = Counter[str](), set[int](), list[int | None]()
         self.launches: list[tuple[list[int], list[int], int, list[int]]] = []
+        self.names: list[str] = []
+        self.capturing: set[int | None] = set()  # streams
+        self.kernels: dict[str, tuple[int, Callable[[Sequence[int]], None]]] = {}
 
     def installed(self, monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
         """In place of the driver, for Halide's runtime and for us."""
@@ -79,8 +85,9 @@ class FakeCuda:
     def _cuModuleLoadData(self, result: int, *rest: int) -> None:  # noqa: N802
         store(result, 0xA0)
 
-    def _cuModuleGetFunction(self, result: int, *rest: int) -> None:  # noqa: N802
-        store(result, 0xF0)
+    def _cuModuleGetFunction(self, result: int, module: int, name: int, *rest: int) -> None:  # noqa: N802
+        self._entries.append(ctypes.string_at(name).decode())
+        store(result, len(self._entries))
 
     def _cuMemAlloc(self, result: int, size: int, *rest: int) -> None:  # noqa: N802
         block = ctypes.create_string_buffer(size)
@@ -98,10 +105,13 @@ class FakeCuda:
 
     def _cuLaunchKernel(self, function: int, *words: int) -> None:  # noqa: N802
         sizes, (_shared, stream, arguments) = [w & WORD for w in words[:6]], words[6:9]
-        values = (ctypes.c_uint64 * self.pointers).from_address(arguments)
+        name = self._entries[function - 1]
+        count, kernel = next((v for part, v in self.kernels.items() if part in name), (0, lambda pointers: None))
+        values = (ctypes.c_uint64 * count).from_address(arguments)
         found = [ctypes.c_uint64.from_address(v).value for v in values]
         self.launches.append((sizes[:3], sizes[3:], stream, found))
-        self.kernel(found)
+        self.names.append(name)
+        kernel(found)
 
     # What we call
 
@@ -120,9 +130,28 @@ class FakeCuda:
         result._obj.value = 0
         return 0
 
+    def cuCtxPushCurrent_v2(self, context: Any) -> int:  # noqa: N802
+        self.contexts.add(context.value)
+        return 0
+
+    def cuCtxPopCurrent_v2(self, context: Any) -> int:  # noqa: N802
+        return 0
+
+    def cuStreamIsCapturing(self, stream: Any, result: Any) -> int:  # noqa: N802
+        result._obj.value = stream.value in self.capturing
+        return 0
+
     def cuStreamSynchronize(self, stream: Any) -> int:  # noqa: N802
         self.waited.append(stream.value)
         return 0
+
+
+DRIVER = FakeCuda()
+
+
+def floats(address: int, count: int) -> np.ndarray[Any, Any]:
+    """The float32 numbers at an address."""
+    return np.frombuffer((ctypes.c_float * count).from_address(address), "f4")
 
 
 class FakeArray:

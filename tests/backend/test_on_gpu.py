@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 import tedsl as te
 from tedsl.backend.targets import device_problem, parse_target
 from tests.backend import fake_cuda
-from tests.backend.fake_cuda import CONTEXT, FakeArray, FakeCuda, FakeExchanged
+from tests.backend.fake_cuda import CONTEXT, DRIVER, FakeArray, FakeCuda, FakeExchanged, floats
 
 # Halide looks for the driver once: where there is a real one, that is to be used.
 pytestmark = pytest.mark.skipif(device_problem(parse_target("cuda").text) is None, reason="there is a GPU")
@@ -26,16 +25,14 @@ VALUES = np.arange(192, dtype="f4").reshape(SHAPE)
 
 def add(pointers: Sequence[int]) -> None:
     """What the kernel does on a GPU; Halide passes arrays in the order of their names."""
-    a, b, result = ((ctypes.c_float * 192).from_address(p) for p in pointers)
-    np.copyto(np.frombuffer(result, "f4"), np.frombuffer(a, "f4") + 2 * np.frombuffer(b, "f4"))
-
-
-DRIVER = FakeCuda(add, 3)
+    a, b, result = (floats(p, 192) for p in pointers)
+    result[:] = a + 2 * b
 
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     DRIVER.forget()
+    DRIVER.kernels["sum"] = 3, add
     return DRIVER.installed(monkeypatch)
 
 
@@ -142,3 +139,53 @@ def test_who_cannot_take_them_says_so(driver: FakeCuda, kern: Any) -> None:
     looked_up = te.build([A, rows], te.compute(SHAPE, lambda i, j: A[rows[i], j], name="looked"), target="cuda")
     with pytest.raises(ValueError, match=r"checked on the CPU.*mode='clamp'"):
         looked_up(there, FakeArray(np.zeros(6, "i4")), out=FakeArray(np.zeros(SHAPE, "f4")))
+
+
+def test_what_no_kernel_computes_is_refused(driver: FakeCuda) -> None:
+    sorted_rows = te.extern(np.sort, SHAPE, "float32", [A])
+    kernel = te.build(A, te.compute(SHAPE, lambda i, j: sorted_rows[i, j] + 1), target="cuda")
+    with pytest.raises(ValueError, match="'sort' cannot be computed on a GPU"):
+        kernel(FakeArray(VALUES), out=FakeArray(np.zeros(SHAPE, "f4")))
+
+
+def sums() -> Any:
+    """A kernel with intermediate results."""
+    row = te.compute((6,), lambda i: te.sum(lambda k: A[i, k]), name="row")
+    return te.build(A, te.compute(SHAPE, lambda i, j: A[i, j] / row[i], name="share"), target="cuda", name="shares")
+
+
+def test_memory_is_kept_until_it_is_freed(driver: FakeCuda) -> None:
+    kernel, out = sums(), FakeArray(np.zeros(SHAPE, "f4"))
+    for _ in range(2):
+        kernel(FakeArray(VALUES), out=out)
+        assert driver.calls["cuMemAlloc"] == 1
+    there = len(driver.memory)
+    te.free_device_memory()
+    assert (driver.calls["cuMemFree"], driver.memory) == (there, {})
+    te.free_device_memory()
+    assert driver.calls["cuMemFree"] == there
+    kernel(FakeArray(VALUES), out=out)
+    assert driver.calls["cuMemAlloc"] == 2
+
+
+def test_streams_that_are_captured_into_a_graph(driver: FakeCuda, kern: Any) -> None:
+    """A kernel without intermediate results is a launch and nothing else, once its code is loaded."""
+    there, out = (FakeArray(v, stream=7) for v in (VALUES, np.zeros(SHAPE, "f4")))
+    kern(there, there, out=out)
+    driver.capturing.add(7)
+    driver.calls.clear()
+    kern(there, there, out=out)
+    assert set(driver.calls) == {"cuCtxPushCurrent", "cuCtxPopCurrent", "cuModuleGetFunction", "cuLaunchKernel"}
+    kernel = sums()
+    other = te.build(A, te.compute(SHAPE, lambda i, j: A[i, j] * 5), target="cuda", name="times five")
+    with pytest.raises(RuntimeError, match=r"kernel 'times five': .* loads its code; call it once before the capture"):
+        other(there, out=out)
+    driver.capturing.clear()
+    kernel(there, out=out)
+    driver.capturing.add(7)
+    allocated = driver.calls["cuMemAlloc"]
+    with pytest.raises(RuntimeError, match=r"kernel 'shares': .* intermediate results.* give tensors of PyTorch"):
+        kernel(there, out=out)
+    assert driver.calls["cuMemAlloc"] == allocated
+    driver.capturing.clear()
+    kernel(there, out=out)

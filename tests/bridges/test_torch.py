@@ -89,7 +89,7 @@ def test_inputs_that_are_not_read_are_not_kept() -> None:
         total = te.compute((x.shape[0],), lambda i: te.sum(lambda k: x[i, k]), name="total")
         return te.compute(total.shape, lambda i: total[i] * total[i])
 
-    x = torch.randn(8, 1024, requires_grad=True)
+    x = torch.randn(8, 1024, dtype=torch.float64, requires_grad=True)
     y = mean(x)
     saved = y.grad_fn.saved_tensors
     assert max(t.untyped_storage().nbytes() for t in saved) < x.untyped_storage().nbytes()
