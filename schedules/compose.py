@@ -16,10 +16,10 @@ from typing import Any
 from schedules.schedule import StageView
 
 __all__ = [
-    "Call", "Recipe", "bound_extent", "cache_read", "cache_write", "compute_at", "compute_inline", "compute_root",
-    "fuse", "gpu_blocks", "gpu_single_thread", "gpu_threads", "gpu_tile", "init", "pack", "parallel", "prefetch",
-    "reorder", "reorder_storage", "rfactor", "split", "store_at", "store_in", "store_root", "then", "tile", "unroll",
-    "vectorize",
+    "Call", "Recipe", "atomic", "bound_extent", "cache_read", "cache_write", "compute_at", "compute_inline",
+    "compute_root", "fuse", "gpu_blocks", "gpu_single_thread", "gpu_threads", "gpu_tile", "init", "pack", "parallel",
+    "prefetch", "reorder", "reorder_storage", "rfactor", "split", "store_at", "store_in", "store_root", "then",
+    "tile", "unroll", "vectorize",
 ]  # fmt: skip
 
 
@@ -86,4 +86,4 @@ store_at, store_root, store_in = map(_verb, ("store_at", "store_root", "store_in
 reorder_storage, bound_extent = map(_verb, ("reorder_storage", "bound_extent"))
 cache_read, cache_write, rfactor, pack = map(_verb, ("cache_read", "cache_write", "rfactor", "pack"))
 gpu_tile, gpu_blocks = map(_verb, ("gpu_tile", "gpu_blocks"))
-gpu_threads, gpu_single_thread = map(_verb, ("gpu_threads", "gpu_single_thread"))
+gpu_threads, gpu_single_thread, atomic = map(_verb, ("gpu_threads", "gpu_single_thread", "atomic"))

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 __all__ = [
     "DIRECTIVES",
+    "Atomic",
     "BoundExtent",
     "CacheRead",
     "CacheWrite",
@@ -138,6 +139,18 @@ class Parallel(LoopDirective):
 
     verb = "parallel"
     loop: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Atomic(LoopDirective):
+    """Let the points of a scatter meet: each reads, combines and writes its element in one step.
+
+    rewrites   for p: S[f(p)] += v(p)   ->   for p, in any order: atomic S[f(p)] += v(p)
+    checks     the stage is a scatter; where the order shows (sums and products of floats), the kernel is built with
+               deterministic=False
+    """
+
+    verb = "atomic"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,7 +353,8 @@ DIRECTIVES: dict[str, type[Directive]] = {
     cls.verb: cls
     for cls in (
         Auto,
-        Split, Fuse, Reorder, Unroll, Vectorize, Parallel, GpuBlocks, GpuThreads, GpuSingleThread, Prefetch,
+        Split, Fuse, Reorder, Unroll, Vectorize, Parallel, Atomic, GpuBlocks, GpuThreads, GpuSingleThread,
+        Prefetch,
         ComputeAt, StoreAt, StoreRoot, ComputeRoot, ComputeInline, ReorderStorage, StoreIn, BoundExtent,
         CacheWrite, CacheRead, Rfactor, Pack,
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from schedules.directives import (
+    Atomic,
     Fuse,
     GpuBlocks,
     GpuSingleThread,
@@ -34,12 +35,23 @@ from tedsl.lang.extents import simplify_extent
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter
 from tedsl.lang.traverse import conjuncts, free_axes
 
-__all__ = ["MOST_LANES", "MOST_THREADS", "Level", "Nest", "definitions_of", "nest_of", "one_of", "transformed"]
+__all__ = [
+    "MOST_LANES",
+    "MOST_THREADS",
+    "SCATTERED",
+    "Level",
+    "Nest",
+    "definitions_of",
+    "nest_of",
+    "one_of",
+    "transformed",
+]
 
-Carried = Literal["free", "regrouped", "ordered"]
+Carried = Literal["free", "regrouped", "ordered", "atomic"]
 MOST_LANES = 512
 MOST_THREADS = 1024  # of a block, on every GPU of NVIDIA and most others
 MOST_UNROLLED = 1024
+SCATTERED = "a scatter, whose points may meet in one element"
 _REGROUPED = frozenset({"sum", "prod", "any", "all"})
 
 
@@ -179,7 +191,7 @@ def _of_scatter(op: Scatter) -> tuple[str, Parts]:
     free = free_dimensions(op)
     own = set(free.values())
     parts = _of_axes(free.values(), "free") + _of_axes((a for a in op.axes if a not in own), "ordered")
-    return "a scatter, whose points may meet in one element", parts
+    return SCATTERED, parts
 
 
 def _of_scan(op: Scan) -> tuple[str, Parts]:
@@ -286,6 +298,13 @@ def _parallel(nest: Nest, d: Parallel) -> Nest:
     return _marked(nest, d.loop, "parallel")
 
 
+def _atomic(nest: Nest, d: Atomic) -> Nest:
+    if nest.why != SCATTERED or d.definition != "body":
+        raise ScheduleError(f"only the points of a scatter are combined atomically; rfactor a reduction ({nest})")
+    marked = (replace(v, carried="atomic") if v.carried == "ordered" else v for v in nest.levels)
+    return replace(nest, levels=tuple(marked))
+
+
 def _gpu(kind: str) -> Callable[[Nest, Any], Nest]:
     def rule(nest: Nest, d: GpuBlocks | GpuThreads) -> Nest:
         if not 1 <= len(d.loops) <= 3:
@@ -329,6 +348,7 @@ def _prefetch(nest: Nest, d: Prefetch) -> Nest:
 
 _RULES: dict[type, Callable[[Nest, Any], Nest]] = {
     Split: _split, Fuse: _fuse, Reorder: _reorder, Unroll: _unroll, Vectorize: _vectorize, Parallel: _parallel,
+    Atomic: _atomic,
     GpuBlocks: _gpu("gpu block"), GpuThreads: _gpu("gpu thread"),
     GpuSingleThread: _single_thread, Prefetch: _prefetch,
 }  # fmt: skip
@@ -350,10 +370,12 @@ def _constant(level: Level, how: str, fix: str = "give a factor") -> int:
 
 
 def _independent(nest: Nest, level: Level, how: str) -> None:
-    if level.carried == "free":
+    if level.carried == "free" or (level.carried == "atomic" and how != "vectorized"):
         return
     free = [other.name for other in nest.levels if other.carried == "free" and other.kind == "serial"]
     fix = "; rfactor it first" if nest.why.endswith("reduction") else ""
+    if level.carried == "ordered" and nest.why == SCATTERED and how != "vectorized":
+        fix = "; let them meet by atomic() first"
     others = f", or take one of {', '.join(free)}" if free else ""
     raise ScheduleError(
         f"loop {level.name!r} cannot be {how}: its iterations depend on one another, "

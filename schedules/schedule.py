@@ -13,6 +13,7 @@ from typing import Any
 from schedules import store
 from schedules.automatic import advanced, machine_here
 from schedules.directives import (
+    Atomic,
     Auto,
     BoundExtent,
     CacheRead,
@@ -337,6 +338,14 @@ class StageView(Rich):
     def parallel(self, loop: Any) -> StageView:
         """for i: s   ->   parallel for i: s"""
         return self._add(Parallel(stage=self.name, definition=self.definition, loop=self._loop(loop, "parallel")))
+
+    def atomic(self) -> StageView:
+        """for p: S[f(p)] += v(p)   ->   the same in any order, each element read, combined and written in one step
+
+        The loops of a scatter may then be parallel. Sums of floats are rounded in another order in every run, so their
+        kernels are built with `deterministic=False`.
+        """
+        return self._add(Atomic(stage=self.name, definition=self.definition))
 
     def prefetch(self, source: Any, loop: Any, distance: int = 1) -> StageView:
         """Ask for what `source` is read at, `distance` iterations of the loop ahead."""

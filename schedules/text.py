@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from schedules.directives import ComputeAt, ComputeInline, GpuSingleThread, Prefetch, StoreAt, StoreRoot
+from schedules.directives import Atomic, ComputeAt, ComputeInline, GpuSingleThread, Prefetch, StoreAt, StoreRoot
 from schedules.loops import Level, definitions_of
 from schedules.plan import Plan
 from tedsl.analysis.iteration import free_dimensions
@@ -122,6 +122,9 @@ class _Printer:
                     made += [INDENT * depth + line for line in lines]
         made += [INDENT * depth + let for let in reversed(nest.lets)]
         style = replace(self.style, names=self.style.names.inner())
+        if any(isinstance(d, Atomic) for d in given):
+            made.append(f"{INDENT * depth}atomically:")
+            depth += 1
         return made + [INDENT * depth + line for line in _STATEMENTS[type(op)](op, style, definition)]
 
     def extent(self, level: Level) -> str:

@@ -25,8 +25,9 @@ from tedsl.backend.nests import readable
 from tedsl.backend.targets import Machine
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Axis, Const, Expr
+from tedsl.lang.tensor import Scatter
 
-__all__ = ["apply_plan", "check_target", "fix_sizes", "halide_refused"]
+__all__ = ["apply_plan", "check_atomics", "check_target", "fix_sizes", "halide_refused"]
 
 GUARD = hl.TailStrategy.GuardWithIf
 PREDICATE = hl.TailStrategy.Predicate
@@ -81,6 +82,27 @@ def check_target(plan: Plan, backend: str) -> None:
     step = next((s for s in steps if isinstance(s.directive, (d.GpuBlocks, d.GpuThreads, d.GpuSingleThread))), None)
     if step is not None and backend == "host":
         raise step.refused("the target is the host; build with target='cuda' or 'opencl', or leave the directive out")
+
+
+def check_atomics(plan: Plan, target: str, *, deterministic: bool) -> None:
+    """Refuse atomic updates in which the order shows, if that is forbidden, and those that Halide 21 gets wrong."""
+    for (name, _), steps in plan.loops.items():
+        op = plan.program.stages[name]
+        step = next((s for s in steps if isinstance(s.directive, d.Atomic)), None)
+        if step is None or not isinstance(op, Scatter):
+            continue
+        dtype, adds = op.value.dtype, op.kind in ("add", "mul")
+        if deterministic and dtype.is_float and adds:
+            raise step.refused(
+                "floats that meet in another order in every run are rounded to other results; build with "
+                "deterministic=False, or leave the directive out"
+            )
+        exact = dtype in ("uint32", "uint64") if op.kind == "add" else dtype.is_integer and dtype.itemsize >= 4
+        if target != "host" and (op.kind == "mul" or not exact):
+            raise step.refused(
+                f"on a GPU, Halide 21 does this right for sums of uint32 and uint64 and for max and min of integers of "
+                f"32 and 64 bits, found {op.kind} of {dtype}; leave it out, and the points combine in order"
+            )
 
 
 def _copied(result: Result, machine: Machine) -> None:
@@ -300,9 +322,14 @@ def _vectorize(loops: _Loops, v: d.Vectorize) -> None:
     _simple("vectorize" if loops.vectors else "unroll")(loops, v)
 
 
+def _atomic(loops: _Loops, a: d.Atomic) -> None:
+    loops.definitions[a.definition].atomic(True)  # Halide's own test knows no guarded sums
+
+
 _LOOPS: dict[type, Callable[[_Loops, Any], None]] = {
     d.Split: _split, d.Fuse: _fuse, d.Reorder: _reorder, d.Vectorize: _vectorize, d.Unroll: _simple("unroll"),
-    d.Parallel: _simple("parallel"), d.GpuBlocks: _gpu("gpu_blocks"), d.GpuThreads: _gpu("gpu_threads"),
+    d.Parallel: _simple("parallel"), d.Atomic: _atomic,
+    d.GpuBlocks: _gpu("gpu_blocks"), d.GpuThreads: _gpu("gpu_threads"),
     d.GpuSingleThread: lambda loops, s: loops.definitions[s.definition].gpu_single_thread(),
 }  # fmt: skip
 

@@ -50,6 +50,11 @@ def apply_autoscheduler(
             f"{scheduler} adds with atomics, so that results differ from run to run; take another scheduler, or build "
             "with deterministic=False"
         )
+    if ".atomic(" in text and machine.gpu is not None:
+        raise ScheduleError(
+            f"{scheduler} adds with atomics, which Halide 21 gets wrong on GPUs (an element is read twice; what was "
+            "added in between may be lost); take another scheduler"
+        )
     funcs = hl.deserialize_pipeline(scheduled, parameters).outputs()
     for result, func in zip(lowered.results, funcs, strict=True):
         result.func = func

@@ -20,6 +20,7 @@ import llvmlite.binding as llvm
 
 from tedsl.backend import float32_math, float64_math, wide_math
 from tedsl.backend.ahead import fetched_ahead
+from tedsl.backend.exchanges import compared_once
 from tedsl.backend.extremes import extremes
 from tedsl.backend.flow import declaring
 from tedsl.backend.gathers import gathered
@@ -155,7 +156,7 @@ def contract(assembly: str, streams: Collection[str] = ()) -> str:
 
     `streams` are buffers that are large and only written.
     """
-    lines = extremes(scaled(gathered(fenced(unmasked(realigned(assembly))).split("\n"))))
+    lines = extremes(scaled(gathered(compared_once(fenced(unmasked(realigned(assembly))).split("\n")))))
     begin = 0
     for k, line in enumerate(lines):
         if line.startswith("define "):

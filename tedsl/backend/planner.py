@@ -12,7 +12,7 @@ from schedules.plan import Plan
 from schedules.program import program_of
 from schedules.repetition import without_repetition
 from schedules.tuning import settled
-from tedsl.backend.apply import apply_plan, check_target, fix_sizes
+from tedsl.backend.apply import apply_plan, check_atomics, check_target, fix_sizes
 from tedsl.backend.autoschedulers import apply_autoscheduler
 from tedsl.backend.lower import Lowered, lower, operations_between
 from tedsl.backend.targets import Machine, Target, machine_of
@@ -68,7 +68,7 @@ class Planner:
         if plan is None:
             outputs = without_repetition(inputs, outputs)
             plan = Plan(program_of(outputs))
-        check_target(plan, target.backend)
+        self._check(plan, target)
         if self.simple:
             return self._applied(stored(plan), inputs, added, machine)
         plan = completed(plan, inputs, outputs, machine, plain=plain, merged=self.merged)
@@ -88,7 +88,7 @@ class Planner:
     ) -> tuple[tuple[Tensor, ...], list[Part]]:
         """The program cut at the tensors that its complete plan stores; the outputs as the parts know them."""
         plan = self.plan or Plan(program_of(outputs))
-        check_target(plan, target.backend)
+        self._check(plan, target)
         machine = settled(machine_of(target), dict(self.choices))
         plan = completed(plan, inputs, outputs, machine, merged=self.merged, apart=True)
         stages, given = plan.program.stages, {t: t for t in inputs}
@@ -97,6 +97,11 @@ class Planner:
         given.update((now, self.given.get(t, t)) for now, t in zip(plan.program.outputs, outputs, strict=True))
         given.update((t, self.given.get(t, t)) for t in inputs)
         return plan.program.outputs, parts_of(plan, inputs, given)
+
+    def _check(self, plan: Plan, target: Target) -> None:
+        """Refuse what the target cannot do, or what was forbidden."""
+        check_target(plan, target.backend)
+        check_atomics(plan, target.backend, deterministic=self.deterministic)
 
     def for_part(self, part: Part) -> Planner:
         """What is decided already for a part."""

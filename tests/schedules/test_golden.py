@@ -374,7 +374,7 @@ def test_init() -> None:
         """)
 
 
-def test_scatter_and_scan() -> None:
+def test_scatter_atomic_and_scan() -> None:
     idx, g = te.placeholder((9,), "int32", name="idx"), te.placeholder((9, 4), name="g")
     r, c = te.reduce_axis(9, "r"), te.reduce_axis(4, "c")
     W = te.scatter((5, 4), [r, c], (idx[r], c), g[r, c], name="W")
@@ -390,6 +390,17 @@ def test_scatter_and_scan() -> None:
           for c < 1:
             for cv < 4, vectorized:
               c = c*4 + cv
+              W[idx[r], c] += g[r, c]
+        """)
+    s = te.Schedule(W)
+    s[W].atomic().parallel("r")
+    assert text(s) == golden("""
+        for d0 < 5:
+          for c < 4:
+            W[d0, c] = 0.0
+        for c < 4:
+          for r < 9, parallel:
+            atomically:
               W[idx[r], c] += g[r, c]
         """)
     y = te.scan((9, 4), lambda y, t, i: te.select(t == 0, g[t, i], y[t - 1, i] + g[t, i]), name="y")
