@@ -1,8 +1,9 @@
 """Everything about GPUs in one run of under nine minutes: `python -m benchmarks.gpu` prints a table in Markdown.
 
 Each program is built for CUDA, compared with PyTorch's result, run twice for the same bits, and timed beside PyTorch on
-arrays that stay on the GPU. Then the property suites run there, for as long as there is time. With `--small --target
-opencl` the same programs run in small sizes on any OpenCL device, on NumPy arrays: a rehearsal without a GPU.
+arrays that stay on the GPU; one operator is called through PyTorch and its autograd, and from a CUDA graph. Then the
+property suites run there, for as long as there is time. With `--small --target opencl` the same programs run in small
+sizes on any OpenCL device, on arrays of the CPU: a rehearsal without a GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import numpy as np
 import torch
 
 import tedsl as te
-from benchmarks.imaging import imaging
+import tedsl.bridges.torch_memory as torch_memory
+from benchmarks.imaging import bilateral_arrays, imaging, sliced, sliced_in_torch
 from benchmarks.workload import Workload, both, floats, tensor
 
 SECONDS = 530.0  # for all
@@ -32,6 +34,7 @@ HEAD = (
     + "|---" * 9
     + "|"
 )
+SLICING = "bilateral slicing, forward + backward"
 SUITE = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/test_gpu.py", "tests/backend/test_default_gpu.py"]
 
 
@@ -47,6 +50,7 @@ class Sizes:
     channels: int
 
 
+SLICE, SMALL_SLICE = (512, 16, 8, 12), (32, 4, 4, 3)  # pixels of a side, cells of a side, depth and channels
 FULL, SMALL = Sizes(4096, 16384, 1 << 26, 102, 5, 128), Sizes(72, 24, 1 << 14, 20, 2, 16)
 
 
@@ -127,6 +131,7 @@ class Bench:
         self.target, self.is_cuda = target, target.startswith("cuda")
         self.device = "cuda" if self.is_cuda else "cpu"
         torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         self.bandwidth = self._copy_bandwidth()
 
@@ -186,22 +191,65 @@ class Bench:
                  "yes" if again else "NO", where if self.is_cuda else "NumPy"]  # fmt: skip
         return f"| {' | '.join(parts)} |"
 
+    def operator_lines(self, shape: tuple[int, int, int, int]) -> Iterator[str]:
+        """Bilateral slicing as an operator on tensors, with autograd; on a GPU once more from a CUDA graph."""
+        torch_memory.HOST = "host" if self.is_cuda else self.target
+        inputs, arrays = bilateral_arrays(*shape)
+        given = [torch.from_numpy(a).to(self.device) for a in (*arrays, *floats([sliced(*inputs)]))]
+        begin = time.perf_counter()
+        ours, theirs = self._step(te.op(sliced), given), self._step(sliced_in_torch, given)
+        first = ours()
+        self._wait()
+        built = 1e3 * (time.perf_counter() - begin)
+        for got, want in zip(map(_host, first), map(_host, theirs()), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3 * (1 + float(np.abs(want).max())))
+        again = all(np.array_equal(a, b) for a, b in zip(map(_host, first), map(_host, ours()), strict=True))
+        spent, peer = self.best(ours), self.best(theirs)
+        end = f"{'yes' if again else 'NO'} | {'stay' if self.is_cuda else 'tensors'} |"
+        yield f"| {SLICING}, op | {built:.0f} | {spent:.3f} | {peer:.3f} | {peer / spent:.2f} | | | {end}"
+        if self.is_cuda:
+            spent, found = self._in_graph(ours)
+            for got, want in zip(map(_host, found), map(_host, first), strict=True):
+                np.testing.assert_array_equal(got, want)
+            yield f"| {SLICING}, op in a graph | | {spent:.3f} | {peer:.3f} | {peer / spent:.2f} | | | {end}"
+
+    def _step(self, function: Callable[..., Any], given: Sequence[Any]) -> Callable[[], list[Any]]:
+        """The result of a function and its gradients, for the last of the tensors as head."""
+        leaves = [t.clone().requires_grad_() for t in given[:-1]]
+
+        def step() -> list[Any]:
+            y = function(*leaves)
+            return [y.detach(), *torch.autograd.grad(y, leaves, given[-1])]
+
+        return step
+
+    def _in_graph(self, step: Callable[[], list[Any]]) -> tuple[float, list[Any]]:
+        """The time of a call from a CUDA graph, and its results."""
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            step()
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = step()
+        return self.best(graph.replay), found
+
     def _peer(self, work: Workload, there: Sequence[Any]) -> tuple[list[Any], Callable[[], object]]:
         """What PyTorch makes of it, and the call that does."""
         if not work.step:
             made = work.torch_peer(*there)
             return [_host(t) for t in (made if isinstance(made, tuple) else (made,))], lambda: work.torch_peer(*there)
-        leaves = [t.clone().requires_grad_() for t in (there[:-1] if work.has_head else there)]
-
-        def step() -> list[Any]:
-            y = work.torch_peer(*leaves)
-            return [y.detach(), *torch.autograd.grad(y, leaves, there[-1] if work.has_head else None)]
-
+        step = self._step(work.torch_peer, there if work.has_head else [*there, None])
         return [_host(t) for t in step()], step
 
 
 def _host(value: Any) -> Any:
     return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+
+
+def _failed(name: str, error: Exception) -> str:
+    return f"| {name} | FAILED: {type(error).__name__}: {' '.join(str(error).split())[:300]} |"
 
 
 def suites(target: str, seconds: float) -> str:
@@ -237,7 +285,13 @@ def main() -> None:
         try:
             print(bench.line(work), flush=True)
         except Exception as error:  # one that fails must not cost the rest of the only run there may be
-            print(f"| {work.name} | FAILED: {type(error).__name__}: {' '.join(str(error).split())[:300]} |", flush=True)
+            print(_failed(work.name, error), flush=True)
+    if not options.only or SLICING.startswith(tuple(options.only)):
+        try:
+            for line in bench.operator_lines(SMALL_SLICE if options.small else SLICE):
+                print(line, flush=True)
+        except Exception as error:
+            print(_failed(SLICING, error), flush=True)
     if not options.no_suites:
         print(f"\nProperty suites: {suites(options.target, SECONDS - (time.perf_counter() - begin))}")
 

@@ -5,6 +5,7 @@ Peers are the shortest ways that PyTorch and JAX have, which is one operation wh
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 import tedsl as te
 from benchmarks.workload import Workload, both, floats, tensor
 
-__all__ = ["imaging"]
+__all__ = ["bilateral_arrays", "imaging", "sliced", "sliced_in_torch"]
 
 _RANDOM = np.random.default_rng(1)
 SIZE, CELLS, DEPTH, CHANNELS = 512, 16, 8, 12
@@ -42,10 +43,10 @@ def _off_integers(low: int, high: int, *shape: int) -> Any:
 # ------------------------------------------------------------------------------------------------- bilateral slicing
 
 
-def _bilateral() -> Iterator[Workload]:
+def sliced(grid: te.Tensor, guide: te.Tensor) -> te.Tensor:
     """A coarse grid of coefficients, linear between cells in x, y and in a guide image: HDRNet's layer."""
-    grid, guide = tensor("grid", CHANNELS, DEPTH, CELLS, CELLS), tensor("guide", SIZE, SIZE)
-    pixels = SIZE // CELLS
+    (channels, depth, _, cells), (side, _) = grid.shape, guide.shape
+    pixels = side // cells
 
     def sides(i: Any, p: int) -> tuple[Any, Any]:
         """The cell on side `p` of a pixel and its share: pixels lie between the centres of two cells."""
@@ -53,7 +54,7 @@ def _bilateral() -> Iterator[Workload]:
         return (i - pixels // 2) // pixels + p, far if p else 1.0 - far
 
     def body(c: Any, i: Any, j: Any) -> Any:
-        z = guide[i, j] * DEPTH - 0.5
+        z = guide[i, j] * depth - 0.5
         low, far = te.cast(te.floor(z), "int32"), z - te.floor(z)
         total: Any = 0.0
         for p, q in ((0, 0), (0, 1), (1, 0), (1, 1)):
@@ -62,14 +63,32 @@ def _bilateral() -> Iterator[Workload]:
             total = total + wy * wx * (near + grid.at(c, low + 1, y, x, mode="clamp") * far)
         return total
 
-    sliced = te.compute((CHANNELS, SIZE, SIZE), body, name="sliced")
-    place = torch.arange(SIZE, dtype=torch.float32)
-    along = (2 * place + 1) / SIZE - 1
+    made: te.Tensor = te.compute((channels, side, side), body, name="sliced")
+    return made
 
-    def torch_peer(grid: Any, guide: Any) -> Any:
-        rows, columns = along[:, None].expand(SIZE, SIZE), along[None, :].expand(SIZE, SIZE)
-        at = torch.stack([columns, rows, 2 * guide - 1], -1)[None, None]
-        return F.grid_sample(grid[None], at, padding_mode="border", align_corners=False)[0, :, 0]
+
+@functools.cache
+def _along(side: int, device: Any) -> Any:
+    """Where the pixels of a row lie, as grid_sample counts."""
+    return (2 * torch.arange(side, dtype=torch.float32, device=device) + 1) / side - 1
+
+
+def sliced_in_torch(grid: Any, guide: Any) -> Any:
+    """The same by one operation of PyTorch."""
+    along = _along(guide.shape[0], guide.device)
+    rows, columns = along[:, None].expand(guide.shape), along[None, :].expand(guide.shape)
+    at = torch.stack([columns, rows, 2 * guide - 1], -1)[None, None]
+    return F.grid_sample(grid[None], at, padding_mode="border", align_corners=False)[0, :, 0]
+
+
+def bilateral_arrays(size: int, cells: int, depth: int, channels: int) -> tuple[list[te.Tensor], list[Any]]:
+    """The grid and the guide: tensors, and arrays for them."""
+    grid, guide = tensor("grid", channels, depth, cells, cells), tensor("guide", size, size)
+    return [grid, guide], [*floats([grid]), _uniform(0, 1, size, size)]
+
+
+def _bilateral() -> Iterator[Workload]:
+    inputs, arrays = bilateral_arrays(SIZE, CELLS, DEPTH, CHANNELS)
 
     def jax_peer(grid: Any, guide: Any) -> Any:
         import jax.numpy as jnp
@@ -78,8 +97,7 @@ def _bilateral() -> Iterator[Workload]:
         rows, columns = jnp.broadcast_to(cell[:, None], (SIZE, SIZE)), jnp.broadcast_to(cell[None, :], (SIZE, SIZE))
         return _map_coordinates(grid, [guide * DEPTH - 0.5, rows, columns], "nearest")
 
-    arrays = [*floats([grid]), _uniform(0, 1, SIZE, SIZE)]
-    yield from both("imaging", "bilateral slicing", 5, [grid, guide], sliced, torch_peer, jax_peer, arrays)
+    yield from both("imaging", "bilateral slicing", 5, inputs, sliced(*inputs), sliced_in_torch, jax_peer, arrays)
 
 
 def _map_coordinates(planes: Any, at: Any, mode: str) -> Any:
@@ -176,7 +194,7 @@ def _histogram() -> Iterator[Workload]:
     def torch_peer(x: Any) -> Any:
         low = x.floor()
         far, place = x - low, low.long()
-        return torch.zeros(bins).index_add(0, place, 1 - far).index_add(0, place + 1, far)
+        return torch.zeros(bins, device=x.device).index_add(0, place, 1 - far).index_add(0, place + 1, far)
 
     def jax_peer(x: Any) -> Any:
         import jax.numpy as jnp

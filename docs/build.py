@@ -25,7 +25,7 @@ READ_FIRST = {
     "coming": "Coming from elsewhere", "writing": "Write a program", "differentiating": "Differentiate",
     "scheduling": "Schedule",
     "operators": "Author an operator", "checking": "Check a gradient", "mutation": "Write into memory",
-    "showing": "See what is there", "dask": "Arrays larger than memory",
+    "showing": "See what is there", "dask": "Arrays larger than memory", "gpu": "Run on a GPU",
     "limits": "Limits", "cost_table": "What adjoints cost",
     "ops_cost_table": "What operators cost",
 }  # fmt: skip

@@ -20,7 +20,7 @@ from tedsl.backend.cuda import Place, device_of, place_on, wait_for
 from tedsl.backend.device_memory import Block
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["DeviceArray", "described", "is_on_gpu", "made", "place_of", "store_of"]
+__all__ = ["DeviceArray", "described", "is_on_gpu", "made", "place_of", "store_of", "stream_of"]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _by_torch(value: Any, tensor: Tensor, place: str) -> DeviceArray:
         raise ValueError(f"{place}: the tensor shows the negative of what is in its memory; give x.resolve_neg()")
     strides = tuple(step * tensor.dtype.itemsize for step in value.stride())
     return DeviceArray(
-        value.data_ptr(), tuple(value.shape), strides, tensor.dtype.numpy, _stream_of(value), False, value.device.index
+        value.data_ptr(), tuple(value.shape), strides, tensor.dtype.numpy, stream_of(value), False, value.device.index
     )
 
 
@@ -149,11 +149,8 @@ def place_of(arrays: Sequence[DeviceArray]) -> Place:
     return place_on(devices.pop(), streams[0])
 
 
-def store_of(values: Sequence[Any], place: Place) -> Callable[[int], Block] | None:
-    """Who gives memory for intermediate results: PyTorch, where the call is queued on its stream."""
-    tensor = next((v for v in values if is_torch(v)), None)
-    if tensor is None or _stream_of(tensor) != place.stream:
-        return None
+def store_of(tensor: Any) -> Callable[[int], Block]:
+    """PyTorch's memory for intermediate results of a call that is queued on its stream."""
 
     def allocate(size: int) -> Block:
         block = tensor.new_empty((size,), dtype=sys.modules["torch"].uint8)
@@ -162,6 +159,6 @@ def store_of(values: Sequence[Any], place: Place) -> Callable[[int], Block] | No
     return allocate
 
 
-def _stream_of(tensor: Any) -> int:
+def stream_of(tensor: Any) -> int:
     """PyTorch's current stream of the device, as CUDA's handle."""
     return int(sys.modules["torch"].cuda.current_stream(tensor.device).cuda_stream)

@@ -2,18 +2,22 @@
 
 Any library's arrays that have `__cuda_array_interface__` are taken (PyTorch, CuPy, Numba, JAX), or DLPack alone. The
 kernel runs in the device's primary context on the caller's stream: PyTorch's current one, the one that the interface
-names, or the default stream, for which DLPack lets a library's work be complete.
+names, or the default stream, for which DLPack lets a library's work be complete. A first call on tensors of PyTorch of
+given shapes and strides prepares further ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from tedsl.analysis.foreign import is_torch
 from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.backend.buffers import DeviceBinding
 from tedsl.backend.core import Core, Memory
-from tedsl.backend.device_arrays import DeviceArray, described, is_on_gpu, made, place_of, store_of
+from tedsl.backend.cuda import Place
+from tedsl.backend.device_arrays import DeviceArray, described, is_on_gpu, made, place_of, store_of, stream_of
 from tedsl.backend.given import given_outputs
 from tedsl.backend.lower import operations_between
 from tedsl.backend.steps import is_apart
@@ -21,11 +25,49 @@ from tedsl.lang.errors import AliasError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["EmptyArrayError", "listed", "run_on_gpu"]
+__all__ = ["Again", "EmptyArrayError", "Ran", "key_of_tensors", "listed", "run_on_gpu"]
 
 
 class EmptyArrayError(ValueError):
     """An array without elements, which no GPU can hold."""
+
+
+@dataclass(frozen=True, eq=False)
+class Again:
+    """A call for tensors of PyTorch on one GPU, of given dtypes, shapes and strides."""
+
+    binding: DeviceBinding
+    context: int
+    results: tuple[tuple[tuple[int, ...], Any], ...]  # shapes and PyTorch's dtypes
+    order: tuple[int, ...]  # of the inputs followed by the results, as the kernel takes them
+
+    def run(self, given: Sequence[Any]) -> list[Any]:
+        """The results."""
+        made = [given[0].new_empty(shape, dtype=dtype) for shape, dtype in self.results]
+        everything = [*given, *made]
+        place = Place(self.context, stream_of(given[0]))
+        self.binding.run_there([everything[p].data_ptr() for p in self.order], place, store_of(given[0]))
+        return made
+
+
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """What a call did: the results in the order of the outputs, bytes of all arrays, sizes as the core names them."""
+
+    results: list[Any]
+    nbytes: int
+    sizes: dict[Var, int]
+    again: Again | None
+
+
+def key_of_tensors(given: Sequence[Any]) -> Any:
+    """What a call on tensors of PyTorch depends on; None for other arrays, and where there is more to be looked at."""
+    try:
+        if any(t.requires_grad or t.is_neg() for t in given):
+            return None
+        return tuple([(t.__class__, t.device, t.dtype, t.shape, t.stride()) for t in given])
+    except (AttributeError, RuntimeError, TypeError):
+        return None
 
 
 def run_on_gpu(
@@ -36,8 +78,8 @@ def run_on_gpu(
     sizes: Mapping[Var, int] | None,
     renamed: Mapping[Var, Var] | None,
     what: str,
-) -> tuple[list[Any], list[DeviceArray], dict[Var, int]]:
-    """The results in the order of the outputs, all arrays, and the sizes as the core has `renamed` them."""
+) -> Ran:
+    """A call on arrays of which some lie on a GPU; the core has `renamed` some sizes."""
     inputs, outputs = tensors
     if core.target.backend != "cuda":
         name = next(t.name for t, a in zip((*inputs, *outputs), (*given, *listed(out)), strict=False) if is_on_gpu(a))
@@ -71,10 +113,17 @@ def run_on_gpu(
         )
     assert isinstance(binding, DeviceBinding)
     everything = [*arrays, *written]
-    order: list[Any] = core.arguments(variant, memory)
+    places: Any = Memory(range(len(arrays)), {p: len(arrays) + p for p in range(len(written))}, {})  # type: ignore[arg-type,misc]
+    order: list[Any] = core.arguments(variant, places)
     place = place_of(everything)
-    binding.run_there([a.address for a in order], place, store_of([*given, *results], place))
-    return results, everything, bound
+    tensor = next((v for v in (*given, *results) if is_torch(v) and stream_of(v) == place.stream), None)
+    store = None if tensor is None else store_of(tensor)
+    binding.run_there([everything[p].address for p in order], place, store)
+    again = None
+    if out is None and all(map(is_torch, given)):
+        shaped = tuple((shape, r.dtype) for shape, r in zip(shapes, results, strict=True))
+        again = Again(binding, place.context, shaped, tuple(order))
+    return Ran(results, sum(a.nbytes for a in everything), bound, again)
 
 
 def listed(out: Any) -> list[Any]:

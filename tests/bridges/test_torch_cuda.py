@@ -167,17 +167,20 @@ def test_layouts_of_memory(driver: FakeCuda, monkeypatch: pytest.MonkeyPatch) ->
     turned = torch.Tensor._make_subclass(Here, torch.view_as_complex(torch.ones(5, 2)).conj().imag)
     assert turned.is_neg()
     monkeypatch.setattr(torch_autograd, "PLAIN", (*torch_autograd.PLAIN, Here))
-    affine(turned, x[0])
+    affine(there(5), x[0])
+    affine(turned, x[0])  # the shapes and strides of the call before
     assert turned.data_ptr() not in driver.launches[-1][3]
     A = te.placeholder((5,), name="A")
-    kernel = te.build(A, te.compute((5,), lambda i: A[i] * 2), target="cuda")
+    kernel = te.build(A, te.compute((5,), lambda i: A[i] * 2, name="doubled"), target="cuda")
     for wrong, kind, text in [
         (turned, ValueError, r"input 'A': the tensor shows the negative .* give x.resolve_neg\(\)"),
         (there(5).double(), TypeError, "input 'A': float32 was expected, found float64"),
         (there(5, grad=True), RuntimeError, "input 'A' requires grad"),
     ]:
+        kernel(there(5))
         with pytest.raises(kind, match=text):
             kernel(wrong)
+    assert kernel.stats.device_bytes == 40
 
 
 @without_gpu
