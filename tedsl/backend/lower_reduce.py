@@ -25,7 +25,7 @@ from tedsl.lang.reducers import Reducer
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import conjuncts, free_axes
 
-__all__ = ["Accumulator", "loops_over", "lower_reduction", "split_condition"]
+__all__ = ["Accumulator", "loops_over", "lower_reduction", "restrict", "split_condition"]
 
 COMBINE = {
     "sum": Fn.ADD, "prod": Fn.MUL, "max": Fn.MAXIMUM, "min": Fn.MINIMUM, "any": Fn.OR, "all": Fn.AND,
@@ -105,6 +105,14 @@ def loops_over(ctx: Context, axes: Sequence[Axis], name: str) -> tuple[hl.RDom, 
     return domain, {axis: domain[d] for d, axis in enumerate(inner_first)}
 
 
+def restrict(domain: hl.RDom, condition: Halide) -> None:
+    """Leave out the points where a condition is false.
+
+    Halide simplifies it at once, before it looks whether the target is strict: `a - 1e8 < 0.5` as `a < 1e8 + 0.5`.
+    """
+    domain.where(hl.strict_float(condition))
+
+
 def split_condition(condition: Expr, uniform: set[Axis]) -> tuple[Expr, Expr]:
     """The part of an `and` that reads data by the `uniform` axes alone, and the rest.
 
@@ -153,7 +161,7 @@ def lower_reduction(ctx: Context, op: Compute) -> Stage:
     func[place] = tuple_of(map(ctx.after_checks, (start, *kept.identity[1:])))
     narrow, rest = split_condition(reduce.where, set(reduce.axes))
     if narrow is not TRUE:
-        domain.where(scope.value(narrow))
+        restrict(domain, scope.value(narrow))
     held = elements(func, range(len(kept.dtypes)))
     old = [held(k, place) for k in range(len(kept.dtypes))]
     new = kept.step(old, [scope.value(v) for v in reduce.values], position_in(ctx, reduce.axes, scope))

@@ -12,7 +12,7 @@ import halide as hl
 from tedsl.analysis.iteration import free_dimensions
 from tedsl.backend.casts import cast
 from tedsl.backend.intrinsics import EMIT
-from tedsl.backend.lower_reduce import WIDE, loops_over, mentioning, split_condition
+from tedsl.backend.lower_reduce import WIDE, loops_over, mentioning, restrict, split_condition
 from tedsl.backend.lower_stage import Context, Stage, variables
 from tedsl.backend.names import identifier
 from tedsl.backend.scalars import FLOATS, Expr as Halide, const
@@ -49,7 +49,7 @@ def lower_scatter(ctx: Context, op: Scatter) -> Stage:
     scope = ctx.scalars({**loops, **inner})
     narrow, rest = split_condition(op.guard, set(bound)) if domain is not None else (TRUE, op.guard)
     if domain is not None and narrow is not TRUE:
-        domain.where(scope.value(narrow))
+        restrict(domain, scope.value(narrow))
     target = tuple(
         dims[d] if d in free else scope.index(row, extent)
         for d, (row, extent) in enumerate(zip(op.index, op.shape, strict=True))

@@ -29,6 +29,18 @@ def test_reductions_with_conditions_of_either_kind() -> None:
     np.testing.assert_allclose(run(rest), np.where((ks <= rows) & (VALUES > 0), VALUES, 0).sum(1), rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_conditions_are_rounded_as_they_are_written(dtype: str) -> None:
+    """Halide would bring the number to the other side of the comparison, where the half is rounded away."""
+    large = 1e8 if dtype == "float32" else 1e17
+    x = te.placeholder((8,), dtype, name="x")
+    where = x[K] - large < 0.5
+    counts = te.compute((), lambda: te.sum(te.const(1), axis=K, where=where))
+    found = te.scatter((1,), [K], (K // 8,), te.const(1), where=where)
+    for tensor in (counts, found):
+        assert te.evaluate(tensor, {x: np.full(8, large, dtype)}) == 8
+
+
 def test_a_reduction_that_does_not_use_its_axis() -> None:
     np.testing.assert_array_equal(run(te.compute((3,), lambda i: te.sum(i + 1, axis=K))), [8, 16, 24])
     k, m = te.reduce_axis((2, 7), "k"), te.reduce_axis(3, "m")
