@@ -115,7 +115,7 @@ def _into(op: Op, routine: Definition, call: Call, out: Any, mode: Any) -> Any:
     traced = routine.traced(specs_of(call.arrays))
 
     target = target_of(call.arrays[0])
-    if target.startswith("cuda"):  # the kernel refuses what it cannot write, and tells autograd what it has written
+    if call.arrays[0].is_cuda:  # the kernel refuses what it cannot write, and tells autograd what it has written
         return into(traced, list(map(as_given, call.arrays)), out, mode, target=target)
 
     def memory(value: Any, name: str) -> Any:

@@ -7,6 +7,7 @@ which pointers it is given, in which context and on which stream, and what is co
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -58,6 +59,7 @@ class FakeCuda:
             "halide_set_custom_get_library_symbol", ctypes.cast(self._kept["symbol"], ctypes.c_void_p).value or 0
         )
         monkeypatch.setattr(cuda, "driver", lambda name: self)
+        monkeypatch.setattr(cuda, "_primary_context", functools.cache(cuda._primary_context.__wrapped__))
         monkeypatch.setitem(targets._DEVICES, "cuda", lambda: None)
         return self
 

@@ -273,3 +273,13 @@ def test_a_call_without_a_driver_says_what_is_missing() -> None:
     else:
         with pytest.raises(RuntimeError, match="build it with target='host'"):
             kern(a)
+
+
+@on_opencl
+def test_memory_may_be_freed_between_calls() -> None:
+    x = np.arange(8, dtype="f4")
+    X = te.placeholder((8,), name="X")
+    kernel = te.build(X, te.compute((8,), lambda i: X[i] * 2), target=DEVICE)
+    for _ in range(2):
+        np.testing.assert_array_equal(kernel(x), 2 * x)
+        te.free_device_memory()

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from tedsl.backend import device_memory
 from tedsl.backend.targets import device_problem, parse_target
 from tedsl.ops.routines import Pullback
 from tests.backend.fake_cuda import CONTEXT, DRIVER, FakeCuda, floats
@@ -23,7 +24,7 @@ from tests.bridges import test_torch as on_cpu
 from tests.bridges.operators import OPS, Case, softmax
 from tests.bridges.test_frameworks import check_gradcheck, check_opcheck, check_torch_compile, check_torch_func
 from tests.gpu_suites import ptx_of
-from tests.opencl import on_opencl
+from tests.opencl import DEVICE, on_opencl
 
 torch = pytest.importorskip("torch")
 
@@ -49,13 +50,19 @@ class Here(torch.Tensor):  # type: ignore[misc]
     # Inside operators PyTorch gives no results of the class by itself.
 
     def detach(self) -> Any:
-        return torch.Tensor._make_subclass(Here, self)
+        return torch.Tensor._make_subclass(type(self), self)
 
     def new_empty(self, shape: Any, **rest: Any) -> Any:
-        return torch.Tensor._make_subclass(Here, super().new_empty(shape, **rest))
+        return torch.Tensor._make_subclass(type(self), super().new_empty(shape, **rest))
 
     def cpu(self) -> Any:
         return self.as_subclass(torch.Tensor)
+
+
+class Second(Here):
+    """On another GPU."""
+
+    device = property(lambda self: torch.device("cuda", 1))
 
 
 def there(*shape: int, grad: bool = False) -> Any:
@@ -146,6 +153,24 @@ def test_intermediate_results_are_in_the_memory_of_pytorch(driver: FakeCuda, mon
     with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
         softmax(x)
     assert y.shape == x.shape
+    assert not device_memory._blocks  # nothing is kept of a call that failed
+
+
+@without_gpu
+def test_each_gpu_has_its_own_kernels(driver: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: [(9, 0), (7, 5)][index])
+    torch_memory._cuda_target.cache_clear()
+    op = te.op(on_cpu.affine.function, name="anywhere")
+    second = torch.Tensor._make_subclass(Second, torch.ones(5))
+    op(there(5), there(5))
+    op(second, second)
+    assert driver.contexts == {CONTEXT, CONTEXT + 1}
+    (definition,) = op._definitions.values()
+    (traced,) = definition.traces.values()
+    assert list(traced.kernels) == ["cuda-capability_86", "cuda-capability_75"]
+    with pytest.raises(ValueError, match="'w' is on cuda:1, but 'x' is on cuda:0; move them to one device"):
+        op(there(5), second)
+    torch_memory._cuda_target.cache_clear()
 
 
 @without_gpu
@@ -292,7 +317,7 @@ def test_kernels_for_a_gpu_are_ptx(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors on the CPU are computed on an OpenCL device."""
-    monkeypatch.setattr(torch_memory, "HOST", "opencl")
+    monkeypatch.setattr(torch_memory, "HOST", DEVICE)
 
 
 RUNNING = [check_gradcheck, check_torch_compile, check_opcheck, check_torch_func]
@@ -305,7 +330,10 @@ def test_what_runs_on_a_gpu(on_device: None, check: Any) -> None:
     case = Case("there", te.op(on_cpu.affine.function, name="affine_opencl"), lambda: [*np.random.rand(2, 5)])
     check(case)
     kinds = {target for routine in routines_of(case) for traced in routine.traces.values() for target in traced.kernels}
-    assert kinds == {"opencl"}
+    assert kinds == {DEVICE}
+    out = torch.empty(5)
+    assert case.op(*map(torch.tensor, np.ones((2, 5), "f4")), out=out) is out
+    torch.testing.assert_close(out, torch.full((5,), 3.0))
 
 
 def routines_of(case: Case) -> list[Any]:
