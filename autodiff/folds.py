@@ -17,7 +17,7 @@ from tedsl.lang.expr import Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Compute, Scan, ScanState
-from tedsl.lang.traverse import guards_of, substitute, substitute_all, topological
+from tedsl.lang.traverse import guards_of, substitute, substitute_all
 
 __all__ = ["KEPT", "as_scan", "keeping_values"]
 
@@ -59,7 +59,7 @@ def as_scan(op: Compute, reduction: Reduce) -> Scan:
 def keeping_values(scan: Scan) -> tuple[Scan, dict[Expr, Expr]]:
     """The scan with more outputs, which nothing in it reads, and for each node so kept the read of it."""
     reach = guards_of(scan.bodies)
-    nodes = [n for n in topological(scan.bodies) if isinstance(n, Apply) and n.fn in KEPT and n.dtype.is_float]
+    nodes = [n for n in scan.nodes if isinstance(n, Apply) and n.fn in KEPT and n.dtype.is_float]
     nodes = [n for n in nodes if not any(n is b for b in scan.bodies)]
     shape = scan.shape_of(0)
     states = tuple(ScanState(name=scan.name, where=scan.where, shape=shape, dtype=n.dtype).output() for n in nodes)

@@ -20,7 +20,7 @@ from tedsl.lang.compute import compute_tensors
 from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.tensor import Compute, Scan, Tensor
-from tedsl.lang.traverse import free_axes, guards_of, substitute_all, topological
+from tedsl.lang.traverse import free_axes, guards_of, substitute_all
 
 __all__ = ["slopes_of"]
 
@@ -30,7 +30,7 @@ def slopes_of(op: Scan) -> dict[Reduce, tuple[Expr | None, ...]]:
     guards = guards_of(op.bodies)
     found: dict[Reduce, tuple[Expr | None, ...]] = {}
     folds: dict[Reduce, _Fold] = {}
-    for node in topological(op.bodies):
+    for node in op.nodes:
         if isinstance(node, Reduce) and node.dtype.is_float and node.reducer.kind in ("prod", "custom"):
             first = Reduce(node.reducer, node.values, node.axes, node.where)
             if first not in folds:

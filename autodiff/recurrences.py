@@ -155,7 +155,7 @@ def _carried(
 def _on_finished(op: Scan) -> tuple[list[Expr], list[Expr]]:
     """The reads of the bodies, and the condition under which each is in bounds for sure."""
     guards = guards_of(op.bodies)
-    reads = reads_of(op.bodies)
+    reads = op.reads
     moved = on_outputs(op, tuple(reads) + tuple(guards[r] for r in reads))
     return list(moved[: len(reads)]), list(moved[len(reads) :])
 

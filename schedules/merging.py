@@ -20,7 +20,7 @@ from tedsl.analysis.affine import affine_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
-from tedsl.lang.traverse import operations_between, rebuild_all, substitute_all, topological
+from tedsl.lang.traverse import operations_between, rebuild_all, substitute_all
 
 __all__ = ["Merging", "merging_of"]
 
@@ -111,7 +111,7 @@ class _Pairs:
             for t in op.outputs:
                 self._join((t, place), (op, first))
         before = {second: first for first, second in after.items()}
-        for node in topological(plain.bodies):
+        for node in plain.nodes:
             if isinstance(node, Read):
                 self._look_at_read(op, node, after, before)
             else:

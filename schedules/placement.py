@@ -17,7 +17,7 @@ from tedsl.analysis.checks import read_checks
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Read
 from tedsl.lang.tensor import Extern, Operation, Scatter
-from tedsl.lang.traverse import reads_of, topological
+from tedsl.lang.traverse import reads_of
 
 __all__ = ["ROOT", "Place", "around", "placed"]
 
@@ -113,12 +113,12 @@ def _definitions_reading(op: Operation, source: Operation) -> list[str]:
         return [""]
     init = getattr(op, "init", None)
     found = ["init"] if init is not None and init.op is source else []
-    return found + (["body"] if any(r.tensor.op is source for r in reads_of(op.expressions)) else [])
+    return found + (["body"] if any(r.tensor.op is source for r in op.reads) else [])
 
 
 def _is_checked(op: Operation, source: Operation) -> bool:
     """Whether an index that is checked when the kernel runs reads from `source`."""
-    deciding = [n for n in topological(op.expressions) if n.children and (n.dtype.is_bool or isinstance(n, Read))]
+    deciding = [n for n in op.nodes if n.children and (n.dtype.is_bool or isinstance(n, Read))]
     written = op.index if isinstance(op, Scatter) else ()
     parts = (*written, *(c for n in deciding for c in n.children))
     if not any(r.tensor.op is source for r in reads_of(parts)):

@@ -14,7 +14,7 @@ from schedules.plan import Plan
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.expr import Apply, Axis, Expr, Fn
 from tedsl.lang.tensor import Compute, Operation
-from tedsl.lang.traverse import free_axes, reads_of
+from tedsl.lang.traverse import free_axes
 
 __all__ = ["what_does_not_slide"]
 
@@ -43,7 +43,7 @@ def _steps(plan: Plan, stage: str, consumer: str, axis: Axis) -> list[int]:
     for name in plan.program.readers[stage]:
         reader = plan.program.stages[name]
         own = _own_steps(plan, name, reader, consumer, axis)
-        for read in reads_of(reader.expressions):
+        for read in reader.reads:
             if read.tensor.op is not source:
                 continue
             rates = [_rate(row, own) for row in read.indices]

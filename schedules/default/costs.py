@@ -11,7 +11,7 @@ from schedules.default.machine import Machine
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.functions import FLOAT_BINARY, FLOAT_UNARY
 from tedsl.lang.tensor import Compute, Operation
-from tedsl.lang.traverse import reads_of, topological
+from tedsl.lang.traverse import topological
 
 __all__ = [
     "Costs",
@@ -44,7 +44,7 @@ class Costs:
         """What of an element's cost is for values that change along `axes`."""
         changes: set[Expr] = set(axes)
         total = 0
-        for node in topological(op.expressions):
+        for node in op.nodes:
             if not changes.intersection(node.children) and node not in changes:
                 continue
             changes.add(node)
@@ -59,7 +59,7 @@ class Costs:
         """Whether an element is divided by something that changes along `columns` and not along `rows`."""
         down: set[Expr] = {rows}
         across: set[Expr] = {columns}
-        for node in topological(op.expressions):
+        for node in op.nodes:
             for changes in (down, across):
                 if changes.intersection(node.children):
                     changes.add(node)
@@ -84,12 +84,12 @@ def costs_of(
     """Costs of stages given inputs before users; those `again` are inlined, outputs and what is `planned` never."""
     costs = Costs()
     for op in stages:
-        for read in reads_of(op.expressions):
+        for read in op.reads:
             costs.readers.setdefault(read.tensor.op, []).append((op, read))
     single = _used_at_one_place(stages, outputs, planned, costs)
     for op in stages:
         costs.element[op] = element_cost(op) + sum(
-            costs.element[r.tensor.op] for r in reads_of(op.expressions) if r.tensor.op in costs.inlined
+            costs.element[r.tensor.op] for r in op.reads if r.tensor.op in costs.inlined
         )
         if not isinstance(op, Compute) or op.reduction is not None or op in outputs or op.name in planned:
             continue
@@ -106,7 +106,7 @@ def costs_of(
 
 def element_cost(op: Operation) -> int:
     """What an element costs, without what is inlined into it."""
-    return sum(map(_cost_of, topological(op.expressions)))
+    return sum(map(_cost_of, op.nodes))
 
 
 def _used_at_one_place(

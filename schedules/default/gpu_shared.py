@@ -206,7 +206,7 @@ def expanded(op: Compute, inlined: Set[Tensor]) -> Compute:
     """The stage with the bodies of what is inlined into it at one place alone: Halide writes them there too."""
     for _ in range(MOST_EXPANDED):
         reads: dict[Tensor, list[Read]] = {}
-        for read in reads_of(op.bodies):
+        for read in op.reads:
             reads.setdefault(read.tensor, []).append(read)
         once = [found[0] for t, found in reads.items() if len(set(found)) == 1 and t in inlined]
         if not once:

@@ -24,7 +24,7 @@ from tedsl.analysis.affine import affine_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.tensor import Compute, Operation
-from tedsl.lang.traverse import free_axes, reads_of
+from tedsl.lang.traverse import free_axes
 
 __all__ = ["LANES", "PARTIAL", "rewrite_sum"]
 
@@ -53,7 +53,7 @@ def _row(op: Compute) -> Axis | None:
     """The reduce axis that neighbouring threads should share: that along which the largest tensor lies in memory."""
     reduce = op.reduction
     assert reduce is not None
-    reads = [r for r in reads_of(op.bodies) if r.indices and free_axes(r.indices)]
+    reads = [r for r in op.reads if r.indices and free_axes(r.indices)]
     largest = max(reads, key=lambda r: math.prod(number(e) or UNKNOWN for e in r.tensor.extents), default=None)
     if largest is None or tile_of(op) is not None or not is_regrouped(op):
         return None

@@ -24,7 +24,7 @@ from schedules.rewrites import Half, cache_write, rfactor
 from tedsl.lang import functions as fn
 from tedsl.lang.expr import Apply, Axis, Expr, Fn
 from tedsl.lang.tensor import Compute, Operation
-from tedsl.lang.traverse import free_axes, reads_of, substitute_all
+from tedsl.lang.traverse import free_axes, substitute_all
 
 __all__ = ["TOTAL", "Tile", "clamped", "extent_of", "is_regrouped", "staged_tiles", "tile_of"]
 
@@ -142,9 +142,7 @@ def _copies(rw: Rewriting, name: str, held: Compute, tile: Tile) -> tuple[dict[E
     if sum(w.bytes(steps) for w in windows) + size > MOST_BYTES:
         return None
     inside = {r for w in windows for r in w.reads}
-    if any(
-        r not in inside and not {tile.row, tile.column}.isdisjoint(free_axes(r.indices)) for r in reads_of(held.bodies)
-    ):
+    if any(r not in inside and not {tile.row, tile.column}.isdisjoint(free_axes(r.indices)) for r in held.reads):
         return None
     reads: dict[Expr, Expr] = {}
     copies = []

@@ -96,7 +96,7 @@ def _read_by_checks(stages: Sequence[Operation]) -> set[Operation]:
 def _looks_up(op: Operation) -> bool:
     """Whether an index comes from memory."""
     written = op.index if isinstance(op, Scatter) else ()
-    return bool(reads_of(written)) or any(reads_of(r.indices) for r in reads_of(op.expressions))
+    return op.looks_up or bool(reads_of(written))
 
 
 def _place(

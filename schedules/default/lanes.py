@@ -24,7 +24,7 @@ from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Operation, Tensor
-from tedsl.lang.traverse import asked_inside, free_axes, reads_of, substitute_all
+from tedsl.lang.traverse import asked_inside, free_axes, substitute_all
 
 __all__ = ["rewrite_reduction"]
 
@@ -79,7 +79,7 @@ def _along(op: Compute) -> Axis | None:
     reduce = op.reduction
     assert reduce is not None
     votes: dict[Axis, int] = {}
-    for read in reads_of(op.bodies):
+    for read in op.reads:
         if read.indices and free_axes(read.indices):
             for axis in free_axes(read.indices[-1])[-1:]:
                 votes[axis] = votes.get(axis, 0) + math.prod(number(e) or 1024 for e in read.tensor.extents)

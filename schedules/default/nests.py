@@ -175,7 +175,7 @@ class _Nest:
     def _shared_along(self, root: Compute, vector: Axis | None) -> Axis | None:
         """A short loop that most of the arithmetic of an element does not depend on."""
         # Where an index is data, its lanes are taken out one by one.
-        total = self.costs.element[root] + MUCH * _looks_up(root)
+        total = self.costs.element[root] + MUCH * root.looks_up
         if root.reduction is not None or total < MUCH:
             return None
         for axis in root.axes:
@@ -212,7 +212,7 @@ class _Nest:
         """The loop along which a read lies in memory, where that is not the loop of the vectors: a transposition."""
         if root.reduction is not None or vector is None:
             return None
-        for read in reads_of(root.bodies):
+        for read in root.reads:
             if not read.indices or reads_of(read.indices):
                 continue
             if vector in {a for i in read.indices[:-1] for a in free_axes(i)}:
@@ -274,7 +274,7 @@ class _Nest:
 
     def _folds_across(self, op: Compute, axis: Axis) -> bool:
         """Whether rows of partial results are folded along `axis`: a vector of it is gathered number by number."""
-        for read in reads_of(op.bodies):
+        for read in op.reads:
             inner = read.tensor.op
             moved = [k for k, index in enumerate(read.indices) if axis in set(free_axes(index))]
             is_row = self.rw.kinds.get(inner.name) in ("partial", "folded")
@@ -326,7 +326,8 @@ class _Nest:
             names = loop_names(op)
             sums = [names[a] for a in op.reduction.axes]
             most = MOST_UNROLLED if not op.axes or number(op.axes[-1].extent) is not None else FEW_UNROLLED
-            if vectorized and _steps(op) <= most and not _looks_up(op):
+            # Around a look-up a loop is no shorter when it is written out.
+            if vectorized and _steps(op) <= most and not op.looks_up:
                 self.say(*(Unroll(stage=op.name, loop=s) for s in sums))
         if len(outer) + len(sums) + len(inner) > 1:
             self.say(Reorder(stage=op.name, loops=(*outer, *sums, *inner)))
@@ -370,11 +371,6 @@ class _Nest:
         self.say(Reorder(stage=op.name, loops=(*outer, *sums, f"{lane}_w", f"{lane}_v")))
 
 
-def _looks_up(op: Compute) -> bool:
-    """Whether an element is read at a place that is data: a loop around that is no shorter when it is written out."""
-    return any(reads_of(r.indices) for r in reads_of(op.bodies))
-
-
 def _at_a_time(extent: int | None, width: int) -> int:
     """Vectors of results in registers: 4, or 3 to 7 of them where these are equal parts of a row and 4 are not."""
     if extent is None or extent % width or extent % (4 * width) == 0:
@@ -392,5 +388,5 @@ def _sums_along(op: Compute) -> bool:
     """Whether a loop of the reduction is one along which memory is read."""
     assert op.reduction is not None
     sums = set(op.reduction.axes)
-    last = [r.indices[-1] for r in reads_of(op.expressions) if r.indices]
+    last = [r.indices[-1] for r in op.reads if r.indices]
     return any(sums.intersection(free_axes(index)) for index in last if not reads_of((index,)))

@@ -47,9 +47,7 @@ def is_window(op: Compute) -> bool:
     reduce = op.reduction
     if reduce is None or len(op.bodies) != 1 or reduce.reducer.kind not in COMBINE or len(op.axes) < 2:
         return False
-    if any(number(a.extent) is None for a in (*op.axes, *reduce.axes)):
-        return False
-    if any(reads_of(r.indices) for r in reads_of(op.bodies)):
+    if op.looks_up or any(number(a.extent) is None for a in (*op.axes, *reduce.axes)):
         return False
     return math.prod(number(a.extent) or 0 for a in reduce.axes) <= MOST_TERMS
 

@@ -26,7 +26,7 @@ from schedules.default.groups import groups_of
 from schedules.default.machine import Machine
 from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read
 from tedsl.lang.tensor import Compute, Operation, Tensor
-from tedsl.lang.traverse import reads_of, topological
+from tedsl.lang.traverse import topological
 
 __all__ = ["costs_without_trips", "widely_read"]
 
@@ -81,7 +81,7 @@ def widely_read(
     for op in stages:
         if not is_pointwise(op) or op in kept or op.name in planned:
             continue
-        reads = reads_of(op.expressions)
+        reads = op.reads
         cost = element_cost(op) + sum(element.get(r.tensor.op, 0) for r in reads)
         if op not in costs.inlined and cost > machine.choose("inline", INLINE, op.name):
             continue
@@ -143,7 +143,7 @@ def _needs(op: Compute, costs: Costs, size: int) -> _Inputs | None:
     streams: set[Tensor] = set()
     instructions = 0
     long = {a for a in op.axes if number(a.extent) != 1}
-    for node in topological(op.bodies):
+    for node in op.nodes:
         instructions += _instructions(node)
         if not isinstance(node, Read):
             continue

@@ -16,7 +16,7 @@ from schedules.placement import Place, around, placed
 from schedules.plan import Plan
 from tedsl.lang.expr import Axis
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan
-from tedsl.lang.traverse import reads_of, topological
+from tedsl.lang.traverse import topological
 
 __all__ = ["along", "plan_rest", "spoken_of"]
 
@@ -107,7 +107,7 @@ def _last_axis(op: Operation) -> Axis | int | None:
 
 def along(op: Operation, axis: Axis) -> bool:
     """Whether neighbours along `axis` are neighbours in memory in every read, or one and the same element."""
-    for read in reads_of(op.expressions):
+    for read in op.reads:
         inside = [d for d, index in enumerate(read.indices) if axis in set(topological(index))]
         if any(d != len(read.indices) - 1 for d in inside):
             return False

@@ -18,7 +18,6 @@ from tedsl.lang.expr import Axis, Const, Expr
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.functions import as_expr
 from tedsl.lang.tensor import Compute
-from tedsl.lang.traverse import reads_of
 
 __all__ = ["blocks_of", "can_be_cut", "rounded_up", "typical", "typical_sizes"]
 
@@ -51,7 +50,7 @@ def _roles(op: Compute) -> tuple[set[Axis], set[Axis]]:
     """The axes that share an index with another one, as under a window; those that number images."""
     pixels: set[Axis] = set()
     images: set[Axis] = set()
-    for read in reads_of(op.bodies):
+    for read in op.reads:
         for k, index in enumerate(read.indices):
             form = affine_of(index) if index.dtype is INT32 else None
             if form is not None and len(form.axes) > 1:

@@ -212,7 +212,7 @@ def _through(
         if (made, indices, level) in seen:
             continue
         seen[made, indices, level] = None
-        inner = reads_of(made.expressions)
+        inner = made.reads
         if isinstance(made, Compute):
             mapping: Mapping[Expr, Expr] = dict(zip(made.axes, indices, strict=True))
             flat = iter(substitute_all([i for r in inner for i in r.indices], mapping))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tedsl.lang.expr import Axis, Const, Reduce
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Scan, Scatter
-from tedsl.lang.traverse import reads_of, topological
 
 __all__ = ["free_dimensions", "is_stepped", "reads_elsewhere"]
 
@@ -27,7 +26,7 @@ def reads_elsewhere(op: Scan) -> bool:
     own = set(map(id, op.states))
     return any(
         index is not op.axes[d]
-        for read in reads_of(op.bodies)
+        for read in op.reads
         if id(read.tensor) in own
         for d, index in enumerate(read.indices)
         if d != op.dim
@@ -36,4 +35,4 @@ def reads_elsewhere(op: Scan) -> bool:
 
 def is_stepped(op: Scan) -> bool:
     """Whether all other axes run inside each time step: a body reads elsewhere, or reduces over a state."""
-    return reads_elsewhere(op) or any(isinstance(node, Reduce) for node in topological(op.bodies))
+    return reads_elsewhere(op) or any(isinstance(node, Reduce) for node in op.nodes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tedsl.lang.expr import Axis, Expr, Fn, Read
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
-from tedsl.lang.traverse import free_axes, guards_of, reads_of
+from tedsl.lang.traverse import free_axes, guards_of
 
 __all__ = ["Site", "sites_of"]
 
@@ -47,10 +47,10 @@ def sites_of(op: Operation) -> Iterator[Site]:
 def _guarded_reads(op: Operation) -> dict[Read, Expr]:
     if not isinstance(op, Scatter):
         guards = guards_of(op.expressions)
-        return {read: guards[read] for read in reads_of(op.expressions)}
+        return {read: guards[read] for read in op.reads}
     inner, outer = guards_of((*op.index, op.value)), guards_of(op.guard)
     found: dict[Read, Expr] = {}
-    for read in reads_of(op.expressions):
+    for read in op.reads:
         always = outer.get(read)
         within = _both(op.guard, inner[read]) if read in inner else None
         known = [condition for condition in (always, within) if condition is not None]

@@ -18,7 +18,7 @@ from tedsl.analysis.sizes import axis_length, check_sizes, concrete_shape, evalu
 from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Formal, Read, Reduce, Var
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
-from tedsl.lang.traverse import free_axes, reads_of, stages_of, topological
+from tedsl.lang.traverse import free_axes, stages_of, topological
 
 __all__ = ["Work", "flops_of", "work", "work_by_stage"]
 
@@ -85,7 +85,7 @@ def _of_stage(op: Operation, sizes: Sizes) -> Work:
         return _of_reduction(op.reduction, op.axes, sizes) + Work(0, 0, 0, moved)
     if isinstance(op, (Compute, Scan)):
         total = _loops(op.axes, TRUE, _flops(op.bodies), sizes) + Work(0, 0, 0, moved)
-        for node in topological(op.bodies):
+        for node in op.nodes:
             if isinstance(node, Reduce):
                 total += _of_reduction(node, op.axes, sizes)
         return total
@@ -146,7 +146,7 @@ def _touched(op: Operation, tensor: Tensor, sizes: Sizes) -> int:
     size = math.prod(shape)
     if isinstance(op, Extern) or (isinstance(op, Scatter) and op.init is tensor):
         return size
-    reads = [r for r in reads_of(op.expressions) if r.tensor is tensor]
+    reads = [r for r in op.reads if r.tensor is tensor]
     if not size or not reads or any(e == b for b, e in _ranges(_all_axes(op), sizes).values()):
         return 0
     known: Known = {var: (value, value) for var, value in sizes.items()}

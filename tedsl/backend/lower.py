@@ -24,7 +24,7 @@ from tedsl.backend.lower_scatter import lower_scatter
 from tedsl.backend.lower_stage import Context, Stage, elements, function, tuple_of, variables
 from tedsl.backend.names import identifier, size_names, unused
 from tedsl.backend.scalars import TYPES, Expr as Halide
-from tedsl.lang.expr import Axis, Const, Expr, Fn, Reduce, Var
+from tedsl.lang.expr import Axis, Const, Fn, Reduce, Var
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import operations_between, topological
 
@@ -162,17 +162,15 @@ def sizes_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Var]:
 
 def _sizes(inputs: Sequence[Tensor], operations: Sequence[Operation]) -> list[Var]:
     """Every symbolic extent of the program, in a fixed order."""
-    roots: list[Expr] = [e for t in inputs for e in t.extents]
+    nodes = topological(e for t in inputs for e in t.extents)
     for op in operations:
-        roots += [e for t in op.outputs for e in t.extents]
-        roots += op.expressions
+        nodes += topological(e for t in op.outputs for e in t.extents)
+        nodes += op.nodes
     found: dict[Var, None] = {}
-    pending = roots
-    while pending:
-        nodes = topological(pending)
+    while nodes:
         found.update((n, None) for n in nodes if isinstance(n, Var))
         axes = [n for n in nodes if isinstance(n, Axis)] + [a for n in nodes if isinstance(n, Reduce) for a in n.axes]
-        pending = [e for a in dict.fromkeys(axes) for e in (a.begin, a.extent) if e is not None]
+        nodes = topological(e for a in dict.fromkeys(axes) for e in (a.begin, a.extent) if e is not None)
     for op in operations:
         if isinstance(op, Scatter):
             found.update(

@@ -37,13 +37,10 @@ class Expr(Operators, RichFormula):
 
     __slots__ = ("__weakref__", "dtype")
     dtype: DType
+    children: tuple[Expr, ...] = ()  # a slot of the nodes that have some: walks ask every node
     # Attached by tedsl.lang.printing, which knows every node and so lies above this module.
     _text: ClassVar[Callable[[Expr], str]]
     _decided: ClassVar[Callable[[Expr], bool | None]]  # attached by tedsl.lang.extents
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return ()
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         """The same node over other children."""
@@ -180,7 +177,7 @@ class Formal(Expr):
 class Apply(Expr):
     """A pointwise operation on operands that are already promoted."""
 
-    __slots__ = ("args", "fn")
+    __slots__ = ("args", "children", "fn")
     fn: Fn
     args: tuple[Expr, ...]
 
@@ -188,12 +185,8 @@ class Apply(Expr):
         key = (cls, fn, _ids(args), str(dtype))
         node: Apply | None = _INTERNED.get(key)
         if node is None:
-            node = _interned(key, dtype, fn=fn, args=args)
+            node = _interned(key, dtype, fn=fn, args=args, children=args)
         return node
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.args
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return Apply(self.fn, children, self.dtype)
@@ -202,7 +195,7 @@ class Apply(Expr):
 class Read(Expr):
     """An element of a tensor; every index must be in bounds where the value is used."""
 
-    __slots__ = ("indices", "tensor")
+    __slots__ = ("children", "indices", "tensor")
     tensor: Tensor
     indices: tuple[Expr, ...]
 
@@ -210,12 +203,8 @@ class Read(Expr):
         key = (cls, id(tensor), _ids(indices))
         node: Read | None = _INTERNED.get(key)
         if node is None:
-            node = _interned(key, tensor.dtype, tensor=tensor, indices=indices)
+            node = _interned(key, tensor.dtype, tensor=tensor, indices=indices, children=indices)
         return node
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.indices
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return Read(self.tensor, children)
@@ -224,7 +213,7 @@ class Read(Expr):
 class Reduce(Expr):
     """Component `index` of `reducer` over `values` for all points of `axes` at which `where` holds."""
 
-    __slots__ = ("axes", "index", "reducer", "values", "where")
+    __slots__ = ("axes", "children", "index", "reducer", "values", "where")
     reducer: Reducer
     values: tuple[Expr, ...]
     axes: tuple[Axis, ...]
@@ -237,13 +226,9 @@ class Reduce(Expr):
         key = (cls, id(reducer), _ids(values), _ids(axes), id(where), index)
         node: Reduce | None = _INTERNED.get(key)
         if node is None:
-            dtype = reducer.result_dtype(values, index)
-            node = _interned(key, dtype, reducer=reducer, values=values, axes=axes, where=where, index=index)
+            fields = {"reducer": reducer, "values": values, "axes": axes, "where": where, "index": index}
+            node = _interned(key, reducer.result_dtype(values, index), children=(*values, where), **fields)
         return node
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (*self.values, self.where)
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return Reduce(self.reducer, children[:-1], self.axes, children[-1], self.index)

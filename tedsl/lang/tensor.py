@@ -20,7 +20,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.operators import Fn, Operators
 from tedsl.lang.rich import Rich, RichFormula
-from tedsl.lang.traverse import reads_of
+from tedsl.lang.traverse import reads_of, topological
 
 __all__ = ["Compute", "Extern", "Operation", "Placeholder", "Scan", "ScanState", "Scatter", "Tensor"]
 
@@ -54,9 +54,24 @@ class Operation:
         return ()
 
     @cached_property
+    def nodes(self) -> tuple[Expr, ...]:
+        """Every node of the definition, operands before users, in the order a reader meets them."""
+        return tuple(topological(self.expressions))
+
+    @cached_property
+    def reads(self) -> tuple[Read, ...]:
+        """The reads of the definition, each once, in order."""
+        return tuple([node for node in self.nodes if isinstance(node, Read)])
+
+    @cached_property
+    def looks_up(self) -> bool:
+        """Whether an element is read at a place that is read itself."""
+        return len(self.reads) > 1 and any(reads_of(read.indices) for read in self.reads)
+
+    @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
         """The tensors read, each once, in the order of their first read."""
-        return tuple(dict.fromkeys(read.tensor for read in reads_of(self.expressions)))
+        return tuple(dict.fromkeys([read.tensor for read in self.reads]))
 
     def output(self, index: int = 0) -> Tensor:
         """The tensor for one output: the same object as long as anyone holds it."""
@@ -136,7 +151,7 @@ class Scatter(Operation):
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
-        read = [r.tensor for r in reads_of(self.expressions)]
+        read = [r.tensor for r in self.reads]
         return tuple(dict.fromkeys(read + ([] if self.init is None else [self.init])))
 
     def shape_of(self, index: int) -> Shape:

@@ -18,7 +18,7 @@ import numpy as np
 from tedsl.analysis.points import is_data_free, values_at
 from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
-from tedsl.lang.traverse import free_axes, operations_between, reads_of, topological
+from tedsl.lang.traverse import free_axes, operations_between
 from tedsl.program.crop import whole
 
 __all__ = ["Chunks", "Step", "steps_of"]
@@ -116,7 +116,7 @@ class _Planner:
             return {}
         runs: dict[Axis, tuple[int, ...]] = {}
         states = set(op.states) if isinstance(op, Scan) else set()
-        for read in reads_of(op.expressions):
+        for read in op.reads:
             if read.tensor in states:
                 continue
             for dim, index in enumerate(read.indices):
@@ -139,12 +139,12 @@ class _Planner:
 
     def _check_scan(self, op: Scan, runs: dict[Axis, tuple[int, ...]]) -> None:
         own = set(op.states)
-        reads = [r for r in reads_of(op.bodies) if r.tensor in own]
+        reads = [r for r in op.reads if r.tensor in own]
         for dim, axis in enumerate(op.axes):
             alone = dim != op.dim and all(r.indices[dim] is axis for r in reads)
             if axis in runs and not alone:
                 raise self._refusal(op, f"is a te.scan whose steps need all of its axis {axis.name!r}", "")
-        inner = [a for node in topological(op.bodies) if isinstance(node, Reduce) for a in node.axes if a in runs]
+        inner = [a for node in op.nodes if isinstance(node, Reduce) for a in node.axes if a in runs]
         if inner:
             raise self._refusal(op, f"is a te.scan that reduces over {_named(inner)}", "")
 

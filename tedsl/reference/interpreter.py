@@ -147,7 +147,7 @@ def _scatter(op: Scatter, values: Mapping[TensorKey, Array], sizes: Mapping[Var,
     start = np.full(shape, identity, kind) if op.init is None else values[op.init.op, op.init.index]
     result: Array = start.astype(kind)
     lengths = stage.lengths(op.axes)
-    order = topological(op.expressions)
+    order = op.nodes
     for box in boxes(lengths, LIMIT):
         grid = stage.grid(stage.ranges(op.axes, box))
         full = tuple(end - start for start, end in box) or (1,)
@@ -182,7 +182,7 @@ def _scan(op: Scan, values: Mapping[TensorKey, Array], sizes: Mapping[Var, int])
     results = [np.zeros(lengths, held_type(body.dtype)) for body in op.bodies]
     own = {(state.op, 0): array for state, array in zip(op.states, results, strict=True)}
     stage = _Stage(op, {**values, **own}, sizes)
-    order = topological(op.bodies)
+    order = op.nodes
     inner = tuple(dict.fromkeys(a for node in order if isinstance(node, Reduce) for a in node.axes))
     reduced = stage.ranges(inner, [(0, length) for length in stage.lengths(inner)])
     states = frozenset(state.op for state in op.states)
