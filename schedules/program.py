@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -104,36 +105,35 @@ def program_of(outputs: Iterable[Tensor]) -> Program:
     return Program(listed, stages, {(op, k): (name, k) for name, op in stages.items() for k in range(op.num_outputs)})
 
 
-def _free(name: str, taken: Iterable[str]) -> str:
-    known = set(taken)
+def _free(name: str, taken: Set[str]) -> str:
     free, number = name, 0
-    while free in known:
+    while free in taken:
         number += 1
         free = f"{name}_{number}"
     return free
 
 
-def _as_they_are(roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    return roots
-
-
 def reading(
     op: Operation,
     new: Mapping[Tensor, Tensor],
-    tidied: Callable[[tuple[Expr, ...]], tuple[Expr, ...]] = _as_they_are,
+    tidy: Callable[[Expr], Expr] | None = None,
 ) -> Operation:
-    """The operation with its reads redirected and its expressions `tidied`; the same object where nothing changes."""
+    """The operation with its reads redirected and every node as `tidy` has it; the same object if nothing changes."""
     redirected = any(t in new for t in op.inputs)
     if isinstance(op, Extern):
         args = tuple(new.get(t, t) for t in op.args)
         return replace(op, args=args, _outputs={}) if redirected else op
+    if not redirected and tidy is None:
+        return op
 
     def rule(node: Expr) -> Expr:
-        return Read(new[node.tensor], node.indices) if isinstance(node, Read) and node.tensor in new else node
+        if isinstance(node, Read):
+            return Read(new[node.tensor], node.indices) if node.tensor in new else node
+        return node if tidy is None else tidy(node)
 
-    before = tuple(op.expressions)
-    after = tidied(rebuild_all(before, rule) if redirected else before)
-    if not redirected and all(a is b for a, b in zip(before, after, strict=True)):
+    before = op.expressions
+    after = rebuild_all(before, rule)
+    if not redirected and all(map(operator.is_, before, after)):
         return op
     if isinstance(op, Scatter):
         *index, value, guard = after

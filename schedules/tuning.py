@@ -32,6 +32,10 @@ class _Asked(Machine):
 
     asked: dict[str, int] = field(default_factory=dict, compare=False)
 
+    @property
+    def tells_stages_apart(self) -> bool:
+        return True  # each is asked for
+
     def choose(self, name: str, default: int, stage: str = "") -> int:
         self.asked.setdefault(f"{stage}:{name}", default)
         return super().choose(name, default, stage)

@@ -17,7 +17,7 @@ from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn
 from tedsl.lang.traverse import conjuncts, free_axes, rebuild_all, substitute, topological
 
-__all__ = ["extremes", "number", "reflected", "tidied"]
+__all__ = ["extremes", "number", "reflected", "tidied", "tidy"]
 
 LIMIT = 1 << 31  # beyond it integers wrap, and nothing is decided
 _FLIPPED = {Fn.LT: Fn.GT, Fn.LE: Fn.GE, Fn.GT: Fn.LT, Fn.GE: Fn.LE, Fn.EQ: Fn.EQ, Fn.NE: Fn.NE}
@@ -45,10 +45,11 @@ def extremes(form: Affine) -> tuple[int, int] | None:
 
 def tidied(roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """The expressions with comparisons of loops decided or in normal form."""
-    return rebuild_all(roots, _rule)
+    return rebuild_all(roots, tidy)
 
 
-def _rule(node: Expr) -> Expr:
+def tidy(node: Expr) -> Expr:
+    """A node over tidied operands, itself tidied."""
     if isinstance(node, Axis) and not node.is_reduce and number(node.extent) == 1:
         return node.begin
     if not isinstance(node, Apply):

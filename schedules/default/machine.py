@@ -30,6 +30,11 @@ class Machine:
         own = {"vector_bytes", "l2", "cores"}
         return replace(self, **{name: value for name, value in self.choices if name in own})  # type: ignore[arg-type]
 
+    @property
+    def tells_stages_apart(self) -> bool:
+        """Whether what is chosen may differ between stages that are equal but for their names."""
+        return bool(self.choices)
+
     def choose(self, name: str, default: int, stage: str = "") -> int:
         """The value of a parameter of the scheduler: the one chosen for the stage, or for all, or the default."""
         known = dict(self.choices)

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from schedules.default.conditions import tidied
+from schedules.default.conditions import tidy
 from schedules.directives import Definition, Directive, Fuse
 from schedules.loops import nest_of
 from schedules.program import Program, reading
@@ -39,6 +39,8 @@ class Rewriting:
     tiles: dict[str, Any] = field(default_factory=dict)  # what a thread of a GPU sums of a stage
     current: str = ""  # the stage that is being rewritten, until its name is used
     extremes: dict[tuple[Hashable, ...], Tensor] = field(default_factory=dict)  # maxima and minima by what they are of
+    wished: dict[str, str] = field(default_factory=dict)  # the names that were asked for, by those that were given
+    alike: dict[Hashable, Any] = field(default_factory=dict)  # how stages were planned, by what they compute
     numbered: list[Axis] = field(default_factory=list)  # one for each position, to compare reductions by
 
     def __post_init__(self) -> None:
@@ -46,14 +48,15 @@ class Rewriting:
 
     def name(self, wanted: str) -> str:
         """A free name; that of the stage in hand is given to the first who asks for it."""
+        free, count = wanted, 0
         if wanted == self.current:
             self.current = ""
-            return wanted
-        free, count = wanted, 0
-        while free in self.taken:
-            count += 1
-            free = f"{wanted}_{count}"
+        else:
+            while free in self.taken:
+                count += 1
+                free = f"{wanted}_{count}"
         self.taken.add(free)
+        self.wished[free] = wanted
         return free
 
     def kept(self, op: Operation) -> Operation:
@@ -67,7 +70,7 @@ class Rewriting:
     def carried(self, op: Operation) -> Operation:
         """The operation over the new tensors, its conditions simplified, not a stage yet."""
         name = self.current = self.program.names[op]
-        made = reading(op, self.new, tidied)
+        made = reading(op, self.new, tidy)
         return made if made.name == name else replace(made, name=name, _outputs={})
 
     def add(self, op: Operation, original: Operation | None = None) -> Operation:

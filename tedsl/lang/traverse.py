@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
@@ -53,10 +54,13 @@ def rebuild_all(roots: Iterable[Expr], rule: Callable[[Expr], Expr]) -> tuple[Ex
     roots = tuple(roots)
     new: dict[Expr, Expr] = {}
     for node in topological(roots):
-        children = tuple(new[c] for c in node.children)
-        same = all(a is b for a, b in zip(children, node.children, strict=True))
-        new[node] = rule(node if same else node.with_children(children))
-    return tuple(new[r] for r in roots)
+        if node.children:
+            children = tuple([new[c] for c in node.children])
+            same = all(map(operator.is_, children, node.children))
+            new[node] = rule(node if same else node.with_children(children))
+        else:
+            new[node] = rule(node)
+    return tuple([new[r] for r in roots])
 
 
 def substitute(root: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
