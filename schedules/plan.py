@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
 from typing import Any
 
 from schedules.directives import (
@@ -77,12 +78,39 @@ def _arguments(directive: Directive) -> list[str]:
     return given
 
 
+@dataclass(eq=False)
+class _Later:
+    """The loops of a definition after some steps, made when somebody asks for them: most of them nobody does."""
+
+    start: Callable[[], Nest]
+    before: Nest | _Later | None
+    steps: list[Step]
+
+    @cached_property
+    def nest(self) -> Nest:
+        nest = _made(self.before) or self.start()
+        for step in self.steps:
+            d = step.directive
+            try:
+                if isinstance(d, LoopDirective):
+                    nest = transformed(nest, d)
+                elif isinstance(d, BoundExtent) and d.axis in nest.names:
+                    nest = nest.bounded(d.axis, d.extent)
+            except ScheduleError as error:
+                raise step.refused(error) from None
+        return nest
+
+
+def _made(nest: Nest | _Later | None) -> Nest | None:
+    return nest.nest if isinstance(nest, _Later) else nest
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """The state of a schedule."""
 
     program: Program
-    nests: Mapping[tuple[str, str], Nest] = field(default_factory=dict)  # those that directives changed
+    nests: Mapping[tuple[str, str], Nest | _Later] = field(default_factory=dict)  # those that directives changed
     loops: Mapping[tuple[str, str], tuple[Step, ...]] = field(default_factory=dict)
     places: Mapping[str, Step] = field(default_factory=dict)
     stores: Mapping[str, Step] = field(default_factory=dict)
@@ -94,8 +122,7 @@ class Plan:
 
     def nest(self, stage: str, definition: str = "body") -> Nest:
         """The loops of one definition as they are now."""
-        known = self.nests.get((stage, definition))
-        return known or nest_of(stage, self.operation(stage), definition)
+        return _made(self.nests.get((stage, definition))) or nest_of(stage, self.operation(stage), definition)
 
     def operation(self, stage: str) -> Operation:
         known = self.program.stages
@@ -174,38 +201,50 @@ class Plan:
             raise step.refused(error) from None
 
     def after_all(self, steps: Iterable[Step]) -> Plan:
-        """The plan with more directives. They are gathered in place, as a program has thousands of them."""
-        nests, loops, places = dict(self.nests), dict(self.loops), dict(self.places)
-        plan = replace(self, nests=nests, loops=loops, places=places)
+        """The plan with more directives of loops, places and layouts, as a program has thousands of them.
+
+        They are gathered in place; loops are made of them, and places looked at, when these are asked for.
+        """
+        later: dict[tuple[str, str], _Later] = {}
+        loops, places, storage = dict(self.loops), dict(self.places), dict(self.storage)
+        plan = replace(self, loops=loops, places=places, storage=storage)
         for step in steps:
             d = step.directive
             try:
                 op = plan.operation(d.stage)
+                changed: Iterable[str] = ()
                 if isinstance(d, LoopDirective):
-                    key = (d.stage, d.definition)
-                    nests[key] = plan._transformed(d, op)
-                    loops[key] = (*loops.get(key, ()), step)
+                    plan._check_loops(d, op)
+                    loops[d.stage, d.definition] = (*loops.get((d.stage, d.definition), ()), step)
+                    changed = (d.definition,)
                 elif _RULES[type(d)] is Plan._placed:
                     plan._check_place(d, op)
                     places[d.stage] = step
                 else:
-                    plan = _RULES[type(d)](plan, step, op)
-                    nests, loops, places = dict(plan.nests), dict(plan.loops), dict(plan.places)
-                    plan = replace(plan, nests=nests, loops=loops, places=places)
+                    assert _RULES[type(d)] is Plan._laid_out, f"{d.verb} changes the program"
+                    plan._check_layout(d, op)
+                    storage[d.stage] = (*storage.get(d.stage, ()), step)
+                    changed = definitions_of(op) if isinstance(d, BoundExtent) else ()
             except ScheduleError as error:
                 raise step.refused(error) from None
-        return plan
+            for definition in changed:
+                key = (d.stage, definition)
+                if key not in later:
+                    later[key] = _Later(partial(nest_of, d.stage, op, definition), self.nests.get(key), [])
+                later[key].steps.append(step)
+        return replace(plan, nests={**self.nests, **later})
 
     def _looped(self, step: Step, op: Operation) -> Plan:
         d = step.directive
         assert isinstance(d, LoopDirective)
-        key, nest = (d.stage, d.definition), self._transformed(d, op)
+        self._check_loops(d, op)
+        key, nest = (d.stage, d.definition), transformed(self.nest(d.stage, d.definition), d)
         return replace(
             self, nests={**self.nests, key: nest}, loops={**self.loops, key: (*self.loops.get(key, ()), step)}
         )
 
-    def _transformed(self, d: LoopDirective, op: Operation) -> Nest:
-        """The loops of a definition after one more directive."""
+    def _check_loops(self, d: LoopDirective, op: Operation) -> None:
+        """Refuse a directive of loops that the stage does not have."""
         if isinstance(op, Extern):
             raise ScheduleError("a Python function has no loops")
         if d.definition not in definitions_of(op):
@@ -215,10 +254,12 @@ class Plan:
             raise ScheduleError(f"{d.stage} is computed inline (at {place.where}) and has no loops")
         if isinstance(d, Prefetch) and self._source(d.stage, op, d.source).ndim == 0:
             raise ScheduleError(f"{d.source} is one element, so there is nothing ahead of it")
-        return transformed(self.nest(d.stage, d.definition), d)
 
     def _placed(self, step: Step, op: Operation) -> Plan:
-        self._check_place(step.directive, op)
+        d = step.directive
+        self._check_place(d, op)
+        if isinstance(d, ComputeAt):
+            self._check_at(d.stage, d.consumer, d.loop)
         return replace(self, places={**self.places, step.directive.stage: step})
 
     def _check_place(self, d: Directive, op: Operation) -> None:
@@ -228,8 +269,6 @@ class Plan:
             raise ScheduleError(f"{d.stage} is an output, which is computed at the root")
         if isinstance(d, ComputeInline):
             self._check_inline(d, op)
-        if isinstance(d, ComputeAt):
-            self._check_at(d.stage, d.consumer, d.loop)
 
     def _check_inline(self, d: ComputeInline, op: Operation) -> None:
         if not isinstance(op, Compute) or op.reduction is not None:
@@ -258,6 +297,11 @@ class Plan:
 
     def _laid_out(self, step: Step, op: Operation) -> Plan:
         d = step.directive
+        self._check_layout(d, op)
+        made = replace(self, storage={**self.storage, d.stage: (*self.storage.get(d.stage, ()), step)})
+        return made._bounded(d, op) if isinstance(d, BoundExtent) else made
+
+    def _check_layout(self, d: Directive, op: Operation) -> None:
         names = _dimensions(d.stage, op)
         if isinstance(d, ReorderStorage):
             if d.stage in self.program.final:
@@ -272,8 +316,6 @@ class Plan:
             one_of(d.axis, names, "axis", f"axes of {d.stage}")
             if d.extent < 1:
                 raise ScheduleError(f"the extent must be at least 1, found {d.extent}")
-        made = replace(self, storage={**self.storage, d.stage: (*self.storage.get(d.stage, ()), step)})
-        return made._bounded(d, op) if isinstance(d, BoundExtent) else made
 
     def _bounded(self, d: BoundExtent, op: Operation) -> Plan:
         """The loops over that axis, where nothing has been made of them yet, have the extent that is promised."""
