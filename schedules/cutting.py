@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
@@ -77,10 +77,11 @@ class Part:
 
 def _anonymous(directive: Directive, numbers: Mapping[str, str]) -> str:
     """A directive with numbers for stages."""
-    said = [getattr(directive, f.name) for f in fields(directive)]
-    known = [f.name in ("stage", "consumer", "source") for f in fields(directive)]
-    parts = [numbers.get(v, v) if is_stage else v for v, is_stage in zip(said, known, strict=True)]
+    parts = [numbers.get(v, v) if field in _STAGES else v for field, v in vars(directive).items()]
     return f"{type(directive).__name__} {parts!r}"
+
+
+_STAGES = frozenset({"stage", "consumer", "source"})
 
 
 def _between(program: Program, inputs: Iterable[Tensor], outputs: Sequence[Tensor]) -> Program:

@@ -6,58 +6,76 @@ for the others: the same stages over loops of their own and other tensors, the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
+from schedules.default.machine import Machine
 from schedules.default.rewriting import Rewriting
 from schedules.directives import Directive
-from tedsl.lang.expr import Apply, Axis, Expr, Read, Reduce
+from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read, Reduce
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import rebuild_all
 
-__all__ = ["planned_alike"]
+__all__ = ["Kind", "kind_of"]
 
 
-def planned_alike(rw: Rewriting, original: Operation, op: Compute, plan: Callable[[], bool]) -> bool:
-    """`plan`, which makes stages for `op` that depend on nothing else, or what it did for a stage like this one."""
-    key, tensors = _likeness(op)
-    known: _Planned | None = rw.alike.get(key)
-    if known is not None:
-        return known.again(rw, original, op, tensors)
-    stages, directives, finite = len(rw.stages), len(rw.directives), len(rw.finite)
-    done = plan()
-    rw.alike[key] = _Planned(op, tensors, rw.stages[stages:], rw.directives[directives:], rw.finite[finite:], done)
-    return done
+class Kind:
+    """What a stage has in common with those that differ in their names and in the tensors that they read alone."""
+
+    def __init__(self, rw: Rewriting, op: Compute) -> None:
+        self._rw, self._op = rw, op
+        self._key, self._tensors = _likeness(op, rw.new)
+        self._begin = len(rw.stages), len(rw.directives), len(rw.finite)
+
+    def note(self) -> None:
+        """Remember what was made of the stage since: by nothing but what its kind is; the last stage is its result."""
+        rw, (stages, directives, finite) = self._rw, self._begin
+        name = rw.program.names[self._op]
+        self._rw.alike[self._key] = _Planned(
+            self._op, name, self._tensors, rw.stages[stages:], rw.directives[directives:], rw.finite[finite:]
+        )
+
+    def is_planned(self) -> bool:
+        """Let the same be made of the stage as of one of its kind; False where none was noted."""
+        known: _Planned | None = self._rw.alike.get(self._key)
+        if known is not None:
+            known.again(self._rw, self._op, self._tensors)
+        return known is not None
+
+
+def kind_of(rw: Rewriting, op: Operation, machine: Machine) -> Kind | None:
+    """The kind of a sum of products; None for other stages, and where names count, or the stages that it reads."""
+    if machine.gpu is not None or machine.tells_stages_apart or not isinstance(op, Compute) or op.looks_up:
+        return None
+    value = op.reduction.values[0] if op.reduction is not None and op.reduction.reducer.kind == "sum" else None
+    return Kind(rw, op) if isinstance(value, Apply) and value.fn is Fn.MUL else None
 
 
 @dataclass(frozen=True, eq=False)
 class _Planned:
-    """What a pattern made of a stage that reads `tensors`: nothing, or stages of which the last one is its result."""
+    """What a pattern made of a stage."""
 
-    op: Compute
+    op: Compute  # kept, as its nodes are known by their ids
+    name: str
     tensors: Sequence[Tensor]
     stages: Sequence[Operation]
     directives: Sequence[Directive]
     finite: Sequence[Tensor]
-    done: bool
 
-    def again(self, rw: Rewriting, original: Operation, op: Compute, tensors: Sequence[Tensor]) -> bool:
-        """Let it be made of another stage like that one."""
-        if not self.done:
-            return False
+    def again(self, rw: Rewriting, op: Compute, tensors: Sequence[Tensor]) -> None:
+        """Let it be made of another stage of the kind."""
         new = dict(zip(self.tensors, tensors, strict=True))
+        own = rw.current = rw.program.names[op]
         names: dict[str, str] = {}
         for stage in self.stages:
             assert isinstance(stage, Compute)
-            wanted = op.name + rw.wished[stage.name].removeprefix(self.op.name)
-            made = rw.add(_over(stage, rw.name(wanted), new))
+            made = rw.add(_over(stage, rw.name(own + rw.wished[stage.name].removeprefix(self.name)), new))
             names[stage.name] = made.name
             new[stage.output()] = made.output()
         rw.directives += [_renamed(d, names) for d in self.directives]
         rw.planned.update(now for name, now in names.items() if name in rw.planned)
         rw.finite += [new[t] for t in self.finite]
-        rw.new[original.output()] = rw.stages[-1].output()
-        return True
+        rw.new[op.output()] = rw.stages[-1].output()
 
 
 def _over(stage: Compute, name: str, new: Mapping[Tensor, Tensor]) -> Compute:
@@ -88,8 +106,8 @@ def _renamed(directive: Directive, names: Mapping[str, str]) -> Directive:
     return replace(directive, **{field: names[name] for field, name in named.items()})
 
 
-def _likeness(op: Compute) -> tuple[Hashable, list[Tensor]]:
-    """What stages have in common that differ in their names and in what they read alone; the tensors in their order.
+def _likeness(op: Compute, new: Mapping[Tensor, Tensor]) -> tuple[Hashable, list[Tensor]]:
+    """All of a definition but names and tensors; the tensors that it reads now, in their order.
 
     Extents and numbers are nodes that all share. Patterns order loops by their age.
     """
@@ -106,7 +124,8 @@ def _likeness(op: Compute) -> tuple[Hashable, list[Tensor]]:
         if isinstance(node, Apply):
             own = (node.fn, str(node.dtype))
         elif isinstance(node, Read):
-            own = (tensors.setdefault(node.tensor, len(tensors)), str(node.dtype), *map(id, node.tensor.extents))
+            read = new.get(node.tensor, node.tensor)
+            own = (tensors.setdefault(read, len(tensors)), str(node.dtype), *map(id, read.extents))
         elif isinstance(node, Reduce):
             own = (id(node.reducer), *(numbers[a] for a in node.axes), node.index)
         numbers[node] = len(numbers)

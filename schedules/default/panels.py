@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from schedules.default.alike import planned_alike
 from schedules.default.conditions import number
 from schedules.default.contraction import Contraction, Tile, contraction_of, tile_for
 from schedules.default.copies import Copy, copy_of, replaced
@@ -44,14 +43,6 @@ MOST_FOR_EACH = 1 << 20  # bytes of partial sums for each iteration of a loop wh
 
 def plan_contraction(rw: Rewriting, original: Operation, op: Compute, machine: Machine, *, plain: bool) -> bool:
     """Rewrite `op` and schedule what comes of it; False where it is no contraction."""
-    if op.reduction is None or op.reduction.reducer.kind != "sum":
-        return False
-    if machine.tells_stages_apart:
-        return _plan(rw, original, op, machine, plain=plain)
-    return planned_alike(rw, original, op, lambda: _plan(rw, original, op, machine, plain=plain))
-
-
-def _plan(rw: Rewriting, original: Operation, op: Compute, machine: Machine, *, plain: bool) -> bool:
     found = contraction_of(op)
     if found is None or (plain and found.guarded):
         return False

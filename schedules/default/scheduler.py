@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from schedules.default.alike import kind_of
 from schedules.default.chains import chains_of
 from schedules.default.costs import cheap_components, costs_of
 from schedules.default.gpu import plan_gpu, rewrite_sum
@@ -114,6 +115,9 @@ def _rewrite(
     if rw.program.names[original] in spoken or isinstance(original, Extern):
         rw.kept(original)
         return
+    kind = kind_of(rw, original, machine)
+    if kind is not None and kind.is_planned():
+        return
     op = rw.carried(original)
     if isinstance(op, Compute) and op.reduction is not None and machine.gpu is not None:
         rewrite_sum(rw, original, op)
@@ -123,6 +127,8 @@ def _rewrite(
         if plan_lookup(rw, original, op, machine):
             return
         if plan_contraction(rw, original, op, machine, plain=plain):
+            if kind is not None:
+                kind.note()
             return
         if rewrite_reduction(rw, original, op, machine):
             return

@@ -6,8 +6,8 @@ other layers are. What may be written over one of the inputs waits until nobody 
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 
 from schedules.cutting import Part
 from schedules.default.sizes import typical
@@ -19,54 +19,61 @@ __all__ = ["in_little_memory", "typical_bytes"]
 
 def in_little_memory(parts: Sequence[Part], inputs: Set[Tensor], outputs: Set[Tensor]) -> list[Part]:
     """The parts in an order in which each comes after what it reads; `outputs` are kept to the end."""
-    state = _State(list(parts), {t: set() for part in parts for t in part.inputs}, inputs, outputs)
-    for part in parts:
-        for tensor in part.inputs:
-            state.readers[tensor].add(part)
+    state = _State(parts, inputs, outputs)
     order: list[Part] = []
-    while state.waiting:
+    while state.ready:
         order.append(state.next())
-        state.waiting.remove(order[-1])
-        for tensor in order[-1].inputs:
-            state.readers[tensor].discard(order[-1])
-        state.missing.difference_update(order[-1].outputs)
+        state.run(order[-1])
     return order
 
 
-@dataclass(eq=False)
 class _State:
-    """The parts that have not run, and for each tensor those of them that read it."""
+    """The parts that can run, in the order of the program, and for each tensor the parts that have yet to read it."""
 
-    waiting: list[Part]
-    readers: dict[Tensor, set[Part]]
-    inputs: Set[Tensor]
-    outputs: Set[Tensor]
+    def __init__(self, parts: Sequence[Part], inputs: Set[Tensor], outputs: Set[Tensor]) -> None:
+        self.inputs, self.outputs = inputs, outputs
+        self._lasting = inputs | outputs
+        self.places = {part: k for k, part in enumerate(parts)}
+        self.readers: dict[Tensor, dict[Part, None]] = {}
+        for part in parts:
+            for tensor in part.inputs:
+                self.readers.setdefault(tensor, {})[part] = None
+        made = {t for part in parts for t in part.outputs}
+        self.missing = {part: made.intersection(part.inputs) for part in parts}
+        self.ready = [part for part in parts if not self.missing[part]]
 
-    def __post_init__(self) -> None:
-        self.missing = {t for part in self.waiting for t in part.outputs}
+    def run(self, part: Part) -> None:
+        """Let a part have run."""
+        self.ready.remove(part)
+        for tensor in part.inputs:
+            self.readers[tensor].pop(part)
+        for tensor in part.outputs:
+            for reader in self.readers.get(tensor, ()):
+                self.missing[reader].discard(tensor)
+                if not self.missing[reader]:
+                    insort(self.ready, reader, key=self.places.__getitem__)
 
     def next(self) -> Part:
         """The part that frees most, if one frees as much as it takes; else the first that can run."""
-        ready = [part for part in self.waiting if self.missing.isdisjoint(part.inputs)]
+        ready = self.ready
         free = [part for part in ready if not self._may_overwrite(part)] or ready
         best = max(free, key=self._gain)
         return best if self._gain(best) >= 0 else free[0]
 
     def _gain(self, part: Part) -> int:
         """Bytes that are free after a part, less those that it takes."""
-        mine = {part}
-        freed = sum(typical_bytes(t) for t in part.inputs if t not in self._lasting and self.readers[t] == mine)
+        freed = sum(typical_bytes(t) for t in part.inputs if t not in self._lasting and self._is_last(t))
         return freed - sum(typical_bytes(t) for t in part.outputs if t not in self.outputs)
 
-    @property
-    def _lasting(self) -> Set[Tensor]:
-        return self.inputs | self.outputs
+    def _is_last(self, tensor: Tensor) -> bool:
+        """Whether one part alone has yet to read a tensor."""
+        return len(self.readers[tensor]) == 1
 
     def _may_overwrite(self, part: Part) -> bool:
         """Whether it updates an input that others have yet to read."""
         results = [t for t in part.outputs if t in self.outputs]
         return any(
-            self.readers[source] != {part} and any(_fits(result, source) for result in results)
+            not self._is_last(source) and any(_fits(result, source) for result in results)
             for source in part.inputs
             if source in self.inputs
         )

@@ -110,16 +110,21 @@ class _Writer:
 
     def exprs(self, roots: Iterable[Expr]) -> str:
         """The numbers of the roots, after a line for each node below them that has none yet."""
-        roots = tuple(roots)
-        for node in topological(roots):
-            if node not in self.local:
-                self.write(node)
-        return ",".join(str(self.local[root]) for root in roots)
+        local, numbers = self.local, []
+        for root in roots:
+            if root not in local:
+                self.write(topological(root) if root.children else (root,))
+            numbers.append(str(local[root]))
+        return ",".join(numbers)
 
-    def write(self, node: Expr) -> None:
-        text = self.node(node)
-        self.local[node] = len(self.local)
-        self.lines.append(text)
+    def write(self, nodes: Iterable[Expr]) -> None:
+        """A line for each node that has none yet; operands come before users."""
+        local, lines = self.local, self.lines
+        for node in nodes:
+            if node not in local:
+                text = self.node(node)
+                local[node] = len(local)
+                lines.append(text)
 
     def node(self, node: Expr) -> str:
         local = self.local
@@ -166,7 +171,9 @@ class _Writer:
         return f"{op.dtype} {self.exprs(op.shape)}"
 
     def compute(self, op: Compute) -> str:
-        return f"{self.axes(op.axes)} = {self.exprs(op.bodies)}"
+        axes = self.axes(op.axes)
+        self.write(op.nodes)
+        return f"{axes} = {self.exprs(op.bodies)}"
 
     def scan(self, op: Scan) -> str:
         self.states = {state: number for number, state in enumerate(op.states)}
