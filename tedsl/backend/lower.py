@@ -24,7 +24,7 @@ from tedsl.backend.lower_scatter import lower_scatter
 from tedsl.backend.lower_stage import Context, Stage, elements, function, tuple_of, variables
 from tedsl.backend.names import identifier, size_names, unused
 from tedsl.backend.scalars import TYPES, Expr as Halide
-from tedsl.lang.expr import Axis, Const, Fn, Reduce, Var
+from tedsl.lang.expr import Apply, Axis, Const, Fn, Read, Reduce, Var
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import operations_between, topological
 
@@ -168,8 +168,11 @@ def _sizes(inputs: Sequence[Tensor], operations: Sequence[Operation]) -> list[Va
         nodes += op.nodes
     found: dict[Var, None] = {}
     while nodes:
-        found.update((n, None) for n in nodes if isinstance(n, Var))
-        axes = [n for n in nodes if isinstance(n, Axis)] + [a for n in nodes if isinstance(n, Reduce) for a in n.axes]
+        symbols = [n for n in nodes if not isinstance(n, (Apply, Const, Read))]
+        found.update((n, None) for n in symbols if isinstance(n, Var))
+        axes = [n for n in symbols if isinstance(n, Axis)] + [
+            a for n in symbols if isinstance(n, Reduce) for a in n.axes
+        ]
         nodes = topological(e for a in dict.fromkeys(axes) for e in (a.begin, a.extent) if e is not None)
     for op in operations:
         if isinstance(op, Scatter):

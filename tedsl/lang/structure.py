@@ -122,35 +122,40 @@ class _Writer:
         local, lines = self.local, self.lines
         for node in nodes:
             if node not in local:
-                text = self.node(node)
+                text = _LINES[type(node)](self, node)
                 local[node] = len(local)
                 lines.append(text)
 
-    def node(self, node: Expr) -> str:
-        local = self.local
-        if isinstance(node, Apply):
-            return f"{node.fn.value} {node.dtype} {','.join([str(local[a]) for a in node.args])}"
-        if isinstance(node, Const):
-            value = node.value.hex() if isinstance(node.value, float) else repr(node.value)
-            return f"const {node.dtype} {value}"
-        if isinstance(node, Read):
-            return f"read {self.tensor(node.tensor)} {','.join([str(local[a]) for a in node.indices])}"
-        if isinstance(node, Axis):
-            return self.axis(node)
-        if isinstance(node, Var):
-            return f"var {self.vars.setdefault(node, len(self.vars))}"
-        if isinstance(node, Formal):
-            return f"formal {len(local)} {node.dtype}"
-        assert isinstance(node, Reduce)
-        values = ",".join(str(local[v]) for v in node.values)
+    def apply(self, node: Apply) -> str:
+        return f"{node.fn.value} {node.dtype} {self.numbers(node.args)}"
+
+    def const(self, node: Const) -> str:
+        value = node.value.hex() if isinstance(node.value, float) else repr(node.value)
+        return f"const {node.dtype} {value}"
+
+    def read(self, node: Read) -> str:
+        return f"read {self.tensor(node.tensor)} {self.numbers(node.indices)}"
+
+    def var(self, node: Var) -> str:
+        return f"var {self.vars.setdefault(node, len(self.vars))}"
+
+    def formal(self, node: Formal) -> str:
+        return f"formal {len(self.local)} {node.dtype}"
+
+    def reduce(self, node: Reduce) -> str:
         return (
-            f"reduce {self.reducer(node.reducer)} {values} over {self.axes(node.axes)} "
-            f"where {local[node.where]} part {node.index}"
+            f"reduce {self.reducer(node.reducer)} {self.numbers(node.values)} over {self.axes(node.axes)} "
+            f"where {self.local[node.where]} part {node.index}"
         )
 
     def axis(self, axis: Axis) -> str:
         extent = self.exprs((axis.begin, axis.extent)) if axis.extent is not None else "?"
         return f"axis {len(self.local)} {extent} {axis.is_reduce}"
+
+    def numbers(self, nodes: Iterable[Expr]) -> str:
+        """The numbers of nodes that have some."""
+        local = self.local
+        return ",".join([str(local[node]) for node in nodes])
 
     def axes(self, axes: Iterable[Axis]) -> str:
         return self.exprs(axes)
@@ -195,6 +200,16 @@ _FIELDS: dict[type, Callable[[_Writer, Any], str]] = {
     Scan: _Writer.scan,
     Scatter: _Writer.scatter,
     Extern: _Writer.extern,
+}
+
+_LINES: dict[type, Callable[[_Writer, Any], str]] = {
+    Apply: _Writer.apply,
+    Const: _Writer.const,
+    Read: _Writer.read,
+    Axis: _Writer.axis,
+    Var: _Writer.var,
+    Formal: _Writer.formal,
+    Reduce: _Writer.reduce,
 }
 
 # Python functions are told apart by identity; a number is never given twice, as an id is once its function has died.
