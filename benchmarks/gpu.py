@@ -35,7 +35,10 @@ HEAD = (
     + "|"
 )
 SLICING = "bilateral slicing, forward + backward"
-SUITE = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/test_gpu.py", "tests/backend/test_default_gpu.py"]
+SUITE = [
+    "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/bridges/test_torch_cuda.py", "tests/test_gpu.py",
+    "tests/backend/test_default_gpu.py",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tedsl.backend.cuda import Place, device_of, place_on, wait_for
 from tedsl.backend.device_memory import Block
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["DeviceArray", "described", "is_on_gpu", "made", "place_of", "store_of", "stream_of"]
+__all__ = ["DeviceArray", "described", "is_on_gpu", "made", "place_of", "spec_of", "store_of", "stream_of"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,15 @@ def is_on_gpu(value: Any) -> bool:
     if is_torch(value):
         return bool(value.is_cuda)
     return hasattr(value, "__cuda_array_interface__") or is_exchanged_on_gpu(value)
+
+
+def spec_of(value: Any) -> tuple[tuple[int, ...], str]:
+    """The shape and dtype of an array that is no tensor of PyTorch."""
+    if hasattr(value, "__cuda_array_interface__"):
+        told = value.__cuda_array_interface__
+        return tuple(told["shape"]), np.dtype(told["typestr"]).name
+    known = exchanged(value)
+    return known.shape, known.dtype
 
 
 def described(value: Any, tensor: Tensor, place: str) -> DeviceArray:

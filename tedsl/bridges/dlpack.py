@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.backend.device_arrays import is_on_gpu, spec_of
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.ops.op import Op
 from tedsl.ops.results import into
@@ -17,11 +18,14 @@ __all__ = ["call", "prepare"]
 
 
 def call(op: Op, call: Call, out: Any, mode: Any) -> Any:
-    """The op on arrays that have `__dlpack__`, `__array_interface__` or `__array__`."""
+    """The op on arrays that have `__dlpack__`, `__array_interface__`, `__array__` or `__cuda_array_interface__`."""
     kinds = {type(a) for a in call.arrays}
     if len(kinds) > 1:
         names = ", ".join(sorted(f"{k.__module__}.{k.__qualname__}" for k in kinds))
         raise TypeError(f"op {op.signature}: arrays of different kinds: {names}; give arrays of one kind")
+    if all(map(is_on_gpu, call.arrays)):
+        there = op.definition(call.template).traced(tuple(map(spec_of, call.arrays)))
+        return into(there, call.arrays, out, mode, target="cuda")
     arrays = [_viewed(a, name, op) for a, name in zip(call.arrays, call.template.names, strict=True)]
     specs = tuple((a.shape, str(dtype_of_array(a))) for a in arrays)
     traced = op.definition(call.template).traced(specs)

@@ -141,13 +141,16 @@ def _bare(annotation: Any) -> Any:
     return _Bare(annotation) if isinstance(annotation, str) else annotation
 
 
+PROTOCOLS = ("__dlpack__", "__array_interface__", "__array__", "__cuda_array_interface__")
+
+
 def is_array(value: Any) -> bool:
     """A tensor, or an array of some framework; NumPy scalars are values like Python's."""
     if isinstance(value, (np.ndarray, Tensor)):
         return True
     if isinstance(value, (*nests.PLAIN, tuple, list, dict, np.generic, type)):
         return False
-    return hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__") or hasattr(value, "__array__")
+    return any(hasattr(value, name) for name in PROTOCOLS)
 
 
 def leaves(value: Any) -> list[Any]:

@@ -97,6 +97,20 @@ def test_results_are_made_by_the_library_of_the_arrays(
     np.testing.assert_array_equal(found.values, 3 * VALUES)
 
 
+def test_operators_take_them(driver: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeArray, "__module__", "fake_cuda")
+    monkeypatch.setitem(sys.modules, "fake_cuda", fake_cuda)
+    op = te.op(lambda a, b: te.compute(SHAPE, lambda i, j: a[i, j] + 2 * b[i, j], name="sum"), name="added")
+    found = op(FakeArray(VALUES), FakeArray(VALUES + 1))
+    assert type(found) is FakeArray
+    np.testing.assert_array_equal(found.values, 3 * VALUES + 2)
+    out = FakeExchanged(np.zeros(SHAPE, "f4"))
+    assert op(FakeExchanged(VALUES), FakeExchanged(VALUES), out=out) is out
+    np.testing.assert_array_equal(out.values, 3 * VALUES)
+    with pytest.raises(ValueError, match=r"'a' \(FakeExchanged\) is not in the CPU's memory \(DLPack device 2\)"):
+        op(FakeExchanged(VALUES), FakeExchanged(VALUES, device=1))
+
+
 def test_work_queued_on_other_streams_is_waited_for(driver: FakeCuda, kern: Any) -> None:
     out = FakeArray(np.zeros(SHAPE, "f4"))
     kern(FakeArray(VALUES, stream=7), FakeArray(VALUES, stream=9), out=out)

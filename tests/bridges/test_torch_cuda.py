@@ -320,33 +320,36 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_memory, "HOST", DEVICE)
 
 
-RUNNING = [check_gradcheck, check_torch_compile, check_opcheck, check_torch_func]
-
-
 @on_opencl
-@pytest.mark.parametrize("check", RUNNING[:2], ids=lambda c: c.__name__.removeprefix("check_"))
-def test_what_runs_on_a_gpu(on_device: None, check: Any) -> None:
-    """The same results there, through everything that calls kernels."""
-    case = Case("there", te.op(on_cpu.affine.function, name="affine_opencl"), lambda: [*np.random.rand(2, 5)])
-    check(case)
-    kinds = {target for routine in routines_of(case) for traced in routine.traces.values() for target in traced.kernels}
+def test_what_runs_on_a_gpu(on_device: None) -> None:
+    """The same results there, forward, backward, batched, and where they are wanted."""
+    op = te.op(on_cpu.affine.function, name="affine_opencl")
+    x, w, head = torch.randn(5, requires_grad=True), torch.randn(5, requires_grad=True), torch.randn(5)
+    y = op(x, w)
+    torch.testing.assert_close(y, 2 * x * w + 1)
+    torch.testing.assert_close(torch.autograd.grad(y, [x, w], head), (2 * w * head, 2 * x * head))
+    xs, out = torch.randn(3, 5), torch.empty(5)
+    torch.testing.assert_close(torch.func.vmap(op, (0, None))(xs, w.detach()), 2 * xs * w.detach() + 1)
+    assert op(xs[0], xs[1], out=out) is out
+    torch.testing.assert_close(out, 2 * xs[0] * xs[1] + 1)
+    kinds = {target for routine in routines_of(op) for traced in routine.traces.values() for target in traced.kernels}
     assert kinds == {DEVICE}
-    out = torch.empty(5)
-    assert case.op(*map(torch.tensor, np.ones((2, 5), "f4")), out=out) is out
-    torch.testing.assert_close(out, torch.full((5,), 3.0))
 
 
-def routines_of(case: Case) -> list[Any]:
+def routines_of(op: Any) -> list[Any]:
     """All that was derived."""
-    found = list(case.op._definitions.values())
+    found = list(op._definitions.values())
     for routine in found:
         found += routine.made.values()
     return found
 
 
+CHECKS = [check_gradcheck, check_torch_compile, check_opcheck, check_torch_func]
+
+
 @on_opencl
 @pytest.mark.long
-@pytest.mark.parametrize("check", RUNNING, ids=lambda c: c.__name__.removeprefix("check_"))
+@pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__.removeprefix("check_"))
 @pytest.mark.parametrize("case", OPS, ids=str)
 def test_operators_run_on_a_gpu(on_device: None, case: Case, check: Any) -> None:
     check(Case(case.name, te.op(case.op.function, name=f"{case.name}_opencl"), case.make, case.twice))
