@@ -36,6 +36,12 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 # bfloat16 is drawn where a caller names it: arrays of it need ml_dtypes.
 DTYPES = ("bool", *INTEGERS, "float16", "float32", "float64")
+ROUNDING = {
+    "float16": 2.0**11,
+    "bfloat16": 2.0**8,
+    "float32": 2.0**24,
+    "float64": 2.0**53,
+}  # a half vanishes beside them
 SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 17, 19)
 MODES = ("zero", "clamp", "reflect", "wrap")
 # Where a comparison or a rounding follows, a result must be the same in every evaluator: one rounding each.
@@ -296,6 +302,8 @@ class _Builder:
             return _Value(self.pick([a & b, a | b, a ^ b]))
         dtype = self.pick(self.everything[1:])
         a, b = (self.value(axes, dtype, depth - 1, True).expr for _ in range(2))
+        if dtype in FLOATS and self.chance(3):  # a rounded sum is compared as it was rounded
+            a = a + fn.const(self.pick([-1, 1]) * ROUNDING[dtype], dtype)
         compare: list[Callable[[], Any]] = [
             lambda: a < b, lambda: a <= b, lambda: a > b, lambda: a >= b, lambda: a == b, lambda: a != b,
         ]  # fmt: skip
@@ -346,7 +354,7 @@ class _Builder:
         return axes, list(zip(axes, sizes, strict=True))
 
     def where(self, axes: Sequence[tuple[Axis, int]]) -> Any:
-        return self.condition(axes, 1).expr if self.chance(3) else None
+        return self.condition(axes, self.number(1, 2)).expr if self.chance(3) else None
 
     def reduction(self) -> None:
         shape = self.shape(3)
