@@ -22,14 +22,18 @@ __all__ = [
 class DType(str):
     """One element type; equal to its name and to NumPy's type of that name."""
 
-    __slots__ = ("bits", "kind")
+    __slots__ = ("bits", "is_bool", "is_float", "is_integer", "kind")
     kind: str
     bits: int
+    is_float: bool
+    is_integer: bool
+    is_bool: bool
 
     def __new__(cls, name: str, kind: str, bits: int) -> DType:
         self = super().__new__(cls, name)
         self.kind = kind
         self.bits = bits
+        self.is_float, self.is_integer, self.is_bool = kind == "f", kind in "iu", kind == "b"
         return self
 
     def __eq__(self, other: object) -> bool:
@@ -51,18 +55,6 @@ class DType(str):
     @property
     def name(self) -> str:
         return str(self)
-
-    @property
-    def is_float(self) -> bool:
-        return self.kind == "f"
-
-    @property
-    def is_integer(self) -> bool:
-        return self.kind in "iu"
-
-    @property
-    def is_bool(self) -> bool:
-        return self.kind == "b"
 
     @property
     def may_be_bool(self) -> bool:
