@@ -139,7 +139,7 @@ def _with_copied(plan: Plan, given: Mapping[Tensor, Tensor]) -> dict[Tensor, Ten
 
 def _restricted(plan: Plan, names: Iterable[str]) -> Plan:
     """What a plan says of some stages, found by their names: there may be very many others."""
-    listed = list(names)
+    listed = dict.fromkeys(names)
     keys = [(name, definition) for name in listed for definition in ("init", "body")]
     return replace(
         plan,
@@ -148,7 +148,7 @@ def _restricted(plan: Plan, names: Iterable[str]) -> Plan:
         places={name: plan.places[name] for name in listed if name in plan.places},
         stores={name: plan.stores[name] for name in listed if name in plan.stores},
         storage={name: plan.storage[name] for name in listed if name in plan.storage},
-        finite=tuple(name for name in plan.finite if name in set(listed)),
+        finite=tuple(name for name in plan.finite if name in listed),
     )
 
 
@@ -172,15 +172,16 @@ def _groups(plan: Plan, nests: Mapping[str, frozenset[str]], given: Mapping[Tens
              if isinstance(s.directive, Prefetch)}  # fmt: skip
     laid_out = {n for n, steps in plan.storage.items() if any(not isinstance(s.directive, BoundExtent) for s in steps)}
     first = {name: name for name in program.stages if nests[name] == {name}}
+    members = {name: [name] for name in first}
     for name in first:
         own = program.stages[name].outputs
         if name not in ahead | laid_out and all(t in given for t in own):
             continue
         for nest in {n for r in program.readers[name] for n in nests[r]}:
-            _join(first, name, nest)
+            _join(first, members, name, nest)
     while cycle := _cycle(_reads(plan, nests, first)):
         for group in cycle:
-            _join(first, cycle[0], group)
+            _join(first, members, cycle[0], group)
     return first
 
 
@@ -193,10 +194,13 @@ def _cycle(reads: Mapping[str, set[str]]) -> list[str]:
     return []
 
 
-def _join(first: dict[str, str], a: str, b: str) -> None:
+def _join(first: dict[str, str], members: dict[str, list[str]], a: str, b: str) -> None:
     """Make one group of those of two stages."""
     now, gone = first[a], first[b]
-    first.update((name, now) for name, group in first.items() if group == gone)
+    if now != gone:
+        joined = members.pop(gone)
+        members[now] += joined
+        first.update(dict.fromkeys(joined, now))
 
 
 def _reads(plan: Plan, nests: Mapping[str, frozenset[str]], groups: Mapping[str, str]) -> dict[str, set[str]]:
