@@ -285,6 +285,7 @@ class _Panels:
         loops = _Loops(self)
         loops.plan()
         self._say(*loops.directives)
+        self.rows_cut = loops.rows_cut
         self._schedule_sums(loops.tile_loop)
         # What is checked is looked at before anything else is computed, as a whole.
         self._schedule_columns(None if found.guarded and not found.window else loops.columns_at)
@@ -347,6 +348,8 @@ class _Panels:
         self._say(
             ComputeRoot(stage=stage) if at is None else ComputeAt(stage=stage, consumer=self.out.op.name, loop=at)
         )
+        if copy is (self.columns if self.found.window else self.row_copy) and not (at and self.rows_cut):
+            self._say(*(BoundExtent(stage=stage, axis=a.name, extent=n) for a, n in self._overrun(copy)))
         last, width = copy.axes[-1], copy.sizes[-1]
         if copy is self.columns and self.turned is not None:
             names = self._schedule_turned(self.turned)
@@ -382,6 +385,20 @@ class _Panels:
         if at is None and copy.size >= 1 << 15 and copy.sizes[0] >= 2:
             self._say(Parallel(stage=stage, loop=names[0]))
 
+    def _overrun(self, copy: Copy) -> list[tuple[Axis, int]]:
+        """The axes of a table along which tiles reach past the end, and their extents.
+
+        Halide computes no more of it than what counts. The sums past the end count for nothing, but denormal numbers
+        that happen to be in the memory there made all of them eight times slower.
+        """
+        steps = [(self.found.lane, self.tile.lanes)] if self.found.window else self.tile.rows
+        reaching = {a for a, n in steps if number(a.extent) is not None and self.found.sizes[a] % n}
+        return [
+            (axis, size)
+            for axis, size, index in zip(copy.axes, copy.sizes, copy.index, strict=True)
+            if number(axis.extent) == size and not reaching.isdisjoint(free_axes(index))
+        ]
+
     def _schedule_turned(self, blocks: Turned) -> list[str]:
         """Block after block; the names of the loops around them."""
         stage, copy = self.columns_table.op.name, self.columns
@@ -414,6 +431,7 @@ class _Loops:
         self.task = ""
         self.columns_at: str | None = None
         self.rows_at: str | None = None
+        self.rows_cut = False  # into blocks, for each of which a part of their table is made
         self.repeats_rows = False  # what is computed at `rows_at` is computed for each block of columns anew
 
     def plan(self) -> None:
@@ -515,6 +533,7 @@ class _Loops:
                 Split(stage=self.stage, loop=blocked, outer=f"{blocked}c", inner=f"{blocked}b", factor=rows)
             )
             row_tiles[0] = f"{blocked}b"
+            self.rows_cut = True
             outer.append(f"{blocked}c")
         if not by_columns:
             return ""
@@ -555,7 +574,8 @@ class _Loops:
             if vector:
                 tile = [f"{lane}_i", *(n for n in inner_rows if n != vector), vector]
         say.append(Reorder(stage=self.stage, loops=(*order, *tile)))
-        if vector and _inner_extent(p, vector) > 1:
+        count = _inner_extent(p, vector) if vector else 1
+        if count > 1 and not (count > p.tile.vector and count % p.tile.vector == 1):  # one cannot be stored masked
             if vector == p.names[last]:
                 say.append(BoundExtent(stage=self.stage, axis=vector, extent=p.found.sizes[last]))
             say.append(Vectorize(stage=self.stage, loop=vector))

@@ -6,6 +6,7 @@ names.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -32,6 +33,7 @@ __all__ = ["apply_plan", "check_atomics", "check_target", "fix_sizes", "halide_r
 GUARD = hl.TailStrategy.GuardWithIf
 PREDICATE = hl.TailStrategy.Predicate
 EXACT = hl.TailStrategy.RoundUp  # never rounds: the factor divides
+TILE = 8  # sums that are written out side by side
 MEMORY = {
     "auto": hl.MemoryType.Auto, "heap": hl.MemoryType.Heap, "stack": hl.MemoryType.Stack,
     "register": hl.MemoryType.Register, "shared": hl.MemoryType.GPUShared,
@@ -44,7 +46,8 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
     places = placed(plan)
     # Halide 21 writes OpenCL that does not compile for vectors of anything but plain arithmetic.
     vectors = machine.gpu != "opencl"
-    stages = {names[s.op]: _Loops(plan, names[s.op], s, vectors=vectors) for s in lowered.stages}
+    width = machine.vector_bytes
+    stages = {names[s.op]: _Loops(plan, names[s.op], s, width, vectors=vectors) for s in lowered.stages}
     lowered.inlined = {loops.stage.op for name, loops in stages.items() if places[name].kind == "inline"}
     for name, loops in stages.items():
         if places[name].kind != "inline":
@@ -53,6 +56,7 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
                 _keep_whole(plan, loops, definition)
     for name, loops in stages.items():
         _place(places[name], loops, stages, plan)
+        _keep_around(plan, places[name], loops, stages)
         for step in plan.storage.get(name, ()):
             with halide_refused(step):
                 _STORAGE[type(step.directive)](loops, step.directive)
@@ -164,7 +168,7 @@ def halide_refused(step: Step) -> Iterator[None]:
 class _Loops:
     """The loops of a stage's definitions as Halide's variables, by name."""
 
-    def __init__(self, plan: Plan, name: str, stage: Stage, *, vectors: bool = True) -> None:
+    def __init__(self, plan: Plan, name: str, stage: Stage, width: int, *, vectors: bool = True) -> None:
         self.name, self.stage, self.func = name, stage, stage.func
         self.vectors = vectors  # or else the loops that would be vectors are written out
         self.definitions: dict[str, Any] = {}
@@ -172,7 +176,7 @@ class _Loops:
         self.variables = _named(stage)
         own = {v.name() for v in (*stage.dims, *self.variables.values())}
         self.used = {"init": set(own), "body": set(own)}
-        self.masked = _masked(plan, name) if vectors else set()
+        self.masked = _masked(plan, name, width) if vectors else set()
         op = plan.program.stages[name]
         for definition in definitions_of(op):
             update = definition == "body" and stage.kind != "pointwise"
@@ -221,10 +225,19 @@ def _named(stage: Stage) -> dict[Axis, Any]:
     return found
 
 
-def _masked(plan: Plan, name: str) -> set[int]:
-    """The splits whose inner loop becomes vectors, at once or when it is split again, by identity."""
+def _masked(plan: Plan, name: str, width: int) -> set[int]:
+    """The splits whose inner loop becomes vectors, at once or when it is split again, by identity.
+
+    Of vectors of `width` bytes, the hardware's. Where one element is left over, LLVM would end the process: it has no
+    masked stores of one.
+    """
     found: set[int] = set()
-    for definition in ("init", "body"):
+    op = plan.program.stages[name]
+    sizes = {t.dtype.itemsize for t in (*op.outputs, *op.inputs)}
+    for definition in definitions_of(op):
+        lanes = [v.known or 1 for v in plan.nest(name, definition).levels if v.kind == "vectorized"]
+        if any(n * size > width and n * size % width == size for n in lanes for size in sizes):
+            continue
         vectors: set[str] = set()
         for step in reversed(plan.loops.get((name, definition), ())):
             s = step.directive
@@ -267,6 +280,25 @@ def _keep_whole(plan: Plan, loops: _Loops, definition: str) -> None:
     for level in levels:
         if level.kind in ("serial", "parallel") and cut.isdisjoint(level.origin):
             loops.definitions[definition].partition(loops.loop(definition, level.name), hl.Partition.Never)
+
+
+def _keep_around(plan: Plan, place: Place, loops: _Loops, stages: Mapping[str, _Loops]) -> None:
+    """Let Halide cut no loop around a tile of sums that is copied by loops: they end where the result does.
+
+    Cut for the last tile, which reaches past the end, all the sums were there twice.
+    """
+    consumer = stages.get(place.consumer)
+    if place.kind != "at" or consumer is None or not loops.is_update("body"):
+        return
+    written = (v.known or 1 for v in plan.nest(loops.name, "body").levels if v.kind == "unrolled")
+    definition = plan.definition(place.consumer, place.loop)
+    nest = plan.nest(place.consumer, definition)
+    around = nest.position(place.loop) + 1
+    if math.prod(written) < TILE or any(v.kind == "unrolled" for v in nest.levels[around:]):
+        return
+    for level in nest.levels[:around]:
+        if level.kind in ("serial", "parallel"):
+            consumer.definitions[definition].partition(consumer.loop(definition, level.name), hl.Partition.Never)
 
 
 def _is_unknown(axis: Axis | int, loops: _Loops) -> bool:

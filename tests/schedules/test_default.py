@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -324,3 +325,26 @@ def test_a_hundred_stages_compile_in_three_seconds() -> None:
     found = te.build([x], y)(a)
     assert time.process_time() - start < 3.0
     np.testing.assert_allclose(found, te.interpret(y, {x: a}), rtol=1e-3, atol=1e-5)
+
+
+def test_tiles_that_reach_past_the_end_read_what_was_computed() -> None:
+    """Denormal numbers in memory that nobody wrote made a convolution eight times slower."""
+    text = te.build(*conv(1, 8, 8, 8, 3, 1, 1, 1, "forward")).source("stmt")
+    allocated = re.search(r"allocate y_rows\[float32 \* \d+ \* (\d+) \* \d+\]", text)
+    loops = re.findall(r"for \(y_rows\.s0\.d1(?:\.rebased)?, 0, (\d+)\)", text)
+    assert allocated is not None
+    assert loops == [allocated[1]]
+
+
+@pytest.mark.parametrize("size", [17, 34])
+def test_vectors_with_one_element_more_than_a_register(size: int) -> None:
+    """Nine rows of a tile along the last axis: stored under a mask, the ninth one ended the process."""
+    shape = (1, 5, size + 2, size + 2)
+    x, w = te.placeholder(shape, "float64", name="x"), te.placeholder((20, 5, 3, 3), "float64", name="w")
+    y = te.compute(
+        (1, 20, size, size), lambda b, o, i, j: te.sum(lambda c, p, q: x[b, c, i + p, j + q] * w[o, c, p, q]), name="y"
+    )
+    image, weights = floats(*shape).astype("f8"), floats(20, 5, 3, 3).astype("f8")
+    windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), axis=(2, 3))
+    want = np.einsum("bcijpq,ocpq->boij", windows, weights)
+    np.testing.assert_allclose(te.build([x, w], y)(image, weights), want, rtol=1e-12, atol=1e-12)
