@@ -81,26 +81,18 @@ def _feature(option: str, name: str) -> str:
 
 def machine_of(target: Target) -> Machine:
     """The figures of the machine that this process runs on, as seen by `target`."""
-    vector_bytes, vector_registers = _vectors(target.text)
+    features = hl.Target(target.text)
+    avx512 = features.has_feature(hl.TargetFeature.AVX512_Skylake) or features.has_feature(hl.TargetFeature.AVX512)
     l1, l2, l3 = _cache_sizes()
     return Machine(
-        vector_bytes=vector_bytes,
-        vector_registers=vector_registers,
+        vector_bytes=features.natural_vector_size(hl.UInt(8)),
+        vector_registers=32 if avx512 or features.arch == hl.TargetArch.ARM else 16,
         l1=l1,
         l2=l2,
         l3=l3,
         cores=available_cpus(),
         gpu=None if target.backend == "host" else target.backend,  # type: ignore[arg-type]
     )
-
-
-@functools.lru_cache(maxsize=64)
-def _vectors(text: str) -> tuple[int, int]:
-    """Bytes of a vector register, and how many there are."""
-    features = hl.Target(text)
-    avx512 = features.has_feature(hl.TargetFeature.AVX512_Skylake) or features.has_feature(hl.TargetFeature.AVX512)
-    many = avx512 or features.arch == hl.TargetArch.ARM
-    return features.natural_vector_size(hl.UInt(8)), 32 if many else 16
 
 
 @functools.cache

@@ -6,8 +6,11 @@ than two. The order of precedence is set_num_threads, TEDSL_NUM_THREADS, the aff
 
 from __future__ import annotations
 
+import functools
 import math
 import os
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -53,11 +56,17 @@ def on_change(listener: Callable[[int], object]) -> None:
 def available_cpus() -> int:
     """CPUs that this process may keep busy: its affinity mask, cut by the quotas of its cgroups."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([allowed, *map(math.ceil, _quotas())]))
+    return max(1, min(allowed, _allotted(_CGROUP_ROOT, int(time.monotonic()))))
 
 
-def _quotas() -> Iterator[float]:
-    for folder in _cgroup_folders():
+@functools.lru_cache(maxsize=1)
+def _allotted(root: Path, _second: int) -> int:
+    """CPUs by the quotas, which are read once a second at most: each kernel of a large program asks for them."""
+    return min(map(math.ceil, _quotas(root)), default=sys.maxsize)
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    for folder in _cgroup_folders(root):
         try:
             quota, period = (folder / "cpu.max").read_text().split()
         except (OSError, ValueError):
@@ -73,16 +82,16 @@ def _first_version_quota(folder: Path) -> tuple[str, str]:
         return "max", "0"
 
 
-def _cgroup_folders() -> Iterator[Path]:
+def _cgroup_folders(root: Path) -> Iterator[Path]:
     """The process's control groups, innermost first; a quota anywhere on the way up holds."""
-    yield from (_CGROUP_ROOT, _CGROUP_ROOT / "cpu")
+    yield from (root, root / "cpu")
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        base = _CGROUP_ROOT / "cpu" if "cpu" in controllers.split(",") else _CGROUP_ROOT
+        base = root / "cpu" if "cpu" in controllers.split(",") else root
         group = base / path.lstrip("/")
         while group != base and base in group.parents:
             yield group

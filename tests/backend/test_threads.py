@@ -68,7 +68,7 @@ def test_quota_of_the_control_group(
         (tmp_path / name).write_text(text + "\n")
     monkeypatch.setattr(threads, "_CGROUP_ROOT", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
-    assert next(threads._quotas(), None) == quota
+    assert next(threads._quotas(tmp_path), None) == quota
     assert threads.available_cpus() == {None: 64, 1.5: 2, 2.0: 2}[quota]
 
 
