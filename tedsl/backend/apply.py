@@ -7,14 +7,14 @@ names.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import halide as hl
 
 from schedules import directives as d
-from schedules.loops import definitions_of, nest_of
+from schedules.loops import Level, definitions_of, nest_of
 from schedules.placement import ROOT, Place, placed
 from schedules.plan import Plan, Step
 from tedsl.analysis.hazards import Loop, Order
@@ -34,6 +34,7 @@ GUARD = hl.TailStrategy.GuardWithIf
 PREDICATE = hl.TailStrategy.Predicate
 EXACT = hl.TailStrategy.RoundUp  # never rounds: the factor divides
 TILE = 8  # sums that are written out side by side
+LONG = 128  # steps of a sum beside which a masked store is nothing
 MEMORY = {
     "auto": hl.MemoryType.Auto, "heap": hl.MemoryType.Heap, "stack": hl.MemoryType.Stack,
     "register": hl.MemoryType.Register, "shared": hl.MemoryType.GPUShared,
@@ -283,22 +284,39 @@ def _keep_whole(plan: Plan, loops: _Loops, definition: str) -> None:
 
 
 def _keep_around(plan: Plan, place: Place, loops: _Loops, stages: Mapping[str, _Loops]) -> None:
-    """Let Halide cut no loop around a tile of sums that is copied by loops: they end where the result does.
+    """Let Halide cut no loop around a tile of sums for the last tile, where nothing is saved there.
 
-    Cut for the last tile, which reaches past the end, all the sums were there twice.
+    Cut, all the sums are there twice. A copy of the tile by loops ends where the result does. One that is written out
+    stores the last vectors under masks, which is nothing beside long sums; but sums that are not stored are not
+    computed, so the last tile must fill its vectors, and the loops over rows are cut.
     """
     consumer = stages.get(place.consumer)
     if place.kind != "at" or consumer is None or not loops.is_update("body"):
         return
-    written = (v.known or 1 for v in plan.nest(loops.name, "body").levels if v.kind == "unrolled")
+    levels = plan.nest(loops.name, "body").levels
+    if math.prod(v.known or 1 for v in levels if v.kind == "unrolled") < TILE:
+        return
+    long = math.prod(v.known or LONG for v in levels if v.carried != "free") >= LONG
     definition = plan.definition(place.consumer, place.loop)
     nest = plan.nest(place.consumer, definition)
     around = nest.position(place.loop) + 1
-    if math.prod(written) < TILE or any(v.kind == "unrolled" for v in nest.levels[around:]):
-        return
+    tile = nest.levels[around:]
+    by_loops = all(v.kind != "unrolled" for v in tile)
     for level in nest.levels[:around]:
-        if level.kind in ("serial", "parallel"):
+        whole = by_loops or (long and all(_fills_vectors(axis, tile) for axis in level.origin))
+        if whole and level.kind in ("serial", "parallel"):
             consumer.definitions[definition].partition(consumer.loop(definition, level.name), hl.Partition.Never)
+
+
+def _fills_vectors(axis: Axis | int, tile: Sequence[Level]) -> bool:
+    """Whether vectors lie along an axis, and the last tile has as many of them as the others."""
+    within = [v for v in tile if axis in v.origin]
+    vector = math.prod(v.known or 1 for v in within if v.kind == "vectorized")
+    if isinstance(axis, int) or not isinstance(axis.extent, Const) or vector == 1:
+        return False
+    lanes = math.prod(v.known or 1 for v in within)
+    rest = int(axis.extent.value) % lanes
+    return rest == 0 or rest > lanes - vector
 
 
 def _is_unknown(axis: Axis | int, loops: _Loops) -> bool:
