@@ -12,8 +12,8 @@ import tedsl as te
 from tests.opencl import DEVICE, on_opencl
 
 POINTS, BINS, PART = 4096, 5, 16
-SUMS = [("add", t) for t in ("int8", "uint16", "int32", "int64", "float16", "float32", "float64")]
-OTHERS = [("mul", "uint32"), ("max", "int16"), ("min", "float32"), ("max", "float64")]
+SUMS = [("add", t) for t in ("int8", "int64", "float16", "float32")]
+OTHERS = [("mul", "uint32"), ("max", "int16"), ("min", "float32")]
 
 
 def binned(op: str, dtype: str, where: bool = False) -> tuple[list[te.Tensor], te.Tensor, te.Schedule]:
