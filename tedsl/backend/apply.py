@@ -6,26 +6,24 @@ names.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import halide as hl
 
 from schedules import directives as d
-from schedules.loops import Level, definitions_of, nest_of
 from schedules.placement import ROOT, Place, placed
 from schedules.plan import Plan, Step
 from tedsl.analysis.hazards import Loop, Order
+from tedsl.backend.loops import Loops
 from tedsl.backend.lower import Lowered, Result
 from tedsl.backend.lower_index import plain
-from tedsl.backend.lower_stage import Stage
-from tedsl.backend.names import identifier
 from tedsl.backend.nests import readable
+from tedsl.backend.partition import keep_around, keep_whole
 from tedsl.backend.targets import Machine
 from tedsl.lang.errors import ScheduleError
-from tedsl.lang.expr import Axis, Const, Expr
+from tedsl.lang.expr import Const, Expr
 from tedsl.lang.tensor import Scatter
 
 __all__ = ["apply_plan", "check_atomics", "check_target", "fix_sizes", "halide_refused"]
@@ -33,8 +31,6 @@ __all__ = ["apply_plan", "check_atomics", "check_target", "fix_sizes", "halide_r
 GUARD = hl.TailStrategy.GuardWithIf
 PREDICATE = hl.TailStrategy.Predicate
 EXACT = hl.TailStrategy.RoundUp  # never rounds: the factor divides
-TILE = 8  # sums that are written out side by side
-LONG = 128  # steps of a sum beside which a masked store is nothing
 MEMORY = {
     "auto": hl.MemoryType.Auto, "heap": hl.MemoryType.Heap, "stack": hl.MemoryType.Stack,
     "register": hl.MemoryType.Register, "shared": hl.MemoryType.GPUShared,
@@ -48,16 +44,16 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
     # Halide 21 writes OpenCL that does not compile for vectors of anything but plain arithmetic.
     vectors = machine.gpu != "opencl"
     width = machine.vector_bytes
-    stages = {names[s.op]: _Loops(plan, names[s.op], s, width, vectors=vectors) for s in lowered.stages}
+    stages = {names[s.op]: Loops(plan, names[s.op], s, width, vectors=vectors) for s in lowered.stages}
     lowered.inlined = {loops.stage.op for name, loops in stages.items() if places[name].kind == "inline"}
     for name, loops in stages.items():
         if places[name].kind != "inline":
             for definition in loops.definitions:
                 _apply_definition(plan, loops, definition, stages, lowered)
-                _keep_whole(plan, loops, definition)
+                keep_whole(plan, loops, definition)
     for name, loops in stages.items():
         _place(places[name], loops, stages, plan)
-        _keep_around(plan, places[name], loops, stages)
+        keep_around(plan, places[name], loops, stages)
         for step in plan.storage.get(name, ()):
             with halide_refused(step):
                 _STORAGE[type(step.directive)](loops, step.directive)
@@ -68,7 +64,7 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
     lowered.nesting = _nesting(plan, places, stages, lowered)
 
 
-def _nesting(plan: Plan, places: Mapping[str, Place], stages: Mapping[str, _Loops], lowered: Lowered) -> Order:
+def _nesting(plan: Plan, places: Mapping[str, Place], stages: Mapping[str, Loops], lowered: Lowered) -> Order:
     """The order in which the stages run, for the proof that an output may lie on an input."""
     order = Order(set(lowered.inlined))
     for name, loops in stages.items():
@@ -166,96 +162,7 @@ def halide_refused(step: Step) -> Iterator[None]:
         raise step.refused(f"Halide cannot do this: {readable(error)}") from error
 
 
-class _Loops:
-    """The loops of a stage's definitions as Halide's variables, by name."""
-
-    def __init__(self, plan: Plan, name: str, stage: Stage, width: int, *, vectors: bool = True) -> None:
-        self.name, self.stage, self.func = name, stage, stage.func
-        self.vectors = vectors  # or else the loops that would be vectors are written out
-        self.definitions: dict[str, Any] = {}
-        self.known: dict[str, dict[str, Any]] = {}
-        self.variables = _named(stage)
-        own = {v.name() for v in (*stage.dims, *self.variables.values())}
-        self.used = {"init": set(own), "body": set(own)}
-        self.masked = _masked(plan, name, width) if vectors else set()
-        op = plan.program.stages[name]
-        for definition in definitions_of(op):
-            update = definition == "body" and stage.kind != "pointwise"
-            self.definitions[definition] = stage.func.update(0) if update else stage.func
-            levels = nest_of(name, op, definition).levels
-            self.known[definition] = {v.name: self._variable(next(iter(v.origin))) for v in levels}
-        self.whole = {v: dict(names) for v, names in self.known.items()}  # before loops are split
-
-    def _variable(self, origin: Axis | int) -> Any:
-        if isinstance(origin, int):
-            return self.stage.dims[origin]
-        return self.variables[origin]
-
-    def loop(self, definition: str, name: str) -> Any:
-        return self.known[definition][name]
-
-    def derived(self, definition: str, name: str, parent: Any) -> Any:
-        """A new loop, of the same sort as the one that it comes from."""
-        base, used = identifier(name), self.used[definition]
-        free = next(n for n in (base, *(f"{base}_{k}" for k in range(len(used) + 1))) if n not in used)
-        used.add(free)
-        return hl.RVar(free) if isinstance(parent, hl.RVar) else hl.Var(free)
-
-    def is_update(self, definition: str) -> bool:
-        """Updates must not be rounded up; the guard of a factor that divides simplifies away."""
-        return definition == "body" and self.stage.kind != "pointwise"
-
-    def anywhere(self, name: str) -> Any:
-        """A loop by name: that of the body, if both definitions have it."""
-        return next(self.known[x][name] for x in ("body", "init") if name in self.known.get(x, {}))
-
-
-def _named(stage: Stage) -> dict[Axis, Any]:
-    """The variables of a stage, those of its update under the names of the axes."""
-    found: dict[Axis, Any] = {**stage.axes, **stage.reduce_axes}
-    taken = {v.name() for v in stage.dims}
-    loops = {axis: loop for axis, loop in found.items() if isinstance(loop, hl.RVar)}
-    for axis, loop in loops.items():
-        base = identifier(axis.name)
-        free = next(n for n in (base, *(f"{base}{k}" for k in range(1, len(taken) + 2))) if n not in taken)
-        taken.add(free)
-        found[axis] = hl.RVar(free)
-        stage.func.update(0).rename(loop, found[axis])
-    if stage.kind != "pointwise" and not loops:
-        stage.func.update(0).unscheduled()  # else Halide prints a warning that nobody scheduled it
-    return found
-
-
-def _masked(plan: Plan, name: str, width: int) -> set[int]:
-    """The splits whose inner loop becomes vectors, at once or when it is split again, by identity.
-
-    Of vectors of `width` bytes, the hardware's. Where one element is left over, LLVM would end the process: it has no
-    masked stores of one.
-    """
-    found: set[int] = set()
-    op = plan.program.stages[name]
-    sizes = {t.dtype.itemsize for t in (*op.outputs, *op.inputs)}
-    for definition in definitions_of(op):
-        lanes = [v.known or 1 for v in plan.nest(name, definition).levels if v.kind == "vectorized"]
-        if any(n * size > width and n * size % width == size for n in lanes for size in sizes):
-            continue
-        vectors: set[str] = set()
-        for step in reversed(plan.loops.get((name, definition), ())):
-            s = step.directive
-            if isinstance(s, d.Vectorize):
-                vectors.add(s.loop)
-            elif isinstance(s, d.Split):
-                inside = s.inner in vectors
-                vectors -= {s.outer, s.inner}
-                if inside:
-                    found.add(id(s))
-                    vectors.add(s.loop)
-    return found
-
-
-def _apply_definition(
-    plan: Plan, loops: _Loops, definition: str, stages: Mapping[str, _Loops], lowered: Lowered
-) -> None:
+def _apply_definition(plan: Plan, loops: Loops, definition: str, stages: Mapping[str, Loops], lowered: Lowered) -> None:
     """The directives of one definition."""
     for step in plan.loops.get((loops.name, definition), ()):
         with halide_refused(step):
@@ -267,69 +174,11 @@ def _apply_definition(
                 _LOOPS[type(step.directive)](loops, step.directive)
 
 
-def _keep_whole(plan: Plan, loops: _Loops, definition: str) -> None:
-    """Where the vectors' axis has no known extent, let Halide cut only its loops where a condition changes its value.
-
-    Every loop that is cut is there three times, with all that is inside; along axes that are neither vectors nor
-    written out a condition is one value for a vector, which is tested as fast as it is left out.
-    """
-    levels = plan.nest(loops.name, definition).levels
-    along = {axis for v in levels if v.kind == "vectorized" for axis in v.origin}
-    if not any(_is_unknown(axis, loops) for axis in along):
-        return
-    cut = along | {axis for v in levels if v.kind == "unrolled" for axis in v.origin}
-    for level in levels:
-        if level.kind in ("serial", "parallel") and cut.isdisjoint(level.origin):
-            loops.definitions[definition].partition(loops.loop(definition, level.name), hl.Partition.Never)
-
-
-def _keep_around(plan: Plan, place: Place, loops: _Loops, stages: Mapping[str, _Loops]) -> None:
-    """Let Halide cut no loop around a tile of sums for the last tile, where nothing is saved there.
-
-    Cut, all the sums are there twice. A copy of the tile by loops ends where the result does. One that is written out
-    stores the last vectors under masks, which is nothing beside long sums; but sums that are not stored are not
-    computed, so the last tile must fill its vectors, and the loops over rows are cut.
-    """
-    consumer = stages.get(place.consumer)
-    if place.kind != "at" or consumer is None or not loops.is_update("body"):
-        return
-    levels = plan.nest(loops.name, "body").levels
-    if math.prod(v.known or 1 for v in levels if v.kind == "unrolled") < TILE:
-        return
-    long = math.prod(v.known or LONG for v in levels if v.carried != "free") >= LONG
-    definition = plan.definition(place.consumer, place.loop)
-    nest = plan.nest(place.consumer, definition)
-    around = nest.position(place.loop) + 1
-    tile = nest.levels[around:]
-    by_loops = all(v.kind != "unrolled" for v in tile)
-    for level in nest.levels[:around]:
-        whole = by_loops or (long and all(_fills_vectors(axis, tile) for axis in level.origin))
-        if whole and level.kind in ("serial", "parallel"):
-            consumer.definitions[definition].partition(consumer.loop(definition, level.name), hl.Partition.Never)
-
-
-def _fills_vectors(axis: Axis | int, tile: Sequence[Level]) -> bool:
-    """Whether vectors lie along an axis, and the last tile has as many of them as the others."""
-    within = [v for v in tile if axis in v.origin]
-    vector = math.prod(v.known or 1 for v in within if v.kind == "vectorized")
-    if isinstance(axis, int) or not isinstance(axis.extent, Const) or vector == 1:
-        return False
-    lanes = math.prod(v.known or 1 for v in within)
-    rest = int(axis.extent.value) % lanes
-    return rest == 0 or rest > lanes - vector
-
-
-def _is_unknown(axis: Axis | int, loops: _Loops) -> bool:
-    """Whether the extent of an axis, or of a dimension of the result, is not a number."""
-    extent = loops.stage.op.outputs[0].extents[axis] if isinstance(axis, int) else axis.extent
-    return not isinstance(extent, Const)
-
-
 def _is_single(plan: Plan, v: d.Vectorize) -> bool:
     return plan.nest(v.stage, v.definition).level(v.loop).constant == 1
 
 
-def _split(loops: _Loops, s: d.Split) -> None:
+def _split(loops: Loops, s: d.Split) -> None:
     known = loops.known[s.definition]
     old = known.pop(s.loop)
     outer, inner = loops.derived(s.definition, s.outer, old), loops.derived(s.definition, s.inner, old)
@@ -341,42 +190,42 @@ def _split(loops: _Loops, s: d.Split) -> None:
     known.update({s.outer: outer, s.inner: inner})
 
 
-def _fuse(loops: _Loops, f: d.Fuse) -> None:
+def _fuse(loops: Loops, f: d.Fuse) -> None:
     known = loops.known[f.definition]
     outer, inner = known.pop(f.outer), known.pop(f.inner)
     known[f.fused] = loops.derived(f.definition, f.fused, outer)
     loops.definitions[f.definition].fuse(inner, outer, known[f.fused])
 
 
-def _reorder(loops: _Loops, r: d.Reorder) -> None:
+def _reorder(loops: Loops, r: d.Reorder) -> None:
     if len(r.loops) > 1:
         loops.definitions[r.definition].reorder(*(loops.loop(r.definition, n) for n in reversed(r.loops)))
 
 
-def _simple(verb: str) -> Callable[[_Loops, Any], None]:
-    def rule(loops: _Loops, directive: Any) -> None:
+def _simple(verb: str) -> Callable[[Loops, Any], None]:
+    def rule(loops: Loops, directive: Any) -> None:
         getattr(loops.definitions[directive.definition], verb)(loops.loop(directive.definition, directive.loop))
 
     return rule
 
 
-def _gpu(verb: str) -> Callable[[_Loops, Any], None]:
-    def rule(loops: _Loops, directive: Any) -> None:
+def _gpu(verb: str) -> Callable[[Loops, Any], None]:
+    def rule(loops: Loops, directive: Any) -> None:
         listed = [loops.loop(directive.definition, n) for n in reversed(directive.loops)]
         getattr(loops.definitions[directive.definition], verb)(*listed)
 
     return rule
 
 
-def _vectorize(loops: _Loops, v: d.Vectorize) -> None:
+def _vectorize(loops: Loops, v: d.Vectorize) -> None:
     _simple("vectorize" if loops.vectors else "unroll")(loops, v)
 
 
-def _atomic(loops: _Loops, a: d.Atomic) -> None:
+def _atomic(loops: Loops, a: d.Atomic) -> None:
     loops.definitions[a.definition].atomic(True)  # Halide's own test knows no guarded sums
 
 
-_LOOPS: dict[type, Callable[[_Loops, Any], None]] = {
+_LOOPS: dict[type, Callable[[Loops, Any], None]] = {
     d.Split: _split, d.Fuse: _fuse, d.Reorder: _reorder, d.Vectorize: _vectorize, d.Unroll: _simple("unroll"),
     d.Parallel: _simple("parallel"), d.Atomic: _atomic,
     d.GpuBlocks: _gpu("gpu_blocks"), d.GpuThreads: _gpu("gpu_threads"),
@@ -384,7 +233,7 @@ _LOOPS: dict[type, Callable[[_Loops, Any], None]] = {
 }  # fmt: skip
 
 
-def _prefetch(loops: _Loops, step: Step, stages: Mapping[str, _Loops], lowered: Lowered) -> None:
+def _prefetch(loops: Loops, step: Step, stages: Mapping[str, Loops], lowered: Lowered) -> None:
     p = step.directive
     assert isinstance(p, d.Prefetch)
     images = {t.name: image for t, image in lowered.inputs.items()}
@@ -398,7 +247,7 @@ def _prefetch(loops: _Loops, step: Step, stages: Mapping[str, _Loops], lowered: 
     loops.definitions[p.definition].prefetch(source, at, at, ahead, hl.PrefetchBoundStrategy.NonFaulting)
 
 
-def _place(place: Place, loops: _Loops, stages: Mapping[str, _Loops], plan: Plan) -> None:
+def _place(place: Place, loops: Loops, stages: Mapping[str, Loops], plan: Plan) -> None:
     """Where a stage is computed; a consumer that this kernel does without leaves it at the root."""
     if place.kind == "inline":
         return
@@ -418,7 +267,7 @@ def _place(place: Place, loops: _Loops, stages: Mapping[str, _Loops], plan: Plan
             loops.func.store_at(outer.func, outer.anywhere(place.store[1]))
 
 
-def _dimension(loops: _Loops, name: str) -> Any:
+def _dimension(loops: Loops, name: str) -> Any:
     for definition in ("init", "body"):
         found = loops.whole.get(definition, {}).get(name)
         if isinstance(found, hl.Var):
@@ -426,12 +275,12 @@ def _dimension(loops: _Loops, name: str) -> Any:
     raise ScheduleError(f"{loops.name} has no axis {name!r}")
 
 
-def _reorder_storage(loops: _Loops, s: d.ReorderStorage) -> None:
+def _reorder_storage(loops: Loops, s: d.ReorderStorage) -> None:
     if len(s.axes) > 1:
         loops.func.reorder_storage(*(_dimension(loops, n) for n in reversed(s.axes)))
 
 
-def _bound_extent(loops: _Loops, s: d.BoundExtent) -> None:
+def _bound_extent(loops: Loops, s: d.BoundExtent) -> None:
     """All of an axis, from 0 on, or as much of it from wherever the readers begin."""
     dim = _dimension(loops, s.axis)
     whole = [a.extent for a, v in loops.stage.axes.items() if v is dim or v.name() == dim.name()]
@@ -441,7 +290,7 @@ def _bound_extent(loops: _Loops, s: d.BoundExtent) -> None:
         loops.func.bound_extent(dim, s.extent)
 
 
-_STORAGE: dict[type, Callable[[_Loops, Any], None]] = {
+_STORAGE: dict[type, Callable[[Loops, Any], None]] = {
     d.ReorderStorage: _reorder_storage,
     d.StoreIn: lambda loops, s: loops.func.store_in(MEMORY[s.memory]),
     d.BoundExtent: _bound_extent,
