@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
-from schedules.directives import BoundExtent, Directive, Prefetch
+from schedules.directives import NAMING, BoundExtent, Directive, Prefetch
 from schedules.placement import placed
 from schedules.plan import Plan
 from schedules.program import Program
@@ -77,11 +77,8 @@ class Part:
 
 def _anonymous(directive: Directive, numbers: Mapping[str, str]) -> str:
     """A directive with numbers for stages."""
-    parts = [numbers.get(v, v) if field in _STAGES else v for field, v in vars(directive).items()]
+    parts = [numbers.get(v, v) if field in NAMING else v for field, v in vars(directive).items()]
     return f"{type(directive).__name__} {parts!r}"
-
-
-_STAGES = frozenset({"stage", "consumer", "source"})
 
 
 def _between(program: Program, inputs: Iterable[Tensor], outputs: Sequence[Tensor]) -> Program:

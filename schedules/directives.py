@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 __all__ = [
     "DIRECTIVES",
+    "NAMING",
     "Atomic",
     "BoundExtent",
     "CacheRead",
@@ -45,6 +46,7 @@ __all__ = [
 ]  # fmt: skip
 
 Definition = Literal["body", "init"]
+NAMING = frozenset({"stage", "consumer", "source"})  # fields that name stages; a source may be an input too
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,11 @@ for the others: the same stages over loops of their own and other tensors, the s
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from schedules.default.machine import Machine
 from schedules.default.rewriting import Rewriting
-from schedules.directives import Directive
+from schedules.directives import NAMING, Directive
 from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read, Reduce
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import rebuild_all
@@ -102,8 +102,7 @@ def _loops(op: Compute) -> list[Axis]:
 
 def _renamed(directive: Directive, names: Mapping[str, str]) -> Directive:
     """The directive with other names of stages."""
-    named = {f.name: getattr(directive, f.name) for f in fields(directive) if f.name in ("stage", "consumer")}
-    return replace(directive, **{field: names[name] for field, name in named.items()})
+    return replace(directive, **{f: names[v] for f, v in vars(directive).items() if f in NAMING})
 
 
 def _likeness(op: Compute, new: Mapping[Tensor, Tensor]) -> tuple[Hashable, list[Tensor]]:
