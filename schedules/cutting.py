@@ -9,14 +9,13 @@ with the nests that read them, as does what directives lay out in memory in a wa
 from __future__ import annotations
 
 import hashlib
-import heapq
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
-from graphlib import CycleError, TopologicalSorter
 
-from schedules.directives import NAMING, BoundExtent, Directive, Prefetch
-from schedules.placement import placed
+from schedules.directives import NAMING, Directive
+from schedules.grouping import Groups
+from schedules.placement import Place, placed
 from schedules.plan import Plan
 from schedules.program import Program
 from schedules.repetition import copied_by
@@ -89,14 +88,22 @@ def _between(program: Program, inputs: Iterable[Tensor], outputs: Sequence[Tenso
     )
 
 
-def parts_of(plan: Plan, inputs: Sequence[Tensor], given: Mapping[Tensor, Tensor]) -> list[Part]:
-    """The parts of a complete plan from inputs, each after those whose results it reads.
+def parts_of(
+    plan: Plan, inputs: Sequence[Tensor], given: Mapping[Tensor, Tensor], least: int, *, joined: bool
+) -> list[Part]:
+    """The parts of a complete plan from inputs, each after those whose results it reads; none if they are fewer than
+    `least`. Small results that belong together may be `joined` in one part.
 
     `given` finds the user's tensors for those of the plan's program, inputs and outputs among them.
     """
-    stages = plan.program.stages
-    nests, given = _nests_around(plan), _with_copied(plan, given)
-    groups = _groups(plan, nests, given)
+    stages, places = plan.program.stages, placed(plan)
+    nests, given = _nests_around(plan, places), _with_copied(plan, given)
+    cut = Groups(plan, places, nests, given)
+    if len(cut) < least:
+        return []
+    if joined:
+        cut.join_small()
+    groups = cut.of
     home = {t: groups[name] for name in groups for t in stages[name].outputs}
     results: dict[str, dict[Tensor, None]] = {group: {} for group in groups.values()}
     for name, op in stages.items():
@@ -110,7 +117,7 @@ def parts_of(plan: Plan, inputs: Sequence[Tensor], given: Mapping[Tensor, Tensor
     for tensor, group in home.items():
         own[group].append(tensor)
     known, parts = {*inputs, *home}, []
-    for group in _in_order(plan, nests, groups):
+    for group in cut.in_order():
         known.difference_update(own[group])
         parts.append(_part(plan, known, tuple(results[group]), given))
         known.update(own[group])
@@ -149,9 +156,9 @@ def _restricted(plan: Plan, names: Iterable[str]) -> Plan:
     )
 
 
-def _nests_around(plan: Plan) -> dict[str, frozenset[str]]:
+def _nests_around(plan: Plan, places: Mapping[str, Place]) -> dict[str, frozenset[str]]:
     """The stages at the root in whose loops each stage is computed."""
-    places, readers = placed(plan), plan.program.readers
+    readers = plan.program.readers
     found: dict[str, frozenset[str]] = {}
     for name in reversed(list(plan.program.stages)):
         place = places[name]
@@ -160,66 +167,3 @@ def _nests_around(plan: Plan) -> dict[str, frozenset[str]]:
         else:
             found[name] = found[place.consumer] if place.kind == "at" else frozenset([name])
     return found
-
-
-def _groups(plan: Plan, nests: Mapping[str, frozenset[str]], given: Mapping[Tensor, Tensor]) -> dict[str, str]:
-    """The stages at the root -> the first stage of the group that each belongs to."""
-    program = plan.program
-    ahead = {getattr(s.directive, "source", "") for steps in plan.loops.values() for s in steps
-             if isinstance(s.directive, Prefetch)}  # fmt: skip
-    laid_out = {n for n, steps in plan.storage.items() if any(not isinstance(s.directive, BoundExtent) for s in steps)}
-    first = {name: name for name in program.stages if nests[name] == {name}}
-    members = {name: [name] for name in first}
-    for name in first:
-        own = program.stages[name].outputs
-        if name not in ahead | laid_out and all(t in given for t in own):
-            continue
-        for nest in {n for r in program.readers[name] for n in nests[r]}:
-            _join(first, members, name, nest)
-    while cycle := _cycle(_reads(plan, nests, first)):
-        for group in cycle:
-            _join(first, members, cycle[0], group)
-    return first
-
-
-def _cycle(reads: Mapping[str, set[str]]) -> list[str]:
-    """Groups that read one another's results in a ring, if there are any."""
-    try:
-        TopologicalSorter(reads).prepare()
-    except CycleError as error:
-        return list(error.args[1])
-    return []
-
-
-def _join(first: dict[str, str], members: dict[str, list[str]], a: str, b: str) -> None:
-    """Make one group of those of two stages."""
-    now, gone = first[a], first[b]
-    if now != gone:
-        joined = members.pop(gone)
-        members[now] += joined
-        first.update(dict.fromkeys(joined, now))
-
-
-def _reads(plan: Plan, nests: Mapping[str, frozenset[str]], groups: Mapping[str, str]) -> dict[str, set[str]]:
-    """The groups whose results each group reads."""
-    found: dict[str, set[str]] = {group: set() for group in groups.values()}
-    for name in groups:
-        for nest in {n for r in plan.program.readers[name] for n in nests[r]}:
-            if groups[nest] != groups[name]:
-                found[groups[nest]].add(groups[name])
-    return found
-
-
-def _in_order(plan: Plan, nests: Mapping[str, frozenset[str]], groups: Mapping[str, str]) -> list[str]:
-    """The groups, each after those that it reads, else in the order of the program."""
-    place = {groups[name]: k for k, name in enumerate(plan.program.stages) if name in groups}
-    sorter = TopologicalSorter(_reads(plan, nests, groups))
-    sorter.prepare()
-    order: list[str] = []
-    ready: list[tuple[int, str]] = []
-    while sorter.is_active():
-        for group in sorter.get_ready():
-            heapq.heappush(ready, (place[group], group))
-        order.append(heapq.heappop(ready)[1])
-        sorter.done(order[-1])
-    return order

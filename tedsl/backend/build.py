@@ -107,7 +107,6 @@ def _kernel(
         accumulating = accumulating if cut is core else None
         core = cut
     donations.check(given, on_hazard)
-    core.keep()
     places.update({p: k for k, p in donations.taken.items()})
     return Kernel(core, given, results, several, places, sizes, on_hazard, accumulating, donations)
 
@@ -208,7 +207,9 @@ def evaluate(outputs: Any, feeds: Mapping[Tensor, Any] | None = None, sizes: Map
     feeds = {} if feeds is None else feeds
     if not isinstance(feeds, Mapping):
         raise TypeError(f"te.evaluate: feeds is a dict {{tensor: array}}, found {type(feeds).__name__}")
-    return _kernel(list(feeds), outputs, what="te.evaluate")(*feeds.values(), sizes=sizes)
+    kernel = _kernel(list(feeds), outputs, what="te.evaluate")
+    kernel.core.keep()
+    return kernel(*feeds.values(), sizes=sizes)
 
 
 def _cached(

@@ -11,7 +11,7 @@ from collections.abc import Sequence, Set
 
 from schedules.cutting import Part
 from schedules.default.sizes import typical
-from tedsl.lang.extents import same_extent
+from tedsl.lang.extents import same_layout
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["in_little_memory", "typical_bytes"]
@@ -73,14 +73,10 @@ class _State:
         """Whether it updates an input that others have yet to read."""
         results = [t for t in part.outputs if t in self.outputs]
         return any(
-            not self._is_last(source) and any(_fits(result, source) for result in results)
+            not self._is_last(source) and any(same_layout(result, source) for result in results)
             for source in part.inputs
             if source in self.inputs
         )
-
-
-def _fits(a: Tensor, b: Tensor) -> bool:
-    return a.dtype is b.dtype and a.ndim == b.ndim and all(map(same_extent, a.extents, b.extents))
 
 
 def typical_bytes(tensor: Tensor) -> int:

@@ -56,7 +56,6 @@ def made_core(
     with collected_later():  # of a large program
         core = Steps(*parts, apart, key=key)
         if apart or len(core.steps) > 1:
-            core.keep()
             return core
     keep_cut(key, Cut())
     return Core(*parts)

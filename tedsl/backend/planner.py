@@ -84,9 +84,12 @@ class Planner:
         return lowered
 
     def parts(
-        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], target: Target
+        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], target: Target, least: int = 1
     ) -> tuple[tuple[Tensor, ...], list[Part]]:
-        """The program cut at the tensors that its complete plan stores; the outputs as the parts know them."""
+        """The program cut at the tensors that its complete plan stores; the outputs as the parts know them.
+
+        `least`: how many parts must be possible. With 1 there are as many as can be.
+        """
         plan = self.plan or Plan(program_of(outputs))
         self._check(plan, target)
         machine = settled(machine_of(target), dict(self.choices))
@@ -96,7 +99,7 @@ class Planner:
             given.setdefault(stages[name].output(index), op.output(k))
         given.update((now, self.given.get(t, t)) for now, t in zip(plan.program.outputs, outputs, strict=True))
         given.update((t, self.given.get(t, t)) for t in inputs)
-        return plan.program.outputs, parts_of(plan, inputs, given)
+        return plan.program.outputs, parts_of(plan, inputs, given, least, joined=least > 1)
 
     def _check(self, plan: Plan, target: Target) -> None:
         """Refuse what the target cannot do, or what was forbidden."""

@@ -19,6 +19,7 @@ from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.cache import shared_core
 from tedsl.backend.chain import Chain, Placing, Step, is_compact
+from tedsl.backend.collecting import collected_later
 from tedsl.backend.core import LARGEST, Core, Memory, Prepared, is_dense
 from tedsl.backend.cuts import Cut, CutKernel, CutStep, keep_cut, layouts_of, numbered
 from tedsl.backend.lending import Lender, surely_fits
@@ -101,8 +102,8 @@ class Steps(Core):
         found: tuple[Tensor, ...] = tuple(wanted)
         parts: list[Part] = []
         if self._may_cut(known, wanted):
-            found, parts = self.planner.parts(known, wanted, self.target)
-        if len(parts) < self._least or not all(part.is_closed for part in parts if part.plan.finite):
+            found, parts = self.planner.parts(known, wanted, self.target, self._least)
+        if not parts or not all(part.is_closed for part in parts if part.plan.finite):
             core = Core(known, wanted, name, self.target, self.planner)
             self.steps.append(Step(core, None, tuple(self._numbers[t] for t in known), self._numbered(wanted)))
             return
@@ -188,16 +189,18 @@ class Steps(Core):
                 forms.setdefault(step.core, step.core.usual(own))
         missing = {core for core, form in forms.items() if not core.is_ready(form)}
         counting = missing or set(forms)
-        with counted(f"compiling {self.name}", len(counting), "kernel") as done:
+        with collected_later(), counted(f"compiling {self.name}", len(counting), "kernel") as done:
             if may_compile_apart(len(missing)):
                 begin, before = time.perf_counter(), self.compile_ms
-                compile_apart([partial(core.variant, form) for core, form in forms.items() if core in missing], done)
+                jobs = [partial(core.variant, form) for core, form in forms.items() if core in missing]
+                compile_apart(jobs, done, meanwhile=self.keep)
                 self._apart_ms += (time.perf_counter() - begin) * 1e3 - (self.compile_ms - before)
                 counting = set()
             with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
                 for core in pool.map(lambda core: (core.variant(forms[core]), core)[1], forms):
                     if core in counting:
                         done()
+        self.keep()
 
     @property
     def is_remembered(self) -> bool:

@@ -36,14 +36,20 @@ def may_compile_apart(count: int) -> bool:
     return not kept.is_off() and store.private_folder(kept.FOLDER) is not None
 
 
-def compile_apart(jobs: Sequence[Callable[[], object]], done: Callable[[], object]) -> None:
-    """Run the jobs, each in one of as many processes as there are cores; `done` is called for each that was begun."""
+def compile_apart(
+    jobs: Sequence[Callable[[], object]], done: Callable[[], object], meanwhile: Callable[[], object]
+) -> None:
+    """Run the jobs, each in one of as many processes as there are cores; `done` is called for each that was begun.
+
+    `meanwhile` is called in this process once the others run.
+    """
     reader, writer = os.pipe()
     os.write(writer, b"".join(k.to_bytes(2, "little") for k in range(len(jobs))))
     os.close(writer)
     children: list[int] = []
     try:
         children.extend(_forked(reader, jobs) for _ in range(min(available_cpus(), len(jobs)) - 1))
+        meanwhile()
         begun = -1
         for k in _taken(reader):
             jobs[k]()

@@ -7,13 +7,16 @@ terms in an order that does not depend on how it was written.
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.traverse import topological
 
-__all__ = ["decided", "same_extent", "simplify_extent"]
+if TYPE_CHECKING:
+    from tedsl.lang.tensor import Tensor
+
+__all__ = ["decided", "same_extent", "same_layout", "simplify_extent"]
 
 Monomial = tuple[Expr, ...]
 Polynomial = dict[Monomial, int]
@@ -24,6 +27,11 @@ Key = tuple[Any, ...]
 def same_extent(a: Expr, b: Expr) -> bool:
     """Whether two extents are equal for every value of the variables (as far as the normal form shows)."""
     return a is b or simplify_extent(a) is simplify_extent(b)
+
+
+def same_layout(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are of one dtype and one shape."""
+    return a.dtype is b.dtype and a.ndim == b.ndim and all(map(same_extent, a.extents, b.extents))
 
 
 _RELATIONS = {

@@ -12,7 +12,7 @@ from autodiff.totals import zeros
 from schedules import Schedule
 from tedsl.lang.compute import placeholder
 from tedsl.lang.errors import user_location
-from tedsl.lang.extents import same_extent
+from tedsl.lang.extents import same_layout
 from tedsl.lang.structure import same_program, structural_key
 from tedsl.lang.tensor import Extern, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
@@ -255,7 +255,7 @@ def _ruled(
 def _adjoint(adjoint: Any, of: Tensor, signature: Signature) -> Tensor:
     if adjoint is None:
         return zeros(of.extents, of, f"d{of.name}")
-    if not isinstance(adjoint, Tensor) or not _alike(adjoint, of):
+    if not isinstance(adjoint, Tensor) or not same_layout(adjoint, of):
         raise ValueError(
             f"op {signature}: def_vjp must return an adjoint of the shape and dtype of {of!r}, found {adjoint!r:.60}"
         )
@@ -276,15 +276,11 @@ def _pushed(
     if len(dots) != len(outputs):
         raise ValueError(f"op {signature}: def_jvp returned {len(dots)} tangents for {len(outputs)} outputs")
     for dot, output in zip(dots, outputs, strict=True):
-        if output.dtype.is_float and not (isinstance(dot, Tensor) and _alike(dot, output)):
+        if output.dtype.is_float and not (isinstance(dot, Tensor) and same_layout(dot, output)):
             raise ValueError(
                 f"op {signature}: def_jvp must return a tangent of the shape and dtype of {output!r}, found {dot!r:.60}"
             )
     return dots
-
-
-def _alike(a: Tensor, b: Tensor) -> bool:
-    return a.ndim == b.ndim and a.dtype is b.dtype and all(map(same_extent, a.extents, b.extents))
 
 
 def _explained(signature: Signature, error: Exception, inputs: Sequence[Tensor]) -> Exception:

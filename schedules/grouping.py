@@ -1,0 +1,246 @@
+"""Which stages at the root are computed by one kernel where a program is cut.
+
+Most are on their own. Stages of the scheduler's own, such as packed panels, go with the nests that read them, as does
+what directives lay out in memory in a way of its own. And small results that belong together, such as the moments of
+a batch or the steps from logits to a loss, share a kernel: to compile one for each takes longer than all they compute.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+
+from schedules.default.conditions import number
+from schedules.directives import BoundExtent, Prefetch
+from schedules.placement import Place
+from schedules.plan import Plan
+from tedsl.lang.extents import same_layout
+from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
+
+__all__ = ["Groups"]
+
+SMALL = 4096  # bytes of the results of a stage that may share a kernel
+MOST_INSIDE = 3  # loop nests of such a stage
+MOST_JOINED = 8  # stages that share one
+FEW = 4  # groups that read a result: what more of them read is no matter of theirs
+NEAR = 48  # groups between two that are looked at before they count as far apart
+
+Nests = Mapping[str, frozenset[str]]
+Kind = tuple[object, ...]
+
+
+class Groups:
+    """The stages at the root of a complete plan in groups, each called after its first stage.
+
+    `places` tells where each stage is computed, `nests` at the root in the loops of which stages; `given` are the
+    tensors that a user knows.
+    """
+
+    def __init__(self, plan: Plan, places: Mapping[str, Place], nests: Nests, given: Mapping[Tensor, Tensor]) -> None:
+        self._plan, self._places, self._nests = plan, places, nests
+        self.of = {name: name for name in plan.program.stages if nests[name] == {name}}
+        self._members = {name: [name] for name in self.of}
+        self._results = set(plan.program.outputs)
+        self._join_bound(given)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def _join_bound(self, given: Mapping[Tensor, Tensor]) -> None:
+        """Join what cannot be passed from kernel to kernel with what reads it."""
+        plan = self._plan
+        ahead = {getattr(s.directive, "source", "") for steps in plan.loops.values() for s in steps
+                 if isinstance(s.directive, Prefetch)}  # fmt: skip
+        laid_out = {
+            name for name, steps in plan.storage.items() if any(not isinstance(s.directive, BoundExtent) for s in steps)
+        }
+        for name in self.of:
+            own = plan.program.stages[name].outputs
+            if name not in ahead | laid_out and all(t in given for t in own):
+                continue
+            for nest in self._reading(name):
+                self._join(name, nest)
+        while cycle := _cycle(self._reads()):
+            for group in cycle:
+                self._join(cycle[0], group)
+
+    def join_small(self) -> None:
+        """Let small results share kernels where one is read for the other, or both are read off one large tensor.
+
+        What is joined depends on what is near alone, and nothing is joined twice that is alike, so that repeated
+        layers are cut alike and what repeats is compiled once.
+        """
+        reads, depth = self._reads(), dict[str, int]()
+        for group in self.in_order():
+            depth[group] = 1 + max((depth[g] for g in reads[group]), default=0)
+        near = _Near(reads, sorted(depth, key=depth.__getitem__), self._kinds(), self._tensors())
+        for group in list(near.order):
+            near.visit(group)
+        for a, b in near.joined:
+            self._join(a, b)
+
+    def _join(self, a: str, b: str) -> None:
+        """Make one group of those of two stages."""
+        now, gone = self.of[a], self.of[b]
+        if now != gone:
+            joined = self._members.pop(gone)
+            self._members[now] += joined
+            self.of.update(dict.fromkeys(joined, now))
+
+    def _reading(self, name: str) -> set[str]:
+        """The stages at the root in whose loops a stage is read."""
+        return {nest for reader in self._plan.program.readers[name] for nest in self._nests[reader]}
+
+    def _reads(self) -> dict[str, set[str]]:
+        """The groups whose results each group reads."""
+        found: dict[str, set[str]] = {group: set() for group in self._members}
+        for name, group in self.of.items():
+            for nest in self._reading(name):
+                if self.of[nest] != group:
+                    found[self.of[nest]].add(group)
+        return found
+
+    def _tensors(self) -> dict[str, set[Tensor]]:
+        """The results of other groups that each group reads."""
+        program = self._plan.program
+        found: dict[str, set[Tensor]] = {group: set() for group in self._members}
+        for name, op in program.stages.items():
+            stored = {t for t in op.inputs if program.names.get(t.op) in self.of}
+            for group in {self.of[nest] for nest in self._nests[name]}:
+                found[group] |= {t for t in stored if self.of[program.names[t.op]] != group}
+        return found
+
+    def _kinds(self) -> dict[str, Kind]:
+        """What alike groups have in common, for those that are small."""
+        inside: dict[str, list[str]] = {group: [] for group in self._members}
+        for name in self._plan.program.stages:
+            for group in {self.of[nest] for nest in self._nests[name]}:
+                inside[group].append(name)
+        found = {group: self._kind(members[-1], inside[group]) for group, members in self._members.items()}
+        return {group: kind for group, kind in found.items() if kind is not None}
+
+    def _kind(self, result: str, inside: Sequence[str]) -> Kind | None:
+        """The kind of a group that is small, and of which nothing may be written over what is given to the program."""
+        stages = self._plan.program.stages
+        outputs = stages[result].outputs
+        if sum(self._places[name].kind != "inline" for name in inside) > MOST_INSIDE or not _are_small(outputs):
+            return None
+        read = {t: None for name in inside for t in stages[name].inputs}
+        given = [t for t in read if isinstance(t.op, Placeholder)]
+        if any(t in self._results and any(same_layout(t, source) for source in given) for t in outputs):
+            return None
+        return tuple(map(_sketch, (stages[name] for name in inside))), *(_shape(t) for t in (*outputs, *read))
+
+    def in_order(self) -> list[str]:
+        """The groups, each after those that it reads, else in the order of the program."""
+        place = {self.of[name]: k for k, name in enumerate(self._plan.program.stages) if name in self.of}
+        sorter = TopologicalSorter(self._reads())
+        sorter.prepare()
+        order: list[str] = []
+        ready: list[tuple[int, str]] = []
+        while sorter.is_active():
+            for group in sorter.get_ready():
+                heapq.heappush(ready, (place[group], group))
+            order.append(heapq.heappop(ready)[1])
+            sorter.done(order[-1])
+        return order
+
+
+class _Near:
+    """The groups on the way from the first to the last, and which small ones are joined."""
+
+    def __init__(
+        self, reads: Mapping[str, set[str]], order: Sequence[str], kinds: Mapping[str, Kind],
+        tensors: Mapping[str, set[Tensor]],
+    ) -> None:  # fmt: skip
+        self.order = order
+        self.joined: list[tuple[str, str]] = []
+        self._tensors = tensors
+        self._now = {group: group for group in order}
+        self._kinds = {group: [kind] for group, kind in kinds.items()}
+        self._reads = {group: set(read) for group, read in reads.items()}
+        self._readers: dict[str, set[str]] = {group: set() for group in order}
+        for group, read in reads.items():
+            for other in read:
+                self._readers[other].add(group)
+        self._first = {group: k for k, group in enumerate(order)}
+        self._last = dict(self._first)
+        self._seen: dict[Tensor, str] = {}  # the last small result that was read off a tensor
+
+    def visit(self, group: str) -> None:
+        """Join a group with small ones before it, the nearest first."""
+        if group not in self._kinds:
+            return
+        near = {g for g in self._reads[group] if g in self._kinds and len(self._readers[g]) <= FEW}
+        near |= {self._now[self._seen[t]] for t in self._tensors[group] if t in self._seen}
+        for other in sorted(near, key=lambda g: -self._last[g]):
+            self._join(self._now[other], self._now[group])
+        self._seen.update(dict.fromkeys(self._tensors[group], group))
+
+    def _join(self, a: str, b: str) -> None:
+        kinds = self._kinds[a] + self._kinds[b]
+        alike = len(set(kinds)) < len(kinds)
+        if a == b or alike or len(kinds) > MOST_JOINED or not self._are_free(a, b):
+            return
+        self.joined.append((a, b))
+        self._kinds[a] = kinds
+        del self._kinds[b]
+        self._now.update({group: a for group, now in self._now.items() if now == b})
+        self._first[a] = min(self._first[a], self._first[b])
+        self._last[a] = max(self._last[a], self._last[b])
+        for there, back in ((self._reads, self._readers), (self._readers, self._reads)):
+            for other in there.pop(b):
+                back[other].discard(b)
+                if other != a:
+                    back[other].add(a)
+                    there[a].add(other)
+            there[a].discard(b)
+
+    def _are_free(self, a: str, b: str) -> bool:
+        """Whether neither reads what is made of the other's results by a third."""
+        return not self._leads(a, b) and not self._leads(b, a)
+
+    def _leads(self, a: str, b: str) -> bool:
+        """Whether a third group, or more, lead from one to another; what is far apart counts as if."""
+        pending = [g for g in self._readers[a] if g != b]
+        found = set(pending)
+        for group in pending:
+            if len(found) > NEAR:
+                return True
+            if self._first[group] < self._last[b]:
+                fresh = self._readers[group] - found
+                if b in fresh:
+                    return True
+                found |= fresh
+                pending += fresh
+        return False
+
+
+def _cycle(reads: Mapping[str, set[str]]) -> list[str]:
+    """Groups that read one another's results in a ring, if there are any."""
+    try:
+        TopologicalSorter(reads).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def _sketch(op: Operation) -> tuple[int, str]:
+    """What tells most stages apart that are not equal."""
+    reduction = op.reduction if isinstance(op, Compute) else None
+    return len(op.nodes), "" if reduction is None else reduction.reducer.kind
+
+
+def _are_small(tensors: Sequence[Tensor]) -> bool:
+    """Whether extents are numbers, and few."""
+    shapes = [_shape(t) for t in tensors]
+    if any(n is None for shape in shapes for n in shape):
+        return False
+    sizes = (math.prod(n or 0 for n in shape) for shape in shapes)
+    return sum(t.dtype.itemsize * size for t, size in zip(tensors, sizes, strict=True)) <= SMALL
+
+
+def _shape(tensor: Tensor) -> tuple[int | None, ...]:
+    return tuple(map(number, tensor.extents))
