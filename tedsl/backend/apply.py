@@ -6,6 +6,7 @@ names.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -16,12 +17,14 @@ from schedules import directives as d
 from schedules.placement import ROOT, Place, placed
 from schedules.plan import Plan, Step
 from tedsl.analysis.hazards import Loop, Order
+from tedsl.analysis.sizes import known_shape
 from tedsl.backend.loops import Loops
 from tedsl.backend.lower import Lowered, Result
 from tedsl.backend.lower_index import plain
 from tedsl.backend.nests import readable
 from tedsl.backend.partition import keep_around, keep_whole
 from tedsl.backend.targets import Machine
+from tedsl.lang.dtypes import INT32
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Const, Expr
 from tedsl.lang.tensor import Scatter
@@ -61,6 +64,12 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
         if result.stage is None:
             _copied(result, machine)
     fix_sizes(lowered)
+    results = {result.stage for result in lowered.results}
+    lowered.may_round = any(
+        isinstance(step.directive, d.Split) and step.directive.exact
+        for name, loops in stages.items() if loops.stage in results
+        for definition in loops.definitions for step in plan.loops.get((name, definition), ())
+    )  # fmt: skip
     lowered.nesting = _nesting(plan, places, stages, lowered)
 
 
@@ -141,7 +150,9 @@ def fix_sizes(lowered: Lowered) -> None:
         return plain(extent, symbols)
 
     for tensor, image in lowered.inputs.items():
-        for dim, extent in enumerate(map(known, tensor.extents[::-1])):
+        is_flat = image.dimensions() < tensor.ndim
+        ends = [Const(math.prod(known_shape(tensor) or ()), INT32)] if is_flat else tensor.extents[::-1]
+        for dim, extent in enumerate(map(known, ends)):
             if extent is not None:
                 image.dim(dim).set_bounds(0, extent)
     for result in lowered.results:

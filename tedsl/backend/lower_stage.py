@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import halide as hl
 
+from tedsl.analysis.sizes import known_shape
+from tedsl.backend.buffers import contiguous_strides
 from tedsl.backend.intrinsics import EMIT
 from tedsl.backend.lower_expr import Scalars
 from tedsl.backend.names import identifier
@@ -40,9 +42,11 @@ class Context:
     """The program being lowered: elements of its tensors, its extents."""
 
     def __init__(
-        self, images: Mapping[Tensor, hl.ImageParam], sizes: Mapping[Var, hl.Param], promised: Iterable[Tensor] = ()
-    ) -> None:
+        self, images: Mapping[Tensor, hl.ImageParam], sizes: Mapping[Var, hl.Param],
+        promised: Iterable[Tensor] = (), *, flat: bool = False,
+    ) -> None:  # fmt: skip
         self.images = images
+        self.flat = flat  # whether they are rows of all elements
         self.sizes = sizes
         self.promised = frozenset(promised)  # tensors of which Halide is told that no index leaves them
         self.stages: dict[Operation, Stage] = {}
@@ -59,8 +63,16 @@ class Context:
             ends = [hl.max(self.extent(n) - 1, 0) + self.unknown_zero() for n in tensor.extents[::-1]]
             place = tuple(hl.unsafe_promise_clamped(i, 0, end) for i, end in zip(place, ends, strict=True))
         if tensor in self.images:
-            return self.images[tensor][place]
+            return self.images[tensor][self._row(place, tensor) if self.flat else place]
         return self.stages[tensor.op].read(tensor.index, place)
+
+    def _row(self, place: Place, tensor: Tensor) -> Place:
+        """The place in a row of all elements; extents are numbers."""
+        shape = known_shape(tensor)
+        assert shape is not None
+        steps = contiguous_strides(shape, 1)[::-1]
+        terms = [i * step for i, step, n in zip(place, steps, shape[::-1], strict=True) if n > 1]
+        return (sum(terms[1:], terms[0]) if terms else hl.Expr(0),) if place else ()
 
     def scalars(self, symbols: Mapping[Axis, Halide], read: Callable[[Tensor, Place], Halide] | None = None) -> Scalars:
         """A builder of expressions in the scope of the given loops."""

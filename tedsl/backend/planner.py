@@ -47,19 +47,19 @@ class Planner:
 
     def lowered(
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], added: Iterable[int], target: Target, *,
-        plain: bool, trusted: bool = False,
+        plain: bool, trusted: bool = False, flat: bool = False,
     ) -> Lowered:  # fmt: skip
         """The functions that compute `outputs` from `inputs`; `plain`: without what holds for finite numbers only.
 
-        `trusted`: somebody else sees to it that numbers are finite.
+        `trusted`: somebody else sees to it that numbers are finite. `flat`: inputs have one axis, see `lower`.
         """
         machine = settled(machine_of(target), dict(self.choices))
         added = tuple(added)
         if self.part is not None:
             if self.simple or (plain and self.part.plan.finite):
                 there = self.part.given(inputs), self.part.given(outputs)
-                return replace(self, plan=None, part=None).lowered(*there, added, target, plain=plain)
-            return self._applied(self.part.wanting(outputs), inputs, added, machine, trusted=trusted)
+                return replace(self, plan=None, part=None).lowered(*there, added, target, plain=plain, flat=flat)
+            return self._applied(self.part.wanting(outputs), inputs, added, machine, trusted=trusted, flat=flat)
         if self.automatic and not added:  # in a sum with what is there an element must not be computed twice
             return self._automatic(inputs, outputs, target, machine)
         plan = self.plan
@@ -70,16 +70,17 @@ class Planner:
             plan = Plan(program_of(outputs))
         self._check(plan, target)
         if self.simple:
-            return self._applied(stored(plan), inputs, added, machine)
+            return self._applied(stored(plan), inputs, added, machine, flat=flat)
         plan = completed(plan, inputs, outputs, machine, plain=plain, merged=self.merged)
-        return self._applied(plan, inputs, added, machine)
+        return self._applied(plan, inputs, added, machine, flat=flat)
 
     def _applied(
-        self, plan: Plan, inputs: Sequence[Tensor], added: Sequence[int], machine: Machine, *, trusted: bool = False
-    ) -> Lowered:
+        self, plan: Plan, inputs: Sequence[Tensor], added: Sequence[int], machine: Machine, *, trusted: bool = False,
+        flat: bool,
+    ) -> Lowered:  # fmt: skip
         stages = plan.program.stages
         finite = [] if trusted else [stages[name].output() for name in plan.finite if name in stages]
-        lowered = lower(inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked)
+        lowered = lower(inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked, flat=flat)
         apply_plan(plan, lowered, machine)
         return lowered
 

@@ -5,6 +5,7 @@ A kernel compiles the forms that its calls need, when they first need them.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -30,6 +31,7 @@ from tedsl.backend.planner import Planner
 from tedsl.backend.proven import are_proven
 from tedsl.backend.scalars import for_opencl
 from tedsl.backend.targets import Target, has_device, machine_of
+from tedsl.backend.touched import touching
 from tedsl.lang.errors import ScheduleError, warn_user
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor
@@ -190,13 +192,18 @@ class Program:
         opencl = for_opencl() if self.target.backend == "opencl" else nullcontext()
         with careful_division() if careful else nullcontext(), opencl:
             inputs, outputs = self.seen
-            options = {"plain": self.form.plain, "trusted": bool(self.finite)}
+            options = {"plain": self.form.plain, "trusted": bool(self.finite), "flat": self.flat}
             lowered = self.planner.lowered(inputs, [outputs[p] for p in wanted], added, self.target, **options)
         if self.form.compact:
             _fix_strides(lowered)
         elif not self.form.dense:
             _free_strides(lowered)
         return lowered
+
+    @property
+    def flat(self) -> bool:
+        """Whether each input is a row of all its elements, which prefetches of a user's schedule would mistake."""
+        return self.form.compact and not self.planner.is_asked
 
     @cached_property
     def finite(self) -> tuple[int, ...]:
@@ -254,20 +261,36 @@ class Program:
             return ()
         if len(operations_between(*self.seen)) > MOST_PROVEN:
             return ()
-        tensors = [*lowered.inputs, *(lowered.outputs[p] for p in lowered.previous)]
-        known_shapes = [known_shape(t) for t in (*tensors, *(lowered.outputs[p] for p in lowered.order))]
-        if None in known_shapes:
+        given, made = ([known_shape(t) for t in tensors] for tensors in (
+            lowered.inputs, (lowered.outputs[p] for p in (*lowered.previous, *lowered.order))
+        ))  # fmt: skip
+        if None in given or None in made:
             return ()
+        if self.flat:
+            given = [(math.prod(shape),) if shape else shape for shape in given if shape is not None]
+        before = len(lowered.previous)
         number: list[tuple[int, ...] | None] = [None] * (lowered.zero is not None)
-        shapes = [*known_shapes[: len(tensors)], *number, *known_shapes[len(tensors) :]]
-        parts = lowered.pipeline, lowered.arguments, self.name, text
-        text = compile_outputs(*parts, ["stmt"])["stmt"]
-        return tuple(shapes) if are_proven(text, shapes, compact=self.form.compact) else ()
+        shapes = [*given, *made[:before], *number, *made[before:]]
+        return tuple(shapes) if self._are_proven(lowered, text, shapes) else ()
+
+    def _are_proven(self, lowered: Lowered, text: str, shapes: Sequence[tuple[int, ...] | None]) -> bool:
+        """Whether all checks hold: those of what is touched of the inputs, or if they do not say it, all together."""
+        less = touching(lowered)
+        inputs = [*shapes[: len(shapes) - len(lowered.order)], ()]
+        for pipeline, known in ((less, inputs), (lowered.pipeline, shapes)):
+            if pipeline is not None:
+                said = compile_outputs(pipeline, lowered.arguments, self.name, text, ["stmt"])["stmt"]
+                if are_proven(said, known, compact=self.form.compact):
+                    return True
+        return False
 
     def loaded(self, kept: Kept) -> CompiledFunction:
         """The code in memory."""
         known, outputs = self.sizes if kept.sizes else [], self.outputs
-        specs = [self._spec(t) for t in (*dict.fromkeys(self.inputs), *(outputs[p] for p in self.added))]
+        specs = [self._spec(t) for t in dict.fromkeys(self.inputs)]
+        if self.flat:
+            specs = [replace(spec, runs=(spec.ndim,)) if spec.ndim else spec for spec in specs]
+        specs += [self._spec(outputs[p]) for p in self.added]
         specs += [ArgSpec(known[k].name, "int32", None) for k in kept.sizes]
         specs += [ArgSpec("opaque_zero", "int32", None)] * kept.zero
         specs += [replace(self._spec(outputs[p]), output=True) for p in kept.order]
@@ -344,6 +367,8 @@ def _fix_strides(lowered: Lowered) -> None:
     for tensor, image, is_free in images:
         shape = known_shape(tensor)
         assert shape is not None
+        if isinstance(image, hl.ImageParam) and image.dimensions() < len(shape):
+            shape = (math.prod(shape),)
         for dim, (extent, step) in enumerate(zip(shape[::-1], contiguous_strides(shape, 1)[::-1], strict=True)):
             image.dim(dim).set_stride(step)
             if is_free:
