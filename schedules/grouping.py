@@ -23,7 +23,7 @@ __all__ = ["Groups"]
 
 SMALL = 4096  # bytes of the results of a stage that may share a kernel
 MOST_INSIDE = 3  # loop nests of such a stage
-MOST_JOINED = 8  # stages that share one
+MOST_JOINED = 4  # stages that share one
 FEW = 4  # groups that read a result: what more of them read is no matter of theirs
 NEAR = 48  # groups between two that are looked at before they count as far apart
 

@@ -187,13 +187,14 @@ class Steps(Core):
             if step.core is not None:
                 own = tuple("add" if c in added and c not in read else "write" for c in step.outputs)
                 forms.setdefault(step.core, step.core.usual(own))
-        missing = {core for core, form in forms.items() if not core.is_ready(form)}
-        counting = missing or set(forms)
+        missing = [core for core, form in forms.items() if not core.is_ready(form)]
+        counting = set(missing) or set(forms)
         with collected_later(), counted(f"compiling {self.name}", len(counting), "kernel") as done:
             if may_compile_apart(len(missing)):
                 begin, before = time.perf_counter(), self.compile_ms
-                jobs = [partial(core.variant, form) for core, form in forms.items() if core in missing]
-                compile_apart(jobs, done, meanwhile=self.keep)
+                # The longest first, or all others end while one process compiles it.
+                order = sorted(missing, key=_amount, reverse=True)
+                compile_apart([partial(core.variant, forms[core]) for core in order], done, meanwhile=self.keep)
                 self._apart_ms += (time.perf_counter() - begin) * 1e3 - (self.compile_ms - before)
                 counting = set()
             with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
@@ -332,6 +333,12 @@ class Steps(Core):
 def shared_key(digest: str, target: Target, planner: Planner) -> tuple[object, ...]:
     """What programs share a kernel by."""
     return digest, target, planner.is_asked, planner.deterministic
+
+
+def _amount(core: Core) -> int:
+    """How much there is to compile, roughly."""
+    part = core.planner.part
+    return 0 if part is None else sum(map(len, part.plan.loops.values()))
 
 
 def _frontier(known: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
