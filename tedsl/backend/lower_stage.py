@@ -70,9 +70,8 @@ class Context:
         """The place in a row of all elements; extents are numbers."""
         shape = known_shape(tensor)
         assert shape is not None
-        steps = contiguous_strides(shape, 1)[::-1]
-        terms = [i * step for i, step, n in zip(place, steps, shape[::-1], strict=True) if n > 1]
-        return (sum(terms[1:], terms[0]) if terms else hl.Expr(0),) if place else ()
+        terms = [i * step for i, step in zip(place, contiguous_strides(shape, 1)[::-1], strict=True)]
+        return (sum(terms[1:], terms[0]),) if terms else ()
 
     def scalars(self, symbols: Mapping[Axis, Halide], read: Callable[[Tensor, Place], Halide] | None = None) -> Scalars:
         """A builder of expressions in the scope of the given loops."""
