@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from schedules.default.conditions import number
 from schedules.directives import BoundExtent, Prefetch
 from schedules.placement import Place
 from schedules.plan import Plan
+from tedsl.lang.expr import Apply, Const, Expr, Reduce
 from tedsl.lang.extents import same_layout
-from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
+from tedsl.lang.tensor import Operation, Placeholder, Tensor
 
 __all__ = ["Groups"]
 
@@ -75,7 +76,8 @@ class Groups:
         reads, depth = self._reads(), dict[str, int]()
         for group in self.in_order():
             depth[group] = 1 + max((depth[g] for g in reads[group]), default=0)
-        near = _Near(reads, sorted(depth, key=depth.__getitem__), self._kinds(), self._tensors())
+        kinds = self._kinds()
+        near = _Near(reads, sorted(depth, key=depth.__getitem__), kinds, self._tensors(kinds))
         for group in list(near.order):
             near.visit(group)
         for a, b in near.joined:
@@ -102,14 +104,15 @@ class Groups:
                     found[self.of[nest]].add(group)
         return found
 
-    def _tensors(self) -> dict[str, set[Tensor]]:
-        """The results of other groups that each group reads."""
+    def _tensors(self, small: Container[str]) -> dict[str, set[Tensor]]:
+        """The results of other groups, but small ones, that each group reads."""
         program = self._plan.program
         found: dict[str, set[Tensor]] = {group: set() for group in self._members}
         for name, op in program.stages.items():
-            stored = {t for t in op.inputs if program.names.get(t.op) in self.of}
+            homes = {t: self.of.get(program.names.get(t.op, "")) for t in op.inputs}
+            large = {t: home for t, home in homes.items() if home is not None and home not in small}
             for group in {self.of[nest] for nest in self._nests[name]}:
-                found[group] |= {t for t in stored if self.of[program.names[t.op]] != group}
+                found[group].update(t for t, home in large.items() if home != group)
         return found
 
     def _kinds(self) -> dict[str, Kind]:
@@ -227,10 +230,17 @@ def _cycle(reads: Mapping[str, set[str]]) -> list[str]:
     return []
 
 
-def _sketch(op: Operation) -> tuple[int, str]:
-    """What tells most stages apart that are not equal."""
-    reduction = op.reduction if isinstance(op, Compute) else None
-    return len(op.nodes), "" if reduction is None else reduction.reducer.kind
+def _sketch(op: Operation) -> tuple[object, ...]:
+    """What tells stages apart that are not equal."""
+    return tuple(map(_kind_of, op.nodes))
+
+
+def _kind_of(node: Expr) -> object:
+    if isinstance(node, Apply):
+        return node.fn
+    if isinstance(node, Reduce):
+        return node.reducer.kind
+    return repr(node.value) if isinstance(node, Const) else type(node)
 
 
 def _are_small(tensors: Sequence[Tensor]) -> bool:
