@@ -14,6 +14,7 @@ from typing import Any
 import halide as hl
 
 from schedules import directives as d
+from schedules.loops import nest_of
 from schedules.placement import ROOT, Place, placed
 from schedules.plan import Plan, Step
 from tedsl.analysis.hazards import Loop, Order
@@ -65,12 +66,25 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
             _copied(result, machine)
     fix_sizes(lowered)
     results = {result.stage for result in lowered.results}
-    lowered.may_round = any(
-        isinstance(step.directive, d.Split) and step.directive.exact
-        for name, loops in stages.items() if loops.stage in results
-        for definition in loops.definitions for step in plan.loops.get((name, definition), ())
-    )  # fmt: skip
+    lowered.may_round = any(loops.stage in results and _may_round(plan, loops) for loops in stages.values())
     lowered.nesting = _nesting(plan, places, stages, lowered)
+
+
+def _may_round(plan: Plan, loops: Loops) -> bool:
+    """Whether an exact split leaves a rest, as far as one can see: Halide would round its loop up."""
+    for definition in loops.definitions:
+        levels = nest_of(loops.name, loops.stage.op, definition).levels
+        known: dict[str, int | None] = {level.name: level.known for level in levels}
+        for step in plan.loops.get((loops.name, definition), ()):
+            said = step.directive
+            if isinstance(said, d.Split):
+                extent = known.pop(said.loop, None)
+                if said.exact and (extent is None or extent % said.factor):
+                    return True
+                known.update({said.outer: None, said.inner: said.factor})
+            elif isinstance(said, d.Fuse):
+                known.update(dict.fromkeys((said.outer, said.inner, said.fused)))
+    return False
 
 
 def _nesting(plan: Plan, places: Mapping[str, Place], stages: Mapping[str, Loops], lowered: Lowered) -> Order:

@@ -274,15 +274,12 @@ class Program:
         return tuple(shapes) if self._are_proven(lowered, text, shapes) else ()
 
     def _are_proven(self, lowered: Lowered, text: str, shapes: Sequence[tuple[int, ...] | None]) -> bool:
-        """Whether all checks hold: those of what is touched of the inputs, or if they do not say it, all together."""
-        less = touching(lowered)
-        inputs = [*shapes[: len(shapes) - len(lowered.order)], ()]
-        for pipeline, known in ((less, inputs), (lowered.pipeline, shapes)):
-            if pipeline is not None:
-                said = compile_outputs(pipeline, lowered.arguments, self.name, text, ["stmt"])["stmt"]
-                if are_proven(said, known, compact=self.form.compact):
-                    return True
-        return False
+        """Whether all checks hold; where loops keep to the results, those of what is touched of the inputs say it."""
+        pipeline, known = touching(lowered), [*shapes[: len(shapes) - len(lowered.order)], ()]
+        if pipeline is None:
+            pipeline, known = lowered.pipeline, list(shapes)
+        said = compile_outputs(pipeline, lowered.arguments, self.name, text, ["stmt"])["stmt"]
+        return are_proven(said, known, compact=self.form.compact)
 
     def loaded(self, kept: Kept) -> CompiledFunction:
         """The code in memory."""
