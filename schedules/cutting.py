@@ -96,7 +96,7 @@ def parts_of(
 
     `given` finds the user's tensors for those of the plan's program, inputs and outputs among them.
     """
-    stages, places = plan.program.stages, placed(plan)
+    stages, places = plan.program.stages, placed(plan, checked=False)  # each part is checked when it is compiled
     nests, given = _nests_around(plan, places), _with_copied(plan, given)
     cut = Groups(plan, places, nests, given)
     if len(cut) < least:

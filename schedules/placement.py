@@ -35,11 +35,11 @@ class Place:
 ROOT, INLINE = Place("root"), Place("inline")
 
 
-def placed(plan: Plan) -> dict[str, Place]:
-    """The place of every stage: the root, where no directive says otherwise."""
+def placed(plan: Plan, *, checked: bool = True) -> dict[str, Place]:
+    """The place of every stage: the root, where no directive says otherwise; `checked`: one that can hold it."""
     ahead = [step for steps in plan.loops.values() for step in steps if isinstance(step.directive, Prefetch)]
     places = {name: _of(plan.places[name].directive) if name in plan.places else ROOT for name in plan.program.stages}
-    for name, step in plan.places.items():
+    for name, step in plan.places.items() if checked else ():
         if isinstance(step.directive, ComputeAt):
             _check(plan, places, name, step)
     for step in ahead:

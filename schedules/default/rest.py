@@ -34,7 +34,7 @@ def spoken_of(plan: Plan) -> set[str]:
 def plan_rest(stages: Sequence[Operation], plan: Plan, spoken: set[str], machine: Machine) -> list[Directive]:
     """Directives for scans and scatters, and for the definitions without any of the stages that are `spoken` of."""
     made: list[Directive] = []
-    places = placed(plan)
+    places = placed(plan) if spoken else {}
     busy = _loops_in_use(plan, places)
     for op in stages:
         if isinstance(op, Extern) or op.name in plan.complete:
