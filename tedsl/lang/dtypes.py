@@ -117,7 +117,7 @@ def as_dtype(value: object) -> DType:
         else:
             try:
                 name = text if value is None else np.dtype(cast("Any", value)).name  # NumPy takes None for float64
-            except TypeError:
+            except (TypeError, ValueError):
                 name = text
     found = _BY_NAME.get(name)
     if found is None:
@@ -126,7 +126,9 @@ def as_dtype(value: object) -> DType:
         except TypeError:
             found = None
     if found is None or found is BOTTOM:
-        raise TypeError(f"dtype {value!r} is not supported; expected one of {', '.join(ALL)}, at {user_location()}")
+        is_value = hasattr(value, "dtype") and not isinstance(value, type)
+        problem = "is a value (te.cast(x, dtype) takes the dtype last)" if is_value else "is not supported"
+        raise TypeError(f"dtype {value!r:.60} {problem}; expected one of {', '.join(ALL)}, at {user_location()}")
     return found
 
 

@@ -196,6 +196,15 @@ def test_other_dtypes_are_refused(given: Any) -> None:
         as_dtype(given)
 
 
+def test_a_value_where_a_dtype_belongs_is_told_apart() -> None:
+    x = te.placeholder((3,), name="x")
+    for wrong in (lambda: te.cast("float32", x), lambda: te.compute((3,), lambda i: te.cast("float32", x[i] + 1.0))):
+        with pytest.raises(
+            TypeError, match=r"is a value \(te.cast\(x, dtype\) takes the dtype last\); expected one of bool"
+        ):
+            wrong()
+
+
 def test_dtypes_of_arrays() -> None:
     assert dtype_of_array(np.zeros(2, ml_dtypes.bfloat16)) == "bfloat16"
     with pytest.raises(TypeError, match="complex128 is not supported"):
