@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from schedules.default.conditions import number
 from schedules.directives import BoundExtent, Prefetch
+from schedules.joining import Kind, Near
 from schedules.placement import Place
 from schedules.plan import Plan
 from tedsl.lang.expr import Apply, Const, Expr, Reduce
@@ -24,12 +25,8 @@ __all__ = ["Groups"]
 
 SMALL = 4096  # bytes of the results of a stage that may share a kernel
 MOST_INSIDE = 3  # loop nests of such a stage
-MOST_JOINED = 4  # stages that share one
-FEW = 4  # groups that read a result: what more of them read is no matter of theirs
-NEAR = 48  # groups between two that are looked at before they count as far apart
 
 Nests = Mapping[str, frozenset[str]]
-Kind = tuple[object, ...]
 
 
 class Groups:
@@ -77,7 +74,7 @@ class Groups:
         for group in self.in_order():
             depth[group] = 1 + max((depth[g] for g in reads[group]), default=0)
         kinds = self._kinds()
-        near = _Near(reads, sorted(depth, key=depth.__getitem__), kinds, self._tensors(kinds))
+        near = Near(reads, sorted(depth, key=depth.__getitem__), kinds, self._tensors(kinds))
         for group in list(near.order):
             near.visit(group)
         for a, b in near.joined:
@@ -121,13 +118,15 @@ class Groups:
         for name in self._plan.program.stages:
             for group in {self.of[nest] for nest in self._nests[name]}:
                 inside[group].append(name)
-        found = {group: self._kind(members[-1], inside[group]) for group, members in self._members.items()}
+        found = {group: self._kind(group, names) for group, names in inside.items()}
         return {group: kind for group, kind in found.items() if kind is not None}
 
-    def _kind(self, result: str, inside: Sequence[str]) -> Kind | None:
+    def _kind(self, group: str, inside: Sequence[str]) -> Kind | None:
         """The kind of a group that is small, and of which nothing may be written over what is given to the program."""
         stages = self._plan.program.stages
-        outputs = stages[result].outputs
+        handed = (n for n in self._members[group] if any(self.of[reader] != group for reader in self._reading(n)))
+        outputs = dict.fromkeys(t for name in handed for t in stages[name].outputs)
+        outputs.update((t, None) for name in self._members[group] for t in stages[name].outputs if t in self._results)
         if sum(self._places[name].kind != "inline" for name in inside) > MOST_INSIDE or not _are_small(outputs):
             return None
         read = {t: None for name in inside for t in stages[name].inputs}
@@ -149,76 +148,6 @@ class Groups:
             order.append(heapq.heappop(ready)[1])
             sorter.done(order[-1])
         return order
-
-
-class _Near:
-    """The groups on the way from the first to the last, and which small ones are joined."""
-
-    def __init__(
-        self, reads: Mapping[str, set[str]], order: Sequence[str], kinds: Mapping[str, Kind],
-        tensors: Mapping[str, set[Tensor]],
-    ) -> None:  # fmt: skip
-        self.order = order
-        self.joined: list[tuple[str, str]] = []
-        self._tensors = tensors
-        self._now = {group: group for group in order}
-        self._kinds = {group: [kind] for group, kind in kinds.items()}
-        self._reads = {group: set(read) for group, read in reads.items()}
-        self._readers: dict[str, set[str]] = {group: set() for group in order}
-        for group, read in reads.items():
-            for other in read:
-                self._readers[other].add(group)
-        self._first = {group: k for k, group in enumerate(order)}
-        self._last = dict(self._first)
-        self._seen: dict[Tensor, str] = {}  # the last small result that was read off a tensor
-
-    def visit(self, group: str) -> None:
-        """Join a group with small ones before it, the nearest first."""
-        if group not in self._kinds:
-            return
-        near = {g for g in self._reads[group] if g in self._kinds and len(self._readers[g]) <= FEW}
-        near |= {self._now[self._seen[t]] for t in self._tensors[group] if t in self._seen}
-        for other in sorted(near, key=lambda g: -self._last[g]):
-            self._join(self._now[other], self._now[group])
-        self._seen.update(dict.fromkeys(self._tensors[group], group))
-
-    def _join(self, a: str, b: str) -> None:
-        kinds = self._kinds[a] + self._kinds[b]
-        alike = len(set(kinds)) < len(kinds)
-        if a == b or alike or len(kinds) > MOST_JOINED or not self._are_free(a, b):
-            return
-        self.joined.append((a, b))
-        self._kinds[a] = kinds
-        del self._kinds[b]
-        self._now.update({group: a for group, now in self._now.items() if now == b})
-        self._first[a] = min(self._first[a], self._first[b])
-        self._last[a] = max(self._last[a], self._last[b])
-        for there, back in ((self._reads, self._readers), (self._readers, self._reads)):
-            for other in there.pop(b):
-                back[other].discard(b)
-                if other != a:
-                    back[other].add(a)
-                    there[a].add(other)
-            there[a].discard(b)
-
-    def _are_free(self, a: str, b: str) -> bool:
-        """Whether neither reads what is made of the other's results by a third."""
-        return not self._leads(a, b) and not self._leads(b, a)
-
-    def _leads(self, a: str, b: str) -> bool:
-        """Whether a third group, or more, lead from one to another; what is far apart counts as if."""
-        pending = [g for g in self._readers[a] if g != b]
-        found = set(pending)
-        for group in pending:
-            if len(found) > NEAR:
-                return True
-            if self._first[group] < self._last[b]:
-                fresh = self._readers[group] - found
-                if b in fresh:
-                    return True
-                found |= fresh
-                pending += fresh
-        return False
 
 
 def _cycle(reads: Mapping[str, set[str]]) -> list[str]:
@@ -243,7 +172,7 @@ def _kind_of(node: Expr) -> object:
     return repr(node.value) if isinstance(node, Const) else type(node)
 
 
-def _are_small(tensors: Sequence[Tensor]) -> bool:
+def _are_small(tensors: Collection[Tensor]) -> bool:
     """Whether extents are numbers, and few."""
     shapes = [_shape(t) for t in tensors]
     if any(n is None for shape in shapes for n in shape):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tedsl as te
-from schedules import grouping
+from schedules import grouping, joining
 from schedules.cutting import Part
 from tedsl.backend import steps
 from tedsl.backend.planner import Planner
@@ -100,7 +100,7 @@ def test_what_many_read_is_not_joined_to_one_of_them() -> None:
         te.compute((N,), lambda i, p=p: te.sum(lambda k: te.exp(a[k] - a[i] * p)), name=f"r{p}") for p in range(2, 8)
     ]
     assert ["a"] in names([x], [h, *readers])
-    assert ["a", "r2", "r3", "r4"] in names([x], [h, *readers[: grouping.FEW]])
+    assert ["a", "r2", "r3", "r4"] in names([x], [h, *readers[: joining.FEW]])
 
 
 def test_a_result_that_may_be_written_over_an_input_is_on_its_own() -> None:
