@@ -364,7 +364,7 @@ def _fix_strides(lowered: Lowered) -> None:
     for tensor, image, is_free in images:
         shape = known_shape(tensor)
         assert shape is not None
-        if isinstance(image, hl.ImageParam) and image.dimensions() < len(shape):
+        if image.dimensions() < len(shape):  # a row of all elements
             shape = (math.prod(shape),)
         for dim, (extent, step) in enumerate(zip(shape[::-1], contiguous_strides(shape, 1)[::-1], strict=True)):
             image.dim(dim).set_stride(step)

@@ -18,14 +18,14 @@ PROGRAM = """
     workers.available_cpus = lambda: 3
     assert threading.active_count() == 1 and workers.may_compile_apart(4)
     here, compiled, compile_object = os.getpid(), [], variant.compile_object
-    x = te.placeholder((24, 24), name="x")
+    x = te.placeholder((40, 40), name="x")
     h, made = x, []
     for k in range(4):
-        h = te.compute((24, 24), lambda i, j, h=h, k=k: te.sum(lambda l: h[i, l] * te.tanh(h[l, j] * (k + 1.0)) / 24))
+        h = te.compute((40, 40), lambda i, j, h=h, k=k: te.sum(lambda l: h[i, l] * te.tanh(h[l, j] * (k + 1.0)) / 40))
         made.append(h)
     def built():
         kern = te.build([x], made)
-        array = np.linspace(-1, 1, 576, dtype="f4").reshape(24, 24)
+        array = np.linspace(-1, 1, 1600, dtype="f4").reshape(40, 40)
         for found, want in zip(kern(array), te.interpret(made, {{x: array}})):
             np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
         assert len(kern.core.kernels) == 4 and kern.stats.compile_ms > 0
