@@ -27,7 +27,7 @@ class Planner:
 
     `plan` is what the user says, and `given` the tensors that those of its program stand for; `automatic` one of
     Halide's autoschedulers; `choices` are those of the default scheduler; `merged`: outputs of one shape may share a
-    loop nest. `part`: what was decided for one part of a program that was cut. `simple`: every stage is stored, no loop
+    loop nest, and small ones a kernel. `part`: what was decided for one part of a program that was cut. `simple`: every stage is stored, no loop
     is changed.
     """
 
@@ -100,7 +100,7 @@ class Planner:
             given.setdefault(stages[name].output(index), op.output(k))
         given.update((now, self.given.get(t, t)) for now, t in zip(plan.program.outputs, outputs, strict=True))
         given.update((t, self.given.get(t, t)) for t in inputs)
-        return plan.program.outputs, parts_of(plan, inputs, given, least, joined=least > 1)
+        return plan.program.outputs, parts_of(plan, inputs, given, least, joined=least > 1 and self.merged)
 
     def _check(self, plan: Plan, target: Target) -> None:
         """Refuse what the target cannot do, or what was forbidden."""

@@ -174,3 +174,10 @@ def test_donated_inputs_are_written_over_as_before(monkeypatch: pytest.MonkeyPat
     want = te.evaluate([loss, moved], {x: (a := floats(N, N)), p: (b := floats(N))})
     for found, expected in zip(kern(a, b.copy()), want, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_nothing_is_joined_where_a_proof_asks_for_loops_of_their_own() -> None:
+    x = te.placeholder((N, N), name="x")
+    outputs = [normal(large(x, "h"), "a")]
+    for merged, count in ((True, 3), (False, 5)):
+        assert len(Planner(merged=merged).parts([x], outputs, HOST, 2)[1]) == count
