@@ -27,8 +27,8 @@ class Planner:
 
     `plan` is what the user says, and `given` the tensors that those of its program stand for; `automatic` one of
     Halide's autoschedulers; `choices` are those of the default scheduler; `merged`: outputs of one shape may share a
-    loop nest, and small ones a kernel. `part`: what was decided for one part of a program that was cut. `simple`: every stage is stored, no loop
-    is changed.
+    loop nest, and small ones a kernel. `part`: what was decided for one part of a program that was cut. `simple`: every
+    stage is stored, no loop is changed.
     """
 
     plan: Plan | None = None
