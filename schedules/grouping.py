@@ -73,9 +73,9 @@ class Groups:
         reads, depth = self._reads(), dict[str, int]()
         for group in self.in_order():
             depth[group] = 1 + max((depth[g] for g in reads[group]), default=0)
-        kinds = self._kinds()
-        near = Near(reads, sorted(depth, key=depth.__getitem__), kinds, self._tensors(kinds))
-        for group in list(near.order):
+        order, kinds = sorted(depth, key=depth.__getitem__), self._kinds()
+        near = Near(reads, order, kinds, self._tensors(kinds))
+        for group in order:
             near.visit(group)
         for a, b in near.joined:
             self._join(a, b)

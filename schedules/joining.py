@@ -22,7 +22,6 @@ class Near:
         self, reads: Mapping[str, set[str]], order: Sequence[str], kinds: Mapping[str, Kind],
         tensors: Mapping[str, set[Tensor]],
     ) -> None:  # fmt: skip
-        self.order = order
         self.joined: list[tuple[str, str]] = []
         self._tensors = tensors
         self._now = {group: group for group in order}
