@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from schedules.default.machine import Machine
+from schedules.default.machine import FIGURES, Machine
 
 __all__ = ["Choices", "Parameter", "parameters_of", "search", "settled"]
 
@@ -69,7 +69,6 @@ _CANDIDATES: dict[str, Callable[[int], Sequence[int]]] = {
     "inline": lambda n: [0, 400],
 }
 _MAY_BE_ZERO = {"row_bytes", "inline"}
-_FIGURES = ("l2", "vector_bytes", "cores")
 
 
 def settled(machine: Machine, choices: Choices) -> Machine:
@@ -82,7 +81,7 @@ def parameters_of(plan: Callable[[Machine], object], machine: Machine, choices: 
     asked = _Asked(**{f: getattr(machine, f) for f in Machine.__dataclass_fields__})
     plan(settled(asked, choices))
     found = [(name, value, name.rpartition(":")[2]) for name, value in asked.asked.items()]
-    found += [(name, int(getattr(machine, name)), name) for name in _FIGURES]
+    found += [(name, int(getattr(machine, name)), name) for name in FIGURES]
     rank = {kind: k for k, kind in enumerate(_CANDIDATES)}
     made = []
     for name, default, kind in sorted((f for f in found if f[2] in rank), key=lambda f: rank[f[2]]):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+
+from schedules.default import assuming
 
 # What a test compiles, it compiles: nothing comes from an earlier run.
 os.environ["TEDSL_CACHE"] = "off"
@@ -21,6 +24,13 @@ settings.load_profile("default")
 # Hypothesis also draws constants that it finds in the modules imported so far: draws would depend on which tests ran
 # before.
 providers._get_local_constants = lambda: providers._local_constants
+
+
+@pytest.fixture
+def cut_everywhere() -> Iterator[None]:
+    """Every program becomes as many kernels as the default schedule makes of a large one."""
+    with assuming({"kernels": 2}):
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 import tedsl as te
 from autodiff.strategies import CONSTRUCTS, DTYPES, Program, programs, values_for
-from tedsl.backend import steps
 
 # No shrinking: each step compiles a kernel, and the program that is printed is short already.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -87,12 +86,6 @@ def test_compiled_programs_agree_with_the_reference(part: int, data: st.DataObje
 @given(data=st.data())
 def test_many_compiled_programs_agree_with_the_reference(part: int, data: st.DataObject) -> None:
     check_batch(data)
-
-
-@pytest.fixture
-def cut_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every program becomes as many kernels as it can be cut into."""
-    monkeypatch.setattr(steps, "LEAST_KERNELS", 2)
 
 
 @pytest.mark.usefixtures("cut_everywhere")

@@ -16,6 +16,7 @@ from schedules.default.conditions import number, tidied
 from schedules.default.copies import forms_of
 from schedules.default.machine import Machine
 from schedules.default.sizes import can_be_cut, typical_sizes
+from schedules.default.thresholds import Thresholds
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.checks import read_checks
 from tedsl.lang.dtypes import INT32
@@ -29,7 +30,6 @@ __all__ = ["Contraction", "Tile", "contraction_of", "tile_for"]
 SMALL_TABLE = 1 << 13  # elements of rows that stay in the first cache
 MOST_FILTERS = 8  # that share the pixels of a window
 FILLED = 9  # columns that fill more than half of a vector
-SMALLEST = 1 << 15  # multiplications below which packing does not pay
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class Contraction:
         return math.prod(self.sizes[a] for a in axes)
 
 
-def contraction_of(op: Compute) -> Contraction | None:
+def contraction_of(op: Compute, least: Thresholds) -> Contraction | None:
     """The roles of the loops of a sum of products; None for anything else, and where it is not worth it."""
     op = _without_units(op)
     reduce = op.reduction
@@ -67,12 +67,12 @@ def contraction_of(op: Compute) -> Contraction | None:
     if any(number(a.begin) != 0 or number(a.extent) == 0 for a in axes) or not can_be_cut(op):
         return None
     sizes = typical_sizes(op)
-    if math.prod(sizes.values()) < SMALLEST:
+    if math.prod(sizes.values()) < least.product:
         return None
     factors = _factors(reduce.values[0])
     if len(factors) != 2:
         return None
-    return _oriented(op, factors, conjuncts(reduce.where), sizes)
+    return _oriented(op, factors, conjuncts(reduce.where), sizes, least)
 
 
 def _without_units(op: Compute) -> Compute:
@@ -107,30 +107,30 @@ def _factors(value: Expr) -> list[Expr]:
 
 
 def _oriented(
-    op: Compute, factors: Sequence[Expr], conditions: Sequence[Expr], sizes: Mapping[Axis, int]
+    op: Compute, factors: Sequence[Expr], conditions: Sequence[Expr], sizes: Mapping[Axis, int], least: Thresholds
 ) -> Contraction | None:
     """The factor with the better lane as columns, the other one as rows."""
     best: tuple[float, Contraction] | None = None
     for k in range(2):
-        found = _roles(op, factors[1 - k], factors[k], conditions, sizes)
+        found = _roles(op, factors[1 - k], factors[k], conditions, sizes, least)
         if found is not None and (best is None or found[0] > best[0]):
             best = found
     known = None if best is None else best[1]
     if known is not None and sizes[known.lane] >= FILLED:
         return known
-    windows = (_window(op, factors[1 - k], factors[k], conditions, sizes) for k in range(2))
+    windows = (_window(op, factors[1 - k], factors[k], conditions, sizes, least) for k in range(2))
     return next((found for found in windows if found is not None), known)
 
 
 def _window(
-    op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr], sizes: Mapping[Axis, int]
+    op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr], sizes: Mapping[Axis, int], least: Thresholds
 ) -> Contraction | None:
     """Few filters over many pixels: neighbouring pixels of the result share a vector, read at every offset."""
     in_rows, in_columns = set(free_axes(rows)).union(filter(_is_unit, op.axes)), set(free_axes(columns))
     reduce = op.reduction
     assert reduce is not None
     lane = op.axes[-1] if op.axes else None
-    if lane is None or lane not in in_columns - in_rows or sizes[lane] < 32:
+    if lane is None or lane not in in_columns - in_rows or sizes[lane] < least.window_lanes:
         return None
     if any(not in_columns.issuperset(free_axes(c)) for c in conditions):
         return None
@@ -154,7 +154,7 @@ def _window(
 
 
 def _roles(
-    op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr], sizes: Mapping[Axis, int]
+    op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr], sizes: Mapping[Axis, int], least: Thresholds
 ) -> tuple[float, Contraction] | None:
     in_rows, in_columns = set(free_axes(rows)).union(filter(_is_unit, op.axes)), set(free_axes(columns))
     reduce = op.reduction
@@ -183,13 +183,13 @@ def _roles(
         return None
     lane = lanes[-1] if lanes[-1] is op.axes[-1] else max(lanes, key=lambda a: sizes[a])
     others = tuple(a for a in n if a is not lane)
-    if _is_table_of_rows(op, m, lane, others, columns, alone - crossed, sizes):
+    if _is_table_of_rows(op, m, lane, others, columns, alone - crossed, sizes, least):
         # The rows stay in the cache: one row of the image after another, packed where it is used.
         n, batch = (lane,), (*batch, *others)
     compound = {a for f in (*row_forms, *column_forms) if f.alone is None for a in f.axes}
     windows = {a for f in (*row_forms, *column_forms) for a in f.axes if len(set(f.axes).difference(batch)) > 1}
     sums = sorted(reduce.axes, key=lambda a: a in windows)
-    if sizes[lane] < 4:
+    if sizes[lane] < least.product_lanes:
         return None
     # Lanes that fill their vectors are best, then contiguous ones; an axis of a window makes a poor lane.
     filled = sizes[lane] / (-(-sizes[lane] // 16) * 16)
@@ -199,14 +199,15 @@ def _roles(
 
 def _is_table_of_rows(
     op: Compute, rows: Sequence[Axis], lane: Axis, others: Sequence[Axis], columns: Expr, alone: set[Axis],
-    sizes: Mapping[Axis, int],
+    sizes: Mapping[Axis, int], least: Thresholds,
 ) -> bool:  # fmt: skip
     """Whether few rows meet many columns that lie in memory as the result does: a convolution of one by one."""
     assert op.reduction is not None
     in_place = isinstance(columns, Read) and columns.indices[-1] is lane is op.axes[-1] and alone.issuperset(others)
     height = math.prod(sizes[a] for a in rows)
     table = height * math.prod(sizes[a] for a in op.reduction.axes)
-    return in_place and bool(others) and height >= 16 and table <= SMALL_TABLE and sizes[lane] >= 32
+    worth = height >= least.table_rows and sizes[lane] >= least.window_lanes
+    return in_place and bool(others) and worth and table <= SMALL_TABLE
 
 
 def _guarded(factor: Expr, conditions: Sequence[Expr]) -> Expr:

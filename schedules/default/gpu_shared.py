@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from schedules.default.conditions import number
 from schedules.default.costs import Costs
 from schedules.default.rewriting import Rewriting, fused, loop_names
+from schedules.default.thresholds import Thresholds
 from schedules.directives import BoundExtent, ComputeAt, Directive, GpuThreads, Split, StoreIn
 from schedules.program import reading
 from tedsl.analysis.affine import Affine, affine_of
@@ -33,9 +34,7 @@ __all__ = [
 
 HELD = "held in a thread"  # a kind of stages
 MOST_BYTES = 40 << 10  # of shared memory in a block: all GPUs have 48 KiB
-LEAST_TAPS = 3  # reads of a tensor for an element, from which on a stencil is staged
 MOST_EXPANDED = 8  # stages inlined into one another
-LEAST_REUSE = 2  # times that an element of a copy is read
 STENCIL = {2: (8, 32), 1: (256,)}  # threads of a block along the last axes, by how many there are
 
 
@@ -228,7 +227,7 @@ def _staged(rw: Rewriting, op: Compute) -> tuple[Compute, list[Copy]]:
     copies: list[Copy] = []
     reads: dict[Expr, Expr] = {}
     for window in windows_of(op.bodies, steps) if steps else ():
-        if _is_worth(op, window, steps) and window.bytes(steps) <= room:
+        if _is_worth(op, window, steps, rw.least) and window.bytes(steps) <= room:
             room -= window.bytes(steps)
             mine, copy = copied(rw, op.name, window, steps)
             reads.update(mine)
@@ -245,11 +244,12 @@ def _steps(op: Compute) -> dict[Axis, int]:
     return {**dict(zip(axes, STENCIL[len(axes)], strict=True)), **{a: number(a.extent) or 1 for a in sums}}
 
 
-def _is_worth(op: Compute, window: Window, steps: Mapping[Axis, int]) -> bool:
+def _is_worth(op: Compute, window: Window, steps: Mapping[Axis, int], least: Thresholds) -> bool:
     """Whether an element of the copy is read a few times."""
     sums = set(op.reduction.axes) if op.reduction is not None else set()
     used = {a for form in window.forms for a in form.axes}
     taps = len(window.reads) * math.prod(steps[a] for a in sums)
-    if taps < LEAST_TAPS or not sums <= used or not all(a in used for a in op.axes[-2:]):
+    if taps < least.gpu_taps or not sums <= used or not all(a in used for a in op.axes[-2:]):
         return False
-    return taps * math.prod(n for a, n in steps.items() if a not in sums) >= LEAST_REUSE * math.prod(window.box(steps))
+    uses = taps * math.prod(n for a, n in steps.items() if a not in sums)
+    return uses >= least.gpu_reuse * math.prod(window.box(steps))

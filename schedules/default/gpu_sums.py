@@ -18,6 +18,7 @@ from schedules.default.conditions import number
 from schedules.default.gpu_shared import HELD
 from schedules.default.gpu_tiles import clamped, extent_of, is_regrouped, staged_tiles, tile_of
 from schedules.default.rewriting import Rewriting
+from schedules.default.thresholds import Thresholds
 from schedules.program import reading
 from schedules.rewrites import Half, cache_write, rfactor
 from tedsl.analysis.affine import affine_of
@@ -31,14 +32,13 @@ __all__ = ["LANES", "PARTIAL", "rewrite_sum"]
 PARTIAL = "partial of a row"  # a kind of stages
 UNKNOWN = 1024  # for an extent
 LANES = 32  # threads of a row: those that run in step
-LONG = 1 << 13  # terms from which on an element is cut into blocks
 FEW = 1 << 12  # elements that do not fill a GPU
 BLOCKS, LEAST = 512, 1024  # of an element; terms of one
 
 
 def rewrite_sum(rw: Rewriting, original: Operation, op: Compute) -> None:
     """Make the stages of a reduction, the last one in its place."""
-    cut, row = _cut(op), _row(op)
+    cut, row = _cut(op, rw.least), _row(op)
     if not op.axes and (cut is not None or row is not None):
         _single(rw, original, op)
     elif cut is not None:
@@ -101,12 +101,12 @@ def _by_lanes(rw: Rewriting, original: Operation, op: Compute, row: Axis) -> Non
     rw.kinds[inner.name], rw.inside[inner.name] = PARTIAL, made.name
 
 
-def _cut(op: Compute) -> tuple[Axis, int] | None:
+def _cut(op: Compute, least: Thresholds) -> tuple[Axis, int] | None:
     """The reduce axis to cut, and terms of it in a block, where few elements have many terms."""
     reduce = op.reduction
     assert reduce is not None
     terms = math.prod(map(extent_of, reduce.axes))
-    if terms < LONG or math.prod(map(extent_of, op.axes)) >= FEW or not is_regrouped(op):
+    if terms < least.gpu_terms or math.prod(map(extent_of, op.axes)) >= FEW or not is_regrouped(op):
         return None
     axis = max(reduce.axes, key=extent_of)
     factor = max(-(-extent_of(axis) // BLOCKS), -(-LEAST * extent_of(axis) // terms))

@@ -32,7 +32,6 @@ COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
     "sum": lambda a, b: a + b, "prod": lambda a, b: a * b, "max": fn.maximum, "min": fn.minimum,
     "any": fn.logical_or, "all": fn.logical_and,
 }  # fmt: skip
-BLOCKED = 1 << 17  # terms of one element from which on it is cut into blocks
 BLOCKS = 16
 BLOCK = 1 << 16  # terms of a block where their number is not known
 
@@ -59,15 +58,14 @@ def rewrite_reduction(
     if blocked and elements * 4 < BLOCKS * machine.cores:
         if any(number(a.extent) is None for a in reduce.axes):
             return _in_blocks_of_one_size(rw, original, current, machine)
-        if terms >= BLOCKED:
+        if terms >= machine.least.blocks:
             return _blocked(rw, original, current, machine)
     along = _along(current)
     if along is None:
         return False
     width = max(4, machine.vector_bytes // max(4, dtype.itemsize))
-    lanes = _lanes(
-        typical(along.extent), width, machine.choose("lanes", 8 if number(along.extent) is not None else 4, op.name)
-    )
+    most = machine.choose("lanes", 8 if number(along.extent) is not None else 4, op.name)
+    lanes = _lanes(typical(along.extent), width, most, machine.least.row_vectors)
     if lanes == 0:
         return False
     _by_lanes(rw, original, current, along, lanes, width)
@@ -89,13 +87,13 @@ def _along(op: Compute) -> Axis | None:
     return best if best in set(reduce.axes) else None
 
 
-def _lanes(extent: int, width: int, most: int) -> int:
-    """How many lanes a row of this extent is spread over: 0 where it is too short."""
+def _lanes(extent: int, width: int, most: int, least: int) -> int:
+    """How many lanes a row of this extent is spread over: 0 where it is shorter than so many vectors."""
     for vectors in (n for n in (16, 8, 4, 2) if n <= most):
         if extent % (vectors * width) == 0 and extent >= 2 * vectors * width:
             return vectors * width
     for vectors in (n for n in (16, 8, 4, 2, 1) if n <= most):
-        if extent >= 4 * vectors * width or (vectors == 1 and extent >= 2 * width):
+        if extent >= 4 * vectors * width or (vectors == 1 and extent >= least * width):
             return vectors * width
     return 0
 
@@ -193,7 +191,9 @@ def _argument(rw: Rewriting, original: Operation, op: Compute, machine: Machine)
     value, dtype = reduce.values[0], reduce.values[0].dtype
     known = all(number(a.extent) and number(a.begin) == 0 for a in (*op.axes, *reduce.axes))
     along = _along(op)
-    if not known or along is None or int(along.extent.value) < 64 or dtype.itemsize < 4:  # type: ignore[union-attr]
+    if not known or along is None or dtype.itemsize < 4:
+        return False
+    if int(along.extent.value) < machine.least.position:  # type: ignore[union-attr]
         return False
     kind = "max" if reduce.reducer.kind == "argmax" else "min"
     best = rw.extreme(op, kind)
@@ -232,11 +232,11 @@ def _blocked(rw: Rewriting, original: Operation, op: Compute, machine: Machine) 
     along = _along(op)
     others = [a for a in reduce.axes if a is not along]
     axis = max(others or list(reduce.axes), key=lambda a: int(a.extent.value))  # type: ignore[union-attr]
-    if int(axis.extent.value) < BLOCKS:  # type: ignore[union-attr]
+    if int(axis.extent.value) < machine.least.block_extent:  # type: ignore[union-attr]
         axis = max(reduce.axes, key=lambda a: int(a.extent.value))  # type: ignore[union-attr]
     extent = int(axis.extent.value)  # type: ignore[union-attr]
     begin = int(axis.begin.value)  # type: ignore[attr-defined]
-    if extent < BLOCKS:
+    if extent < machine.least.block_extent:
         return False
     step = -(-extent // BLOCKS)
     block = Axis("block", Const(-(-extent // step), INT32))

@@ -37,8 +37,7 @@ from tedsl.lang.traverse import reads_of, substitute
 __all__ = ["plan_lookup"]
 
 PIECE = 64  # points whose rows are computed at a time
-LEAST, MOST = 8, 64  # elements of a row
-WORTH_THREADS = 1 << 14  # points
+MOST = 64  # elements of a row
 
 
 def plan_lookup(rw: Rewriting, original: Operation, op: Compute, machine: Machine) -> bool:
@@ -81,12 +80,14 @@ def _found(rw: Rewriting, op: Compute, machine: Machine) -> tuple[Axis, Expr] | 
         return None
     candidates = op.axes[:-1] if reduce is None else reduce.axes
     sizes = [number(a.extent) for a in op.axes]
-    if (sizes[-1] or 0) < PIECE or not all(sizes) or any(number(a.begin) != 0 for a in (*op.axes, *candidates)):
+    if (sizes[-1] or 0) < machine.least.lookup_points or not all(sizes):
+        return None
+    if any(number(a.begin) != 0 for a in (*op.axes, *candidates)):
         return None
     width = machine.vector_bytes // op.bodies[0].dtype.itemsize
     for lane in candidates:
         count = number(lane.extent) or 0
-        if not LEAST <= count <= MOST or whole(count, width) > 2 * count:
+        if not machine.least.lookup_row <= count <= MOST or whole(count, width) > 2 * count:
             continue
         (value,) = shared_along(rw, [op.bodies[0] if reduce is None else reduce.values[0]], lane)
         tables = {r.tensor for r in reads_of([value]) if looks_up(r, lane) is not None}
@@ -161,6 +162,6 @@ def _loops(op: Compute, lane: Axis, run: Axis, width: int, machine: Machine) -> 
     fusing, (task,) = fused(op.name, outer, "f")
     say += fusing
     points = math.prod(number(a.extent) or 0 for a in op.axes if a is not lane)
-    if machine.cores > 1 and points >= WORTH_THREADS:
+    if machine.cores > 1 and points >= machine.least.lookup_threads:
         say.append(Parallel(stage=op.name, loop=task))
     return say

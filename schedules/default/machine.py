@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
-__all__ = ["Machine"]
+from schedules.default.thresholds import Thresholds
+
+__all__ = ["FIGURES", "Choices", "Machine", "assumed", "assuming"]
+
+Choices = tuple[tuple[str, int], ...]
+FIGURES = ("l1", "l2", "l3", "vector_bytes", "cores")  # that may be chosen too
+
+_assumed: list[Choices] = [()]
+
+
+def assumed() -> Choices:
+    """What is chosen where nobody chooses anything."""
+    return _assumed[-1]
+
+
+@contextmanager
+def assuming(choices: Mapping[str, int]) -> Iterator[None]:
+    """Within the block, in every thread, programs are scheduled as if somebody had chosen this.
+
+    `assuming(LOWEST)` makes patterns fire on small programs, `assuming({"l2": 4096})` makes blocks of small factors.
+    """
+    _assumed.append(tuple(sorted({**dict(assumed()), **choices}.items())))
+    try:
+        yield
+    finally:
+        _assumed.pop()
 
 
 @dataclass(frozen=True)
@@ -13,7 +41,7 @@ class Machine:
     """Bytes of a vector register and of the caches, number of registers and cores.
 
     `choices` are (name, value) pairs that replace what the scheduler would take: "unroll" everywhere, "C:unroll" for
-    the stage C.
+    the stage C; a figure of the machine; a threshold.
     """
 
     vector_bytes: int
@@ -23,17 +51,21 @@ class Machine:
     l3: int
     cores: int
     gpu: Literal["cuda", "opencl"] | None = None
-    choices: tuple[tuple[str, int], ...] = ()
+    choices: Choices = ()
 
     def tuned(self) -> Machine:
         """The machine with its figures replaced by those that are chosen."""
-        own = {"vector_bytes", "l2", "cores"}
-        return replace(self, **{name: value for name, value in self.choices if name in own})  # type: ignore[arg-type]
+        return replace(self, **{name: value for name, value in self.choices if name in FIGURES})  # type: ignore[arg-type]
+
+    @cached_property
+    def least(self) -> Thresholds:
+        """From which sizes on patterns are worth it."""
+        return Thresholds.chosen(dict(self.choices))
 
     @property
     def tells_stages_apart(self) -> bool:
         """Whether what is chosen may differ between stages that are equal but for their names."""
-        return bool(self.choices)
+        return any(":" in name for name, _ in self.choices)
 
     def choose(self, name: str, default: int, stage: str = "") -> int:
         """The value of a parameter of the scheduler: the one chosen for the stage, or for all, or the default."""

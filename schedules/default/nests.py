@@ -32,14 +32,12 @@ from tedsl.lang.traverse import free_axes, reads_of
 
 __all__ = ["plan_nests"]
 
-WORTH_THREADS = 1 << 17  # scalar operations
 TASKS = 8  # for each core
 MOST_UNROLLED = 32
 FEW_UNROLLED = 4  # where each step has to look for the end of a row that may be anywhere
-LONG = 64  # rows of a reduction that are worth a few streams through memory
-ROWS, COLUMNS = 8, 2048  # of them at a time
+ROWS, COLUMNS = 8, 2048  # of a reduction along columns, at a time
 ROWS_ALIKE = 4  # that are divided by the same numbers
-MUCH = 40  # arithmetic of an element that is worth sharing
+LOOKUP = 40  # operations in the time in which the lanes of an index that is data are taken out one by one
 
 
 def plan_nests(rw: Rewriting, outputs: AbstractSet[Operation], costs: Costs, machine: Machine) -> None:
@@ -87,7 +85,7 @@ class _Nest:
         names, depth = loop_names(root), self.group.depth
         axes = list(root.axes)
         blocks = self.rw.kinds.get(root.name) == "blocks"
-        threads = self.machine.cores > 1 and (blocks or self._work() >= WORTH_THREADS)
+        threads = self.machine.cores > 1 and (blocks or self._work() >= self.machine.least.nest_threads)
         vector = self._vector_axis(root, depth)
         if vector is not None and self._is_down(root, vector):
             return self._down(root, names, vector, threads=threads)
@@ -143,7 +141,9 @@ class _Nest:
         if root.reduction is None or self.group.members or not along(root, vector):
             return False
         rows, columns = number(root.reduction.axes[-1].extent), number(vector.extent)
-        return rows is not None and columns is not None and rows >= LONG and columns >= 2 * self._width(root)
+        if rows is None or columns is None:
+            return False
+        return rows >= self.machine.least.column_rows and columns >= 2 * self._width(root)
 
     def _down(self, root: Compute, names: dict[Axis, str], vector: Axis, *, threads: bool) -> str:
         """A few rows at a time, each a stream through memory; the results so far stay in the first cache."""
@@ -174,9 +174,8 @@ class _Nest:
 
     def _shared_along(self, root: Compute, vector: Axis | None) -> Axis | None:
         """A short loop that most of the arithmetic of an element does not depend on."""
-        # Where an index is data, its lanes are taken out one by one.
-        total = self.costs.element[root] + MUCH * root.looks_up
-        if root.reduction is not None or total < MUCH:
+        total = self.costs.element[root] + LOOKUP * root.looks_up
+        if root.reduction is not None or total < self.machine.least.shared:
             return None
         for axis in root.axes:
             count = number(axis.extent)
@@ -216,7 +215,11 @@ class _Nest:
             if not read.indices or reads_of(read.indices):
                 continue
             if vector in {a for i in read.indices[:-1] for a in free_axes(i)}:
-                last = [a for a in free_axes(read.indices[-1]) if a is not vector and typical(a.extent) >= 16]
+                last = [
+                    a
+                    for a in free_axes(read.indices[-1])
+                    if a is not vector and typical(a.extent) >= self.machine.least.across
+                ]
                 if last:
                     return last[-1]
         return None

@@ -37,13 +37,12 @@ from tedsl.lang.traverse import free_axes, substitute
 
 __all__ = ["plan_contraction"]
 
-WORTH_THREADS = 1 << 22  # multiplications
 MOST_FOR_EACH = 1 << 20  # bytes of partial sums for each iteration of a loop whose length is not known
 
 
 def plan_contraction(rw: Rewriting, original: Operation, op: Compute, machine: Machine, *, plain: bool) -> bool:
     """Rewrite `op` and schedule what comes of it; False where it is no contraction."""
-    found = contraction_of(op)
+    found = contraction_of(op, machine.least)
     if found is None or (plain and found.guarded):
         return False
     blocks = _sum_blocks(found, machine)
@@ -67,7 +66,9 @@ def _sum_blocks(found: Contraction, machine: Machine) -> tuple[tuple[Axis, int],
     columns, rows = found.points(found.column_axes), found.points(found.row_axes)
     terms, tiles = found.terms, rows * columns / 400
     large_panel = min(columns, 64) * terms * size > machine.l2 // 4
-    if found.window or found.batch or terms < 2048 or not (large_panel or tiles < 8) or rows * columns > terms * 64:
+    if found.window or found.batch or terms < machine.least.product_terms:
+        return None
+    if not (large_panel or tiles < 8) or rows * columns > terms * 64:
         return None
     budget = machine.l2 // 2
     cuts: list[tuple[Axis, int]] = []
@@ -113,7 +114,7 @@ def _plan_blocked(
     sums = tuple(a for a in (*inner, *rest))
     body = Reduce(reduce.reducer, (value,), sums, TRUE, 0)
     partial = Compute(name=f"{op.name}_partial", axes=(*outer, *order), bodies=(body,), where=op.where)
-    again = contraction_of(partial)
+    again = contraction_of(partial, machine.least)
     if again is None:
         again = replace(found, op=partial, batch=tuple(outer), sums=sums, sizes=typical_sizes(partial))
     panels = _Panels(rw, again, partial.name, machine)
@@ -214,7 +215,7 @@ class _Panels:
         if lane is None or along is None or along is lane or not can_turn(self.machine, itemsize):
             return None
         width, steps = number(lane.extent), number(along.extent)
-        if width is None or steps is None or width % SIDE or steps % SIDE or copy.size < 1 << 14:
+        if width is None or steps is None or width % SIDE or steps % SIDE or copy.size < self.machine.least.turned:
             return None
         others = [a for a in copy.axes if a is not lane and a is not along]
 
@@ -382,7 +383,7 @@ class _Panels:
                 self._say(Split(stage=stage, loop=step, outer="s_o", inner="s_i", factor=8))
                 self._say(Reorder(stage=stage, loops=("s_o", *names[:-2], "s_i", last.name)))
                 names = ["s_o", *names[:-2]]
-        if at is None and copy.size >= 1 << 15 and copy.sizes[0] >= 2:
+        if at is None and copy.size >= self.machine.least.table_threads and copy.sizes[0] >= 2:
             self._say(Parallel(stage=stage, loop=names[0]))
 
     def _overrun(self, copy: Copy) -> list[tuple[Axis, int]]:
@@ -455,7 +456,7 @@ class _Loops:
         other_columns = [names[a] for a in found.column_axes if a is not found.lane]
         batch = [names[a] for a in found.batch]
         work = found.points(found.op.axes) * found.terms
-        threads = machine.cores > 1 and work >= WORTH_THREADS
+        threads = machine.cores > 1 and work >= machine.least.product_threads
         outer = list(batch)
         tasks = found.points(found.batch)
         wanted = 4 * machine.cores if threads else 1

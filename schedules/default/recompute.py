@@ -33,7 +33,6 @@ __all__ = ["costs_without_trips", "widely_read"]
 LINE = 16  # vector instructions in the time in which one core gets a vector from memory
 DIVISION, FUNCTION = 20, 30  # vector instructions in the time of one
 MOST_READERS = 3
-LEAST_READERS = 3  # kernels
 MUCH_SMALLER = 16  # how often elements of a tensor must be used to stay in the cache
 
 
@@ -89,7 +88,7 @@ def widely_read(
         large = [r.tensor for r in reads if _size(r.tensor) * MUCH_SMALLER > size]
         read = frozenset().union(*(streams.get(t.op, {t}) for t in large))
         directly = {reader for reader, _ in costs.readers.get(op, [])}
-        if len(directly) > 1 and len(nests[op]) >= LEAST_READERS and len(read) > 1:
+        if len(directly) > 1 and len(nests[op]) >= machine.least.wide_readers and len(read) > 1:
             found.add(op)
         else:
             element[op], streams[op] = cost, read

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from schedules.default.conditions import tidy
+from schedules.default.thresholds import Thresholds
 from schedules.directives import Definition, Directive, Fuse
 from schedules.loops import nest_of
 from schedules.program import Program, reading
@@ -26,6 +27,7 @@ class Rewriting:
     """
 
     program: Program
+    least: Thresholds
     new: dict[Tensor, Tensor] = field(default_factory=dict)
     stages: list[Operation] = field(default_factory=list)
     taken: set[str] = field(default_factory=set)

@@ -21,7 +21,6 @@ __all__ = ["plan_scan"]
 
 ROWS, STEPS = 4, 8
 WIDE = 4  # vectors of a step
-WORTH_THREADS = 1 << 17  # elements
 
 
 def plan_scan(op: Scan, machine: Machine) -> list[Directive]:
@@ -45,7 +44,7 @@ def plan_scan(op: Scan, machine: Machine) -> list[Directive]:
         return []
     outer = [*(v.name for v in free[:-1]), f"{chosen.name}_o"]
     say.append(Reorder(stage=op.name, loops=(*outer, *time, *inner)))
-    if machine.cores > 1 and math.prod(n or 1 for n in sizes) >= WORTH_THREADS:
+    if machine.cores > 1 and math.prod(n or 1 for n in sizes) >= machine.least.scan_threads:
         say.append(Parallel(stage=op.name, loop=outer[0]))
     return say
 

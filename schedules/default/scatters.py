@@ -44,8 +44,6 @@ from tedsl.lang.traverse import free_axes, substitute_all
 
 __all__ = ["plan_scatter"]
 
-WORTH = 1 << 15  # points from which on other loops than the plain ones pay
-WORTH_THREADS = 1 << 17
 BLOCKS = 8
 PIECE = 256  # points whose indices and values are computed at a time
 POINTS = 64  # the same where they have rows of values
@@ -56,7 +54,7 @@ def plan_scatter(rw: Rewriting, original: Operation, ops: Sequence[Operation], m
     chain = [op for op in ops if isinstance(op, Scatter)]
     op = chain[-1]
     points = math.prod(number(a.extent) or 0 for a in op.axes)
-    if len(chain) == 1 and (points < WORTH or not is_known(op)):
+    if len(chain) == 1 and (points < machine.least.scatter or not is_known(op)):
         return False
     table = _Table(rw, joined(chain) if len(chain) > 1 else op, chain, machine, points * len(chain))
     rw.new[original.outputs[0]] = table.result()
@@ -82,7 +80,7 @@ class _Table:
             return None
         sizes = {d: number(a.extent) or 0 for d, a in self.free.items()}
         best = max(sizes, key=lambda d: sizes[d], default=None)
-        return best if best is not None and sizes[best] >= 3 else None
+        return best if best is not None and sizes[best] >= self.machine.least.scatter_lanes else None
 
     def _blocks(self, points: int) -> int:
         """Into how many blocks the points go, each with a table of its own."""
@@ -90,10 +88,10 @@ class _Table:
         size = math.prod(number(e) or 0 for e in op.shape)
         first = self._ordered()[:1]
         wide = op.value.dtype.itemsize >= 4 or op.value.dtype.is_integer
-        if self.machine.cores < 2 or points < WORTH_THREADS or not first or not wide:
+        if self.machine.cores < 2 or points < self.machine.least.scatter_threads or not first or not wide:
             return 1
-        many = (number(first[0].extent) or 0) >= BLOCKS
-        return BLOCKS if many and size * BLOCKS * 4 <= points else 1
+        many = (number(first[0].extent) or 0) >= self.machine.least.scatter_blocks
+        return BLOCKS if many and size * self.machine.least.scatter_reuse <= points else 1
 
     def _ordered(self) -> list[Axis]:
         own = set(self.free.values())
@@ -157,7 +155,7 @@ class _Table:
             return made
         own = set(free_dimensions(made).values())
         run = max((a for a in made.axes if a not in own), key=lambda a: number(a.extent) or 0, default=None)
-        if run is None or (number(run.extent) or 0) < PIECE:
+        if run is None or (number(run.extent) or 0) < self.machine.least.scatter_piece:
             return made
         rows = [r for r in made.index if not isinstance(r, Axis)]
         limits = [e for r, e in zip(made.index, made.shape, strict=True) if not isinstance(r, Axis)]
@@ -183,7 +181,7 @@ class _Table:
         first = 1 if self.blocks > 1 else 0
         points = [a for a in made.axes if a is not lane]
         tap = points[-1] if len(self.chain) > 1 else None
-        run = _run_of([a for a in points if a is not tap])
+        run = _run_of([a for a in points if a is not tap], self.machine.least.scatter_rows)
         extents = [number(e) or 0 for e in made.shape[first:-1]]
         size = math.prod(extents)
         (place,) = shared_along(
@@ -302,12 +300,12 @@ class _Table:
         ]
 
 
-def _run_of(points: Sequence[Axis]) -> Axis | None:
+def _run_of(points: Sequence[Axis], least: int) -> Axis | None:
     """The innermost long axis; what is inside of it is done for a whole piece of it at a time, and must be little."""
     inside = 1
     for axis in reversed(points):
         extent = number(axis.extent) or 0
-        if extent >= POINTS:
+        if extent >= least:
             return axis
         inside *= extent
         if inside > MOST_TAPS:

@@ -52,7 +52,7 @@ def completed(
     `plain`: without what holds for finite numbers only. `merged`: outputs of one shape may share a loop nest, which
     writes them one after another for each element. `apart`: the program is cut into kernels.
     """
-    rw, spoken = Rewriting(plan.program), spoken_of(plan)
+    rw, spoken = Rewriting(plan.program, machine.least), spoken_of(plan)
     operations = computed_between(inputs, outputs)
     kept = {op for op in operations if plan.program.names[op] in spoken} if machine.gpu is None else set(operations)
     chains = chains_of(operations, outputs, kept)

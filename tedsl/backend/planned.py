@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import cached_property
 
 from tedsl.analysis.hazards import Hazard
-from tedsl.backend import steps
 from tedsl.backend.cache import shared_core
 from tedsl.backend.chain import Step
 from tedsl.backend.collecting import collected_later
@@ -43,9 +42,9 @@ def made_core(
     parts = inputs, outputs, name, target, planner
     operations = operations_between(inputs, outputs)
     apart = [op for op in operations if is_apart(op)]
-    if not apart and len(operations) < steps.LEAST_KERNELS:
+    least = planner.machine(target).least.kernels
+    if not apart and len(operations) < least:
         return Core(*parts)
-    least = steps.LEAST_KERNELS
     key = None if apart or structure is None else key_of_program(structure, name, target, planner, least)
     cut = recall_cut(key)
     if cut is not None and not cut.steps:

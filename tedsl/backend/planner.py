@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from schedules.automatic import check_limits
 from schedules.cutting import Part, parts_of
-from schedules.default import completed, stored
+from schedules.default import Machine, completed, stored
+from schedules.default.machine import Choices, assumed
 from schedules.plan import Plan
 from schedules.program import program_of
 from schedules.repetition import without_repetition
@@ -15,7 +16,7 @@ from schedules.tuning import settled
 from tedsl.backend.apply import apply_plan, check_atomics, check_target, fix_sizes
 from tedsl.backend.autoschedulers import apply_autoscheduler
 from tedsl.backend.lower import Lowered, lower, operations_between
-from tedsl.backend.targets import Machine, Target, machine_of
+from tedsl.backend.targets import Target, machine_of
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["Planner"]
@@ -35,7 +36,7 @@ class Planner:
     given: Mapping[Tensor, Tensor] = field(default_factory=dict, hash=False, compare=False)
     automatic: str = ""
     deterministic: bool = True
-    choices: tuple[tuple[str, int], ...] = ()
+    choices: Choices = field(default_factory=assumed)
     merged: bool = True
     part: Part | None = None
     simple: bool = False
@@ -45,6 +46,10 @@ class Planner:
         """Whether the user asked for this schedule, who is then told what is wrong with it."""
         return self.plan is not None or bool(self.automatic)
 
+    def machine(self, target: Target) -> Machine:
+        """The figures that a program is scheduled for."""
+        return settled(machine_of(target), dict(self.choices))
+
     def lowered(
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], added: Iterable[int], target: Target, *,
         plain: bool, trusted: bool = False, flat: bool = False,
@@ -53,7 +58,7 @@ class Planner:
 
         `trusted`: somebody else sees to it that numbers are finite. `flat`: inputs have one axis, see `lower`.
         """
-        machine = settled(machine_of(target), dict(self.choices))
+        machine = self.machine(target)
         added = tuple(added)
         if self.part is not None:
             if self.simple or (plain and self.part.plan.finite):
@@ -93,7 +98,7 @@ class Planner:
         """
         plan = self.plan or Plan(program_of(outputs))
         self._check(plan, target)
-        machine = settled(machine_of(target), dict(self.choices))
+        machine = self.machine(target)
         plan = completed(plan, inputs, outputs, machine, merged=self.merged, apart=True)
         stages, given = plan.program.stages, {t: t for t in inputs}
         for (op, k), (name, index) in plan.program.handles.items():

@@ -37,7 +37,6 @@ from tedsl.lang.tensor import Extern, Operation, Placeholder, Scan, Tensor
 
 __all__ = ["Steps", "finest", "is_apart", "shared_key"]
 
-LEAST_KERNELS = 24  # below, one kernel for all of them is called faster and compiles as fast
 MOST_CHAINS = 64  # kept for calls on the same shapes and strides
 
 
@@ -80,7 +79,7 @@ class Steps(Core):
         self._apart_ms = 0.0  # of compiling in other processes
         self._chains: dict[object, Chain] = {}
         self._numbers = {t: k for k, t in enumerate(self.tensors)}
-        self._least = LEAST_KERNELS if least is None else least
+        self._least = planner.machine(target).least.kernels if least is None else least
         self.is_finest = self._least == 1
         self._cut(apart)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend import export as exporting, steps
+from tedsl.backend import export as exporting
 
 HAS_CC = shutil.which("cc") is not None
 needs_cc = pytest.mark.skipif(not HAS_CC, reason="there is no C compiler")
@@ -72,10 +72,8 @@ def test_a_c_program_calls_a_kernel(tmp_path: Path, static: bool) -> None:
 
 
 @needs_cc
-def test_programs_of_many_kernels_and_python_without_this_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(steps, "LEAST_KERNELS", 2)
+@pytest.mark.usefixtures("cut_everywhere")
+def test_programs_of_many_kernels_and_python_without_this_package(tmp_path: Path) -> None:
     inputs = [te.placeholder((64, 64), name=name) for name in ("x", "w0", "w1", "w2")]
     first = inputs[0] @ inputs[1]
     second = first @ inputs[2]

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import tedsl as te
-from tedsl.backend import steps
 from tedsl.backend.arena import ALIGNMENT, Arena, Span
 from tedsl.backend.planned import made_core
 from tedsl.backend.planner import Planner
@@ -57,16 +56,16 @@ SCRIPT = """
 import re
 import numpy as np
 from pathlib import Path
-from tedsl.backend import steps
+from schedules.default import assuming
 from tests.backend.test_memory_plan import network
 import tedsl as te
 
 def bytes_of(name):
     return 1024 * int(re.search(name + r":\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 
-steps.LEAST_KERNELS = 2
 inputs, outputs = network(6, 32768)
-kern = te.build(inputs, outputs)
+with assuming({"kernels": 2}):
+    kern = te.build(inputs, outputs)
 arrays = [np.ones(t.shape, "float32") for t in inputs]
 Path("/proc/self/clear_refs").write_text("5")
 before = bytes_of("VmRSS")
@@ -84,9 +83,9 @@ def test_the_peak_is_known_before_and_as_measured() -> None:
     assert told == planned
 
 
-def test_gradients_are_computed_as_soon_as_they_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("cut_everywhere")
+def test_gradients_are_computed_as_soon_as_they_can_be() -> None:
     """What six layers give is held until it is used, and two adjoints, not all of them."""
-    monkeypatch.setattr(steps, "LEAST_KERNELS", 2)
     inputs, outputs = network(6, 256)
     core = made_core(inputs, outputs, "network", parse_target("host"), Planner())
     assert isinstance(core, Steps)

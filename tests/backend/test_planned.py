@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend import cache, kept, planner, steps, store, variant
+from tedsl.backend import cache, kept, planner, store, variant
 from tedsl.backend.cuts import recall_cut
 from tedsl.backend.kernel import Kernel
 from tedsl.backend.planned import FoundSteps
@@ -20,8 +20,7 @@ from tests.backend.test_steps import N, check_an_infinite_weight, convolutions, 
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(steps, "LEAST_KERNELS", 2)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_everywhere: None) -> Path:
     monkeypatch.setenv("TEDSL_CACHE", "on")
     monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path / "cache"))
     begin()
@@ -243,8 +242,10 @@ def test_without_a_place_nothing_is_kept(problem: str, folder: Path, monkeypatch
 
 SCRIPT = """
     import os, numpy as np, tedsl as te
-    from tedsl.backend import planner, steps
-    steps.LEAST_KERNELS = 2
+    from schedules.default import assuming
+    from tedsl.backend import planner
+    assumption = assuming({{"kernels": 2}})
+    assumption.__enter__()
     x = te.placeholder((16, 16), name="x")
     h = x
     for k in range(4):

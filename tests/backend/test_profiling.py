@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend import profiling, steps
+from tedsl.backend import profiling
 from tedsl.backend.profiling import Machine
 
 N = 64
@@ -53,8 +53,8 @@ def test_calls_inside_are_recorded_and_others_are_not(kernel: Any) -> None:
     assert "product" in outer._repr_html_()
 
 
-def test_the_kernels_of_a_program_are_told_apart_and_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "LEAST_KERNELS", 2)
+@pytest.mark.usefixtures("cut_everywhere")
+def test_the_kernels_of_a_program_are_told_apart_and_traced(tmp_path: Path) -> None:
     a = te.placeholder((N, N), name="a")
     first = a @ a
     kern = te.build(a, [first @ first, first.sum()])

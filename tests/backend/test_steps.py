@@ -11,16 +11,12 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend import steps
+from schedules.default import assuming
 from tedsl.backend.collecting import collected_later
 from tests.backend.test_kernel import floats
 
+pytestmark = pytest.mark.usefixtures("cut_everywhere")
 N = 32
-
-
-@pytest.fixture(autouse=True)
-def cut_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "LEAST_KERNELS", 2)
 
 
 def layers(count: int, columns: Any = N) -> tuple[te.Tensor, list[te.Tensor], list[te.Tensor]]:
@@ -85,10 +81,10 @@ def test_programs_share_kernels() -> None:
     assert second.core.kernels[0] is first.core.kernels[0]
 
 
-def test_a_small_program_is_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "LEAST_KERNELS", 7)
+def test_a_small_program_is_one_kernel() -> None:
     x, weights, results = layers(6)
-    kern = te.build([x, *weights], results[-1])
+    with assuming({"kernels": 7}):
+        kern = te.build([x, *weights], results[-1])
     assert kern.core.is_single
     assert [len(calls) for calls in kern.program.kernels.values()] == [1]
 

@@ -11,7 +11,7 @@ import pytest
 
 import tedsl as te
 from tedsl import ops
-from tedsl.backend import steps, variant
+from tedsl.backend import variant
 from tedsl.backend.lower import Lowered
 from tedsl.backend.objects import compile_outputs
 from tedsl.backend.planner import Planner
@@ -63,7 +63,7 @@ def accesses(text: str, kind: str) -> set[str]:
 
 
 @pytest.fixture
-def compared(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+def compared(monkeypatch: pytest.MonkeyPatch, cut_everywhere: None) -> Iterator[list[bool]]:
     """Whether each kernel compiled was proven without its loops, after what was said of it is compared."""
     found: list[bool] = []
     are_known = variant.Program._are_proven
@@ -82,7 +82,6 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
         return is_known
 
     monkeypatch.setattr(variant.Program, "_are_proven", compare)
-    monkeypatch.setattr(steps, "LEAST_KERNELS", 2)
     return found
 
 

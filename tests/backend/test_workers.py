@@ -13,8 +13,11 @@ from tests.backend.test_runtime import run_script
 
 PROGRAM = """
     import os, sys, threading, numpy as np, tedsl as te
-    from tedsl.backend import steps, variant, workers
-    steps.LEAST_KERNELS, workers.LEAST = 2, 2
+    from schedules.default import assuming
+    from tedsl.backend import variant, workers
+    assumption = assuming({{"kernels": 2}})
+    assumption.__enter__()
+    workers.LEAST = 2
     workers.available_cpus = lambda: 3
     assert threading.active_count() == 1 and workers.may_compile_apart(4)
     here, compiled, compile_object = os.getpid(), [], variant.compile_object

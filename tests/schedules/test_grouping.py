@@ -11,7 +11,6 @@ from hypothesis import given, strategies as st
 import tedsl as te
 from schedules import grouping, joining
 from schedules.cutting import Part
-from tedsl.backend import steps
 from tedsl.backend.planner import Planner
 from tedsl.backend.steps import finest
 from tedsl.backend.targets import parse_target
@@ -150,8 +149,8 @@ def test_each_part_comes_after_what_it_reads(graph: tuple[te.Tensor, list[te.Ten
     assert max(len(p.plan.program.stages) for p in found) <= 16
 
 
+@pytest.mark.usefixtures("cut_everywhere")
 def test_joined_kernels_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "LEAST_KERNELS", 2)
     x = te.placeholder((N, N), name="x")
     outputs = [normal(normal(large(x, "h"), "a"), "b")]
     kern = te.build([x], outputs)
@@ -163,9 +162,9 @@ def test_joined_kernels_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> N
     np.testing.assert_array_equal(found, want)
 
 
-def test_donated_inputs_are_written_over_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("cut_everywhere")
+def test_donated_inputs_are_written_over_as_before() -> None:
     """A step of gradient descent: what is joined reads the parameter that another kernel updates in place."""
-    monkeypatch.setattr(steps, "LEAST_KERNELS", 2)
     x, p = te.placeholder((N, N), name="x"), te.placeholder((N,), name="p")
     loss = te.compute((), lambda: te.sum(lambda i: spread(large(x, "h"), p, name="y")[i, i]), name="loss")
     (slope,) = te.differentiate(loss, [p])

@@ -1,0 +1,59 @@
+"""From which sizes on the default schedule does more for a stage than plain loops: all of them, in one place.
+
+A pattern has a price, such as a copy or a task for another thread, that few elements do not pay back. The figures were
+measured; nothing but speed depends on them. With `LOWEST` every pattern takes whatever it can be applied to at all,
+which is how property tests reach the patterns with programs of a few elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+__all__ = ["LOWEST", "Thresholds"]
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The least sizes, each of what its name says."""
+
+    product: int = 1 << 15  # multiplications of a sum of products whose factors are packed
+    product_lanes: int = 4  # columns of such a sum
+    product_threads: int = 1 << 22  # multiplications
+    product_terms: int = 2048  # of a sum that is cut into blocks, for each of which the factors stay in the cache
+    window_lanes: int = 32  # pixels of a row, few filters over which share what they read
+    table_rows: int = 16  # of a table that stays in the first cache, beside which columns are packed row by row
+    table_threads: int = 1 << 15  # elements of a packed table
+    turned: int = 1 << 14  # elements of a table that is turned in squares
+    row_vectors: int = 2  # of a row that is reduced by lanes
+    blocks: int = 1 << 17  # terms of an element that is cut into blocks
+    block_extent: int = 16  # iterations of the loop that is cut
+    position: int = 64  # elements of a row whose extreme is looked for in two passes
+    nest_threads: int = 1 << 17  # scalar operations
+    column_rows: int = 64  # rows of a reduction that are worth a few streams through memory
+    shared: int = 40  # operations of an element that most iterations of a short loop share
+    across: int = 16  # elements of a transposed row
+    lookup_points: int = 64  # in a row of the result, whose rows of a table are looked up
+    lookup_row: int = 8  # elements of such a row
+    lookup_threads: int = 1 << 14  # points
+    scatter: int = 1 << 15  # points
+    scatter_lanes: int = 3  # elements of a row that is put last
+    scatter_piece: int = 256  # points of an axis, computed a piece at a time
+    scatter_rows: int = 64  # the same where they have rows of values
+    scatter_blocks: int = 8  # iterations of the loop that is cut into blocks
+    scatter_threads: int = 1 << 17  # points
+    scatter_reuse: int = 32  # points for each element, from which on blocks have tables of their own
+    scan_threads: int = 1 << 17  # elements
+    wide_readers: int = 3  # kernels that read a stage made of several tensors
+    kernels: int = 24  # of a program that is cut: one kernel for fewer is called faster and compiles as fast
+    gpu_taps: int = 3  # reads of a tensor for an element of a stencil that is staged in shared memory
+    gpu_reuse: int = 2  # times that an element of such a copy is read
+    gpu_terms: int = 1 << 13  # terms of an element that is cut into blocks
+
+    @classmethod
+    def chosen(cls, choices: Mapping[str, int]) -> Thresholds:
+        """Those that are chosen by name, the rest as they are."""
+        return cls(**{f.name: choices[f.name] for f in fields(cls) if f.name in choices})
+
+
+LOWEST = dict.fromkeys((f.name for f in fields(Thresholds)), 1)
