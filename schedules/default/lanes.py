@@ -232,11 +232,12 @@ def _blocked(rw: Rewriting, original: Operation, op: Compute, machine: Machine) 
     along = _along(op)
     others = [a for a in reduce.axes if a is not along]
     axis = max(others or list(reduce.axes), key=lambda a: int(a.extent.value))  # type: ignore[union-attr]
-    if int(axis.extent.value) < machine.least.block_extent:  # type: ignore[union-attr]
+    least = max(2, machine.least.block_extent)
+    if int(axis.extent.value) < least:  # type: ignore[union-attr]
         axis = max(reduce.axes, key=lambda a: int(a.extent.value))  # type: ignore[union-attr]
     extent = int(axis.extent.value)  # type: ignore[union-attr]
     begin = int(axis.begin.value)  # type: ignore[attr-defined]
-    if extent < machine.least.block_extent:
+    if extent < least:
         return False
     step = -(-extent // BLOCKS)
     block = Axis("block", Const(-(-extent // step), INT32))

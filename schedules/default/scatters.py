@@ -232,9 +232,11 @@ class _Table:
     def _filled(self, made: Scatter) -> list[Directive]:
         """Vectors that write the identity, or what is added to."""
         levels = nest_of(made.name, made, "init").levels
+        say: list[Directive] = []
+        if len(levels) == (1 if self.blocks > 1 else 0):
+            return say  # one element, of each block
         last = levels[-1]
         lanes = self._lanes(number(last.extent) or 0)
-        say: list[Directive] = []
         if self.moved is not None:
             say.append(BoundExtent(stage=made.name, axis=last.name, extent=number(last.extent) or 1))
         if lanes > 1:
@@ -259,6 +261,8 @@ class _Table:
         free = free_dimensions(made)
         block = names[free[0]] if self.blocks > 1 else None
         lane = free.get(len(made.shape) - 1)
+        if lane is not None and names[lane] == block:
+            lane = None  # a table of one element
         outer = [names[a] for d, a in free.items() if a is not lane and names[a] != block]
         ordered = [v.name for v in nest.levels if v.carried != "free"]
         say: list[Directive] = []
