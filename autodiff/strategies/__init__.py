@@ -16,13 +16,16 @@ from hypothesis import strategies as st
 
 from autodiff.strategies.arrays import values_for
 from autodiff.strategies.builder import DTYPES
+from autodiff.strategies.patterns import PATTERNS, patterns
 from autodiff.strategies.program import Program
 from autodiff.strategies.stages import CONSTRUCTS, Stages
 from tedsl.lang import functions as fn
 from tedsl.lang.expr import Axis, Expr
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["CONSTRUCTS", "DTYPES", "Program", "index_maps", "programs", "tensors", "values_for"]
+__all__ = [
+    "CONSTRUCTS", "DTYPES", "PATTERNS", "Program", "index_maps", "patterns", "programs", "tensors", "values_for",
+]  # fmt: skip
 
 
 @st.composite

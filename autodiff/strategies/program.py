@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tedsl.lang.expr import Expr, Var
+from tedsl.analysis.sizes import evaluate_extent
+from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["Program"]
@@ -25,16 +25,8 @@ class Program:
 
     def shape(self, tensor: Tensor) -> tuple[int, ...]:
         """The extents in numbers."""
-        return tuple(_size(e, self.sizes) for e in tensor.extents)
+        return tuple(evaluate_extent(e, self.sizes) for e in tensor.extents)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{v.name} = {n}" for v, n in self.sizes.items())
         return f"Program({len(self.outputs)} outputs, {sizes or 'static'})\n" + "\n".join(map(str, self.outputs))
-
-
-def _size(extent: Expr, sizes: Mapping[Var, int]) -> int:
-    value = getattr(extent, "value", None)
-    if value is not None:
-        return int(value)
-    assert isinstance(extent, Var)
-    return sizes[extent]
