@@ -13,11 +13,9 @@ from schedules.directives import ComputeAt, ComputeInline, Directive, Prefetch, 
 from schedules.loops import Level, definitions_of
 from schedules.plan import Plan, Step
 from schedules.sliding import what_does_not_slide
-from tedsl.analysis.checks import read_checks
+from tedsl.analysis.checks import read_to_check
 from tedsl.lang.errors import ScheduleError
-from tedsl.lang.expr import Read
-from tedsl.lang.tensor import Extern, Operation, Scatter
-from tedsl.lang.traverse import reads_of
+from tedsl.lang.tensor import Extern, Operation
 
 __all__ = ["ROOT", "Place", "around", "placed"]
 
@@ -118,17 +116,10 @@ def _definitions_reading(op: Operation, source: Operation) -> list[str]:
 
 def _is_checked(op: Operation, source: Operation) -> bool:
     """Whether an index that is checked when the kernel runs reads from `source`."""
-    deciding = [n for n in op.nodes if n.children and (n.dtype.is_bool or isinstance(n, Read))]
-    written = op.index if isinstance(op, Scatter) else ()
-    parts = (*written, *(c for n in deciding for c in n.children))
-    if not any(r.tensor.op is source for r in reads_of(parts)):
-        return False
     try:
-        checks = read_checks(op)
+        return source in read_to_check(op)
     except (IndexError, ValueError):  # provably wrong, which is for the kernel to say
         return False
-    checked = ((c.index, c.guard, c.lower, c.upper) for c in checks if c.status == "run")
-    return any(r.tensor.op is source for part in checked for r in reads_of(part))
 
 
 def _is_inside(plan: Plan, places: Mapping[str, Place], reader: str, definition: str, place: Place) -> bool:

@@ -412,10 +412,14 @@ def _half_of(d: Rfactor, nest: Nest, steps: tuple[Step, ...]) -> tuple[Half | No
 
 
 def _dimensions(stage: str, op: Operation) -> list[str]:
-    """The names of the axes of a stage's result."""
-    if len(definitions_of(op)) == 2:
+    """The names of the axes of a stage's result: those of its loops, since two axes may be called alike."""
+    definitions = definitions_of(op)
+    if not definitions:
+        return []
+    if len(definitions) == 2:
         return nest_of(stage, op, "init").names
-    return [a.name for a in getattr(op, "axes", ())]
+    names = {axis: v.name for v in nest_of(stage, op, "body").levels for axis in v.origin}
+    return [names[a] for a in getattr(op, "axes", ())]
 
 
 _RULES: dict[type, Callable[[Plan, Step, Any], Plan]] = {

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from tedsl.analysis.sizes import evaluate_extent
 from tedsl.lang.expr import Var
-from tedsl.lang.tensor import Tensor
+from tedsl.lang.tensor import Operation, Placeholder, Tensor
+from tedsl.lang.traverse import operations_between
 
 __all__ = ["Program"]
 
@@ -27,6 +28,12 @@ class Program:
         """The extents in numbers."""
         return tuple(evaluate_extent(e, self.sizes) for e in tensor.extents)
 
+    @property
+    def operations(self) -> list[Operation]:
+        """The operations that compute the outputs."""
+        return [op for op in operations_between(self.inputs, self.outputs) if not isinstance(op, Placeholder)]
+
     def __repr__(self) -> str:
         sizes = ", ".join(f"{v.name} = {n}" for v, n in self.sizes.items())
-        return f"Program({len(self.outputs)} outputs, {sizes or 'static'})\n" + "\n".join(map(str, self.outputs))
+        stages = "\n".join(str(op.output()) for op in self.operations)
+        return f"Program of {', '.join(t.name for t in self.outputs)}, {sizes or 'static'}\n{stages}"

@@ -25,7 +25,7 @@ from tedsl.lang.functions import const, select_node
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import conjuncts, free_axes, rebuild_all, substitute, substitute_all
 
-__all__ = ["Contraction", "Tile", "contraction_of", "tile_for"]
+__all__ = ["Contraction", "Tile", "contraction_of", "guarded", "tile_for"]
 
 SMALL_TABLE = 1 << 13  # elements of rows that stay in the first cache
 MOST_FILTERS = 8  # that share the pixels of a window
@@ -136,9 +136,9 @@ def _window(
         return None
     if not (in_rows | in_columns).issuperset((*op.axes, *reduce.axes)) or (conditions and not _stays_inside(rows)):
         return None
-    columns = _guarded(columns, conditions)
+    columns = guarded(columns, conditions)
     row_forms, column_forms = forms_of(rows), forms_of(columns)
-    if row_forms is None or column_forms is None or any(number(a.extent) is None for a in free_axes(rows)):
+    if not row_forms or not column_forms or any(number(a.extent) is None for a in free_axes(rows)):
         return None
     crossing = [f for f in column_forms if lane in set(f.axes)]
     m = tuple(a for a in op.axes if a in in_rows - in_columns)
@@ -161,9 +161,9 @@ def _roles(
     assert reduce is not None
     if any(not in_rows.issuperset(free_axes(c)) for c in conditions):
         return None
-    rows = _guarded(rows, conditions)
+    rows = guarded(rows, conditions)
     if conditions and not _stays_inside(columns):
-        columns = _guarded(columns, [c for c in conditions if in_columns.issuperset(free_axes(c))])
+        columns = guarded(columns, [c for c in conditions if in_columns.issuperset(free_axes(c))])
         if not _stays_inside(columns):
             return None
     if not (in_rows | in_columns).issuperset((*op.axes, *reduce.axes)):
@@ -174,8 +174,8 @@ def _roles(
     if not m or not n:
         return None
     row_forms, column_forms = forms_of(rows), forms_of(columns)
-    if row_forms is None or column_forms is None:
-        return None
+    if not row_forms or not column_forms:
+        return None  # used otherwise, or a factor that all terms share
     alone = {f.alone for f in column_forms if f.alone is not None}
     crossed = {a for f in column_forms if f.alone is None for a in f.axes}
     lanes = [a for a in n if a in alone and a not in crossed]
@@ -210,7 +210,8 @@ def _is_table_of_rows(
     return in_place and bool(others) and worth and table <= SMALL_TABLE
 
 
-def _guarded(factor: Expr, conditions: Sequence[Expr]) -> Expr:
+def guarded(factor: Expr, conditions: Sequence[Expr]) -> Expr:
+    """A factor that is 0 where one of the conditions fails."""
     for condition in conditions:
         factor = select_node(condition, factor, const(0, factor.dtype))
     return factor

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from schedules.default.costs import Costs
 from schedules.default.machine import Machine
 from schedules.default.sizes import typical
-from tedsl.analysis.checks import read_checks
+from tedsl.analysis.checks import read_to_check
 from tedsl.lang.expr import Read
 from tedsl.lang.extents import same_extent
-from tedsl.lang.tensor import Compute, Operation, Scan, Scatter
-from tedsl.lang.traverse import reads_of
+from tedsl.lang.tensor import Compute, Operation, Scan
 
 __all__ = ["Group", "groups_of"]
 
@@ -84,19 +83,12 @@ def _is_for_root(op: Operation, root: Compute, costs: Costs) -> bool:
 
 def _read_by_checks(stages: Sequence[Operation]) -> set[Operation]:
     """What checks of indices that come from memory read, as a whole and before anything else is computed."""
-    checks = [c for op in stages if _looks_up(op) for c in read_checks(op) if c.status == "run"]
-    found: set[Operation] = {c.op for c in checks if isinstance(c.op, Scan)}
-    found |= {r.tensor.op for c in checks for r in reads_of((c.index, c.guard, c.lower, c.upper))}
+    read = {op: read_to_check(op) for op in stages}
+    found = {op for op, decide in read.items() if decide and isinstance(op, Scan)}.union(*read.values())
     for op in reversed(stages):
         if op in found:
             found.update(t.op for t in op.inputs)
     return found
-
-
-def _looks_up(op: Operation) -> bool:
-    """Whether an index comes from memory."""
-    written = op.index if isinstance(op, Scatter) else ()
-    return op.looks_up or bool(reads_of(written))
 
 
 def _place(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from schedules.default.conditions import number
-from schedules.default.contraction import Contraction, Tile, contraction_of, tile_for
+from schedules.default.contraction import Contraction, Tile, contraction_of, guarded, tile_for
 from schedules.default.copies import Copy, copy_of, replaced
 from schedules.default.machine import Machine
 from schedules.default.rewriting import Rewriting, fused, loop_names
@@ -29,6 +29,7 @@ from schedules.directives import (
     Unroll,
     Vectorize,
 )
+from tedsl.analysis.affine import affine_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.functions import minimum
@@ -74,25 +75,31 @@ def _sum_blocks(found: Contraction, machine: Machine) -> tuple[tuple[Axis, int],
     cuts: list[tuple[Axis, int]] = []
     left = terms
     blocks = 1
-    for axis in found.sums:
+    for k, axis in enumerate(found.sums):
         full = found.sizes[axis]
         per = left // full * (columns + _rows_per_term(found)) * size
         if per * full <= budget and blocks >= 4:
             break
-        step = max(
-            (n for n in range(1, full + 1) if full % n == 0 and n * per <= budget and blocks * full // n >= 4),
-            default=1,
-        )
+        step = _step(full, int(budget // per), -(-4 // blocks))
         if number(axis.extent) is None:
             if blocks >= 4 or rows * columns * size > MOST_FOR_EACH:
                 break
             step = 1
+        if step == 1 and k + 1 == len(found.sums):
+            break  # of a block, something must be left to sum
         cuts.append((axis, step))
-        blocks *= full // step
+        blocks *= -(-full // step)
         left = left // full * step
         if left * (columns + _rows_per_term(found)) * size <= budget and blocks >= 4:
             break
     return tuple(cuts) if blocks >= 2 and blocks * rows * columns * size <= 64 << 20 else None
+
+
+def _step(full: int, most: int, blocks: int) -> int:
+    """How long a block is, at most so long and at least so many of them; a divisor where one is near."""
+    wanted = max(1, min(most, full // blocks))
+    exact = max(n for n in range(1, wanted + 1) if full % n == 0)
+    return exact if 2 * exact >= wanted else -(-full // -(-full // wanted))
 
 
 def _rows_per_term(found: Contraction) -> float:
@@ -107,16 +114,16 @@ def _plan_blocked(
     """partial[block, ..] over the terms of a block, then the sum over the blocks in order."""
     op, reduce = found.op, found.op.reduction
     assert reduce is not None
-    outer, inner, mapping = _cut(cuts)
+    outer, inner, mapping, conditions = _cut(cuts)
     rest = [a for a in found.sums if a not in mapping]
-    value = substitute(found.rows, mapping) * substitute(found.columns, mapping)
+    rows, columns = (guarded(substitute(f, mapping), conditions) for f in (found.rows, found.columns))
     order = [*(a for a in op.axes if a is not found.lane), found.lane]
     sums = tuple(a for a in (*inner, *rest))
-    body = Reduce(reduce.reducer, (value,), sums, TRUE, 0)
+    body = Reduce(reduce.reducer, (rows * columns,), sums, TRUE, 0)
     partial = Compute(name=f"{op.name}_partial", axes=(*outer, *order), bodies=(body,), where=op.where)
-    again = contraction_of(partial, machine.least)
-    if again is None:
-        again = replace(found, op=partial, batch=tuple(outer), sums=sums, sizes=typical_sizes(partial))
+    again = replace(
+        found, op=partial, rows=rows, columns=columns, batch=tuple(outer), sums=sums, sizes=typical_sizes(partial)
+    )
     panels = _Panels(rw, again, partial.name, machine)
     if found.guarded:
         rw.finite.append(panels.unguarded)
@@ -133,10 +140,12 @@ def _plan_blocked(
     _schedule_total(rw, total.op, copied.op, machine)
 
 
-def _cut(cuts: Sequence[tuple[Axis, int]]) -> tuple[list[Axis], list[Axis], dict[Expr, Expr]]:
+def _cut(cuts: Sequence[tuple[Axis, int]]) -> tuple[list[Axis], list[Axis], dict[Expr, Expr], list[Expr]]:
+    """Loops over blocks and within them, what those of the sum are, and what leaves out the rest of a last block."""
     outer: list[Axis] = []
     inner: list[Axis] = []
     mapping: dict[Expr, Expr] = {}
+    conditions: list[Expr] = []
     for axis, step in cuts:
         count = blocks_of(_extent(axis), step)
         block = Axis(f"{axis.name}_b", count)
@@ -146,8 +155,13 @@ def _cut(cuts: Sequence[tuple[Axis, int]]) -> tuple[list[Axis], list[Axis], dict
             continue
         within = Axis(axis.name, Const(step, INT32), is_reduce=True)
         inner.append(within)
-        mapping[axis] = within if number(count) == 1 else block * step + within
-    return outer, inner, mapping
+        at: Expr = within if number(count) == 1 else block * step + within
+        extent = number(axis.extent)
+        if extent is not None and extent % step:
+            conditions.append(at < extent)
+            at = minimum(at, extent - 1)
+        mapping[axis] = at
+    return outer, inner, mapping, conditions
 
 
 def _schedule_total(rw: Rewriting, total: Operation, copied: Operation, machine: Machine) -> None:
@@ -217,6 +231,8 @@ class _Panels:
         width, steps = number(lane.extent), number(along.extent)
         if width is None or steps is None or width % SIDE or steps % SIDE or copy.size < self.machine.least.turned:
             return None
+        if not self._in_squares(next(i for a, i in zip(copy.axes, copy.index, strict=True) if a is along)):
+            return None
         others = [a for a in copy.axes if a is not lane and a is not along]
 
         def value(outer: Sequence[Axis], row: Expr, place: Expr) -> Expr:
@@ -226,6 +242,16 @@ class _Panels:
 
         counts = (Axis("lanes", Const(width // SIDE, INT32)), Axis("blocks", Const(steps // SIDE, INT32)))
         return turned(self.rw, f"{self.name}_columns", (*others, *counts), value)
+
+    def _in_squares(self, index: Expr) -> bool:
+        """Whether what a block of the sum needs of a dimension begins and ends with a square."""
+        form = affine_of(index)
+        if form is None:
+            return False
+        steps = {a: form.terms.get((a,), 0) for a in form.axes}
+        around = set(self.found.batch)
+        inside = 1 + sum(abs(n) * (self.found.sizes[a] - 1) for a, n in steps.items() if a not in around)
+        return inside % SIDE == 0 and all(n % SIDE == 0 for a, n in steps.items() if a in around)
 
     def _out_of_blocks(self, blocks: Turned) -> Expr:
         """An element of the columns, out of the blocks that were turned."""
@@ -360,6 +386,7 @@ class _Panels:
                 Split(stage=stage, loop=last.name, outer="v_o", inner="v_v", factor=vector, exact=width % vector == 0)
             )
             self._say(Vectorize(stage=stage, loop="v_v"))
+            names[-1] = "v_o"
         elif width >= vector:
             exact = width % vector == 0 and copy.lane is not None
             one_panel = copy.lane is not None and number(copy.axes[0].extent) == 1 and width <= 8 * vector
@@ -367,6 +394,7 @@ class _Panels:
                 self._say(BoundExtent(stage=stage, axis=last.name, extent=width))
             self._say(Split(stage=stage, loop=last.name, outer="v_o", inner="v_v", factor=vector, exact=exact))
             self._say(Vectorize(stage=stage, loop="v_v"))
+            names[-1] = "v_o"
             if one_panel:
                 self._say(Unroll(stage=stage, loop="v_o"))  # one panel: only its last vector reaches past the end
             if copy.lane is not None and len(names) >= 3 and copy.sizes[-2] >= 16:

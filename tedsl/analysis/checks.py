@@ -23,10 +23,10 @@ from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sites import Site, sites_of
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import simplify_extent
-from tedsl.lang.tensor import Operation, Tensor
-from tedsl.lang.traverse import conjuncts, free_axes, substitute_all, topological
+from tedsl.lang.tensor import Operation, Scatter, Tensor
+from tedsl.lang.traverse import conjuncts, free_axes, reads_of, substitute_all, topological
 
-__all__ = ["ReadCheck", "Status", "checked_as", "read_checks"]
+__all__ = ["ReadCheck", "Status", "checked_as", "read_checks", "read_to_check"]
 
 Status = Literal["safe", "guarded", "run"]
 
@@ -70,6 +70,19 @@ def read_checks(op: Operation) -> tuple[ReadCheck, ...]:
             _Deciding(site, scopes.setdefault(site.axes, Facts(site.axes))).check() for site in sites_of(op)
         )
     return done
+
+
+def read_to_check(op: Operation) -> set[Operation]:
+    """The operations whose results decide, when a kernel runs, whether an access of `op` is in bounds.
+
+    They are read as a whole before anything else is computed.
+    """
+    deciding = [n for n in op.nodes if n.children and (n.dtype.is_bool or isinstance(n, Read))]
+    written = op.index if isinstance(op, Scatter) else ()
+    if not reads_of((*written, *(c for n in deciding for c in n.children))):
+        return set()
+    checks = [c for c in read_checks(op) if c.status == "run"]
+    return {r.tensor.op for c in checks for r in reads_of((c.index, c.guard, c.lower, c.upper))}
 
 
 def checked_as(op: Operation, originals: Iterable[Operation]) -> None:
