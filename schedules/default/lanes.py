@@ -4,8 +4,9 @@
     folded[i, v]  = the tree over q of partial[i, q * 16 + v]    to one vector
     out[i]        = the tree over its lanes
 
-A large reduction to few elements is first cut into blocks, which run in parallel. The order is fixed by the sizes
-alone, so a result is the same in every run and on any number of threads.
+A large reduction to few elements is first cut into blocks, which run in parallel; so is a sum of floats of which many
+terms would be added up in a row, each of which is rounded to the last bit of all before it. The order is fixed by the
+sizes alone, so a result is the same in every run and on any number of threads.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
 }  # fmt: skip
 BLOCKS = 16
 BLOCK = 1 << 16  # terms of a block where their number is not known
+CHAIN = 1 << 9  # the same where an element's terms are added up in a row
 
 
 def rewrite_reduction(
@@ -53,22 +55,27 @@ def rewrite_reduction(
         return False
     if any(number(a.extent) == 0 or number(a.begin) is None for a in (*op.axes, *reduce.axes)) or not can_be_cut(op):
         return False
-    current = op
     elements, terms = (math.prod(typical(a.extent) for a in axes) for axes in (op.axes, reduce.axes))
-    if blocked and elements * 4 < BLOCKS * machine.cores:
-        if any(number(a.extent) is None for a in reduce.axes):
-            return _in_blocks_of_one_size(rw, original, current, machine)
-        if terms >= machine.least.blocks:
-            return _blocked(rw, original, current, machine)
-    along = _along(current)
-    if along is None:
-        return False
+    along = _along(op)
     width = max(4, machine.vector_bytes // max(4, dtype.itemsize))
-    most = machine.choose("lanes", 8 if number(along.extent) is not None else 4, op.name)
-    lanes = _lanes(typical(along.extent), width, most, machine.least.row_vectors)
-    if lanes == 0:
+    lanes = 0
+    if along is not None:
+        most = machine.choose("lanes", 8 if number(along.extent) is not None else 4, op.name)
+        lanes = _lanes(typical(along.extent), width, most, machine.least.row_vectors)
+    few = elements * 4 < BLOCKS * machine.cores
+    rounds = dtype.is_float and reduce.reducer.kind == "sum"
+    if blocked and any(number(a.extent) is None for a in reduce.axes):
+        if few or (rounds and not lanes):
+            return _in_blocks_of_one_size(rw, original, op, machine, BLOCK if lanes else CHAIN)
+    elif blocked:
+        count = BLOCKS if few and terms >= machine.least.blocks else 1
+        if rounds:
+            count = max(count, -(-terms // (max(1, lanes) * max(2, machine.least.chain))))
+        if count > 1 and _blocked(rw, original, op, machine, count):
+            return True
+    if along is None or lanes == 0:
         return False
-    _by_lanes(rw, original, current, along, lanes, width)
+    _by_lanes(rw, original, op, along, lanes, width)
     return True
 
 
@@ -225,21 +232,23 @@ def _whole(rw: Rewriting, op: Compute, name: str, machine: Machine, *, blocked: 
     return rw.add(replace(made, name=rw.name(made.name), _outputs={})).outputs[0]
 
 
-def _blocked(rw: Rewriting, original: Operation, op: Compute, machine: Machine) -> bool:
-    """partial[p, ..] over a block of the longest outer reduce axis, each block again by lanes; then over the blocks."""
+def _blocked(rw: Rewriting, original: Operation, op: Compute, machine: Machine, count: int) -> bool:
+    """partial[p, ..] over a block of the longest outer reduce axis, each block again by lanes; then over the blocks.
+
+    `count`: so many blocks. False where no loop is long enough.
+    """
     reduce = op.reduction
     assert reduce is not None
-    along = _along(op)
-    others = [a for a in reduce.axes if a is not along]
-    axis = max(others or list(reduce.axes), key=lambda a: int(a.extent.value))  # type: ignore[union-attr]
-    least = max(2, machine.least.block_extent)
-    if int(axis.extent.value) < least:  # type: ignore[union-attr]
-        axis = max(reduce.axes, key=lambda a: int(a.extent.value))  # type: ignore[union-attr]
-    extent = int(axis.extent.value)  # type: ignore[union-attr]
-    begin = int(axis.begin.value)  # type: ignore[attr-defined]
-    if extent < least:
+    along, least = _along(op), max(2, machine.least.block_extent)
+    sizes = {a: number(a.extent) or 0 for a in reduce.axes}
+    axis = max([a for a in sizes if a is not along] or list(sizes), key=lambda a: sizes[a])
+    if sizes[axis] < least:
+        axis = max(sizes, key=lambda a: sizes[a])
+    extent, begin = sizes[axis], number(axis.begin) or 0
+    step = -(-extent // min(count, extent))
+    left = step * math.prod(sizes.values()) // extent
+    if extent < least or left == 1:  # term of a block
         return False
-    step = -(-extent // BLOCKS)
     block = Axis("block", Const(-(-extent // step), INT32))
     within = Axis(axis.name, Const(step, INT32), is_reduce=True)
     at: Expr = block * step + within
@@ -253,19 +262,21 @@ def _blocked(rw: Rewriting, original: Operation, op: Compute, machine: Machine) 
     held = rw.new[partial]
     every = Axis("block", block.extent, is_reduce=True)
     body = Reduce(reduce.reducer, (Read(held, (every, *op.axes)),), (every,), TRUE, 0)
-    rw.add(replace(op, name=rw.name(op.name), names=None, bodies=(body,), _outputs={}), original)
+    total = replace(op, names=None, bodies=(body,), _outputs={})
+    if not rewrite_reduction(rw, original, total, machine):
+        rw.add(replace(total, name=rw.name(op.name), _outputs={}), original)
     return True
 
 
-def _in_blocks_of_one_size(rw: Rewriting, original: Operation, op: Compute, machine: Machine) -> bool:
-    """As `_blocked` for an extent that is not known: whole blocks, as many as there are, and the rest."""
+def _in_blocks_of_one_size(rw: Rewriting, original: Operation, op: Compute, machine: Machine, terms: int) -> bool:
+    """As `_blocked` for an extent that is not known: whole blocks of so many terms, and the rest."""
     reduce = op.reduction
     assert reduce is not None
     unknown = [a for a in reduce.axes if number(a.extent) is None]
     along = _along(op)
     axis = next((a for a in unknown if a is not along), unknown[0])
     assert axis.extent is not None
-    step = max(1, BLOCK // math.prod(typical(a.extent) for a in reduce.axes if a is not axis))
+    step = max(1, terms // math.prod(typical(a.extent) for a in reduce.axes if a is not axis))
     block = Axis("block", simplify_extent(axis.extent // step))
     begin, first = number(axis.begin) or 0, axis.extent // step * step
     whole = Axis(axis.name, Const(step, INT32), is_reduce=True)

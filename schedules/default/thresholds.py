@@ -27,6 +27,7 @@ class Thresholds:
     turned: int = 1 << 14  # elements of a table that is turned in squares
     row_vectors: int = 2  # of a row that is reduced by lanes
     blocks: int = 1 << 17  # terms of an element that is cut into blocks
+    chain: int = 1 << 9  # floats that are added up in a row: more of them lose digits
     block_extent: int = 16  # iterations of the loop that is cut
     position: int = 64  # elements of a row whose extreme is looked for in two passes
     nest_threads: int = 1 << 17  # scalar operations
@@ -56,4 +57,4 @@ class Thresholds:
         return cls(**{f.name: choices[f.name] for f in fields(cls) if f.name in choices})
 
 
-LOWEST = dict.fromkeys((f.name for f in fields(Thresholds)), 1)
+LOWEST = {**dict.fromkeys((f.name for f in fields(Thresholds)), 1), "chain": 8}

@@ -1,0 +1,91 @@
+"""Sums of floats: however many terms go into however few elements, and in whichever axes they lie, few digits are lost.
+
+Positive terms lose none to cancellation. A running sum of n terms loses some sqrt(n) units of the last place, blocks of
+terms hardly more than one block does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tests.backend.test_kernel import floats
+
+UNIT = 2.0**-24
+LOST = 16  # units of the last place, at most: of 500 terms in a row, and of as many blocks
+CASES = [
+    ((1_000_000,), (0,)), ((100_000, 10), (0, 1)), ((100_000, 10), (0,)), ((10, 100_000), (1,)),
+    ((1000, 10, 100), (0, 2)), ((100, 100, 100), (0, 1, 2)), ((3, 1_000_003), (0, 1)),
+    ((1_000_003, 3), (0, 1)), ((2000, 512), (0,)), ((200_000, 16), (0,)), ((7,) * 7, tuple(range(7))),
+    ((5, 200_000, 5), (1,)), ((1, 300_000, 2, 1), (1, 2)), ((2053, 300), (0, 1)),
+]  # fmt: skip
+
+
+def error(got: Any, array: np.ndarray[Any, Any], axes: tuple[int, ...]) -> float:
+    """The largest relative error, in units of the last place."""
+    want = array.astype("float64").sum(axes)
+    return float(np.abs(got / want - 1).max() / UNIT)
+
+
+@pytest.mark.parametrize(("shape", "axes"), CASES)
+def test_sums_into_few_elements_keep_their_digits(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    x, a = te.placeholder(shape, name="x"), np.abs(floats(*shape)) + 0.1
+    assert error(te.evaluate(x.sum(axes), {x: a}), a, axes) <= LOST
+
+
+@pytest.mark.parametrize("shape", [(1_000_000,), (100_000, 10), (10, 100_000), (100, 100, 100)])
+def test_so_do_sums_over_extents_that_are_not_known(shape: tuple[int, ...]) -> None:
+    x = te.placeholder(tuple(te.var(f"n{d}") for d in range(len(shape))), name="x")
+    a = np.abs(floats(*shape)) + 0.1
+    axes = tuple(range(len(shape)))
+    assert error(te.evaluate(x.sum(axes), {x: a}), a, axes) <= 2 * LOST
+
+
+@pytest.mark.parametrize("shape", [(100_000, 10), (1_000_000,), (10, 100_000), (100, 100, 100)])
+def test_the_largest_element_of_a_spelled_out_softmax_over_all_axes(shape: tuple[int, ...]) -> None:
+    """Its gradient is 1 less the sum of all the others, and 1 again: all digits are lost that the sum does not have."""
+    x = te.placeholder(shape, name="x")
+    first, second = ([te.reduce_axis(n) for n in shape] for _ in range(2))
+    top = te.compute((), lambda: te.max(x[tuple(first)], axis=first), name="top")
+    total = te.compute((), lambda: te.sum(te.exp(x[tuple(second)] - top[()]), axis=second), name="total")
+    result = te.compute((), lambda: te.log(total[()]) + top[()], name="result")
+    (gradient,) = te.differentiate(result, [x])
+    a = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    want = np.exp(a.astype("float64") - a.max())
+    want /= want.sum()
+    found = te.evaluate(gradient, {x: a})
+    # The sum is 1, and right to its last place: this much of one element.
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=4 * UNIT)
+
+
+def test_a_factor_without_axes_beside_a_unit_axis() -> None:
+    b, s = te.placeholder((300, 256), name="b"), te.placeholder((), name="s")
+    k = te.reduce_axis(300, "k")
+    halves = te.compute((1, 256), lambda _, j: te.sum(0.5 * b[k, j], axis=k), name="halves")
+    scaled = te.compute((256, 1), lambda j, _: te.sum(s[()] * b[k, j], axis=k), name="scaled")
+    values = floats(300, 256)
+    found = te.evaluate([halves, scaled], {b: values, s: np.float32(2)})
+    want = values.astype("float64").sum(0)
+    np.testing.assert_allclose(found[0][0], 0.5 * want, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(found[1][:, 0], 2 * want, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("terms", [2053, 4099, 6000, 8192])
+def test_products_whose_sum_has_no_handy_divisor(terms: int) -> None:
+    a, b = te.placeholder((40, terms), name="a"), te.placeholder((terms, 48), name="b")
+    x, y = floats(40, terms), floats(terms, 48)
+    want = x.astype("float64") @ y.astype("float64")
+    np.testing.assert_allclose(te.evaluate(a @ b, {a: x, b: y}), want, atol=UNIT * 64 * np.sqrt(terms))
+
+
+def test_blocks_of_a_sum_do_not_meet_infinite_neighbours() -> None:
+    """A block that reaches past the end repeats the last element, which counts for nothing."""
+    a, b = te.placeholder((40, 4099), name="a"), te.placeholder((4099, 48), name="b")
+    x, y = np.ones((40, 4099), "float32"), np.ones((4099, 48), "float32")
+    x[3, -1] = np.inf
+    want = np.full((40, 48), 4099.0)
+    want[3] = np.inf
+    np.testing.assert_array_equal(te.evaluate(a @ b, {a: x, b: y}), want)

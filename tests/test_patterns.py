@@ -1,0 +1,89 @@
+"""Programs as people write them: compiled results and gradients are those of the reference, to the bit.
+
+Inputs hold small integers, so that every order of a sum gives the same. Small programs run with the thresholds of the
+default schedule at their lowest and with caches of a few kilobytes, so that patterns fire that are for large ones;
+large ones run as they are. Where the default schedule is given up for plain loops, its warning is an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+
+import tedsl as te
+from autodiff.strategies import PATTERNS, Program, patterns, values_for
+from schedules.default import LOWEST, assuming
+from tests.test_equivalence import compare
+
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # a step of shrinking compiles a kernel
+SMALL_CACHES = {"cores": 4, "l1": 2 << 10, "l2": 8 << 10, "l3": 32 << 10}
+KERNELS = {"one": 1000, "many": 2}
+SMALL, LARGE = 3, 1
+MANY_SMALL, MANY_LARGE = 20_000 // len(PATTERNS), 2000 // len(PATTERNS)
+EXACT = {"float32": 2.0**24, "float64": 2.0**53}
+
+
+def check(program: Program, feeds: dict[te.Tensor, Any]) -> None:
+    """The results, and the gradients along integers."""
+    compare(program, feeds, te.evaluate(list(program.outputs), feeds, program.sizes))
+    sources, outputs = ([t for t in side if str(t.dtype) in EXACT] for side in (program.inputs, program.outputs))
+    if not sources or not outputs:
+        return
+    heads = [te.placeholder(t.extents, str(t.dtype), name=f"head_{t.name}") for t in outputs]
+    chance = np.random.default_rng(0)
+    given = {h: chance.integers(-2, 3, program.shape(t)).astype(str(t.dtype)) for h, t in zip(heads, outputs)}
+    gradients = list(te.differentiate(outputs, sources, head=heads))
+    feeds = {**feeds, **given}
+    found = te.evaluate(gradients, feeds, program.sizes)
+    for source, got, want in zip(sources, found, te.interpret(gradients, feeds, program.sizes), strict=True):
+        if np.abs(want).max(initial=0.0) * want.size**0.5 < EXACT[str(source.dtype)]:
+            np.testing.assert_array_equal(got, want, err_msg=f"gradient of {source} in\n{program}")
+
+
+def draws(most: int) -> settings:
+    return settings(max_examples=most, phases=PHASES, suppress_health_check=list(HealthCheck))
+
+
+def check_small(name: str, kernels: str, data: st.DataObject) -> None:
+    program = data.draw(patterns(names=[name]))
+    with assuming({**LOWEST, **SMALL_CACHES, "kernels": KERNELS[kernels]}):
+        check(program, data.draw(values_for(program)))
+
+
+def check_large(name: str, data: st.DataObject) -> None:
+    program = data.draw(patterns(names=[name], large=True))
+    check(program, data.draw(values_for(program)))
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("name", PATTERNS)
+@draws(SMALL)
+@given(data=st.data())
+def test_patterns_fire_on_small_programs(name: str, kernels: str, data: st.DataObject) -> None:
+    check_small(name, kernels, data)
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+@draws(LARGE)
+@given(data=st.data())
+def test_programs_of_real_sizes(name: str, data: st.DataObject) -> None:
+    check_large(name, data)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", PATTERNS)
+@draws(MANY_SMALL)
+@given(data=st.data())
+def test_patterns_fire_on_many_small_programs(name: str, data: st.DataObject) -> None:
+    check_small(name, data.draw(st.sampled_from(sorted(KERNELS))), data)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", PATTERNS)
+@draws(MANY_LARGE)
+@given(data=st.data())
+def test_many_programs_of_real_sizes(name: str, data: st.DataObject) -> None:
+    check_large(name, data)
