@@ -14,7 +14,7 @@ from contextvars import ContextVar
 
 import halide as hl
 
-from tedsl.analysis.intervals import range_of, wraps_early
+from tedsl.analysis.intervals import wraps_early
 from tedsl.analysis.places import are_places
 from tedsl.backend import lower_index
 from tedsl.backend.casts import cast
@@ -22,6 +22,7 @@ from tedsl.backend.intrinsics import EMIT, constant_power
 from tedsl.backend.scalars import Expr as Halide, const
 from tedsl.lang.dtypes import DType
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
+from tedsl.lang.intervals import range_of
 from tedsl.lang.tensor import Compute, Tensor
 
 __all__ = ["DIVISION_BY_ZERO", "Scalars", "careful_division"]
