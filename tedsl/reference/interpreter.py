@@ -153,12 +153,12 @@ def _scatter(op: Scatter, values: Mapping[TensorKey, Array], sizes: Mapping[Var,
         full = tuple(end - start for start, end in box) or (1,)
         found = grid.evaluate({**dict.fromkeys((*op.index, op.value), op.guard), op.guard: None}, order)
         used = np.broadcast_to(found[op.guard], full)
-        rows = [np.broadcast_to(found[row], full)[used].astype(np.int64) for row in op.index]
+        rows = [np.broadcast_to(found[row], full)[used] for row in op.index]
         for dim, row in enumerate(rows):
             _check_target(op, dim, row, shape[dim], used, grid)
         terms = np.broadcast_to(found[op.value], full)[used].astype(kind)
         # NumPy combines several values in one element only where there is an index to repeat.
-        place = tuple(rows) if rows else (np.zeros(terms.shape, np.int64),)
+        place = tuple(row.astype(np.int64) for row in rows) if rows else (np.zeros(terms.shape, np.int64),)
         _MEET[op.kind].at(result if rows else result.reshape(1), place, terms)
     return [rounded(result, dtype)]
 
