@@ -90,7 +90,8 @@ def _given(expr: Expr, sizes: Mapping[Var, int]) -> str:
 def _checked_extent(expr: Expr, sizes: Mapping[Var, int], place: str, what: str) -> int:
     value = evaluate_extent(expr, sizes, what)
     if not 0 <= value <= SIZE_MAX and not isinstance(expr, Const):
-        problem = "an extent cannot be negative" if value < 0 else f"a symbolic extent is at most {SIZE_MAX}"
+        largest = f"a symbolic extent is at most {SIZE_MAX}: split the axis in two"
+        problem = "an extent cannot be negative" if value < 0 else largest
         raise ValueError(f"{what}: {place}: extent `{expr}` is {value} with {_given(expr, sizes)}; {problem}")
     return value
 

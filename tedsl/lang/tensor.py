@@ -497,6 +497,8 @@ def _inside(index: Expr, extent: Expr) -> bool:
 
 
 def _reflect(index: Any, extent: Any) -> Any:
+    if isinstance(extent, Const) and 2 * extent.value > integer_bounds(INT32)[1]:
+        extent = fn.convert(extent, INT64)
     last = extent - 1
     period = fn.maximum(2 * last, 1)
     return last - fn.abs(last - _remainder(index, period))

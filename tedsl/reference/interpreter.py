@@ -10,6 +10,7 @@ import numpy as np
 
 from tedsl.analysis.feeds import as_outputs, check_array, check_dtype
 from tedsl.analysis.messages import Overrun, describe
+from tedsl.analysis.overflow import check_limits, limits_of
 from tedsl.analysis.pointwise import Array, held_type, rounded
 from tedsl.analysis.sizes import axis_length, bind_sizes, concrete_shape, evaluate_extent
 from tedsl.lang.dtypes import DType
@@ -50,6 +51,8 @@ def evaluate_stages(
     stages: Sequence[Operation], known: Mapping[Tensor, Array], sizes: Mapping[Var, int]
 ) -> dict[Tensor, Array]:
     """The tensors of these stages, each before its users, beside those known already; in the types that hold them."""
+    if sizes:
+        check_limits(limits_of(stages), sizes, WHAT)
     values: dict[TensorKey, Array] = {(t.op, t.index): a.astype(held_type(t.dtype)) for t, a in known.items()}
     with np.errstate(all="ignore"):  # overflow and NaN are values here, as they are in a kernel
         for op in stages:
