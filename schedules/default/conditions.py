@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 from tedsl.analysis.affine import Affine, affine_of
 from tedsl.analysis.facts import Facts
-from tedsl.analysis.intervals import Known, may_wrap
+from tedsl.analysis.intervals import may_wrap
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn
+from tedsl.lang.intervals import Known
 from tedsl.lang.traverse import conjuncts, free_axes, rebuild_all, substitute, topological
 
 __all__ = ["extremes", "number", "reflected", "tidied", "tidy"]

@@ -175,7 +175,7 @@ def _widens(node: Apply) -> bool:
 def _divided(fn: Fn, numerator: Affine, divisor: Affine) -> Affine | None:
     """(c*q + r) // c is q + r // c, and (c*q + r) % c is r % c, with r the terms that c does not divide."""
     by = divisor.constant
-    if divisor.terms or by == 0:
+    if divisor.terms or by == 0 or abs(by) > integer_bounds(INT32)[1]:  # forms become int32 expressions again
         return None
     whole = Affine({m: c // by for m, c in numerator.terms.items() if c % by == 0}, numerator.constant // by)
     rest = Affine({m: c for m, c in numerator.terms.items() if c % by}, numerator.constant % by)

@@ -13,12 +13,12 @@ import numpy as np
 
 from tedsl.analysis.affine import Affine
 from tedsl.analysis.facts import Facts
-from tedsl.analysis.intervals import range_of
 from tedsl.analysis.points import box_size, is_data_free, static_range, values_at
 from tedsl.analysis.sizes import vars_of
 from tedsl.lang.dtypes import INT32, integer_bounds
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.extents import simplify_extent
+from tedsl.lang.intervals import range_of
 from tedsl.lang.traverse import free_axes, topological
 
 __all__ = ["Interval", "bounds_of"]

@@ -16,13 +16,13 @@ import numpy as np
 from tedsl.analysis.affine import Affine
 from tedsl.analysis.bounds import bounds_of
 from tedsl.analysis.facts import Facts
-from tedsl.analysis.intervals import range_of
 from tedsl.analysis.messages import Overrun, describe
 from tedsl.analysis.points import box_size, is_data_free, static_range, values_at
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sites import Site, sites_of
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import simplify_extent
+from tedsl.lang.intervals import range_of
 from tedsl.lang.tensor import Operation, Scatter, Tensor
 from tedsl.lang.traverse import conjuncts, free_axes, reads_of, substitute_all, topological
 

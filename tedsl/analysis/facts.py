@@ -11,9 +11,10 @@ from itertools import product
 
 from tedsl.analysis.affine import Affine, form_of
 from tedsl.analysis.inequalities import contradictory
-from tedsl.analysis.intervals import Known, may_wrap, range_of
+from tedsl.analysis.intervals import may_wrap
 from tedsl.lang.dtypes import integer_bounds
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Var
+from tedsl.lang.intervals import Known, range_of
 from tedsl.lang.traverse import topological
 
 __all__ = ["Facts"]

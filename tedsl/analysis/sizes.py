@@ -11,15 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.lang.axes import INT32_MAX
 from tedsl.lang.errors import ZeroDivisorError
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var
+from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import topological
 
 __all__ = [
     "EXACT",
-    "SIZE_MAX",
     "axis_length",
     "bind_sizes",
     "check_sizes",
@@ -28,9 +26,6 @@ __all__ = [
     "known_shape",
     "vars_of",
 ]
-
-# The largest symbolic size: a little room below 2**31 keeps index arithmetic such as i + 8 from wrapping.
-SIZE_MAX = INT32_MAX - 2**20
 
 _Dimension = tuple[Tensor, int, Expr, int]  # input, dimension, extent, the number found
 
@@ -95,7 +90,8 @@ def _given(expr: Expr, sizes: Mapping[Var, int]) -> str:
 def _checked_extent(expr: Expr, sizes: Mapping[Var, int], place: str, what: str) -> int:
     value = evaluate_extent(expr, sizes, what)
     if not 0 <= value <= SIZE_MAX and not isinstance(expr, Const):
-        problem = "an extent cannot be negative" if value < 0 else f"a symbolic extent is at most {SIZE_MAX}"
+        largest = f"a symbolic extent is at most {SIZE_MAX}: split the axis in two"
+        problem = "an extent cannot be negative" if value < 0 else largest
         raise ValueError(f"{what}: {place}: extent `{expr}` is {value} with {_given(expr, sizes)}; {problem}")
     return value
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from tedsl.analysis.counting import count_points
 from tedsl.analysis.feeds import as_outputs
-from tedsl.analysis.intervals import Known, range_of
 from tedsl.analysis.sizes import axis_length, check_sizes, concrete_shape, evaluate_extent
 from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Formal, Read, Reduce, Var
+from tedsl.lang.intervals import Known, range_of
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes, stages_of, topological

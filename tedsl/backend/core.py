@@ -13,6 +13,7 @@ import numpy as np
 
 from schedules.merging import Merging, merging_of
 from tedsl.analysis.hazards import Hazard
+from tedsl.analysis.overflow import Limit, check_limits, limits_of
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape, evaluate_extent, known_shape
 from tedsl.backend.buffers import Binding
@@ -98,6 +99,10 @@ class Core:
         operations = operations_between(self.inputs, self.outputs)
         return {op: extents for op in operations if (extents := _symbolic_loops(op))}
 
+    @cached_property
+    def _limits(self) -> list[Limit]:
+        return limits_of(operations_between(self.inputs, self.outputs))
+
     @property
     def whole(self) -> Core:
         """Itself with all that is known of its schedule, which a program found on the disk comes without."""
@@ -135,8 +140,17 @@ class Core:
         return next(iter(self._variants.values()), None) or self.variant(self.usual(("write",) * len(self.outputs)))
 
     def usual(self, modes: tuple[str, ...], *, plain: bool = False) -> Form:
-        """The form for contiguous arrays below two gigabytes."""
+        """The form for contiguous arrays, below two gigabytes where their shapes are not known."""
+        if self._is_known_large:
+            return Form(modes, large=True, plain=plain)
         return Form(modes, plain=plain, merged=self.merging is not None, compact=self.is_compact)
+
+    @cached_property
+    def _is_known_large(self) -> bool:
+        """Whether some array is larger than int32 counts at every call."""
+        tensors = (*self.inputs, *self.outputs, *self._between)
+        known = ((shape, t) for t in tensors if (shape := known_shape(t)) is not None)
+        return any(math.prod(shape) * t.dtype.itemsize > LARGEST for shape, t in known)
 
     @cached_property
     def is_compact(self) -> bool:
@@ -272,6 +286,8 @@ class Core:
         key = (modes, plain, tuple(sizes.values()), tuple((a.shape, a.strides) for a in memory.arrays))
         found = self._bindings.get(key)
         if found is None:
+            if sizes:
+                check_limits(self._limits, sizes, f"kernel {self.name!r}")
             variant = self.variant(self.form(memory, modes, sizes, plain=plain))
             layouts = [(a.shape, a.strides) for a in self.arguments(variant, memory)]
             found = variant, variant.function.bind(layouts, variant.scalars(sizes))
@@ -378,5 +394,6 @@ def is_dense(array: Array) -> bool:
 
 
 def _is_large(array: Array) -> bool:
+    """Whether an array spans more bytes than int32 holds, or repeats so few of them for more elements than that."""
     span = sum((n - 1) * abs(s) for n, s in zip(array.shape, array.strides, strict=True))
-    return bool(span + array.itemsize > LARGEST)
+    return bool(max(span + array.itemsize, array.size) > LARGEST)

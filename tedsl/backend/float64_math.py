@@ -50,11 +50,11 @@ ERFCX = (
     4.9678376365835334e-08, 4.432024888900119e-08, -9.854896234492824e-09, -4.094447408485679e-09,
     9.231314667687385e-10,
 )  # fmt: skip
-# (atan(t) / t - 1) / t^2 in t^2, |t| <= tan(pi / 8); (asin(t) / t - 1) / t^2 in t^2, |t| <= 1/2
+# (atan(t) / t - 1) / t^2 in t^2, |t| <= 7/16; (asin(t) / t - 1) / t^2 in t^2, |t| <= 1/2
 ATAN = (
-    -0.33333333333333326, 0.19999999999997095, -0.14285714285316417, 0.11111111083748228, -0.09090907986014511,
-    0.07692279206093126, -0.06666174784291243, 0.058765177622358576, -0.05215191833669067, 0.04490617668648241,
-    -0.03317645519290425, 0.014895608755622309,
+    -0.3333333333333333, 0.1999999999999941, -0.14285714285566806, 0.11111111096645038, -0.09090908355602592,
+    0.07692285554889286, -0.06666241923359964, 0.05876946456755061, -0.05216679739313656, 0.04492259293193656,
+    -0.033128134256069586, 0.014773184616983806,
 )  # fmt: skip
 ASIN = (
     0.16666666666666763, 0.07499999999970129, 0.04464285717525383, 0.030381942676952243, 0.022372215856406145,
@@ -62,6 +62,11 @@ ASIN = (
     0.021788348772246, -0.02111449787481441, 0.032701455464296175,
 )  # fmt: skip
 PI_OVER_2, PI_OVER_2_LOW = 1.5707963267948966, 6.123233995736766e-17
+# From where on the arc tangent is measured from c, atan(c) in two parts, and c (of infinity -1 / x is the distance)
+ARCS = (
+    (0.4375, 0.4636476090008061, 2.2698777452961687e-17, 0.5), (0.6875, PI_OVER_2 / 2, PI_OVER_2_LOW / 2, 1.0),
+    (1.1875, 0.982793723247329, 1.3903311031230998e-17, 1.5),
+)  # fmt: skip
 # (sinh(x) / x - 1) / x^2 in x^2, |x| <= 1
 SINH = (1 / 6, 1 / 120, 1 / 5040, 1 / 362880, 1 / 39916800, 1 / 6227020800, 1 / 1307674368000, 1 / 355687428096000)
 
@@ -118,8 +123,10 @@ def exp2(x: Expr) -> Expr:
 
 def _half_expm1(x: Expr) -> Expr:
     """(e^x - 1) / 2: halved, so that the largest power of two stays finite."""
-    r, n = _reduce_exp(x)
-    p = r + r * r * horner(r, EXP, F)
+    real, n = _nearest(x * f64(LOG2_E))
+    high, low = x - real * f64(LN2_HIGH), real * f64(LN2_LOW)
+    r = high - low
+    p = r + (r * r * horner(r, EXP, F) + ((high - r) - low))
     half = _two_to(n - hl.i64(1))
     return half * p + (half - f64(0.5))
 
@@ -131,16 +138,22 @@ def expm1(x: Expr) -> Expr:
 
 
 def tanh(x: Expr) -> Expr:
-    """(e^2x - 1) / (e^2x + 1), for |x|."""
-    size = hl.abs(x)
+    """(e^2x - 1) / (e^2x + 1), for |x|; what rounding the sum lost comes back."""
+    size, one = hl.abs(x), f64(1.0)
     half = _half_expm1(_between(size + size, 0.0, 40.0))
-    return hl.select(size < f64(2.0**-27), x, copy_sign(half / (half + f64(1.0)), x, F))
+    total = half + one
+    lost, ratio = hl.select(half < one, half - (total - one), one - (total - half)), half / total
+    result = ratio - ratio * (one - ratio) * lost
+    return hl.select(size < f64(2.0**-27), x, copy_sign(result, x, F))
 
 
 def sigmoid(x: Expr) -> Expr:
-    """1 / (1 + e^-x), from e^-|x| so that neither tail overflows."""
-    e = exp(negate(hl.abs(x), F))
-    return hl.select(x < f64(0.0), e, f64(1.0)) / (e + f64(1.0))
+    """1 / (1 + e^-x), from e^-|x| so that neither tail overflows; what rounding the sum lost comes back."""
+    e, one = exp(negate(hl.abs(x), F)), f64(1.0)
+    total = e + one
+    lost, is_low = e - (total - one), x < f64(0.0)
+    part = hl.select(is_low, e, one) / total
+    return part - part * hl.select(is_low, one - part, part) * lost
 
 
 def _half_exp(x: Expr) -> Expr:
@@ -261,17 +274,19 @@ def atanh(x: Expr) -> Expr:
 
 
 def atan(x: Expr) -> Expr:
-    """Arc tangent: about 0, 1 or infinity, whichever is nearest."""
-    size = hl.abs(x)
-    is_large, is_middle = size > f64(2.414213562373095), size > f64(0.4142135623730951)
-    one = f64(1.0)
-    top = hl.select(is_large, f64(-1.0), hl.select(is_middle, size - one, size))
-    bottom = hl.select(is_large, size, hl.select(is_middle, size + one, one))
+    """Arc tangent: from 0, 1/2, 1, 3/2 or infinity, whichever is near, to x (fdlibm)."""
+    size, one, zero = hl.abs(x), f64(1.0), f64(0.0)
+    top, bottom, arc, rest = size, one, zero, zero
+    for least, high, low, c in ARCS:
+        here = size >= f64(least)
+        top, bottom = hl.select(here, size - f64(c), top), hl.select(here, size * f64(c) + one, bottom)
+        arc, rest = hl.select(here, f64(high), arc), hl.select(here, f64(low), rest)
+    here = size >= f64(2.4375)
+    top, bottom = hl.select(here, f64(-1.0), top), hl.select(here, size, bottom)
+    arc, rest = hl.select(here, f64(PI_OVER_2), arc), hl.select(here, f64(PI_OVER_2_LOW), rest)
     t = top / bottom
     z = t * t
-    turns = hl.select(is_large, one, hl.select(is_middle, f64(0.5), f64(0.0)))
-    small = t * z * horner(z, ATAN, F) + turns * f64(PI_OVER_2_LOW)
-    return copy_sign(turns * f64(PI_OVER_2) + (t + small), x, F)
+    return copy_sign(arc + (t + (t * z * horner(z, ATAN, F) + rest)), x, F)
 
 
 def _root_parts(z: Expr) -> tuple[Expr, Expr]:

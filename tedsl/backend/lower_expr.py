@@ -14,15 +14,17 @@ from contextvars import ContextVar
 
 import halide as hl
 
-from tedsl.analysis.intervals import range_of, wraps_early
+from tedsl.analysis.intervals import wraps_early
 from tedsl.analysis.places import are_places
 from tedsl.backend import lower_index
 from tedsl.backend.casts import cast
 from tedsl.backend.intrinsics import EMIT, constant_power
 from tedsl.backend.scalars import Expr as Halide, const
-from tedsl.lang.dtypes import DType
+from tedsl.lang.dtypes import UINT32, UINT64, DType
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
+from tedsl.lang.intervals import range_of
 from tedsl.lang.tensor import Compute, Tensor
+from tedsl.lang.traverse import topological
 
 __all__ = ["DIVISION_BY_ZERO", "Scalars", "careful_division"]
 
@@ -142,7 +144,9 @@ class Scalars:
         clamped = hl.cast(hl.Int(32), self.value(index))
         if not self._was_clamped(index, extent):
             clamped = _clamped(clamped, limit)
-        return _promised(clamped, limit)
+        # What is made of large unsigned numbers Halide's bounds inference cannot bound, though its simplifier can: of
+        # a promise that this proves nothing is left.
+        return _promised(clamped, limit + self._unknown_zero() if _has_large_unsigned(index) else limit)
 
     def _was_clamped(self, index: Expr, extent: Expr) -> bool:
         """Whether an index is read from a stage that writes nothing outside the extent."""
@@ -157,6 +161,10 @@ class Scalars:
     def extent(self, extent: Expr) -> Halide:
         """An extent, or any other plain expression of extents and axes."""
         return lower_index.plain(extent, self._symbols)
+
+
+def _has_large_unsigned(index: Expr) -> bool:
+    return any(node.dtype in (UINT32, UINT64) for node in topological(index))
 
 
 def _divided(a: Halide, b: Halide, dtype: DType) -> Halide:

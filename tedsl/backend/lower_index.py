@@ -13,10 +13,9 @@ from typing import Any
 import halide as hl
 
 from tedsl.analysis.affine import Affine, affine_of
-from tedsl.analysis.sizes import SIZE_MAX
 from tedsl.backend.scalars import Expr as Halide
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var
+from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.traverse import topological
 

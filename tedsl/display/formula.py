@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tedsl.analysis.intervals import range_of
 from tedsl.display.math import Big, Cases, Fenced, Fraction, Line, Math, Name, Operator, Root, Row, Script, Table, Word
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Reduce, Var
 from tedsl.lang.extents import simplify_extent
+from tedsl.lang.intervals import range_of
 from tedsl.lang.scalar_text import Names, shared_parts
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import conjuncts, topological

@@ -56,7 +56,10 @@ def _bound(value: Any, what: str) -> Expr:
     if isinstance(value, (bool, float)):
         raise TypeError(f"{what} at {user_location()}: expected an integer extent, found {value!r}")
     if isinstance(value, int) and abs(value) > INT32_MAX:
-        raise ValueError(f"{what} at {user_location()}: extent {value} does not fit in 32 bits (largest {INT32_MAX})")
+        raise ValueError(
+            f"{what} at {user_location()}: extent {value} does not fit in 32 bits (largest {INT32_MAX}); split the "
+            "axis in two"
+        )
     try:
         extent = simplify_extent(fn.convert(value, "int32"))
     except TypeError as error:

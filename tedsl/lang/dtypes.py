@@ -13,9 +13,9 @@ import numpy as np
 from tedsl.lang.errors import user_location
 
 __all__ = [
-    "ALL", "BFLOAT16", "BOOL", "BOTTOM", "FLOAT16", "FLOAT32", "FLOAT64", "INT8", "INT16", "INT32", "INT64",
-    "UINT8", "UINT16", "UINT32", "UINT64", "DType", "as_dtype", "divide_type", "dtype_of_array", "float_type",
-    "integer_bounds", "promote",
+    "ALL", "BFLOAT16", "BOOL", "BOTTOM", "FLOAT16", "FLOAT32", "FLOAT64", "INDEX", "INT8", "INT16", "INT32", "INT64",
+    "UINT8", "UINT16", "UINT32", "UINT64", "DType", "Kind", "as_dtype", "default_type", "divide_type",
+    "dtype_of_array", "float_type", "integer_bounds", "promote",
 ]  # fmt: skip
 
 
@@ -97,10 +97,16 @@ FLOAT16, FLOAT32, FLOAT64 = (DType(f"float{b}", "f", b) for b in (16, 32, 64))
 BFLOAT16 = DType("bfloat16", "f", 16)
 # The type of a scan's state before its body is known: weaker than every other.
 BOTTOM = DType("bottom", "?", 0)
+# What axes and extents count as in a promotion: int32 beside integers, nothing beside floats. No expression has it.
+INDEX = DType("index", "i", 32)
+# What promotes: a strong type, INDEX, or the Python type of a weak number.
+Kind = DType | type
 
 ALL = (BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64)
 _BY_NAME = {str(d): d for d in (*ALL, BOTTOM)}
-_PYTHON_TYPES = {bool: BOOL, int: INT32, float: FLOAT32}
+_PYTHON_TYPES = {bool: BOOL, int: INT32, float: FLOAT64}
+# What weak numbers are on their own.
+_DEFAULT: dict[Kind, DType] = {bool: BOOL, int: INT32, INDEX: INT32, float: FLOAT32}
 
 
 def as_dtype(value: object) -> DType:
@@ -149,26 +155,33 @@ def integer_bounds(dtype: DType) -> tuple[int, int]:
     return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
 
 
-def promote(operands: Iterable[DType | type]) -> DType:
-    """The common type of strong types and of the weak Python types int and float (bool is strong)."""
+def default_type(kind: Kind) -> DType:
+    """The type of a weak number that meets no other."""
+    return _DEFAULT[kind]
+
+
+def promote(operands: Iterable[Kind]) -> DType:
+    """The common type of strong types and of weak numbers: Python's bool, int and float, axes and extents (INDEX)."""
     strong: DType = BOTTOM
-    weak: type | None = None
+    weak: set[Kind] = set()
     undecided = False
     for operand in operands:
-        undecided |= operand is BOTTOM
-        if isinstance(operand, DType):
+        if operand is INDEX or not isinstance(operand, DType):
+            weak.add(operand)
+        else:
+            undecided |= operand is BOTTOM
             strong = _promote_strong(strong, operand)
-        elif operand is bool:
-            strong = _promote_strong(strong, BOOL)
-        elif operand is float or weak is None:
-            weak = operand
-    if weak is None:
-        return strong
     if strong is BOTTOM:
-        return BOTTOM if undecided else _PYTHON_TYPES[weak]
-    if weak is int:
-        return INT64 if strong.is_bool else strong
-    return strong if strong.is_float else FLOAT64
+        if not weak or (undecided and weak != {bool}):
+            return BOTTOM
+        return _DEFAULT[next(kind for kind in (float, INDEX, int, bool) if kind in weak)]
+    if strong.is_float:
+        return strong
+    if INDEX in weak:
+        strong = _promote_strong(strong, INT32)
+    if float in weak:
+        return FLOAT64
+    return INT64 if strong.is_bool and int in weak else strong
 
 
 def _promote_strong(a: DType, b: DType) -> DType:

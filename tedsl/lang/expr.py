@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
-from tedsl.lang.dtypes import BOOL, INT32, DType
+from tedsl.lang.dtypes import BOOL, FLOAT32, INT32, DType
 from tedsl.lang.errors import user_location
 from tedsl.lang.operators import Fn, Operators
 from tedsl.lang.rich import RichFormula
@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from tedsl.lang.reducers import Reducer
     from tedsl.lang.tensor import Tensor
 
-__all__ = ["FALSE", "TRUE", "Apply", "Axis", "Const", "Expr", "Fn", "Formal", "Read", "Reduce", "Var"]
+__all__ = [
+    "FALSE", "SIZE_MAX", "TRUE", "Apply", "Axis", "Const", "Expr", "Fn", "Formal", "Read", "Reduce", "Var", "WeakFloat",
+    "unmarked",
+]  # fmt: skip
+
+# The largest symbolic size: a little room below 2**31 keeps index arithmetic such as i + 8 from wrapping.
+SIZE_MAX = 2**31 - 1 - 2**20
 
 # Keyed by class and fields, children by id: an entry dies with its node, and a node keeps its children alive.
 _INTERNED: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
@@ -38,6 +44,7 @@ class Expr(Operators, RichFormula):
     __slots__ = ("__weakref__", "dtype")
     dtype: DType
     children: tuple[Expr, ...] = ()  # a slot of the nodes that have some: walks ask every node
+    is_weak: bool = False  # an int or a condition of axes, extents and Python numbers alone: see tedsl.lang.weak
     # Attached by tedsl.lang.printing, which knows every node and so lies above this module.
     _text: ClassVar[Callable[[Expr], str]]
     _decided: ClassVar[Callable[[Expr], bool | None]]  # attached by tedsl.lang.extents
@@ -125,23 +132,25 @@ def _bits(value: bool | int | float) -> bytes | int | bool:
 
 
 class Const(Expr):
-    """A literal."""
+    """A literal. One of int32 is a Python integer, and so weak, unless it is `typed`: its dtype was asked for."""
 
-    __slots__ = ("value",)
+    __slots__ = ("is_weak", "value")
     value: bool | int | float
 
-    def __new__(cls, value: bool | int | float, dtype: DType) -> Const:
-        key = (cls, _bits(value), str(dtype))
+    def __new__(cls, value: bool | int | float, dtype: DType, *, typed: bool = False) -> Const:
+        is_weak = dtype is INT32 and not typed
+        key = (cls, _bits(value), str(dtype), is_weak)
         node: Const | None = _INTERNED.get(key)
         if node is None:
-            node = _interned(key, dtype, value=value)
+            node = _interned(key, dtype, value=value, is_weak=is_weak)
         return node
 
 
 class Var(Expr):
-    """A symbolic extent, at least zero."""
+    """A symbolic extent, from zero to SIZE_MAX."""
 
     __slots__ = ("name", "serial")
+    is_weak = True
     name: str
     serial: int  # counts symbols as they are made: an order that depends on the program only
 
@@ -153,6 +162,7 @@ class Axis(Expr):
     """One loop: an int32 value in [begin, begin + extent). Without an extent it waits for range inference."""
 
     __slots__ = ("begin", "extent", "is_reduce", "name", "serial")
+    is_weak = True
     name: str
     serial: int
     begin: Expr
@@ -160,8 +170,9 @@ class Axis(Expr):
     is_reduce: bool
 
     def __new__(cls, name: str, extent: Expr | None, *, begin: Expr | None = None, is_reduce: bool = False) -> Axis:
-        start = Const(0, INT32) if begin is None else begin
-        return _new(cls, INT32, name=name, serial=next(_SERIAL), begin=start, extent=extent, is_reduce=is_reduce)
+        start = Const(0, INT32) if begin is None else unmarked(begin)
+        length = None if extent is None else unmarked(extent)
+        return _new(cls, INT32, name=name, serial=next(_SERIAL), begin=start, extent=length, is_reduce=is_reduce)
 
 
 class Formal(Expr):
@@ -177,7 +188,7 @@ class Formal(Expr):
 class Apply(Expr):
     """A pointwise operation on operands that are already promoted."""
 
-    __slots__ = ("args", "children", "fn")
+    __slots__ = ("args", "children", "fn", "is_weak")
     fn: Fn
     args: tuple[Expr, ...]
 
@@ -185,11 +196,44 @@ class Apply(Expr):
         key = (cls, fn, _ids(args), str(dtype))
         node: Apply | None = _INTERNED.get(key)
         if node is None:
-            node = _interned(key, dtype, fn=fn, args=args, children=args)
+            node = _interned(key, dtype, fn=fn, args=args, children=args, is_weak=_is_weak(fn, args, dtype))
         return node
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return Apply(self.fn, children, self.dtype)
+        return type(self)(self.fn, children, self.dtype)
+
+
+def _is_weak(fn: Fn, args: tuple[Expr, ...], dtype: DType) -> bool:
+    """Whether all that a value is made of is weak: of a selection its branches, of an int also a bool as 0 and 1."""
+    if dtype is not INT32 and dtype is not BOOL:
+        return False
+    if fn is Fn.CAST and args[0].dtype is not BOOL:
+        return False
+    return all(a.is_weak for a in (args[1:] if fn is Fn.SELECT else args))
+
+
+class WeakFloat(Apply):
+    """An operation on weak operands whose value is a float: float32 alone, else of the type of what it meets.
+
+    It stands in the hands of whoever writes an expression, and in no definition: there it is settled.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, fn: Fn, args: tuple[Expr, ...], dtype: DType = FLOAT32) -> WeakFloat:
+        made: WeakFloat = super().__new__(cls, fn, args, dtype)  # type: ignore[assignment]
+        return made
+
+
+def unmarked(expr: Expr) -> Expr:
+    """An int without the mark that makes a weak one strong: the typed literal, the cast from int32 to int32."""
+    if expr.dtype is not INT32 or expr.is_weak:
+        return expr
+    if isinstance(expr, Const):
+        return Const(expr.value, INT32)
+    if isinstance(expr, Apply) and expr.fn is Fn.CAST and expr.args[0].dtype is INT32:
+        return expr.args[0]
+    return expr
 
 
 class Read(Expr):
@@ -200,6 +244,7 @@ class Read(Expr):
     indices: tuple[Expr, ...]
 
     def __new__(cls, tensor: Tensor, indices: tuple[Expr, ...]) -> Read:
+        indices = tuple([unmarked(index) for index in indices])
         key = (cls, id(tensor), _ids(indices))
         node: Read | None = _INTERNED.get(key)
         if node is None:

@@ -10,7 +10,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var, unmarked
 from tedsl.lang.traverse import topological
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ Expr._decided = staticmethod(decided)
 
 def simplify_extent(expr: Expr) -> Expr:
     """The normal form of an int32 expression."""
+    expr = unmarked(expr)
     if isinstance(expr, (Const, Var, Axis)):
         return expr
     forms: dict[Expr, Polynomial] = {}

@@ -15,10 +15,14 @@ from tedsl.lang.dtypes import (
     BOOL,
     BOTTOM,
     FLOAT32,
+    FLOAT64,
+    INDEX,
     INT8,
     UINT64,
     DType,
+    Kind,
     as_dtype,
+    default_type,
     divide_type,
     dtype_of_array,
     float_type,
@@ -26,8 +30,10 @@ from tedsl.lang.dtypes import (
     promote,
 )
 from tedsl.lang.errors import ZeroDivisorError, user_location
-from tedsl.lang.expr import FALSE, TRUE, Apply, Const, Expr
+from tedsl.lang.expr import FALSE, TRUE, Apply, Const, Expr, WeakFloat, unmarked
+from tedsl.lang.literals import literal
 from tedsl.lang.operators import Fn, Operators
+from tedsl.lang.weak import is_weak_kind, kind_of, marked, settled, weak_float, widened
 
 __all__ = [
     "abs",
@@ -106,46 +112,32 @@ def const(value: object, dtype: object = None) -> Const:
         raise TypeError(
             f"te.const: expected a number, found {type(value).__name__} ({value!r:.60}), at {user_location()}"
         )
-    target = as_dtype(type(value) if dtype is None else dtype)
-    return Const(_literal(value, target), target)
+    target = default_type(_python_type(value)) if dtype is None else as_dtype(dtype)
+    return Const(literal(value, target), target, typed=True)
 
 
-def _literal(value: bool | int | float, dtype: DType) -> bool | int | float:
-    """The Python value that `dtype` holds for `value`."""
-    if dtype.is_bool:
-        return bool(value)
-    if dtype.is_float or dtype is BOTTOM:
-        return _rounded(value, dtype)
-    if isinstance(value, float) and not value.is_integer():
-        raise TypeError(f"{value!r} is no {dtype}: use te.cast to round it, at {user_location()}")
-    low, high = integer_bounds(dtype)
-    if not low <= int(value) <= high:
-        raise ValueError(f"{value!r} is out of range for {dtype} (from {low} to {high}), at {user_location()}")
-    return int(value)
+_PYTHON_TYPES: tuple[type, ...] = (bool, int, float)
 
 
-def _rounded(value: bool | int | float, dtype: DType) -> float:
-    """The nearest number of a float type; beyond its range an infinity, as in NumPy."""
-    try:
-        number = float(value)
-    except OverflowError:
-        found = f"an integer of {value.bit_length()} bits"  # type: ignore[union-attr]
-        raise ValueError(f"{found} is out of range for {dtype}, at {user_location()}") from None
-    if dtype.bits != 32 and dtype != "float16":
-        return number
-    with np.errstate(over="ignore"):
-        return float(np.dtype(str(dtype)).type(number))
+def _python_type(value: bool | int | float) -> type:
+    return next(kind for kind in _PYTHON_TYPES if isinstance(value, kind))
 
 
 def as_expr(value: Scalar) -> Expr:
-    """The expression for a scalar: literals become float32, int32 or bool constants."""
-    if isinstance(value, Expr):
-        return value
+    """The expression for a scalar that stands alone: literals and weak floats become float32, int32 or bool."""
+    found = operand(value)
+    if isinstance(found, WeakFloat):
+        return settled(found, FLOAT32)
+    return unmarked(found if isinstance(found, Expr) else const(found))
+
+
+def operand(value: Scalar) -> Expr | bool | int | float:
+    """An operand with its dtype, if it has one: an expression, or a Python number."""
+    if isinstance(value, (Expr, bool, int, float)) and not isinstance(value, np.generic):
+        return value if isinstance(value, Expr) or type(value) in _PYTHON_TYPES else _python_type(value)(value)
     if isinstance(value, Operators):
         return value.as_scalar()  # type: ignore[attr-defined,no-any-return]
-    if isinstance(value, (bool, int, float, np.generic)):
-        return const(value)
-    if isinstance(value, np.ndarray) and value.ndim == 0:
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         return const(value)
     hint = "; make it a te.placeholder and feed it when the kernel is called" if isinstance(value, np.ndarray) else ""
     raise TypeError(
@@ -153,18 +145,8 @@ def as_expr(value: Scalar) -> Expr:
     )
 
 
-def _type_of(operand: object) -> DType | type:
-    if isinstance(operand, Expr):
-        return operand.dtype
-    return type(operand)
-
-
-def _weak_or_expr(value: Scalar) -> Expr | bool | int | float:
-    return value if type(value) in (bool, int, float) else as_expr(value)
-
-
 def _coerce(value: Expr | bool | int | float, dtype: DType) -> Expr:
-    return convert(value, dtype) if isinstance(value, Expr) else Const(_literal(value, dtype), dtype)
+    return convert(value, dtype) if isinstance(value, Expr) else Const(literal(value, dtype), dtype)
 
 
 def convert(x: Scalar, dtype: object) -> Expr:
@@ -172,36 +154,52 @@ def convert(x: Scalar, dtype: object) -> Expr:
     target = dtype if dtype is BOTTOM else as_dtype(dtype)
     assert isinstance(target, DType)
     if type(x) in (int, float) and target.is_float:  # not by way of int32 or float32
-        return Const(_literal(x, target), target)
-    value = as_expr(x)
+        return Const(literal(x, target), target)
+    value = settled(x, target) if isinstance(x, WeakFloat) else as_expr(x)
     if value.dtype is target:
         return value
     if isinstance(value, Const) and not (isinstance(value.value, float) and not target.is_float):
         try:
-            return Const(_literal(value.value, target), target)
+            return Const(literal(value.value, target), target)
         except (ValueError, OverflowError):
             pass  # an integer that wraps: left to the evaluator
-    return Apply(Fn.CAST, (value,), target)
+    return Apply(Fn.CAST, (widened(value, target),), target)
 
 
 def apply(fn: Fn, *operands: Scalar) -> Expr:
     """The node for `fn`, its operands promoted and, where they are integer constants, folded."""
     if fn is Fn.CAST:
-        return convert(*operands)
-    raw = [_weak_or_expr(v) for v in operands]
+        return marked(convert(*operands))
+    raw = [operand(v) for v in operands]
+    kinds = [kind_of(v) for v in raw]
+    made = _combined(fn, [unmarked(v) if isinstance(v, Expr) else v for v in raw], kinds)
+    is_typed = made.is_weak and not all(map(is_weak_kind, kinds[1:] if fn is Fn.SELECT else kinds))
+    return marked(made) if is_typed else made
+
+
+def _combined(fn: Fn, raw: list[Any], kinds: list[Kind]) -> Expr:
     if fn is Fn.SELECT:
-        return _select(*raw)
-    common = promote(_type_of(v) for v in raw)
+        return _select(raw[0], raw[1], raw[2], kinds[1:])
+    common = promote(kinds)
     if fn in COMPARE and common.is_integer and (decided := _decided(fn, common, raw)) is not None:
         return decided
     if fn in COMPARE and (mixed := _mixed_signs(fn, raw)) is not None:
         return mixed
-    fn, operand_type, result = _typing(fn, common, raw)
+    fn, operand_type, result = _typing(fn, common, raw, kinds)
+    if all(map(is_weak_kind, kinds)):
+        if result.is_float or (fn is Fn.POW and _is_negative(raw[1])):
+            return weak_float(fn, raw)
+        operand_type = FLOAT64 if operand_type.is_float else operand_type  # compared as Python does
     args = tuple(_coerce(v, operand_type) for v in raw)
     return _folded(fn, args, result)
 
 
-def _typing(fn: Fn, common: DType, raw: list[Any]) -> tuple[Fn, DType, DType]:
+def _is_negative(value: Any) -> bool:
+    value = value.value if isinstance(value, Const) else value
+    return isinstance(value, int) and value < 0
+
+
+def _typing(fn: Fn, common: DType, raw: list[Any], kinds: list[Kind]) -> tuple[Fn, DType, DType]:
     """Operation, operand type and result type."""
     if fn in BITS or fn in SHIFTS:
         if common.is_bool and fn in BITS:
@@ -217,7 +215,7 @@ def _typing(fn: Fn, common: DType, raw: list[Any]) -> tuple[Fn, DType, DType]:
     if fn in COMPARE:
         return fn, common, BOOL
     if fn in FLOAT_UNARY or fn in FLOAT_BINARY or fn in CLASSIFY:
-        kind = _float_kind(common, raw)
+        kind = _float_kind(common, kinds)
         return fn, kind, BOOL if fn in CLASSIFY else kind
     if fn is Fn.DIV:
         kind = divide_type(common)
@@ -227,10 +225,10 @@ def _typing(fn: Fn, common: DType, raw: list[Any]) -> tuple[Fn, DType, DType]:
     return fn, common, common
 
 
-def _float_kind(common: DType, raw: list[Any]) -> DType:
-    """The type in which exp, atan2, ... are evaluated; float32 for Python numbers alone."""
-    strong = [v.dtype for v in raw if isinstance(v, Expr)]
-    if len(strong) == len(raw):
+def _float_kind(common: DType, kinds: list[Kind]) -> DType:
+    """The type in which exp, atan2, ... are evaluated; float32 for weak numbers alone."""
+    strong = [kind for kind in kinds if isinstance(kind, DType) and kind is not INDEX]
+    if len(strong) == len(kinds):
         return promote(float_type(d) for d in strong)
     return float_type(common) if strong else FLOAT32
 
@@ -271,19 +269,21 @@ def _mixed_signs(fn: Fn, raw: list[Any]) -> Expr | None:
 
 
 def _refusal(fn: Fn, raw: list[Any], expected: str) -> str:
-    found = ", ".join(str(_type_of(v)) if isinstance(v, Expr) else type(v).__name__ for v in raw)
+    found = ", ".join(v.dtype if isinstance(v, Expr) else type(v).__name__ for v in raw)
     return f"{fn.value} at {user_location()}: expected {expected}; found {found}"
 
 
-def _select(cond: Any, a: Any, b: Any) -> Expr:
+def _select(cond: Any, a: Any, b: Any, kinds: list[Kind]) -> Expr:
     condition = as_expr(cond)
     if not condition.dtype.may_be_bool:
         raise TypeError(
             f"te.select at {user_location()}: the condition must be bool, found {condition.dtype} `{condition}`; "
             "write a comparison such as x != 0"
         )
-    dtype = promote(_type_of(v) for v in (a, b))
-    return select_node(convert(condition, BOOL), _coerce(a, dtype), _coerce(b, dtype))
+    condition, dtype = convert(condition, BOOL), promote(kinds)
+    if dtype.is_float and all(map(is_weak_kind, kinds)):
+        return weak_float(Fn.SELECT, [condition, a, b])
+    return select_node(condition, _coerce(a, dtype), _coerce(b, dtype))
 
 
 def select_node(condition: Expr, a: Expr, b: Expr) -> Expr:
@@ -369,7 +369,7 @@ def _dispatch(fn: Fn, operands: tuple[Any, ...]) -> Any:
 
 def cast(x: Any, dtype: object) -> Any:
     """`x` converted to `dtype`; floats outside an integer type's range saturate, NaN gives 0."""
-    return x._apply(Fn.CAST, x, dtype) if isinstance(x, Operators) else convert(x, dtype)
+    return x._apply(Fn.CAST, x, dtype) if isinstance(x, Operators) else apply(Fn.CAST, x, dtype)
 
 
 def select(cond: Any, a: Any, b: Any) -> Any:

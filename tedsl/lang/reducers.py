@@ -8,12 +8,13 @@ from typing import Any
 
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import INT32_MAX
-from tedsl.lang.dtypes import BOOL, BOTTOM, INT32, DType, as_dtype, integer_bounds, promote
+from tedsl.lang.dtypes import BOOL, BOTTOM, INT32, DType, Kind, default_type, integer_bounds, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Formal, Reduce
 from tedsl.lang.operators import Operators
 from tedsl.lang.signatures import parameters_of, takes
 from tedsl.lang.traverse import free_axes, topological
+from tedsl.lang.weak import is_weak_kind, kind_of
 
 __all__ = ["Reducer", "all", "any", "argmax", "argmin", "max", "min", "prod", "reducer", "sum"]
 
@@ -63,7 +64,6 @@ _IDENTITY: dict[str, Callable[[DType], Const]] = {
     "argmin": lambda dtype: fn.const(0, INT32),
 }
 _OF_TWO = {"te.max": "te.maximum", "te.min": "te.minimum"}
-_WEAK = frozenset({bool, int, float})
 BUILTIN = {kind: Reducer(kind) for kind in _IDENTITY}
 
 
@@ -190,7 +190,7 @@ class CustomReducer:
     combine: Callable[..., Any]
     identity: Any
     where: str
-    _traced: dict[tuple[DType | type, ...], Reducer] = field(default_factory=dict, repr=False)
+    _traced: dict[tuple[Kind, ...], Reducer] = field(default_factory=dict, repr=False)
 
     @property
     def arity(self) -> int | None:
@@ -208,24 +208,24 @@ class CustomReducer:
             found = f"{len(value)} values" if is_tuple else "a single value"
             raise ValueError(f"{what}, used at {user_location()}: expected {wanted} as in its identity, found {found}")
         values = value if is_tuple else (value,)
-        reducer = self._reducer_for(tuple(type(v) if type(v) in _WEAK else fn.as_expr(v).dtype for v in values), what)
+        reducer = self._reducer_for(tuple(kind_of(fn.operand(v)) for v in values), what)
         exprs = tuple(fn.convert(v, formal.dtype) for v, formal in zip(values, reducer.left, strict=True))
         parts = reduce_expr(reducer, exprs, axis, where, what)
         return parts if is_tuple else parts[0]
 
-    def _reducer_for(self, kinds: tuple[DType | type, ...], what: str) -> Reducer:
+    def _reducer_for(self, kinds: tuple[Kind, ...], what: str) -> Reducer:
         known = self._traced.get(kinds)
         if known is None:
             known = self._traced[kinds] = self._trace(self._settled(kinds, what), what)
         return known
 
-    def _settled(self, kinds: tuple[DType | type, ...], what: str) -> tuple[DType, ...]:
-        """The dtypes of the values; a Python number takes that of what it is combined with."""
-        dtypes = tuple(kind if isinstance(kind, DType) else BOTTOM for kind in kinds)
+    def _settled(self, kinds: tuple[Kind, ...], what: str) -> tuple[DType, ...]:
+        """The dtypes of the values; a weak number takes that of what it is combined with."""
+        dtypes = tuple(kind if isinstance(kind, DType) and not is_weak_kind(kind) else BOTTOM for kind in kinds)
         for _ in range(2 * dtypes.count(BOTTOM)):
             found = tuple(e.dtype for e in self._combined(*_formals(dtypes), what))
             settled = tuple(
-                d if isinstance(kind, DType) else as_dtype(kind) if d is f is BOTTOM else promote([d, f])
+                d if not is_weak_kind(kind) else default_type(kind) if d is f is BOTTOM else promote([kind, d, f])
                 for kind, d, f in zip(kinds, dtypes, found, strict=True)
             )
             if settled == dtypes:

@@ -10,9 +10,10 @@ import math
 from dataclasses import dataclass, field
 
 from tedsl.lang.dtypes import BOOL, FLOAT32, INT32, DType
-from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Reduce, Var
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Reduce, Var, WeakFloat
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import topological
+from tedsl.lang.weak import is_number, number_of
 
 __all__ = ["Names", "Style", "expression_text", "lines_of", "shared_parts"]
 
@@ -129,7 +130,9 @@ def _written(root: Expr, names: dict[Expr, str], style: Style) -> str:
 def _pieces(node: Expr, names: dict[Expr, str], style: Style) -> list[Piece]:
     """The text of one node, with its operands left to be written."""
     if isinstance(node, Const):
-        return [literal(node, style, bare=WEAK[type(node.value)] is node.dtype)]
+        return [literal(node, style, bare=_is_default(node))]
+    if is_number(node):
+        return [literal(number_of(node), style, bare=True)]
     if isinstance(node, (Var, Axis, Formal)):
         return [style.names.of(node)]
     if isinstance(node, Read):
@@ -159,16 +162,21 @@ def _pieces(node: Expr, names: dict[Expr, str], style: Style) -> list[Piece]:
 def _operands(node: Apply, style: Style) -> list[Piece]:
     """The operands; a literal stands bare beside an operand from which it takes its dtype."""
     choice = 1 if node.fn is Fn.SELECT else 0
-    strong = any(not isinstance(a, Const) for a in node.args[choice:])
-    if node.fn is Fn.SELECT and not strong:
-        strong = all(WEAK[type(a.value)] is a.dtype for a in node.args[1:] if isinstance(a, Const))
+    strong = isinstance(node, WeakFloat) or any(not isinstance(a, Const) for a in node.args[choice:])
+    if not strong and node.fn not in INFIX and node.fn not in PREFIX:  # which Python would compute itself
+        strong = node.is_weak or (node.fn is Fn.SELECT and node.dtype is BOOL)
     operands: list[Piece] = []
     for position, arg in enumerate(node.args):
         # Python itself turns 2.0 < x into x > 2.0.
         mirrored = position == 0 and node.fn in INFIX and INFIX[node.fn][1] is COMPARISON
         bare = strong and position >= choice and not mirrored
-        operands.append(literal(arg, style, bare) if isinstance(arg, Const) else arg)
+        operands.append(literal(number_of(arg), style, bare) if is_number(arg) else arg)
     return operands
+
+
+def _is_default(node: Const) -> bool:
+    """Whether a bare number that stands alone becomes this literal."""
+    return WEAK[type(node.value)] is node.dtype and (node.dtype is not INT32 or node.is_weak)
 
 
 def literal(node: Const, style: Style, bare: bool) -> str:

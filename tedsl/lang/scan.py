@@ -104,11 +104,12 @@ def _trace(
         )
         result = function(*states, *axes)
         several = isinstance(result, (tuple, list))
-        bodies = tuple(fn.as_expr(b) for b in (result if several else (result,)))
+        returned = tuple(result) if several else (result,)
+        bodies = tuple(fn.as_expr(b) for b in returned)
         if len(bodies) != count:
             raise ValueError(f"{what} at {user_location()}: {count} states but {len(bodies)} expressions returned")
         if fixed is not None:
-            return states, tuple(fn.convert(b, d) for b, d in zip(bodies, fixed, strict=True)), several
+            return states, tuple(fn.convert(b, d) for b, d in zip(returned, fixed, strict=True)), several
         found = tuple(b.dtype for b in bodies)
         if found == dtypes and BOTTOM not in found:
             return states, bodies, several

@@ -8,13 +8,14 @@ from typing import Any
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_name, as_shape
 from tedsl.lang.compute import check_scope, check_states, resolve_ranges
-from tedsl.lang.dtypes import as_dtype, promote
+from tedsl.lang.dtypes import DType, as_dtype, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Expr, Reduce
 from tedsl.lang.extents import same_extent
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.tensor import Extern, Scatter, Tensor
 from tedsl.lang.traverse import topological
+from tedsl.lang.weak import kind_of
 
 __all__ = ["SCATTER_KINDS", "extern", "scatter"]
 
@@ -46,11 +47,12 @@ def scatter(
     for dim, row in enumerate(exprs):
         if not row.dtype.is_integer:
             raise TypeError(f"{what} at {user_location()}: index {dim} must be an integer, found {row.dtype} `{row}`")
-    body, guard = fn.as_expr(value), TRUE if where is None else fn.as_expr(where)
+    body: Expr = fn.as_expr(value)
+    guard = TRUE if where is None else fn.as_expr(where)
     if not guard.dtype.is_bool:
         raise TypeError(f"{what} at {user_location()}: where= must be bool, found {guard.dtype} `{guard}`")
     if init is not None:
-        body = fn.convert(body, _checked_init(init, extents, body, what))
+        body = fn.convert(value, _checked_init(init, extents, fn.operand(value), what))
     if body.dtype.is_bool:
         raise TypeError(f"{what} at {user_location()}: bool values cannot be combined by {op!r}; te.cast them first")
     loops, parts = resolve_ranges(loops, (*exprs, body, guard), what)
@@ -77,15 +79,16 @@ def _loop_axes(axes: Any, what: str) -> tuple[Axis, ...]:
     return loops
 
 
-def _checked_init(init: Tensor, extents: tuple[Expr, ...], body: Expr, what: str) -> Any:
+def _checked_init(init: Tensor, extents: tuple[Expr, ...], value: Any, what: str) -> DType:
     if not isinstance(init, Tensor):
         raise TypeError(f"{what} at {user_location()}: init= must be a tensor, found {type(init).__name__}")
     if init.ndim != len(extents) or not all(same_extent(a, b) for a, b in zip(init.extents, extents, strict=True)):
         raise ValueError(
             f"{what} at {user_location()}: init= must have the shape ({', '.join(map(str, extents))}), found {init!r}"
         )
-    if promote([init.dtype, body.dtype]) is not init.dtype:
-        raise TypeError(f"{what} at {user_location()}: init= is {init.dtype}, but the values are {body.dtype}")
+    if promote([init.dtype, kind_of(value)]) is not init.dtype:
+        found = value.dtype if isinstance(value, Expr) else type(value).__name__
+        raise TypeError(f"{what} at {user_location()}: init= is {init.dtype}, but the values are {found}")
     return init.dtype
 
 

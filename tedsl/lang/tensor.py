@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from tedsl.lang import functions as fn
-from tedsl.lang.dtypes import INT32, DType, promote
+from tedsl.lang.dtypes import INT32, INT64, UINT64, DType, integer_bounds, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.operators import Fn, Operators
@@ -320,7 +320,7 @@ class Tensor(Operators, Rich, RichFormula):
                 f"{self.name}.at at {user_location()}: mode must be one of {', '.join(_BOUNDARY)}; found {mode!r}"
             )
         exprs = tuple(
-            self._index(d, item) if mode == "error" else _signed(self, item) for d, item in enumerate(indices)
+            self._index(d, item) if mode == "error" else _outside(self, item) for d, item in enumerate(indices)
         )
         return _BOUNDARY[mode](self, exprs)
 
@@ -445,19 +445,34 @@ def _is_scalar(item: Any) -> bool:
     )
 
 
-def _signed(tensor: Tensor, item: Any) -> Expr:
-    """An index in a signed type wide enough to leave the tensor on either side."""
+def _outside(tensor: Tensor, item: Any) -> Expr:
+    """An index that may lie outside the tensor."""
     index = fn.as_expr(item)
     if not index.dtype.may_be_integer:
         raise TypeError(
             f"{tensor.name}.at at {user_location()}: expected integer indices, found {index.dtype} `{index}`; "
             "use te.cast(x, 'int32')"
         )
-    return fn.convert(index, promote([index.dtype, INT32]) if index.dtype != "uint64" else "int64")
+    return index
+
+
+def _signed(index: Expr) -> Expr:
+    """An index in a signed type that holds it; of a uint64 as much as lies beyond every tensor."""
+    if index.dtype is UINT64:
+        return fn.convert(fn.minimum(index, integer_bounds(INT64)[1]), INT64)
+    return fn.convert(index, promote([index.dtype, INT32]))
+
+
+def _remainder(index: Expr, period: Expr) -> Expr:
+    """An index modulo a period, signed."""
+    if index.dtype is UINT64:
+        return fn.convert(index % fn.convert(period, UINT64), INT64)
+    return _signed(index) % period  # type: ignore[no-any-return]
 
 
 def _zero(tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
     inside: Expr = TRUE
+    indices = tuple(map(_signed, indices))
     for index, extent in zip(indices, tensor.extents, strict=True):
         if _inside(index, extent):
             continue
@@ -482,15 +497,17 @@ def _inside(index: Expr, extent: Expr) -> bool:
 
 
 def _reflect(index: Any, extent: Any) -> Any:
+    if isinstance(extent, Const) and 2 * extent.value > integer_bounds(INT32)[1]:
+        extent = fn.convert(extent, INT64)
     last = extent - 1
     period = fn.maximum(2 * last, 1)
-    return last - fn.abs(last - index % period)
+    return last - fn.abs(last - _remainder(index, period))
 
 
 _BOUNDARY: dict[str, Callable[[Tensor, tuple[Expr, ...]], Expr]] = {
     "error": Read,
     "zero": _zero,
-    "clamp": _each(lambda i, n: fn.minimum(fn.maximum(i, 0), n - 1)),
+    "clamp": _each(lambda i, n: fn.minimum(fn.maximum(_signed(i), 0), n - 1)),
     "reflect": _each(_reflect),
-    "wrap": _each(lambda i, n: i % fn.maximum(n, 1)),
+    "wrap": _each(lambda i, n: _remainder(i, fn.maximum(n, 1))),
 }

@@ -167,13 +167,19 @@ class Routine:
                 (tuple(var(next(names)) if n is None else n for n in shape), dtype) for shape, dtype in key
             )
             try:
-                found: Traced | None = self._trace(open_specs, is_symbolic=True)
+                found = self._trace(open_specs, is_symbolic=True)
+                self._by_symbols[key] = found if self.symbolic or self._has_known_dtypes(found, specs) else None
             except Exception:  # the function needs numbers
                 if self.symbolic:
                     raise
-                found = None
-            self._by_symbols[key] = found
+                self._by_symbols[key] = None
         return self._by_symbols[key]
+
+    def _has_known_dtypes(self, found: Traced, specs: tuple[Spec, ...]) -> bool:
+        """Whether results have the dtypes that they have with numbers: beside a uint8 only a number is weak."""
+        alike = (t for s, t in list(self.traces.items()) if not t.is_symbolic and _pattern(s) == _pattern(specs))
+        known = next(alike, None) or self._trace(specs)
+        return [t.dtype for t in found.outputs] == [t.dtype for t in known.outputs]
 
     def _trace(self, specs: tuple[Spec, ...], is_symbolic: bool = False) -> Traced:
         inputs = self.placeholders(specs)

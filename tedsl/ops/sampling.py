@@ -37,9 +37,8 @@ def grid_sample(
     edge = {"zeros": "zero", "border": "clamp"}[one_of(padding_mode, ("zeros", "border"), what, "padding_mode")]
 
     def place(value: Any, size: Any) -> Any:
-        n = te.cast(te.const(size), x.dtype) if isinstance(size, int) else te.cast(size, x.dtype)
-        at = (value + 1.0) * 0.5 * (n - 1.0) if align_corners else ((value + 1.0) * n - 1.0) * 0.5
-        return te.clip(at, 0.0, n - 1.0) if edge == "clamp" else at
+        at = (value + 1.0) * 0.5 * (size - 1) if align_corners else ((value + 1.0) * size - 1.0) * 0.5
+        return te.clip(at, 0.0, size - 1) if edge == "clamp" else at
 
     def places(n: Any, i: Any, j: Any) -> tuple[Any, Any]:
         return place(grid[n, i, j, 1], x.shape[2]), place(grid[n, i, j, 0], x.shape[3])
@@ -80,7 +79,7 @@ def warp(x: te.Tensor, flow: te.Tensor) -> te.Tensor:
         check_extent(flow, dim, expected, "warp", "flow", "(n, 2, h, w) of x")
 
     def places(n: Any, i: Any, j: Any) -> tuple[Any, Any]:
-        return te.cast(i, x.dtype) + flow[n, 1, i, j], te.cast(j, x.dtype) + flow[n, 0, i, j]
+        return i + flow[n, 1, i, j], j + flow[n, 0, i, j]
 
     rows, columns = te.compute((x.shape[0], *x.shape[2:]), places, name=("rows", "columns"))
 
@@ -108,11 +107,11 @@ def bilateral_slice(grid: te.Tensor, guide: te.Tensor) -> te.Tensor:
     def along(i: Any, cells: Any, size: Any) -> list[tuple[Any, Any]]:
         """The two cells beside pixel i, at (i + 1/2) cells / size - 1/2 by integers, and their weights."""
         at = i * (2 * cells) + (cells - size)
-        t = te.cast(at % (2 * size), grid.dtype) / te.cast(te.const(2, "int32") * size, grid.dtype)
+        t = (at % (2 * size)) / (2 * size)
         return [(at // (2 * size), 1.0 - t), (at // (2 * size) + 1, t)]
 
     def element(n: Any, c: Any, i: Any, j: Any) -> Any:
-        z, t = _floor(guide[n, i, j] * te.cast(te.const(1, "int32") * depth, grid.dtype) - 0.5)
+        z, t = _floor(guide[n, i, j] * depth - 0.5)
         total: Any = None
         for y, wy in along(i, rows, height):
             for x, wx in along(j, columns, width):

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import product
 
 from tedsl.analysis.affine import Affine
-from tedsl.analysis.intervals import Known, Range, range_of
 from tedsl.lang.dtypes import INT32, INT64, integer_bounds
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn
+from tedsl.lang.intervals import Known, Range, range_of
 from tedsl.lang.traverse import conjuncts, topological
 
 __all__ = ["Case", "Cases", "both", "chosen", "compared", "every", "form_cases", "interval", "narrowed"]

@@ -127,7 +127,7 @@ class Grid:
         if isinstance(node, Apply):
             raise _undefined_error(node, self.op, point)
         assert isinstance(node, Read)
-        index = np.broadcast_to(_wide(value[node.indices[dim]]), failing.shape)
+        index = np.broadcast_to(value[node.indices[dim]], failing.shape)
         extent = self.tensors[node.tensor.op, node.tensor.index].shape[dim]
         found = index[np.broadcast_to(need, failing.shape)]
         progress = self.progress if self._is_state(node) else None

@@ -10,6 +10,7 @@ import numpy as np
 
 from tedsl.analysis.feeds import as_outputs, check_array, check_dtype
 from tedsl.analysis.messages import Overrun, describe
+from tedsl.analysis.overflow import check_limits, limits_of
 from tedsl.analysis.pointwise import Array, held_type, rounded
 from tedsl.analysis.sizes import axis_length, bind_sizes, concrete_shape, evaluate_extent
 from tedsl.lang.dtypes import DType
@@ -50,6 +51,8 @@ def evaluate_stages(
     stages: Sequence[Operation], known: Mapping[Tensor, Array], sizes: Mapping[Var, int]
 ) -> dict[Tensor, Array]:
     """The tensors of these stages, each before its users, beside those known already; in the types that hold them."""
+    if sizes:
+        check_limits(limits_of(stages), sizes, WHAT)
     values: dict[TensorKey, Array] = {(t.op, t.index): a.astype(held_type(t.dtype)) for t, a in known.items()}
     with np.errstate(all="ignore"):  # overflow and NaN are values here, as they are in a kernel
         for op in stages:
@@ -153,12 +156,12 @@ def _scatter(op: Scatter, values: Mapping[TensorKey, Array], sizes: Mapping[Var,
         full = tuple(end - start for start, end in box) or (1,)
         found = grid.evaluate({**dict.fromkeys((*op.index, op.value), op.guard), op.guard: None}, order)
         used = np.broadcast_to(found[op.guard], full)
-        rows = [np.broadcast_to(found[row], full)[used].astype(np.int64) for row in op.index]
+        rows = [np.broadcast_to(found[row], full)[used] for row in op.index]
         for dim, row in enumerate(rows):
             _check_target(op, dim, row, shape[dim], used, grid)
         terms = np.broadcast_to(found[op.value], full)[used].astype(kind)
         # NumPy combines several values in one element only where there is an index to repeat.
-        place = tuple(rows) if rows else (np.zeros(terms.shape, np.int64),)
+        place = tuple(row.astype(np.int64) for row in rows) if rows else (np.zeros(terms.shape, np.int64),)
         _MEET[op.kind].at(result if rows else result.reshape(1), place, terms)
     return [rounded(result, dtype)]
 

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 import tedsl as te
 from tedsl.analysis.affine import affine_of
-from tedsl.analysis.intervals import range_of
+from tedsl.lang.intervals import range_of
 from tests.analysis.oracle import boxes, index_exprs, points, value_at
 
 

@@ -160,7 +160,7 @@ def in_float64(function: Any, x: float) -> tuple[float, float]:
 
 def is_special(name: str, x: float) -> bool:
     """Arguments at which mpmath has an opinion of its own; NumPy is the judge there."""
-    return not math.isfinite(x) or x == 0 or abs(x) > 1e300 or (abs(x) > 30 and name in {"erf", "erfc"}) or abs(x) == 1
+    return not math.isfinite(x) or x == 0 or (abs(x) > 30 and name in {"erf", "erfc"}) or abs(x) == 1
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

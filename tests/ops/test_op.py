@@ -135,6 +135,26 @@ def test_many_shapes_share_one_kernel() -> None:
     assert len(kernels) == 5
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint32", "int32", "float16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda x, i: x[i] / x.shape[0], lambda x, i: x[i] * (i / x.shape[0]), lambda x, i: x[i] + x.shape[0],
+        lambda x, i: x[i] * (i % x.shape[0]), lambda x, i: te.sqrt(x.shape[0]) * x[i],
+        lambda x, i: te.maximum(x[i], x.shape[0] // 2),
+    ],
+)  # fmt: skip
+def test_dtypes_do_not_change_when_extents_become_symbols(rule: Any, dtype: str) -> None:
+    @te.op
+    def f(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda i: rule(x, i))
+
+    results = [f(np.ones(n, dtype)) for n in range(1, 9)]
+    assert len({r.dtype for r in results}) == 1
+    if np.dtype(dtype).kind == "f":
+        assert results[0].dtype == dtype
+
+
 def test_an_op_that_needs_numbers_is_compiled_for_each_shape() -> None:
     @te.op
     def halves(x: te.Tensor) -> te.Tensor:
