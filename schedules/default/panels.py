@@ -29,6 +29,7 @@ from schedules.directives import (
     Unroll,
     Vectorize,
 )
+from tedsl.analysis.checks import checked_in_part
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.functions import minimum
@@ -49,9 +50,9 @@ def plan_contraction(rw: Rewriting, original: Operation, op: Compute, machine: M
     blocks = _sum_blocks(found, machine)
     if blocks is None:
         if found.guarded:
-            rw.finite.append(_Panels(rw, found, op.name, machine).unguarded)
+            rw.finite.append(_Panels(rw, found, op, op.name, machine).unguarded)
         else:
-            _Panels(rw, found, op.name, machine)
+            _Panels(rw, found, op, op.name, machine)
         rw.new[original.outputs[0]] = rw.stages[-1].outputs[0]
         return True
     _plan_blocked(rw, original, found, blocks, machine)
@@ -116,7 +117,7 @@ def _plan_blocked(
     again = contraction_of(partial)
     if again is None:
         again = replace(found, op=partial, batch=tuple(outer), sums=sums, sizes=typical_sizes(partial))
-    panels = _Panels(rw, again, partial.name, machine)
+    panels = _Panels(rw, again, op, partial.name, machine)
     if found.guarded:
         rw.finite.append(panels.unguarded)
     held = rw.stages[-1].outputs[0]
@@ -176,11 +177,13 @@ class _Panels:
 
     rw: Rewriting
     found: Contraction
+    asked: Compute  # whose accesses are those of the tables, which may hold elements that no term needs
     name: str
     machine: Machine
 
     def __post_init__(self) -> None:
         found, rw = self.found, self.rw
+        before = len(rw.stages)
         self.tile: Tile = tile_for(found, self.machine)
         self.names = loop_names(found.op)
         self.padded = {found.lane: self.tile.lanes, **dict(self.tile.rows)}
@@ -205,6 +208,8 @@ class _Panels:
         self.out = rw.compute(
             self.name, found.op.axes, Read(self.sums, (*(a for a in found.op.axes if a is not found.lane), found.lane))
         )
+        for stage in rw.stages[before:]:
+            checked_in_part(stage, self.asked)
         self._schedule()
 
     def _turned(self) -> Turned | None:
