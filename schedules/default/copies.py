@@ -20,9 +20,9 @@ from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Read
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.functions import as_expr, maximum, minimum
-from tedsl.lang.traverse import free_axes
+from tedsl.lang.traverse import free_axes, replaced
 
-__all__ = ["Copy", "Form", "copy_of", "forms_of", "linear", "replaced"]
+__all__ = ["Copy", "Form", "copy_of", "forms_of", "linear"]
 
 Key = frozenset[tuple[tuple[Expr, ...], int]]
 EMPTY: Mapping[Axis, Expr] = {}
@@ -142,26 +142,6 @@ def _planes_of(root: Expr) -> Planes | None:
         plane = form * sign
         found.setdefault(plane.key[0], (plane, {}))[1][node] = sign, constant
     return found
-
-
-def replaced(root: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
-    """`root` with whole nodes replaced, nothing below them touched."""
-    new: dict[Expr, Expr] = dict(mapping)
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        if node in new:
-            stack.pop()
-            continue
-        missing = [c for c in node.children if c not in new]
-        if missing:
-            stack.extend(missing)
-            continue
-        stack.pop()
-        children = tuple(new[c] for c in node.children)
-        same = all(a is b for a, b in zip(children, node.children, strict=True))
-        new[node] = node if same else node.with_children(children)
-    return new[root]
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from schedules.default.conditions import number
 from schedules.default.contraction import Contraction, Tile, contraction_of, tile_for
-from schedules.default.copies import Copy, copy_of, replaced
+from schedules.default.copies import Copy, copy_of
 from schedules.default.machine import Machine
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.default.sizes import blocks_of, rounded_up, typical_sizes
@@ -34,7 +34,7 @@ from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.functions import minimum
 from tedsl.lang.tensor import Compute, Operation, Tensor
-from tedsl.lang.traverse import free_axes, substitute
+from tedsl.lang.traverse import free_axes, replaced, substitute
 
 __all__ = ["plan_contraction"]
 

@@ -20,17 +20,19 @@ from tedsl.analysis.intervals import Known, leaves, range_of, wraps_early
 from tedsl.analysis.places import are_places
 from tedsl.backend import lower_index
 from tedsl.backend.casts import cast
-from tedsl.backend.intrinsics import EMIT, constant_power
+from tedsl.backend.intrinsics import DEEP, EMIT, constant_power
 from tedsl.backend.scalars import Expr as Halide, const
 from tedsl.lang.dtypes import INT32, DType
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.tensor import Compute, Tensor
+from tedsl.lang.traverse import topological
 
-__all__ = ["DIVISION_BY_ZERO", "Scalars", "careful_division"]
+__all__ = ["DIVISION_BY_ZERO", "Scalars", "careful_division", "is_deep"]
 
 # Set while a program is lowered again because Halide found a divisor to be the constant 0, which it refuses.
 _CAREFUL: ContextVar[bool] = ContextVar("careful_division", default=False)
 DIVISION_BY_ZERO = "Division by constant zero"
+FEW = 3  # operations nested in another one: what Halide copies as a tree
 RING = frozenset({Fn.ADD, Fn.SUB, Fn.NEG, Fn.MUL})
 
 
@@ -64,6 +66,7 @@ class Scalars:
         self._values: dict[Expr, Halide] = dict(symbols)
         self._plain: dict[Expr, bool] = {}
         self._ranges: Known = {}
+        self._depths: dict[Expr, int] = {}
 
     def bind(self, node: Expr, value: Halide) -> None:
         """Let `node` stand for a value computed elsewhere."""
@@ -111,7 +114,8 @@ class Scalars:
             return test if node.fn is Fn.NE else hl.logical_not(test)
         if node.fn in RING and node.dtype is INT32 and not self._leaves(node):
             return lower_index.PLAIN[node.fn](*operands)
-        return EMIT[node.fn.value](*operands, dtype=node.args[-1].dtype)
+        table = DEEP if node.fn.value in DEEP and any(is_deep(a, self._depths) for a in node.args[1:]) else EMIT
+        return table[node.fn.value](*operands, dtype=node.args[-1].dtype)
 
     def _leaves(self, node: Apply) -> bool:
         """Whether the result of an integer operation might not be in its dtype."""
@@ -175,6 +179,15 @@ class Scalars:
     def extent(self, extent: Expr) -> Halide:
         """An extent, or any other plain expression of extents and axes."""
         return lower_index.plain(extent, self._symbols)
+
+
+def is_deep(root: Expr, known: dict[Expr, int]) -> bool:
+    """Whether more than a few operations are nested in a value; `known` remembers their depths between calls."""
+    if root not in known:
+        for node in topological(root):
+            if node not in known:
+                known[node] = 1 + max(known[c] for c in node.args) if isinstance(node, Apply) else 0
+    return known[root] > FEW
 
 
 def _divided(a: Halide, b: Halide, dtype: DType) -> Halide:
