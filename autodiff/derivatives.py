@@ -37,8 +37,9 @@ def times(g: Any, factor: Any) -> Any:
     return g if isinstance(factor, Const) and is_one(factor) else g * factor
 
 
-def _half_at_tie(g: Any, wins: Any, ties: Any) -> Any:
-    return fn.select(wins, g, fn.select(ties, 0.5 * g, 0.0))
+def _half_at_tie(g: Any, reaches: Any, ties: Any) -> Any:
+    """`g` stands here once: in a chain of maxima it is itself such an expression, and its conditions would double."""
+    return fn.select(reaches, times(g, fn.select(ties, fn.const(0.5, g.dtype), fn.const(1.0, g.dtype))), 0.0)
 
 
 def _power(g: Any, y: Any, x: Any, n: Any) -> tuple[Any, Any]:
@@ -77,8 +78,8 @@ DERIVATIVE: dict[Fn, Row] = {
     Fn.NEG: lambda g, y, x: (-g,),
     Fn.POW: _power,
     Fn.ABS: lambda g, y, x: (times(g, fn.sign(x)),),
-    Fn.MINIMUM: lambda g, y, a, b: (_half_at_tie(g, a < b, a == b), _half_at_tie(g, b < a, a == b)),
-    Fn.MAXIMUM: lambda g, y, a, b: (_half_at_tie(g, a > b, a == b), _half_at_tie(g, b > a, a == b)),
+    Fn.MINIMUM: lambda g, y, a, b: (_half_at_tie(g, a <= b, a == b), _half_at_tie(g, b <= a, a == b)),
+    Fn.MAXIMUM: lambda g, y, a, b: (_half_at_tie(g, a >= b, a == b), _half_at_tie(g, b >= a, a == b)),
     Fn.CLIP: _clip,
     Fn.RELU: lambda g, y, x: (fn.select(x > 0, g, 0.0),),
     Fn.EXP: lambda g, y, x: (times(g, y),),

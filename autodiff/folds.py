@@ -15,9 +15,10 @@ from autodiff.asking import askable
 from tedsl.lang import functions as fn
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import simplify_extent
+from tedsl.lang.guards import guards_of
 from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Compute, Scan, ScanState
-from tedsl.lang.traverse import guards_of, substitute, substitute_all
+from tedsl.lang.traverse import substitute, substitute_all
 
 __all__ = ["KEPT", "as_scan", "keeping_values"]
 

@@ -19,8 +19,9 @@ from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import simplify_extent
+from tedsl.lang.guards import guards_of
 from tedsl.lang.tensor import Compute, Scan, Tensor
-from tedsl.lang.traverse import free_axes, guards_of, substitute_all
+from tedsl.lang.traverse import free_axes, substitute_all
 
 __all__ = ["slopes_of"]
 

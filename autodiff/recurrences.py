@@ -19,9 +19,10 @@ from autodiff.slopes import Slopes
 from autodiff.sweep import ReadSite, sweep
 from tedsl.lang import functions as fn
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.guards import guards_of
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.tensor import Operation, Scan, ScanState, Tensor
-from tedsl.lang.traverse import free_axes, guards_of, reads_of, rebuild_all, substitute_all, topological
+from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, replaced, substitute_all, topological
 
 __all__ = ["on_outputs", "scan_flows", "seeds_of"]
 
@@ -49,8 +50,8 @@ def scan_flows(
     else:
         carried = _carried(op, [s for _, s in inner] + outer, handles, prefix)
         stored = {e: Read(handles[k], (*prefix, *op.axes)) for k, e in carried.items()}
-        inner = [(k, _with_adjoint(s, _replaced(s.adjoint, stored))) for k, s in inner]
-        outer = [_with_adjoint(s, _replaced(s.adjoint, stored)) for s in outer]
+        inner = [(k, _with_adjoint(s, replaced(s.adjoint, stored))) for k, s in inner]
+        outer = [_with_adjoint(s, replaced(s.adjoint, stored)) for s in outer]
         totals = _reverse_scan(op, adjoints, prefix, handles, inner, carried)
     done = [
         replace(flow, source=op.output(k), within=totals[handles[k]])
@@ -117,16 +118,6 @@ def _renamed(expr: Expr, tensors: Mapping[Tensor, Tensor]) -> Expr:
 
 def _moved_read(node: Expr, tensors: Mapping[Tensor, Tensor]) -> Expr:
     return Read(tensors[node.tensor], node.indices) if isinstance(node, Read) and node.tensor in tensors else node
-
-
-def _replaced(root: Expr, values: Mapping[Expr, Expr]) -> Expr:
-    """The root with the outermost of the nodes named in `values` replaced, also where one holds another."""
-    new: dict[Expr, Expr] = {}
-    for node in topological(root):
-        children = tuple(new[c] for c in node.children)
-        same = all(a is b for a, b in zip(children, node.children, strict=True))
-        new[node] = values[node] if node in values else node if same else node.with_children(children)
-    return new[root]
 
 
 def _carried(
@@ -202,7 +193,7 @@ def _reverse_scan(
     place: dict[Expr, Expr] = dict(zip(op.axes, axes, strict=True))
     around: dict[Expr, Expr] = dict(zip(prefix, outer, strict=True))
     at_this_step: dict[Expr, Expr] = {Read(handles[k], (*prefix, *axes)): body for k, body in bodies.items()}
-    held = [_replaced(substitute_all((carried[k],), place)[0], at_this_step) for k in handles]
+    held = [replaced(substitute_all((carried[k],), place)[0], at_this_step) for k in handles]
     moved = substitute_all(tuple(held), around)
     expressions = lift_reductions(moved, (*outer, *axes), f"d{op.name}", tuple(handles.values()))
     made = Scan(

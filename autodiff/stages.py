@@ -11,18 +11,20 @@ from collections.abc import Callable, Iterable
 
 from autodiff.asking import askable
 from autodiff.cotangent import LastStep
-from autodiff.flows import Cotangents, Flow, share_values, site_flows
+from autodiff.flows import Cotangents, Flow, site_flows
 from autodiff.folds import as_scan, keeping_values
 from autodiff.inner_folds import slopes_of
 from autodiff.reached import has_poles, is_steady
 from autodiff.recurrences import scan_flows, seeds_of
 from autodiff.scatters import scatter_flows
+from autodiff.sharing import share_values
 from autodiff.slopes import flat_position
 from autodiff.sweep import sweep
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import simplify_extent
+from tedsl.lang.guards import guards_of
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
 
@@ -51,7 +53,7 @@ def _compute(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], want
     # The results are there: a rule that wants y reads it instead of computing it again.
     stored = {op.bodies[k]: Read(op.output(k), op.axes) for k in received if isinstance(op.bodies[k], Apply)}
     flows = site_flows(sweep(seeds, condition, stored, wanted), prefix, op.axes, reached)
-    return share_values(flows, f"d{op.name}_partials")
+    return share_values(flows, guards_of(op.bodies), f"d{op.name}_partials")
 
 
 def _any(conditions: Iterable[Expr]) -> Expr:

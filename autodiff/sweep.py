@@ -17,8 +17,9 @@ from autodiff.slopes import Slopes, through_reduction, with_fresh_axes
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.guards import guards_of
 from tedsl.lang.operators import Fn
-from tedsl.lang.traverse import guards_of, topological
+from tedsl.lang.traverse import topological
 
 __all__ = ["ReadSite", "sweep"]
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from schedules.default.machine import Machine
 from schedules.default.rewriting import Rewriting
 from schedules.directives import NAMING, Directive
+from tedsl.analysis.checks import checked_in_part
 from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read, Reduce
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import rebuild_all
@@ -65,11 +66,13 @@ class _Planned:
     def again(self, rw: Rewriting, op: Compute, tensors: Sequence[Tensor]) -> None:
         """Let it be made of another stage of the kind."""
         new = dict(zip(self.tensors, tensors, strict=True))
-        own = rw.current = rw.program.names[op]
+        asked = rw.carried(op)
+        own = rw.current
         names: dict[str, str] = {}
         for stage in self.stages:
             assert isinstance(stage, Compute)
             made = rw.add(_over(stage, rw.name(own + rw.wished[stage.name].removeprefix(self.name)), new))
+            checked_in_part(made, asked)
             names[stage.name] = made.name
             new[stage.output()] = made.output()
         rw.directives += [_renamed(d, names) for d in self.directives]

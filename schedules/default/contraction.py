@@ -137,7 +137,7 @@ def _window(
     if not (in_rows | in_columns).issuperset((*op.axes, *reduce.axes)) or (conditions and not _stays_inside(rows)):
         return None
     columns = guarded(columns, conditions)
-    row_forms, column_forms = forms_of(rows), forms_of(columns)
+    row_forms, column_forms = forms_of(rows, sizes), forms_of(columns, sizes)
     if not row_forms or not column_forms or any(number(a.extent) is None for a in free_axes(rows)):
         return None
     crossing = [f for f in column_forms if lane in set(f.axes)]
@@ -173,7 +173,7 @@ def _roles(
     batch = tuple(a for a in op.axes if a in in_rows & in_columns)
     if not m or not n:
         return None
-    row_forms, column_forms = forms_of(rows), forms_of(columns)
+    row_forms, column_forms = forms_of(rows, sizes), forms_of(columns, sizes)
     if not row_forms or not column_forms:
         return None  # used otherwise, or a factor that all terms share
     alone = {f.alone for f in column_forms if f.alone is not None}

@@ -1,8 +1,10 @@
 """Copies of what a product reads: an expression tabulated over the combinations of loops that it depends on.
 
 `x[b, c, oy*2 + ky - 1, ox*2 + kx - 1]` with its padding depends on `b`, `c`, `oy*2 + ky` and `ox*2 + kx`: a table over
-those four holds every value once, guards and all, and the inner loop reads it without a test. One axis may be cut into
-panels, which puts the elements that a register tile needs side by side.
+those four holds every value once, guards and all, and the inner loop reads it without a test. Combinations that take
+more values together than their loops have points (`i` and `2*i`; `i`, `k` and `i + k`) are no coordinates: the table is
+over the loops themselves. One axis may be cut into panels, which puts the elements that a register tile needs side by
+side.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from tedsl.analysis.affine import Affine, affine_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Read
 from tedsl.lang.extents import simplify_extent
-from tedsl.lang.functions import as_expr, minimum
-from tedsl.lang.traverse import free_axes
+from tedsl.lang.functions import as_expr, maximum, minimum
+from tedsl.lang.traverse import free_axes, replaced
 
-__all__ = ["Copy", "Form", "copy_of", "forms_of", "linear", "replaced"]
+__all__ = ["Copy", "Form", "copy_of", "forms_of", "linear"]
 
 Key = frozenset[tuple[tuple[Expr, ...], int]]
 EMPTY: Mapping[Axis, Expr] = {}
@@ -80,9 +82,46 @@ def linear(node: Expr) -> tuple[Affine, Affine] | None:
     return Affine(plane), rest
 
 
-def forms_of(root: Expr) -> list[Form] | None:
-    """Every combination of loops in an expression, in the order of its reads; None where a loop is used otherwise."""
-    found: dict[Key, tuple[Affine, dict[Expr, tuple[int, Affine]]]] = {}
+Planes = dict[Key, tuple[Affine, dict[Expr, tuple[int, Affine]]]]
+
+
+def forms_of(root: Expr, sizes: Mapping[Axis, int]) -> list[Form] | None:
+    """The combinations of loops that an expression depends on, in the order of its reads; None where there are none.
+
+    Those that share loops take at most as many values together as the loops have points.
+    """
+    found = _planes_of(root)
+    if found is None:
+        return None
+    forms = [Form(plane, tuple((n, *c) for n, c in nodes.items())) for plane, nodes in found.values()]
+    return [form for group in _connected(forms) for form in _coordinates(group, sizes)]
+
+
+def _connected(forms: Sequence[Form]) -> list[list[Form]]:
+    """The forms by the loops that they share, directly or through others."""
+    groups: list[list[Form]] = []
+    for form in forms:
+        touched = [g for g in groups if any(a in set(form.axes) for other in g for a in other.axes)]
+        joined = [*(f for g in touched for f in g), form]
+        place = groups.index(touched[0]) if touched else len(groups)
+        groups = [g for g in groups if not any(g is t for t in touched)]
+        groups.insert(place, joined)
+    return groups
+
+
+def _coordinates(group: Sequence[Form], sizes: Mapping[Axis, int]) -> list[Form]:
+    """The forms, or the loops themselves where these have fewer points."""
+    axes = list(dict.fromkeys(a for form in group for a in form.axes))
+    if math.prod(form.count(sizes) for form in group) <= math.prod(sizes[a] for a in axes):
+        return list(group)
+    known = {form.alone: form for form in group if form.alone is not None}
+    zero = Affine({})
+    return [Form(Affine({(a,): 1}), (*(known[a].nodes if a in known else ()), (a, 1, zero))) for a in axes]
+
+
+def _planes_of(root: Expr) -> Planes | None:
+    """Every combination of loops in an expression; None where a loop is used otherwise."""
+    found: Planes = {}
     seen: set[Expr] = set()
     stack = [root]
     while stack:
@@ -102,27 +141,7 @@ def forms_of(root: Expr) -> list[Form] | None:
         sign = 1 if form.terms[(first,)] > 0 else -1
         plane = form * sign
         found.setdefault(plane.key[0], (plane, {}))[1][node] = sign, constant
-    return [Form(plane, tuple((n, *c) for n, c in nodes.items())) for plane, nodes in found.values()]
-
-
-def replaced(root: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
-    """`root` with whole nodes replaced, nothing below them touched."""
-    new: dict[Expr, Expr] = dict(mapping)
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        if node in new:
-            stack.pop()
-            continue
-        missing = [c for c in node.children if c not in new]
-        if missing:
-            stack.extend(missing)
-            continue
-        stack.pop()
-        children = tuple(new[c] for c in node.children)
-        same = all(a is b for a, b in zip(children, node.children, strict=True))
-        new[node] = node if same else node.with_children(children)
-    return new[root]
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,12 +167,12 @@ def copy_of(
     panel: tuple[Axis, int] | None,
     inner: Sequence[Axis],
 ) -> Copy | None:
-    """The table of `factor`: loops in `padded` run to a multiple of so many, beyond their end the last one is repeated.
+    """The table of `factor`: loops in `padded` run to a multiple of so many, past their ends the last one is repeated.
 
     `panel` = (axis, width) cuts the dimension of that axis into panels of so many lanes, which lie innermost; `inner`
     orders the dimensions between, the last one innermost. `sizes` are typical of the loops.
     """
-    forms = forms_of(factor)
+    forms = forms_of(factor, sizes)
     if forms is None:
         return None
     rank = {a: k for k, a in enumerate(inner)}
@@ -167,7 +186,7 @@ def copy_of(
     first: list[tuple[Axis, int, Expr]] = []
     lane = contiguous = None
     for k, form in enumerate(forms):
-        high, (low, last) = form.ends()[1], form.ends(extents)
+        (start, high), (low, last) = form.ends(), form.ends(extents)
         extent, count = simplify_extent(as_expr(last - low + 1)), form.count(counts)
         if panel is not None and form.alone is panel[0]:
             width = panel[1]
@@ -182,6 +201,8 @@ def copy_of(
             made.append((own, count, (form.plane - (affine_of(low) or Affine({(low,): 1}))).to_expr()))
         if last is not high:
             at = minimum(at, high)
+        if low is not start:
+            at = maximum(at, start)
         if form is last_read:
             contiguous = own
         for node, sign, constant in form.nodes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from schedules.default.conditions import number
 from schedules.default.contraction import Contraction, Tile, contraction_of, guarded, tile_for
-from schedules.default.copies import Copy, copy_of, replaced
+from schedules.default.copies import Copy, copy_of
 from schedules.default.machine import Machine
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.default.sizes import blocks_of, rounded_up, typical_sizes
@@ -30,11 +30,12 @@ from schedules.directives import (
     Vectorize,
 )
 from tedsl.analysis.affine import affine_of
+from tedsl.analysis.checks import checked_in_part
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.functions import minimum
 from tedsl.lang.tensor import Compute, Operation, Tensor
-from tedsl.lang.traverse import free_axes, substitute
+from tedsl.lang.traverse import free_axes, replaced, substitute
 
 __all__ = ["plan_contraction"]
 
@@ -49,9 +50,9 @@ def plan_contraction(rw: Rewriting, original: Operation, op: Compute, machine: M
     blocks = _sum_blocks(found, machine)
     if blocks is None:
         if found.guarded:
-            rw.finite.append(_Panels(rw, found, op.name, machine).unguarded)
+            rw.finite.append(_Panels(rw, found, op, op.name, machine).unguarded)
         else:
-            _Panels(rw, found, op.name, machine)
+            _Panels(rw, found, op, op.name, machine)
         rw.new[original.outputs[0]] = rw.stages[-1].outputs[0]
         return True
     _plan_blocked(rw, original, found, blocks, machine)
@@ -124,7 +125,7 @@ def _plan_blocked(
     again = replace(
         found, op=partial, rows=rows, columns=columns, batch=tuple(outer), sums=sums, sizes=typical_sizes(partial)
     )
-    panels = _Panels(rw, again, partial.name, machine)
+    panels = _Panels(rw, again, op, partial.name, machine)
     if found.guarded:
         rw.finite.append(panels.unguarded)
     held = rw.stages[-1].outputs[0]
@@ -191,11 +192,13 @@ class _Panels:
 
     rw: Rewriting
     found: Contraction
+    asked: Compute  # whose accesses are those of the tables, which may hold elements that no term needs
     name: str
     machine: Machine
 
     def __post_init__(self) -> None:
         found, rw = self.found, self.rw
+        before = len(rw.stages)
         self.tile: Tile = tile_for(found, self.machine)
         self.names = loop_names(found.op)
         self.padded = {found.lane: self.tile.lanes, **dict(self.tile.rows)}
@@ -220,6 +223,8 @@ class _Panels:
         self.out = rw.compute(
             self.name, found.op.axes, Read(self.sums, (*(a for a in found.op.axes if a is not found.lane), found.lane))
         )
+        for stage in rw.stages[before:]:
+            checked_in_part(stage, self.asked)
         self._schedule()
 
     def _turned(self) -> Turned | None:

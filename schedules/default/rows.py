@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from schedules.default.conditions import number
-from schedules.default.copies import replaced
 from schedules.default.rewriting import Rewriting, loop_names
 from schedules.directives import BoundExtent, ComputeAt, ComputeRoot, Directive, Reorder, Split, Unroll, Vectorize
 from tedsl.analysis.checks import checked_as
@@ -23,7 +22,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Read
 from tedsl.lang.tensor import Compute, Operation, Tensor
-from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute_all, topological
+from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, replaced_all, substitute_all, topological
 
 __all__ = ["Rows", "flat", "looks_up", "numbered", "shared_along", "unfolded", "whole"]
 
@@ -124,7 +123,7 @@ class Rows:
         self._tabulate(list(wanted))
         for node, (table, place) in looked.items():
             self._found[node] = Read(table, (self._found[place], self.lane))
-        return [replaced(r, self._found) for r in roots], [self._found[p] for p in places]
+        return list(replaced_all(roots, self._found)), [self._found[p] for p in places]
 
     def _varying(self, roots: Sequence[Expr]) -> dict[Expr, None]:
         found: dict[Expr, None] = {self.lane: None}

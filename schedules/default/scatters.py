@@ -23,6 +23,7 @@ from schedules.directives import (
     BoundExtent,
     ComputeAt,
     ComputeRoot,
+    Definition,
     Directive,
     Parallel,
     Reorder,
@@ -45,8 +46,10 @@ from tedsl.lang.traverse import free_axes, substitute_all
 __all__ = ["plan_scatter"]
 
 BLOCKS = 8
+TASKS = 16  # pieces of a loop for threads: one element of it may be little work
 PIECE = 256  # points whose indices and values are computed at a time
 POINTS = 64  # the same where they have rows of values
+MOST_LANES = 32  # of a row of values: a point's row is written out, which costs compiling time and registers
 
 
 def plan_scatter(rw: Rewriting, original: Operation, ops: Sequence[Operation], machine: Machine) -> bool:
@@ -68,24 +71,31 @@ class _Table:
         self.rw, self.op, self.chain, self.machine = rw, op, chain, machine
         self.free = free_dimensions(op)
         self.width = max(1, machine.vector_bytes // max(4, op.value.dtype.itemsize))
+        self.points = points
         self.moved = self._moved()
-        self.blocks = self._blocks(points)
+        self.blocks = self._blocks()
         self.terms: Compute | None = None
         self.run: Axis | None = None  # the axis along which the terms are vectors
         self.rows: Rows | None = None
 
     def _moved(self) -> int | None:
-        """The dimension to be put last, where its points never meet and those of the last one may."""
-        if len(self.op.shape) - 1 in self.free:
+        """The dimension to be put last, where its points never meet and those of the last one may.
+
+        A long one stays where it is: its points share nothing but indices, and can go to several threads.
+        """
+        if len(self.op.shape) - 1 in self.free or self.points < self.machine.least.scatter_moved * self.size:
             return None
         sizes = {d: number(a.extent) or 0 for d, a in self.free.items()}
-        best = max(sizes, key=lambda d: sizes[d], default=None)
-        return best if best is not None and sizes[best] >= self.machine.least.scatter_lanes else None
+        lanes = range(self.machine.least.scatter_lanes, MOST_LANES + 1)
+        return max((d for d, n in sizes.items() if n in lanes), key=lambda d: sizes[d], default=None)
 
-    def _blocks(self, points: int) -> int:
+    @property
+    def size(self) -> int:
+        return math.prod(number(e) or 0 for e in self.op.shape)
+
+    def _blocks(self) -> int:
         """Into how many blocks the points go, each with a table of its own."""
-        op = self.op
-        size = math.prod(number(e) or 0 for e in op.shape)
+        op, size, points = self.op, self.size, self.points
         first = self._ordered()[:1]
         wide = op.value.dtype.itemsize >= 4 or op.value.dtype.is_integer
         if self.machine.cores < 2 or points < self.machine.least.scatter_threads or not first or not wide:
@@ -246,7 +256,14 @@ class _Table:
             ]
         if self.blocks > 1:
             say.append(Parallel(stage=made.name, definition="init", loop=levels[0].name))
+        elif self.threads and len(levels) > 1:
+            cut, (task, *_) = _tasks(made, "init", levels[0].name, number(levels[0].extent) or 0)
+            say += [*cut, Parallel(stage=made.name, definition="init", loop=task)]
         return say
+
+    @property
+    def threads(self) -> bool:
+        return self.machine.cores > 1 and self.points >= self.machine.least.scatter_threads
 
     def _lanes(self, extent: int) -> int:
         lanes = self.width
@@ -281,6 +298,13 @@ class _Table:
             say += self._terms_at(made, f"{name}_o")
             place = ordered.index(name)
             ordered[place : place + 1] = [f"{name}_o", f"{name}_i"]
+        if block is None and outer and self.threads:  # points of different elements of a free axis never meet
+            sizes = {v.name: v.known or 0 for v in nest.levels}
+            longest = max(outer, key=lambda n: sizes[n])
+            outer.remove(longest)
+            cut, (block, *within) = _tasks(made, "body", longest, sizes[longest])
+            say += cut
+            outer = [*within, *outer]
         loops = [*([block] if block else []), *outer, *ordered, *inner]
         if len(loops) > 1:
             say.append(Reorder(stage=made.name, loops=tuple(loops)))
@@ -302,6 +326,17 @@ class _Table:
             Split(stage=name, loop=last, outer=f"{last}_o", inner=f"{last}_v", factor=self.width),
             Vectorize(stage=name, loop=f"{last}_v"),
         ]
+
+
+def _tasks(made: Scatter, definition: Definition, loop: str, extent: int) -> tuple[list[Directive], list[str]]:
+    """A loop, or the loop over its pieces and that within one."""
+    if extent <= TASKS:
+        return [], [loop]
+    outer, inner, step = f"{loop}_t", f"{loop}_s", -(-extent // TASKS)
+    return [Split(stage=made.name, definition=definition, loop=loop, outer=outer, inner=inner, factor=step)], [
+        outer,
+        inner,
+    ]
 
 
 def _run_of(points: Sequence[Axis], least: int) -> Axis | None:

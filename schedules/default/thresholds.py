@@ -39,6 +39,7 @@ class Thresholds:
     lookup_threads: int = 1 << 14  # points
     scatter: int = 1 << 15  # points
     scatter_lanes: int = 3  # elements of a row that is put last
+    scatter_moved: int = 2  # points for each element, from which on putting another row last pays
     scatter_piece: int = 256  # points of an axis, computed a piece at a time
     scatter_rows: int = 64  # the same where they have rows of values
     scatter_blocks: int = 8  # iterations of the loop that is cut into blocks

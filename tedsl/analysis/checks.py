@@ -26,7 +26,7 @@ from tedsl.lang.intervals import range_of
 from tedsl.lang.tensor import Operation, Scatter, Tensor
 from tedsl.lang.traverse import conjuncts, free_axes, reads_of, substitute_all, topological
 
-__all__ = ["ReadCheck", "Status", "checked_as", "read_checks", "read_to_check"]
+__all__ = ["ReadCheck", "Status", "checked_as", "checked_in_part", "read_checks", "read_to_check"]
 
 Status = Literal["safe", "guarded", "run"]
 
@@ -88,6 +88,14 @@ def read_to_check(op: Operation) -> set[Operation]:
 def checked_as(op: Operation, originals: Iterable[Operation]) -> None:
     """Let the checks of `op`, which makes the same accesses as `originals`, be theirs: as the user wrote them."""
     vars(op)[_OWN] = tuple(check for original in originals for check in read_checks(original))
+
+
+def checked_in_part(op: Operation, original: Operation) -> None:
+    """Let the checks of `op`, a table of what `original` reads, be those that `original` makes of the same tensors.
+
+    A table may have elements that no point of the original reads, at which the guards do not hold or say nothing.
+    """
+    vars(op)[_OWN] = tuple(check for check in read_checks(original) if check.tensor in set(op.inputs))
 
 
 def _extent_is_not_zero(extent: Expr) -> bool:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tedsl.lang.expr import Axis, Expr, Fn, Read
+from tedsl.lang.guards import guards_of
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
-from tedsl.lang.traverse import free_axes, guards_of
+from tedsl.lang.traverse import free_axes
 
 __all__ = ["Site", "sites_of"]
 

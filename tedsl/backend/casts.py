@@ -107,7 +107,7 @@ def _float_to_int(x: Expr, source: str, target: str) -> Expr:
     low = -(1 << (bits - 1)) if target in SIGNED else 0
     high = low + (1 << bits) - 1
     below, above = x < const(low, source), at_most(const(float(high + 1), source), x)
-    inside = hl.logical_not(below | above | hl.is_nan(x))
+    inside = at_most(const(low, source), x) & (x < const(float(high + 1), source))  # false beside NaN
     safe = hl.select(inside, x, const(0.0, source))
     # Through int32 where it holds the target: the conversion that every instruction set has.
     exact = hl.cast(TYPES[target], hl.cast(hl.Int(32), safe) if bits < 32 else safe)

@@ -12,7 +12,7 @@ import itertools
 
 import halide as hl
 
-from tedsl.backend.scalars import Expr, bits_of, copy_sign, f64, from_bits, horner, negate
+from tedsl.backend.scalars import Expr, bits_of, copy_sign, f64, from_bits, horner, is_nan, negate
 
 __all__ = ["cos", "erf", "exp", "exp2", "expm1", "log", "log1p", "log2", "reduce_quadrant", "sigmoid", "sin", "tanh"]
 
@@ -176,7 +176,7 @@ def _log_edges(x: Expr, result: Expr) -> Expr:
     """`result`, but the logarithm of infinity, of zero, of negative numbers and of NaN."""
     result = hl.select(x == hl.f32(INF), hl.f32(INF), result)
     result = hl.select(x == hl.f32(0.0), hl.f32(-INF), result)
-    return hl.select((x < hl.f32(0.0)) | hl.is_nan(x), hl.f32(NAN), result)
+    return hl.select((x < hl.f32(0.0)) | is_nan(x, F), hl.f32(NAN), result)
 
 
 def _log_sum(k: Expr, f: Expr, tail: Expr) -> Expr:

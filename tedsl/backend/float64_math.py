@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import halide as hl
 
-from tedsl.backend.scalars import Expr, bits_of, copy_sign, f64, from_bits, horner, negate
+from tedsl.backend.scalars import Expr, bits_of, copy_sign, f64, from_bits, horner, is_nan, negate
 
 __all__ = [
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "log",
@@ -197,7 +197,7 @@ def _log_edges(x: Expr, result: Expr) -> Expr:
     """`result`, but the logarithm of infinity, of zero, of negative numbers and of NaN."""
     result = hl.select(x == f64(INF), f64(INF), result)
     result = hl.select(x == f64(0.0), f64(-INF), result)
-    return hl.select((x < f64(0.0)) | hl.is_nan(x), f64(NAN), result)
+    return hl.select((x < f64(0.0)) | is_nan(x, F), f64(NAN), result)
 
 
 def _log_sum(k: Expr, f: Expr, square: Expr, tail: Expr) -> Expr:
@@ -259,7 +259,7 @@ def acosh(x: Expr) -> Expr:
     t = hl.select(is_big, f64(1.0), x) - f64(1.0)
     inner = hl.select(is_big, x, t + hl.sqrt(t * t + (t + t)))
     result = log1p(inner) + hl.select(is_big, f64(LN2), f64(0.0))
-    return hl.select((x < f64(1.0)) | hl.is_nan(x), f64(NAN), result)
+    return hl.select((x < f64(1.0)) | is_nan(x, F), f64(NAN), result)
 
 
 def atanh(x: Expr) -> Expr:

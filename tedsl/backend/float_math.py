@@ -6,11 +6,15 @@ once, as in NumPy, under Halide's target feature `strict_float`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import halide as hl
 
 from tedsl.backend.scalars import Expr, bits_of, const, copy_sign, f64, from_bits
 
 __all__ = ["clip", "floor_divide", "floor_mod", "hypot", "maximum", "minimum", "relu", "root_power", "rsqrt", "sign"]
+
+Test = Callable[[Expr, str], Expr]
 
 
 def sign(x: Expr, dtype: str) -> Expr:
@@ -19,15 +23,23 @@ def sign(x: Expr, dtype: str) -> Expr:
     return hl.select(x > zero, one, hl.select(x < zero, const(-1.0, dtype), hl.select(x == zero, zero, x)))
 
 
-def minimum(a: Expr, b: Expr, dtype: str) -> Expr:
+def _is_unordered(x: Expr, dtype: str) -> Expr:
+    """Halide's own test: one comparison, which `extremes` knows again.
+
+    Not x != x: where x is the same for all lanes, Halide drops that from the masked end of a vectorized loop. It copies
+    what it tests as a tree, so that what is nested deep is tested by its bits (`intrinsics.DEEP`).
+    """
+    return hl.is_nan(x)
+
+
+def minimum(a: Expr, b: Expr, dtype: str, is_nan: Test = _is_unordered) -> Expr:
     """The smaller; NaN when either is NaN."""
-    # Not b != b: where b is the same for all lanes, Halide drops that from the masked end of a vectorized loop.
-    return hl.select((b < a) | hl.is_nan(b), b, a)
+    return hl.select((b < a) | is_nan(b, dtype), b, a)
 
 
-def maximum(a: Expr, b: Expr, dtype: str) -> Expr:
+def maximum(a: Expr, b: Expr, dtype: str, is_nan: Test = _is_unordered) -> Expr:
     """The larger; NaN when either is NaN."""
-    return hl.select((b > a) | hl.is_nan(b), b, a)
+    return hl.select((b > a) | is_nan(b, dtype), b, a)
 
 
 def relu(x: Expr, dtype: str) -> Expr:
@@ -36,9 +48,9 @@ def relu(x: Expr, dtype: str) -> Expr:
     return hl.select(x < zero, zero, x)
 
 
-def clip(x: Expr, low: Expr, high: Expr, dtype: str) -> Expr:
+def clip(x: Expr, low: Expr, high: Expr, dtype: str, is_nan: Test = _is_unordered) -> Expr:
     """min(max(x, low), high), NaN from any of the three."""
-    return minimum(maximum(x, low, dtype), high, dtype)
+    return minimum(maximum(x, low, dtype, is_nan), high, dtype, is_nan)
 
 
 def rsqrt(x: Expr, dtype: str) -> Expr:

@@ -9,6 +9,7 @@ Halide's own operators on int32 keep its bounds inference informed.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 
@@ -29,7 +30,7 @@ from tedsl.backend.scalars import (
     negate,
 )
 
-__all__ = ["EMIT", "Row", "constant_power"]
+__all__ = ["DEEP", "EMIT", "Row", "constant_power"]
 
 Row = Callable[..., Expr]  # (*operands, dtype=name) -> Expr
 Plain = Callable[..., Expr]  # (*operands) -> Expr, the same on every dtype it serves
@@ -260,6 +261,11 @@ EMIT: dict[str, Row] = {
     "erfc": _wide("erfc", float64_math.erfc),
 }
 
+# The same for operands that are nested deep, where others are what processors have an instruction for.
+DEEP: dict[str, Row] = {
+    fn: _row(fn, _floats(functools.partial(rule, is_nan=is_nan)), EMIT[fn], EMIT[fn])
+    for fn, rule in (("minimum", float_math.minimum), ("maximum", float_math.maximum), ("clip", float_math.clip))
+}
 
 SIMPLE_POWERS = frozenset({0.5, -0.5, *(float(n) for n in range(-4, 5))})
 

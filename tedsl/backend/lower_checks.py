@@ -68,7 +68,8 @@ def _told(found: int) -> int | str:
 
 def checks_of(operations: Iterable[Operation]) -> list[ReadCheck]:
     """The accesses to be checked at run time; IndexError for one that is provably wrong."""
-    return [c for op in operations for c in read_checks(op) if c.status == "run" and not _holds_unless_empty(c)]
+    found = dict.fromkeys(c for op in operations for c in read_checks(op) if c.status == "run")  # two may share one
+    return [c for c in found if not _holds_unless_empty(c)]
 
 
 def _holds_unless_empty(check: ReadCheck) -> bool:

@@ -1,8 +1,10 @@
 """Scalar expressions to Halide expressions, in the scope of one definition.
 
-Indices and what is compared with them stay plain (see `lower_index`), all other arithmetic goes through the table of
-intrinsics, which has the language's semantics for every dtype. A read that Halide cannot see to be in bounds is
-clamped: its value is then not used (a guard is false), or the kernel's check of the index has already failed.
+Indices and what is compared with them stay plain (see `lower_index`), and so does int32 arithmetic on data whose ranges
+show that it cannot wrap, as on a clipped place: of what goes through unsigned numbers Halide knows no bounds. All other
+arithmetic goes through the table of intrinsics, which has the language's semantics for every dtype. A read that Halide
+cannot see to be in bounds is clamped: its value is then not used (a guard is false), or the kernel's check of the index
+has already failed.
 """
 
 from __future__ import annotations
@@ -18,19 +20,21 @@ from tedsl.analysis.intervals import wraps_early
 from tedsl.analysis.places import are_places
 from tedsl.backend import lower_index
 from tedsl.backend.casts import cast
-from tedsl.backend.intrinsics import EMIT, constant_power
+from tedsl.backend.intrinsics import DEEP, EMIT, constant_power
 from tedsl.backend.scalars import Expr as Halide, const
-from tedsl.lang.dtypes import UINT32, UINT64, DType
+from tedsl.lang.dtypes import INT32, UINT32, UINT64, DType
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
-from tedsl.lang.intervals import range_of
+from tedsl.lang.intervals import Known, leaves, range_of
 from tedsl.lang.tensor import Compute, Tensor
 from tedsl.lang.traverse import topological
 
-__all__ = ["DIVISION_BY_ZERO", "Scalars", "careful_division"]
+__all__ = ["DIVISION_BY_ZERO", "Scalars", "careful_division", "is_deep"]
 
 # Set while a program is lowered again because Halide found a divisor to be the constant 0, which it refuses.
 _CAREFUL: ContextVar[bool] = ContextVar("careful_division", default=False)
 DIVISION_BY_ZERO = "Division by constant zero"
+FEW = 3  # operations nested in another one: what Halide copies as a tree
+RING = frozenset({Fn.ADD, Fn.SUB, Fn.NEG, Fn.MUL})
 
 
 @contextmanager
@@ -62,6 +66,8 @@ class Scalars:
         self._symbols = dict(symbols)
         self._values: dict[Expr, Halide] = dict(symbols)
         self._plain: dict[Expr, bool] = {}
+        self._ranges: Known = {}
+        self._depths: dict[Expr, int] = {}
 
     def bind(self, node: Expr, value: Halide) -> None:
         """Let `node` stand for a value computed elsewhere."""
@@ -107,7 +113,16 @@ class Scalars:
             # Halide drops x != x from the masked end of a vectorized loop where x is the same for all lanes.
             test = EMIT[Fn.ISNAN.value](operands[0], dtype=node.args[0].dtype)
             return test if node.fn is Fn.NE else hl.logical_not(test)
-        return EMIT[node.fn.value](*operands, dtype=node.args[-1].dtype)
+        if node.fn in RING and node.dtype is INT32 and not self._leaves(node):
+            return lower_index.PLAIN[node.fn](*operands)
+        table = DEEP if node.fn.value in DEEP and any(is_deep(a, self._depths) for a in node.args[1:]) else EMIT
+        return table[node.fn.value](*operands, dtype=node.args[-1].dtype)
+
+    def _leaves(self, node: Apply) -> bool:
+        """Whether the result of an integer operation might not be in its dtype."""
+        for operand in node.args:
+            range_of(operand, self._ranges)
+        return leaves(node, self._ranges)
 
     def _is_plain_value(self, node: Expr) -> bool:
         known = self._plain.get(node)
@@ -144,9 +159,15 @@ class Scalars:
         clamped = hl.cast(hl.Int(32), self.value(index))
         if not self._was_clamped(index, extent):
             clamped = _clamped(clamped, limit)
-        # What is made of large unsigned numbers Halide's bounds inference cannot bound, though its simplifier can: of
-        # a promise that this proves nothing is left.
-        return _promised(clamped, limit + self._unknown_zero() if _has_large_unsigned(index) else limit)
+        # What the simplifier can prove, it drops as a whole; the bounds of a number that was a float or is made of
+        # large unsigned ones Halide does not infer, so that of a promise that is proven nothing would be left.
+        hidden = self._is_within(index, extent) or _has_large_unsigned(index)
+        return _promised(clamped, limit + self._unknown_zero() if hidden else limit)
+
+    def _is_within(self, index: Expr, extent: Expr) -> bool:
+        """Whether the ranges of its parts show that an index lies within the extent."""
+        low, high = range_of(index, self._ranges)
+        return low >= 0 and high < range_of(extent, self._ranges)[0]
 
     def _was_clamped(self, index: Expr, extent: Expr) -> bool:
         """Whether an index is read from a stage that writes nothing outside the extent."""
@@ -165,6 +186,15 @@ class Scalars:
 
 def _has_large_unsigned(index: Expr) -> bool:
     return any(node.dtype in (UINT32, UINT64) for node in topological(index))
+
+
+def is_deep(root: Expr, known: dict[Expr, int]) -> bool:
+    """Whether more than a few operations are nested in a value; `known` remembers their depths between calls."""
+    if root not in known:
+        for node in topological(root):
+            if node not in known:
+                known[node] = 1 + max(known[c] for c in node.args) if isinstance(node, Apply) else 0
+    return known[root] > FEW
 
 
 def _divided(a: Halide, b: Halide, dtype: DType) -> Halide:

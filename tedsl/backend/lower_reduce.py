@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import halide as hl
 
 from tedsl.backend.casts import cast
-from tedsl.backend.intrinsics import EMIT
-from tedsl.backend.lower_expr import Scalars
+from tedsl.backend.intrinsics import DEEP, EMIT
+from tedsl.backend.lower_expr import Scalars, is_deep
 from tedsl.backend.lower_index import is_plain
 from tedsl.backend.lower_stage import Context, Stage, elements, function, tuple_of, variables
 from tedsl.backend.names import identifier
@@ -52,18 +52,19 @@ def accumulator(ctx: Context, reduce: Reduce) -> Accumulator:
         return _custom(ctx, reducer, dtypes)
     if reducer.kind in ("argmax", "argmin"):
         return _argument(ctx, reducer, dtypes[0])
-    return _builtin(ctx, reducer, dtypes[0])
+    return _builtin(ctx, reducer, dtypes[0], deep=is_deep(reduce.values[0], {}))
 
 
-def _builtin(ctx: Context, reducer: Reducer, dtype: str) -> Accumulator:
+def _builtin(ctx: Context, reducer: Reducer, dtype: str, *, deep: bool) -> Accumulator:
     kind = reducer.kind
+    table = DEEP if deep and kind in ("max", "min") else EMIT
     held = WIDE.get(dtype, dtype) if kind in ("sum", "prod") else dtype
 
     def step(old: Sequence[Halide], new: Sequence[Halide], position: Halide) -> tuple[Halide, ...]:
         value = cast(new[0], dtype, held)
         if kind != "sum" or held in FLOATS:
             value = ctx.opaque(value, held)
-        return (EMIT[COMBINE[kind].value](old[0], value, dtype=held),)
+        return (table[COMBINE[kind].value](old[0], value, dtype=held),)
 
     identity = const(reducer.identity_of(dtype).value, held)  # type: ignore[arg-type]
     return Accumulator((held,), (identity,), step, lambda k, old: cast(old[0], held, dtype), held == dtype)

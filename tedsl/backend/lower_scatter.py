@@ -11,7 +11,8 @@ import halide as hl
 
 from tedsl.analysis.iteration import free_dimensions
 from tedsl.backend.casts import cast
-from tedsl.backend.intrinsics import EMIT
+from tedsl.backend.intrinsics import DEEP, EMIT
+from tedsl.backend.lower_expr import is_deep
 from tedsl.backend.lower_reduce import WIDE, loops_over, mentioning, restrict, split_condition
 from tedsl.backend.lower_stage import Context, Stage, variables
 from tedsl.backend.names import identifier
@@ -58,7 +59,8 @@ def lower_scatter(ctx: Context, op: Scatter) -> Stage:
     value = cast(scope.value(op.value), dtype, held)
     if op.kind != "add" or held in FLOATS:
         value = ctx.opaque(value, held)
-    new = EMIT[MEET[op.kind].value](old, value, dtype=held)
+    table = DEEP if op.kind in ("max", "min") and is_deep(op.value, {}) else EMIT
+    new = table[MEET[op.kind].value](old, value, dtype=held)
     if rest is not TRUE:
         new = hl.select(scope.value(rest), new, old)
     if domain is not None and not set(bound).intersection(free_axes((*op.index, op.value, rest))):

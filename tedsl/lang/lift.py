@@ -11,8 +11,9 @@ from typing import Any
 
 from tedsl.lang import functions as fn
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Expr, Fn, Read, Reduce
+from tedsl.lang.guards import guards_of
 from tedsl.lang.tensor import Compute, Tensor
-from tedsl.lang.traverse import asked_inside, free_axes, guards_of, reads_of, substitute_all, topological
+from tedsl.lang.traverse import asked_inside, free_axes, reads_of, substitute_all, topological
 
 __all__ = ["lift_reductions"]
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import same_extent, simplify_extent
-from tedsl.lang.traverse import conjuncts, guards_of, topological
+from tedsl.lang.guards import guards_of
+from tedsl.lang.traverse import conjuncts, topological
 
 __all__ = ["infer_ranges"]
 

@@ -15,10 +15,10 @@ __all__ = [
     "asked_inside",
     "conjuncts",
     "free_axes",
-    "guards_of",
     "operations_between",
     "reads_of",
     "rebuild",
+    "replaced",
     "stages_of",
     "substitute",
     "topological",
@@ -79,6 +79,30 @@ def substitute_all(roots: Iterable[Expr], mapping: Mapping[Expr, Expr]) -> tuple
     return rebuild_all(roots, rule)
 
 
+def replaced(root: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
+    """`root` with whole nodes replaced, the outermost where one holds another, and nothing below them touched."""
+    return replaced_all((root,), mapping)[0]
+
+
+def replaced_all(roots: Iterable[Expr], mapping: Mapping[Expr, Expr]) -> tuple[Expr, ...]:
+    """`replaced` in several roots that share nodes."""
+    roots = tuple(roots)
+    new: dict[Expr, Expr] = dict(mapping)
+    stack = list(roots)
+    while stack:
+        node = stack[-1]
+        missing = () if node in new else [c for c in node.children if c not in new]
+        if missing:
+            stack.extend(missing)
+            continue
+        stack.pop()
+        if node not in new:
+            children = tuple([new[c] for c in node.children])
+            same = all(map(operator.is_, children, node.children))
+            new[node] = node if same else node.with_children(children)
+    return tuple([new[r] for r in roots])
+
+
 def _as_axis(expr: Expr) -> Axis:
     assert isinstance(expr, Axis), f"a reduction axis can only become an axis, not `{expr}`"
     return expr
@@ -107,32 +131,6 @@ def free_axes(roots: Expr | Iterable[Expr]) -> list[Axis]:
     return list(found)
 
 
-def guards_of(roots: Expr | Iterable[Expr]) -> dict[Expr, Expr]:
-    """The condition under which each node's value is used: `select` guards its branches, `where` its values."""
-    roots = (roots,) if isinstance(roots, Expr) else tuple(roots)
-    reach: dict[Expr, Expr] = dict.fromkeys(roots, TRUE)
-
-    def use(node: Expr, condition: Expr) -> None:
-        known = reach.get(node)
-        reach[node] = condition if known is None else _either(known, condition)
-
-    for node in reversed(topological(roots)):
-        here = reach[node]
-        if isinstance(node, Apply) and node.fn is Fn.SELECT:
-            cond, taken, other = node.args
-            use(cond, here)
-            use(taken, _both(here, cond))
-            use(other, _both(here, Expr._apply(Fn.NOT, cond)))
-        elif isinstance(node, Reduce):
-            use(node.where, here)
-            for value in node.values:
-                use(value, _both(here, node.where))
-        else:
-            for child in node.children:
-                use(child, here)
-    return reach
-
-
 def _both(a: Expr, b: Expr) -> Expr:
     both: Expr = Expr._apply(Fn.AND, a, b)
     return both
@@ -149,70 +147,6 @@ def asked_inside(outer: Expr, inner: Expr) -> Expr:
         return _both(outer, inner)
     asked: Expr = Expr._apply(Fn.SELECT, outer, inner, FALSE)
     return asked
-
-
-def _either(a: Expr, b: Expr) -> Expr:
-    """a | b; of two cases of which one implies the other the weaker stays, `c & x | c & ~x` is `c`."""
-    cases = [*_cases(a), *_cases(b)]
-    if len(cases) > MOST_CASES:
-        return _or(a, b)
-    kept: list[dict[Expr, None]] = []
-    for case in cases:
-        while (other := next((k for k in kept if _merged(k, case) is not None), None)) is not None:
-            merged = _merged(other, case)
-            assert merged is not None
-            kept = [k for k in kept if k is not other]
-            case = merged
-        kept.append(case)
-    either = _all(kept[0])
-    for case in kept[1:]:
-        either = _or(either, _all(case))
-    return either
-
-
-# Beyond so many cases an `or` is left as it is: comparing them all would be quadratic.
-MOST_CASES = 12
-
-
-def _merged(a: dict[Expr, None], b: dict[Expr, None]) -> dict[Expr, None] | None:
-    """The one case that two are, if they are."""
-    only_a, only_b = [p for p in a if p not in b], [p for p in b if p not in a]
-    if not only_a:
-        return a
-    if not only_b:
-        return b
-    if len(only_a) == len(only_b) == 1 and _opposite(only_a[0], only_b[0]):
-        return {p: None for p in a if p in b}
-    return None
-
-
-def _all(parts: dict[Expr, None]) -> Expr:
-    result: Expr = TRUE
-    for part in parts:
-        result = _both(result, part)
-    return result
-
-
-def _or(a: Expr, b: Expr) -> Expr:
-    either: Expr = Expr._apply(Fn.OR, a, b)
-    return either
-
-
-def _cases(condition: Expr) -> list[dict[Expr, None]]:
-    """The alternatives of an `or`, each as an ordered set of what must hold."""
-    cases = []
-    stack = [condition]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Apply) and node.fn is Fn.OR:
-            stack += [node.args[1], node.args[0]]
-        else:
-            cases.append(dict.fromkeys(conjuncts(node)))
-    return cases
-
-
-def _opposite(a: Expr, b: Expr) -> bool:
-    return any(isinstance(x, Apply) and x.fn is Fn.NOT and x.args[0] is y for x, y in ((a, b), (b, a)))
 
 
 def conjuncts(condition: Expr) -> list[Expr]:

@@ -16,8 +16,9 @@ from tedsl.analysis.affine import Affine
 from tedsl.analysis.points import is_data_free, values_at
 from tedsl.lang.dtypes import INT32, INT64
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce, Var
+from tedsl.lang.guards import guards_of
 from tedsl.lang.intervals import Known, Range, range_of
-from tedsl.lang.traverse import free_axes, guards_of, reads_of, topological
+from tedsl.lang.traverse import free_axes, reads_of, topological
 from tedsl.program.forms import Case, Cases, both, chosen, compared, every, form_cases, interval, narrowed
 
 __all__ = ["Box", "Local", "Part"]

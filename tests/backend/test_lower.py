@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -213,6 +214,34 @@ def test_indices_of_every_integer_type(dtype: str) -> None:
     )
     for found, expected in zip(got, want, strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64", "uint8"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_a_clipped_place_that_was_a_float_is_bounded(dtype: str, kind: str) -> None:
+    """Halide's simplifier sees that the index is inside and drops what its bounds inference then needs."""
+    n, p = 16, te.reduce_axis(4, "p")
+    a = te.placeholder((n,), dtype, name="a")
+    stored = te.compute((n,), lambda i: te.sum(a[i] + te.cast(K, dtype), axis=K))
+    place = lambda x: te.clip(te.cast(te.floor(te.cast(x, dtype) * 0.5), kind), 0, n - 4)  # noqa: E731
+    values = RNG.integers(-3, 4, n).astype(a.dtype.numpy)
+    for source in (a, stored):
+        wide = te.compute((2 * n,), lambda x, source=source: te.sum(source[p + place(x)], axis=p))
+        head = te.compute((2 * n,), lambda x: te.cast(x % 3, dtype))
+        for tensor in (wide, te.differentiate(wide, a, head=head)):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # that no vectors could be made of it
+                found = te.evaluate(tensor, {a: values})
+            np.testing.assert_array_equal(found, te.interpret(tensor, {a: values}))
+
+
+def test_sums_of_bounded_data_are_plain() -> None:
+    """Rows of a flat table, whose elements Halide sees to lie side by side."""
+    table, ids = te.placeholder((6400,), name="table"), te.placeholder((50,), "int32", name="ids")
+    rows = te.compute((50, 64), lambda j, c: table[te.clip(ids[j], 0, 99) * 64 + c])
+    text = te.build([table, ids], rows).source("stmt")
+    (stored,) = [line.split(" = ")[1] for line in text.splitlines() if "] = " in line]
+    assert stored.startswith("table[ramp(")
 
 
 def test_division_by_what_folds_to_zero() -> None:

@@ -16,7 +16,8 @@ import tedsl as te
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import same_extent, simplify_extent
 from tedsl.lang.functions import as_expr
-from tedsl.lang.traverse import conjuncts, free_axes, guards_of, reads_of, rebuild, substitute, topological
+from tedsl.lang.guards import guards_of
+from tedsl.lang.traverse import conjuncts, free_axes, reads_of, rebuild, substitute, topological
 
 x = te.placeholder((8,), name="x")
 f = te.placeholder((8,), "bool", name="f")
