@@ -28,7 +28,7 @@ from tedsl.backend.device_memory import Block, Call, call_on_gpu, install_store
 from tedsl.backend.objects import LoadedCode
 from tedsl.backend.proven import misfit
 from tedsl.backend.runtime import KernelError, Runtime, failure, not_finite, running, runtime_for
-from tedsl.backend.targets import device_problem, has_device
+from tedsl.backend.targets import has_device, problem_here, refusal
 
 __all__ = [
     "HOST",
@@ -105,18 +105,20 @@ class CompiledFunction:
         self.scalars = tuple(argument for argument in arguments if argument.ndim is None)
         self.translate = translate
         self.loaded: set[int] = set()  # contexts of GPUs in which it was called
-        self.entry = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(code.address)  # releases the GIL
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)  # releases the GIL
+        self.entry = None if code.address is None else prototype(code.address)
 
     def bind(self, layouts: Sequence[Layout], scalars: Sequence[int | float] = ()) -> Binding:
         """Prepare calls on arrays of these shapes and strides (one pair per array) and on these scalars."""
-        if not has_device(self.code.target):
-            return (FiniteBinding if self.finite else Binding)(self, layouts, scalars)
-        for spec, (shape, strides) in zip(self.buffers, layouts):
-            _check_for_device(spec, shape, strides)
-        problem = device_problem(self.code.target)
-        if problem is not None:  # inside Halide, this would end the process
-            raise RuntimeError(f"kernel {self.code.name!r}: {problem}; build it with target='host' to run it here")
-        return DeviceBinding(self, layouts, scalars)
+        if has_device(self.code.target):
+            for spec, (shape, strides) in zip(self.buffers, layouts):
+                _check_for_device(spec, shape, strides)
+        problem = problem_here(self.code.target)
+        if problem is not None:  # a call would end the process
+            raise refusal(self.code.name, problem)
+        if has_device(self.code.target):
+            return DeviceBinding(self, layouts, scalars)
+        return (FiniteBinding if self.finite else Binding)(self, layouts, scalars)
 
     def __call__(self, *values: Any) -> None:
         """A call from scratch, values in the order of `arguments`; to call often, keep the binding."""

@@ -46,7 +46,7 @@ def call_site(kernel: Kernel, shapes: Sequence[tuple[int, ...]]) -> CallSite | N
             size *= extent
         if not 0 < size <= LARGEST:
             return None
-    if not core.is_single or core.is_always_empty or core.target.backend != "host":
+    if not core.is_single or core.is_always_empty or core.target.backend != "host" or core.target.problem:
         return None
     modes = ("write",) * len(kernel.outputs)
     variant = core.variant(core.usual(modes))
