@@ -117,7 +117,7 @@ def _compiled(core: Core, images: dict[str, bytes]) -> tuple[Variant, str]:
     if variant.has_checks:  # one may be of finite numbers, for which another form of the program would be called
         variant = core.variant(core.usual(modes, plain=True))
     kept = variant.kept
-    if kept.entry in images:
+    if kept.entry in images or not kept.image:
         kept, _ = replace(variant.program, name=f"{core.name}_{len(images)}").compiled(careful=kept.careful)
     images[kept.entry] = kept.image
     return variant, kept.entry

@@ -16,6 +16,7 @@ import halide as hl
 from tedsl.backend.contract import contract, emit_assembly, emit_object
 from tedsl.backend.guarded import guarded
 from tedsl.backend.linker import Library, link, runtime_names
+from tedsl.backend.loaders import loads_objects
 from tedsl.backend.processors import features_of, misfit_here
 from tedsl.backend.runtime import runtime_for
 
@@ -46,7 +47,7 @@ class ObjectCode:
 
 @dataclass(frozen=True)
 class LoadedCode:
-    """A kernel in memory, for as long as this object lives; without an address where it is for another processor."""
+    """A kernel in memory, for as long as this object lives; without an address where it cannot run."""
 
     name: str
     target: str
@@ -130,8 +131,8 @@ def _contracted_assembly(
 
 
 def load(code: ObjectCode) -> LoadedCode:
-    """Bring object code into memory, bound to the runtime of its target; not that of another processor."""
-    if misfit_here(code.target) is not None:
+    """Bring object code into memory, bound to the runtime of its target; not where that cannot be."""
+    if misfit_here(code.target) is not None or not loads_objects():
         return LoadedCode(code.name, code.target, None, None)
     runtime = runtime_for(code.target)
     calls = {name: runtime.address(name) for name in runtime_names(code.image)}

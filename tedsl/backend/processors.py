@@ -32,6 +32,7 @@ __all__ = [
     "misfit_here",
     "processor_of",
     "triple_of",
+    "without_avx512",
     "words_of",
 ]
 
@@ -147,6 +148,13 @@ def processor_of(text: str) -> str:
     """The processor alone of a Halide target."""
     words = text.split("-")
     return "-".join([*words[:3], *(word for word in words[3:] if _INSTRUCTIONS.fullmatch(word))])
+
+
+def without_avx512(text: str) -> str:
+    """A Halide target less AVX-512."""
+    kept = [word for word in text.split("-") if not word.startswith(("avx512", "avx10", "tune_"))]
+    wide = "avx512" in features_of(text)
+    return "-".join([*kept, *(("avx2", "fma", "f16c") if wide else ())])
 
 
 def triple_of(text: str) -> str:
