@@ -125,8 +125,8 @@ def check_atomics(plan: Plan, target: str, *, deterministic: bool) -> None:
         exact = dtype in ("uint32", "uint64") if op.kind == "add" else dtype.is_integer and dtype.itemsize >= 4
         if target == "host" and not loads_objects() and (op.kind == "mul" or not exact):
             raise step.refused(
-                f"without loading objects ({LOADER_VARIABLE}=jit, and where it is the only way) an element of {dtype} is "
-                "read twice, and what was added in between may be lost; leave it out, and the points combine in order"
+                f"where objects are not loaded ({LOADER_VARIABLE}=jit), an element of {dtype} is read twice, and what "
+                "was added in between may be lost; leave it out, and the points combine in order"
             )
         if target != "host" and (op.kind == "mul" or not exact):
             raise step.refused(

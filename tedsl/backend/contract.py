@@ -35,7 +35,9 @@ _NAME = r'(%(?:[\w.$-]+|"[^"]*"))'
 _FLOAT = r"(?:<\d+ x (?:float|double)>|float|double)"
 _RESULT = re.compile(rf"^\s+{_NAME} = (?:tail )?(phi|fmul|fadd|fsub) ({_FLOAT}) (.*)$")
 _OPERAND = re.compile(_NAME)
-_READ = re.compile(rf"^\s+{_NAME} = (?:load {_FLOAT}, |(?:tail )?call {_FLOAT} @llvm\.masked\.load\.[^(]*\()ptr {_NAME},")
+_READ = re.compile(
+    rf"^\s+{_NAME} = (?:load {_FLOAT}, |(?:tail )?call {_FLOAT} @llvm\.masked\.load\.[^(]*\()ptr {_NAME},"
+)
 _WRITTEN = re.compile(
     rf"^\s+(?:store {_FLOAT} {_NAME}, |(?:tail )?call void @llvm\.masked\.store\.[^(]*\({_FLOAT} {_NAME}, )ptr {_NAME},"
 )

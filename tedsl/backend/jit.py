@@ -30,7 +30,15 @@ import numpy as np
 
 from tedsl.backend.addresses import address_of
 from tedsl.backend.buffers import (
-    BUFFER_WORDS, DIMENSIONS, HOST, TYPE, ArgSpec, Array, Layout, buffer_words, check_layouts,
+    BUFFER_WORDS,
+    DIMENSIONS,
+    HOST,
+    TYPE,
+    ArgSpec,
+    Array,
+    Layout,
+    buffer_words,
+    check_layouts,
 )  # fmt: skip
 from tedsl.backend.lower import Lowered
 from tedsl.backend.processors import without_avx512
@@ -101,9 +109,7 @@ class JitBinding:
 
     def __init__(self, function: JitFunction, layouts: Sequence[Layout], scalars: Sequence[int | float]) -> None:
         self._function, self._layouts, self._scalars = function, layouts, tuple(scalars)
-        self._buffers = [
-            _Buffer(spec, *layout) for spec, layout in zip(function.buffers, layouts, strict=True)
-        ]
+        self._buffers = [_Buffer(spec, *layout) for spec, layout in zip(function.buffers, layouts, strict=True)]
         self._inputs = self._buffers[: len(function.images)]
         self._outputs = self._buffers[len(function.images) :]
         self._results = [hl.Buffer.make_scalar(hl.Int(32)), *(buffer.halide for buffer in self._outputs)]

@@ -34,8 +34,8 @@ from tedsl.backend.export import export
 from tedsl.backend.given import as_array, check_target, given_outputs, modes_of, passable, writable
 from tedsl.backend.lower_checks import Checks
 from tedsl.backend.on_gpu import Again, key_of_tensors, listed, run_on_gpu
-from tedsl.backend.profiling import RECORDING
 from tedsl.backend.processors import misfit_here
+from tedsl.backend.profiling import RECORDING
 from tedsl.backend.program import Program, program_of
 from tedsl.backend.runtime import KernelError
 from tedsl.backend.targets import refusal

@@ -1,7 +1,7 @@
 """What to compile for: the user's word for a target, Halide's target, and the few figures that schedules ask about it.
 
-A target is a processor (see `processors`) and maybe a GPU's interface beside it. Compiling needs neither. A call of code
-that cannot run here would end the process, so `problem_here` looks first and says what is missing.
+A target is a processor (see `processors`) and maybe a GPU's interface beside it. Compiling needs neither. A call of
+code that cannot run here would end the process, so `problem_here` looks first and says what is missing.
 """
 
 from __future__ import annotations

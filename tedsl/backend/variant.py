@@ -28,6 +28,7 @@ from tedsl.backend.lower import Lowered, sizes_of
 from tedsl.backend.lower_expr import DIVISION_BY_ZERO, careful_division
 from tedsl.backend.lower_finite import moved_from
 from tedsl.backend.nests import loop_nest_text, schedule_refused
+from tedsl.backend.numbering import numbered_anew
 from tedsl.backend.objects import UNCHECKED, ObjectCode, compile_object, compile_outputs, load
 from tedsl.backend.planner import Planner
 from tedsl.backend.proven import are_proven
@@ -98,7 +99,8 @@ class Variant:
         if kind not in self.texts:
             lowered = self.lowered
             parts = lowered.pipeline, lowered.arguments, self.program.name, self.kept.target
-            self.texts.update(compile_outputs(*parts, [kind], self.program.streams(lowered)))
+            text = compile_outputs(*parts, [kind], self.program.streams(lowered))[kind]
+            self.texts[kind] = numbered_anew(text, kind, self.program.names)
         return self.texts[kind]
 
     def scalars(self, sizes: Mapping[Var, int]) -> list[int]:
@@ -181,6 +183,12 @@ class Program:
     def sizes(self) -> list[Var]:
         """Every symbolic extent, in a fixed order."""
         return sizes_of(self.inputs, self.outputs)
+
+    @property
+    def names(self) -> set[str]:
+        """What it calls its tensors and extents."""
+        operations = operations_between(*self.seen)
+        return {t.name for op in operations for t in (*op.inputs, *op.outputs)}.union(v.name for v in self.sizes)
 
     @property
     def key(self) -> str | None:
