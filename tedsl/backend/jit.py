@@ -14,6 +14,7 @@ of products round twice.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import os
@@ -211,15 +212,16 @@ def _calling(function: JitFunction) -> Iterator[None]:
 
 @functools.cache
 def _prepare_process() -> None:
-    """Tell Halide how many threads it may start, which it asks at its first parallel loop; and wait with forks."""
+    """Tell Halide how many threads it may start, before its first loop on them; let forks and the end wait for calls."""
     if THREADS_VARIABLE not in os.environ:
         on_change(lambda count: os.environ.update({THREADS_VARIABLE: str(count)}))
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=_before_fork, after_in_parent=_turn.release, after_in_child=_in_child)
+        os.register_at_fork(before=_quiet, after_in_parent=_turn.release, after_in_child=_in_child)
+    atexit.register(_quiet)  # a thread that comes back from Halide to a Python that is gone ends the process
 
 
-def _before_fork() -> None:
-    """A child has one thread, which would wait for the locks of others: let calls end, and none begin."""
+def _quiet() -> None:
+    """Let calls end, and none begin: a forked child has one thread, which would wait for the locks of others."""
     deadline = time.monotonic() + _FORK_PATIENCE_S
     _turn.acquire()
     while _calls and time.monotonic() < deadline:
