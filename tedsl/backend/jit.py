@@ -212,7 +212,7 @@ def _calling(function: JitFunction) -> Iterator[None]:
 
 @functools.cache
 def _prepare_process() -> None:
-    """Tell Halide how many threads it may start, before its first loop on them; let forks and the end wait for calls."""
+    """Tell Halide how many threads it may start, before its first loop; let forks and the end wait for calls."""
     if THREADS_VARIABLE not in os.environ:
         on_change(lambda count: os.environ.update({THREADS_VARIABLE: str(count)}))
     if hasattr(os, "register_at_fork"):
