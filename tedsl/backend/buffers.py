@@ -197,6 +197,7 @@ class Binding:
         self, function: CompiledFunction, layouts: Sequence[Layout], scalars: Sequence[int | float] = ()
     ) -> None:
         self._function = function
+        assert function.entry is not None  # see check_layouts
         self._entry = function.entry
         self._free: list[_Block] = []
         self._words, self._pointers, self._buffers = lay_out(function, layouts, scalars)

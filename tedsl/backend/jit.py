@@ -183,7 +183,8 @@ def _aligned(array: Array) -> Array:
     high = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True) if n and s > 0)
     memory = np.empty(high - low + array.itemsize + _ALIGNED, np.uint8)
     offset = -low + -(address_of(memory) - low) % _ALIGNED
-    return np.ndarray(array.shape, array.dtype, memory, offset, array.strides)
+    made: Array = np.ndarray(array.shape, array.dtype, memory, offset, array.strides)
+    return made
 
 
 def _error(name: str, said: str) -> KernelError:
