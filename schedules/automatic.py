@@ -17,24 +17,24 @@ from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Extern, Operation, Scan, Tensor
 from tedsl.lang.traverse import topological
 
-__all__ = ["AUTOSCHEDULERS", "SCHEDULERS", "advanced", "check_limits", "machine_here", "on_this_machine"]
+__all__ = ["AUTOSCHEDULERS", "SCHEDULERS", "advanced", "check_limits", "machine_for", "on_machines"]
 
 AUTOSCHEDULERS = ("mullapudi2016", "adams2019", "li2018", "anderson2021")
 SCHEDULERS = ("default", *AUTOSCHEDULERS)
 
-_HERE: list[Callable[[], Machine]] = []
+_MACHINES: list[Callable[[str], Machine]] = []
 
 
-def on_this_machine(figures: Callable[[], Machine]) -> None:
-    """Register who knows the machine that kernels run on."""
-    _HERE[:] = [figures]
+def on_machines(figures: Callable[[str], Machine]) -> None:
+    """Register who knows the machines that there are targets for."""
+    _MACHINES[:] = [figures]
 
 
-def machine_here() -> Machine:
-    """The machine that kernels run on."""
-    if not _HERE:
+def machine_for(target: str) -> Machine:
+    """The machine that kernels for a target run on."""
+    if not _MACHINES:
         raise ScheduleError("nothing that compiles kernels is loaded; take Schedule from tedsl, not from schedules")
-    return _HERE[0]()
+    return _MACHINES[0](target)
 
 
 def advanced(plan: Plan, step: Step) -> Plan:

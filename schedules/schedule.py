@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from schedules import store
-from schedules.automatic import advanced, machine_here
+from schedules.automatic import advanced, machine_for
 from schedules.directives import (
     Atomic,
     Auto,
@@ -166,15 +166,16 @@ class Schedule(Rich):
             plan = advanced(plan, step)
         self.plan, self.steps = plan, (*self.steps, *steps)
 
-    def auto(self, scheduler: str = "default") -> Schedule:
+    def auto(self, scheduler: str = "default", target: str = "host") -> Schedule:
         """Schedule all stages without directives: by "default", which can be read and changed, or by an autoscheduler.
 
-        Halide's autoschedulers, "mullapudi2016", "adams2019", "li2018" and "anderson2021" (for GPUs), schedule
-        everything themselves when a kernel is built; they need a number for every extent.
+        The default schedule is made for the vectors and caches of `target`, a target of `te.build`. Halide's
+        autoschedulers, "mullapudi2016", "adams2019", "li2018" and "anderson2021" (for GPUs), schedule everything
+        themselves when a kernel is built, for its target; they need a number for every extent.
         """
         if not isinstance(scheduler, str):
             raise TypeError(f"s.auto at {user_location()}: expected the name of a scheduler, found {scheduler!r:.40}")
-        machine = tuple(machine_here().to_json().items()) if scheduler == "default" else ()
+        machine = tuple(machine_for(target).to_json().items()) if scheduler == "default" else ()
         self.add(Auto(scheduler=scheduler, machine=machine))
         return self
 

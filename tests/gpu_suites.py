@@ -1,8 +1,7 @@
 """The property suites on a GPU: random programs, gradients, schedules and in-place code, run on an OpenCL device.
 
 What runs there is also compiled for CUDA, and its PTX looked at: blocks of threads, and no array of a thread in memory.
-(Not in the long tier, where that would take most of the time.) Several programs share a kernel, since compiling is what
-takes the time.
+(Not in the long tier, where that would take most of the time.)
 """
 
 from __future__ import annotations
@@ -14,28 +13,18 @@ from collections import Counter
 from typing import Any
 from unittest import mock
 
-import numpy as np
-import pytest
 from hypothesis import strategies as st
 
 import tedsl as te
-from autodiff.strategies import Program, programs, values_for
+from autodiff.strategies import programs, values_for
 from tedsl.backend.kernel import Kernel
-from tedsl.mutation import functional
-from tests.autodiff.test_random_gradients import fed
-from tests.mutation import programs as in_place, test_random as mutation
 from tests.opencl import DEVICE
 from tests.schedules.drawing import GpuDrawing
-from tests.test_equivalence import EVERY, compare, merged
+from tests.suites import check
 
-__all__ = [
-    "BATCH", "BUILT", "FEW", "GIVEN", "arrays_in_memory", "check_gradients", "check_mutation", "check_programs",
-    "check_schedule", "ptx_of",
-]  # fmt: skip
+__all__ = ["BUILT", "GIVEN", "arrays_in_memory", "check_schedule", "on_device", "ptx_of"]
 
-BATCH, FEW = 4, 2  # programs of a kernel; gradients have many stages
 IS_LONG = bool(os.environ.get("TEDSL_LONG"))
-MARGIN = 1e-10  # of the largest gradient of a program
 GIVEN: Counter[str] = Counter()  # verbs of the schedules drawn
 BUILT: Counter[bool] = Counter()
 
@@ -67,42 +56,6 @@ def on_device(inputs: Any, outputs: Any, schedule: te.Schedule | None = None, na
         return te.build(inputs, outputs, schedule=schedule, target=DEVICE, name=name)
 
 
-def check(program: Program, feeds: dict[te.Tensor, Any], schedule: te.Schedule | None = None) -> None:
-    """Results on the device are those of the reference."""
-    kernel = on_device(list(program.inputs), list(program.outputs), schedule)
-    compare(program, feeds, kernel(*(feeds[t] for t in program.inputs), sizes=program.sizes))
-
-
-def check_programs(data: st.DataObject) -> None:
-    """One kernel of several random programs, on random arrays."""
-    program = merged(data.draw(st.lists(programs(dtypes=EVERY), min_size=BATCH, max_size=BATCH)))
-    check(program, data.draw(values_for(program)))
-
-
-def check_gradients(data: st.DataObject) -> None:
-    """One kernel for the gradients of several random programs, with random heads."""
-    parts = data.draw(st.lists(programs(differentiable=True), min_size=FEW, max_size=FEW))
-    feeds = {t: a for p in parts for t, a in fed(data, p).items()}
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-    found: list[tuple[te.Tensor, ...]] = []
-    for program in parts:
-        outputs = [t for t in program.outputs if t.dtype == "float64"]
-        sources = [t for t in program.inputs if t.dtype == "float64"]
-        heads = [te.placeholder(t.extents, "float64", name=f"{t.name}_head") for t in outputs]
-        feeds.update((h, rng.normal(size=program.shape(t))) for h, t in zip(heads, outputs, strict=True))
-        found.append(tuple(te.differentiate(outputs, sources, head=heads)) if outputs and sources else ())
-    wanted, sizes = [g for gradients in found for g in gradients], merged(parts).sizes
-    if not wanted:
-        return
-    results = iter(on_device(list(feeds), wanted)(*feeds.values(), sizes=sizes))
-    expected = iter(te.interpret(wanted, feeds, sizes))
-    for gradients in found:
-        pairs = [(next(results), next(expected)) for _ in gradients]
-        most = max((float(np.abs(want).max(initial=0.0)) for _, want in pairs), default=0.0)
-        for tensor, (got, want) in zip(gradients, pairs, strict=True):
-            np.testing.assert_allclose(got, want, rtol=0, atol=MARGIN * (1 + most), err_msg=f"{tensor}")
-
-
 def check_schedule(data: st.DataObject) -> None:
     """A random GPU schedule of a random program changes no result."""
     program = data.draw(programs(stages=3))
@@ -114,29 +67,7 @@ def check_schedule(data: st.DataObject) -> None:
     GIVEN.update(drawing.given)
     feeds = data.draw(values_for(program))
     try:
-        check(program, feeds, drawing.schedule)
+        check(program, feeds, on_device, drawing.schedule)
         BUILT[True] += 1
     except te.ScheduleError:
         BUILT[False] += 1
-
-
-def check_mutation(rng: random.Random, monkeypatch: pytest.MonkeyPatch, length: int = 8) -> None:
-    """One kernel for several random in-place programs: NumPy's results, and NumPy's memory afterwards."""
-    monkeypatch.setattr(functional, "build", on_device)
-    mutation.check(joined([in_place.write_program(rng, length) for _ in range(BATCH)]), interpreted=False)
-
-
-def joined(parts: list[in_place.Program]) -> in_place.Program:
-    """In-place programs as one, which runs them one after another."""
-    lines: list[str] = []
-    calls: list[str] = []
-    arguments: list[str] = []
-    buffers: list[Any] = []
-    for k, part in enumerate(parts):
-        lines.append(part.source.replace("def fn(", f"def fn{k}(", 1))
-        names = [f"a{len(arguments) + n}" for n in range(len(part.arguments))]
-        calls.append(f"*fn{k}({', '.join(names)})")
-        arguments += [re.sub(r"\bb\[", f"b[{len(buffers)}:][", a) for a in part.arguments]
-        buffers += part.buffers
-    lines.append(f"def fn({', '.join(f'a{n}' for n in range(len(arguments)))}):\n    return ({', '.join(calls)},)\n")
-    return in_place.Program("\n".join(lines), tuple(arguments), tuple(buffers))

@@ -2,7 +2,8 @@
 
 Exact results (integers, bools, one IEEE rounding per operation) must agree bit by bit. A float sum of n terms may
 differ by its order: by n roundings of the sum of the magnitudes. Transcendental functions may differ by a few units in
-the last place. Several programs share a kernel, since compiling is what takes the time.
+the last place. Several programs share a kernel, since compiling is what takes the time. A part of them is compiled for
+older processors.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 import tedsl as te
 from autodiff.strategies import CONSTRUCTS, DTYPES, Program, programs, values_for
+from tests.levels import LEVELS_HERE, PROCESSORS, processor
 
 # No shrinking: each step compiles a kernel, and the program that is printed is short already.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -28,9 +30,11 @@ UNITS = 8  # of the last place, for a function of analysis
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
-def check(program: Program, feeds: dict[te.Tensor, Any]) -> None:
-    """Compiled and interpreted results agree."""
-    compare(program, feeds, te.evaluate(list(program.outputs), feeds, program.sizes))
+def check(program: Program, feeds: dict[te.Tensor, Any], level: str = "") -> None:
+    """Compiled and interpreted results agree, on a processor of that level."""
+    with processor(level):
+        found = te.evaluate(list(program.outputs), feeds, program.sizes)
+    compare(program, feeds, found)
 
 
 def compare(program: Program, feeds: dict[te.Tensor, Any], found: Any) -> None:
@@ -99,7 +103,7 @@ def check_batch(data: st.DataObject) -> None:
     """One kernel of several random programs, on random arrays."""
     parts = data.draw(st.lists(programs(dtypes=EVERY), min_size=BATCH, max_size=BATCH))
     program = merged(parts)
-    check(program, data.draw(values_for(program)))
+    check(program, data.draw(values_for(program)), data.draw(PROCESSORS))
 
 
 @pytest.mark.parametrize("construct", CONSTRUCTS)
@@ -107,11 +111,12 @@ def check_batch(data: st.DataObject) -> None:
 @given(data=st.data())
 def test_each_construct_agrees_with_the_reference(construct: str, data: st.DataObject) -> None:
     program = data.draw(programs(constructs=(construct,), stages=2))
-    check(program, data.draw(values_for(program)))
+    check(program, data.draw(values_for(program)), data.draw(PROCESSORS))
 
 
+@pytest.mark.parametrize("level", LEVELS_HERE)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_between_zeros_of_both_signs_the_first_is_taken(dtype: str) -> None:
+def test_between_zeros_of_both_signs_the_first_is_taken(dtype: str, level: str) -> None:
     """NumPy's own answer depends on the dtype and the instruction set; a division shows the sign."""
     a, b = (te.placeholder((2, 19), "float32", name=n) for n in "ab")
     outputs = [
@@ -123,6 +128,8 @@ def test_between_zeros_of_both_signs_the_first_is_taken(dtype: str) -> None:
     zeros = np.stack([np.zeros(19), -np.zeros(19)]).astype("float32")
     feeds = {a: zeros, b: -zeros}
     wanted = np.repeat([[np.inf], [-np.inf]], 19, axis=1)
-    for found in (te.evaluate(outputs, feeds), te.interpret(outputs, feeds)):
+    with processor(level):
+        compiled = te.evaluate(outputs, feeds)
+    for found in (compiled, te.interpret(outputs, feeds)):
         for value in found:
             np.testing.assert_array_equal(value, wanted)

@@ -11,19 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
-from tests.gpu_suites import (
-    BATCH,
-    BUILT,
-    FEW,
-    GIVEN,
-    arrays_in_memory,
-    check_gradients,
-    check_mutation,
-    check_programs,
-    check_schedule,
-)
+from tests.gpu_suites import BUILT, GIVEN, arrays_in_memory, check_schedule, on_device
 from tests.opencl import MARKS
 from tests.schedules.drawing import GPU_VERBS
+from tests.suites import BATCH, FEW, check_gradients, check_mutation, check_programs
 from tests.test_equivalence import PHASES
 
 pytestmark = MARKS
@@ -48,41 +39,41 @@ def tally() -> Iterator[None]:
 @settings(max_examples=PROGRAMS // BATCH // 2, phases=PHASES, suppress_health_check=CHECKS)
 @given(data=st.data())
 def test_programs(part: int, data: st.DataObject) -> None:
-    check_programs(data)
+    check_programs(data, on_device)
 
 
 @pytest.mark.long
 @settings(max_examples=MANY_PROGRAMS // BATCH, phases=PHASES, suppress_health_check=CHECKS)
 @given(data=st.data())
 def test_many_programs(data: st.DataObject) -> None:
-    check_programs(data)
+    check_programs(data, on_device)
 
 
 @pytest.mark.parametrize("part", range(2))
 @settings(max_examples=GRADIENTS // FEW // 2, phases=PHASES, suppress_health_check=CHECKS)
 @given(data=st.data())
 def test_gradients(part: int, data: st.DataObject) -> None:
-    check_gradients(data)
+    check_gradients(data, on_device)
 
 
 @pytest.mark.long
 @settings(max_examples=MANY_GRADIENTS // FEW, phases=PHASES, suppress_health_check=CHECKS)
 @given(data=st.data())
 def test_many_gradients(data: st.DataObject) -> None:
-    check_gradients(data)
+    check_gradients(data, on_device)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_in_place_code(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for k in range(IN_PLACE // BATCH // 4):
-        check_mutation(random.Random(100 * seed + k), monkeypatch)
+        check_mutation(random.Random(100 * seed + k), monkeypatch, on_device)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 110))
 def test_much_in_place_code(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for k in range(MANY_IN_PLACE // BATCH // 10):
-        check_mutation(random.Random(100 * seed + k), monkeypatch, length=12)
+        check_mutation(random.Random(100 * seed + k), monkeypatch, on_device, length=12)
 
 
 @pytest.mark.parametrize("part", range(2))
@@ -102,7 +93,7 @@ def test_many_schedules_never_change_a_result(data: st.DataObject) -> None:
 @pytest.mark.parametrize("seed", [41100009, 41100022])
 def test_what_a_check_reads_stays_as_it_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Indices that are checked at a call read a stage that would be inlined by hand, for copies in shared memory."""
-    check_mutation(random.Random(seed), monkeypatch)
+    check_mutation(random.Random(seed), monkeypatch, on_device)
 
 
 def test_the_look_at_ptx_can_fail() -> None:

@@ -19,6 +19,7 @@ from schedules.placement import ROOT, Place, placed
 from schedules.plan import Plan, Step
 from tedsl.analysis.hazards import Loop, Order
 from tedsl.analysis.sizes import known_shape
+from tedsl.backend.loaders import LOADER_VARIABLE, loads_objects
 from tedsl.backend.loops import Loops
 from tedsl.backend.lower import Lowered, Result
 from tedsl.backend.lower_index import plain
@@ -122,6 +123,11 @@ def check_atomics(plan: Plan, target: str, *, deterministic: bool) -> None:
                 "deterministic=False, or leave the directive out"
             )
         exact = dtype in ("uint32", "uint64") if op.kind == "add" else dtype.is_integer and dtype.itemsize >= 4
+        if target == "host" and not loads_objects() and (op.kind == "mul" or not exact):
+            raise step.refused(
+                f"where objects are not loaded ({LOADER_VARIABLE}=jit), an element of {dtype} is read twice, and what "
+                "was added in between may be lost; leave it out, and the points combine in order"
+            )
         if target != "host" and (op.kind == "mul" or not exact):
             raise step.refused(
                 f"on a GPU, Halide 21 does this right for sums of uint32 and uint64 and for max and min of integers of "

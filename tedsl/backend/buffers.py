@@ -17,7 +17,7 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,14 +28,21 @@ from tedsl.backend.device_memory import Block, Call, call_on_gpu, install_store
 from tedsl.backend.objects import LoadedCode
 from tedsl.backend.proven import misfit
 from tedsl.backend.runtime import KernelError, Runtime, failure, not_finite, running, runtime_for
-from tedsl.backend.targets import device_problem, has_device
+from tedsl.backend.targets import has_device, problem_here, refusal
 
 __all__ = [
+    "BUFFER_WORDS",
+    "DIMENSIONS",
     "HOST",
+    "TYPE",
     "ArgSpec",
     "Binding",
+    "Bound",
     "CompiledFunction",
     "DeviceBinding",
+    "Function",
+    "buffer_words",
+    "check_layouts",
     "contiguous_strides",
     "copy_reason",
     "lay_out",
@@ -45,8 +52,8 @@ Array = npt.NDArray[Any]
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, strides in bytes
 
 _LARGEST = 2**31 - 1
-_BUFFER_WORDS, _DIMENSION_WORDS = 7, 2
-HOST, _FLAGS, _TYPE, _DIMENSIONS = 2, 3, 4, 5  # words of a halide_buffer_t
+BUFFER_WORDS, _DIMENSION_WORDS = 7, 2
+HOST, _FLAGS, TYPE, DIMENSIONS = 2, 3, 4, 5  # words of a halide_buffer_t
 _HOST_DIRTY, _DEVICE_DIRTY = 1, 2
 _TYPE_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4}
 _SCALAR_FORMATS = {
@@ -81,6 +88,60 @@ class ArgSpec:
         return _TYPE_CODES[kind], int(self.dtype[len(kind) :])
 
 
+class Bound(Protocol):
+    """A function prepared for arrays of given shapes and strides."""
+
+    def run(self, arrays: Sequence[Array]) -> None:
+        """Call the function on NumPy arrays (nothing else) of the shapes, strides and types bound here."""
+
+
+class Function(Protocol):
+    """A compiled program that can be called, however its code came here (`loaders`)."""
+
+    @property
+    def code(self) -> Code:
+        """Its name, target, and address where it has one."""
+
+    @property
+    def arguments(self) -> tuple[ArgSpec, ...]:
+        """What it takes: the arguments given to the compiler, then the outputs."""
+
+    @property
+    def buffers(self) -> tuple[ArgSpec, ...]:
+        """Those that are arrays."""
+
+    @property
+    def scalars(self) -> tuple[ArgSpec, ...]:
+        """Those that are numbers."""
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...] | None, ...]:
+        """Shapes that the arguments must have, where the code does not look itself."""
+
+    @property
+    def compact(self) -> bool:
+        """Whether these must be contiguous."""
+
+    def bind(self, layouts: Sequence[Layout], scalars: Sequence[int | float] = ()) -> Bound:
+        """Prepare calls on arrays of these shapes and strides (one pair per array) and on these scalars."""
+
+
+class Code(Protocol):
+    """What was compiled."""
+
+    @property
+    def name(self) -> str:
+        """Of the kernel."""
+
+    @property
+    def target(self) -> str:
+        """In Halide's words."""
+
+    @property
+    def address(self) -> int | None:
+        """Where it begins; None where nobody but its own loader can call it, or nobody here."""
+
+
 class CompiledFunction:
     """Code in memory and what it takes: the arguments given to the compiler, then the outputs.
 
@@ -105,18 +166,15 @@ class CompiledFunction:
         self.scalars = tuple(argument for argument in arguments if argument.ndim is None)
         self.translate = translate
         self.loaded: set[int] = set()  # contexts of GPUs in which it was called
-        self.entry = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(code.address)  # releases the GIL
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)  # releases the GIL
+        self.entry = None if code.address is None else prototype(code.address)
 
     def bind(self, layouts: Sequence[Layout], scalars: Sequence[int | float] = ()) -> Binding:
         """Prepare calls on arrays of these shapes and strides (one pair per array) and on these scalars."""
-        if not has_device(self.code.target):
-            return (FiniteBinding if self.finite else Binding)(self, layouts, scalars)
-        for spec, (shape, strides) in zip(self.buffers, layouts):
-            _check_for_device(spec, shape, strides)
-        problem = device_problem(self.code.target)
-        if problem is not None:  # inside Halide, this would end the process
-            raise RuntimeError(f"kernel {self.code.name!r}: {problem}; build it with target='host' to run it here")
-        return DeviceBinding(self, layouts, scalars)
+        check_layouts(self, layouts)
+        if has_device(self.code.target):
+            return DeviceBinding(self, layouts, scalars)
+        return (FiniteBinding if self.finite else Binding)(self, layouts, scalars)
 
     def __call__(self, *values: Any) -> None:
         """A call from scratch, values in the order of `arguments`; to call often, keep the binding."""
@@ -139,6 +197,7 @@ class Binding:
         self, function: CompiledFunction, layouts: Sequence[Layout], scalars: Sequence[int | float] = ()
     ) -> None:
         self._function = function
+        assert function.entry is not None  # see check_layouts
         self._entry = function.entry
         self._free: list[_Block] = []
         self._words, self._pointers, self._buffers = lay_out(function, layouts, scalars)
@@ -273,7 +332,7 @@ class _Block:
 
 
 def lay_out(
-    function: CompiledFunction, layouts: Sequence[Layout], scalars: Sequence[int | float]
+    function: Function, layouts: Sequence[Layout], scalars: Sequence[int | float]
 ) -> tuple[list[int], dict[int, int], list[int]]:
     """The words of a block; which word is to point to which; where the buffers begin."""
     count = len(function.arguments)
@@ -291,15 +350,15 @@ def lay_out(
         if spec.ndim is None:
             words.append(_scalar_word(spec, next(numbers)))
         else:
-            words += _buffer_words(spec, spec.ndim, *next(shapes))
+            words += buffer_words(spec, *next(shapes))
             if function.shapes:
-                _check_fit(function, place - 1, words[at + _BUFFER_WORDS :])
-            pointers[at + _DIMENSIONS] = at + _BUFFER_WORDS
+                _check_fit(function, place - 1, words[at + BUFFER_WORDS :])
+            pointers[at + DIMENSIONS] = at + BUFFER_WORDS
             buffers.append(at)
     return words, pointers, buffers
 
 
-def _check_fit(function: CompiledFunction, place: int, dimensions: Sequence[int]) -> None:
+def _check_fit(function: Function, place: int, dimensions: Sequence[int]) -> None:
     """Refuse an array that is not as code expects that does not look itself."""
     expected, spec = function.shapes[place], function.arguments[place]
     steps = [word - (1 << 32) if word >= 1 << 31 else word for word in dimensions[1::2]][::-1]
@@ -322,8 +381,9 @@ def _scalar_word(spec: ArgSpec, value: int | float) -> int:
     return int.from_bytes(struct.pack("<" + _SCALAR_FORMATS[spec.dtype], value).ljust(8, b"\0"), "little")
 
 
-def _buffer_words(spec: ArgSpec, ndim: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
+def buffer_words(spec: ArgSpec, shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
     """A halide_buffer_t and its dimensions, innermost first; pointers are filled in by the block."""
+    ndim = spec.ndim
     if len(shape) != ndim:
         raise ValueError(f"argument {spec.name!r}: {ndim} axes were expected, found {len(shape)} (shape {shape})")
     reason = copy_reason(shape, strides, spec.itemsize)
@@ -331,10 +391,9 @@ def _buffer_words(spec: ArgSpec, ndim: int, shape: tuple[int, ...], strides: tup
         raise ValueError(f"argument {spec.name!r}: {reason}; copy the array first")
     if spec.runs:
         shape, strides = _merged(shape, strides, spec.runs)
-        ndim = len(shape)
     code, bits = spec.halide_type
-    buffer = [0] * _BUFFER_WORDS
-    buffer[_TYPE] = code | bits << 8 | 1 << 16 | ndim << 32
+    buffer = [0] * BUFFER_WORDS
+    buffer[TYPE] = code | bits << 8 | 1 << 16 | len(shape) << 32
     contiguous = 1
     for extent, stride in zip(reversed(shape), reversed(strides)):
         if extent > _LARGEST:
@@ -353,6 +412,16 @@ def _merged(shape: tuple[int, ...], strides: tuple[int, ...], runs: Sequence[int
         extents.append(math.prod(extent for extent, _ in taken))
         steps.append(next((step for extent, step in reversed(taken) if extent > 1), taken[-1][1]))
     return tuple(extents), tuple(steps)
+
+
+def check_layouts(function: Function, layouts: Sequence[Layout]) -> None:
+    """Refuse what a call would end the process with."""
+    if has_device(function.code.target):
+        for spec, (shape, strides) in zip(function.buffers, layouts):
+            _check_for_device(spec, shape, strides)
+    problem = problem_here(function.code.target)
+    if problem is not None:
+        raise refusal(function.code.name, problem)
 
 
 def _check_for_device(spec: ArgSpec, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:

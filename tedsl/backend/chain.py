@@ -15,7 +15,7 @@ import numpy as np
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.arena import Arena, Span
-from tedsl.backend.buffers import Binding
+from tedsl.backend.buffers import Bound
 from tedsl.backend.core import Core, Memory
 from tedsl.backend.externs import called
 from tedsl.backend.lower import operations_between
@@ -106,7 +106,7 @@ class _Call:
     step: Step
     modes: tuple[str, ...]
     sizes: Mapping[Var, int]
-    binding: Binding | None  # None where something that it reads has no elements
+    binding: Bound | None  # None where something that it reads has no elements
     order: tuple[int, ...]  # numbers of arrays in the order in which the function takes them
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-__all__ = ["expose_constructors", "global_symbols"]
+__all__ = ["elf_symbols", "expose_constructors"]
 
 _SYMBOLS, _RELOCATIONS, _CONSTRUCTORS = 2, 4, 14  # types of sections
 _SECTION, _FUNCTION, _GLOBAL, _WEAK = 3, 2, 1, 2  # types and bindings of symbols
@@ -56,7 +56,7 @@ def expose_constructors(image: bytes) -> tuple[bytes, list[str]]:
     return bytes(patched), names
 
 
-def global_symbols(image: bytes) -> list[str]:
+def elf_symbols(image: bytes) -> list[str]:
     """The names that other objects may use of an ELF object of 64 bits."""
     sections = _sections(image)
     table = next(section for section in sections if section.kind == _SYMBOLS)

@@ -13,7 +13,7 @@ import functools
 import itertools
 import re
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence, Set
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -35,6 +35,13 @@ _NAME = r'(%(?:[\w.$-]+|"[^"]*"))'
 _FLOAT = r"(?:<\d+ x (?:float|double)>|float|double)"
 _RESULT = re.compile(rf"^\s+{_NAME} = (?:tail )?(phi|fmul|fadd|fsub) ({_FLOAT}) (.*)$")
 _OPERAND = re.compile(_NAME)
+_READ = re.compile(
+    rf"^\s+{_NAME} = (?:load {_FLOAT}, |(?:tail )?call {_FLOAT} @llvm\.masked\.load\.[^(]*\()ptr {_NAME},"
+)
+_WRITTEN = re.compile(
+    rf"^\s+(?:store {_FLOAT} {_NAME}, |(?:tail )?call void @llvm\.masked\.store\.[^(]*\({_FLOAT} {_NAME}, )ptr {_NAME},"
+)
+_PASSED_ON = re.compile(rf"^\s+{_NAME} = (?:select|shufflevector) (.*)$")  # one of two, parts put side by side
 _CONSTANT = re.compile(r"0x[0-9A-F]{16}")
 _CONTRACTED = re.compile(r"= (fmul|fadd|fsub) ")
 _VECTOR_ACCESS = re.compile(r"((?:load|store) <\d+ x ([a-z]+)(\d*)>[^\n]*?, ptr [^,\n]+, align )\d+")
@@ -90,13 +97,13 @@ def unmasked(assembly: str) -> str:
     return _MASKED_STORE.sub(single, assembly)
 
 
-def fenced(assembly: str) -> str:
+def fenced(assembly: str, features: Set[str]) -> str:
     """Choices between a vector and a bitwise combination of others, kept apart from the combination.
 
     LLVM 20 to 22 make one masked `vpternlog` of the two, swap its operands to read one of them from memory, and leave
     its truth table as it was: `select(c, x, (x & m) | (y & ~m))` came out with bits of x where those of y belong.
     """
-    if "+avx512" not in assembly:
+    if "avx512" not in features:
         return assembly
     lines: list[str] = []
     bitwise: dict[str, int] = {}  # the depth of combinations below a name of this function
@@ -151,12 +158,13 @@ def _declaration(shape: str) -> str:
     return f"declare {vector} @llvm.arithmetic.fence.{shape}({vector})"
 
 
-def contract(assembly: str, streams: Collection[str] = ()) -> str:
+def contract(assembly: str, features: Set[str], streams: Collection[str] = ()) -> str:
     """LLVM assembly in which additions to a running sum, and steps of our polynomials, may fuse with their product.
 
-    `streams` are buffers that are large and only written.
+    `features` are the processor's instruction sets; `streams` are buffers that are large and only written.
     """
-    lines = extremes(scaled(gathered(compared_once(fenced(unmasked(realigned(assembly))).split("\n")))))
+    safe = fenced(unmasked(realigned(assembly)), features).split("\n")
+    lines = extremes(scaled(gathered(compared_once(safe)), features), features)
     begin = 0
     for k, line in enumerate(lines):
         if line.startswith("define "):
@@ -165,7 +173,7 @@ def contract(assembly: str, streams: Collection[str] = ()) -> str:
             for at in _fusible(lines, begin, k):
                 lines[at] = _CONTRACTED.sub(r"= \1 contract ", lines[at], count=1)
     tags = tags_of(lines, streams)
-    return "\n".join(multiplied(streamed(fetched_ahead(lines, tags), tags)))
+    return "\n".join(multiplied(streamed(fetched_ahead(lines, tags), tags, features), features))
 
 
 def _fusible(lines: list[str], begin: int, end: int) -> set[int]:
@@ -175,10 +183,12 @@ def _fusible(lines: list[str], begin: int, end: int) -> set[int]:
     steps: set[str] = set()  # sums with a constant of our functions
     ours: set[str] = set()  # products with such a constant, and with a polynomial of them that ends in r + r r p
     sums: set[str] = set()  # what loops carry round, and what was added to it
+    totals = _Totals()
     found: set[int] = set()
     for at in range(begin, end):
         match = _RESULT.match(lines[at])
         if match is None:
+            totals.see(lines[at])
             continue
         name, kind, _, operands = match.groups()
         if kind == "phi":
@@ -198,10 +208,41 @@ def _fusible(lines: list[str], begin: int, end: int) -> set[int]:
         accumulates = not sums.isdisjoint(names)
         if accumulates:
             sums.add(name)
+        terms = [products[n] for n in names if n in products]
+        totals.add(name, names, [at, *terms] if terms else [])
         factors = [n for n in names if n in products and (accumulates or is_ours or n in ours)]
         if factors:
             found.update([at, *(products[n] for n in factors)])
-    return found
+    return found | totals.kept
+
+
+class _Totals:
+    """Sums that loops carry round in memory: what is read at an address, added to, and written there again."""
+
+    def __init__(self) -> None:
+        self.kept: set[int] = set()  # the lines of such additions, and of their products
+        self._begun: dict[str, tuple[frozenset[str], frozenset[int]]] = {}  # where it was read, what was added since
+
+    def see(self, line: str) -> None:
+        """A line that is no arithmetic."""
+        if (read := _READ.match(line)) is not None:
+            self._begun[read[1]] = frozenset([read[2]]), frozenset()
+        elif (written := _WRITTEN.match(line)) is not None:
+            places, added = self._begun.get(written[1] or written[2], (frozenset(), frozenset()))
+            if written[3] in places:
+                self.kept |= added
+        elif (passed := _PASSED_ON.match(line)) is not None:
+            self._follow(passed[1], _OPERAND.findall(passed[2]), ())
+
+    def add(self, name: str, terms: Sequence[str], lines: Sequence[int]) -> None:
+        """A sum of two terms, and the lines that may fuse in it."""
+        self._follow(name, terms, lines)
+
+    def _follow(self, name: str, sources: Iterable[str], lines: Iterable[int]) -> None:
+        begun = [self._begun[n] for n in sources if n in self._begun]
+        if begun:
+            places = frozenset[str]().union(*(p for p, _ in begun))
+            self._begun[name] = places, frozenset(lines).union(*(added for _, added in begun))
 
 
 def _is_tail(name: str, terms: list[str], factors_of: dict[str, list[str]], steps: set[str]) -> bool:
@@ -238,7 +279,7 @@ def _is_odd(value: float) -> bool:
 
 
 def emit_object(assembly: str) -> bytes:
-    """Object code of LLVM assembly, for this machine; the functions carry their instruction set as attributes."""
+    """Object code of LLVM assembly; it names its machine, and the functions carry their instruction set."""
     module = _parsed(assembly)
     return bytes(_machine(module.triple).emit_object(module))
 
@@ -256,6 +297,6 @@ def _parsed(assembly: str) -> Any:
 
 @functools.cache
 def _machine(triple: str) -> Any:
-    initialize()
-    target = llvm.Target.from_triple(triple or llvm.get_process_triple())
-    return target.create_target_machine(opt=3, reloc="pic", codemodel="default")
+    triple = triple or llvm.get_process_triple()
+    initialize(triple)
+    return llvm.Target.from_triple(triple).create_target_machine(opt=3, reloc="pic", codemodel="default")

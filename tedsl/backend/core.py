@@ -16,7 +16,7 @@ from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.overflow import Limit, check_limits, limits_of
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape, evaluate_extent, known_shape
-from tedsl.backend.buffers import Binding
+from tedsl.backend.buffers import Bound
 from tedsl.backend.kept import is_kept, key_of
 from tedsl.backend.lower import operations_between, sizes_of
 from tedsl.backend.lower_checks import Checks, checks_of
@@ -86,7 +86,7 @@ class Core:
         self.planner = planner
         self.proven: set[Proof] = set()
         self._variants: dict[Form, Variant] = {}
-        self._bindings: dict[Any, tuple[Variant, Binding]] = {}
+        self._bindings: dict[Any, tuple[Variant, Bound]] = {}
         self._around_empty: dict[tuple[Operation, ...], Core] = {}
         self._lock = threading.Lock()
 
@@ -281,7 +281,7 @@ class Core:
 
     def bind(
         self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int], *, plain: bool = False
-    ) -> tuple[Variant, Binding]:
+    ) -> tuple[Variant, Bound]:
         """The form for these arrays, and an argument block for their shapes and strides."""
         key = (modes, plain, tuple(sizes.values()), tuple((a.shape, a.strides) for a in memory.arrays))
         found = self._bindings.get(key)

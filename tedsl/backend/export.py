@@ -23,8 +23,10 @@ from tedsl.backend.chain import Chain, Placing, Step
 from tedsl.backend.contract import emit_object
 from tedsl.backend.core import LARGEST, Core
 from tedsl.backend.export_text import Signature, c_header, python_module
+from tedsl.backend.processors import is_same_machine, triple_of
 from tedsl.backend.runtime import runtime_object
 from tedsl.backend.steps import Steps
+from tedsl.backend.symbols import COFF, format_of
 from tedsl.backend.variant import Variant
 from tedsl.lang.expr import Var
 
@@ -32,7 +34,10 @@ __all__ = ["export"]
 
 
 def export(core: Core, name: str, folder: str | os.PathLike[str], sizes: Mapping[Var, int]) -> list[Path]:
-    """Write the files; where nothing can link a shared library, it and the Python module are left out."""
+    """Write the files; where nothing can link a shared library, it and the Python module are left out.
+
+    For another machine there is the header and the static library, in the format of its system.
+    """
     if core.target.backend != "host":
         raise ValueError(f"kernel {name!r}: export writes libraries for the host, found target={core.target.name!r}")
     core, symbol = core.whole, re.sub(r"\W", "_", name, flags=re.ASCII)
@@ -41,11 +46,12 @@ def export(core: Core, name: str, folder: str | os.PathLike[str], sizes: Mapping
     objects = [("runtime.o", runtime_object(core.target.text)), *_objects(core, signature, sizes)]
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
-    made = [place / f"{symbol}.h", place / f"lib{symbol}.a"]
+    static = f"{symbol}.lib" if format_of(objects[0][1]) == COFF else f"lib{symbol}.a"
+    made = [place / f"{symbol}.h", place / static]
     made[0].write_text(c_header(signature))
     made[1].write_bytes(archive(objects))
     shared = place / f"lib{symbol}.so"
-    if _linked(objects, shared):
+    if is_same_machine(core.target.text) and _linked(objects, shared):
         made += [shared, place / f"{symbol}.py"]
         made[-1].write_text(python_module(signature))
     return made
@@ -97,7 +103,10 @@ def _objects(core: Core, signature: Signature, sizes: Mapping[Var, int]) -> list
         if step.core not in entries:
             entries[step.core] = _compiled(step.core, images)
         calls.append(_call(step, *entries[step.core], chain))
-    wrapper = emit_object(_assembly(signature, calls, chain, placing, len(core.inputs)))
+    wrapper = emit_object(
+        f'target triple = "{triple_of(core.target.text)}"\n'
+        + _assembly(signature, calls, chain, placing, len(core.inputs))
+    )
     return [*((f"k{k}.o", image) for k, image in enumerate(images.values())), ("call.o", wrapper)]
 
 
@@ -108,7 +117,7 @@ def _compiled(core: Core, images: dict[str, bytes]) -> tuple[Variant, str]:
     if variant.has_checks:  # one may be of finite numbers, for which another form of the program would be called
         variant = core.variant(core.usual(modes, plain=True))
     kept = variant.kept
-    if kept.entry in images:
+    if kept.entry in images or not kept.image:
         kept, _ = replace(variant.program, name=f"{core.name}_{len(images)}").compiled(careful=kept.careful)
     images[kept.entry] = kept.image
     return variant, kept.entry

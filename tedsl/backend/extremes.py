@@ -7,6 +7,7 @@ the new values is left to be put in, where LLVM compares twice, joins the two ma
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 
 from tedsl.backend.flow import declaring
 
@@ -17,12 +18,12 @@ _COMPARED = re.compile(rf"^  ({_NAME}) = fcmp (ogt|olt|uno) <(8|16) x float> ({_
 _EITHER = re.compile(rf"^  ({_NAME}) = or <(?:8|16) x i1> ({_NAME}), ({_NAME})$")
 _CHOICE = re.compile(rf"^  ({_NAME}) = select <(8|16) x i1> ({_NAME}), <\2 x float> ({_NAME}), <\2 x float> ({_NAME})$")
 _INTRINSIC = {8: "llvm.x86.avx.{}.ps.256", 16: "llvm.x86.avx512.{}.ps.512"}
-_NEEDED = {8: "+avx", 16: "+avx512f"}
+_NEEDED = {8: "avx", 16: "avx512"}
 
 
-def extremes(lines: list[str]) -> list[str]:
+def extremes(lines: list[str], features: Set[str]) -> list[str]:
     """The lines of a module, with the processor's `max` and `min` where something is the larger or smaller of two."""
-    widths = {n for n, feature in _NEEDED.items() if any(feature in line for line in lines)}
+    widths = {n for n, feature in _NEEDED.items() if feature in features}
     if not widths or not any(" = fcmp uno <" in line for line in lines):
         return lines
     made: list[str] = []

@@ -46,13 +46,14 @@ def call_site(kernel: Kernel, shapes: Sequence[tuple[int, ...]]) -> CallSite | N
             size *= extent
         if not 0 < size <= LARGEST:
             return None
-    if not core.is_single or core.is_always_empty or core.target.backend != "host":
+    if not core.is_single or core.is_always_empty or core.target.backend != "host" or core.target.problem:
         return None
     modes = ("write",) * len(kernel.outputs)
     variant = core.variant(core.usual(modes))
     if variant.has_checks:  # one may be of finite numbers: then a call may need the plain form
         variant = core.variant(core.usual(modes, plain=True))
-    if variant.sizes:
+    address = variant.function.code.address
+    if variant.sizes or address is None:
         return None
     order = [*range(len(kernel.inputs)), *(len(kernel.inputs) + p for p in variant.order)]
     layouts = [(shapes[p], contiguous_strides(shapes[p], tensors[p].dtype.itemsize)) for p in order]
@@ -60,6 +61,6 @@ def call_site(kernel: Kernel, shapes: Sequence[tuple[int, ...]]) -> CallSite | N
     places = {p: at + HOST for p, at in zip(order, buffers, strict=True)}
     count = len(kernel.inputs)
     return CallSite(
-        kernel, variant, variant.function.code.address, tuple(words), pointers,
+        kernel, variant, address, tuple(words), pointers,
         tuple(places[p] for p in range(count)), tuple(places[p] for p in range(count, len(tensors))),
     )  # fmt: skip

@@ -21,6 +21,7 @@ from typing import Any
 
 from schedules.plan import Plan
 from tedsl.backend import store
+from tedsl.backend.loaders import loads_objects
 from tedsl.backend.planner import Planner
 from tedsl.backend.targets import Target, machine_of
 from tedsl.lang.structure import structural_key
@@ -92,8 +93,8 @@ def key_of_program(structure: str, name: str, target: Target, planner: Planner, 
 
 
 def is_off() -> bool:
-    """Whether the user wants nothing to be kept."""
-    return os.environ.get("TEDSL_CACHE", "").strip().lower() in ("off", "0", "no", "false")
+    """Whether nothing is kept: the user wants it so, or code is no object here."""
+    return not loads_objects() or os.environ.get("TEDSL_CACHE", "").strip().lower() in ("off", "0", "no", "false")
 
 
 def _made_for(form: object, target: Target) -> tuple[str, ...]:

@@ -34,9 +34,11 @@ from tedsl.backend.export import export
 from tedsl.backend.given import as_array, check_target, given_outputs, modes_of, passable, writable
 from tedsl.backend.lower_checks import Checks
 from tedsl.backend.on_gpu import Again, key_of_tensors, listed, run_on_gpu
+from tedsl.backend.processors import misfit_here
 from tedsl.backend.profiling import RECORDING
 from tedsl.backend.program import Program, program_of
 from tedsl.backend.runtime import KernelError
+from tedsl.backend.targets import refusal
 from tedsl.backend.verify import check_numbers
 from tedsl.lang.errors import AliasError, ScheduleError
 from tedsl.lang.expr import Var
@@ -198,6 +200,8 @@ class Kernel(Rich):
         return f"Kernel {self.name!r} for {self._core.target.name}: ({inputs}) -> ({outputs})"
 
     def _general(self, given: Sequence[Any], out: Any, mode: Any, sizes: Mapping[Var, int] | None) -> Any:
+        if (problem := misfit_here(self._core.target.text)) is not None:
+            raise refusal(self.name, f"{problem} (it can be looked at, and exported)")
         if len(given) != len(self.inputs):
             names = ", ".join(t.name for t in self.inputs)
             raise TypeError(f"{self._what}: expected {len(self.inputs)} arrays ({names}), found {len(given)}")

@@ -67,8 +67,20 @@ def runtime_names(image: bytes) -> set[str]:
     return {name.decode() for name in _RUNTIME_NAME.findall(image)}
 
 
+def initialize(triple: str = "") -> None:
+    """LLVM's code generators: for this machine, and all others where `triple` is another one (16 ms)."""
+    _initialize_native()
+    if triple and triple.partition("-")[0] != llvm.get_process_triple().partition("-")[0]:
+        _initialize_all()
+
+
 @functools.cache
-def initialize() -> None:
-    """LLVM's code generator for this machine."""
+def _initialize_native() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+
+
+@functools.cache
+def _initialize_all() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()

@@ -23,6 +23,7 @@ from tedsl.backend.lower_scan import lower_scan
 from tedsl.backend.lower_scatter import lower_scatter
 from tedsl.backend.lower_stage import Context, Stage, elements, function, tuple_of, variables
 from tedsl.backend.names import identifier, size_names, unused
+from tedsl.backend.numbering import numbered_func
 from tedsl.backend.scalars import TYPES, Expr as Halide
 from tedsl.lang.expr import Apply, Axis, Const, Fn, Read, Reduce, Var
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
@@ -243,7 +244,7 @@ def _results(ctx: Context, outputs: Sequence[Tensor], previous: dict[int, hl.Ima
 
 
 def _copied(ctx: Context, tensor: Tensor, position: int, previous: hl.ImageParam | None) -> Result:
-    func = hl.Func(f"out_{identifier(tensor.name)}")
+    func = numbered_func(f"out_{identifier(tensor.name)}")
     dims = tuple(hl.Var(f"d{d}") for d in range(tensor.ndim))
     value = ctx.read(tensor, tuple(map(hl.Expr, dims)))
     if previous is not None:

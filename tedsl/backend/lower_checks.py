@@ -20,6 +20,7 @@ from tedsl.backend.lower_expr import Scalars
 from tedsl.backend.lower_finite import check_finite
 from tedsl.backend.lower_stage import Context, Place
 from tedsl.backend.names import identifier
+from tedsl.backend.numbering import numbered_func
 from tedsl.backend.runtime import NOT_FINITE
 from tedsl.backend.scalars import Expr as Halide, const
 from tedsl.lang.dtypes import integer_bounds
@@ -110,11 +111,11 @@ def lower_checks(ctx: Context, checks: list[ReadCheck], finite: Sequence[Tensor]
         worst, made = _worst(ctx, check)
         low, high = hl.Expr(worst[()][0]), hl.Expr(worst[()][1])
         fine = (low == HIGHEST) & (high == LOWEST)
-        ok = hl.Func(f"check_{identifier(check.op.name)}")
+        ok = numbered_func(f"check_{identifier(check.op.name)}")
         ok[()] = hl.require(fine, hl.i32(0), hl.i32(number), low, high, ctx.extent(check.tensor.extents[check.dim]))
         total = total | hl.Expr(ok[()])
         funcs += [*made, worst, ok]
-    token = hl.Func("checks")
+    token = numbered_func("checks")
     token[()] = total
     for func in (*funcs, token):
         func.compute_root()
@@ -131,7 +132,10 @@ def _worst(ctx: Context, check: ReadCheck) -> tuple[hl.Func, list[hl.Func]]:
     around = _loops(check)
     axes = _long_last([a for a in around if a in used])
     lane = hl.Var("lane")
-    lanes, worst = hl.Func(f"lanes_{identifier(check.op.name)}"), hl.Func(f"worst_{identifier(check.op.name)}")
+    lanes, worst = (
+        numbered_func(f"lanes_{identifier(check.op.name)}"),
+        numbered_func(f"worst_{identifier(check.op.name)}"),
+    )
     nothing = (hl.i32(HIGHEST), hl.i32(LOWEST))
     lanes[lane] = hl.Tuple(nothing)
     steps = [(ctx.extent(a.begin), ctx.extent(_extent(a))) for a in axes]

@@ -13,6 +13,7 @@ import halide as hl
 
 from tedsl.backend.lower_stage import Context
 from tedsl.backend.names import identifier
+from tedsl.backend.numbering import numbered_func
 from tedsl.backend.runtime import NOT_FINITE
 from tedsl.backend.scalars import Expr as Halide
 from tedsl.lang.dtypes import INT32
@@ -62,8 +63,8 @@ def check_finite(ctx: Context, table: Tensor) -> tuple[Halide, list[hl.Func]]:
     assert isinstance(last, Const)
     width = int(last.value)
     lane = hl.Var("lane")
-    lanes, worst = hl.Func(f"lanes_{identifier(table.name)}"), hl.Func(f"largest_{identifier(table.name)}")
-    ok = hl.Func(f"finite_{identifier(table.name)}")
+    lanes, worst = numbered_func(f"lanes_{identifier(table.name)}"), numbered_func(f"largest_{identifier(table.name)}")
+    ok = numbered_func(f"finite_{identifier(table.name)}")
     lanes[lane] = hl.cast(kind, 0)
     domain = hl.RDom([(0, ctx.extent(n)) for n in extents[::-1]], "r")
     place = (*(hl.Expr(domain[d]) for d in reversed(range(len(extents)))), hl.Expr(lane))

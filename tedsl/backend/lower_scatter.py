@@ -16,6 +16,7 @@ from tedsl.backend.lower_expr import is_deep
 from tedsl.backend.lower_reduce import WIDE, loops_over, mentioning, restrict, split_condition
 from tedsl.backend.lower_stage import Context, Stage, variables
 from tedsl.backend.names import identifier
+from tedsl.backend.numbering import numbered_func
 from tedsl.backend.scalars import FLOATS, Expr as Halide, const
 from tedsl.lang.expr import TRUE, Axis, Fn
 from tedsl.lang.reducers import BUILTIN
@@ -32,7 +33,7 @@ def lower_scatter(ctx: Context, op: Scatter) -> Stage:
     """f[..] = init; f[index] = meet(f[index], value) for every point of the axes where the guard holds."""
     dtype = op.value.dtype
     held = WIDE.get(dtype, dtype) if op.kind in ("add", "mul") else dtype
-    func = hl.Func(identifier(op.name))
+    func = numbered_func(identifier(op.name))
     free = free_dimensions(op)
     dims = variables(free[d].name if d in free else f"d{d}" for d in range(len(op.shape)))
     place = dims[::-1]

@@ -12,6 +12,7 @@ from tedsl.backend.buffers import contiguous_strides
 from tedsl.backend.intrinsics import EMIT
 from tedsl.backend.lower_expr import Scalars
 from tedsl.backend.names import identifier
+from tedsl.backend.numbering import numbered_func
 from tedsl.backend.scalars import Expr as Halide, bits_of, from_bits
 from tedsl.lang.expr import Axis, Expr, Fn, Var
 from tedsl.lang.tensor import Operation, Tensor
@@ -149,7 +150,7 @@ def tuple_of(values: Iterable[Halide]) -> Halide:
 
 def function(name: str, components: int) -> hl.Func:
     """The function of a stage. OpenCL calls component 1 of `f` `f_1`, so `f` must end as no stage's name does."""
-    return hl.Func(identifier(name) if components == 1 else f"{identifier(name)}__parts")
+    return numbered_func(identifier(name) if components == 1 else f"{identifier(name)}__parts")
 
 
 def variables(names: Iterable[str]) -> tuple[hl.Var, ...]:

@@ -16,6 +16,8 @@ import halide as hl
 from tedsl.backend.contract import contract, emit_assembly, emit_object
 from tedsl.backend.guarded import guarded
 from tedsl.backend.linker import Library, link, runtime_names
+from tedsl.backend.loaders import loads_objects
+from tedsl.backend.processors import features_of, misfit_here
 from tedsl.backend.runtime import runtime_for
 
 __all__ = ["OUTPUT_KINDS", "UNCHECKED", "LoadedCode", "ObjectCode", "compile_object", "compile_outputs", "load"]
@@ -45,12 +47,12 @@ class ObjectCode:
 
 @dataclass(frozen=True)
 class LoadedCode:
-    """A kernel in memory, for as long as this object lives."""
+    """A kernel in memory, for as long as this object lives; without an address where it cannot run."""
 
     name: str
     target: str
-    address: int
-    library: Library
+    address: int | None
+    library: Library | None
 
 
 def compile_object(
@@ -96,7 +98,7 @@ def _may_contract(target: str) -> bool:
 
 def _finished(assembly: str, target: str, streams: Collection[str]) -> str:
     """LLVM assembly as it is translated to machine code."""
-    made = contract(assembly, streams)
+    made = contract(assembly, features_of(target), streams)
     return guarded(made) if UNCHECKED in target.split("-") else made
 
 
@@ -129,7 +131,9 @@ def _contracted_assembly(
 
 
 def load(code: ObjectCode) -> LoadedCode:
-    """Bring object code into memory, bound to the runtime of its target."""
+    """Bring object code into memory, bound to the runtime of its target; not where that cannot be."""
+    if misfit_here(code.target) is not None or not loads_objects():
+        return LoadedCode(code.name, code.target, None, None)
     runtime = runtime_for(code.target)
     calls = {name: runtime.address(name) for name in runtime_names(code.image)}
     library = link(code.image, [code.entry], {name: at for name, at in calls.items() if at is not None})

@@ -19,6 +19,7 @@ from tedsl.backend.core import Core, Memory
 from tedsl.backend.cuda import Place
 from tedsl.backend.device_arrays import DeviceArray, described, is_on_gpu, made, place_of, store_of, stream_of
 from tedsl.backend.given import given_outputs
+from tedsl.backend.loaders import LOADER_VARIABLE
 from tedsl.backend.lower import operations_between
 from tedsl.backend.steps import is_apart
 from tedsl.lang.errors import AliasError
@@ -111,7 +112,11 @@ def run_on_gpu(
             f"{what}: the program's indices or numbers are checked on the CPU, and the arrays are on a GPU; clamp the "
             "indices (mode='clamp'), or give NumPy arrays"
         )
-    assert isinstance(binding, DeviceBinding)
+    if not isinstance(binding, DeviceBinding):
+        raise ValueError(
+            f"{what}: Halide's own JIT ({LOADER_VARIABLE}=jit, and where it is the only way) takes arrays in the CPU's "
+            "memory, and these are on a GPU; copy them to the CPU"
+        )
     everything = [*arrays, *written]
     places: Any = Memory(range(len(arrays)), {p: len(arrays) + p for p in range(len(written))}, {})  # type: ignore[arg-type,misc]
     order: list[Any] = core.arguments(variant, places)

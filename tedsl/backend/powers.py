@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from tedsl.backend.float32_math import BIASED, EXP
 from tedsl.backend.flow import declaring
@@ -32,11 +32,11 @@ def _splat(value: float) -> str:
 _ONE, _LAST, _BIAS = "splat (float 1.000000e+00)", _splat(EXP[0]), _splat(-BIASED)
 
 
-def scaled(lines: list[str]) -> list[str]:
+def scaled(lines: list[str], features: Set[str]) -> list[str]:
     """The lines of a module, with fewer instructions for the ends of exponentials."""
-    if not any("+fma" in line for line in lines) or not any(_BIAS in line for line in lines):
+    if "fma" not in features or not any(_BIAS in line for line in lines):
         return lines
-    can_scale = any("+avx512vl" in line for line in lines)
+    can_scale = "avx512_skylake" in features
     made: list[str] = []
     declared: dict[str, None] = {}
     function = _Function({})

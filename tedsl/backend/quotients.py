@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import count
 
@@ -32,9 +32,9 @@ _LEAST, _MOST = 2.0**-40, 2.0**40  # of a divisor
 _LARGE = 3 << 29  # bits of the exponent, none of which is set below 2^-63: quotients or rests may not be normal there
 
 
-def multiplied(lines: list[str]) -> list[str]:
+def multiplied(lines: list[str], features: Set[str]) -> list[str]:
     """The lines of a module, with products for divisions by what a loop, or many divisions, have in common."""
-    if not any(" = fdiv <" in line for line in lines) or not any("+fma" in line for line in lines):
+    if "fma" not in features or not any(" = fdiv <" in line for line in lines):
         return lines
     widths: set[int] = set()
     numbers, weights = count(), free_metadata(lines)

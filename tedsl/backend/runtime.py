@@ -27,6 +27,7 @@ import halide as hl
 from tedsl.backend import store, threads
 from tedsl.backend.constructors import expose_constructors
 from tedsl.backend.linker import link
+from tedsl.backend.processors import host_words, processor_of
 from tedsl.backend.waiting import Waiting
 
 __all__ = [
@@ -129,8 +130,8 @@ class Runtime:
 
 
 def runtime_for(target: str) -> Runtime:
-    """The runtime that kernels for Halide's target `target` call into; loaded at the first use."""
-    kind = _runtime_target(target)
+    """The runtime that kernels for Halide's target `target` call into here; loaded at the first use."""
+    kind = _runtime_target("-".join(host_words()), target)
     with _lock:
         if kind not in _runtimes:
             _stop_threads_around_fork_and_exit()
@@ -155,20 +156,14 @@ def not_finite(name: str) -> KernelError:
 
 
 def runtime_object(target: str) -> bytes:
-    """The object code of the runtime that kernels for a target call into."""
-    return _runtime_image(_runtime_target(target))
+    """The object code of the runtime that kernels for a target call into, for every processor that can run them."""
+    return _runtime_image(_runtime_target(processor_of(target), target))
 
 
 @functools.cache
-def _runtime_target(target: str) -> str:
+def _runtime_target(processor: str, target: str) -> str:
     """Kernels that differ in options alone share a runtime: only the platform and the GPU's interface count."""
-    asked = hl.Target(target)
-    features = [
-        name
-        for name, feature in (("cuda", hl.TargetFeature.CUDA), ("opencl", hl.TargetFeature.OpenCL))
-        if asked.has_feature(feature)
-    ]
-    return str(hl.Target("-".join(["host", *features])))
+    return str(hl.Target("-".join([processor, *(name for name in ("cuda", "opencl") if name in target.split("-"))])))
 
 
 def _runtime_image(target: str) -> bytes:

@@ -8,7 +8,7 @@ memory, where their addresses are those of lines; arrays that NumPy allocated be
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from itertools import count
 
 from tedsl.backend.flow import NAME, Flow, declaring, each_function, free_metadata, joined
@@ -38,9 +38,9 @@ def is_streamed(line: str, tags: Collection[str]) -> bool:
     return match is not None and match[4] in tags and int(match[1]) * _BYTES[match[2]] == _LINE
 
 
-def streamed(lines: list[str], tags: Collection[str]) -> list[str]:
+def streamed(lines: list[str], tags: Collection[str], features: Set[str]) -> list[str]:
     """The lines of a module, with stores past the cache for those with the `tags`, in loops."""
-    if not any(is_streamed(line, tags) for line in lines) or not any("+avx" in line for line in lines):
+    if "avx" not in features or not any(is_streamed(line, tags) for line in lines):
         return lines
     numbers, marker = count(), free_metadata(lines)
     made = each_function(lines, lambda function: _function(function, tags, numbers, marker))

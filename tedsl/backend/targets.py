@@ -1,7 +1,7 @@
 """What to compile for: the user's word for a target, Halide's target, and the few figures that schedules ask about it.
 
-Compiling for a GPU needs no GPU. Running without a driver would end the process inside Halide, so `device_problem`
-looks first and says what is missing.
+A target is a processor (see `processors`) and maybe a GPU's interface beside it. Compiling needs neither. A call of
+code that cannot run here would end the process, so `problem_here` looks first and says what is missing.
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import halide as hl
 
-from schedules.automatic import on_this_machine
+from schedules.automatic import on_machines
 from schedules.default import Machine
-from tedsl.backend.threads import available_cpus
+from tedsl.backend.processors import HOST_VARIABLE, figures_here, figures_of, host_words, misfit_here, words_of
 
 __all__ = [
-    "BACKENDS",
     "Machine",
     "Target",
     "cuda_target",
@@ -28,44 +27,68 @@ __all__ = [
     "has_device",
     "machine_of",
     "parse_target",
+    "problem_here",
+    "refusal",
 ]
 
-BACKENDS = ("host", "cuda", "opencl")
+_DEVICE_NAMES = ("cuda", "opencl")
 _CUDA_CAPABILITIES = (30, 32, 35, 50, 61, 70, 75, 80, 86)  # what Halide 21 emits; newer GPUs run the newest of them
 _CAPABILITY_WITHOUT_GPU = 70
 _ALWAYS = ("no_runtime", "user_context", "no_bounds_query")
+_NOT_OURS = frozenset(["d3d12compute", "jit", "metal", "no_asserts", "vulkan", "webgpu"])
 
 
 @dataclass(frozen=True)
 class Target:
-    """One thing to compile for: `name` as the user gave it, `text` for Halide, without its runtime."""
+    """One thing to compile for: `name` as the user gave it, `text` for Halide, without its runtime.
+
+    `backend` is the GPU's interface, or "host" where all code is for a processor. `is_here`: made for the very
+    processor that compiles, whose figures count.
+    """
 
     name: str
-    backend: str
+    backend: Literal["host", "cuda", "opencl"]
     text: str
+    is_here: bool = True
 
     @property
     def halide(self) -> hl.Target:
         return hl.Target(self.text)
 
+    @property
+    def problem(self) -> str | None:
+        """Why what is compiled for it cannot run here; None where it can."""
+        return problem_here(self.text)
+
     def with_features(self, *features: str) -> Target:
         """The same target with more of Halide's features, such as strict_float or large_buffers."""
-        return Target(self.name, self.backend, str(hl.Target("-".join((self.text, *features)))))
+        return replace(self, text=str(hl.Target("-".join((self.text, *features)))))
+
+
+def parse_target(name: str) -> Target:
+    """A processor, `host` or by name, `cuda` or `opencl`; options after dashes: `cuda-capability_80`."""
+    if not isinstance(name, str):
+        raise TypeError(f"target: a string such as 'host' was expected, found {name!r}")
+    return _parsed(name.strip(), os.environ.get(HOST_VARIABLE, "").strip())
 
 
 @functools.lru_cache(maxsize=64)
-def parse_target(name: str) -> Target:
-    """`host`, `cuda` or `opencl`, with options after dashes: `cuda-capability_80`, `host-large_buffers`."""
-    if not isinstance(name, str):
-        raise TypeError(f"target: a string such as 'host' was expected, found {name!r}")
-    backend, *options = name.strip().split("-")
-    if backend not in BACKENDS:
-        raise ValueError(f"target: {name!r} does not begin with one of {', '.join(BACKENDS)}")
-    features = [_feature(option, name) for option in options]
+def _parsed(name: str, here: str) -> Target:
+    """The target, where `here` is what TEDSL_HOST says."""
+    begin, *options = name.split("-")
+    words = [*host_words(), begin, *options] if begin in _DEVICE_NAMES else words_of(name)
+    features = [_feature(word, name) for word in words[3:]]
+    backend: Literal["host", "cuda", "opencl"] = "cuda" if "cuda" in features else "host"
+    if "opencl" in features:
+        backend = "opencl"
     if backend == "cuda" and not any(feature.startswith("cuda_capability") for feature in features):
         features.append(f"cuda_capability_{_cuda_capability()}")
-    words = ["host", *_ALWAYS, *([] if backend == "host" else [backend]), *features]
-    return Target(name, backend, str(hl.Target("-".join(words))))
+    try:
+        text = str(hl.Target("-".join([*words[:3], *features, *_ALWAYS])))
+    except hl.HalideError as error:
+        raise ValueError(f"target {name!r}: {str(error).strip().splitlines()[0]}") from None
+    is_here = begin in ("host", *_DEVICE_NAMES) and here in ("", "host")
+    return Target(name, backend, text, is_here)
 
 
 def _feature(option: str, name: str) -> str:
@@ -74,43 +97,27 @@ def _feature(option: str, name: str) -> str:
         known = [f"capability_{number}" for number in _CUDA_CAPABILITIES]
         if feature.removeprefix("cuda_") not in known:
             raise ValueError(f"target {name!r}: {option!r} is not one of {', '.join(known)} (newer GPUs run the last)")
-    elif not hl.Target.validate_target_string(f"host-{feature}"):
+    elif feature in _NOT_OURS:
+        raise ValueError(f"target {name!r}: {option!r} is a feature of Halide's that kernels here do not have")
+    elif not hl.Target.validate_target_string(f"x86-64-linux-{feature}"):
         raise ValueError(f"target {name!r}: {option!r} is not a feature that Halide knows")
     return feature
 
 
 def machine_of(target: Target) -> Machine:
-    """The figures of the machine that this process runs on, as seen by `target`."""
-    features = hl.Target(target.text)
-    avx512 = features.has_feature(hl.TargetFeature.AVX512_Skylake) or features.has_feature(hl.TargetFeature.AVX512)
-    l1, l2, l3 = _cache_sizes()
-    return Machine(
-        vector_bytes=features.natural_vector_size(hl.UInt(8)),
-        vector_registers=32 if avx512 or features.arch == hl.TargetArch.ARM else 16,
-        l1=l1,
-        l2=l2,
-        l3=l3,
-        cores=available_cpus(),
-        gpu=None if target.backend == "host" else target.backend,  # type: ignore[arg-type]
-    )
+    """The figures that schedules for `target` are made for."""
+    figures = figures_here(target.text) if target.is_here else figures_of(target.text)
+    return figures if target.backend == "host" else replace(figures, gpu=target.backend)
 
 
-@functools.cache
-def _cache_sizes() -> tuple[int, int, int]:
-    """Bytes of the data caches; those of a common small core where the system does not tell."""
-    sizes = {1: 32 << 10, 2: 1 << 20, 3: 8 << 20}
-    for entry in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        level, kind, size = (_text(entry / part) for part in ("level", "type", "size"))
-        if kind != "Instruction" and level.isdecimal() and size.endswith("K"):
-            sizes[int(level)] = int(size[:-1]) << 10
-    return sizes[1], sizes[2], sizes[3]
+def refusal(kernel: str, problem: str) -> RuntimeError:
+    """The error of calling a kernel that cannot run here."""
+    return RuntimeError(f"kernel {kernel!r}: {problem}; build it with target='host' to run it here")
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
+def problem_here(text: str) -> str | None:
+    """Why a kernel for Halide's target `text` cannot run here; None when it can."""
+    return misfit_here(text) or device_problem(text)
 
 
 def has_device(text: str) -> bool:
@@ -155,7 +162,7 @@ def _opencl_problem() -> str | None:
     return None if code == 0 and count.value > 0 else "OpenCL finds no platform"
 
 
-on_this_machine(lambda: machine_of(parse_target("host")))
+on_machines(lambda target: machine_of(parse_target(target)))
 
 _DEVICES = {"cuda": _cuda_problem, "opencl": _opencl_problem}
 

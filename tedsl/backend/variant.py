@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -18,14 +18,17 @@ import halide as hl
 from schedules.merging import Merging
 from tedsl.analysis.hazards import Hazard, hazard_of
 from tedsl.analysis.sizes import known_shape
-from tedsl.backend.buffers import ArgSpec, CompiledFunction, contiguous_strides
+from tedsl.backend.buffers import ArgSpec, CompiledFunction, Function, contiguous_strides
 from tedsl.backend.guarded import GuardError
+from tedsl.backend.jit import JitFunction
 from tedsl.backend.kept import Kept, keep, key_of, recall
 from tedsl.backend.launches import check_launches
+from tedsl.backend.loaders import loads_objects
 from tedsl.backend.lower import Lowered, sizes_of
 from tedsl.backend.lower_expr import DIVISION_BY_ZERO, careful_division
 from tedsl.backend.lower_finite import moved_from
 from tedsl.backend.nests import loop_nest_text, schedule_refused
+from tedsl.backend.numbering import numbered_anew
 from tedsl.backend.objects import UNCHECKED, ObjectCode, compile_object, compile_outputs, load
 from tedsl.backend.planner import Planner
 from tedsl.backend.proven import are_proven
@@ -60,7 +63,7 @@ class Variant:
 
     program: Program
     kept: Kept
-    function: CompiledFunction
+    function: Function
     compile_ms: float
     texts: dict[str, str] = field(default_factory=dict)
     hazards: dict[tuple[int, Tensor], Hazard | None] = field(default_factory=dict)
@@ -96,7 +99,8 @@ class Variant:
         if kind not in self.texts:
             lowered = self.lowered
             parts = lowered.pipeline, lowered.arguments, self.program.name, self.kept.target
-            self.texts.update(compile_outputs(*parts, [kind], self.program.streams(lowered)))
+            text = compile_outputs(*parts, [kind], self.program.streams(lowered))[kind]
+            self.texts[kind] = numbered_anew(text, kind, self.program.names)
         return self.texts[kind]
 
     def scalars(self, sizes: Mapping[Var, int]) -> list[int]:
@@ -181,6 +185,12 @@ class Program:
         return sizes_of(self.inputs, self.outputs)
 
     @property
+    def names(self) -> set[str]:
+        """What it calls its tensors and extents."""
+        operations = operations_between(*self.seen)
+        return {t.name for op in operations for t in (*op.inputs, *op.outputs)}.union(v.name for v in self.sizes)
+
+    @property
     def key(self) -> str | None:
         """The name under which its code is kept."""
         return key_of(self.inputs, self.outputs, self.form, self.name, self.target, self.planner)
@@ -221,21 +231,52 @@ class Program:
         least = LARGE * machine_of(self.target).l2
         return [name for result in lowered.results for name in lowered.written_only(result, least)]
 
-    def compiled(self, *, careful: bool) -> tuple[Kept, Lowered]:
-        """Its code, and what that was made from."""
-        lowered = self.lowered(careful=careful)
+    @cached_property
+    def text(self) -> str:
+        """Its target for Halide, with what the form needs."""
         features = ["strict_float"] + ["large_buffers"] * self.form.large
         features += ["cl_doubles"] * (self.target.backend == "opencl")
-        text = self.target.with_features(*features).text
+        return self.target.with_features(*features).text
+
+    @property
+    def is_object(self) -> bool:
+        """Whether it is compiled to an object: it can be loaded here, or cannot run here in any case."""
+        return loads_objects() or self.target.problem is not None
+
+    def made(self, *, careful: bool) -> tuple[Kept, Lowered, Function]:
+        """Its code, what that was made from, and the function in memory."""
+        if self.is_object:
+            kept, lowered = self.compiled(careful=careful)
+            return kept, lowered, self.loaded(kept)
+        lowered = self.lowered(careful=careful)
+        kept = self._kept(lowered, ObjectCode(self.name, "", self.text, b""), (), careful=careful)
+        with self._compiling(lowered):
+            return kept, lowered, JitFunction(self.name, self.text, lowered, self._specs(kept), kept.finite)
+
+    def compiled(self, *, careful: bool) -> tuple[Kept, Lowered]:
+        """Its code as an object, and what that was made from."""
+        lowered = self.lowered(careful=careful)
+        with self._compiling(lowered):
+            code, shapes = self._object(lowered, self.text)
+        return self._kept(lowered, code, shapes, careful=careful), lowered
+
+    @contextmanager
+    def _compiling(self, lowered: Lowered) -> Iterator[None]:
+        """Tell users what Halide finds wrong with their schedules."""
         try:
-            code, shapes = self._object(lowered, text)
-            if self.planner.is_asked and has_device(text):
-                parts = lowered.pipeline, lowered.arguments, self.name, text
+            yield
+            if self.planner.is_asked and has_device(self.text):
+                parts = lowered.pipeline, lowered.arguments, self.name, self.text
                 check_launches(self.name, compile_outputs(*parts, ["stmt"])["stmt"])
         except hl.HalideError as error:
             if self.planner.is_asked:
                 raise schedule_refused(self.name, error) from error
             raise
+
+    def _kept(
+        self, lowered: Lowered, code: ObjectCode, shapes: tuple[tuple[int, ...] | None, ...], *, careful: bool
+    ) -> Kept:
+        """What to know of code to call it."""
         known, wanted = self.sizes, self.wanted
         sizes = tuple(next(k for k, v in enumerate(known) if v is size) for size in lowered.sizes)
         order = tuple(wanted[p] for p in lowered.order)
@@ -243,7 +284,7 @@ class Program:
         return Kept(
             code.entry, code.target, code.image, sizes, lowered.zero is not None, order, lowered.checks is not None,
             careful, f"{self.name}: {computes}", shapes, self.finite,
-        ), lowered  # fmt: skip
+        )  # fmt: skip
 
     def _object(self, lowered: Lowered, text: str) -> tuple[ObjectCode, tuple[tuple[int, ...] | None, ...]]:
         """Its code, without checks of arrays where these are proven to hold for shapes, which are told."""
@@ -281,8 +322,14 @@ class Program:
         said = compile_outputs(pipeline, lowered.arguments, self.name, text, ["stmt"])["stmt"]
         return are_proven(said, known, compact=self.form.compact)
 
-    def loaded(self, kept: Kept) -> CompiledFunction:
+    def loaded(self, kept: Kept) -> Function:
         """The code in memory."""
+        code = load(ObjectCode(self.name, kept.entry, kept.target, kept.image))
+        shapes, compact = kept.shapes, self.form.compact
+        return CompiledFunction(code, self._specs(kept), shapes=shapes, compact=compact, finite=kept.finite)
+
+    def _specs(self, kept: Kept) -> list[ArgSpec]:
+        """The arguments of the function, its outputs last."""
         known, outputs = self.sizes if kept.sizes else [], self.outputs
         specs = [self._spec(t) for t in dict.fromkeys(self.inputs)]
         if self.flat:
@@ -290,9 +337,7 @@ class Program:
         specs += [self._spec(outputs[p]) for p in self.added]
         specs += [ArgSpec(known[k].name, "int32", None) for k in kept.sizes]
         specs += [ArgSpec("opaque_zero", "int32", None)] * kept.zero
-        specs += [replace(self._spec(outputs[p]), output=True) for p in kept.order]
-        code = load(ObjectCode(self.name, kept.entry, kept.target, kept.image))
-        return CompiledFunction(code, specs, shapes=kept.shapes, compact=self.form.compact, finite=kept.finite)
+        return specs + [replace(self._spec(outputs[p]), output=True) for p in kept.order]
 
     def _spec(self, tensor: Tensor) -> ArgSpec:
         """The argument for a tensor's array; a 16-bit float is passed to OpenCL as its bits."""
@@ -315,24 +360,29 @@ def compile_variant(
     begin = time.perf_counter()
     program = Program(tuple(inputs), tuple(outputs), form, name, target, planner, merging)
     key = program.key
-    kept, lowered = recall(key), None
-    if kept is None:
-        try:
-            kept, lowered = _compiled(program)
-            keep(key, kept)
-        except hl.HalideError as error:
-            if planner.is_asked or target.backend != "host":
-                raise
-            warn_user(
-                f"kernel {name!r}: Halide refuses what the default schedule makes of it ({str(error).strip()}); it is "
-                "compiled without vectors and threads: give it a schedule of its own to have it fast"
-            )
-            program = replace(program, planner=replace(planner, simple=True))
-            kept, lowered = _compiled(program)
-    variant = Variant(program, kept, program.loaded(kept), (time.perf_counter() - begin) * 1e3)
-    if lowered is not None:
-        variant.lowered = lowered
+    kept = recall(key)
+    if kept is not None:
+        return Variant(program, kept, program.loaded(kept), _since(begin))
+    try:
+        kept, lowered, function = _made(program)
+        keep(key, kept)
+    except hl.HalideError as error:
+        if planner.is_asked or target.backend != "host":
+            raise
+        warn_user(
+            f"kernel {name!r}: Halide refuses what the default schedule makes of it ({str(error).strip()}); it is "
+            "compiled without vectors and threads: give it a schedule of its own to have it fast"
+        )
+        program = replace(program, planner=replace(planner, simple=True))
+        kept, lowered, function = _made(program)
+    variant = Variant(program, kept, function, _since(begin))
+    variant.lowered = lowered
     return variant
+
+
+def _since(begin: float) -> float:
+    """Milliseconds."""
+    return (time.perf_counter() - begin) * 1e3
 
 
 def loaded_variant(program: Program, key: str | None, whole: Callable[[], Variant]) -> Variant:
@@ -341,16 +391,16 @@ def loaded_variant(program: Program, key: str | None, whole: Callable[[], Varian
     kept = recall(key)
     if kept is None:
         return whole()
-    return LoadedVariant(program, kept, program.loaded(kept), (time.perf_counter() - begin) * 1e3, whole=whole)
+    return LoadedVariant(program, kept, program.loaded(kept), _since(begin), whole=whole)
 
 
-def _compiled(program: Program) -> tuple[Kept, Lowered]:
+def _made(program: Program) -> tuple[Kept, Lowered, Function]:
     try:
-        return program.compiled(careful=False)
+        return program.made(careful=False)
     except (hl.HalideError, ScheduleError) as error:
         if DIVISION_BY_ZERO not in str(error):
             raise
-    return program.compiled(careful=True)
+    return program.made(careful=True)
 
 
 def _fix_strides(lowered: Lowered) -> None:

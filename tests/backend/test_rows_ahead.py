@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import halide as hl
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
@@ -12,9 +11,10 @@ import pytest
 import tedsl as te
 from tedsl.backend.ahead import fetched_ahead
 from tedsl.backend.extremes import extremes
+from tedsl.backend.processors import features_of
+from tests.levels import LEVELS_HERE
 
-AVX512 = hl.get_host_target().has_feature(hl.TargetFeature.AVX512_Skylake)
-needs_avx512 = pytest.mark.skipif(not AVX512, reason="this machine has no AVX-512")
+AVX512 = features_of("x86-64-linux-avx512_skylake")
 
 
 def rows(*, stride: str = "%stride", times: int = 64) -> str:
@@ -99,11 +99,10 @@ def test_loops_that_do_not_count_their_steps_ask_for_nothing() -> None:
     assert text.index("llvm.prefetch", text.index("\nfirst:")) < third
 
 
-@needs_avx512
 def test_softmax_fetches_its_rows_and_scales() -> None:
-    x = te.placeholder((64, 1024), "float32", name="x")
+    x = te.placeholder((256, 1024), "float32", name="x")
     e = te.exp(x - x.max(axis=1, keepdims=True))
-    text = te.build([x], e / e.sum(axis=1, keepdims=True)).source("asm")
+    text = te.build([x], e / e.sum(axis=1, keepdims=True), target="x86-64-v4").source("asm")
     assert text.count("prefetcht0") == 1
     assert text.count("prefetchw") == 1
     assert "vscalefps" in text
@@ -115,19 +114,18 @@ def test_softmax_fetches_its_rows_and_scales() -> None:
 
 def choice(order: str, first: str, second: str, nan: str = "%a") -> str:
     return f"""
-define <16 x float> @f(<16 x float> %a, <16 x float> %b) #0 {{
+define <16 x float> @f(<16 x float> %a, <16 x float> %b) {{
 entry:
   %less = fcmp {order} <16 x float> {first}, {second}
   %nan = fcmp uno <16 x float> {nan}, zeroinitializer
   %which = or <16 x i1> %less, %nan
   %r = select <16 x i1> %which, <16 x float> %a, <16 x float> %b
   ret <16 x float> %r
-}}
-attributes #0 = {{ "target-features"="+avx512f" }}"""
+}}"""
 
 
 def changed(text: str) -> str:
-    return "\n".join(extremes(text.split("\n")))
+    return "\n".join(extremes(text.split("\n"), AVX512))
 
 
 @pytest.mark.parametrize(
@@ -147,14 +145,25 @@ def test_other_choices_stay(text: str) -> None:
     assert changed(text) == text
 
 
-def test_extremes_of_rows_and_columns_keep_nan_and_infinity() -> None:
+def test_a_processor_has_them_for_its_own_vectors() -> None:
+    long = choice("ogt", "%a", "%b").split("\n")
+    short = [line.replace("<16 x", "<8 x") for line in long]
+    avx2 = features_of("x86-64-linux-avx2")
+    assert extremes(long, avx2) == long
+    assert "@llvm.x86.avx.max.ps.256(<8 x float> %a, <8 x float> %b)" in "\n".join(extremes(short, avx2))
+    for processor in ("x86-64-linux-sse41", "arm-64-linux"):
+        assert extremes(short, features_of(processor)) == short
+
+
+@pytest.mark.parametrize("target", LEVELS_HERE)
+def test_extremes_of_rows_and_columns_keep_nan_and_infinity(target: str) -> None:
     rng = np.random.default_rng(0)
     values = rng.standard_normal((40, 256)).astype(np.float32)
     values[3, 7], values[5, 200], values[6], values[8, 0] = np.nan, np.inf, -np.inf, -np.nan
     x = te.placeholder(values.shape, "float32", name="x")
     for name in ("max", "min"):
         along, down = (getattr(x, name)(axis=axis) for axis in (1, 0))
-        kernel = te.build([x], [along, down])
+        kernel = te.build([x], [along, down], target=target)
         for got, axis in zip(kernel(values), (1, 0), strict=True):
             np.testing.assert_array_equal(got, getattr(values, name)(axis=axis))
 
@@ -162,19 +171,19 @@ def test_extremes_of_rows_and_columns_keep_nan_and_infinity() -> None:
 # --- exponentials -----------------------------------------------------------------------------------------------------
 
 
-@needs_avx512
 def test_the_last_steps_are_found_in_every_exponential() -> None:
     x = te.placeholder((4096,), "float32", name="x")
     for function in (te.exp, te.exp2, te.sigmoid):
-        text = te.build([x], function(x)).source("asm")
+        text = te.build([x], function(x), target="x86-64-v4").source("asm")
         assert "vscalefps" in text, function
         assert "vpslld" not in text, function
 
 
-def test_results_below_the_normal_numbers_round_once() -> None:
+@pytest.mark.parametrize("target", LEVELS_HERE)
+def test_results_below_the_normal_numbers_round_once(target: str) -> None:
     values = np.linspace(-104, -86, 5000, dtype=np.float32)
     x = te.placeholder(values.shape, "float32", name="x")
     exact = np.exp(values.astype(np.float64))
-    got = np.asarray(te.build([x], te.exp(x))(values)).astype(np.float64)
+    got = np.asarray(te.build([x], te.exp(x), target=target)(values)).astype(np.float64)
     unit = np.spacing(np.maximum(exact, np.finfo(np.float32).smallest_subnormal).astype(np.float32)).astype(np.float64)
     assert (np.abs(got - exact) <= unit).all()

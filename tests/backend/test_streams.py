@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import halide as hl
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
 import tedsl as te
 from tedsl.backend import variant
+from tedsl.backend.processors import features_of
 from tedsl.backend.streams import streamed, tags_of
+from tests.levels import LEVELS_HERE
 
-AVX512 = hl.get_host_target().has_feature(hl.TargetFeature.AVX512_Skylake)
-needs_avx512 = pytest.mark.skipif(not AVX512, reason="this machine has no AVX-512")
+AVX512 = features_of("x86-64-linux-avx512_skylake")
 TEXT = """
 define void @f(<16 x float> %a, ptr %to) #0 {
 entry:
@@ -30,7 +30,6 @@ loop:
 exit:
   ret void
 }
-attributes #0 = { "target-features"="+avx512f" }
 !0 = !{!"Halide buffer"}
 !2 = !{!"result", !0, i64 0}
 !3 = !{!2, !2, i64 0}
@@ -40,7 +39,7 @@ attributes #0 = { "target-features"="+avx512f" }
 
 def past(names: list[str]) -> str:
     lines = TEXT.split("\n")
-    return "\n".join(streamed(lines, tags_of(lines, names)))
+    return "\n".join(streamed(lines, tags_of(lines, names), AVX512))
 
 
 def test_stores_of_a_loop_go_past_the_cache() -> None:
@@ -58,15 +57,20 @@ def test_other_buffers_stay_in_the_cache(names: list[str]) -> None:
 
 def test_vectors_of_half_a_line_stay() -> None:
     text = TEXT.replace("16 x float", "8 x float")
-    assert "\n".join(streamed(text.split("\n"), tags_of(text.split("\n"), ["result"]))) == text
+    lines = text.split("\n")
+    assert streamed(lines, tags_of(lines, ["result"]), AVX512) == lines
 
 
-@needs_avx512
-def test_large_results_are_written_whole_wherever_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_processor_without_such_stores_keeps_its_own() -> None:
+    lines = TEXT.split("\n")
+    assert streamed(lines, tags_of(lines, ["result"]), features_of("arm-64-linux")) == lines
+
+
+@pytest.mark.parametrize("target", LEVELS_HERE)
+def test_large_results_are_written_whole_wherever_they_lie(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(variant, "LARGE", 0)
     x = te.placeholder((37, 211), "float32", name="streamed_x")
-    kern = te.build([x], [x * 2.0, te.exp(x)], name="streamed")
-    assert "vmovntps" in kern.source("asm")
+    kern = te.build([x], [x * 2.0, te.exp(x)], name="streamed", target=target)
     values = np.random.default_rng(0).standard_normal((37, 211)).astype(np.float32)
     wanted = [values * np.float32(2), np.asarray(te.interpret(te.exp(x), {x: values}))]
     room = np.full(2 * 37 * 256 + 64, 7, np.float32)
@@ -80,14 +84,19 @@ def test_large_results_are_written_whole_wherever_they_lie(monkeypatch: pytest.M
         assert (room == 7).sum() == room.size - 2 * values.size
 
 
+def test_a_kernel_of_large_results_has_such_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variant, "LARGE", 0)
+    x = te.placeholder((37, 211), "float32", name="streamed_x")
+    assert "vmovntps" in te.build([x], [x * 2.0, te.exp(x)], name="streamed", target="x86-64-v4").source("asm")
+
+
 def test_small_results_and_those_read_again_stay_in_the_cache() -> None:
     x = te.placeholder((64, 1024), "float32", name="x")
     y = te.compute(x.shape, lambda i, j: x[i, j] * 2.0, name="y")
-    assert "vmovntps" not in te.build([x], y).source("asm")
+    assert "vmovntps" not in te.build([x], y, target="x86-64-v4").source("asm")
 
 
-@needs_avx512
 def test_a_sum_that_is_kept_in_its_result_is_not_written_past_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(variant, "LARGE", 0)
     x = te.placeholder((65, 1040), "float32", name="summed_x")
-    assert "vmovntps" not in te.build([x], x.sum(axis=0), name="summed").source("asm")
+    assert "vmovntps" not in te.build([x], x.sum(axis=0), name="summed", target="x86-64-v4").source("asm")

@@ -16,7 +16,18 @@ from tedsl.ops.op import Op
 from tests.autodiff.catalogue.entry import Entry
 from tests.ops.catalogue import CATALOGUE
 
-__all__ = ["CATALOGUE_OPS", "OPS", "Case"]
+__all__ = ["CATALOGUE_OPS", "OPS", "Case", "affine", "noisy"]
+
+
+@te.op
+def affine(x: te.Tensor, w: te.Tensor, scale: float = 2.0, shift: int = 1) -> te.Tensor:
+    """x * w * scale + shift."""
+    return te.compute(x.shape, lambda i: x[i] * w[i] * scale + shift)
+
+
+@te.op
+def noisy(x: te.Tensor) -> te.Tensor:
+    return te.extern(np.sort, x.shape, x.dtype, [x], pure=False)
 
 
 @te.op

@@ -9,23 +9,12 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tests.bridges.operators import picked, softmax
+from tests.bridges.operators import affine, noisy, picked, softmax
 
 torch = pytest.importorskip("torch")
 
 # PyTorch's, at the first forward derivative.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
-
-
-@te.op
-def affine(x: te.Tensor, w: te.Tensor, scale: float = 2.0, shift: int = 1) -> te.Tensor:
-    """x * w * scale + shift."""
-    return te.compute(x.shape, lambda i: x[i] * w[i] * scale + shift)
-
-
-@te.op
-def noisy(x: te.Tensor) -> te.Tensor:
-    return te.extern(np.sort, x.shape, x.dtype, [x], pure=False)
 
 
 def same(found: Any, expected: Any, **tolerance: Any) -> None:

@@ -20,9 +20,8 @@ from tedsl.backend import device_memory
 from tedsl.backend.targets import device_problem, parse_target
 from tedsl.ops.routines import Pullback
 from tests.backend.fake_cuda import CONTEXT, DRIVER, FakeCuda, floats
-from tests.bridges import test_torch as on_cpu
-from tests.bridges.operators import OPS, Case, softmax
-from tests.bridges.test_frameworks import check_gradcheck, check_opcheck, check_torch_compile, check_torch_func
+from tests.bridges.framework_checks import check_gradcheck, check_opcheck, check_torch_compile, check_torch_func
+from tests.bridges.operators import OPS, Case, affine as affine_on_cpu, noisy, softmax
 from tests.gpu_suites import ptx_of
 from tests.opencl import DEVICE, on_opencl
 
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated
 without_gpu = pytest.mark.skipif(device_problem(parse_target("cuda").text) is None, reason="there is a GPU")
 torch_autograd, torch_memory = (import_module(f"tedsl.bridges.torch_{name}") for name in ("autograd", "memory"))
 STREAM = 0x51
-affine = te.op(on_cpu.affine.function, name="affine_there")
+affine = te.op(affine_on_cpu.function, name="affine_there")
 NAME = r"_kernel_(\w*?[A-Za-z])(?:_+\d+)?_s0"  # of a kernel; Halide numbers what is called alike
 
 
@@ -96,7 +95,7 @@ def test_tensors_stay_on_the_gpu(driver: FakeCuda, monkeypatch: pytest.MonkeyPat
     if plain:
         monkeypatch.setattr(torch_autograd, "PLAIN", (*torch_autograd.PLAIN, Here))
         monkeypatch.setattr(import_module("tedsl.ops.op"), "ARRAYS", {Here})
-    op = te.op(on_cpu.affine.function, name="stays")
+    op = te.op(affine_on_cpu.function, name="stays")
     x, w = there(5), there(5)
     for _ in range(2):
         y = op(x, w)
@@ -162,7 +161,7 @@ def test_intermediate_results_are_in_the_memory_of_pytorch(driver: FakeCuda, mon
 def test_each_gpu_has_its_own_kernels(driver: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: [(9, 0), (7, 5)][index])
     torch_memory._cuda_target.cache_clear()
-    op = te.op(on_cpu.affine.function, name="anywhere")
+    op = te.op(affine_on_cpu.function, name="anywhere")
     second = torch.Tensor._make_subclass(Second, torch.ones(5))
     op(there(5), there(5))
     op(second, second)
@@ -232,7 +231,7 @@ def test_tensors_without_elements(driver: FakeCuda) -> None:
 
 @without_gpu
 def test_schedules_are_for_one_kind_of_target(driver: FakeCuda) -> None:
-    op, asked = te.op(on_cpu.affine.function, name="scheduled"), []
+    op, asked = te.op(affine_on_cpu.function, name="scheduled"), []
     op.schedule(lambda s, y, grads: (asked.append("host"), s[y].vectorize("i", 4)))
 
     @partial(op.schedule, target="cuda")
@@ -262,7 +261,7 @@ def test_refusals(driver: FakeCuda) -> None:
         (lambda: affine(x, torch.ones(5)), ValueError, "'w' is on cpu, but 'x' is on cuda:0; move them to one device"),
         (lambda: affine(torch.ones(5), x), ValueError, "'w' is on cuda:0, but 'x' is on cpu"),
         (lambda: affine(x, torch.ones(())), ValueError, "'w' is on cpu, but 'x' is on cuda:0"),
-        (lambda: on_cpu.noisy(x), ValueError, "'sort' cannot be computed on a GPU"),
+        (lambda: noisy(x), ValueError, "'sort' cannot be computed on a GPU"),
         (lambda: looked_up(x, index), ValueError, r"checked on the CPU.*mode='clamp'"),
         (lambda: affine(x, x, out=torch.ones(5)), ValueError, "'out' is on cpu, but 'x' is on cuda:0"),
     ]
@@ -287,7 +286,7 @@ def test_fake_tensors_on_a_gpu() -> None:
     from torch._subclasses import FakeTensorMode
 
     x, w = torch.randn(5, requires_grad=True), torch.randn(5)
-    op = te.op(on_cpu.affine.function, name="faked")
+    op = te.op(affine_on_cpu.function, name="faked")
     op(x, w).sum().backward()
     routine = op.definition(op.signature.call((x, w), {}).template)
     with FakeTensorMode():
@@ -325,7 +324,7 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
 @on_opencl
 def test_what_runs_on_a_gpu(on_device: None) -> None:
     """The same results there, forward, backward, batched, and where they are wanted."""
-    op = te.op(on_cpu.affine.function, name="affine_opencl")
+    op = te.op(affine_on_cpu.function, name="affine_opencl")
     x, w, head = torch.randn(5, requires_grad=True), torch.randn(5, requires_grad=True), torch.randn(5)
     y = op(x, w)
     torch.testing.assert_close(y, 2 * x * w + 1)

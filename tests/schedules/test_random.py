@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
 from autodiff.strategies import Program, programs, values_for
+from tests.levels import PROCESSORS, processor
 from tests.schedules.drawing import VERBS, Drawing
 from tests.test_equivalence import compare
 
@@ -48,13 +49,14 @@ def test_schedules_never_change_a_result(part: int, data: st.DataObject) -> None
     for _ in range(chance.randint(3, 14)):
         drawing.step()
     GIVEN.update(drawing.given)
+    feeds, level = data.draw(values_for(program)), data.draw(PROCESSORS)
     try:
-        kernel = te.build(list(program.inputs), outputs, schedule=drawing.schedule)
+        with processor(level):
+            kernel = te.build(list(program.inputs), outputs, schedule=drawing.schedule)
     except te.ScheduleError:
         BUILT[False] += 1
         return
     BUILT[True] += 1
-    feeds = data.draw(values_for(program))
     found = kernel(*feeds.values(), sizes=program.sizes)
     compare(_with(program, outputs), feeds, found)
 
