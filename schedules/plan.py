@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from schedules.directives import (
@@ -35,6 +35,7 @@ from schedules.loops import Nest, definitions_of, nest_of, one_of, transformed
 from schedules.program import Program
 from schedules.rewrites import Half, cache_read, cache_write, pack, rfactor
 from tedsl.lang.errors import ScheduleError
+from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Extern, Operation, Tensor
 
 __all__ = ["MEMORIES", "Plan", "Step", "described"]

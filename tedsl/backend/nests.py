@@ -19,6 +19,8 @@ from tedsl.lang.errors import ScheduleError
 __all__ = ["loop_nest_text", "readable", "schedule_refused"]
 
 _LOCK = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a child must not inherit another standard error
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
 def loop_nest_text(funcs: Iterable[hl.Func]) -> str:

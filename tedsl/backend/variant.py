@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import count
 
 import halide as hl
@@ -34,6 +33,7 @@ from tedsl.backend.targets import Target, has_device, machine_of
 from tedsl.backend.touched import touching
 from tedsl.lang.errors import ScheduleError, warn_user
 from tedsl.lang.expr import Var
+from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import operations_between
 
