@@ -227,8 +227,16 @@ class Program:
         features = ["strict_float"] + ["large_buffers"] * self.form.large
         features += ["cl_doubles"] * (self.target.backend == "opencl")
         text = self.target.with_features(*features).text
+        known, wanted = self.sizes, self.wanted
+        sizes = tuple(next(k for k, v in enumerate(known) if v is size) for size in lowered.sizes)
+        order = tuple(wanted[p] for p in lowered.order)
+        computes = ", ".join(t.name for t in self.outputs)
+        described = Kept(
+            "", text, b"", sizes, lowered.zero is not None, order, lowered.checks is not None, careful,
+            f"{self.name}: {computes}", (), self.finite,
+        )  # fmt: skip
         try:
-            code, shapes = self._object(lowered, text)
+            kept = self._emitted(lowered, described)
             if self.planner.is_asked and has_device(text):
                 parts = lowered.pipeline, lowered.arguments, self.name, text
                 check_launches(self.name, compile_outputs(*parts, ["stmt"])["stmt"])
@@ -236,23 +244,22 @@ class Program:
             if self.planner.is_asked:
                 raise schedule_refused(self.name, error) from error
             raise
-        known, wanted = self.sizes, self.wanted
-        sizes = tuple(next(k for k, v in enumerate(known) if v is size) for size in lowered.sizes)
-        order = tuple(wanted[p] for p in lowered.order)
-        computes = ", ".join(t.name for t in self.outputs)
-        return Kept(
-            code.entry, code.target, code.image, sizes, lowered.zero is not None, order, lowered.checks is not None,
-            careful, f"{self.name}: {computes}", shapes, self.finite,
-        ), lowered  # fmt: skip
+        return kept, lowered
 
-    def _object(self, lowered: Lowered, text: str) -> tuple[ObjectCode, tuple[tuple[int, ...] | None, ...]]:
-        """Its code, without checks of arrays where these are proven to hold for shapes, which are told."""
-        parts = lowered.pipeline, lowered.arguments, self.name
-        shapes = self._proven(lowered, text)
+    def _emitted(self, lowered: Lowered, described: Kept) -> Kept:
+        """With its code, without checks of arrays where these are proven to hold for shapes, which are told."""
+        shapes = self._proven(lowered, described.target)
         if shapes:
             with suppress(GuardError):
-                return compile_object(*parts, f"{text}-{UNCHECKED}", self.streams(lowered)), shapes
-        return compile_object(*parts, text, self.streams(lowered)), ()
+                return self._with_code(lowered, replace(
+                    described, target=f"{described.target}-{UNCHECKED}", shapes=shapes
+                ))  # fmt: skip
+        return self._with_code(lowered, described)
+
+    def _with_code(self, lowered: Lowered, described: Kept) -> Kept:
+        parts = lowered.pipeline, lowered.arguments, f"{self.name}_{described.seal}"
+        code = compile_object(*parts, described.target, self.streams(lowered))
+        return replace(described, entry=code.entry, image=code.image)
 
     def _proven(self, lowered: Lowered, text: str) -> tuple[tuple[int, ...] | None, ...]:
         """The shapes of the arguments for which Halide's checks of arrays hold; empty where there is no proof."""

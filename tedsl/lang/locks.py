@@ -48,5 +48,5 @@ else:
         def __get__(self, instance, owner=None):
             if instance is None:
                 return self
-            value = self.func(instance)
-            return instance.__dict__.setdefault(self.attrname, value)
+            value = instance.__dict__[self.attrname] = self.func(instance)
+            return value

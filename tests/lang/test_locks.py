@@ -78,3 +78,19 @@ def test_a_property_is_computed_once_and_waits_for_no_other_object() -> None:
     assert slow.value == [False]
     assert slow.asked == 1
     assert isinstance(Slow.value, cached_property)
+
+
+def test_a_property_may_ask_that_of_the_class_above() -> None:
+    class Above:
+        @cached_property
+        def values(self) -> tuple[int, ...]:
+            return 1, 2, 3
+
+    class Below(Above):
+        @cached_property
+        def values(self) -> tuple[int, ...]:
+            return super().values[1:]
+
+    below = Below()
+    assert below.values == (2, 3)
+    assert below.values is below.values
