@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from schedules.records import typed, unsealed, with_seal
 from tedsl.analysis.sizes import known_shape
 from tedsl.backend.core import Proof
 from tedsl.backend.kept import read, write
-from tedsl.backend.records import typed, unsealed, with_seal
 from tedsl.lang.tensor import Operation, Tensor
 from tedsl.lang.traverse import stages_of
 

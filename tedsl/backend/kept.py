@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from schedules.plan import Plan
+from schedules.records import parsed, record_of, seal, typed
 from tedsl.backend import store
 from tedsl.backend.planner import Planner
-from tedsl.backend.records import parsed, record_of, seal, typed
 from tedsl.backend.targets import Target, machine_of
 from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Extern, Tensor

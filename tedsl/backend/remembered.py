@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tedsl.backend.records import typed, unsealed, with_seal
+from schedules.records import typed, unsealed, with_seal
 from tedsl.backend.store import private_folder, read_whole, write_whole
 from tedsl.backend.targets import Target, machine_of
 from tedsl.lang.printing import program_text

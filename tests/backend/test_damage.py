@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,13 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend import cache, kept, remembered, steps, store
+from schedules.records import record_of, seal, typed, unsealed, with_seal
+from tedsl.backend import cache, kept, remembered, store
 from tedsl.backend.cuts import recall_cut
-from tedsl.backend.records import record_of, seal, typed, unsealed, with_seal
 from tedsl.backend.targets import parse_target
 from tests.backend.test_runtime import run_script
 from tests.backend.test_steps import N, layers, small
-
-DEEP = b"[" * 100_000 + b"]" * 100_000
-OTHER: list[Any] = [
-    None, True, False, 0, 1, -1, 7, 2**70, 1.5, math.nan, math.inf, "", "x", "\ud800", "cuda", [], [0], [[]], {},
-    {"x": 0},
-]  # fmt: skip
+from tests.changes import DEEP, changes
 
 
 @pytest.fixture(autouse=True)
@@ -42,30 +36,6 @@ def begin() -> None:
         known.clear()
 
 
-def changes(value: Any) -> list[Any]:
-    """Every value that differs from this one of JSON in one place."""
-    text = json.dumps(value)
-    return [changed for changed in _changes(value) if json.dumps(changed) != text]
-
-
-def _changes(value: Any) -> Iterator[Any]:
-    yield from OTHER
-    if isinstance(value, dict):
-        for key in value:
-            yield {k: v for k, v in value.items() if k != key}
-            yield {("x" if k == key else k): v for k, v in value.items()}
-            yield from ({**value, key: other} for other in _changes(value[key]))
-        yield {**value, "x": 1}
-    if isinstance(value, list):
-        for k in range(len(value)):
-            yield value[:k] + value[k + 1 :]
-            yield [*value[: k + 1], *value[k:]]
-            yield from ([*value[:k], other, *value[k + 1 :]] for other in _changes(value[k]))
-        for k in range(len(value) - 1):
-            yield [*value[:k], value[k + 1], value[k], *value[k + 2 :]]
-        yield value[::-1]
-
-
 def one_kernel(factor: float = 2.0) -> None:
     """A program whose outputs have one shape and type, an index that is checked, and a number passed by value."""
     x, index = te.placeholder((te.var("n"), 4), name="x"), te.placeholder((4,), "int32", name="index")
@@ -80,14 +50,12 @@ def one_kernel(factor: float = 2.0) -> None:
 
 
 def many_kernels(factor: float = 1.0) -> None:
-    """A program that is cut into several."""
-    x, weights, results = layers(3)
+    """A program that is cut into several kernels, as it has many operations."""
+    x, weights, results = layers(26)
     last = te.compute((N, N), lambda i, j: results[-1][i, j] * factor, name="last")
-    arrays = [small(N, N) for _ in range(4)]
-    outputs = [results[0], last] if factor != 1.0 else results
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "LEAST_KERNELS", 2)
-        found = te.build([x, *weights], outputs)(*arrays)
+    arrays = [small(N, N) for _ in range(27)]
+    outputs = [results[0], last]
+    found = te.build([x, *weights], outputs)(*arrays)
     expected = te.interpret(outputs, dict(zip([x, *weights], arrays, strict=True)))
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from schedules.records import with_seal
 from tedsl.backend import cache, kept, planner, steps, store, variant
 from tedsl.backend.cuts import recall_cut
 from tedsl.backend.kernel import Kernel
 from tedsl.backend.planned import FoundSteps
-from tedsl.backend.records import with_seal
 from tests.backend.test_kept import PROBLEMS, spoiled
 from tests.backend.test_runtime import run_script
 from tests.backend.test_steps import N, check_an_infinite_weight, convolutions, dense, layers, same, small
