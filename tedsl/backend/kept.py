@@ -109,7 +109,8 @@ def _made_for(form: object, target: Target) -> tuple[str, ...]:
 
 
 def _digest(parts: Sequence[str]) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
+    text = "\0".join(parts)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:40]  # a name may be any text
 
 
 def _schedule(planner: Planner) -> str:
