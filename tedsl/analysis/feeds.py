@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from tedsl.analysis.donated import check_not_donated
 from tedsl.analysis.foreign import check_not_recorded
 from tedsl.analysis.pointwise import Array
-from tedsl.lang.dtypes import DType, dtype_of_array
+from tedsl.lang.dtypes import DType, dtype_of_array, is_masked
 from tedsl.lang.functions import const
 from tedsl.lang.tensor import Tensor
 
@@ -37,9 +36,8 @@ def check_array(tensor: Tensor, value: Any, what: str) -> Array:
 
 def check_not_masked(value: Any, place: str) -> None:
     """TypeError for a masked array, of which nothing here would see the mask."""
-    masked = sys.modules.get("numpy.ma")  # `np.ma` would import it, which takes a lock at every call
-    if masked is not None and isinstance(value, masked.MaskedArray):
-        raise TypeError(f"{place}: a mask would be lost; give x.filled(value), or x.data for what lies under the mask")
+    if is_masked(value):
+        raise TypeError(f"{place}: a mask would be lost; give x.filled(value) or x.data of the masked array")
 
 
 def _number(tensor: Tensor, value: bool | int | float, what: str) -> Array:

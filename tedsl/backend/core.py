@@ -98,6 +98,9 @@ class Core:
         operations = operations_between(self.inputs, self.outputs)
         return {op: extents for op in operations if (extents := _symbolic_loops(op))}
 
+    def __deepcopy__(self, memo: object) -> Core:
+        return self  # those who hold it share it
+
     @property
     def whole(self) -> Core:
         """Itself with all that is known of its schedule, which a program found on the disk comes without."""
