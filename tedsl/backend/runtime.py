@@ -15,10 +15,8 @@ import importlib.metadata
 import math
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import halide as hl
@@ -27,6 +25,7 @@ from tedsl.backend import store, threads
 from tedsl.backend.constructors import ZeroedMemory, expose_constructors, zeroed_memory
 from tedsl.backend.gate import Gate
 from tedsl.backend.linker import link
+from tedsl.backend.scratch import scratch
 from tedsl.backend.waiting import Waiting
 from tedsl.lang.locks import freed_in_children
 
@@ -213,10 +212,9 @@ def _runtime_image(target: str) -> bytes:
     """The runtime's object code, from the store when it was built before with this Halide."""
 
     def build() -> bytes:
-        with tempfile.TemporaryDirectory(prefix="tedsl-") as folder:
-            path = Path(folder) / "runtime.o"
-            hl.compile_standalone_runtime(str(path), hl.Target(target))
-            return path.read_bytes()
+        with scratch() as file:
+            hl.compile_standalone_runtime(file.path, hl.Target(target))
+            return file.read()
 
     version = importlib.metadata.version("halide")
     key = hashlib.sha256(f"{version} {target}".encode()).hexdigest()[:24]

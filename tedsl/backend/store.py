@@ -93,8 +93,10 @@ def write_whole(path: Path, content: bytes) -> bool:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
         os.replace(temporary, path)
-    except OSError:
+    except BaseException as error:  # an interrupt too
         with contextlib.suppress(OSError):
             os.unlink(temporary)
-        return False
+        if isinstance(error, OSError):
+            return False
+        raise
     return True
