@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from math import gcd
 from typing import Any, ClassVar, TypeVar
 
 from autodiff.integers import ceildiv
+from tedsl.lang.locks import cached_property
 
 __all__ = [
     "Atom", "Greatest", "Least", "Linear", "Numbered", "Quotient", "ceiling", "complexity", "floordiv", "linear", "mod",

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from functools import cached_property
 from math import ceil
 
 from autodiff import simplex
 from autodiff.budget import Budget, TooHard
 from autodiff.linear import Linear, Quotient, Symbol, linear, symbol
+from tedsl.lang.locks import cached_property
 
 __all__ = ["Facts", "eliminated", "reduced", "tightened"]
 

@@ -56,7 +56,11 @@ def advanced(plan: Plan, step: Step) -> Plan:
 def _automatic(plan: Plan, d: Auto) -> Plan:
     one_of(d.scheduler, SCHEDULERS, "scheduler", "schedulers")
     if d.scheduler == "default":
-        return completed(plan, (), plan.program.outputs, Machine.from_json(dict(d.machine)).tuned())
+        try:
+            machine = Machine.from_json(dict(d.machine))
+        except ValueError as error:
+            raise ScheduleError(str(error)) from None
+        return completed(plan, (), plan.program.outputs, machine.tuned())
     if plan.is_begun:
         raise ScheduleError(
             f"the schedule has directives, and {d.scheduler} schedules every stage itself; begin with a new te.Schedule"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from schedules.directives import NAMING, Directive
 from schedules.grouping import Groups
@@ -20,6 +19,7 @@ from schedules.plan import Plan
 from schedules.program import Program
 from schedules.repetition import copied_by
 from tedsl.analysis.places import are_places
+from tedsl.lang.locks import cached_property
 from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Placeholder, Tensor
 from tedsl.lang.traverse import operations_between

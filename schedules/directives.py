@@ -8,8 +8,11 @@ Whoever applies directives (`tedsl.backend.apply`) may rely on `schedules.loops`
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+
+from schedules.records import record_of, typed
 
 __all__ = [
     "DIRECTIVES",
@@ -368,12 +371,15 @@ def to_json(directive: Directive) -> dict[str, Any]:
     return {"verb": directive.verb, **asdict(directive)}
 
 
-def from_json(data: dict[str, Any]) -> Directive:
-    """The directive that `to_json` wrote."""
-    cls: Any = DIRECTIVES[data["verb"]]
-    known = {f.name for f in fields(cls)}
-    made: Directive = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k in known})
-    check_fields(made)
+def from_json(data: Any, place: str = "") -> Directive:
+    """The directive that `to_json` wrote; ValueError, which names the place, where it wrote no such thing."""
+    values = dict(typed(dict, data, place))
+    verb = typed(str, values.pop("verb", None), f"{place}.verb")
+    if verb not in DIRECTIVES:
+        near = difflib.get_close_matches(verb, DIRECTIVES, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(DIRECTIVES)}"
+        raise ValueError(f"{place}.verb: there is no directive {verb!r:.40}{meant}")
+    made: Directive = record_of(DIRECTIVES[verb], values, f"{place} ({verb})")
     return made
 
 

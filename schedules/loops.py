@@ -41,6 +41,7 @@ __all__ = [
     "SCATTERED",
     "Level",
     "Nest",
+    "check_positive",
     "definitions_of",
     "nest_of",
     "one_of",
@@ -51,6 +52,7 @@ Carried = Literal["free", "regrouped", "ordered", "atomic"]
 MOST_LANES = 512
 MOST_THREADS = 1024  # of a block, on every GPU of NVIDIA and most others
 MOST_UNROLLED = 1024
+MOST_ITERATIONS = 2**30  # of a block: what is counted with it fits 32 bits
 SCATTERED = "a scatter, whose points may meet in one element"
 _REGROUPED = frozenset({"sum", "prod", "any", "all"})
 
@@ -124,6 +126,14 @@ def one_of(name: str, known: Iterable[str], what: str, listing: str) -> str:
     near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
     meant = f"; did you mean {folded[near[0]]!r}?" if near else ""
     raise ScheduleError(f"there is no {what} {str(name)!r}; {listing}: {', '.join(names) or 'none'}{meant}")
+
+
+def check_positive(number: int, what: str) -> None:
+    """Refuse a number of iterations that no loop has."""
+    if number < 1:
+        raise ScheduleError(f"the {what} must be at least 1, found {number}")
+    if number > MOST_ITERATIONS:
+        raise ScheduleError(f"the {what} must be at most {MOST_ITERATIONS}, found {number!s:.40}")
 
 
 def definitions_of(op: Operation) -> tuple[str, ...]:
@@ -214,8 +224,7 @@ def transformed(nest: Nest, directive: LoopDirective) -> Nest:
 
 def _split(nest: Nest, d: Split) -> Nest:
     level = _serial(nest, d.loop)
-    if d.factor < 1:
-        raise ScheduleError(f"the factor must be at least 1, found {d.factor}")
+    check_positive(d.factor, "factor")
     _free_names(nest, (d.outer, d.inner), {d.loop})
     whole = level.constant
     outer = replace(
@@ -341,8 +350,7 @@ def _single_thread(nest: Nest, d: GpuSingleThread) -> Nest:
 
 def _prefetch(nest: Nest, d: Prefetch) -> Nest:
     nest.level(d.loop)
-    if d.distance < 1:
-        raise ScheduleError(f"the distance must be at least 1, found {d.distance}")
+    check_positive(d.distance, "distance")
     return nest
 
 

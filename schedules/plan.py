@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from schedules.directives import (
@@ -31,10 +31,11 @@ from schedules.directives import (
     StoreIn,
     StoreRoot,
 )
-from schedules.loops import Nest, definitions_of, nest_of, one_of, transformed
+from schedules.loops import Nest, check_positive, definitions_of, nest_of, one_of, transformed
 from schedules.program import Program
 from schedules.rewrites import Half, cache_read, cache_write, pack, rfactor
 from tedsl.lang.errors import ScheduleError
+from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Extern, Operation, Tensor
 
 __all__ = ["MEMORIES", "Plan", "Step", "described"]
@@ -197,7 +198,7 @@ class Plan:
             if isinstance(directive, LoopDirective):
                 return self._looped(step, op)
             return _RULES[type(directive)](self, step, op)
-        except ScheduleError as error:
+        except ValueError as error:  # of ours, or of an extent that no int32 holds
             raise step.refused(error) from None
 
     def after_all(self, steps: Iterable[Step]) -> Plan:
@@ -314,8 +315,7 @@ class Plan:
             one_of(d.memory, MEMORIES, "memory", "kinds of memory")
         elif isinstance(d, BoundExtent):
             one_of(d.axis, names, "axis", f"axes of {d.stage}")
-            if d.extent < 1:
-                raise ScheduleError(f"the extent must be at least 1, found {d.extent}")
+            check_positive(d.extent, "extent")
 
     def _bounded(self, d: BoundExtent, op: Operation) -> Plan:
         """The loops over that axis, where nothing has been made of them yet, have the extent that is promised."""

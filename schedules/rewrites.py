@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from schedules.loops import check_positive
 from schedules.program import reading
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import ScheduleError
@@ -126,6 +127,8 @@ def pack(
             f"the layout of {source.name} must order {', '.join(wanted)} and give a factor (or 0) for each of its "
             f"{source.ndim} dimensions, found {', '.join(order)} and {tuple(factors)}"
         )
+    for factor in filter(None, factors):
+        check_positive(factor, "factor")
     extents = {part: _packed_extent(source, part, sizes) for part in order}
     axes = {part: Axis(f"d{part}", extents[part]) for part in order}
     place = tuple(

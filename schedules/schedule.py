@@ -198,8 +198,8 @@ class Schedule(Rich):
     def load(cls, path: str | Path, outputs: Tensor | Sequence[Tensor]) -> Schedule:
         """The schedule that was saved, for the same program; ScheduleError with the difference if it is another one."""
         schedule = cls(outputs)
-        for directive in store.loads(Path(path).read_bytes(), schedule.outputs, str(path)):
-            schedule.add(directive)
+        for number, directive in enumerate(store.loads(Path(path).read_bytes(), schedule.outputs, str(path))):
+            schedule.add(directive, where=f"directives[{number}] of {str(path)!r}, loaded at {user_location()}")
         return schedule
 
     def diff(self, other: Schedule | None = None) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from schedules.directives import Directive, from_json, to_json
 from schedules.program import program_of
+from schedules.records import hints_of, parsed, record_of
 from tedsl.lang.errors import ScheduleError, user_location
 from tedsl.lang.printing import program_text
 from tedsl.lang.structure import structural_key
@@ -17,6 +20,7 @@ from tedsl.lang.tensor import Tensor
 __all__ = ["dumps", "loads"]
 
 VERSION = 1
+_FIX = "save the schedule again"
 
 
 def dumps(outputs: Sequence[Tensor], directives: Sequence[Directive]) -> str:
@@ -38,40 +42,59 @@ def _axis_names(op: Any) -> list[str]:
     return [a.name for a in (*getattr(op, "axes", ()), *(reduction.axes if reduction is not None else ()))]
 
 
+@dataclass(frozen=True)
+class _Saved:
+    """What a file holds."""
+
+    tedsl_schedule: int
+    key: str
+    stages: dict[str, tuple[str, ...]]
+    program: tuple[str, ...]
+    directives: tuple[Any, ...]
+
+
 def loads(content: bytes, outputs: Sequence[Tensor], path: str) -> list[Directive]:
-    """The directives of a saved schedule; ScheduleError if it is of another program."""
+    """The directives of a saved schedule; ScheduleError if it is of another program, or damaged."""
     where = f"te.Schedule.load({path!r}), at {user_location()}"
     try:
-        data = json.loads(content)
+        data = parsed(content)
     except ValueError as error:  # of JSON, or of its text's encoding
         raise ScheduleError(f"{where}: the file is no JSON: {error}") from error
-    if not isinstance(data, dict) or data.get("tedsl_schedule") != VERSION:
-        found = data.get("tedsl_schedule") if isinstance(data, dict) else None
-        raise ScheduleError(f"{where}: expected a schedule of version {VERSION}, found {found!r}")
-    here = _program(outputs)
-    missing = [field for field in ("key", "stages", "program", "directives") if field not in data]
+    version = data.get("tedsl_schedule") if isinstance(data, dict) else None
+    if type(version) is not int or version != VERSION:
+        raise ScheduleError(f"{where}: expected a schedule of version {VERSION}, found {version!r:.40}")
+    missing = [name for name in hints_of(_Saved) if name not in data]
     if missing:
-        raise ScheduleError(f"{where}: the file is damaged: it has no {', '.join(missing)}; save the schedule again")
-    if data["key"] != here["key"]:
-        raise ScheduleError(
-            f"{where}: the schedule was saved for another program:\n{_change(data['program'], here['program'])}"
-        )
-    if data["stages"] != here["stages"]:
-        raise ScheduleError(
-            f"{where}: stages or axes had other names when the schedule was saved: {_renamed(data, here)}"
-        )
+        raise ScheduleError(f"{where}: the file is damaged: it has no {', '.join(missing)}; {_FIX}")
     try:
-        return [from_json(d) for d in data["directives"]]
-    except (KeyError, TypeError) as error:
-        raise ScheduleError(f"{where}: a directive cannot be read: {error!r}") from error
+        saved = record_of(_Saved, data)
+    except ValueError as error:
+        raise ScheduleError(f"{where}: the file is damaged: {error}; {_FIX}") from None
+    _check_program(saved, _program(outputs), where)
+    try:
+        return [from_json(d, f"directives[{k}]") for k, d in enumerate(saved.directives)]
+    except ValueError as error:
+        raise ScheduleError(f"{where}: a directive cannot be read: {error}; {_FIX}") from None
 
 
-def _change(saved: list[str], here: list[str]) -> str:
+def _check_program(saved: _Saved, here: Mapping[str, Any], where: str) -> None:
+    """Refuse a schedule that was saved for another program."""
+    if saved.key != here["key"]:
+        changed = _change(saved.program, here["program"])
+        raise ScheduleError(f"{where}: the schedule was saved for another program:\n{changed}")
+    stages = {name: tuple(axes) for name, axes in here["stages"].items()}
+    if saved.stages != stages:
+        changed = _renamed(saved.stages, stages)
+        raise ScheduleError(f"{where}: stages or axes had other names when the schedule was saved: {changed}")
+
+
+def _change(saved: Sequence[str], here: Sequence[str]) -> str:
     lines = list(difflib.unified_diff(saved, here, "saved", "given", n=0, lineterm=""))
-    return "\n".join(line for line in lines[:12] if not line.startswith("@@"))
+    found = "\n".join(line for line in lines[:12] if not line.startswith("@@"))
+    return found or "its text is the same, so the key in the file is damaged; " + _FIX
 
 
-def _renamed(data: dict[str, Any], here: dict[str, Any]) -> str:
-    pairs = zip(data["stages"].items(), here["stages"].items(), strict=False)
+def _renamed(saved: Mapping[str, Sequence[str]], here: Mapping[str, Sequence[str]]) -> str:
+    pairs = zip_longest(saved.items(), here.items(), fillvalue=("nothing", ()))
     changed = [f"{a}({', '.join(x)}) is now {b}({', '.join(y)})" for (a, x), (b, y) in pairs if (a, x) != (b, y)]
-    return "; ".join(changed[:3]) or f"their order was {', '.join(data['stages'])}"
+    return "; ".join(changed[:3])

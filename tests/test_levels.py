@@ -1,7 +1,7 @@
 """The property suites compiled for older processors, which every machine that runs them can stand for.
 
-Random programs and schedules draw a processor where they are (`test_equivalence`, `schedules.test_random`). Gradients and
-in-place code, which are held against the reference there, are compiled here.
+Random programs and schedules draw a processor where they are (`test_equivalence`, `schedules.test_random`). Gradients
+and in-place code, which are held against the reference there, are compiled here.
 """
 
 from __future__ import annotations

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from typing import Any, Literal
 
 from schedules.default.thresholds import Thresholds
+from schedules.records import record_of
+from tedsl.lang.locks import cached_property
 
 __all__ = ["FIGURES", "Choices", "Machine", "assumed", "assuming"]
 
@@ -34,6 +35,10 @@ def assuming(choices: Mapping[str, int]) -> Iterator[None]:
         yield
     finally:
         _assumed.pop()
+
+
+MOST = 2**40  # of any figure
+VECTORS = tuple(2**k for k in range(3, 11))  # bytes of a register
 
 
 @dataclass(frozen=True)
@@ -78,5 +83,14 @@ class Machine:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Machine:
-        """The machine that `to_json` wrote."""
-        return cls(**{**data, "choices": tuple((str(n), int(v)) for n, v in data["choices"])})
+        """The machine that `to_json` wrote; ValueError where it wrote no such thing."""
+        made: Machine = record_of(cls, data, "machine")
+        for name, value in (*vars(made).items(), *made.choices):
+            if isinstance(value, int) and not 0 <= value <= MOST:
+                raise ValueError(f"machine.{name}: expected a number from 0 to {MOST}, found {value!s:.40}")
+        for vector in (made.vector_bytes, made.tuned().vector_bytes):
+            if vector not in VECTORS:
+                raise ValueError(
+                    f"machine.vector_bytes: expected a power of 2 from {VECTORS[0]} to {VECTORS[-1]}, found {vector}"
+                )
+        return made

@@ -10,11 +10,11 @@ import numpy as np
 from tedsl.analysis.donated import check_not_donated
 from tedsl.analysis.foreign import check_not_recorded
 from tedsl.analysis.pointwise import Array
-from tedsl.lang.dtypes import DType, dtype_of_array
+from tedsl.lang.dtypes import DType, dtype_of_array, is_masked
 from tedsl.lang.functions import const
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["as_outputs", "check_array", "check_dtype", "checked_dtype"]
+__all__ = ["as_outputs", "check_array", "check_dtype", "check_not_masked", "checked_dtype"]
 
 
 def check_array(tensor: Tensor, value: Any, what: str) -> Array:
@@ -28,11 +28,16 @@ def check_array(tensor: Tensor, value: Any, what: str) -> Array:
             f"{what}: input {tensor.name!r}: expected an array of {tensor.dtype}, found {type(value).__name__} "
             f"({value!r:.40}); convert it with np.asarray(x, dtype={str(tensor.dtype)!r})"
         )
-    if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{what}: input {tensor.name!r}: a mask would be lost; give x.filled(value)")
+    check_not_masked(value, f"{what}: input {tensor.name!r}")
     array = np.asarray(value)
     check_dtype(array, tensor.dtype, f"{what}: input {tensor.name!r}")
     return array
+
+
+def check_not_masked(value: Any, place: str) -> None:
+    """TypeError for a masked array, of which nothing here would see the mask."""
+    if is_masked(value):
+        raise TypeError(f"{place}: a mask would be lost; give x.filled(value) or x.data of the masked array")
 
 
 def _number(tensor: Tensor, value: bool | int | float, what: str) -> Array:

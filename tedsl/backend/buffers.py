@@ -27,7 +27,7 @@ from tedsl.backend.cuda import Place, install, is_capturing, place_on
 from tedsl.backend.device_memory import Block, Call, call_on_gpu, install_store
 from tedsl.backend.objects import LoadedCode
 from tedsl.backend.proven import misfit
-from tedsl.backend.runtime import KernelError, Runtime, failure, not_finite, running, runtime_for
+from tedsl.backend.runtime import KernelError, Runtime, failure, not_finite, runtime_for
 from tedsl.backend.targets import has_device, problem_here, refusal
 
 __all__ = [
@@ -212,11 +212,7 @@ class Binding:
         words = block.words
         for host, array in zip(self._hosts, arrays):
             words[host] = address_of(array)
-        running.append(None)
-        try:
-            code = self._entry(block.address)
-        finally:
-            running.pop()
+        code = self._entry(block.address)
         if code:
             self._fail(code, block.address)
         self._free.append(block)
@@ -253,7 +249,6 @@ class DeviceBinding(Binding):
             block.words[at + HOST] = address_of(array)
             block.words[at + _FLAGS] = 0 if spec.output else _HOST_DIRTY
         buffers = [block.address + 8 * at for at in self._buffers]
-        running.append(None)
         try:
             code = self._entry(block.address)
             for at, spec in zip(buffers, self._function.buffers):
@@ -262,7 +257,6 @@ class DeviceBinding(Binding):
         finally:
             for at in buffers:
                 runtime.call("halide_device_free", context, at)
-            running.pop()
         if code:
             self._fail(code, context)
 
@@ -280,12 +274,8 @@ class DeviceBinding(Binding):
             block.words[at], block.words[at + 1] = address, interface
             block.words[at + _FLAGS] = _DEVICE_DIRTY
         call = Call(self._function.code.name, place.stream, allocate)
-        running.append(None)
-        try:
-            with call_on_gpu(context, call):
-                code = self._entry(block.address)
-        finally:
-            running.pop()
+        with call_on_gpu(context, call):
+            code = self._entry(block.address)
         if call.error is not None:
             failure(call.kernel, code, context)  # whose messages nobody will ask for
             raise call.error

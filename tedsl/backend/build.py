@@ -84,6 +84,8 @@ def _kernel(
     given = _checked_inputs(inputs, results, what)
     if name is not None and not isinstance(name, str):
         raise TypeError(f"{what}: name is a string, found {type(name).__name__} ({name!r:.40})")
+    if name is not None and not name.strip():
+        raise ValueError(f"{what}: the name of a kernel has letters, found {name!r:.40}; leave it out, or give one")
     title = name or "_".join(dict.fromkeys(t.name for t in results[:3]))
     if alias is not None and not isinstance(alias, Mapping):
         raise TypeError(f"te.build: alias is a dict {{output: input}}, found {type(alias).__name__}")

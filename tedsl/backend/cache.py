@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from tedsl.backend.core import Core
 from tedsl.backend.lower import sizes_of
 from tedsl.lang.expr import Var
+from tedsl.lang.locks import freed_in_children
 from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Tensor
 
@@ -24,7 +25,7 @@ MOST_UNUSED = 32
 _known: weakref.WeakValueDictionary[tuple[object, ...], Core] = weakref.WeakValueDictionary()
 _recent: OrderedDict[tuple[object, ...], Core] = OrderedDict()
 _parts: weakref.WeakValueDictionary[tuple[object, ...], Core] = weakref.WeakValueDictionary()
-_lock = threading.RLock()
+_lock = freed_in_children(threading.RLock())
 
 
 def cached_core(

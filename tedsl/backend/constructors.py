@@ -1,7 +1,7 @@
-"""The functions that an object file wants to be run before any other, which LLVM's JIT linker neither runs nor shows.
+"""What LLVM's JIT linker does not tell of an object file: functions to run first, and its memory that begins as zeros.
 
-The runtimes for GPUs have a few: they set up the cache of compiled kernels, without which the first launch aborts. They
-are local symbols; here they are made global, so that they can be looked up by name and called.
+The runtimes for GPUs have a few such functions: they set up the cache of compiled kernels, without which the first
+launch aborts. They are local symbols; here they are made global, so that they can be looked up by name and called.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-__all__ = ["elf_symbols", "expose_constructors"]
+__all__ = ["ZeroedMemory", "elf_symbols", "expose_constructors", "zeroed_memory"]
 
-_SYMBOLS, _RELOCATIONS, _CONSTRUCTORS = 2, 4, 14  # types of sections
+_MAGIC = b"\x7fELF\x02\x01"  # 64 bits, little endian
+_SYMBOLS, _RELOCATIONS, _ZEROED, _CONSTRUCTORS = 2, 4, 8, 14  # types of sections
+_WRITABLE, _OF_THREADS = 1, 1 << 10  # flags of sections
 _SECTION, _FUNCTION, _GLOBAL, _WEAK = 3, 2, 1, 2  # types and bindings of symbols
 
 
@@ -35,9 +37,31 @@ class _Symbol(NamedTuple):
     size: int
 
 
+class ZeroedMemory(NamedTuple):
+    """Memory that is all 0 when the object is loaded, and where in it the global symbols lie."""
+
+    size: int
+    offsets: dict[str, int]
+
+
+def zeroed_memory(image: bytes) -> list[ZeroedMemory]:
+    """What an ELF object writes to that begins as zeros: the state of its locks and queues."""
+    if image[:6] != _MAGIC:
+        return []
+    sections = _sections(image)
+    table = next(section for section in sections if section.kind == _SYMBOLS)
+    symbols = [_Symbol(*entry) for entry in _entries("<IBBHQQ", image, table)]
+    names, found = sections[table.link].offset, []
+    for number, section in enumerate(sections):
+        if section.kind == _ZEROED and section.size and section.flags & (_WRITABLE | _OF_THREADS) == _WRITABLE:
+            inside = (s for s in symbols if s.section == number and s.info >> 4 in (_GLOBAL, _WEAK))
+            found.append(ZeroedMemory(section.size, {_text(image, names + s.name): s.value for s in inside}))
+    return found
+
+
 def expose_constructors(image: bytes) -> tuple[bytes, list[str]]:
     """The object with its constructors made global, and their names in the order in which they are to run."""
-    if image[:6] != b"\x7fELF\x02\x01":  # 64 bits, little endian; other systems have no runtimes for GPUs
+    if image[:6] != _MAGIC:  # other systems have no runtimes for GPUs
         return image, []
     sections = _sections(image)
     table = next(section for section in sections if section.kind == _SYMBOLS)

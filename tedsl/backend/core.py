@@ -6,7 +6,6 @@ import math
 import threading
 from collections.abc import Callable, Container, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from tedsl.backend.runtime import KernelError
 from tedsl.backend.targets import Target
 from tedsl.backend.variant import Form, Variant, compile_variant
 from tedsl.lang.expr import Const, Expr, Var
+from tedsl.lang.locks import cached_property, freed_in_children
 from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
 from tedsl.reference import evaluate_stages
 
@@ -88,7 +88,7 @@ class Core:
         self._variants: dict[Form, Variant] = {}
         self._bindings: dict[Any, tuple[Variant, Bound]] = {}
         self._around_empty: dict[tuple[Operation, ...], Core] = {}
-        self._lock = threading.Lock()
+        self._lock = freed_in_children(threading.Lock())
 
     @cached_property
     def _between(self) -> list[Tensor]:
@@ -102,6 +102,9 @@ class Core:
     @cached_property
     def _limits(self) -> list[Limit]:
         return limits_of(operations_between(self.inputs, self.outputs))
+
+    def __deepcopy__(self, memo: object) -> Core:
+        return self  # those who hold it share it
 
     @property
     def whole(self) -> Core:

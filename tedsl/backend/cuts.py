@@ -7,10 +7,11 @@ Extents are numbers here; where they are symbolic, what a call needs depends on 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from schedules.records import typed, unsealed, with_seal
 from tedsl.analysis.sizes import known_shape
 from tedsl.backend.core import Proof
 from tedsl.backend.kept import read, write
@@ -82,7 +83,7 @@ def keep_cut(key: str | None, cut: Cut) -> None:
         "results": cut.results,
         "proven": sorted(cut.proven),
     }
-    write(key, _KIND, json.dumps(data, separators=(",", ":")).encode())
+    write(key, _KIND, json.dumps(with_seal(data), separators=(",", ":")).encode())
 
 
 def recall_cut(key: str | None) -> Cut | None:
@@ -91,29 +92,23 @@ def recall_cut(key: str | None) -> Cut | None:
     if payload is None:
         return None
     try:
-        return _parsed(json.loads(payload))
-    except (ValueError, KeyError, TypeError, IndexError):
+        return _parsed(unsealed(payload))
+    except ValueError:
         return None
 
 
-def _parsed(data: Any) -> Cut | None:
-    if data["tedsl_program"] != VERSION:
+def _parsed(data: Mapping[str, Any]) -> Cut | None:
+    if data.get("tedsl_program") != VERSION:
         return None
-    kernels = [
-        CutKernel(str(digest), str(title), tuple((str(d), _integers(s)) for d, s in arrays), int(inside), bool(checks))
-        for digest, title, arrays, inside, checks in data["kernels"]
-    ]
-    steps = [CutStep(int(k), _integers(read), _integers(made)) for k, read, made in data["steps"]]
-    tensors = tuple((op, place) for op, place in map(_integers, data["tensors"]))
-    proven = frozenset(
-        (int(kernel), (tuple(map(str, modes)), bool(dense), bool(large), bool(plain), int(p), int(k)))
-        for kernel, (modes, dense, large, plain, p, k) in data["proven"]
-    )
-    return Cut(tensors, tuple(kernels), tuple(steps), _integers(data["results"]), proven)
-
-
-def _integers(numbers: Iterable[Any]) -> tuple[int, ...]:
-    found = tuple(numbers)
-    if not all(type(n) is int and n >= 0 for n in found):
-        raise ValueError(found)
-    return found
+    tensors, kernels, steps, results, proven = (
+        typed(kind, data.get(name)) for name, kind in (
+            ("tensors", tuple[tuple[int, int], ...]), ("kernels", tuple[CutKernel, ...]),
+            ("steps", tuple[CutStep, ...]), ("results", tuple[int, ...]), ("proven", tuple[tuple[int, Proof], ...]),
+        )
+    )  # fmt: skip
+    numbers = [*sum(tensors, ()), *results]
+    for step in steps:
+        numbers += [step.kernel, *step.inputs, *step.outputs]
+    if min(numbers, default=0) < 0:  # which a list would take for one from its end
+        raise ValueError("a number below 0")
+    return Cut(tensors, kernels, steps, results, frozenset(proven))

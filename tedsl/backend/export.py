@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.archive import archive
 from tedsl.backend.buffers import HOST, contiguous_strides, lay_out
+from tedsl.backend.c_names import function_name
 from tedsl.backend.chain import Chain, Placing, Step
 from tedsl.backend.contract import emit_object
 from tedsl.backend.core import LARGEST, Core
@@ -26,7 +26,7 @@ from tedsl.backend.export_text import Signature, c_header, python_module
 from tedsl.backend.processors import is_same_machine, triple_of
 from tedsl.backend.runtime import runtime_object
 from tedsl.backend.steps import Steps
-from tedsl.backend.symbols import COFF, format_of
+from tedsl.backend.symbols import COFF, format_of, global_symbols
 from tedsl.backend.variant import Variant
 from tedsl.lang.expr import Var
 
@@ -40,10 +40,10 @@ def export(core: Core, name: str, folder: str | os.PathLike[str], sizes: Mapping
     """
     if core.target.backend != "host":
         raise ValueError(f"kernel {name!r}: export writes libraries for the host, found target={core.target.name!r}")
-    core, symbol = core.whole, re.sub(r"\W", "_", name, flags=re.ASCII)
-    symbol = symbol if symbol[:1].isalpha() else f"k{symbol}"
+    core, runtime = core.whole, runtime_object(core.target.text)
+    symbol = function_name(name, set(global_symbols(runtime)))
     signature = _signature(core, symbol, sizes)
-    objects = [("runtime.o", runtime_object(core.target.text)), *_objects(core, signature, sizes)]
+    objects = [("runtime.o", runtime), *_objects(core, signature, sizes)]
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     static = f"{symbol}.lib" if format_of(objects[0][1]) == COFF else f"lib{symbol}.a"

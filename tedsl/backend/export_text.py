@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import keyword
-import re
 from dataclasses import dataclass
+
+from tedsl.backend.c_names import parameter_names
 
 __all__ = ["Signature", "c_header", "python_module"]
 
@@ -28,20 +28,8 @@ class Signature:
 
     @property
     def names(self) -> list[str]:
-        """Names of the arguments, inputs first, each its own."""
-        found: list[str] = []
-        for label, _, _ in (*self.inputs, *self.outputs):
-            base = re.sub(r"\W", "_", label, flags=re.ASCII)
-            base = f"{base}_" if base in _KEYWORDS or not base[:1].isalpha() else base
-            found.append(next(n for n in (base, *(f"{base}_{k}" for k in range(1, len(found) + 2))) if n not in found))
-        return found
-
-
-_KEYWORDS = frozenset(keyword.kwlist) | frozenset([
-    "auto", "case", "char", "const", "default", "do", "double", "enum", "extern", "float", "goto", "inline", "int",
-    "long", "register", "restrict", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union",
-    "unsigned", "void", "volatile", "bool", "true", "false", "class", "new", "delete", "this", "template",
-])  # fmt: skip
+        """Names of the arguments in C, inputs first."""
+        return parameter_names(label for label, _, _ in (*self.inputs, *self.outputs))
 
 
 def c_header(signature: Signature) -> str:
@@ -55,8 +43,8 @@ def c_header(signature: Signature) -> str:
         kept = f", {dtype} as its bits" if "float16" in dtype else ""
         lines.append(f"    {const}{_C_TYPES[dtype]} *{label}{comma}  /* {list(shape)}{kept} */")
     return f"""\
-#ifndef TEDSL_{name.upper()}_H
-#define TEDSL_{name.upper()}_H
+#ifndef TEDSL_{name}_H
+#define TEDSL_{name}_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -88,20 +76,20 @@ def python_module(signature: Signature) -> str:
     name, count = signature.symbol, len(signature.inputs)
     names = signature.names[:count]
     return f'''\
-"""{signature.title}: compiled code and NumPy, nothing else."""
+{f"{signature.title}: compiled code and NumPy, nothing else."!a}
 
-import ctypes
-from pathlib import Path
+import ctypes as _ctypes
+from pathlib import Path as _Path
 
-import numpy as np
+import numpy as _numpy
 
-INPUTS = {[(label, _numpy(d), shape) for label, (_, d, shape) in zip(names, signature.inputs, strict=True)]!r}
-OUTPUTS = {[(label, _numpy(d), shape) for label, d, shape in signature.outputs]!r}
+INPUTS = {[(label, _numpy(d), shape) for label, (_, d, shape) in zip(names, signature.inputs, strict=True)]!a}
+OUTPUTS = {[(label, _numpy(d), shape) for label, d, shape in signature.outputs]!a}
 
-_library = ctypes.CDLL(str(Path(__file__).with_name("lib{name}.so")))
+_library = _ctypes.CDLL(str(_Path(__file__).with_name("lib{name}.so")))
 _function = _library.{name}
-_function.argtypes = [ctypes.c_void_p] * {count + len(signature.outputs)}
-_library.{name}_error.restype = ctypes.c_char_p
+_function.argtypes = [_ctypes.c_void_p] * {count + len(signature.outputs)}
+_library.{name}_error.restype = _ctypes.c_char_p
 
 
 def {name}(*given):
@@ -110,12 +98,12 @@ def {name}(*given):
         raise TypeError(f"{name} takes {{len(INPUTS)}} arrays, found {{len(given)}}")
     arrays = []
     for (label, dtype, shape), value in zip(INPUTS, given):
-        array = np.asarray(value, order="C")
+        array = _numpy.asarray(value, order="C")
         if array.dtype != dtype or array.shape != shape:
             found = f"{{array.dtype}} of shape {{array.shape}}"
             raise ValueError(f"{{label}}: expected {{dtype}} of shape {{shape}}, found {{found}}")
         arrays.append(array)
-    results = [np.empty(shape, dtype) for _, dtype, shape in OUTPUTS]
+    results = [_numpy.empty(shape, dtype) for _, dtype, shape in OUTPUTS]
     code = _function(*(array.ctypes.data for array in (*arrays, *results)))
     if code:
         raise RuntimeError(f"{name} failed with code {{code}}: {{_library.{name}_error().decode()}}")

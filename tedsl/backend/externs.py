@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.calling import returned_by
 from tedsl.analysis.checked import is_checked
-from tedsl.analysis.feeds import check_dtype
+from tedsl.analysis.feeds import check_dtype, check_not_masked
 from tedsl.analysis.messages import describe
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
@@ -43,7 +43,7 @@ def called(op: Extern, arrays: Sequence[Array], sizes: Mapping[Var, int], copies
 
 
 def _results(op: Extern, given: Sequence[Array], sizes: Mapping[Var, int], copies: Copies) -> list[Array]:
-    returned: Any = op.function(*given)
+    returned = returned_by(op, given)
     parts = list(returned) if isinstance(returned, (tuple, list)) else [returned]
     del returned  # so that the references counted below are those of others
     if len(parts) != op.num_outputs:
@@ -55,6 +55,7 @@ def _results(op: Extern, given: Sequence[Array], sizes: Mapping[Var, int], copie
         place = f"{describe(op)}: result {index}"
         if not isinstance(part, (np.ndarray, np.generic)):
             raise TypeError(f"{place}: expected a NumPy array, found {type(part).__name__} ({part!r:.40})")
+        check_not_masked(part, place)
         reason = "" if isinstance(part, np.generic) else _reason(part, given)
         array = np.asarray(part)
         del part

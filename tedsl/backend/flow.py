@@ -6,7 +6,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+
+from tedsl.lang.locks import cached_property
 
 __all__ = ["NAME", "Block", "Flow", "declaring", "each_function", "free_metadata", "functions_of", "joined"]
 

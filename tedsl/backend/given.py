@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.feeds import check_dtype
+from tedsl.analysis.feeds import check_dtype, check_not_masked
 from tedsl.analysis.foreign import array_of, check_not_recorded, is_recorded, is_torch
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.aliasing import has_shared_elements
 from tedsl.backend.buffers import copy_reason
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["as_array", "check_target", "given_outputs", "modes_of", "passable", "writable"]
+__all__ = ["as_array", "check_is_memory", "check_target", "given_outputs", "modes_of", "passable", "writable"]
 
 MODES = ("write", "add", "null")
 
@@ -67,10 +67,11 @@ def _by_position(outputs: Sequence[Tensor], given: Mapping[Any, Any], place: str
     return found
 
 
-def check_target(tensor: Tensor, array: Any, shape: tuple[int, ...], what: str) -> None:
-    place = f"{what}: out= for {tensor.name!r}"
+def check_target(tensor: Tensor, array: Any, shape: tuple[int, ...], place: str) -> None:
+    """Refuse an array that `tensor` cannot be written into."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"{place}: expected a NumPy array to write into, found {type(array).__name__}")
+    check_not_masked(array, place)
     check_dtype(array, tensor.dtype, place)
     if array.shape != shape:
         raise ValueError(f"{place}: expected shape {shape}, found {array.shape}")
@@ -99,7 +100,30 @@ def writable(value: Any, place: str) -> Any:
     check_not_recorded(value, place)
     if isinstance(value, (np.ndarray, np.generic)) or not hasattr(value, "__array__"):
         return value
-    return array_of(value) if is_torch(value) else np.asarray(value)
+    if is_torch(value):
+        return array_of(value)
+    array = np.asarray(value)
+    check_is_memory(value, array, place)
+    return array
+
+
+def check_is_memory(value: Any, array: Array, place: str) -> None:
+    """TypeError where an array is not the memory of what was given, but a copy, with which a result would be lost."""
+    if isinstance(value, np.ndarray) or is_torch(value):
+        return
+    if isinstance(value, (np.generic, bool, int, float)):
+        raise TypeError(
+            f"{place}: expected an array to write into, found {type(value).__name__} ({value!r:.40}); give "
+            f"np.array(x, dtype={str(array.dtype)!r})"
+        )
+    again = (
+        np.asarray(value) if hasattr(value, "__array__") or not hasattr(value, "__dlpack__") else np.from_dlpack(value)
+    )
+    if array.size and not np.shares_memory(array, again):
+        raise TypeError(
+            f"{place}: expected memory to write into, found a {type(value).__name__}, which gives NumPy copies of its "
+            "elements; give an array, and copy the result from there"
+        )
 
 
 def passable(array: Array, tensor: Tensor, copies: list[tuple[str, str]], *, on_device: bool = False) -> Array:

@@ -2,8 +2,9 @@
 
 The key is a digest of all that compiling depends on: the program with its names, the schedule, the form, the target,
 the machine, and the versions of Halide, LLVM and this library down to its source files. What is kept is data: object
-code and a few numbers, in files that carry their own digest (`store`). TEDSL_CACHE=off keeps nothing,
-TEDSL_CACHE_MB (1024 unless set) is how much is kept; the files used longest ago go first.
+code and a few numbers, in files that carry their own digest (`store`). The name of the code's function has a seal over
+these numbers, so that none is believed that the code was not made for. TEDSL_CACHE=off keeps nothing, TEDSL_CACHE_MB
+(1024 unless set) is how much is kept; the files used longest ago go first.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from schedules.plan import Plan
+from schedules.records import parsed, record_of, seal, typed
 from tedsl.backend import store
 from tedsl.backend.loaders import loads_objects
 from tedsl.backend.planner import Planner
@@ -48,6 +50,7 @@ __all__ = [
 FOLDER = "kernels"
 MOST_MB = 1024
 _SOURCES = ("tedsl", "schedules")
+_CODE = "code"  # the digest of the code, beside the numbers
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,11 @@ class Kept:
     title: str  # for people: what it computes
     shapes: tuple[tuple[int, ...] | None, ...] = ()  # of its arguments, where it does not check them itself
     finite: tuple[int, ...] = ()  # the inputs that must hold finite numbers, where it does not look itself
+
+    @property
+    def seal(self) -> str:
+        """What the name of its function ends with, that of Halide's wrapper apart: how it is to be called."""
+        return seal([value for name, value in asdict(self).items() if name not in ("entry", "image", "title")])
 
 
 def key_of(
@@ -102,7 +110,8 @@ def _made_for(form: object, target: Target) -> tuple[str, ...]:
 
 
 def _digest(parts: Sequence[str]) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
+    text = "\0".join(parts)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:40]  # a name may be any text
 
 
 def _schedule(planner: Planner) -> str:
@@ -166,19 +175,21 @@ def write(key: str | None, kind: str, payload: bytes) -> None:
 def keep(key: str | None, kept: Kept) -> None:
     """Keep a compiled form, if there is a place to keep it in."""
     numbers = {name: value for name, value in asdict(kept).items() if name != "image"}
-    header = json.dumps(numbers).encode()
+    header = json.dumps({**numbers, _CODE: hashlib.sha256(kept.image).hexdigest()}).encode()
     write(key, "kernel", len(header).to_bytes(4, "little") + header + kept.image)
 
 
 def _parsed(payload: bytes) -> Kept | None:
     size = int.from_bytes(payload[:4], "little")
+    image = payload[4 + size :]
     try:
-        numbers: Any = json.loads(payload[4 : 4 + size])
-        numbers.update({name: tuple(numbers[name]) for name in ("sizes", "order", "finite")})
-        numbers["shapes"] = tuple(None if s is None else tuple(map(int, s)) for s in numbers["shapes"])
-        return Kept(image=payload[4 + size :], **numbers)
-    except (ValueError, KeyError, TypeError):
+        numbers = typed(dict, parsed(payload[4 : 4 + size]))
+        if numbers.pop(_CODE, None) != hashlib.sha256(image).hexdigest():
+            return None
+        kept: Kept = record_of(Kept, {**numbers, "image": image})
+    except ValueError:
         return None
+    return kept if kept.entry.endswith(f"_{kept.seal}_argv") else None
 
 
 @dataclass(frozen=True)
@@ -206,25 +217,43 @@ def entries() -> list[Entry]:
 def forget_all() -> int:
     """Remove every kept kernel; how many there were."""
     folder = store.private_folder(FOLDER)
-    files = list(folder.glob("*.kernel*")) if folder is not None else []
-    for path in (*files, *(folder.glob("*.program*") if folder is not None else ())):
-        path.unlink(missing_ok=True)
-    return len(files)
+    if folder is None:
+        return 0
+    kernels = sum(_is_removed(path) for path in folder.glob("*.kernel*"))
+    for path in folder.glob("*.program*"):
+        _is_removed(path)
+    return kernels
+
+
+def _is_removed(path: Path) -> bool:
+    """Whether a file could be removed; what is no file is none of ours."""
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True
 
 
 def _make_room(folder: Path) -> None:
     """Remove the files used longest ago until the rest is as much as may be kept."""
-    try:
-        most = float(os.environ.get("TEDSL_CACHE_MB", "") or MOST_MB) * 2**20
-    except ValueError:
-        most = MOST_MB * 2**20
-    found = []
-    for entry in os.scandir(folder):
-        with contextlib.suppress(OSError):  # another process removed it
-            found.append((entry.stat().st_mtime, entry.stat().st_size, entry.path))
+    most, found, entries = _most_bytes(), [], list[os.DirEntry[str]]()
+    with contextlib.suppress(OSError):  # another process removed the folder
+        entries += os.scandir(folder)
+    for entry in entries:
+        with contextlib.suppress(OSError):  # or a file
+            if not entry.is_dir(follow_symlinks=False):
+                info = entry.stat(follow_symlinks=False)
+                found.append((info.st_mtime, info.st_size, entry.path))
     total = sum(size for _, size, _ in found)
     for _, size, path in sorted(found):
         if total <= most:
             return
-        Path(path).unlink(missing_ok=True)
-        total -= size
+        total -= size * _is_removed(Path(path))
+
+
+def _most_bytes() -> float:
+    try:
+        most = float(os.environ.get("TEDSL_CACHE_MB", "") or MOST_MB)
+    except ValueError:
+        most = math.nan
+    return (most if most >= 0 else MOST_MB) * 2**20

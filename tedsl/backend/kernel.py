@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from tedsl.backend.core import Core, Memory
 from tedsl.backend.device_arrays import is_on_gpu
 from tedsl.backend.donation import Donations, Donor
 from tedsl.backend.export import export
-from tedsl.backend.given import as_array, check_target, given_outputs, modes_of, passable, writable
+from tedsl.backend.given import as_array, check_is_memory, check_target, given_outputs, modes_of, passable, writable
 from tedsl.backend.lower_checks import Checks
 from tedsl.backend.on_gpu import Again, key_of_tensors, listed, run_on_gpu
 from tedsl.backend.processors import misfit_here
@@ -62,6 +62,9 @@ class Stats:
     buffers: Callable[[], Sequence[int]] = field(default=tuple, repr=False)  # bytes of each, counted when asked for
     on_device: bool = field(default=False, repr=False)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _stats_of, (self.compile_ms, self.copies, self.bytes, tuple(self.buffers()), self.on_device)
+
     @property
     def temporaries(self) -> int:
         """Buffers for intermediate results."""
@@ -76,6 +79,11 @@ class Stats:
     def device_bytes(self) -> int:
         """Bytes of a GPU's memory that the call took at most: its arrays, or copies of them, and those buffers."""
         return self.peak_bytes if self.on_device else 0
+
+
+def _stats_of(ms: float, copies: list[tuple[str, str]], size: int, buffers: Sequence[int], on_device: bool) -> Stats:
+    """What was pickled of them, with the buffers counted."""
+    return Stats(ms, copies, size, lambda: buffers, on_device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,6 +202,18 @@ class Kernel(Rich):
     def _shown(self) -> Core:
         return self._accumulating[0].core if self._accumulating else self._core
 
+    def __copy__(self) -> Kernel:
+        return self  # as of a function; calls share what they prepared
+
+    def __deepcopy__(self, memo: object) -> Kernel:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self._what} cannot be pickled: it is code in the memory of this process; build it where it is needed, "
+            "which takes milliseconds as code is kept on disk, or write a library with kern.export(folder)"
+        )
+
     def __repr__(self) -> str:
         """Name, target, inputs and outputs."""
         inputs, outputs = (", ".join(map(repr, tensors)) for tensors in (self.inputs, self.outputs))
@@ -219,7 +239,7 @@ class Kernel(Rich):
         accumulating = self._accumulating if out is None and mode is None else None
         core, renamed = (self._core, self._sizes) if accumulating is None else (accumulating[0].core, accumulating[1])
         core_sizes = bound if renamed is None else {renamed.get(v, v): n for v, n in bound.items()}
-        targets = self._targets(out, modes, arrays, shapes)
+        targets = self._targets(out, modes, given, arrays, shapes)
         self._donor.check_apart(arrays, targets)
         copies: list[tuple[str, str]] = []
         passed = [passable(a, t, copies, on_device=self._on_device) for a, t in zip(arrays, self.inputs, strict=True)]
@@ -385,16 +405,24 @@ class Kernel(Rich):
         return IndexError(text)
 
     def _targets(
-        self, out: Any, modes: tuple[str, ...], arrays: Sequence[Array], shapes: Sequence[tuple[int, ...]]
-    ) -> dict[int, Array]:
+        self, out: Any, modes: tuple[str, ...], given: Sequence[Any], arrays: Sequence[Array],
+        shapes: Sequence[tuple[int, ...]],
+    ) -> dict[int, Array]:  # fmt: skip
         """The arrays to write into, by the position of the output, checked."""
-        targets = {p: arrays[k] for p, k in self._alias.items() if modes[p] != "null"}
-        given = given_outputs(self.outputs, out, self._what)
-        for p, value in given.items():
+        targets, places = dict[int, Array](), dict[int, str]()
+        asked = given_outputs(self.outputs, out, self._what)
+        for p, value in asked.items():
             if modes[p] != "null":
-                targets[p] = writable(value, f"{self._what}: out= for {self.outputs[p].name!r}")
+                places[p] = f"{self._what}: out= for {self.outputs[p].name!r}"
+                targets[p] = writable(value, places[p])
+        for p, k in self._alias.items():
+            if modes[p] != "null" and p not in asked:
+                name = self.inputs[k].name
+                places[p] = f"{self._what}: input {name!r}, into which {self.outputs[p].name!r} is written"
+                check_is_memory(given[k], arrays[k], places[p])
+                targets[p] = arrays[k]
         for position, array in targets.items():
-            check_target(self.outputs[position], array, shapes[position], self._what)
+            check_target(self.outputs[position], array, shapes[position], places[position])
         for position, mode in enumerate(modes):
             if mode == "add" and position not in targets:
                 name = self.outputs[position].name

@@ -11,14 +11,19 @@ where there is room, and ends the process when two are 2 GB apart: so it happene
 from __future__ import annotations
 
 import functools
+import hashlib
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import llvmlite
 import llvmlite.binding as llvm
 
-__all__ = ["Library", "initialize", "link", "runtime_names"]
+from tedsl.backend import store
+
+__all__ = ["Library", "assembled", "initialize", "link", "runtime_names"]
 
 _LIBRARY = "library"
 _RUNTIME_NAME = re.compile(rb"(?<=\0)_?(halide_\w+)(?=\0)")
@@ -67,6 +72,20 @@ def runtime_names(image: bytes) -> set[str]:
     return {name.decode() for name in _RUNTIME_NAME.findall(image)}
 
 
+def assembled(name: str, assembly: str) -> bytes:
+    """Object code of functions of ours in LLVM's assembly, for this machine; made once and kept."""
+    triple = llvm.get_process_triple()
+    key = hashlib.sha256(f"{llvmlite.__version__} {triple} {assembly}".encode()).hexdigest()[:24]
+
+    def build() -> bytes:
+        initialize()
+        module = llvm.parse_assembly(assembly, llvm.create_context())
+        machine = llvm.Target.from_triple(triple).create_target_machine(opt=2, reloc="pic", codemodel="default")
+        return bytes(machine.emit_object(module))
+
+    return store.fetch(f"{name}-{key}.o", build)
+
+
 def initialize(triple: str = "") -> None:
     """LLVM's code generators: for this machine, and all others where `triple` is another one (16 ms)."""
     _initialize_native()
@@ -76,8 +95,13 @@ def initialize(triple: str = "") -> None:
 
 @functools.cache
 def _initialize_native() -> None:
+    """A process forks between two calls of LLVM, not within one: the child would find LLVM's locks held for good."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    if hasattr(os, "register_at_fork"):
+        inside = llvm.ffi.lib._lock
+        leave = functools.partial(inside.__exit__, None, None, None)
+        os.register_at_fork(before=inside.__enter__, after_in_parent=leave, after_in_child=leave)
 
 
 @functools.cache

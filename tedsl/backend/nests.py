@@ -8,17 +8,19 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
 import threading
 from collections.abc import Iterable
 
 import halide as hl
 
+from tedsl.backend.scratch import scratch
 from tedsl.lang.errors import ScheduleError
 
 __all__ = ["loop_nest_text", "readable", "schedule_refused"]
 
 _LOCK = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a child must not inherit another standard error
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
 def loop_nest_text(funcs: Iterable[hl.Func]) -> str:
@@ -28,17 +30,16 @@ def loop_nest_text(funcs: Iterable[hl.Func]) -> str:
 
 
 def _caught(func: hl.Func) -> str:
-    with _LOCK, tempfile.TemporaryFile() as file:
+    with _LOCK, scratch() as file:
         sys.stderr.flush()
         kept = os.dup(2)
         try:
-            os.dup2(file.fileno(), 2)
+            os.dup2(file.number, 2)
             func.print_loop_nest()
         finally:
             os.dup2(kept, 2)
             os.close(kept)
-        file.seek(0)
-        return file.read().decode(errors="replace")
+        return file.text()
 
 
 def schedule_refused(kernel: str, error: Exception) -> ScheduleError:

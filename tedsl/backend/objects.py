@@ -6,10 +6,9 @@ Object code is plain bytes: it can be kept on disk and loaded again by another p
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import halide as hl
 
@@ -19,6 +18,7 @@ from tedsl.backend.linker import Library, link, runtime_names
 from tedsl.backend.loaders import loads_objects
 from tedsl.backend.processors import features_of, misfit_here
 from tedsl.backend.runtime import runtime_for
+from tedsl.backend.scratch import scratch
 
 __all__ = ["OUTPUT_KINDS", "UNCHECKED", "LoadedCode", "ObjectCode", "compile_object", "compile_outputs", "load"]
 
@@ -63,14 +63,12 @@ def compile_object(
     `streams` are the names of results that are too large for the cache.
     """
     symbol = _symbol(name)
-    with tempfile.TemporaryDirectory(prefix="tedsl-") as folder:
-        path = Path(folder) / "kernel"
-        kind = hl.OutputFileType.llvm_assembly if _may_contract(target) else hl.OutputFileType.object
-        _compile(pipeline, {kind: str(path)}, arguments, symbol, target)
-        image = (
-            emit_object(_finished(path.read_text(), target, streams)) if _may_contract(target) else path.read_bytes()
-        )
-        return ObjectCode(name, f"{symbol}_argv", target, image)
+    kind = hl.OutputFileType.llvm_assembly if _may_contract(target) else hl.OutputFileType.object
+    with scratch() as file:
+        _compile(pipeline, {kind: file.path}, arguments, symbol, target)
+        written = file.read()
+    image = emit_object(_finished(written.decode(), target, streams)) if _may_contract(target) else written
+    return ObjectCode(name, f"{symbol}_argv", target, image)
 
 
 def _compile(
@@ -116,10 +114,11 @@ def compile_outputs(
     if "asm" in kinds and _may_contract(target):
         rest = compile_outputs(pipeline, arguments, name, target, [kind for kind in kinds if kind != "asm"])
         return {"asm": _contracted_assembly(pipeline, arguments, name, target, streams), **rest}
-    with tempfile.TemporaryDirectory(prefix="tedsl-") as folder:
-        files = {OUTPUT_KINDS[kind]: str(Path(folder) / kind) for kind in kinds}
-        _compile(pipeline, files, arguments, _symbol(name), target)
-        return {kind: Path(files[OUTPUT_KINDS[kind]]).read_text(errors="replace") for kind in kinds}
+    with ExitStack() as stack:
+        files = {OUTPUT_KINDS[kind]: stack.enter_context(scratch()) for kind in kinds}
+        paths = {output: file.path for output, file in files.items()}
+        _compile(pipeline, paths, arguments, _symbol(name), target)
+        return {kind: files[OUTPUT_KINDS[kind]].text() for kind in kinds}
 
 
 def _contracted_assembly(

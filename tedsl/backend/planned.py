@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
-from functools import cached_property
 
 from tedsl.analysis.hazards import Hazard
 from tedsl.backend.cache import shared_core
@@ -25,6 +24,7 @@ from tedsl.backend.steps import Steps, is_apart, shared_key
 from tedsl.backend.targets import Target
 from tedsl.backend.variant import Form, Program, Variant, loaded_variant
 from tedsl.lang.expr import Var
+from tedsl.lang.locks import cached_property, freed_in_children
 from tedsl.lang.tensor import Operation, Tensor
 from tedsl.lang.traverse import operations_between
 
@@ -83,7 +83,7 @@ class _Anew:
 
     def __init__(self, make: Callable[[], Steps], cut: Cut) -> None:
         self._make, self._cut = make, cut
-        self._lock = threading.RLock()
+        self._lock = freed_in_children(threading.RLock())
         self._steps: Steps | None = None
 
     @property

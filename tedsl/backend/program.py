@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.analysis.work import flops_of
@@ -12,6 +11,7 @@ from tedsl.backend.core import Core
 from tedsl.backend.lower import operations_between
 from tedsl.backend.steps import Steps
 from tedsl.lang.expr import Var
+from tedsl.lang.locks import cached_property
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Placeholder, Tensor
 

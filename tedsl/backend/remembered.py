@@ -1,7 +1,7 @@
 """What te.tune found, kept as JSON files: one for each program, machine and target.
 
-The folder belongs to the user alone, a file is written as a whole or not at all, and one that cannot be read is as good
-as none.
+The folder belongs to the user alone, a file is written as a whole or not at all, and one that cannot be read, or is not
+as it was written, is as good as none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tedsl.backend.store import private_folder, write_whole
+from schedules.records import typed, unsealed, with_seal
+from tedsl.backend.store import private_folder, read_whole, write_whole
 from tedsl.backend.targets import Target, machine_of
 from tedsl.lang.printing import program_text
 from tedsl.lang.structure import structural_key
@@ -33,21 +34,22 @@ def remember(outputs: Sequence[Tensor], target: Target, choices: Mapping[str, in
         "tedsl_tuned": VERSION, "machine": _machine(target), "program": program_text(outputs).splitlines(),
         "choices": dict(choices), **found,
     }  # fmt: skip
-    return write_whole(path, json.dumps(data, indent=1).encode())
+    return write_whole(path, json.dumps(with_seal(data), indent=1).encode())
 
 
 def recall(outputs: Sequence[Tensor], target: Target) -> dict[str, int] | None:
     """The choices kept for a program; None where there are none."""
     path = _path(outputs, target)
+    text = None if path is None else read_whole(path)
+    if text is None:
+        return None
     try:
-        data: Any = json.loads(path.read_bytes()) if path is not None else None
-        known = isinstance(data, dict) and data["tedsl_tuned"] == VERSION and data["machine"] == _machine(target)
-        choices = data["choices"] if known else None
-    except (OSError, ValueError, KeyError):
+        data = unsealed(text)
+        if (data.get("tedsl_tuned"), data.get("machine")) != (VERSION, _machine(target)):
+            return None
+        return {name: typed(int, value) for name, value in typed(dict, data.get("choices")).items()}
+    except ValueError:
         return None
-    if not isinstance(choices, dict) or not all(type(v) is int for v in choices.values()):
-        return None
-    return {str(name): value for name, value in choices.items()}
 
 
 def _path(outputs: Sequence[Tensor], target: Target) -> Path | None:

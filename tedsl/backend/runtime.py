@@ -12,23 +12,23 @@ import ctypes
 import functools
 import hashlib
 import importlib.metadata
+import math
 import os
 import sys
-import tempfile
 import threading
-import time
-from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import halide as hl
 
 from tedsl.backend import store, threads
-from tedsl.backend.constructors import expose_constructors
+from tedsl.backend.constructors import ZeroedMemory, expose_constructors, zeroed_memory
+from tedsl.backend.gate import Gate
 from tedsl.backend.linker import link
 from tedsl.backend.processors import host_words, processor_of
+from tedsl.backend.scratch import scratch
 from tedsl.backend.waiting import Waiting
+from tedsl.lang.locks import freed_in_children
 
 __all__ = [
     "NOT_FINITE",
@@ -38,7 +38,6 @@ __all__ = [
     "failure",
     "loaded_runtimes",
     "not_finite",
-    "running",
     "runtime_for",
     "runtime_object",
 ]
@@ -47,11 +46,14 @@ NOT_FINITE = -1  # the number of the requirement that numbers are finite
 
 _OUT_OF_MEMORY = -11
 _REQUIREMENT = "Requirement Failed: "
-_FORK_PATIENCE_S = 5.0
+_PATIENCE_S = 0.2  # with loops that still run when the process ends
+_PARALLEL = (  # functions that run loops, in the order in which they are set
+    "do_par_for", "do_task", "do_loop_task", "do_parallel_tasks", "semaphore_init", "semaphore_try_acquire",
+    "semaphore_release",
+)  # fmt: skip
 
-running: deque[None] = deque()  # one entry per call inside a kernel; appended and popped by the callers
 _runtimes: dict[str, Runtime] = {}
-_lock = threading.Lock()
+_lock = freed_in_children(threading.Lock())
 _messages: dict[int, list[str]] = {}
 
 
@@ -84,18 +86,35 @@ class Runtime:
         if "cuda" in target.split("-"):
             # Halide 21 allows a thread 64 registers unless this says otherwise: tiles of sums would go to memory.
             os.environ.setdefault("HL_CUDA_JIT_MAX_REGISTERS", "255")
-        image, constructors = expose_constructors(_runtime_image(target))
-        self._waiting = Waiting()
-        self._library = link(image, constructors, self._waiting.imports)
+        image, self._constructors = expose_constructors(_runtime_image(target))
+        self._waiting, self._gate = Waiting(), Gate()
+        self._library = link(image, self._constructors, self._waiting.imports)
         self._addresses: dict[str, int | None] = {}
         self._functions: dict[str, Callable[..., int]] = {}
-        for constructor in constructors:
-            self.call(constructor)
+        self._zeroed = [(self._beginning(part), part.size) for part in zeroed_memory(image)]
+        self._construct()
         self.call("halide_set_error_handler", _pointer(_error_callback))
         self.call("halide_set_custom_print", _pointer(_print_callback))
-        for name, function in self._waiting.hooks(self.address("halide_default_do_par_for") or 0).items():
-            self.call(name, function)
+        functions = {name: self.address(f"halide_default_{name}") or 0 for name in _PARALLEL}
+        hooks = self._waiting.hooks(functions["do_par_for"])
+        functions |= {name.removeprefix("halide_set_custom_"): function for name, function in hooks.items()}
+        functions |= self._gate.before(functions)
+        self.call("halide_set_custom_parallel_runtime", *functions.values())
+        self._most_threads = 0
         threads.on_change(self._set_threads)
+
+    def _beginning(self, part: ZeroedMemory) -> int:
+        """Where a part of the runtime's memory lies."""
+        found = {(self.address(name) or 0) - offset for name, offset in part.offsets.items()}
+        if len(found) != 1:
+            raise RuntimeError(
+                f"Halide's runtime for {self.target}: {part.size} bytes of its memory are not in one piece"
+            )
+        return found.pop()
+
+    def _construct(self) -> None:
+        for constructor in self._constructors:
+            self.call(constructor)
 
     def address(self, name: str) -> int | None:
         """Where the function `name` begins; None when this runtime has none of that name."""
@@ -113,8 +132,10 @@ class Runtime:
         return self._functions[name](*arguments)
 
     def _set_threads(self, count: int) -> None:
-        """Halide lets threads that run already go on beyond their number, so they end first."""
-        self.stop_threads()
+        """Halide lets threads that run already go on beyond their number, so where there may be more they end first."""
+        if count < self._most_threads:
+            self.stop_threads()
+        self._most_threads = count
         self.call("halide_set_num_threads", count)
 
     def pointer(self, name: str) -> int:
@@ -124,9 +145,25 @@ class Runtime:
             raise LookupError(f"Halide's runtime for {self.target} has no function {name}")
         return ctypes.CFUNCTYPE(ctypes.c_void_p)(address)() or 0
 
-    def stop_threads(self) -> None:
-        """End the pool's threads; the next parallel loop starts them again."""
-        self.call("halide_shutdown_thread_pool")
+    def stop_threads(self, patience: float = math.inf) -> None:
+        """End the pool's threads, once no loop runs, unless that takes longer; the next loop starts them again."""
+        with self._gate.taken(patience) as is_empty:
+            if is_empty:
+                self.call("halide_shutdown_thread_pool")
+
+    @property
+    def can_begin_anew(self) -> bool:
+        """Whether a forked process can; where not, the threads must end before."""
+        return bool(self._zeroed)
+
+    def begin_anew(self) -> None:
+        """As in a new process: in a forked one, where the threads are not there that its queues and locks speak of."""
+        for address, size in self._zeroed:
+            ctypes.memset(address, 0, size)
+        self._construct()
+        self._gate.reopen()
+        self._most_threads = threads.get_num_threads()
+        self.call("halide_set_num_threads", self._most_threads)
 
 
 def runtime_for(target: str) -> Runtime:
@@ -134,7 +171,7 @@ def runtime_for(target: str) -> Runtime:
     kind = _runtime_target("-".join(host_words()), target)
     with _lock:
         if kind not in _runtimes:
-            _stop_threads_around_fork_and_exit()
+            _follow_the_process()
             _runtimes[kind] = Runtime(kind)
         return _runtimes[kind]
 
@@ -170,10 +207,9 @@ def _runtime_image(target: str) -> bytes:
     """The runtime's object code, from the store when it was built before with this Halide."""
 
     def build() -> bytes:
-        with tempfile.TemporaryDirectory(prefix="tedsl-") as folder:
-            path = Path(folder) / "runtime.o"
-            hl.compile_standalone_runtime(str(path), hl.Target(target))
-            return path.read_bytes()
+        with scratch() as file:
+            hl.compile_standalone_runtime(file.path, hl.Target(target))
+            return file.read()
 
     version = importlib.metadata.version("halide")
     key = hashlib.sha256(f"{version} {target}".encode()).hexdigest()[:24]
@@ -198,20 +234,26 @@ def _pointer(callback: Any) -> int:
 
 
 @functools.cache
-def _stop_threads_around_fork_and_exit() -> None:
-    """A forked child has none of its parent's threads, yet would wait for them; so none may be there when it begins."""
+def _follow_the_process() -> None:
+    """A forked process has none of its parent's threads, and begins anew; one that ends takes its threads along.
 
-    def stop() -> None:
+    The parent need not wait for its loops: what it forks is the state that the child does not use.
+    """
+
+    def before() -> None:
         for runtime in _runtimes.values():
-            runtime.stop_threads()
+            if not runtime.can_begin_anew:
+                runtime.stop_threads(_PATIENCE_S)
 
-    def before_fork() -> None:
-        _lock.acquire()
-        deadline = time.monotonic() + _FORK_PATIENCE_S
-        while running and time.monotonic() < deadline:
-            time.sleep(0.001)
-        stop()
+    def in_child() -> None:
+        for runtime in _runtimes.values():
+            if runtime.can_begin_anew:
+                runtime.begin_anew()
+
+    def at_exit() -> None:
+        for runtime in _runtimes.values():
+            runtime.stop_threads(_PATIENCE_S)
 
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=before_fork, after_in_parent=_lock.release, after_in_child=_lock.release)
-    atexit.register(stop)
+        os.register_at_fork(before=before, after_in_child=in_child)
+    atexit.register(at_exit)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 
 from schedules.cutting import Part
 from tedsl.analysis.hazards import Hazard
@@ -33,6 +33,7 @@ from tedsl.backend.targets import Target
 from tedsl.backend.variant import Form
 from tedsl.backend.workers import compile_apart, may_compile_apart
 from tedsl.lang.expr import Var
+from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Extern, Operation, Placeholder, Scan, Tensor
 
 __all__ = ["Steps", "finest", "is_apart", "shared_key"]

@@ -1,7 +1,8 @@
 """A private folder of checked files: what is costly to build is kept there from one process to the next.
 
 Machine code is read back from it, so the folder must belong to the user alone, and every file carries the digest of
-what it holds: a damaged entry is built again, never run. Where no such folder can be had, nothing is kept.
+its name and of what it holds: what is damaged, or was kept under another name, is built again, never run. Where no such
+folder can be had, nothing is kept.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["fetch", "private_folder", "read", "write", "write_whole"]
+__all__ = ["fetch", "private_folder", "read", "read_whole", "write", "write_whole"]
 
+MOST_BYTES = 1 << 28  # of a file
 _DIGEST_BYTES = hashlib.sha256().digest_size
+# A pipe would let its reader wait, a device never end, a link leave the folder.
+_CAREFULLY = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 def private_folder(name: str = "objects") -> Path | None:
     """A folder in $TEDSL_CACHE_DIR, else in ~/.cache/tedsl; None when we cannot write it or others can."""
-    named = os.environ.get("TEDSL_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME", "~/.cache") + "/tedsl"
+    named = os.environ.get("TEDSL_CACHE_DIR") or (os.environ.get("XDG_CACHE_HOME") or "~/.cache") + "/tedsl"
     try:
         folder = Path(named).expanduser() / name
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -47,18 +51,36 @@ def fetch(name: str, build: Callable[[], bytes]) -> bytes:
 
 
 def read(path: Path) -> bytes | None:
-    """What `write` put there; None where that is missing or damaged."""
-    try:
-        stored = path.read_bytes()
-    except OSError:
+    """What `write` put there; None where that is missing or damaged, or was put elsewhere."""
+    stored = read_whole(path)
+    if stored is None:
         return None
     digest, payload = stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]
-    return payload if hashlib.sha256(payload).digest() == digest else None
+    return payload if _digest(path, payload) == digest else None
 
 
 def write(path: Path, payload: bytes) -> None:
     """Put a payload with its digest there, if that can be done."""
-    write_whole(path, hashlib.sha256(payload).digest() + payload)
+    write_whole(path, _digest(path, payload) + payload)
+
+
+def _digest(path: Path, payload: bytes) -> bytes:
+    """Of a payload in its place: the names of files tell what is in them."""
+    return hashlib.sha256(os.fsencode(path.name) + b"\0" + payload).digest()
+
+
+def read_whole(path: Path) -> bytes | None:
+    """What a file holds; None where there is none, or no plain one of a reasonable size."""
+    try:
+        handle = os.open(path, _CAREFULLY)
+    except OSError:
+        return None
+    try:
+        with os.fdopen(handle, "rb") as file:
+            found = os.fstat(handle)
+            return file.read() if stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES else None
+    except OSError:
+        return None
 
 
 def write_whole(path: Path, content: bytes) -> bool:
@@ -71,8 +93,10 @@ def write_whole(path: Path, content: bytes) -> bool:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
         os.replace(temporary, path)
-    except OSError:
+    except BaseException as error:  # an interrupt too
         with contextlib.suppress(OSError):
             os.unlink(temporary)
-        return False
+        if isinstance(error, OSError):
+            return False
+        raise
     return True

@@ -10,9 +10,12 @@ import functools
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from tedsl.lang.locks import freed_in_children
 
 __all__ = ["MOST_THREADS", "available_cpus", "get_num_threads", "on_change", "set_num_threads"]
 
@@ -21,18 +24,28 @@ _CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 _chosen: int | None = None
 _listeners: list[Callable[[int], object]] = []
+_changing = freed_in_children(threading.RLock())
 
 
 def set_num_threads(count: int) -> None:
-    """Let kernels run on `count` threads from their next call on."""
+    """Let kernels run on `count` threads from their next call on.
+
+    With fewer threads than before it waits for parallel calls that other threads are in, and most calls that begin
+    meanwhile wait too.
+    """
     global _chosen
     if isinstance(count, bool) or not isinstance(count, int):
         raise TypeError(f"set_num_threads: a whole number of threads was expected, found {count!r}")
     if not 1 <= count <= MOST_THREADS:
         raise ValueError(f"set_num_threads: a number from 1 to {MOST_THREADS} was expected, found {count}")
-    _chosen = count
-    for listener in _listeners:
-        listener(count)
+    with _changing:
+        before, _chosen = _chosen, count
+        try:
+            for listener in _listeners:
+                listener(count)
+        except BaseException:  # an interrupt, while it waits
+            _chosen = before
+            raise
 
 
 def get_num_threads() -> int:
@@ -49,8 +62,9 @@ def get_num_threads() -> int:
 
 def on_change(listener: Callable[[int], object]) -> None:
     """Call `listener` with the number now, and again whenever it changes."""
-    listener(get_num_threads())
-    _listeners.append(listener)
+    with _changing:
+        listener(get_num_threads())
+        _listeners.append(listener)
 
 
 def available_cpus() -> int:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import count
 
 import halide as hl
@@ -37,6 +36,7 @@ from tedsl.backend.targets import Target, has_device, machine_of
 from tedsl.backend.touched import touching
 from tedsl.lang.errors import ScheduleError, warn_user
 from tedsl.lang.expr import Var
+from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import operations_between
 
@@ -249,16 +249,16 @@ class Program:
             kept, lowered = self.compiled(careful=careful)
             return kept, lowered, self.loaded(kept)
         lowered = self.lowered(careful=careful)
-        kept = self._kept(lowered, ObjectCode(self.name, "", self.text, b""), (), careful=careful)
+        described = self._described(lowered, careful=careful)
         with self._compiling(lowered):
-            return kept, lowered, JitFunction(self.name, self.text, lowered, self._specs(kept), kept.finite)
+            function = JitFunction(self.name, self.text, lowered, self._specs(described), described.finite)
+            return described, lowered, function
 
     def compiled(self, *, careful: bool) -> tuple[Kept, Lowered]:
         """Its code as an object, and what that was made from."""
         lowered = self.lowered(careful=careful)
         with self._compiling(lowered):
-            code, shapes = self._object(lowered, self.text)
-        return self._kept(lowered, code, shapes, careful=careful), lowered
+            return self._emitted(lowered, self._described(lowered, careful=careful)), lowered
 
     @contextmanager
     def _compiling(self, lowered: Lowered) -> Iterator[None]:
@@ -273,27 +273,31 @@ class Program:
                 raise schedule_refused(self.name, error) from error
             raise
 
-    def _kept(
-        self, lowered: Lowered, code: ObjectCode, shapes: tuple[tuple[int, ...] | None, ...], *, careful: bool
-    ) -> Kept:
-        """What to know of code to call it."""
+    def _described(self, lowered: Lowered, *, careful: bool) -> Kept:
+        """What to know of code to call it, before there is code."""
         known, wanted = self.sizes, self.wanted
         sizes = tuple(next(k for k, v in enumerate(known) if v is size) for size in lowered.sizes)
         order = tuple(wanted[p] for p in lowered.order)
         computes = ", ".join(t.name for t in self.outputs)
         return Kept(
-            code.entry, code.target, code.image, sizes, lowered.zero is not None, order, lowered.checks is not None,
-            careful, f"{self.name}: {computes}", shapes, self.finite,
+            "", self.text, b"", sizes, lowered.zero is not None, order, lowered.checks is not None, careful,
+            f"{self.name}: {computes}", (), self.finite,
         )  # fmt: skip
 
-    def _object(self, lowered: Lowered, text: str) -> tuple[ObjectCode, tuple[tuple[int, ...] | None, ...]]:
-        """Its code, without checks of arrays where these are proven to hold for shapes, which are told."""
-        parts = lowered.pipeline, lowered.arguments, self.name
-        shapes = self._proven(lowered, text)
+    def _emitted(self, lowered: Lowered, described: Kept) -> Kept:
+        """With its code, without checks of arrays where these are proven to hold for shapes, which are told."""
+        shapes = self._proven(lowered, described.target)
         if shapes:
             with suppress(GuardError):
-                return compile_object(*parts, f"{text}-{UNCHECKED}", self.streams(lowered)), shapes
-        return compile_object(*parts, text, self.streams(lowered)), ()
+                return self._with_code(lowered, replace(
+                    described, target=f"{described.target}-{UNCHECKED}", shapes=shapes
+                ))  # fmt: skip
+        return self._with_code(lowered, described)
+
+    def _with_code(self, lowered: Lowered, described: Kept) -> Kept:
+        parts = lowered.pipeline, lowered.arguments, f"{self.name}_{described.seal}"
+        code = compile_object(*parts, described.target, self.streams(lowered))
+        return replace(described, entry=code.entry, image=code.image)
 
     def _proven(self, lowered: Lowered, text: str) -> tuple[tuple[int, ...] | None, ...]:
         """The shapes of the arguments for which Halide's checks of arrays hold; empty where there is no proof."""

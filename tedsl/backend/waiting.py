@@ -18,14 +18,9 @@ Python in the pool's threads, and no compiler on the machine; they are compiled 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import sys
 
-import llvmlite
-import llvmlite.binding as llvm
-
-from tedsl.backend import store
-from tedsl.backend.linker import Library, initialize, link
+from tedsl.backend.linker import Library, assembled, link
 
 __all__ = ["Waiting"]
 
@@ -217,12 +212,8 @@ class Waiting:
 
     def __init__(self) -> None:
         self._library: Library | None = None
-        if sys.platform != "linux":
-            return
-        triple = llvm.get_process_triple()
-        key = hashlib.sha256(f"{llvmlite.__version__} {triple} {_ASSEMBLY}".encode()).hexdigest()[:24]
-        image = store.fetch(f"waiting-{key}.o", lambda: _object(triple))
-        self._library = link(image, ["pool", "par_for", "do_task", "yield"], {})
+        if sys.platform == "linux":
+            self._library = link(assembled("waiting", _ASSEMBLY), ["pool", "par_for", "do_task", "yield"], {})
 
     @property
     def imports(self) -> dict[str, int]:
@@ -238,10 +229,3 @@ class Waiting:
             "halide_set_custom_do_par_for": self._library["par_for"],
             "halide_set_custom_do_task": self._library["do_task"],
         }
-
-
-def _object(triple: str) -> bytes:
-    initialize()
-    module = llvm.parse_assembly(_ASSEMBLY, llvm.create_context())
-    machine = llvm.Target.from_triple(triple).create_target_machine(opt=2, reloc="pic", codemodel="default")
-    return bytes(machine.emit_object(module))

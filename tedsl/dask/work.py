@@ -18,6 +18,7 @@ from tedsl.analysis.pointwise import apply_numpy
 from tedsl.backend.build import build
 from tedsl.dask.carry import packed, unpacked
 from tedsl.lang.expr import Apply, Const, Expr
+from tedsl.lang.locks import cached_property, freed_in_children
 from tedsl.lang.reducers import Reducer
 from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
@@ -52,20 +53,20 @@ class Program:
         data = packed((op, template, specs, pull))
         return cls(_routine(op, template, pull), specs, data)
 
-    @functools.cached_property
+    @cached_property
     def traced(self) -> Traced:
         return self.routine.exact(self.specs)
 
-    @functools.cached_property
+    @cached_property
     def operations(self) -> list[Operation]:
         """Every operation, in an order that is the same in each process."""
         return operations_between((), [*self.traced.inputs, *self.traced.outputs])
 
-    @functools.cached_property
+    @cached_property
     def places(self) -> dict[Tensor, Place]:
         return {t: (n, k) for n, op in enumerate(self.operations) for k, t in enumerate(op.outputs)}
 
-    @functools.cached_property
+    @cached_property
     def key(self) -> str:
         return structural_key(self.traced.outputs, self.traced.inputs)
 
@@ -137,7 +138,7 @@ def _sliced(result: Array, place: tuple[slice, ...], tensor: Tensor) -> Array:
 
 
 _KERNELS: dict[str, Any] = {}
-_BUILDING = threading.Lock()
+_BUILDING = freed_in_children(threading.Lock())
 
 
 def _kernel(inputs: list[Tensor], outputs: list[Tensor], name: str) -> Callable[..., Any]:

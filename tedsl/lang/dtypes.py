@@ -5,6 +5,7 @@ A `DType` is a string, so that it prints, compares and serialises as users write
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from tedsl.lang.errors import user_location
 __all__ = [
     "ALL", "BFLOAT16", "BOOL", "BOTTOM", "FLOAT16", "FLOAT32", "FLOAT64", "INDEX", "INT8", "INT16", "INT32", "INT64",
     "UINT8", "UINT16", "UINT32", "UINT64", "DType", "Kind", "as_dtype", "default_type", "divide_type",
-    "dtype_of_array", "float_type", "integer_bounds", "promote",
+    "dtype_of_array", "float_type", "integer_bounds", "is_masked", "promote",
 ]  # fmt: skip
 
 
@@ -40,9 +41,10 @@ class DType(str):
         if isinstance(other, str):
             return str.__eq__(self, other)
         try:
-            return str.__eq__(self, np.dtype(cast("Any", other)).name)
+            found = np.dtype(cast("Any", other))
         except TypeError:
             return False
+        return found.isnative and str.__eq__(self, found.name)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -131,11 +133,23 @@ def as_dtype(value: object) -> DType:
             found = _BY_NAME.get(np.dtype(name).name)
         except TypeError:
             found = None
+    if found is not None and not _is_native(value):
+        raise TypeError(
+            f"dtype {value!r:.60} has another byte order than this machine; take {str(found)!r}, and give arrays as "
+            f"x.astype({str(found)!r}), at {user_location()}"
+        )
     if found is None or found is BOTTOM:
         is_value = hasattr(value, "dtype") and not isinstance(value, type)
         problem = "is a value (te.cast(x, dtype) takes the dtype last)" if is_value else "is not supported"
         raise TypeError(f"dtype {value!r:.60} {problem}; expected one of {', '.join(ALL)}, at {user_location()}")
     return found
+
+
+def _is_native(value: object) -> bool:
+    try:
+        return bool(np.dtype(cast("Any", value)).isnative)
+    except (TypeError, ValueError):  # a type of ours, or of a framework
+        return True
 
 
 def dtype_of_array(array: np.ndarray[Any, Any]) -> DType:
@@ -144,6 +158,12 @@ def dtype_of_array(array: np.ndarray[Any, Any]) -> DType:
     if found is None:
         raise TypeError(f"dtype {array.dtype} is not supported; expected one of {', '.join(ALL)}")
     return found
+
+
+def is_masked(value: object) -> bool:
+    """Whether a value is a masked array, which without its mask is another one."""
+    masked = sys.modules.get("numpy.ma")  # `np.ma` would import it, which takes a lock at every call
+    return bool(masked is not None and isinstance(value, masked.MaskedArray))
 
 
 def integer_bounds(dtype: DType) -> tuple[int, int]:

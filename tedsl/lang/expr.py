@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from tedsl.lang.dtypes import BOOL, FLOAT32, INT32, DType
 from tedsl.lang.errors import user_location
+from tedsl.lang.locks import freed_in_children
 from tedsl.lang.operators import Fn, Operators
 from tedsl.lang.rich import RichFormula
 
@@ -33,7 +34,7 @@ SIZE_MAX = 2**31 - 1 - 2**20
 # Keyed by class and fields, children by id: an entry dies with its node, and a node keeps its children alive.
 _INTERNED: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
 # Two threads that write the same expression must get the same node. Reentrant, since a collection may run code.
-_INTERNING = threading.RLock()
+_INTERNING = freed_in_children(threading.RLock())
 
 _SERIAL = itertools.count()
 

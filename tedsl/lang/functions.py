@@ -27,6 +27,7 @@ from tedsl.lang.dtypes import (
     dtype_of_array,
     float_type,
     integer_bounds,
+    is_masked,
     promote,
 )
 from tedsl.lang.errors import ZeroDivisorError, user_location
@@ -105,7 +106,7 @@ Scalar = Any  # Expr, 0-rank tensor, or a Python / NumPy number
 
 def const(value: object, dtype: object = None) -> Const:
     """A literal of a strong dtype (a bare Python number is weak: it takes the type of what it meets)."""
-    if isinstance(value, (np.generic, np.ndarray)) and np.ndim(value) == 0:
+    if isinstance(value, (np.generic, np.ndarray)) and np.ndim(value) == 0 and not is_masked(value):
         dtype = dtype_of_array(np.asarray(value)) if dtype is None else dtype
         value = value.item() if value.dtype.name != "bfloat16" else float(value)
     if not isinstance(value, (bool, int, float)):

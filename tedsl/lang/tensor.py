@@ -9,7 +9,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -18,6 +17,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32, INT64, UINT64, DType, integer_bounds, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.locks import cached_property
 from tedsl.lang.operators import Fn, Operators
 from tedsl.lang.rich import Rich, RichFormula
 from tedsl.lang.traverse import reads_of, topological

@@ -6,7 +6,6 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from tedsl.analysis.nests import map_leaves, static_key
 from tedsl.backend.build import build
 from tedsl.backend.kernel import Kernel
 from tedsl.lang.errors import user_location
+from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Placeholder, Tensor
 from tedsl.mutation.arguments import Argument, Bound, bind, is_array, signature, strided
 from tedsl.mutation.array import Array, new_array

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tedsl.analysis.donated import check_not_donated
+from tedsl.analysis.feeds import check_not_masked
 from tedsl.analysis.foreign import array_of, is_torch
 from tedsl.lang.elements import tensor_of
 from tedsl.lang.expr import Read
@@ -53,8 +54,7 @@ def may_alias(x: Any, y: Any) -> bool:
 
 def as_numpy(x: Any, what: str) -> np.ndarray[Any, Any]:
     """A NumPy array over the memory of an array of any framework; TypeError where that would take a copy."""
-    if isinstance(x, np.ma.MaskedArray):
-        raise TypeError(f"{what}: a mask would be lost; give x.filled(value)")
+    check_not_masked(x, what)
     if isinstance(x, np.ndarray):
         check_not_donated([("x", x)], what)
         return x

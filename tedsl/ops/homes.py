@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.feeds import check_not_masked
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.signature import Signature
@@ -45,8 +46,7 @@ def kind_of(value: Any) -> str:
 
 def plain(array: Any, name: str, signature: Signature) -> np.ndarray[Any, Any]:
     """A NumPy array without the behaviour of a subclass."""
-    if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"op {signature}: argument {name!r} is a masked array; give x.filled(value)")
+    check_not_masked(array, f"op {signature}: argument {name!r}")
     try:
         dtype_of_array(array)
     except TypeError as error:

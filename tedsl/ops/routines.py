@@ -25,6 +25,7 @@ from tedsl.lang.axes import var
 from tedsl.lang.compute import placeholder
 from tedsl.lang.elements import tensor_of
 from tedsl.lang.expr import Read
+from tedsl.lang.locks import freed_in_children
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.batching import batched
 from tedsl.ops.signature import map_leaves
@@ -48,7 +49,7 @@ class Traced:
     schedule: Callable[[str], Schedule | None]  # for "host" or "cuda"
     is_symbolic: bool = False
     kernels: dict[str, Kernel] = field(default_factory=dict)  # compiled, by their targets
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=lambda: freed_in_children(threading.Lock()))
 
     @property
     def kernel(self) -> Kernel:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.feeds import as_outputs, check_array, check_dtype
+from tedsl.analysis.calling import returned_by
+from tedsl.analysis.feeds import as_outputs, check_array, check_dtype, check_not_masked
 from tedsl.analysis.messages import Overrun, describe
 from tedsl.analysis.overflow import check_limits, limits_of
 from tedsl.analysis.pointwise import Array, held_type, rounded
@@ -207,7 +208,7 @@ def _extern(op: Extern, values: Mapping[TensorKey, Array], sizes: Mapping[Var, i
     given = [np.array(values[t.op, t.index], t.dtype.numpy, order="C") for t in op.args]
     for array in given:
         array.flags.writeable = False
-    returned = op.function(*given)
+    returned = returned_by(op, given)
     several = isinstance(returned, (tuple, list))
     parts = list(returned) if several else [returned]
     if len(parts) != op.num_outputs:
@@ -219,6 +220,7 @@ def _extern_result(op: Extern, index: int, part: Any, sizes: Mapping[Var, int]) 
     place = f"{describe(op)}: result {index}"
     if not isinstance(part, (np.ndarray, np.generic)):
         raise TypeError(f"{place}: expected a NumPy array, found {type(part).__name__} ({part!r:.40})")
+    check_not_masked(part, place)
     array = np.asarray(part)
     dtype: DType = op.dtypes[index]
     check_dtype(array, dtype, place)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from autodiff import differentiate, jvp as forward_derivative
 from tedsl.lang.compute import placeholder
 from tedsl.lang.dtypes import as_dtype
+from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import stages_of
 from tedsl.ops.definition import Author, attach_rules

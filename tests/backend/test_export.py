@@ -139,3 +139,94 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
     y = te.extern(np.sort, (4,), "float32", [te.placeholder((4,), name="z")], name="sorted")
     with pytest.raises(ValueError, match="'sorted' is computed in Python"):
         te.build(y.op.inputs[0], y + 1).export(tmp_path)
+
+
+HEADERS = (
+    "ctype errno float inttypes limits locale math setjmp signal stdarg stdbool stddef stdint stdio stdlib string time"
+)
+TAKEN = [
+    "if", "int", "restrict", "assert", "class", "template", "co_await", "and", "bool", "true", "sinf", "exp", "malloc",
+    "printf", "y1", "index", "strncpy", "main", "NULL", "EOF", "INT_MAX", "DBL_EPSILON", "SIGINT", "EINVAL", "M_PI",
+    "PRIu64", "errno", "stdin", "uint8_t", "size_t", "va_list", "linux", "std", "None", "def", "INPUTS", "halide_error",
+    "halide_anything", "pthread_create", "ctypes", "copy", "numpy", "x" * 5000, "\ud800", "is_there\udfff",
+]  # fmt: skip
+FREE = [
+    "sin f", "product of two", "1abc", "_x", "__x", "_Bool", "é", '""" + 1', "*/ int x; /*", "a\nb", "\0", "\\", "np",
+    "SIGMOID", "ELU", "SOFT_MAX", "M_step", "Path", "given", "results", "kernel_t",
+]  # fmt: skip
+
+
+def more(label: str, made: str | None = None, **options: Any) -> Any:
+    x = te.placeholder((4,), name=label)
+    return te.build(x, te.compute((4,), lambda i: x[i] + 1, name=made), **options)
+
+
+def check_compiles(folder: Path, header: str) -> None:
+    """The header after all others, for C and C++ of several years, and a call from Python."""
+    for compiler, language, standards in (("cc", "c", ("c99", "gnu17")), ("c++", "cpp", ("c++11", "gnu++20"))):
+        includes = [f"#include <{name}.h>" for name in HEADERS.split()]
+        (folder / f"main.{language}").write_text("\n".join([*includes, f'#include "{header}.h"', ""]))
+        for standard in standards if shutil.which(compiler) else ():
+            command = [compiler, f"-std={standard}", "-Wall", "-Werror", "-fsyntax-only", f"main.{language}"]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+    script = f"import numpy as np, {header} as m\nassert (m.{header}(np.ones(4, 'f4')) == 2).all()\nprint(m.__doc__)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("compiled code and NumPy, nothing else.\n")
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_names_that_c_has_for_something_else_are_refused(name: str, tmp_path: Path) -> None:
+    kern = more("x", "y", name=name)
+    np.testing.assert_array_equal(kern(np.ones(4, "f4")), np.full(4, 2, "f4"))
+    with pytest.raises(ValueError, match=r"export: expected a name for a C function, found .*name='my_") as caught:
+        kern.export(tmp_path)
+    assert len(str(caught.value).encode()) < 500
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_name_of_an_output_is_refused_where_the_kernel_is_called_after_it(tmp_path: Path) -> None:
+    x = te.placeholder((4,), name="x")
+    with pytest.raises(ValueError, match=r"found 'exp': the C library has a function exp; .*name='my_exp'"):
+        te.build(x, te.compute((4,), lambda i: x[i], name="exp")).export(tmp_path)
+    assert te.build(x, te.compute((4,), lambda i: x[i], name="exp"), name="my_exp").export(tmp_path)
+
+
+@needs_cc
+@pytest.mark.parametrize("name", FREE)
+def test_other_names_are_made_names_of_c(name: str, tmp_path: Path) -> None:
+    check_compiles(tmp_path, more("x", "y", name=name).export(tmp_path)[0].stem)
+
+
+@needs_cc
+@pytest.mark.parametrize("labels", [TAKEN[k : k + 10] for k in range(0, len(TAKEN), 10)] + [FREE])
+def test_tensors_may_be_called_anything(labels: list[str], tmp_path: Path) -> None:
+    tensors = [te.placeholder((4,), name=label) for label in (*labels, labels[0])]
+    outputs = [te.compute((4,), lambda i, t=t: t[i] + 1, name=t.name) for t in tensors]
+    te.build(tensors, outputs, name="many").export(tmp_path)
+    text = (tmp_path / "many.h").read_text()
+    assert text.count("[4] */") == 2 * len(tensors)
+    (tmp_path / "many.h").rename(tmp_path / "named.h")
+    check_compiles(tmp_path, more("x", "y", name="one").export(tmp_path)[0].stem)
+    (tmp_path / "many.c").write_text('#include <math.h>\n#include <stdio.h>\n#include <errno.h>\n#include "named.h"\n')
+    for standard in ("c99", "gnu17"):
+        command = ["cc", f"-std={standard}", "-Wall", "-Werror", "-fsyntax-only", "many.c"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+    script = f"""
+import numpy as np, many
+for k, found in enumerate(many.many(*(np.full(4, k, "f4") for k in range({len(tensors)})))):
+    assert (found == k + 1).all()
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
+
+
+def test_headers_of_names_that_differ_in_case_are_two(tmp_path: Path) -> None:
+    texts = [more("x", "y", name=name).export(tmp_path)[0].read_text() for name in ("more", "More")]
+    assert len({text.splitlines()[0] for text in texts}) == 2
+
+
+@pytest.mark.parametrize("name", ["", " ", "\n"])
+def test_an_empty_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="the name of a kernel has letters"):
+        more("x", "y", name=name)

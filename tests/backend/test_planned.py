@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from schedules.records import with_seal
 from tedsl.backend import cache, kept, planner, store, variant
 from tedsl.backend.cuts import recall_cut
 from tedsl.backend.kernel import Kernel
@@ -104,7 +105,8 @@ def test_what_is_damaged_is_made_again(folder: Path) -> None:
         data | {"steps": [[0, [1, 0, 0], [4]], *data["steps"][1:]]}, data | {"steps": data["steps"][::-1]},
         data | {"tensors": data["tensors"][::-1]}, data | {"kernels": [["", "", [], 0, False]]}, {"tedsl_program": 1},
     ]  # fmt: skip
-    for damage in (b"", whole[:100], whole[:-1] + b"!", *wrong):
+    sealed = [with_seal({k: v for k, v in w.items() if k != "seal"}) for w in wrong if isinstance(w, dict)]
+    for damage in (b"", whole[:100], whole[:-1] + b"!", *wrong, *sealed):
         if isinstance(damage, bytes):
             path.write_bytes(damage)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 from typing import Any
@@ -224,3 +225,54 @@ def test_checked_finds_donated_memory_behind_another_array() -> None:
         twice(hidden)
     with te.checked():
         np.testing.assert_array_equal(twice(result), result * 2)
+
+
+def increment(x: Any) -> Any:
+    x += 1
+    return x * 1
+
+
+def assign(x: Any) -> Any:
+    x[0] = 1
+    return x * 1
+
+
+def fails(x: Any) -> Any:
+    return {}["nothing"]
+
+
+@pytest.mark.parametrize("function", [increment, assign])
+@pytest.mark.parametrize("how", ["evaluate", "interpret", "checked", "impure"])
+def test_a_function_that_writes_its_argument_is_named_with_what_to_do(function: Any, how: str) -> None:
+    x = te.placeholder((4,), name="x")
+    y = te.extern(function, (4,), "float32", [x], pure=how != "impure")
+    run = te.interpret if how == "interpret" else te.evaluate
+    given = floats(4)
+    before = given.copy()
+    with te.checked() if how == "checked" else contextlib.nullcontext(), pytest.raises(ValueError) as caught:
+        run(y + 1, {x: given})
+    assert f"extern '{function.__name__}' at {__file__}:" in str(caught.value)
+    assert "writes into its arguments, which are read-only" in str(caught.value)
+    assert "compute on a copy, x = x.copy()" in str(caught.value)
+    np.testing.assert_array_equal(given, before)
+
+
+@pytest.mark.parametrize("run", [te.evaluate, te.interpret])
+def test_an_error_of_a_function_is_its_own_and_tells_the_stage(run: Any) -> None:
+    x = te.placeholder((4,), name="x")
+    with pytest.raises(KeyError, match="nothing") as caught:
+        run(te.extern(fails, (4,), "float32", [x]) + 1, {x: floats(4)})
+    notes = getattr(caught.value, "__notes__", None)
+    assert notes is None or (len(notes) == 1 and "the Python function of extern 'fails' at" in notes[0])
+
+
+@pytest.mark.parametrize("run", [te.evaluate, te.interpret])
+@pytest.mark.parametrize(("result", "words"), [
+    (np.ma.array(np.zeros(4, "f4"), mask=[1, 0, 0, 0]), "a mask would be lost"),
+    (np.zeros(4, ">f4"), "expected the byte order of this machine"),
+    (np.zeros(4, "O"), "expected dtype float32, found object"),
+])  # fmt: skip
+def test_results_of_other_kinds_are_refused(run: Any, result: Any, words: str) -> None:
+    x = te.placeholder((4,), name="x")
+    with pytest.raises(TypeError, match=f"extern 'y' at .*: result 0.*: {words}"):
+        run(te.extern(lambda x: result, (4,), "float32", [x], name="y") + 1, {x: floats(4)})

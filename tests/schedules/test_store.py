@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 
 import tedsl as te
 from schedules.directives import DIRECTIVES, from_json, to_json
+from schedules.store import dumps, loads
+from tedsl.lang.tensor import Placeholder
+from tedsl.lang.traverse import stages_of
+from tests.changes import DEEP, changes
 
 
 def program(factor: float = 2.0, name: str = "T", axis: str = "k") -> list[te.Tensor]:
@@ -82,3 +91,164 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text('{"tedsl_schedule": 1, "key": ""}')
     with pytest.raises(te.ScheduleError, match="the file is damaged: it has no stages, program, directives"):
         te.Schedule.load(tmp_path / "s.json", program())
+
+
+def product() -> list[te.Tensor]:
+    A, B = (te.placeholder((32, 32), name=name) for name in "AB")
+    D = te.compute((32, 32), lambda i, j: te.sum(lambda k: A[i, k] * B[k, j]), name="D")
+    return [te.compute((32, 32), lambda i, j: D[i, j] + 1, name="E")]
+
+
+def tiled(outputs: list[te.Tensor]) -> te.Schedule:
+    s = te.Schedule(outputs)
+    s["E"].tile("i", "j", 4, 8)
+    s["E"].parallel(s["E"].fuse("io", "jo"))
+    s["D"].compute_at("E", "iojo").store_in("stack").bound_extent("j", 8)
+    s["D"].reorder("k", "i", "j").unroll("i", 2).prefetch("A", "k", 2)
+    return s
+
+
+def by_default(outputs: list[te.Tensor]) -> te.Schedule:
+    return te.Schedule(outputs).auto()
+
+
+SAVED: dict[str, tuple[Callable[[], list[te.Tensor]], Callable[[list[te.Tensor]], te.Schedule]]] = {
+    "by hand": (program, scheduled), "tiled": (product, tiled), "default": (product, by_default),
+    "autoscheduler": (product, lambda outputs: te.Schedule(outputs).auto("mullapudi2016")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_a_change_of_a_file_is_refused_or_another_schedule(name: str, tmp_path: Path) -> None:
+    """Every single change; what is accepted prints, and is saved and loaded again."""
+    outputs, path = SAVED[name][0](), tmp_path / "s.json"
+    accepted, refused = 0, 0
+    tried = changes(json.loads(dumps(outputs, SAVED[name][1](outputs).directives)))
+    for changed in tried:
+        path.write_text(json.dumps(changed))
+        try:
+            schedule = te.Schedule.load(path, outputs)
+        except te.ScheduleError as error:
+            refused += "s.json" in str(error).encode().decode()
+        else:
+            accepted += 1
+            assert str(schedule)
+            schedule.save(path)
+            assert te.Schedule.load(path, outputs).directives == schedule.directives
+    assert refused + accepted == len(tried)
+    assert refused > 300
+    assert accepted > 0
+
+
+@pytest.mark.parametrize("name", ["tiled", "default"])
+def test_what_is_accepted_of_a_changed_file_gives_the_right_results(name: str, tmp_path: Path) -> None:
+    outputs, path = SAVED[name][0](), tmp_path / "s.json"
+    inputs = [op.output() for op in stages_of(outputs) if isinstance(op, Placeholder)]
+    arrays = [np.random.default_rng(k).integers(-3, 4, (32, 32)).astype("f4") for k in range(2)]
+    (expected,) = te.interpret(outputs, dict(zip(inputs, arrays, strict=True)))
+    built = 0
+    for changed in changes(json.loads(dumps(outputs, SAVED[name][1](outputs).directives))["directives"]):
+        data = {**json.loads(dumps(outputs, ())), "directives": changed}
+        path.write_text(json.dumps(data))
+        try:
+            found = te.build(inputs, outputs, schedule=te.Schedule.load(path, outputs))(*arrays)[0]
+        except te.ScheduleError:  # when it is loaded, built, or called with a promise that does not hold
+            continue
+        built += 1
+        np.testing.assert_array_equal(found, expected)
+    assert built > 20
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda d: d["directives"][0].update(factor="8"),
+     r"directives\[0\] \(split\)\.factor: expected a whole number, found '8'; save the schedule again"),
+    (lambda d: d["directives"][0].update(factor=True), "expected a whole number, found True"),
+    (lambda d: d["directives"][0].update(factor=0), r"directives\[0\] of .*the factor must be at least 1, found 0"),
+    (lambda d: d["directives"][0].update(factor=2**70), "the factor must be at most 1073741824, found 11805916207"),
+    (lambda d: d["directives"][0].pop("factor"), r"\(split\): expected stage, .*; there is no factor; save"),
+    (lambda d: d["directives"][0].update(fcator=1), r"found \['fcator'\]"),
+    (lambda d: d["directives"][0].update(verb="slpit"), "there is no directive 'slpit'; did you mean 'split'"),
+    (lambda d: d["directives"][0].update(loop="\ud800"), "expected a text of whole characters"),
+    (lambda d: d["directives"][0].update(definition="both"), "expected 'body' or 'init', found 'both'"),
+    (lambda d: d["directives"].insert(0, 3), r"directives\[0\]: expected an object, found 3"),
+    (lambda d: d.update(directives={}), "directives: expected a list, found {}"),
+    (lambda d: d.update(key=None), "key: expected a text, found None"),
+    (lambda d: d.update(key="x"), "saved for another program:\n.*the key in the file is damaged"),
+    (lambda d: d["stages"].pop("T"), r"nothing\(\) is now"),
+    (lambda d: d["stages"].update(T="i"), "stages.T: expected a list, found 'i'"),
+    (lambda d: d.update(tedsl_schedule=True), "expected a schedule of version 1, found True"),
+])  # fmt: skip
+def test_damage_is_named(change: Callable[[Any], object], message: str, tmp_path: Path) -> None:
+    outputs = program()
+    data = json.loads(dumps(outputs, scheduled(outputs).directives))
+    change(data)
+    (tmp_path / "s.json").write_text(json.dumps(data))
+    with pytest.raises(te.ScheduleError, match=message):
+        te.Schedule.load(tmp_path / "s.json", outputs)
+
+
+def test_a_machine_that_there_cannot_be_is_refused(tmp_path: Path) -> None:
+    outputs, path = product(), tmp_path / "s.json"
+    whole = dumps(outputs, by_default(outputs).directives)
+    for name, value in (
+        ("cores", -1), ("l2", 2**70), ("vector_bytes", 0), ("vector_bytes", 24), ("gpu", "rocm"), ("l1", None),
+        ("choices", [["cores", -1]]), ("choices", [["vector_bytes", 3]]), ("choices", [["C:unroll"]]),
+    ):  # fmt: skip
+        data = json.loads(whole)
+        machine = data["directives"][0]["machine"]
+        machine[[n for n, _ in machine].index(name)][1] = value
+        path.write_text(json.dumps(data))
+        with pytest.raises(te.ScheduleError, match=f"machine.*{'choices' if name == 'choices' else name}|machine"):
+            te.Schedule.load(path, outputs)
+
+
+@pytest.mark.parametrize(
+    "content", [DEEP, b'{"a":' * 50_000, b"NaN", b"\xff\xfe\x00", b"1" * 10_000, b"\xef\xbb\xbf{}"]
+)
+def test_text_that_is_no_schedule_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_bytes(content)
+    with pytest.raises(te.ScheduleError, match=r"s\.json"):
+        te.Schedule.load(tmp_path / "s.json", program())
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(list(DIRECTIVES)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@st.composite
+def damaged(draw: Any, value: Any) -> Any:
+    """A value with up to three places changed to anything."""
+    for _ in range(draw(st.integers(1, 3))):
+        value = _changed_somewhere(draw, value)
+    return value
+
+
+def _changed_somewhere(draw: Any, value: Any) -> Any:
+    keys: list[Any] = (
+        list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    )
+    if not keys or draw(st.integers(0, 7)) == 0:
+        return draw(VALUES)
+    key = draw(st.sampled_from(keys))
+    copied: Any = dict(value) if isinstance(value, dict) else list(value)
+    copied[key] = _changed_somewhere(draw, copied[key])
+    return copied
+
+
+@given(data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_anything_in_any_place_is_refused_or_another_schedule(data: Any) -> None:
+    outputs = program()
+    content = json.loads(dumps(outputs, scheduled(outputs).directives))
+    text = json.dumps(data.draw(damaged(content))).encode()
+    schedule = te.Schedule(outputs)
+    try:
+        for directive in loads(text, outputs, "s.json"):
+            schedule.add(directive)
+    except te.ScheduleError as error:
+        str(error).encode()
+    else:
+        assert str(schedule)
