@@ -235,10 +235,12 @@ def _dims(x: Array, dims: Any) -> Any:
 def _reduction(name: str) -> Row:
     def row(x: Array, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Array:
         source = x if dtype is None else _cast(x, dtype)
+        if isinstance(source, Selected) and not isinstance(
+            found := getattr(source, name)(_dims(source, dims), keepdim), Array
+        ):
+            raise TypeError(f"{name} over axes {dims} of x[mask] leaves its length, which depends on values")
         if isinstance(source, Selected):
-            return fresh(
-                value_of(source.sum() if name == "sum" and dims in (None, [0], [-1]) else getattr(source, name))
-            )
+            return fresh(value_of(found))
         return fresh(value_of(getattr(source, name)(_dims(x, dims), keepdim)))
 
     return row

@@ -22,7 +22,7 @@ from tedsl.lang.tensor import Tensor
 from tedsl.mutation.layouts import Ghost, Layout, ghost_of_result, ghost_with, new_ghost
 from tedsl.mutation.tracing import Origin, Storage, Trace
 
-__all__ = ["Array", "check_kind", "lowered", "new_array", "stored", "without_leading_ones"]
+__all__ = ["Array", "as_operand", "check_kind", "lowered", "new_array", "stored", "widened", "without_leading_ones"]
 
 FIX = "use np.where / te.select on values, or pass the number as a Python value (the function is traced again for each)"
 
@@ -53,6 +53,11 @@ class Array(Operators):
         return shape
 
     @property
+    def extents(self) -> tuple[Expr, ...]:
+        """The shape as expressions."""
+        return self.value.extents
+
+    @property
     def ndim(self) -> int:
         return self.ghost.ndim
 
@@ -81,6 +86,17 @@ class Array(Operators):
     def view_of(self, ghost: Ghost, is_value: bool = False) -> Array:
         """Another view of the same storage."""
         return Array(self.storage, ghost, self.origin, is_value)
+
+    def part(self, items: Sequence[Any]) -> Array:
+        """The view that slices, integers, None and ... make."""
+        try:
+            return self.view_of(self.ghost[(*items, ...) if Ellipsis not in items else tuple(items)])
+        except IndexError as error:
+            raise IndexError(f"index at {user_location()} of an array of shape {self.shape}: {error}") from None
+
+    def moved(self, source: Sequence[int], places: Sequence[int]) -> Array:
+        """The view with axes at other places."""
+        return self.view_of(np.moveaxis(self.ghost, tuple(source), tuple(places)))
 
     def assign(self, new: Any) -> None:
         """x[...] = new: every element replaced, `new` broadcast to the shape and converted, as in NumPy."""
@@ -122,7 +138,7 @@ class Array(Operators):
             result = self._apply(f, self, *others)
             assert isinstance(result, Array)
             return result
-        new = elementwise(f, self.value, *(_operand(o, self.trace) for o in others))
+        new = elementwise(f, self.value, *(as_operand(o, self.trace) for o in others))
         if new.shape != self.shape:
             raise ValueError(
                 f"in-place {f.value} at {user_location()}: the result has shape {new.shape}, the target "
@@ -135,14 +151,14 @@ class Array(Operators):
     @staticmethod
     def _apply(f: Fn, *operands: Any) -> Any:
         """The result as an array of its own."""
-        first = next(o for o in operands if isinstance(o, Array))
         for operand in operands:
             if hasattr(operand, "_selected_apply"):
                 return operand._selected_apply(f, *operands)
+        first = next(o for o in operands if isinstance(o, Array))
         if f is Fn.CAST:
             x, dtype = operands
             return new_array(first.trace, x.value.astype(as_dtype(dtype)), [x])
-        tensors = [_operand(o, first.trace) for o in operands]
+        tensors = [as_operand(o, first.trace) for o in operands]
         return new_array(first.trace, elementwise(f, *tensors), operands)
 
     def as_scalar(self) -> Expr:
@@ -312,6 +328,14 @@ def without_leading_ones(value: Tensor, ndim: int) -> Tensor:
     return value.reshape(value.shape[extra:]) if extra and all(n == 1 for n in value.shape[:extra]) else value
 
 
+def widened(value: Tensor) -> Tensor:
+    """Sums of small integers are taken in 64 bits, as NumPy and torch take them."""
+    kind = value.dtype
+    if kind.is_float or (kind.bits == 64 and not kind.is_bool):
+        return value
+    return value.astype("uint64" if kind.kind == "u" else "int64")
+
+
 def stored(what: str, result: Any, out: Any) -> Array:
     """`out=` of a NumPy function: its result goes into an array that is there."""
     (target,) = out if isinstance(out, tuple) else (out,)
@@ -337,13 +361,13 @@ def check_kind(what: str, found: DType, own: DType, torch: bool) -> None:
 
 def lowered(value: Any, trace: Trace) -> Tensor:
     """A tensor for any operand."""
-    found = _operand(value, trace)
+    found = as_operand(value, trace)
     if isinstance(found, Tensor):
         return found
     return as_tensor(found, "traced array")
 
 
-def _operand(value: Any, trace: Trace) -> Any:
+def as_operand(value: Any, trace: Trace) -> Any:
     """What elementwise operations take: a tensor, or a Python number, which stays weak."""
     if isinstance(value, Array):
         return value.value

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.foreign import array_of, is_torch
 from tedsl.lang import functions as fn
 from tedsl.lang.broadcast import broadcast_to, element_at
 from tedsl.lang.dtypes import INT32
@@ -18,26 +19,28 @@ from tedsl.lang.elements import reduce_axes_of, tensor_of
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.indexing import getitem as gather
+from tedsl.lang.operators import Fn
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
 from tedsl.mutation.array import Array, lowered, new_array, without_leading_ones
 from tedsl.mutation.layouts import Ghost
+from tedsl.mutation.masks import KnownMask, Masked, listed_places, mask_position
 from tedsl.mutation.selected import Selected
 
 __all__ = ["accumulate_at", "getitem", "setitem"]
 
 _BASIC = (int, np.integer, slice, type(None), type(Ellipsis))
+UPDATES = {"add": Fn.ADD, "mul": Fn.MUL, "max": Fn.MAXIMUM, "min": Fn.MINIMUM}
 
 
 def getitem(x: Array, key: Any) -> Any:
     """x[key]: a view for slices and integers, else a copy."""
-    items = _items(x, key)
+    items = listed_places(x, _items(x, key))
     if all(isinstance(i, _BASIC) for i in items):
         return _view(x, items)
-    mask = _mask_position(items)
+    mask = mask_position(items)
     if mask is not None:
-        target, place = _around_mask(x, items, mask)
-        return Selected(target.trace, target.value, items[mask].value, place)
+        return Masked.of(x, items, mask).read()
     if all(i.ndim == 0 for i in items if isinstance(i, Array)) and (x.trace.torch or len(items) < x.ndim):
         raise TypeError(
             f"index at {user_location()}: x[i] with a value as i is a view at a place that is not known while the "
@@ -58,11 +61,11 @@ def setitem(x: Array, key: Any, value: Any) -> None:
     if all(isinstance(i, _BASIC) for i in items):
         _view(x, items, as_array=True).assign(value)
         return
-    mask = _mask_position(items)
+    mask = mask_position(items)
     if mask is not None:
-        target, place = _around_mask(x, items, mask)
-        target.assign(_masked(target, items[mask].value, place, value))
+        Masked.of(x, items, mask).assign(value)
         return
+    items = listed_places(x, items)
     target, rows = _targets(x, items)
     shape, first = _selection(target, rows)
     wide = _fitting(lowered(value, x.trace), shape)
@@ -72,9 +75,13 @@ def setitem(x: Array, key: Any, value: Any) -> None:
 
 def accumulate_at(x: Array, key: Any, value: Any, kind: str) -> None:
     """np.add.at and its like: every value counts, also where an element is named twice."""
-    items = _items(x, key)
-    if all(isinstance(i, _BASIC) for i in items):
-        raise TypeError(f"ufunc.at at {user_location()}: expected integer arrays as indices; use x[key] += value")
+    items = listed_places(x, _items(x, key))
+    x.check_writable()
+    mask = mask_position(items)
+    if mask is not None or all(isinstance(i, _BASIC) for i in items):  # no element is named twice
+        part = _view(x, items, as_array=True) if mask is None else Masked.of(x, items, mask)
+        part.update(UPDATES[kind], value)
+        return
     target, rows = _targets(x, items)
     shape, first = _selection(target, rows)
     wide = _fitting(lowered(value, x.trace), shape).astype(x.dtype)
@@ -92,12 +99,15 @@ def _items(x: Array, key: Any) -> list[Any]:
             raise TypeError(f"index at {user_location()}: a bool is no index of a traced array; write an if around it")
         if isinstance(item, Selected):
             raise TypeError(f"index at {user_location()}: x[mask] has no known length and cannot be an index")
-        if isinstance(item, (list, np.ndarray, Tensor)) or hasattr(item, "detach"):
-            array = np.asarray(item) if isinstance(item, list) else item
+        if isinstance(item, (list, np.ndarray, Tensor)) or is_torch(item):
+            array = np.asarray(item) if isinstance(item, list) else array_of(item) if is_torch(item) else item
             if isinstance(array, np.ndarray) and array.size == 0 and isinstance(item, list):
                 array = array.astype(np.int64)
-            if isinstance(array, np.ndarray) and array.ndim == 0:
+            if isinstance(array, np.ndarray) and array.ndim == 0 and array.dtype.kind in "iu":
                 found.append(int(array))
+                continue
+            if isinstance(array, np.ndarray) and array.dtype == bool and array.ndim:
+                found.append(KnownMask(array, x.trace))
                 continue
             item = new_array(x.trace, lowered(array, x.trace), is_value=False)
         if not isinstance(item, (*_BASIC, Array)):
@@ -126,71 +136,6 @@ def _view(x: Array, items: list[Any], as_array: bool = False) -> Array:
         return view
     # What NumPy reads here is a number: later writes do not reach it.
     return new_array(x.trace, view.value, is_value=True)
-
-
-def _mask_position(items: list[Any]) -> int | None:
-    """Where the one mask stands."""
-    masks = [p for p, item in enumerate(items) if isinstance(item, Array) and item.dtype.is_bool]
-    if not masks:
-        return None
-    if len(masks) > 1 or any(isinstance(item, Array) for p, item in enumerate(items) if p != masks[0]):
-        raise TypeError(
-            f"index at {user_location()}: one mask with slices and integers is supported, not several arrays"
-        )
-    return masks[0]
-
-
-def _around_mask(x: Array, items: list[Any], position: int) -> tuple[Array, int]:
-    """The view that the other items make, and the axis at which the mask begins."""
-    mask = items[position]
-    whole = [*items[:position], *(slice(None),) * mask.ndim, *items[position + 1 :]]
-    if any(isinstance(item, (int, np.integer)) for item in items) or mask.ndim == 0:
-        raise TypeError(
-            f"index at {user_location()}: a mask beside integers is not supported; index twice, x[0][mask] = v"
-        )
-    target = _view(x, whole, as_array=True)
-    before = items[:position]
-    place = sum(item is not Ellipsis for item in before)
-    if Ellipsis in [i for i in before if not isinstance(i, Array)]:
-        after = sum(1 for _ in items[position + 1 :])
-        place = target.ndim - after - mask.ndim
-    if target.shape[place : place + mask.ndim] != mask.shape:
-        raise IndexError(
-            f"mask at {user_location()}: shape {mask.shape} does not match {target.shape[place : place + mask.ndim]} "
-            f"of the array of shape {x.shape}"
-        )
-    return target, place
-
-
-def _masked(target: Array, mask: Tensor, place: int, value: Any) -> Tensor:
-    """The target with `value` where the mask holds."""
-    if isinstance(value, Selected):
-        found = value.under(mask, place, target.shape)
-    else:
-        found = _spread(lowered(value, target.trace), mask.ndim, place, target.ndim)
-    old = target.value
-    wide = broadcast_to(found.astype(target.dtype), target.shape)
-    return tensor_of(
-        old.extents,
-        lambda *axes: fn.select_node(Read(mask, axes[place : place + mask.ndim]), Read(wide, axes), Read(old, axes)),
-        "masked",
-    )
-
-
-def _spread(value: Tensor, masked: int, place: int, ndim: int) -> Tensor:
-    """A value for x[mask], whose masked axes are one axis of unknown length, over all axes of x."""
-    after = ndim - place - masked
-    if value.ndim <= after:
-        return value
-    shape = value.shape
-    at = value.ndim - after - 1
-    if shape[at] != 1:
-        raise TypeError(
-            f"x[mask] = v at {user_location()}: v of shape {shape} gives one value per selected element, and their "
-            "number is not known while the function is traced; use x[...] = np.where(mask, v, x) with v of the shape "
-            "of x"
-        )
-    return value.reshape((*shape[:at], *(1,) * masked, *shape[at + 1 :]))
 
 
 def _is_whole(item: Any) -> bool:

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 
 from tedsl.lang import functions as fn
-from tedsl.lang.arrays import METHODS
+from tedsl.lang.arrays import METHODS, POINTWISE
 from tedsl.lang.creation import full
 from tedsl.lang.dtypes import as_dtype
-from tedsl.lang.elements import removed_axes
+from tedsl.lang.elements import removed_axes, same_shape, shape_text
 from tedsl.lang.errors import user_location
 from tedsl.lang.joining import concatenate, stack
 from tedsl.lang.operators import UFUNCS, Fn
 from tedsl.lang.tensor import Tensor
-from tedsl.mutation.array import Array, lowered, new_array, stored
+from tedsl.mutation.array import Array, check_kind, lowered, new_array, stored, widened
 from tedsl.mutation.items import accumulate_at
 from tedsl.mutation.layouts import Ghost
+from tedsl.mutation.selected import Selected
 
 __all__ = ["copied"]
 
@@ -149,7 +150,7 @@ def _whole(name: str) -> Callable[..., Any]:
     def method(x: Any, *args: Any, **kwargs: Any) -> Any:
         trace = x.trace
         lowered_args = [a.value if isinstance(a, Array) else a for a in args]
-        found = METHODS[name](_widened(x.value) if name in _COUNTING else x.value, *lowered_args, **_renamed(kwargs))
+        found = METHODS[name](widened(x.value) if name in _COUNTING else x.value, *lowered_args, **_renamed(kwargs))
         if name in _POSITIONS:
             found = found.astype("int64")
         return [new_array(trace, t) for t in found] if isinstance(found, (tuple, list)) else new_array(trace, found)
@@ -163,7 +164,7 @@ def _reduction(name: str) -> Callable[..., Any]:
         axis, keepdims = renamed.pop("axis", axis), renamed.pop("keepdims", keepdims)
         if renamed:
             raise TypeError(f"{name} at {user_location()}: unknown arguments {sorted(renamed)}")
-        found = METHODS[name](_widened(x.value) if name in _COUNTING else x.value, axis, keepdims)
+        found = METHODS[name](widened(x.value) if name in _COUNTING else x.value, axis, keepdims)
         gone = set(removed_axes(axis, x.ndim, name))
         key: Any = tuple((slice(0, 1) if keepdims else 0) if d in gone else slice(None) for d in range(x.ndim))
         order = new_array(x.trace, found, [x.view_of(x.ghost[key])]).ghost if found.ndim and x.size else None
@@ -172,16 +173,9 @@ def _reduction(name: str) -> Callable[..., Any]:
     return method
 
 
+_REDUCED = ("sum", "mean", "prod", "max", "min", "any", "all")
 _COUNTING = frozenset({"sum", "prod", "cumsum", "cumprod"})
 _POSITIONS = frozenset({"argmax", "argmin"})
-
-
-def _widened(value: Tensor) -> Tensor:
-    """Sums of small integers are taken in 64 bits, as NumPy and torch take them."""
-    kind = value.dtype
-    if kind.is_float or (kind.bits == 64 and not kind.is_bool):
-        return value
-    return value.astype("uint64" if kind.kind == "u" else "int64")
 
 
 def _renamed(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -211,12 +205,15 @@ def _select(x: Array, dim: int, index: Any) -> Array:
 
 
 def _masked_fill(x: Array, mask: Any, value: Any) -> Array:
-    x[mask] = value
+    """x.masked_fill_(mask, v): torch broadcasts the mask to x."""
+    found = _where(x.trace, mask, value, x)
+    check_kind("masked_fill", found.dtype, x.dtype, x.trace.torch)
+    x.assign(found)
     return x
 
 
 Array._methods.update({name: _whole(name) for name in METHODS if name not in ("getitem", "split", "text")})
-Array._methods.update({name: _reduction(name) for name in ("sum", "mean", "prod", "max", "min", "any", "all")})
+Array._methods.update({name: _reduction(name) for name in _REDUCED})
 Array._methods.update({name: _in_place(f) for name, f in _IN_PLACE_UNARY.items()})
 Array._methods.update({f"{name}_": _in_place(f) for name, f in _BINARY.items()})
 Array._methods.update({name: _out_of_place(f) for name, f in _BINARY.items()})
@@ -231,13 +228,45 @@ Array._methods.update({
     "clamp_": _clamp_in_place, "clip_": _clamp_in_place, "clamp": _clamp, "dim": lambda x: x.ndim,
     "size": lambda x, d=None: x.shape if d is None else x.shape[d], "index_add_": _index_add, "index_put_": _index_put,
     "select": _select, "index_select": _select, "masked_fill_": _masked_fill,
+    "masked_fill": lambda x, mask, value: _masked_fill(copied(x), mask, value),
+})  # fmt: skip
+
+
+def _of_selected(kind: str) -> Callable[..., Any]:
+    """A reduction of x[mask]."""
+
+    def method(x: Selected, axis: Any = None, keepdims: bool = False, **kwargs: Any) -> Any:
+        renamed = {k: v for k, v in _renamed(kwargs).items() if v is not None}
+        axis, keepdims = renamed.pop("axis", axis), renamed.pop("keepdims", keepdims)
+        if renamed:
+            raise TypeError(f"{kind} at {user_location()}: unknown arguments {sorted(renamed)}")
+        return x.averaged(axis, keepdims) if kind == "mean" else x.reduced(kind, axis, keepdims)
+
+    return method
+
+
+Selected._methods.update({kind: _of_selected(kind) for kind in _REDUCED})
+Selected._methods.update(
+    {name: Array._methods[name] for name in (*_IN_PLACE_UNARY, *_BINARY, *map("{}_".format, _BINARY))}
+)
+Selected._methods.update({
+    name: (lambda f: lambda x, *args: f(x, *args))(getattr(fn, name)) for name in POINTWISE
+})  # fmt: skip
+Selected._methods.update({
+    "copy": Selected.copy, "clone": Selected.copy, "flatten": Selected.copy, "detach": lambda x: x,
+    "astype": lambda x, dtype, **options: x.cast(dtype), "to": lambda x, dtype, **options: x.cast(dtype),
+    "float": lambda x: x.cast("float32"), "double": lambda x: x.cast("float64"), "fill": lambda x, v: x.assign(v),
+    "fill_": _fill, "copy_": _fill, "zero_": lambda x: _fill(x, 0), "clamp": _clamp, "clamp_": _clamp_in_place,
+    "clip_": _clamp_in_place, "dim": lambda x: x.ndim, "dot": lambda x, y: x @ y,
 })  # fmt: skip
 
 
 def _ufunc(f: Fn) -> Callable[..., Any]:
-    def call(trace: Any, *inputs: Any, out: Any = None, **options: Any) -> Any:
+    def call(trace: Any, *inputs: Any, out: Any = None, where: Any = True, **options: Any) -> Any:
         if options:
             raise TypeError(f"np.{f.value} at {user_location()}: {sorted(options)} is not supported on traced arrays")
+        if where is not True:
+            return _stored_where(trace, f, inputs, out, where)
         if out is None:
             own = next(i for i in inputs if hasattr(i, "_selected_apply") or isinstance(i, Array))
             return own._apply(f, *inputs)
@@ -249,6 +278,20 @@ def _ufunc(f: Fn) -> Callable[..., Any]:
         return stored(f.value, Array._apply(f, *inputs), out)
 
     return call
+
+
+def _stored_where(trace: Any, f: Fn, inputs: Any, out: Any, where: Any) -> Any:
+    """np.add(x, y, out=z, where=mask): the other elements of z stay."""
+    target = out[0] if isinstance(out, tuple) else out
+    if not isinstance(target, Array):
+        raise TypeError(
+            f"np.{f.value} at {user_location()}: where= leaves elements undefined unless out= is an array of the "
+            "function; write np.where(mask, result, other)"
+        )
+    found = _array(inputs[0], trace)._apply(f, *inputs)
+    check_kind(f.value, found.dtype, target.dtype, target.trace.torch)
+    target.assign(_where(trace, where, found, target))
+    return target
 
 
 def _has_array(inputs: Any) -> bool:
@@ -274,22 +317,37 @@ def _joined(function: Callable[..., Tensor]) -> Callable[..., Array]:
 
 
 def _where(trace: Any, cond: Any, a: Any, b: Any) -> Any:
-    operands = [o if isinstance(o, (Array, bool, int, float)) else _array(o, trace) for o in (cond, a, b)]
+    operands = [o if isinstance(o, (Array, Selected, bool, int, float)) else _array(o, trace) for o in (cond, a, b)]
+    if any(isinstance(o, Selected) for o in operands):
+        return Selected._selected_apply(Fn.SELECT, *operands)
     found = Array._apply(Fn.SELECT, *operands)
     found.is_value = False  # of rank 0 too, unlike arithmetic
     return found
 
 
-def _array(value: Any, trace: Any) -> Array:
-    return value if isinstance(value, Array) else new_array(trace, lowered(value, trace))
+def _array(value: Any, trace: Any) -> Any:
+    return value if isinstance(value, (Array, Selected)) else new_array(trace, lowered(value, trace))
 
 
 def _method(name: str) -> Callable[..., Any]:
     return lambda trace, x, *args, **kwargs: getattr(_array(x, trace), name)(*args, **kwargs)
 
 
-def _copyto(trace: Any, target: Any, value: Any) -> None:
-    target.assign(value)
+def _copyto(trace: Any, target: Any, value: Any, casting: str = "same_kind", where: Any = True) -> None:
+    own = lowered(value, trace).dtype if not isinstance(value, Selected) else value.dtype
+    if isinstance(value, (Array, np.ndarray, Selected)) and casting != "unsafe":
+        check_kind("copyto", own, target.dtype, trace.torch)
+    target.assign(value if where is True else _where(trace, where, value, target))
+
+
+def _putmask(trace: Any, target: Any, mask: Any, values: Any) -> None:
+    value = _array(values, trace)
+    if value.ndim and not same_shape(value.extents, target.extents):
+        raise TypeError(
+            f"np.putmask at {user_location()}: values of shape {shape_text(value.extents)} would be repeated over an "
+            f"array of shape {shape_text(target.extents)}; write x[...] = np.where(mask, values, x)"
+        )
+    target.assign(_where(trace, mask, value, target))
 
 
 Array._numpy.update({ufunc: _ufunc(f) for ufunc, f in UFUNCS.items()})
@@ -298,7 +356,10 @@ Array._numpy.update({
     np.positive: lambda trace, x: copied(x, x.ghost),
     np.matmul: _matmul, np.dot: lambda trace, a, b: _method("dot")(trace, a, lowered(b, trace)),
     np.where: _where, np.zeros_like: _like(0), np.ones_like: _like(1), np.empty_like: _like(0), np.full_like: _like(0),
-    np.concatenate: _joined(concatenate), np.stack: _joined(stack), np.copyto: _copyto,
+    np.concatenate: _joined(concatenate), np.stack: _joined(stack), np.copyto: _copyto, np.putmask: _putmask,
+    np.count_nonzero: lambda trace, x, axis=None, *, keepdims=False: (_array(x, trace) != 0).sum(
+        axis=axis, keepdims=keepdims
+    ),
     np.copy: lambda trace, x: copied(x, x.ghost), np.shape: lambda trace, x: x.shape, np.ndim: lambda trace, x: x.ndim,
     np.clip: lambda trace, x, low, high: Array._apply(Fn.CLIP, x, low, high), np.round: _method("round"),
     np.transpose: lambda trace, x, axes=None: _permute(x, axes) if axes else x.T,
@@ -317,4 +378,10 @@ Array._numpy.update({
     (np.maximum, "at"): lambda trace, x, key, value: accumulate_at(x, key, value, "max"),
     (np.minimum, "at"): lambda trace, x, key, value: accumulate_at(x, key, value, "min"),
     (np.add, "reduce"): lambda trace, x, axis=0, **options: x.sum(axis),
+})  # fmt: skip
+_OF_SELECTED = (np.where, np.clip, np.sum, np.mean, np.prod, np.max, np.min, np.any, np.all, np.square, np.reciprocal,
+                np.count_nonzero, np.round, np.positive, np.dot, np.copy, np.ndim)  # fmt: skip
+Selected._numpy.update({f: Array._numpy[f] for f in (*UFUNCS, *_OF_SELECTED)})
+Selected._numpy.update({
+    np.dot: lambda trace, a, b: a @ b, np.copy: lambda trace, x: x.copy(), np.positive: lambda trace, x: x.copy(),
 })  # fmt: skip

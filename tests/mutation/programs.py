@@ -209,6 +209,34 @@ def masked(w: Writer) -> None:
         w.add(f"{x}[{mask}] {w.rng.choice(['=', '+=', '*='])} {w.rng.choice(['7', '-1', '2'])}")
 
 
+def masked_rows(w: Writer) -> None:
+    """Masks over one axis of two: values broadcast over the other one, which may have an index of its own."""
+    x = w.pick(lambda v: is_array(v) and v.ndim == 2 and v.size and is_number(v))
+    axis, (n, m) = w.rng.randrange(2), w.scope[x].shape
+    length, rest = (n, m) if axis == 0 else (m, n)
+    fits = w.names(lambda v: is_array(v) and v.dtype == bool and v.shape == (length,))
+    known = f"np.array({[w.rng.random() < 0.5 for _ in range(length)]})"
+    found = f"({x} > {w.rng.randint(-2, 2)}).{w.rng.choice(['any', 'all'])}(axis={1 - axis})"
+    mask = w.rng.choice([*fits, known, found])
+    w.add(f"m = {mask}")
+    rows = w.names(lambda v: is_array(v) and v.shape == (rest,)) + [f"np.arange({rest})", "2", "-1"]
+    row = w.rng.choice(rows)
+    column = row if axis == 0 or row.lstrip("-").isdigit() else f"{row}[:, None]"
+    other = w.rng.choice(w.names(lambda v: is_array(v) and v.shape == (n, m) and is_number(v)))
+    place, step = w.rng.randrange(-rest, rest), w.rng.choice(["::-1", "1:", "::2"])
+    cut = (lambda k: f"m, {k}") if axis == 0 else (lambda k: f"{k}, m")
+    op, whole = w.rng.choice(["=", "+=", "-=", "*="]), "m" if axis == 0 else ":, m"
+    forms = [
+        f"{x}[{whole}] {op} {column}",
+        f"{x}[{whole}] {op} {column}",
+        f"{x}[{cut(place)}] {op} {w.rng.choice(['3', '-1'])}",
+        f"{x}[{cut(step)}] {op} {w.rng.choice(['3', '-1'])}",
+        f"{x}[{whole}] = {other}[{whole}] + {column}",
+        f"{w.fresh()} = {x}[{whole}].{w.rng.choice(['sum', 'max'])}({w.rng.choice([axis, 'None'])})",
+    ]
+    w.add(w.rng.choice(forms))
+
+
 def indexed(w: Writer) -> None:
     x = w.pick(lambda v: is_array(v) and v.ndim and v.size and is_number(v))
     key = w.index_key(w.scope[x])
@@ -226,7 +254,7 @@ def indexed(w: Writer) -> None:
 
 STATEMENTS = [
     slice_view, slice_view, move_axes, reshape, compute, copy, reduce, compare, whole_in_place, whole_in_place,
-    slice_in_place, slice_in_place, slice_in_place, other_part, masked, indexed, indexed,
+    slice_in_place, slice_in_place, slice_in_place, other_part, masked, masked_rows, indexed, indexed,
 ]  # fmt: skip
 
 
