@@ -219,7 +219,7 @@ def masked_rows(w: Writer) -> None:
     found = f"({x} > {w.rng.randint(-2, 2)}).{w.rng.choice(['any', 'all'])}(axis={1 - axis})"
     mask = w.rng.choice([*fits, known, found])
     w.add(f"m = {mask}")
-    rows = w.names(lambda v: is_array(v) and v.shape == (rest,)) + [f"np.arange({rest})", "2", "-1"]
+    rows = [*w.names(lambda v: is_array(v) and v.shape == (rest,)), f"np.arange({rest})", "2", "-1"]
     row = w.rng.choice(rows)
     column = row if axis == 0 or row.lstrip("-").isdigit() else f"{row}[:, None]"
     other = w.rng.choice(w.names(lambda v: is_array(v) and v.shape == (n, m) and is_number(v)))
