@@ -196,7 +196,7 @@ def _expand(x: Array, shape: Sequence[int], **_: Any) -> Array:
 
 
 def _as_strided(x: Array, size: Sequence[int], stride: Sequence[int], storage_offset: Any = None) -> Array:
-    memory = x.storage.memory
+    memory: Any = x.storage.memory
     start = x.layout.offset if storage_offset is None else storage_offset
     flat = np.lib.stride_tricks.as_strided(memory, (memory.size,), (1,))
     return x.view_of(np.lib.stride_tricks.as_strided(flat[start:], tuple(size), tuple(stride)))

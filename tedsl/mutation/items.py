@@ -6,26 +6,28 @@ under `max` finds the winner of each element, and the new value gathers from it.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from tedsl.analysis.foreign import array_of, is_torch
 from tedsl.lang import functions as fn
-from tedsl.lang.broadcast import broadcast_to, element_at
+from tedsl.lang.broadcast import broadcast_shapes, broadcast_to, element_at
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.elements import reduce_axes_of, tensor_of
+from tedsl.lang.elements import is_zero, reduce_axes_of, same_shape, shape_text, tensor_of
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import Axis, Const, Expr, Read
+from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.indexing import getitem as gather
 from tedsl.lang.operators import Fn
+from tedsl.lang.reshaping import flattened, split_position
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
 from tedsl.mutation.array import Array, lowered, new_array, without_leading_ones
 from tedsl.mutation.layouts import Ghost
 from tedsl.mutation.masks import KnownMask, Masked, listed_places, mask_position
+from tedsl.mutation.outlines import Outline, whole
 from tedsl.mutation.selected import Selected
+from tedsl.mutation.slices import is_place, place_of
 
 __all__ = ["accumulate_at", "getitem", "setitem"]
 
@@ -36,7 +38,7 @@ UPDATES = {"add": Fn.ADD, "mul": Fn.MUL, "max": Fn.MAXIMUM, "min": Fn.MINIMUM}
 def getitem(x: Array, key: Any) -> Any:
     """x[key]: a view for slices and integers, else a copy."""
     items = listed_places(x, _items(x, key))
-    if all(isinstance(i, _BASIC) for i in items):
+    if all(map(_is_basic, items)):
         return _view(x, items)
     mask = mask_position(items)
     if mask is not None:
@@ -46,19 +48,32 @@ def getitem(x: Array, key: Any) -> Any:
             f"index at {user_location()}: x[i] with a value as i is a view at a place that is not known while the "
             "function is traced; index with an array of length 1, x[i.reshape(1)], which copies"
         )
-    tensors = tuple(_counted(i.value, n) if isinstance(i, Array) else i for i, n in _with_extents(x, items))
-    found = (
-        gather(x.value, tensors) if len(tensors) < x.ndim or any(_is_whole(t) for t in tensors) else x.value[tensors]
-    )
-    has_order = isinstance(found, Tensor) and found.ndim > 1 and x.size and 0 not in found.shape
+    found = _gathered(x, items)
+    if isinstance(x.ghost, Outline):
+        return new_array(x.trace, found, order=whole(found.extents, is_ordered=False))
+    has_order = found.ndim > 1 and x.size and all(isinstance(n, int) and n for n in found.shape)
     return new_array(x.trace, found, order=_order_of(x, items) if has_order else None)
+
+
+def _gathered(x: Array, items: list[Any]) -> Tensor:
+    """The elements where arrays of integers point; slices cut first."""
+    pairs = _with_extents(x, items)
+    cut = [i if isinstance(i, slice) else slice(None) for i, _ in pairs if i is not None]
+    tensors = tuple(
+        _counted(i.value, n) if isinstance(i, Array) else slice(None) if isinstance(i, slice) else i for i, n in pairs
+    )
+    source = x.part(cut).value
+    if len(tensors) < x.ndim or any(_is_whole(t) for t in tensors):
+        return gather(source, tensors)
+    element = source[tensors]
+    return element if isinstance(element, Tensor) else tensor_of((), lambda: element, "element")
 
 
 def setitem(x: Array, key: Any, value: Any) -> None:
     """x[key] = value."""
     items = _items(x, key)
     x.check_writable()
-    if all(isinstance(i, _BASIC) for i in items):
+    if all(map(_is_basic, items)):
         _view(x, items, as_array=True).assign(value)
         return
     mask = mask_position(items)
@@ -69,7 +84,7 @@ def setitem(x: Array, key: Any, value: Any) -> None:
     target, rows = _targets(x, items)
     shape, first = _selection(target, rows)
     wide = _fitting(lowered(value, x.trace), shape)
-    if target.size and math.prod(shape):
+    if not any(map(is_zero, (*target.extents, *shape))):
         target.assign(_replaced(target.value, rows, wide.astype(x.dtype), first))
 
 
@@ -78,7 +93,7 @@ def accumulate_at(x: Array, key: Any, value: Any, kind: str) -> None:
     items = listed_places(x, _items(x, key))
     x.check_writable()
     mask = mask_position(items)
-    if mask is not None or all(isinstance(i, _BASIC) for i in items):  # no element is named twice
+    if mask is not None or all(map(_is_basic, items)):  # no element is named twice
         part = _view(x, items, as_array=True) if mask is None else Masked.of(x, items, mask)
         part.update(UPDATES[kind], value)
         return
@@ -88,7 +103,7 @@ def accumulate_at(x: Array, key: Any, value: Any, kind: str) -> None:
     axes = reduce_axes_of(wide.extents)
     own, rest = _split_axes(axes, rows, first)
     index = tuple(fn.as_expr(element_at(rows[d], own)) if d in rows else next(rest) for d in range(target.ndim))
-    target.assign(scatter(target.shape, list(axes), index, Read(wide, axes), op=kind, init=target.value))
+    target.assign(scatter(target.extents, list(axes), index, Read(wide, axes), op=kind, init=target.value))
 
 
 def _items(x: Array, key: Any) -> list[Any]:
@@ -110,7 +125,7 @@ def _items(x: Array, key: Any) -> list[Any]:
                 found.append(KnownMask(array, x.trace))
                 continue
             item = new_array(x.trace, lowered(array, x.trace), is_value=False)
-        if not isinstance(item, (*_BASIC, Array)):
+        if not _is_basic(item) and not isinstance(item, Array):
             raise TypeError(
                 f"index at {user_location()}: expected integers, slices or arrays, found {type(item).__name__}"
             )
@@ -122,16 +137,15 @@ def _items(x: Array, key: Any) -> list[Any]:
     return found
 
 
+def _is_basic(item: Any) -> bool:
+    return isinstance(item, _BASIC) or is_place(item)
+
+
 def _view(x: Array, items: list[Any], as_array: bool = False) -> Array:
-    key = tuple(items)
-    try:
-        ghost = x.ghost[key]
-    except IndexError as error:
-        raise IndexError(f"index at {user_location()} of an array of shape {x.shape}: {error}") from None
-    if isinstance(ghost, np.ndarray):
-        return x.view_of(ghost, x.is_value)
-    as_view = (*key, ...)
-    view = x.view_of(x.ghost[as_view])
+    view = x.part(items)
+    if view.ndim or any(i is Ellipsis for i in items):
+        view.is_value = x.is_value
+        return view
     if as_array or x.trace.torch:
         return view
     # What NumPy reads here is a number: later writes do not reach it.
@@ -146,7 +160,7 @@ def _with_extents(x: Array, items: list[Any]) -> list[tuple[Any, int]]:
     """The items with the ellipsis written out, each with the extent of its axis."""
     used = sum(i is not None and i is not Ellipsis for i in items)
     if used > x.ndim:
-        raise IndexError(f"index at {user_location()}: {used} indices for an array of shape {x.shape}")
+        raise IndexError(f"index at {user_location()}: {used} indices for an array of shape {shape_text(x.extents)}")
     dots = [p for p, i in enumerate(items) if i is Ellipsis]
     at = dots[0] if dots else len(items)
     full = [*items[:at], *(slice(None),) * (x.ndim - used), *items[at + 1 :]]
@@ -154,15 +168,16 @@ def _with_extents(x: Array, items: list[Any]) -> list[tuple[Any, int]]:
     return [(item, 0 if item is None else next(extents)) for item in full]
 
 
-def _counted(index: Tensor, extent: int) -> Tensor:
+def _counted(index: Tensor, extent: Any) -> Tensor:
     """Indices counted from 0: negative ones from the end."""
     kind = index.dtype
     if kind.kind == "u":
         return index
     signed = index if kind.bits >= 32 else index.astype("int32")
+    end = fn.convert(extent, signed.dtype)
     return tensor_of(
         signed.extents,
-        lambda *axes: fn.select(Read(signed, axes) < 0, Read(signed, axes) + extent, Read(signed, axes)),
+        lambda *axes: fn.select(Read(signed, axes) < 0, Read(signed, axes) + end, Read(signed, axes)),
         f"{index.name}_from_0",
     )
 
@@ -177,36 +192,37 @@ def _targets(x: Array, items: list[Any]) -> tuple[Array, dict[int, Tensor]]:
         if isinstance(item, Array):
             rows[d] = _counted(item.value, extent)
         elif not isinstance(item, slice):
-            if not -extent <= item < extent:
-                raise IndexError(f"index {item} at {user_location()} is out of bounds for an axis of {extent}")
-            number = int(item) % extent
-            rows[d] = tensor_of((), lambda number=number: Const(number, INT32), "index")
+            try:
+                place = place_of(fn.convert(extent, INT32), item).first
+            except IndexError as error:
+                raise IndexError(f"index at {user_location()}: {error}") from None
+            rows[d] = tensor_of((), lambda place=place: place, "index")
     key = [slice(None) if d in rows else item for d, (item, _) in enumerate(full)]
-    return _view(x, key), rows
+    return x.part(key), rows
 
 
-def _selection(target: Array, rows: dict[int, Tensor]) -> tuple[tuple[int, ...], int]:
+def _selection(target: Array, rows: dict[int, Tensor]) -> tuple[tuple[Expr, ...], int]:
     """The shape of target[rows] and the axis of it where those of the indices begin, as NumPy places them."""
     try:
-        shared = np.broadcast_shapes(*(r.shape for r in rows.values()))
+        shared = broadcast_shapes(list(rows.values()), "index arrays")
     except ValueError:
-        found = ", ".join(str(r.shape) for r in rows.values())
+        found = ", ".join(shape_text(r.extents) for r in rows.values())
         raise IndexError(f"index at {user_location()}: index arrays of shapes {found} do not broadcast") from None
     places = sorted(rows)
     together = places == list(range(places[0], places[-1] + 1))
     first = places[0] if together else 0
-    rest = [n for d, n in enumerate(target.shape) if d not in rows]
+    rest = [n for d, n in enumerate(target.extents) if d not in rows]
     return (*rest[:first], *shared, *rest[first:]), first
 
 
-def _fitting(value: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _fitting(value: Tensor, shape: tuple[Expr, ...]) -> Tensor:
     value = without_leading_ones(value, len(shape))
     try:
-        return value if value.shape == shape else broadcast_to(value, shape)
+        return value if same_shape(value.extents, shape) else broadcast_to(value, shape)
     except ValueError:
         raise ValueError(
-            f"assignment at {user_location()}: a value of shape {value.shape} does not broadcast to the indexed "
-            f"shape {shape}"
+            f"assignment at {user_location()}: a value of shape {shape_text(value.extents)} does not broadcast to the "
+            f"indexed shape {shape_text(shape)}"
         ) from None
 
 
@@ -223,36 +239,24 @@ def _replaced(old: Tensor, rows: dict[int, Tensor], value: Tensor, first: int) -
         value = value.reshape((*value.shape[:first], 1, *value.shape[first:]))
         return _replaced(old, {d: r.reshape((1,)) for d, r in rows.items()}, value, first)
     shared = value.extents[first : first + width]
-    numbers = [int(e.value) for e in shared]  # type: ignore[attr-defined]
-    winner = _winners(old, rows, shared, numbers)
+    winner = _winners(old, rows, shared)
 
     def element(*axes: Axis) -> Expr:
         last = Read(winner, tuple(axes[d] for d in sorted(rows)))
         rest = [axes[d] for d in range(old.ndim) if d not in rows]
-        source = (*rest[:first], *_unravelled(last, numbers), *rest[first:])
+        source = (*rest[:first], *split_position(last, list(shared)), *rest[first:])
         return fn.select_node(last >= 0, Read(value, source), Read(old, axes))
 
     return tensor_of(old.extents, element, "replaced")
 
 
-def _winners(old: Tensor, rows: dict[int, Tensor], shared: Any, numbers: list[int]) -> Tensor:
+def _winners(old: Tensor, rows: dict[int, Tensor], shared: Any) -> Tensor:
     """For each element that can be selected, the last position that names it (negative: none does)."""
     axes = reduce_axes_of(shared)
-    position: Any = Const(0, INT32)
-    for axis, n in zip(axes, numbers, strict=True):
-        position = position * n + axis
+    position = flattened(list(axes), list(shared))
     index = tuple(fn.as_expr(element_at(rows[d], axes)) for d in sorted(rows))
     shape = tuple(old.extents[d] for d in sorted(rows))
     found: Tensor = scatter(shape, list(axes), index, position, op="max", name="last_writer")
-    return found
-
-
-def _unravelled(position: Any, numbers: list[int]) -> list[Any]:
-    found: list[Any] = []
-    for d in range(len(numbers)):
-        inner = math.prod(numbers[d + 1 :])
-        index = position // inner if inner > 1 else position
-        found.append(index % numbers[d] if d else index)
     return found
 
 

@@ -18,7 +18,7 @@ from tedsl.lang.operators import UFUNCS, Fn
 from tedsl.lang.tensor import Tensor
 from tedsl.mutation.array import Array, check_kind, lowered, new_array, stored, widened
 from tedsl.mutation.items import accumulate_at
-from tedsl.mutation.layouts import Ghost
+from tedsl.mutation.outlines import Outline, UndecidedError, whole
 from tedsl.mutation.selected import Selected
 
 __all__ = ["copied"]
@@ -35,7 +35,7 @@ _BINARY = {
 }  # fmt: skip
 
 
-def copied(x: Array, ghost: Ghost | None = None) -> Array:
+def copied(x: Array, ghost: Any = None) -> Array:
     """A copy in memory of its own, row-major or in the order of `ghost`."""
     return new_array(x.trace, x.value, is_value=x.is_value, order=ghost)
 
@@ -45,16 +45,21 @@ def _reshape(x: Array, *shape: Any, order: str = "C") -> Array:
     wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
     if order != "C":
         raise ValueError(f"reshape at {user_location()}: expected order='C', found {order!r}")
+    undecided = None
     try:
-        target = np.reshape(x.ghost, wanted, copy=False)
+        return x.view_of(np.reshape(x.ghost, wanted, copy=False), x.is_value)
+    except UndecidedError as error:
+        undecided = f"reshape at {user_location()}: {error}; write x.copy().reshape(...)"
     except ValueError:
         pass
-    else:
-        return x.view_of(target, x.is_value)
     value = x.value.reshape(tuple(wanted))
-    why = f"reshape of a view of shape {x.shape} to {value.shape} is no view, at {user_location()}"
+    own, new = shape_text(x.extents), shape_text(value.extents)
+    why = f"reshape of a view of shape {own} to {new} is no view, at {user_location()}"
     x.trace.copies.append((x.value.name, why))
-    return new_array(x.trace, value, is_value=False)
+    made = new_array(x.trace, value, is_value=False)
+    if undecided is not None:  # as long as neither is written, a copy is as good as a view
+        x.storage.undecided = made.storage.undecided = undecided
+    return made
 
 
 def _torch_view(x: Array, *shape: Any) -> Array:
@@ -165,6 +170,8 @@ def _reduction(name: str) -> Callable[..., Any]:
         if renamed:
             raise TypeError(f"{name} at {user_location()}: unknown arguments {sorted(renamed)}")
         found = METHODS[name](widened(x.value) if name in _COUNTING else x.value, axis, keepdims)
+        if isinstance(x.ghost, Outline):
+            return new_array(x.trace, found, order=whole(found.extents, is_ordered=x.ghost.c_contiguous))
         gone = set(removed_axes(axis, x.ndim, name))
         key: Any = tuple((slice(0, 1) if keepdims else 0) if d in gone else slice(None) for d in range(x.ndim))
         order = new_array(x.trace, found, [x.view_of(x.ghost[key])]).ghost if found.ndim and x.size else None

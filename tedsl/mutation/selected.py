@@ -174,7 +174,7 @@ class Selected(Operators):
         place = sum(not isinstance(i, int) for i in items[: self._position(items)])
         at = self._position(items)
         wide = (*items[:at], *(slice(None),) * self.mask.ndim, *items[at + 1 :])
-        return Selected(self.trace, self.full[wide], self.mask, place)
+        return Selected(self.trace, new_array(self.trace, self.full, is_value=False).part(wide).value, self.mask, place)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not all(isinstance(i, slice) and i == slice(None) for i in self._items(key)):
