@@ -295,8 +295,8 @@ def _widened(x: Array) -> Any:
 
 REDUCTIONS: dict[str, Row] = {
     "sum": _reduction("sum"), "mean": _reduction("mean"), "prod": _reduction("prod"), "any": _reduction("any"),
-    "all": _reduction("all"), "amax": _reduction("max"), "amin": _reduction("min"), "max": _extreme("max", "argmax"),
-    "min": _extreme("min", "argmin"), "argmax": _argument("argmax"), "argmin": _argument("argmin"), "var": _var,
+    "all": _reduction("all"), "amax": _reduction("amax"), "amin": _reduction("amin"), "max": _extreme("amax", "argmax"),
+    "min": _extreme("amin", "argmin"), "argmax": _argument("argmax"), "argmin": _argument("argmin"), "var": _var,
     "var_mean": lambda x, dims=None, *, correction=1, keepdim=False: (
         _var(x, dims, correction=correction, keepdim=keepdim), _reduction("mean")(x, dims, keepdim)
     ),

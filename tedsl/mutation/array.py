@@ -17,6 +17,7 @@ from tedsl.lang.dtypes import INT32, DType, as_dtype
 from tedsl.lang.elements import as_tensor, is_one, same_shape, shape_text, tensor_of
 from tedsl.lang.errors import AliasError, user_location
 from tedsl.lang.expr import Const, Expr, Read
+from tedsl.lang.joining import stack
 from tedsl.lang.operators import Fn, Operators
 from tedsl.lang.tensor import Tensor
 from tedsl.mutation.layouts import Ghost, Layout, ghost_of_result, ghost_with, new_ghost
@@ -24,9 +25,33 @@ from tedsl.mutation.outlines import Outline, whole
 from tedsl.mutation.slices import is_place
 from tedsl.mutation.tracing import Origin, Storage, Trace
 
-__all__ = ["Array", "as_operand", "check_kind", "lowered", "new_array", "stored", "widened", "without_leading_ones"]
+__all__ = [
+    "Array",
+    "as_operand",
+    "check_kind",
+    "holds_arrays",
+    "lowered",
+    "new_array",
+    "stored",
+    "widened",
+    "without_leading_ones",
+]
 
 FIX = "use np.where / te.select on values, or pass the number as a Python value (the function is traced again for each)"
+
+
+class Size(int):
+    """A number of elements that gives the shape when it is called: x.size of NumPy, x.size() of torch."""
+
+    shape: tuple[Any, ...]
+
+    def __new__(cls, shape: tuple[Any, ...], number: int) -> Size:
+        self = super().__new__(cls, number)
+        self.shape = shape
+        return self
+
+    def __call__(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
 
 
 class Array(Operators):
@@ -69,7 +94,9 @@ class Array(Operators):
 
     @property
     def size(self) -> Any:
-        return self.ghost.size
+        """The number of elements; called, as torch has it, the shape."""
+        number = self.ghost.size
+        return Size(self.shape, number) if isinstance(number, int) else number
 
     @property
     def dtype(self) -> DType:
@@ -176,7 +203,7 @@ class Array(Operators):
         first = next(o for o in operands if isinstance(o, Array))
         if f is Fn.CAST:
             x, dtype = operands
-            return new_array(first.trace, x.value.astype(as_dtype(dtype)), [x])
+            return new_array(first.trace, x.value.astype(kind_of(dtype)), [x])
         tensors = [as_operand(o, first.trace) for o in operands]
         return new_array(first.trace, elementwise(f, *tensors), operands)
 
@@ -231,6 +258,12 @@ class Array(Operators):
     def __irshift__(self, other: Any) -> Any:
         return self.update(Fn.RSHIFT, other)
 
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
     def __matmul__(self, other: Any) -> Any:
         return new_array(self.trace, self.value @ lowered(other, self.trace))
 
@@ -250,7 +283,7 @@ class Array(Operators):
         raise TypeError(
             f"{what} of a traced array is asked for at {user_location()}, but values are not known while the "
             f"function is traced; {FIX}. To store into a NumPy array made inside the function, make it with "
-            "np.zeros_like(x) or te.copy(array)"
+            "np.zeros_like(x) or te.copy(array); te.copy(x) and x.astype(dtype) take the place of np.array(x)"
         )
 
     def __int__(self) -> int:
@@ -345,7 +378,17 @@ class Array(Operators):
             raise AttributeError(
                 f"a traced array has no attribute {name!r}, asked for at {user_location()}{told if known else ''}"
             )
-        return lambda *args, **kwargs: method(self, *args, **kwargs)
+        return lambda *args, **kwargs: _called(method, name, self, *args, **kwargs)
+
+
+def _called(method: Callable[..., Any], name: str, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+    """A method, its result into `out` where that is given."""
+    try:
+        inspect.signature(method).bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{name} at {user_location()}: {error}; that is not supported on traced arrays") from None
+    found = method(*args, **kwargs)
+    return found if out is None else stored(name, found, out)
 
 
 def _is_symbolic(item: Any) -> bool:
@@ -357,6 +400,11 @@ def without_leading_ones(value: Tensor, ndim: int) -> Tensor:
     """A value to be assigned to `ndim` axes: NumPy drops leading axes of extent 1 beyond them."""
     extra = max(0, value.ndim - ndim)
     return value.reshape(value.shape[extra:]) if extra and all(map(is_one, value.extents[:extra])) else value
+
+
+def kind_of(dtype: Any) -> DType:
+    """A dtype as NumPy and torch understand it: Python's types are those of 64 bits."""
+    return as_dtype(np.dtype(dtype).name if any(dtype is t for t in (float, int, bool)) else dtype)
 
 
 def widened(value: Tensor) -> Tensor:
@@ -407,13 +455,20 @@ def as_operand(value: Any, trace: Trace) -> Any:
             f"x[mask] at {user_location()} has a length that depends on values; it can be assigned back under the same "
             "mask, x[mask] = ..., or written with np.where(mask, x, 0)"
         )
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, range)):
+        if holds_arrays(value):
+            return stack([lowered(v, trace) for v in value])
         value = np.asarray(value)
     if isinstance(value, np.ndarray):
         return fn.const(value) if value.ndim == 0 else trace.capture(value)
     if hasattr(value, "detach") and hasattr(value, "numpy"):
         return trace.capture(array_of(value))
     return value
+
+
+def holds_arrays(value: Any) -> bool:
+    """Whether a list has traced arrays among its entries, or theirs."""
+    return any(isinstance(v, Array) or (isinstance(v, (list, tuple)) and holds_arrays(v)) for v in value)
 
 
 def new_array(

@@ -22,14 +22,14 @@ from tedsl.lang.operators import Fn
 from tedsl.lang.reshaping import flattened, split_position
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
-from tedsl.mutation.array import Array, lowered, new_array, without_leading_ones
+from tedsl.mutation.array import Array, holds_arrays, lowered, new_array, without_leading_ones
 from tedsl.mutation.layouts import Ghost
 from tedsl.mutation.masks import KnownMask, Masked, listed_places, mask_position
 from tedsl.mutation.outlines import Outline, whole
 from tedsl.mutation.selected import Selected
 from tedsl.mutation.slices import is_place, place_of
 
-__all__ = ["accumulate_at", "getitem", "setitem"]
+__all__ = ["accumulate_at", "at_axis", "getitem", "setitem"]
 
 _BASIC = (int, np.integer, slice, type(None), type(Ellipsis))
 UPDATES = {"add": Fn.ADD, "mul": Fn.MUL, "max": Fn.MAXIMUM, "min": Fn.MINIMUM}
@@ -106,6 +106,11 @@ def accumulate_at(x: Array, key: Any, value: Any, kind: str) -> None:
     target.assign(scatter(target.extents, list(axes), index, Read(wide, axes), op=kind, init=target.value))
 
 
+def at_axis(axis: int, item: Any) -> tuple[Any, ...]:
+    """The key of an index along one axis."""
+    return (*(slice(None),) * axis, item)
+
+
 def _items(x: Array, key: Any) -> list[Any]:
     """The parts of a key, arrays of any kind as traced arrays."""
     found: list[Any] = []
@@ -115,7 +120,8 @@ def _items(x: Array, key: Any) -> list[Any]:
         if isinstance(item, Selected):
             raise TypeError(f"index at {user_location()}: x[mask] has no known length and cannot be an index")
         if isinstance(item, (list, np.ndarray, Tensor)) or is_torch(item):
-            array = np.asarray(item) if isinstance(item, list) else array_of(item) if is_torch(item) else item
+            array = item if not isinstance(item, list) or holds_arrays(item) else np.asarray(item)
+            array = array_of(item) if is_torch(item) else array
             if isinstance(array, np.ndarray) and array.size == 0 and isinstance(item, list):
                 array = array.astype(np.int64)
             if isinstance(array, np.ndarray) and array.ndim == 0 and array.dtype.kind in "iu":

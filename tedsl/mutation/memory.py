@@ -11,6 +11,7 @@ from tedsl.analysis.foreign import array_of, is_torch
 from tedsl.lang.elements import tensor_of
 from tedsl.lang.expr import Read
 from tedsl.lang.tensor import Tensor
+from tedsl.mutation import functions as functions, torch_methods as torch_methods  # their tables are the traced arrays'
 from tedsl.mutation.array import Array, lowered, new_array
 from tedsl.mutation.methods import copied
 from tedsl.mutation.outlines import Outline

@@ -22,7 +22,16 @@ from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.structure import same_program
 from tedsl.lang.tensor import Extern, Tensor
 from tedsl.lang.traverse import stages_of
-from tedsl.mutation.array import Array, as_operand, check_kind, lowered, new_array, widened, without_leading_ones
+from tedsl.mutation.array import (
+    Array,
+    as_operand,
+    check_kind,
+    kind_of,
+    lowered,
+    new_array,
+    widened,
+    without_leading_ones,
+)
 from tedsl.mutation.tracing import Trace
 
 __all__ = ["Selected", "spread"]
@@ -126,7 +135,7 @@ class Selected(Operators):
 
     def cast(self, dtype: Any) -> Selected:
         """The selected elements in another dtype."""
-        return Selected(self.trace, self.full.astype(as_dtype(dtype)), self.mask, self.place)
+        return Selected(self.trace, self.full.astype(kind_of(dtype)), self.mask, self.place)
 
     def copy(self) -> Selected:
         """The same elements, which no later statement changes."""

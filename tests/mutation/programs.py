@@ -252,9 +252,42 @@ def indexed(w: Writer) -> None:
     w.add(f"{x}[{key}] {w.rng.choice(['=', '+=', '-='])} {values}")
 
 
+def function(w: Writer) -> None:
+    """New arrays and views by NumPy's functions."""
+    x = w.pick(lambda v: is_array(v) and v.ndim and v.size < 200 and is_number(v))
+    y = w.operand(w.scope[x])
+    forms = ["np.diff({x}, axis=0)", "np.tile({x}, 2)", "np.repeat({x}, 2, axis=0)", "np.roll({x}, 1, 0)",
+             "np.rot90({x})",
+             "np.hstack([{x}, {x}])", "np.vstack([{x}, {x}])", "np.atleast_2d({x})", "np.pad({x}, 1)", "np.fliplr({x})",
+             "{x}.take([0, -1], axis=0)", "np.select([{x} > 1, {x} < 0], [{x}, {y}], 7)", "{x}.clip(None, 2)",
+             "np.add.outer({x}[0], {x})", "np.maximum.reduce({x})", "np.square({x})", "np.fmax({x}, {y})",
+             "{x}.astype(int)", "np.broadcast_to({x}, (2, *{x}.shape)) + 0", "np.array_split({x}, 2)[0]",
+             "np.sum({x}, axis=0, where={x} > 0)", "np.take_along_axis({x}, np.zeros_like({x}, dtype=int), 0)",
+             "np.ptp({x}, axis=0)", "np.count_nonzero({x}, axis=0)", "np.divmod({x}, 3)[1]"]  # fmt: skip
+    w.add(f"{w.fresh()} = " + w.rng.choice(forms).format(x=x, y=y))
+
+
+def into(w: Writer) -> None:
+    """Functions that write: out=, where=, swaps, loops over rows."""
+    x = w.pick(lambda v: is_array(v) and v.ndim and v.size and is_number(v))
+    y, n = w.operand(w.scope[x]), w.rng.randint(-3, 3)
+    forms = ["np.add({x}, {y}, out={x})", "np.maximum({x}, {y}, out={x}, where={x} > {n})", "np.negative({x}, {x})",
+             "np.copyto({x}, {y}, where={x} < {n})", "np.putmask({x}, {x} > {n}, {y})",
+             "np.clip({x}, -2, {n}, out={x})",
+             "np.cumsum({x}, axis=0, out={x})", "np.fill_diagonal({x}, {n})", "{x}[0], {x}[-1] = {n}, {x}[0]",
+             "{x}[0], {x}[-1] = {x}[-1].copy(), {x}[0].copy()", "{x}[[0, -1]] = {x}[[-1, 0]]",
+             "np.add.at({x}, {x} > {n}, {k})", "np.subtract.at({x}, [0, 0], {k})", "np.multiply.at({x}, [-1, 0], 2)",
+             "np.put_along_axis({x}, np.zeros_like({x}, dtype=int), {n}, 0)", "{x}[...] = {y}",
+             "{x}[None][..., ::2] += {k}",
+             "{x}[np.ix_([0])] -= {k}", "{x}.sum(axis=0, out={x}[0])", "{x}.fill({n})"]  # fmt: skip
+    loops = ["for row in {x}: row += {k}", "for k in range(len({x})): {x}[k] -= {x}[k - 1]"]
+    w.add(w.rng.choice([*forms, *loops]).format(x=x, y=y, n=n, k=w.rng.randint(1, 3)))
+
+
 STATEMENTS = [
     slice_view, slice_view, move_axes, reshape, compute, copy, reduce, compare, whole_in_place, whole_in_place,
     slice_in_place, slice_in_place, slice_in_place, other_part, masked, masked_rows, indexed, indexed,
+    function, into, into,
 ]  # fmt: skip
 
 
