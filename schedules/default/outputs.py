@@ -11,22 +11,27 @@ from collections.abc import Sequence
 from schedules.default.conditions import number
 from schedules.default.rewriting import Rewriting
 from tedsl.lang.expr import Axis, Read
+from tedsl.lang.extents import simplify_extent
 from tedsl.lang.tensor import Compute, Tensor
 
 __all__ = ["merge_outputs"]
 
 
-def merge_outputs(rw: Rewriting, outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The outputs, those that are pointwise and of one shape as the components of one stage."""
-    shapes: dict[tuple[int | None, ...], list[Tensor]] = {}
+def merge_outputs(rw: Rewriting, outputs: Sequence[Tensor], *, always: bool = False) -> tuple[Tensor, ...]:
+    """The outputs, those that are pointwise and of one shape as the components of one stage.
+
+    Unless `always`, those of one axis and those of symbolic extents are not worth it.
+    """
+    shapes: dict[tuple[object, ...], list[Tensor]] = {}
     for tensor in dict.fromkeys(outputs):
         op = tensor.op
         if isinstance(op, Compute) and op.reduction is None and op.name not in rw.planned and len(op.bodies) == 1:
-            shapes.setdefault(tuple(number(a.extent) for a in op.axes), []).append(tensor)
+            shape: tuple[object, ...] = tuple(simplify_extent(e) if always else number(e) for e in tensor.extents)
+            shapes.setdefault(shape, []).append(tensor)
     made: dict[Tensor, Tensor] = {}
     sources: dict[Tensor, frozenset[Tensor]] = {}
     for shape, alike in shapes.items():
-        for tensors in _sharing(alike, sources) if len(shape) >= 2 and None not in shape else ():
+        for tensors in _sharing(alike, sources) if always or (len(shape) >= 2 and None not in shape) else ():
             if len(tensors) >= 2:
                 made.update(zip(tensors, _merged(rw, tensors), strict=True))
     return tuple(made.get(t, t) for t in outputs)

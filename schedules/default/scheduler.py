@@ -46,11 +46,13 @@ def completed(
     plain: bool = False,
     merged: bool = True,
     apart: bool = False,
+    together: bool = False,
 ) -> Plan:
     """The plan for `outputs` from `inputs`, tensors of its program, with directives for every stage.
 
     `plain`: without what holds for finite numbers only. `merged`: outputs of one shape may share a loop nest, which
-    writes them one after another for each element. `apart`: the program is cut into kernels.
+    writes them one after another for each element. `apart`: the program is cut into kernels. `together`: outputs that
+    are made of something in common do so wherever they can, as they may lie in the memory of what others read.
     """
     rw, spoken = Rewriting(plan.program, machine.least), spoken_of(plan)
     operations = computed_between(inputs, outputs)
@@ -70,13 +72,14 @@ def completed(
             chain = [rw.carried(op) for op in (*chains[original], original)]
             if plan_scatter(rw, original, chain, machine):
                 continue
-        _rewrite(rw, original, plan, spoken, machine, plain=plain)
+        whole = together and final.issuperset(original.outputs)
+        _rewrite(rw, original, plan, spoken, machine, plain=plain, whole=whole)
     wanted = tuple(rw.new.get(t, t) for t in outputs)
     if machine.gpu is not None:
         stage_stencils(rw, costs_of(rw.stages, _stored(rw, plan, wanted), rw.planned, machine))
         wanted = tuple(rw.new.get(t, t) for t in outputs)
     if machine.gpu is None and merged:
-        wanted = merge_outputs(rw, wanted)
+        wanted = merge_outputs(rw, wanted, always=together)
     alive = set(computed_between(inputs, wanted))  # of components made apart, not all have readers
     rw.stages = [op for op in rw.stages if op in alive]
     stages = {op.name: op for op in rw.stages}
@@ -109,9 +112,9 @@ def _said(plan: Plan, directives: Iterable[Directive]) -> Plan:
 
 
 def _rewrite(
-    rw: Rewriting, original: Operation, plan: Plan, spoken: set[str], machine: Machine, *, plain: bool
+    rw: Rewriting, original: Operation, plan: Plan, spoken: set[str], machine: Machine, *, plain: bool, whole: bool
 ) -> None:
-    """Make a stage, or those that a pattern knows to take its place."""
+    """Make a stage, or those that a pattern knows to take its place; `whole`: its results stay one stage."""
     if rw.program.names[original] in spoken or isinstance(original, Extern):
         rw.kept(original)
         return
@@ -136,7 +139,13 @@ def _rewrite(
         if is_window(op):
             rw.add_window(op, original)
             return
-    if isinstance(op, Compute) and op.reduction is None and len(op.bodies) > 1 and op.name not in plan.made:
+    if (
+        isinstance(op, Compute)
+        and op.reduction is None
+        and len(op.bodies) > 1
+        and op.name not in plan.made
+        and not whole
+    ):
         rw.add_components(op, original, cheap_components(op))
         return
     rw.add(op, original)

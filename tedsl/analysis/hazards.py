@@ -5,6 +5,9 @@ begins has read all it needs. What is read while the output is written is follow
 stages computed inside the output's loops: the element y that is read for x must not come before x in those loops. That
 holds where y is x; where the loops around the read keep to the coordinates in which x and y agree (rows); or where the
 first loop in which they differ is serial and y lies a fixed number of steps ahead.
+
+A stage of several results stores one after another, unless it says that it stores them together: after all that is read
+for any of them. A scan that does so, and stores each element once, may read the element that it stores.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ from itertools import product
 import numpy as np
 
 from tedsl.analysis.affine import affine_of
+from tedsl.analysis.bounds import bounds_of
 from tedsl.analysis.points import is_data_free, values_at
-from tedsl.lang.expr import Axis, Const, Expr, Read, Var
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Var
+from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
-from tedsl.lang.traverse import free_axes, operations_between, reads_of, substitute_all, topological
+from tedsl.lang.traverse import free_axes, guards_of, operations_between, reads_of, substitute_all, topological
 
 __all__ = ["Hazard", "Loop", "Order", "hazard_of"]
 
@@ -41,6 +46,7 @@ class Order:
     inlined: set[Operation] = field(default_factory=set)
     places: dict[Operation, tuple[Operation, int]] = field(default_factory=dict)  # consumer, loops around the stage
     loops: dict[Operation, tuple[Loop, ...]] = field(default_factory=dict)
+    together: set[Operation] = field(default_factory=set)  # what stores an element once, after all reads for it
 
     def host(self, op: Operation) -> Operation:
         """The stage at the root in whose loops a stage is computed."""
@@ -57,6 +63,7 @@ class Hazard:
     read: str
     why: str
     example: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # (element read, element that needs it)
+    in_turn: bool = False  # there is none where the results of a stage are stored together
 
     def text(self, output: Tensor, memory: Tensor) -> str:
         """What goes wrong, in one sentence; `output` and `memory` are the user's."""
@@ -79,6 +86,7 @@ class _Site:
     read: Read
     indices: tuple[Expr, ...]
     depth: int | None
+    guard: Expr = TRUE  # where the stage of the output uses what is read
 
 
 def hazard_of(
@@ -98,8 +106,17 @@ def hazard_of(
         if late in before or (own and late is output.op):
             continue
         for site in _sites(op, source, order, None):
-            return Hazard(site.stage, str(site.read), f"for {late.name!r}, which may run after {output.name!r}")
+            why = f"for {late.name!r}, which may run after {output.name!r}"
+            return Hazard(site.stage, str(site.read), why, in_turn=_are_alike(late, output.op, outputs))
     return _own_hazard(output, source, order) if own and output.op in set(operations) else None
+
+
+def _are_alike(late: Operation, early: Operation, outputs: Sequence[Tensor]) -> bool:
+    """Whether outputs of two stages could be those of one."""
+    if not all(isinstance(op, Compute) and op.reduction is None for op in (late, early)):
+        return False
+    a, b = late.output().extents, early.output().extents
+    return any(t.op is late for t in outputs) and len(a) == len(b) and all(map(same_extent, a, b))
 
 
 def _own_hazard(output: Tensor, source: Tensor, order: Order) -> Hazard | None:
@@ -113,9 +130,9 @@ def _own_hazard(output: Tensor, source: Tensor, order: Order) -> Hazard | None:
             count += 1
             if count > MOST_SITES:
                 return Hazard(op, source.name, "in more places than are looked at")
-            if site.depth is None and position != output.index:
+            if site.depth is None and position != output.index and op not in order.together:
                 why = f"for {op.name_of(position)!r}, which is stored after {output.name!r}"
-                return Hazard(site.stage, str(site.read), why)
+                return Hazard(site.stage, str(site.read), why, in_turn=_is_read_first(op, site, order))
             hazard = _judged(op, site, order)
             if hazard is not None:
                 return hazard
@@ -126,27 +143,40 @@ def _update_hazard(op: Operation, source: Tensor, order: Order) -> Hazard | None
     """A stage that writes its elements again and again: it may start from the input's, and read it no more."""
     kind = "scan" if isinstance(op, Scan) else "scatter" if isinstance(op, Scatter) else "reduction"
     for site in _sites(op, source, order, None, op.expressions):
-        example = _example(op, site, _distances(op.axes, site.indices)) if isinstance(op, Compute) else None
-        return Hazard(site.stage, str(site.read), f"while the {kind} {op.name!r} updates its elements", example)
+        in_turn = isinstance(op, Scan) and _is_read_first(op, site, order)
+        if in_turn and op in order.together:
+            continue
+        example = _example(op, site, _distances(op.axes, site)) if isinstance(op, Compute) else None
+        return Hazard(
+            site.stage, str(site.read), f"while the {kind} {op.name!r} updates its elements", example, in_turn
+        )
     if not isinstance(op, Scatter) or op.init is None:
         return None
     start = _start(op.init)
     axes = [a for a in start.indices if isinstance(a, Axis)]
-    for site in _through(start, op, source, order, None, {}):
-        if any(d != 0 for d in _distances(axes, site.indices)) or site.depth is not None:
+    for site in _through(start, TRUE, op, source, order, None, {}):
+        if any(d != 0 for d in _distances(axes, site)) or site.depth is not None:
             return Hazard(site.stage, str(site.read), f"where {op.name!r} starts from other elements")
     return None
 
 
 def _judged(op: Compute, site: _Site, order: Order) -> Hazard | None:
-    distances = _distances(op.axes, site.indices)
-    if all(d == 0 for d in distances):
+    if _is_read_first(op, site, order):
         return None
-    loops = order.loops.get(op)
-    if loops is not None and _comes_first(op.axes, distances, loops, site.depth):
-        return None
+    distances = _distances(op.axes, site)
     why = "at an index that may already be overwritten"
     return Hazard(site.stage, str(site.read), why, _example(op, site, distances))
+
+
+def _is_read_first(op: Compute | Scan, site: _Site, order: Order) -> bool:
+    """Whether what is read for an element is overwritten with it, or later."""
+    distances = _distances(op.axes, site)
+    if all(d == 0 for d in distances):
+        return True
+    if isinstance(op, Scan) and op.reverse and (steps := distances[op.dim]) is not None:
+        distances[op.dim] = -steps  # its loop runs from the last step to the first
+    loops = order.loops.get(op)
+    return loops is not None and _comes_first(op.axes, distances, loops, site.depth)
 
 
 def _comes_first(
@@ -166,16 +196,24 @@ def _comes_first(
     return depth is not None and depth < len(loops)
 
 
-def _distances(axes: Sequence[Axis], indices: Sequence[Expr]) -> list[int | None]:
+def _distances(axes: Sequence[Axis], site: _Site) -> list[int | None]:
     """How far ahead of the written element the read one lies on each axis; None where that is no constant."""
-    found: list[int | None] = []
-    for axis, index in zip(axes, indices, strict=True):
-        form = None if any(isinstance(n, Read) for n in topological(index)) else affine_of(index)
-        own = affine_of(axis)
-        assert own is not None
-        rest = None if form is None else form - own
-        found.append(rest.constant if rest is not None and rest.is_constant else None)
-    return found
+    return [_distance(axis, index, site.guard) for axis, index in zip(axes, site.indices, strict=True)]
+
+
+def _distance(axis: Axis, index: Expr, guard: Expr) -> int | None:
+    form = None if any(isinstance(n, Read) for n in topological(index)) else affine_of(index)
+    own = affine_of(axis)
+    assert own is not None
+    if form is None:
+        return None
+    rest = form - own
+    if rest.is_constant:
+        return rest.constant
+    if guard is TRUE and not any(isinstance(a.extent, Const) and a.extent.value == 1 for a in rest.axes):
+        return None
+    low, high = bounds_of(rest.to_expr(), guard).numbers  # as of x[0] where the axis is 0, or has no other place
+    return low if low == high else None
 
 
 def _sites(
@@ -183,10 +221,12 @@ def _sites(
 ) -> Iterator[_Site]:
     """The reads of `source` by a stage and by all that is computed inside its loops."""
     seen: dict[object, None] = {}
-    for read in reads_of(op.expressions if roots is None else roots):
-        yield from _through(read, op, source, order, depth, seen)
+    roots_read = tuple(op.expressions if roots is None else roots)
+    guards = guards_of(roots_read)
+    for read in reads_of(roots_read):
+        yield from _through(read, guards[read], op, source, order, depth, seen)
     if roots is None and isinstance(op, Scatter) and op.init is not None:
-        yield from _through(_start(op.init), op, source, order, depth, seen)
+        yield from _through(_start(op.init), TRUE, op, source, order, depth, seen)
 
 
 def _start(init: Tensor) -> Read:
@@ -195,23 +235,24 @@ def _start(init: Tensor) -> Read:
 
 
 def _through(
-    read: Read, reader: Operation, source: Tensor, order: Order, depth: int | None, seen: dict[object, None]
-) -> Iterator[_Site]:
+    read: Read, guard: Expr, reader: Operation, source: Tensor, order: Order, depth: int | None,
+    seen: dict[object, None],
+) -> Iterator[_Site]:  # fmt: skip
     """A read of the input, or those that a stage inside the loops makes of it, with indices put in for its axes."""
     stack: list[tuple[Read, tuple[Expr, ...], Operation, int | None]] = [(read, read.indices, reader, depth)]
     while stack:
         node, indices, stage, level = stack.pop()
         if node.tensor is source:
-            yield _Site(stage, node, indices, level)
+            yield _Site(stage, node, indices, level, guard)
             continue
         made = node.tensor.op
         if made in order.places:
             level = _depth(made, order)
         elif made not in order.inlined:
             continue
-        if (made, indices, level) in seen:
+        if (made, indices, level, guard) in seen:
             continue
-        seen[made, indices, level] = None
+        seen[made, indices, level, guard] = None
         inner = made.reads
         if isinstance(made, Compute):
             mapping: Mapping[Expr, Expr] = dict(zip(made.axes, indices, strict=True))

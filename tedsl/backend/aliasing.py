@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.addresses import address_of
 from tedsl.backend.core import Core
@@ -20,6 +21,7 @@ __all__ = [
     "check_proof",
     "fit_problem",
     "has_shared_elements",
+    "hazards_in",
     "in_place_problem",
     "overlap",
     "same_place",
@@ -56,17 +58,21 @@ def fit_problem(output: Tensor, memory: Tensor) -> str | None:
 
 def check_proof(core: Core, places: Mapping[int, int], outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
     """AliasError unless the compiled program may write its outputs into the memory of these inputs."""
+    for position, hazard in hazards_in(core, places).items():
+        output, memory = outputs[position], inputs[places[position]]
+        raise AliasError(
+            f"te.build: alias: {output!r} cannot be written into the memory of {memory!r}: "
+            f"{hazard.text(output, memory)}; build with on_hazard='copy' to go through a temporary, "
+            "give it another schedule, or leave alias= out"
+        )
+
+
+def hazards_in(core: Core, places: Mapping[int, int]) -> dict[int, Hazard]:
+    """Position of an output -> why it cannot be written into the memory of its input."""
     if core.is_always_empty:
-        return
-    for position, source in places.items():
-        hazard = core.hazard(position, core.inputs[source])
-        if hazard is not None:
-            output, memory = outputs[position], inputs[source]
-            raise AliasError(
-                f"te.build: alias: {output!r} cannot be written into the memory of {memory!r}: "
-                f"{hazard.text(output, memory)}; build with on_hazard='copy' to go through a temporary, "
-                "give it another schedule, or leave alias= out"
-            )
+        return {}
+    found = {position: core.hazard(position, core.inputs[source]) for position, source in places.items()}
+    return {position: hazard for position, hazard in found.items() if hazard is not None}
 
 
 def in_place_problem(

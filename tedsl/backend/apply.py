@@ -90,7 +90,7 @@ def _may_round(plan: Plan, loops: Loops) -> bool:
 
 def _nesting(plan: Plan, places: Mapping[str, Place], stages: Mapping[str, Loops], lowered: Lowered) -> Order:
     """The order in which the stages run, for the proof that an output may lie on an input."""
-    order = Order(set(lowered.inlined))
+    order = Order(set(lowered.inlined), together={stage.op for stage in lowered.stages if stage.together})
     for name, loops in stages.items():
         levels = plan.nest(name, "body").levels
         order.loops[loops.stage.op] = tuple(Loop(v.origin, v.kind == "serial") for v in levels)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from schedules import Schedule
@@ -12,7 +14,7 @@ from schedules.loops import one_of
 from tedsl.analysis.feeds import as_outputs
 from tedsl.analysis.messages import describe
 from tedsl.backend.accumulate import Accumulating, addends
-from tedsl.backend.aliasing import alias_positions, check_proof
+from tedsl.backend.aliasing import alias_positions, check_proof, hazards_in
 from tedsl.backend.cache import cached_core
 from tedsl.backend.core import Core
 from tedsl.backend.donation import Donations, donated_positions, donations_of
@@ -29,6 +31,8 @@ from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Placeholder, Tensor
 
 __all__ = ["Schedule", "build", "evaluate", "made_kernel"]
+
+_Made = tuple[Core, dict[Var, Var] | None]  # a core, and its variables for those of the program, if they differ
 
 
 def build(
@@ -91,19 +95,14 @@ def _kernel(
         raise TypeError(f"te.build: alias is a dict {{output: input}}, found {type(alias).__name__}")
     places = alias_positions(alias or {}, given, results)
     wanted = donated_positions(donate, given)
-    accumulating = None
-    saves = any(asked is not None for asked in saving)
-    if not saves and (schedule is None or schedule == "default"):
-        accumulating = _accumulating(given, results, title, parse_target(target), places)
-    if saves:
-        core, sizes = _saving(given, results, title, parse_target(target), schedule, deterministic, *saving), None
-    else:
-        core, sizes = _made(given, results, title, parse_target(target), schedule, deterministic)
-    if saves and places:
-        check_proof(core, places, results, given)
-    elif places and accumulating is None:
-        core, sizes = _proven(core, sizes, places, (given, results, title, target, schedule), on_hazard)
+    request = _Request(given, results, title, parse_target(target), schedule, deterministic, saving)
+    accumulating = _accumulating(request, places) if request.is_default else None
+    core, sizes = request.core(request.planner)
+    if places and accumulating is None:
+        core, sizes = _proven(request, core, sizes, places, on_hazard)
     donations = donations_of(core, wanted, places, given, results)
+    if donations.in_turn and accumulating is None:
+        core, sizes, donations = _together(request, core, sizes, donations, wanted, places)
     if donations.refused:
         cut, donations = _cut_for_donations(core, donations, wanted, places, given, results)
         accumulating = accumulating if cut is core else None
@@ -111,6 +110,47 @@ def _kernel(
     donations.check(given, on_hazard)
     places.update({p: k for k, p in donations.taken.items()})
     return Kernel(core, given, results, several, places, sizes, on_hazard, accumulating, donations)
+
+
+@dataclass(frozen=True, eq=False)
+class _Request:
+    """What a kernel is asked to be."""
+
+    given: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
+    title: str
+    target: Target
+    schedule: Any
+    deterministic: bool
+    saving: tuple[Any, Any]  # memory, checkpoint
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether some of it may be computed again."""
+        return any(asked is not None for asked in self.saving)
+
+    @property
+    def is_default(self) -> bool:
+        """Whether all of it is left to us."""
+        return not self.is_saving and (self.schedule is None or self.schedule == "default")
+
+    @cached_property
+    def planner(self) -> Planner:
+        """How it is to be scheduled."""
+        if isinstance(self.schedule, Schedule):
+            return _of_schedule(self.schedule, self.deterministic)
+        if self.schedule == "tuned":
+            return _remembered(self.results, self.target)
+        return _planner(self.schedule, self.deterministic)
+
+    def core(self, planner: Planner) -> _Made:
+        """The program, scheduled by a planner that may differ from its own in what the user did not ask for."""
+        parts = self.given, self.results, self.title, self.target
+        if self.is_saving:
+            return _saving(*parts, self.schedule, planner, *self.saving), None
+        if isinstance(self.schedule, Schedule):
+            return _scheduled(*parts, self.schedule, planner), None
+        return _cached(*parts, planner)
 
 
 def _cut_for_donations(
@@ -131,23 +171,9 @@ def _cut_for_donations(
     return core, donations
 
 
-def _made(
-    given: tuple[Tensor, ...],
-    results: tuple[Tensor, ...],
-    title: str,
-    target: Target,
-    schedule: Any,
-    deterministic: bool,
-) -> tuple[Core, dict[Var, Var] | None]:
-    if isinstance(schedule, Schedule):
-        return _scheduled(given, results, title, target, schedule, deterministic), None
-    planner = _remembered(results, target) if schedule == "tuned" else _planner(schedule, deterministic)
-    return _cached(given, results, title, target, planner)
-
-
 def _saving(
     given: tuple[Tensor, ...], results: tuple[Tensor, ...], title: str, target: Target, schedule: Any,
-    deterministic: bool, memory: Any, checkpoint: Any,
+    planner: Planner, memory: Any, checkpoint: Any,
 ) -> Core:  # fmt: skip
     """A program in as many steps as it can be cut into, some of which run again."""
     if isinstance(schedule, Schedule) or target.backend != "host" or schedule in AUTOSCHEDULERS:
@@ -155,7 +181,6 @@ def _saving(
             "te.build: memory= and checkpoint= need the default schedule (or 'tuned') and target='host'; "
             "a te.Schedule says itself what is stored and what is computed again"
         )
-    planner = _remembered(results, target) if schedule == "tuned" else _planner(schedule, deterministic)
     core = finest(given, results, title, target, planner)
     save_memory(core, memory, checkpoint)
     return core
@@ -174,33 +199,52 @@ def _remembered(results: tuple[Tensor, ...], target: Target) -> Planner:
 
 
 def _proven(
-    core: Core, sizes: dict[Var, Var] | None, places: Mapping[int, int], parts: Any, on_hazard: str | None
-) -> tuple[Core, dict[Var, Var] | None]:
-    """The core, or one with a loop nest for each output, that may write outputs on inputs; AliasError without one."""
-    given, results, title, target, schedule = parts
-    try:
-        check_proof(core, places, results, given)
-    except AliasError:
-        if schedule is None or schedule == "default":
-            apart = _cached(given, results, title, parse_target(target), Planner(merged=False))
-            with suppress(AliasError):
-                check_proof(apart[0], places, results, given)
-                return apart
-        if on_hazard != "copy":
-            raise
-    return core, sizes
+    request: _Request, core: Core, sizes: dict[Var, Var] | None, places: Mapping[int, int], on_hazard: str | None
+) -> _Made:
+    """The core, or another one for the program, that may write outputs on inputs; AliasError without one.
+
+    Where outputs of one stage are in each other's way, they are stored together; or else, where the schedule is left to
+    us, each output gets a loop nest of its own.
+    """
+    found: list[tuple[int, _Made]] = []
+    for planner in (core.planner, *([replace(core.planner, merged=False)] if request.is_default else [])):
+        made = request.core(planner) if found else (core, sizes)
+        hazards = hazards_in(made[0], places)
+        if hazards and all(h.in_turn for h in hazards.values()):
+            made = request.core(replace(planner, in_place=True))
+            hazards = hazards_in(made[0], places)
+        if not hazards:
+            return made
+        found.append((len(hazards), made))
+    if on_hazard != "copy":
+        check_proof(found[0][1][0], places, request.results, request.given)
+    return min(found, key=lambda item: item[0])[1]
 
 
-def _accumulating(
-    given: tuple[Tensor, ...], results: tuple[Tensor, ...], title: str, target: Target, places: Mapping[int, int]
-) -> tuple[Accumulating, dict[Var, Var] | None] | None:
+def _together(
+    request: _Request, core: Core, sizes: dict[Var, Var] | None, donations: Donations, wanted: Sequence[int],
+    places: Mapping[int, int],
+) -> tuple[Core, dict[Var, Var] | None, Donations]:  # fmt: skip
+    """The program with the outputs of each stage stored together, if more of what is donated can be used then."""
+    made, names = request.core(replace(core.planner, in_place=True))
+    found = donations_of(made, wanted, places, request.given, request.results)
+    if (
+        len(found.refused) < len(donations.refused)
+        and hazards_in(made, places).keys() <= hazards_in(core, places).keys()
+    ):
+        return made, names, found
+    return core, sizes, donations
+
+
+def _accumulating(request: _Request, places: Mapping[int, int]) -> tuple[Accumulating, dict[Var, Var] | None] | None:
     """The program that adds in place, where all outputs with memory of inputs are such sums."""
+    given, results = request.given, request.results
     parts, previous = addends(given, results, places)
     if not parts or set(parts) != set(places):
         return None
     outputs = tuple(parts.get(p, t) for p, t in enumerate(results))
     kept = tuple(k for k in range(len(given)) if k not in previous.values())
-    core, sizes = _cached(tuple(given[k] for k in kept), outputs, title, target, Planner())
+    core, sizes = _cached(tuple(given[k] for k in kept), outputs, request.title, request.target, Planner())
     return Accumulating(core, kept, previous), sizes
 
 
@@ -240,7 +284,7 @@ def _scheduled(
     name: str,
     target: Target,
     schedule: Schedule,
-    deterministic: bool,
+    planner: Planner,
 ) -> Core:
     """The core for a user's schedule, compiled at once, so that what it refuses is refused here."""
     program = schedule.plan.program
@@ -252,7 +296,7 @@ def _scheduled(
                 f"te.build: output {tensor!r}, {describe(tensor.op)}, is not one of the schedule's outputs: {listed}"
             )
     current = tuple(map(program.current, inputs))
-    core = _core(current, tuple(made[t] for t in outputs), name, target, _of_schedule(schedule, deterministic))
+    core = _core(current, tuple(made[t] for t in outputs), name, target, planner)
     with suppress(IndexError):  # for the call to say, as without a schedule: it may have no points
         core.compile()
     return core

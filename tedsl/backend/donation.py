@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tedsl.analysis.donated import check_not_donated, donation_problem, give
+from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.aliasing import fit_problem, overlap
 from tedsl.backend.chain import is_compact
@@ -40,6 +41,7 @@ class Donations:
     taken: Mapping[int, int] = field(default_factory=dict)  # the position of the output that takes the memory
     lent: frozenset[int] = frozenset()  # intermediate results lie there
     refused: Mapping[int, str] = field(default_factory=dict)  # nothing can use it, and why
+    in_turn: bool = False  # an output could use one, were the outputs of its stage stored together
 
     def check(self, inputs: Sequence[Tensor], on_hazard: str | None) -> None:
         """AliasError, or a warning, for what was donated in vain."""
@@ -117,9 +119,9 @@ def donations_of(
 ) -> Donations:
     """Each donated input for an output that fits it element on element, else for what passes between kernels."""
     free = [p for p in range(len(outputs)) if p not in places]
-    reasons = {k: {p: _problem(core, p, k, inputs, outputs) for p in free} for k in donated}
-    fitting = {k: [p for p, why in found.items() if why is None] for k, found in reasons.items()}
-    fitting.update((k, [p]) for p, k in places.items() if k in reasons)
+    problems = {k: {p: _problem(core, p, k, inputs, outputs) for p in free} for k in donated}
+    fitting = {k: [p for p, why in found.items() if why is None] for k, found in problems.items()}
+    fitting.update((k, [p]) for p, k in places.items() if k in problems)
     lender = core.lender if isinstance(core, Steps) else None
     lendable = [k for k in donated if lender is not None and lender.loans([k])]
     taken = _matched(fitting, sorted(donated, key=lambda k: k in lendable))
@@ -131,11 +133,11 @@ def donations_of(
         between = {k: lending_problem(lender, k) for k in rest if k not in used}
     refused = {}
     for source, reason in between.items():
-        told = "; ".join(
-            f"{outputs[p].name!r}: {why or 'it takes the memory of another one'}" for p, why in reasons[source].items()
-        )
+        found = {p: _told(why, outputs[p], inputs[source]) for p, why in problems[source].items()}
+        told = "; ".join(f"{outputs[p].name!r}: {why}" for p, why in found.items())
         refused[source] = f"{told or 'every output has its memory'}; nor an intermediate result: {reason}"
-    return Donations(taken, frozenset(rest) - set(refused), refused)
+    in_turn = any(isinstance(h, Hazard) and h.in_turn for source in refused for h in problems[source].values())
+    return Donations(taken, frozenset(rest) - set(refused), refused, in_turn)
 
 
 def _matched(fitting: Mapping[int, Sequence[int]], order: Sequence[int]) -> dict[int, int]:
@@ -156,10 +158,16 @@ def _matched(fitting: Mapping[int, Sequence[int]], order: Sequence[int]) -> dict
     return {source: p for p, source in owner.items()}
 
 
-def _problem(core: Core, position: int, source: int, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> str | None:
-    output, memory = outputs[position], inputs[source]
-    problem = fit_problem(output, memory)
+def _problem(
+    core: Core, position: int, source: int, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> Hazard | str | None:
+    problem = fit_problem(outputs[position], inputs[source])
     if problem is not None or core.is_always_empty:
         return problem
-    hazard = core.hazard(position, core.inputs[source])
-    return None if hazard is None else hazard.text(output, memory)
+    return core.hazard(position, core.inputs[source])
+
+
+def _told(problem: Hazard | str | None, output: Tensor, memory: Tensor) -> str:
+    if isinstance(problem, Hazard):
+        return problem.text(output, memory)
+    return problem or "it takes the memory of another one"

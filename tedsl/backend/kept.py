@@ -82,15 +82,17 @@ def key_of(
     if is_off():
         return None
     if planner.part is not None:
-        return key_of_part(planner.part.digest, form, target, asked=planner.is_asked)
+        return key_of_part(planner.part.digest, form, target, planner)
     if any(isinstance(op, Extern) for op in stages_of(outputs)):
         return None
     return _digest([structural_key(outputs, inputs, names=True), name, _schedule(planner), *_made_for(form, target)])
 
 
-def key_of_part(digest: str, form: object, target: Target, *, asked: bool) -> str | None:
+def key_of_part(digest: str, form: object, target: Target, planner: Planner) -> str | None:
     """The same for a part of a program, by what it computes and by which loops."""
-    return None if is_off() else _digest([digest, str(asked), *_made_for(form, target)])
+    return (
+        None if is_off() else _digest([digest, str(planner.is_asked), str(planner.in_place), *_made_for(form, target)])
+    )
 
 
 def key_of_program(structure: str, name: str, target: Target, planner: Planner, least: int) -> str | None:
@@ -117,7 +119,7 @@ def _digest(parts: Sequence[str]) -> str:
 def _schedule(planner: Planner) -> str:
     """All that a planner does, as text."""
     given = structural_key(list(planner.given.values()), names=True) if planner.given else ""
-    options = planner.automatic, planner.deterministic, planner.choices, planner.merged
+    options = planner.automatic, planner.deterministic, planner.choices, planner.merged, planner.in_place
     return f"{options!r} {given} {'' if planner.plan is None else _directives(planner.plan)}"
 
 

@@ -30,8 +30,7 @@ class Loops:
         self.masked = _masked(plan, name, width) if vectors else set()
         op = plan.program.stages[name]
         for definition in definitions_of(op):
-            update = definition == "body" and stage.kind != "pointwise"
-            self.definitions[definition] = stage.func.update(0) if update else stage.func
+            self.definitions[definition] = stage.func.update(0) if self.is_update(definition) else stage.func
             levels = nest_of(name, op, definition).levels
             self.known[definition] = {v.name: self._variable(next(iter(v.origin))) for v in levels}
         self.whole = {v: dict(names) for v, names in self.known.items()}  # before loops are split
@@ -53,7 +52,7 @@ class Loops:
 
     def is_update(self, definition: str) -> bool:
         """Updates must not be rounded up; the guard of a factor that divides simplifies away."""
-        return definition == "body" and self.stage.kind != "pointwise"
+        return definition == "body" and self.stage.is_update
 
     def anywhere(self, name: str) -> Any:
         """A loop by name: that of the body, if both definitions have it."""
@@ -71,7 +70,7 @@ def _named(stage: Stage) -> dict[Axis, Any]:
         taken.add(free)
         found[axis] = hl.RVar(free)
         stage.func.update(0).rename(loop, found[axis])
-    if stage.kind != "pointwise" and not loops:
+    if stage.is_update and not loops:
         stage.func.update(0).unscheduled()  # else Halide prints a warning that nobody scheduled it
     return found
 

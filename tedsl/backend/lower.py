@@ -22,6 +22,7 @@ from tedsl.backend.lower_reduce import WIDE, lower_reduction
 from tedsl.backend.lower_scan import lower_scan
 from tedsl.backend.lower_scatter import lower_scatter
 from tedsl.backend.lower_stage import Context, Stage, elements, function, tuple_of, variables
+from tedsl.backend.lower_together import exposed_reads, together
 from tedsl.backend.names import identifier, size_names, unused
 from tedsl.backend.numbering import numbered_func
 from tedsl.backend.scalars import TYPES, Expr as Halide
@@ -95,7 +96,7 @@ class Lowered:
 
 def lower(
     inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterable[int] = (), finite: Sequence[Tensor] = (),
-    promised: bool = False, flat: bool = False,
+    promised: bool = False, flat: bool = False, in_place: bool = False,
 ) -> Lowered:  # fmt: skip
     """The functions that compute `outputs` from `inputs`; those at the positions `added` are summed to what is there.
 
@@ -103,9 +104,10 @@ def lower(
     that indices of inputs and outputs lie within them. Under a schedule of the user's its own reasoning may say that
     they do not, as where loops are fused whose ends change with a loop around them. `flat`: of inputs, which are
     contiguous and of known shapes, Halide sees one axis with all elements. It checks every axis of every buffer, and
-    carries these checks through all that it does: for kernels of little else a third of its time.
+    carries these checks through all that it does: for kernels of little else a third of its time. `in_place`: outputs
+    of one stage may lie in memory that it reads, so all of them are computed before any is stored.
     """
-    operations = operations_between(inputs, outputs)
+    operations, added = operations_between(inputs, outputs), tuple(added)
     given = tuple(dict.fromkeys(inputs))
     symbols = _sizes(given, operations)
     # Halide tells its functions apart by itself, but not parameters, from each other or from functions.
@@ -113,7 +115,8 @@ def lower(
     names = {t: unused(identifier(t.name), used) for t in given}
     images = {t: hl.ImageParam(TYPES[t.dtype], min(t.ndim, 1) if flat else t.ndim, names[t]) for t in given}
     sizes = {v: hl.Param(hl.Int(32), name) for v, name in size_names(symbols, operations, used).items()}
-    ctx = Context(images, sizes, (*given, *outputs) if promised else (), flat=flat)
+    own = outputs if in_place and not added else ()
+    ctx = Context(images, sizes, (*given, *outputs) if promised else (), flat=flat, in_place=own)
     ctx.needed = _needed(operations, outputs)
     places = {p: unused(f"previous_{p}", used) for p in sorted(set(added))}
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, name) for p, name in places.items()}
@@ -141,11 +144,11 @@ def _define(ctx: Context, operations: Sequence[Operation], finite: Sequence[Tens
     """Every operation as a stage: those that the checks of indices read, then the checks, then what waits for them."""
     pending = checks_of(operations)
     first = operations_checked(operations, pending) | operations_below(finite, operations)
+    ctx.before_checks = first
     for op in (o for o in operations if o in first):
         ctx.stages[op] = RULES[type(op)](ctx, op)
     checks = lower_checks(ctx, pending, finite) if pending or finite else None
     ctx.token = None if checks is None else checks.token
-    ctx.before_checks = first
     for op in (o for o in operations if o not in first):
         ctx.stages[op] = RULES[type(op)](ctx, op)
     return checks
@@ -202,8 +205,15 @@ def lower_pointwise(ctx: Context, op: Compute) -> Stage:
     values = [ctx.onto(op.output(k), place, scope.value(op.bodies[k])) for k in components]
     if are_places(op):
         values = [_opaque(v) for v in values]
-    func[place] = tuple_of(map(ctx.after_checks, values))
-    return Stage(op, "pointwise", func, dims, components, elements(func, components), True, axes)
+    values = list(map(ctx.after_checks, values))
+    read, exposed = elements(func, components), exposed_reads(ctx, op, components)
+    if exposed:
+        dtypes = [op.bodies[k].dtype for k in components]
+        func[place] = tuple_of(hl.undef(TYPES[d]) for d in dtypes)
+        func[place] = together(ctx, scope, values, [read(k, place) for k in components], dtypes, exposed)
+    else:
+        func[place] = tuple_of(values)
+    return Stage(op, "pointwise", func, dims, components, read, True, axes, together=bool(exposed))
 
 
 def _opaque(value: Halide) -> Halide:

@@ -19,6 +19,7 @@ from tedsl.backend.lower_expr import Scalars
 from tedsl.backend.lower_index import is_plain
 from tedsl.backend.lower_reduce import Accumulator, accumulator
 from tedsl.backend.lower_stage import Context, Place, Stage, function, tuple_of, variables
+from tedsl.backend.lower_together import exposed_reads, together
 from tedsl.backend.names import identifier
 from tedsl.backend.scalars import TYPES, Expr as Halide
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Reduce
@@ -101,10 +102,14 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
         waiting = hl.likely(hl.Expr(domain[0]) < total - 1)
         new = [hl.select(waiting, element(k, at), value) for k, value in enumerate(new)]
     values = (*new, *held)
-    func[at] = ctx.updated(values, [element(k, at) for k in range(len(values))])
+    old = [element(k, at) for k in range(len(values))]
+    exposed = [] if inner else exposed_reads(ctx, op, range(states))
+    dtypes = [b.dtype for b in op.bodies]
+    func[at] = together(ctx, scope, values, old, dtypes, exposed) if exposed else ctx.updated(values, old)
+    at_once = not inner and ctx.token is None and (states == 1 or bool(exposed))
     axes: dict[Axis, hl.Var | hl.RVar] = dict(zip(op.axes, dims, strict=True))
     axes.update(loops)
-    return Stage(op, "scan", func, dims, tuple(range(states)), element, not inner, axes)
+    return Stage(op, "scan", func, dims, tuple(range(states)), element, not inner, axes, together=at_once)
 
 
 def _steady(op: Scan, scope: Scalars, body: Expr) -> Halide:

@@ -37,6 +37,12 @@ class Stage:
     axes: dict[Axis, hl.Var | hl.RVar] = field(default_factory=dict)
     reduce_axes: dict[Axis, hl.RVar] = field(default_factory=dict)
     parallel: bool = True  # different elements of `dims` can be computed at once in the update, too
+    together: bool = False  # no element is stored before all that is read for its components
+
+    @property
+    def is_update(self) -> bool:
+        """Whether the loops of its body are those of an update."""
+        return self.kind != "pointwise" or self.together
 
 
 class Context:
@@ -44,10 +50,11 @@ class Context:
 
     def __init__(
         self, images: Mapping[Tensor, hl.ImageParam], sizes: Mapping[Var, hl.Param],
-        promised: Iterable[Tensor] = (), *, flat: bool = False,
+        promised: Iterable[Tensor] = (), *, flat: bool = False, in_place: Iterable[Tensor] = (),
     ) -> None:  # fmt: skip
         self.images = images
         self.flat = flat  # whether they are rows of all elements
+        self.in_place = frozenset(in_place)  # results that may lie in the memory of inputs
         self.sizes = sizes
         self.promised = frozenset(promised)  # tensors of which Halide is told that no index leaves them
         self.stages: dict[Operation, Stage] = {}

@@ -172,7 +172,7 @@ class FoundCore(Core):
         return loaded_variant(parts, self._key(form), lambda: self.whole.variant(form))
 
     def _key(self, form: Form) -> str | None:
-        return key_of_part(self._kernel.digest, form, self.target, asked=False)
+        return key_of_part(self._kernel.digest, form, self.target, self.planner)
 
     @cached_property
     def merging(self) -> None:

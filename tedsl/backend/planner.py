@@ -29,7 +29,7 @@ class Planner:
     `plan` is what the user says, and `given` the tensors that those of its program stand for; `automatic` one of
     Halide's autoschedulers; `choices` are those of the default scheduler; `merged`: outputs of one shape may share a
     loop nest, and small ones a kernel. `part`: what was decided for one part of a program that was cut. `simple`: every
-    stage is stored, no loop is changed.
+    stage is stored, no loop is changed. `in_place`: outputs of one stage may lie in memory that it reads.
     """
 
     plan: Plan | None = None
@@ -40,6 +40,7 @@ class Planner:
     merged: bool = True
     part: Part | None = None
     simple: bool = False
+    in_place: bool = False
 
     @property
     def is_asked(self) -> bool:
@@ -76,7 +77,8 @@ class Planner:
         self._check(plan, target)
         if self.simple:
             return self._applied(stored(plan), inputs, added, machine, flat=flat)
-        plan = completed(plan, inputs, outputs, machine, plain=plain, merged=self.merged)
+        options = {"plain": plain, "merged": self.merged, "together": self.in_place}
+        plan = completed(plan, inputs, outputs, machine, **options)
         return self._applied(plan, inputs, added, machine, flat=flat)
 
     def _applied(
@@ -85,7 +87,10 @@ class Planner:
     ) -> Lowered:  # fmt: skip
         stages = plan.program.stages
         finite = [] if trusted else [stages[name].output() for name in plan.finite if name in stages]
-        lowered = lower(inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked, flat=flat)
+        lowered = lower(
+            inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked, flat=flat,
+            in_place=self.in_place,
+        )  # fmt: skip
         apply_plan(plan, lowered, machine)
         return lowered
 
@@ -99,7 +104,7 @@ class Planner:
         plan = self.plan or Plan(program_of(outputs))
         self._check(plan, target)
         machine = self.machine(target)
-        plan = completed(plan, inputs, outputs, machine, merged=self.merged, apart=True)
+        plan = completed(plan, inputs, outputs, machine, merged=self.merged, apart=True, together=self.in_place)
         stages, given = plan.program.stages, {t: t for t in inputs}
         for (op, k), (name, index) in plan.program.handles.items():
             given.setdefault(stages[name].output(index), op.output(k))

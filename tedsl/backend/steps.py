@@ -332,7 +332,7 @@ class Steps(Core):
 
 def shared_key(digest: str, target: Target, planner: Planner) -> tuple[object, ...]:
     """What programs share a kernel by."""
-    return digest, target, planner.is_asked, planner.deterministic
+    return digest, target, planner.is_asked, planner.deterministic, planner.in_place
 
 
 def _amount(core: Core) -> int:

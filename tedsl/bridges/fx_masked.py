@@ -12,6 +12,7 @@ from typing import Any
 __all__ = ["Selections"]
 
 SELECTING = frozenset({"masked_select", "nonzero"})
+REDUCING = frozenset({"sum", "mean", "prod", "amax", "amin", "any", "all"})
 CONVERTING = frozenset({"_to_copy", "convert_element_type", "lift_fresh_copy", "detach", "alias"})
 
 
@@ -45,7 +46,7 @@ class Selections:
         name = _name(operation)
         if name.startswith("index_put") or name == "copy_":
             return operation.args[0] not in self._made
-        return name == "sum"
+        return name in REDUCING
 
 
 def _selects(operation: Any) -> bool:

@@ -196,7 +196,7 @@ def _expand(x: Array, shape: Sequence[int], **_: Any) -> Array:
 
 
 def _as_strided(x: Array, size: Sequence[int], stride: Sequence[int], storage_offset: Any = None) -> Array:
-    memory = x.storage.memory
+    memory: Any = x.storage.memory
     start = x.layout.offset if storage_offset is None else storage_offset
     flat = np.lib.stride_tricks.as_strided(memory, (memory.size,), (1,))
     return x.view_of(np.lib.stride_tricks.as_strided(flat[start:], tuple(size), tuple(stride)))
@@ -235,10 +235,12 @@ def _dims(x: Array, dims: Any) -> Any:
 def _reduction(name: str) -> Row:
     def row(x: Array, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Array:
         source = x if dtype is None else _cast(x, dtype)
+        if isinstance(source, Selected) and not isinstance(
+            found := getattr(source, name)(_dims(source, dims), keepdim), Array
+        ):
+            raise TypeError(f"{name} over axes {dims} of x[mask] leaves its length, which depends on values")
         if isinstance(source, Selected):
-            return fresh(
-                value_of(source.sum() if name == "sum" and dims in (None, [0], [-1]) else getattr(source, name))
-            )
+            return fresh(value_of(found))
         return fresh(value_of(getattr(source, name)(_dims(x, dims), keepdim)))
 
     return row
@@ -293,8 +295,8 @@ def _widened(x: Array) -> Any:
 
 REDUCTIONS: dict[str, Row] = {
     "sum": _reduction("sum"), "mean": _reduction("mean"), "prod": _reduction("prod"), "any": _reduction("any"),
-    "all": _reduction("all"), "amax": _reduction("max"), "amin": _reduction("min"), "max": _extreme("max", "argmax"),
-    "min": _extreme("min", "argmin"), "argmax": _argument("argmax"), "argmin": _argument("argmin"), "var": _var,
+    "all": _reduction("all"), "amax": _reduction("amax"), "amin": _reduction("amin"), "max": _extreme("amax", "argmax"),
+    "min": _extreme("amin", "argmin"), "argmax": _argument("argmax"), "argmin": _argument("argmin"), "var": _var,
     "var_mean": lambda x, dims=None, *, correction=1, keepdim=False: (
         _var(x, dims, correction=correction, keepdim=keepdim), _reduction("mean")(x, dims, keepdim)
     ),

@@ -28,7 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 _REDUCTIONS = {kind: reduction(kind) for kind in ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")}
-_POINTWISE = (
+POINTWISE = (
     "abs", "ceil", "clip", "cos", "exp", "floor", "log", "maximum", "minimum", "pow", "relu", "round", "sigmoid",
     "sign", "sin", "sqrt", "tanh", "trunc",
 )  # fmt: skip
@@ -39,7 +39,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "broadcast_to": broadcast_to, "cumprod": cumprod, "cumsum": cumsum, "diagonal": diagonal, "dot": dot,
     "expand_dims": expand_dims, "flatten": ravel, "flip": flip, "moveaxis": moveaxis, "ravel": ravel, "roll": roll,
     "split": split, "squeeze": squeeze, "swapaxes": swapaxes, "take": take, "trace": trace, "tril": tril, "triu": triu,
-    **_REDUCTIONS, **{name: getattr(fn, name) for name in _POINTWISE},
+    **_REDUCTIONS, **{name: getattr(fn, name) for name in POINTWISE},
 }  # fmt: skip
 
 Tensor._apply = staticmethod(elementwise)

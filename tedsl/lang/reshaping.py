@@ -6,6 +6,7 @@ split gets a `//` and a `%`, and the inverse is easily recognised.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
 from tedsl.lang.tensor import Shape, Tensor
 
-__all__ = ["expand_dims", "ravel", "reshape", "squeeze"]
+__all__ = [
+    "expand_dims", "flattened", "ravel", "reshape", "shape_groups", "split_position", "squeeze", "target_shape",
+]  # fmt: skip
 
 _ONE = Const(1, INT32)
 _ZERO = Const(0, INT32)
@@ -29,27 +32,26 @@ def reshape(x: Any, *shape: Any) -> Tensor:
     """The elements in row-major order under another shape; one extent may be -1."""
     source = as_tensor(x, "te.reshape")
     wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-    extents = _target(source, tuple(wanted))
+    extents = target_shape(source.extents, tuple(wanted), f"te.reshape of {source!r}")
     if len(extents) == source.ndim and all(a is b for a, b in zip(extents, source.extents, strict=True)):
         return source
     if any(map(is_zero, extents)):
         return tensor_of(extents, lambda *axes: fn.convert(0, source.dtype), f"{source.name}_reshape")
-    groups = _groups(source.extents, extents)
+    groups = shape_groups(source.extents, extents)
 
     def element(*axes: Axis) -> Expr:
         indices: list[Expr] = [_ZERO] * source.ndim
         for own, new in groups:
-            flat = _flattened([axes[d] for d in new], [extents[d] for d in new])
-            for d, index in zip(own, _split(flat, [source.extents[d] for d in own]), strict=True):
+            flat = flattened([axes[d] for d in new], [extents[d] for d in new])
+            for d, index in zip(own, split_position(flat, [source.extents[d] for d in own]), strict=True):
                 indices[d] = index
         return Read(source, tuple(indices))
 
     return tensor_of(extents, element, f"{source.name}_reshape")
 
 
-def _target(x: Tensor, wanted: tuple[Any, ...]) -> Shape:
-    """The new shape, -1 resolved, checked to hold as many elements."""
-    what = f"te.reshape of {x!r}"
+def target_shape(own: Shape, wanted: tuple[Any, ...], what: str) -> Shape:
+    """The new shape for an old one, -1 resolved, checked to hold as many elements."""
     unknown = [d for d, v in enumerate(wanted) if isinstance(v, (int, np.integer)) and v == -1]
     if len(unknown) > 1:
         raise ValueError(
@@ -57,22 +59,22 @@ def _target(x: Tensor, wanted: tuple[Any, ...]) -> Shape:
         )
     known = {d: as_extent(v, what) for d, v in enumerate(wanted) if d not in unknown}
     if unknown:
-        known[unknown[0]] = _inferred(x, list(known.values()), wanted, what)
+        known[unknown[0]] = _inferred(own, list(known.values()), wanted, what)
     extents = tuple(known[d] for d in range(len(wanted)))
-    if not same_extent(product(x.extents), product(extents)):
+    if not same_extent(product(own), product(extents)):
         raise ValueError(
             f"{what} at {user_location()}: {shape_text(extents)} holds {product(extents)} elements, "
-            f"{shape_text(x.extents)} holds {product(x.extents)}"
+            f"{shape_text(own)} holds {product(own)}"
         )
     return extents
 
 
-def _inferred(x: Tensor, known: list[Expr], wanted: tuple[Any, ...], what: str) -> Expr:
-    """The extent for -1: what is left of x's extents once the known ones are taken out."""
-    left = list(x.extents)
+def _inferred(own: Shape, known: list[Expr], wanted: tuple[Any, ...], what: str) -> Expr:
+    """The extent for -1: what is left of the extents once the known ones are taken out."""
+    left = list(own)
     rest: list[Expr] = []
     for extent in known:
-        match = next((p for p, own in enumerate(left) if same_extent(own, extent)), None)
+        match = next((p for p, other in enumerate(left) if same_extent(other, extent)), None)
         if match is None:
             rest.append(extent)
         else:
@@ -84,11 +86,11 @@ def _inferred(x: Tensor, known: list[Expr], wanted: tuple[Any, ...], what: str) 
             return as_extent(simplify_extent(total // divisor), what)
     raise ValueError(
         f"{what} at {user_location()}: the extent for -1 in ({', '.join(map(str, wanted))}) cannot be found: "
-        f"{product(x.extents)} elements are not provably divisible by {product(known)}"
+        f"{product(own)} elements are not provably divisible by {product(known)}"
     )
 
 
-def _groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
+def shape_groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
     """Dimensions of both shapes, extents of 1 left out, cut where the products so far are equal."""
     own = [d for d, e in enumerate(old) if not is_one(e)]
     target = [d for d, e in enumerate(new) if not is_one(e)]
@@ -114,7 +116,7 @@ def _next_cut(old: Shape, new: Shape, own: list[int], target: list[int], start: 
     return len(own), len(target)
 
 
-def _flattened(axes: list[Axis], extents: list[Expr]) -> Expr:
+def flattened(axes: Sequence[Expr], extents: Sequence[Expr]) -> Expr:
     """The row-major position of `axes` within `extents`, in 64 bits where 32 do not hold it."""
     total = product(extents)
     wide = isinstance(total, Const) and total.value >= 2**31
@@ -124,7 +126,7 @@ def _flattened(axes: list[Axis], extents: list[Expr]) -> Expr:
     return flat
 
 
-def _split(flat: Expr, extents: list[Expr]) -> list[Expr]:
+def split_position(flat: Expr, extents: Sequence[Expr]) -> list[Expr]:
     """The indices whose row-major position within `extents` is `flat`."""
     indices: list[Expr] = []
     for d, extent in enumerate(extents):

@@ -13,18 +13,45 @@ import numpy as np
 from tedsl.analysis.foreign import array_of
 from tedsl.lang import functions as fn
 from tedsl.lang.broadcast import broadcast_to, elementwise
-from tedsl.lang.dtypes import DType, as_dtype
-from tedsl.lang.elements import as_tensor, shape_text, tensor_of
+from tedsl.lang.dtypes import INT32, DType, as_dtype
+from tedsl.lang.elements import as_tensor, is_one, same_shape, shape_text, tensor_of
 from tedsl.lang.errors import AliasError, user_location
-from tedsl.lang.expr import Expr, Read
+from tedsl.lang.expr import Const, Expr, Read
+from tedsl.lang.joining import stack
 from tedsl.lang.operators import Fn, Operators
 from tedsl.lang.tensor import Tensor
 from tedsl.mutation.layouts import Ghost, Layout, ghost_of_result, ghost_with, new_ghost
+from tedsl.mutation.outlines import Outline, whole
+from tedsl.mutation.slices import is_place
 from tedsl.mutation.tracing import Origin, Storage, Trace
 
-__all__ = ["Array", "check_kind", "lowered", "new_array", "stored", "without_leading_ones"]
+__all__ = [
+    "Array",
+    "as_operand",
+    "check_kind",
+    "holds_arrays",
+    "lowered",
+    "new_array",
+    "stored",
+    "widened",
+    "without_leading_ones",
+]
 
 FIX = "use np.where / te.select on values, or pass the number as a Python value (the function is traced again for each)"
+
+
+class Size(int):
+    """A number of elements that gives the shape when it is called: x.size of NumPy, x.size() of torch."""
+
+    shape: tuple[Any, ...]
+
+    def __new__(cls, shape: tuple[Any, ...], number: int) -> Size:
+        self = super().__new__(cls, number)
+        self.shape = shape
+        return self
+
+    def __call__(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
 
 
 class Array(Operators):
@@ -37,9 +64,9 @@ class Array(Operators):
     _methods: dict[str, Callable[..., Any]] = {}  # noqa: RUF012 - one table, filled once
     _numpy: dict[Any, Callable[..., Any]] = {}  # noqa: RUF012
 
-    def __init__(self, storage: Storage, ghost: Ghost, origin: Origin | None = None, is_value: bool = False) -> None:
+    def __init__(self, storage: Storage, ghost: Any, origin: Origin | None = None, is_value: bool = False) -> None:
         self.storage = storage
-        self.ghost = ghost
+        self.ghost = ghost  # a Ghost, or an Outline where extents are symbolic
         self.origin = origin
         self.is_value = is_value
 
@@ -48,25 +75,37 @@ class Array(Operators):
         return self.storage.trace
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        shape: tuple[int, ...] = self.ghost.shape
+    def shape(self) -> tuple[Any, ...]:
+        """Integers, and expressions of `te.var`s where an extent is symbolic."""
+        shape: tuple[Any, ...] = self.ghost.shape
         return shape
 
     @property
-    def ndim(self) -> int:
-        return self.ghost.ndim
+    def extents(self) -> tuple[Expr, ...]:
+        """The shape as expressions."""
+        if isinstance(self.ghost, Outline):
+            return self.ghost.extents
+        return tuple(Const(n, INT32) for n in self.ghost.shape)
 
     @property
-    def size(self) -> int:
-        return self.ghost.size
+    def ndim(self) -> int:
+        rank: int = self.ghost.ndim
+        return rank
+
+    @property
+    def size(self) -> Any:
+        """The number of elements; called, as torch has it, the shape."""
+        number = self.ghost.size
+        return Size(self.shape, number) if isinstance(number, int) else number
 
     @property
     def dtype(self) -> DType:
         return self.storage.dtype
 
     @property
-    def layout(self) -> Layout:
-        return Layout.of(self.ghost, self.storage.memory)
+    def layout(self) -> Any:
+        """Where it lies in its memory."""
+        return self.storage.layout(self.ghost)
 
     @property
     def value(self) -> Tensor:
@@ -78,21 +117,44 @@ class Array(Operators):
         """The axes in reverse order: a view."""
         return self.view_of(self.ghost.T)
 
-    def view_of(self, ghost: Ghost, is_value: bool = False) -> Array:
+    def view_of(self, ghost: Any, is_value: bool = False) -> Array:
         """Another view of the same storage."""
         return Array(self.storage, ghost, self.origin, is_value)
+
+    def part(self, items: Sequence[Any]) -> Array:
+        """The view that slices, integers, None and ... make."""
+        key = tuple(items) if any(i is Ellipsis for i in items) else (*items, ...)
+        if not isinstance(self.ghost, Outline) and any(map(_is_symbolic, items)):
+            raise TypeError(
+                f"index at {user_location()}: a symbolic place in an array of shape {self.shape}, whose extents are "
+                "numbers; index with an array of length 1, or give the array a symbolic extent"
+            )
+        try:
+            return self.view_of(self.ghost[key])
+        except IndexError as error:
+            shape = shape_text(self.extents)
+            raise IndexError(f"index at {user_location()} of an array of shape {shape}: {error}") from None
+
+    def moved(self, source: Sequence[int], places: Sequence[int]) -> Array:
+        """The view with axes at other places."""
+        return self.view_of(np.moveaxis(self.ghost, tuple(source), tuple(places)))
 
     def assign(self, new: Any) -> None:
         """x[...] = new: every element replaced, `new` broadcast to the shape and converted, as in NumPy."""
         self.check_writable()
+        if isinstance(new, Array) and new.storage is self.storage and new.layout == self.layout:
+            return  # as Python ends x[1:] += 1: with an assignment of the view to its own place
         tensor = lowered(new, self.trace)
         tensor = without_leading_ones(tensor, self.ndim)
         try:
-            wide = tensor if tensor.shape == self.shape else broadcast_to(tensor, self.shape)
+            wide = tensor if same_shape(tensor.extents, self.extents) else broadcast_to(tensor, self.shape)
         except ValueError as error:
+            told = "" if not isinstance(self.ghost, Outline) else (
+                "; symbolic extents must be equal whatever the variables are: x[0] = x[1] in place of x[:1] = x[1:2]"
+            )  # fmt: skip
             raise ValueError(
-                f"assignment at {user_location()}: a value of shape {tensor.shape} does not broadcast to the target's "
-                f"shape {self.shape}"
+                f"assignment at {user_location()}: a value of shape {shape_text(tensor.extents)} does not broadcast to "
+                f"the target's shape {shape_text(self.extents)}{told}"
             ) from error
         self.storage.write(self.ghost, wide.astype(self.dtype))
         if self.origin is not None:
@@ -122,11 +184,11 @@ class Array(Operators):
             result = self._apply(f, self, *others)
             assert isinstance(result, Array)
             return result
-        new = elementwise(f, self.value, *(_operand(o, self.trace) for o in others))
-        if new.shape != self.shape:
+        new = elementwise(f, self.value, *(as_operand(o, self.trace) for o in others))
+        if not same_shape(new.extents, self.extents):
             raise ValueError(
-                f"in-place {f.value} at {user_location()}: the result has shape {new.shape}, the target "
-                f"{self.shape}; an in-place operation cannot make its target larger"
+                f"in-place {f.value} at {user_location()}: the result has shape {shape_text(new.extents)}, the target "
+                f"{shape_text(self.extents)}; an in-place operation cannot make its target larger"
             )
         check_kind(f.value, new.dtype, self.dtype, self.trace.torch)
         self.assign(new)
@@ -135,22 +197,22 @@ class Array(Operators):
     @staticmethod
     def _apply(f: Fn, *operands: Any) -> Any:
         """The result as an array of its own."""
-        first = next(o for o in operands if isinstance(o, Array))
         for operand in operands:
             if hasattr(operand, "_selected_apply"):
                 return operand._selected_apply(f, *operands)
+        first = next(o for o in operands if isinstance(o, Array))
         if f is Fn.CAST:
             x, dtype = operands
-            return new_array(first.trace, x.value.astype(as_dtype(dtype)), [x])
-        tensors = [_operand(o, first.trace) for o in operands]
+            return new_array(first.trace, x.value.astype(kind_of(dtype)), [x])
+        tensors = [as_operand(o, first.trace) for o in operands]
         return new_array(first.trace, elementwise(f, *tensors), operands)
 
     def as_scalar(self) -> Expr:
         """The element of an array of rank 0, so that it can stand in an expression."""
         if self.ndim:
             raise TypeError(
-                f"a traced array of shape {self.shape} at {user_location()} stands where a scalar is expected; a "
-                "te.Tensor met inside a traced function becomes an array by te.copy(t)"
+                f"a traced array of shape {shape_text(self.extents)} at {user_location()} stands where a scalar is "
+                "expected; a te.Tensor met inside a traced function becomes an array by te.copy(t)"
             )
         return Read(self.value, ())
 
@@ -196,6 +258,12 @@ class Array(Operators):
     def __irshift__(self, other: Any) -> Any:
         return self.update(Fn.RSHIFT, other)
 
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
     def __matmul__(self, other: Any) -> Any:
         return new_array(self.trace, self.value @ lowered(other, self.trace))
 
@@ -215,7 +283,7 @@ class Array(Operators):
         raise TypeError(
             f"{what} of a traced array is asked for at {user_location()}, but values are not known while the "
             f"function is traced; {FIX}. To store into a NumPy array made inside the function, make it with "
-            "np.zeros_like(x) or te.copy(array)"
+            "np.zeros_like(x) or te.copy(array); te.copy(x) and x.astype(dtype) take the place of np.array(x)"
         )
 
     def __int__(self) -> int:
@@ -252,7 +320,14 @@ class Array(Operators):
     def __len__(self) -> int:
         if not self.ndim:
             raise TypeError("len() of an array of rank 0")
-        return self.shape[0]
+        extent = self.shape[0]
+        if not isinstance(extent, int):
+            raise TypeError(
+                f"the length of an array of shape {shape_text(self.extents)} is asked for at {user_location()}, but it "
+                "is no number while the function is traced; x.shape[0] is an expression to compute and to slice with, "
+                "and statements on slices take the place of a loop over rows (or give the placeholder a known extent)"
+            )
+        return extent
 
     def __iter__(self) -> Any:
         return iter([self[d] for d in range(len(self))])
@@ -261,7 +336,7 @@ class Array(Operators):
         return bool(self._number("membership"))
 
     def __repr__(self) -> str:
-        return f"traced array : {self.dtype}{shape_text(self.value.extents)}"
+        return f"traced array : {self.dtype}{shape_text(self.extents)}"
 
     def __format__(self, spec: str) -> str:
         return str(self._number("the text")) if spec else repr(self)
@@ -303,13 +378,41 @@ class Array(Operators):
             raise AttributeError(
                 f"a traced array has no attribute {name!r}, asked for at {user_location()}{told if known else ''}"
             )
-        return lambda *args, **kwargs: method(self, *args, **kwargs)
+        return lambda *args, **kwargs: _called(method, name, self, *args, **kwargs)
+
+
+def _called(method: Callable[..., Any], name: str, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+    """A method, its result into `out` where that is given."""
+    try:
+        inspect.signature(method).bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{name} at {user_location()}: {error}; that is not supported on traced arrays") from None
+    found = method(*args, **kwargs)
+    return found if out is None else stored(name, found, out)
+
+
+def _is_symbolic(item: Any) -> bool:
+    """Whether an index is, or is bounded by, an expression of sizes."""
+    return is_place(item) or (isinstance(item, slice) and any(map(is_place, (item.start, item.stop, item.step))))
 
 
 def without_leading_ones(value: Tensor, ndim: int) -> Tensor:
     """A value to be assigned to `ndim` axes: NumPy drops leading axes of extent 1 beyond them."""
     extra = max(0, value.ndim - ndim)
-    return value.reshape(value.shape[extra:]) if extra and all(n == 1 for n in value.shape[:extra]) else value
+    return value.reshape(value.shape[extra:]) if extra and all(map(is_one, value.extents[:extra])) else value
+
+
+def kind_of(dtype: Any) -> DType:
+    """A dtype as NumPy and torch understand it: Python's types are those of 64 bits."""
+    return as_dtype(np.dtype(dtype).name if any(dtype is t for t in (float, int, bool)) else dtype)
+
+
+def widened(value: Tensor) -> Tensor:
+    """Sums of small integers are taken in 64 bits, as NumPy and torch take them."""
+    kind = value.dtype
+    if kind.is_float or (kind.bits == 64 and not kind.is_bool):
+        return value
+    return value.astype("uint64" if kind.kind == "u" else "int64")
 
 
 def stored(what: str, result: Any, out: Any) -> Array:
@@ -337,13 +440,13 @@ def check_kind(what: str, found: DType, own: DType, torch: bool) -> None:
 
 def lowered(value: Any, trace: Trace) -> Tensor:
     """A tensor for any operand."""
-    found = _operand(value, trace)
+    found = as_operand(value, trace)
     if isinstance(found, Tensor):
         return found
     return as_tensor(found, "traced array")
 
 
-def _operand(value: Any, trace: Trace) -> Any:
+def as_operand(value: Any, trace: Trace) -> Any:
     """What elementwise operations take: a tensor, or a Python number, which stays weak."""
     if isinstance(value, Array):
         return value.value
@@ -352,7 +455,9 @@ def _operand(value: Any, trace: Trace) -> Any:
             f"x[mask] at {user_location()} has a length that depends on values; it can be assigned back under the same "
             "mask, x[mask] = ..., or written with np.where(mask, x, 0)"
         )
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, range)):
+        if holds_arrays(value):
+            return stack([lowered(v, trace) for v in value])
         value = np.asarray(value)
     if isinstance(value, np.ndarray):
         return fn.const(value) if value.ndim == 0 else trace.capture(value)
@@ -361,19 +466,36 @@ def _operand(value: Any, trace: Trace) -> Any:
     return value
 
 
+def holds_arrays(value: Any) -> bool:
+    """Whether a list has traced arrays among its entries, or theirs."""
+    return any(isinstance(v, Array) or (isinstance(v, (list, tuple)) and holds_arrays(v)) for v in value)
+
+
 def new_array(
-    trace: Trace, value: Any, like: Sequence[Any] = (), *, is_value: bool | None = None, order: Ghost | None = None
+    trace: Trace,
+    value: Any,
+    like: Sequence[Any] = (),
+    *,
+    is_value: bool | None = None,
+    order: Ghost | Outline | None = None,
 ) -> Array:
     """A fresh storage holding `value`, its axes in memory as NumPy lays them out after `like`, or as in `order`."""
     if isinstance(value, Expr):
         scalar = value
         value = tensor_of((), lambda: scalar, "scalar")
-    if not all(isinstance(n, int) for n in value.shape):
-        raise ValueError(f"{value!r} at {user_location()} has a symbolic extent; a trace needs numbers")
-    ghosts = [o.ghost for o in like if isinstance(o, Array)]
-    memory = ghost = ghost_of_result(ghosts, value.shape) if ghosts else new_ghost(value.shape)
-    if order is not None and order.shape == value.shape:
-        memory, ghost = ghost_with(order.shape, order.strides)
-    storage = Storage(trace, memory, Layout.of(ghost, memory), value)
+    found = [o.ghost for o in like if isinstance(o, Array)] + ([] if order is None else [order])
+    is_told = all(g.flags.c_contiguous for g in found if isinstance(g, Outline))
+    memory: Any
+    ghost: Any
+    base: Layout | Outline
+    if not all(isinstance(n, int) for n in value.shape) or (not is_told and value.ndim > 1):
+        memory = ghost = base = whole(value.extents, is_ordered=all(g.flags.c_contiguous for g in found))
+    else:
+        ghosts = [g for g in found if isinstance(g, np.ndarray) and g is not order]
+        memory = ghost = ghost_of_result(ghosts, value.shape) if ghosts else new_ghost(value.shape)
+        if isinstance(order, np.ndarray) and order.shape == value.shape:
+            memory, ghost = ghost_with(order.shape, order.strides)
+        base = Layout.of(ghost, memory)
+    storage = Storage(trace, memory, base, value)
     scalar_rank = not value.shape and not trace.torch
     return Array(storage, ghost, None, scalar_rank if is_value is None else is_value)

@@ -21,10 +21,9 @@ from tedsl.lang.tensor import Placeholder, Tensor
 from tedsl.mutation.arguments import Argument, Bound, bind, is_array, signature, strided
 from tedsl.mutation.array import Array, new_array
 from tedsl.mutation.captured import Surroundings
-from tedsl.mutation.layouts import Layout, new_ghost
 from tedsl.mutation.memory import as_numpy
 from tedsl.mutation.selected import Selected
-from tedsl.mutation.tracing import Origin, Storage, Trace, active_trace
+from tedsl.mutation.tracing import Origin, Trace, active_trace
 from tedsl.reference import interpret
 
 __all__ = ["Functionalized", "Traced", "functionalize"]
@@ -167,7 +166,7 @@ class Functionalized:
         return Traced((*inputs, *trace.captured), tuple(outputs), mutated, trace.copies, trace.captured)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
-        """The pure form for placeholders of known shapes (and Python values)."""
+        """The pure form for placeholders (and Python values); extents may be `te.var`s."""
         trace = Trace()
         arrays: dict[Tensor, Array] = {}
 
@@ -180,14 +179,14 @@ class Functionalized:
             if not isinstance(value, Tensor):
                 return value
             if value not in arrays:
-                if not isinstance(value.op, Placeholder) or not all(isinstance(n, int) for n in value.shape):
+                if not isinstance(value.op, Placeholder):
                     raise TypeError(
-                        f"{self.__name__}.trace at {user_location()}: argument {name!r}: expected a te.placeholder "
-                        f"of known extents, found {value!r}"
+                        f"{self.__name__}.trace at {user_location()}: argument {name!r}: expected a te.placeholder, "
+                        f"found {value!r}"
                     )
-                ghost = new_ghost(value.shape)
-                storage = Storage(trace, ghost, Layout.of(ghost, ghost), value, value)
-                arrays[value] = Array(storage, ghost, Origin(name, len(arrays)))
+                made = new_array(trace, value, is_value=False)
+                made.storage.placeholder = value
+                arrays[value] = Array(made.storage, made.ghost, Origin(name, len(arrays)))
             return arrays[value]
 
         named = {name: map_leaves(v, name, traced) for name, v in self._named(args, kwargs).items()}

@@ -6,82 +6,109 @@ under `max` finds the winner of each element, and the new value gathers from it.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.foreign import array_of, is_torch
 from tedsl.lang import functions as fn
-from tedsl.lang.broadcast import broadcast_to, element_at
+from tedsl.lang.broadcast import broadcast_shapes, broadcast_to, element_at
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.elements import reduce_axes_of, tensor_of
+from tedsl.lang.elements import is_zero, reduce_axes_of, same_shape, shape_text, tensor_of
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import Axis, Const, Expr, Read
+from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.indexing import getitem as gather
+from tedsl.lang.operators import Fn
+from tedsl.lang.reshaping import flattened, split_position
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
-from tedsl.mutation.array import Array, lowered, new_array, without_leading_ones
+from tedsl.mutation.array import Array, holds_arrays, lowered, new_array, without_leading_ones
 from tedsl.mutation.layouts import Ghost
+from tedsl.mutation.masks import KnownMask, Masked, listed_places, mask_position
+from tedsl.mutation.outlines import Outline, whole
 from tedsl.mutation.selected import Selected
+from tedsl.mutation.slices import is_place, place_of
 
-__all__ = ["accumulate_at", "getitem", "setitem"]
+__all__ = ["accumulate_at", "at_axis", "getitem", "setitem"]
 
 _BASIC = (int, np.integer, slice, type(None), type(Ellipsis))
+UPDATES = {"add": Fn.ADD, "mul": Fn.MUL, "max": Fn.MAXIMUM, "min": Fn.MINIMUM}
 
 
 def getitem(x: Array, key: Any) -> Any:
     """x[key]: a view for slices and integers, else a copy."""
-    items = _items(x, key)
-    if all(isinstance(i, _BASIC) for i in items):
+    items = listed_places(x, _items(x, key))
+    if all(map(_is_basic, items)):
         return _view(x, items)
-    mask = _mask_position(items)
+    mask = mask_position(items)
     if mask is not None:
-        target, place = _around_mask(x, items, mask)
-        return Selected(target.trace, target.value, items[mask].value, place)
+        return Masked.of(x, items, mask).read()
     if all(i.ndim == 0 for i in items if isinstance(i, Array)) and (x.trace.torch or len(items) < x.ndim):
         raise TypeError(
             f"index at {user_location()}: x[i] with a value as i is a view at a place that is not known while the "
             "function is traced; index with an array of length 1, x[i.reshape(1)], which copies"
         )
-    tensors = tuple(_counted(i.value, n) if isinstance(i, Array) else i for i, n in _with_extents(x, items))
-    found = (
-        gather(x.value, tensors) if len(tensors) < x.ndim or any(_is_whole(t) for t in tensors) else x.value[tensors]
-    )
-    has_order = isinstance(found, Tensor) and found.ndim > 1 and x.size and 0 not in found.shape
+    found = _gathered(x, items)
+    if isinstance(x.ghost, Outline):
+        return new_array(x.trace, found, order=whole(found.extents, is_ordered=False))
+    has_order = found.ndim > 1 and x.size and all(isinstance(n, int) and n for n in found.shape)
     return new_array(x.trace, found, order=_order_of(x, items) if has_order else None)
+
+
+def _gathered(x: Array, items: list[Any]) -> Tensor:
+    """The elements where arrays of integers point; slices cut first."""
+    pairs = _with_extents(x, items)
+    cut = [i if isinstance(i, slice) else slice(None) for i, _ in pairs if i is not None]
+    tensors = tuple(
+        _counted(i.value, n) if isinstance(i, Array) else slice(None) if isinstance(i, slice) else i for i, n in pairs
+    )
+    source = x.part(cut).value
+    if len(tensors) < x.ndim or any(_is_whole(t) for t in tensors):
+        return gather(source, tensors)
+    element = source[tensors]
+    return element if isinstance(element, Tensor) else tensor_of((), lambda: element, "element")
 
 
 def setitem(x: Array, key: Any, value: Any) -> None:
     """x[key] = value."""
     items = _items(x, key)
     x.check_writable()
-    if all(isinstance(i, _BASIC) for i in items):
+    if all(map(_is_basic, items)):
         _view(x, items, as_array=True).assign(value)
         return
-    mask = _mask_position(items)
+    mask = mask_position(items)
     if mask is not None:
-        target, place = _around_mask(x, items, mask)
-        target.assign(_masked(target, items[mask].value, place, value))
+        Masked.of(x, items, mask).assign(value)
         return
+    items = listed_places(x, items)
     target, rows = _targets(x, items)
     shape, first = _selection(target, rows)
     wide = _fitting(lowered(value, x.trace), shape)
-    if target.size and math.prod(shape):
+    if not any(map(is_zero, (*target.extents, *shape))):
         target.assign(_replaced(target.value, rows, wide.astype(x.dtype), first))
 
 
 def accumulate_at(x: Array, key: Any, value: Any, kind: str) -> None:
     """np.add.at and its like: every value counts, also where an element is named twice."""
-    items = _items(x, key)
-    if all(isinstance(i, _BASIC) for i in items):
-        raise TypeError(f"ufunc.at at {user_location()}: expected integer arrays as indices; use x[key] += value")
+    items = listed_places(x, _items(x, key))
+    x.check_writable()
+    mask = mask_position(items)
+    if mask is not None or all(map(_is_basic, items)):  # no element is named twice
+        part = _view(x, items, as_array=True) if mask is None else Masked.of(x, items, mask)
+        part.update(UPDATES[kind], value)
+        return
     target, rows = _targets(x, items)
     shape, first = _selection(target, rows)
     wide = _fitting(lowered(value, x.trace), shape).astype(x.dtype)
     axes = reduce_axes_of(wide.extents)
     own, rest = _split_axes(axes, rows, first)
     index = tuple(fn.as_expr(element_at(rows[d], own)) if d in rows else next(rest) for d in range(target.ndim))
-    target.assign(scatter(target.shape, list(axes), index, Read(wide, axes), op=kind, init=target.value))
+    target.assign(scatter(target.extents, list(axes), index, Read(wide, axes), op=kind, init=target.value))
+
+
+def at_axis(axis: int, item: Any) -> tuple[Any, ...]:
+    """The key of an index along one axis."""
+    return (*(slice(None),) * axis, item)
 
 
 def _items(x: Array, key: Any) -> list[Any]:
@@ -92,15 +119,19 @@ def _items(x: Array, key: Any) -> list[Any]:
             raise TypeError(f"index at {user_location()}: a bool is no index of a traced array; write an if around it")
         if isinstance(item, Selected):
             raise TypeError(f"index at {user_location()}: x[mask] has no known length and cannot be an index")
-        if isinstance(item, (list, np.ndarray, Tensor)) or hasattr(item, "detach"):
-            array = np.asarray(item) if isinstance(item, list) else item
+        if isinstance(item, (list, np.ndarray, Tensor)) or is_torch(item):
+            array = item if not isinstance(item, list) or holds_arrays(item) else np.asarray(item)
+            array = array_of(item) if is_torch(item) else array
             if isinstance(array, np.ndarray) and array.size == 0 and isinstance(item, list):
                 array = array.astype(np.int64)
-            if isinstance(array, np.ndarray) and array.ndim == 0:
+            if isinstance(array, np.ndarray) and array.ndim == 0 and array.dtype.kind in "iu":
                 found.append(int(array))
                 continue
+            if isinstance(array, np.ndarray) and array.dtype == bool and array.ndim:
+                found.append(KnownMask(array, x.trace))
+                continue
             item = new_array(x.trace, lowered(array, x.trace), is_value=False)
-        if not isinstance(item, (*_BASIC, Array)):
+        if not _is_basic(item) and not isinstance(item, Array):
             raise TypeError(
                 f"index at {user_location()}: expected integers, slices or arrays, found {type(item).__name__}"
             )
@@ -112,85 +143,19 @@ def _items(x: Array, key: Any) -> list[Any]:
     return found
 
 
+def _is_basic(item: Any) -> bool:
+    return isinstance(item, _BASIC) or is_place(item)
+
+
 def _view(x: Array, items: list[Any], as_array: bool = False) -> Array:
-    key = tuple(items)
-    try:
-        ghost = x.ghost[key]
-    except IndexError as error:
-        raise IndexError(f"index at {user_location()} of an array of shape {x.shape}: {error}") from None
-    if isinstance(ghost, np.ndarray):
-        return x.view_of(ghost, x.is_value)
-    as_view = (*key, ...)
-    view = x.view_of(x.ghost[as_view])
+    view = x.part(items)
+    if view.ndim or any(i is Ellipsis for i in items):
+        view.is_value = x.is_value
+        return view
     if as_array or x.trace.torch:
         return view
     # What NumPy reads here is a number: later writes do not reach it.
     return new_array(x.trace, view.value, is_value=True)
-
-
-def _mask_position(items: list[Any]) -> int | None:
-    """Where the one mask stands."""
-    masks = [p for p, item in enumerate(items) if isinstance(item, Array) and item.dtype.is_bool]
-    if not masks:
-        return None
-    if len(masks) > 1 or any(isinstance(item, Array) for p, item in enumerate(items) if p != masks[0]):
-        raise TypeError(
-            f"index at {user_location()}: one mask with slices and integers is supported, not several arrays"
-        )
-    return masks[0]
-
-
-def _around_mask(x: Array, items: list[Any], position: int) -> tuple[Array, int]:
-    """The view that the other items make, and the axis at which the mask begins."""
-    mask = items[position]
-    whole = [*items[:position], *(slice(None),) * mask.ndim, *items[position + 1 :]]
-    if any(isinstance(item, (int, np.integer)) for item in items) or mask.ndim == 0:
-        raise TypeError(
-            f"index at {user_location()}: a mask beside integers is not supported; index twice, x[0][mask] = v"
-        )
-    target = _view(x, whole, as_array=True)
-    before = items[:position]
-    place = sum(item is not Ellipsis for item in before)
-    if Ellipsis in [i for i in before if not isinstance(i, Array)]:
-        after = sum(1 for _ in items[position + 1 :])
-        place = target.ndim - after - mask.ndim
-    if target.shape[place : place + mask.ndim] != mask.shape:
-        raise IndexError(
-            f"mask at {user_location()}: shape {mask.shape} does not match {target.shape[place : place + mask.ndim]} "
-            f"of the array of shape {x.shape}"
-        )
-    return target, place
-
-
-def _masked(target: Array, mask: Tensor, place: int, value: Any) -> Tensor:
-    """The target with `value` where the mask holds."""
-    if isinstance(value, Selected):
-        found = value.under(mask, place, target.shape)
-    else:
-        found = _spread(lowered(value, target.trace), mask.ndim, place, target.ndim)
-    old = target.value
-    wide = broadcast_to(found.astype(target.dtype), target.shape)
-    return tensor_of(
-        old.extents,
-        lambda *axes: fn.select_node(Read(mask, axes[place : place + mask.ndim]), Read(wide, axes), Read(old, axes)),
-        "masked",
-    )
-
-
-def _spread(value: Tensor, masked: int, place: int, ndim: int) -> Tensor:
-    """A value for x[mask], whose masked axes are one axis of unknown length, over all axes of x."""
-    after = ndim - place - masked
-    if value.ndim <= after:
-        return value
-    shape = value.shape
-    at = value.ndim - after - 1
-    if shape[at] != 1:
-        raise TypeError(
-            f"x[mask] = v at {user_location()}: v of shape {shape} gives one value per selected element, and their "
-            "number is not known while the function is traced; use x[...] = np.where(mask, v, x) with v of the shape "
-            "of x"
-        )
-    return value.reshape((*shape[:at], *(1,) * masked, *shape[at + 1 :]))
 
 
 def _is_whole(item: Any) -> bool:
@@ -201,7 +166,7 @@ def _with_extents(x: Array, items: list[Any]) -> list[tuple[Any, int]]:
     """The items with the ellipsis written out, each with the extent of its axis."""
     used = sum(i is not None and i is not Ellipsis for i in items)
     if used > x.ndim:
-        raise IndexError(f"index at {user_location()}: {used} indices for an array of shape {x.shape}")
+        raise IndexError(f"index at {user_location()}: {used} indices for an array of shape {shape_text(x.extents)}")
     dots = [p for p, i in enumerate(items) if i is Ellipsis]
     at = dots[0] if dots else len(items)
     full = [*items[:at], *(slice(None),) * (x.ndim - used), *items[at + 1 :]]
@@ -209,15 +174,16 @@ def _with_extents(x: Array, items: list[Any]) -> list[tuple[Any, int]]:
     return [(item, 0 if item is None else next(extents)) for item in full]
 
 
-def _counted(index: Tensor, extent: int) -> Tensor:
+def _counted(index: Tensor, extent: Any) -> Tensor:
     """Indices counted from 0: negative ones from the end."""
     kind = index.dtype
     if kind.kind == "u":
         return index
     signed = index if kind.bits >= 32 else index.astype("int32")
+    end = fn.convert(extent, signed.dtype)
     return tensor_of(
         signed.extents,
-        lambda *axes: fn.select(Read(signed, axes) < 0, Read(signed, axes) + extent, Read(signed, axes)),
+        lambda *axes: fn.select(Read(signed, axes) < 0, Read(signed, axes) + end, Read(signed, axes)),
         f"{index.name}_from_0",
     )
 
@@ -232,36 +198,37 @@ def _targets(x: Array, items: list[Any]) -> tuple[Array, dict[int, Tensor]]:
         if isinstance(item, Array):
             rows[d] = _counted(item.value, extent)
         elif not isinstance(item, slice):
-            if not -extent <= item < extent:
-                raise IndexError(f"index {item} at {user_location()} is out of bounds for an axis of {extent}")
-            number = int(item) % extent
-            rows[d] = tensor_of((), lambda number=number: Const(number, INT32), "index")
+            try:
+                place = place_of(fn.convert(extent, INT32), item).first
+            except IndexError as error:
+                raise IndexError(f"index at {user_location()}: {error}") from None
+            rows[d] = tensor_of((), lambda place=place: place, "index")
     key = [slice(None) if d in rows else item for d, (item, _) in enumerate(full)]
-    return _view(x, key), rows
+    return x.part(key), rows
 
 
-def _selection(target: Array, rows: dict[int, Tensor]) -> tuple[tuple[int, ...], int]:
+def _selection(target: Array, rows: dict[int, Tensor]) -> tuple[tuple[Expr, ...], int]:
     """The shape of target[rows] and the axis of it where those of the indices begin, as NumPy places them."""
     try:
-        shared = np.broadcast_shapes(*(r.shape for r in rows.values()))
+        shared = broadcast_shapes(list(rows.values()), "index arrays")
     except ValueError:
-        found = ", ".join(str(r.shape) for r in rows.values())
+        found = ", ".join(shape_text(r.extents) for r in rows.values())
         raise IndexError(f"index at {user_location()}: index arrays of shapes {found} do not broadcast") from None
     places = sorted(rows)
     together = places == list(range(places[0], places[-1] + 1))
     first = places[0] if together else 0
-    rest = [n for d, n in enumerate(target.shape) if d not in rows]
+    rest = [n for d, n in enumerate(target.extents) if d not in rows]
     return (*rest[:first], *shared, *rest[first:]), first
 
 
-def _fitting(value: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _fitting(value: Tensor, shape: tuple[Expr, ...]) -> Tensor:
     value = without_leading_ones(value, len(shape))
     try:
-        return value if value.shape == shape else broadcast_to(value, shape)
+        return value if same_shape(value.extents, shape) else broadcast_to(value, shape)
     except ValueError:
         raise ValueError(
-            f"assignment at {user_location()}: a value of shape {value.shape} does not broadcast to the indexed "
-            f"shape {shape}"
+            f"assignment at {user_location()}: a value of shape {shape_text(value.extents)} does not broadcast to the "
+            f"indexed shape {shape_text(shape)}"
         ) from None
 
 
@@ -278,36 +245,24 @@ def _replaced(old: Tensor, rows: dict[int, Tensor], value: Tensor, first: int) -
         value = value.reshape((*value.shape[:first], 1, *value.shape[first:]))
         return _replaced(old, {d: r.reshape((1,)) for d, r in rows.items()}, value, first)
     shared = value.extents[first : first + width]
-    numbers = [int(e.value) for e in shared]  # type: ignore[attr-defined]
-    winner = _winners(old, rows, shared, numbers)
+    winner = _winners(old, rows, shared)
 
     def element(*axes: Axis) -> Expr:
         last = Read(winner, tuple(axes[d] for d in sorted(rows)))
         rest = [axes[d] for d in range(old.ndim) if d not in rows]
-        source = (*rest[:first], *_unravelled(last, numbers), *rest[first:])
+        source = (*rest[:first], *split_position(last, list(shared)), *rest[first:])
         return fn.select_node(last >= 0, Read(value, source), Read(old, axes))
 
     return tensor_of(old.extents, element, "replaced")
 
 
-def _winners(old: Tensor, rows: dict[int, Tensor], shared: Any, numbers: list[int]) -> Tensor:
+def _winners(old: Tensor, rows: dict[int, Tensor], shared: Any) -> Tensor:
     """For each element that can be selected, the last position that names it (negative: none does)."""
     axes = reduce_axes_of(shared)
-    position: Any = Const(0, INT32)
-    for axis, n in zip(axes, numbers, strict=True):
-        position = position * n + axis
+    position = flattened(list(axes), list(shared))
     index = tuple(fn.as_expr(element_at(rows[d], axes)) for d in sorted(rows))
     shape = tuple(old.extents[d] for d in sorted(rows))
     found: Tensor = scatter(shape, list(axes), index, position, op="max", name="last_writer")
-    return found
-
-
-def _unravelled(position: Any, numbers: list[int]) -> list[Any]:
-    found: list[Any] = []
-    for d in range(len(numbers)):
-        inner = math.prod(numbers[d + 1 :])
-        index = position // inner if inner > 1 else position
-        found.append(index % numbers[d] if d else index)
     return found
 
 

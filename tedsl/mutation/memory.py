@@ -12,8 +12,10 @@ from tedsl.analysis.foreign import array_of, is_torch
 from tedsl.lang.elements import tensor_of
 from tedsl.lang.expr import Read
 from tedsl.lang.tensor import Tensor
+from tedsl.mutation import functions as functions, torch_methods as torch_methods  # their tables are the traced arrays'
 from tedsl.mutation.array import Array, lowered, new_array
 from tedsl.mutation.methods import copied
+from tedsl.mutation.outlines import Outline
 from tedsl.mutation.tracing import active_trace
 
 __all__ = ["as_numpy", "copy", "may_alias"]
@@ -43,10 +45,12 @@ def may_alias(x: Any, y: Any) -> bool:
     """Whether some element of `x` and some element of `y` lie on a common byte: exact for strided arrays.
 
     Byte ranges that do not meet decide most pairs; the others are decided by solving for indices, so that `a[0::2]` and
-    `a[1::2]` do not alias. Tensors are values: they never do.
+    `a[1::2]` do not alias; where symbolic extents decide, they may. Tensors are values: they never do.
     """
     if isinstance(x, Array) and isinstance(y, Array):
-        return x.storage is y.storage and bool(np.shares_memory(x.ghost, y.ghost))
+        if x.storage is not y.storage or isinstance(x.ghost, Outline):
+            return x.storage is y.storage and not x.ghost.is_apart(y.ghost)
+        return bool(np.shares_memory(x.ghost, y.ghost))
     if any(isinstance(v, (Array, Tensor)) for v in (x, y)):
         return False
     return bool(np.shares_memory(as_numpy(x, "te.may_alias"), as_numpy(y, "te.may_alias")))

@@ -1,4 +1,4 @@
-"""Methods of traced arrays and the NumPy functions that accept them: tables, one row each."""
+"""Methods of traced arrays: tables, one row each."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 
 from tedsl.lang import functions as fn
-from tedsl.lang.arrays import METHODS
-from tedsl.lang.creation import full
-from tedsl.lang.dtypes import as_dtype
-from tedsl.lang.elements import removed_axes
+from tedsl.lang.arrays import METHODS, POINTWISE
+from tedsl.lang.elements import normal_axis, product, removed_axes, shape_text
 from tedsl.lang.errors import user_location
-from tedsl.lang.joining import concatenate, stack
-from tedsl.lang.operators import UFUNCS, Fn
+from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Tensor
-from tedsl.mutation.array import Array, lowered, new_array, stored
-from tedsl.mutation.items import accumulate_at
-from tedsl.mutation.layouts import Ghost
+from tedsl.mutation.array import Array, check_kind, kind_of, new_array, widened
+from tedsl.mutation.items import accumulate_at, at_axis
+from tedsl.mutation.outlines import Outline, UndecidedError, whole
+from tedsl.mutation.selected import Selected
 
 __all__ = ["copied"]
+
+_np: Any = np  # whose functions take and give traced arrays here
 
 _IN_PLACE_UNARY = {
     "abs_": Fn.ABS, "ceil_": Fn.CEIL, "cos_": Fn.COS, "exp_": Fn.EXP, "floor_": Fn.FLOOR, "log_": Fn.LOG,
@@ -34,7 +34,7 @@ _BINARY = {
 }  # fmt: skip
 
 
-def copied(x: Array, ghost: Ghost | None = None) -> Array:
+def copied(x: Array, ghost: Any = None) -> Array:
     """A copy in memory of its own, row-major or in the order of `ghost`."""
     return new_array(x.trace, x.value, is_value=x.is_value, order=ghost)
 
@@ -44,19 +44,26 @@ def _reshape(x: Array, *shape: Any, order: str = "C") -> Array:
     wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
     if order != "C":
         raise ValueError(f"reshape at {user_location()}: expected order='C', found {order!r}")
+    undecided = None
     try:
-        target = np.reshape(x.ghost, wanted, copy=False)
+        return x.view_of(np.reshape(x.ghost, wanted, copy=False), x.is_value)
+    except UndecidedError as error:
+        undecided = f"reshape at {user_location()}: {error}; write x.copy().reshape(...)"
     except ValueError:
         pass
-    else:
-        return x.view_of(target, x.is_value)
     value = x.value.reshape(tuple(wanted))
-    why = f"reshape of a view of shape {x.shape} to {value.shape} is no view, at {user_location()}"
+    own, new = shape_text(x.extents), shape_text(value.extents)
+    why = f"reshape of a view of shape {own} to {new} is no view, at {user_location()}"
     x.trace.copies.append((x.value.name, why))
-    return new_array(x.trace, value, is_value=False)
+    made = new_array(x.trace, value, is_value=False)
+    if undecided is not None:  # as long as neither is written, a copy is as good as a view
+        x.storage.undecided = made.storage.undecided = undecided
+    return made
 
 
 def _torch_view(x: Array, *shape: Any) -> Array:
+    if not shape:
+        return x.view_of(x.ghost, x.is_value)
     wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
     if not all(isinstance(n, (int, np.integer)) for n in wanted):
         raise TypeError(
@@ -90,6 +97,8 @@ def _viewed(function: Callable[..., Any]) -> Callable[..., Array]:
 def _flip(x: Array, *axes: Any, dims: Any = None) -> Array:
     """A view in NumPy, a copy in torch."""
     chosen = dims if dims is not None else axes[0] if len(axes) == 1 else axes or None
+    if not x.ndim:
+        return copied(x)
     view = x.view_of(np.flip(x.ghost, tuple(chosen) if isinstance(chosen, list) else chosen))
     return copied(view) if x.trace.torch else view
 
@@ -126,21 +135,21 @@ def _clamp(x: Any, min: Any = None, max: Any = None) -> Any:
     return low if max is None else fn.minimum(low, max)
 
 
-def _astype(x: Array, dtype: Any, **options: Any) -> Any:
-    kind = as_dtype(dtype)
-    return copied(x, x.ghost) if kind is x.dtype else Array._apply(Fn.CAST, x, kind)
+def _clip(x: Any, min: Any = None, max: Any = None) -> Any:
+    """Between two bounds, either of which may be left out."""
+    return fn.clip(x, min, max) if min is not None and max is not None else _clamp(x, min, max)
+
+
+def _astype(x: Array, dtype: Any, *, copy: bool = True, **options: Any) -> Any:
+    kind = kind_of(dtype)
+    if kind is x.dtype:
+        return copied(x, x.ghost) if copy else x
+    return Array._apply(Fn.CAST, x, kind)
 
 
 def _to(x: Array, dtype: Any, copy: bool = False, **options: Any) -> Any:
     """torch gives the tensor itself where it has the dtype already."""
-    return x if as_dtype(dtype) is x.dtype and x.trace.torch and not copy else _astype(x, dtype)
-
-
-def _flatten(x: Array) -> Array:
-    """A copy in NumPy; in torch a view where there can be one."""
-    if x.trace.torch:
-        return x if x.ndim == 1 else _reshape(x, -1)
-    return new_array(x.trace, x.value.reshape(-1), is_value=False)
+    return x if kind_of(dtype) is x.dtype and x.trace.torch and not copy else _astype(x, dtype)
 
 
 def _whole(name: str) -> Callable[..., Any]:
@@ -149,7 +158,7 @@ def _whole(name: str) -> Callable[..., Any]:
     def method(x: Any, *args: Any, **kwargs: Any) -> Any:
         trace = x.trace
         lowered_args = [a.value if isinstance(a, Array) else a for a in args]
-        found = METHODS[name](_widened(x.value) if name in _COUNTING else x.value, *lowered_args, **_renamed(kwargs))
+        found = METHODS[name](widened(x.value) if name in _COUNTING else x.value, *lowered_args, **_renamed(kwargs))
         if name in _POSITIONS:
             found = found.astype("int64")
         return [new_array(trace, t) for t in found] if isinstance(found, (tuple, list)) else new_array(trace, found)
@@ -159,29 +168,80 @@ def _whole(name: str) -> Callable[..., Any]:
 
 def _reduction(name: str) -> Callable[..., Any]:
     def method(x: Array, axis: Any = None, keepdims: bool = False, **kwargs: Any) -> Any:
-        renamed = _renamed(kwargs)
+        renamed = {k: v for k, v in _renamed(kwargs).items() if v is not None}
         axis, keepdims = renamed.pop("axis", axis), renamed.pop("keepdims", keepdims)
-        if renamed:
-            raise TypeError(f"{name} at {user_location()}: unknown arguments {sorted(renamed)}")
-        found = METHODS[name](_widened(x.value) if name in _COUNTING else x.value, axis, keepdims)
-        gone = set(removed_axes(axis, x.ndim, name))
-        key: Any = tuple((slice(0, 1) if keepdims else 0) if d in gone else slice(None) for d in range(x.ndim))
-        order = new_array(x.trace, found, [x.view_of(x.ghost[key])]).ghost if found.ndim and x.size else None
-        return new_array(x.trace, found, order=order)
+        dtype, where = renamed.pop("dtype", None), renamed.pop("where", True)
+        if renamed or (where is not True and name not in _NEUTRAL):
+            raise TypeError(f"{name} at {user_location()}: unknown arguments {sorted(renamed) or ['where']}")
+        if dtype is not None:
+            x = _astype(x, dtype, copy=False)
+        if where is not True:
+            x = _np.where(where, x, _np.full_like(x, _NEUTRAL[name]))
+        found = METHODS[name](widened(x.value) if name in _COUNTING else x.value, axis, keepdims)
+        if dtype is not None and name in _COUNTING:
+            found = found.astype(kind_of(dtype))
+        return _reduced_like(x, found, axis, keepdims, name)
 
     return method
 
 
+def _reduced_like(x: Array, found: Tensor, axis: Any, keepdims: bool, name: str) -> Array:
+    """A result over axes of x, in memory as NumPy lays it out."""
+    if isinstance(x.ghost, Outline):
+        return new_array(x.trace, found, order=whole(found.extents, is_ordered=x.ghost.c_contiguous))
+    gone = set(removed_axes(axis, x.ndim, name))
+    key: Any = tuple((slice(0, 1) if keepdims else 0) if d in gone else slice(None) for d in range(x.ndim))
+    order = new_array(x.trace, found, [x.view_of(x.ghost[key])]).ghost if found.ndim and x.size else None
+    return new_array(x.trace, found, order=order)
+
+
+def _variance(x: Array, axis: Any = None, ddof: Any = None, keepdims: bool = False, **kwargs: Any) -> Any:
+    """The mean square distance from the mean; torch divides by one less than the number of elements."""
+    renamed = _renamed(kwargs)
+    axis, keepdims = renamed.pop("axis", axis), renamed.pop("keepdims", keepdims)
+    if isinstance(axis, bool):
+        raise TypeError(f"var at {user_location()}: expected an axis, found {axis}; write correction=0 or 1")
+    if "unbiased" in renamed:
+        ddof = int(renamed.pop("unbiased"))
+    less = renamed.pop("correction", int(x.trace.torch) if ddof is None else ddof)
+    if renamed:
+        raise TypeError(f"var at {user_location()}: unknown arguments {sorted(renamed)}")
+    gap = x - x.mean(axis, True)
+    square = gap * gap
+    if not less:
+        return square.mean(axis, keepdims)
+    count = product(x.extents[d] for d in removed_axes(axis, x.ndim, "var")) - less
+    return square.sum(axis, keepdims) / fn.maximum(count, 0)
+
+
+def _take(x: Array, indices: Any, axis: Any = None) -> Any:
+    """The elements at some places of an axis, or of all in a row: a copy."""
+    source = _reshape(x, -1) if axis is None else x
+    dim = normal_axis(0 if axis is None else axis, source.ndim, "take")
+    found = source[at_axis(dim, indices)]
+    return copied(found) if isinstance(indices, (int, np.integer)) and isinstance(found, Array) else found
+
+
+def _rounded(x: Any, decimals: int = 0) -> Any:
+    """To a number of decimal places, as NumPy does it."""
+    if not decimals or not x.dtype.is_float:
+        return fn.round(x) if x.dtype.is_float else x.copy()
+    scale = 10.0 ** abs(decimals)
+    return fn.round(x * scale) / scale if decimals > 0 else fn.round(x / scale) * scale
+
+
+def _expand(x: Array, *shape: Any) -> Array:
+    """torch's view with axes of one place repeated; -1 keeps an extent."""
+    wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    extra = len(wanted) - x.ndim
+    kept = tuple(x.shape[d - extra] if isinstance(n, int) and n == -1 else n for d, n in enumerate(wanted))
+    return x.view_of(np.broadcast_to(x.ghost, kept))
+
+
+_REDUCED = ("sum", "mean", "prod", "max", "min", "any", "all")
 _COUNTING = frozenset({"sum", "prod", "cumsum", "cumprod"})
+_NEUTRAL = {"sum": 0, "prod": 1, "any": 0, "all": 1}
 _POSITIONS = frozenset({"argmax", "argmin"})
-
-
-def _widened(value: Tensor) -> Tensor:
-    """Sums of small integers are taken in 64 bits, as NumPy and torch take them."""
-    kind = value.dtype
-    if kind.is_float or (kind.bits == 64 and not kind.is_bool):
-        return value
-    return value.astype("uint64" if kind.kind == "u" else "int64")
 
 
 def _renamed(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -211,110 +271,62 @@ def _select(x: Array, dim: int, index: Any) -> Array:
 
 
 def _masked_fill(x: Array, mask: Any, value: Any) -> Array:
-    x[mask] = value
+    """x.masked_fill_(mask, v): torch broadcasts the mask to x."""
+    found = _np.where(mask, value, x)
+    check_kind("masked_fill", found.dtype, x.dtype, x.trace.torch)
+    x.assign(found)
     return x
 
 
 Array._methods.update({name: _whole(name) for name in METHODS if name not in ("getitem", "split", "text")})
-Array._methods.update({name: _reduction(name) for name in ("sum", "mean", "prod", "max", "min", "any", "all")})
+Array._methods.update({name: _reduction(name) for name in _REDUCED})
 Array._methods.update({name: _in_place(f) for name, f in _IN_PLACE_UNARY.items()})
 Array._methods.update({f"{name}_": _in_place(f) for name, f in _BINARY.items()})
 Array._methods.update({name: _out_of_place(f) for name, f in _BINARY.items()})
 Array._methods.update({
-    "reshape": _reshape, "view": _torch_view, "ravel": lambda x: _reshape(x, -1), "flatten": _flatten,
+    "reshape": _reshape, "view": _torch_view, "ravel": lambda x: _reshape(x, -1),
     "transpose": _transpose, "permute": _permute, "swapaxes": _viewed(np.swapaxes), "moveaxis": _viewed(np.moveaxis),
-    "squeeze": _viewed(np.squeeze), "unsqueeze": _viewed(np.expand_dims), "t": _viewed(np.transpose),
+    "unsqueeze": _viewed(np.expand_dims), "t": _viewed(np.transpose),
     "flip": _flip, "diagonal": _viewed(np.diagonal),
     "copy": copied, "clone": copied, "detach": lambda x: x, "contiguous": _contiguous, "astype": _astype, "to": _to,
     "float": lambda x: _to(x, "float32"), "double": lambda x: _to(x, "float64"),
     "fill": lambda x, v: x.assign(v), "fill_": _fill, "copy_": _fill, "zero_": lambda x: _fill(x, 0),
     "clamp_": _clamp_in_place, "clip_": _clamp_in_place, "clamp": _clamp, "dim": lambda x: x.ndim,
-    "size": lambda x, d=None: x.shape if d is None else x.shape[d], "index_add_": _index_add, "index_put_": _index_put,
+    "index_add_": _index_add, "index_put_": _index_put,
+    "std": lambda x, *args, **kwargs: fn.sqrt(_variance(x, *args, **kwargs)), "var": _variance,
+    "round": _rounded, "clip": _clip,
+    "take": _take, "expand": _expand,
+    "ptp": lambda x, *args, **kwargs: np.ptp(x, *args, **kwargs),
     "select": _select, "index_select": _select, "masked_fill_": _masked_fill,
+    "masked_fill": lambda x, mask, value: _masked_fill(copied(x), mask, value),
 })  # fmt: skip
 
 
-def _ufunc(f: Fn) -> Callable[..., Any]:
-    def call(trace: Any, *inputs: Any, out: Any = None, **options: Any) -> Any:
-        if options:
-            raise TypeError(f"np.{f.value} at {user_location()}: {sorted(options)} is not supported on traced arrays")
-        if out is None:
-            own = next(i for i in inputs if hasattr(i, "_selected_apply") or isinstance(i, Array))
-            return own._apply(f, *inputs)
-        target = out[0] if isinstance(out, tuple) else out
-        if isinstance(target, Array) and inputs and inputs[0] is target:
-            return target.update(f, *inputs[1:])
-        if not _has_array(inputs):
-            raise TypeError(f"np.{f.value} at {user_location()}: compute the constant first, then assign out[...] = it")
-        return stored(f.value, Array._apply(f, *inputs), out)
+def _of_selected(kind: str) -> Callable[..., Any]:
+    """A reduction of x[mask]."""
 
-    return call
+    def method(x: Selected, axis: Any = None, keepdims: bool = False, **kwargs: Any) -> Any:
+        renamed = {k: v for k, v in _renamed(kwargs).items() if v is not None}
+        axis, keepdims = renamed.pop("axis", axis), renamed.pop("keepdims", keepdims)
+        if renamed:
+            raise TypeError(f"{kind} at {user_location()}: unknown arguments {sorted(renamed)}")
+        return x.averaged(axis, keepdims) if kind == "mean" else x.reduced(kind, axis, keepdims)
+
+    return method
 
 
-def _has_array(inputs: Any) -> bool:
-    return any(isinstance(i, Array) for i in inputs)
-
-
-def _matmul(trace: Any, a: Any, b: Any) -> Any:
-    return new_array(trace, lowered(a, trace) @ lowered(b, trace))
-
-
-def _like(value: Any) -> Callable[..., Array]:
-    def make(trace: Any, x: Any, fill: Any = value, dtype: Any = None, shape: Any = None) -> Array:
-        kind = x.dtype if dtype is None else as_dtype(dtype)
-        if shape is not None:
-            return new_array(trace, full(shape, fill, kind), is_value=False)
-        return new_array(trace, full(x.shape, fill, kind), [x], is_value=False)
-
-    return make
-
-
-def _joined(function: Callable[..., Tensor]) -> Callable[..., Array]:
-    return lambda trace, arrays, axis=0: new_array(trace, function([lowered(a, trace) for a in arrays], axis))
-
-
-def _where(trace: Any, cond: Any, a: Any, b: Any) -> Any:
-    operands = [o if isinstance(o, (Array, bool, int, float)) else _array(o, trace) for o in (cond, a, b)]
-    found = Array._apply(Fn.SELECT, *operands)
-    found.is_value = False  # of rank 0 too, unlike arithmetic
-    return found
-
-
-def _array(value: Any, trace: Any) -> Array:
-    return value if isinstance(value, Array) else new_array(trace, lowered(value, trace))
-
-
-def _method(name: str) -> Callable[..., Any]:
-    return lambda trace, x, *args, **kwargs: getattr(_array(x, trace), name)(*args, **kwargs)
-
-
-def _copyto(trace: Any, target: Any, value: Any) -> None:
-    target.assign(value)
-
-
-Array._numpy.update({ufunc: _ufunc(f) for ufunc, f in UFUNCS.items()})
-Array._numpy.update({
-    np.square: lambda trace, x: x * x, np.reciprocal: lambda trace, x: 1 / x,
-    np.positive: lambda trace, x: copied(x, x.ghost),
-    np.matmul: _matmul, np.dot: lambda trace, a, b: _method("dot")(trace, a, lowered(b, trace)),
-    np.where: _where, np.zeros_like: _like(0), np.ones_like: _like(1), np.empty_like: _like(0), np.full_like: _like(0),
-    np.concatenate: _joined(concatenate), np.stack: _joined(stack), np.copyto: _copyto,
-    np.copy: lambda trace, x: copied(x, x.ghost), np.shape: lambda trace, x: x.shape, np.ndim: lambda trace, x: x.ndim,
-    np.clip: lambda trace, x, low, high: Array._apply(Fn.CLIP, x, low, high), np.round: _method("round"),
-    np.transpose: lambda trace, x, axes=None: _permute(x, axes) if axes else x.T,
-    np.moveaxis: _method("moveaxis"), np.swapaxes: _method("swapaxes"), np.squeeze: _method("squeeze"),
-    np.flip: _method("flip"), np.diagonal: _method("diagonal"), np.reshape: _method("reshape"),
-    np.ravel: _method("ravel"),
-    np.expand_dims: _method("unsqueeze"), np.roll: _method("roll"), np.cumsum: _method("cumsum"),
-    np.cumprod: _method("cumprod"), np.argmax: _method("argmax"), np.argmin: _method("argmin"),
-    np.take: _method("take"),
-    np.sum: _method("sum"), np.mean: _method("mean"), np.prod: _method("prod"), np.max: _method("max"),
-    np.min: _method("min"), np.any: _method("any"), np.all: _method("all"), np.tril: _method("tril"),
-    np.triu: _method("triu"),
-    (np.add, "at"): lambda trace, x, key, value: accumulate_at(x, key, value, "add"),
-    (np.subtract, "at"): lambda trace, x, key, value: accumulate_at(x, key, -value, "add"),
-    (np.multiply, "at"): lambda trace, x, key, value: accumulate_at(x, key, value, "mul"),
-    (np.maximum, "at"): lambda trace, x, key, value: accumulate_at(x, key, value, "max"),
-    (np.minimum, "at"): lambda trace, x, key, value: accumulate_at(x, key, value, "min"),
-    (np.add, "reduce"): lambda trace, x, axis=0, **options: x.sum(axis),
+Selected._methods.update({kind: _of_selected(kind) for kind in _REDUCED})
+Selected._methods.update({"amax": Selected._methods["max"], "amin": Selected._methods["min"]})
+Selected._methods.update(
+    {name: Array._methods[name] for name in (*_IN_PLACE_UNARY, *_BINARY, *map("{}_".format, _BINARY))}
+)
+Selected._methods.update({
+    name: (lambda f: lambda x, *args: f(x, *args))(getattr(fn, name)) for name in POINTWISE if name != "round"
+})  # fmt: skip
+Selected._methods.update({
+    "copy": Selected.copy, "clone": Selected.copy, "flatten": Selected.copy, "detach": lambda x: x,
+    "astype": lambda x, dtype, **options: x.cast(dtype), "to": lambda x, dtype, **options: x.cast(dtype),
+    "float": lambda x: x.cast("float32"), "double": lambda x: x.cast("float64"), "fill": lambda x, v: x.assign(v),
+    "fill_": _fill, "copy_": _fill, "zero_": lambda x: _fill(x, 0), "clamp": _clamp, "clamp_": _clamp_in_place,
+    "clip_": _clamp_in_place, "clip": _clip, "round": _rounded, "dim": lambda x: x.ndim, "dot": lambda x, y: x @ y,
 })  # fmt: skip

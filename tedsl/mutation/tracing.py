@@ -19,6 +19,7 @@ from tedsl.lang.dtypes import DType, dtype_of_array
 from tedsl.lang.errors import AliasError, user_location
 from tedsl.lang.tensor import Tensor
 from tedsl.mutation.layouts import Ghost, Layout
+from tedsl.mutation.outlines import Outline
 from tedsl.mutation.views import ViewMap, view_map
 
 __all__ = ["Origin", "Storage", "Trace", "active_trace"]
@@ -80,29 +81,41 @@ class Storage:
     """Memory of a traced program: `value` is what it holds now, laid out as `base` in `memory`."""
 
     trace: Trace
-    memory: Ghost
-    base: Layout
+    memory: Ghost | Outline
+    base: Layout | Outline
     value: Tensor
     placeholder: Tensor | None = None
+    undecided: str | None = None  # why it may not be written: nobody knows whether another storage is a view of it
     _maps: dict[Layout, ViewMap] = field(default_factory=dict)
-    _reads: dict[Layout, Tensor] = field(default_factory=dict)
+    _reads: dict[Layout | Outline, Tensor] = field(default_factory=dict)
 
     @property
     def dtype(self) -> DType:
         return self.value.dtype
 
-    def read(self, ghost: Ghost) -> Tensor:
+    def layout(self, ghost: Ghost | Outline) -> Layout | Outline:
+        """Where a view lies in the memory."""
+        if isinstance(ghost, Outline):
+            return ghost
+        assert not isinstance(self.memory, Outline)
+        return Layout.of(ghost, self.memory)
+
+    def read(self, ghost: Ghost | Outline) -> Tensor:
         """The elements of a view as they are now."""
         self._check_alive()
-        layout = Layout.of(ghost, self.memory)
+        layout = self.layout(ghost)
         if layout not in self._reads:
             self._reads[layout] = self._map(layout).read(self.value, f"{self.value.name}_view")
         return self._reads[layout]
 
-    def write(self, ghost: Ghost, new: Tensor) -> None:
+    def write(self, ghost: Ghost | Outline, new: Tensor) -> None:
         """The elements of a view replaced by `new`, which has its shape and the dtype of the storage."""
         self._check_alive()
-        layout = Layout.of(ghost, self.memory)
+        if self.undecided is not None:
+            raise TypeError(
+                f"assignment at {user_location()} to memory that may be that of two arrays: {self.undecided}"
+            )
+        layout = self.layout(ghost)
         found = self._map(layout)
         if not found.is_injective:
             raise AliasError(
@@ -121,7 +134,10 @@ class Storage:
                 "from that function, and give it to this one as an argument"
             )
 
-    def _map(self, layout: Layout) -> ViewMap:
+    def _map(self, layout: Layout | Outline) -> ViewMap | Outline:
+        if isinstance(layout, Outline):
+            return layout
+        assert not isinstance(self.base, Outline)
         if layout not in self._maps:
             found = view_map(self.base, layout, is_inside=True)
             if found is None:

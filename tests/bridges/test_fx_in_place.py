@@ -181,10 +181,21 @@ def test_masks_of_other_values() -> None:
         torch.testing.assert_close(ours, own, equal_nan=True)
 
 
+@pytest.mark.parametrize("name", ["sum", "mean", "amax", "prod"])
+def test_reductions_of_what_is_selected(name: str) -> None:
+    def program(x: Any) -> Any:
+        return getattr(x[x > 0], name)(), getattr(x[x[:, 0] > 0], name)(0)
+
+    x = given()[0]
+    found = te.from_fx(torch.fx.symbolic_trace(program), [x], interpreted=True)(x)
+    torch.testing.assert_close(tuple(found), program(x))
+
+
 REFUSED: dict[str, tuple[Any, str]] = {
     "numel": (lambda x: x[x > 0].sum() / x[x > 0].numel(), "node 'numel' is not supported: it asks for the length of x[mask]"),
     "shape": (lambda x: x[x > 0] * x[x > 0].shape[0], "it asks for the length of x[mask]"),
-    "mean": (lambda x: x[x > 0].mean(), "node 'mean' calls aten.mean.default"),
+    "median": (lambda x: x[x > 0].median(), "node 'median' calls aten.median.default"),
+    "rows": (lambda x: x[x[:, 0] > 0].sum(1), "leaves its length"),
     "batchmean": (lambda x: F.kl_div(x[x > 0], x[x > 0], reduction="batchmean"), "in several operations; use torch.where"),
     "returned": (lambda x: x[x > 0], "a result of the graph is x[mask]"),
     "other mask": (lambda x: put(x, x > 0, x[x < 0]), "selected by the same mask"),

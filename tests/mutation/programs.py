@@ -209,6 +209,34 @@ def masked(w: Writer) -> None:
         w.add(f"{x}[{mask}] {w.rng.choice(['=', '+=', '*='])} {w.rng.choice(['7', '-1', '2'])}")
 
 
+def masked_rows(w: Writer) -> None:
+    """Masks over one axis of two: values broadcast over the other one, which may have an index of its own."""
+    x = w.pick(lambda v: is_array(v) and v.ndim == 2 and v.size and is_number(v))
+    axis, (n, m) = w.rng.randrange(2), w.scope[x].shape
+    length, rest = (n, m) if axis == 0 else (m, n)
+    fits = w.names(lambda v: is_array(v) and v.dtype == bool and v.shape == (length,))
+    known = f"np.array({[w.rng.random() < 0.5 for _ in range(length)]})"
+    found = f"({x} > {w.rng.randint(-2, 2)}).{w.rng.choice(['any', 'all'])}(axis={1 - axis})"
+    mask = w.rng.choice([*fits, known, found])
+    w.add(f"m = {mask}")
+    rows = [*w.names(lambda v: is_array(v) and v.shape == (rest,)), f"np.arange({rest})", "2", "-1"]
+    row = w.rng.choice(rows)
+    column = row if axis == 0 or row.lstrip("-").isdigit() else f"{row}[:, None]"
+    other = w.rng.choice(w.names(lambda v: is_array(v) and v.shape == (n, m) and is_number(v)))
+    place, step = w.rng.randrange(-rest, rest), w.rng.choice(["::-1", "1:", "::2"])
+    cut = (lambda k: f"m, {k}") if axis == 0 else (lambda k: f"{k}, m")
+    op, whole = w.rng.choice(["=", "+=", "-=", "*="]), "m" if axis == 0 else ":, m"
+    forms = [
+        f"{x}[{whole}] {op} {column}",
+        f"{x}[{whole}] {op} {column}",
+        f"{x}[{cut(place)}] {op} {w.rng.choice(['3', '-1'])}",
+        f"{x}[{cut(step)}] {op} {w.rng.choice(['3', '-1'])}",
+        f"{x}[{whole}] = {other}[{whole}] + {column}",
+        f"{w.fresh()} = {x}[{whole}].{w.rng.choice(['sum', 'max'])}({w.rng.choice([axis, 'None'])})",
+    ]
+    w.add(w.rng.choice(forms))
+
+
 def indexed(w: Writer) -> None:
     x = w.pick(lambda v: is_array(v) and v.ndim and v.size and is_number(v))
     key = w.index_key(w.scope[x])
@@ -224,9 +252,42 @@ def indexed(w: Writer) -> None:
     w.add(f"{x}[{key}] {w.rng.choice(['=', '+=', '-='])} {values}")
 
 
+def function(w: Writer) -> None:
+    """New arrays and views by NumPy's functions."""
+    x = w.pick(lambda v: is_array(v) and v.ndim and v.size < 200 and is_number(v))
+    y = w.operand(w.scope[x])
+    forms = ["np.diff({x}, axis=0)", "np.tile({x}, 2)", "np.repeat({x}, 2, axis=0)", "np.roll({x}, 1, 0)",
+             "np.rot90({x})",
+             "np.hstack([{x}, {x}])", "np.vstack([{x}, {x}])", "np.atleast_2d({x})", "np.pad({x}, 1)", "np.fliplr({x})",
+             "{x}.take([0, -1], axis=0)", "np.select([{x} > 1, {x} < 0], [{x}, {y}], 7)", "{x}.clip(None, 2)",
+             "np.add.outer({x}[0], {x})", "np.maximum.reduce({x})", "np.square({x})", "np.fmax({x}, {y})",
+             "{x}.astype(int)", "np.broadcast_to({x}, (2, *{x}.shape)) + 0", "np.array_split({x}, 2)[0]",
+             "np.sum({x}, axis=0, where={x} > 0)", "np.take_along_axis({x}, np.zeros_like({x}, dtype=int), 0)",
+             "np.ptp({x}, axis=0)", "np.count_nonzero({x}, axis=0)", "np.divmod({x}, 3)[1]"]  # fmt: skip
+    w.add(f"{w.fresh()} = " + w.rng.choice(forms).format(x=x, y=y))
+
+
+def into(w: Writer) -> None:
+    """Functions that write: out=, where=, swaps, loops over rows."""
+    x = w.pick(lambda v: is_array(v) and v.ndim and v.size and is_number(v))
+    y, n = w.operand(w.scope[x]), w.rng.randint(-3, 3)
+    forms = ["np.add({x}, {y}, out={x})", "np.maximum({x}, {y}, out={x}, where={x} > {n})", "np.negative({x}, {x})",
+             "np.copyto({x}, {y}, where={x} < {n})", "np.putmask({x}, {x} > {n}, {y})",
+             "np.clip({x}, -2, {n}, out={x})",
+             "np.cumsum({x}, axis=0, out={x})", "np.fill_diagonal({x}, {n})", "{x}[0], {x}[-1] = {n}, {x}[0]",
+             "{x}[0], {x}[-1] = {x}[-1].copy(), {x}[0].copy()", "{x}[[0, -1]] = {x}[[-1, 0]]",
+             "np.add.at({x}, {x} > {n}, {k})", "np.subtract.at({x}, [0, 0], {k})", "np.multiply.at({x}, [-1, 0], 2)",
+             "np.put_along_axis({x}, np.zeros_like({x}, dtype=int), {n}, 0)", "{x}[...] = {y}",
+             "{x}[None][..., ::2] += {k}",
+             "{x}[np.ix_([0])] -= {k}", "{x}.sum(axis=0, out={x}[0])", "{x}.fill({n})"]  # fmt: skip
+    loops = ["for row in {x}: row += {k}", "for k in range(len({x})): {x}[k] -= {x}[k - 1]"]
+    w.add(w.rng.choice([*forms, *loops]).format(x=x, y=y, n=n, k=w.rng.randint(1, 3)))
+
+
 STATEMENTS = [
     slice_view, slice_view, move_axes, reshape, compute, copy, reduce, compare, whole_in_place, whole_in_place,
-    slice_in_place, slice_in_place, slice_in_place, other_part, masked, indexed, indexed,
+    slice_in_place, slice_in_place, slice_in_place, other_part, masked, masked_rows, indexed, indexed,
+    function, into, into,
 ]  # fmt: skip
 
 
