@@ -21,7 +21,7 @@ from tedsl.lang.tensor import Placeholder, Tensor
 from tedsl.mutation.arguments import Argument, Bound, bind, is_array, signature, strided
 from tedsl.mutation.array import Array, new_array
 from tedsl.mutation.captured import Surroundings
-from tedsl.mutation.layouts import Layout, new_ghost
+from tedsl.mutation.layouts import Layout, memory_order, new_ghost
 from tedsl.mutation.memory import as_numpy
 from tedsl.mutation.selected import Selected
 from tedsl.mutation.tracing import Origin, Storage, Trace, active_trace
@@ -77,21 +77,28 @@ class _Plan:
         return [a for a in self.arrays if a.origin is not None and a.origin.is_written]
 
     @cached_property
+    def orders(self) -> list[tuple[int, ...]]:
+        """The axes of each fresh result in the order of memory."""
+        return [memory_order(a.ghost) for a in self.fresh]
+
+    @cached_property
     def wanted(self) -> list[Tensor]:
-        """What is computed: the results, then the new contents of arguments."""
-        return [a.value for a in (*self.fresh, *self.written)]
+        """What is computed: the results, axes in the order of memory, then the new contents of arguments."""
+        laid_out = [_permuted(a.value, order) for a, order in zip(self.fresh, self.orders, strict=True)]
+        return [*laid_out, *(a.value for a in self.written)]
 
 
 class Functionalized:
     """A function of arrays whose in-place statements were traced into tensors.
 
-    `recorded`: whoever calls it takes care of gradients, so that tensors of PyTorch that require grad are taken.
+    `of_torch`: it is part of a program of PyTorch's. Its results are tensors of it whatever the arguments are, and
+    whoever calls it takes care of gradients, so that tensors that require grad are taken.
     """
 
-    def __init__(self, function: Callable[..., Any], interpreted: bool = False, recorded: bool = False) -> None:
+    def __init__(self, function: Callable[..., Any], interpreted: bool = False, of_torch: bool = False) -> None:
         self.function = function
         self.interpreted = interpreted
-        self.recorded = recorded
+        self.of_torch = of_torch
         self._plans: dict[Any, _Plan] = {}
         self.__name__ = "function"
         functools.update_wrapper(self, function)  # name, docstring and signature, as help() shows them
@@ -127,7 +134,7 @@ class Functionalized:
                 )
             if is_array(value):
                 place = f"{self.__name__}: argument {name!r}"
-                if not self.recorded:
+                if not self.of_torch:
                     check_not_recorded(value, place)
                 arguments.append(Argument(name, value, checked_dtype(as_numpy(value, place), place)))
                 return len(arguments) - 1
@@ -147,9 +154,12 @@ class Functionalized:
             signature(arguments),
             tuple(statics),
             tuple(a.name for a in arguments),
-            any(is_torch(a.given) for a in arguments),
+            self._is_torch(arguments),
         )
         return arguments, key
+
+    def _is_torch(self, arguments: list[Argument]) -> bool:
+        return self.of_torch or any(is_torch(a.given) for a in arguments)
 
     def pure(self, *args: Any, **kwargs: Any) -> Traced:
         """The pure form for arrays like these: inputs that share memory are one input."""
@@ -245,7 +255,7 @@ class Functionalized:
         return new_array(trace, value) if isinstance(value, Tensor) else value
 
     def _planned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], arguments: list[Argument]) -> _Plan:
-        trace = Trace(torch=any(is_torch(a.given) for a in arguments))
+        trace = Trace(torch=self._is_torch(arguments))
         arrays, bounds = bind(trace, arguments)
         order = iter(arrays)
 
@@ -288,7 +298,7 @@ class Functionalized:
             assert array.origin is not None
             np.copyto(arguments[array.origin.position].array, value)
             note_writes([arguments[array.origin.position].given])
-        fresh = iter(values[: len(plan.fresh)])
+        fresh = iter([v.transpose(np.argsort(order)) for v, order in zip(values, plan.orders, strict=False)])
         owned = {id(b.storage): b for b in plan.bounds}
 
         def returned(value: Any, name: str) -> Any:
@@ -322,6 +332,11 @@ class Functionalized:
             used.add(id(array))
             result.append(array)
         return result
+
+
+def _permuted(value: Tensor, order: tuple[int, ...]) -> Tensor:
+    permuted: Tensor = value if order == tuple(range(value.ndim)) else value.transpose(*order)
+    return permuted
 
 
 def _has_traced(value: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Ghost", "Layout", "ghost_like", "ghost_of_result", "ghost_with", "new_ghost"]
+__all__ = ["Ghost", "Layout", "ghost_like", "ghost_of_result", "ghost_with", "memory_order", "new_ghost"]
 
 Ghost = np.ndarray[Any, np.dtype[np.int8]]
 
@@ -48,6 +48,13 @@ def ghost_with(shape: Sequence[int], strides: Sequence[int]) -> tuple[Ghost, Gho
     before = -sum(r for r in reach if r < 0)
     memory = np.empty(before + sum(r for r in reach if r > 0) + 1, np.int8)
     return memory, np.ndarray(tuple(shape), np.int8, memory.data, before, tuple(strides))
+
+
+def memory_order(ghost: Ghost) -> tuple[int, ...]:
+    """The axes from the outermost in memory to the innermost, where these fill it; else as they are."""
+    order = tuple(sorted(range(ghost.ndim), key=lambda d: (-ghost.strides[d], d)))
+    moved = ghost.transpose(order)
+    return order if moved.flags.c_contiguous and not ghost.flags.c_contiguous else tuple(range(ghost.ndim))
 
 
 def ghost_like(array: np.ndarray[Any, Any]) -> Ghost:
