@@ -65,7 +65,7 @@ def _cat(arrays: Sequence[Array], dim: int = 0) -> Array:
 
 
 def _assigned(x: Array, value: Any) -> Array:
-    x.assign(value)
+    x.assign(in_dtype(value, dtype_of(x)))
     return x
 
 

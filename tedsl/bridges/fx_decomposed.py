@@ -41,6 +41,7 @@ IN_PLACE = (
      "lerp_", "logical_xor_", "logit_", "mish_", "nan_to_num_", "renorm_", "sgn_", "sinc_", "threshold_",
     "tril_", "triu_", "xlogy_",
 )  # fmt: skip
+OF_FLOATS = ("upsample_bilinear2d", "upsample_linear1d")  # which PyTorch computes in integers where it is given bytes
 BY_ELEMENT = frozenset({"addcdiv", "addcmul"})  # whose numbers cannot be elements of a tensor
 
 
@@ -52,6 +53,11 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
     aten = torch.ops.aten
     found = dict(get_decompositions([getattr(aten, name) for name in DECOMPOSED if hasattr(aten, name)]))
+    for name in OF_FLOATS:
+        for overload in getattr(aten, name).overloads():
+            operation = getattr(getattr(aten, name), overload)
+            if operation in found:
+                found[operation] = _of_floats(found[operation])
     for name in (n for n in IN_PLACE if hasattr(aten, n)):
         for overload in getattr(aten, name).overloads():
             pure = getattr(getattr(aten, name.removesuffix("_")), overload, None)
@@ -64,6 +70,13 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
             if overload != "out" and not overload.endswith("_out") and not _is_by_element(base, overload):
                 found[getattr(getattr(aten, name), overload)] = _on_each(operation, base)
     return found
+
+
+def _of_floats(decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    def run(x: Any, *args: Any, **kwargs: Any) -> Any:
+        return decomposition(x, *args, **kwargs) if x.is_floating_point() else NotImplemented
+
+    return run
 
 
 def _names_on_lists() -> list[str]:

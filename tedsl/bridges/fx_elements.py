@@ -39,9 +39,8 @@ def _differ_in_sign(a: Any, b: Any) -> Array:
     return apply(Fn.NE, apply(Fn.LT, a, 0), apply(Fn.LT, b, 0))
 
 
-def _quotient(a: Any, b: Any, *, rounding_mode: str) -> Array:
-    if rounding_mode == "floor":
-        return apply(Fn.FLOORDIV, a, b)
+def _truncated(a: Any, b: Any) -> Array:
+    """The quotient without its fraction, of integers in all their digits."""
     if _is_float(a) or _is_float(b):
         return apply(Fn.TRUNC, apply(Fn.DIV, a, b))
     floor = apply(Fn.FLOORDIV, a, b)
@@ -49,12 +48,15 @@ def _quotient(a: Any, b: Any, *, rounding_mode: str) -> Array:
     return apply(Fn.SELECT, is_below, apply(Fn.ADD, floor, 1), floor)
 
 
-_ROUNDED = promoted(_quotient, "DEFAULT")
-_EXACT = promoted(lambda a, b: apply(Fn.DIV, a, b), "INT_TO_FLOAT")
+_QUOTIENTS = {
+    None: promoted(lambda a, b: apply(Fn.DIV, a, b), "INT_TO_FLOAT"),
+    "floor": promoted(lambda a, b: apply(Fn.FLOORDIV, a, b), "DEFAULT"),
+    "trunc": promoted(_truncated, "NO_OPMATH"),  # of half precision it is the rounded quotient that loses its fraction
+}
 
 
 def _div(a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
-    return _EXACT(a, b) if rounding_mode is None else _ROUNDED(a, b, rounding_mode=rounding_mode)
+    return _QUOTIENTS[rounding_mode](a, b)
 
 
 def _fmod(a: Any, b: Any) -> Array:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.bridges.fx_rows import ROWS, Row, apply, broadcast, copied, fresh
+from tedsl.bridges.fx_promotion import in_dtype
+from tedsl.bridges.fx_rows import ROWS, Row, apply, broadcast, copied, dtype_of, fresh
 from tedsl.lang import functions as fn
 from tedsl.lang.broadcast import broadcast_to
 from tedsl.lang.compute import compute
@@ -91,11 +92,11 @@ def _scatter_add(x: Array, dim: int, index: Array, source: Any) -> Array:
 
 
 def _scatter(x: Array, dim: int, index: Array, source: Any, *, reduce: str | None = None) -> Array:
-    made = copied(x)
+    made, at, value = copied(x), _along(x, dim, index), in_dtype(_cut(source, index), dtype_of(x))
     if reduce is None:
-        made[_along(x, dim, index)] = _cut(source, index)
+        made[at] = value
     else:
-        accumulate_at(made, _along(x, dim, index), _cut(source, index), {"add": "add", "multiply": "mul"}[reduce])
+        accumulate_at(made, at, value, {"add": "add", "multiply": "mul"}[reduce])
     return made
 
 
@@ -138,7 +139,7 @@ def _index_reduce(x: Array, dim: int, index: Array, source: Array, reduce: str, 
 def _index_copy(x: Array, dim: int, index: Array, source: Any) -> Array:
     """x with some of its slices along `dim` replaced."""
     made = copied(x)
-    made[_key([*[None] * (dim % x.ndim), index])] = source
+    made[_key([*[None] * (dim % x.ndim), index])] = in_dtype(source, dtype_of(x))
     return made
 
 

@@ -24,6 +24,7 @@ from tedsl.mutation.functional import Functionalized
 __all__ = ["Part", "reason_of"]
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
+TRACERS = tuple(getattr(torch._C._TorchDispatchModeKey, name) for name in ("FAKE", "FUNCTIONAL", "PROXY"))
 OF_THE_MACHINE = (ImportError, MemoryError, OSError)  # which smaller programs would meet as well
 
 
@@ -49,9 +50,9 @@ class Part:
             return self.run(*inputs)
         except Exception as error:
             failure = error
-        found = self.module(*inputs)
+        self.module(*inputs)  # raises where the caller is at fault
         self.run = self._replaced(failure)
-        return found
+        return self.run(*inputs)
 
     def _replaced(self, failure: Exception) -> Callable[..., Any]:
         """What runs from now on."""
@@ -76,10 +77,10 @@ class Part:
 
 
 def _are_plain(inputs: tuple[Any, ...]) -> bool:
-    """Whether these are tensors in memory and nobody watches what is done with them."""
-    return not torch._C._len_torch_dispatch_stack() and all(
-        type(x) in PLAIN and not x.is_neg() for x in inputs if isinstance(x, torch.Tensor)
-    )
+    """Whether these are tensors in memory, and no tracer stands in for it."""
+    if any(torch._C._get_dispatch_mode(mode) is not None for mode in TRACERS):
+        return False
+    return all(type(x) in PLAIN and not x.is_neg() for x in inputs if isinstance(x, torch.Tensor))
 
 
 def reason_of(failure: Exception) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.bridges.fx_rows import ROWS, Row, apply, as_kind, copied, dtype_of, fresh, kind_of, single, value_of
+from tedsl.bridges.fx_rows import ROWS, Row, apply, as_kind, copied, dtype_of, fresh, in_single, kind_of, single, value_of
 from tedsl.lang.creation import full
 from tedsl.lang.operators import Fn
 from tedsl.mutation.array import Array
@@ -22,7 +22,7 @@ def _dims(x: Array, dims: Any) -> Any:
 def _counted(x: Any, dtype: Any) -> Any:
     """What sums and products are taken of: in the dtype that was asked for, else integers in 64 bits."""
     if dtype is not None:
-        return as_kind(x, kind_of(dtype))
+        return in_single(as_kind(x, kind_of(dtype)))
     return x if dtype_of(x).is_float else as_kind(x, kind_of("int64"))
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "copied",
     "dtype_of",
     "fresh",
+    "in_single",
     "is_known",
     "is_view_in_place",
     "kind_of",
@@ -130,12 +131,13 @@ def single(row: Row) -> Row:
 
     @functools.wraps(row)
     def run(*args: Any, **options: Any) -> Any:
-        return row(*[_in_single(a) for a in args], **{k: _in_single(v) for k, v in options.items()})
+        return row(*[in_single(a) for a in args], **{k: in_single(v) for k, v in options.items()})
 
     return run
 
 
-def _in_single(value: Any) -> Any:
+def in_single(value: Any) -> Any:
+    """An argument; an array of half precision in float32."""
     is_half = isinstance(value, (Array, Selected)) and str(dtype_of(value)) in ("float16", "bfloat16")
     return apply(Fn.CAST, value, "float32") if is_half else value
 

@@ -85,7 +85,7 @@ class Array(Operators):
     def assign(self, new: Any) -> None:
         """x[...] = new: every element replaced, `new` broadcast to the shape and converted, as in NumPy."""
         self.check_writable()
-        tensor = lowered(new, self.trace)
+        tensor = lowered(new, self.trace, self.dtype)
         tensor = without_leading_ones(tensor, self.ndim)
         try:
             wide = tensor if tensor.shape == self.shape else broadcast_to(tensor, self.shape)
@@ -335,11 +335,13 @@ def check_kind(what: str, found: DType, own: DType, torch: bool) -> None:
         )
 
 
-def lowered(value: Any, trace: Trace) -> Tensor:
-    """A tensor for any operand."""
+def lowered(value: Any, trace: Trace, dtype: DType | None = None) -> Tensor:
+    """A tensor for any operand; one for an array of `dtype` has a number in all the digits of that."""
     found = _operand(value, trace)
     if isinstance(found, Tensor):
         return found
+    if dtype is not None and isinstance(found, float if dtype.is_float else int):
+        found = fn.const(found, dtype)
     return as_tensor(found, "traced array")
 
 

@@ -65,7 +65,7 @@ def setitem(x: Array, key: Any, value: Any) -> None:
         return
     target, rows = _targets(x, items)
     shape, first = _selection(target, rows)
-    wide = _fitting(lowered(value, x.trace), shape)
+    wide = _fitting(lowered(value, x.trace, x.dtype), shape)
     if target.size and math.prod(shape):
         target.assign(_replaced(target.value, rows, wide.astype(x.dtype), first))
 
@@ -77,7 +77,7 @@ def accumulate_at(x: Array, key: Any, value: Any, kind: str) -> None:
         raise TypeError(f"ufunc.at at {user_location()}: expected integer arrays as indices; use x[key] += value")
     target, rows = _targets(x, items)
     shape, first = _selection(target, rows)
-    wide = _fitting(lowered(value, x.trace), shape).astype(x.dtype)
+    wide = _fitting(lowered(value, x.trace, x.dtype), shape).astype(x.dtype)
     axes = reduce_axes_of(wide.extents)
     own, rest = _split_axes(axes, rows, first)
     index = tuple(fn.as_expr(element_at(rows[d], own)) if d in rows else next(rest) for d in range(target.ndim))
@@ -167,7 +167,7 @@ def _masked(target: Array, mask: Tensor, place: int, value: Any) -> Tensor:
     if isinstance(value, Selected):
         found = value.under(mask, place, target.shape)
     else:
-        found = _spread(lowered(value, target.trace), mask.ndim, place, target.ndim)
+        found = _spread(lowered(value, target.trace, target.dtype), mask.ndim, place, target.ndim)
     old = target.value
     wide = broadcast_to(found.astype(target.dtype), target.shape)
     return tensor_of(

@@ -68,11 +68,10 @@ class Selected(Operators):
     def assign(self, value: Any) -> None:
         """Every selected element replaced: x[mask] is a copy, which this changes."""
         full = _full(value, self)
-        wide = (
-            full if isinstance(full, Tensor) and full.ndim else broadcast_to(lowered(full, self.trace), self.full.shape)
-        )
-        check_kind("assignment", wide.dtype, self.full.dtype, self.trace.torch)
-        self.full = wide.astype(self.full.dtype)
+        if not isinstance(full, Tensor) or not full.ndim:
+            full = broadcast_to(lowered(full, self.trace, self.full.dtype), self.full.shape)
+        check_kind("assignment", full.dtype, self.full.dtype, self.trace.torch)
+        self.full = full.astype(self.full.dtype)
 
     def cast(self, dtype: Any) -> Selected:
         """The selected elements in another dtype."""
