@@ -41,7 +41,12 @@ def from_fx(graph_module: Any, example_inputs: Sequence[Any], *, interpreted: bo
             f"te.from_fx at {user_location()}: example_inputs is a list of inputs, found "
             f"{type(example_inputs).__name__}; write [x] for a graph of one input"
         )
-    return FxFunction(graph_module, tuple(example_inputs), interpreted)
+    return FxFunction(graph_module, tuple(map(_example, example_inputs)), interpreted)
+
+
+def _example(value: Any) -> Any:
+    """An example input; of a size that torch.compile holds open, the number that it has at present."""
+    return value.node.hint if type(value).__name__ in ("SymInt", "SymFloat", "SymBool") else value
 
 
 class FxFunction:

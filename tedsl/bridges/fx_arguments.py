@@ -11,7 +11,8 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tedsl.bridges.fx_rows import Row, row_of
+from tedsl.bridges.fx_arrays import Row
+from tedsl.bridges.fx_rows import row_of
 
 __all__ = ["UNREAD", "UNREAD_BY_ALL", "UnsupportedArgument", "bound", "name_of"]
 
@@ -33,6 +34,10 @@ UNREAD: dict[str, frozenset[str]] = {
 
 class UnsupportedArgument(NotImplementedError):
     """An argument that a row would have to ignore."""
+
+    def __init__(self, name: str, value: Any) -> None:
+        super().__init__(f"argument {name}={value!r:.60} is not supported")
+        self.name = name
 
 
 def name_of(target: Any) -> str | None:
@@ -61,7 +66,7 @@ def bound(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[
         elif not argument.kwarg_only and len(positional) < places:
             positional.append(value)
         elif not _is_default(argument, value):
-            raise UnsupportedArgument(f"argument {argument.name}={value!r:.60} is not supported")
+            raise UnsupportedArgument(argument.name, value)
     return positional, named
 
 

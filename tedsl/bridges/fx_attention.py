@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tedsl.bridges.fx_rows import ROWS, fresh, single
+from tedsl.bridges.fx_arrays import Row, fresh, single
 from tedsl.lang import functions as fn
 from tedsl.lang.arrays import where
 from tedsl.lang.compute import compute
@@ -94,7 +94,7 @@ def _attention_backward(
     ]
 
 
-ROWS.update({
+ATTENTION: dict[str, Row] = {
     "_scaled_dot_product_flash_attention_for_cpu": single(_attention),
     "_scaled_dot_product_flash_attention_for_cpu_backward": single(_attention_backward),
-})  # fmt: skip
+}  # fmt: skip

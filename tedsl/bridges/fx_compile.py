@@ -38,7 +38,7 @@ def backend(graph_module: Any, example_inputs: Sequence[Any], **options: Any) ->
     return found
 
 
-backend.reset = forget  # type: ignore[attr-defined] - what torch._dynamo.reset() calls
+setattr(backend, "reset", forget)  # noqa: B010 - what torch._dynamo.reset() calls
 
 
 def _is_interpreted(options: dict[str, Any]) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tedsl.bridges.fx_arrays import Row, broadcast, dtype_of, fresh, kind_of
 from tedsl.bridges.fx_promotion import in_dtype
-from tedsl.bridges.fx_rows import ROWS, Row, broadcast, dtype_of, fresh, kind_of
 from tedsl.lang.creation import arange, full
 from tedsl.lang.joining import concatenate
 from tedsl.mutation.array import Array
@@ -54,9 +54,9 @@ def _new_full(x: Array, shape: Any, value: Any, *, dtype: Any = None) -> Array:
 
 def _arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None) -> Array:
     """Numbers at even distances, computed in 64 bits."""
-    bounds = (0, start, step) if stop is None else (start, stop, step)
-    kind = _default_kind(*bounds) if dtype is None else kind_of(dtype)
-    return fresh(arange(*bounds, "float64" if kind.is_float else "int64").astype(kind))
+    begin, end = (0, start) if stop is None else (start, stop)
+    kind = _default_kind(begin, end, step) if dtype is None else kind_of(dtype)
+    return fresh(arange(begin, end, step, "float64" if kind.is_float else "int64").astype(kind))
 
 
 def _cat(arrays: Sequence[Array], dim: int = 0) -> Array:
@@ -69,16 +69,12 @@ def _assigned(x: Array, value: Any) -> Array:
     return x
 
 
-def _exchanged(x: Array) -> Array:
-    raise NotImplementedError(f"the memory of {x!r} is exchanged")
-
-
-ROWS.update({
+CREATION: dict[str, Row] = {
     "full": _full, "zeros": _filled_with(0.0), "ones": _filled_with(1.0), "empty": _filled_with(0.0),
     "empty_strided": _filled_with(0.0), "scalar_tensor": lambda value, *, dtype=None: _full((), value, dtype=dtype),
     "full_like": _full_like, "zeros_like": _like(0), "ones_like": _like(1), "empty_like": _like(0),
     "new_full": _new_full, "new_zeros": _new(0), "new_ones": _new(1), "new_empty": _new(0),
     "new_empty_strided": _new(0), "arange": _arange, "cat": _cat, "copy_": _assigned, "fill_": _assigned,
-    "zero_": lambda x: _assigned(x, 0), "fill": lambda x, value: _full_like(x, value), "set_": _exchanged,
+    "zero_": lambda x: _assigned(x, 0), "fill": lambda x, value: _full_like(x, value),
     "lift_fresh": lambda x: x,
-})  # fmt: skip
+}  # fmt: skip

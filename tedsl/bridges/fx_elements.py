@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tedsl.bridges.fx_arrays import Row, apply, broadcast, copied, dtype_of, fresh, kind_of
 from tedsl.bridges.fx_promotion import in_dtype, promoted
-from tedsl.bridges.fx_rows import ROWS, Row, apply, broadcast, copied, dtype_of, fresh, kind_of
 from tedsl.lang.operators import Fn
 from tedsl.mutation.array import Array
 
@@ -154,10 +154,10 @@ PROMOTED: dict[str, dict[str, Row]] = {
     },
 }  # fmt: skip
 
-ROWS.update({name: promoted(row, kind) for kind, rows in PROMOTED.items() for name, row in rows.items()})
-ROWS.update({
+ELEMENTS: dict[str, Row] = {
+    **{name: promoted(row, kind) for kind, rows in PROMOTED.items() for name, row in rows.items()},
     "div": _div, "true_divide": lambda a, b: _div(a, b), "where": promoted(_where, "NO_OPMATH", first=1),
     "masked_fill": _masked_fill, "_to_copy": lambda x, *, dtype=None: _as_type(x, dtype),
     "convert_element_type": _as_type, "clone": copied, "lift_fresh_copy": copied, "contiguous": copied,
     "copy": lambda x, source: fresh(broadcast(source, x.shape)),
-})  # fmt: skip
+}  # fmt: skip

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.bridges.fx_arrays import Row, apply, broadcast, copied, dtype_of, fresh
 from tedsl.bridges.fx_promotion import in_dtype
-from tedsl.bridges.fx_rows import ROWS, Row, apply, broadcast, copied, dtype_of, fresh
 from tedsl.lang import functions as fn
 from tedsl.lang.broadcast import broadcast_to
 from tedsl.lang.compute import compute
-from tedsl.lang.creation import full
+from tedsl.lang.creation import arange, full
 from tedsl.lang.dtypes import DType
 from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Tensor
@@ -52,7 +52,7 @@ def _along(x: Array, dim: int, index: Array) -> tuple[Any, ...]:
     places: list[Any] = []
     for d, n in enumerate(index.shape):
         shape = tuple(n if k == d else 1 for k in range(index.ndim))
-        places.append(index if d == dim % x.ndim else ROWS["arange"](n).reshape(shape))
+        places.append(index if d == dim % x.ndim else fresh(arange(n).reshape(shape)))
     return tuple(places)
 
 
@@ -196,13 +196,12 @@ def _of_vectors(row: Row) -> Row:
     return run
 
 
-ROWS.update({
-    **{name: _of_vectors(row) for name, row in {
-        "index_select": _index_select, "index_add": _index_add, "index_reduce": _index_reduce,
-        "index_copy": _index_copy, "index_fill": _index_copy, "scatter": _scatter, "scatter_add": _scatter_add,
-        "scatter_reduce": _scatter_reduce,
-    }.items()},
+INDEXING: dict[str, Row] = {
+    "index_select": _of_vectors(_index_select), "index_add": _of_vectors(_index_add),
+    "index_reduce": _of_vectors(_index_reduce), "index_copy": _of_vectors(_index_copy),
+    "index_fill": _of_vectors(_index_copy), "scatter": _of_vectors(_scatter),
+    "scatter_add": _of_vectors(_scatter_add), "scatter_reduce": _of_vectors(_scatter_reduce),
     "index": _index, "_unsafe_index": _index, "index_put_": _index_put_in_place, "index_put": _index_put,
     "_unsafe_index_put": _index_put, "gather": _gather, "masked_select": _masked_select,
     "masked_scatter": _masked_scatter, "put": _put,
-})  # fmt: skip
+}  # fmt: skip

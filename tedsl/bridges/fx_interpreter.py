@@ -1,4 +1,4 @@
-"""A graph of ATen run on traced arrays, row by row; each result is held against PyTorch's own, which has no elements."""
+"""A graph of ATen run on traced arrays, row by row; each result is held against PyTorch's, which has no elements."""
 
 from __future__ import annotations
 
@@ -7,16 +7,10 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tedsl.bridges.fx_attention
-import tedsl.bridges.fx_creation
-import tedsl.bridges.fx_elements
-import tedsl.bridges.fx_indexing
-import tedsl.bridges.fx_layers
-import tedsl.bridges.fx_reductions
-import tedsl.bridges.fx_views  # noqa: F401 - their rows
 from tedsl.analysis.foreign import array_of
 from tedsl.bridges.fx_arguments import bound, name_of
-from tedsl.bridges.fx_rows import as_kind, fresh, is_view_in_place, kind_of, run_row
+from tedsl.bridges.fx_arrays import as_kind, fresh, kind_of
+from tedsl.bridges.fx_rows import is_view_in_place, run_row
 from tedsl.lang.errors import AliasError
 from tedsl.mutation.array import Array, lowered, new_array
 from tedsl.mutation.layouts import ghost_with

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from autodiff import differentiate
-from tedsl.bridges.fx_rows import ROWS, fresh, single
+from tedsl.bridges.fx_arrays import Row, fresh, single
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import reduce_axis
 from tedsl.lang.compute import compute
 from tedsl.lang.expr import Expr
-from tedsl.lang.operators import Fn
 from tedsl.lang.reducers import argmax
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
@@ -224,12 +223,11 @@ def _embedding(weight: Array, index: Array) -> Array:
     return fresh(compute((*index.shape, *weight.shape[1:]), element, name="embedding"))
 
 
-ROWS.update({
-    **{name: single(row) for name, row in {
-        "convolution": _convolution, "convolution_backward": _convolution_backward,
-        "max_pool2d_with_indices_backward": _max_pool_backward, "avg_pool2d": _avg_pool,
-        "avg_pool2d_backward": _avg_pool_backward, "_adaptive_avg_pool2d": _adaptive,
-        "_adaptive_avg_pool2d_backward": _adaptive_backward, "embedding_dense_backward": _embedding_backward,
-    }.items()},
-    "max_pool2d_with_indices": _max_pool, "embedding": _embedding, "constant_pad_nd": _padded, "flip": _flip,
-})  # fmt: skip
+LAYERS: dict[str, Row] = {
+    "convolution": single(_convolution), "convolution_backward": single(_convolution_backward),
+    "max_pool2d_with_indices": _max_pool, "max_pool2d_with_indices_backward": single(_max_pool_backward),
+    "avg_pool2d": single(_avg_pool), "avg_pool2d_backward": single(_avg_pool_backward),
+    "_adaptive_avg_pool2d": single(_adaptive), "_adaptive_avg_pool2d_backward": single(_adaptive_backward),
+    "embedding": _embedding, "embedding_dense_backward": single(_embedding_backward), "constant_pad_nd": _padded,
+    "flip": _flip,
+}  # fmt: skip

@@ -105,9 +105,7 @@ class _Whole:
         return self.nodes[node]
 
 
-def _cut_out(
-    module: fx.GraphModule, nodes: Collection[fx.Node]
-) -> tuple[fx.GraphModule, list[fx.Node], list[fx.Node]]:
+def _cut_out(module: fx.GraphModule, nodes: Collection[fx.Node]) -> tuple[fx.GraphModule, list[fx.Node], list[fx.Node]]:
     """A graph of some nodes, what it takes, and the nodes that it gives; constants are its own."""
     graph, inside = fx.Graph(), set(nodes)
     copies: dict[fx.Node, fx.Node] = {}

@@ -65,12 +65,14 @@ class Part:
             return self._divided({}, nodes[nodes.index(operations[len(operations) // 2]) :])
         for node in operations:
             self.report.leave(node, reason_of(failure))
-        return self.module
+        alone: Callable[..., Any] = self.module
+        return alone
 
     def _divided(self, left: dict[fx.Node, str], later: list[fx.Node] | None = None) -> Callable[..., Any]:
         for node, reason in left.items():
             self.report.leave(node, reason)
-        return divided(self.module, left, self._smaller, later or [])
+        whole: Callable[..., Any] = divided(self.module, left, self._smaller, later or [])
+        return whole
 
     def _smaller(self, module: fx.GraphModule) -> Part:
         return Part(module, self.interpreted, self.report)

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from tedsl.bridges.fx_rows import Row, as_kind, dtype_of, kind_of
+from tedsl.bridges.fx_arrays import Row, as_kind, dtype_of, kind_of
 from tedsl.lang.dtypes import integer_bounds
 from tedsl.mutation.array import Array
 from tedsl.mutation.selected import Selected

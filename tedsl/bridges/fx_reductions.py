@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.bridges.fx_rows import ROWS, Row, apply, as_kind, copied, dtype_of, fresh, in_single, kind_of, single, value_of
+from tedsl.bridges.fx_arrays import Row, apply, as_kind, copied, dtype_of, fresh, in_single, kind_of, single, value_of
 from tedsl.lang.creation import full
 from tedsl.lang.operators import Fn
 from tedsl.mutation.array import Array
@@ -40,6 +40,9 @@ def _total(name: str) -> Row:
 
 def _reduction(name: str) -> Row:
     return lambda x, dims=None, keepdim=False: fresh(value_of(getattr(x, name)(_dims(x, dims), keepdim)))
+
+
+_mean = _total("mean")
 
 
 def _extreme(best: str, place: str) -> Row:
@@ -78,7 +81,7 @@ def _var(x: Array, dims: Any = None, *, correction: Any = None, keepdim: bool = 
 
 
 def _var_mean(x: Array, dims: Any = None, *, correction: Any = None, keepdim: bool = False) -> tuple[Array, Array]:
-    return _var(x, dims, correction=correction, keepdim=keepdim), ROWS["mean"](x, dims, keepdim)
+    return _var(x, dims, correction=correction, keepdim=keepdim), _mean(x, dims, keepdim)
 
 
 def _product(a: Array, b: Array) -> Array:
@@ -113,12 +116,12 @@ def _running(name: str) -> Row:
     return single(row)
 
 
-ROWS.update({
-    **{name: _total(name) for name in ("sum", "prod", "mean")},
+REDUCTIONS: dict[str, Row] = {
+    "sum": _total("sum"), "prod": _total("prod"), "mean": _mean,
     "any": _reduction("any"), "all": _reduction("all"), "amax": _reduction("max"), "amin": _reduction("min"),
     "max": _extreme("max", "argmax"), "min": _extreme("min", "argmin"), "argmax": _argument("argmax"),
     "argmin": _argument("argmin"), "var": single(_var), "var_mean": single(_var_mean),
     **dict.fromkeys(("mm", "bmm", "mv", "dot"), single(_product)),
     **dict.fromkeys(("addmm", "baddbmm"), single(_plus_product)), "addbmm": single(_plus_products),
     **{name: _running(name) for name in ("cumsum", "cumprod")},
-})  # fmt: skip
+}  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.bridges.fx_rows import ROWS, VIEWS, Row, copied, fresh
+from tedsl.bridges.fx_arrays import Row, copied, fresh
 from tedsl.mutation.array import Array
 from tedsl.mutation.selected import Selected
 
@@ -65,7 +65,7 @@ def _whole(x: Array) -> Array:
     return x.view_of(x.ghost)
 
 
-VIEW_ROWS: dict[str, Row] = {
+VIEWS: dict[str, Row] = {
     "view": _view, "_unsafe_view": _reshape, "reshape": _reshape, "_reshape_alias": _reshape,
     "permute": lambda x, dims: x.view_of(np.transpose(x.ghost, [d % x.ndim for d in dims])),
     "transpose": lambda x, a, b: x.view_of(np.swapaxes(x.ghost, a, b)) if x.ndim else x, "t": lambda x: x.T,
@@ -76,9 +76,6 @@ VIEW_ROWS: dict[str, Row] = {
     "diagonal": lambda x, offset=0, dim1=0, dim2=1: x.view_of(np.diagonal(x.ghost, offset, dim1, dim2)),
 }  # fmt: skip
 
-ROWS.update(VIEW_ROWS)
-VIEWS.update(VIEW_ROWS)
-
 
 def _written(x: Array, source: Any, view: Row, *place: Any) -> Array:
     """x with a view of it replaced."""
@@ -87,7 +84,7 @@ def _written(x: Array, source: Any, view: Row, *place: Any) -> Array:
     return made
 
 
-ROWS.update({
+WRITTEN_VIEWS: dict[str, Row] = {
     "slice_scatter": lambda x, source, dim=0, start=None, end=None, step=1: _written(
         x, source, _slice, dim, start, end, step
     ),
@@ -96,6 +93,6 @@ ROWS.update({
         x, source, _as_strided, size, stride, offset
     ),
     "diagonal_scatter": lambda x, source, offset=0, dim1=0, dim2=1: _written(
-        x, source, VIEW_ROWS["diagonal"], offset, dim1, dim2
+        x, source, VIEWS["diagonal"], offset, dim1, dim2
     ),
-})  # fmt: skip
+}  # fmt: skip
