@@ -13,8 +13,8 @@ from typing import Any
 
 from tedsl.bridges.fx_decomposed import decompositions
 from tedsl.bridges.fx_parts import divided
-from tedsl.bridges.fx_programs import Part, reason_of
-from tedsl.bridges.fx_reports import Report, forget, new_report, reports
+from tedsl.bridges.fx_programs import Part
+from tedsl.bridges.fx_reports import Report, forget, new_report, reason_of, reports
 from tedsl.bridges.fx_support import left_nodes
 
 __all__ = ["Report", "backend", "register", "reports"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from tedsl.bridges.fx_arrays import Row, broadcast, dtype_of, fresh, kind_of
 from tedsl.bridges.fx_promotion import in_dtype
-from tedsl.lang.creation import arange, full
+from tedsl.lang import functions as fn
+from tedsl.lang.compute import compute
+from tedsl.lang.creation import full
 from tedsl.lang.joining import concatenate
 from tedsl.mutation.array import Array
 
@@ -24,7 +27,7 @@ def _default_kind(*numbers: Any) -> Any:
 def _filled(shape: Any, value: Any, kind: Any) -> Array:
     if isinstance(value, Array):
         return fresh(broadcast(value, tuple(shape)).astype(kind))
-    return fresh(full(tuple(shape), in_dtype(value, kind), kind))
+    return fresh(full(tuple(shape), fn.const(in_dtype(value, kind), kind)))
 
 
 def _full(shape: Any, value: Any, *, dtype: Any = None) -> Array:
@@ -56,7 +59,11 @@ def _arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None) -
     """Numbers at even distances, computed in 64 bits."""
     begin, end = (0, start) if stop is None else (start, stop)
     kind = _default_kind(begin, end, step) if dtype is None else kind_of(dtype)
-    return fresh(arange(begin, end, step, "float64" if kind.is_float else "int64").astype(kind))
+    wide = kind_of("float64" if kind.is_float else "int64")
+    first, distance = (fn.const(in_dtype(number, wide), wide) for number in (begin, step))
+    count = math.ceil((end - begin) / step) if kind.is_float else -((int(begin) - int(end)) // int(step))
+    made = compute((max(0, count),), lambda i: fn.cast(first + fn.cast(i, wide) * distance, kind), name="arange")
+    return fresh(made)
 
 
 def _cat(arrays: Sequence[Array], dim: int = 0) -> Array:

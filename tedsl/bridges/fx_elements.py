@@ -134,6 +134,7 @@ PROMOTED: dict[str, dict[str, Row]] = {
         "bitwise_left_shift": _binary(Fn.LSHIFT), "bitwise_right_shift": _binary(Fn.RSHIFT),
         "fmax": _skipping(Fn.MAXIMUM), "fmin": _skipping(Fn.MINIMUM), "clamp": _clamp,
         "clamp_min": _binary(Fn.MAXIMUM), "clamp_max": _binary(Fn.MINIMUM), "square": lambda x: apply(Fn.MUL, x, x),
+        "fma": lambda a, b, c: apply(Fn.ADD, apply(Fn.MUL, a, b), c),
     },
     "INT_TO_FLOAT": {
         **{f.value: _unary(f) for f in (

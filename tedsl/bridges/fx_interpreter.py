@@ -10,6 +10,7 @@ from typing import Any
 from tedsl.analysis.foreign import array_of
 from tedsl.bridges.fx_arguments import bound, name_of
 from tedsl.bridges.fx_arrays import as_kind, fresh, kind_of
+from tedsl.bridges.fx_reports import reason_of
 from tedsl.bridges.fx_rows import is_view_in_place, run_row
 from tedsl.lang.errors import AliasError
 from tedsl.mutation.array import Array, lowered, new_array
@@ -101,7 +102,7 @@ class _Run:
         except Exception as error:
             where = f"te.from_fx: node {node.meta.get('of', node.name)!r}"
             message = f"{where} calls {node.target}, which is not supported here: {error}"
-            raise UnsupportedNode(message, node, f"{type(error).__name__}: {error}") from error
+            raise UnsupportedNode(message, node, reason_of(error)) from error
 
     def _computed(self, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         name = name_of(node.target)

@@ -17,11 +17,11 @@ from torch import fx
 
 from tedsl.bridges.fx_interpreter import UnsupportedNode, traced_function
 from tedsl.bridges.fx_parts import divided
-from tedsl.bridges.fx_reports import Report
+from tedsl.bridges.fx_reports import Report, reason_of
 from tedsl.bridges.fx_support import is_computing, operations_of
 from tedsl.mutation.functional import Functionalized
 
-__all__ = ["Part", "reason_of"]
+__all__ = ["Part"]
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 TRACERS = tuple(getattr(torch._C._TorchDispatchModeKey, name) for name in ("FAKE", "FUNCTIONAL", "PROXY"))
@@ -83,9 +83,3 @@ def _are_plain(inputs: tuple[Any, ...]) -> bool:
     if any(torch._C._get_dispatch_mode(mode) is not None for mode in TRACERS):
         return False
     return all(type(x) in PLAIN and not x.is_neg() for x in inputs if isinstance(x, torch.Tensor))
-
-
-def reason_of(failure: Exception) -> str:
-    """An error in one line."""
-    told = str(failure).partition("\n")[0]
-    return f"{type(failure).__name__}: {told}"

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Report", "forget", "new_report", "reports"]
+__all__ = ["Report", "forget", "new_report", "reason_of", "reports"]
 
 log = logging.getLogger("tedsl.compile")
 
@@ -59,3 +59,9 @@ def new_report() -> Report:
 def forget() -> None:
     """Tell everything anew, as after torch._dynamo.reset()."""
     _told.clear()
+
+
+def reason_of(failure: Exception) -> str:
+    """An error in one line."""
+    told = str(failure).partition("\n")[0]
+    return f"{type(failure).__name__}: {told}"

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ class _Plan:
     bounds: list[Bound]
     arrays: list[Array]
     result: Any
-    fresh: list[Array] = field(default_factory=list)  # results computed into memory of their own
+    fresh: list[Array] = field(default_factory=list)  # results computed into new memory
     kernel: Kernel | None = None
 
     @cached_property
@@ -77,15 +77,55 @@ class _Plan:
         return [a for a in self.arrays if a.origin is not None and a.origin.is_written]
 
     @cached_property
-    def orders(self) -> list[tuple[int, ...]]:
-        """The axes of each fresh result in the order of memory."""
-        return [memory_order(a.ghost) for a in self.fresh]
+    def memories(self) -> list[_Memory]:
+        """The memory of the fresh results: those that are views of one share it."""
+        groups: dict[int, list[Array]] = {}
+        for array in self.fresh:
+            groups.setdefault(id(array.storage), []).append(array)
+        return [memory for arrays in groups.values() for memory in _memories(arrays)]
 
     @cached_property
     def wanted(self) -> list[Tensor]:
-        """What is computed: the results, axes in the order of memory, then the new contents of arguments."""
-        laid_out = [_permuted(a.value, order) for a, order in zip(self.fresh, self.orders, strict=True)]
-        return [*laid_out, *(a.value for a in self.written)]
+        """What is computed: the memory of results, then the new contents of arguments."""
+        return [*(m.value for m in self.memories), *(a.value for a in self.written)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Memory:
+    """New memory and the results in it: `value` has its axes in the order of memory."""
+
+    value: Tensor
+    views: list[tuple[Array, Callable[[Any], Any]]]  # each result, and how it lies in the array that is computed
+
+
+def _memories(arrays: list[Array]) -> list[_Memory]:
+    """The memory of results that share one; where that has gaps, of each its own."""
+    storage = arrays[0].storage
+    order = memory_order(storage.base) if len(arrays) > 1 else None
+    if order is not None:
+        return [_Memory(_permuted(storage.value, order), [(a, partial(_seen, layout=a.layout)) for a in arrays])]
+    return [_own_memory(array) for array in arrays]
+
+
+def _own_memory(array: Array) -> _Memory:
+    """A memory that one result fills, its axes in the order in which they filled their own."""
+    order = memory_order(Layout(array.shape, array.ghost.strides, 0))
+    plain = tuple(range(array.ndim))
+    if order is None or order == plain:
+        return _Memory(array.value, [(array, lambda filled: filled)])
+    back = tuple(map(int, np.argsort(order)))
+    return _Memory(_permuted(array.value, order), [(array, lambda filled: filled.transpose(back))])
+
+
+def _permuted(value: Tensor, order: tuple[int, ...]) -> Tensor:
+    permuted: Tensor = value if order == tuple(range(value.ndim)) else value.transpose(*order)
+    return permuted
+
+
+def _seen(filled: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any]:
+    """A view of a memory that was filled."""
+    start, size = filled.__array_interface__["data"][0], filled.itemsize
+    return strided(filled, start + layout.offset * size, layout.shape, tuple(s * size for s in layout.strides))
 
 
 class Functionalized:
@@ -272,11 +312,9 @@ class Functionalized:
             if not isinstance(value, Array) or id(value.storage) in owned:
                 return None
             plan.fresh.append(value)
-            if id(value.storage) in seen:
-                trace.copies.append(
-                    (name, f"shares memory with {seen[id(value.storage)]}; returned in memory of its own")
-                )
-            seen.setdefault(id(value.storage), name)
+            other = seen.setdefault(id(value.storage), name)
+            if other != name and memory_order(value.storage.base) is None:
+                trace.copies.append((name, f"shares memory with {other}; returned in memory of its own"))
             return None
 
         map_leaves(result, "result", listed)
@@ -294,11 +332,15 @@ class Functionalized:
         feeds: dict[Any, Any] = {b.storage.placeholder: b.feed(arguments) for b in plan.bounds}
         feeds.update(plan.trace.captured)
         values = self._evaluated(plan, feeds)
-        for array, value in zip(plan.written, values[len(plan.fresh) :], strict=True):
+        for array, value in zip(plan.written, values[len(plan.memories) :], strict=True):
             assert array.origin is not None
             np.copyto(arguments[array.origin.position].array, value)
             note_writes([arguments[array.origin.position].given])
-        fresh = iter([v.transpose(np.argsort(order)) for v, order in zip(values, plan.orders, strict=False)])
+        fresh = {
+            id(array): view(filled)
+            for filled, memory in zip(values, plan.memories, strict=False)
+            for array, view in memory.views
+        }
         owned = {id(b.storage): b for b in plan.bounds}
 
         def returned(value: Any, name: str) -> Any:
@@ -306,7 +348,7 @@ class Functionalized:
                 return value
             if id(value.storage) in owned:
                 return _on_memory(value, owned[id(value.storage)], plan, arguments)
-            array = next(fresh)
+            array = fresh[id(value)]
             return _as_given(array[()] if value.is_value else array, plan, arguments)
 
         return map_leaves(plan.result, "result", returned)
@@ -332,11 +374,6 @@ class Functionalized:
             used.add(id(array))
             result.append(array)
         return result
-
-
-def _permuted(value: Tensor, order: tuple[int, ...]) -> Tensor:
-    permuted: Tensor = value if order == tuple(range(value.ndim)) else value.transpose(*order)
-    return permuted
 
 
 def _has_traced(value: Any) -> bool:

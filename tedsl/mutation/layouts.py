@@ -50,11 +50,15 @@ def ghost_with(shape: Sequence[int], strides: Sequence[int]) -> tuple[Ghost, Gho
     return memory, np.ndarray(tuple(shape), np.int8, memory.data, before, tuple(strides))
 
 
-def memory_order(ghost: Ghost) -> tuple[int, ...]:
-    """The axes from the outermost in memory to the innermost, where these fill it; else as they are."""
-    order = tuple(sorted(range(ghost.ndim), key=lambda d: (-ghost.strides[d], d)))
-    moved = ghost.transpose(order)
-    return order if moved.flags.c_contiguous and not ghost.flags.c_contiguous else tuple(range(ghost.ndim))
+def memory_order(layout: Layout) -> tuple[int, ...] | None:
+    """The axes from the outermost in memory to the innermost, where the elements fill a memory from its beginning."""
+    order = tuple(sorted(range(len(layout.shape)), key=lambda d: (-layout.strides[d], layout.shape[d] == 1, d)))
+    step = 1
+    for d in reversed(order):
+        if layout.shape[d] != 1 and layout.strides[d] != step:
+            return None
+        step *= layout.shape[d]
+    return order if layout.offset == 0 else None
 
 
 def ghost_like(array: np.ndarray[Any, Any]) -> Ghost:
