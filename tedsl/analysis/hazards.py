@@ -23,8 +23,9 @@ from tedsl.analysis.bounds import bounds_of
 from tedsl.analysis.points import is_data_free, values_at
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Var
 from tedsl.lang.extents import same_extent
+from tedsl.lang.guards import guards_of
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
-from tedsl.lang.traverse import free_axes, guards_of, operations_between, reads_of, substitute_all, topological
+from tedsl.lang.traverse import free_axes, operations_between, reads_of, substitute_all, topological
 
 __all__ = ["Hazard", "Loop", "Order", "hazard_of"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from schedules import Schedule
@@ -28,6 +27,7 @@ from tedsl.backend.steps import finest
 from tedsl.backend.targets import Target, parse_target
 from tedsl.lang.errors import AliasError, ScheduleError, warn_user
 from tedsl.lang.expr import Var
+from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Placeholder, Tensor
 
 __all__ = ["Schedule", "build", "evaluate", "made_kernel"]

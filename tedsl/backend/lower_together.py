@@ -21,8 +21,8 @@ from tedsl.backend.scalars import FLOATS, TYPES, Expr as Halide, width
 from tedsl.lang import functions as fn
 from tedsl.lang.expr import TRUE, Expr
 from tedsl.lang.extents import same_layout
+from tedsl.lang.guards import guards_of
 from tedsl.lang.tensor import Compute, Operation, Scan, Tensor
-from tedsl.lang.traverse import guards_of
 
 __all__ = ["exposed_reads", "together"]
 

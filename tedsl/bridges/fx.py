@@ -7,32 +7,22 @@ PyTorch has a decomposition for into simpler operations is decomposed, so that t
 
 from __future__ import annotations
 
-import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import tedsl.bridges.fx_indexing
-import tedsl.bridges.fx_layers  # noqa: F401 - their rows
-from tedsl.analysis.foreign import array_of, is_torch
+from tedsl.analysis.foreign import is_torch
 from tedsl.analysis.nests import PLAIN
+from tedsl.bridges.fx_arguments import UnsupportedArgument, bound, name_of
 from tedsl.bridges.fx_decomposed import decompositions
+from tedsl.bridges.fx_interpreter import UnsupportedNode, is_writing, traced_function
 from tedsl.bridges.fx_masked import Selections
-from tedsl.bridges.fx_rows import apply, fresh, is_known, is_view_in_place, kind_of, run_row
-from tedsl.lang.errors import AliasError, user_location
-from tedsl.lang.operators import Fn
+from tedsl.bridges.fx_rows import is_known
+from tedsl.lang.errors import user_location
 from tedsl.lang.tensor import Tensor
-from tedsl.mutation.array import Array, lowered, new_array
 from tedsl.mutation.functional import Functionalized, Traced
-from tedsl.mutation.layouts import ghost_with
-from tedsl.mutation.selected import Selected
-from tedsl.mutation.tracing import active_trace
 
-__all__ = ["FxFunction", "UnsupportedNode", "aten_graph", "from_fx", "name_of", "traced_function"]
-
-
-class UnsupportedNode(NotImplementedError):
-    """A node of a graph that has no row; its name and operation are in the message."""
+__all__ = ["FxFunction", "UnsupportedNode", "aten_graph", "from_fx"]
 
 
 def from_fx(graph_module: Any, example_inputs: Sequence[Any], *, interpreted: bool = False) -> FxFunction:
@@ -51,7 +41,12 @@ def from_fx(graph_module: Any, example_inputs: Sequence[Any], *, interpreted: bo
             f"te.from_fx at {user_location()}: example_inputs is a list of inputs, found "
             f"{type(example_inputs).__name__}; write [x] for a graph of one input"
         )
-    return FxFunction(graph_module, tuple(example_inputs), interpreted)
+    return FxFunction(graph_module, tuple(map(_example, example_inputs)), interpreted)
+
+
+def _example(value: Any) -> Any:
+    """An example input; of a size that torch.compile holds open, the number that it has at present."""
+    return value.node.hint if type(value).__name__ in ("SymInt", "SymFloat", "SymBool") else value
 
 
 class FxFunction:
@@ -77,7 +72,7 @@ class FxFunction:
         if key not in self._made:
             graph = aten_graph(self.module, self._state, inputs)
             function = traced_function(graph, [*(k.replace(".", "_") for k in self._state), *self._names])
-            self._made[key] = graph, Functionalized(function, self._interpreted, recorded=True)
+            self._made[key] = graph, Functionalized(function, self._interpreted, of_torch=True)
         return self._made[key]
 
     @property
@@ -170,143 +165,20 @@ def aten_graph(module: Any, state: dict[str, Any], inputs: Sequence[Any]) -> Any
 def _check_known(node: Any) -> None:
     if node.op != "call_function" or node.target is operator.getitem:
         return
-    if not node.users and not _is_mutating(node):
+    if not node.users and not is_writing(node):
         return
     name = name_of(node.target)
+    reason = ""
     if name is None or not is_known(name):
-        raise UnsupportedNode(
-            f"te.from_fx: node {node.meta.get('of', node.name)!r} calls {node.target}, which is not supported; "
-            "compile the module with torch.compile(model, backend='tedsl'), which leaves it to PyTorch"
-        )
-
-
-def _is_mutating(node: Any) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and bool(schema.is_mutable)
-
-
-def name_of(target: Any) -> str | None:
-    """The name of an operation of ATen without its overload, of a Python operator as ATen's."""
-    schema = getattr(target, "_schema", None)
-    if schema is not None:
-        space, _, name = str(schema.name).partition("::")
-        return name if space in ("aten", "prims") else None
-    return None
-
-
-def traced_function(graph_module: Any, names: Sequence[str]) -> Callable[..., Any]:
-    """A function of traced arrays that runs a graph of ATen."""
-
-    def function(*values: Any) -> Any:
-        return _Run(graph_module).run(values)
-
-    taken: dict[str, int] = {}
-    parameters = []
-    for given in names:
-        name = given if given.isidentifier() else f"p_{given}"
-        taken[name] = taken.get(name, -1) + 1
-        unique = name if not taken[name] else f"{name}_{taken[name]}"
-        parameters.append(inspect.Parameter(unique, inspect.Parameter.POSITIONAL_ONLY))
-    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    function.__name__ = "graph"
-    return function
-
-
-class _Run:
-    """One run of a graph on traced arrays."""
-
-    def __init__(self, module: Any) -> None:
-        self.module = module
-        self.values: dict[Any, Any] = {}
-
-    def run(self, given: Sequence[Any]) -> Any:
-        inputs = iter(given)
-        for node in self.module.graph.nodes:
-            if node.op == "placeholder":
-                self.values[node] = next(inputs)
-            elif node.op == "output":
-                return self._result(node.args[0])
-            elif node.op == "get_attr":
-                self.values[node] = self._constant(node.target)
-            elif node.users or _is_mutating(node):
-                self.values[node] = self._called(node)
-        return None
-
-    def _result(self, value: Any) -> Any:
-        found = self._at(value)
-        if any(isinstance(v, Selected) for v in (found if isinstance(found, list) else [found])):
-            raise UnsupportedNode(
-                "te.from_fx: a result of the graph is x[mask], and the length of x[mask] depends on values; return "
-                "torch.where(mask, x, 0), or its sum"
-            )
-        return found
-
-    def _constant(self, target: str) -> Any:
-        value = operator.attrgetter(target)(self.module)
-        trace = active_trace()
-        assert trace is not None
-        return fresh(lowered(array_of(value), trace))
-
-    def _called(self, node: Any) -> Any:
-        args, kwargs = self._at(list(node.args)), self._at(dict(node.kwargs))
-        name = name_of(node.target)
-        if name is None:
-            return node.target(*args, **kwargs)
-        if name == "sym_size":
-            return args[0].shape[args[1]]
+        reason = "which is not supported"
+    else:
         try:
-            if is_view_in_place(name):
-                return self._seen_anew(args[0], run_row(name.removesuffix("_"), args, kwargs))
-            found = run_row(name, args, kwargs)
-        except (NotImplementedError, TypeError, KeyError, ValueError) as error:
-            if isinstance(error, AliasError):
-                raise
-            where = f"te.from_fx: node {node.meta.get('of', node.name)!r}"
-            raise UnsupportedNode(f"{where} calls {node.target}, which is not supported here: {error}") from error
-        return found if _is_mutating(node) else _typed(found, node.meta.get("val"), self._storages(args))
-
-    def _seen_anew(self, old: Array, new: Array) -> Array:
-        """`old` has become another view of its memory, wherever it is used from here on."""
-        if any(value is old for node, value in self.values.items() if node.op == "placeholder"):
-            raise NotImplementedError("it changes the shape of an input, for its owner too; use the form without _")
-        self.values.update({node: new for node, value in self.values.items() if value is old})
-        return new
-
-    def _storages(self, value: Any) -> set[int]:
-        """The memories of arrays among arguments."""
-        if isinstance(value, (list, tuple)):
-            return {s for v in value for s in self._storages(v)}
-        return {id(value.storage)} if isinstance(value, Array) else set()
-
-    def _at(self, value: Any) -> Any:
-        """An argument with nodes replaced by their values."""
-        if isinstance(value, (list, tuple)):
-            return [self._at(v) for v in value]
-        if isinstance(value, dict):
-            return {k: self._at(v) for k, v in value.items()}
-        return self.values.get(value, value) if type(value).__name__ == "Node" else value
-
-
-def _typed(found: Any, expected: Any, known: set[int]) -> Any:
-    """A result in the dtype and, in memory of its own, in the layout that PyTorch gives it."""
-    if isinstance(found, (list, tuple)):
-        wanted = expected if isinstance(expected, (list, tuple)) else [None] * len(found)
-        return [_typed(f, e, known) for f, e in zip(found, wanted, strict=False)]
-    if not isinstance(found, (Array, Selected)) or not hasattr(expected, "dtype"):
-        return found
-    kind = kind_of(expected.dtype)
-    if isinstance(found, Selected):
-        return found if found.full.dtype is kind else found.cast(kind)
-    if found.storage.dtype is not kind:
-        found = apply(Fn.CAST, found, kind)
-    return found if id(found.storage) in known else _laid_out(found, expected)
-
-
-def _laid_out(x: Array, expected: Any) -> Array:
-    """A new array, its axes in memory as PyTorch has them, so that its views are views here, too."""
-    strides = tuple(expected.stride())
-    if not all(isinstance(s, int) for s in strides) or tuple(expected.shape) != x.shape or 0 in x.shape:
-        return x
-    if strides == x.ghost.strides or any(s == 0 and n > 1 for s, n in zip(strides, x.shape, strict=True)):
-        return x
-    return new_array(x.trace, x.value, order=ghost_with(x.shape, strides)[1], is_value=False)
+            bound(node.target, node.args, node.kwargs)
+        except UnsupportedArgument as error:
+            reason = f"where {error}"
+    if reason:
+        raise UnsupportedNode(
+            f"te.from_fx: node {node.meta.get('of', node.name)!r} calls {node.target}, {reason}; "
+            "compile the module with torch.compile(model, backend='tedsl'), which leaves it to PyTorch",
+            node,
+        )

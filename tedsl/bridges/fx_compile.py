@@ -1,61 +1,52 @@
-"""`torch.compile(model, backend="tedsl")`: forward and backward graphs as kernels, the rest left to PyTorch.
+"""`torch.compile(model, backend="tedsl")`: forward and backward graphs as programs, the rest left to PyTorch.
 
-AOTAutograd makes pure graphs of ATen; the operations that have a row are gathered into subgraphs (no two of which
-depend on each other through what is left out), and each becomes one program. What is left is reported.
+AOTAutograd makes pure graphs of ATen, whose operations that have a row are gathered into parts, each one program. The
+backend never ends a program that PyTorch can run: what has no row, an argument that a row does not know, and whatever
+fails while a graph is cut, traced, scheduled, compiled or called is PyTorch's, and told once.
 """
 
 from __future__ import annotations
 
-import logging
-import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from tedsl.bridges.fx import UnsupportedNode, name_of, traced_function
 from tedsl.bridges.fx_decomposed import decompositions
-from tedsl.bridges.fx_rows import is_known
-from tedsl.mutation.functional import Functionalized
+from tedsl.bridges.fx_parts import divided
+from tedsl.bridges.fx_programs import Part
+from tedsl.bridges.fx_reports import Report, forget, new_report, reason_of, reports
+from tedsl.bridges.fx_support import left_nodes
 
 __all__ = ["Report", "backend", "register", "reports"]
-
-log = logging.getLogger("tedsl.compile")
-
-DTYPES = ("float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "bool")
-
-
-@dataclass
-class Report:
-    """What became of one graph: nodes in our programs, and those left to PyTorch with the reason."""
-
-    compiled: list[str] = field(default_factory=list)
-    left: list[tuple[str, str]] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        left = "; ".join(f"{node}: {why}" for node, why in self.left) or "nothing"
-        return f"{len(self.compiled)} nodes compiled, left to PyTorch: {left}"
-
-
-reports: list[Report] = []  # of the graphs compiled in this process, the last ones at the end
-MOST_REPORTS = 256
 
 
 def backend(graph_module: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
     """The backend by the name of "tedsl": `torch.compile(model, backend="tedsl")`."""
     from torch._dynamo.backends.common import aot_autograd
+    from torch._dynamo.exc import TorchDynamoException
 
+    interpreted = _is_interpreted(options)
+    compiler = partial(_compiled, interpreted=interpreted)
+    make = aot_autograd(fw_compiler=compiler, bw_compiler=compiler, decompositions=decompositions())
+    try:
+        found: Callable[..., Any] = make(graph_module, example_inputs)
+    except TorchDynamoException:  # how the caller is told to begin anew
+        raise
+    except Exception as error:
+        new_report().leave("a whole function", reason_of(error))
+        found = graph_module.forward
+    return found
+
+
+setattr(backend, "reset", forget)  # noqa: B010 - what torch._dynamo.reset() calls
+
+
+def _is_interpreted(options: dict[str, Any]) -> bool:
     given = {**options, **(options.get("options") or {})}
     unknown = sorted(set(given) - {"options", "mode", "interpreted"})
     if unknown:
         raise TypeError(f"torch.compile(backend='tedsl'): the only option is 'interpreted', found {', '.join(unknown)}")
-    interpreted = bool(given.get("interpreted", False))
-
-    def compiled(module: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
-        return _boxed(_compiled(module, inputs, interpreted))
-
-    make = aot_autograd(fw_compiler=compiled, bw_compiler=compiled, decompositions=decompositions())
-    found: Callable[..., Any] = make(graph_module, example_inputs)
-    return found
+    return bool(given.get("interpreted", False))
 
 
 def register() -> None:
@@ -66,112 +57,27 @@ def register() -> None:
         register_backend(backend, "tedsl")
 
 
+def _compiled(module: Any, inputs: Sequence[Any], *, interpreted: bool) -> Callable[..., Any]:
+    """A graph of ATen with its parts replaced by programs."""
+    report = new_report()
+    try:
+        left = left_nodes(module.graph)
+        whole = divided(module, left, partial(Part, interpreted=interpreted, report=report))
+    except Exception as error:
+        report.leave("a whole graph", reason_of(error))
+        return _boxed(module.forward)
+    for node, reason in left.items():
+        report.leave(node, reason)
+    return _boxed(whole.forward)
+
+
 def _boxed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """AOTAutograd hands its arguments over in a list, which the callee may empty to free them early."""
+    """AOTAutograd hands its arguments over in a list, which is emptied so that nobody else holds on to them."""
 
     def boxed(arguments: list[Any]) -> Any:
-        return function(*arguments)
+        given = tuple(arguments)
+        arguments.clear()
+        return function(*given)
 
     boxed._boxed_call = True  # type: ignore[attr-defined]
     return boxed
-
-
-def _compiled(module: Any, inputs: Sequence[Any], interpreted: bool) -> Callable[..., Any]:
-    """A graph of ATen with its supported parts replaced by programs."""
-    from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
-    from torch.fx.passes.operator_support import OperatorSupportBase
-
-    report = Report()
-
-    class Support(OperatorSupportBase):  # type: ignore[misc]
-        def is_node_supported(self, submodules: Any, node: Any) -> bool:
-            return _reason(node) is None
-
-    for node in module.graph.nodes:
-        if node.op == "call_function" and node.target is not operator.getitem:
-            reason = _reason(node)
-            if reason is not None:
-                report.left.append((node.name, reason))
-    whole = CapabilityBasedPartitioner(module, Support(), allows_single_node_partition=True).partition_and_fuse()
-    for name, part in list(whole.named_children()):
-        if name.startswith("fused_"):
-            program = _Program(part, interpreted, report)
-            report.compiled += [n.name for n in part.graph.nodes if n.op == "call_function"]
-            setattr(whole, name, program.module())
-    reports.append(report)
-    del reports[:-MOST_REPORTS]
-    if report.left:
-        log.warning("tedsl: %s", report)
-    call: Callable[..., Any] = whole.forward
-    return call
-
-
-def _reason(node: Any) -> str | None:
-    """Why a node is left to PyTorch; None where it is compiled."""
-    if node.op == "get_attr":
-        return None
-    if node.op != "call_function":
-        return node.op  # type: ignore[no-any-return]
-    if node.target is not operator.getitem:
-        name = name_of(node.target)
-        if name is None or not is_known(name):
-            return f"{node.target} has no row"
-        if getattr(node.target, "_schema", None) is not None and node.target._schema.is_mutable:
-            return f"{node.target} writes an input of the graph"
-    for value in (node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)):
-        for part in value if isinstance(value, (list, tuple)) else (value,):
-            problem = _problem(part)
-            if problem is not None:
-                return f"{node.target}: {problem}"
-    return None
-
-
-def _problem(value: Any) -> str | None:
-    """What about a value no kernel can have."""
-    if value is None or isinstance(value, (int, float, bool)):
-        return None
-    if not hasattr(value, "dtype"):
-        return None if type(value).__name__ in ("SymInt", "SymFloat", "SymBool") else f"a {type(value).__name__}"
-    dtype = str(value.dtype).removeprefix("torch.")
-    if dtype not in DTYPES:
-        return f"dtype {dtype}"
-    return None if value.device.type == "cpu" else f"device {value.device}"
-
-
-class _Program:
-    """One subgraph: a program where its operations can be traced, PyTorch where they cannot after all."""
-
-    def __init__(self, part: Any, interpreted: bool, report: Report) -> None:
-        self.part = part
-        self.report = report
-        names = [n.name for n in part.graph.nodes if n.op == "placeholder"]
-        self.run = Functionalized(traced_function(part, names), interpreted, recorded=True)
-        self.is_left = False
-
-    def __call__(self, *inputs: Any) -> Any:
-        if self.is_left:
-            return self.part(*inputs)
-        try:
-            return _unpacked(self.run(*inputs))
-        except (UnsupportedNode, NotImplementedError) as error:
-            self.is_left = True
-            self.report.left.append((self.part._get_name(), str(error)))
-            log.warning("tedsl: left to PyTorch: %s", error)
-            return self.part(*inputs)
-
-    def module(self) -> Any:
-        import torch
-
-        class Part(torch.nn.Module):  # type: ignore[misc]
-            def __init__(self, program: _Program) -> None:
-                super().__init__()
-                self.program = program
-
-            def forward(self, *inputs: Any) -> Any:
-                return self.program(*inputs)
-
-        return Part(self)
-
-
-def _unpacked(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tedsl.bridges.fx_rows import ROWS, Row, apply, copied, fresh
+from tedsl.bridges.fx_arrays import Row, apply, broadcast, copied, dtype_of, fresh
+from tedsl.bridges.fx_promotion import in_dtype
 from tedsl.lang import functions as fn
 from tedsl.lang.broadcast import broadcast_to
 from tedsl.lang.compute import compute
-from tedsl.lang.creation import full
+from tedsl.lang.creation import arange, full
 from tedsl.lang.dtypes import DType
 from tedsl.lang.operators import Fn
+from tedsl.lang.tensor import Tensor
 from tedsl.mutation.array import Array
 from tedsl.mutation.items import accumulate_at
 
@@ -28,11 +31,20 @@ def _index(x: Array, indices: Sequence[Any]) -> Any:
 
 
 def _index_put_in_place(x: Array, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Array:
-    if accumulate:
-        accumulate_at(x, _key(indices), values, "add")
+    key = _key(indices)
+    if not accumulate:
+        x[key] = values
+    elif any(isinstance(i, Array) and i.storage.dtype.is_bool for i in key):  # names no element twice
+        added = fresh(full(x.shape, 0, x.storage.dtype))
+        added[key] = values
+        x.assign(apply(Fn.ADD, x, added))
     else:
-        x[_key(indices)] = values
+        accumulate_at(x, key, values, "add")
     return x
+
+
+def _index_put(x: Array, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Array:
+    return _index_put_in_place(copied(x), indices, values, accumulate)
 
 
 def _along(x: Array, dim: int, index: Array) -> tuple[Any, ...]:
@@ -40,19 +52,37 @@ def _along(x: Array, dim: int, index: Array) -> tuple[Any, ...]:
     places: list[Any] = []
     for d, n in enumerate(index.shape):
         shape = tuple(n if k == d else 1 for k in range(index.ndim))
-        places.append(index if d == dim % x.ndim else ROWS["arange"](n).reshape(shape))
+        places.append(index if d == dim % x.ndim else fresh(arange(n).reshape(shape)))
     return tuple(places)
 
 
-def _gather(x: Array, dim: int, index: Array, **_: Any) -> Array:
-    if not x.ndim:
-        return copied(x)
+def _gather(x: Array, dim: int, index: Array) -> Array:
+    return fresh(_gathered(_vector(x), dim, _vector(index)).reshape(index.shape))
+
+
+def _gathered(x: Array, dim: int, index: Array) -> Tensor:
     source, place = x.value, index.value
 
     def element(*at: Any) -> Any:
-        return source[tuple(fn.cast(place[at], "int32") if d == dim % x.ndim else a for d, a in enumerate(at))]
+        return source[tuple(place[at] if d == dim % x.ndim else a for d, a in enumerate(at))]
 
-    return fresh(compute(tuple(index.shape), element, name="gather"))
+    found: Tensor = compute(tuple(index.shape), element, name="gather")
+    return found
+
+
+def _index_select(x: Array, dim: int, index: Array) -> Array:
+    source, place, own = x.value, index.value, dim % x.ndim
+
+    def element(*at: Any) -> Any:
+        return source[tuple(place[a] if d == own else a for d, a in enumerate(at))]
+
+    shape = (*x.shape[:own], index.size, *x.shape[own + 1 :])
+    return fresh(compute(shape, element, name="index_select"))
+
+
+def _index_add(x: Array, dim: int, index: Array, source: Array, *, alpha: Any = 1) -> Array:
+    made: Array = copied(x).index_add_(dim, index, source, alpha=alpha)
+    return made
 
 
 def _scatter_add(x: Array, dim: int, index: Array, source: Any) -> Array:
@@ -62,11 +92,11 @@ def _scatter_add(x: Array, dim: int, index: Array, source: Any) -> Array:
 
 
 def _scatter(x: Array, dim: int, index: Array, source: Any, *, reduce: str | None = None) -> Array:
-    made = copied(x)
+    made, at, value = copied(x), _along(x, dim, index), in_dtype(_cut(source, index), dtype_of(x))
     if reduce is None:
-        made[_along(x, dim, index)] = _cut(source, index)
+        made[at] = value
     else:
-        accumulate_at(made, _along(x, dim, index), _cut(source, index), {"add": "add", "multiply": "mul"}[reduce])
+        accumulate_at(made, at, value, {"add": "add", "multiply": "mul"}[reduce])
     return made
 
 
@@ -100,80 +130,78 @@ def _scatter_reduce(
 
 
 def _index_reduce(x: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True) -> Array:
-    shape = [1] * max(1, x.ndim)
+    shape = [1] * x.ndim
     shape[dim] = index.size
     wide = fresh(broadcast_to(index.value.reshape(tuple(shape)), tuple(source.shape)))
-    return _scatter_reduce(x, dim, wide, source, "amax" if reduce == "amax" else reduce, include_self=include_self)
+    return _scatter_reduce(x, dim, wide, source, reduce, include_self=include_self)
 
 
 def _index_copy(x: Array, dim: int, index: Array, source: Any) -> Array:
     """x with some of its slices along `dim` replaced."""
     made = copied(x)
-    if x.ndim:
-        made[_key([*[None] * (dim % x.ndim), ROWS["reshape"](index, (-1,))])] = source
-    elif index.size:
-        made.assign(source.value.reshape(()) if isinstance(source, Array) else source)
+    made[_key([*[None] * (dim % x.ndim), index])] = in_dtype(source, dtype_of(x))
     return made
 
 
 def _put(x: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
     flat = fresh(x.value.reshape((x.size,)))
-    _index_put_in_place(flat, [ROWS["reshape"](index, (-1,))], ROWS["reshape"](source, (-1,)), accumulate)
+    _index_put_in_place(flat, [_flat(index)], _flat(source), accumulate)
     return fresh(flat.value.reshape(tuple(x.shape)))
+
+
+def _broadcast(*arrays: Array) -> list[Array]:
+    shape = np.broadcast_shapes(*(a.shape for a in arrays))
+    return [a if a.shape == shape else fresh(broadcast(a, shape)) for a in arrays]
+
+
+def _masked_select(x: Array, mask: Array) -> Any:
+    wide, where = map(_vector, _broadcast(x, mask))
+    return wide[where]
 
 
 def _masked_scatter(x: Array, mask: Array, source: Array) -> Array:
     """The elements under the mask, in order, replaced by those of `source`."""
-    wide = fresh(broadcast_to(mask.value, tuple(x.shape)))
-    flat, given = wide.value.reshape((x.size,)), source.value.reshape((source.size,))
+    wide, where = _broadcast(x, mask)
+    flat, given = _flat(where).value, _flat(source).value
     places = flat.astype("int32").cumsum(0) - 1
 
     def element(k: Any) -> Any:
         return fn.select(flat[k], given[fn.clip(fn.cast(places[k], "int32"), 0, source.size - 1)], 0)
 
-    taken = fresh(compute((x.size,), element, name="taken").reshape(tuple(x.shape)))
-    return apply(Fn.SELECT, wide, taken, x)
+    taken = fresh(compute((wide.size,), element, name="taken").reshape(wide.shape))
+    return apply(Fn.SELECT, where, taken, wide)
 
 
 def _cut(source: Any, index: Array) -> Any:
     return source[tuple(slice(n) for n in index.shape)] if isinstance(source, Array) else source
 
 
+def _flat(x: Array) -> Array:
+    return fresh(x.value.reshape((x.size,)))
+
+
+def _vector(x: Any) -> Any:
+    """A scalar as a vector of one element."""
+    return _flat(x) if isinstance(x, Array) and not x.ndim else x
+
+
 def _of_vectors(row: Row) -> Row:
     """The row, scalars as vectors of one element."""
 
-    def run(x: Array, dim: int, index: Array, source: Any, *args: Any, **options: Any) -> Array:
-        if x.ndim:
-            made: Array = row(x, dim, index, source, *args, **options)
-            return made
-        flat = [fresh(a.value.reshape((a.size,))) if isinstance(a, Array) else a for a in (x, index, source)]
-        return fresh(row(flat[0], 0, *flat[1:], *args, **options).value.reshape(()))
+    @functools.wraps(row)
+    def run(x: Array, dim: int, index: Array, *args: Any, **options: Any) -> Array:
+        made: Array = row(_vector(x), dim, _vector(index), *map(_vector, args), **options)
+        return made if x.ndim else fresh(made.value.reshape(()))
 
     return run
 
 
-def _written(view: str) -> Any:
-    """x with a view of it replaced: slice_scatter, select_scatter."""
-
-    def row(x: Array, source: Any, *place: Any, **named: Any) -> Array:
-        made = copied(x)
-        ROWS[view](made, *place, **named).assign(source)
-        return made
-
-    return row
-
-
-ROWS.update({
-    "index": _index, "_unsafe_index": _index, "index_put_": _index_put_in_place, "gather": _gather,
-    "index_put": lambda x, *args: _index_put_in_place(copied(x), *args),
-    "_unsafe_index_put": lambda x, *args: _index_put_in_place(copied(x), *args),
-    "index_select": lambda x, dim, index: x[_key([*[None] * (dim % max(1, x.ndim)), index])],
-    "masked_select": lambda x, mask: x[mask], "masked_scatter": _masked_scatter, "put": _put,
-    "scatter": _of_vectors(_scatter), "scatter_add": _of_vectors(_scatter_add),
-    "scatter_reduce": _of_vectors(_scatter_reduce), "index_reduce": _of_vectors(_index_reduce),
-    "index_copy": _index_copy, "index_fill": _index_copy,
-    "index_add_": lambda x, dim, index, source, alpha=1: x.index_add_(dim, index, source, alpha=alpha),
-    "index_add": lambda x, dim, index, source, alpha=1: copied(x).index_add_(dim, index, source, alpha=alpha),
-    "slice_scatter": _written("slice"), "select_scatter": _written("select"),
-    "as_strided_scatter": _written("as_strided"), "diagonal_scatter": _written("diagonal"),
-})  # fmt: skip
+INDEXING: dict[str, Row] = {
+    "index_select": _of_vectors(_index_select), "index_add": _of_vectors(_index_add),
+    "index_reduce": _of_vectors(_index_reduce), "index_copy": _of_vectors(_index_copy),
+    "index_fill": _of_vectors(_index_copy), "scatter": _of_vectors(_scatter),
+    "scatter_add": _of_vectors(_scatter_add), "scatter_reduce": _of_vectors(_scatter_reduce),
+    "index": _index, "_unsafe_index": _index, "index_put_": _index_put_in_place, "index_put": _index_put,
+    "_unsafe_index_put": _index_put, "gather": _gather, "masked_select": _masked_select,
+    "masked_scatter": _masked_scatter, "put": _put,
+}  # fmt: skip

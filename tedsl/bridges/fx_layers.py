@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from autodiff import differentiate
-from tedsl.bridges.fx_rows import ROWS, apply, fresh
+from tedsl.bridges.fx_arrays import Row, fresh, single
 from tedsl.lang import functions as fn
-from tedsl.lang.arrays import where
 from tedsl.lang.axes import reduce_axis
 from tedsl.lang.compute import compute
 from tedsl.lang.expr import Expr
-from tedsl.lang.operators import Fn
 from tedsl.lang.reducers import argmax
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
 from tedsl.mutation.array import Array
 from tedsl.ops.convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
-from tedsl.ops.normalization import logsumexp, softmax
 from tedsl.ops.pooling import adaptive_avg_pool2d, avg_pool2d
 
 _CONVOLUTIONS = {1: conv1d, 2: conv2d, 3: conv3d}
@@ -44,8 +40,12 @@ def _per_axis(value: Any, rank: int) -> tuple[int, ...]:
     return tuple(value) * (rank if len(value) == 1 else 1)
 
 
-def _convolution(x: Array, w: Array, bias: Any, *options: Any) -> Array:
-    return fresh(_convolved(x.value, w.value, None if bias is None else bias.value, *options))
+def _convolution(
+    x: Array, w: Array, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any,
+    groups: int,
+) -> Array:  # fmt: skip
+    own = None if bias is None else bias.value
+    return fresh(_convolved(x.value, w.value, own, stride, padding, dilation, transposed, output_padding, groups))
 
 
 def _independent(*arrays: Array) -> list[Tensor]:
@@ -59,8 +59,8 @@ def _copy_of(source: Tensor) -> Tensor:
 
 
 def _convolution_backward(
-    g: Array, x: Array, w: Array, bias_sizes: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
-    output_padding: Any, groups: int, mask: Sequence[bool],
+    g: Array, x: Array, w: Array, stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any,
+    groups: int, mask: Sequence[bool],
 ) -> list[Array | None]:  # fmt: skip
     own = _independent(x, w)
     made = _convolved(own[0], own[1], None, stride, padding, dilation, transposed, output_padding, groups)
@@ -124,12 +124,10 @@ def _max_pool(
     return fresh(values), fresh(places.astype("int64"))
 
 
-def _max_pool_backward(
-    g: Array, x: Array, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, indices: Array
-) -> Array:
+def _max_pool_backward(g: Array, x: Array, indices: Array) -> Array:
     *batch, height, width = x.shape
     axes = [reduce_axis(n, f"i{d}") for d, n in enumerate(g.shape)]
-    place = fn.cast(indices.value[tuple(axes)], "int32")
+    place = indices.value[tuple(axes)]
     flat = scatter((*batch, height * width), axes, (*axes[:-2], place), g.value[tuple(axes)])
     return fresh(flat.reshape(tuple(x.shape)))
 
@@ -151,60 +149,36 @@ def _avg_pool(
     return fresh(_avg_pooled(x.value, kernel, stride, padding, ceil_mode, include, divisor))
 
 
-def _avg_pool_backward(g: Array, x: Array, *options: Any) -> Array:
-    (grad,) = differentiate(_avg_pooled(x.value, *options), [x.value], g.value)
+def _avg_pool_backward(
+    g: Array, x: Array, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, include: bool, divisor: Any
+) -> Array:
+    (own,) = _independent(x)
+    (grad,) = differentiate(_avg_pooled(own, kernel, stride, padding, ceil_mode, include, divisor), [own], g.value)
     return fresh(grad)
+
+
+def _adaptively_pooled(x: Tensor, size: Any) -> Tensor:
+    image = x if x.ndim == 4 else x.reshape((1, *x.shape))
+    made = adaptive_avg_pool2d(image, tuple(size))
+    assert isinstance(made, Tensor)
+    return made if x.ndim == 4 else made.reshape(made.shape[1:])
 
 
 def _adaptive(x: Array, size: Any) -> Array:
-    image = x.value if x.ndim == 4 else x.value.reshape((1, *x.shape))
-    made = adaptive_avg_pool2d(image, tuple(size))
-    return fresh(made if x.ndim == 4 else made.reshape(made.shape[1:]))
+    return fresh(_adaptively_pooled(x.value, size))
 
 
 def _adaptive_backward(g: Array, x: Array) -> Array:
-    (grad,) = differentiate(_adaptive(x, g.shape[-2:]).value, [x.value], g.value)
+    (own,) = _independent(x)
+    (grad,) = differentiate(_adaptively_pooled(own, g.shape[-2:]), [own], g.value)
     return fresh(grad)
-
-
-def _scores(q: Tensor, k: Tensor, is_causal: bool, mask: Any, scale: Any) -> Tensor:
-    """What the softmax of an attention is taken of."""
-    product: Tensor = (q @ k.transpose(0, 1, 3, 2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
-    if mask is not None and mask.dtype.is_bool:
-        product = where(mask, product, -math.inf)
-    elif mask is not None:
-        product = product + mask
-    if is_causal:
-        product = compute(product.shape, lambda *at: fn.select(at[-1] <= at[-2], product[at], -math.inf), name="causal")
-    return product
-
-
-def _attention(
-    q: Array, k: Array, v: Array, dropout: float = 0.0, is_causal: bool = False, *, attn_mask: Any = None,
-    scale: Any = None,
-) -> tuple[Array, Array]:  # fmt: skip
-    """softmax(q k' scale) v, and the logarithms of the sums."""
-    if dropout:
-        raise NotImplementedError("attention with dropout")
-    scores = _scores(q.value, k.value, is_causal, None if attn_mask is None else attn_mask.value, scale)
-    return fresh(softmax(scores) @ v.value), fresh(logsumexp(scores))
-
-
-def _attention_backward(
-    g: Array, q: Array, k: Array, v: Array, out: Array, sums: Array, dropout: float, is_causal: bool, *,
-    attn_mask: Any = None, scale: Any = None,
-) -> list[Array]:  # fmt: skip
-    mask = None if attn_mask is None else attn_mask.value
-    own = _independent(q, k, v)
-    made = softmax(_scores(own[0], own[1], is_causal, mask, scale)) @ own[2]
-    return [fresh(t) for t in differentiate(made, own, g.value)]
 
 
 def _embedding_backward(g: Array, index: Array, count: int, padding: int, by_frequency: bool) -> Array:
     if by_frequency:
         raise NotImplementedError("embedding with scale_grad_by_freq")
     axes = [reduce_axis(n, f"i{d}") for d, n in enumerate(g.shape)]
-    place = fn.cast(index.value[tuple(axes[:-1])], "int32")
+    place = index.value[tuple(axes[:-1])]
     made = scatter((count, g.shape[-1]), axes, (place, axes[-1]), g.value[tuple(axes)], where=place != padding)
     return fresh(made)
 
@@ -225,22 +199,6 @@ def _padded(x: Array, pads: Sequence[int], value: Any = 0) -> Array:
     return fresh(compute(shape, element, name="padded"))
 
 
-ROWS.update({
-    "convolution": _convolution, "convolution_backward": _convolution_backward,
-    "max_pool2d_with_indices": _max_pool, "max_pool2d_with_indices_backward": _max_pool_backward,
-    "_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
-    "avg_pool2d": _avg_pool, "avg_pool2d_backward": _avg_pool_backward, "_adaptive_avg_pool2d": _adaptive,
-    "_adaptive_avg_pool2d_backward": _adaptive_backward,    "embedding_dense_backward": _embedding_backward,
-    "embedding": lambda weight, index, *_: weight[index],
-    "constant_pad_nd": _padded,
-    "flip": lambda x, dims: fresh(x.value if not dims or not x.ndim else _flipped(x, dims)),
-    "addmm": lambda c, a, b, beta=1, alpha=1: _added(c, a, b, beta, alpha),
-    "baddbmm": lambda c, a, b, beta=1, alpha=1: _added(c, a, b, beta, alpha),
-    "addbmm": lambda c, a, b, beta=1, alpha=1: _scaled_sum(fresh((a.value @ b.value).sum(0)), c, beta, alpha),
-})  # fmt: skip
-
-
 def _flipped(x: Array, dims: Sequence[int]) -> Tensor:
     gone = {d % x.ndim for d in dims}
     source = x.value
@@ -252,11 +210,24 @@ def _flipped(x: Array, dims: Sequence[int]) -> Tensor:
     return made
 
 
-def _added(c: Any, a: Array, b: Array, beta: Any, alpha: Any) -> Array:
-    """beta c + alpha a @ b."""
-    return _scaled_sum(fresh(a.value @ b.value), c, beta, alpha)
+def _flip(x: Array, dims: Sequence[int]) -> Array:
+    return fresh(x.value if not dims or not x.ndim else _flipped(x, dims))
 
 
-def _scaled_sum(product: Array, c: Any, beta: Any, alpha: Any) -> Array:
-    scaled = product if alpha == 1 else apply(Fn.MUL, product, alpha)
-    return apply(Fn.ADD, scaled, c if beta == 1 else apply(Fn.MUL, c, beta))
+def _embedding(weight: Array, index: Array) -> Array:
+    source, place = weight.value, index.value
+
+    def element(*at: Any) -> Any:
+        return source[place[at[:-1]], at[-1]]
+
+    return fresh(compute((*index.shape, *weight.shape[1:]), element, name="embedding"))
+
+
+LAYERS: dict[str, Row] = {
+    "convolution": single(_convolution), "convolution_backward": single(_convolution_backward),
+    "max_pool2d_with_indices": _max_pool, "max_pool2d_with_indices_backward": single(_max_pool_backward),
+    "avg_pool2d": single(_avg_pool), "avg_pool2d_backward": single(_avg_pool_backward),
+    "_adaptive_avg_pool2d": single(_adaptive), "_adaptive_avg_pool2d_backward": single(_adaptive_backward),
+    "embedding": _embedding, "embedding_dense_backward": single(_embedding_backward), "constant_pad_nd": _padded,
+    "flip": _flip,
+}  # fmt: skip

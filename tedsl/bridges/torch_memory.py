@@ -71,12 +71,17 @@ def _cuda_target(index: int) -> str:
 
 def as_given(tensor: Any) -> Any:
     """A tensor on a GPU as a kernel reads it."""
-    return tensor.detach().resolve_neg()
+    return _in_memory(tensor.detach())
 
 
 def as_array(tensor: Any) -> np.ndarray[Any, Any]:
     """The memory of a tensor on the CPU, to be read."""
-    return array_of(tensor.resolve_neg())
+    return array_of(_in_memory(tensor))
+
+
+def _in_memory(tensor: Any) -> Any:
+    """The tensor with its elements where it points: derivatives may be the negative of that, or zeros nowhere."""
+    return torch.zeros_like(tensor) if tensor._is_zerotensor() else tensor.resolve_neg()
 
 
 def writable(tensor: Any, place: str) -> np.ndarray[Any, Any]:

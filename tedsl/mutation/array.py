@@ -144,7 +144,7 @@ class Array(Operators):
         self.check_writable()
         if isinstance(new, Array) and new.storage is self.storage and new.layout == self.layout:
             return  # as Python ends x[1:] += 1: with an assignment of the view to its own place
-        tensor = lowered(new, self.trace)
+        tensor = lowered(new, self.trace, self.dtype)
         tensor = without_leading_ones(tensor, self.ndim)
         try:
             wide = tensor if same_shape(tensor.extents, self.extents) else broadcast_to(tensor, self.shape)
@@ -438,11 +438,13 @@ def check_kind(what: str, found: DType, own: DType, torch: bool) -> None:
         )
 
 
-def lowered(value: Any, trace: Trace) -> Tensor:
-    """A tensor for any operand."""
+def lowered(value: Any, trace: Trace, dtype: DType | None = None) -> Tensor:
+    """A tensor for any operand; one for an array of `dtype` has a number in all the digits of that."""
     found = as_operand(value, trace)
     if isinstance(found, Tensor):
         return found
+    if dtype is not None and isinstance(found, float if dtype.is_float else int):
+        found = fn.const(found, dtype)
     return as_tensor(found, "traced array")
 
 

@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,10 @@ from tedsl.lang.tensor import Placeholder, Tensor
 from tedsl.mutation.arguments import Argument, Bound, bind, is_array, signature, strided
 from tedsl.mutation.array import Array, new_array
 from tedsl.mutation.captured import Surroundings
+from tedsl.mutation.layouts import Layout, memory_order
 from tedsl.mutation.memory import as_numpy
 from tedsl.mutation.selected import Selected
-from tedsl.mutation.tracing import Origin, Trace, active_trace
+from tedsl.mutation.tracing import Origin, Storage, Trace, active_trace
 from tedsl.reference import interpret
 
 __all__ = ["Functionalized", "Traced", "functionalize"]
@@ -67,7 +69,7 @@ class _Plan:
     bounds: list[Bound]
     arrays: list[Array]
     result: Any
-    fresh: list[Array] = field(default_factory=list)  # results computed into memory of their own
+    fresh: list[Array] = field(default_factory=list)  # results computed into new memory
     kernel: Kernel | None = None
 
     @cached_property
@@ -76,21 +78,73 @@ class _Plan:
         return [a for a in self.arrays if a.origin is not None and a.origin.is_written]
 
     @cached_property
+    def memories(self) -> list[_Memory]:
+        """The memory of the fresh results: those that are views of one share it."""
+        groups: dict[int, list[Array]] = {}
+        for array in self.fresh:
+            groups.setdefault(id(array.storage), []).append(array)
+        return [memory for arrays in groups.values() for memory in _memories(arrays)]
+
+    @cached_property
     def wanted(self) -> list[Tensor]:
-        """What is computed: the results, then the new contents of arguments."""
-        return [a.value for a in (*self.fresh, *self.written)]
+        """What is computed: the memory of results, then the new contents of arguments."""
+        return [*(m.value for m in self.memories), *(a.value for a in self.written)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Memory:
+    """New memory and the results in it: `value` has its axes in the order of memory."""
+
+    value: Tensor
+    views: list[tuple[Array, Callable[[Any], Any]]]  # each result, and how it lies in the array that is computed
+
+
+def _memories(arrays: list[Array]) -> list[_Memory]:
+    """The memory of results that share one; where that has gaps, of each its own."""
+    storage = arrays[0].storage
+    order = _order(storage) if len(arrays) > 1 else None
+    if order is not None:
+        return [_Memory(_permuted(storage.value, order), [(a, partial(_seen, layout=a.layout)) for a in arrays])]
+    return [_own_memory(array) for array in arrays]
+
+
+def _order(storage: Storage) -> tuple[int, ...] | None:
+    """How the axes lie in a memory that they fill."""
+    return memory_order(storage.base) if isinstance(storage.base, Layout) else None
+
+
+def _own_memory(array: Array) -> _Memory:
+    """A memory that one result fills, its axes in the order in which they filled their own."""
+    order = memory_order(Layout(array.shape, array.ghost.strides, 0))
+    plain = tuple(range(array.ndim))
+    if order is None or order == plain:
+        return _Memory(array.value, [(array, lambda filled: filled)])
+    back = tuple(map(int, np.argsort(order)))
+    return _Memory(_permuted(array.value, order), [(array, lambda filled: filled.transpose(back))])
+
+
+def _permuted(value: Tensor, order: tuple[int, ...]) -> Tensor:
+    permuted: Tensor = value if order == tuple(range(value.ndim)) else value.transpose(*order)
+    return permuted
+
+
+def _seen(filled: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any]:
+    """A view of a memory that was filled."""
+    start, size = filled.__array_interface__["data"][0], filled.itemsize
+    return strided(filled, start + layout.offset * size, layout.shape, tuple(s * size for s in layout.strides))
 
 
 class Functionalized:
     """A function of arrays whose in-place statements were traced into tensors.
 
-    `recorded`: whoever calls it takes care of gradients, so that tensors of PyTorch that require grad are taken.
+    `of_torch`: it is part of a program of PyTorch's. Its results are tensors of it whatever the arguments are, and
+    whoever calls it takes care of gradients, so that tensors that require grad are taken.
     """
 
-    def __init__(self, function: Callable[..., Any], interpreted: bool = False, recorded: bool = False) -> None:
+    def __init__(self, function: Callable[..., Any], interpreted: bool = False, of_torch: bool = False) -> None:
         self.function = function
         self.interpreted = interpreted
-        self.recorded = recorded
+        self.of_torch = of_torch
         self._plans: dict[Any, _Plan] = {}
         self.__name__ = "function"
         functools.update_wrapper(self, function)  # name, docstring and signature, as help() shows them
@@ -126,7 +180,7 @@ class Functionalized:
                 )
             if is_array(value):
                 place = f"{self.__name__}: argument {name!r}"
-                if not self.recorded:
+                if not self.of_torch:
                     check_not_recorded(value, place)
                 arguments.append(Argument(name, value, checked_dtype(as_numpy(value, place), place)))
                 return len(arguments) - 1
@@ -146,9 +200,12 @@ class Functionalized:
             signature(arguments),
             tuple(statics),
             tuple(a.name for a in arguments),
-            any(is_torch(a.given) for a in arguments),
+            self._is_torch(arguments),
         )
         return arguments, key
+
+    def _is_torch(self, arguments: list[Argument]) -> bool:
+        return self.of_torch or any(is_torch(a.given) for a in arguments)
 
     def pure(self, *args: Any, **kwargs: Any) -> Traced:
         """The pure form for arrays like these: inputs that share memory are one input."""
@@ -244,7 +301,7 @@ class Functionalized:
         return new_array(trace, value) if isinstance(value, Tensor) else value
 
     def _planned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], arguments: list[Argument]) -> _Plan:
-        trace = Trace(torch=any(is_torch(a.given) for a in arguments))
+        trace = Trace(torch=self._is_torch(arguments))
         arrays, bounds = bind(trace, arguments)
         order = iter(arrays)
 
@@ -261,11 +318,9 @@ class Functionalized:
             if not isinstance(value, Array) or id(value.storage) in owned:
                 return None
             plan.fresh.append(value)
-            if id(value.storage) in seen:
-                trace.copies.append(
-                    (name, f"shares memory with {seen[id(value.storage)]}; returned in memory of its own")
-                )
-            seen.setdefault(id(value.storage), name)
+            other = seen.setdefault(id(value.storage), name)
+            if other != name and _order(value.storage) is None:
+                trace.copies.append((name, f"shares memory with {other}; returned in memory of its own"))
             return None
 
         map_leaves(result, "result", listed)
@@ -283,11 +338,15 @@ class Functionalized:
         feeds: dict[Any, Any] = {b.storage.placeholder: b.feed(arguments) for b in plan.bounds}
         feeds.update(plan.trace.captured)
         values = self._evaluated(plan, feeds)
-        for array, value in zip(plan.written, values[len(plan.fresh) :], strict=True):
+        for array, value in zip(plan.written, values[len(plan.memories) :], strict=True):
             assert array.origin is not None
             np.copyto(arguments[array.origin.position].array, value)
             note_writes([arguments[array.origin.position].given])
-        fresh = iter(values[: len(plan.fresh)])
+        fresh = {
+            id(array): view(filled)
+            for filled, memory in zip(values, plan.memories, strict=False)
+            for array, view in memory.views
+        }
         owned = {id(b.storage): b for b in plan.bounds}
 
         def returned(value: Any, name: str) -> Any:
@@ -295,7 +354,7 @@ class Functionalized:
                 return value
             if id(value.storage) in owned:
                 return _on_memory(value, owned[id(value.storage)], plan, arguments)
-            array = next(fresh)
+            array = fresh[id(value)]
             return _as_given(array[()] if value.is_value else array, plan, arguments)
 
         return map_leaves(plan.result, "result", returned)

@@ -83,7 +83,7 @@ def setitem(x: Array, key: Any, value: Any) -> None:
     items = listed_places(x, items)
     target, rows = _targets(x, items)
     shape, first = _selection(target, rows)
-    wide = _fitting(lowered(value, x.trace), shape)
+    wide = _fitting(lowered(value, x.trace, x.dtype), shape)
     if not any(map(is_zero, (*target.extents, *shape))):
         target.assign(_replaced(target.value, rows, wide.astype(x.dtype), first))
 
@@ -99,7 +99,7 @@ def accumulate_at(x: Array, key: Any, value: Any, kind: str) -> None:
         return
     target, rows = _targets(x, items)
     shape, first = _selection(target, rows)
-    wide = _fitting(lowered(value, x.trace), shape).astype(x.dtype)
+    wide = _fitting(lowered(value, x.trace, x.dtype), shape).astype(x.dtype)
     axes = reduce_axes_of(wide.extents)
     own, rest = _split_axes(axes, rows, first)
     index = tuple(fn.as_expr(element_at(rows[d], own)) if d in rows else next(rest) for d in range(target.ndim))

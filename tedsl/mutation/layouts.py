@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Ghost", "Layout", "ghost_like", "ghost_of_result", "ghost_with", "new_ghost"]
+__all__ = ["Ghost", "Layout", "ghost_like", "ghost_of_result", "ghost_with", "memory_order", "new_ghost"]
 
 Ghost = np.ndarray[Any, np.dtype[np.int8]]
 
@@ -48,6 +48,17 @@ def ghost_with(shape: Sequence[int], strides: Sequence[int]) -> tuple[Ghost, Gho
     before = -sum(r for r in reach if r < 0)
     memory = np.empty(before + sum(r for r in reach if r > 0) + 1, np.int8)
     return memory, np.ndarray(tuple(shape), np.int8, memory.data, before, tuple(strides))
+
+
+def memory_order(layout: Layout) -> tuple[int, ...] | None:
+    """The axes from the outermost in memory to the innermost, where the elements fill a memory from its beginning."""
+    order = tuple(sorted(range(len(layout.shape)), key=lambda d: (-layout.strides[d], layout.shape[d] == 1, d)))
+    step = 1
+    for d in reversed(order):
+        if layout.shape[d] != 1 and layout.strides[d] != step:
+            return None
+        step *= layout.shape[d]
+    return order if layout.offset == 0 else None
 
 
 def ghost_like(array: np.ndarray[Any, Any]) -> Ghost:

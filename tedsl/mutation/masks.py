@@ -155,7 +155,8 @@ class Masked:
         if isinstance(value, Selected):
             return None
         behind = self.target.ndim - self.place - self.mask.ndim
-        given = without_leading_ones(lowered(value, self.target.trace), self.target.ndim - self.mask.ndim + 1)
+        given = lowered(value, self.target.trace, self.target.dtype)
+        given = without_leading_ones(given, self.target.ndim - self.mask.ndim + 1)
         at = given.ndim - behind - 1
         if at < 0 or is_one(given.extents[at]):
             return None

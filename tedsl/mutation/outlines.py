@@ -14,20 +14,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 
 from tedsl.analysis.bounds import bounds_of
-from tedsl.analysis.intervals import range_of
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.elements import is_one, is_zero, normal_axes, normal_axis, product, shape_text, tensor_of
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
+from tedsl.lang.intervals import range_of
+from tedsl.lang.locks import cached_property
 from tedsl.lang.operators import Fn
 from tedsl.lang.reshaping import flattened, shape_groups, split_position, target_shape
 from tedsl.lang.tensor import Tensor

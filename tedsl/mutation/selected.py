@@ -122,7 +122,7 @@ class Selected(Operators):
     def replaced(self, value: Any) -> Tensor:
         """A value to be assigned to all of it, over its places."""
         if not isinstance(value, Selected):
-            value = without_leading_ones(lowered(value, self.trace), self.ndim)
+            value = without_leading_ones(lowered(value, self.trace, self.dtype), self.ndim)
         try:
             return broadcast_to(self.over(value), self.full.shape)
         except ValueError as error:

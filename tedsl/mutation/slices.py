@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.intervals import range_of
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Apply, Const, Expr, Fn
 from tedsl.lang.extents import simplify_extent
+from tedsl.lang.intervals import range_of
 
 __all__ = ["Cut", "clipped", "cut_axis", "is_place", "place_of"]
 

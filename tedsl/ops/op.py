@@ -98,7 +98,7 @@ class Op:
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         torch = sys.modules.get("torch")
-        if torch is not None and torch.compiler.is_compiling():
+        if torch is not None and torch.compiler.is_dynamo_compiling():
             return compiling(self, torch, args, out, kwargs)
         if not kwargs:
             try:

@@ -216,6 +216,21 @@ def test_other_shapes_are_traced_again() -> None:
         torch.testing.assert_close(run(torch.ones(n, 2)), torch.tensor(6.0 * n))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_from_fx_is_a_backend_itself(dynamic: bool) -> None:
+    torch._dynamo.reset()
+    weight, bias = torch.randn(4, 3, 3, 3), torch.randn(4)
+
+    def convolved(x: Any) -> Any:
+        return F.softmax(F.conv2d(x, weight, bias, padding=1), 1) * x.shape[0]
+
+    run = torch.compile(convolved, backend=te.from_fx, dynamic=dynamic)
+    for n in (2, 3):
+        x = torch.randn(n, 3, 6, 5)
+        torch.testing.assert_close(run(x), convolved(x))
+    assert type(torch.compile(lambda: torch.arange(3.0) * 2, backend=te.from_fx)()) is torch.Tensor
+
+
 # Bad input
 
 

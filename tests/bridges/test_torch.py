@@ -322,6 +322,30 @@ def test_prepared_calls_see_transforms() -> None:
         same(forward_ad.unpack_dual(dual).tangent, expected)
 
 
+@pytest.mark.parametrize("before", [torch.abs, lambda x: torch.where(x > 0, x, 2 * x), torch.nn.functional.dropout])
+def test_forward_derivatives_of_forward_derivatives_in_training(before: Any) -> None:
+    """PyTorch hands down zeros without memory there, forward and backward."""
+    x, dot = torch.rand(3, 4) + 0.1, torch.randn(3, 4)
+
+    def twice(function: Any, at: Any) -> Any:
+        def once(y: Any) -> Any:
+            torch.manual_seed(0)
+            return torch.func.jvp(lambda z: before(function(z)), (y,), (dot,))[1]
+
+        return torch.func.jvp(once, (at,), (dot,))[1]
+
+    def gradient(function: Any) -> Any:
+        at = x.clone().requires_grad_()
+        twice(function, at).pow(2).sum().backward()
+        return at.grad
+
+    ours = te.op(lambda x: te.sin(x) * x)
+    same(twice(ours, x), twice(lambda x: torch.sin(x) * x, x))
+    same(gradient(ours), gradient(lambda x: torch.sin(x) * x))
+    zeros = torch._efficientzerotensor((3, 4))
+    same(ours(zeros), torch.zeros(3, 4))
+
+
 X = torch.ones(2, requires_grad=True)
 BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "mixed frameworks": (

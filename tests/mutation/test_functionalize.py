@@ -449,6 +449,34 @@ def test_placeholders_are_traced_not_arrays() -> None:
     np.testing.assert_array_equal(x, 1)
 
 
+def test_results_that_are_views_of_one_memory_share_it() -> None:
+    def views(x: Any) -> Any:
+        y = x.T * 2
+        return y, y[1:, ::2], y[0], y.reshape(-1)
+
+    x = np.arange(12.0).reshape(3, 4)
+    whole, part, row, flat = agree(views, x)
+    assert whole.flags.f_contiguous  # as NumPy lays out what it computes from x.T
+    whole[...] = 7
+    assert (part == 7).all()
+    assert (row == 7).all()
+    assert not (flat == 7).all()  # no view of y has that shape
+
+
+def test_a_number_is_written_in_the_digits_of_the_array() -> None:
+    def write(x: Any, n: Any) -> Any:
+        x[0] = 0.1
+        x[x > 5] = 0.3
+        x[np.array([2, 3])] = 0.7
+        x.fill(0.9) if x.ndim == 2 else None
+        n[...] = 2**53 + 1
+        n[1:] = -(2**53) - 1
+        return x, n
+
+    agree(write, np.arange(8.0), np.zeros(3, "int64"))
+    agree(write, np.arange(8.0).reshape(4, 2), np.zeros(3, "int64"))
+
+
 def test_results_are_of_the_kind_of_the_arguments() -> None:
     jnp = pytest.importorskip("jax").numpy
     x = jnp.arange(4.0)
