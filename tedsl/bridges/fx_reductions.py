@@ -120,8 +120,8 @@ def _running(name: str) -> Row:
 
 REDUCTIONS: dict[str, Row] = {
     "sum": _total("sum"), "prod": _total("prod"), "mean": _mean,
-    "any": _reduction("any"), "all": _reduction("all"), "amax": _reduction("max"), "amin": _reduction("min"),
-    "max": _extreme("max", "argmax"), "min": _extreme("min", "argmin"), "argmax": _argument("argmax"),
+    "any": _reduction("any"), "all": _reduction("all"), "amax": _reduction("amax"), "amin": _reduction("amin"),
+    "max": _extreme("amax", "argmax"), "min": _extreme("amin", "argmin"), "argmax": _argument("argmax"),
     "argmin": _argument("argmin"), "var": single(_var), "var_mean": single(_var_mean),
     **dict.fromkeys(("mm", "bmm", "mv", "dot"), single(_product)),
     **dict.fromkeys(("addmm", "baddbmm"), single(_plus_product)), "addbmm": single(_plus_products),
