@@ -1,9 +1,14 @@
-"""What holds for every test: the hypothesis profiles, and the option with which a skipped test fails the run."""
+"""What holds for every test: the hypothesis profiles, and how a run is put together of several environments.
+
+The first run, with nothing but the library installed, writes down what passed (--passed-to); the second, with every
+framework, takes the rest (--passed-in) and fails where one is skipped (--fail-on-skip).
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -35,28 +40,35 @@ def cut_everywhere() -> Iterator[None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fail-on-skip", action="store_true", help="a skipped test fails the run (used by .ci/run)")
+    parser.addoption("--passed-to", type=Path, metavar="FILE", help="write down there which tests passed")
+    parser.addoption("--passed-in", type=Path, metavar="FILE", help="leave out the tests that passed by that file")
     parser.addoption("--without-opencl", action="store_true", help="leave out the tests that need an OpenCL device")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests on OpenCL, the longest, come first, so that processes end together; --without-opencl deselects them.
+    """Tests on OpenCL, the longest, come first, so that processes end together; what is left out is deselected.
 
     Deselected is not skipped.
     """
     items.sort(key=lambda item: item.get_closest_marker("opencl") is None)
-    if config.getoption("--without-opencl"):
-        left_out = [item for item in items if item.get_closest_marker("opencl")]
-        items[:] = [item for item in items if not item.get_closest_marker("opencl")]
-        config.hook.pytest_deselected(items=left_out)
+    file, without = config.getoption("--passed-in"), config.getoption("--without-opencl")
+    passed = frozenset(file.read_text().splitlines()) if file else frozenset()
+    out = {item for item in items if item.nodeid in passed or (without and item.get_closest_marker("opencl"))}
+    config.hook.pytest_deselected(items=[item for item in items if item in out])
+    items[:] = [item for item in items if item not in out]
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """With --fail-on-skip, a run that passed but skipped tests ends as failed."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or hasattr(session.config, "workerinput"):
+        return
+    if file := session.config.getoption("--passed-to"):
+        file.write_text("".join(f"{report.nodeid}\n" for report in reporter.stats.get("passed", [])))
     if not session.config.getoption("--fail-on-skip") or session.exitstatus != pytest.ExitCode.OK:
         return
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None and reporter.stats.get("skipped"):
+    if reporter.stats.get("skipped"):
         reporter.write_line("")
         reporter.write_line("ERROR: tests were skipped, which --fail-on-skip forbids", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -161,13 +161,7 @@ class Scalars:
             clamped = _clamped(clamped, limit)
         # What the simplifier can prove, it drops as a whole; the bounds of a number that was a float or is made of
         # large unsigned ones Halide does not infer, so that of a promise that is proven nothing would be left.
-        hidden = self._is_within(index, extent) or _has_large_unsigned(index)
-        return _promised(clamped, limit + self._unknown_zero() if hidden else limit)
-
-    def _is_within(self, index: Expr, extent: Expr) -> bool:
-        """Whether the ranges of its parts show that an index lies within the extent."""
-        low, high = range_of(index, self._ranges)
-        return low >= 0 and high < range_of(extent, self._ranges)[0]
+        return _promised(clamped, limit + self._unknown_zero() if _is_of_other_numbers(index) else limit)
 
     def _was_clamped(self, index: Expr, extent: Expr) -> bool:
         """Whether an index is read from a stage that writes nothing outside the extent."""
@@ -184,8 +178,8 @@ class Scalars:
         return lower_index.plain(extent, self._symbols)
 
 
-def _has_large_unsigned(index: Expr) -> bool:
-    return any(node.dtype in (UINT32, UINT64) for node in topological(index))
+def _is_of_other_numbers(index: Expr) -> bool:
+    return any(node.dtype in (UINT32, UINT64) or node.dtype.is_float for node in topological(index))
 
 
 def is_deep(root: Expr, known: dict[Expr, int]) -> bool:

@@ -206,8 +206,9 @@ def test_children_build_while_threads_of_the_parent_do() -> None:
 
 def test_an_interrupt_during_a_call_is_raised_after_it() -> None:
     assert run_script("""
-        import _thread, threading, time, numpy as np
+        import _thread, signal, threading, time, numpy as np
         from tests.backend import kernels
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts its jobs with interrupts ignored
         a, out = np.ones(8, "float32"), np.zeros(8, "float32")
         kernels.slow()(a, 1, out)
         threading.Timer(0.05, _thread.interrupt_main).start()

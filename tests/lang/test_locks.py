@@ -4,58 +4,47 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-import warnings
-from typing import Any
 
 import pytest
 
-from tedsl.lang.locks import cached_property, freed_in_children
-
-
-def in_child(check: Any) -> bool:
-    """Whether `check()` is true in a forked process, within five seconds."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: forking a process with threads
-        child = os.fork()
-    if child == 0:
-        right = False
-        try:
-            right = check()
-        finally:
-            os._exit(not right)
-    end = time.monotonic() + 5
-    while time.monotonic() < end:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
-            return status == 0
-        time.sleep(0.01)
-    os.kill(child, 9)
-    os.waitpid(child, 0)
-    return False
+from tedsl.lang.locks import cached_property
+from tests.backend.test_runtime import run_script
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
-@pytest.mark.parametrize("kind", [threading.Lock, threading.RLock])
-def test_a_lock_that_another_thread_holds_is_free_in_a_child(kind: Any) -> None:
-    lock, plain = freed_in_children(kind()), kind()
-    held, go = threading.Event(), threading.Event()
+@pytest.mark.parametrize("kind", ["Lock", "RLock"])
+def test_a_lock_that_another_thread_holds_is_free_in_a_child(kind: str) -> None:
+    """In a process of its own: threads of others, which tests before it started, are in the way of a fork."""
+    assert (
+        run_script(f"""
+        import os, threading, warnings
+        from tedsl.lang.locks import freed_in_children
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: forking a process with threads
 
-    def hold() -> None:
-        with lock, plain:
-            held.set()
-            go.wait()
+        def in_child(check):
+            child = os.fork()
+            if not child:
+                os._exit(not check())
+            return os.waitpid(child, 0)[1] == 0
 
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait()
-    try:
-        assert in_child(lambda: lock.acquire(timeout=1))
-        assert not in_child(lambda: plain.acquire(timeout=0.1))
-        assert not lock.acquire(blocking=False)  # here it is held still
-    finally:
+        lock, plain = freed_in_children(threading.{kind}()), threading.{kind}()
+        held, go = threading.Event(), threading.Event()
+
+        def hold():
+            with lock, plain:
+                held.set()
+                go.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        print(in_child(lambda: lock.acquire(timeout=1)), in_child(lambda: plain.acquire(timeout=0.1)))
+        print(lock.acquire(blocking=False))  # here it is held still
         go.set()
         thread.join()
+    """)
+        == "True False\nFalse\n"
+    )
 
 
 def test_a_property_is_computed_once_and_waits_for_no_other_object() -> None:
