@@ -142,6 +142,10 @@ class Array(Operators):
     def assign(self, new: Any) -> None:
         """x[...] = new: every element replaced, `new` broadcast to the shape and converted, as in NumPy."""
         self.check_writable()
+        self.put(new)
+
+    def put(self, new: Any) -> None:
+        """The same unchecked: through a view that NumPy does not write through, of an array that it writes to."""
         if isinstance(new, Array) and new.storage is self.storage and new.layout == self.layout:
             return  # as Python ends x[1:] += 1: with an assignment of the view to its own place
         tensor = lowered(new, self.trace, self.dtype)
@@ -176,6 +180,16 @@ class Array(Operators):
         if origin is not None and origin.refusal is not None:
             raise AliasError(
                 f"assignment at {user_location()}: argument {origin.name!r} is mutated, but {origin.refusal}"
+            )
+        if self.trace.torch and _is_repeated(self.ghost):
+            raise RuntimeError(
+                f"assignment at {user_location()}: several elements of the target lie in one place of memory; write to "
+                "a copy, x.clone()"
+            )
+        if not self.trace.torch and not _is_writable(self.ghost):
+            raise ValueError(
+                f"assignment at {user_location()}: the target is read-only, a view made by np.broadcast_to or "
+                "np.diagonal; write to what it is a view of, or to a copy"
             )
 
     def update(self, f: Fn, *others: Any) -> Array:
@@ -389,6 +403,17 @@ def _called(method: Callable[..., Any], name: str, *args: Any, out: Any = None, 
         raise TypeError(f"{name} at {user_location()}: {error}; that is not supported on traced arrays") from None
     found = method(*args, **kwargs)
     return found if out is None else stored(name, found, out)
+
+
+def _is_repeated(ghost: Ghost | Outline) -> bool:
+    if isinstance(ghost, Outline):
+        return ghost.is_repeated
+    return ghost.size > 0 and any(n > 1 and s == 0 for n, s in zip(ghost.shape, ghost.strides, strict=True))
+
+
+def _is_writable(ghost: Ghost | Outline) -> bool:
+    """By NumPy's rules, which the views of a stand-in follow as well."""
+    return ghost.is_writable if isinstance(ghost, Outline) else ghost.flags.writeable
 
 
 def _is_symbolic(item: Any) -> bool:

@@ -320,7 +320,8 @@ def _putmask(trace: Any, target: Any, mask: Any, values: Any) -> None:
 def _filled_diagonal(trace: Any, x: Any, value: Any, wrap: bool = False) -> None:
     if x.ndim != 2 or wrap:
         raise TypeError(f"np.fill_diagonal at {user_location()}: expected a matrix and wrap=False; index it instead")
-    x.diagonal().assign(value)
+    x.check_writable()
+    x.diagonal().put(value)
 
 
 def _along(trace: Any, x: Any, indices: Any, axis: Any) -> tuple[Any, tuple[Any, ...]]:

@@ -139,6 +139,7 @@ class Outline:
     lines: tuple[Line, ...]
     counts: tuple[Expr, ...]
     checks: tuple[tuple[Expr, Expr], ...] = ()
+    is_writable: bool = True  # by NumPy, which makes no other views of one that is not
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
@@ -185,6 +186,12 @@ class Outline:
     @property
     def flags(self) -> Outline:
         return self
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether several of its elements lie in one place."""
+        moving = {line.axis for line in self.lines}
+        return any(d not in moving and not is_one(n) for d, n in enumerate(self.extents))
 
     @cached_property
     def c_contiguous(self) -> bool:
@@ -327,7 +334,7 @@ class Outline:
             counts += [cut.count] if cut.step is not None else []
         lines = [s if s.axis is None else s.moved(cuts[s.axis]) for s in self.lines]
         lines = [s if s.axis is None else replace(s, axis=places[s.axis]) for s in lines]
-        return Outline(self.frame, tuple(lines), tuple(counts), tuple(dict.fromkeys(checks)))
+        return Outline(self.frame, tuple(lines), tuple(counts), tuple(dict.fromkeys(checks)), self.is_writable)
 
     def _expanded(self, items: tuple[Any, ...]) -> list[Any]:
         used = sum(i is not None and i is not Ellipsis for i in items)
@@ -372,7 +379,8 @@ class Outline:
             )
             for s in self.lines
         ]  # fmt: skip
-        return replace(self, lines=tuple(lines), counts=(*(self.counts[d] for d in rest), simplify_extent(count)))
+        counts = *(self.counts[d] for d in rest), simplify_extent(count)
+        return replace(self, lines=tuple(lines), counts=counts, is_writable=False)
 
     def stretched(self, shape: Any) -> Outline:
         """Repeated along axes of one place, and along new ones, to a shape."""
@@ -385,7 +393,7 @@ class Outline:
             s if s.axis is None else replace(s, axis=None if s.axis in repeated else s.axis + extra) for s in self.lines
         ]
         counts = [*wanted[:extra], *(wanted[d + extra] if d in repeated else c for d, c in enumerate(self.counts))]
-        return replace(self, lines=tuple(lines), counts=tuple(map(simplify_extent, counts)))
+        return replace(self, lines=tuple(lines), counts=tuple(map(simplify_extent, counts)), is_writable=False)
 
     def reshaped(self, *shape: Any) -> Outline:
         """Another shape over the same memory; UndecidedError where that depends on the extents."""
@@ -401,7 +409,7 @@ class Outline:
                 )
         frame = Frame(extents, within=self)
         lines = tuple(Line(_ZERO, d, 1, from_edge=True, to_edge=True) for d in range(len(extents)))
-        return Outline(frame, lines, extents, self.checks)
+        return Outline(frame, lines, extents, self.checks, self.is_writable)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return _VIEWS[function](*args, **kwargs)
