@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from tedsl.bridges.fx_decomposed import decompositions
+from tedsl.bridges.fx_masked import drop_own_assertions
 from tedsl.bridges.fx_parts import divided
 from tedsl.bridges.fx_programs import Part
 from tedsl.bridges.fx_reports import Report, forget, new_report, reason_of, reports
@@ -61,6 +62,8 @@ def _compiled(module: Any, inputs: Sequence[Any], *, interpreted: bool) -> Calla
     """A graph of ATen with its parts replaced by programs."""
     report = new_report()
     try:
+        drop_own_assertions(module.graph)
+        module.recompile()
         left = left_nodes(module.graph)
         whole = divided(module, left, partial(Part, interpreted=interpreted, report=report))
     except Exception as error:

@@ -6,10 +6,11 @@ such nodes are found here, and refused.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Selections"]
+__all__ = ["Selections", "drop_own_assertions"]
 
 SELECTING = frozenset({"masked_select", "nonzero"})
 REDUCING = frozenset({"sum", "mean", "prod", "amax", "amin", "any", "all"})
@@ -47,6 +48,24 @@ class Selections:
         if name.startswith("index_put") or name == "copy_":
             return operation.args[0] not in self._made
         return name in REDUCING
+
+
+def drop_own_assertions(graph: Any) -> None:
+    """Take out what PyTorch by itself asserts of the length of x[mask], 0 <= length <= elements of x.
+
+    It holds for any mask of the shape of x; of one that is larger, with which x broadcasts, it is wrong.
+    """
+    for size in [n for n in graph.nodes if _name(n) == "sym_size" and _selects(n.args[0])]:
+        elements = size.args[0].args[0].meta["val"].numel()
+        for compared in list(size.users):
+            given = (compared.target, *compared.args)
+            if given not in ((operator.ge, size, 0), (operator.le, size, elements)):
+                continue
+            if all(_name(user) == "_assert_scalar" for user in compared.users):
+                for node in [*compared.users, compared]:
+                    graph.erase_node(node)
+        if not size.users:
+            graph.erase_node(size)
 
 
 def _selects(operation: Any) -> bool:

@@ -78,6 +78,21 @@ def test_a_mask_and_what_it_selects_broadcast(x: Any, mask: Any) -> None:
     check(lambda x, mask: torch.masked_select(x, mask).sum(), (x, mask))
 
 
+def test_lengths_of_what_a_mask_selects_are_asserted_by_the_user_alone() -> None:
+    x, mask = torch.arange(4.0), torch.ones(4, 4, dtype=torch.bool)
+
+    def total(x: Any, mask: Any, most: int = 99) -> Any:
+        found = torch.masked_select(x, mask)
+        torch._check(found.shape[0] <= most)
+        return found.sum() + x[x > 1].sum()
+
+    torch._dynamo.reset()
+    run = torch.compile(total, backend="tedsl", fullgraph=True)
+    torch.testing.assert_close(run(x, mask), total(x, mask))
+    with pytest.raises(RuntimeError):
+        run(x, mask, 15)
+
+
 @pytest.mark.parametrize(("x", "mask"), SELECTED)
 def test_masks_that_broadcast_are_written_through(x: Any, mask: Any) -> None:
     source = torch.arange(20.0)
