@@ -210,18 +210,16 @@ def _reading_scans(ctx: Context, op: Operation) -> Callable[[Tensor, Place], Hal
 
 
 def _outside(ctx: Context, check: ReadCheck, index: Halide, scope: Scalars) -> Halide:
-    """Whether an index leaves its bounds, compared in its own type."""
-    dtype = check.index.dtype
-    low, high = integer_bounds(dtype)
+    """Whether an index leaves its bounds.
+
+    Compared as unsigned numbers, of which negative ones are the largest: of signed ones Halide's simplifier turns
+    `n - 1 < i` into `n < i + 1`, which wraps.
+    """
+    unsigned = hl.UInt(max(32, check.index.dtype.bits))
     lower, upper = scope.extent(check.lower), scope.extent(check.upper)
-    if dtype.bits <= 32 and dtype != "uint32":
-        wide = hl.cast(hl.Int(32), index)
-        return (wide < lower) | (wide > upper)
-    if low == 0:
-        unsigned = hl.UInt(dtype.bits)
-        least, most = (hl.cast(unsigned, hl.max(bound, 0)) for bound in (lower, upper))
-        return (index < least) | (upper < 0) | (index > most)
-    return (index < hl.cast(hl.Int(64), lower)) | (index > hl.cast(hl.Int(64), upper))
+    least, most = (hl.cast(unsigned, hl.max(bound, 0)) for bound in (lower, upper))
+    place = hl.cast(unsigned, index)
+    return (place < least) | (upper < 0) | (place > most)
 
 
 def _saturated(index: Halide, dtype: str) -> Halide:

@@ -5,12 +5,16 @@ show that it cannot wrap, as on a clipped place: of what goes through unsigned n
 arithmetic goes through the table of intrinsics, which has the language's semantics for every dtype. A read that Halide
 cannot see to be in bounds is clamped: its value is then not used (a guard is false), or the kernel's check of the index
 has already failed.
+
+Halide's simplifier takes int32 for the integers, and moves terms to the other side of a comparison or into a minimum:
+`n - 1 < x` becomes `n < x + 1`, and `min(x, n - 1) + 1` becomes `min(x + 1, n)`. Beside data as large as int32 goes
+that wraps, so there data is kept apart from plain terms (`_compared`, `_mixes`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -23,7 +27,7 @@ from tedsl.backend.casts import cast
 from tedsl.backend.intrinsics import DEEP, EMIT, constant_power
 from tedsl.backend.scalars import Expr as Halide, const
 from tedsl.lang.dtypes import INT32, UINT32, UINT64, DType
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
+from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Read, Var
 from tedsl.lang.intervals import Known, leaves, range_of
 from tedsl.lang.tensor import Compute, Tensor
 from tedsl.lang.traverse import topological
@@ -35,6 +39,11 @@ _CAREFUL: ContextVar[bool] = ContextVar("careful_division", default=False)
 DIVISION_BY_ZERO = "Division by constant zero"
 FEW = 3  # operations nested in another one: what Halide copies as a tree
 RING = frozenset({Fn.ADD, Fn.SUB, Fn.NEG, Fn.MUL})
+ORDER = frozenset({Fn.LT, Fn.LE, Fn.GT, Fn.GE})
+CHOICES = frozenset({Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.SELECT})
+SEEN = RING | CHOICES | {Fn.FLOORDIV, Fn.MOD}  # what Halide's simplifier knows of integers
+ROOM = 1 << 30  # of a term, beside which there is room in int32 for what is moved
+SIGN = 1 << 31
 
 
 @contextmanager
@@ -66,6 +75,7 @@ class Scalars:
         self._symbols = dict(symbols)
         self._values: dict[Expr, Halide] = dict(symbols)
         self._plain: dict[Expr, bool] = {}
+        self._mixed: dict[Expr, bool] = {}
         self._ranges: Known = {}
         self._depths: dict[Expr, int] = {}
 
@@ -113,7 +123,9 @@ class Scalars:
             # Halide drops x != x from the masked end of a vectorized loop where x is the same for all lanes.
             test = EMIT[Fn.ISNAN.value](operands[0], dtype=node.args[0].dtype)
             return test if node.fn is Fn.NE else hl.logical_not(test)
-        if node.fn in RING and node.dtype is INT32 and not self._leaves(node):
+        if node.fn in ORDER and node.args[0].dtype is INT32:
+            operands = self._compared(node.args, operands)
+        if node.fn in RING and node.dtype is INT32 and not self._leaves(node) and not self._mixes(node):
             return lower_index.PLAIN[node.fn](*operands)
         table = DEEP if node.fn.value in DEEP and any(is_deep(a, self._depths) for a in node.args[1:]) else EMIT
         return table[node.fn.value](*operands, dtype=node.args[-1].dtype)
@@ -123,6 +135,45 @@ class Scalars:
         for operand in node.args:
             range_of(operand, self._ranges)
         return leaves(node, self._ranges)
+
+    def _compared(self, given: Sequence[Expr], operands: list[Halide]) -> list[Halide]:
+        """The sides of a comparison, between which no term can be moved that would wrap there.
+
+        Data beside a plain term is brought near its range, which keeps conditions such as `k < length[b]` plain to see;
+        where there is no room for that, both are compared as unsigned numbers.
+        """
+        if any(isinstance(e, Const) for e in given):
+            return operands
+        plain = [self._is_plain_value(e) for e in given]
+        if not any(plain):
+            return [_shifted(v) for v in operands] if any(map(self._mixes, given)) else operands
+        term, data = plain.index(True), plain.index(False)
+        low, high = range_of(given[term], self._ranges)
+        is_term = isinstance(given[term], (Axis, Var))
+        room = SIZE_MAX if is_term else ROOM
+        if self._mixes(given[data]) or low < -room or high > room:
+            return [_shifted(v) for v in operands]
+        near = list(operands)
+        near[data] = hl.max(hl.min(operands[data], hl.i32(high + 1)), hl.i32(low - 1))
+        return near
+
+    def _mixes(self, root: Expr) -> bool:
+        """Whether Halide sees a minimum, or another choice, of data and of a term with loops or extents."""
+        known = self._mixed
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in known or not isinstance(node, Apply) or node.fn not in SEEN or self._is_plain_value(node):
+                known.setdefault(node, False)
+                stack.pop()
+            elif missing := [a for a in node.args if a not in known]:
+                stack.extend(missing)
+            else:
+                stack.pop()
+                values = [a for a in node.args if not a.dtype.is_bool and not isinstance(a, Const)]
+                plain = [self._is_plain_value(a) for a in values]
+                known[node] = any(known[a] for a in node.args) or (node.fn in CHOICES and any(plain) and not all(plain))
+        return known[root]
 
     def _is_plain_value(self, node: Expr) -> bool:
         known = self._plain.get(node)
@@ -159,8 +210,8 @@ class Scalars:
         clamped = hl.cast(hl.Int(32), self.value(index))
         if not self._was_clamped(index, extent):
             clamped = _clamped(clamped, limit)
-        # What the simplifier can prove, it drops as a whole; the bounds of a number that was a float or is made of
-        # large unsigned ones Halide does not infer, so that of a promise that is proven nothing would be left.
+        # What the simplifier can prove, it drops as a whole; the bounds of what was a float or unsigned on
+        # its way Halide does not infer, so that of a promise that is proven nothing would be left.
         return _promised(clamped, limit + self._unknown_zero() if _is_of_other_numbers(index) else limit)
 
     def _was_clamped(self, index: Expr, extent: Expr) -> bool:
@@ -178,8 +229,17 @@ class Scalars:
         return lower_index.plain(extent, self._symbols)
 
 
+def _shifted(value: Halide) -> Halide:
+    """Int32 as unsigned numbers of the same order: the simplifier leaves them as they are, LLVM makes nothing of it."""
+    return hl.cast(hl.UInt(32), value) ^ hl.u32(SIGN)
+
+
 def _is_of_other_numbers(index: Expr) -> bool:
-    return any(node.dtype in (UINT32, UINT64) or node.dtype.is_float for node in topological(index))
+    """Whether parts of it are no signed integers to Halide, to which sums that may wrap are unsigned."""
+    return any(
+        node.dtype in (UINT32, UINT64) or node.dtype.is_float or (isinstance(node, Apply) and node.fn in RING)
+        for node in topological(index)
+    )
 
 
 def is_deep(root: Expr, known: dict[Expr, int]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import tedsl as te
 from tedsl.backend.lower import lower, operations_between, sizes_of
+from tests.levels import LEVELS_HERE, processor
 
 RNG = np.random.default_rng(11)
 N = te.var("n")
@@ -242,6 +244,45 @@ def test_sums_of_bounded_data_are_plain() -> None:
     text = te.build([table, ids], rows).source("stmt")
     (stored,) = [line.split(" = ")[1] for line in text.splitlines() if "] = " in line]
     assert stored.startswith("table[ramp(")
+
+
+EXTREMES = [2**31 - 1, -(2**31), 2**31 - 2, 1 - 2**31, 0, 5, 39, 40, 38, 41]
+MADE: dict[str, Any] = {
+    "min": lambda x, z, n, i, c: te.minimum(x, n + c) - c, "max": lambda x, z, n, i, c: te.maximum(x, i + c) - c,
+    "clip": lambda x, z, n, i, c: te.clip(x, 0, n - 1) + c, "taken": lambda x, z, n, i, c: n - te.minimum(x, n + c),
+    "nested": lambda x, z, n, i, c: te.maximum(te.minimum(x, n + c), i - c) - i,
+    "chosen": lambda x, z, n, i, c: te.minimum(te.select(z > 0, x, n + c), n + c) - c,
+    "pair": lambda x, z, n, i, c: te.minimum(te.clip(x, -5, n - 1) + c, te.clip(z, 0, n + 3)),
+    "compared": lambda x, z, n, i, c: te.select(te.clip(x, 0, n - 1) + c > te.clip(z, 0, n - 1), x, z),
+    "near": lambda x, z, n, i, c: te.select(te.minimum(x, n + c) < te.maximum(z, i), 1, 0),
+    "halved": lambda x, z, n, i, c: te.maximum(te.minimum(x, i + c), -i) // 2,
+} | {
+    f"{order.__name__} {term}": lambda x, z, n, i, c, order=order, of=of: te.select(order(x, of(n, i) + c), 1, 0)
+    for order in (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
+    for term, of in {"n": lambda n, i: n, "i": lambda n, i: i, "n - i": lambda n, i: n - i}.items()
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE[-2:])
+@pytest.mark.parametrize("is_symbolic", [False, True], ids=["known", "symbolic"])
+def test_terms_that_are_moved_past_the_largest_integers(is_symbolic: bool, level: str) -> None:
+    """Halide takes int32 for the integers; unrolled loops add terms of their own."""
+    count = len(EXTREMES) ** 2
+    n = te.var("n") if is_symbolic else count
+    x, z = te.placeholder((n,), "int32", name="x"), te.placeholder((n,), "int32", name="z")
+    outputs = [te.compute((n,), lambda i, f=f, c=c: f(x[i], z[i], n, i, c)) for f in MADE.values() for c in (-1, 1)]
+    feeds = {x: np.repeat(EXTREMES, len(EXTREMES)).astype("int32"), z: np.tile(EXTREMES, len(EXTREMES)).astype("int32")}
+    expected = te.interpret(outputs, feeds)
+    schedule = te.Schedule(outputs)
+    for t in outputs:
+        schedule[t].split("i", 4, ("io", "ii"))
+        schedule[t].unroll("ii")
+    names = [f"{name}, {c}" for name in MADE for c in (-1, 1)]
+    with processor(level):
+        kernels = [te.build([x, z], outputs), te.build([x, z], outputs, schedule=schedule)]
+    for kernel in kernels:
+        for name, found, want in zip(names, kernel(*feeds.values()), expected, strict=True):
+            np.testing.assert_array_equal(found, want, err_msg=name)
 
 
 def test_division_by_what_folds_to_zero() -> None:
