@@ -299,7 +299,9 @@ class Plan:
     def _laid_out(self, step: Step, op: Operation) -> Plan:
         d = step.directive
         self._check_layout(d, op)
-        made = replace(self, storage={**self.storage, d.stage: (*self.storage.get(d.stage, ()), step)})
+        # The last word on where and how it lies holds; promises of extents add up.
+        before = [s for s in self.storage.get(d.stage, ()) if isinstance(d, BoundExtent) or s.directive.verb != d.verb]
+        made = replace(self, storage={**self.storage, d.stage: (*before, step)})
         return made._bounded(d, op) if isinstance(d, BoundExtent) else made
 
     def _check_layout(self, d: Directive, op: Operation) -> None:

@@ -49,11 +49,10 @@ def test_the_default_schedule_is_spelled_out_and_runs_as_it_is() -> None:
 def test_a_change_of_the_default_schedule_shows_as_a_difference(tmp_path: Path) -> None:
     inputs, C, D = product()
     s = te.Schedule(D).auto("default")
-    s["C_columns"].store_in("heap")
-    lines = [line for line in s.diff().splitlines() if line[0] in "+-"]
-    before = lines[0][1:]
-    assert before.startswith("C_columns: ")
-    assert lines == [f"-{before}", f"+{before}, in heap memory"]
+    s["C_columns"].store_in("stack")
+    *before, after = [line for line in s.diff().splitlines() if line[0] in "+-"]
+    said = "".join(f"{line.removeprefix('-C_columns: ')}, " for line in before)  # nothing, on some processors
+    assert (len(before) <= 1, after) == (True, f"+C_columns: {said}in stack memory")
     s.save(tmp_path / "s.json")
     again = te.Schedule.load(tmp_path / "s.json", D)
     assert str(again) == str(s)
