@@ -2,7 +2,7 @@
 
 Inputs hold small integers, so that every order of a sum gives the same. Small programs run with the thresholds of the
 default schedule at their lowest and with caches of a few kilobytes, so that patterns fire that are for large ones;
-large ones run as they are. Where the default schedule is given up for plain loops, its warning is an error.
+large ones run as they are. A part is compiled for older processors. Where the default schedule is given up for plain loops, its warning is an error.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 import tedsl as te
 from autodiff.strategies import PATTERNS, Program, patterns, values_for
 from schedules.default import LOWEST, assuming
+from tests.levels import PROCESSORS, processor
 from tests.test_equivalence import compare
 
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # a step of shrinking compiles a kernel
@@ -27,7 +28,7 @@ EXACT = {"float32": 2.0**24, "float64": 2.0**53}
 
 
 def check(program: Program, feeds: dict[te.Tensor, Any]) -> None:
-    """The results, and the gradients along integers."""
+    """The results, and the gradients by integers."""
     compare(program, feeds, te.evaluate(list(program.outputs), feeds, program.sizes))
     sources, outputs = ([t for t in side if str(t.dtype) in EXACT] for side in (program.inputs, program.outputs))
     if not sources or not outputs:
@@ -49,13 +50,16 @@ def draws(most: int) -> settings:
 
 def check_small(name: str, kernels: str, data: st.DataObject) -> None:
     program = data.draw(patterns(names=[name]))
-    with assuming({**LOWEST, **SMALL_CACHES, "kernels": KERNELS[kernels]}):
-        check(program, data.draw(values_for(program)))
+    feeds, level = data.draw(values_for(program)), data.draw(PROCESSORS)
+    with assuming({**LOWEST, **SMALL_CACHES, "kernels": KERNELS[kernels]}), processor(level):
+        check(program, feeds)
 
 
 def check_large(name: str, data: st.DataObject) -> None:
     program = data.draw(patterns(names=[name], large=True))
-    check(program, data.draw(values_for(program)))
+    feeds, level = data.draw(values_for(program)), data.draw(PROCESSORS)
+    with processor(level):
+        check(program, feeds)
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
