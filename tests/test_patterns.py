@@ -2,7 +2,8 @@
 
 Inputs hold small integers, so that every order of a sum gives the same. Small programs run with the thresholds of the
 default schedule at their lowest and with caches of a few kilobytes, so that patterns fire that are for large ones;
-large ones run as they are. A part is compiled for older processors. Where the default schedule is given up for plain loops, its warning is an error.
+large ones run as they are; a part is compiled for older processors. Where the default schedule is given up for plain
+loops, its warning is an error.
 """
 
 from __future__ import annotations
