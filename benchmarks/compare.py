@@ -26,8 +26,8 @@ from benchmarks.peers import PEERS, peers
 from benchmarks.plots import plot
 from benchmarks.workload import Workload
 from benchmarks.workloads import workloads
-from tedsl.backend.kernel import Kernel
-from tedsl.backend.threads import set_num_threads
+from tedsl.backend.calling.kernel import Kernel
+from tedsl.backend.host.threads import set_num_threads
 
 HERE = Path(__file__).parent
 THREADS = (1, 2)

@@ -23,8 +23,8 @@ import numpy as np
 
 import tedsl as te
 from benchmarks.workload import floats, tensor
-from tedsl.backend.autoschedulers import NAMES, plugin_of
-from tedsl.backend.threads import set_num_threads
+from tedsl.backend.host.threads import set_num_threads
+from tedsl.backend.scheduling.autoschedulers import NAMES, plugin_of
 
 SCHEDULERS = ("mullapudi2016", "adams2019", "li2018")
 LIMIT = 80  # seconds of one process

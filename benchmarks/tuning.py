@@ -21,7 +21,7 @@ from benchmarks.compare import interleaved
 from benchmarks.peers import peers
 from benchmarks.workload import Workload
 from benchmarks.workloads import workloads
-from tedsl.backend.threads import set_num_threads
+from tedsl.backend.host.threads import set_num_threads
 
 
 def measure(workload: Workload, budget: float) -> str:

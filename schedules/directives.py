@@ -3,7 +3,7 @@
 A directive names its stage and loops by text, so that a schedule prints, saves and compares. `definition` tells which
 loops of the stage are meant: "body" (the computation; for a reduction its update) or "init" (the loops that fill in the
 identity).
-Whoever applies directives (`tedsl.backend.apply`) may rely on `schedules.loops` having checked them.
+Whoever applies directives (`tedsl.backend.scheduling.apply`) may rely on `schedules.loops` having checked them.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "autodiff": ("differentiate", "gradcheck", "hvp", "jvp"),
     "tedsl.analysis.work": ("Work", "work"),
     "tedsl.backend.build": ("Schedule", "build", "evaluate"),
-    "tedsl.backend.device_memory": ("free_device_memory",),
-    "tedsl.backend.profiling": ("profile",),
-    "tedsl.backend.threads": ("get_num_threads", "set_num_threads"),
+    "tedsl.backend.arguments.device_memory": ("free_device_memory",),
+    "tedsl.backend.compiling.profiling": ("profile",),
+    "tedsl.backend.host.threads": ("get_num_threads", "set_num_threads"),
     "tedsl.backend.tune": ("Tuned", "tune"),
     "tedsl.lang.arrays": (
         "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "dot", "einsum", "expand_dims",
@@ -57,10 +57,10 @@ if TYPE_CHECKING:
     from tedsl import dask as dask, display as display, ops as ops, testing as testing
     from tedsl.analysis.checked import checked as checked
     from tedsl.analysis.work import Work as Work, work as work
+    from tedsl.backend.arguments.device_memory import free_device_memory as free_device_memory
     from tedsl.backend.build import Schedule as Schedule, build as build, evaluate as evaluate
-    from tedsl.backend.device_memory import free_device_memory as free_device_memory
-    from tedsl.backend.profiling import profile as profile
-    from tedsl.backend.threads import get_num_threads as get_num_threads, set_num_threads as set_num_threads
+    from tedsl.backend.compiling.profiling import profile as profile
+    from tedsl.backend.host.threads import get_num_threads as get_num_threads, set_num_threads as set_num_threads
     from tedsl.backend.tune import Tuned as Tuned, tune as tune
     from tedsl.bridges.fx import from_fx as from_fx
     from tedsl.lang.arrays import *  # noqa: F403 - exactly its names of the table

@@ -25,15 +25,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _clear() -> int:
-    from tedsl.backend.kept import forget_all
+    from tedsl.backend.compiling.disk_cache import forget_all
 
     print(f"{forget_all()} kernels removed")
     return 0
 
 
 def _list() -> int:
-    from tedsl.backend.kept import FOLDER, entries
-    from tedsl.backend.store import private_folder
+    from tedsl.backend.compiling.disk_cache import FOLDER, entries
+    from tedsl.backend.host.files import private_folder
 
     found = entries()
     total = sum(entry.bytes for entry in found)

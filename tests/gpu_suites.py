@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import tedsl as te
 from autodiff.strategies import programs, values_for
-from tedsl.backend.kernel import Kernel
+from tedsl.backend.calling.kernel import Kernel
 from tests.opencl import DEVICE
 from tests.schedules.drawing import GpuDrawing
 from tests.suites import check

@@ -9,8 +9,8 @@ from unittest import mock
 
 from hypothesis import strategies as st
 
-from tedsl.backend.processors import HOST_VARIABLE, LEVELS
-from tedsl.backend.targets import parse_target
+from tedsl.backend.host.processors import HOST_VARIABLE, LEVELS
+from tedsl.backend.host.targets import parse_target
 
 __all__ = ["LEVELS", "LEVELS_HERE", "OLDER", "PROCESSORS", "processor"]
 

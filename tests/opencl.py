@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-from tedsl.backend.targets import device_problem, parse_target
+from tedsl.backend.host.targets import device_problem, parse_target
 
 __all__ = ["DEVICE", "MARKS", "on_opencl", "optimised"]
 

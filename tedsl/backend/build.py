@@ -12,19 +12,19 @@ from schedules.automatic import AUTOSCHEDULERS, SCHEDULERS
 from schedules.loops import one_of
 from tedsl.analysis.feeds import as_outputs
 from tedsl.analysis.messages import describe
-from tedsl.backend.accumulate import Accumulating, addends
-from tedsl.backend.aliasing import alias_positions, check_proof, hazards_in
-from tedsl.backend.cache import cached_core
-from tedsl.backend.core import Core
-from tedsl.backend.donation import Donations, donated_positions, donations_of
-from tedsl.backend.kernel import Kernel
-from tedsl.backend.lower import operations_between
-from tedsl.backend.planned import made_core
-from tedsl.backend.planner import Planner
-from tedsl.backend.remembered import recall
-from tedsl.backend.saving import save_memory
-from tedsl.backend.steps import finest
-from tedsl.backend.targets import Target, parse_target
+from tedsl.backend.calling.accumulate import Accumulating, addends
+from tedsl.backend.calling.aliasing import alias_positions, check_proof, hazards_in
+from tedsl.backend.calling.donation import Donations, donated_positions, donations_of
+from tedsl.backend.calling.kernel import Kernel
+from tedsl.backend.compiling.core import Core
+from tedsl.backend.compiling.memory_cache import cached_core
+from tedsl.backend.host.targets import Target, parse_target
+from tedsl.backend.lowering.pipeline import operations_between
+from tedsl.backend.scheduling.planner import Planner
+from tedsl.backend.scheduling.tuned_choices import recall
+from tedsl.backend.sequence.memory_limit import save_memory
+from tedsl.backend.sequence.restored import made_core
+from tedsl.backend.sequence.steps import finest
 from tedsl.lang.errors import AliasError, ScheduleError, warn_user
 from tedsl.lang.expr import Var
 from tedsl.lang.locks import cached_property

@@ -26,13 +26,13 @@ from schedules.tuning import Choices, parameters_of, search, settled
 from tedsl.analysis.feeds import as_outputs
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.build import made_kernel
-from tedsl.backend.kernel import Kernel
-from tedsl.backend.lower import sizes_of
-from tedsl.backend.planner import Planner
-from tedsl.backend.progress import Progress, shown
-from tedsl.backend.remembered import remember
-from tedsl.backend.samples import inputs_of, samples
-from tedsl.backend.targets import machine_of, parse_target
+from tedsl.backend.calling.kernel import Kernel
+from tedsl.backend.compiling.samples import inputs_of, samples
+from tedsl.backend.host.progress import Progress, shown
+from tedsl.backend.host.targets import machine_of, parse_target
+from tedsl.backend.lowering.pipeline import sizes_of
+from tedsl.backend.scheduling.planner import Planner
+from tedsl.backend.scheduling.tuned_choices import remember
 from tedsl.lang.errors import ScheduleError, user_location
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Extern, Tensor

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.backend.device_arrays import is_on_gpu, spec_of
+from tedsl.backend.arguments.device_arrays import is_on_gpu, spec_of
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.ops.op import Op
 from tedsl.ops.results import into

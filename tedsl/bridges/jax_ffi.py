@@ -15,9 +15,9 @@ from weakref import WeakKeyDictionary
 
 import jax
 
-from tedsl.backend.contract import emit_object
-from tedsl.backend.foreign import CallSite, call_site
-from tedsl.backend.linker import link
+from tedsl.backend.assembly.fma import emit_object
+from tedsl.backend.calling.native_calls import CallSite, call_site
+from tedsl.backend.host.linker import link
 from tedsl.lang.structure import structural_key
 from tedsl.ops.routines import Routine, Traced
 

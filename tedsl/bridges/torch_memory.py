@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from tedsl.analysis.foreign import array_of, tensor_of
-from tedsl.backend.on_gpu import EmptyArrayError
-from tedsl.backend.targets import cuda_target
+from tedsl.backend.calling.on_gpu import EmptyArrayError
+from tedsl.backend.host.targets import cuda_target
 from tedsl.lang.dtypes import ALL
 from tedsl.ops.routines import Routine, Spec
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from autodiff import Report, differentiate
 from tedsl.analysis.work import Work, work
-from tedsl.backend.kernel import Kernel
+from tedsl.backend.calling.kernel import Kernel
 from tedsl.backend.tune import Tuned
 from tedsl.lang.tensor import Tensor
 from tedsl.reference import interpret

@@ -8,9 +8,9 @@ from typing import Any
 from autodiff import Explanation, Gradients, PairReport, ReadReport, Report
 from schedules.schedule import Schedule, StageView
 from tedsl.analysis.work import NOTHING, Work, work_by_stage
-from tedsl.backend.kernel import Kernel
-from tedsl.backend.profiling import Profile, cells
-from tedsl.backend.program import Program
+from tedsl.backend.calling.kernel import Kernel
+from tedsl.backend.calling.report import Program
+from tedsl.backend.compiling.profiling import Profile, cells
 from tedsl.backend.tune import Tuned
 from tedsl.display.formula import TooLong, formula_of, scalar_formula
 from tedsl.display.markup import badge, code, count, details, escape, page, section, size, table

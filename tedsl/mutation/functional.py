@@ -15,7 +15,7 @@ from tedsl.analysis.feeds import checked_dtype
 from tedsl.analysis.foreign import check_not_recorded, is_torch, note_writes, tensor_of
 from tedsl.analysis.nests import map_leaves, static_key
 from tedsl.backend.build import build
-from tedsl.backend.kernel import Kernel
+from tedsl.backend.calling.kernel import Kernel
 from tedsl.lang.errors import user_location
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Placeholder, Tensor

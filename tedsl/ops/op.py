@@ -18,7 +18,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from tedsl.backend.kernel import Kernel
+from tedsl.backend.calling.kernel import Kernel
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.errors import user_location
 from tedsl.ops.compiling import OPS, compiling

@@ -20,7 +20,7 @@ from autodiff import differentiate, jvp
 from schedules import Schedule
 from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.backend.build import build
-from tedsl.backend.kernel import Kernel
+from tedsl.backend.calling.kernel import Kernel
 from tedsl.lang.axes import var
 from tedsl.lang.compute import placeholder
 from tedsl.lang.elements import tensor_of

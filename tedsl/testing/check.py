@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed as seeded, settings
 
-from tedsl.backend.progress import counted
+from tedsl.backend.host.progress import counted
 from tedsl.lang.errors import user_location
 from tedsl.testing.arguments import Arguments, Case
 from tedsl.testing.report import CheckError, CheckReport, Failure

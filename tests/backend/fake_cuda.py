@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tedsl.backend import cuda, runtime, targets
-from tedsl.backend.targets import parse_target
+from tedsl.backend.arguments import cuda
+from tedsl.backend.host import runtime, targets
+from tedsl.backend.host.targets import parse_target
 
 __all__ = ["CONTEXT", "DRIVER", "FakeArray", "FakeCuda", "FakeExchanged", "floats"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import halide as hl
 
-from tedsl.backend.buffers import ArgSpec, CompiledFunction
-from tedsl.backend.objects import ObjectCode, compile_object, load
-from tedsl.backend.targets import parse_target
+from tedsl.backend.arguments.blocks import ArgSpec, CompiledFunction
+from tedsl.backend.compiling.objects import ObjectCode, compile_object, load
+from tedsl.backend.host.targets import parse_target
 
 TAIL = hl.TailStrategy.GuardWithIf
 X, Y = hl.Var("x"), hl.Var("y")

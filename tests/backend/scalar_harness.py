@@ -11,10 +11,10 @@ from typing import Any
 import halide as hl
 import numpy as np
 
-from tedsl.backend.buffers import ArgSpec, CompiledFunction
-from tedsl.backend.objects import compile_object, load
-from tedsl.backend.scalars import TYPES
-from tedsl.backend.targets import parse_target
+from tedsl.backend.arguments.blocks import ArgSpec, CompiledFunction
+from tedsl.backend.compiling.objects import compile_object, load
+from tedsl.backend.host.targets import parse_target
+from tedsl.backend.scalars.types import TYPES
 
 STRICT = parse_target("host").with_features("strict_float").text
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend.kernel import Kernel
+from tedsl.backend.calling.kernel import Kernel
 
 A = np.arange(1, 5, dtype="f4")
 X = te.placeholder((4,), name="X")

@@ -9,10 +9,10 @@ import halide as hl
 import numpy as np
 import pytest
 
-from tedsl.backend import addresses
-from tedsl.backend.buffers import ArgSpec, CompiledFunction, copy_reason
-from tedsl.backend.objects import compile_object, load
-from tedsl.backend.targets import parse_target
+from tedsl.backend.arguments import addresses
+from tedsl.backend.arguments.blocks import ArgSpec, CompiledFunction, copy_reason
+from tedsl.backend.compiling.objects import compile_object, load
+from tedsl.backend.host.targets import parse_target
 from tests.backend import kernels
 
 BASE = np.arange(120, dtype="float32").reshape(10, 12)

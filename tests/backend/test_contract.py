@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend.buffers import ArgSpec, CompiledFunction
-from tedsl.backend.contract import contract, emit_object, unmasked
-from tedsl.backend.intrinsics import EMIT
-from tedsl.backend.objects import compile_object, compile_outputs, load
-from tedsl.backend.targets import parse_target
+from tedsl.backend.arguments.blocks import ArgSpec, CompiledFunction
+from tedsl.backend.assembly.fma import contract, emit_object, unmasked
+from tedsl.backend.compiling.objects import compile_object, compile_outputs, load
+from tedsl.backend.host.targets import parse_target
+from tedsl.backend.scalars.intrinsics import EMIT
 from tests.backend.scalar_harness import STRICT, run
 
 X, Y = hl.Var("x"), hl.Var("y")

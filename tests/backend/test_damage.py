@@ -14,9 +14,11 @@ import pytest
 
 import tedsl as te
 from schedules.records import record_of, seal, typed, unsealed, with_seal
-from tedsl.backend import cache, kept, remembered, store
-from tedsl.backend.cuts import recall_cut
-from tedsl.backend.targets import parse_target
+from tedsl.backend.compiling import disk_cache, memory_cache
+from tedsl.backend.host import files
+from tedsl.backend.host.targets import parse_target
+from tedsl.backend.scheduling import tuned_choices
+from tedsl.backend.sequence.saved_form import recall_cut
 from tests.backend.test_runtime import run_script
 from tests.backend.test_steps import N, layers, small
 from tests.changes import DEEP, changes
@@ -32,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def begin() -> None:
     """As in a new process."""
-    for known in (cache._known, cache._parts, cache._recent):
+    for known in (memory_cache._known, memory_cache._parts, memory_cache._recent):
         known.clear()
 
 
@@ -78,7 +80,7 @@ def with_header(header: bytes, image: bytes) -> bytes:
 
 def only(folder: Path, pattern: str) -> tuple[Path, bytes]:
     (path,) = folder.rglob(pattern)
-    payload = store.read(path)
+    payload = files.read(path)
     assert payload is not None
     return path, payload
 
@@ -86,50 +88,50 @@ def only(folder: Path, pattern: str) -> tuple[Path, bytes]:
 def test_every_change_of_a_kernels_header_is_noticed(folder: Path) -> None:
     one_kernel()
     path, payload = only(folder, "*.kernel")
-    whole, (header, image) = kept.recall(path.stem), header_of(payload)
+    whole, (header, image) = disk_cache.recall(path.stem), header_of(payload)
     assert whole is not None
     tried = 0
     for changed in changes(header):
-        store.write(path, with_header(json.dumps(changed).encode(), image))
-        found = kept.recall(path.stem)
+        files.write(path, with_header(json.dumps(changed).encode(), image))
+        found = disk_cache.recall(path.stem)
         assert found is None or replace(found, title=whole.title) == whole, changed  # the title is for people
         tried += 1
     assert tried > 300
     for text in (DEEP, b"", b"nonsense", b'{"a":' * 50_000, "\ud800".encode("utf-16", "surrogatepass")):
-        store.write(path, with_header(text, image))
-        assert kept.recall(path.stem) is None
+        files.write(path, with_header(text, image))
+        assert disk_cache.recall(path.stem) is None
 
 
 def test_every_byte_of_a_kernel_is_noticed(folder: Path) -> None:
     one_kernel()
     path, payload = only(folder, "*.kernel")
-    whole = kept.recall(path.stem)
+    whole = disk_cache.recall(path.stem)
     for k in range(0, len(payload), max(1, len(payload) // 500)):
-        store.write(path, payload[:k] + bytes([payload[k] ^ (1 << k % 8)]) + payload[k + 1 :])
-        found = kept.recall(path.stem)
+        files.write(path, payload[:k] + bytes([payload[k] ^ (1 << k % 8)]) + payload[k + 1 :])
+        found = disk_cache.recall(path.stem)
         assert found is None or replace(found, title=whole.title) == whole  # type: ignore[union-attr]
     for k in (0, 3, 4, 100, len(payload) // 2, len(payload) - 1):
-        store.write(path, payload[:k])
-        assert kept.recall(path.stem) is None
+        files.write(path, payload[:k])
+        assert disk_cache.recall(path.stem) is None
 
 
 def test_a_description_that_the_code_was_not_made_for_is_not_believed(folder: Path) -> None:
     """As somebody would keep it who knows how, with another value in one field."""
     one_kernel()
     path, _ = only(folder, "*.kernel")
-    whole = kept.recall(path.stem)
+    whole = disk_cache.recall(path.stem)
     assert whole is not None
     other = {
         "entry": "te_other_argv", "target": "x86-64-linux-cuda", "sizes": (), "zero": not whole.zero,
         "order": whole.order[::-1], "checks": not whole.checks, "careful": not whole.careful, "shapes": ((3, 4),),
         "finite": (0,),
     }  # fmt: skip
-    assert set(other) == {f.name for f in fields(kept.Kept)} - {"image", "title"}
+    assert set(other) == {f.name for f in fields(disk_cache.Kept)} - {"image", "title"}
     for name, value in other.items():
-        kept.keep(path.stem, replace(whole, **{name: value}))
-        assert kept.recall(path.stem) is None, name
+        disk_cache.keep(path.stem, replace(whole, **{name: value}))
+        assert disk_cache.recall(path.stem) is None, name
         one_kernel()
-        again = kept.recall(path.stem)
+        again = disk_cache.recall(path.stem)
         assert again is not None
         assert replace(again, image=whole.image) == whole  # Halide counts what it names
 
@@ -141,12 +143,12 @@ def test_every_change_of_a_planned_program_is_noticed(folder: Path) -> None:
     assert whole is not None
     assert whole.steps
     for changed in changes(json.loads(payload)):
-        store.write(path, json.dumps(changed).encode())
+        files.write(path, json.dumps(changed).encode())
         assert recall_cut(path.stem) is None, changed
         tried += 1
     assert tried > 1000
     for text in (DEEP, b"", b"{", b"\xff"):
-        store.write(path, text)
+        files.write(path, text)
         assert recall_cut(path.stem) is None
 
 
@@ -157,29 +159,29 @@ def test_a_planned_program_that_is_sealed_again_has_the_types_it_must_have(folde
     data = unsealed(payload)
     for changed in changes(data):
         if isinstance(changed, dict):
-            store.write(path, json.dumps(with_seal(changed)).encode())
+            files.write(path, json.dumps(with_seal(changed)).encode())
             found = recall_cut(path.stem)
             assert found is None or all(type(n) is int and n >= 0 for s in found.steps for n in (*s.inputs, *s.outputs))
 
 
 def test_every_change_of_a_tuned_schedule_is_noticed(folder: Path) -> None:
     target, choices = parse_target("host"), {"tuned:vectors": 2, "cores": 1}
-    assert remembered.remember([tuned()], target, choices, {"seconds": 1.0, "tried": 3})
+    assert tuned_choices.remember([tuned()], target, choices, {"seconds": 1.0, "tried": 3})
     (path,) = folder.rglob("*.json")
     tried = 0
     for changed in changes(json.loads(path.read_bytes())):
         path.write_bytes(json.dumps(changed).encode())
-        assert remembered.recall([tuned()], target) is None, changed
+        assert tuned_choices.recall([tuned()], target) is None, changed
         tried += 1
     assert tried > 400
     for text in (DEEP, b"", b"\xff\xfe", b"[]"):
         path.write_bytes(text)
-        assert remembered.recall([tuned()], target) is None
+        assert tuned_choices.recall([tuned()], target) is None
     with pytest.warns(UserWarning, match="nothing is remembered for tuned"):
         kern = te.build([(y := tuned()).op.inputs[0]], y, schedule="tuned")
     np.testing.assert_array_equal(kern(np.ones(64, "f4")), np.full(64, 2, "f4"))
-    assert remembered.remember([tuned()], target, choices, {})
-    assert remembered.recall([tuned()], target) == choices
+    assert tuned_choices.remember([tuned()], target, choices, {})
+    assert tuned_choices.recall([tuned()], target) == choices
 
 
 @pytest.mark.parametrize(("pattern", "program"), [("*.kernel", one_kernel), ("*.program", many_kernels)])
@@ -194,28 +196,28 @@ def test_two_entries_that_were_swapped_are_made_again(folder: Path, pattern: str
     other.write_bytes(whole)
     program()
     program(3.0)
-    assert store.read(one) is not None
-    assert store.read(other) is not None
+    assert files.read(one) is not None
+    assert files.read(other) is not None
 
 
 def test_objects_of_other_names_are_built_again(folder: Path) -> None:
     for name in ("one", "two"):
-        assert store.fetch(name, name.encode) == name.encode()
+        assert files.fetch(name, name.encode) == name.encode()
     objects = folder / "objects"
     (objects / "two").write_bytes((objects / "one").read_bytes())
-    assert store.fetch("two", b"built".lower) == b"built"
+    assert files.fetch("two", b"built".lower) == b"built"
 
 
 def test_a_sample_of_changes_ends_in_the_right_result(folder: Path) -> None:
     for pattern, program in (("*.kernel", one_kernel), ("*.program", many_kernels)):
         program()
         path = next(iter(folder.rglob(pattern)))
-        payload = store.read(path) or b""
+        payload = files.read(path) or b""
         header, image = header_of(payload) if pattern == "*.kernel" else (json.loads(payload), b"")
         listed = changes(header)
         for changed in listed[:: len(listed) // 20]:
             text = json.dumps(changed).encode()
-            store.write(path, with_header(text, image) if image else text)
+            files.write(path, with_header(text, image) if image else text)
             program()
 
 
@@ -278,8 +280,8 @@ def test_folders_among_the_files_are_in_nobodys_way(folder: Path, monkeypatch: p
         monkeypatch.setenv("TEDSL_CACHE_MB", size)
         one_kernel()
         one_kernel(4.0)
-    assert "damaged" in [entry.title for entry in kept.entries()]
-    kept.forget_all()
+    assert "damaged" in [entry.title for entry in disk_cache.entries()]
+    disk_cache.forget_all()
     assert [p.name for p in path.parent.iterdir() if p.is_file()] == []
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend.targets import device_problem, parse_target
+from tedsl.backend.host.targets import device_problem, parse_target
 from tests.opencl import DEVICE, on_opencl, optimised
 
 N = te.var("n")

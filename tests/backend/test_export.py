@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend import export as exporting
+from tedsl.backend.calling import export as exporting
 
 HAS_CC = shutil.which("cc") is not None
 needs_cc = pytest.mark.skipif(not HAS_CC, reason="there is no C compiler")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tedsl.backend.gate import Gate
+from tedsl.backend.host.gate import Gate
 
 _LOOP = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
 _TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
@@ -121,7 +121,7 @@ def test_a_loop_within_a_loop_does_not_wait(where: str) -> None:
 
 
 def test_beside_a_long_loop_others_pass_most_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tedsl.backend.gate._PERIOD_S", 0.2)
+    monkeypatch.setattr("tedsl.backend.host.gate._PERIOD_S", 0.2)
     pool, go, first = Pool(), threading.Event(), threading.Event()
     running = begun(lambda: pool.run(lambda: (first.set(), go.wait())))
     first.wait()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend.gathers import gathered
+from tedsl.backend.assembly.gathers import gathered
 
 
 def chain(lanes: int, *, between: str = "", base: str = "%base", used: str = "") -> str:

@@ -13,8 +13,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from tedsl.backend.intrinsics import EMIT, constant_power
-from tedsl.backend.scalars import FLOATS, INTEGERS, SIGNED, TYPES, const
+from tedsl.backend.scalars.intrinsics import EMIT, constant_power
+from tedsl.backend.scalars.types import FLOATS, INTEGERS, SIGNED, TYPES, const
 from tedsl.lang.operators import Fn
 from tests.backend.scalar_harness import Array, of_bfloat16, run, same_bits, to_bfloat16
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend import kept, loaders
-from tedsl.backend.jit import JitFunction
+from tedsl.backend.compiling import disk_cache
+from tedsl.backend.compiling.jit import JitFunction
+from tedsl.backend.host import loaders
 from tests.backend.test_runtime import run_script
 from tests.opencl import on_opencl
 
@@ -205,7 +206,7 @@ def test_nothing_is_kept_and_texts_and_exports_are_those_of_objects(
         return te.build([x], te.compute((64,), lambda i: te.exp(x[i]) * 2, name="exported"))
 
     by_jit = kernels()
-    assert kept.entries() == []
+    assert disk_cache.entries() == []
     assert [path.name for path in by_jit.export(tmp_path)][:2] == ["exported.h", "libexported.a"]
     texts = [by_jit.source(kind) for kind in ("stmt", "asm")]
     monkeypatch.delenv(loaders.LOADER_VARIABLE)

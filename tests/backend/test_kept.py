@@ -13,8 +13,8 @@ import pytest
 
 import tedsl as te
 from tedsl.__main__ import main
-from tedsl.backend import kept, variant
-from tedsl.backend.cache import clear_cache
+from tedsl.backend.compiling import disk_cache, variant
+from tedsl.backend.compiling.memory_cache import clear_cache
 from tests.backend.test_runtime import ROOT, run_script
 
 A = np.arange(12, dtype="float32").reshape(3, 4)
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TEDSL_CACHE", "on")
     monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path / "cache"))
     clear_cache()
-    return tmp_path / "cache" / kept.FOLDER
+    return tmp_path / "cache" / disk_cache.FOLDER
 
 
 def doubled(name: str = "y", factor: float = 2.0) -> te.Tensor:
@@ -117,7 +117,7 @@ def test_what_is_damaged_is_built_again(folder: Path) -> None:
         path.write_bytes(damage)
         clear_cache()
         np.testing.assert_array_equal(te.build([X], doubled())(A), 2 * A)
-        assert kept.recall(path.stem) is not None
+        assert disk_cache.recall(path.stem) is not None
 
 
 def spoiled(problem: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,4 +251,4 @@ def test_processes_killed_at_any_moment_leave_no_wrong_kernel(folder: Path) -> N
     assert done.stderr == ""
     for number in range(5):
         run_script(SCRIPT.format(number=number))
-    assert all(entry.title == "y: y" for entry in kept.entries())
+    assert all(entry.title == "y: y" for entry in disk_cache.entries())

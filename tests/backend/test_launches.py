@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend.launches import check_launches
+from tedsl.backend.compiling.gpu_limits import check_launches
 from tests.opencl import on_opencl
 
 

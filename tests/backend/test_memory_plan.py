@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import tedsl as te
-from tedsl.backend.arena import ALIGNMENT, Arena, Span
-from tedsl.backend.planned import made_core
-from tedsl.backend.planner import Planner
-from tedsl.backend.steps import Steps
-from tedsl.backend.targets import parse_target
+from tedsl.backend.host.targets import parse_target
+from tedsl.backend.scheduling.planner import Planner
+from tedsl.backend.sequence.arena import ALIGNMENT, Arena, Span
+from tedsl.backend.sequence.restored import made_core
+from tedsl.backend.sequence.steps import Steps
 from tests.backend.test_runtime import run_script
 
 SPANS = st.lists(

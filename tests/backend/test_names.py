@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend.names import HALIDE_CALLS, identifier
+from tedsl.backend.lowering.names import HALIDE_CALLS, identifier
 
 VALUES = np.array([1.5, -2, 0.25], dtype="float32")
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import tedsl as te
+from tedsl.backend.assembly.numbering import numbered_anew
 from tedsl.backend.build import made_kernel
-from tedsl.backend.numbering import numbered_anew
-from tedsl.backend.planner import Planner
-from tedsl.backend.targets import parse_target
+from tedsl.backend.host.targets import parse_target
+from tedsl.backend.scheduling.planner import Planner
 from tests.test_project import ROOT
 
 PROGRAM = """

@@ -13,11 +13,11 @@ import halide as hl
 import numpy as np
 import pytest
 
-from tedsl.backend import store
-from tedsl.backend.buffers import CompiledFunction
-from tedsl.backend.linker import link
-from tedsl.backend.objects import compile_outputs, load
-from tedsl.backend.targets import parse_target
+from tedsl.backend.arguments.blocks import CompiledFunction
+from tedsl.backend.compiling.objects import compile_outputs, load
+from tedsl.backend.host import files
+from tedsl.backend.host.linker import link
+from tedsl.backend.host.targets import parse_target
 from tests.backend import kernels
 from tests.backend.test_runtime import run_script
 
@@ -145,15 +145,15 @@ def test_store_keeps_checks_and_repairs(tmp_path: Path, monkeypatch: pytest.Monk
         builds.append(b"payload")
         return builds[-1]
 
-    assert store.fetch("one", build) == store.fetch("one", build) == b"payload"
+    assert files.fetch("one", build) == files.fetch("one", build) == b"payload"
     assert len(builds) == 1
     folder = tmp_path / "cache" / "objects"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE((folder / "one").stat().st_mode) == 0o600
     for damaged in (b"", b"short", (folder / "one").read_bytes()[:-1] + b"!"):
         (folder / "one").write_bytes(damaged)
-        assert store.fetch("one", build) == b"payload"
-        assert store.fetch("one", build) == b"payload"
+        assert files.fetch("one", build) == b"payload"
+        assert files.fetch("one", build) == b"payload"
     assert len(builds) == 4
     assert [path.name for path in folder.iterdir()] == ["one"]
 
@@ -161,13 +161,13 @@ def test_store_keeps_checks_and_repairs(tmp_path: Path, monkeypatch: pytest.Monk
 def test_without_a_private_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path / "file"))
-    assert store.private_folder() is None
-    assert store.fetch("one", lambda: b"built") == b"built"
+    assert files.private_folder() is None
+    assert files.fetch("one", lambda: b"built") == b"built"
     monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path))
     (tmp_path / "objects").mkdir(mode=0o777)
     (tmp_path / "objects").chmod(0o777)  # anybody could put code there
-    assert store.private_folder() is None
-    assert store.fetch("one", lambda: b"built") == b"built"
+    assert files.private_folder() is None
+    assert files.fetch("one", lambda: b"built") == b"built"
     assert not list((tmp_path / "objects").iterdir())
 
 

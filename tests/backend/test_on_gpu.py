@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend.targets import device_problem, parse_target
+from tedsl.backend.host.targets import device_problem, parse_target
 from tests.backend import fake_cuda
 from tests.backend.fake_cuda import CONTEXT, DRIVER, FakeArray, FakeCuda, FakeExchanged, floats
 

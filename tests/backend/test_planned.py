@@ -11,10 +11,12 @@ import pytest
 
 import tedsl as te
 from schedules.records import with_seal
-from tedsl.backend import cache, kept, planner, store, variant
-from tedsl.backend.cuts import recall_cut
-from tedsl.backend.kernel import Kernel
-from tedsl.backend.planned import FoundSteps
+from tedsl.backend.calling.kernel import Kernel
+from tedsl.backend.compiling import disk_cache, memory_cache, variant
+from tedsl.backend.host import files
+from tedsl.backend.scheduling import planner
+from tedsl.backend.sequence.restored import FoundSteps
+from tedsl.backend.sequence.saved_form import recall_cut
 from tests.backend.test_kept import PROBLEMS, spoiled
 from tests.backend.test_runtime import run_script
 from tests.backend.test_steps import N, check_an_infinite_weight, convolutions, dense, layers, same, small
@@ -25,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_everywhere: None
     monkeypatch.setenv("TEDSL_CACHE", "on")
     monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path / "cache"))
     begin()
-    return tmp_path / "cache" / kept.FOLDER
+    return tmp_path / "cache" / disk_cache.FOLDER
 
 
 def built(count: int = 3, **options: Any) -> tuple[Kernel, list[te.Tensor], list[te.Tensor]]:
@@ -39,7 +41,7 @@ def cuts(folder: Path) -> list[Path]:
 
 def begin() -> None:
     """As in a new process."""
-    for known in (cache._known, cache._parts, cache._recent):
+    for known in (memory_cache._known, memory_cache._parts, memory_cache._recent):
         known.clear()
 
 
@@ -86,7 +88,7 @@ def test_what_a_program_depends_on_makes_another_one(folder: Path, monkeypatch: 
     ):  # fmt: skip
         make()
         assert len(cuts(folder)) == count
-    monkeypatch.setattr(kept, "_versions", lambda: ("another version",))
+    monkeypatch.setattr(disk_cache, "_versions", lambda: ("another version",))
     begin()
     kern, inputs, outputs = built()
     assert not isinstance(kern.core, FoundSteps)
@@ -96,7 +98,7 @@ def test_what_a_program_depends_on_makes_another_one(folder: Path, monkeypatch: 
 def test_what_is_damaged_is_made_again(folder: Path) -> None:
     kern, _, _ = built()
     (path,) = cuts(folder)
-    whole, payload = path.read_bytes(), store.read(path)
+    whole, payload = path.read_bytes(), files.read(path)
     assert payload is not None
     data = json.loads(payload)
     wrong: list[Any] = [
@@ -110,11 +112,11 @@ def test_what_is_damaged_is_made_again(folder: Path) -> None:
         if isinstance(damage, bytes):
             path.write_bytes(damage)
         else:
-            store.write(path, json.dumps(damage).encode())
+            files.write(path, json.dumps(damage).encode())
         begin()
         kern, inputs, outputs = built()
         assert not isinstance(kern.core, FoundSteps)
-        assert store.read(path) == payload
+        assert files.read(path) == payload
     check(kern, inputs, outputs)
 
 

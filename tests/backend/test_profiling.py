@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend import profiling
-from tedsl.backend.profiling import Machine
+from tedsl.backend.compiling import profiling
+from tedsl.backend.compiling.profiling import Machine
 
 N = 64
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend.guarded import GuardError, guarded
-from tedsl.backend.objects import UNCHECKED, compile_outputs
-from tedsl.backend.proven import LARGEST, are_proven, misfit
-from tedsl.backend.runtime import KernelError
-from tedsl.backend.targets import parse_target
+from tedsl.backend.assembly.allocation_failures import GuardError, guarded
+from tedsl.backend.compiling.buffer_checks import LARGEST, are_proven, misfit
+from tedsl.backend.compiling.objects import UNCHECKED, compile_outputs
+from tedsl.backend.host.runtime import KernelError
+from tedsl.backend.host.targets import parse_target
 from tests.backend import kernels
 from tests.backend.test_kernel import floats
 from tests.backend.test_runtime import run_script

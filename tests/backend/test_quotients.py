@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend.processors import features_of
-from tedsl.backend.quotients import multiplied
+from tedsl.backend.assembly.reciprocals import multiplied
+from tedsl.backend.host.processors import features_of
 from tests.backend.scalar_harness import Array, same_bits
 
 FMA = features_of("x86-64-linux-avx2-fma")

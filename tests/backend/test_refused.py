@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend.variant import Program
+from tedsl.backend.compiling.variant import Program
 
 x = te.placeholder((12, 20), "float32", name="x")
 RUNNING = te.scan((12, 20), lambda s, t, i: te.select(t == 0, x[0, i], s[t - 1, i] + x[t, i]), axis=0)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend.ahead import fetched_ahead
-from tedsl.backend.extremes import extremes
-from tedsl.backend.processors import features_of
+from tedsl.backend.assembly.min_max import extremes
+from tedsl.backend.assembly.prefetch import fetched_ahead
+from tedsl.backend.host.processors import features_of
 from tests.levels import LEVELS_HERE
 
 AVX512 = features_of("x86-64-linux-avx512_skylake")

@@ -12,10 +12,10 @@ import halide as hl
 import numpy as np
 import pytest
 
-from tedsl.backend.buffers import CompiledFunction
-from tedsl.backend.objects import load
-from tedsl.backend.runtime import KernelError, KernelMemoryError, _messages, runtime_for
-from tedsl.backend.targets import parse_target
+from tedsl.backend.arguments.blocks import CompiledFunction
+from tedsl.backend.compiling.objects import load
+from tedsl.backend.host.runtime import KernelError, KernelMemoryError, _messages, runtime_for
+from tedsl.backend.host.targets import parse_target
 from tests.backend import kernels
 
 ROOT = Path(__file__).parents[2]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend import variant
-from tedsl.backend.processors import features_of
-from tedsl.backend.streams import streamed, tags_of
+from tedsl.backend.assembly.nontemporal import streamed, tags_of
+from tedsl.backend.compiling import variant
+from tedsl.backend.host.processors import features_of
 from tests.levels import LEVELS_HERE
 
 AVX512 = features_of("x86-64-linux-avx512_skylake")

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend import processors
-from tedsl.backend.buffers import CompiledFunction
-from tedsl.backend.constructors import expose_constructors
-from tedsl.backend.objects import compile_outputs, load
-from tedsl.backend.processors import features_of, is_same_machine, misfit_here
-from tedsl.backend.targets import device_problem, has_device, machine_of, parse_target
+from tedsl.backend.arguments.blocks import CompiledFunction
+from tedsl.backend.compiling.objects import compile_outputs, load
+from tedsl.backend.host import processors
+from tedsl.backend.host.elf import expose_constructors
+from tedsl.backend.host.processors import features_of, is_same_machine, misfit_here
+from tedsl.backend.host.targets import device_problem, has_device, machine_of, parse_target
 from tests.backend import kernels
 from tests.levels import LEVELS, LEVELS_HERE
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tedsl.backend import threads
+from tedsl.backend.host import threads
 from tests.backend.test_runtime import run_script
 
 

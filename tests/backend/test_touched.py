@@ -11,13 +11,13 @@ import pytest
 
 import tedsl as te
 from tedsl import ops
-from tedsl.backend import variant
-from tedsl.backend.lower import Lowered
-from tedsl.backend.objects import compile_outputs
-from tedsl.backend.planner import Planner
-from tedsl.backend.proven import are_proven
-from tedsl.backend.targets import parse_target
-from tedsl.backend.touched import touching
+from tedsl.backend.compiling import variant
+from tedsl.backend.compiling.accesses import touching
+from tedsl.backend.compiling.buffer_checks import are_proven
+from tedsl.backend.compiling.objects import compile_outputs
+from tedsl.backend.host.targets import parse_target
+from tedsl.backend.lowering.pipeline import Lowered
+from tedsl.backend.scheduling.planner import Planner
 from tests.backend.test_kernel import floats
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tedsl.backend.waiting import LOOK_NS, Waiting
+from tedsl.backend.host.pool import LOOK_NS, Waiting
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads are told where they run on Linux only")
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tedsl.backend import kept, workers
+from tedsl.backend.compiling import disk_cache
+from tedsl.backend.sequence import workers
 from tests.backend.test_runtime import run_script
 
 PROGRAM = """
@@ -44,7 +45,7 @@ PROGRAM = """
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TEDSL_CACHE", "on")
     monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache" / kept.FOLDER
+    return tmp_path / "cache" / disk_cache.FOLDER
 
 
 def run(*lines: str) -> str:
@@ -97,7 +98,7 @@ def test_where_a_fork_is_not_safe_threads_compile(monkeypatch: pytest.MonkeyPatc
     assert not workers.may_compile_apart(workers.LEAST - 1)
     changes: list[tuple[Any, str, Any]] = [
         (threading, "active_count", lambda: 2), (workers.sys, "platform", "darwin"), (workers, "_OBJECTING", ("sys",)),
-        (workers, "available_cpus", lambda: 1), (kept, "is_off", lambda: True),
+        (workers, "available_cpus", lambda: 1), (disk_cache, "is_off", lambda: True),
     ]  # fmt: skip
     for where, name, value in changes:
         with monkeypatch.context() as patch:

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend import device_memory
-from tedsl.backend.targets import device_problem, parse_target
+from tedsl.backend.arguments import device_memory
+from tedsl.backend.host.targets import device_problem, parse_target
 from tedsl.ops.routines import Pullback
 from tests.backend.fake_cuda import CONTEXT, DRIVER, FakeCuda, floats
 from tests.bridges.framework_checks import check_gradcheck, check_opcheck, check_torch_compile, check_torch_func

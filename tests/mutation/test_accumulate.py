@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend.variant import Form
+from tedsl.backend.compiling.variant import Form
 from tests.mutation.overlaps import draw
 
 Case = tuple[list[te.Tensor], te.Tensor, list[Any]]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend.kernel import separate
+from tedsl.backend.calling.kernel import separate
 
 
 def floats(*shape: int, seed: int = 0) -> Any:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend import lending
-from tedsl.backend.steps import Steps
+from tedsl.backend.sequence import temporaries_in_inputs
+from tedsl.backend.sequence.steps import Steps
 from tests.mutation.overlaps import Writer, random_schedule
 from tests.mutation.test_alias import floats
 
@@ -239,7 +239,7 @@ def test_results_are_those_without_donation() -> None:
 
 def test_the_suite_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where an input counts as free too early, some result is wrong."""
-    monkeypatch.setattr(lending.Lender, "free", lambda self, source: 0)
+    monkeypatch.setattr(temporaries_in_inputs.Lender, "free", lambda self, source: 0)
     with pytest.raises(AssertionError, match="donated"):
         check_several(0, 60)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend import variant
+from tedsl.backend.compiling import variant
 from tests.mutation.overlaps import draw, run
 
 

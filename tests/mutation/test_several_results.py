@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend import lower, lower_scan
+from tedsl.backend.lowering import pipeline, scans
 from tedsl.testing.drawn_schedules import drawn_schedule
 from tests.mutation.overlaps import Writer, random_schedule, reached
 
@@ -271,8 +271,8 @@ def test_the_suite_can_fail(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     def in_turn(ctx: Any, scope: Any, values: Any, *rest: Any) -> Any:
         return hl.Tuple(list(values))
 
-    monkeypatch.setattr(lower, "together", in_turn)
-    monkeypatch.setattr(lower_scan, "together", in_turn)
+    monkeypatch.setattr(pipeline, "together", in_turn)
+    monkeypatch.setattr(scans, "together", in_turn)
     with pytest.raises(AssertionError, match="expected"):
         check_several(1, 120)
 

@@ -13,7 +13,7 @@ from schedules.plan import Plan
 from schedules.program import program_of
 from schedules.text import schedule_text
 from tedsl import ops
-from tedsl.backend.targets import machine_of, parse_target
+from tedsl.backend.host.targets import machine_of, parse_target
 from tedsl.lang.structure import structural_key
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend import autoschedulers
+from tedsl.backend.scheduling import autoschedulers
 
 N = 48
 RANDOM = np.random.default_rng(5)

@@ -8,8 +8,8 @@ import pytest
 
 import tedsl as te
 from schedules.cutting import Part
-from tedsl.backend.planner import Planner
-from tedsl.backend.targets import parse_target
+from tedsl.backend.host.targets import parse_target
+from tedsl.backend.scheduling.planner import Planner
 
 HOST = parse_target("host")
 

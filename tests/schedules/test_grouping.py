@@ -11,9 +11,9 @@ from hypothesis import given, strategies as st
 import tedsl as te
 from schedules import grouping, joining
 from schedules.cutting import Part
-from tedsl.backend.planner import Planner
-from tedsl.backend.steps import finest
-from tedsl.backend.targets import parse_target
+from tedsl.backend.host.targets import parse_target
+from tedsl.backend.scheduling.planner import Planner
+from tedsl.backend.sequence.steps import finest
 from tests.backend.test_kernel import floats
 
 HOST = parse_target("host")

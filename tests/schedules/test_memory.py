@@ -13,7 +13,7 @@ from schedules.default import completed
 from schedules.directives import ComputeInline
 from schedules.plan import Plan
 from schedules.program import program_of
-from tedsl.backend.targets import machine_of, parse_target
+from tedsl.backend.host.targets import machine_of, parse_target
 
 RANDOM = np.random.default_rng(3)
 

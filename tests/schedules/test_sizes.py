@@ -10,7 +10,7 @@ import pytest
 
 import tedsl as te
 from tedsl.analysis.sizes import concrete_shape
-from tedsl.backend import variant
+from tedsl.backend.compiling import variant
 
 RANDOM = np.random.default_rng(11)
 Case = tuple[list[te.Tensor], list[te.Tensor]]

@@ -16,7 +16,8 @@ import pytest
 import tedsl as te
 from schedules.default import Machine
 from schedules.tuning import Parameter, parameters_of, search, settled
-from tedsl.backend import progress as shows, tune as module
+from tedsl.backend import tune as module
+from tedsl.backend.host import progress as shows
 
 N = 40
 

@@ -1,0 +1,1 @@
+"""What a compiled function is called with: blocks of buffers, addresses, arrays on a GPU."""

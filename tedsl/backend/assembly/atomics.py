@@ -1,0 +1,39 @@
+"""Compare-and-swap loops in which what is written is computed from what is compared.
+
+Halide 21 reads the element a second time to compute with it. Where another thread takes it to another value in between,
+and a third one back, the exchange succeeds and writes a sum of what was there for a moment: a gradient of ones and
+minus ones lost terms that way.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tedsl.backend.assembly.text import NAME
+
+__all__ = ["compared_once"]
+
+_START = re.compile(r"^casloop\.start\d*:")
+_HELD = re.compile(rf"^  ({NAME}) = phi (i\d+) ")
+_EXCHANGE = re.compile(rf"^  {NAME} = cmpxchg (?:weak )?ptr ({NAME}), (i\d+) ({NAME}), ")
+_LOAD = re.compile(rf"^  ({NAME}) = load ([^,]+), ptr ({NAME}), ")
+
+
+def compared_once(lines: list[str]) -> list[str]:
+    """The lines of a module, with what such a loop holds in the place of what it would read again."""
+    made = list(lines)
+    for begin, line in enumerate(lines):
+        if _START.match(line) is None:
+            continue
+        end = next(k for k in range(begin, len(lines)) if " = cmpxchg " in lines[k])
+        exchange = _EXCHANGE.match(lines[end])
+        if exchange is None or not any((m := _HELD.match(x)) and m[1] == exchange[3] for x in lines[begin:end]):
+            raise ValueError(
+                f"a loop that exchanges an element, of a form that is not known: {lines[end].strip():.120}"
+            )
+        place, kind, held = exchange.groups()
+        for at in range(begin, end):
+            load = _LOAD.match(lines[at])
+            if load is not None and load[3] == place:
+                made[at] = f"  {load[1]} = bitcast {kind} {held} to {load[2]}"
+    return made

@@ -1,0 +1,181 @@
+"""Reads at computed places as the processor's gathers: LLVM's masked gather for the chain of loads that Halide writes.
+
+Halide 21 makes a vector of elements at 16 places of 16 extractions of an index, 16 loads and 16 insertions, some 35
+cycles on x86, and no pass of LLVM's puts them together again. The gather takes about 12. Where a processor has none,
+or a slow one, LLVM's code generator takes it apart as Halide did.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from tedsl.backend.assembly.text import NAME, declaring, each_function
+
+__all__ = ["gathered"]
+
+_NAMES = re.compile(NAME)
+_DEFINED = re.compile(rf"^  ({NAME}) = (extractelement|insertelement|sext|zext nneg|zext|getelementptr|load) (.*)$")
+_EXTRACT = re.compile(rf"^<(\d+) x (i32|i64)> ({NAME}), i64 (\d+)$")
+_INSERT = re.compile(rf"^<(\d+) x (float|double|i32|i64)> (poison|{NAME}), \2 ({NAME}), i64 (\d+)$")
+_WIDENED = re.compile(rf"^i32 ({NAME}) to i64$")
+_ADDRESS = re.compile(rf"^(?:inbounds )?(?:nuw )?(float|double|i32|i64), ptr ({NAME}|@[\w.$]+), i64 ({NAME})$")
+_LOAD = re.compile(rf"^(float|double|i32|i64), ptr ({NAME}), align (\d+)(?:, !tbaa (!\d+))?$")
+_LABEL = re.compile(r'^(?:[\w.$-]+|"[^"]*"):')
+_BARRIER = re.compile(
+    r"^  (?:store |fence|(?:%\S+ = )?(?:atomicrmw|cmpxchg|(?:(?:tail|musttail|notail) )?call (?!.*@llvm\.)))"
+)
+_WRITES = re.compile(r"@llvm\.(?:masked\.(?:store|scatter|compressstore)|mem(?:cpy|move|set))")
+_BYTES = {"float": 4, "double": 8, "i32": 4, "i64": 8}
+_SHORT = {"float": "f32", "double": "f64"}
+LEAST = 32  # bytes of a vector from which on a gather is better than single loads
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """One element of a gathered vector: where its load stands, and what the address is made of."""
+
+    at: int
+    steps: tuple[str, ...]  # the names of its instructions
+    vector: tuple[str, str]  # the type and name of the vector of indices
+    widened: str  # how they become 64 bits: "sext", "zext", "zext nneg", or "" where they are
+    base: str
+    align: int
+    alias: str
+
+
+def gathered(lines: list[str]) -> list[str]:
+    """The lines of a module, with gathers for vectors that are loaded one by one at the lanes of another vector."""
+    declared: dict[str, None] = {}
+    made = each_function(lines, lambda function: _Function(function).gathered(declared))
+    return declaring(made, declared)
+
+
+class _Function:
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+        self.defined: dict[str, tuple[int, str, str]] = {}
+        self.ends: list[str] = []  # insertions of a last lane
+
+    def gathered(self, declared: dict[str, None]) -> list[str]:
+        if not any("insertelement" in line for line in self.lines):
+            return self.lines
+        for at, line in enumerate(self.lines):
+            match = _DEFINED.match(line)
+            if match is None:
+                continue
+            self.defined[match[1]] = at, match[2], match[3]
+            if match[2] == "insertelement" and _is_last(match[3]):
+                self.ends.append(match[1])
+        dead: set[str] = set()
+        for number, name in enumerate(self.ends):
+            dead |= self._replace(name, number, declared)
+        return self._without(dead) if dead else self.lines
+
+    def _replace(self, name: str, number: int, declared: dict[str, None]) -> set[str]:
+        """Make a gather of the chain that ends at `name`; what it consisted of."""
+        chain = self._chain(name)
+        if chain is None:
+            return set()
+        lanes, count, element = chain
+        first, last = min(lane.at for lane in lanes), self.defined[name][0]
+        one = lanes[0]
+        places = self._places(lanes, number)
+        if places is None or self._is_disturbed(first, last):
+            return set()
+        align = min(lane.align for lane in lanes)
+        short = f"v{count}{_SHORT.get(element, element)}"
+        kind = f"<{count} x {element}>"
+        mask = ", ".join(["i1 true"] * count)
+        alias = f", !tbaa {one.alias}" if one.alias and all(lane.alias == one.alias for lane in lanes) else ""
+        *before, index = places
+        self.lines[last] = "\n".join([
+            *before,
+            f"  %te.places.{number} = getelementptr {element}, ptr {one.base}, {index}",
+            f"  {name} = call {kind} @llvm.masked.gather.{short}.v{count}p0(<{count} x ptr> %te.places.{number}, "
+            f"i32 {align}, <{count} x i1> <{mask}>, {kind} poison){alias}",
+        ])  # fmt: skip
+        wanted = f"<{count} x ptr>, i32 immarg, <{count} x i1>, {kind}"
+        declared[f"declare {kind} @llvm.masked.gather.{short}.v{count}p0({wanted})"] = None
+        return {step for lane in lanes for step in lane.steps} - {name}
+
+    def _places(self, lanes: list[_Lane], number: int) -> list[str] | None:
+        """The vector of places, behind the lines that make it; None where the lanes are not those of one vector."""
+        (kind, name), base = lanes[0].vector, lanes[0].base
+        if any((lane.vector, lane.base) != ((kind, name), base) for lane in lanes):
+            return None
+        if not kind.startswith(f"<{len(lanes)} x "):  # the first lanes of a longer vector
+            return None
+        ways = {lane.widened for lane in lanes}
+        if ways <= {"sext", "zext nneg"} or ways == {""}:
+            return [f"{kind} {name}"]  # an address takes its index for signed
+        if not ways <= {"zext", "zext nneg"}:
+            return None
+        wide = kind.replace("i32", "i64")
+        return [f"  %te.wide.{number} = zext {kind} {name} to {wide}", f"{wide} %te.wide.{number}"]
+
+    def _chain(self, name: str) -> tuple[list[_Lane], int, str] | None:
+        """The lanes of a vector that is put together of loads, first to last."""
+        lanes: list[_Lane] = []
+        count, element = 0, ""
+        while name != "poison":
+            _, kind, rest = self.defined.get(name, (0, "", ""))
+            match = _INSERT.match(rest) if kind == "insertelement" else None
+            if match is None:
+                return None
+            count, element = int(match[1]), match[2]
+            lane = self._lane(match[4], element, int(match[5]))
+            if lane is None or int(match[5]) != count - 1 - len(lanes):
+                return None
+            lanes.append(replace(lane, steps=(name, *lane.steps)))
+            name = match[3]
+        return (lanes, count, element) if len(lanes) == count else None
+
+    def _lane(self, name: str, element: str, number: int) -> _Lane | None:
+        """A load at lane `number` of a vector of places."""
+        at, kind, rest = self.defined.get(name, (0, "", ""))
+        load = _LOAD.match(rest) if kind == "load" else None
+        if load is None or load[1] != element:
+            return None
+        _, kind, rest = self.defined.get(load[2], (0, "", ""))
+        address = _ADDRESS.match(rest) if kind == "getelementptr" else None
+        if address is None or address[1] != element:
+            return None
+        steps, index, how = [name, load[2]], address[3], ""
+        _, kind, rest = self.defined.get(index, (0, "", ""))
+        if kind in ("sext", "zext", "zext nneg"):
+            widened, how = _WIDENED.match(rest), kind
+            if widened is None:
+                return None
+            steps.append(index)
+            index = widened[1]
+            _, kind, rest = self.defined.get(index, (0, "", ""))
+        place = _EXTRACT.match(rest) if kind == "extractelement" else None
+        if place is None or int(place[4]) != number:
+            return None
+        vector = f"<{place[1]} x {place[2]}>", place[3]
+        return _Lane(at, (*steps, index), vector, how, address[2], int(load[3]), load[4] or "")
+
+    def _is_disturbed(self, first: int, last: int) -> bool:
+        """Whether something between two lines may write, or a block ends there."""
+        between = self.lines[first:last]
+        return any(_LABEL.match(line) or _BARRIER.match(line) or _WRITES.search(line) for line in between)
+
+    def _without(self, dead: set[str]) -> list[str]:
+        """The lines less those of `dead` whose results nobody uses any more."""
+        uses = Counter(name for line in self.lines for name in _NAMES.findall(line))
+        gone: set[int] = set()
+        pending = sorted(dead, key=lambda n: -self.defined[n][0])
+        for name in pending:  # users before what they use
+            if uses[name] == 1:
+                at = self.defined[name][0]
+                gone.add(at)
+                uses.subtract(_NAMES.findall(self.lines[at]))
+        return [line for at, line in enumerate(self.lines) if at not in gone]
+
+
+def _is_last(insertion: str) -> bool:
+    """Whether the last lane of a vector that is long enough is put in."""
+    parts = _INSERT.match(insertion)
+    return parts is not None and int(parts[5]) == int(parts[1]) - 1 and int(parts[1]) * _BYTES[parts[2]] >= LEAST

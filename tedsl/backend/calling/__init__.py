@@ -1,0 +1,1 @@
+"""Kernels as their users call them: arguments, aliases, results in place, reports, exports, other compilers."""

@@ -1,0 +1,137 @@
+"""What a call is given: arrays of every library, `out=` and `mode=`, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tedsl.analysis.feeds import check_dtype, check_not_masked
+from tedsl.analysis.foreign import array_of, check_not_recorded, is_recorded, is_torch
+from tedsl.analysis.pointwise import Array
+from tedsl.backend.arguments.blocks import copy_reason
+from tedsl.backend.calling.aliasing import has_shared_elements
+from tedsl.lang.tensor import Tensor
+
+__all__ = ["as_array", "check_is_memory", "check_target", "given_outputs", "modes_of", "passable", "writable"]
+
+MODES = ("write", "add", "null")
+
+
+def modes_of(outputs: Sequence[Tensor], mode: Any, what: str) -> tuple[str, ...]:
+    """`mode=`, for each output."""
+    given = mode if isinstance(mode, Mapping) else dict.fromkeys(outputs, "write" if mode is None else mode)
+    found = _by_position(outputs, given, f"{what}: mode=")
+    for position, value in found.items():
+        if not isinstance(value, str) or value not in MODES:
+            name = outputs[position].name
+            raise ValueError(f"{what}: mode of {name!r}: expected one of {', '.join(MODES)}, found {value!r:.60}")
+    return tuple(found.get(p, "write") for p in range(len(outputs)))
+
+
+def given_outputs(outputs: Sequence[Tensor], out: Any, what: str) -> dict[int, Any]:
+    """`out=`, by the position of the output; None stands for an array to be made."""
+    if out is None:
+        return {}
+    if isinstance(out, Mapping):
+        return {p: a for p, a in _by_position(outputs, out, f"{what}: out=").items() if a is not None}
+    listed = list(out) if isinstance(out, (tuple, list)) else [out]
+    if len(listed) != len(outputs):
+        names = ", ".join(t.name for t in outputs)
+        raise ValueError(f"{what}: out= must hold {len(outputs)} arrays ({names}), found {len(listed)}")
+    return {p: array for p, array in enumerate(listed) if array is not None}
+
+
+def _by_position(outputs: Sequence[Tensor], given: Mapping[Any, Any], place: str) -> dict[int, Any]:
+    """A dict whose keys are names of outputs, or the outputs themselves, by their position."""
+    names = [t.name for t in outputs]
+    listed = ", ".join(names)
+    found: dict[int, Any] = {}
+    for key, value in given.items():
+        if isinstance(key, Tensor):
+            meant = [p for p, t in enumerate(outputs) if t is key]
+        else:
+            meant = [p for p, name in enumerate(names) if isinstance(key, str) and name == key]
+        if not meant:
+            shown = key.name if isinstance(key, Tensor) else key
+            raise ValueError(f"{place} names {shown!r:.60}; the outputs are {listed}")
+        if len(meant) > 1 and not isinstance(key, Tensor):
+            raise ValueError(
+                f"{place} names {key!r}, but {len(meant)} outputs are called that; give the tensors as keys"
+            )
+        for position in meant:
+            if position in found:
+                raise ValueError(f"{place} names output {names[position]!r} twice")
+            found[position] = value
+    return found
+
+
+def check_target(tensor: Tensor, array: Any, shape: tuple[int, ...], place: str) -> None:
+    """Refuse an array that `tensor` cannot be written into."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"{place}: expected a NumPy array to write into, found {type(array).__name__}")
+    check_not_masked(array, place)
+    check_dtype(array, tensor.dtype, place)
+    if array.shape != shape:
+        raise ValueError(f"{place}: expected shape {shape}, found {array.shape}")
+    if not array.flags.writeable:
+        raise ValueError(f"{place}: the array is read-only; give one that can be written")
+    if has_shared_elements(array):
+        raise ValueError(f"{place}: elements of the array share memory (its strides meet); give one of its own")
+
+
+def as_array(value: Any, tensor: Tensor, what: str) -> Any:
+    """A NumPy view of another library's array; everything else is left to the check."""
+    if is_torch(value) and not is_recorded(value):
+        try:
+            return array_of(value)
+        except TypeError as error:
+            raise TypeError(f"{what}: input {tensor.name!r}: {error}") from None
+    if isinstance(value, (np.ndarray, np.generic, bool, int, float)) or hasattr(value, "__array__"):
+        return value
+    if hasattr(value, "__array_interface__"):
+        return np.asarray(value)
+    return np.from_dlpack(value) if hasattr(value, "__dlpack__") else value
+
+
+def writable(value: Any, place: str) -> Any:
+    """A NumPy view of an array to write into; everything else is left to the check."""
+    check_not_recorded(value, place)
+    if isinstance(value, (np.ndarray, np.generic)) or not hasattr(value, "__array__"):
+        return value
+    if is_torch(value):
+        return array_of(value)
+    array = np.asarray(value)
+    check_is_memory(value, array, place)
+    return array
+
+
+def check_is_memory(value: Any, array: Array, place: str) -> None:
+    """TypeError where an array is not the memory of what was given, but a copy, with which a result would be lost."""
+    if isinstance(value, np.ndarray) or is_torch(value):
+        return
+    if isinstance(value, (np.generic, bool, int, float)):
+        raise TypeError(
+            f"{place}: expected an array to write into, found {type(value).__name__} ({value!r:.40}); give "
+            f"np.array(x, dtype={str(array.dtype)!r})"
+        )
+    again = (
+        np.asarray(value) if hasattr(value, "__array__") or not hasattr(value, "__dlpack__") else np.from_dlpack(value)
+    )
+    if array.size and not np.shares_memory(array, again):
+        raise TypeError(
+            f"{place}: expected memory to write into, found a {type(value).__name__}, which gives NumPy copies of its "
+            "elements; give an array, and copy the result from there"
+        )
+
+
+def passable(array: Array, tensor: Tensor, copies: list[tuple[str, str]], *, on_device: bool = False) -> Array:
+    """The array, or a copy of it where Halide, or a GPU, cannot hold its strides."""
+    reason = copy_reason(array.shape, array.strides, array.itemsize, on_device)
+    if reason is None and not array.flags.aligned:
+        reason = "its elements are not aligned in memory"
+    if reason is None:
+        return array
+    copies.append((tensor.name, reason))
+    return np.array(array, order="C")

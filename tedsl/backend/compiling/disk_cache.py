@@ -1,0 +1,261 @@
+"""Compiled kernels kept on disk: another process that builds the same program for the same machine loads its code.
+
+The key is a digest of all that compiling depends on: the program with its names, the schedule, the form, the target,
+the machine, and the versions of Halide, LLVM and this library down to its source files. What is kept is data: object
+code and a few numbers, in files that carry their own digest (`store`). The name of the code's function has a seal over
+these numbers, so that none is believed that the code was not made for. TEDSL_CACHE=off keeps nothing, TEDSL_CACHE_MB
+(1024 unless set) is how much is kept; the files used longest ago go first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from schedules.plan import Plan
+from schedules.records import parsed, record_of, seal, typed
+from tedsl.backend.host import files
+from tedsl.backend.host.loaders import loads_objects
+from tedsl.backend.host.targets import Target, machine_of
+from tedsl.backend.scheduling.planner import Planner
+from tedsl.lang.structure import structural_key
+from tedsl.lang.tensor import Extern, Tensor
+from tedsl.lang.traverse import stages_of
+
+__all__ = [
+    "FOLDER",
+    "Entry",
+    "Kept",
+    "entries",
+    "forget_all",
+    "is_kept",
+    "is_off",
+    "keep",
+    "key_of",
+    "key_of_part",
+    "key_of_program",
+    "read",
+    "recall",
+    "write",
+]
+
+FOLDER = "kernels"
+MOST_MB = 1024
+_SOURCES = ("tedsl", "schedules")
+_CODE = "code"  # the digest of the code, beside the numbers
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Object code of one compiled form, and how to call it without lowering the program again."""
+
+    entry: str
+    target: str
+    image: bytes
+    sizes: tuple[int, ...]  # of the program's symbolic extents, those passed by value
+    zero: bool  # whether one more number, always 0, is passed
+    order: tuple[int, ...]  # see Variant
+    checks: bool  # whether the kernel checks indices or numbers when it runs
+    careful: bool  # whether divisions are lowered with care, see lower_expr
+    title: str  # for people: what it computes
+    shapes: tuple[tuple[int, ...] | None, ...] = ()  # of its arguments, where it does not check them itself
+    finite: tuple[int, ...] = ()  # the inputs that must hold finite numbers, where it does not look itself
+
+    @property
+    def seal(self) -> str:
+        """What the name of its function ends with, that of Halide's wrapper apart: how it is to be called."""
+        return seal([value for name, value in asdict(self).items() if name not in ("entry", "image", "title")])
+
+
+def key_of(
+    inputs: Sequence[Tensor], outputs: Sequence[Tensor], form: object, name: str, target: Target, planner: Planner
+) -> str | None:
+    """The name of the file for a compiled form; None where nothing is kept."""
+    if is_off():
+        return None
+    if planner.part is not None:
+        return key_of_part(planner.part.digest, form, target, planner)
+    if any(isinstance(op, Extern) for op in stages_of(outputs)):
+        return None
+    return _digest([structural_key(outputs, inputs, names=True), name, _schedule(planner), *_made_for(form, target)])
+
+
+def key_of_part(digest: str, form: object, target: Target, planner: Planner) -> str | None:
+    """The same for a part of a program, by what it computes and by which loops."""
+    return (
+        None if is_off() else _digest([digest, str(planner.is_asked), str(planner.in_place), *_made_for(form, target)])
+    )
+
+
+def key_of_program(structure: str, name: str, target: Target, planner: Planner, least: int) -> str | None:
+    """The name of the file for how a program is cut, by its structural key; `least`: kernels that are worth it."""
+    if is_off() or planner.is_asked or planner.given:
+        return None
+    return _digest(["program", structure, name, _schedule(planner), *_made_for(least, target)])
+
+
+def is_off() -> bool:
+    """Whether nothing is kept: the user wants it so, or code is no object here."""
+    return not loads_objects() or os.environ.get("TEDSL_CACHE", "").strip().lower() in ("off", "0", "no", "false")
+
+
+def _made_for(form: object, target: Target) -> tuple[str, ...]:
+    return repr(form), target.text, repr(machine_of(target)), *_versions()
+
+
+def _digest(parts: Sequence[str]) -> str:
+    text = "\0".join(parts)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:40]  # a name may be any text
+
+
+def _schedule(planner: Planner) -> str:
+    """All that a planner does, as text."""
+    given = structural_key(list(planner.given.values()), names=True) if planner.given else ""
+    options = planner.automatic, planner.deterministic, planner.choices, planner.merged, planner.in_place
+    return f"{options!r} {given} {'' if planner.plan is None else _directives(planner.plan)}"
+
+
+def _directives(plan: Plan) -> str:
+    loops = [(key, [s.directive for s in steps]) for key, steps in sorted(plan.loops.items())]
+    storage = [(name, [s.directive for s in steps]) for name, steps in sorted(plan.storage.items())]
+    places, stores = ([(n, s.directive) for n, s in sorted(m.items())] for m in (plan.places, plan.stores))
+    rest = sorted(plan.made), sorted(plan.complete), plan.finite, plan.automatic
+    return repr((loops, places, stores, storage, rest))
+
+
+@functools.cache
+def _versions() -> tuple[str, ...]:
+    """Of what compiles, and the size and time of every source file of the compiler itself."""
+    packages = [f"{name} {importlib.metadata.version(name)}" for name in ("halide", "llvmlite")]
+    top = Path(__file__).parents[3]
+    files = sorted(path for folder in _SOURCES for path in (top / folder).rglob("*.py"))
+    stats = [(str(path.relative_to(top)), path.stat()) for path in files]
+    return (*packages, *(f"{name} {s.st_size} {s.st_mtime_ns}" for name, s in stats))
+
+
+def recall(key: str | None) -> Kept | None:
+    """What was kept under a key, if it is there and whole."""
+    payload = read(key, "kernel")
+    return None if payload is None else _parsed(payload)
+
+
+def is_kept(key: str | None) -> bool:
+    """Whether there is code under a key; it may still be found to be damaged."""
+    folder = None if key is None else files.private_folder(FOLDER)
+    return folder is not None and (folder / f"{key}.kernel").exists()
+
+
+def read(key: str | None, kind: str) -> bytes | None:
+    """The content of a kept file, if it is there and whole."""
+    folder = None if key is None else files.private_folder(FOLDER)
+    if folder is None:
+        return None
+    path = folder / f"{key}.{kind}"
+    payload = files.read(path)
+    if payload is not None:
+        with contextlib.suppress(OSError):
+            os.utime(path)  # used just now
+    return payload
+
+
+def write(key: str | None, kind: str, payload: bytes) -> None:
+    """Keep a file, if there is a place to keep it in."""
+    folder = None if key is None else files.private_folder(FOLDER)
+    if folder is not None:
+        files.write(folder / f"{key}.{kind}", payload)
+        _make_room(folder)
+
+
+def keep(key: str | None, kept: Kept) -> None:
+    """Keep a compiled form, if there is a place to keep it in."""
+    numbers = {name: value for name, value in asdict(kept).items() if name != "image"}
+    header = json.dumps({**numbers, _CODE: hashlib.sha256(kept.image).hexdigest()}).encode()
+    write(key, "kernel", len(header).to_bytes(4, "little") + header + kept.image)
+
+
+def _parsed(payload: bytes) -> Kept | None:
+    size = int.from_bytes(payload[:4], "little")
+    image = payload[4 + size :]
+    try:
+        numbers = typed(dict, parsed(payload[4 : 4 + size]))
+        if numbers.pop(_CODE, None) != hashlib.sha256(image).hexdigest():
+            return None
+        kept: Kept = record_of(Kept, {**numbers, "image": image})
+    except ValueError:
+        return None
+    return kept if kept.entry.endswith(f"_{kept.seal}_argv") else None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of those kept."""
+
+    path: Path
+    bytes: int
+    used: float  # when, in seconds since 1970
+    title: str
+
+
+def entries() -> list[Entry]:
+    """Every kept kernel, the one used last first."""
+    folder = files.private_folder(FOLDER)
+    found = []
+    for path in folder.glob("*.kernel") if folder is not None else ():
+        payload = files.read(path)
+        kept = None if payload is None else _parsed(payload)
+        with contextlib.suppress(OSError):  # another process removed it
+            found.append(Entry(path, path.stat().st_size, path.stat().st_mtime, kept.title if kept else "damaged"))
+    return sorted(found, key=lambda entry: -entry.used)
+
+
+def forget_all() -> int:
+    """Remove every kept kernel; how many there were."""
+    folder = files.private_folder(FOLDER)
+    if folder is None:
+        return 0
+    kernels = sum(_is_removed(path) for path in folder.glob("*.kernel*"))
+    for path in folder.glob("*.program*"):
+        _is_removed(path)
+    return kernels
+
+
+def _is_removed(path: Path) -> bool:
+    """Whether a file could be removed; what is no file is none of ours."""
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _make_room(folder: Path) -> None:
+    """Remove the files used longest ago until the rest is as much as may be kept."""
+    most, found, entries = _most_bytes(), [], list[os.DirEntry[str]]()
+    with contextlib.suppress(OSError):  # another process removed the folder
+        entries += os.scandir(folder)
+    for entry in entries:
+        with contextlib.suppress(OSError):  # or a file
+            if not entry.is_dir(follow_symlinks=False):
+                info = entry.stat(follow_symlinks=False)
+                found.append((info.st_mtime, info.st_size, entry.path))
+    total = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if total <= most:
+            return
+        total -= size * _is_removed(Path(path))
+
+
+def _most_bytes() -> float:
+    try:
+        most = float(os.environ.get("TEDSL_CACHE_MB", "") or MOST_MB)
+    except ValueError:
+        most = math.nan
+    return (most if most >= 0 else MOST_MB) * 2**20

@@ -1,0 +1,1 @@
+"""Expressions and stages as functions of Halide."""

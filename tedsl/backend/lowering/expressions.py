@@ -1,0 +1,267 @@
+"""Scalar expressions to Halide expressions, in the scope of one definition.
+
+Indices and what is compared with them stay plain (see `lower_index`), and so does int32 arithmetic on data whose ranges
+show that it cannot wrap, as on a clipped place: of what goes through unsigned numbers Halide knows no bounds. All other
+arithmetic goes through the table of intrinsics, which has the language's semantics for every dtype. A read that Halide
+cannot see to be in bounds is clamped: its value is then not used (a guard is false), or the kernel's check of the index
+has already failed.
+
+Halide's simplifier takes int32 for the integers, and moves terms to the other side of a comparison or into a minimum:
+`n - 1 < x` becomes `n < x + 1`, and `min(x, n - 1) + 1` becomes `min(x + 1, n)`. Beside data as large as int32 goes
+that wraps, so there data is kept apart from plain terms (`_compared`, `_mixes`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import halide as hl
+
+from tedsl.analysis.intervals import wraps_early
+from tedsl.analysis.places import are_places
+from tedsl.backend.lowering import indices
+from tedsl.backend.scalars.casts import cast
+from tedsl.backend.scalars.intrinsics import DEEP, EMIT, constant_power
+from tedsl.backend.scalars.types import Expr as Halide, const
+from tedsl.lang.dtypes import INT32, UINT32, UINT64, DType
+from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Read, Var
+from tedsl.lang.intervals import Known, leaves, range_of
+from tedsl.lang.tensor import Compute, Tensor
+from tedsl.lang.traverse import topological
+
+__all__ = ["DIVISION_BY_ZERO", "Scalars", "careful_division", "is_deep"]
+
+# Set while a program is lowered again because Halide found a divisor to be the constant 0, which it refuses.
+_CAREFUL: ContextVar[bool] = ContextVar("careful_division", default=False)
+DIVISION_BY_ZERO = "Division by constant zero"
+FEW = 3  # operations nested in another one: what Halide copies as a tree
+RING = frozenset({Fn.ADD, Fn.SUB, Fn.NEG, Fn.MUL})
+ORDER = frozenset({Fn.LT, Fn.LE, Fn.GT, Fn.GE})
+CHOICES = frozenset({Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.SELECT})
+SEEN = RING | CHOICES | {Fn.FLOORDIV, Fn.MOD}  # what Halide's simplifier knows of integers
+ROOM = 1 << 30  # of a term, beside which there is room in int32 for what is moved
+SIGN = 1 << 31
+
+
+@contextmanager
+def careful_division() -> Iterator[None]:
+    """Float divisions lowered in here never divide by what may be 0: x / 0 is x times an infinity."""
+    token = _CAREFUL.set(True)
+    try:
+        yield
+    finally:
+        _CAREFUL.reset(token)
+
+
+ReadRule = Callable[[Tensor, tuple[Halide, ...]], Halide]
+
+
+class Scalars:
+    """Builder of Halide expressions: `symbols` gives the loop variables, `read` an element of a tensor.
+
+    Of the tensors that are `given` as arrays nothing is known, whatever computed them.
+    """
+
+    def __init__(
+        self, read: ReadRule, symbols: Mapping[Expr, Halide], unknown_zero: Callable[[], Halide],
+        given: Collection[Tensor] = (),
+    ) -> None:  # fmt: skip
+        self._read = read
+        self._given = given
+        self._unknown_zero = unknown_zero
+        self._symbols = dict(symbols)
+        self._values: dict[Expr, Halide] = dict(symbols)
+        self._plain: dict[Expr, bool] = {}
+        self._mixed: dict[Expr, bool] = {}
+        self._ranges: Known = {}
+        self._depths: dict[Expr, int] = {}
+
+    def bind(self, node: Expr, value: Halide) -> None:
+        """Let `node` stand for a value computed elsewhere."""
+        self._values[node] = value
+
+    def bind_loop(self, axis: Axis, value: Halide) -> None:
+        """Let `axis` stand for a loop that is not one of the symbols."""
+        self._values[axis] = self._symbols[axis] = value
+
+    def value(self, root: Expr) -> Halide:
+        """The expression as a value: integers wrap, floats follow IEEE."""
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in self._values:
+                stack.pop()
+                continue
+            operands = node.args if isinstance(node, Apply) and not self._is_plain_value(node) else ()
+            missing = [a for a in operands if a not in self._values]
+            if missing:
+                stack.extend(reversed(missing))
+            else:
+                stack.pop()
+                self._values[node] = self._value_of(node)
+        return self._values[root]
+
+    def _value_of(self, node: Expr) -> Halide:
+        if isinstance(node, Const):
+            return const(node.value, node.dtype)
+        if isinstance(node, Read):
+            return self.read(node)
+        assert isinstance(node, Apply), f"no value for {type(node).__name__} `{node}` here"
+        if self._is_plain_value(node):
+            return indices.plain(node, self._symbols)
+        operands = [self._values[a] for a in node.args]
+        if node.fn is Fn.CAST:
+            return cast(operands[0], node.args[0].dtype, node.dtype)
+        if node.fn is Fn.POW and isinstance(node.args[1], Const):
+            return constant_power(operands[0], node.args[1].value, node.dtype)
+        if node.fn is Fn.DIV and _CAREFUL.get():
+            return _divided(operands[0], operands[1], node.dtype)
+        if node.fn in (Fn.EQ, Fn.NE) and node.args[0] is node.args[1] and node.args[0].dtype.is_float:
+            # Halide drops x != x from the masked end of a vectorized loop where x is the same for all lanes.
+            test = EMIT[Fn.ISNAN.value](operands[0], dtype=node.args[0].dtype)
+            return test if node.fn is Fn.NE else hl.logical_not(test)
+        if node.fn in ORDER and node.args[0].dtype is INT32:
+            operands = self._compared(node.args, operands)
+        if node.fn in RING and node.dtype is INT32 and not self._leaves(node) and not self._mixes(node):
+            return indices.PLAIN[node.fn](*operands)
+        table = DEEP if node.fn.value in DEEP and any(is_deep(a, self._depths) for a in node.args[1:]) else EMIT
+        return table[node.fn.value](*operands, dtype=node.args[-1].dtype)
+
+    def _leaves(self, node: Apply) -> bool:
+        """Whether the result of an integer operation might not be in its dtype."""
+        for operand in node.args:
+            range_of(operand, self._ranges)
+        return leaves(node, self._ranges)
+
+    def _compared(self, given: Sequence[Expr], operands: list[Halide]) -> list[Halide]:
+        """The sides of a comparison, between which no term can be moved that would wrap there.
+
+        Data beside a plain term is brought near its range, which keeps conditions such as `k < length[b]` plain to see;
+        where there is no room for that, both are compared as unsigned numbers.
+        """
+        if any(isinstance(e, Const) for e in given):
+            return operands
+        plain = [self._is_plain_value(e) for e in given]
+        if not any(plain):
+            return [_shifted(v) for v in operands] if any(map(self._mixes, given)) else operands
+        term, data = plain.index(True), plain.index(False)
+        low, high = range_of(given[term], self._ranges)
+        is_term = isinstance(given[term], (Axis, Var))
+        room = SIZE_MAX if is_term else ROOM
+        if self._mixes(given[data]) or low < -room or high > room:
+            return [_shifted(v) for v in operands]
+        near = list(operands)
+        near[data] = hl.max(hl.min(operands[data], hl.i32(high + 1)), hl.i32(low - 1))
+        return near
+
+    def _mixes(self, root: Expr) -> bool:
+        """Whether Halide sees a minimum, or another choice, of data and of a term with loops or extents."""
+        known = self._mixed
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in known or not isinstance(node, Apply) or node.fn not in SEEN or self._is_plain_value(node):
+                known.setdefault(node, False)
+                stack.pop()
+            elif missing := [a for a in node.args if a not in known]:
+                stack.extend(missing)
+            else:
+                stack.pop()
+                values = [a for a in node.args if not a.dtype.is_bool and not isinstance(a, Const)]
+                plain = [self._is_plain_value(a) for a in values]
+                known[node] = any(known[a] for a in node.args) or (node.fn in CHOICES and any(plain) and not all(plain))
+        return known[root]
+
+    def _is_plain_value(self, node: Expr) -> bool:
+        known = self._plain.get(node)
+        if known is None:
+            known = self._plain[node] = indices.is_plain(node) and indices.fits(node)
+        return known
+
+    def read(self, node: Read) -> Halide:
+        """The element at indices that are in bounds, made so where that is not plain to see."""
+        extents = node.tensor.extents
+        place = [self.index(i, n) for i, n in zip(node.indices, extents, strict=True)]
+        if place and indices.counts_down(node.indices[-1]):
+            # Halide stops at a masked vector read backwards from a known place near the beginning of a buffer.
+            place[-1] = place[-1] + self._unknown_zero()
+        return self._read(node.tensor, tuple(place))
+
+    def index(self, index: Expr, extent: Expr) -> Halide:
+        """An int32 index that Halide knows to lie within [0, extent)."""
+        if not indices.is_plain(index) or wraps_early(index):
+            return self._computed(index, extent)
+        plain, limit = indices.plain(index, self._symbols), self.extent(extent)
+        inside = plain if indices.stays_inside(index, extent) else _clamped(plain, limit)
+        # A bound that Halide could prove it would drop, and then miss.
+        return _promised(inside, limit + self._unknown_zero()) if indices.folds(index) else inside
+
+    def _computed(self, index: Expr, extent: Expr) -> Halide:
+        """A data-dependent index, brought into int32, then into the extent.
+
+        The conversion may wrap: such an index is out of bounds, and unused or found by the check. The promise repeats
+        what the clamp says: where Halide's simplifier drops one half of a clamp, its bounds inference may miss just
+        that half.
+        """
+        limit = self.extent(extent)
+        clamped = hl.cast(hl.Int(32), self.value(index))
+        if not self._was_clamped(index, extent):
+            clamped = _clamped(clamped, limit)
+        # What the simplifier can prove, it drops as a whole; the bounds of what was a float or unsigned on
+        # its way Halide does not infer, so that of a promise that is proven nothing would be left.
+        return _promised(clamped, limit + self._unknown_zero() if _is_of_other_numbers(index) else limit)
+
+    def _was_clamped(self, index: Expr, extent: Expr) -> bool:
+        """Whether an index is read from a stage that writes nothing outside the extent."""
+        if not isinstance(index, Read) or not isinstance(extent, Const) or index.tensor in self._given:
+            return False
+        op = index.tensor.op
+        if not isinstance(op, Compute) or not are_places(op):
+            return False
+        low, high = range_of(op.bodies[index.tensor.index])
+        return low >= 0 and high < extent.value
+
+    def extent(self, extent: Expr) -> Halide:
+        """An extent, or any other plain expression of extents and axes."""
+        return indices.plain(extent, self._symbols)
+
+
+def _shifted(value: Halide) -> Halide:
+    """Int32 as unsigned numbers of the same order: the simplifier leaves them as they are, LLVM makes nothing of it."""
+    return hl.cast(hl.UInt(32), value) ^ hl.u32(SIGN)
+
+
+def _is_of_other_numbers(index: Expr) -> bool:
+    """Whether parts of it are no signed integers to Halide, to which sums that may wrap are unsigned."""
+    return any(
+        node.dtype in (UINT32, UINT64) or node.dtype.is_float or (isinstance(node, Apply) and node.fn in RING)
+        for node in topological(index)
+    )
+
+
+def is_deep(root: Expr, known: dict[Expr, int]) -> bool:
+    """Whether more than a few operations are nested in a value; `known` remembers their depths between calls."""
+    if root not in known:
+        for node in topological(root):
+            if node not in known:
+                known[node] = 1 + max(known[c] for c in node.args) if isinstance(node, Apply) else 0
+    return known[root] > FEW
+
+
+def _divided(a: Halide, b: Halide, dtype: DType) -> Halide:
+    is_zero = EMIT["eq"](b, const(0.0, dtype), dtype=dtype)
+    infinite = EMIT["copysign"](const(math.inf, dtype), b, dtype=dtype)
+    by_zero = EMIT["mul"](a, infinite, dtype=dtype)
+    return hl.select(is_zero, by_zero, EMIT["div"](a, hl.select(is_zero, const(1.0, dtype), b), dtype=dtype))
+
+
+def _promised(index: Halide, extent: Halide) -> Halide:
+    """An index of which Halide is told that it lies within the extent; no instruction comes of it."""
+    return hl.unsafe_promise_clamped(index, 0, hl.max(extent - 1, 0))
+
+
+def _clamped(index: Halide, extent: Halide) -> Halide:
+    return hl.max(hl.min(index, extent - 1), 0)

@@ -1,0 +1,286 @@
+"""Index expressions as plain int32 arithmetic of Halide, and whether Halide itself can see that one stays in bounds.
+
+Bounds inference, vectorization and loop partitioning understand plain `+ - * / % min max` of loop variables and nothing
+else, so indices made of axes only are emitted that way. A value made of the same operations must wrap as NumPy's does,
+hence `fits`: plain arithmetic is also right for a value that provably never leaves int32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import halide as hl
+
+from tedsl.analysis.affine import Affine, affine_of
+from tedsl.backend.scalars.types import Expr as Halide
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Var
+from tedsl.lang.extents import simplify_extent
+from tedsl.lang.traverse import topological
+
+__all__ = ["PLAIN", "counts_down", "fits", "folds", "is_plain", "plain", "stays_inside"]
+
+INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1
+
+# Halide's integer / and % round down, and give 0 for a divisor of 0, as the language does.
+PLAIN: dict[Fn, Callable[..., Halide]] = {
+    Fn.ADD: lambda a, b: a + b,
+    Fn.SUB: lambda a, b: a - b,
+    Fn.MUL: lambda a, b: a * b,
+    Fn.NEG: lambda a: hl.i32(0) - a,
+    Fn.FLOORDIV: lambda a, b: a / b,
+    Fn.MOD: lambda a, b: a % b,
+    Fn.MINIMUM: hl.min,
+    Fn.MAXIMUM: hl.max,
+    Fn.CLIP: lambda a, low, high: hl.min(hl.max(a, low), high),
+    Fn.ABS: lambda a: hl.cast(hl.Int(32), hl.abs(a)),
+    Fn.EQ: lambda a, b: a == b,
+    Fn.NE: lambda a, b: a != b,
+    Fn.LT: lambda a, b: a < b,
+    Fn.LE: lambda a, b: a <= b,
+    Fn.GT: lambda a, b: a > b,
+    Fn.GE: lambda a, b: a >= b,
+    Fn.AND: lambda a, b: a & b,
+    Fn.OR: lambda a, b: a | b,
+    Fn.NOT: hl.logical_not,
+    Fn.SELECT: hl.select,
+}
+
+
+def is_plain(expr: Expr) -> bool:
+    """Whether an int32 or bool expression is made of axes, extents and literals by the operations of `PLAIN` alone."""
+    return all(_is_plain_node(node) for node in topological(expr))
+
+
+def _is_plain_node(node: Expr) -> bool:
+    if isinstance(node, Apply):
+        return node.fn in PLAIN and (node.dtype is INT32 or node.dtype.is_bool)
+    if isinstance(node, Const):
+        return node.dtype is INT32 or node.dtype.is_bool
+    return isinstance(node, (Axis, Var))
+
+
+def plain(expr: Expr, symbols: Mapping[Expr, Halide]) -> Halide:
+    """A plain expression over Halide's symbols for the axes and extents."""
+    built: dict[Expr, Halide] = {}
+    for node in topological(expr):
+        if isinstance(node, Const):
+            built[node] = hl.i32(int(node.value)) if node.dtype is INT32 else hl.cast(hl.Bool(), hl.u8(int(node.value)))
+        elif isinstance(node, Apply):
+            built[node] = PLAIN[node.fn](*(built[a] for a in node.args))
+        else:
+            built[node] = symbols[node]
+    return built[expr]
+
+
+Range = tuple[float, float]
+
+
+def fits(expr: Expr) -> bool:
+    """Whether no part of a plain expression can leave int32, whatever the extents."""
+    ranges: dict[Expr, Range] = {}
+    for node in topological(expr):
+        ranges[node] = found = _range(node, ranges)
+        if not INT32_LOW <= found[0] <= found[1] <= INT32_HIGH and found[0] <= found[1]:
+            return False
+    return True
+
+
+def _range(node: Expr, known: Mapping[Expr, Range]) -> Range:
+    if isinstance(node, Const):
+        return float(node.value), float(node.value)
+    if isinstance(node, Var):
+        return 0, SIZE_MAX
+    if isinstance(node, Axis):
+        begin, extent = _extreme(node.begin), _extreme(node.extent)
+        return begin[0], max(begin[0], begin[1] + extent[1] - 1)
+    assert isinstance(node, Apply)
+    if node.dtype.is_bool:
+        return 0, 1
+    rule = _RANGE.get(node.fn)
+    return rule(*(known[a] for a in node.args)) if rule else (float("-inf"), float("inf"))
+
+
+def _extreme(extent: Expr | None) -> Range:
+    """The range of an extent, which is checked to lie from 0 to SIZE_MAX where it is not a number."""
+    if extent is None:
+        return 0, INT32_HIGH
+    ranges: dict[Expr, Range] = {}
+    for node in topological(extent):
+        ranges[node] = _range(node, ranges)
+    low, high = ranges[extent]
+    return (low, high) if isinstance(extent, Const) else (max(low, 0), min(high, SIZE_MAX))
+
+
+def _product(a: Range, b: Range) -> Range:
+    corners = [x * y for x in a for y in b]
+    return min(corners), max(corners)
+
+
+def _quotient(a: Range, b: Range) -> Range:
+    size = max(abs(a[0]), abs(a[1])) + 1
+    return (a[0] // b[0], a[1] // b[0]) if b[0] == b[1] > 0 else (-size, size)
+
+
+def _hull(*ranges: Range) -> Range:
+    return min(r[0] for r in ranges), max(r[1] for r in ranges)
+
+
+_RANGE: dict[Fn, Callable[..., Range]] = {
+    Fn.ADD: lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    Fn.SUB: lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    Fn.NEG: lambda a: (-a[1], -a[0]),
+    Fn.MUL: _product,
+    Fn.FLOORDIV: _quotient,
+    Fn.MOD: lambda a, b: (min(0, b[0]), max(0, b[1])),
+    Fn.MINIMUM: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    Fn.MAXIMUM: lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    Fn.CLIP: lambda a, low, high: _hull(a, low, high),
+    Fn.ABS: lambda a: _hull(a, (-a[1], -a[0])),
+    Fn.SELECT: lambda c, a, b: _hull(a, b),
+}
+
+# Lower and upper bound as expressions of the extents, or None where interval arithmetic says nothing.
+Bounds = tuple[Expr, Expr]
+
+
+def stays_inside(index: Expr, extent: Expr) -> bool:
+    """Whether interval arithmetic, which is what Halide does, shows 0 <= index < extent."""
+    bounds = _bounds(index)
+    if bounds is None:
+        return False
+    return _is_natural(bounds[0]) and _is_natural(extent - 1 - bounds[1])
+
+
+def folds(index: Expr) -> bool:
+    """Whether an index takes steps of more than one and is folded back into a range.
+
+    Halide rewrites such an index before it bounds it, and may then miss the range: 2 - abs(2 - (2 * i + 2) % 4) is
+    never above 2, and so equal to (2 * i + 2) % 4, which for all it knows reaches 3.
+    """
+    remainders = [n for n in topological(index) if isinstance(n, Apply) and n.fn is Fn.MOD]
+    return any(_takes_steps(n.args[0]) for n in remainders)
+
+
+def _takes_steps(expr: Expr) -> bool:
+    form = affine_of(expr)
+    if form is None:
+        return True
+    factors = [form.coefficient(axis) for axis in form.axes]
+    return any(f is None or not f.is_constant or abs(f.constant) != 1 for f in factors)
+
+
+def _is_natural(expr: Expr) -> bool:
+    """Whether a polynomial in the extents is never below zero, as no term of it, or of what it is at least, is."""
+    form = simplify_extent(expr)
+    return _adds_up(form) or _adds_up(_without_quotients(form))
+
+
+def _adds_up(form: Expr) -> bool:
+    """Whether an expression is made of sizes and natural numbers by sums and products alone."""
+    stack = [form]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Const):
+            if node.value < 0:
+                return False
+        elif isinstance(node, Apply):
+            if node.fn not in (Fn.ADD, Fn.MUL):
+                return False
+            stack.extend(node.args)
+        elif not isinstance(node, Var):
+            return False
+    return True
+
+
+def _without_quotients(form: Expr) -> Expr:
+    """At most `form`: c*(x // c), which is from x - c + 1 to x, at its least. So an extent rounded up is no less."""
+    terms = affine_of(form)
+    if terms is None:
+        return form
+    total = Affine({}, terms.constant)
+    for monomial, factor in terms.terms.items():
+        (atom,) = monomial if len(monomial) == 1 else (None,)
+        numerator, by = _quotient_of(atom)
+        if numerator is None or factor % by:
+            total = total + Affine({monomial: factor})
+        else:
+            total = total + (numerator - (by - 1) * (factor > 0)) * (factor // by)
+    return simplify_extent(total.to_expr())
+
+
+def _quotient_of(atom: Expr | None) -> tuple[Affine | None, int]:
+    """What is divided, and by which positive number."""
+    if isinstance(atom, Apply) and atom.fn is Fn.FLOORDIV:
+        by = atom.args[1]
+        if isinstance(by, Const) and by.value > 0:
+            return affine_of(atom.args[0]), int(by.value)
+    return None, 1
+
+
+def _bounds(root: Expr) -> Bounds | None:
+    known: dict[Expr, Bounds | None] = {}
+    for node in topological(root):
+        known[node] = _bounds_of_node(node, known)
+    return known[root]
+
+
+def _bounds_of_node(node: Expr, known: Mapping[Expr, Bounds | None]) -> Bounds | None:
+    if isinstance(node, (Const, Var)):
+        return node, node
+    if isinstance(node, Axis):
+        assert node.extent is not None
+        return node.begin, node.begin + node.extent - 1
+    if not isinstance(node, Apply) or node.fn not in _BOUNDS:
+        return None
+    operands = [known[a] for a in node.args]
+    return None if any(o is None for o in operands) else _BOUNDS[node.fn](*operands)
+
+
+def _scaled(a: Bounds, b: Bounds) -> Bounds | None:
+    a, b = (a, b) if b[0] is b[1] else (b, a)
+    factor = b[0]
+    if a[0] is a[1] and factor is b[1]:
+        return a[0] * factor, a[0] * factor
+    if factor is not b[1] or not isinstance(factor, Const):
+        return None
+    low, high = a[0] * factor, a[1] * factor
+    return (low, high) if factor.value >= 0 else (high, low)
+
+
+def _divided(a: Bounds, b: Bounds) -> Bounds | None:
+    by = b[0]
+    return (a[0] // by, a[1] // by) if by is b[1] and isinstance(by, Const) and by.value > 0 else None
+
+
+def _remainder(a: Bounds, b: Bounds) -> Bounds | None:
+    by: Any = b[0]
+    return (Const(0, INT32), by - 1) if by is b[1] and isinstance(by, Const) and by.value > 0 else None
+
+
+_BOUNDS: dict[Fn, Callable[..., Bounds | None]] = {
+    Fn.ADD: lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    Fn.SUB: lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    Fn.NEG: lambda a: (Const(0, INT32) - a[1], Const(0, INT32) - a[0]),
+    Fn.MUL: _scaled,
+    Fn.FLOORDIV: _divided,
+    Fn.MOD: _remainder,
+}
+
+
+def counts_down(index: Expr) -> bool:
+    """Whether an index may become a constant less an axis (and less others), once Halide has simplified it."""
+    form = affine_of(index)
+    if form is None or not form.is_linear or not all(isinstance(a, (Axis, Var)) for term in form.terms for a in term):
+        return any(_subtracts(node) for node in topological(index))
+    factors = [factor for term, factor in form.terms.items() if term]
+    return -1 in factors and max(factors) < 0
+
+
+def _subtracts(node: Expr) -> bool:
+    if not isinstance(node, Apply):
+        return False
+    if node.fn is Fn.MUL:
+        return any(isinstance(a, Const) and a.value < 0 for a in node.args)
+    return node.fn is Fn.NEG or (node.fn is Fn.SUB and not isinstance(node.args[1], Const))

@@ -1,0 +1,264 @@
+"""Programs to Halide: one function per operation, the last axis innermost, every construct in normal form.
+
+The result keeps the maps from operations and axes to Halide's functions and loops, so that a schedule can be applied to
+it and texts can be translated back. Inputs may be any tensors: what lies above them is not part of the kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import halide as hl
+
+from tedsl.analysis.hazards import Order
+from tedsl.analysis.places import are_places
+from tedsl.backend.assembly.numbering import numbered_func
+from tedsl.backend.lowering.finite_checks import operations_below
+from tedsl.backend.lowering.index_checks import Checks, checks_of, lower_checks, operations_checked
+from tedsl.backend.lowering.names import identifier, size_names, unused
+from tedsl.backend.lowering.reductions import WIDE, lower_reduction
+from tedsl.backend.lowering.scans import lower_scan
+from tedsl.backend.lowering.scatters import lower_scatter
+from tedsl.backend.lowering.stages import Context, Stage, elements, function, tuple_of, variables
+from tedsl.backend.lowering.together import exposed_reads, together
+from tedsl.backend.scalars.intrinsics import EMIT
+from tedsl.backend.scalars.types import TYPES, Expr as Halide
+from tedsl.lang.expr import Apply, Axis, Const, Fn, Read, Reduce, Var
+from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
+from tedsl.lang.traverse import operations_between, topological
+
+__all__ = ["Lowered", "Result", "lower", "operations_between", "sizes_of"]
+
+
+@dataclass(eq=False)
+class Result:
+    """A function of the pipeline whose components are outputs, by their positions in the list of outputs."""
+
+    func: hl.Func
+    dims: tuple[hl.Var, ...]
+    positions: tuple[int, ...]
+    stage: Stage | None  # None for a function of its own, which copies what a stage holds
+
+
+@dataclass(eq=False)
+class Lowered:
+    """A program as Halide sees it."""
+
+    inputs: dict[Tensor, hl.ImageParam]
+    previous: dict[int, hl.ImageParam]  # what the outputs in mode "add" held before, by position
+    sizes: dict[Var, hl.Param]
+    zero: hl.Param | None  # see Context.updated
+    stages: list[Stage]
+    results: list[Result]
+    checks: Checks | None
+    outputs: tuple[Tensor, ...]
+    may_round: bool = False  # whether a loop over a result may go on behind its end; filled in by the schedule
+    nesting: Order | None = None  # filled in by the schedule; None where only Halide knows
+    inlined: set[Operation] = field(default_factory=set)  # filled in by the schedule
+
+    @property
+    def pipeline(self) -> hl.Pipeline:
+        return hl.Pipeline([r.func for r in self.results])
+
+    @property
+    def arguments(self) -> list[Any]:
+        """The parameters of the compiled function, without its outputs."""
+        zero = [] if self.zero is None else [self.zero]
+        return [*self.inputs.values(), *self.previous.values(), *self.sizes.values(), *zero]
+
+    @property
+    def temporaries(self) -> list[Operation]:
+        """The operations whose results live in a buffer that is no output."""
+        outputs = {r.stage for r in self.results}
+        return [s.op for s in self.stages if s not in outputs and s.op not in self.inlined]
+
+    def written_only(self, result: Result, least: int) -> list[str]:
+        """Halide's names for the buffers of a result that nobody reads, where each has so many bytes."""
+        stage = result.stage
+        read = {t.op for s in self.stages for t in s.op.inputs}
+        if (stage is not None and (stage.kind != "pointwise" or stage.op in read)) or self.previous:
+            return []
+        for tensor in (self.outputs[p] for p in result.positions):
+            extents = [e.value for e in tensor.extents if isinstance(e, Const)]
+            if len(extents) < tensor.ndim or math.prod(extents) * tensor.dtype.itemsize < least:
+                return []
+        name, count = result.func.name(), len(result.positions)
+        return [name] if count == 1 else [f"{name}.{k}" for k in range(count)]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The position in the list of outputs for each buffer of the pipeline, in order."""
+        return tuple(p for r in self.results for p in r.positions)
+
+
+def lower(
+    inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterable[int] = (), finite: Sequence[Tensor] = (),
+    promised: bool = False, flat: bool = False, in_place: bool = False,
+) -> Lowered:  # fmt: skip
+    """The functions that compute `outputs` from `inputs`; those at the positions `added` are summed to what is there.
+
+    The kernel fails before it writes anything when a tensor of `finite` holds an inf or NaN. `promised`: Halide is told
+    that indices of inputs and outputs lie within them. Under a schedule of the user's its own reasoning may say that
+    they do not, as where loops are fused whose ends change with a loop around them. `flat`: of inputs, which are
+    contiguous and of known shapes, Halide sees one axis with all elements. It checks every axis of every buffer, and
+    carries these checks through all that it does: for kernels of little else a third of its time. `in_place`: outputs
+    of one stage may lie in memory that it reads, so all of them are computed before any is stored.
+    """
+    operations, added = operations_between(inputs, outputs), tuple(added)
+    given = tuple(dict.fromkeys(inputs))
+    symbols = _sizes(given, operations)
+    # Halide tells its functions apart by itself, but not parameters, from each other or from functions.
+    used = {"opaque_zero", *(identifier(op.name) for op in operations)}
+    names = {t: unused(identifier(t.name), used) for t in given}
+    images = {t: hl.ImageParam(TYPES[t.dtype], min(t.ndim, 1) if flat else t.ndim, names[t]) for t in given}
+    sizes = {v: hl.Param(hl.Int(32), name) for v, name in size_names(symbols, operations, used).items()}
+    own = outputs if in_place and not added else ()
+    ctx = Context(images, sizes, (*given, *outputs) if promised else (), flat=flat, in_place=own)
+    ctx.needed = _needed(operations, outputs)
+    places = {p: unused(f"previous_{p}", used) for p in sorted(set(added))}
+    previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, name) for p, name in places.items()}
+    ctx.added = {outputs[p]: image for p, image in previous.items() if _can_start(outputs[p], operations, outputs)}
+    checks = _define(ctx, operations, finite)
+    results = _results(ctx, outputs, previous)
+    stages = [ctx.stages[op] for op in operations]
+    return Lowered(images, previous, sizes, ctx.zero, stages, results, checks, tuple(outputs))
+
+
+def _can_start(tensor: Tensor, operations: Sequence[Operation], outputs: Sequence[Tensor]) -> bool:
+    """Whether the stage of an output can start from what is there: nobody else reads it, and sums go on from there."""
+    op = tensor.op
+    if sum(t is tensor for t in outputs) > 1 or any(tensor in set(other.inputs) for other in operations):
+        return False
+    if tensor.dtype in WIDE and not (isinstance(op, Compute) and op.reduction is None):
+        return False
+    if isinstance(op, Compute):
+        reduce = op.reduction
+        return op in set(operations) and (reduce is None or reduce.reducer.kind == "sum")
+    return isinstance(op, Scatter) and op in set(operations) and op.kind == "add"
+
+
+def _define(ctx: Context, operations: Sequence[Operation], finite: Sequence[Tensor]) -> Checks | None:
+    """Every operation as a stage: those that the checks of indices read, then the checks, then what waits for them."""
+    pending = checks_of(operations)
+    first = operations_checked(operations, pending) | operations_below(finite, operations)
+    ctx.before_checks = first
+    for op in (o for o in operations if o in first):
+        ctx.stages[op] = RULES[type(op)](ctx, op)
+    checks = lower_checks(ctx, pending, finite) if pending or finite else None
+    ctx.token = None if checks is None else checks.token
+    for op in (o for o in operations if o not in first):
+        ctx.stages[op] = RULES[type(op)](ctx, op)
+    return checks
+
+
+def _needed(operations: Sequence[Operation], outputs: Sequence[Tensor]) -> dict[Operation, tuple[int, ...]]:
+    """The components of each operation that somebody reads."""
+    wanted: dict[Operation, set[int]] = {op: set() for op in operations}
+    for tensor in (*outputs, *(t for op in operations for t in op.inputs)):
+        if tensor.op in wanted:
+            wanted[tensor.op].add(tensor.index)
+    return {op: tuple(sorted(indices)) for op, indices in wanted.items()}
+
+
+def sizes_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Var]:
+    """Every symbolic extent of the program that computes the outputs, in a fixed order."""
+    return _sizes(tuple(dict.fromkeys(inputs)), operations_between(inputs, outputs))
+
+
+def _sizes(inputs: Sequence[Tensor], operations: Sequence[Operation]) -> list[Var]:
+    """Every symbolic extent of the program, in a fixed order."""
+    nodes = topological(e for t in inputs for e in t.extents)
+    for op in operations:
+        nodes += topological(e for t in op.outputs for e in t.extents)
+        nodes += op.nodes
+    found: dict[Var, None] = {}
+    while nodes:
+        symbols = [n for n in nodes if not isinstance(n, (Apply, Const, Read))]
+        found.update((n, None) for n in symbols if isinstance(n, Var))
+        axes = [n for n in symbols if isinstance(n, Axis)] + [
+            a for n in symbols if isinstance(n, Reduce) for a in n.axes
+        ]
+        nodes = topological(e for a in dict.fromkeys(axes) for e in (a.begin, a.extent) if e is not None)
+    for op in operations:
+        if isinstance(op, Scatter):
+            found.update(
+                (v, None)
+                for a in op.axes
+                for e in (a.begin, a.extent)
+                if e is not None
+                for v in topological(e)
+                if isinstance(v, Var)
+            )
+    return list(found)
+
+
+def lower_pointwise(ctx: Context, op: Compute) -> Stage:
+    """f[..] = bodies, those that somebody needs."""
+    dims, components = variables(a.name for a in op.axes), ctx.needed[op]
+    func = function(op.name, len(components))
+    axes: dict[Axis, Any] = dict(zip(op.axes, dims, strict=True))
+    scope = ctx.scalars(axes)
+    place = dims[::-1]
+    values = [ctx.onto(op.output(k), place, scope.value(op.bodies[k])) for k in components]
+    if are_places(op):
+        values = [_opaque(v) for v in values]
+    values = list(map(ctx.after_checks, values))
+    read, exposed = elements(func, components), exposed_reads(ctx, op, components)
+    if exposed:
+        dtypes = [op.bodies[k].dtype for k in components]
+        func[place] = tuple_of(hl.undef(TYPES[d]) for d in dtypes)
+        func[place] = together(ctx, scope, values, [read(k, place) for k in components], dtypes, exposed)
+    else:
+        func[place] = tuple_of(values)
+    return Stage(op, "pointwise", func, dims, components, read, True, axes, together=bool(exposed))
+
+
+def _opaque(value: Halide) -> Halide:
+    """A place of which Halide knows no bounds: it would clamp what is read at it once more, number by number."""
+    kind = value.type()
+    return hl.reinterpret(kind, hl.reinterpret(hl.Float(32), value)) if kind == hl.Int(32) else value
+
+
+def _lower_compute(ctx: Context, op: Compute) -> Stage:
+    return lower_pointwise(ctx, op) if op.reduction is None else lower_reduction(ctx, op)
+
+
+RULES: dict[type, Callable[[Context, Any], Stage]] = {
+    Compute: _lower_compute, Scatter: lower_scatter, Scan: lower_scan,
+}  # fmt: skip
+
+
+def _results(ctx: Context, outputs: Sequence[Tensor], previous: dict[int, hl.ImageParam]) -> list[Result]:
+    """A function for every output: the stage itself where it holds just these outputs, else a copy of its elements."""
+    first: dict[Tensor, int] = {}
+    for position, tensor in enumerate(outputs):
+        first.setdefault(tensor, position)
+    results: list[Result] = []
+    covered: set[int] = set()
+    for stage in ctx.stages.values():
+        tensors = [stage.op.output(k) for k in stage.components]
+        positions = tuple(first[t] for t in tensors if t in first)
+        if stage.op in ctx.before_checks:
+            continue  # computed before the checks, which must come before the output is written
+        apart = covered.union(p for p in previous if outputs[p] not in ctx.added)
+        if stage.direct and len(positions) == len(tensors) and not apart.intersection(positions):
+            results.append(Result(stage.func, stage.dims, positions, stage))
+            covered.update(positions)
+    for position, tensor in enumerate(outputs):
+        if position not in covered:
+            results.append(_copied(ctx, tensor, position, previous.get(position)))
+    return results
+
+
+def _copied(ctx: Context, tensor: Tensor, position: int, previous: hl.ImageParam | None) -> Result:
+    func = numbered_func(f"out_{identifier(tensor.name)}")
+    dims = tuple(hl.Var(f"d{d}") for d in range(tensor.ndim))
+    value = ctx.read(tensor, tuple(map(hl.Expr, dims)))
+    if previous is not None:
+        fn = Fn.OR if tensor.dtype.is_bool else Fn.ADD
+        value = EMIT[fn.value](previous[dims[::-1]], value, dtype=tensor.dtype)
+    func[dims[::-1]] = ctx.after_checks(value)
+    return Result(func, dims, (position,), None)

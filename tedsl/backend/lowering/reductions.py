@@ -1,0 +1,188 @@
+"""Reductions: a pure definition with the identity, and an update over the reduce axes.
+
+The conditions of `where=` on data of the reduce axes alone skip iterations; all others select, which leaves the loops
+rectangular and vectorizable. Max and min propagate NaN. Sums and products of 16-bit floats are held in float32.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import halide as hl
+
+from tedsl.backend.lowering.expressions import Scalars, is_deep
+from tedsl.backend.lowering.indices import is_plain
+from tedsl.backend.lowering.names import identifier
+from tedsl.backend.lowering.stages import Context, Stage, elements, function, tuple_of, variables
+from tedsl.backend.scalars.casts import cast
+from tedsl.backend.scalars.intrinsics import DEEP, EMIT
+from tedsl.backend.scalars.types import FLOATS, Expr as Halide, const, is_nan
+from tedsl.lang import functions as fn
+from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Expr, Fn, Reduce
+from tedsl.lang.reducers import Reducer
+from tedsl.lang.tensor import Compute
+from tedsl.lang.traverse import conjuncts, free_axes
+
+__all__ = ["Accumulator", "loops_over", "lower_reduction", "restrict", "split_condition"]
+
+COMBINE = {
+    "sum": Fn.ADD, "prod": Fn.MUL, "max": Fn.MAXIMUM, "min": Fn.MINIMUM, "any": Fn.OR, "all": Fn.AND,
+}  # fmt: skip
+WIDE = {"float16": "float32", "bfloat16": "float32"}
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """What a reduction keeps while it runs: values of `dtypes` from `identity`, by `step`, read out by `result`."""
+
+    dtypes: tuple[str, ...]
+    identity: tuple[Halide, ...]
+    # step(held, values, position) with values of the reduction's own dtypes, position the ordinal in axis order
+    step: Callable[[Sequence[Halide], Sequence[Halide], Halide], tuple[Halide, ...]]
+    result: Callable[[int, Sequence[Halide]], Halide]
+    direct: bool
+
+
+def accumulator(ctx: Context, reduce: Reduce) -> Accumulator:
+    """The accumulator for one reduction."""
+    reducer, dtypes = reduce.reducer, tuple(v.dtype for v in reduce.values)
+    if reducer.is_custom:
+        return _custom(ctx, reducer, dtypes)
+    if reducer.kind in ("argmax", "argmin"):
+        return _argument(ctx, reducer, dtypes[0])
+    return _builtin(ctx, reducer, dtypes[0], deep=is_deep(reduce.values[0], {}))
+
+
+def _builtin(ctx: Context, reducer: Reducer, dtype: str, *, deep: bool) -> Accumulator:
+    kind = reducer.kind
+    table = DEEP if deep and kind in ("max", "min") else EMIT
+    held = WIDE.get(dtype, dtype) if kind in ("sum", "prod") else dtype
+
+    def step(old: Sequence[Halide], new: Sequence[Halide], position: Halide) -> tuple[Halide, ...]:
+        value = cast(new[0], dtype, held)
+        if kind != "sum" or held in FLOATS:
+            value = ctx.opaque(value, held)
+        return (table[COMBINE[kind].value](old[0], value, dtype=held),)
+
+    identity = const(reducer.identity_of(dtype).value, held)  # type: ignore[arg-type]
+    return Accumulator((held,), (identity,), step, lambda k, old: cast(old[0], held, dtype), held == dtype)
+
+
+def _argument(ctx: Context, reducer: Reducer, dtype: str) -> Accumulator:
+    """(best value, its position or -1): the first of equals wins, and NaN before every number."""
+    held = WIDE.get(dtype, "uint8" if dtype == "bool" else dtype)
+    beats = operator.gt if reducer.kind == "argmax" else operator.lt
+
+    def step(old: Sequence[Halide], new: Sequence[Halide], position: Halide) -> tuple[Halide, ...]:
+        value = ctx.opaque(cast(new[0], dtype, held), held)
+        better = (old[1] < 0) | beats(value, old[0])
+        if held in FLOATS:
+            better = better | (is_nan(value, held) & hl.logical_not(is_nan(old[0], held)))
+        return hl.select(better, value, old[0]), hl.select(better, position, old[1])
+
+    return Accumulator(
+        (held, "int32"), (const(0, held), hl.i32(-1)), step, lambda k, old: hl.max(old[1], hl.i32(0)), False
+    )
+
+
+def _custom(ctx: Context, reducer: Reducer, dtypes: tuple[str, ...]) -> Accumulator:
+    def step(old: Sequence[Halide], new: Sequence[Halide], position: Halide) -> tuple[Halide, ...]:
+        scope = ctx.scalars({})
+        for formal, value in zip((*reducer.left, *reducer.right), (*old, *new), strict=True):
+            scope.bind(formal, value)
+        return tuple(ctx.opaque(scope.value(r), r.dtype) for r in reducer.results)
+
+    identity = tuple(const(c.value, d) for c, d in zip(reducer.identity, dtypes, strict=True))
+    return Accumulator(dtypes, identity, step, lambda k, old: old[k], True)
+
+
+def loops_over(ctx: Context, axes: Sequence[Axis], name: str) -> tuple[hl.RDom, dict[Axis, hl.RVar]]:
+    """A reduction domain over the axes, the last one innermost."""
+    inner_first = axes[::-1]
+    extents = [a.extent for a in inner_first if a.extent is not None]
+    domain = hl.RDom([(ctx.extent(a.begin), ctx.extent(e)) for a, e in zip(inner_first, extents, strict=True)], name)
+    return domain, {axis: domain[d] for d, axis in enumerate(inner_first)}
+
+
+def restrict(domain: hl.RDom, condition: Halide) -> None:
+    """Leave out the points where a condition is false.
+
+    Halide simplifies it at once, before it looks whether the target is strict: `a - 1e8 < 0.5` as `a < 1e8 + 0.5`.
+    """
+    domain.where(hl.strict_float(condition))
+
+
+def split_condition(condition: Expr, uniform: set[Axis]) -> tuple[Expr, Expr]:
+    """The part of an `and` that reads data by the `uniform` axes alone, and the rest.
+
+    From a condition on the loops themselves Halide would conclude that a clamp inside is not needed, and then forget
+    the condition where it infers what is read.
+    """
+    narrow: Expr = TRUE
+    rest: Expr = TRUE
+    for part in _parts(condition):
+        if uniform.issuperset(free_axes(part)) and not is_plain(part):
+            narrow = fn.logical_and(narrow, part)
+        else:
+            rest = fn.logical_and(rest, part)
+    return narrow, rest
+
+
+def _parts(condition: Expr) -> Iterator[Expr]:
+    """The parts of an `and`, also where one is asked inside another: here no access leaves its tensor anyway."""
+    for part in conjuncts(condition):
+        if isinstance(part, Apply) and part.fn is Fn.SELECT and part.args[2] is FALSE:
+            yield from _parts(part.args[0])
+            yield from _parts(part.args[1])
+        else:
+            yield part
+
+
+def position_in(ctx: Context, axes: Sequence[Axis], scope: Scalars) -> Halide:
+    """The ordinal of a point of the axes in their order."""
+    ordinal: Halide = hl.i32(0)
+    for axis in axes:
+        assert axis.extent is not None
+        ordinal = ordinal * ctx.extent(axis.extent) + (scope.extent(axis) - ctx.extent(axis.begin))
+    return ordinal
+
+
+def lower_reduction(ctx: Context, op: Compute) -> Stage:
+    """f[..] = identity; f[..] = step(f[..], values) for every point of the reduce axes where the condition holds."""
+    reduce = op.reduction
+    assert reduce is not None
+    kept = accumulator(ctx, reduce)
+    func, dims = function(op.name, len(kept.dtypes)), variables(a.name for a in op.axes)
+    place = dims[::-1]
+    domain, loops = loops_over(ctx, reduce.axes, identifier(reduce.axes[0].name))
+    scope = ctx.scalars({**dict(zip(op.axes, dims, strict=True)), **loops})
+    start = ctx.onto(op.output(), place, kept.identity[0])  # only a sum is added to what is there
+    func[place] = tuple_of(map(ctx.after_checks, (start, *kept.identity[1:])))
+    narrow, rest = split_condition(reduce.where, set(reduce.axes))
+    if narrow is not TRUE:
+        restrict(domain, scope.value(narrow))
+    held = elements(func, range(len(kept.dtypes)))
+    old = [held(k, place) for k in range(len(kept.dtypes))]
+    new = kept.step(old, [scope.value(v) for v in reduce.values], position_in(ctx, reduce.axes, scope))
+    if rest is not TRUE:
+        taken = scope.value(rest)
+        new = tuple(hl.select(taken, n, o) for n, o in zip(new, old, strict=True))
+    if not set(reduce.axes).intersection(free_axes((*reduce.values, rest))):
+        new = mentioning(domain, new, old)
+    func[place] = ctx.updated(new, old)
+
+    def read(component: int, where: tuple[Halide, ...]) -> Halide:
+        return kept.result(component, [held(k, where) for k in range(len(kept.dtypes))])
+
+    return Stage(
+        op, "reduction", func, dims, tuple(range(op.num_outputs)), read, kept.direct,
+        dict(zip(op.axes, dims, strict=True)), dict(loops),
+    )  # fmt: skip
+
+
+def mentioning(domain: hl.RDom, new: Sequence[Halide], old: Sequence[Halide]) -> tuple[Halide, ...]:
+    """The new values in terms of a domain: Halide only loops over one that it meets in an expression."""
+    inside = hl.Expr(domain[0]) >= domain[0].min()
+    return tuple(hl.select(inside, n, o) for n, o in zip(new, old, strict=True))

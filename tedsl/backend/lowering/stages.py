@@ -1,0 +1,169 @@
+"""What lowering an operation gives (`Stage`), and what every rule of lowering may ask for (`Context`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import halide as hl
+
+from tedsl.analysis.sizes import known_shape
+from tedsl.backend.arguments.blocks import contiguous_strides
+from tedsl.backend.assembly.numbering import numbered_func
+from tedsl.backend.lowering.expressions import Scalars
+from tedsl.backend.lowering.names import identifier
+from tedsl.backend.scalars.intrinsics import EMIT
+from tedsl.backend.scalars.types import Expr as Halide, bits_of, from_bits
+from tedsl.lang.expr import Axis, Expr, Fn, Var
+from tedsl.lang.tensor import Operation, Tensor
+
+__all__ = ["Context", "Stage"]
+
+Place = tuple[Halide, ...]
+Reader = Callable[[int, Place], Halide]
+
+
+@dataclass(eq=False)
+class Stage:
+    """One operation as a function: its loops by axis, and how other stages read it."""
+
+    op: Operation
+    kind: str  # "pointwise", "reduction", "scatter" or "scan"
+    func: hl.Func
+    dims: tuple[hl.Var, ...]  # the axes of the result, outermost first
+    components: tuple[int, ...]  # the outputs of `op` that the function holds
+    read: Reader
+    direct: bool = True  # the function's components are those outputs themselves
+    axes: dict[Axis, hl.Var | hl.RVar] = field(default_factory=dict)
+    reduce_axes: dict[Axis, hl.RVar] = field(default_factory=dict)
+    parallel: bool = True  # different elements of `dims` can be computed at once in the update, too
+    together: bool = False  # no element is stored before all that is read for its components
+
+    @property
+    def is_update(self) -> bool:
+        """Whether the loops of its body are those of an update."""
+        return self.kind != "pointwise" or self.together
+
+
+class Context:
+    """The program being lowered: elements of its tensors, its extents."""
+
+    def __init__(
+        self, images: Mapping[Tensor, hl.ImageParam], sizes: Mapping[Var, hl.Param],
+        promised: Iterable[Tensor] = (), *, flat: bool = False, in_place: Iterable[Tensor] = (),
+    ) -> None:  # fmt: skip
+        self.images = images
+        self.flat = flat  # whether they are rows of all elements
+        self.in_place = frozenset(in_place)  # results that may lie in the memory of inputs
+        self.sizes = sizes
+        self.promised = frozenset(promised)  # tensors of which Halide is told that no index leaves them
+        self.stages: dict[Operation, Stage] = {}
+        self.needed: dict[Operation, tuple[int, ...]] = {}
+        self.token: hl.Func | None = None  # what must be 0 before an output may be written
+        self.before_checks: set[Operation] = set()
+        self.added: dict[Tensor, hl.ImageParam] = {}  # outputs that start from what their memory holds
+        self.zero: hl.Param | None = None  # an argument that is always 0, which the compiler does not know
+
+    def read(self, tensor: Tensor, indices: Place) -> Halide:
+        """An element at indices in the order of the axes."""
+        place = indices[::-1]
+        if tensor in self.promised:
+            ends = [hl.max(self.extent(n) - 1, 0) + self.unknown_zero() for n in tensor.extents[::-1]]
+            place = tuple(hl.unsafe_promise_clamped(i, 0, end) for i, end in zip(place, ends, strict=True))
+        if tensor in self.images:
+            return self.images[tensor][self._row(place, tensor) if self.flat else place]
+        return self.stages[tensor.op].read(tensor.index, place)
+
+    def _row(self, place: Place, tensor: Tensor) -> Place:
+        """The place in a row of all elements; extents are numbers."""
+        shape = known_shape(tensor)
+        assert shape is not None
+        terms = [i * step for i, step in zip(place, contiguous_strides(shape, 1)[::-1], strict=True)]
+        return (sum(terms[1:], terms[0]),) if terms else ()
+
+    def scalars(self, symbols: Mapping[Axis, Halide], read: Callable[[Tensor, Place], Halide] | None = None) -> Scalars:
+        """A builder of expressions in the scope of the given loops."""
+        known: dict[Expr, Halide] = {a: x if isinstance(x, hl.Expr) else hl.Expr(x) for a, x in symbols.items()}
+        known.update((v, hl.Expr(p)) for v, p in self.sizes.items())
+        return Scalars(read or self.read, known, self.unknown_zero, self.images)
+
+    def after_checks(self, value: Halide) -> Halide:
+        """A value that waits for the checks of indices, so that nothing is written before them."""
+        if self.token is None:
+            return value
+        token, kind = hl.Expr(self.token[()]), value.type()
+        # Something that no simplification can find equal to the value: the checks would go with it.
+        other = hl.reinterpret(kind, hl.cast(hl.UInt(kind.bits()), token)) if kind.is_float() else hl.cast(kind, token)
+        return hl.select(token == 0, value, other)
+
+    def onto(self, tensor: Tensor, place: Place, value: Halide) -> Halide:
+        """A value added to what the memory of an output holds, where the output is to be added."""
+        previous = self.added.get(tensor)
+        if previous is None:
+            return value
+        fn = Fn.OR if tensor.dtype.is_bool else Fn.ADD
+        return EMIT[fn.value](previous[place], value, dtype=tensor.dtype)
+
+    def unknown_zero(self) -> Halide:
+        """0, unknown to the compiler."""
+        if self.zero is None:
+            self.zero = hl.Param(hl.Int(32), "opaque_zero")
+        return hl.Expr(self.zero)
+
+    def opaque(self, value: Halide, dtype: str) -> Halide:
+        """A value to combine with what an update holds, of which Halide knows nothing; floats cost no instruction.
+
+        Halide 21 looks for steps of a loop that change nothing. From min(f(), k) over a loop in k it concludes that
+        only steps with k < f() matter, with the f() of before the loop, and stores k without comparing it again: it
+        solves for a loop in int32 alone. And it takes f() + (x - x) for f(), though x may be infinite. What hides a
+        float must be pure, or the last vector of a row would be computed number by number and not under a mask.
+        """
+        if dtype == "int32":
+            return value ^ self.unknown_zero()
+        if dtype not in ("float32", "float64"):  # narrower ones are held in these, or only compared
+            return value
+        return from_bits(hl.memoize_tag(bits_of(value, dtype)), dtype)
+
+    def updated(self, values: Sequence[Halide], old: Sequence[Halide]) -> Halide:
+        """The right side of an update of several components, all computed before any is stored.
+
+        Halide looks for reads of the components to decide which must be stored together, but not inside the arguments
+        of calls, and strict arithmetic is calls. So each component names the next one where Halide looks.
+        """
+        if len(values) == 1:
+            return values[0]
+        never = self.unknown_zero() != 0
+        following = [*old[1:], old[0]]
+        return hl.Tuple([hl.select(never, hl.cast(v.type(), o), v) for v, o in zip(values, following, strict=True)])
+
+    def extent(self, extent: Expr) -> Halide:
+        """An expression of the extents."""
+        return self.scalars({}).extent(extent)
+
+
+def elements(func: hl.Func, components: Sequence[int]) -> Reader:
+    """Reads the components of a function that holds these outputs of an operation."""
+    position = {component: k for k, component in enumerate(components)}
+    if len(components) == 1:
+        return lambda component, place: hl.Expr(func[place])
+    return lambda component, place: hl.Expr(func[place][position[component]])
+
+
+def tuple_of(values: Iterable[Halide]) -> Halide:
+    """One value, or Halide's tuple of several."""
+    listed = list(values)
+    return listed[0] if len(listed) == 1 else hl.Tuple(listed)
+
+
+def function(name: str, components: int) -> hl.Func:
+    """The function of a stage. OpenCL calls component 1 of `f` `f_1`, so `f` must end as no stage's name does."""
+    return numbered_func(identifier(name) if components == 1 else f"{identifier(name)}__parts")
+
+
+def variables(names: Iterable[str]) -> tuple[hl.Var, ...]:
+    """A loop variable for each name; equal ones are told apart by a number."""
+    used: dict[str, None] = {}
+    for name in names:
+        base = identifier(name)
+        used[next(n for n in (base, *(f"{base}{k}" for k in range(1, len(used) + 2))) if n not in used)] = None
+    return tuple(map(hl.Var, used))

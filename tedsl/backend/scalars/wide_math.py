@@ -1,0 +1,77 @@
+"""The rarer float32 functions, computed in float64 vectors and rounded once at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import halide as hl
+
+from tedsl.backend.scalars import float32_math, float64_math
+from tedsl.backend.scalars.types import Expr, bits_of, copy_sign, f64, horner, is_nan, negate
+
+__all__ = ["atan2", "power", "rounded", "tan"]
+
+NAN, INF = float("nan"), float("inf")
+# sin(r) and cos(r) for |r| <= pi / 4, to 40 bits
+SIN = (
+    -0.16666666666666632, 0.008333333333322457, -0.00019841269829815858, 2.7557313688680597e-06, -2.505075691908093e-08,
+)  # fmt: skip
+COS = (
+    0.04166666666660167, -0.001388888887819698, 2.480158093699708e-05, -2.755556070932579e-07, 2.0647316916449707e-09,
+)  # fmt: skip
+
+
+def rounded(function: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
+    """A float64 function on float32."""
+    return lambda x: hl.cast(hl.Float(32), function(hl.cast(hl.Float(64), x)))
+
+
+def tan(x: Expr) -> Expr:
+    """Tangent, for arguments of any size."""
+    size = hl.abs(x)
+    remainder, quadrant = float32_math.reduce_quadrant(x)
+    is_small = size < hl.f32(0.785)
+    r = hl.select(is_small, hl.cast(hl.Float(64), size), remainder)
+    z = r * r
+    sine = r + r * z * horner(z, SIN, "float64")
+    cosine = (f64(1.0) - z * f64(0.5)) + z * z * horner(z, COS, "float64")
+    is_even = is_small | ((quadrant & hl.i32(1)) == hl.i32(0))
+    ratio = hl.select(is_even, sine, negate(cosine, "float64")) / hl.select(is_even, cosine, sine)
+    result = hl.cast(hl.Float(32), ratio)
+    sign = bits_of(x, "float32") & hl.u32(0x80000000)
+    result = hl.reinterpret(hl.Float(32), bits_of(result, "float32") ^ sign)
+    return hl.select(size < hl.f32(INF), result, hl.f32(NAN))
+
+
+def power(x: Expr, y: Expr) -> Expr:
+    """x^y by C's rules: 1 for y = 0 and for x = 1 even beside NaN, NaN for a negative x and a fraction y."""
+    a, b = hl.cast(hl.Float(64), hl.abs(x)), hl.cast(hl.Float(64), y)
+    one, zero = hl.f32(1.0), hl.f32(0.0)
+    size = hl.cast(hl.Float(32), float64_math.exp(b * float64_math.log(a)))
+    # |x| = 1 and y infinite: 0 * infinity above
+    size = hl.select((hl.abs(x) == one) & hl.logical_not(is_nan(y, "float32")), one, size)
+    half = y * hl.f32(0.5)
+    is_integer = hl.floor(y) == y
+    is_odd = is_integer & (hl.floor(half) != half)
+    is_negative = bits_of(x, "float32") >= hl.u32(0x80000000)
+    signed = hl.select(is_negative & is_odd, negate(size, "float32"), size)
+    fraction_of_negative = (x < zero) & (x > hl.f32(-INF)) & hl.logical_not(is_integer)
+    result = hl.select(fraction_of_negative, hl.f32(NAN), signed)
+    return hl.select((y == zero) | (x == one), one, result)
+
+
+def atan2(y: Expr, x: Expr) -> Expr:
+    """The angle of the point (x, y), with C's results at zeros and infinities."""
+    a, b = hl.cast(hl.Float(64), hl.abs(y)), hl.cast(hl.Float(64), hl.abs(x))
+    is_steep = a > b
+    low, high = hl.select(is_steep, b, a), hl.select(is_steep, a, b)
+    zero = f64(0.0)
+    diagonal = (low == high) & (high > zero)  # infinities too
+    ratio = hl.select(diagonal, f64(1.0), hl.select(high == zero, zero, low / high))
+    half_pi = f64(float64_math.PI_OVER_2)
+    angle = float64_math.atan(ratio)
+    angle = hl.select(is_steep, half_pi - angle, angle)
+    is_left = bits_of(x, "float32") >= hl.u32(0x80000000)
+    angle = hl.select(is_left, half_pi + half_pi - angle, angle)
+    result = copy_sign(hl.cast(hl.Float(32), angle), y, "float32")
+    return hl.select(is_nan(x, "float32") | is_nan(y, "float32"), hl.f32(NAN), result)

@@ -1,0 +1,328 @@
+"""A complete plan on Halide's functions: places first, then the loops of each definition, directive by directive.
+
+Everything was checked by `schedules` before; what only Halide can refuse comes back as a ScheduleError in the user's
+names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import halide as hl
+
+from schedules import directives as d
+from schedules.loops import nest_of
+from schedules.placement import ROOT, Place, placed
+from schedules.plan import Plan, Step
+from tedsl.analysis.hazards import Loop, Order
+from tedsl.analysis.sizes import known_shape
+from tedsl.backend.host.loaders import LOADER_VARIABLE, loads_objects
+from tedsl.backend.host.targets import Machine
+from tedsl.backend.lowering.indices import plain
+from tedsl.backend.lowering.pipeline import Lowered, Result
+from tedsl.backend.scheduling.halide_words import readable
+from tedsl.backend.scheduling.loops import Loops
+from tedsl.backend.scheduling.partition import keep_around, keep_whole
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.errors import ScheduleError
+from tedsl.lang.expr import Const, Expr
+from tedsl.lang.tensor import Scatter
+
+__all__ = ["apply_plan", "check_atomics", "check_target", "fix_sizes", "halide_refused"]
+
+GUARD = hl.TailStrategy.GuardWithIf
+PREDICATE = hl.TailStrategy.Predicate
+EXACT = hl.TailStrategy.RoundUp  # never rounds: the factor divides
+MEMORY = {
+    "auto": hl.MemoryType.Auto, "heap": hl.MemoryType.Heap, "stack": hl.MemoryType.Stack,
+    "register": hl.MemoryType.Register, "shared": hl.MemoryType.GPUShared,
+}  # fmt: skip
+
+
+def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
+    """Schedule every function of the program of a plan."""
+    names = plan.program.names
+    places = placed(plan)
+    # Halide 21 writes OpenCL that does not compile for vectors of anything but plain arithmetic.
+    vectors = machine.gpu != "opencl"
+    width = machine.vector_bytes
+    stages = {names[s.op]: Loops(plan, names[s.op], s, width, vectors=vectors) for s in lowered.stages}
+    lowered.inlined = {loops.stage.op for name, loops in stages.items() if places[name].kind == "inline"}
+    for name, loops in stages.items():
+        if places[name].kind != "inline":
+            for definition in loops.definitions:
+                _apply_definition(plan, loops, definition, stages, lowered)
+                keep_whole(plan, loops, definition)
+    for name, loops in stages.items():
+        _place(places[name], loops, stages, plan)
+        keep_around(plan, places[name], loops, stages)
+        for step in plan.storage.get(name, ()):
+            with halide_refused(step):
+                _STORAGE[type(step.directive)](loops, step.directive)
+    for result in lowered.results:
+        if result.stage is None:
+            _copied(result, machine)
+    fix_sizes(lowered)
+    results = {result.stage for result in lowered.results}
+    lowered.may_round = any(loops.stage in results and _may_round(plan, loops) for loops in stages.values())
+    lowered.nesting = _nesting(plan, places, stages, lowered)
+
+
+def _may_round(plan: Plan, loops: Loops) -> bool:
+    """Whether an exact split leaves a rest, as far as one can see: Halide would round its loop up."""
+    for definition in loops.definitions:
+        levels = nest_of(loops.name, loops.stage.op, definition).levels
+        known: dict[str, int | None] = {level.name: level.known for level in levels}
+        for step in plan.loops.get((loops.name, definition), ()):
+            said = step.directive
+            if isinstance(said, d.Split):
+                extent = known.pop(said.loop, None)
+                if said.exact and (extent is None or extent % said.factor):
+                    return True
+                known.update({said.outer: None, said.inner: said.factor})
+            elif isinstance(said, d.Fuse):
+                known.update(dict.fromkeys((said.outer, said.inner, said.fused)))
+    return False
+
+
+def _nesting(plan: Plan, places: Mapping[str, Place], stages: Mapping[str, Loops], lowered: Lowered) -> Order:
+    """The order in which the stages run, for the proof that an output may lie on an input."""
+    order = Order(set(lowered.inlined), together={stage.op for stage in lowered.stages if stage.together})
+    for name, loops in stages.items():
+        levels = plan.nest(name, "body").levels
+        order.loops[loops.stage.op] = tuple(Loop(v.origin, v.kind == "serial") for v in levels)
+        place = places[name]
+        if place.kind == "at" and place.consumer in stages:
+            nest = plan.nest(place.consumer, plan.definition(place.consumer, place.loop))
+            order.places[loops.stage.op] = stages[place.consumer].stage.op, nest.position(place.loop) + 1
+    return order
+
+
+def check_target(plan: Plan, backend: str) -> None:
+    """Refuse directives for a GPU where there is none."""
+    steps = (step for listed in plan.loops.values() for step in listed)
+    step = next((s for s in steps if isinstance(s.directive, (d.GpuBlocks, d.GpuThreads, d.GpuSingleThread))), None)
+    if step is not None and backend == "host":
+        raise step.refused("the target is the host; build with target='cuda' or 'opencl', or leave the directive out")
+
+
+def check_atomics(plan: Plan, target: str, *, deterministic: bool) -> None:
+    """Refuse atomic updates in which the order shows, if that is forbidden, and those that Halide 21 gets wrong."""
+    for (name, _), steps in plan.loops.items():
+        op = plan.program.stages[name]
+        step = next((s for s in steps if isinstance(s.directive, d.Atomic)), None)
+        if step is None or not isinstance(op, Scatter):
+            continue
+        dtype, adds = op.value.dtype, op.kind in ("add", "mul")
+        if deterministic and dtype.is_float and adds:
+            raise step.refused(
+                "floats that meet in another order in every run are rounded to other results; build with "
+                "deterministic=False, or leave the directive out"
+            )
+        exact = dtype in ("uint32", "uint64") if op.kind == "add" else dtype.is_integer and dtype.itemsize >= 4
+        if target == "host" and not loads_objects() and (op.kind == "mul" or not exact):
+            raise step.refused(
+                f"where objects are not loaded ({LOADER_VARIABLE}=jit), an element of {dtype} is read twice, and what "
+                "was added in between may be lost; leave it out, and the points combine in order"
+            )
+        if target != "host" and (op.kind == "mul" or not exact):
+            raise step.refused(
+                f"on a GPU, Halide 21 does this right for sums of uint32 and uint64 and for max and min of integers of "
+                f"32 and 64 bits, found {op.kind} of {dtype}; leave it out, and the points combine in order"
+            )
+
+
+def _copied(result: Result, machine: Machine) -> None:
+    """Loops of a function that copies what a stage holds into an output."""
+    if machine.gpu is not None:
+        _one_thread_each(result)
+    elif result.dims and machine.vector_bytes >= 8:
+        result.func.vectorize(result.dims[-1], machine.vector_bytes // 4, GUARD)
+
+
+def _one_thread_each(result: Result) -> None:
+    loops = list(result.dims)
+    while len(loops) > 1:
+        fused = hl.Var(f"{loops[0].name()}_{loops[1].name()}")
+        result.func.fuse(loops[1], loops[0], fused)
+        loops[:2] = [fused]
+    if loops:
+        block, thread = hl.Var("block"), hl.Var("thread")
+        result.func.gpu_tile(loops[0], block, thread, 256, GUARD)
+    else:
+        result.func.gpu_single_thread()
+
+
+def fix_sizes(lowered: Lowered) -> None:
+    """Tell Halide where every dimension begins and ends, in numbers and in the sizes that are arguments.
+
+    Loops over what is known need no tests for their ends; and bounds that are said in a few sizes stay short, where
+    Halide would carry the first element and the extent of every dimension of every buffer along.
+    """
+    symbols: dict[Expr, Any] = {v: hl.Expr(p) for v, p in lowered.sizes.items()}
+
+    def known(extent: Expr) -> Any:
+        if isinstance(extent, Const):
+            return int(extent.value) or None  # nothing is computed of what is empty
+        return plain(extent, symbols)
+
+    for tensor, image in lowered.inputs.items():
+        is_flat = image.dimensions() < tensor.ndim
+        ends = [Const(math.prod(known_shape(tensor) or ()), INT32)] if is_flat else tensor.extents[::-1]
+        for dim, extent in enumerate(map(known, ends)):
+            if extent is not None:
+                image.dim(dim).set_bounds(0, extent)
+    for result in lowered.results:
+        if result.stage is None:
+            continue
+        extents = map(known, result.stage.op.output(result.stage.components[0]).extents)
+        for var, extent in zip(result.dims, extents, strict=True):
+            if extent is not None:
+                result.func.bound(var, 0, extent)
+
+
+@contextmanager
+def halide_refused(step: Step) -> Iterator[None]:
+    """What Halide says about a directive, as a ScheduleError of that directive."""
+    try:
+        yield
+    except hl.HalideError as error:
+        raise step.refused(f"Halide cannot do this: {readable(error)}") from error
+
+
+def _apply_definition(plan: Plan, loops: Loops, definition: str, stages: Mapping[str, Loops], lowered: Lowered) -> None:
+    """The directives of one definition."""
+    for step in plan.loops.get((loops.name, definition), ()):
+        with halide_refused(step):
+            if isinstance(step.directive, d.Prefetch):
+                _prefetch(loops, step, stages, lowered)
+            elif isinstance(step.directive, d.Vectorize) and _is_single(plan, step.directive):
+                continue  # LLVM has no masked stores of vectors of one element
+            else:
+                _LOOPS[type(step.directive)](loops, step.directive)
+
+
+def _is_single(plan: Plan, v: d.Vectorize) -> bool:
+    return plan.nest(v.stage, v.definition).level(v.loop).constant == 1
+
+
+def _split(loops: Loops, s: d.Split) -> None:
+    known = loops.known[s.definition]
+    old = known.pop(s.loop)
+    outer, inner = loops.derived(s.definition, s.outer, old), loops.derived(s.definition, s.inner, old)
+    # A guard around vectors would be taken apart lane by lane; a predicate masks them.
+    tail = PREDICATE if id(s) in loops.masked else GUARD
+    if s.exact and not loops.is_update(s.definition):
+        tail = EXACT
+    loops.definitions[s.definition].split(old, outer, inner, s.factor, tail)
+    known.update({s.outer: outer, s.inner: inner})
+
+
+def _fuse(loops: Loops, f: d.Fuse) -> None:
+    known = loops.known[f.definition]
+    outer, inner = known.pop(f.outer), known.pop(f.inner)
+    known[f.fused] = loops.derived(f.definition, f.fused, outer)
+    loops.definitions[f.definition].fuse(inner, outer, known[f.fused])
+
+
+def _reorder(loops: Loops, r: d.Reorder) -> None:
+    if len(r.loops) > 1:
+        loops.definitions[r.definition].reorder(*(loops.loop(r.definition, n) for n in reversed(r.loops)))
+
+
+def _simple(verb: str) -> Callable[[Loops, Any], None]:
+    def rule(loops: Loops, directive: Any) -> None:
+        getattr(loops.definitions[directive.definition], verb)(loops.loop(directive.definition, directive.loop))
+
+    return rule
+
+
+def _gpu(verb: str) -> Callable[[Loops, Any], None]:
+    def rule(loops: Loops, directive: Any) -> None:
+        listed = [loops.loop(directive.definition, n) for n in reversed(directive.loops)]
+        getattr(loops.definitions[directive.definition], verb)(*listed)
+
+    return rule
+
+
+def _vectorize(loops: Loops, v: d.Vectorize) -> None:
+    _simple("vectorize" if loops.vectors else "unroll")(loops, v)
+
+
+def _atomic(loops: Loops, a: d.Atomic) -> None:
+    loops.definitions[a.definition].atomic(True)  # Halide's own test knows no guarded sums
+
+
+_LOOPS: dict[type, Callable[[Loops, Any], None]] = {
+    d.Split: _split, d.Fuse: _fuse, d.Reorder: _reorder, d.Vectorize: _vectorize, d.Unroll: _simple("unroll"),
+    d.Parallel: _simple("parallel"), d.Atomic: _atomic,
+    d.GpuBlocks: _gpu("gpu_blocks"), d.GpuThreads: _gpu("gpu_threads"),
+    d.GpuSingleThread: lambda loops, s: loops.definitions[s.definition].gpu_single_thread(),
+}  # fmt: skip
+
+
+def _prefetch(loops: Loops, step: Step, stages: Mapping[str, Loops], lowered: Lowered) -> None:
+    p = step.directive
+    assert isinstance(p, d.Prefetch)
+    images = {t.name: image for t, image in lowered.inputs.items()}
+    source = stages[p.source].func if p.source in stages else images.get(p.source)
+    if source is None:
+        raise step.refused(f"{p.source} is not part of this kernel")
+    if p.source in stages and stages[p.source].stage.op in lowered.inlined:
+        raise step.refused(f"{p.source} is computed inline and has no memory; compute it at the root")
+    # All arguments of the very types of the overload: a conversion takes the image for a function, which has no memory.
+    at, ahead = hl.VarOrRVar(loops.loop(p.definition, p.loop)), hl.Expr(p.distance)
+    loops.definitions[p.definition].prefetch(source, at, at, ahead, hl.PrefetchBoundStrategy.NonFaulting)
+
+
+def _place(place: Place, loops: Loops, stages: Mapping[str, Loops], plan: Plan) -> None:
+    """Where a stage is computed; a consumer that this kernel does without leaves it at the root."""
+    if place.kind == "inline":
+        return
+    consumer = stages.get(place.consumer)
+    if place is ROOT or place.kind == "root" or consumer is None:
+        loops.func.compute_root()
+        return
+    with halide_refused(plan.places[loops.name]):
+        loops.func.compute_at(consumer.func, consumer.anywhere(place.loop))
+    if place.store is None:
+        return
+    with halide_refused(plan.stores[loops.name]):
+        outer = stages.get(place.store[0])
+        if outer is None:
+            loops.func.store_root()
+        else:
+            loops.func.store_at(outer.func, outer.anywhere(place.store[1]))
+
+
+def _dimension(loops: Loops, name: str) -> Any:
+    for definition in ("init", "body"):
+        found = loops.whole.get(definition, {}).get(name)
+        if isinstance(found, hl.Var):
+            return found
+    raise ScheduleError(f"{loops.name} has no axis {name!r}")
+
+
+def _reorder_storage(loops: Loops, s: d.ReorderStorage) -> None:
+    if len(s.axes) > 1:
+        loops.func.reorder_storage(*(_dimension(loops, n) for n in reversed(s.axes)))
+
+
+def _bound_extent(loops: Loops, s: d.BoundExtent) -> None:
+    """All of an axis, from 0 on, or as much of it from wherever the readers begin."""
+    dim = _dimension(loops, s.axis)
+    whole = [a.extent for a, v in loops.stage.axes.items() if v is dim or v.name() == dim.name()]
+    if any(isinstance(e, Const) and e.value == s.extent for e in whole):
+        loops.func.bound(dim, 0, s.extent)
+    else:
+        loops.func.bound_extent(dim, s.extent)
+
+
+_STORAGE: dict[type, Callable[[Loops, Any], None]] = {
+    d.ReorderStorage: _reorder_storage,
+    d.StoreIn: lambda loops, s: loops.func.store_in(MEMORY[s.memory]),
+    d.BoundExtent: _bound_extent,
+}

@@ -1,0 +1,57 @@
+"""What Halide says about schedules: the loops of a kernel, and refusals, in the user's names.
+
+Halide writes loops to the process's standard error and nowhere else, so that is caught, for the moment it takes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterable
+
+import halide as hl
+
+from tedsl.backend.host.scratch import scratch
+from tedsl.lang.errors import ScheduleError
+
+__all__ = ["loop_nest_text", "readable", "schedule_refused"]
+
+_LOCK = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a child must not inherit another standard error
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+
+
+def loop_nest_text(funcs: Iterable[hl.Func]) -> str:
+    """The loop nests of the pipelines that end in these functions."""
+    parts = [_plain_names(_caught(func)).strip() for func in funcs]
+    return "\n".join(dict.fromkeys(parts))
+
+
+def _caught(func: hl.Func) -> str:
+    with _LOCK, scratch() as file:
+        sys.stderr.flush()
+        kept = os.dup(2)
+        try:
+            os.dup2(file.number, 2)
+            func.print_loop_nest()
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        return file.text()
+
+
+def schedule_refused(kernel: str, error: Exception) -> ScheduleError:
+    """What Halide refuses only when it compiles."""
+    return ScheduleError(f"the schedule of kernel {kernel!r} cannot be compiled; Halide says: {readable(error)}")
+
+
+def readable(error: Exception) -> str:
+    """Halide's message without the marks that it adds to names."""
+    text = re.sub(r"^(User )?[Ee]rror:\s*", "", _plain_names(str(error)).strip())
+    return " ".join(text.split()) or "no reason"
+
+
+def _plain_names(text: str) -> str:
+    return re.sub(r"\$\d+", "", text)

@@ -1,0 +1,80 @@
+"""Which loops Halide may cut into a beginning, a middle and an end, where conditions change their value.
+
+What is inside of a loop that is cut is there up to three times, and is compiled as often.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import halide as hl
+
+from schedules.loops import Level
+from schedules.placement import Place
+from schedules.plan import Plan
+from tedsl.backend.scheduling.loops import Loops
+from tedsl.lang.expr import Axis, Const
+
+__all__ = ["keep_around", "keep_whole"]
+
+TILE = 8  # sums that are written out side by side
+LONG = 128  # steps of a sum beside which a masked store is nothing
+
+
+def keep_whole(plan: Plan, loops: Loops, definition: str) -> None:
+    """Where the vectors' axis has no known extent, let Halide cut only its loops where a condition changes its value.
+
+    Every loop that is cut is there three times, with all that is inside; along axes that are neither vectors nor
+    written out a condition is one value for a vector, which is tested as fast as it is left out.
+    """
+    levels = plan.nest(loops.name, definition).levels
+    along = {axis for v in levels if v.kind == "vectorized" for axis in v.origin}
+    if not any(_is_unknown(axis, loops) for axis in along):
+        return
+    cut = along | {axis for v in levels if v.kind == "unrolled" for axis in v.origin}
+    for level in levels:
+        if level.kind in ("serial", "parallel") and cut.isdisjoint(level.origin):
+            loops.definitions[definition].partition(loops.loop(definition, level.name), hl.Partition.Never)
+
+
+def keep_around(plan: Plan, place: Place, loops: Loops, stages: Mapping[str, Loops]) -> None:
+    """Let Halide cut no loop around a tile of sums for the last tile, where nothing is saved there.
+
+    Cut, all the sums are there twice. A copy of the tile by loops ends where the result does. One that is written out
+    stores the last vectors under masks, which is nothing beside long sums; but sums that are not stored are not
+    computed, so the last tile must fill its vectors, and the loops over rows are cut.
+    """
+    consumer = stages.get(place.consumer)
+    if place.kind != "at" or consumer is None or not loops.is_update("body"):
+        return
+    levels = plan.nest(loops.name, "body").levels
+    if math.prod(v.known or 1 for v in levels if v.kind == "unrolled") < TILE:
+        return
+    long = math.prod(v.known or LONG for v in levels if v.carried != "free") >= LONG
+    definition = plan.definition(place.consumer, place.loop)
+    nest = plan.nest(place.consumer, definition)
+    around = nest.position(place.loop) + 1
+    tile = nest.levels[around:]
+    by_loops = all(v.kind != "unrolled" for v in tile)
+    for level in nest.levels[:around]:
+        whole = by_loops or (long and all(_fills_vectors(axis, tile) for axis in level.origin))
+        if whole and level.kind in ("serial", "parallel"):
+            consumer.definitions[definition].partition(consumer.loop(definition, level.name), hl.Partition.Never)
+
+
+def _fills_vectors(axis: Axis | int, tile: Sequence[Level]) -> bool:
+    """Whether vectors lie along an axis, and the last tile has as many of them as the others."""
+    within = [v for v in tile if axis in v.origin]
+    vector = math.prod(v.known or 1 for v in within if v.kind == "vectorized")
+    if isinstance(axis, int) or not isinstance(axis.extent, Const) or vector == 1:
+        return False
+    lanes = math.prod(v.known or 1 for v in within)
+    rest = int(axis.extent.value) % lanes
+    return rest == 0 or rest > lanes - vector
+
+
+def _is_unknown(axis: Axis | int, loops: Loops) -> bool:
+    """Whether the extent of an axis, or of a dimension of the result, is not a number."""
+    extent = loops.stage.op.outputs[0].extents[axis] if isinstance(axis, int) else axis.extent
+    return not isinstance(extent, Const)

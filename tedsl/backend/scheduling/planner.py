@@ -1,0 +1,135 @@
+"""From a program to Halide's functions, scheduled: what a schedule says, and the default schedule for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from schedules.automatic import check_limits
+from schedules.cutting import Part, parts_of
+from schedules.default import Machine, completed, stored
+from schedules.default.machine import Choices, assumed
+from schedules.plan import Plan
+from schedules.program import program_of
+from schedules.repetition import without_repetition
+from schedules.tuning import settled
+from tedsl.backend.host.targets import Target, machine_of
+from tedsl.backend.lowering.pipeline import Lowered, lower, operations_between
+from tedsl.backend.scheduling.apply import apply_plan, check_atomics, check_target, fix_sizes
+from tedsl.backend.scheduling.autoschedulers import apply_autoscheduler
+from tedsl.lang.tensor import Tensor
+
+__all__ = ["Planner"]
+
+
+@dataclass(frozen=True)
+class Planner:
+    """How a kernel is scheduled.
+
+    `plan` is what the user says, and `given` the tensors that those of its program stand for; `automatic` one of
+    Halide's autoschedulers; `choices` are those of the default scheduler; `merged`: outputs of one shape may share a
+    loop nest, and small ones a kernel. `part`: what was decided for one part of a program that was cut. `simple`: every
+    stage is stored, no loop is changed. `in_place`: outputs of one stage may lie in memory that it reads.
+    """
+
+    plan: Plan | None = None
+    given: Mapping[Tensor, Tensor] = field(default_factory=dict, hash=False, compare=False)
+    automatic: str = ""
+    deterministic: bool = True
+    choices: Choices = field(default_factory=assumed)
+    merged: bool = True
+    part: Part | None = None
+    simple: bool = False
+    in_place: bool = False
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the user asked for this schedule, who is then told what is wrong with it."""
+        return self.plan is not None or bool(self.automatic)
+
+    def machine(self, target: Target) -> Machine:
+        """The figures that a program is scheduled for."""
+        return settled(machine_of(target), dict(self.choices))
+
+    def lowered(
+        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], added: Iterable[int], target: Target, *,
+        plain: bool, trusted: bool = False, flat: bool = False,
+    ) -> Lowered:  # fmt: skip
+        """The functions that compute `outputs` from `inputs`; `plain`: without what holds for finite numbers only.
+
+        `trusted`: somebody else sees to it that numbers are finite. `flat`: inputs have one axis, see `lower`.
+        """
+        machine = self.machine(target)
+        added = tuple(added)
+        if self.part is not None:
+            if self.simple or (plain and self.part.plan.finite):
+                there = self.part.given(inputs), self.part.given(outputs)
+                return replace(self, plan=None, part=None).lowered(*there, added, target, plain=plain, flat=flat)
+            return self._applied(self.part.wanting(outputs), inputs, added, machine, trusted=trusted, flat=flat)
+        if self.automatic and not added:  # in a sum with what is there an element must not be computed twice
+            return self._automatic(inputs, outputs, target, machine)
+        plan = self.plan
+        if plain and plan is not None and plan.finite:  # its program is another one where numbers are not finite
+            inputs, outputs, plan = self._given(inputs), self._given(outputs), None
+        if plan is None:
+            outputs = without_repetition(inputs, outputs)
+            plan = Plan(program_of(outputs))
+        self._check(plan, target)
+        if self.simple:
+            return self._applied(stored(plan), inputs, added, machine, flat=flat)
+        options = {"plain": plain, "merged": self.merged, "together": self.in_place}
+        plan = completed(plan, inputs, outputs, machine, **options)
+        return self._applied(plan, inputs, added, machine, flat=flat)
+
+    def _applied(
+        self, plan: Plan, inputs: Sequence[Tensor], added: Sequence[int], machine: Machine, *, trusted: bool = False,
+        flat: bool,
+    ) -> Lowered:  # fmt: skip
+        stages = plan.program.stages
+        finite = [] if trusted else [stages[name].output() for name in plan.finite if name in stages]
+        lowered = lower(
+            inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked, flat=flat,
+            in_place=self.in_place,
+        )  # fmt: skip
+        apply_plan(plan, lowered, machine)
+        return lowered
+
+    def parts(
+        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], target: Target, least: int = 1
+    ) -> tuple[tuple[Tensor, ...], list[Part]]:
+        """The program cut at the tensors that its complete plan stores; the outputs as the parts know them.
+
+        `least`: how many parts must be possible. With 1 there are as many as can be.
+        """
+        plan = self.plan or Plan(program_of(outputs))
+        self._check(plan, target)
+        machine = self.machine(target)
+        plan = completed(plan, inputs, outputs, machine, merged=self.merged, apart=True, together=self.in_place)
+        stages, given = plan.program.stages, {t: t for t in inputs}
+        for (op, k), (name, index) in plan.program.handles.items():
+            given.setdefault(stages[name].output(index), op.output(k))
+        given.update((now, self.given.get(t, t)) for now, t in zip(plan.program.outputs, outputs, strict=True))
+        given.update((t, self.given.get(t, t)) for t in inputs)
+        return plan.program.outputs, parts_of(plan, inputs, given, least, joined=least > 1 and self.merged)
+
+    def _check(self, plan: Plan, target: Target) -> None:
+        """Refuse what the target cannot do, or what was forbidden."""
+        check_target(plan, target.backend)
+        check_atomics(plan, target.backend, deterministic=self.deterministic)
+
+    def for_part(self, part: Part) -> Planner:
+        """What is decided already for a part."""
+        return replace(self, part=part)
+
+    def _given(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        return [self.given.get(t, t) for t in tensors]
+
+    def _automatic(
+        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], target: Target, machine: Machine
+    ) -> Lowered:
+        """A program as one of Halide's autoschedulers schedules it."""
+        check_limits(self.automatic, operations_between(inputs, outputs), (*inputs, *outputs))
+        lowered = lower(inputs, outputs)
+        apply_autoscheduler(self.automatic, lowered, target, machine, deterministic=self.deterministic)
+        fix_sizes(lowered)
+        return lowered

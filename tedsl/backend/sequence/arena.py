@@ -1,0 +1,95 @@
+"""Where the tensors between kernels lie in one block of memory: those that are never needed at once share bytes.
+
+The largest is placed first, each at the lowest address that is free for as long as it is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tedsl.analysis.pointwise import Array
+from tedsl.backend.arguments.addresses import address_of
+
+__all__ = ["ALIGNMENT", "Arena", "Shelf", "Span", "fresh"]
+
+ALIGNMENT = 128  # two lines of the cache, and whole vectors
+LARGE = 1 << 16  # bytes of an array that is worth a second object
+
+
+@dataclass(frozen=True)
+class Span:
+    """One tensor: its bytes, and the first and last step that need it."""
+
+    bytes: int
+    first: int
+    last: int
+
+    def meets(self, other: Span) -> bool:
+        """Whether some step needs both."""
+        return self.first <= other.last and other.first <= self.last
+
+
+class Shelf:
+    """Bytes in which tensors get places, each the lowest that is free for as long as it is needed."""
+
+    def __init__(self) -> None:
+        self._placed: list[tuple[int, int, Span]] = []  # offset, end, what
+
+    def free(self, span: Span) -> int:
+        """The lowest place for a tensor."""
+        at = 0
+        for begin, end, _ in sorted((p for p in self._placed if p[2].meets(span)), key=lambda p: p[0]):
+            if at + span.bytes <= begin:
+                break
+            at = max(at, end)
+        return at
+
+    def put(self, span: Span, at: int) -> None:
+        """Let a tensor lie there."""
+        self._placed.append((at, at + _whole(span.bytes), span))
+
+    @property
+    def bytes(self) -> int:
+        """Up to the end of the last tensor."""
+        return max((end for _, end, _ in self._placed), default=0)
+
+
+class Arena:
+    """Offsets of tensors in a block of `bytes`."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        shelf = Shelf()
+        offsets = [0] * len(spans)
+        for k in sorted(range(len(spans)), key=lambda k: (-spans[k].bytes, spans[k].first)):
+            offsets[k] = shelf.free(spans[k])
+            shelf.put(spans[k], offsets[k])
+        self.offsets = tuple(offsets)
+        self.bytes = shelf.bytes
+
+    def block(self) -> Array:
+        """Memory for one call, aligned."""
+        raw = np.empty(self.bytes + ALIGNMENT, np.uint8)
+        start = -address_of(raw) % ALIGNMENT
+        return raw[start : start + self.bytes]
+
+
+def _whole(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def fresh(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """A new array; a large one begins with a line of the cache.
+
+    NumPy's begin 16 bytes behind one, and every store of a whole vector would write to two lines.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if size < LARGE:
+        return np.empty(shape, dtype)
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    large: Array = np.ndarray(shape, dtype, raw, -address_of(raw) % ALIGNMENT)
+    return large

@@ -1,0 +1,313 @@
+"""Programs in steps: in which memory each step writes, and calls prepared for given shapes and strides.
+
+A result is computed where it is wanted if nothing can fail after that; else it is copied there when all is done, so
+that a call that fails has written nothing. What passes between steps lies in one block of memory (`arena`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tedsl.analysis.pointwise import Array
+from tedsl.analysis.sizes import concrete_shape
+from tedsl.backend.arguments.blocks import Bound
+from tedsl.backend.compiling.core import Core, Memory
+from tedsl.backend.compiling.profiling import RECORDING, recorded
+from tedsl.backend.compiling.variant import Variant
+from tedsl.backend.host.runtime import KernelError
+from tedsl.backend.lowering.index_checks import Checks, checks_of, failed
+from tedsl.backend.lowering.pipeline import operations_between
+from tedsl.backend.sequence.arena import Arena, Span
+from tedsl.backend.sequence.externs import called
+from tedsl.lang.expr import Var
+from tedsl.lang.tensor import Extern, Operation, Tensor
+from tedsl.reference import evaluate_stages
+
+__all__ = ["Chain", "Placing", "Step", "is_compact"]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """The call of a kernel, or a stage that no kernel computes; tensors go by their numbers in the program."""
+
+    core: Core | None
+    op: Operation | None
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    sizes: Mapping[Var, Var] = field(default_factory=dict)  # the kernel's extents, where it was made for another step
+
+    @property
+    def can_fail(self) -> bool:
+        """Whether it looks at data that may be wrong."""
+        return self.core is None or self.core.checks_indices
+
+    def bytes_inside(self, sizes: Mapping[Var, int]) -> int:
+        """What a kernel allocates while it runs."""
+        if self.core is None:
+            return 0
+        part = self.core.planner.part
+        if part is None:
+            return sum(self.core.temporary_bytes(sizes))
+        return sum(_bytes(concrete_shape(t, self.bound(sizes), self.core.name), t.dtype.numpy) for t in part.stored)
+
+    def bound(self, sizes: Mapping[Var, int]) -> Mapping[Var, int]:
+        """The extents as the kernel knows them."""
+        return {own: sizes[v] for own, v in self.sizes.items()} if self.sizes else sizes
+
+
+class Placing:
+    """Which steps a call needs, and which of them write straight to where the caller wants a result."""
+
+    def __init__(self, steps: Sequence[Step], results: Sequence[int], modes: Sequence[str], given: Set[int]) -> None:
+        wanted = [p for p, mode in enumerate(modes) if mode != "null"]
+        self.steps = _needed(steps, {results[p] for p in wanted})
+        self.born = {c: k for k, step in enumerate(self.steps) for c in step.outputs}
+        self.read = {c for step in self.steps for c in step.inputs}
+        self.last = {c: k for k, step in enumerate(self.steps) for c in (*step.outputs, *step.inputs)}
+        self.direct: dict[int, int] = {}  # number of a tensor -> position of the output
+        self.copied: list[tuple[int, int]] = []  # position of an output, the tensor that is copied there
+        failing = [k for k, step in enumerate(self.steps) if given and step.can_fail]
+        for p in wanted:
+            c = results[p]
+            made = c in self.born and self.steps[self.born[c]].core is not None and c not in self.direct
+            if (
+                made
+                and (modes[p] == "write" or c not in self.read)
+                and (p not in given or not failing or failing[-1] <= self.born[c])
+            ):
+                self.direct[c] = p
+            else:
+                self.copied.append((p, c))
+                self.last[c] = len(self.steps)
+
+    def kept(self) -> set[int]:
+        """What Python functions are given, which may keep it."""
+        return {c for step in self.steps if isinstance(step.op, Extern) for c in step.inputs}
+
+
+def _needed(steps: Sequence[Step], wanted: Set[int]) -> list[Step]:
+    """The steps whose results somebody reads, and stages of the user's, which are run in any case."""
+    read, found = set(wanted), []
+    for step in reversed(steps):
+        if step.core is None or not read.isdisjoint(step.outputs):
+            found.append(step)
+            read.update(step.inputs)
+    return found[::-1]
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """A step with all that is known before its arrays are."""
+
+    step: Step
+    modes: tuple[str, ...]
+    sizes: Mapping[Var, int]
+    binding: Bound | None  # None where something that it reads has no elements
+    order: tuple[int, ...]  # numbers of arrays in the order in which the function takes them
+
+
+class Chain:
+    """The calls for one set of shapes, strides and modes, in their order."""
+
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        placing: Placing,
+        modes: tuple[str, ...],
+        sizes: Mapping[Var, int],
+        lend: Callable[[Chain], Mapping[int, tuple[int, int]]] | None = None,
+        terms: Callable[[], Sequence[Tensor]] | None = None,
+    ) -> None:
+        self.placing, self.modes, self.sizes = placing, modes, sizes
+        self.tensors, self.total = tensors, len(tensors)
+        self.terms = terms or (lambda: tensors)  # the tensors as the kernels know them, for texts and counts
+        computed = [c for c, k in placing.born.items() if placing.steps[k].core is not None and c not in placing.direct]
+        self.layouts = {c: (concrete_shape(tensors[c], sizes, "a program"), tensors[c].dtype.numpy) for c in computed}
+        made = [c for c, k in placing.born.items() if placing.steps[k].core is None]
+        self.returned = sum(
+            _bytes(concrete_shape(tensors[c], sizes, "a program"), tensors[c].dtype.numpy) for c in made
+        )
+        kept = placing.kept()
+        self.inside = [c for c in computed if c not in kept]
+        self.lent: Set[int] = frozenset()  # the inputs that were donated
+        self.loans = {} if lend is None else lend(self)  # tensor -> donated input, and where in it
+        self.inside = [c for c in self.inside if c not in self.loans]
+        self.outside = [c for c in computed if c in kept]
+        spans = [Span(_bytes(*self.layouts[c]), placing.born[c], placing.last[c]) for c in self.inside]
+        self.arena = Arena(spans)
+        self.calls: list[_Call] = []
+
+    @staticmethod
+    def bytes_of(tensors: Iterable[Tensor]) -> int:
+        """The bytes of arrays for tensors whose extents are numbers."""
+        return sum(_bytes(concrete_shape(t, {}, t.name), t.dtype.numpy) for t in tensors)
+
+    def buffers(self) -> tuple[int, int]:
+        """Bytes between kernels, and the most that one of them needs inside."""
+        apart = self.returned + sum(_bytes(*self.layouts[c]) for c in self.outside)
+        return self.arena.bytes + apart, max((s.bytes_inside(self.sizes) for s in self.placing.steps), default=0)
+
+    def layout(self, cell: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and type of a tensor."""
+        tensor = self.tensors[cell]
+        return concrete_shape(tensor, self.sizes, "a program"), tensor.dtype.numpy
+
+    def bytes(self, cell: int) -> int:
+        """The size of a tensor."""
+        return _bytes(*self.layout(cell))
+
+    def unshared(self) -> int:
+        """Bytes between kernels, if each tensor had memory of its own."""
+        return sum(_bytes(*layout) for layout in self.layouts.values())
+
+    def lent_bytes(self) -> int:
+        """Bytes of donated inputs in which something else lies."""
+        ends: dict[int, int] = {}
+        for cell, (source, offset) in self.loans.items():
+            ends[source] = max(ends.get(source, 0), offset + self.bytes(cell))
+        return sum(ends.values())
+
+    def run(self, memory: Memory) -> None:
+        """Compute the outputs."""
+        arrays = self._arrays(memory)
+        first = not self.calls
+        calls: list[_Call] = []
+        for step in self.placing.steps:
+            if step.core is None:
+                made = _results(step, arrays, self.sizes, memory.copies)
+                arrays.update(zip(step.outputs, made, strict=True))
+                continue
+            call = self._call(step, arrays) if first else self.calls[len(calls)]
+            calls.append(call)
+            self._run(call, arrays, memory)
+        if first:
+            self.calls = calls
+        for position, cell in self.placing.copied:
+            former, target = memory.previous.get(position), memory.outputs[position]
+            target[...] = arrays[cell] if former is None else former + arrays[cell]
+
+    def _arrays(self, memory: Memory) -> dict[int, Array]:
+        """Memory for what is known before the steps run; former values of outputs follow the tensors."""
+        arrays = dict(enumerate(memory.inputs))
+        arrays.update((c, memory.outputs[p]) for c, p in self.placing.direct.items())
+        arrays.update((self.total + p, a) for p, a in memory.previous.items())
+        block = self.arena.block()
+        for cell, offset in zip(self.inside, self.arena.offsets, strict=True):
+            arrays[cell] = np.ndarray(*self.layouts[cell], block, offset)
+        for cell, (source, offset) in self.loans.items():
+            arrays[cell] = np.ndarray(*self.layouts[cell], _bytes_in(arrays[source]), offset)
+        for cell in self.outside:
+            arrays[cell] = np.empty(*self.layouts[cell])
+        return arrays
+
+    def _call(self, step: Step, arrays: Mapping[int, Array]) -> _Call:
+        """A step prepared; compiles what it needs."""
+        assert step.core is not None
+        modes = self.step_modes(step)
+        sizes, memory = step.bound(self.sizes), self._memory(step, modes, arrays)
+        if step.core.has_empty_stage(memory, sizes) or all(a.size == 0 for a in memory.outputs.values()):
+            return _Call(step, modes, sizes, None, ())
+        variant, binding = step.core.bind(memory, modes, sizes)
+        return _Call(step, modes, sizes, binding, self._order(step, variant))
+
+    def step_modes(self, step: Step) -> tuple[str, ...]:
+        """What a step does with each of its results."""
+        return tuple(map(self._mode, step.outputs))
+
+    def _mode(self, cell: int) -> str:
+        if cell in self.placing.direct:
+            return self.modes[self.placing.direct[cell]]
+        return "write" if cell in self.placing.read or any(c == cell for _, c in self.placing.copied) else "null"
+
+    def _memory(self, step: Step, modes: Sequence[str], arrays: Mapping[int, Array]) -> Memory:
+        outputs = {p: arrays[c] for p, c in enumerate(step.outputs) if modes[p] != "null"}
+        before = {p: arrays[self._former(c)] for p, c in enumerate(step.outputs) if modes[p] == "add"}
+        return Memory([arrays[c] for c in step.inputs], outputs, before)
+
+    def _former(self, cell: int) -> int:
+        return self.total + self.placing.direct[cell]
+
+    def _order(self, step: Step, variant: Variant) -> tuple[int, ...]:
+        added = (self._former(step.outputs[p]) for p in variant.added)
+        return (*step.inputs, *added, *(step.outputs[p] for p in variant.order))
+
+    def _run(self, call: _Call, arrays: Mapping[int, Array], memory: Memory) -> None:
+        step = call.step
+        assert step.core is not None
+        try:
+            if call.binding is None:
+                step.core.run(_apart(self._memory(step, call.modes, arrays)), call.modes, call.sizes)
+            elif RECORDING:
+                given = [arrays[c] for c in call.order]
+                recorded(step.core, *self._between(call), self.sizes, call.binding.run, given)
+            else:
+                call.binding.run([arrays[c] for c in call.order])
+        except KernelError as error:
+            if not Checks.found_infinity(error.requirement):
+                error.explanation = self._explained(call, error)
+                raise
+            step.core.run_plain(self._shared(call, arrays, memory), call.modes, call.sizes)
+
+    def _explained(self, call: _Call, error: KernelError) -> str:
+        """What a failed requirement means, in the terms of the program: the kernel may be that of another step too."""
+        if error.requirement is None:
+            return ""
+        return str(failed(checks_of(operations_between(*self._between(call))), error.requirement))
+
+    def _between(self, call: _Call) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The tensors that a call reads and writes."""
+        wanted = [c for c, mode in zip(call.step.outputs, call.modes, strict=True) if mode != "null"]
+        tensors = self.terms()
+        return tuple(tensors[c] for c in call.step.inputs), tuple(tensors[c] for c in wanted)
+
+    def _shared(self, call: _Call, arrays: Mapping[int, Array], memory: Memory) -> Memory:
+        """The memory of a call, with the inputs in whose memory its results are written."""
+        step = call.step
+        assert step.core is not None
+        found = self._memory(step, call.modes, arrays)
+        sources = [np.may_share_memory(a, b) for a in found.outputs.values() for b in found.inputs]
+        if not any(sources):
+            return found
+        shared = {
+            p: tuple(t for t, b in zip(step.core.inputs, found.inputs, strict=True) if np.may_share_memory(a, b))
+            for p, a in found.outputs.items()
+        }
+        return Memory(found.inputs, found.outputs, found.previous, shared, memory.copies)
+
+
+def _apart(memory: Memory) -> Memory:
+    """Inputs in whose memory a result is to lie copied: the reference writes results one after another."""
+    results = list(memory.outputs.values())
+    inputs = [a.copy() if any(np.may_share_memory(a, b) for b in results) else a for a in memory.inputs]
+    return replace(memory, inputs=inputs)
+
+
+def is_compact(array: Array) -> bool:
+    """Whether the elements of an array lie side by side, in the order of its axes or in reverse."""
+    return bool(array.flags.c_contiguous or array.flags.f_contiguous)
+
+
+def _bytes_in(array: Array) -> Array:
+    """The memory of an array whose elements lie side by side."""
+    flat = array if array.flags.c_contiguous else array.T
+    return flat.reshape(-1).view(np.uint8)
+
+
+def _bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+
+
+def _results(
+    step: Step, arrays: Mapping[int, Array], sizes: Mapping[Var, int], copies: list[tuple[str, str]]
+) -> list[Array]:
+    op = step.op
+    assert op is not None
+    if isinstance(op, Extern):
+        known = dict(zip(op.inputs, step.inputs, strict=True))
+        return called(op, [arrays[known[t]] for t in op.args], sizes, copies)
+    found = evaluate_stages([op], {t: arrays[c] for t, c in zip(op.inputs, step.inputs, strict=True)}, sizes)
+    return [found[t].astype(t.dtype.numpy, copy=False) for t in op.outputs]

@@ -1,0 +1,114 @@
+"""How programs were cut into kernels, as data: what a process needs to call kernels that another one compiled.
+
+Tensors go by their operation's number in the program, kernels by the digest of what they compute and by which loops.
+Extents are numbers here; where they are symbolic, what a call needs depends on more than is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from schedules.records import typed, unsealed, with_seal
+from tedsl.analysis.sizes import known_shape
+from tedsl.backend.compiling.core import Proof
+from tedsl.backend.compiling.disk_cache import read, write
+from tedsl.lang.tensor import Operation, Tensor
+from tedsl.lang.traverse import stages_of
+
+__all__ = ["Cut", "CutKernel", "CutStep", "keep_cut", "layouts_of", "numbered", "recall_cut"]
+
+VERSION = 1
+_KIND = "program"
+
+Layout = tuple[str, tuple[int, ...]]  # dtype and shape
+
+
+@dataclass(frozen=True)
+class CutKernel:
+    """A kernel: where its code is found, and what is asked of it before it is called."""
+
+    digest: str
+    title: str = field(compare=False)  # that of the program which was compiled first
+    arrays: tuple[Layout, ...]  # of its inputs and its outputs
+    inside: int  # bytes that it allocates
+    checks: bool  # whether it looks at data that may be wrong
+
+
+@dataclass(frozen=True)
+class CutStep:
+    """A call: the kernel's number, those of the tensors that it reads and writes."""
+
+    kernel: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A whole program; one without steps is a single kernel."""
+
+    tensors: tuple[tuple[int, int], ...] = ()  # each as (number of its operation, its place among the results)
+    kernels: tuple[CutKernel, ...] = ()
+    steps: tuple[CutStep, ...] = ()
+    results: tuple[int, ...] = ()
+    proven: frozenset[tuple[int, Proof]] = field(default=frozenset(), compare=False)  # of kernels by their numbers
+
+
+def numbered(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> list[Operation]:
+    """The operations of a program in an order that its structural key decides."""
+    return list(dict.fromkeys([*stages_of(outputs), *(t.op for t in inputs)]))
+
+
+def layouts_of(tensors: Sequence[Tensor]) -> tuple[Layout, ...] | None:
+    """Types and shapes; None where an extent is no number above 0."""
+    found = []
+    for tensor in tensors:
+        shape = known_shape(tensor)
+        if shape is None or 0 in shape:
+            return None
+        found.append((str(tensor.dtype), shape))
+    return tuple(found)
+
+
+def keep_cut(key: str | None, cut: Cut) -> None:
+    """Keep a cut, if there is a place to keep it in."""
+    data = {
+        "tedsl_program": VERSION,
+        "tensors": cut.tensors,
+        "kernels": [[k.digest, k.title, k.arrays, k.inside, k.checks] for k in cut.kernels],
+        "steps": [[s.kernel, s.inputs, s.outputs] for s in cut.steps],
+        "results": cut.results,
+        "proven": sorted(cut.proven),
+    }
+    write(key, _KIND, json.dumps(with_seal(data), separators=(",", ":")).encode())
+
+
+def recall_cut(key: str | None) -> Cut | None:
+    """The cut kept under a key; None where there is none that is whole."""
+    payload = read(key, _KIND)
+    if payload is None:
+        return None
+    try:
+        return _parsed(unsealed(payload))
+    except ValueError:
+        return None
+
+
+def _parsed(data: Mapping[str, Any]) -> Cut | None:
+    if data.get("tedsl_program") != VERSION:
+        return None
+    tensors, kernels, steps, results, proven = (
+        typed(kind, data.get(name)) for name, kind in (
+            ("tensors", tuple[tuple[int, int], ...]), ("kernels", tuple[CutKernel, ...]),
+            ("steps", tuple[CutStep, ...]), ("results", tuple[int, ...]), ("proven", tuple[tuple[int, Proof], ...]),
+        )
+    )  # fmt: skip
+    numbers = [*sum(tensors, ()), *results]
+    for step in steps:
+        numbers += [step.kernel, *step.inputs, *step.outputs]
+    if min(numbers, default=0) < 0:  # which a list would take for one from its end
+        raise ValueError("a number below 0")
+    return Cut(tensors, kernels, steps, results, frozenset(proven))

@@ -1,0 +1,93 @@
+"""Kernels compiled by several processes: Halide holds Python's lock while it compiles, so threads wait for each other.
+
+Each process takes the next kernel from a pipe, compiles it, and leaves its code on the disk, where this one finds it.
+The others are forked, because what is to be compiled lives in this one. So it is done only where a fork is safe: on
+Linux, in a process with one Python thread, and without libraries that object. What another process could not compile is
+compiled here, which then says why.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+from tedsl.backend.compiling import disk_cache
+from tedsl.backend.host import files
+from tedsl.backend.host.threads import available_cpus
+
+__all__ = ["compile_apart", "may_compile_apart"]
+
+LEAST = 8  # kernels that are worth a process
+MOST = 8192  # numbers that a pipe holds
+_OBJECTING = ("jax",)  # it warns of every fork
+
+
+def may_compile_apart(count: int) -> bool:
+    """Whether so many kernels are compiled by several processes."""
+    alone = sys.platform == "linux" and threading.active_count() == 1
+    fits = LEAST <= count <= MOST and available_cpus() > 1
+    if not alone or not fits or any(name in sys.modules for name in _OBJECTING):
+        return False
+    return not disk_cache.is_off() and files.private_folder(disk_cache.FOLDER) is not None
+
+
+def compile_apart(
+    jobs: Sequence[Callable[[], object]], done: Callable[[], object], meanwhile: Callable[[], object]
+) -> None:
+    """Run the jobs, each in one of as many processes as there are cores; `done` is called for each that was begun.
+
+    `meanwhile` is called in this process once the others run.
+    """
+    reader, writer = os.pipe()
+    os.write(writer, b"".join(k.to_bytes(2, "little") for k in range(len(jobs))))
+    os.close(writer)
+    children: list[int] = []
+    try:
+        children.extend(_forked(reader, jobs) for _ in range(min(available_cpus(), len(jobs)) - 1))
+        meanwhile()
+        begun = -1
+        for k in _taken(reader):
+            jobs[k]()
+            for _ in range(begun, k):
+                done()
+            begun = k
+        for _ in range(begun + 1, len(jobs)):
+            done()
+    except BaseException:
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        os.close(reader)
+        for child in children:
+            with suppress(ChildProcessError):
+                os.waitpid(child, 0)
+
+
+def _taken(reader: int) -> Iterator[int]:
+    """The numbers of the jobs that nobody else has taken, one after another."""
+    while number := os.read(reader, 2):
+        yield int.from_bytes(number, "little")
+
+
+def _forked(reader: int, jobs: Sequence[Callable[[], object]]) -> int:
+    """A process that runs jobs and ends; its number."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads of libraries, which the child does not use
+        child = os.fork()
+    if child == 0:
+        try:
+            gc.freeze()  # what is there stays: to look for cycles in it would copy it from the other process
+            for k in _taken(reader):
+                with suppress(Exception):  # this process will meet the same, and tell
+                    jobs[k]()
+        finally:
+            os._exit(0)
+    return child
