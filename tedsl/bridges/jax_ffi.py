@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 
 import jax
 
-from tedsl.backend.assembly.fma import emit_object
 from tedsl.backend.calling.native_calls import CallSite, call_site
+from tedsl.backend.host.emit import emit_object
 from tedsl.backend.host.linker import link
 from tedsl.lang.structure import structural_key
 from tedsl.ops.routines import Routine, Traced

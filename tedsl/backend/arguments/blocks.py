@@ -25,8 +25,8 @@ import numpy.typing as npt
 from tedsl.backend.arguments.addresses import address_of
 from tedsl.backend.arguments.cuda import Place, install, is_capturing, place_on
 from tedsl.backend.arguments.device_memory import Block, Call, call_on_gpu, install_store
-from tedsl.backend.compiling.buffer_checks import misfit
-from tedsl.backend.compiling.objects import LoadedCode
+from tedsl.backend.arguments.layouts import misfit
+from tedsl.backend.host.linker import LoadedCode
 from tedsl.backend.host.runtime import KernelError, Runtime, failure, not_finite, runtime_for
 from tedsl.backend.host.targets import has_device, problem_here, refusal
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from tedsl.backend.assembly.fma import emit_object
+from tedsl.backend.host.emit import emit_object
 from tedsl.backend.host.linker import Library, link
 from tedsl.backend.host.runtime import Runtime
 from tedsl.backend.host.targets import driver

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from tedsl.lang.locks import cached_property
 
-__all__ = ["NAME", "Block", "Flow", "declaring", "each_function", "free_metadata", "functions_of", "joined"]
+__all__ = ["BITS", "NAME", "Block", "Flow", "declaring", "each_function", "free_metadata", "functions_of", "joined"]
 
 NAME = r'%(?:[\w.$-]+|"[^"]*")'
+BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}  # of LLVM's float types
 _DEFINED = re.compile(rf"^  ({NAME}) = ")
 _LABEL = re.compile(r'^([\w.$-]+|"[^"]*"):')
 _TARGET = re.compile(rf"label ({NAME})")

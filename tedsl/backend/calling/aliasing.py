@@ -12,14 +12,13 @@ from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.addresses import address_of
 from tedsl.backend.compiling.core import Core
 from tedsl.backend.compiling.variant import Form
+from tedsl.backend.sequence.temporaries_in_inputs import fit_problem
 from tedsl.lang.errors import AliasError
-from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Tensor
 
 __all__ = [
     "alias_positions",
     "check_proof",
-    "fit_problem",
     "has_shared_elements",
     "hazards_in",
     "in_place_problem",
@@ -45,15 +44,6 @@ def alias_positions(
             raise AliasError(f"te.build: alias: two outputs are to be written into {memory!r}; give each its own")
         places[next(p for p, t in enumerate(outputs) if t is output)] = position
     return places
-
-
-def fit_problem(output: Tensor, memory: Tensor) -> str | None:
-    """Why the elements of one are not the elements of the other."""
-    if output.dtype is not memory.dtype:
-        return "the dtypes differ"
-    if len(output.extents) != len(memory.extents) or not all(map(same_extent, output.extents, memory.extents)):
-        return "the shapes differ"
-    return None
 
 
 def check_proof(core: Core, places: Mapping[int, int], outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 from tedsl.analysis.donated import check_not_donated, donation_problem, give
 from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
-from tedsl.backend.calling.aliasing import fit_problem, overlap
+from tedsl.backend.calling.aliasing import overlap
 from tedsl.backend.compiling.core import Core
 from tedsl.backend.sequence.runner import is_compact
 from tedsl.backend.sequence.steps import Steps
-from tedsl.backend.sequence.temporaries_in_inputs import lending_problem
+from tedsl.backend.sequence.temporaries_in_inputs import fit_problem, lending_problem
 from tedsl.lang.errors import AliasError, user_location, warn_user
 from tedsl.lang.tensor import Tensor
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.core import Core
+from tedsl.backend.host.units import readable
 from tedsl.backend.lowering.pipeline import operations_between
 from tedsl.backend.sequence.steps import Steps
 from tedsl.lang.expr import Var
@@ -152,15 +153,6 @@ class Program(Rich):
 
 def _counted(n: int, what: str) -> str:
     return f"{n} {what}{'s' * (n != 1)}"
-
-
-def readable(size: float) -> str:
-    """A number of bytes as people write it."""
-    for unit in ("B", "KB", "MB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GB"
 
 
 def program_of(core: Core, lent: Set[int] = frozenset()) -> Program:

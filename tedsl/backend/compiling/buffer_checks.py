@@ -13,11 +13,10 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
-__all__ = ["LARGEST", "are_proven", "misfit"]
+from tedsl.backend.arguments.layouts import LARGEST, Shape
 
-LARGEST = 2**31 - 1
+__all__ = ["are_proven"]
 
-Shape = tuple[int, ...]
 
 _SIGNATURE = re.compile(r"^external_plus_metadata func \S+ \(([^)]*)\) \{$", re.MULTILINE)
 _CHECK = re.compile(r"^\s*assert\((.*)\)$", re.MULTILINE)
@@ -30,7 +29,7 @@ _BOUNDS = re.compile(rf'"[^"]+", "[^"]+", {_NUMBER}, {_NUMBER}, (\S+)\.min\.(\d+
 _RANK = re.compile(rf"{_NAME}, [^,]+, (\d+)")
 _ZERO = re.compile(r"(?<=, )opaque_zero(?: \+ (\d+))?(?=, )")
 _ASKED = "!(uint1)_halide_buffer_is_bounds_query("  # a call without memory, which asks for sizes: there is none
-_TASK = re.compile(r"(\S+) == 0, \1")  # what a parallel loop returned: `guarded` hands it on
+_TASK = re.compile(r"(\S+) == 0, \1")  # what a parallel loop returned: `assembly.allocation_failures` hands it on
 
 
 def are_proven(text: str, shapes: Sequence[Shape | None], *, compact: bool = False) -> bool:
@@ -103,7 +102,7 @@ def _rank(said: str, known: dict[str, Shape]) -> bool:
     return match is not None and len(known[match[1]]) == int(match[2])
 
 
-# What an argument block says in any case (`buffers.lay_out`), and sizes, which `misfit` tests.
+# What an argument block says in any case (`blocks.lay_out`), and sizes, which `misfit` tests.
 _BY_LAYOUT = frozenset(
     ["buffer_argument_is_null", "host_is_null", "device_dirty_with_no_device_support", "bad_type",
      "buffer_extents_negative", "buffer_allocation_too_large", "buffer_extents_too_large"]
@@ -113,16 +112,3 @@ _RULES: dict[str, Callable[[str, dict[str, Shape]], bool]] = {
     "explicit_bounds_too_small": _bounds,
     "bad_dimensions": _rank,
 }
-
-
-def misfit(shape: Shape, steps: Sequence[int], expected: Shape, *, compact: bool = False) -> str | None:
-    """What of an array is not as the proof supposes; `steps` are its strides in elements."""
-    if shape != expected:
-        return f"shape {expected} was expected, found {shape}"
-    if shape and steps[-1] != 1:
-        return f"elements of the last axis are expected to lie side by side, found a step of {steps[-1]}"
-    if compact and any(step != math.prod(shape[k + 1 :]) for k, step in enumerate(steps)):
-        return f"elements are expected to lie side by side, found steps {tuple(steps)}"
-    if any(n * abs(step) > LARGEST for n, step in zip(shape, steps, strict=True)):
-        return f"it spans more than {LARGEST} elements (shape {shape}, steps {tuple(steps)})"
-    return None

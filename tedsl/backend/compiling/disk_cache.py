@@ -2,7 +2,7 @@
 
 The key is a digest of all that compiling depends on: the program with its names, the schedule, the form, the target,
 the machine, and the versions of Halide, LLVM and this library down to its source files. What is kept is data: object
-code and a few numbers, in files that carry their own digest (`store`). The name of the code's function has a seal over
+code and a few numbers, in files that carry their own digest (`host.files`). The name of the code's function has a seal over
 these numbers, so that none is believed that the code was not made for. TEDSL_CACHE=off keeps nothing, TEDSL_CACHE_MB
 (1024 unless set) is how much is kept; the files used longest ago go first.
 """
@@ -64,7 +64,7 @@ class Kept:
     zero: bool  # whether one more number, always 0, is passed
     order: tuple[int, ...]  # see Variant
     checks: bool  # whether the kernel checks indices or numbers when it runs
-    careful: bool  # whether divisions are lowered with care, see lower_expr
+    careful: bool  # whether divisions are lowered with care, see lowering.expressions
     title: str  # for people: what it computes
     shapes: tuple[tuple[int, ...] | None, ...] = ()  # of its arguments, where it does not check them itself
     finite: tuple[int, ...] = ()  # the inputs that must hold finite numbers, where it does not look itself

@@ -2,7 +2,7 @@
 
 A call sets the parameters of a pipeline and runs it, one call of a kernel at a time; the GIL is released meanwhile.
 Arrays are passed as they are: the buffers that Halide is given are pointed at them. What the rewrites of assembly mend
-(`contract`) is kept from arising:
+(`assembly.passes`) is kept from arising:
 
 - no AVX-512, for which LLVM makes wrong instructions of masked stores and of choices between bits;
 - an output that its own sums read again, which Halide takes to be aligned, is computed in memory that is;
@@ -67,7 +67,7 @@ class JitCode:
 
 
 class JitFunction:
-    """A pipeline compiled by Halide, and what it takes: see `buffers.Function`."""
+    """A pipeline compiled by Halide, and what it takes: see `blocks.Function`."""
 
     shapes = ()  # it checks its arrays itself
     compact = False

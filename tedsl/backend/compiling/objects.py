@@ -13,16 +13,17 @@ from dataclasses import dataclass
 import halide as hl
 
 from tedsl.backend.assembly.allocation_failures import guarded
-from tedsl.backend.assembly.fma import contract, emit_assembly, emit_object
-from tedsl.backend.host.linker import Library, link, runtime_names
+from tedsl.backend.assembly.passes import rewritten
+from tedsl.backend.host.emit import emit_assembly, emit_object
+from tedsl.backend.host.linker import LoadedCode, link, runtime_names
 from tedsl.backend.host.loaders import loads_objects
 from tedsl.backend.host.processors import features_of, misfit_here
 from tedsl.backend.host.runtime import runtime_for
 from tedsl.backend.host.scratch import scratch
 
-__all__ = ["OUTPUT_KINDS", "UNCHECKED", "LoadedCode", "ObjectCode", "compile_object", "compile_outputs", "load"]
+__all__ = ["OUTPUT_KINDS", "UNCHECKED", "ObjectCode", "compile_object", "compile_outputs", "load"]
 
-UNCHECKED = "no_asserts"  # the feature of targets for which arrays are not checked: see `proven`
+UNCHECKED = "no_asserts"  # the feature of targets for which arrays are not checked: see `buffer_checks`
 _DEVICE_CODE = hl.OutputFileType.device_code
 OUTPUT_KINDS = {
     "stmt": hl.OutputFileType.stmt,
@@ -43,16 +44,6 @@ class ObjectCode:
     entry: str
     target: str
     image: bytes
-
-
-@dataclass(frozen=True)
-class LoadedCode:
-    """A kernel in memory, for as long as this object lives; without an address where it cannot run."""
-
-    name: str
-    target: str
-    address: int | None
-    library: Library | None
 
 
 def compile_object(
@@ -96,7 +87,7 @@ def _may_contract(target: str) -> bool:
 
 def _finished(assembly: str, target: str, streams: Collection[str]) -> str:
     """LLVM assembly as it is translated to machine code."""
-    made = contract(assembly, features_of(target), streams)
+    made = rewritten(assembly, features_of(target), streams)
     return guarded(made) if UNCHECKED in target.split("-") else made
 
 

@@ -16,6 +16,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import llvmlite
@@ -23,7 +24,7 @@ import llvmlite.binding as llvm
 
 from tedsl.backend.host import files
 
-__all__ = ["Library", "assembled", "initialize", "link", "runtime_names"]
+__all__ = ["Library", "LoadedCode", "assembled", "initialize", "link", "runtime_names"]
 
 _LIBRARY = "library"
 _RUNTIME_NAME = re.compile(rb"(?<=\0)_?(halide_\w+)(?=\0)")
@@ -53,6 +54,16 @@ class Library:
             return  # llvmlite is half gone; the pages go with the process
         self._tracker.close()  # the code first, then the linker that its pages belong to
         self._linker.close()
+
+
+@dataclass(frozen=True)
+class LoadedCode:
+    """A kernel in memory, for as long as this object lives; without an address where it cannot run."""
+
+    name: str
+    target: str
+    address: int | None
+    library: Library | None
 
 
 def link(image: bytes, exports: Iterable[str], imports: Mapping[str, int]) -> Library:

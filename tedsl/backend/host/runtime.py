@@ -188,7 +188,7 @@ def failure(name: str, code: int, context: int) -> KernelError:
 
 
 def not_finite(name: str) -> KernelError:
-    """The error of a kernel that met an inf or NaN: what `lower_finite` makes it print."""
+    """The error of a kernel that met an inf or NaN: what `lowering.finite_checks` makes it print."""
     return KernelError(name, -1, [f"{_REQUIREMENT}finite) 0 {NOT_FINITE} 0 0 0"])
 
 

@@ -1,6 +1,6 @@
 """Scalar expressions to Halide expressions, in the scope of one definition.
 
-Indices and what is compared with them stay plain (see `lower_index`), and so does int32 arithmetic on data whose ranges
+Indices and what is compared with them stay plain (see `indices`), and so does int32 arithmetic on data whose ranges
 show that it cannot wrap, as on a clipped place: of what goes through unsigned numbers Halide knows no bounds. All other
 arithmetic goes through the table of intrinsics, which has the language's semantics for every dtype. A read that Halide
 cannot see to be in bounds is clamped: its value is then not used (a guard is false), or the kernel's check of the index

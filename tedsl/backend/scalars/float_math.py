@@ -24,7 +24,7 @@ def sign(x: Expr, dtype: str) -> Expr:
 
 
 def _is_unordered(x: Expr, dtype: str) -> Expr:
-    """Halide's own test: one comparison, which `extremes` knows again.
+    """Halide's own test: one comparison, which `assembly.min_max` knows again.
 
     Not x != x: where x is the same for all lanes, Halide drops that from the masked end of a vectorized loop. It copies
     what it tests as a tree, so that what is nested deep is tested by its bits (`intrinsics.DEEP`).

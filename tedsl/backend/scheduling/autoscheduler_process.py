@@ -1,4 +1,4 @@
-"""One of Halide's autoschedulers in a process of its own: `python -m tedsl.backend.scheduling.autoscheduler_process FOLDER`.
+"""One of Halide's autoschedulers in a process of its own: `python -m` this module, and `FOLDER`.
 
 The plugins end their process where they meet what they did not expect. `FOLDER` holds the pipeline and what is asked
 for; the scheduled pipeline, or the text of an error, is written there.

@@ -6,10 +6,10 @@ from typing import Any
 
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.analysis.work import flops_of
-from tedsl.backend.calling.report import readable
 from tedsl.backend.compiling.core import Core
+from tedsl.backend.host.units import parse_bytes, readable
 from tedsl.backend.sequence.ordering import typical_bytes
-from tedsl.backend.sequence.recompute import Costs, Saved, parse_bytes, saved
+from tedsl.backend.sequence.recompute import Costs, Saved, saved
 from tedsl.backend.sequence.runner import Step
 from tedsl.backend.sequence.steps import Steps
 from tedsl.lang.tensor import Tensor

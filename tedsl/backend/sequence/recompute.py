@@ -9,31 +9,14 @@ again, with all that is gone of what it is made of, is large, and is not needed 
 from __future__ import annotations
 
 import bisect
-import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tedsl.backend.sequence.runner import Step
 
-__all__ = ["Costs", "Saved", "parse_bytes", "saved"]
+__all__ = ["Costs", "Saved", "saved"]
 
 MOST = 4  # times the steps of the program; more are refused
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?B?)\s*", re.IGNORECASE)
-_UNITS = {"": 1, "B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
-
-
-def parse_bytes(memory: Any) -> int:
-    """A number of bytes, or a text such as "512MB"."""
-    if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
-        return memory
-    match = (
-        re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?B?)\s*", memory, re.IGNORECASE) if isinstance(memory, str) else None
-    )
-    if match is None or not float(match[1]):
-        raise ValueError(f"te.build: memory= is a number of bytes or a text such as '512MB', found {memory!r}")
-    unit = match[2].upper()
-    return int(float(match[1]) * _UNITS[unit if unit in _UNITS else f"{unit}B"])
 
 
 @dataclass(frozen=True)

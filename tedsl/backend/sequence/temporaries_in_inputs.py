@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tedsl.backend.calling.aliasing import fit_problem
 from tedsl.backend.sequence.arena import Shelf, Span
 from tedsl.backend.sequence.runner import Placing, Step
 from tedsl.lang.expr import Const
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Extern, Tensor
 
-__all__ = ["Lender", "lending_problem", "surely_fits"]
+__all__ = ["Lender", "fit_problem", "lending_problem", "surely_fits"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,3 +147,12 @@ def _product(extents: Sequence[object]) -> int:
         assert isinstance(extent, Const)
         total *= int(extent.value)
     return total
+
+
+def fit_problem(output: Tensor, memory: Tensor) -> str | None:
+    """Why the elements of one are not the elements of the other."""
+    if output.dtype is not memory.dtype:
+        return "the dtypes differ"
+    if len(output.extents) != len(memory.extents) or not all(map(same_extent, output.extents, memory.extents)):
+        return "the shapes differ"
+    return None

@@ -1,0 +1,31 @@
+"""Numbers of bytes as people write them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+__all__ = ["parse_bytes", "readable"]
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?B?)\s*", re.IGNORECASE)
+_UNITS = {"": 1, "B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
+
+
+def parse_bytes(memory: Any) -> int:
+    """A number of bytes, or a text such as "512MB"."""
+    if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
+        return memory
+    match = _SIZE.fullmatch(memory) if isinstance(memory, str) else None
+    if match is None or not float(match[1]):
+        raise ValueError(f"te.build: memory= is a number of bytes or a text such as '512MB', found {memory!r}")
+    unit = match[2].upper()
+    return int(float(match[1]) * _UNITS[unit if unit in _UNITS else f"{unit}B"])
+
+
+def readable(size: float) -> str:
+    """A number of bytes as people write it."""
+    for unit in ("B", "KB", "MB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GB"
