@@ -8,15 +8,33 @@ minus ones lost terms that way.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from tedsl.backend.assembly.text import NAME
 
-__all__ = ["compared_once"]
+__all__ = ["compared_once", "compared_twice"]
 
 _START = re.compile(r"^casloop\.start\d*:")
 _HELD = re.compile(rf"^  ({NAME}) = phi (i\d+) ")
 _EXCHANGE = re.compile(rf"^  {NAME} = cmpxchg (?:weak )?ptr ({NAME}), (i\d+) ({NAME}), ")
 _LOAD = re.compile(rf"^  ({NAME}) = load ([^,]+), ptr ({NAME}), ")
+
+
+def compared_twice(lines: Sequence[str]) -> str | None:
+    """An exchange in a loop that still reads its element, or that is of a form that is not known."""
+    places: set[str] = set()
+    inside = False
+    for line in lines:
+        if _START.match(line):
+            places, inside = set(), True
+        elif match := _LOAD.match(line):
+            places.add(match[3])
+        elif " = cmpxchg " in line:
+            exchange = _EXCHANGE.match(line)
+            if not inside or exchange is None or exchange[1] in places:
+                return line
+            inside = False
+    return None
 
 
 def compared_once(lines: list[str]) -> list[str]:
@@ -28,9 +46,7 @@ def compared_once(lines: list[str]) -> list[str]:
         end = next(k for k in range(begin, len(lines)) if " = cmpxchg " in lines[k])
         exchange = _EXCHANGE.match(lines[end])
         if exchange is None or not any((m := _HELD.match(x)) and m[1] == exchange[3] for x in lines[begin:end]):
-            raise ValueError(
-                f"a loop that exchanges an element, of a form that is not known: {lines[end].strip():.120}"
-            )
+            continue
         place, kind, held = exchange.groups()
         for at in range(begin, end):
             load = _LOAD.match(lines[at])

@@ -1,31 +1,47 @@
-"""Choices beside bitwise operations, which LLVM gets wrong with AVX-512."""
+"""Choices between a vector and a bitwise combination of others, kept apart from the combination.
+
+LLVM 20 to 22 make one masked `vpternlog` of the two, swap its operands to read one of them from memory, and leave its
+truth table as it was: `select(c, x, (x & m) | (y & ~m))` came out with bits of x where those of y belong.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tedsl.backend.assembly.text import BITS, NAME, declaring
 
-__all__ = ["fenced"]
+__all__ = ["fenced", "unfenced"]
 
 _OPERAND = re.compile(f"({NAME})")
 _CHOICE = re.compile(rf"^\s+({NAME}) = select (?:[a-z]+ )*<(\d+) x i1> \S+, <\d+ x (i32|i64|float|double)> (.*)$")
 _BITWISE = re.compile(rf"^\s+({NAME}) = (?:tail )?(and|or|xor|fneg|bitcast|call)\b(.*)$")
 
 
-def fenced(assembly: str, features: Set[str]) -> str:
-    """Choices between a vector and a bitwise combination of others, kept apart from the combination.
-
-    LLVM 20 to 22 make one masked `vpternlog` of the two, swap its operands to read one of them from memory, and leave
-    its truth table as it was: `select(c, x, (x & m) | (y & ~m))` came out with bits of x where those of y belong.
-    """
-    if "avx512" not in features:
-        return assembly
-    lines: list[str] = []
-    bitwise: dict[str, int] = {}  # the depth of combinations below a name of this function
+def fenced(lines: Sequence[str]) -> list[str]:
+    """The lines of a module, with a fence before every such choice."""
+    made: list[str] = []
     shapes: set[str] = set()
-    for line in assembly.split("\n"):
+    for line, sides, choice in _choices(lines):
+        for side in sides:
+            before, name, shape = _fence(side, int(choice[2]), choice[3], len(made))
+            made += before
+            shapes.add(shape)
+            line = re.sub(rf"{re.escape(side)}(?=,|$)", name, line)
+        made.append(line)
+    return declaring(made, map(_declaration, sorted(shapes)))
+
+
+def unfenced(lines: Sequence[str]) -> str | None:
+    """A line that chooses a bitwise combination as it is."""
+    return next((line for line, sides, _ in _choices(lines) if sides), None)
+
+
+def _choices(lines: Sequence[str]) -> Iterator[tuple[str, list[str], Any]]:
+    """Every line, and where it chooses between vectors, those of them that are bitwise combinations."""
+    bitwise: dict[str, int] = {}  # the depth of combinations below a name of this function
+    for line in lines:
         if line.startswith("define "):
             bitwise = {}
         match = _BITWISE.match(line)
@@ -33,14 +49,7 @@ def fenced(assembly: str, features: Set[str]) -> str:
             bitwise[match[1]] = _depth(match[2], match[3], bitwise)
         choice = _CHOICE.match(line)
         sides = dict.fromkeys(_OPERAND.findall(choice[4])) if choice is not None else ()
-        for side in (name for name in sides if bitwise.get(name, 0) >= 2):
-            assert choice is not None
-            before, name, shape = _fence(side, int(choice[2]), choice[3], len(lines))
-            lines += before
-            shapes.add(shape)
-            line = re.sub(rf"{re.escape(side)}(?=,|$)", name, line)
-        lines.append(line)
-    return "\n".join(declaring(lines, map(_declaration, sorted(shapes))))
+        yield line, [name for name in sides if bitwise.get(name, 0) >= 2], choice
 
 
 def _depth(kind: str, rest: str, bitwise: dict[str, int]) -> int:

@@ -1,30 +1,101 @@
-"""What happens to Halide's LLVM assembly before it becomes machine code: every pass, in order."""
+"""What happens to Halide's LLVM assembly before it becomes machine code: every pass, in order.
+
+A module is its lines. A `needed` pass mends what would be wrong, and looks afterwards whether a line is left that it
+should have changed: then Halide or LLVM words it in a way that the pass does not know, and no code is made. A `faster`
+pass leaves what it does not know as it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Set
+from collections.abc import Callable, Collection, Iterator, Set
+from dataclasses import dataclass, field
+from typing import Literal
 
-from tedsl.backend.assembly.alignment import realigned
-from tedsl.backend.assembly.atomics import compared_once
+from tedsl.backend.assembly.alignment import misaligned, realigned
+from tedsl.backend.assembly.atomics import compared_once, compared_twice
 from tedsl.backend.assembly.exponentials import scaled
-from tedsl.backend.assembly.fences import fenced
+from tedsl.backend.assembly.fences import fenced, unfenced
 from tedsl.backend.assembly.fma import fused
 from tedsl.backend.assembly.gathers import gathered
-from tedsl.backend.assembly.masked_stores import unmasked
+from tedsl.backend.assembly.masked_stores import masked_singly, unmasked
 from tedsl.backend.assembly.min_max import extremes
 from tedsl.backend.assembly.nontemporal import streamed, tags_of
 from tedsl.backend.assembly.prefetch import fetched_ahead
 from tedsl.backend.assembly.reciprocals import multiplied
 
-__all__ = ["rewritten"]
+__all__ = ["PASSES", "AssemblyError", "Pass", "Surroundings", "fired", "rewritten"]
+
+Lines = list[str]
 
 
-def rewritten(assembly: str, features: Set[str], streams: Collection[str] = ()) -> str:
-    """The assembly with what is needed for right results, then with what is faster.
+class AssemblyError(RuntimeError):
+    """The assembly has a form that a pass does not know which right results need."""
 
-    `features` are the processor's instruction sets; `streams` are buffers that are large and only written.
-    """
-    safe = compared_once(fenced(unmasked(realigned(assembly)), features).split("\n"))
-    lines = fused(extremes(scaled(gathered(safe), features), features))
-    tags = tags_of(lines, streams)
-    return "\n".join(multiplied(streamed(fetched_ahead(lines, tags), tags, features), features))
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The processor's instruction sets, and the buffers that are large and only written."""
+
+    features: Set[str] = frozenset()
+    streams: Collection[str] = ()
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One rewriting of a module, where `when` holds; `left`: a line that a needed one should have changed."""
+
+    name: str
+    kind: Literal["needed", "faster"]
+    rewrite: Callable[[Lines, Surroundings], Lines]
+    when: Callable[[Surroundings], bool] = field(default=lambda around: True)
+    left: Callable[[Lines], str | None] = field(default=lambda lines: None)
+
+
+PASSES = (
+    Pass("alignment", "needed", lambda lines, _: realigned(lines), left=misaligned),
+    Pass("masked stores", "needed", lambda lines, _: unmasked(lines), left=masked_singly),
+    Pass("fences", "needed", lambda lines, _: fenced(lines), lambda around: "avx512" in around.features, unfenced),
+    Pass("atomics", "needed", lambda lines, _: compared_once(lines), left=compared_twice),
+    Pass("gathers", "faster", lambda lines, _: gathered(lines)),
+    Pass("exponentials", "faster", lambda lines, around: scaled(lines, around.features)),
+    Pass("extremes", "faster", lambda lines, around: extremes(lines, around.features)),
+    Pass("fused multiply-add", "faster", lambda lines, _: fused(lines)),
+    Pass("prefetches", "faster", lambda lines, around: fetched_ahead(lines, tags_of(lines, around.streams))),
+    Pass(
+        "stores past the cache", "faster",
+        lambda lines, around: streamed(lines, tags_of(lines, around.streams), around.features),
+    ),
+    Pass("reciprocals", "faster", lambda lines, around: multiplied(lines, around.features)),
+)  # fmt: skip
+
+
+def rewritten(assembly: str, around: Surroundings) -> str:
+    """The assembly with what is needed for right results, then with what is faster."""
+    made = assembly.split("\n")
+    for _, lines in _steps(made, around):
+        made = lines
+    return "\n".join(made)
+
+
+def fired(assembly: str, around: Surroundings) -> dict[str, int]:
+    """How many lines each pass made or changed."""
+    before, found = assembly.split("\n"), {}
+    for each, lines in _steps(before, around):
+        known = set(before)
+        found[each.name] = sum(line not in known for line in lines)
+        before = lines
+    return found
+
+
+def _steps(lines: Lines, around: Surroundings) -> Iterator[tuple[Pass, Lines]]:
+    for each in PASSES:
+        if each.when(around):
+            lines = each.rewrite(lines, around)
+            line = each.left(lines)
+            if line is not None:
+                raise AssemblyError(
+                    f"pass {each.name!r}: a line of LLVM's assembly has a form that is not known, so that no right "
+                    f"code can be made of it: {line.strip():.200}; take the versions of halide and llvmlite that "
+                    "pyproject.toml names, or set TEDSL_LOADER=jit"
+                )
+            yield each, lines

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import halide as hl
 
 from tedsl.backend.assembly.allocation_failures import guarded
-from tedsl.backend.assembly.passes import rewritten
+from tedsl.backend.assembly.passes import Surroundings, fired, rewritten
 from tedsl.backend.host.emit import emit_assembly, emit_object
 from tedsl.backend.host.linker import LoadedCode, link, runtime_names
 from tedsl.backend.host.loaders import loads_objects
@@ -87,7 +87,7 @@ def _may_contract(target: str) -> bool:
 
 def _finished(assembly: str, target: str, streams: Collection[str]) -> str:
     """LLVM assembly as it is translated to machine code."""
-    made = rewritten(assembly, features_of(target), streams)
+    made = rewritten(assembly, Surroundings(features_of(target), streams))
     return guarded(made) if UNCHECKED in target.split("-") else made
 
 
@@ -97,14 +97,16 @@ def compile_outputs(
 ) -> dict[str, str]:  # fmt: skip
     """What the compiler makes of `pipeline`, as text: any of OUTPUT_KINDS."""
     kinds = list(kinds)
-    unknown = [kind for kind in kinds if kind not in OUTPUT_KINDS]
+    unknown = [kind for kind in kinds if kind not in (*OUTPUT_KINDS, *_OURS)]
     if unknown:
-        raise ValueError(f"source: {unknown[0]!r} is not one of {', '.join(map(repr, OUTPUT_KINDS))}")
+        raise ValueError(f"source: {unknown[0]!r} is not one of {', '.join(map(repr, (*OUTPUT_KINDS, 'passes')))}")
     if _DEVICE_CODE in map(OUTPUT_KINDS.get, kinds) and not hl.Target(target).has_gpu_feature():
         raise ValueError(f"source: there is no code for a GPU in kernel {name!r}, which is compiled for the host")
-    if "asm" in kinds and _may_contract(target):
-        rest = compile_outputs(pipeline, arguments, name, target, [kind for kind in kinds if kind != "asm"])
-        return {"asm": _contracted_assembly(pipeline, arguments, name, target, streams), **rest}
+    ours = [kind for kind in kinds if kind in _OURS and (kind == "passes" or _may_contract(target))]
+    if ours:
+        llvm = compile_outputs(pipeline, arguments, name, target, ["llvm"])["llvm"]
+        rest = compile_outputs(pipeline, arguments, name, target, [kind for kind in kinds if kind not in ours])
+        return {**{kind: _OURS[kind](llvm, target, streams) for kind in ours}, **rest}
     with ExitStack() as stack:
         files = {OUTPUT_KINDS[kind]: stack.enter_context(scratch()) for kind in kinds}
         paths = {output: file.path for output, file in files.items()}
@@ -112,12 +114,21 @@ def compile_outputs(
         return {kind: files[OUTPUT_KINDS[kind]].text() for kind in kinds}
 
 
-def _contracted_assembly(
-    pipeline: hl.Pipeline, arguments: Sequence[hl.Argument], name: str, target: str, streams: Collection[str]
-) -> str:
+def _assembly(llvm: str, target: str, streams: Collection[str]) -> str:
     """What `compile_object` makes, as text."""
-    llvm = compile_outputs(pipeline, arguments, name, target, ["llvm"])["llvm"]
     return emit_assembly(_finished(llvm, target, streams))
+
+
+def _passes(llvm: str, target: str, streams: Collection[str]) -> str:
+    """How many lines each of our passes made or changed."""
+    if not _may_contract(target):
+        return "Halide alone makes code for this target\n"
+    found = fired(llvm, Surroundings(features_of(target), streams))
+    return "".join(f"{name}: {count} line{'s' * (count != 1)}\n" for name, count in found.items())
+
+
+# Texts that are made of LLVM's assembly here.
+_OURS = {"asm": _assembly, "passes": _passes}
 
 
 def load(code: ObjectCode) -> LoadedCode:

@@ -57,7 +57,7 @@ class Planner:
     ) -> Lowered:  # fmt: skip
         """The functions that compute `outputs` from `inputs`; `plain`: without what holds for finite numbers only.
 
-        `trusted`: somebody else sees to it that numbers are finite. `flat`: inputs have one axis, see `lowering.pipeline`.
+        `trusted`: somebody else sees to it that numbers are finite. `flat`: inputs have one axis (`lowering.pipeline`).
         """
         machine = self.machine(target)
         added = tuple(added)
