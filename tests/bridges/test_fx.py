@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import tedsl as te
-from tedsl.bridges.fx_compile import register, reports
 
 torch = pytest.importorskip("torch")
+fx_compile = pytest.importorskip("tedsl.bridges.fx_compile")
+register, reports = fx_compile.register, fx_compile.reports
 make_fx = pytest.importorskip("torch.fx.experimental.proxy_tensor").make_fx
 nn, F = torch.nn, torch.nn.functional
 

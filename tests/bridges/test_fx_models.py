@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tedsl.bridges.fx_compile import register, reports
-
 torch = pytest.importorskip("torch")
+fx_compile = pytest.importorskip("tedsl.bridges.fx_compile")
+register, reports = fx_compile.register, fx_compile.reports
 nn, F = torch.nn, torch.nn.functional
 
 register()

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from tedsl.bridges import fx_compile, fx_programs
-from tedsl.bridges.fx_compile import register, reports
 from tedsl.bridges.fx_rows import ROWS
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.traverse import stages_of
 from tedsl.mutation import functional
 
 torch = pytest.importorskip("torch")
+fx_compile = pytest.importorskip("tedsl.bridges.fx_compile")
+register, reports = fx_compile.register, fx_compile.reports
+fx_programs = pytest.importorskip("tedsl.bridges.fx_programs")
 nn, F = torch.nn, torch.nn.functional
 
 register()

@@ -18,7 +18,7 @@ import tedsl
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LONG = {"checking", "operators"}
-NEEDS = {"dask": "dask.array"}
+NEEDS = {"dask": "dask.array", "gpu": "torch"}
 
 
 def builder() -> ModuleType:
