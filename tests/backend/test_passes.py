@@ -15,10 +15,12 @@ NEEDED = {
     "alignment": (
         ["  %1 = load <8 x float>, ptr %p, align 32, !tbaa !3", "  store <4 x i16> %v, ptr %q, align 8",
          "  %2 = tail call <8 x double> @llvm.masked.load.v8f64.p0(ptr %p, i32 64, <8 x i1> %m, <8 x double> %z)",
-         "  call void @llvm.memset.p0.i64(ptr align 64 %p, i8 0, i64 %n, i1 false)", "  %3 = load float, ptr %p, align 4"],
+         "  call void @llvm.memset.p0.i64(ptr align 64 %p, i8 0, i64 %n, i1 false)",
+         "  %3 = load float, ptr %p, align 4"],
         ["  %1 = load <8 x float>, ptr %p, align 4, !tbaa !3", "  store <4 x i16> %v, ptr %q, align 2",
          "  %2 = tail call <8 x double> @llvm.masked.load.v8f64.p0(ptr %p, i32 8, <8 x i1> %m, <8 x double> %z)",
-         "  call void @llvm.memset.p0.i64(ptr align 1 %p, i8 0, i64 %n, i1 false)", "  %3 = load float, ptr %p, align 4"],
+         "  call void @llvm.memset.p0.i64(ptr align 1 %p, i8 0, i64 %n, i1 false)",
+         "  %3 = load float, ptr %p, align 4"],
     ),
     "masked stores": (
         ["  tail call void @llvm.masked.store.v2i16.p0(<2 x i16> %v, ptr %a, i32 2, <2 x i1> <i1 false, i1 true>)"],
@@ -101,8 +103,8 @@ def _large() -> Any:
 
 
 FIRES = {
-    ("exponentials", "x86-64-v4"): _softmax, ("extremes", "x86-64-v4"): _softmax, ("reciprocals", "x86-64-v4"): _softmax,
-    ("extremes", "x86-64-v3"): _softmax, ("reciprocals", "x86-64-v3"): _softmax,
+    ("exponentials", "x86-64-v4"): _softmax, ("extremes", "x86-64-v4"): _softmax,
+    ("reciprocals", "x86-64-v4"): _softmax, ("extremes", "x86-64-v3"): _softmax, ("reciprocals", "x86-64-v3"): _softmax,
     ("fused multiply-add", "x86-64-v4"): _product, ("fused multiply-add", "x86-64-v3"): _product,
     ("fused multiply-add", "arm-64-linux"): _product, ("fences", "x86-64-v4"): _product,
     ("alignment", "x86-64-v3"): _product, ("gathers", "x86-64-v3"): _lookup, ("gathers", "x86-64-v4"): _lookup,

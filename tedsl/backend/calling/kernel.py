@@ -200,7 +200,7 @@ class Kernel(Rich):
         return {self._sizes.get(v, v) if self._sizes else v: n for v, n in known.items()}
 
     def source(self, kind: str = "stmt") -> str:
-        """What the compiler made of the program: "stmt", "asm", "llvm", "ptx" for a GPU, or "passes" over the assembly."""
+        """What the compiler made of the program: "stmt", "asm", "llvm", "ptx" for a GPU; "passes": what we changed."""
         return self._shown().source(kind)
 
     def loop_nest(self) -> str:

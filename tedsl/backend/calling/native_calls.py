@@ -1,7 +1,8 @@
 """Kernels as functions of other compilers' calling conventions, in machine code: no Python, no lock on the way.
 
-A `CallSite` says where the addresses of arrays go in the block of words that a kernel takes (see `arguments.blocks`). From
-it a small function in LLVM's assembly is written, which copies the block, fills in the addresses and calls the kernel.
+A `CallSite` says where the addresses of arrays go in the block of words that a kernel takes (see `arguments.blocks`).
+From it a small function in LLVM's assembly is written, which copies the block, fills in the addresses and calls the
+kernel.
 """
 
 from __future__ import annotations

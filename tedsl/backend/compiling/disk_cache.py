@@ -3,8 +3,8 @@
 The key is a digest of all that compiling depends on: the program with its names, the schedule, the form, the target,
 the machine, and the versions of Halide, LLVM and this library down to its source files. What is kept is data: object
 code and a few numbers, in files that carry their own digest (`host.files`). The name of the code's function has a seal
-over these numbers, so that none is believed that the code was not made for. TEDSL_CACHE=off keeps nothing, TEDSL_CACHE_MB
-(1024 unless set) is how much is kept; the files used longest ago go first.
+over these numbers, so that none is believed that the code was not made for. TEDSL_CACHE=off keeps nothing,
+TEDSL_CACHE_MB (1024 unless set) is how much is kept; the files used longest ago go first.
 """
 
 from __future__ import annotations

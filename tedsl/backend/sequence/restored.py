@@ -1,8 +1,8 @@
 """Programs of many kernels, found on the disk by their structure: another process need not schedule them again.
 
 What is kept is how a program was cut (`saved_form`); the code of its kernels lies beside it (`compiling.disk_cache`).
-The key is a digest of all that both depend on. The schedule is not kept: it is made anew when somebody asks what only it
-knows, such as the loops and the sources, why an output cannot be written over an input, and what an error means.
+The key is a digest of all that both depend on. The schedule is not kept: it is made anew when somebody asks what only
+it knows, such as the loops and the sources, why an output cannot be written over an input, and what an error means.
 """
 
 from __future__ import annotations
