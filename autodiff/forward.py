@@ -8,18 +8,18 @@ from functools import reduce
 from types import MappingProxyType
 from typing import Any
 
-from autodiff.cotangent import fresh_axes
 from autodiff.custom import rule_of, stages_along
-from autodiff.derivatives import DERIVATIVE, PIECEWISE_CONSTANT
-from autodiff.folds import as_scan
 from autodiff.heads import floats, tensors
-from autodiff.inner_folds import slopes_of
-from autodiff.recurrences import on_outputs
 from autodiff.reverse import differentiate
-from autodiff.scatters import SLOPES
-from autodiff.slopes import Slopes, flat_position, through_reduction
-from autodiff.stages import winner_of
-from autodiff.totals import zeros
+from autodiff.rules.derivatives import DERIVATIVE, PIECEWISE_CONSTANT
+from autodiff.rules.folds import as_scan
+from autodiff.rules.inner_folds import slopes_of
+from autodiff.rules.recurrences import on_outputs
+from autodiff.rules.scatters import SLOPES
+from autodiff.rules.slopes import Slopes, flat_position, through_reduction
+from autodiff.rules.stages import winner_of
+from autodiff.rules.totals import zeros
+from autodiff.turning.cotangent import fresh_axes
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Apply, Const, Expr, Read, Reduce

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from autodiff.cotangent import Cotangent, Identity, One, Stored
+from autodiff.turning.cotangent import Cotangent, Identity, One, Stored
 from tedsl.lang.errors import GradientError, user_location, warn_user
 from tedsl.lang.expr import Axis, Const, Expr
 from tedsl.lang.extents import same_extent

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, SupportsIndex, overload
 
-from autodiff.domains import Inversion
+from autodiff.inversion.domains import Inversion
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Tensor
 

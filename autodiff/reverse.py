@@ -1,6 +1,6 @@
 """`differentiate`: adjoints of tensors as tensors, in reverse over the stages.
 
-Every read of a stage is turned around on its own (`autodiff.stages`), a tensor's adjoint is the sum over its readers.
+Every read of a stage is turned around on its own (`rules.stages`), a tensor's adjoint is the sum over its readers.
 Nothing of the size of a Jacobian is formed unless a Jacobian is asked for.
 """
 
@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from autodiff.cotangent import Cotangent, Stored
 from autodiff.custom import rule_of, stages_along
-from autodiff.domains import Inversion
-from autodiff.flows import Flow
-from autodiff.gather import adjoint_of_read
 from autodiff.heads import check_jacobian_size, common_prefix, extents_of, floats, heads_of, prefix_axes
+from autodiff.inversion.domains import Inversion
 from autodiff.overrides import Fdiff, Given, Override, rules_of, summand, summands_of
-from autodiff.reached import Reached, together
 from autodiff.result import Explanation, Gradients, ReadReport
-from autodiff.stages import flows_of
-from autodiff.totals import total, written_out, zeros
+from autodiff.rules.flows import Flow
+from autodiff.rules.stages import flows_of
+from autodiff.rules.totals import total, written_out, zeros
+from autodiff.turning.cotangent import Cotangent, Stored
+from autodiff.turning.gather import adjoint_of_read
+from autodiff.turning.reached import Reached, together
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis
 from tedsl.lang.tensor import Operation, Placeholder, Tensor

@@ -8,7 +8,7 @@ from typing import Any
 
 from autodiff import differentiate
 from autodiff.custom import Rule, set_rule, transposed, without_rules
-from autodiff.totals import zeros
+from autodiff.rules.totals import zeros
 from schedules import Schedule
 from tedsl.lang.compute import placeholder
 from tedsl.lang.errors import user_location

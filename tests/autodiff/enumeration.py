@@ -9,10 +9,10 @@ from itertools import product
 
 from hypothesis import strategies as st
 
-from autodiff.conditions import AllOf, AnyOf, Choice, Condition, NonNegative, Not, Zero, holds
-from autodiff.domains import Gather, Inversion, Target, Variable
-from autodiff.inversion import invert
-from autodiff.linear import Greatest, Least, Linear, floordiv, linear, mod, symbol
+from autodiff.integers.conditions import AllOf, AnyOf, Choice, Condition, NonNegative, Not, Zero, holds
+from autodiff.integers.linear import Greatest, Least, Linear, floordiv, linear, mod, symbol
+from autodiff.inversion.domains import Gather, Inversion, Target, Variable
+from autodiff.inversion.invert import invert
 
 Point = tuple[int, ...]
 

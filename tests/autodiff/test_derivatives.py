@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autodiff import differentiate, jvp
-from autodiff.derivatives import DERIVATIVE, PIECEWISE_CONSTANT
+from autodiff.rules.derivatives import DERIVATIVE, PIECEWISE_CONSTANT
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute, placeholder
 from tedsl.lang.operators import Fn

@@ -9,12 +9,12 @@ from hypothesis import given, settings, strategies as st
 from sympy.solvers.simplex import InfeasibleLPError, UnboundedLPError, lpmin
 
 import tedsl as te
-from autodiff.conditions import holds
-from autodiff.domains import Variable
-from autodiff.formulas import as_sympy, holds_when, latex_of
-from autodiff.inversion import invert
-from autodiff.linear import floordiv, linear, mod, symbol
-from autodiff.simplex import INFEASIBLE, minimum
+from autodiff.integers.conditions import holds
+from autodiff.integers.linear import floordiv, linear, mod, symbol
+from autodiff.integers.simplex import INFEASIBLE, minimum
+from autodiff.inversion.domains import Variable
+from autodiff.inversion.formulas import as_sympy, holds_when, latex_of
+from autodiff.inversion.invert import invert
 from tests.autodiff.enumeration import IndexMap, conditions, index_maps, rows
 
 NUMBERS = random.Random(4)

@@ -9,11 +9,11 @@ from hypothesis import given, settings, strategies as st
 from sympy import ZZ, Matrix
 from sympy.matrices.normalforms import smith_normal_form
 
-from autodiff.budget import Budget
-from autodiff.integers import ceildiv, lower_triangular_basis, smith, xgcd
-from autodiff.linear import Linear, ceiling, floordiv, linear, mod, symbol
-from autodiff.polyhedra import Facts, eliminated
-from autodiff.simplex import INFEASIBLE, minimum
+from autodiff.integers.budget import Budget
+from autodiff.integers.linear import Linear, ceiling, floordiv, linear, mod, symbol
+from autodiff.integers.matrices import ceildiv, lower_triangular_basis, smith, xgcd
+from autodiff.integers.polyhedra import Facts, eliminated
+from autodiff.integers.simplex import INFEASIBLE, minimum
 
 ENTRIES = st.sampled_from([0, 0, 1, -1, 2, 3, -4, 6, 10**20])
 SMALL = st.integers(-4, 4)

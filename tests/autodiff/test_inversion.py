@@ -9,12 +9,13 @@ from itertools import product
 
 import pytest
 
-from autodiff import budget, inversion, parts, refine
-from autodiff.budget import STEPS
-from autodiff.conditions import Choice, NonNegative, Not, Opaque, OpaqueIndex, Zero
-from autodiff.domains import Inversion, Variable
-from autodiff.inversion import invert
-from autodiff.linear import Greatest, Least, Linear, floordiv, linear, mod, symbol
+from autodiff.integers import budget
+from autodiff.integers.budget import STEPS
+from autodiff.integers.conditions import Choice, NonNegative, Not, Opaque, OpaqueIndex, Zero
+from autodiff.integers.linear import Greatest, Least, Linear, floordiv, linear, mod, symbol
+from autodiff.inversion import invert as inverting, parts, refine
+from autodiff.inversion.domains import Inversion, Variable
+from autodiff.inversion.invert import invert
 from tests.autodiff.enumeration import Count, IndexMap, checked, forward_pairs
 
 a, b, c, f, r, x, y, n = map(symbol, "abcfrxyn")
@@ -212,7 +213,7 @@ def test_big_coefficients_do_not_overflow() -> None:
 
 def hard(steps: int) -> Inversion:
     """Two rows over eight variables, asked anew."""
-    inversion._answers.clear()
+    inverting._answers.clear()
     parts._known.clear()
     names = "abcdefgh"
     variables = [Variable(v, 9) for v in names]
@@ -231,7 +232,7 @@ def test_what_the_clock_ended_is_not_remembered(monkeypatch: pytest.MonkeyPatch)
     with monkeypatch.context() as patched:
         patched.setattr(budget, "LAST_RESORT", -1.0)
         assert hard(STEPS).reason == "the inversion took more than -1 s"
-        assert not len(inversion._answers)
+        assert not len(inverting._answers)
         assert not len(parts._known)
     assert hard(STEPS).opaque == ()
 
@@ -241,18 +242,18 @@ def test_an_answer_does_not_depend_on_what_was_asked_before() -> None:
     variables = [Variable(v, 9) for v in "xyzuvw"]
     rows = [3 * x + 5 * y + 2 * symbol("z"), 3 * symbol("u") + 7 * symbol("v") + 2 * symbol("w")]
     few = next(n for n in range(100, 100_000, 100) if not invert(variables[:3], rows[:1], [80], steps=n).opaque)
-    inversion._answers.clear()
+    inverting._answers.clear()
     parts._known.clear()
     cold = invert(variables, rows, [80, 100], steps=few)
-    inversion._answers.clear()
+    inverting._answers.clear()
     assert invert(variables, rows, [80, 100], steps=few) == cold
 
 
 def test_answers_are_kept_by_structure() -> None:
-    inversion._answers.clear()
+    inverting._answers.clear()
     first = invert([Variable("x", 8), Variable("r", 3)], [x + r], [10])
     again = invert([Variable("u", 8), Variable("v", 3)], [symbol("u") + symbol("v")], [10])
-    assert len(inversion._answers) == 1
+    assert len(inverting._answers) == 1
     assert first == again
 
 

@@ -7,8 +7,8 @@ import pytest
 
 import tedsl as te
 from autodiff import differentiate, gradcheck, jvp
-from autodiff.derivatives import DERIVATIVE
-from autodiff.folds import KEPT
+from autodiff.rules.derivatives import DERIVATIVE
+from autodiff.rules.folds import KEPT
 from tedsl.lang.expr import Expr
 from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Scan

@@ -1,0 +1,1 @@
+"""Linear forms, inequalities and matrices over the integers, exactly."""

@@ -1,0 +1,1 @@
+"""The derivative of each kind of stage, reduction and operation."""

@@ -1,0 +1,139 @@
+"""One reverse sweep over a scalar expression graph: what each read receives, each node visited once.
+
+A `select` guards its branches: what flows into a branch counts only where it is taken. Instead of multiplying by a
+masked adjoint (0 * inf is NaN), the sweep keeps the condition under which a node is used and masks only where two
+nodes of different conditions meet; what is left at a read is handed over as the condition of that read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from autodiff.rules.derivatives import DERIVATIVE, PIECEWISE_CONSTANT, is_zero
+from autodiff.rules.slopes import Slopes, through_reduction, with_fresh_axes
+from autodiff.turning.asking import askable
+from tedsl.lang import functions as fn
+from tedsl.lang.errors import GradientError
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.guards import guards_of
+from tedsl.lang.operators import Fn
+from tedsl.lang.traverse import topological
+
+__all__ = ["ReadSite", "sweep"]
+
+
+@dataclass(frozen=True)
+class ReadSite:
+    """A read, the adjoint it receives at each point of its axes, and the condition under which it does."""
+
+    read: Read
+    adjoint: Expr
+    condition: Expr
+    axes: tuple[Axis, ...]  # bound by reductions around the read, in addition to the axes of the body
+
+
+def sweep(
+    seeds: Mapping[Expr, Expr],
+    condition: Expr,
+    values: Mapping[Expr, Expr],
+    wanted: frozenset[int] | None = None,
+    slopes: Slopes = MappingProxyType({}),
+) -> list[ReadSite]:
+    """The read sites below the roots `seeds` (root -> its adjoint), used where `condition` holds.
+
+    `values` names nodes whose value is stored (a forward output) and need not be computed again; `wanted` holds the
+    ids of the tensors whose reads matter (all when None); `slopes` are those of reductions (`rules.slopes`).
+    """
+    roots = tuple(seeds)
+    order = topological(roots)
+    active = _active(order, wanted)
+    reach = guards_of(roots)
+    stored = _values(order, values)
+    # Per node, its adjoint in each scope: the reduction axes around the use.
+    adjoints: dict[Expr, dict[tuple[Axis, ...], Expr]] = {root: {(): seed} for root, seed in seeds.items()}
+    sites = []
+    for node in reversed(order):
+        if node not in active:
+            continue
+        for scope, adjoint in adjoints.get(node, {}).items():
+            if is_zero(adjoint):
+                continue
+            if isinstance(node, Read):
+                sites.append(ReadSite(node, adjoint, fn.logical_and(condition, reach[node]), scope))
+                continue
+            for child, part, inner in _contributions(node, adjoint, stored, scope, slopes):
+                masked = _masked(part, node, child, reach)
+                known = adjoints.setdefault(child, {}).get(inner)
+                adjoints[child][inner] = masked if known is None else _sum(known, masked)
+    return sites[::-1]
+
+
+def _sum(a: Expr, b: Expr) -> Expr:
+    """a + b; a - c where b is -c."""
+    total: Expr = a - b.args[0] if isinstance(b, Apply) and b.fn is Fn.NEG else a + b
+    return total
+
+
+def _values(order: list[Expr], known: Mapping[Expr, Expr]) -> dict[Expr, Expr]:
+    """What to write for nodes whose value is stored, for those that hold one, and for those that hold a reduction.
+
+    Reductions get axes of their own: a value met again in the adjoint of a read below the same reduction would else
+    mistake its bound axis for the read's.
+    """
+    new: dict[Expr, Expr] = dict(known)
+    for node in order:
+        if node in new:
+            continue
+        children = tuple(new.get(c, c) for c in node.children)
+        if isinstance(node, Reduce):
+            new[node] = with_fresh_axes(Reduce(node.reducer, children[:-1], node.axes, children[-1], node.index))
+        elif any(c in new for c in node.children):
+            new[node] = node.with_children(children)
+    return new
+
+
+def _active(order: list[Expr], wanted: frozenset[int] | None) -> set[Expr]:
+    """The float nodes below which a wanted tensor is read."""
+    active: set[Expr] = set()
+    for node in order:
+        if not node.dtype.is_float or (isinstance(node, Apply) and node.fn in PIECEWISE_CONSTANT):
+            continue
+        if isinstance(node, Read):
+            if wanted is None or id(node.tensor) in wanted:
+                active.add(node)
+        elif any(c in active for c in node.children):
+            active.add(node)
+    return active
+
+
+def _contributions(
+    node: Expr, adjoint: Expr, stored: Mapping[Expr, Expr], bound: tuple[Axis, ...], slopes: Slopes
+) -> list[tuple[Expr, Expr, tuple[Axis, ...]]]:
+    """(operand, what it receives, reduction axes around it)."""
+    if isinstance(node, Reduce):
+        within = (*bound, *node.axes)
+        received = [(v, through_reduction(node, k, adjoint, slopes)) for k, v in enumerate(node.values)]
+        return [(v, part, within) for v, part in received if part is not None and v.dtype.is_float]
+    if not isinstance(node, Apply) or node.fn in PIECEWISE_CONSTANT:
+        return []
+    rule = DERIVATIVE.get(node.fn)
+    if rule is None:
+        raise GradientError(f"the derivative of {node.fn.value} is not known: `{node}`; use override= to give one")
+    parts = rule(adjoint, *(stored.get(n, n) for n in (node, *node.args)))
+    return [(a, p, bound) for a, p in zip(node.args, parts, strict=True) if p is not None and a.dtype.is_float]
+
+
+def _masked(part: Expr, parent: Expr, child: Expr, reach: Mapping[Expr, Expr]) -> Expr:
+    """`part` where the parent (of a select, the branch) is used; 0 elsewhere, unless the child is used only there."""
+    condition = reach[parent]
+    if isinstance(parent, Apply) and parent.fn is Fn.SELECT:
+        taken = parent.args[0] if child is parent.args[1] else fn.apply(Fn.NOT, parent.args[0])
+        if parent.args[1] is not parent.args[2]:
+            condition = fn.logical_and(condition, taken)
+    elif isinstance(parent, Reduce):
+        condition = fn.logical_and(condition, parent.where)
+    if condition is reach[child]:
+        return part
+    return fn.select_node(askable(condition), part, Const(0.0, part.dtype))

@@ -1,0 +1,206 @@
+"""The adjoint of one read as a tensor: what was sent to S[f(z)] is gathered from every z that reaches an element.
+
+`inversion.invert` says which z these are; here its answer becomes stages. A gather over all elements is one compute.
+Phases and pieces that live on fewer elements are computes of their own, small, and a last pointwise stage reads them
+where they belong. Rows that cannot be inverted stay a scatter, over the loops of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from autodiff.integers.conditions import NonNegative, Zero, mapped
+from autodiff.integers.linear import Linear, Symbol, symbol
+from autodiff.inversion.domains import Gather, Inversion, Target
+from autodiff.inversion.lattice_loops import nominal
+from autodiff.turning.affine_read import Reader
+from autodiff.turning.affine_write import expression_of, truth_of
+from autodiff.turning.answers import (
+    Answer,
+    Contribution,
+    Sent,
+    answer_of,
+    body_of,
+    extent_of,
+    fresh_axes,
+    masked,
+    moved,
+)
+from autodiff.turning.asking import conditions_of
+from autodiff.turning.open_rows import scattered
+from autodiff.turning.reached import Reached, at_solution
+from tedsl.lang import functions as fn
+from tedsl.lang.compute import compute_tensors
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read
+from tedsl.lang.operators import Fn
+from tedsl.lang.tensor import Tensor
+from tedsl.lang.traverse import reads_of, substitute_all, topological
+
+__all__ = ["Contribution", "adjoint_of_read", "gather_expression"]
+
+
+def adjoint_of_read(
+    axes: Sequence[Axis],
+    index: Sequence[Expr],
+    value: Expr,
+    shape: Sequence[Expr],
+    *,
+    conditions: Sequence[Expr] = (),
+    name: str,
+    reached: Expr | None = None,
+    prefix: int = 0,
+) -> Contribution:
+    """The tensor of `shape` whose element s is the sum of value(z) over the z with index(z) = s and `conditions`.
+
+    Where `reached` does not hold value(z) is 0, and what that and the conditions say of the elements is asked for; the
+    first `prefix` dimensions are those of the head.
+    """
+    read = Sent(tuple(axes), tuple(index), value, tuple(conditions))
+    answer = answer_of(read, tuple(shape), compact=True)
+    if answer.found.opaque:
+        return scattered(answer_of(read, tuple(shape), compact=False, split=False), name)
+    if not answer.found.gathers:
+        return Contribution(None, "zero", "no point of the domain reads an element")
+    known = None if reached is None else _reached(answer, reached, prefix)
+    if _is_sparse(answer):
+        answer = answer_of(_with_stored_value(read, f"{name}_values"), tuple(shape), compact=True)
+    return Contribution(_combined(answer, name), "gather", _summary(answer.found), answer.found, known)
+
+
+def _reached(answer: Answer, besides: Expr, prefix: int) -> Reached | None:
+    """Where the adjoint can be other than 0, if one gather is all of it."""
+    (gather, *others) = answer.found.gathers
+    if others or not gather.direct or not reads_of((*answer.read.conditions, besides)):
+        return None
+    elements = fresh_axes(answer.shape)
+    loops, (known,), guard, data = moved(answer, gather, answer.at(elements), (besides,))
+    return at_solution(elements, [*conditions_of(guard), *data, *conditions_of(known)], loops, prefix)
+
+
+def _is_sparse(answer: Answer) -> bool:
+    """Whether computing each value once, where it is sent from, is less work than computing one at each element."""
+    if any(g.loops for g in answer.found.gathers):
+        return False
+    reader = Reader()
+    elements = prod(nominal(reader.form(n)) for n in answer.shape)
+    points = prod(nominal(reader.form(extent_of(a))) for a in answer.read.axes)
+    nodes = topological((answer.value,))
+    cost = sum(isinstance(n, Apply) and n.dtype.is_float and n.fn not in (Fn.SELECT, Fn.CAST) for n in nodes)
+    return cost * (elements - points) >= points > 0
+
+
+def _with_stored_value(read: Sent, name: str) -> Sent:
+    """The same read, its values a stage over the forward axes; conditions on data are in them."""
+    fresh = tuple(Axis(a.name, a.extent) for a in read.axes)
+    moved: dict[Expr, Expr] = {a: f + a.begin for a, f in zip(read.axes, fresh, strict=True)}
+    (body,) = substitute_all((masked(read.value, read.conditions),), moved)
+    (values,) = compute_tensors(fresh, (body,), name)
+    conditions = tuple(c for c in read.conditions if not reads_of((c,)))
+    return Sent(read.axes, read.index, Read(values, tuple(a - a.begin for a in read.axes)), conditions)
+
+
+def _summary(found: Inversion) -> str:
+    widths = ["*".join(str(n) for _, n in g.loops) or "1" for g in found.gathers]
+    return f"sums {widths[0]} per element" if len(widths) == 1 else f"{len(widths)} parts summing {', '.join(widths)}"
+
+
+def gather_expression(
+    axes: Sequence[Axis],
+    index: Sequence[Expr],
+    value: Expr,
+    elements: Sequence[Axis],
+    *,
+    conditions: Sequence[Expr] = (),
+) -> Expr | None:
+    """The same sum as one expression at `elements`; None when it is zero.
+
+    An expression cannot scatter: of a row that is no gather, every point is asked whether it is the element's.
+    """
+    read = Sent(tuple(axes), tuple(index), value, tuple(conditions))
+    shape = tuple(extent_of(a) for a in elements)
+    answer = answer_of(read, shape, compact=False)
+    opaque = set(answer.found.opaque)
+    if opaque:
+        own = [read.index[j] == elements[j] for j in sorted(opaque)]
+        answer = answer_of(replace(read, value=masked(value, own)), shape, compact=False, split=False)
+        opaque = set(answer.found.opaque)
+    total: Expr | None = None
+    for g in answer.found.gathers:
+        inverted = [e for j, e in enumerate(answer.at(elements)) if j not in opaque]
+        part = body_of(answer, g, inverted)
+        total = part if total is None else total + part
+    return total
+
+
+def _combined(answer: Answer, name: str) -> Tensor:
+    """One compute when a gather covers all elements; otherwise one per gather, and a pointwise last one."""
+    gathers = answer.found.gathers
+    axes = fresh_axes(answer.shape)
+    if len(gathers) == 1 and gathers[0].direct:
+        return compute_tensors(axes, (body_of(answer, gathers[0], answer.at(axes)),), name)[0]
+    total: Expr | None = None
+    for group in _disjoint_groups(gathers):
+        chain: Expr = Const(0.0, answer.read.value.dtype)
+        for g in reversed(group):
+            member, value = _element(answer, g, axes, f"{name}_{gathers.index(g)}")
+            chain = fn.select_node(member, value, chain)
+        total = chain if total is None else total + chain
+    assert total is not None
+    return compute_tensors(axes, (total,), name)[0]
+
+
+def _element(answer: Answer, g: Gather, axes: tuple[Axis, ...], name: str) -> tuple[Expr, Expr]:
+    """(whether the gather has something for the element `axes`, what): a read of its stage when there is a sum."""
+    if g.direct:
+        if not g.loops:
+            _, (value,), guard, data = moved(answer, g, answer.at(axes), (answer.value,))
+            return guard, masked(value, data)
+        own = fresh_axes(answer.shape)
+        return TRUE, Read(compute_tensors(own, (body_of(answer, g, answer.at(own)),), name)[0], axes)
+    at: dict[Symbol, Expr] = {Target(j): e for j, e in enumerate(answer.at(axes))}
+    member: Expr = TRUE
+    for c in g.member:
+        member = fn.logical_and(member, truth_of(c, at))
+    place = tuple(expression_of(e, at) for e in g.index)
+    if not g.loops and isinstance(answer.read.value, Read | Const):
+        return member, body_of(answer, g, place)
+    own = fresh_axes(tuple(expression_of(n, {}) for _, n in g.axes))
+    (part,) = compute_tensors(own, (body_of(answer, g, own),), name)
+    return member, Read(part, place)
+
+
+def _disjoint_groups(gathers: Sequence[Gather]) -> list[list[Gather]]:
+    """Gathers of which at most one has any element, as phases are, together: a chain of selects instead of a sum."""
+    groups: list[tuple[list[Gather], list[list[Linear]]]] = []
+    for g in gathers:
+        needed = _needed(g)
+        home = next((k for k in groups if all(_exclusive(needed, other) for other in k[1])), None)
+        if home is None:
+            groups.append(([g], [needed]))
+        else:
+            home[0].append(g)
+            home[1].append(needed)
+    return [group for group, _ in groups]
+
+
+def _needed(g: Gather) -> list[Linear]:
+    """Forms that are at least 0 for each element of the gather."""
+    as_target = {a: symbol(Target(a.position)) for a, _ in g.axes}
+    conditions = list(g.member)
+    if g.direct and not g.loops:
+        conditions += [mapped(c, lambda e: e.substituted(as_target)) for c in g.guards]
+    found: list[Linear] = []
+    for c in conditions:
+        if isinstance(c, NonNegative):
+            found.append(c.form)
+        elif isinstance(c, Zero):
+            found += [c.form, -c.form]
+    return found
+
+
+def _exclusive(a: Sequence[Linear], b: Sequence[Linear]) -> bool:
+    """Whether two of the forms cannot both be at least 0."""
+    sums = (e + f for e in a for f in b)
+    return any(e.is_constant and e.constant < 0 for e in sums)

@@ -1,0 +1,68 @@
+"""What stays a scatter: rows of an index that cannot be inverted, over the loops of the rows that can."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from autodiff.inversion.domains import ON_DATA
+from autodiff.turning.answers import Answer, Contribution, Sent, Shape, moved
+from tedsl.lang.compute import compute_tensors
+from tedsl.lang.expr import TRUE, Axis, Expr, Read, Reduce
+from tedsl.lang.reducers import BUILTIN
+from tedsl.lang.scatter import scatter
+from tedsl.lang.tensor import Tensor
+from tedsl.lang.traverse import asked_inside, free_axes, reads_of, substitute_all
+
+__all__ = ["scattered"]
+
+
+def scattered(answer: Answer, name: str) -> Contribution:
+    """Rows that could be inverted are axes of the scatter, the others are indices at the solution."""
+    read, found, shape = answer.read, answer.found, answer.shape
+    kept = [j for j in range(len(shape)) if j not in found.opaque]
+    reason = found.reason or ""
+    if not reads_of([read.index[j] for j in found.opaque]):
+        reason = reason.replace(ON_DATA, "the index is not linear in its axes")
+    if not kept or len(found.gathers) != 1:
+        return Contribution(_plain_scatter(read, shape, name), "scatter", reason)
+    (g,) = found.gathers
+    elements = tuple(Axis(f"s{j}", shape[j], is_reduce=True) for j in kept)
+    open_rows = tuple(read.index[j] for j in found.opaque)
+    loops, (value, *rows), guard, data = moved(answer, g, elements, (answer.value, *open_rows))
+    guard = _nested([guard, *data])
+    placed = dict(zip(kept, elements, strict=True)) | dict(zip(found.opaque, rows, strict=True))
+    index = tuple(placed[j] for j in range(len(shape)))
+    value, guard, loops = _summed_first(value, guard, loops, elements, rows, f"{name}_sums")
+    tensor = scatter(shape, (*loops, *elements), index, value, where=guard, name=name)
+    return Contribution(tensor, "partial", reason)
+
+
+def _nested(conditions: Sequence[Expr]) -> Expr:
+    """The conjunction in which a condition is asked only where those before it hold."""
+    always: Expr = TRUE
+    return functools.reduce(asked_inside, conditions, always)
+
+
+def _plain_scatter(read: Sent, shape: Shape, name: str) -> Tensor:
+    loops = tuple(Axis(a.name, a.extent, begin=a.begin, is_reduce=True) for a in read.axes)
+    guard = _nested(read.conditions)
+    moved = substitute_all((read.value, guard, *read.index), dict(zip(read.axes, loops, strict=True)))
+    return scatter(shape, loops, moved[2:], moved[0], where=moved[1], name=name)
+
+
+def _summed_first(
+    value: Expr, guard: Expr, loops: tuple[Axis, ...], elements: tuple[Axis, ...], rows: Sequence[Expr], name: str
+) -> tuple[Expr, Expr, tuple[Axis, ...]]:
+    """Loops that no open row depends on are summed before the scatter, which then writes each element once."""
+    needed = set(free_axes((*rows, guard)))
+    inner = tuple(a for a in loops if a not in needed)
+    if not inner:
+        return value, guard, loops
+    outer = tuple(a for a in loops if a in needed)
+    own = (*outer, *elements)
+    fresh = tuple(Axis(a.name, a.extent) for a in own)
+    moved, condition = substitute_all((value, guard), dict(zip(own, fresh, strict=True)))
+    body = Reduce(BUILTIN["sum"], (moved,), inner, condition)
+    (sums,) = compute_tensors(fresh, (body,), name)
+    return Read(sums, own), guard, outer
