@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Container, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from schedules.default.conditions import number
+from schedules.conditions import number
 from schedules.directives import BoundExtent, Prefetch
 from schedules.joining import Kind, Near
 from schedules.placement import Place

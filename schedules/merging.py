@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
-from schedules.default.conditions import number, tidied
+from schedules.conditions import number, tidied
 from schedules.program import reading
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.dtypes import INT32

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from schedules.default.machine import FIGURES, Machine
+from schedules.machine import FIGURES, Machine
 
 __all__ = ["Choices", "Parameter", "parameters_of", "search", "settled"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from schedules.default.machine import Machine
 from schedules.default.rewriting import Rewriting
 from schedules.directives import NAMING, Directive
+from schedules.machine import Machine
 from tedsl.analysis.checks import checked_in_part
 from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read, Reduce
 from tedsl.lang.tensor import Compute, Operation, Tensor

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 
-from schedules.default.conditions import number
-from schedules.default.machine import Machine
+from schedules.conditions import number
+from schedules.machine import Machine
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.functions import FLOAT_BINARY, FLOAT_UNARY
 from tedsl.lang.tensor import Compute, Operation

@@ -12,8 +12,8 @@ from collections.abc import Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 
 from schedules.default.costs import Costs
-from schedules.default.machine import Machine
 from schedules.default.sizes import typical
+from schedules.machine import Machine
 from tedsl.analysis.checks import read_to_check
 from tedsl.lang.expr import Read
 from tedsl.lang.extents import same_extent

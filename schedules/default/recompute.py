@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set as AbstractSet
 from dataclasses import dataclass
 
-from schedules.default.conditions import number
+from schedules.conditions import number
 from schedules.default.costs import (
     INLINE,
     Costs,
@@ -23,7 +23,7 @@ from schedules.default.costs import (
     points,
 )
 from schedules.default.groups import groups_of
-from schedules.default.machine import Machine
+from schedules.machine import Machine
 from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import topological

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schedules.default.conditions import number
-from schedules.default.gpu import spread
-from schedules.default.machine import Machine
+from schedules.conditions import number
+from schedules.default.gpu.kernels import spread
 from schedules.directives import ComputeRoot, Definition, Directive, Prefetch, Reorder, Split, Vectorize
 from schedules.loops import Nest, definitions_of
+from schedules.machine import Machine
 from schedules.placement import Place, around, placed
 from schedules.plan import Plan
 from tedsl.lang.expr import Axis

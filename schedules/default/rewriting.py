@@ -6,11 +6,11 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from schedules.default.conditions import tidy
-from schedules.default.thresholds import Thresholds
+from schedules.conditions import tidy
 from schedules.directives import Definition, Directive, Fuse
 from schedules.loops import nest_of
 from schedules.program import Program, reading
+from schedules.thresholds import Thresholds
 from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between, substitute, substitute_all

@@ -10,23 +10,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from schedules.default.alike import kind_of
-from schedules.default.chains import chains_of
 from schedules.default.costs import cheap_components, costs_of
-from schedules.default.gpu import plan_gpu, rewrite_sum
-from schedules.default.gpu_shared import stage_stencils
-from schedules.default.lanes import rewrite_reduction
-from schedules.default.lookups import plan_lookup
-from schedules.default.machine import Machine
-from schedules.default.nests import plan_nests
-from schedules.default.outputs import merge_outputs
-from schedules.default.padding import is_window, padded_windows
-from schedules.default.panels import plan_contraction
+from schedules.default.gpu.kernels import plan_gpu, rewrite_sum
+from schedules.default.gpu.shared import stage_stencils
+from schedules.default.patterns.chains import chains_of
+from schedules.default.patterns.lanes import rewrite_reduction
+from schedules.default.patterns.lookups import plan_lookup
+from schedules.default.patterns.nests import plan_nests
+from schedules.default.patterns.outputs import merge_outputs
+from schedules.default.patterns.padding import is_window, padded_windows
+from schedules.default.patterns.scans import plan_scan
+from schedules.default.patterns.scatters import plan_scatter
+from schedules.default.products.panels import plan_contraction
 from schedules.default.recompute import costs_without_trips, widely_read
 from schedules.default.rest import plan_rest, spoken_of
 from schedules.default.rewriting import Rewriting, computed_between
-from schedules.default.scans import plan_scan
-from schedules.default.scatters import plan_scatter
 from schedules.directives import ComputeRoot, Directive
+from schedules.machine import Machine
 from schedules.plan import Plan, Step
 from schedules.program import Program
 from schedules.repetition import copied_by

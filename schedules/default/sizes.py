@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from schedules.default.conditions import number
+from schedules.conditions import number
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.checks import read_checks
 from tedsl.analysis.sizes import evaluate_extent, vars_of

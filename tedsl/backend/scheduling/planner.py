@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from schedules.automatic import check_limits
 from schedules.cutting import Part, parts_of
 from schedules.default import Machine, completed, stored
-from schedules.default.machine import Choices, assumed
+from schedules.machine import Choices, assumed
 from schedules.plan import Plan
 from schedules.program import program_of
 from schedules.repetition import without_repetition

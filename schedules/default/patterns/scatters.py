@@ -13,12 +13,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from schedules.default.chains import MOST_TAPS, is_known, joined
-from schedules.default.conditions import number
-from schedules.default.lanes import COMBINE
-from schedules.default.machine import Machine
+from schedules.conditions import number
+from schedules.default.patterns.chains import MOST_TAPS, is_known, joined
+from schedules.default.patterns.lanes import COMBINE
+from schedules.default.patterns.rows import Rows, flat, numbered, shared_along, whole
 from schedules.default.rewriting import Rewriting
-from schedules.default.rows import Rows, flat, numbered, shared_along, whole
 from schedules.directives import (
     BoundExtent,
     ComputeAt,
@@ -32,6 +31,7 @@ from schedules.directives import (
     Vectorize,
 )
 from schedules.loops import nest_of
+from schedules.machine import Machine
 from tedsl.analysis.checks import checked_as
 from tedsl.analysis.iteration import free_dimensions
 from tedsl.analysis.places import mark_places

@@ -15,10 +15,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from schedules.default.conditions import number
-from schedules.default.machine import Machine
+from schedules.conditions import number
 from schedules.default.rewriting import Rewriting
 from schedules.default.sizes import blocks_of, can_be_cut, typical
+from schedules.machine import Machine
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from schedules.default.conditions import number, tidied
-from schedules.default.copies import forms_of
-from schedules.default.machine import Machine
+from schedules.conditions import number, tidied
+from schedules.default.products.copies import forms_of
 from schedules.default.sizes import can_be_cut, typical_sizes
-from schedules.default.thresholds import Thresholds
+from schedules.machine import Machine
+from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.checks import read_checks
 from tedsl.lang.dtypes import INT32

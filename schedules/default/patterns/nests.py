@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence, Set as AbstractSet
 from dataclasses import dataclass
 
-from schedules.default.conditions import number
+from schedules.conditions import number
 from schedules.default.costs import Costs, points
 from schedules.default.groups import Group, groups_of
-from schedules.default.machine import Machine
 from schedules.default.rest import along
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.default.sizes import typical
@@ -26,6 +25,7 @@ from schedules.directives import (
     Unroll,
     Vectorize,
 )
+from schedules.machine import Machine
 from tedsl.lang.expr import Axis
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from schedules.default.conditions import number
+from schedules.conditions import number
 from schedules.default.rewriting import Rewriting, loop_names
 from schedules.directives import BoundExtent, ComputeAt, ComputeRoot, Directive, Reorder, Split, Unroll, Vectorize
 from tedsl.analysis.checks import checked_as

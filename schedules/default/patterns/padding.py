@@ -16,12 +16,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from schedules.default.conditions import extremes, number, reflected
+from schedules.conditions import extremes, number, reflected
 from schedules.default.costs import INLINE, element_cost, is_pointwise
 from schedules.default.groups import MOST_BYTES
-from schedules.default.lanes import COMBINE
-from schedules.default.machine import Machine
+from schedules.default.patterns.lanes import COMBINE
 from schedules.default.rewriting import Rewriting
+from schedules.machine import Machine
 from tedsl.analysis.affine import Affine, affine_of
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32

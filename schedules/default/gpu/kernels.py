@@ -8,10 +8,10 @@ at computed indices, a scan whose steps read one another) runs in a single threa
 from __future__ import annotations
 
 from schedules.default.costs import Costs
-from schedules.default.gpu_loops import staged, tiled
-from schedules.default.gpu_shared import HELD, STENCIL, plan_copy
-from schedules.default.gpu_sums import LANES, PARTIAL, rewrite_sum
-from schedules.default.gpu_tiles import TOTAL, tile_of
+from schedules.default.gpu.loops import staged, tiled
+from schedules.default.gpu.shared import HELD, STENCIL, plan_copy
+from schedules.default.gpu.sums import LANES, PARTIAL, rewrite_sum
+from schedules.default.gpu.tiles import TOTAL, tile_of
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.directives import (
     ComputeAt,

@@ -16,8 +16,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from schedules.default.conditions import number
-from schedules.default.gpu_shared import HELD, MOST_BYTES, Copy, copied, is_safe, replaced, windows_of
+from schedules.conditions import number
+from schedules.default.gpu.shared import HELD, MOST_BYTES, Copy, copied, is_safe, replaced, windows_of
 from schedules.default.rewriting import Rewriting
 from schedules.program import reading
 from schedules.rewrites import Half, cache_write, rfactor

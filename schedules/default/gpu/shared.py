@@ -13,12 +13,12 @@ import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from schedules.default.conditions import number
+from schedules.conditions import number
 from schedules.default.costs import Costs
 from schedules.default.rewriting import Rewriting, fused, loop_names
-from schedules.default.thresholds import Thresholds
 from schedules.directives import BoundExtent, ComputeAt, Directive, GpuThreads, Split, StoreIn
 from schedules.program import reading
+from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import Affine, affine_of
 from tedsl.analysis.checks import checked_as, read_checks
 from tedsl.lang import functions as fn

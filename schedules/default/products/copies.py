@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from schedules.default.conditions import number
+from schedules.conditions import number
 from schedules.default.sizes import blocks_of, rounded_up
 from tedsl.analysis.affine import Affine, affine_of
 from tedsl.lang.dtypes import INT32

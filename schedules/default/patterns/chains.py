@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set as AbstractSet
 from dataclasses import replace
 
-from schedules.default.conditions import number
+from schedules.conditions import number
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from schedules.default.machine import Machine
 from schedules.default.rewriting import Rewriting
 from schedules.directives import BoundExtent, ComputeAt, Unroll, Vectorize
+from schedules.machine import Machine
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.tensor import Tensor

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from schedules.default.gpu_shared import Copy, plan_copy
-from schedules.default.gpu_tiles import Tile, extent_of
+from schedules.default.gpu.shared import Copy, plan_copy
+from schedules.default.gpu.tiles import Tile, extent_of
 from schedules.default.rewriting import fused, loop_names
 from schedules.directives import (
     BoundExtent,

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from schedules.default.thresholds import Thresholds
 from schedules.records import record_of
+from schedules.thresholds import Thresholds
 from tedsl.lang.locks import cached_property
 
 __all__ = ["FIGURES", "Choices", "Machine", "assumed", "assuming"]

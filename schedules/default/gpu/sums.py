@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from schedules.default.conditions import number
-from schedules.default.gpu_shared import HELD
-from schedules.default.gpu_tiles import clamped, extent_of, is_regrouped, staged_tiles, tile_of
+from schedules.conditions import number
+from schedules.default.gpu.shared import HELD
+from schedules.default.gpu.tiles import clamped, extent_of, is_regrouped, staged_tiles, tile_of
 from schedules.default.rewriting import Rewriting
-from schedules.default.thresholds import Thresholds
 from schedules.program import reading
 from schedules.rewrites import Half, cache_write, rfactor
+from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read

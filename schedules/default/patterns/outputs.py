@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schedules.default.conditions import number
+from schedules.conditions import number
 from schedules.default.rewriting import Rewriting
 from tedsl.lang.expr import Axis, Read
 from tedsl.lang.extents import simplify_extent

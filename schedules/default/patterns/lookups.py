@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from schedules.default.conditions import number
-from schedules.default.lanes import COMBINE
-from schedules.default.machine import Machine
+from schedules.conditions import number
+from schedules.default.patterns.lanes import COMBINE
+from schedules.default.patterns.rows import Rows, looks_up, shared_along, whole
 from schedules.default.rewriting import Rewriting, fused, loop_names
-from schedules.default.rows import Rows, looks_up, shared_along, whole
 from schedules.directives import (
     BoundExtent,
     ComputeAt,
@@ -27,6 +26,7 @@ from schedules.directives import (
     Unroll,
     Vectorize,
 )
+from schedules.machine import Machine
 from tedsl.analysis.checks import checked_as
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 
-from schedules.default.conditions import number
-from schedules.default.machine import Machine
+from schedules.conditions import number
 from schedules.default.rest import along
 from schedules.directives import ComputeRoot, Directive, Parallel, Reorder, Split, Unroll, Vectorize
 from schedules.loops import Level, nest_of
+from schedules.machine import Machine
 from tedsl.analysis.iteration import is_stepped
 from tedsl.lang.tensor import Scan
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from schedules.default.conditions import number
-from schedules.default.contraction import Contraction, Tile, contraction_of, guarded, tile_for
-from schedules.default.copies import Copy, copy_of
-from schedules.default.machine import Machine
+from schedules.conditions import number
+from schedules.default.patterns.turning import SIDE, Turned, can_turn, turned
+from schedules.default.products.contraction import Contraction, Tile, contraction_of, guarded, tile_for
+from schedules.default.products.copies import Copy, copy_of
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.default.sizes import blocks_of, rounded_up, typical_sizes
-from schedules.default.turning import SIDE, Turned, can_turn, turned
 from schedules.directives import (
     BoundExtent,
     ComputeAt,
@@ -29,6 +28,7 @@ from schedules.directives import (
     Unroll,
     Vectorize,
 )
+from schedules.machine import Machine
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.checks import checked_in_part
 from tedsl.lang.dtypes import INT32

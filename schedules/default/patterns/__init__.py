@@ -1,0 +1,1 @@
+"""What is done with each other kind of stage: loops, lanes, lookups, scans, scatters."""

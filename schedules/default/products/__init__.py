@@ -1,0 +1,1 @@
+"""Sums of products: packed panels, and tiles of sums in registers."""
