@@ -37,7 +37,7 @@ HEAD = (
 SLICING = "bilateral slicing, forward + backward"
 SUITE = [
     "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/bridges/test_torch_cuda.py", "tests/test_gpu.py",
-    "tests/backend/test_default_gpu.py",
+    "tests/backend/scheduling/test_default_gpu.py",
 ]  # fmt: skip
 
 

@@ -17,9 +17,10 @@ from pathlib import Path
 
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.arguments.blocks import HOST, contiguous_strides, lay_out
+from tedsl.backend.arguments.layouts import LARGEST
 from tedsl.backend.calling.c_names import function_name
 from tedsl.backend.calling.export_text import Signature, c_header, python_module
-from tedsl.backend.compiling.core import LARGEST, Core
+from tedsl.backend.compiling.core import Core
 from tedsl.backend.compiling.variant import Variant
 from tedsl.backend.host.archive import archive
 from tedsl.backend.host.emit import emit_object

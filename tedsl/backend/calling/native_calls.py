@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tedsl.backend.arguments.blocks import HOST, contiguous_strides, lay_out
+from tedsl.backend.arguments.layouts import LARGEST
 from tedsl.backend.calling.kernel import Kernel
-from tedsl.backend.compiling.core import LARGEST
 from tedsl.backend.compiling.variant import Variant
 from tedsl.backend.host.runtime import KernelError, failure
 

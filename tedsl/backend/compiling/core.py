@@ -16,6 +16,7 @@ from tedsl.analysis.overflow import Limit, check_limits, limits_of
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape, evaluate_extent, known_shape
 from tedsl.backend.arguments.blocks import Bound
+from tedsl.backend.arguments.layouts import LARGEST
 from tedsl.backend.compiling.disk_cache import is_kept, key_of
 from tedsl.backend.compiling.profiling import RECORDING, recorded
 from tedsl.backend.compiling.variant import Form, Variant, compile_variant
@@ -29,10 +30,9 @@ from tedsl.lang.locks import cached_property, freed_in_children
 from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
 from tedsl.reference import evaluate_stages
 
-__all__ = ["LARGEST", "Core", "Memory", "Prepared", "is_dense"]
+__all__ = ["Core", "Memory", "Prepared", "is_dense"]
 
 Proof = tuple[tuple[str, ...], bool, bool, bool, int, int]  # a form; an output may lie on an input element on element
-LARGEST = 2**31 - 1
 MOST_BINDINGS = 256  # argument blocks kept for further calls on the same shapes
 
 

@@ -2,8 +2,8 @@
 
 Halide's own lose NaN and infinity and call the C library one lane at a time for most of them. Each here reduces its
 argument, evaluates a minimax polynomial and repairs the special values; the errors, in units in the last place against
-the exact result, are asserted in tests/backend/test_intrinsics.py. No step relies on fused multiply-add, and none is
-hurt by it. The other functions run through `float64_math`.
+the exact result, are asserted in tests/backend/scalars/test_intrinsics.py. No step relies on fused multiply-add,
+and none is hurt by it. The other functions run through `float64_math`.
 """
 
 from __future__ import annotations

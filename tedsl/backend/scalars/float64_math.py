@@ -1,8 +1,8 @@
 """The functions of analysis on float64, in vectors where C's library would run one lane at a time.
 
 The algorithms are the textbook ones (fdlibm's arrangements, minimax polynomials of our own); errors are asserted in
-tests/backend/test_intrinsics.py. sin, cos, tan, pow and atan2 stay the C library's: their exact argument reduction
-costs as much in vectors. float32 uses these for its rarer functions, rounded once at the end.
+tests/backend/scalars/test_intrinsics.py. sin, cos, tan, pow and atan2 stay the C library's: their exact argument
+reduction costs as much in vectors. float32 uses these for its rarer functions, rounded once at the end.
 """
 
 from __future__ import annotations

@@ -17,8 +17,9 @@ from functools import partial
 from schedules.cutting import Part
 from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
+from tedsl.backend.arguments.layouts import LARGEST
 from tedsl.backend.compiling.collecting import collected_later
-from tedsl.backend.compiling.core import LARGEST, Core, Memory, Prepared, is_dense
+from tedsl.backend.compiling.core import Core, Memory, Prepared, is_dense
 from tedsl.backend.compiling.memory_cache import shared_core
 from tedsl.backend.compiling.variant import Form
 from tedsl.backend.host.progress import counted

@@ -19,8 +19,8 @@ from tedsl.backend.host import files
 from tedsl.backend.host.targets import parse_target
 from tedsl.backend.scheduling import tuned_choices
 from tedsl.backend.sequence.saved_form import recall_cut
-from tests.backend.test_runtime import run_script
-from tests.backend.test_steps import N, layers, small
+from tests.backend.host.test_runtime import run_script
+from tests.backend.sequence.test_steps import N, layers, small
 from tests.changes import DEEP, changes
 
 
@@ -225,15 +225,16 @@ KINDS = """
     import os, shutil, tempfile, numpy as np
     from pathlib import Path
     import tedsl as te
-    from tedsl.backend import cache, store
-    store.MOST_BYTES = 1 << 20  # of which an object of the runtime has a sixth
+    from tedsl.backend.compiling import memory_cache
+    from tedsl.backend.host import files
+    files.MOST_BYTES = 1 << 20  # of which an object of the runtime has a sixth
     folder = Path(os.environ["TEDSL_CACHE_DIR"])
 
     def program():
         x = te.placeholder((16,), name="x")
         y = te.compute((16,), lambda i: x[i] * 3, name="y")
         assert (te.build([x], y, schedule={schedule!r})(np.ones(16, "f4")) == 3).all()
-        cache._known.clear(), cache._recent.clear()
+        memory_cache._known.clear(), memory_cache._recent.clear()
 
     def large(path):
         path.write_bytes(b"")
@@ -256,7 +257,7 @@ KINDS = """
             path.unlink()
             make(path)
             program()
-            found = store.read(path)
+            found = files.read(path)
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:

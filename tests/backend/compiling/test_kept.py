@@ -15,7 +15,7 @@ import tedsl as te
 from tedsl.__main__ import main
 from tedsl.backend.compiling import disk_cache, variant
 from tedsl.backend.compiling.memory_cache import clear_cache
-from tests.backend.test_runtime import ROOT, run_script
+from tests.backend.host.test_runtime import ROOT, run_script
 
 A = np.arange(12, dtype="float32").reshape(3, 4)
 X = te.placeholder((te.var("n"), 4), name="x")
@@ -192,8 +192,9 @@ import time
 import numpy as np
 
 import tedsl as te
-from tedsl.backend import build, kept
-from tedsl.backend.cache import clear_cache
+from tedsl.backend import build
+from tedsl.backend.compiling import disk_cache
+from tedsl.backend.compiling.memory_cache import clear_cache
 
 
 def built(number):
@@ -209,7 +210,7 @@ def builder(seed):
         for number in draw.sample(range(5), 5):
             clear_cache()  # what this process holds in memory
             built(number)
-        kept.forget_all()
+        disk_cache.forget_all()
 
 
 def born(seed):

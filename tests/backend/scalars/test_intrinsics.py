@@ -16,7 +16,7 @@ import pytest
 from tedsl.backend.scalars.intrinsics import EMIT, constant_power
 from tedsl.backend.scalars.types import FLOATS, INTEGERS, SIGNED, TYPES, const
 from tedsl.lang.operators import Fn
-from tests.backend.scalar_harness import Array, of_bfloat16, run, same_bits, to_bfloat16
+from tests.backend.scalars.scalar_harness import Array, of_bfloat16, run, same_bits, to_bfloat16
 
 # Analysis: what computes it exactly enough in float64, what in arbitrary precision, and how many units in the last
 # place (of float32, of float64) the kernel may be off.

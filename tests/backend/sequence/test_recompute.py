@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tests.backend.test_memory_plan import network
+from tests.backend.sequence.test_memory_plan import network
 
 ROWS = 2048
 LAYER = ROWS * 64 * 4  # bytes of what a layer gives

@@ -17,9 +17,9 @@ from tedsl.backend.host import files
 from tedsl.backend.scheduling import planner
 from tedsl.backend.sequence.restored import FoundSteps
 from tedsl.backend.sequence.saved_form import recall_cut
-from tests.backend.test_kept import PROBLEMS, spoiled
-from tests.backend.test_runtime import run_script
-from tests.backend.test_steps import N, check_an_infinite_weight, convolutions, dense, layers, same, small
+from tests.backend.compiling.test_kept import PROBLEMS, spoiled
+from tests.backend.host.test_runtime import run_script
+from tests.backend.sequence.test_steps import N, check_an_infinite_weight, convolutions, dense, layers, same, small
 
 
 @pytest.fixture(autouse=True)
@@ -247,7 +247,7 @@ def test_without_a_place_nothing_is_kept(problem: str, folder: Path, monkeypatch
 SCRIPT = """
     import os, numpy as np, tedsl as te
     from schedules.default import assuming
-    from tedsl.backend import planner
+    from tedsl.backend.scheduling import planner
     assumption = assuming({{"kernels": 2}})
     assumption.__enter__()
     x = te.placeholder((16, 16), name="x")

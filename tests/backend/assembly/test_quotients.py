@@ -13,7 +13,7 @@ import pytest
 import tedsl as te
 from tedsl.backend.assembly.reciprocals import multiplied
 from tedsl.backend.host.processors import features_of
-from tests.backend.scalar_harness import Array, same_bits
+from tests.backend.scalars.scalar_harness import Array, same_bits
 
 FMA = features_of("x86-64-linux-avx2-fma")
 LANES = 64

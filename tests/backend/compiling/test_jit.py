@@ -15,7 +15,7 @@ import tedsl as te
 from tedsl.backend.compiling import disk_cache
 from tedsl.backend.compiling.jit import JitFunction
 from tedsl.backend.host import loaders
-from tests.backend.test_runtime import run_script
+from tests.backend.host.test_runtime import run_script
 from tests.opencl import on_opencl
 
 RNG = np.random.default_rng(4)

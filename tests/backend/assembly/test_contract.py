@@ -17,7 +17,7 @@ from tedsl.backend.compiling.objects import compile_object, compile_outputs, loa
 from tedsl.backend.host.emit import emit_object
 from tedsl.backend.host.targets import parse_target
 from tedsl.backend.scalars.intrinsics import EMIT
-from tests.backend.scalar_harness import STRICT, run
+from tests.backend.scalars.scalar_harness import STRICT, run
 
 X, Y = hl.Var("x"), hl.Var("y")
 with_fma = pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from tedsl.backend.arguments.layouts import LARGEST, misfit
 from tedsl.backend.assembly.allocation_failures import GuardError, guarded
-from tedsl.backend.compiling.buffer_checks import LARGEST, are_proven, misfit
+from tedsl.backend.compiling.buffer_checks import are_proven
 from tedsl.backend.compiling.objects import UNCHECKED, compile_outputs
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.host.targets import parse_target
 from tests.backend import kernels
-from tests.backend.test_kernel import floats
-from tests.backend.test_runtime import run_script
+from tests.backend.calling.test_kernel import floats
+from tests.backend.host.test_runtime import run_script
 
 HOST = parse_target("host").text
 X, Y = kernels.X, kernels.Y
@@ -141,7 +142,7 @@ def test_an_array_that_does_not_fit_is_refused_before_the_call() -> None:
 
 ROOM = """
     import resource, numpy as np, tedsl as te
-    from tedsl.backend.runtime import KernelMemoryError
+    from tedsl.backend.host.runtime import KernelMemoryError
     def held():
         return int(next(l for l in open("/proc/self/status") if l.startswith("VmSize")).split()[1]) << 10
     def refused(call, room):
@@ -182,8 +183,8 @@ def test_no_memory_inside_a_parallel_loop() -> None:
     assert "ok" in run_script(f"""{ROOM}
     import halide as hl
     from tests.backend import kernels
-    from tedsl.backend.objects import compile_object
-    from tedsl.backend.targets import parse_target
+    from tedsl.backend.compiling.objects import compile_object
+    from tedsl.backend.host.targets import parse_target
     N = 100_000_000  # more than malloc keeps for itself
     x, y = kernels.X, kernels.Y
     r = hl.RDom([(0, N)], "r")

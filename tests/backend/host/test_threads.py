@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tedsl.backend.host import threads
-from tests.backend.test_runtime import run_script
+from tests.backend.host.test_runtime import run_script
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_the_pool_has_as_many_threads_as_were_asked_for() -> None:
     assert run_script("""
         import os, threading, numpy as np
         from tests.backend import kernels
-        from tedsl.backend.threads import set_num_threads
+        from tedsl.backend.host.threads import set_num_threads
         def system_threads():
             return len(os.listdir("/proc/self/task"))
         function, a, out = kernels.slow(), np.ones(64, "float32"), np.zeros(64, "float32")
@@ -141,7 +141,7 @@ def test_more_threads_wait_for_nobody() -> None:
     assert run_script("""
         import threading, time, numpy as np
         from tests.backend import kernels
-        from tedsl.backend.threads import get_num_threads, set_num_threads
+        from tedsl.backend.host.threads import get_num_threads, set_num_threads
         a, out = np.ones(64, "float32"), np.zeros(64, "float32")
         set_num_threads(2)
         kernels.slow()(a, 1, out)

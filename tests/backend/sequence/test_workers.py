@@ -10,12 +10,13 @@ import pytest
 
 from tedsl.backend.compiling import disk_cache
 from tedsl.backend.sequence import workers
-from tests.backend.test_runtime import run_script
+from tests.backend.host.test_runtime import run_script
 
 PROGRAM = """
     import os, sys, threading, numpy as np, tedsl as te
     from schedules.default import assuming
-    from tedsl.backend import variant, workers
+    from tedsl.backend.compiling import variant
+    from tedsl.backend.sequence import workers
     assumption = assuming({{"kernels": 2}})
     assumption.__enter__()
     workers.LEAST = 2

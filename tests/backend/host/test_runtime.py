@@ -18,7 +18,7 @@ from tedsl.backend.host.runtime import KernelError, KernelMemoryError, _messages
 from tedsl.backend.host.targets import parse_target
 from tests.backend import kernels
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def run_script(text: str, timeout: float = 60) -> str:
@@ -82,7 +82,7 @@ def test_no_memory_for_an_intermediate_raises() -> None:
     assert "ok" in run_script("""
         import resource, numpy as np, halide as hl
         from tests.backend import kernels
-        from tedsl.backend.runtime import KernelMemoryError
+        from tedsl.backend.host.runtime import KernelMemoryError
         x, y = kernels.X, kernels.Y
         n, out, middle = hl.Param(hl.Int(32), "n"), hl.Func("out"), hl.Func("middle")
         r = hl.RDom([(0, n), (0, n)], "r")
@@ -123,7 +123,7 @@ def test_a_child_process_runs_parallel_kernels() -> None:
     assert run_script("""
         import os, numpy as np
         from tests.backend import kernels
-        from tedsl.backend.threads import set_num_threads
+        from tedsl.backend.host.threads import set_num_threads
         set_num_threads(4)
         a, out = np.arange(64, dtype="int32"), np.zeros(64, "int32")
         kernels.checked()(a, out)
