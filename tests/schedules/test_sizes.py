@@ -60,6 +60,13 @@ def turned(x: te.Tensor) -> te.Tensor:
     return te.compute(x.shape[::-1], lambda i, j: x[j, i] * 2.0, name="t")
 
 
+def grouped(n: Any, m: Any) -> Case:
+    """What is left of each group of m elements of a row without their largest."""
+    x, k = te.placeholder((4, n * m), name="x"), te.reduce_axis(m, name="k")
+    most = te.compute((4, n), lambda i, g: te.max(x[i, g * m + k], axis=k), name="most")
+    return [x], [te.compute((4, n * m), lambda i, j: x[i, j] - most[i, j // m], name="y")]
+
+
 CASES: dict[str, tuple[Callable[..., Case], int]] = {
     "product": (product, 3),
     "product NT": (lambda m, k, n: product(m, k, n, "NT"), 3),
@@ -79,6 +86,7 @@ CASES: dict[str, tuple[Callable[..., Case], int]] = {
     "sum of a vector": (lambda n: rows(lambda x: x.reshape((n,)).sum(), n, 1), 1),
     "max of rows": (lambda n, m: rows(lambda x: x.max(axis=1), n, m), 2),
     "sum of columns": (lambda n, m: rows(lambda x: x.sum(axis=0), n, m), 2),
+    "grouped": (grouped, 2),
     "turned": (lambda n, m: rows(turned, n, m), 2),
 }
 SIZES = ((1, 1, 1), (2, 3, 1), (3, 16, 17), (5, 33, 8), (70, 9, 50))

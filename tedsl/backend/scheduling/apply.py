@@ -23,6 +23,7 @@ from tedsl.backend.host.loaders import LOADER_VARIABLE, loads_objects
 from tedsl.backend.host.targets import Machine
 from tedsl.backend.lowering.indices import plain
 from tedsl.backend.lowering.pipeline import Lowered, Result
+from tedsl.backend.lowering.stages import Stage
 from tedsl.backend.scheduling.halide_words import readable
 from tedsl.backend.scheduling.loops import Loops
 from tedsl.backend.scheduling.partition import keep_around, keep_whole
@@ -65,10 +66,32 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
     for result in lowered.results:
         if result.stage is None:
             _copied(result, machine)
+    for name, loops in stages.items():
+        if places[name].kind == "root" and _has_fused(plan, loops):
+            _compute_whole(loops.stage, lowered)
     fix_sizes(lowered)
     results = {result.stage for result in lowered.results}
     lowered.may_round = any(loops.stage in results and _may_round(plan, loops) for loops in stages.values())
     lowered.nesting = _nesting(plan, places, stages, lowered)
+
+
+def _has_fused(plan: Plan, loops: Loops) -> bool:
+    steps = (step for definition in loops.definitions for step in plan.loops.get((loops.name, definition), ()))
+    return any(isinstance(step.directive, d.Fuse) for step in steps)
+
+
+def _compute_whole(stage: Stage, lowered: Lowered) -> None:
+    """All of a stage, whatever its readers need of it.
+
+    Of two fused loops the outer one is `fused // extent`. Where the extent is what readers need, as far as Halide can
+    tell, its sign is not known, and the outer loop reaches from minus all to all.
+    """
+    extents = stage.op.output(stage.components[0]).extents
+    if all(isinstance(extent, Const) for extent in extents):
+        return
+    symbols: dict[Expr, Any] = {v: hl.Expr(p) for v, p in lowered.sizes.items()}
+    for dim, extent in zip(stage.dims, extents, strict=True):
+        stage.func.bound(dim, 0, plain(extent, symbols))
 
 
 def _may_round(plan: Plan, loops: Loops) -> bool:
