@@ -10,7 +10,10 @@ import pytest
 
 import autodiff
 
-MODULES = ["conditions", "inversion", "linear", "polyhedra", "refine", "simplex"]
+MODULES = [
+    "integers.conditions", "inversion.invert", "integers.linear", "integers.polyhedra", "inversion.refine",
+    "integers.simplex",
+]  # fmt: skip
 
 
 def test_readme() -> None:

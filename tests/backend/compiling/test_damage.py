@@ -245,9 +245,9 @@ KINDS = """
         (path / "file").write_bytes(b"x")
 
     program()
-    files = sorted(p for p in folder.rglob("*") if p.is_file())
-    assert files
-    for path in files:
+    paths = sorted(p for p in folder.rglob("*") if p.is_file())
+    assert paths
+    for path in paths:
         whole = path.read_bytes()
         for make in (
             os.mkfifo, lambda p: p.symlink_to("/dev/zero"), lambda p: p.symlink_to("/nowhere"), large,
