@@ -21,13 +21,14 @@ import numpy as np
 from tedsl.backend.calling.kernel import Kernel
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.errors import user_location
+from tedsl.lang.tensor import Tensor
 from tedsl.ops.compiling import OPS, compiling
 from tedsl.ops.definition import Author, Definition, inlined
 from tedsl.ops.explaining import OpExplanation, explanation_of
 from tedsl.ops.homes import ARRAYS, BRIDGES, home_of, kind_of, plain
 from tedsl.ops.results import into
 from tedsl.ops.routines import Spec, Traced
-from tedsl.ops.signature import Call, Signature, Template, map_leaves
+from tedsl.ops.signature import Call, Signature, Static, Template, map_leaves
 
 __all__ = ["Op", "op"]
 
@@ -213,7 +214,7 @@ class Op:
         traced = next((a for a in call.arrays if hasattr(type(a), "__tedsl_lower__")), None)
         if traced is not None:  # an array of te.functionalize, which may stand beside others
             lowered = Call(call.template, tuple(traced.__tedsl_lower__(a) for a in call.arrays))
-            return map_leaves(self._inlined(lowered, out, mode), "result", lambda t, name: traced.__tedsl_lift__(t))
+            return map_leaves(self._inlined(lowered, out, mode), "result", lambda t, name: _lifted(t, traced))
         kinds = [home_of(type(a)) for a in call.arrays]
         home = kinds[0]
         for kind, name, value in zip(kinds, call.template.names, call.arrays, strict=True):
@@ -231,12 +232,17 @@ class Op:
     def _inlined(self, call: Call, out: Any, mode: Any) -> Any:
         if out is not None or mode is not None:
             raise TypeError(f"op {self.signature}: out= and mode= are for arrays; on tensors an op is an expression")
-        return inlined(self.signature, call.template, self.author, call.arrays)
+        returned = inlined(self.signature, call.template, self.author, call.arrays)
+        return map_leaves(returned, "result", lambda t, name: t.value if isinstance(t, Static) else t)
 
     def _run(self, call: Call, out: Any, mode: Any) -> Any:
         arrays = [plain(a, name, self.signature) for a, name in zip(call.arrays, call.template.names, strict=True)]
         traced = self.definition(call.template).traced(_specs(arrays))
         return into(traced, arrays, out, mode)
+
+
+def _lifted(value: Any, traced: Any) -> Any:
+    return traced.__tedsl_lift__(value) if isinstance(value, Tensor) else value
 
 
 def _key_of(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,0 +1,116 @@
+"""What `te.grad`, `te.vmap` and their like return: an operator made from a function.
+
+Beside what an operator takes, it takes numbers and lists of numbers for arrays where only arrays make sense. Called on
+tensors, it is an expression; those by which it differentiates are then copies of what was given, so that a function
+that reads the same tensor by another name does not have that differentiated as well.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import pickle
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tedsl.lang.errors import user_location
+from tedsl.lang.expr import Expr
+from tedsl.lang.tensor import Tensor
+from tedsl.ops.op import Op
+from tedsl.ops.routines import copied
+from tedsl.ops.signature import Call, Signature, Static, map_leaves
+from tedsl.ops.transforms.numbers import with_arrays
+
+__all__ = ["Transformed", "name_of", "tidied", "traceable", "transformed"]
+
+
+class Arguments(Signature):
+    """The parameters of a function, of which those at `argnums` are arrays even if they are numbers.
+
+    `argnums` None: where there is no array at all, floats are arrays wherever they stand.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str, argnums: Sequence[int] | None) -> None:
+        super().__init__(function, name)
+        self.argnums = argnums
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        self.positional = [p.name for p in self.parameters.parameters.values() if p.kind in kinds]
+
+    def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
+        """A call taken apart, after numbers have become arrays."""
+        keys = [*range(len(args)), *kwargs]
+        wanted = None if self.argnums is None else [self._place(key) in self.argnums for key in keys]
+        given = with_arrays([*args, *kwargs.values()], wanted)
+        return super().call(given[: len(args)], dict(zip(kwargs, given[len(args) :], strict=True)))
+
+    def _place(self, key: Any) -> Any:
+        """The position of an argument that is given by position or by name."""
+        return self.positional.index(key) if key in self.positional else key
+
+
+class Transformed(Op):
+    """A function made from a function, on tensors and on arrays of every framework."""
+
+    def __init__(
+        self,
+        rule: Callable[..., Any],
+        name: str,
+        argnums: Sequence[int] | None,
+        isolates: bool,
+        recipe: tuple[Callable[..., Any], tuple[Any, ...]],
+    ) -> None:
+        super().__init__(rule, name, "reductions", None)
+        self.signature = Arguments(rule, name, argnums)
+        self.isolates = isolates  # whether it differentiates by its arguments
+        self.recipe = recipe
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        try:
+            return super().__reduce__()  # one that decorates its function is found by its name
+        except pickle.PicklingError:
+            return self.recipe
+
+    def _inlined(self, call: Call, out: Any, mode: Any) -> Any:
+        if self.isolates:
+            call = Call(call.template, tuple(copied(t) for t in call.arrays))
+        return super()._inlined(call, out, mode)
+
+
+def transformed(
+    make: Callable[..., Any],
+    f: Callable[..., Any],
+    options: tuple[Any, ...],
+    rule: Callable[..., Any],
+    argnums: Sequence[int] | None = (),
+    isolates: bool | None = None,
+) -> Transformed:
+    """What `make(f, *options)` returns: `rule` with the parameters of `f`."""
+    wrapped = functools.wraps(f, updated=())(rule)
+    derives = getattr(f, "isolates", False) if isolates is None else isolates
+    name = re.sub(r"\W", "", f"{make.__name__}_{name_of(f)}")
+    return Transformed(wrapped, name, argnums, derives, (make, (f, *options)))
+
+
+def traceable(f: Any, what: str) -> Callable[..., Any]:
+    """The function that takes tensors by which nothing else goes: of one transformed already, what it does."""
+    if not callable(f):
+        raise TypeError(
+            f"te.{what} at {user_location()}: expected a function of tensors, found {type(f).__name__} ({f!r:.40})"
+        )
+    inner: Callable[..., Any] = f.function if isinstance(f, Transformed) else f
+    return inner
+
+
+def name_of(f: Any) -> str:
+    """The name of a function, as messages have it."""
+    return str(getattr(f, "__name__", type(f).__name__))
+
+
+def tidied(value: Any) -> Any:
+    """A nest of results in which what is no tensor is marked as static; expressions stay, to be complained of."""
+
+    def rule(leaf: Any, name: str) -> Any:
+        return leaf if isinstance(leaf, (Tensor, Expr, Static)) else Static(leaf)
+
+    return map_leaves(value, "result", rule)
