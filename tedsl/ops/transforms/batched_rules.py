@@ -31,9 +31,7 @@ def dependents(singles: Set[Tensor], outputs: Sequence[Tensor]) -> set[Tensor]:
     return found
 
 
-def keep_rules(
-    outputs: Sequence[Tensor], made: Sequence[Tensor], all: Mapping[Tensor, Tensor], extent: Expr
-) -> None:
+def keep_rules(outputs: Sequence[Tensor], made: Sequence[Tensor], all: Mapping[Tensor, Tensor], extent: Expr) -> None:
     """Give what was made of `outputs` by batching the derivatives that these have for one example."""
     moving = dependents(all.keys(), outputs)
     given = {t: rule for t in moving if t not in all and (rule := rule_of(t)) is not None}

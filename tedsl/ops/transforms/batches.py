@@ -114,8 +114,8 @@ class _Batch:
     def _check_axis(self, axis: int, rank: int, name: str, tensor: Tensor) -> None:
         if not -rank <= axis < rank:
             raise ValueError(
-                f"{self.what} at {user_location()}: {name} has no axis {axis}, found shape "
-                f"({', '.join(map(str, tensor.shape))}); say which axis counts examples, None for no axis"
+                f"{self.what} at {user_location()}: {name} has no axis {axis}, found {tensor!r}; say which axis counts "
+                "examples, None for no axis"
             )
 
     def _spread(self, value: Any, axes: Any, name: str, rule: Callable[..., Any]) -> Any:

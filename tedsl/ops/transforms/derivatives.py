@@ -14,8 +14,8 @@ from tedsl.analysis.nests import map_leaves
 from tedsl.lang.errors import user_location
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.signature import Static
-from tedsl.ops.transforms.numbers import constant, is_number
 from tedsl.ops.transforms.function import Transformed, name_of, tidied, traceable, transformed
+from tedsl.ops.transforms.numbers import constant, is_number
 
 __all__ = ["grad", "hessian", "jacobian", "value_and_grad"]
 
@@ -25,8 +25,8 @@ Argnums = int | tuple[int, ...]
 def grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Transformed:
     """The gradient of `f`, whose result is a scalar: a function of the same arguments.
 
-    It has the structure of the argument at `argnums`, a tuple of gradients for a tuple of positions; None in an argument
-    stays None. With `has_aux`, `f` returns (loss, aux) and the function (gradient, aux).
+    It has the structure of the argument at `argnums`, a tuple of gradients for a tuple of positions; None in an
+    argument stays None. With `has_aux`, `f` returns (loss, aux) and the function (gradient, aux).
     """
     inner = _value_and_grad(f, argnums, has_aux, "grad")
 
@@ -177,12 +177,12 @@ def _check_loss(loss: Any, what: str, has_aux: bool) -> None:
             hint = "; return what comes beside the loss with has_aux=True"
         raise TypeError(f"{what} at {user_location()}: {expected}, found {type(loss).__name__} ({loss!r:.40}){hint}")
     if not loss.dtype.is_float:
-        raise IntegerGradientError(f"{what} at {user_location()}: {expected}, found {loss.dtype}; te.cast it to a float")
+        raise IntegerGradientError(
+            f"{what} at {user_location()}: {expected}, found {loss.dtype}; te.cast it to a float"
+        )
     if loss.ndim:
-        shape = ", ".join(map(str, loss.shape))
         raise ValueError(
-            f"{what} at {user_location()}: {expected}, found shape ({shape}); reduce it, as with .sum(), or use "
-            "te.jacobian"
+            f"{what} at {user_location()}: {expected}, found {loss!r}; reduce it, as with .sum(), or use te.jacobian"
         )
 
 

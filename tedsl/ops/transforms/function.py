@@ -40,13 +40,15 @@ class Arguments(Signature):
     def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
         """A call taken apart, after numbers have become arrays."""
         keys = [*range(len(args)), *kwargs]
-        wanted = None if self.argnums is None else [self._place(key) in self.argnums for key in keys]
+        wanted = None if self.argnums is None else [self._is_wanted(key, len(args)) for key in keys]
         given = with_arrays([*args, *kwargs.values()], wanted)
         return super().call(given[: len(args)], dict(zip(kwargs, given[len(args) :], strict=True)))
 
-    def _place(self, key: Any) -> Any:
-        """The position of an argument that is given by position or by name."""
-        return self.positional.index(key) if key in self.positional else key
+    def _is_wanted(self, key: Any, count: int) -> bool:
+        """Whether an argument, given by position or by name, is one of `argnums`; negative ones count from the end."""
+        place = self.positional.index(key) if key in self.positional else key
+        end = max(count, len(self.positional))
+        return self.argnums is not None and place in [k + end if k < 0 else k for k in self.argnums]
 
 
 class Transformed(Op):
