@@ -25,7 +25,8 @@ from tedsl.lang.tensor import Tensor
 from tedsl.ops.compiling import OPS, compiling
 from tedsl.ops.definition import Author, Definition, inlined
 from tedsl.ops.explaining import OpExplanation, explanation_of
-from tedsl.ops.homes import ARRAYS, BRIDGES, home_of, kind_of, plain
+from tedsl.ops.homes import BRIDGES, home_of, kind_of, plain
+from tedsl.ops.keys import is_plain, key_of, nest_key
 from tedsl.ops.results import into
 from tedsl.ops.routines import Spec, Traced
 from tedsl.ops.signature import Call, Signature, Static, Template, map_leaves
@@ -34,7 +35,6 @@ __all__ = ["Op", "op"]
 
 _numbers = itertools.count()
 MOST_PREPARED = 1024
-_SIMPLE = frozenset({int, bool, str, type(None)})  # static arguments that dictionary keys tell apart by themselves
 
 
 @overload
@@ -102,18 +102,19 @@ class Op:
         if torch is not None and torch.compiler.is_dynamo_compiling():
             return compiling(self, torch, args, out, kwargs)
         if not kwargs:
+            quick: Callable[..., Any] | None
             try:
-                quick = self._prepared[_key_of(args)]
+                quick, given = self._prepared[key_of(args)], args
             except (KeyError, TypeError):
-                pass
-            else:
-                result = quick(args, out)
+                quick, given = self._prepared_nest(args)
+            if quick is not None:
+                result = quick(given, out)
                 if result is not NotImplemented:
                     return result
         mode = None if self._has_mode else kwargs.pop("mode", None)
         call = self.signature.call(args, kwargs)
         result = self._dispatch(call, out, mode)
-        if not kwargs and all(type(a) in ARRAYS or type(a) in _SIMPLE for a in args):
+        if not kwargs:
             self._prepare(call, args)
         return result
 
@@ -192,8 +193,16 @@ class Op:
         self._prepared.clear()
         self.bridged.clear()
 
+    def _prepared_nest(self, args: tuple[Any, ...]) -> tuple[Callable[..., Any] | None, tuple[Any, ...]]:
+        """The short way for arguments that are nests, and the arrays in them."""
+        found = None if is_plain(args) else nest_key(args)
+        return (None, args) if found is None else (self._prepared.get(found[0]), found[1])
+
     def _prepare(self, call: Call, args: tuple[Any, ...]) -> None:
         """Remember a short way for calls on arrays of the same shapes."""
+        found = (key_of(args), args) if is_plain(args) else nest_key(args)
+        if found is None:
+            return
         home = home_of(type(call.arrays[0]))
         if home == "numpy":
             traced = self.definition(call.template).traced(_specs(call.arrays))
@@ -203,7 +212,7 @@ class Op:
         if quick is not None:
             if len(self._prepared) >= MOST_PREPARED:
                 self._prepared.clear()
-            self._prepared[_key_of(args)] = quick
+            self._prepared[found[0]] = quick
 
     def _dispatch(self, call: Call, out: Any, mode: Any) -> Any:
         if not call.arrays:
@@ -243,11 +252,6 @@ class Op:
 
 def _lifted(value: Any, traced: Any) -> Any:
     return traced.__tedsl_lift__(value) if isinstance(value, Tensor) else value
-
-
-def _key_of(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a call depends on, if its arguments are arrays and simple values."""
-    return tuple([(a.__class__, a.dtype, a.shape) if a.__class__ in ARRAYS else (a.__class__, a) for a in args])
 
 
 def _quick(kernel: Kernel, traced: Traced, args: tuple[Any, ...], out: Any) -> Any:

@@ -6,6 +6,7 @@ written once for all of them.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import pickle
 from collections import namedtuple
@@ -186,6 +187,30 @@ def test_arguments_and_results_keep_their_structure() -> None:
     assert both == (2,)
     assert te.grad(lambda a, b: a * b * b, argnums=(1, 0))(2.0, 5.0) == (20, 25)
     assert te.grad(lambda a, b: a * b * b, argnums=-1)(2.0, 5.0) == 20
+
+
+@dataclasses.dataclass
+class Line:
+    slope: Any
+    offset: Any = 0.0
+    kind: Any = None
+
+
+def test_dataclasses_are_nests() -> None:
+    def loss(line: Line, x: Any) -> Any:
+        assert isinstance(line, Line)
+        return ((line.slope * x + line.offset) ** 2).sum(), {"line": line}
+
+    x = np.array([1.0, 2.0])
+    gradient, aux = te.grad(loss, has_aux=True)(Line(2.0, 1.0), x)
+    assert gradient == Line(2 * (3 * 1 + 5 * 2), 2 * (3 + 5), None)
+    assert aux == {"line": Line(2.0, 1.0)}
+    lines = Line(x, np.array([0.0, 1.0]))
+    each = te.vmap(lambda line, t: Line(line.slope * t, line.offset), (Line(0, 0, None), None))(lines, np.array(3.0))
+    np.testing.assert_array_equal(each.slope, 3 * x)
+    np.testing.assert_array_equal(each.offset, lines.offset)
+    both = te.vmap(te.grad(lambda line: line.slope * line.slope * line.offset))(lines)
+    np.testing.assert_array_equal(both.slope, 2 * lines.slope * lines.offset)
 
 
 def test_jacobians_and_hessians_against_differences() -> None:

@@ -16,6 +16,7 @@ from tedsl.lang.tensor import Tensor
 from tedsl.ops.batching import batched
 from tedsl.ops.transforms.batched_rules import dependents, keep_rules
 from tedsl.ops.transforms.function import Transformed, name_of, tidied, traceable, transformed
+from tedsl.ops.transforms.records import closed
 
 __all__ = ["vmap"]
 
@@ -30,6 +31,8 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Transfor
     on it is computed once.
     """
     inner = traceable(f, "vmap")
+    options = in_axes, out_axes
+    in_axes, out_axes = closed(in_axes, always=True), closed(out_axes, always=True)
     _check_axes(in_axes, "in_axes")
     _check_axes(out_axes, "out_axes")
 
@@ -39,7 +42,7 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Transfor
         result = tidied(inner(*one[0], **one[1]))
         return batch.each(result, out_axes)
 
-    return transformed(vmap, f, (in_axes, out_axes), rule)
+    return transformed(vmap, f, options, rule)
 
 
 @dataclass

@@ -13,7 +13,7 @@ __all__ = ["jit"]
 def jit(f: Callable[..., Any]) -> Transformed:
     """`f` on arrays: traced and compiled once for given shapes, dtypes, nests and static values.
 
-    Arguments may be nests (tuples, lists, dicts, namedtuples) of arrays; numbers in them are static, unless there is no
+    Arguments may be nests (tuples, lists, dicts, dataclasses) of arrays; numbers in them are static, unless there is no
     array at all: then floats are arrays. Results that are no tensors come back as they are.
     """
     inner = traceable(f, "jit")

@@ -21,6 +21,7 @@ from tedsl.ops.op import Op
 from tedsl.ops.routines import copied
 from tedsl.ops.signature import Call, Signature, Static, map_leaves
 from tedsl.ops.transforms.numbers import with_arrays
+from tedsl.ops.transforms.records import closed, opened
 
 __all__ = ["Transformed", "name_of", "tidied", "traceable", "transformed"]
 
@@ -41,7 +42,10 @@ class Arguments(Signature):
         """A call taken apart, after numbers have become arrays."""
         keys = [*range(len(args)), *kwargs]
         wanted = None if self.argnums is None else [self._is_wanted(key, len(args)) for key in keys]
-        given = with_arrays([*args, *kwargs.values()], wanted)
+        values = [
+            closed(v, flag) for v, flag in zip([*args, *kwargs.values()], wanted or [False] * len(keys), strict=True)
+        ]
+        given = with_arrays(values, wanted)
         return super().call(given[: len(args)], dict(zip(kwargs, given[len(args) :], strict=True)))
 
     def _is_wanted(self, key: Any, count: int) -> bool:
@@ -66,6 +70,9 @@ class Transformed(Op):
         self.signature = Arguments(rule, name, argnums)
         self.isolates = isolates  # whether it differentiates by its arguments
         self.recipe = recipe
+
+    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        return opened(super().__call__(*args, out=out, **kwargs))
 
     def __reduce__(self) -> tuple[Any, ...]:
         try:
@@ -100,8 +107,9 @@ def traceable(f: Any, what: str) -> Callable[..., Any]:
         raise TypeError(
             f"te.{what} at {user_location()}: expected a function of tensors, found {type(f).__name__} ({f!r:.40})"
         )
-    inner: Callable[..., Any] = f.function if isinstance(f, Transformed) else f
-    return inner
+    if isinstance(f, Transformed):
+        return f.function
+    return lambda *args, **kwargs: f(*opened(args), **opened(kwargs))
 
 
 def name_of(f: Any) -> str:
@@ -115,4 +123,4 @@ def tidied(value: Any) -> Any:
     def rule(leaf: Any, name: str) -> Any:
         return leaf if isinstance(leaf, (Tensor, Expr, Static)) else Static(leaf)
 
-    return map_leaves(value, "result", rule)
+    return map_leaves(closed(value), "result", rule)
