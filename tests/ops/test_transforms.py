@@ -237,6 +237,21 @@ def test_many_examples_are_a_loop_over_one() -> None:
     np.testing.assert_array_equal(alone[1], b * 2)
 
 
+def test_elements_are_scalars() -> None:
+    def rosenbrock(x: Any) -> Any:
+        return (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2
+
+    x, y = 0.5, -0.25
+    at = np.array([x, y])
+    slope = np.array([-2 * (1 - x) - 400 * x * (y - x * x), 200 * (y - x * x)])
+    np.testing.assert_allclose(te.grad(rosenbrock)(at), slope, rtol=1e-14)
+    curvature = [[2 - 400 * (y - 3 * x * x), -400 * x], [-400 * x, 200]]
+    np.testing.assert_allclose(te.hessian(rosenbrock)(at), curvature, rtol=1e-14)
+    np.testing.assert_allclose(te.vmap(rosenbrock)(np.stack([at, at])), [rosenbrock(at)] * 2, rtol=1e-14)
+    assert te.jit(lambda x: {"first": x[0]})(at)["first"] == x
+    assert te.grad(lambda x: te.grad(lambda y: y * y * x[1])(x[0]))(at).tolist() == [2 * y, 2 * x]
+
+
 def test_they_compose() -> None:
     def cube(x: Any) -> Any:
         return x * x * x

@@ -14,9 +14,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tedsl.lang.compute import compute
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import Expr
+from tedsl.lang.expr import Expr, Read
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.traverse import free_axes, topological
 from tedsl.ops.op import Op
 from tedsl.ops.routines import copied
 from tedsl.ops.signature import Call, Signature, Static, map_leaves
@@ -39,13 +41,11 @@ class Arguments(Signature):
         self.positional = [p.name for p in self.parameters.parameters.values() if p.kind in kinds]
 
     def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
-        """A call taken apart, after numbers have become arrays."""
+        """A call taken apart, after numbers and elements of tensors have become arrays."""
         keys = [*range(len(args)), *kwargs]
         wanted = None if self.argnums is None else [self._is_wanted(key, len(args)) for key in keys]
-        values = [
-            closed(v, flag) for v, flag in zip([*args, *kwargs.values()], wanted or [False] * len(keys), strict=True)
-        ]
-        given = with_arrays(values, wanted)
+        values = zip([*args, *kwargs.values()], wanted or [False] * len(keys), strict=True)
+        given = with_arrays([_whole(closed(value, flag)) for value, flag in values], wanted)
         return super().call(given[: len(args)], dict(zip(kwargs, given[len(args) :], strict=True)))
 
     def _is_wanted(self, key: Any, count: int) -> bool:
@@ -109,7 +109,22 @@ def traceable(f: Any, what: str) -> Callable[..., Any]:
         )
     if isinstance(f, Transformed):
         return f.function
-    return lambda *args, **kwargs: f(*opened(args), **opened(kwargs))
+    return lambda *args, **kwargs: _whole(f(*opened(args), **opened(kwargs)))
+
+
+def _whole(value: Any) -> Any:
+    """A nest with tensors of rank 0 for expressions, such as elements of a tensor; those that stand for data."""
+
+    def rule(leaf: Any, name: str) -> Any:
+        if (
+            not isinstance(leaf, Expr)
+            or not any(isinstance(node, Read) for node in topological(leaf))
+            or free_axes(leaf)
+        ):
+            return leaf
+        return compute((), lambda: leaf, name=name)
+
+    return map_leaves(value, "result", rule)
 
 
 def name_of(f: Any) -> str:
