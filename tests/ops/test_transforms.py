@@ -170,6 +170,8 @@ def test_numbers_and_lists_are_taken_as_numpy_takes_them() -> None:
     same(te.grad(lambda x: (x * x).sum())([1.0, 2.0]), np.array([2.0, 4.0]))
     same(te.jacobian(lambda x: x * x)([[1, 2.0]]), np.diag([2.0, 4.0]).reshape(1, 2, 1, 2))
     assert te.grad(lambda w, x: (w * x).sum())(3.0, normal(4, dtype="float32")).dtype == np.float32
+    nested = te.jit(te.grad(lambda w, x: (w * x).sum()))(3.0, normal(4, dtype="float32"))
+    assert nested.dtype == np.float32
     assert te.jit(lambda x: x + 1)(2.5) == 3.5
     assert te.jit(lambda x, y: x + y)(normal(3, dtype="float32"), 0.5).dtype == np.float32
     same(te.vmap(lambda x: x * 2)([1.0, 2.0]), np.array([2.0, 4.0]))

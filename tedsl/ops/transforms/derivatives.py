@@ -6,16 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from autodiff import differentiate
 from autodiff.heads import IntegerGradientError
 from tedsl.analysis.nests import map_leaves
 from tedsl.lang.errors import user_location
 from tedsl.lang.tensor import Tensor
-from tedsl.ops.signature import Static
+from tedsl.ops.signature import Static, leaves
 from tedsl.ops.transforms.function import Transformed, name_of, tidied, traceable, transformed
-from tedsl.ops.transforms.numbers import constant, is_number
+from tedsl.ops.transforms.numbers import as_array, constant, is_number, weak_dtype
 
 __all__ = ["grad", "hessian", "jacobian", "value_and_grad"]
 
@@ -97,9 +95,11 @@ class _By:
     what: str
     tensors: list[Tensor] = field(default_factory=list)
     nests: list[Any] = field(default_factory=list)
+    weak: Any = None  # the dtype of Python floats
 
     def __post_init__(self) -> None:
         args = list(self.args)
+        self.weak = weak_dtype([leaf for leaf in leaves(args) if isinstance(leaf, Tensor)])
         places = [self._place(number, len(args)) for number in self.numbers]
         for k in places:
             args[k] = map_leaves(args[k], f"argument {k}", self._tensor)
@@ -127,7 +127,7 @@ class _By:
         return number % count
 
     def _tensor(self, leaf: Any, name: str) -> Any:
-        leaf = constant(np.asarray(leaf)) if is_number(leaf) else leaf
+        leaf = constant(as_array(leaf, self.weak)) if is_number(leaf) else leaf
         if leaf is None or (isinstance(leaf, Tensor) and leaf.dtype.is_float):
             return leaf
         found = leaf.dtype if isinstance(leaf, Tensor) else f"{type(leaf).__name__} ({leaf!r:.40})"

@@ -16,7 +16,7 @@ from tedsl.lang.tensor import Tensor
 from tedsl.ops.homes import home_of
 from tedsl.ops.signature import is_array, leaves
 
-__all__ = ["constant", "is_number", "with_arrays"]
+__all__ = ["as_array", "constant", "is_number", "weak_dtype", "with_arrays"]
 
 Array = np.ndarray[Any, Any]
 
@@ -30,7 +30,7 @@ def with_arrays(values: Sequence[Any], wanted: Sequence[bool] | None) -> list[An
     arrays = [leaf for leaf in found if is_array(leaf)]
     if not any(isinstance(leaf, (int, float, np.generic)) for leaf in found):
         return list(values)
-    like, weak = (arrays[0] if arrays else None), _weak_dtype(arrays)
+    like, weak = (arrays[0] if arrays else None), weak_dtype(arrays)
 
     def taken(value: Any, is_wanted: bool) -> Any:
         if isinstance(value, list) and _is_table(value):
@@ -45,7 +45,7 @@ def with_arrays(values: Sequence[Any], wanted: Sequence[bool] | None) -> list[An
             return {k: taken(v, is_wanted) for k, v in value.items()}
         is_float = isinstance(value, (float, np.floating))
         if is_number(value) and (is_wanted or (wanted is None and is_float and not arrays)):
-            return _given(np.asarray(value, weak if type(value) is float else None), like)
+            return _given(as_array(value, weak), like)
         return value
 
     each = [False] * len(values) if wanted is None else wanted
@@ -55,6 +55,11 @@ def with_arrays(values: Sequence[Any], wanted: Sequence[bool] | None) -> list[An
 def is_number(value: Any) -> bool:
     """An integer or a float, of Python or NumPy; conditions are none."""
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def as_array(number: Any, weak: Any) -> Array:
+    """A number as an array of rank 0, a float of Python of the dtype `weak`."""
+    return np.asarray(number, weak if type(number) is float else None)
 
 
 def constant(array: Array) -> Tensor:
@@ -72,7 +77,8 @@ def _is_table(value: Any) -> bool:
     return all(map(is_number, value))
 
 
-def _weak_dtype(arrays: Sequence[Any]) -> Any:
+def weak_dtype(arrays: Sequence[Any]) -> Any:
+    """The dtype of a Python float beside these."""
     names = {str(a.dtype).rpartition(".")[2] for a in arrays if hasattr(a, "dtype")}
     if "bfloat16" in names:
         return np.dtype("float32")
