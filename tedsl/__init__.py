@@ -44,6 +44,9 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tedsl.mutation.functional": ("functionalize",),
     "tedsl.mutation.memory": ("copy", "may_alias"),
     "tedsl.ops.op": ("op",),
+    "tedsl.ops.transforms.batches": ("vmap",),
+    "tedsl.ops.transforms.compilation": ("jit",),
+    "tedsl.ops.transforms.derivatives": ("grad", "hessian", "jacobian", "value_and_grad"),
     "tedsl.reference": ("interpret",),
 }  # fmt: skip
 
@@ -90,6 +93,14 @@ if TYPE_CHECKING:
     from tedsl.mutation.functional import functionalize as functionalize
     from tedsl.mutation.memory import copy as copy, may_alias as may_alias
     from tedsl.ops.op import op as op
+    from tedsl.ops.transforms.batches import vmap as vmap
+    from tedsl.ops.transforms.compilation import jit as jit
+    from tedsl.ops.transforms.derivatives import (
+        grad as grad,
+        hessian as hessian,
+        jacobian as jacobian,
+        value_and_grad as value_and_grad,
+    )
     from tedsl.reference import interpret as interpret
 
     __version__: str

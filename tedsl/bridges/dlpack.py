@@ -14,7 +14,7 @@ from tedsl.ops.op import Op
 from tedsl.ops.results import into
 from tedsl.ops.signature import Call
 
-__all__ = ["call", "prepare"]
+__all__ = ["call", "like", "prepare"]
 
 
 def call(op: Op, call: Call, out: Any, mode: Any) -> Any:
@@ -34,6 +34,11 @@ def call(op: Op, call: Call, out: Any, mode: Any) -> Any:
 
 def prepare(op: Op, call: Call) -> None:
     """There is no shorter way."""
+
+
+def like(array: np.ndarray[Any, Any], given: Any) -> Any:
+    """An array of NumPy as one of another kind."""
+    return _maker(given)(array)
 
 
 def _viewed(array: Any, name: str, op: Op) -> np.ndarray[Any, Any]:

@@ -30,7 +30,7 @@ from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, Spec, Tr
 from tedsl.ops.saving import KeptPullback, Saving, kept_by
 from tedsl.ops.signature import Call
 
-__all__ = ["call", "prepare"]
+__all__ = ["call", "like", "prepare"]
 
 Arrays = Sequence[Any]
 
@@ -63,6 +63,11 @@ _pure: WeakSet[Traced] = WeakSet()  # programs without effects
 
 def prepare(op: Op, call: Call) -> None:
     """There is no shorter way."""
+
+
+def like(array: np.ndarray[Any, Any], given: Any) -> Any:
+    """An array of NumPy as one of JAX."""
+    return jnp.asarray(array)
 
 
 def _specs(arrays: Arrays) -> tuple[Spec, ...]:

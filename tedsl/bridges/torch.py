@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch.autograd import forward_ad
 
@@ -34,9 +35,9 @@ from tedsl.ops.homes import ARRAYS
 from tedsl.ops.op import Op
 from tedsl.ops.results import into
 from tedsl.ops.routines import Routine, Traced
-from tedsl.ops.signature import Call, map_leaves
+from tedsl.ops.signature import Call, Static, map_leaves
 
-__all__ = ["call", "constant_key", "constant_nest", "key_of", "prepare", "registered"]
+__all__ = ["call", "constant_key", "constant_nest", "key_of", "like", "prepare", "registered"]
 
 
 def call(op: Op, call: Call, out: Any, mode: Any) -> Any:
@@ -79,6 +80,11 @@ def prepare(op: Op, made: Call) -> Callable[..., Any] | None:
         return results[0] if single else traced.nested(results)
 
     return quick
+
+
+def like(array: np.ndarray[Any, Any], given: Any) -> Any:
+    """An array of NumPy as a tensor on the device of another."""
+    return torch.from_numpy(array).to(given.device)
 
 
 def _compute_here(traced: Traced) -> Callable[[Sequence[Any]], Any]:
@@ -142,7 +148,7 @@ def _in_tuples(nest: Any) -> Any:
         return "dict", tuple((k, _in_tuples(v)) for k, v in nest.items())
     if isinstance(nest, (list, tuple)):
         return "list" if isinstance(nest, list) else "tuple", tuple(map(_in_tuples, nest))
-    return nest
+    return ("static", nest.value) if isinstance(nest, Static) else nest
 
 
 def _stand_in(value: Any) -> Any:

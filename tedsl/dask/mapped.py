@@ -18,7 +18,7 @@ from tedsl.ops.op import Op
 from tedsl.ops.routines import Spec
 from tedsl.ops.signature import Call, Slot
 
-__all__ = ["call", "mapped", "prepare", "pulled"]
+__all__ = ["call", "like", "mapped", "prepare", "pulled"]
 
 
 def mapped(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -> Any:
@@ -26,7 +26,7 @@ def mapped(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -
     taken = _taken(op, args, kwargs, what)
     program = Program.of(op, taken.template, _specs(taken.arrays, taken.template.names, what), None)
     results = Graph(program, taken.arrays, f"{what}({op.name})").results()
-    return map_leaves(program.traced.result, "result", lambda position, name: results[position])
+    return program.traced.nested(results)
 
 
 def pulled(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -> tuple[Any, Callable[..., Any]]:
@@ -53,6 +53,11 @@ def call(op: Op, taken: Call, out: Any, mode: Any) -> Any:
     if out is not None or mode is not None:
         raise TypeError(f"op {op.signature}: out= and mode= are for arrays in memory, found Dask arrays")
     return mapped(op, (), _arguments(taken), "te.dask.map")
+
+
+def like(array: np.ndarray[Any, Any], given: Any) -> Any:
+    """An array of NumPy as one of Dask."""
+    return da.from_array(array)
 
 
 def prepare(op: Op, taken: Call) -> None:

@@ -62,6 +62,8 @@ def _rebuilt(nest: Any, values: Any) -> Any:
     if isinstance(nest, int):
         return values[nest]
     kind, items = nest
+    if kind == "static":
+        return items
     if kind == "dict":
         return {k: _rebuilt(v, values) for k, v in items}
     found = [_rebuilt(v, values) for v in items]

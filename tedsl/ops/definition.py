@@ -18,7 +18,7 @@ from tedsl.lang.tensor import Extern, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
 from tedsl.ops.batching import batched
 from tedsl.ops.routines import Routine, Tensors, distinct
-from tedsl.ops.signature import Signature, Template, map_leaves
+from tedsl.ops.signature import Signature, Static, Template, map_leaves
 
 __all__ = ["Author", "Definition", "attach_rules", "effects_of", "has_extern", "inlined"]
 
@@ -62,7 +62,9 @@ class Definition(Routine):
             raise _explained(self.signature, error, inputs) from error
         outputs: list[Tensor] = []
 
-        def listed(value: Any, name: str) -> int:
+        def listed(value: Any, name: str) -> Any:
+            if isinstance(value, Static):
+                return value
             outputs.append(value)
             return len(outputs) - 1
 
@@ -144,6 +146,8 @@ def inlined(signature: Signature, template: Template, author: Author, inputs: Se
     found: list[Tensor] = []
 
     def listed(value: Any, name: str) -> Any:
+        if isinstance(value, Static):
+            return value
         if not isinstance(value, Tensor):
             raise TypeError(
                 f"it must return tensors, found {type(value).__name__} ({value!r:.40}); an expression becomes a "
@@ -159,7 +163,7 @@ def inlined(signature: Signature, template: Template, author: Author, inputs: Se
         return returned
     outputs = distinct(inputs, found)
     attach_rules(signature, author, outputs, tuple(inputs))
-    return map_leaves(result, "result", lambda position, name: outputs[position])
+    return map_leaves(result, "result", lambda p, name: p if isinstance(p, Static) else outputs[p])
 
 
 def attach_rules(signature: Signature, author: Author, outputs: Tensors, inputs: Tensors) -> None:

@@ -21,19 +21,20 @@ import numpy as np
 from tedsl.backend.calling.kernel import Kernel
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.errors import user_location
+from tedsl.lang.tensor import Tensor
 from tedsl.ops.compiling import OPS, compiling
 from tedsl.ops.definition import Author, Definition, inlined
 from tedsl.ops.explaining import OpExplanation, explanation_of
-from tedsl.ops.homes import ARRAYS, BRIDGES, home_of, kind_of, plain
+from tedsl.ops.homes import BRIDGES, home_of, kind_of, plain
+from tedsl.ops.keys import is_plain, key_of, nest_key
 from tedsl.ops.results import into
 from tedsl.ops.routines import Spec, Traced
-from tedsl.ops.signature import Call, Signature, Template, map_leaves
+from tedsl.ops.signature import Call, Signature, Static, Template, map_leaves
 
 __all__ = ["Op", "op"]
 
 _numbers = itertools.count()
 MOST_PREPARED = 1024
-_SIMPLE = frozenset({int, bool, str, type(None)})  # static arguments that dictionary keys tell apart by themselves
 
 
 @overload
@@ -101,18 +102,19 @@ class Op:
         if torch is not None and torch.compiler.is_dynamo_compiling():
             return compiling(self, torch, args, out, kwargs)
         if not kwargs:
+            quick: Callable[..., Any] | None
             try:
-                quick = self._prepared[_key_of(args)]
+                quick, given = self._prepared[key_of(args)], args
             except (KeyError, TypeError):
-                pass
-            else:
-                result = quick(args, out)
+                quick, given = self._prepared_nest(args)
+            if quick is not None:
+                result = quick(given, out)
                 if result is not NotImplemented:
                     return result
         mode = None if self._has_mode else kwargs.pop("mode", None)
         call = self.signature.call(args, kwargs)
         result = self._dispatch(call, out, mode)
-        if not kwargs and all(type(a) in ARRAYS or type(a) in _SIMPLE for a in args):
+        if not kwargs:
             self._prepare(call, args)
         return result
 
@@ -191,8 +193,16 @@ class Op:
         self._prepared.clear()
         self.bridged.clear()
 
+    def _prepared_nest(self, args: tuple[Any, ...]) -> tuple[Callable[..., Any] | None, tuple[Any, ...]]:
+        """The short way for arguments that are nests, and the arrays in them."""
+        found = None if is_plain(args) else nest_key(args)
+        return (None, args) if found is None else (self._prepared.get(found[0]), found[1])
+
     def _prepare(self, call: Call, args: tuple[Any, ...]) -> None:
         """Remember a short way for calls on arrays of the same shapes."""
+        found = (key_of(args), args) if is_plain(args) else nest_key(args)
+        if found is None:
+            return
         home = home_of(type(call.arrays[0]))
         if home == "numpy":
             traced = self.definition(call.template).traced(_specs(call.arrays))
@@ -202,7 +212,7 @@ class Op:
         if quick is not None:
             if len(self._prepared) >= MOST_PREPARED:
                 self._prepared.clear()
-            self._prepared[_key_of(args)] = quick
+            self._prepared[found[0]] = quick
 
     def _dispatch(self, call: Call, out: Any, mode: Any) -> Any:
         if not call.arrays:
@@ -213,7 +223,7 @@ class Op:
         traced = next((a for a in call.arrays if hasattr(type(a), "__tedsl_lower__")), None)
         if traced is not None:  # an array of te.functionalize, which may stand beside others
             lowered = Call(call.template, tuple(traced.__tedsl_lower__(a) for a in call.arrays))
-            return map_leaves(self._inlined(lowered, out, mode), "result", lambda t, name: traced.__tedsl_lift__(t))
+            return map_leaves(self._inlined(lowered, out, mode), "result", lambda t, name: _lifted(t, traced))
         kinds = [home_of(type(a)) for a in call.arrays]
         home = kinds[0]
         for kind, name, value in zip(kinds, call.template.names, call.arrays, strict=True):
@@ -231,7 +241,8 @@ class Op:
     def _inlined(self, call: Call, out: Any, mode: Any) -> Any:
         if out is not None or mode is not None:
             raise TypeError(f"op {self.signature}: out= and mode= are for arrays; on tensors an op is an expression")
-        return inlined(self.signature, call.template, self.author, call.arrays)
+        returned = inlined(self.signature, call.template, self.author, call.arrays)
+        return map_leaves(returned, "result", lambda t, name: t.value if isinstance(t, Static) else t)
 
     def _run(self, call: Call, out: Any, mode: Any) -> Any:
         arrays = [plain(a, name, self.signature) for a, name in zip(call.arrays, call.template.names, strict=True)]
@@ -239,9 +250,8 @@ class Op:
         return into(traced, arrays, out, mode)
 
 
-def _key_of(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a call depends on, if its arguments are arrays and simple values."""
-    return tuple([(a.__class__, a.dtype, a.shape) if a.__class__ in ARRAYS else (a.__class__, a) for a in args])
+def _lifted(value: Any, traced: Any) -> Any:
+    return traced.__tedsl_lift__(value) if isinstance(value, Tensor) else value
 
 
 def _quick(kernel: Kernel, traced: Traced, args: tuple[Any, ...], out: Any) -> Any:

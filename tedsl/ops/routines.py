@@ -28,9 +28,9 @@ from tedsl.lang.expr import Read
 from tedsl.lang.locks import freed_in_children
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.batching import batched
-from tedsl.ops.signature import map_leaves
+from tedsl.ops.signature import Static, map_leaves
 
-__all__ = ["Batched", "Pullback", "Pushforward", "Routine", "Spec", "Tensors", "Traced", "distinct"]
+__all__ = ["Batched", "Pullback", "Pushforward", "Routine", "Spec", "Tensors", "Traced", "copied", "distinct"]
 
 Tensors = tuple[Tensor, ...]
 Spec = tuple[tuple[Any, ...], str]  # shape and dtype of an array
@@ -79,7 +79,7 @@ class Traced:
         """Results in the nest in which the function returned its tensors."""
         if isinstance(self.result, int):
             return values[self.result]
-        return map_leaves(self.result, "result", lambda position, name: values[position])
+        return map_leaves(self.result, "result", lambda p, name: p.value if isinstance(p, Static) else values[p])
 
 
 class Routine:
@@ -200,7 +200,7 @@ def distinct(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensors:
     made = []
     for tensor in outputs:
         if tensor in seen:
-            tensor = _copy(tensor)
+            tensor = copied(tensor)
         seen.add(tensor)
         made.append(tensor)
     return tuple(made)
@@ -210,7 +210,8 @@ def _like(tensor: Tensor, name: str) -> Tensor:
     return placeholder(tensor.extents, tensor.dtype, name=name)
 
 
-def _copy(tensor: Tensor) -> Tensor:
+def copied(tensor: Tensor) -> Tensor:
+    """The same elements as a tensor of its own."""
     return tensor_of(tensor.extents, lambda *axes: Read(tensor, axes), f"{tensor.name}_copy")
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from tedsl.analysis import nests
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["Call", "Signature", "Slot", "Template", "is_array", "leaves", "map_leaves"]
+__all__ = ["Call", "Signature", "Slot", "Static", "Template", "is_array", "leaves", "map_leaves"]
 
 map_leaves = functools.partial(nests.map_leaves, join=nests.underscored)  # a part is named as its placeholder is
 
@@ -30,6 +30,13 @@ class Slot:
 
     def __repr__(self) -> str:
         return f"array {self.index}"
+
+
+@dataclass(frozen=True, eq=False)
+class Static:
+    """A part of a result that is no tensor, and comes back as it is: None where there is no gradient, a number."""
+
+    value: Any
 
 
 @dataclass(frozen=True, eq=False)

@@ -116,6 +116,24 @@ def test_out_of_several_results_has_their_nest() -> None:
         moments(a, out=out["both"])
 
 
+def test_prepared_calls_tell_nests_apart() -> None:
+    def weight(axes: Any) -> int:
+        return 5 if axes[0] is True else len(axes)
+
+    op = te.op(lambda p, axes=(0,): {k: v.sum(int(axes[0])) * weight(axes) for k, v in p.items()})
+    a, b = normal(2, 3), normal(3, 2)
+    for _ in range(2):
+        for given in ({"a": a, "b": b}, {"b": a, "a": b}, {"a": a}, {"a": a.astype("float64")}):
+            for axes in ((0,), (1,), (True,), [1, 1]):
+                found = op(given, axes)
+                assert list(found) == list(given)
+                for k, v in given.items():
+                    assert found[k].dtype == v.dtype
+                    np.testing.assert_allclose(found[k], v.sum(int(axes[0])) * weight(axes), rtol=1e-6)
+    out = {"a": np.zeros(3, "float32")}
+    assert op({"a": a}, (0,), out=out)["a"] is out["a"]
+
+
 def test_a_prepared_call_writes_into_out() -> None:
     a, buffer = normal(7), np.empty(7, "float32")
     for _ in range(3):

@@ -1,0 +1,60 @@
+"""Dataclasses as nests: on the way through an operator, each stands as a named tuple of its fields.
+
+The function given, and who calls what was made of it, see the dataclass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any
+
+from tedsl.lang.expr import Expr
+from tedsl.ops.signature import Static, is_array
+
+__all__ = ["closed", "opened"]
+
+_RECORDS: dict[type, type] = {}  # dataclass -> its named tuple
+_CLASSES: dict[type, tuple[type, list[str]]] = {}  # and back, with the names of its fields
+
+
+def closed(value: Any, always: bool = False) -> Any:
+    """A nest with named tuples for the dataclasses in it that hold arrays, or for all."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, (type, Expr, Static)) and not is_array(value):
+        fields = [f.name for f in dataclasses.fields(value) if f.init]
+        parts = [closed(getattr(value, name), always) for name in fields]
+        return _record(type(value), fields)(*parts) if always or any(map(_holds_arrays, parts)) else value
+    return _each(value, lambda part: closed(part, always))
+
+
+def opened(value: Any) -> Any:
+    """The nest with its dataclasses."""
+    if not _CLASSES:
+        return value
+    if type(value) in _CLASSES:
+        kind, names = _CLASSES[type(value)]
+        return kind(**dict(zip(names, map(opened, value), strict=True)))
+    return _each(value, opened)
+
+
+def _record(kind: type, fields: list[str]) -> Any:
+    found = _RECORDS.get(kind)
+    if found is None:
+        found = _RECORDS[kind] = namedtuple(kind.__name__, fields, rename=True)
+        _CLASSES[found] = kind, fields
+    return found
+
+
+def _each(value: Any, rule: Callable[[Any], Any]) -> Any:
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(rule, value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(rule, value))
+    return {k: rule(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def _holds_arrays(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_holds_arrays, value.values()))
+    return any(map(_holds_arrays, value)) if isinstance(value, (tuple, list)) else is_array(value)

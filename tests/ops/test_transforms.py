@@ -1,0 +1,494 @@
+"""Functions made from functions: gradients, Jacobians, Hessians, batches and compiled functions.
+
+Against finite differences and loops where only NumPy is there, against JAX and `torch.func` on the same small functions
+written once for all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import pickle
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.ops.transforms.function import Transformed
+
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+RNG = np.random.default_rng(7)
+Pair = namedtuple("Pair", ["left", "right"])
+
+
+def normal(*shape: int, dtype: str = "float64") -> Any:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def network(dtype: str = "float64") -> dict[str, Any]:
+    sizes = [3, 5, 2]
+    layers = [(normal(a, b, dtype=dtype), normal(b, dtype=dtype)) for a, b in itertools.pairwise(sizes)]
+    return {"layers": layers, "scale": np.asarray(1.5, dtype)}
+
+
+# --- functions written once: `xp` is te, jax.numpy or torch ----------------------------------------------------------
+
+
+def mlp(xp: Any) -> Callable[..., Any]:
+    def loss(params: Any, x: Any, y: Any) -> Any:
+        *hidden, (w, b) = params["layers"]
+        for v, c in hidden:
+            x = xp.tanh(x @ v + c)
+        return ((params["scale"] * (x @ w + b) - y) ** 2).mean()
+
+    return loss
+
+
+def logistic(xp: Any) -> Callable[..., Any]:
+    def loss(w: Any, b: Any, x: Any, y: Any) -> Any:
+        z = x @ w + b
+        return (xp.log(1 + xp.exp(-z)) + (1 - y) * z).sum()
+
+    return loss
+
+
+def scalar(xp: Any) -> Callable[..., Any]:
+    return lambda x: xp.sin(x) * xp.exp(x * 0.5) + x**3
+
+
+def spread(xp: Any) -> Callable[..., Any]:
+    """Not a scalar: what a Jacobian is taken of."""
+    return lambda x: xp.tanh(x[:, 1:] * x[:, :-1]).sum(1) * x[:, 0]
+
+
+def energy(xp: Any) -> Callable[..., Any]:
+    return lambda x: (xp.exp(x * 0.3) * x.sum()).sum()
+
+
+class Shape:
+    """What differs between the frameworks: their namespace, and how arrays become theirs."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.xp = pytest.importorskip({"jax": "jax.numpy"}.get(name, name))
+        self.own = self.xp.asarray
+
+    def given(self, nest: Any) -> Any:
+        if isinstance(nest, dict):
+            return {k: self.given(v) for k, v in nest.items()}
+        if isinstance(nest, (tuple, list)):
+            return type(nest)(self.given(v) for v in nest)
+        return self.own(nest)
+
+    def transform(self, kind: str) -> Any:
+        if self.name == "jax":
+            return getattr(pytest.importorskip("jax"), kind)
+        found = pytest.importorskip("torch.func")
+        if kind == "value_and_grad":
+            return lambda f, argnums=0, has_aux=False: swapped(found.grad_and_value(f, argnums, has_aux))
+        return getattr(found, {"jacobian": "jacrev"}.get(kind, kind))
+
+
+def swapped(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: f(*args)[::-1]
+
+
+@pytest.fixture(params=["jax", "torch"])
+def other(request: pytest.FixtureRequest) -> Iterator[Shape]:
+    if request.param == "torch":
+        yield Shape("torch")
+        return
+    jax = pytest.importorskip("jax")
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    yield Shape("jax")
+    jax.config.update("jax_enable_x64", before)
+
+
+def leaves(nest: Any) -> list[Any]:
+    if isinstance(nest, dict):
+        return [leaf for key in nest for leaf in leaves(nest[key])]
+    return [leaf for part in nest for leaf in leaves(part)] if isinstance(nest, (tuple, list)) else [nest]
+
+
+def shape_of(nest: Any) -> Any:
+    if isinstance(nest, dict):
+        return {k: shape_of(v) for k, v in nest.items()}
+    return type(nest)(map(shape_of, nest)) if isinstance(nest, (tuple, list)) else None
+
+
+def same(found: Any, expected: Any) -> None:
+    """Equal nests of arrays: of one structure, one dtype, and equal up to some roundings of sums of a few terms."""
+    assert shape_of(found) == shape_of(expected)
+    for a, b in zip(leaves(found), leaves(expected), strict=True):
+        if b is not None:
+            b = np.asarray(b)
+            assert str(a.dtype).rpartition(".")[2] == str(b.dtype)
+            assert tuple(a.shape) == b.shape
+            tolerance = 200 * np.finfo(b.dtype).eps
+            np.testing.assert_allclose(np.asarray(a), b, rtol=tolerance, atol=tolerance)
+
+
+def differences(f: Callable[..., Any], x: Any, step: float = 1e-5) -> Any:
+    """Central differences of a function of one array, in the last axes of the result."""
+    found = []
+    for k in range(x.size):
+        e = np.zeros(x.size)
+        e[k] = step
+        e = e.reshape(x.shape)
+        found.append((np.asarray(f(x + e)) - np.asarray(f(x - e))) / (2 * step))
+    return np.stack(found, -1).reshape((*found[0].shape, *x.shape))
+
+
+# --- NumPy alone -----------------------------------------------------------------------------------------------------
+
+
+def test_the_gradient_of_a_network_by_its_nest_of_parameters() -> None:
+    params, x, y = network(), normal(4, 3), normal(4, 2)
+    value, gradient = te.value_and_grad(mlp(te))(params, x, y)
+    np.testing.assert_allclose(value, mlp(np)(params, x, y), rtol=1e-13)
+    assert shape_of(gradient) == shape_of(params)
+    for place, leaf in enumerate(leaves(params)):
+
+        def moved(value: Any, place: int = place) -> Any:
+            given = iter([value if k == place else leaf for k, leaf in enumerate(leaves(params))])
+            layers = [(next(given), next(given)) for _ in params["layers"]]
+            return mlp(np)({"layers": layers, "scale": next(given)}, x, y)
+
+        np.testing.assert_allclose(leaves(gradient)[place], differences(moved, leaf), rtol=1e-6, atol=1e-8)
+    same(te.grad(mlp(te))(params, x, y), gradient)
+
+
+def test_numbers_and_lists_are_taken_as_numpy_takes_them() -> None:
+    slope = te.grad(lambda x: x * x * x)
+    assert slope(2.0) == 12
+    assert slope(2.0).dtype == np.float64
+    assert slope(np.float32(2)).dtype == np.float32
+    same(te.grad(lambda x: (x * x).sum())([1.0, 2.0]), np.array([2.0, 4.0]))
+    same(te.jacobian(lambda x: x * x)([[1, 2.0]]), np.diag([2.0, 4.0]).reshape(1, 2, 1, 2))
+    assert te.grad(lambda w, x: (w * x).sum())(3.0, normal(4, dtype="float32")).dtype == np.float32
+    nested = te.jit(te.grad(lambda w, x: (w * x).sum()))(3.0, normal(4, dtype="float32"))
+    assert nested.dtype == np.float32
+    assert te.jit(lambda x: x + 1)(2.5) == 3.5
+    assert te.jit(lambda x, y: x + y)(normal(3, dtype="float32"), 0.5).dtype == np.float32
+    same(te.vmap(lambda x: x * 2)([1.0, 2.0]), np.array([2.0, 4.0]))
+
+
+def test_arguments_and_results_keep_their_structure() -> None:
+    pair = Pair(np.array(2.0), {"none": None, "deep": [np.array(3.0)]})
+    gradient, aux = te.grad(lambda p: (p.left * p.right["deep"][0], {"p": p, "n": 7}), has_aux=True)(pair)
+    assert gradient == Pair(3, {"none": None, "deep": [2]})
+    assert aux == {"p": pair, "n": 7}
+    by_name = te.grad(lambda x, *, power: (x**power).sum())
+    same(by_name(np.array([1.0, 2.0]), power=3), np.array([3.0, 12.0]))
+    assert te.jit(lambda x, flag: (x, None, flag))(np.array(1.0), "yes") == (1, None, "yes")
+    (both,) = te.value_and_grad(lambda a, b: a * b, argnums=(1,))(2.0, 5.0)[1:]
+    assert both == (2,)
+    assert te.grad(lambda a, b: a * b * b, argnums=(1, 0))(2.0, 5.0) == (20, 25)
+    assert te.grad(lambda a, b: a * b * b, argnums=-1)(2.0, 5.0) == 20
+
+
+@dataclasses.dataclass
+class Line:
+    slope: Any
+    offset: Any = 0.0
+    kind: Any = None
+
+
+def test_dataclasses_are_nests() -> None:
+    def loss(line: Line, x: Any) -> Any:
+        assert isinstance(line, Line)
+        return ((line.slope * x + line.offset) ** 2).sum(), {"line": line}
+
+    x = np.array([1.0, 2.0])
+    gradient, aux = te.grad(loss, has_aux=True)(Line(2.0, 1.0), x)
+    assert gradient == Line(2 * (3 * 1 + 5 * 2), 2 * (3 + 5), None)
+    assert aux == {"line": Line(2.0, 1.0)}
+    lines = Line(x, np.array([0.0, 1.0]))
+    each = te.vmap(lambda line, t: Line(line.slope * t, line.offset), (Line(0, 0, None), None))(lines, np.array(3.0))
+    np.testing.assert_array_equal(each.slope, 3 * x)
+    np.testing.assert_array_equal(each.offset, lines.offset)
+    both = te.vmap(te.grad(lambda line: line.slope * line.slope * line.offset))(lines)
+    np.testing.assert_array_equal(both.slope, 2 * lines.slope * lines.offset)
+
+
+def test_jacobians_and_hessians_against_differences() -> None:
+    x = normal(2, 4)
+    same_shape = te.jacobian(spread(te))(x)
+    assert same_shape.shape == (2, 2, 4)
+    np.testing.assert_allclose(same_shape, differences(spread(np), x), rtol=1e-6, atol=1e-9)
+    curved = te.hessian(energy(te))(x)
+    assert curved.shape == (2, 4, 2, 4)
+    np.testing.assert_allclose(curved, differences(te.grad(energy(te)), x), rtol=1e-6, atol=1e-8)
+
+
+def test_many_examples_are_a_loop_over_one() -> None:
+    def f(p: Any, x: Any) -> Any:
+        w, b = p["w"], p["b"]
+        return {"y": te.tanh(x @ w + b), "top": te.max(x, axis=0), "same": b * 2}
+
+    w, b, x = normal(3, 2), normal(5, 2), normal(3, 5)
+    found = te.vmap(f, in_axes=({"w": None, "b": 0}, 1), out_axes={"y": 1, "top": 0, "same": -1})({"w": w, "b": b}, x)
+    np.testing.assert_allclose(found["y"], np.tanh(x.T @ w + b).T, rtol=1e-14)
+    np.testing.assert_array_equal(found["top"], x.T.max(1))
+    np.testing.assert_array_equal(found["same"], (b * 2).T)
+    alone = te.vmap(lambda x, y: (x + 1, y * 2), in_axes=(0, None), out_axes=(0, None))(x, b)
+    np.testing.assert_array_equal(alone[1], b * 2)
+
+
+def test_elements_are_scalars() -> None:
+    def rosenbrock(x: Any) -> Any:
+        return (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2
+
+    x, y = 0.5, -0.25
+    at = np.array([x, y])
+    slope = np.array([-2 * (1 - x) - 400 * x * (y - x * x), 200 * (y - x * x)])
+    np.testing.assert_allclose(te.grad(rosenbrock)(at), slope, rtol=1e-14)
+    curvature = [[2 - 400 * (y - 3 * x * x), -400 * x], [-400 * x, 200]]
+    np.testing.assert_allclose(te.hessian(rosenbrock)(at), curvature, rtol=1e-14)
+    np.testing.assert_allclose(te.vmap(rosenbrock)(np.stack([at, at])), [rosenbrock(at)] * 2, rtol=1e-14)
+    assert te.jit(lambda x: {"first": x[0]})(at)["first"] == x
+    assert te.grad(lambda x: te.grad(lambda y: y * y * x[1])(x[0]))(at).tolist() == [2 * y, 2 * x]
+
+
+def test_they_compose() -> None:
+    def cube(x: Any) -> Any:
+        return x * x * x
+
+    x = np.array([1.0, 2.0, 3.0])
+    assert te.grad(te.grad(te.grad(cube)))(5.0) == 6
+    same(te.jit(te.grad(cube))(x[1]), np.asarray(12.0))
+    same(te.vmap(te.grad(cube))(x), 3 * x**2)
+    same(te.vmap(te.vmap(te.grad(cube)))(x[None]), 3 * x[None] ** 2)
+    same(te.grad(lambda x: te.vmap(cube)(x).sum())(x), 3 * x**2)
+    same(te.jacobian(te.vmap(te.grad(cube)))(x), np.diag(6 * x))
+    value, slope = te.vmap(te.value_and_grad(cube))(x)
+    same((value, slope), (x**3, 3 * x**2))
+    per_example = te.vmap(te.grad(logistic(te)), in_axes=(None, None, 0, 0))
+    w, points, labels = normal(2), normal(3, 2), np.array([0.0, 1.0, 1.0])
+    one = te.grad(logistic(te))
+    same(
+        per_example(w, 0.5, points, labels), np.stack([one(w, 0.5, p, y) for p, y in zip(points, labels, strict=True)])
+    )
+
+
+def test_on_tensors_they_are_expressions() -> None:
+    x = te.placeholder((3,), "float64", name="x")
+    a = np.array([1.0, 2.0, 3.0])
+    slope = te.grad(lambda y: (y * y * x).sum())(x)  # x by its other name is not differentiated
+    assert isinstance(slope, te.Tensor)
+    np.testing.assert_array_equal(te.interpret(slope, {x: a}), 2 * a * a)
+    np.testing.assert_array_equal(te.build(x, slope)(a), 2 * a * a)
+    both = te.grad(lambda y, z: (y * z * z).sum())(x, x)
+    np.testing.assert_array_equal(te.interpret(both, {x: a}), a * a)
+    outer = te.op(lambda x: te.vmap(te.grad(lambda y: y * y * y))(x) + te.jit(te.exp)(x))
+    np.testing.assert_allclose(outer(a), 3 * a**2 + np.exp(a), rtol=1e-15)
+    nested = te.grad(lambda x: te.grad(lambda y: x * y * y)(x))
+    assert nested(2.0) == 8
+    n = te.var("n")
+    free = te.placeholder((n, 2), "float64", name="free")
+    batched = te.vmap(lambda row: row.sum())(free)
+    np.testing.assert_array_equal(te.build(free, batched)(np.ones((4, 2))), np.full(4, 2.0))
+    assert te.jit(lambda x, n: (x, n))(x, 3)[1] == 3
+
+
+@te.op
+def straight(x: Any) -> Any:
+    return te.round(x)
+
+
+@straight.def_vjp
+def _straight_vjp(output: Any, inputs: Any, head: Any) -> Any:
+    return [head * 10]
+
+
+def test_rules_of_operators_hold_in_batches() -> None:
+    w, x = np.array(0.7), normal(3)
+
+    def loss(w: Any, x: Any) -> Any:
+        return te.vmap(lambda x: straight(x * w) * x)(x).sum()
+
+    dw, dx = te.grad(loss, argnums=(0, 1))(w, x)
+    np.testing.assert_allclose(dw, 10 * (x * x).sum(), rtol=1e-14)
+    np.testing.assert_allclose(dx, 10 * w * x + np.round(x * w), rtol=1e-14)
+    rows = te.jacobian(te.vmap(lambda x: straight(x) * 2))(x)
+    np.testing.assert_array_equal(rows, np.diag([20.0, 20, 20]))
+
+
+@te.op
+def doubled(x: Any) -> Any:
+    return x * 2
+
+
+@doubled.def_jvp
+def _doubled_jvp(inputs: Any, tangents: Any) -> Any:
+    return tangents[0] * 7
+
+
+def test_forward_rules_hold_in_batches() -> None:
+    x, dot = te.placeholder((3,), "float64", name="x"), te.placeholder((3,), "float64", name="dot")
+    moved = te.jvp(te.vmap(lambda x: doubled(x) + x)(x), x, dot)
+    np.testing.assert_array_equal(te.interpret(moved, {x: normal(3), dot: np.ones(3)}), np.full(3, 8.0))
+
+
+def test_a_function_is_traced_once_for_what_it_depends_on() -> None:
+    calls = []
+
+    def loss(p: Any, power: int = 2) -> Any:
+        calls.append(power)
+        return (p["x"] ** power).sum()
+
+    slope = te.grad(loss)
+    slope({"x": normal(3)})
+    once = len(calls)
+    for _ in range(3):
+        slope({"x": normal(3)})
+    assert len(calls) == once
+    for change in (lambda: slope({"x": normal(4)}), lambda: slope({"x": normal(3, dtype="float32")})):
+        before = len(calls)
+        change()
+        assert len(calls) > before
+        before = len(calls)
+        change()
+        assert len(calls) == before
+    slope({"x": normal(3)}, 3)
+    assert calls[-1] == 3
+
+
+@te.jit
+def shifted(x: Any) -> Any:
+    """x + 1."""
+    return x + 1
+
+
+def slanted(x: Any) -> Any:
+    return (x * x).sum()
+
+
+def test_they_are_functions_with_names_and_pickles() -> None:
+    assert (shifted.__name__, shifted.__doc__) == ("shifted", "x + 1.")
+    assert pickle.loads(pickle.dumps(shifted)) is shifted
+    copy = pickle.loads(pickle.dumps(te.grad(slanted, 0)))
+    assert isinstance(copy, Transformed)
+    same(copy(np.array([2.0])), np.array([4.0]))
+    assert repr(te.vmap(slanted)) == "<op vmap_slanted(x: Any) -> Any>"
+
+
+def test_functions_of_functionalize_take_them() -> None:
+    def step(w: Any, x: Any) -> Any:
+        w -= te.grad(lambda w, x: ((w * x) ** 2).sum())(w, x) * 0.5
+        return w
+
+    w, x = np.array([1.0, 2.0]), np.array([0.5, 1.0])
+    expected = w - w * x * x
+    te.functionalize(step)(w, x)
+    np.testing.assert_allclose(w, expected, rtol=1e-15)
+
+
+ONES = np.ones(3)
+BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "no function": (lambda: te.grad(3), TypeError, "te.grad at .*expected a function of tensors, found int"),
+    "argnums": (lambda: te.grad(slanted, "x"), TypeError, "argnums must be an integer or a tuple"),
+    "argnums twice": (lambda: te.grad(slanted, (0, 0)), ValueError, "names an argument twice"),
+    "no such argument": (lambda: te.grad(slanted, 1)(ONES), TypeError, "argnums has 1, but it was called with 1 pos"),
+    "a loss of three": (lambda: te.grad(lambda x: x)(ONES), ValueError, r"of rank 0.*found.*\[3\].*or use te.jacobian"),
+    "an integer loss": (lambda: te.grad(lambda x: te.argmax(x))(ONES), TypeError, "expected a float tensor.*int32"),
+    "no tensor": (lambda: te.grad(lambda x: 1.0)(ONES), TypeError, r"expected a float tensor.*found float \(1.0\)"),
+    "a forgotten aux": (lambda: te.grad(lambda x: (x.sum(), x))(ONES), TypeError, "found tuple.*has_aux=True"),
+    "no aux": (lambda: te.grad(slanted, has_aux=True)(ONES), TypeError, r"must return \(result, aux\), found Tensor"),
+    "integers": (lambda: te.grad(slanted)(np.arange(3)), TypeError, "argument 0 is int64, expected an array of floats"),
+    "an integer": (lambda: te.grad(lambda x: x * x)(3), TypeError, "argument 0 is int64, expected an array of floats"),
+    "words": (
+        lambda: te.grad(lambda p, x: x.sum())({"kind": "relu"}, ONES), TypeError,
+        r"argument 0\['kind'\] is str \('relu'\), expected an array of floats",
+    ),
+    "nothing": (lambda: te.grad(lambda p, x: x.sum())({}, ONES), TypeError, "found none in argument 0"),
+    "integers by rows": (lambda: te.jacobian(lambda x: {"a": x > 0})(ONES), TypeError, r"result\['a'\] is bool"),
+    "examples": (
+        lambda: te.vmap(lambda x, y: x + y)(ONES, np.ones(4)), ValueError, "argument 1 has 4 examples.*0 has 3",
+    ),
+    "entries": (lambda: te.vmap(slanted, (0, 0))(ONES), ValueError, "in_axes has 2 entries for 1 positional"),
+    "few entries": (lambda: te.vmap(lambda x, y: x, (0,))(ONES, ONES), ValueError, "in_axes has 1 entries for 2"),
+    "no axis": (lambda: te.vmap(slanted, 1)(ONES), ValueError, "argument 0 has no axis 1, found.*which axis counts"),
+    "no examples": (lambda: te.vmap(slanted, None)(ONES), ValueError, "no array has an axis of examples"),
+    "a structure": (lambda: te.vmap(slanted, ({"a": 0},))(ONES), ValueError, "do not have the structure of argument 0"),
+    "an axis": (lambda: te.vmap(slanted, 0.5), TypeError, "in_axes must be an integer, None or a nest"),
+    "a result that differs": (
+        lambda: te.vmap(lambda x: x, out_axes=None)(ONES), ValueError, "result differs between examples",
+    ),
+    "no result axis": (lambda: te.vmap(lambda x: x, out_axes=2)(ONES), ValueError, "result has no axis 2"),
+    "nothing returned": (lambda: te.jit(lambda x: None)(ONES), TypeError, "returned no tensor"),
+    "frameworks": (lambda: te.jit(lambda x, y: x)(ONES, te.placeholder((3,))), TypeError, "arrays of one framework"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_wrong_is_said(name: str) -> None:
+    call, kind, message = BAD[name]
+    with pytest.raises(kind, match=f"(?s){message}"):
+        call()
+
+
+# --- against JAX and torch.func --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_network_as_elsewhere(other: Shape, dtype: str) -> None:
+    given = other.given((network(dtype), normal(4, 3, dtype=dtype), normal(4, 2, dtype=dtype)))
+    expected = other.transform("value_and_grad")(mlp(other.xp))(*given)
+    found = te.value_and_grad(mlp(te))(*given)
+    same(found, expected)
+    assert {type(leaf) for leaf in leaves(found)} == {type(given[1])}
+
+
+def test_several_arguments_and_aux_as_elsewhere(other: Shape) -> None:
+    given = other.given((normal(3), np.array(0.5), normal(4, 3), np.array([0.0, 1.0, 1.0, 0.0])))
+
+    def with_aux(xp: Any) -> Callable[..., Any]:
+        return lambda w, b, x, y: (logistic(xp)(w, b, x, y), {"z": x @ w + b})
+
+    expected = other.transform("value_and_grad")(with_aux(other.xp), argnums=(0, 1), has_aux=True)(*given)
+    same(te.value_and_grad(with_aux(te), (0, 1), has_aux=True)(*given), expected)
+    same(te.grad(with_aux(te), 2, True)(*given), other.transform("grad")(with_aux(other.xp), 2, True)(*given))
+
+
+def test_jacobians_and_hessians_as_elsewhere(other: Shape) -> None:
+    (x,) = other.given((normal(2, 4),))
+    same(te.jacobian(spread(te))(x), other.transform("jacobian")(spread(other.xp))(x))
+    same(te.hessian(energy(te))(x), other.transform("hessian")(energy(other.xp))(x))
+
+    def parts(xp: Any) -> Callable[..., Any]:
+        return lambda p: {"a": xp.exp(p["u"]) * p["v"].sum(), "b": p["u"].sum()}
+
+    (nest,) = other.given(({"u": normal(2), "v": normal(3)},))
+    same(te.jacobian(parts(te))(nest), other.transform("jacobian")(parts(other.xp))(nest))
+
+
+def test_batches_of_gradients_as_elsewhere(other: Shape) -> None:
+    given = other.given((network(), normal(6, 3), normal(2, 6)))
+    vmap, grad = other.transform("vmap"), other.transform("grad")
+    expected = vmap(grad(mlp(other.xp)), (None, 0, 1))(*given)
+    same(te.vmap(te.grad(mlp(te)), (None, 0, 1))(*given), expected)
+
+
+def test_scalar_functions_to_the_third_derivative_as_elsewhere(other: Shape) -> None:
+    own, theirs, (x,) = te.jit(scalar(te)), scalar(other.xp), other.given((np.array(0.8),))
+    for _ in range(3):
+        same(own(x), theirs(x))
+        own, theirs = te.grad(own), other.transform("grad")(theirs)
+    same(own(x), theirs(x))
+
+
+def test_the_frameworks_differentiate_and_batch_them() -> None:
+    jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
+    slope, x = te.grad(lambda x: (x * x * x).sum()), normal(2, 3, dtype="float32")
+    found = jax.jit(jax.vmap(slope))(jax.numpy.asarray(x))
+    np.testing.assert_allclose(found, 3 * x * x, rtol=1e-5)
+    np.testing.assert_allclose(jax.grad(lambda x: slope(x).sum())(jax.numpy.asarray(x)), 6 * x, rtol=1e-5)
+    leaf = torch.tensor(x, requires_grad=True)
+    slope(leaf).sum().backward()
+    np.testing.assert_allclose(leaf.grad, 6 * x, rtol=1e-5)
+    assert te.grad(lambda w, x: (w * x).sum())(2.0, torch.tensor(x)).dtype is torch.float32
