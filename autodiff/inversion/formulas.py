@@ -17,9 +17,10 @@ from autodiff.inversion.domains import Axis, Loop, Target
 __all__ = ["as_sympy", "holds_when"]
 
 Names = Mapping[Symbol, Any]
+Written = Callable[[Any], Any]  # of the key of a condition that only the caller knows
 
 
-def as_sympy(e: Linear, names: Names | None = None) -> Any:
+def as_sympy(e: Linear, names: Names | None = None, opaque: Written | None = None) -> Any:
     """The form as a sympy expression of integer symbols, or of what `names` has for a symbol.
 
     >>> from autodiff.integers.linear import floordiv, symbol
@@ -28,33 +29,35 @@ def as_sympy(e: Linear, names: Names | None = None) -> Any:
     """
     names = names or {}
     remainders, rest = e.remainders()
-    parts = [c * sympy.Mod(as_sympy(q.numerator, names), q.divisor) for q, c in remainders]
-    parts += [c * _symbol(s, names) for s, c in rest.coefficients.items()]
+    parts = [c * sympy.Mod(as_sympy(q.numerator, names, opaque), q.divisor) for q, c in remainders]
+    parts += [c * _symbol(s, names, opaque) for s, c in rest.coefficients.items()]
     return sympy.Add(*parts, rest.constant)
 
 
-def _symbol(s: Symbol, names: Names) -> Any:
+def _symbol(s: Symbol, names: Names, opaque: Written | None) -> Any:
     if isinstance(s, Quotient):
-        return sympy.floor(as_sympy(s.numerator, names) / s.divisor)
+        return sympy.floor(as_sympy(s.numerator, names, opaque) / s.divisor)
     if isinstance(s, Least | Greatest):
         function = sympy.Min if isinstance(s, Least) else sympy.Max
-        return function(as_sympy(s.a, names), as_sympy(s.b, names))
+        return function(as_sympy(s.a, names, opaque), as_sympy(s.b, names, opaque))
     if isinstance(s, Choice):
-        return sympy.Piecewise((as_sympy(s.a, names), holds_when(s.condition, names)), (as_sympy(s.b, names), True))
+        return sympy.Piecewise(
+            (as_sympy(s.a, names, opaque), holds_when(s.condition, names, opaque)), (as_sympy(s.b, names, opaque), True)
+        )
     if s in names:
         return names[s]
     numbered = isinstance(s, Axis | Loop | Target)
     return sympy.Symbol(f"{str(s)[0]}_{str(s)[1:]}" if numbered else str(s), integer=True)
 
 
-def holds_when(c: Condition, names: Names | None = None, opaque: Callable[[Any], Any] | None = None) -> Any:
+def holds_when(c: Condition, names: Names | None = None, opaque: Written | None = None) -> Any:
     """The condition as a sympy Boolean; `opaque` writes what only the caller knows, by default as a symbol."""
     match c:
         case NonNegative(form):
-            left, right = _sides(as_sympy(form, names))
+            left, right = _sides(as_sympy(form, names, opaque))
             return sympy.Le(right, left) if left.is_number else sympy.Ge(left, right)
         case Zero(form):
-            left, right = _sides(as_sympy(form, names))
+            left, right = _sides(as_sympy(form, names, opaque))
             return sympy.Eq(right, left) if left.is_number else sympy.Eq(left, right)
         case AllOf(inner):
             return sympy.And(*(holds_when(i, names, opaque) for i in inner))

@@ -18,8 +18,6 @@ from autodiff.inversion.domains import ON_DATA, Gather, Target
 from autodiff.symbolic.answer import IndexGather, IndexInversion, OpaqueRow, Place
 from autodiff.symbolic.writing import Writer
 from autodiff.turning.answers import Answer
-from tedsl.lang.expr import Apply, Fn
-from tedsl.lang.traverse import topological
 
 __all__ = ["Asked", "described"]
 
@@ -90,17 +88,16 @@ class _Describer:
 
     def gather(self, g: Gather) -> IndexGather:
         read: dict[Symbol, Linear] = {a: e for (a, _), e in zip(g.axes, g.index, strict=True)}
-        loops: dict[Symbol, Any] = {t: self._symbol("t", t.position) for t, _ in g.loops}
-        forms = [e.substituted(read) for e in g.solution]
-        values = [self._form(e, loops) for e in forms]
+        names: dict[Symbol, Any] = {t: self._symbol("t", t.position) for t, _ in g.loops}
+        values = [self._form(e.substituted(read), names) for e in g.solution]
         solution = dict(zip(self.asked.domain, values, strict=True))
-        guards = self._conditions([mapped(c, _substitution(read)) for c in g.guards], loops, solution)
-        return IndexGather(
-            {loops[t]: (sympy.Integer(0), self._form(n, loops)) for t, n in g.loops}, solution, guards, self._place(g)
-        )
+        guards = self._conditions([mapped(c, _substitution(read)) for c in g.guards], names, solution)
+        loops = {names[t]: (sympy.Integer(0), self._form(n, names)) for t, n in g.loops}
+        widths = [n for _, n in loops.values()]
+        return IndexGather(loops, solution, guards, self._place(g, [*values, *guards, *widths]))
 
-    def _place(self, g: Gather) -> Place:
-        condition = sympy.And(*self._conditions(g.member, {}, {}), *self._divisors())
+    def _place(self, g: Gather, written: Iterable[Any]) -> Place:
+        condition = sympy.And(*self._conditions(g.member, {}, {}), *self._divisors(written))
         if self.plain and not g.direct:
             axes: dict[Symbol, Any] = {a: self._symbol("q", a.position) for a, _ in g.axes}
             box = {axes[a]: (sympy.Integer(0), self._form(n, {})) for a, n in g.axes}
@@ -109,12 +106,13 @@ class _Describer:
         whole = {self.elements[j]: (sympy.Integer(0), self.asked.shape[j]) for j in inverted}
         return Place(whole, {s: s for s in whole}, condition)
 
-    def _divisors(self) -> list[Any]:
-        """What an element's position is divided by is a size; where it is 0 no point reaches the element."""
-        nodes = topological(self.answer.positions)
-        found = [n.args[1] for n in nodes if isinstance(n, Apply) and n.fn in (Fn.FLOORDIV, Fn.MOD)]
-        sizes = dict.fromkeys(map(self.writer.expression, found))
-        return [sympy.Ge(size, 1) for size in sizes]
+    def _divisors(self, written: Iterable[Any]) -> list[Any]:
+        """Sizes that are divided by are not 0: where one is, the map has no value, or no points."""
+        everything = [*written, *self.names.values()]
+        found = [sympy.fraction(sympy.together(f.args[0]))[1] for e in everything for f in e.atoms(sympy.floor)]
+        found += [f.args[1] for e in everything for f in e.atoms(sympy.Mod)]
+        parameters = self.asked.symbols - set(self.asked.domain)
+        return [sympy.Ne(d, 0) for d in dict.fromkeys(found) if d.free_symbols and d.free_symbols <= parameters]
 
     def _form(self, e: Linear, names: Mapping[Symbol, Any]) -> Any:
         return self._whole(self.writer.form(e, {**self.names, **names}))

@@ -85,6 +85,10 @@ class PythonText(StrPrinter):  # type: ignore[misc]
     def _print_Or(self, e: Any) -> str:  # noqa: N802
         return self._joined("or", e)
 
+    def _print_BooleanFunction(self, e: Any) -> str:  # noqa: N802
+        """Xor, ITE and their like, by And, Or and Not."""
+        return str(self._print(e.to_nnf(simplify=False)))
+
     def _print_Not(self, e: Any) -> str:  # noqa: N802
         return f"(not {self._print(e.args[0])})"
 

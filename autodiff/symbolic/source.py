@@ -156,8 +156,9 @@ def _here(writing: Writing, lines: Lines, place: Place) -> None:
     """The condition, where all elements are run through; of those of a part, that they are elements at all."""
     shape = dict(zip(writing.answer.elements, writing.answer.shape, strict=True))
     moved = {s: e for s, e in place.element.items() if s != e}
-    if not moved and not place.is_everywhere:
-        writing.conditions(lines, [place.condition])
+    parameters = set(writing.answer.parameters)
+    conditions = [c for c in sympy.And.make_args(place.condition) if not moved or c.free_symbols <= parameters]
+    writing.conditions(lines, [c for c in conditions if c != sympy.true])
     open_ones = [(s, shape[s]) for s, e in moved.items() if not _is_inside(e, place.axes, shape[s])]
     writing.inside(lines, [(writing.names[s], n) for s, n in open_ones])
 

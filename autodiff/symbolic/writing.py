@@ -77,7 +77,7 @@ class Writer:
         return sympy.Ne(value, 0) if node.dtype.is_bool else value
 
     def form(self, e: Linear, names: Mapping[Symbol, Any]) -> Any:
-        return as_sympy(e, {**self._leaves(e.leaves()), **names})
+        return as_sympy(e, {**self._leaves(e.leaves()), **names}, self.expression)
 
     def condition(self, c: Condition, names: Mapping[Symbol, Any], solution: Mapping[Any, Any]) -> Any:
         """A condition at a solution, by which alone what is not linear is moved there."""
