@@ -10,17 +10,19 @@ if TYPE_CHECKING:
     from autodiff.forward import hvp, jvp
     from autodiff.result import Explanation, Gradients, ReadReport
     from autodiff.reverse import differentiate, vjp
+    from autodiff.symbolic.answer import IndexInversion
+    from autodiff.symbolic.tool import invert
 
 __all__ = [
-    "Explanation", "Gradients", "PairReport", "ReadReport", "Report", "differentiate", "gradcheck", "hvp", "jvp",
-    "strategies", "vjp",
+    "Explanation", "Gradients", "IndexInversion", "PairReport", "ReadReport", "Report", "differentiate", "gradcheck",
+    "hvp", "invert", "jvp", "strategies", "vjp",
 ]  # fmt: skip
 
 # Public name -> the module that defines it, imported on first use.
 _HOME = {
     "Explanation": "result", "Gradients": "result", "ReadReport": "result", "PairReport": "checking",
     "Report": "checking", "gradcheck": "checking", "hvp": "forward", "jvp": "forward", "differentiate": "reverse",
-    "vjp": "reverse",
+    "vjp": "reverse", "invert": "symbolic.tool", "IndexInversion": "symbolic.answer",
 }  # fmt: skip
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, SupportsIndex, overload
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
-from autodiff.inversion.domains import Inversion
+from autodiff.turning.answers import Answer
+from tedsl.lang.locks import cached_property
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Tensor
+
+if TYPE_CHECKING:
+    from autodiff.symbolic.answer import IndexInversion
 
 __all__ = ["Explanation", "Gradients", "ReadReport"]
 
@@ -16,7 +20,7 @@ __all__ = ["Explanation", "Gradients", "ReadReport"]
 @dataclass(frozen=True)
 class ReadReport:
     """How the adjoint of one read was formed: `kind` is gather, scatter, partial or zero; override or fdiff where the
-    caller gave it. `inversion` is the answer of a gather (`autodiff.formulas.latex_of` writes it as a formula).
+    caller gave it.
     """
 
     consumer: Tensor
@@ -25,7 +29,16 @@ class ReadReport:
     kind: str
     reason: str
     stage: Tensor | None
-    inversion: Inversion | None = None
+    answer: Answer | None = field(default=None, repr=False)
+
+    @cached_property
+    def inversion(self) -> IndexInversion | None:
+        """Which points reach an element, in sympy's words, of a gather that was found by inversion; else None."""
+        if self.answer is None:
+            return None
+        from autodiff.symbolic.tool import inversion_of  # sympy takes a while to import
+
+        return inversion_of(self.answer)
 
     def row(self) -> tuple[str, ...]:
         name = "-" if self.stage is None else self.stage.name

@@ -11,12 +11,12 @@ from typing import Any
 
 from autodiff.custom import rule_of, stages_along
 from autodiff.heads import check_jacobian_size, common_prefix, extents_of, floats, heads_of, prefix_axes
-from autodiff.inversion.domains import Inversion
 from autodiff.overrides import Fdiff, Given, Override, rules_of, summand, summands_of
 from autodiff.result import Explanation, Gradients, ReadReport
 from autodiff.rules.flows import Flow
 from autodiff.rules.stages import flows_of
 from autodiff.rules.totals import total, written_out, zeros
+from autodiff.turning.answers import Answer
 from autodiff.turning.cotangent import Cotangent, Stored
 from autodiff.turning.gather import adjoint_of_read
 from autodiff.turning.reached import Reached, together
@@ -208,7 +208,7 @@ class _Reverse:
             self._report(consumer, flow, turned.kind, turned.reason, stage, turned.found)
 
     def _report(
-        self, consumer: Tensor, flow: Flow, kind: str, reason: str, stage: Tensor | None, found: Inversion | None = None
+        self, consumer: Tensor, flow: Flow, kind: str, reason: str, stage: Tensor | None, found: Answer | None = None
     ) -> None:
         index = ", ".join(map(str, flow.index[len(self.prefix) :]))
         self.reports.append(ReadReport(consumer, flow.source, index, kind, reason, stage, found))

@@ -114,10 +114,15 @@ class Reader:
         return unread if found is None else found
 
     def _largest(self, node: Expr, a: Linear, b: Linear) -> Linear:
-        """The maximum of sizes: the larger where it is known, else a size of its own that is at least both."""
+        """The maximum of sizes: the larger where it is known, else a size of its own that is at least both.
+
+        A size is never negative, and neither is the maximum if one of the two is not.
+        """
         for larger, smaller in ((a, b), (b, a)):
             if self.facts.proves(larger - smaller):
                 return larger
+        if not self.facts.proves(a) and not self.facts.proves(b):
+            return symbol(Greatest(a, b))
         self._rank.setdefault(node, len(self._rank))
         known = [symbol(node) - a, symbol(node) - b]
         self.maxima += known

@@ -43,13 +43,13 @@ Shape = tuple[Expr, ...]
 @dataclass(frozen=True)
 class Contribution:
     """The adjoint that one read sends back: `kind` is gather, scatter, partial or zero; `reason` says why, `found`
-    which points reach an element, and `reached` which elements are reached at all.
+    by which points an element is reached, and `reached` which elements are reached at all.
     """
 
     tensor: Tensor | None
     kind: str
     reason: str
-    found: Inversion | None = None
+    found: Answer | None = None
     reached: Reached | None = None
 
 

@@ -66,7 +66,7 @@ def adjoint_of_read(
     known = None if reached is None else _reached(answer, reached, prefix)
     if _is_sparse(answer):
         answer = answer_of(_with_stored_value(read, f"{name}_values"), tuple(shape), compact=True)
-    return Contribution(_combined(answer, name), "gather", _summary(answer.found), answer.found, known)
+    return Contribution(_combined(answer, name), "gather", _summary(answer.found), answer, known)
 
 
 def _reached(answer: Answer, besides: Expr, prefix: int) -> Reached | None:

@@ -1,4 +1,4 @@
-"""The working forms against sympy, an algebra that shares nothing with them, and inversions in LaTeX."""
+"""The working forms against sympy, an algebra that shares nothing with them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import sympy
 from hypothesis import given, settings, strategies as st
 from sympy.solvers.simplex import InfeasibleLPError, UnboundedLPError, lpmin
 
-import tedsl as te
 from autodiff.integers.conditions import holds
-from autodiff.integers.linear import floordiv, linear, mod, symbol
+from autodiff.integers.linear import floordiv, mod
 from autodiff.integers.simplex import INFEASIBLE, minimum
-from autodiff.inversion.domains import Variable
-from autodiff.inversion.formulas import as_sympy, holds_when, latex_of
-from autodiff.inversion.invert import invert
-from tests.autodiff.enumeration import IndexMap, conditions, index_maps, rows
+from autodiff.inversion.formulas import as_sympy, holds_when
+from tests.autodiff.enumeration import conditions, rows
 
 NUMBERS = random.Random(4)
 
@@ -67,31 +64,3 @@ def test_bounds_are_those_of_sympys_simplex(goal, facts):
     found = minimum(goal, facts, lambda numbers: None)
     if any(goal[:2]) and facts:
         assert found == expected or (expected == INFEASIBLE and found is None)
-
-
-@settings(max_examples=20)
-@given(index_maps())
-def test_every_inversion_has_a_formula(m: IndexMap):
-    assert latex_of(m.invert()).startswith(r"\begin{aligned}")
-
-
-def test_a_strided_convolution_in_latex():
-    y, r = symbol("y"), symbol("r")
-    assert latex_of(invert([Variable("y", 5), Variable("r", 3)], [2 * y + r], [11])).splitlines()[1:-1] == [
-        r"\mathrm{d}S[s_{0}] &= [s_{0} \bmod 2 = 0]\,P_{0}[\left\lfloor{\frac{s_{0}}{2}}\right\rfloor]"
-        r" + [\left(s_{0} \bmod 2\right) - 1 = 0]\,g(\left\lfloor{\frac{s_{0}}{2}}\right\rfloor, 1) \\",
-        r"P_{0}[q_{0}] &= \sum_{t_{0}=0}^{1} [q_{0} - t_{0} \geq 0]\,[- q_{0} + t_{0} + 4 \geq 0]\,"
-        r"g(q_{0} - t_{0}, 2 t_{0})",
-    ]
-
-
-def test_what_stays_a_scatter_is_said():
-    found = latex_of(invert([Variable("k", 8)], [None, linear(0)], [3, 4]))
-    assert "rows 0 stay a scatter: the index depends on data" in found
-
-
-def test_explain_holds_the_inversions():
-    x = te.placeholder((8,), name="x")
-    y = te.compute((6,), lambda i: x[i + 2])
-    (read,) = te.differentiate(y, [x], head=te.placeholder((6,), name="h")).explain().gathers
-    assert latex_of(read.inversion).splitlines()[1] == r"\mathrm{d}S[s_{0}] &= [s_{0} - 2 \geq 0]\,g(s_{0} - 2)"

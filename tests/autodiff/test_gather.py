@@ -265,6 +265,7 @@ SYMBOLIC: dict[str, tuple[tuple[Any, ...], tuple[Any, ...], Callable[..., Any]]]
     "convolution": ((n + 2,), (n, 3), lambda i, r: (i + r,)),
     "strided convolution": ((2 * n + 1,), (n, 3), lambda i, r: (2 * i + r,)),
     "edge": ((n,), (n + 2,), lambda i: (te.minimum(te.maximum(i - 1, 0), n - 1),)),
+    "a maximum below 0": ((7,), (4,), lambda i: (i + te.maximum(m - 5, -3) + 3,)),
     "mirror": ((n,), (n + 2,), lambda i: (n - 1 - te.abs(n - 1 - (i - 1) % te.maximum(2 * (n - 1), 1)),)),
 }
 

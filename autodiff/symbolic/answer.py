@@ -1,0 +1,161 @@
+"""The answer of an index inversion as data in sympy's words.
+
+dS[s] = sum over gathers, where place(s), of sum over loops, where guards(s, t), of g(solution(s, t))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import sympy
+
+from autodiff.symbolic.checking import Checked, checked
+from autodiff.symbolic.latex import latex_of
+from autodiff.symbolic.source import gather_source
+
+__all__ = ["IndexGather", "IndexInversion", "OpaqueRow", "Place"]
+
+Range = tuple[Any, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The elements that a gather is for: those where `condition` holds, which are `element(q)` for q in `axes`.
+
+    >>> from sympy import symbols
+    >>> from autodiff import invert
+    >>> y, r = symbols("y r", integer=True)
+    >>> print(invert([2 * y + r], {y: (0, 5), r: (0, 3)}, [11]).gathers[0].place)
+    Eq(Mod(s_0, 2), 0), s_0 = 2*q_0, q_0 in [0, 6)
+    """
+
+    axes: Mapping[Any, Range]
+    element: Mapping[Any, Any]
+    condition: Any
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether every element has its sum there."""
+        return bool(self.condition == sympy.true)
+
+    def __str__(self) -> str:
+        moved = [f"{s} = {e}" for s, e in self.element.items() if s != e]
+        ranges = [f"{q} in {_interval(*r)}" for q, r in self.axes.items()] if moved else []
+        told = [] if self.is_everywhere and moved else ["everywhere" if self.is_everywhere else str(self.condition)]
+        return ", ".join([*told, *moved, *ranges])
+
+
+@dataclass(frozen=True)
+class IndexGather:
+    """A sum over `loops`, {symbol: (begin, extent)}, of the points `solution` at which all `guards` hold.
+
+    `solution` gives every symbol of the domain in the symbols of the element, of the loops and of the parameters.
+    """
+
+    loops: Mapping[Any, Range]
+    solution: Mapping[Any, Any]
+    guards: tuple[Any, ...]
+    place: Place
+
+    def __str__(self) -> str:
+        lines = [] if self.place.is_everywhere else [f"where {self.place}"]
+        lines += [f"sum {t} in {_interval(*r)}" for t, r in self.loops.items()]
+        lines += [", ".join(f"{z} = {e}" for z, e in self.solution.items())]
+        return "\n".join([*lines, *(f"if {c}" for c in self.guards)])
+
+
+@dataclass(frozen=True)
+class OpaqueRow:
+    """A row of the index that could not be inverted: along `dimension` it stays a scatter, and `reason` says why."""
+
+    dimension: int
+    index: Any
+    reason: str
+
+    def __str__(self) -> str:
+        return f"dimension {self.dimension} stays a scatter to {self.index}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class IndexInversion:
+    """Which points of a domain reach an element: the question in sympy's words, and its answer.
+
+    index       the map, one expression per dimension; `domain` {symbol: (begin, extent)}; `shape`; `where` conditions
+    elements    the symbols of an element, one per dimension
+    parameters  what else occurs
+    gathers     together every point once, at the one element that it reaches; none is a map that reaches nothing
+    opaque      the rows left out of the equations, along which a gather adds to whatever its points reach
+    """
+
+    index: tuple[Any, ...]
+    domain: Mapping[Any, Range]
+    shape: tuple[Any, ...]
+    where: tuple[Any, ...]
+    elements: tuple[Any, ...]
+    parameters: tuple[Any, ...]
+    gathers: tuple[IndexGather, ...]
+    opaque: tuple[OpaqueRow, ...] = ()
+
+    @property
+    def data(self) -> tuple[Any, ...]:
+        """The arrays that are read by name: `IndexedBase`s."""
+        found = {b for e in (*self.index, *self.where) for b in sympy.sympify(e).atoms(sympy.IndexedBase)}
+        return tuple(sorted(found, key=str))
+
+    @property
+    def sizes(self) -> frozenset[Any]:
+        """The parameters that are extents, or in one: these are at least 0."""
+        extents = [*self.shape, *(n for _, n in self.domain.values())]
+        return frozenset(s for n in extents for s in sympy.sympify(n).free_symbols)
+
+    @property
+    def latex(self) -> str:
+        """The adjoint as an equation, conditions in Iverson brackets."""
+        return latex_of(self)
+
+    def code(self) -> str:
+        """Python source of `gather(values, ...)`: loops that sum `values`, an array over the domain, into the shape.
+
+        Parameters come after `values`, then the arrays that are read by name. It is made to be read and checked.
+        """
+        return gather_source(self)
+
+    def check(self, sizes: Mapping[Any, int | Sequence[int]] | None = None, *, most: int = 100_000) -> Checked:
+        """The answer against brute force, with small parameters, or those of `sizes` (one value or several).
+
+        Draws of more than `most` points and elements are left out. AssertionError with the smallest counterexample;
+        else a report of what was tried.
+        """
+        return checked(self, sizes or {}, most)
+
+    def __str__(self) -> str:
+        parts = "\nplus\n".join(map(str, self.gathers)) or "zero: no point reaches an element"
+        return "\n".join([*map(str, self.opaque), parts])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_latex_(self) -> str:
+        return f"$${self.latex}$$"
+
+    def _repr_html_(self) -> str:
+        return "".join(_table(self))
+
+
+def _interval(begin: Any, extent: Any) -> str:
+    return f"[{begin}, {begin + extent})"
+
+
+def _table(answer: IndexInversion) -> Iterator[str]:
+    """A row per gather."""
+    yield "<table><tr><th>elements</th><th>loops</th><th>point</th><th>guards</th></tr>"
+    for g in answer.gathers:
+        loops = [f"{t} in {_interval(*r)}" for t, r in g.loops.items()]
+        point = [f"{z} = {e}" for z, e in g.solution.items()]
+        cells = [[str(g.place)], loops, point, list(map(str, g.guards))]
+        yield "<tr>" + "".join(f"<td>{'<br>'.join(map(escape, lines))}</td>" for lines in cells) + "</tr>"
+    yield "</table>" if answer.gathers else "</table><p>zero: no point reaches an element</p>"
+    yield from (f"<p>{escape(str(row))}</p>" for row in answer.opaque)

@@ -1,0 +1,134 @@
+"""An answer of index inversion in sympy's words: forms become expressions of the element, loops get symbols.
+
+The engine's gathers may be over parts of the target, P[q] read back by the elements of a residue class or a sub-box;
+here everything is said of the element s itself, and the part is where the gather lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+
+from autodiff.integers.conditions import Condition, mapped
+from autodiff.integers.linear import Linear, Symbol
+from autodiff.inversion.domains import ON_DATA, Gather, Target
+from autodiff.symbolic.answer import IndexGather, IndexInversion, OpaqueRow, Place
+from autodiff.symbolic.writing import Writer
+from autodiff.turning.answers import Answer
+
+__all__ = ["Asked", "described"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The question in sympy's words; the domain in the order of the axes that were read."""
+
+    index: tuple[Any, ...]
+    domain: Mapping[Any, tuple[Any, Any]]
+    shape: tuple[Any, ...]
+    where: tuple[Any, ...]
+
+    @property
+    def symbols(self) -> set[Any]:
+        extents = [e for pair in self.domain.values() for e in pair]
+        everything = map(sympy.sympify, (*self.index, *self.shape, *self.where, *extents))
+        return {s for e in everything for s in e.free_symbols if isinstance(s, sympy.Symbol)} | set(self.domain)
+
+    @property
+    def labels(self) -> set[Any]:
+        return {b.label for e in (*self.index, *self.where) for b in sympy.sympify(e).atoms(sympy.IndexedBase)}
+
+
+def described(asked: Asked, answer: Answer, writer: Writer, negative: Mapping[Any, Any]) -> IndexInversion:
+    """`negative` says what stands for the negative part of a parameter."""
+    describer = _Describer(asked, answer, writer, negative)
+    parameters = sorted(asked.symbols - asked.labels - set(asked.domain), key=str)
+    return IndexInversion(
+        asked.index,
+        asked.domain,
+        asked.shape,
+        asked.where,
+        describer.elements,
+        tuple(parameters),
+        tuple(map(describer.gather, answer.found.gathers)),
+        tuple(_opaque(asked, answer)),
+    )
+
+
+def _opaque(asked: Asked, answer: Answer) -> Iterable[OpaqueRow]:
+    for j in answer.found.opaque:
+        reads = sympy.sympify(asked.index[j]).atoms(sympy.Indexed)
+        linear = "the index is not linear in the symbols of the domain"
+        reason = (answer.found.reason or "").replace(ON_DATA, ON_DATA if reads else linear)
+        yield OpaqueRow(j, asked.index[j], reason)
+
+
+class _Describer:
+    """The symbols of one answer: elements s, positions in a part q, loops t, whatever the user called hers."""
+
+    def __init__(self, asked: Asked, answer: Answer, writer: Writer, negative: Mapping[Any, Any]) -> None:
+        self.asked, self.answer, self.negative = asked, answer, negative
+        self.taken = {s.name for s in asked.symbols}
+        self.elements = tuple(self._symbol("s", j) for j in range(len(asked.shape)))
+        self.writer = writer
+        writer.names.update(zip(answer.target, self.elements, strict=True))
+        self.plain = len(answer.positions) == len(answer.target) and all(
+            p is s for p, s in zip(answer.positions, answer.target, strict=True)
+        )
+        self.names: dict[Symbol, Any] = {Target(d): writer.expression(p) for d, p in enumerate(answer.positions)}
+
+    def _symbol(self, letter: str, position: int) -> Any:
+        """A symbol of a name that is not taken."""
+        while any(name.startswith(f"{letter}_") for name in self.taken):
+            letter += letter[0]
+        return sympy.Symbol(f"{letter}_{position}", integer=True)
+
+    def gather(self, g: Gather) -> IndexGather:
+        read: dict[Symbol, Linear] = {a: e for (a, _), e in zip(g.axes, g.index, strict=True)}
+        names: dict[Symbol, Any] = {t: self._symbol("t", t.position) for t, _ in g.loops}
+        values = [self._form(e.substituted(read), names) for e in g.solution]
+        solution = dict(zip(self.asked.domain, values, strict=True))
+        guards = self._conditions([mapped(c, _substitution(read)) for c in g.guards], names, solution)
+        loops = {names[t]: (sympy.Integer(0), self._form(n, names)) for t, n in g.loops}
+        widths = [n for _, n in loops.values()]
+        return IndexGather(loops, solution, guards, self._place(g, [*values, *guards, *widths]))
+
+    def _place(self, g: Gather, written: Iterable[Any]) -> Place:
+        condition = sympy.And(*self._conditions(g.member, {}, {}), *self._divisors(written))
+        if self.plain and not g.direct:
+            axes: dict[Symbol, Any] = {a: self._symbol("q", a.position) for a, _ in g.axes}
+            box = {axes[a]: (sympy.Integer(0), self._form(n, {})) for a, n in g.axes}
+            return Place(box, {self.elements[s.position]: self._form(e, axes) for s, e in g.place}, condition)
+        inverted = [j for j in range(len(self.elements)) if j not in self.answer.found.opaque]
+        whole = {self.elements[j]: (sympy.Integer(0), self.asked.shape[j]) for j in inverted}
+        return Place(whole, {s: s for s in whole}, condition)
+
+    def _divisors(self, written: Iterable[Any]) -> list[Any]:
+        """Sizes that are divided by are not 0: where one is, the map has no value, or no points."""
+        everything = [*written, *self.names.values()]
+        found = [sympy.fraction(sympy.together(f.args[0]))[1] for e in everything for f in e.atoms(sympy.floor)]
+        found += [f.args[1] for e in everything for f in e.atoms(sympy.Mod)]
+        parameters = self.asked.symbols - set(self.asked.domain)
+        return [sympy.Ne(d, 0) for d in dict.fromkeys(found) if d.free_symbols and d.free_symbols <= parameters]
+
+    def _form(self, e: Linear, names: Mapping[Symbol, Any]) -> Any:
+        return self._whole(self.writer.form(e, {**self.names, **names}))
+
+    def _conditions(
+        self, conditions: Iterable[Condition], names: Mapping[Symbol, Any], solution: Mapping[Any, Any]
+    ) -> tuple[Any, ...]:
+        found = (self.writer.condition(c, {**self.names, **names}, solution) for c in conditions)
+        return tuple(c for c in dict.fromkeys(map(self._whole, found)) if c != sympy.true)
+
+    def _whole(self, e: Any) -> Any:
+        """An expression without the stand-ins for negative parts."""
+        if not self.negative or e.free_symbols.isdisjoint(self.negative):
+            return e
+        return sympy.expand(e).subs(self.negative)
+
+
+def _substitution(values: Mapping[Symbol, Linear]) -> Callable[[Linear], Linear]:
+    return lambda e: e.substituted(values)
