@@ -18,7 +18,6 @@ from schedules.plan import described
 from tedsl.analysis.checked import is_checked
 from tedsl.analysis.checks import read_checks
 from tedsl.analysis.donated import DONATED, take
-from tedsl.analysis.feeds import check_array
 from tedsl.analysis.foreign import note_writes
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import bind_sizes, check_sizes, concrete_shape
@@ -27,10 +26,12 @@ from tedsl.backend.arguments.device_arrays import is_on_gpu
 from tedsl.backend.calling.accumulate import Accumulating
 from tedsl.backend.calling.aliasing import overlap
 from tedsl.backend.calling.call_arguments import (
-    as_array,
+    check_casting,
     check_is_memory,
     check_target,
     given_outputs,
+    in_order,
+    input_array,
     modes_of,
     passable,
     writable,
@@ -58,6 +59,7 @@ __all__ = ["Kernel", "Stats", "separate"]
 
 _may_share = np.may_share_memory
 MOST_CALLS = 256  # prepared calls kept
+ADD, SAFE = "add", "safe"  # by `is`, as an array given by a wrong name has no truth value; other objects take longer
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,7 @@ class Kernel(Rich):
         self.name = core.name
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
+        self._count = len(self.inputs)
         self._core = core
         self._several = several
         self._alias = dict(alias or {})
@@ -136,11 +139,24 @@ class Kernel(Rich):
         self._stats = Stats()
         self._what = f"kernel {self.name!r}"
         self._donor = Donor(self._what, self.inputs, self.outputs, donations or Donations())
+        self._written = frozenset((*self._alias.values(), *self._donor.taken, *self._donor.lent))  # input positions
         self._on_device = core.target.backend != "host"
 
-    def __call__(self, *arrays: Any, out: Any = None, mode: Any = None, sizes: Mapping[Var, int] | None = None) -> Any:
-        """The outputs for these inputs, in the order of `te.build`; `out=`, `mode=` are for all, or dicts by name."""
-        if (mode is None or mode == "add") and sizes is None and not DONATED and not is_checked() and not RECORDING:
+    def __call__(
+        self, /, *arrays: Any, out: Any = None, mode: Any = None, sizes: Mapping[Var, int] | None = None,
+        casting: str = SAFE, **named: Any,
+    ) -> Any:  # fmt: skip
+        """The outputs for these inputs, in the order of `te.build` or by name.
+
+        `out=`, `mode=` are for all outputs, or dicts by name. Arrays of another dtype are converted where NumPy calls
+        it safe, or as `casting=` says.
+        """
+        if named:
+            arrays = tuple(in_order(self.inputs, arrays, named, self._what))
+        if (
+            (mode is None or mode is ADD) and sizes is None and casting is SAFE
+            and len(arrays) == self._count and not DONATED and not is_checked() and not RECORDING
+        ):  # fmt: skip
             prepared = self._prepared if mode is None else self._adding
             targets = () if out is None else out if out.__class__ is tuple else (out,)
             try:
@@ -155,11 +171,11 @@ class Kernel(Rich):
                         call.run([everything[p] for p in call.order])
                     except KernelError as error:
                         if Checks.found_infinity(error.requirement):
-                            return self._general(arrays, out, mode, sizes)
+                            return self._general(arrays, out, mode, sizes, casting)
                         raise self.explained(error) from None
                     self._stats = call.stats
                     return tuple(results) if self._several else results[0]
-        return self._general(arrays, out, mode, sizes)
+        return self._general(arrays, out, mode, sizes, casting)
 
     @property
     def core(self) -> Core:
@@ -227,12 +243,12 @@ class Kernel(Rich):
         inputs, outputs = (", ".join(map(repr, tensors)) for tensors in (self.inputs, self.outputs))
         return f"Kernel {self.name!r} for {self._core.target.name}: ({inputs}) -> ({outputs})"
 
-    def _general(self, given: Sequence[Any], out: Any, mode: Any, sizes: Mapping[Var, int] | None) -> Any:
+    def _general(self, given: Sequence[Any], out: Any, mode: Any, sizes: Mapping[Var, int] | None, casting: str) -> Any:
         if (problem := misfit_here(self._core.target.text)) is not None:
             raise refusal(self.name, f"{problem} (it can be looked at, and exported)")
-        if len(given) != len(self.inputs):
-            names = ", ".join(t.name for t in self.inputs)
-            raise TypeError(f"{self._what}: expected {len(self.inputs)} arrays ({names}), found {len(given)}")
+        if len(given) != self._count:
+            in_order(self.inputs, given, {}, self._what)
+        check_casting(casting, self._what)
         if self._tensors and out is None and mode is None and not sizes:
             results = self.again(given)
             if results is not None:
@@ -240,7 +256,11 @@ class Kernel(Rich):
         if any(map(is_on_gpu, (*given, *listed(out)))):
             return self._there(given, out, mode, sizes)
         self._donor.check(given, out)
-        arrays = [self._array(t, v) for t, v in zip(self.inputs, given, strict=True)]
+        copies: list[tuple[str, str]] = []
+        arrays = [
+            input_array(t, v, self._what, casting, k in self._written, copies)
+            for k, (t, v) in enumerate(zip(self.inputs, given, strict=True))
+        ]
         bound = self._bound(arrays, sizes)
         shapes = [concrete_shape(t, bound, self._what) for t in self.outputs]
         modes = modes_of(self.outputs, mode, self._what)
@@ -249,7 +269,6 @@ class Kernel(Rich):
         core_sizes = bound if renamed is None else {renamed.get(v, v): n for v, n in bound.items()}
         targets = self._targets(out, modes, given, arrays, shapes)
         self._donor.check_apart(arrays, targets)
-        copies: list[tuple[str, str]] = []
         passed = [passable(a, t, copies, on_device=self._on_device) for a, t in zip(arrays, self.inputs, strict=True)]
         previous = {
             p: passable(targets[p], self.outputs[p], copies, on_device=self._on_device)
@@ -322,10 +341,6 @@ class Kernel(Rich):
         call, self._stats = found
         results = call.run(given)
         return tuple(results) if self._several else results[0]
-
-    def _array(self, tensor: Tensor, value: Any) -> Array:
-        """What was given for an input as a NumPy array, checked."""
-        return check_array(tensor, as_array(value, tensor, self._what), self._what)
 
     def _run(
         self, core: Core, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int], given: Sequence[Any]
