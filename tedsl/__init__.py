@@ -28,6 +28,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "tedsl.lang.axes": ("reduce_axis", "var"),
     "tedsl.lang.compute": ("compute", "placeholder"),
+    "tedsl.lang.constants": ("constant",),
     "tedsl.lang.errors": ("AliasError", "GradientError", "ScheduleError"),
     "tedsl.lang.expr": ("Axis", "Expr"),
     "tedsl.lang.functions": (
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from tedsl.lang.arrays import *  # noqa: F403 - exactly its names of the table
     from tedsl.lang.axes import reduce_axis as reduce_axis, var as var
     from tedsl.lang.compute import compute as compute, placeholder as placeholder
+    from tedsl.lang.constants import constant as constant
     from tedsl.lang.errors import (
         AliasError as AliasError,
         GradientError as GradientError,

@@ -14,7 +14,7 @@ import numpy as np
 from tedsl.analysis.pointwise import Array
 from tedsl.lang.dtypes import DType, dtype_of_array, integer_bounds
 
-__all__ = ["CASTINGS", "converted", "is_plain", "of_numbers"]
+__all__ = ["CASTINGS", "converted", "of_numbers"]
 
 CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")  # NumPy's, each allows what those before it do
 _KINDS = "biuf"
@@ -48,13 +48,6 @@ def _fix(array: Array, found: DType | None, dtype: DType, offered: bool) -> str:
         return by_hand
     rule = next(c for c in CASTINGS if np.can_cast(array.dtype, dtype.numpy, c))  # type: ignore[arg-type]
     return f"call the kernel with casting={rule!r}, or {by_hand}"
-
-
-def is_plain(value: object) -> bool:
-    """Whether a value is a number of Python's, or a list or tuple of such, of lists of such, and so on."""
-    if isinstance(value, (list, tuple)):
-        return all(map(is_plain, value))
-    return isinstance(value, (bool, int, float)) and not isinstance(value, np.generic)
 
 
 def of_numbers(value: Any, dtype: DType, place: str, casting: str = "safe", offered: bool = False) -> Array:

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.conversions import converted, is_plain, of_numbers
+from tedsl.analysis.conversions import converted, of_numbers
 from tedsl.analysis.donated import check_not_donated
 from tedsl.analysis.foreign import check_not_recorded
 from tedsl.analysis.pointwise import Array
+from tedsl.lang.constants import is_plain
 from tedsl.lang.dtypes import DType, dtype_of_array, is_masked
 from tedsl.lang.tensor import Tensor
 
