@@ -143,9 +143,12 @@ def test_a_constant_is_what_the_array_was() -> None:
 
 
 @pytest.mark.parametrize("cache", ["off", "on"])
-def test_programs_that_differ_in_a_constant_are_told_apart(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_that_differ_in_a_constant_are_told_apart(
+    cache: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     if cache == "on":
         monkeypatch.delenv("TEDSL_CACHE", raising=False)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     arrays = [F, F + 1, F, np.zeros(3, "f4"), -np.zeros(3, "f4")]
     kernels = [te.build(X, te.tanh(X) / a) for a in arrays]
     with np.errstate(all="ignore"):
