@@ -20,7 +20,7 @@ from autodiff.reverse import differentiate
 from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Const, Var
 from tedsl.lang.rich import Rich
-from tedsl.lang.tensor import Placeholder, Tensor
+from tedsl.lang.tensor import Constant, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
 from tedsl.reference import interpret
 
@@ -150,7 +150,7 @@ def _feeds(
     """An array for every placeholder: what was given, and what is drawn here."""
     for op in stages_of([*outputs, *inputs]):
         if isinstance(op, Placeholder) and op.output() not in given:
-            given[op.output()] = _drawn(op.output(), random)
+            given[op.output()] = op.array if isinstance(op, Constant) else _drawn(op.output(), random)
     # Python numbers have no dtype of their own; arrays keep theirs, and a wrong one is refused.
     return {t: np.array(v, None if hasattr(v, "dtype") else t.dtype.numpy) for t, v in given.items()}
 

@@ -22,7 +22,7 @@ from autodiff.turning.gather import adjoint_of_read
 from autodiff.turning.reached import Reached, together
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis
-from tedsl.lang.tensor import Operation, Placeholder, Tensor
+from tedsl.lang.tensor import Constant, Operation, Placeholder, Tensor
 
 __all__ = ["differentiate", "vjp"]
 
@@ -135,7 +135,8 @@ class _Reverse:
         return None if rule is None or rule.vjp is None else (rule.deps, rule.vjp)
 
     def _placeholders(self) -> tuple[Tensor, ...]:
-        found = [op.output() for op in self.order if isinstance(op, Placeholder)]
+        given = [op for op in self.order if isinstance(op, Placeholder) and not isinstance(op, Constant)]
+        found = [op.output() for op in given]
         return tuple(t for t in found if t.dtype.is_float)
 
     def _wanted(self) -> frozenset[int]:

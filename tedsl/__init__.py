@@ -16,6 +16,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tedsl.analysis.work": ("Work", "work"),
     "tedsl.backend.build": ("Schedule", "build", "evaluate"),
     "tedsl.backend.arguments.device_memory": ("free_device_memory",),
+    "tedsl.backend.arguments.host_memory": ("free_memory",),
     "tedsl.backend.compiling.profiling": ("profile",),
     "tedsl.backend.host.threads": ("get_num_threads", "set_num_threads"),
     "tedsl.backend.tune": ("Tuned", "tune"),
@@ -27,6 +28,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "tedsl.lang.axes": ("reduce_axis", "var"),
     "tedsl.lang.compute": ("compute", "placeholder"),
+    "tedsl.lang.constants": ("constant",),
     "tedsl.lang.errors": ("AliasError", "GradientError", "ScheduleError"),
     "tedsl.lang.expr": ("Axis", "Expr"),
     "tedsl.lang.functions": (
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from tedsl.analysis.checked import checked as checked
     from tedsl.analysis.work import Work as Work, work as work
     from tedsl.backend.arguments.device_memory import free_device_memory as free_device_memory
+    from tedsl.backend.arguments.host_memory import free_memory as free_memory
     from tedsl.backend.build import Schedule as Schedule, build as build, evaluate as evaluate
     from tedsl.backend.compiling.profiling import profile as profile
     from tedsl.backend.host.threads import get_num_threads as get_num_threads, set_num_threads as set_num_threads
@@ -69,6 +72,7 @@ if TYPE_CHECKING:
     from tedsl.lang.arrays import *  # noqa: F403 - exactly its names of the table
     from tedsl.lang.axes import reduce_axis as reduce_axis, var as var
     from tedsl.lang.compute import compute as compute, placeholder as placeholder
+    from tedsl.lang.constants import constant as constant
     from tedsl.lang.errors import (
         AliasError as AliasError,
         GradientError as GradientError,

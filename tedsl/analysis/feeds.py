@@ -7,51 +7,39 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.conversions import converted, of_numbers
 from tedsl.analysis.donated import check_not_donated
 from tedsl.analysis.foreign import check_not_recorded
 from tedsl.analysis.pointwise import Array
+from tedsl.lang.constants import is_plain
 from tedsl.lang.dtypes import DType, dtype_of_array, is_masked
-from tedsl.lang.functions import const
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["as_outputs", "check_array", "check_dtype", "check_not_masked", "checked_dtype"]
 
 
-def check_array(tensor: Tensor, value: Any, what: str) -> Array:
-    """`value` as a NumPy array of the tensor's dtype; a number may stand for rank 0, lists are refused."""
-    if isinstance(value, (bool, int, float)) and tensor.ndim == 0:
-        return _number(tensor, value, what)
+def check_array(tensor: Tensor, value: Any, what: str, casting: str = "safe", offered: bool = False) -> Array:
+    """`value` as a NumPy array of the tensor's dtype, converted where `casting` allows it: see `conversions`."""
+    place = f"{what}: input {tensor.name!r}"
+    is_number = tensor.ndim == 0 and isinstance(value, (bool, int, float))
+    if is_number or (isinstance(value, (list, tuple)) and is_plain(value)):
+        return of_numbers(value, tensor.dtype, place, casting, offered)
     check_not_donated([(tensor.name, value)], what)
-    check_not_recorded(value, f"{what}: input {tensor.name!r}")
-    if not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "__array__"):
+    check_not_recorded(value, place)
+    is_array = isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__")
+    if not is_array and not isinstance(value, (list, tuple)):
         raise TypeError(
-            f"{what}: input {tensor.name!r}: expected an array of {tensor.dtype}, found {type(value).__name__} "
+            f"{place}: expected an array of {tensor.dtype}, found {type(value).__name__} "
             f"({value!r:.40}); convert it with np.asarray(x, dtype={str(tensor.dtype)!r})"
         )
-    check_not_masked(value, f"{what}: input {tensor.name!r}")
-    array = np.asarray(value)
-    check_dtype(array, tensor.dtype, f"{what}: input {tensor.name!r}")
-    return array
+    check_not_masked(value, place)
+    return converted(np.asarray(value), tensor.dtype, place, casting, offered)
 
 
 def check_not_masked(value: Any, place: str) -> None:
     """TypeError for a masked array, of which nothing here would see the mask."""
     if is_masked(value):
         raise TypeError(f"{place}: a mask would be lost; give x.filled(value) or x.data of the masked array")
-
-
-def _number(tensor: Tensor, value: bool | int | float, what: str) -> Array:
-    """A Python number takes the dtype of the input, as it does inside expressions."""
-    fits = isinstance(value, bool) if tensor.dtype.is_bool else not isinstance(value, bool)
-    if not fits or (isinstance(value, float) and not tensor.dtype.is_float):
-        raise TypeError(
-            f"{what}: input {tensor.name!r}: expected a value of {tensor.dtype}, "
-            f"found {type(value).__name__} ({value!r})"
-        )
-    try:
-        return np.array(const(value, tensor.dtype).value, dtype=tensor.dtype.numpy)
-    except ValueError as error:
-        raise ValueError(f"{what}: input {tensor.name!r}: {error}") from None
 
 
 def checked_dtype(array: Array, place: str) -> Array:
@@ -66,18 +54,7 @@ def checked_dtype(array: Array, place: str) -> Array:
 
 def check_dtype(array: Array, dtype: DType, place: str) -> None:
     """TypeError unless the elements of `array` are of `dtype`, in this machine's byte order."""
-    try:
-        found: DType | None = dtype_of_array(array)
-    except TypeError:
-        found = None
-    if found is not dtype:
-        fix = f"convert it with x.astype({str(dtype)!r})"
-        raise TypeError(f"{place}: expected dtype {dtype}, found {array.dtype}; {fix}")
-    if not array.dtype.isnative:
-        raise TypeError(
-            f"{place}: expected the byte order of this machine, found dtype {array.dtype.str!r}; "
-            f"convert it with x.astype({str(dtype)!r})"
-        )
+    converted(array, dtype, place, casting="no")
 
 
 def as_outputs(outputs: Any, what: str) -> tuple[tuple[Tensor, ...], bool]:

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tedsl.lang.expr import Expr
-from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
+from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 
 __all__ = ["Overrun", "describe"]
 
 _KINDS: dict[type, str] = {
     Compute: "compute", Scatter: "scatter", Scan: "scan", Extern: "extern", Placeholder: "placeholder",
+    Constant: "constant",
 }  # fmt: skip
 
 

@@ -25,10 +25,11 @@ from tedsl.backend.scheduling.tuned_choices import recall
 from tedsl.backend.sequence.memory_limit import save_memory
 from tedsl.backend.sequence.restored import made_core
 from tedsl.backend.sequence.steps import finest
+from tedsl.lang.constants import constants_of
 from tedsl.lang.errors import AliasError, ScheduleError, warn_user
 from tedsl.lang.expr import Var
 from tedsl.lang.locks import cached_property
-from tedsl.lang.tensor import Placeholder, Tensor
+from tedsl.lang.tensor import Constant, Placeholder, Tensor
 
 __all__ = ["Schedule", "build", "evaluate", "made_kernel"]
 
@@ -85,7 +86,9 @@ def _kernel(
     results, several = as_outputs(outputs, what)
     if not results:
         raise ValueError(f"{what}: outputs is empty; name at least one tensor to compute")
-    given = _checked_inputs(inputs, results, what)
+    named = _checked_inputs(inputs, results, what)
+    constants = constants_of(named, results)
+    given = (*named, *constants)
     if name is not None and not isinstance(name, str):
         raise TypeError(f"{what}: name is a string, found {type(name).__name__} ({name!r:.40})")
     if name is not None and not name.strip():
@@ -93,8 +96,8 @@ def _kernel(
     title = name or "_".join(dict.fromkeys(t.name for t in results[:3]))
     if alias is not None and not isinstance(alias, Mapping):
         raise TypeError(f"te.build: alias is a dict {{output: input}}, found {type(alias).__name__}")
-    places = alias_positions(alias or {}, given, results)
-    wanted = donated_positions(donate, given)
+    places = alias_positions(alias or {}, named, results)
+    wanted = donated_positions(donate, named)
     request = _Request(given, results, title, parse_target(target), schedule, deterministic, saving)
     accumulating = _accumulating(request, places) if request.is_default else None
     core, sizes = request.core(request.planner)
@@ -109,7 +112,7 @@ def _kernel(
         core = cut
     donations.check(given, on_hazard)
     places.update({p: k for k, p in donations.taken.items()})
-    return Kernel(core, given, results, several, places, sizes, on_hazard, accumulating, donations)
+    return Kernel(core, named, results, several, places, sizes, on_hazard, accumulating, donations, constants=constants)
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,7 +321,7 @@ def _checked_inputs(inputs: Any, outputs: tuple[Tensor, ...], what: str) -> tupl
         if tensor in set(given[:position]):
             raise ValueError(f"{what}: input {tensor!r} is listed twice")
     for op in operations_between(given, outputs):
-        if isinstance(op, Placeholder):
+        if isinstance(op, Placeholder) and not isinstance(op, Constant):
             listed = ", ".join(describe(t.op) if t.name == op.name else t.name for t in given) or "none"
             raise ValueError(f"{what}: the outputs read {describe(op)}, which is not among the inputs ({listed})")
     return given

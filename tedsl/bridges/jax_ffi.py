@@ -85,7 +85,7 @@ def _complaint(site: CallSite) -> Any:
 def handler_assembly(site: CallSite, complain: int) -> str:
     """The handler as LLVM's assembly."""
     count = len(site.words)
-    words = ", ".join(f"i64 {word}" for word in site.words)
+    words = ", ".join(f"i64 {site.constants.get(k, word)}" for k, word in enumerate(site.words))
     fill = [
         line
         for place, target in site.pointers.items()

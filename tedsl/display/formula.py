@@ -14,7 +14,7 @@ from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Re
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.intervals import range_of
 from tedsl.lang.scalar_text import Names, shared_parts
-from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
+from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import conjuncts, topological
 
 __all__ = ["TooLong", "formula_of", "scalar_formula"]
@@ -407,6 +407,6 @@ _SPECIAL: dict[Fn, Callable[[_Writer, Apply], tuple[Math, int]]] = {
     Fn.SQRT: _Writer.root, Fn.RSQRT: _Writer.root, Fn.SELECT: _Writer.select,
 }  # fmt: skip
 _DEFINITION: dict[type, Callable[[_Writer, Any], list[Line]]] = {
-    Placeholder: _Writer.placeholder, Compute: _Writer.compute, Scan: _Writer.scan, Scatter: _Writer.scatter,
-    Extern: _Writer.extern,
+    Placeholder: _Writer.placeholder, Constant: _Writer.placeholder, Compute: _Writer.compute, Scan: _Writer.scan,
+    Scatter: _Writer.scatter, Extern: _Writer.extern,
 }  # fmt: skip

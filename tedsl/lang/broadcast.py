@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_shape
+from tedsl.lang.constants import constants_of_lists
 from tedsl.lang.dtypes import INT32, as_dtype
 from tedsl.lang.elements import as_tensor, is_one, scalar_operand, shape_text, tensor_of
 from tedsl.lang.errors import user_location
@@ -25,13 +24,13 @@ def elementwise(f: Fn, *operands: Any) -> Any:
     """`f` on tensors element by element; a scalar expression when only scalars and 0-rank tensors meet one."""
     if f is Fn.CAST:
         return _cast(*operands)
+    what = f"te.{f.value}"
     tensors = [o for o in operands if isinstance(o, Tensor)]
     if not any(t.extents for t in tensors) and any(isinstance(o, Expr) for o in operands):
         return fn.apply(f, *operands)
-    what = f"te.{f.value}"
+    operands = tuple(constants_of_lists(operands, what, f is Fn.SELECT))
+    tensors = [o for o in operands if isinstance(o, Tensor)]
     for operand in operands:
-        if isinstance(operand, np.ndarray) and operand.ndim:
-            as_tensor(operand, what)
         scalar_operand(operand, what)
     shape = broadcast_shapes(tensors, what)
     return tensor_of(shape, lambda *axes: fn.apply(f, *(element_at(o, axes) for o in operands)), f.value)

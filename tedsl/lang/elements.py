@@ -9,6 +9,7 @@ import numpy as np
 
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import check_states, compute_tensors
+from tedsl.lang.constants import constants_of_lists, is_constant_like
 from tedsl.lang.dtypes import INT32, INT64
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr
@@ -46,14 +47,12 @@ def tensor_of(shape: Shape, element: Callable[..., Expr], name: str) -> Tensor:
 
 
 def as_tensor(value: Any, what: str) -> Tensor:
-    """A tensor argument; a scalar becomes a 0-rank tensor."""
+    """A tensor argument; a scalar becomes a 0-rank tensor, an array or a list a constant."""
     if isinstance(value, Tensor):
         return value
-    if isinstance(value, np.ndarray) and value.ndim:
-        raise TypeError(
-            f"{what} at {user_location()}: expected a tensor, found a NumPy array of shape {value.shape}; make it a "
-            "te.placeholder and feed it when the kernel is called"
-        )
+    if is_constant_like(value):
+        tensor: Tensor = constants_of_lists([value], what)[0]
+        return tensor
     if not isinstance(value, (Expr, bool, int, float, np.generic, np.ndarray)):
         raise TypeError(f"{what} at {user_location()}: expected a tensor, found {type(value).__name__} ({value!r:.60})")
     scalar = scalar_operand(value, what)

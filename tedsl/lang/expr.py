@@ -76,7 +76,14 @@ class Expr(Operators, RichFormula):
     def __index__(self) -> int:
         raise TypeError(
             f"`{self}` is symbolic: its integer value is not known while the expression is written, at "
-            f"{user_location()}"
+            f"{user_location()}; to read an element of a list or an array there, make it a tensor: c = te.constant(a)"
+        )
+
+    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        """NumPy asks for an array where an expression stands as an index of one, and passes this error on."""
+        raise TypeError(
+            f"`{self}` is symbolic and no array, at {user_location()}; to read an element of a NumPy array at it, make "
+            "that a tensor first: c = te.constant(a), then c[i]"
         )
 
     def __float__(self) -> float:

@@ -140,7 +140,8 @@ def operand(value: Scalar) -> Expr | bool | int | float:
         return value.as_scalar()  # type: ignore[attr-defined,no-any-return]
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         return const(value)
-    hint = "; make it a te.placeholder and feed it when the kernel is called" if isinstance(value, np.ndarray) else ""
+    is_array = isinstance(value, (np.ndarray, list, tuple))
+    hint = "; te.constant(array) makes it a tensor, of which an element is read: c[i]" if is_array else ""
     raise TypeError(
         f"expected a scalar expression at {user_location()}, found {type(value).__name__} ({value!r:.60}){hint}"
     )

@@ -9,7 +9,7 @@ from tedsl.lang.expr import TRUE, Axis, Const, Expr, Reduce
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scalar_text import Names, Style, expression_text, lines_of
-from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
+from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import stages_of
 
 __all__ = ["kind_of", "program_text", "tensor_text"]
@@ -39,7 +39,13 @@ def kind_of(op: Operation) -> str:
     """What a stage is, in one word."""
     if isinstance(op, Compute) and op.reduction is not None:
         return "reduction"
-    names: dict[type, str] = {Placeholder: "input", Scan: "scan", Scatter: "scatter", Extern: "function"}
+    names: dict[type, str] = {
+        Placeholder: "input",
+        Constant: "constant",
+        Scan: "scan",
+        Scatter: "scatter",
+        Extern: "function",
+    }
     return names.get(type(op), "pointwise")
 
 

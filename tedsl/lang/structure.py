@@ -15,7 +15,7 @@ from typing import Any
 
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Formal, Read, Reduce, Var
 from tedsl.lang.reducers import Reducer
-from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
+from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import operations_between, stages_of, topological
 
 __all__ = ["same_program", "structural_key"]
@@ -51,9 +51,10 @@ def same_program(
 def _serial(outputs: Tensor | Iterable[Tensor], inputs: Sequence[Tensor] | None, names: bool) -> list[str]:
     results = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     writer = _Writer(names)
+    given = list(inputs or ())
+    writer.fed = {tensor.op for tensor in given}
     for op in stages_of(results):
         writer.stage(op)
-    given = list(inputs or ())
     for tensor in given:
         if tensor.op not in writer.stages:
             writer.stage(tensor.op)
@@ -84,6 +85,7 @@ class _Writer:
         self.lines: list[str] = []
         self.stages: dict[Operation, int] = {}
         self.given: dict[Tensor, int] = {}
+        self.fed: set[Operation] = set()  # operations whose arrays a call hands over
         self.vars: dict[Var, int] = {}
         self.reducers: dict[Reducer, int] = {}
         # Of the stage in hand.
@@ -175,6 +177,10 @@ class _Writer:
     def placeholder(self, op: Placeholder) -> str:
         return f"{op.dtype} {self.exprs(op.shape)}"
 
+    def constant(self, op: Constant) -> str:
+        """By its elements, unless it is among the inputs: their arrays are no part of a program."""
+        return self.placeholder(op) if op in self.fed else f"{self.placeholder(op)} {op.digest}"
+
     def compute(self, op: Compute) -> str:
         axes = self.axes(op.axes)
         self.write(op.nodes)
@@ -196,6 +202,7 @@ class _Writer:
 
 _FIELDS: dict[type, Callable[[_Writer, Any], str]] = {
     Placeholder: _Writer.placeholder,
+    Constant: _Writer.constant,
     Compute: _Writer.compute,
     Scan: _Writer.scan,
     Scatter: _Writer.scatter,

@@ -6,6 +6,7 @@ definitions are two tensors (`tedsl.lang.structure` tells when they are the same
 
 from __future__ import annotations
 
+import hashlib
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from tedsl.lang.operators import Fn, Operators
 from tedsl.lang.rich import Rich, RichFormula
 from tedsl.lang.traverse import reads_of, topological
 
-__all__ = ["Compute", "Extern", "Operation", "Placeholder", "Scan", "ScanState", "Scatter", "Tensor"]
+__all__ = ["Compute", "Constant", "Extern", "Operation", "Placeholder", "Scan", "ScanState", "Scatter", "Tensor"]
 
 Shape = tuple[Expr, ...]
 
@@ -99,6 +100,18 @@ class Placeholder(Operation):
 
     def dtype_of(self, index: int) -> DType:
         return self.dtype
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Constant(Placeholder):
+    """An array that the program brings along: an input of every kernel, which feeds it without being asked."""
+
+    array: np.ndarray[Any, Any] = field(repr=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """A SHA-256 of the elements."""
+        return hashlib.sha256(self.array.tobytes()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

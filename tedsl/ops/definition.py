@@ -14,7 +14,7 @@ from tedsl.lang.compute import placeholder
 from tedsl.lang.errors import user_location
 from tedsl.lang.extents import same_layout
 from tedsl.lang.structure import same_program, structural_key
-from tedsl.lang.tensor import Extern, Placeholder, Tensor
+from tedsl.lang.tensor import Constant, Extern, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
 from tedsl.ops.batching import batched
 from tedsl.ops.routines import Routine, Tensors, distinct
@@ -111,7 +111,7 @@ class Definition(Routine):
     def _check_captures(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         known = {id(t.op) for t in inputs}
         for op in stages_of(outputs):
-            if isinstance(op, Placeholder) and id(op) not in known:
+            if isinstance(op, Placeholder) and not isinstance(op, Constant) and id(op) not in known:
                 raise ValueError(
                     f"op {self.signature}: its function reads the placeholder {op.name!r} defined at {op.where}, which "
                     "is none of its arguments; pass it as one"

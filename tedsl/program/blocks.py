@@ -17,7 +17,7 @@ import numpy as np
 
 from tedsl.analysis.points import is_data_free, values_at
 from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
-from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
+from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes, operations_between
 from tedsl.program.crop import whole
 
@@ -59,6 +59,9 @@ class _Planner:
         self.done: dict[Operation, None] = {}
 
     def visit(self, op: Operation) -> None:
+        if isinstance(op, Constant):
+            self.chunks[op.output()] = tuple((b,) for _, b in whole(op.output()))
+            return
         runs = self._runs(op)
         sizes = self._sizes(op, runs)
         for tensor in op.outputs:

@@ -16,7 +16,7 @@ from tedsl.analysis.affine import Affine
 from tedsl.lang.compute import placeholder
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read
-from tedsl.lang.tensor import Compute, Extern, Operation, Scan, ScanState, Scatter, Tensor
+from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Scan, ScanState, Scatter, Tensor
 from tedsl.lang.traverse import operations_between, reads_of, topological
 from tedsl.program.local import Box, Local
 
@@ -127,7 +127,10 @@ class _Crop:
         return Read(self.numbers[begin], ())
 
     def _cut(self, op: Operation) -> None:
-        """The copies of a stage that its readers need, and what those need in turn."""
+        """The copies of a stage that its readers need, and what those need in turn; a constant stays as it is."""
+        if isinstance(op, Constant):
+            self.windows[op.output()] = [Window(op.output(), whole(op.output()), op.output())]
+            return
         boxes = [box for t in op.outputs for box in self.demands.get(t, ())]
         for box in _merged([_required(op, box) for box in boxes]):
             copy = _CUTS[type(op)](self, op, box)

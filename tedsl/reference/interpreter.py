@@ -18,7 +18,7 @@ from tedsl.lang.dtypes import DType
 from tedsl.lang.expr import Axis, Expr, Reduce, Var
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scatter import SCATTER_KINDS
-from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
+from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes, operations_between, topological
 from tedsl.reference.folds import wide_type
 from tedsl.reference.grid import Grid, Progress, TensorKey, boxes, fold_over
@@ -72,12 +72,13 @@ def _check_keys(feeds: Any) -> None:
 
 def _checked_feeds(feeds: Mapping[Tensor, Any], stages: Sequence[Operation]) -> dict[Tensor, Array]:
     for op in stages:
-        if isinstance(op, Placeholder) and op.output() not in set(feeds):
+        if isinstance(op, Placeholder) and not isinstance(op, Constant) and op.output() not in set(feeds):
             raise ValueError(
                 f"{WHAT}: input {op.output()!r}, declared at {op.where}, is missing from feeds "
                 f"(found: {', '.join(repr(t.name) for t in feeds) or 'none'})"
             )
-    return {tensor: check_array(tensor, value, WHAT) for tensor, value in feeds.items()}
+    constants = {op.output(): op.array for op in stages if isinstance(op, Constant)}
+    return {**constants, **{tensor: check_array(tensor, value, WHAT) for tensor, value in feeds.items()}}
 
 
 class _Stage:

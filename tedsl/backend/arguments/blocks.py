@@ -25,6 +25,7 @@ import numpy.typing as npt
 from tedsl.backend.arguments.addresses import address_of
 from tedsl.backend.arguments.cuda import Place, install, is_capturing, place_on
 from tedsl.backend.arguments.device_memory import Block, Call, call_on_gpu, install_store
+from tedsl.backend.arguments.host_memory import register
 from tedsl.backend.arguments.layouts import misfit
 from tedsl.backend.host.linker import LoadedCode
 from tedsl.backend.host.runtime import KernelError, Runtime, failure, not_finite, runtime_for
@@ -191,7 +192,7 @@ class CompiledFunction:
 class Binding:
     """A compiled function prepared for arrays of given shapes and strides."""
 
-    __slots__ = ("_buffers", "_entry", "_free", "_function", "_hosts", "_pointers", "_words")
+    __slots__ = ("__weakref__", "_buffers", "_entry", "_free", "_function", "_hosts", "_pointers", "_words")
 
     def __init__(
         self, function: CompiledFunction, layouts: Sequence[Layout], scalars: Sequence[int | float] = ()
@@ -202,6 +203,13 @@ class Binding:
         self._free: list[_Block] = []
         self._words, self._pointers, self._buffers = lay_out(function, layouts, scalars)
         self._hosts = tuple(at + HOST for at in self._buffers)
+        register(self)
+
+    def release(self) -> int:
+        """Forget the blocks that no call uses now; their bytes."""
+        freed = 8 * len(self._words) * len(self._free)
+        self._free.clear()
+        return freed
 
     def run(self, arrays: Sequence[Array]) -> None:
         """Call the function on NumPy arrays (nothing else) of the shapes, strides and types bound here."""

@@ -7,16 +7,64 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.feeds import check_dtype, check_not_masked
+from tedsl.analysis.conversions import CASTINGS
+from tedsl.analysis.feeds import check_array, check_dtype, check_not_masked
 from tedsl.analysis.foreign import array_of, check_not_recorded, is_recorded, is_torch
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.blocks import copy_reason
 from tedsl.backend.calling.aliasing import has_shared_elements
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["as_array", "check_is_memory", "check_target", "given_outputs", "modes_of", "passable", "writable"]
+__all__ = [
+    "as_array", "check_casting", "check_is_memory", "check_target", "given_outputs", "in_order", "input_array",
+    "modes_of", "passable", "writable",
+]  # fmt: skip
 
 MODES = ("write", "add", "null")
+OPTIONS = ("out", "mode", "sizes", "casting")  # of every call, so no names of inputs there
+
+
+def in_order(inputs: Sequence[Tensor], given: Sequence[Any], named: Mapping[str, Any], what: str) -> list[Any]:
+    """The arrays of a call in the order of the inputs, those given by name behind those given by position."""
+    names = [t.name for t in inputs]
+    listed = ", ".join(names)
+    for name in named:
+        if name not in names:
+            raise TypeError(f"{what}: no input is called {name!r}; the inputs are {listed or 'none'}")
+        if names.count(name) > 1:
+            raise TypeError(f"{what}: {names.count(name)} inputs are called {name!r}; give them by position ({listed})")
+        if name in names[: len(given)]:
+            raise TypeError(f"{what}: input {name!r} is given twice, by position and by name")
+    missing = [name for name in names[len(given) :] if name not in named]
+    if missing or len(given) > len(names):
+        absent = f" and {len(named)} by name, not {', '.join(map(repr, missing))}" if named and missing else ""
+        option = next((f"; {name}= is an option of every call, so give that input by position"
+                       for name in missing if name in OPTIONS), "")  # fmt: skip
+        raise TypeError(f"{what}: expected {len(names)} arrays ({listed}), found {len(given)}{absent}{option}")
+    return [*given, *(named[name] for name in names[len(given) :])]
+
+
+def check_casting(casting: Any, what: str) -> None:
+    """ValueError unless it is one of NumPy's rules."""
+    if not isinstance(casting, str) or casting not in CASTINGS:
+        raise ValueError(f"{what}: casting= is one of {', '.join(CASTINGS)}, found {casting!r:.60}")
+
+
+def input_array(
+    tensor: Tensor, value: Any, what: str, casting: str, is_memory: bool, copies: list[tuple[str, str]]
+) -> Array:
+    """What was given for an input as an array of its dtype; converted ones are among the copies.
+
+    What a call writes into must be the caller's memory: nothing is converted there.
+    """
+    found = as_array(value, tensor, what)
+    if is_memory and not isinstance(found, (bool, int, float)):
+        return check_array(tensor, found, what, "no")
+    array = check_array(tensor, found, what, casting, offered=True)
+    former = getattr(found, "dtype", None)
+    if isinstance(former, np.dtype) and former != array.dtype:
+        copies.append((tensor.name, f"its elements are {former}, converted to {tensor.dtype}"))
+    return array
 
 
 def modes_of(outputs: Sequence[Tensor], mode: Any, what: str) -> tuple[str, ...]:

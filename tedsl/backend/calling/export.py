@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.arguments.blocks import HOST, contiguous_strides, lay_out
 from tedsl.backend.arguments.layouts import LARGEST
@@ -34,17 +35,20 @@ from tedsl.lang.expr import Var
 __all__ = ["export"]
 
 
-def export(core: Core, name: str, folder: str | os.PathLike[str], sizes: Mapping[Var, int]) -> list[Path]:
+def export(
+    core: Core, name: str, folder: str | os.PathLike[str], sizes: Mapping[Var, int], constants: Sequence[Array] = ()
+) -> list[Path]:
     """Write the files; where nothing can link a shared library, it and the Python module are left out.
 
-    For another machine there is the header and the static library, in the format of its system.
+    The last inputs may be constants, which are data of the library. For another machine there is the header and the
+    static library, in the format of its system.
     """
     if core.target.backend != "host":
         raise ValueError(f"kernel {name!r}: export writes libraries for the host, found target={core.target.name!r}")
     core, runtime = core.whole, runtime_object(core.target.text)
     symbol = function_name(name, set(global_symbols(runtime)))
-    signature = _signature(core, symbol, sizes)
-    objects = [("runtime.o", runtime), *_objects(core, signature, sizes)]
+    signature = _signature(core, symbol, sizes, len(constants))
+    objects = [("runtime.o", runtime), *_objects(core, signature, sizes, constants)]
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     static = f"{symbol}.lib" if format_of(objects[0][1]) == COFF else f"lib{symbol}.a"
@@ -58,7 +62,7 @@ def export(core: Core, name: str, folder: str | os.PathLike[str], sizes: Mapping
     return made
 
 
-def _signature(core: Core, symbol: str, sizes: Mapping[Var, int]) -> Signature:
+def _signature(core: Core, symbol: str, sizes: Mapping[Var, int], hidden: int) -> Signature:
     try:
         shapes = [concrete_shape(t, sizes, f"kernel {core.name!r}: export") for t in (*core.inputs, *core.outputs)]
     except ValueError as error:
@@ -70,7 +74,7 @@ def _signature(core: Core, symbol: str, sizes: Mapping[Var, int]) -> Signature:
         if 0 in shape:
             raise ValueError(f"kernel {core.name!r}: export: {label!r} has no elements (shape {shape})")
     count = len(core.inputs)
-    return Signature(symbol, core.name, tuple(arrays[:count]), tuple(arrays[count:]))
+    return Signature(symbol, core.name, tuple(arrays[: count - hidden]), tuple(arrays[count:]))
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,9 @@ class _Call:
     arrays: Mapping[int, int]  # word -> number of a tensor
 
 
-def _objects(core: Core, signature: Signature, sizes: Mapping[Var, int]) -> list[tuple[str, bytes]]:
+def _objects(
+    core: Core, signature: Signature, sizes: Mapping[Var, int], constants: Sequence[Array]
+) -> list[tuple[str, bytes]]:
     """The objects of the kernels, and that of the function that calls them."""
     if isinstance(core, Steps):
         tensors, steps, results = core.tensors, core.steps, core.results
@@ -105,8 +111,7 @@ def _objects(core: Core, signature: Signature, sizes: Mapping[Var, int]) -> list
             entries[step.core] = _compiled(step.core, images)
         calls.append(_call(step, *entries[step.core], chain))
     wrapper = emit_object(
-        f'target triple = "{triple_of(core.target.text)}"\n'
-        + _assembly(signature, calls, chain, placing, len(core.inputs))
+        f'target triple = "{triple_of(core.target.text)}"\n' + _assembly(signature, calls, chain, placing, constants)
     )
     return [*((f"k{k}.o", image) for k, image in enumerate(images.values())), ("call.o", wrapper)]
 
@@ -138,9 +143,12 @@ def _call(step: Step, variant: Variant, entry: str, chain: Chain) -> _Call:
     return _Call(entry, tuple(words), pointers, {at + HOST: c for at, c in zip(buffers, cells, strict=True)})
 
 
-def _assembly(signature: Signature, calls: Sequence[_Call], chain: Chain, placing: Placing, inputs: int) -> str:
+def _assembly(
+    signature: Signature, calls: Sequence[_Call], chain: Chain, placing: Placing, constants: Sequence[Array]
+) -> str:
     """The exported function: LLVM's assembly."""
     name, words = signature.symbol, max(len(call.words) for call in calls)
+    inputs = len(signature.inputs)
     count = inputs + len(signature.outputs)
     lines, body = _PREAMBLE.format(name=name).splitlines(), []
     for entry in dict.fromkeys(call.entry for call in calls):
@@ -149,6 +157,10 @@ def _assembly(signature: Signature, calls: Sequence[_Call], chain: Chain, placin
         listed = ", ".join(f"i64 {w - (1 << 64) if w >= 1 << 63 else w}" for w in call.words)
         lines.append(f"@words{k} = private unnamed_addr constant [{len(call.words)} x i64] [{listed}]")
     place = {c: f"%a{c}" for c in range(inputs)}
+    for cell, array in enumerate(constants, start=inputs):
+        place[cell] = f"@constant{cell}"
+        elements = "".join(f"\\{byte:02X}" for byte in array.tobytes())
+        lines.append(f'{place[cell]} = private constant [{array.nbytes} x i8] c"{elements}", align 128')
     place.update((c, f"%a{inputs + p}") for c, p in placing.direct.items())
     for cell, offset in zip(chain.inside, chain.arena.offsets, strict=True):
         place[cell] = f"%t{cell}"

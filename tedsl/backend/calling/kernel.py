@@ -18,7 +18,6 @@ from schedules.plan import described
 from tedsl.analysis.checked import is_checked
 from tedsl.analysis.checks import read_checks
 from tedsl.analysis.donated import DONATED, take
-from tedsl.analysis.feeds import check_array
 from tedsl.analysis.foreign import note_writes
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import bind_sizes, check_sizes, concrete_shape
@@ -27,10 +26,12 @@ from tedsl.backend.arguments.device_arrays import is_on_gpu
 from tedsl.backend.calling.accumulate import Accumulating
 from tedsl.backend.calling.aliasing import overlap
 from tedsl.backend.calling.call_arguments import (
-    as_array,
+    check_casting,
     check_is_memory,
     check_target,
     given_outputs,
+    in_order,
+    input_array,
     modes_of,
     passable,
     writable,
@@ -39,7 +40,7 @@ from tedsl.backend.calling.donation import Donations, Donor
 from tedsl.backend.calling.export import export
 from tedsl.backend.calling.in_place import PreparedCall
 from tedsl.backend.calling.nan_check import check_numbers
-from tedsl.backend.calling.on_gpu import Again, key_of_tensors, listed, run_on_gpu
+from tedsl.backend.calling.on_gpu import Again, constant_on, key_of_tensors, listed, run_on_gpu
 from tedsl.backend.calling.report import Program, program_of
 from tedsl.backend.compiling.core import Core, Memory
 from tedsl.backend.compiling.profiling import RECORDING
@@ -51,13 +52,14 @@ from tedsl.backend.sequence.arena import fresh
 from tedsl.lang.errors import AliasError, ScheduleError
 from tedsl.lang.expr import Var
 from tedsl.lang.rich import Rich
-from tedsl.lang.tensor import Tensor
+from tedsl.lang.tensor import Constant, Tensor
 from tedsl.lang.traverse import operations_between
 
 __all__ = ["Kernel", "Stats", "separate"]
 
 _may_share = np.may_share_memory
 MOST_CALLS = 256  # prepared calls kept
+ADD, SAFE = "add", "safe"  # by `is`, as an array given by a wrong name has no truth value; other objects take longer
 
 
 @dataclass(frozen=True)
@@ -120,10 +122,17 @@ class Kernel(Rich):
         on_hazard: str | None = None,
         accumulating: tuple[Accumulating, Mapping[Var, Var] | None] | None = None,
         donations: Donations | None = None,
+        constants: Sequence[Tensor] = (),
     ) -> None:
         self.name = core.name
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
+        self.constants = {
+            t: t.op.array for t in constants if isinstance(t.op, Constant)
+        }  # which a call adds to its own
+        self._constants = tuple(self.constants.values())
+        self._fed = (*self.inputs, *constants)  # what the core is given
+        self._count = len(self._fed)
         self._core = core
         self._several = several
         self._alias = dict(alias or {})
@@ -133,14 +142,32 @@ class Kernel(Rich):
         self._prepared: dict[Any, _Prepared] = {}
         self._adding: dict[Any, _Prepared] = {}  # those in mode="add"
         self._tensors: dict[Any, tuple[Again, Stats]] = {}  # those on tensors of PyTorch on a GPU
+        self._constants_there: dict[str, list[Any]] = {}  # by their device
         self._stats = Stats()
         self._what = f"kernel {self.name!r}"
-        self._donor = Donor(self._what, self.inputs, self.outputs, donations or Donations())
+        self._donor = Donor(self._what, self._fed, self.outputs, donations or Donations())
+        self._written = frozenset((*self._alias.values(), *self._donor.taken, *self._donor.lent))  # input positions
         self._on_device = core.target.backend != "host"
 
-    def __call__(self, *arrays: Any, out: Any = None, mode: Any = None, sizes: Mapping[Var, int] | None = None) -> Any:
-        """The outputs for these inputs, in the order of `te.build`; `out=`, `mode=` are for all, or dicts by name."""
-        if (mode is None or mode == "add") and sizes is None and not DONATED and not is_checked() and not RECORDING:
+    def __call__(
+        self, /, *arrays: Any, out: Any = None, mode: Any = None, sizes: Mapping[Var, int] | None = None,
+        casting: str = SAFE, **named: Any,
+    ) -> Any:  # fmt: skip
+        """The outputs for these inputs, in the order of `te.build` or by name.
+
+        `out=`, `mode=` are for all outputs, or dicts by name. Arrays of another dtype are converted where NumPy calls
+        it safe, or as `casting=` says.
+        """
+        if named:
+            arrays = tuple(in_order(self.inputs, arrays, named, self._what))
+        if self._constants:
+            if len(arrays) != len(self.inputs):
+                in_order(self.inputs, arrays, {}, self._what)
+            arrays = (*arrays, *self._constants)
+        if (
+            (mode is None or mode is ADD) and sizes is None and casting is SAFE
+            and len(arrays) == self._count and not DONATED and not is_checked() and not RECORDING
+        ):  # fmt: skip
             prepared = self._prepared if mode is None else self._adding
             targets = () if out is None else out if out.__class__ is tuple else (out,)
             try:
@@ -155,11 +182,11 @@ class Kernel(Rich):
                         call.run([everything[p] for p in call.order])
                     except KernelError as error:
                         if Checks.found_infinity(error.requirement):
-                            return self._general(arrays, out, mode, sizes)
+                            return self._general(arrays, out, mode, sizes, casting)
                         raise self.explained(error) from None
                     self._stats = call.stats
                     return tuple(results) if self._several else results[0]
-        return self._general(arrays, out, mode, sizes)
+        return self._general(arrays, out, mode, sizes, casting)
 
     @property
     def core(self) -> Core:
@@ -169,7 +196,7 @@ class Kernel(Rich):
     def compile(self) -> None:
         """Compile now what a call with contiguous arrays needs (nothing, where an extent is 0)."""
         if self._core.is_always_empty:
-            for op in operations_between(self.inputs, self.outputs):
+            for op in operations_between(self._fed, self.outputs):
                 read_checks(op)  # IndexError for what is provably wrong, as compiling tells
         elif self._accumulating is not None:
             self._accumulating[0].core.compile(self._accumulating[0].modes)
@@ -193,7 +220,7 @@ class Kernel(Rich):
         The function takes dense arrays; extents that are not numbers are fixed by `sizes`. Returns the files written;
         without a linker on this machine the shared library and the Python module are left out.
         """
-        return export(self._core, self.name, folder, self._known(sizes))
+        return export(self._core, self.name, folder, self._known(sizes), self._constants)
 
     def _known(self, sizes: Mapping[Var, int] | None) -> dict[Var, int]:
         known = check_sizes(sizes, f"{self._what}: export")
@@ -227,12 +254,12 @@ class Kernel(Rich):
         inputs, outputs = (", ".join(map(repr, tensors)) for tensors in (self.inputs, self.outputs))
         return f"Kernel {self.name!r} for {self._core.target.name}: ({inputs}) -> ({outputs})"
 
-    def _general(self, given: Sequence[Any], out: Any, mode: Any, sizes: Mapping[Var, int] | None) -> Any:
+    def _general(self, given: Sequence[Any], out: Any, mode: Any, sizes: Mapping[Var, int] | None, casting: str) -> Any:
         if (problem := misfit_here(self._core.target.text)) is not None:
             raise refusal(self.name, f"{problem} (it can be looked at, and exported)")
-        if len(given) != len(self.inputs):
-            names = ", ".join(t.name for t in self.inputs)
-            raise TypeError(f"{self._what}: expected {len(self.inputs)} arrays ({names}), found {len(given)}")
+        if len(given) != self._count:
+            in_order(self.inputs, given, {}, self._what)
+        check_casting(casting, self._what)
         if self._tensors and out is None and mode is None and not sizes:
             results = self.again(given)
             if results is not None:
@@ -240,7 +267,11 @@ class Kernel(Rich):
         if any(map(is_on_gpu, (*given, *listed(out)))):
             return self._there(given, out, mode, sizes)
         self._donor.check(given, out)
-        arrays = [self._array(t, v) for t, v in zip(self.inputs, given, strict=True)]
+        copies: list[tuple[str, str]] = []
+        arrays = [
+            input_array(t, v, self._what, casting, k in self._written, copies)
+            for k, (t, v) in enumerate(zip(self._fed, given, strict=True))
+        ]
         bound = self._bound(arrays, sizes)
         shapes = [concrete_shape(t, bound, self._what) for t in self.outputs]
         modes = modes_of(self.outputs, mode, self._what)
@@ -249,8 +280,7 @@ class Kernel(Rich):
         core_sizes = bound if renamed is None else {renamed.get(v, v): n for v, n in bound.items()}
         targets = self._targets(out, modes, given, arrays, shapes)
         self._donor.check_apart(arrays, targets)
-        copies: list[tuple[str, str]] = []
-        passed = [passable(a, t, copies, on_device=self._on_device) for a, t in zip(arrays, self.inputs, strict=True)]
+        passed = [passable(a, t, copies, on_device=self._on_device) for a, t in zip(arrays, self._fed, strict=True)]
         previous = {
             p: passable(targets[p], self.outputs[p], copies, on_device=self._on_device)
             for p, m in enumerate(modes) if m == "add"
@@ -270,7 +300,7 @@ class Kernel(Rich):
         if self._on_hazard is None and out is None:
             strict = list(self._alias)
         call = PreparedCall(
-            self._what, self.inputs, self.outputs, core, positions, modes, core_sizes, arrays, targets, out is None,
+            self._what, self._fed, self.outputs, core, positions, modes, core_sizes, arrays, targets, out is None,
             frozenset(strict),
         )  # fmt: skip
         memory = call.settled(memory, copies)
@@ -287,7 +317,7 @@ class Kernel(Rich):
         if checked:
             added = {p: former[p] for p in previous if p in former}
             try:
-                check_numbers(self.inputs, self.outputs, before, buffers, bound, self._what, added)
+                check_numbers(self._fed, self.outputs, before, buffers, bound, self._what, added)
             except FloatingPointError:
                 for position, target in targets.items():
                     target[...] = former[position]
@@ -305,7 +335,9 @@ class Kernel(Rich):
             or any(m != "write" for m in modes_of(self.outputs, mode, self._what))
         ):
             raise ValueError(f"{self._what}: alias=, donate= and mode= take arrays in the CPU's memory; use out=")
-        ran = run_on_gpu(self._core, (self.inputs, self.outputs), given, out, sizes, self._sizes, self._what)
+        if self._constants:
+            given = [*given[: len(self.inputs)], *self._constants_like(given, out)]
+        ran = run_on_gpu(self._core, (self._fed, self.outputs), given, out, sizes, self._sizes, self._what)
         note_writes(listed(out))
         self._stats = Stats(bytes=ran.nbytes, buffers=lambda: self._core.temporary_bytes(ran.sizes), on_device=True)
         if ran.again is not None and not sizes and (key := key_of_tensors(given)) is not None:
@@ -313,6 +345,14 @@ class Kernel(Rich):
                 self._tensors.clear()
             self._tensors[key] = ran.again, self._stats
         return tuple(ran.results) if self._several else ran.results[0]
+
+    def _constants_like(self, given: Sequence[Any], out: Any) -> list[Any]:
+        """The constants on the GPU on which the arrays of a call lie."""
+        like = next(a for a in (*given, *listed(out)) if is_on_gpu(a))
+        place = str(getattr(like, "device", None))
+        if place not in self._constants_there:
+            self._constants_there[place] = [constant_on(like, t, a, self._what) for t, a in self.constants.items()]
+        return self._constants_there[place]
 
     def again(self, given: Sequence[Any]) -> Any:
         """A call on tensors of PyTorch on a GPU as there was one before; None if there was none."""
@@ -322,10 +362,6 @@ class Kernel(Rich):
         call, self._stats = found
         results = call.run(given)
         return tuple(results) if self._several else results[0]
-
-    def _array(self, tensor: Tensor, value: Any) -> Array:
-        """What was given for an input as a NumPy array, checked."""
-        return check_array(tensor, as_array(value, tensor, self._what), self._what)
 
     def _run(
         self, core: Core, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int], given: Sequence[Any]
@@ -374,7 +410,7 @@ class Kernel(Rich):
         if any(a.size == 0 for a in outputs) or core.has_empty_stage(memory, call.sizes):
             return
         made = core.prepared(memory, call.modes, call.sizes)
-        count = len(self.inputs)
+        count = len(self._fed)
         previous = [self._alias[p] if own else count + p for p in made.added]
         order = [*call.positions, *previous, *(count + p for p in made.order)]
         keyed = list(given) if on_inputs or not targets else [*given, *outputs]
@@ -389,7 +425,7 @@ class Kernel(Rich):
 
     def _bound(self, arrays: Sequence[Array], sizes: Mapping[Var, int] | None) -> dict[Var, int]:
         """The value of every size of the program."""
-        bound = bind_sizes(self.inputs, [a.shape for a in arrays], sizes, self._what)
+        bound = bind_sizes(self._fed, [a.shape for a in arrays], sizes, self._what)
         for tensor in self.outputs:
             concrete_shape(tensor, bound, self._what)  # says which size is missing
         return bound
@@ -407,7 +443,7 @@ class Kernel(Rich):
             return error
         if self._sizes is not None:  # the core was made for a program like ours, which was written elsewhere
             theirs = operations_between(self._core.inputs, self._core.outputs)
-            ours = operations_between(self.inputs, self.outputs)
+            ours = operations_between(self._fed, self.outputs)
             places = {a.where: b.where for a, b in zip(theirs, ours, strict=True)}
             text = re.sub("|".join(map(re.escape, places)), lambda match: places[match[0]], text)
         return IndexError(text)
@@ -425,7 +461,7 @@ class Kernel(Rich):
                 targets[p] = writable(value, places[p])
         for p, k in self._alias.items():
             if modes[p] != "null" and p not in asked:
-                name = self.inputs[k].name
+                name = self._fed[k].name
                 places[p] = f"{self._what}: input {name!r}, into which {self.outputs[p].name!r} is written"
                 check_is_memory(given[k], arrays[k], places[p])
                 targets[p] = arrays[k]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tedsl.backend.arguments.addresses import address_of
 from tedsl.backend.arguments.blocks import HOST, contiguous_strides, lay_out
 from tedsl.backend.arguments.layouts import LARGEST
 from tedsl.backend.calling.kernel import Kernel
@@ -27,6 +28,7 @@ class CallSite:
     variant: Variant
     address: int
     words: tuple[int, ...]
+    constants: dict[int, int]  # word -> the address of a constant, which is not among the inputs
     pointers: dict[int, int]  # word -> the word that it points to
     inputs: tuple[int, ...]  # word of the address of each input
     outputs: tuple[int, ...]  # and of each output, in the order of the kernel
@@ -40,7 +42,9 @@ class CallSite:
 def call_site(kernel: Kernel, shapes: Sequence[tuple[int, ...]]) -> CallSite | None:
     """Where to call a kernel whose extents are numbers; None where a call is more than one call of code."""
     core = kernel.core
-    tensors = (*kernel.inputs, *kernel.outputs)
+    inputs, count = (*kernel.inputs, *kernel.constants), len(kernel.inputs)
+    tensors = (*inputs, *kernel.outputs)
+    shapes = [*shapes[:count], *(array.shape for array in kernel.constants.values()), *shapes[count:]]
     sizes = [t.dtype.itemsize for t in tensors]
     for shape, size in zip(shapes, sizes, strict=True):
         for extent in shape:
@@ -56,12 +60,12 @@ def call_site(kernel: Kernel, shapes: Sequence[tuple[int, ...]]) -> CallSite | N
     address = variant.function.code.address
     if variant.sizes or address is None:
         return None
-    order = [*range(len(kernel.inputs)), *(len(kernel.inputs) + p for p in variant.order)]
+    order = [*range(len(inputs)), *(len(inputs) + p for p in variant.order)]
     layouts = [(shapes[p], contiguous_strides(shapes[p], tensors[p].dtype.itemsize)) for p in order]
     words, pointers, buffers = lay_out(variant.function, layouts, variant.scalars({}))
     places = {p: at + HOST for p, at in zip(order, buffers, strict=True)}
-    count = len(kernel.inputs)
+    hidden = zip(range(count, len(inputs)), kernel.constants.values(), strict=True)
     return CallSite(
-        kernel, variant, address, tuple(words), pointers,
-        tuple(places[p] for p in range(count)), tuple(places[p] for p in range(count, len(tensors))),
+        kernel, variant, address, tuple(words), {places[p]: address_of(array) for p, array in hidden}, pointers,
+        tuple(places[p] for p in range(count)), tuple(places[p] for p in range(len(inputs), len(tensors))),
     )  # fmt: skip

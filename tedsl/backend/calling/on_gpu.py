@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tedsl.analysis.foreign import is_torch
+from tedsl.analysis.foreign import is_torch, tensor_of
+from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.backend.arguments.blocks import DeviceBinding
 from tedsl.backend.arguments.cuda import Place
@@ -26,7 +27,7 @@ from tedsl.lang.errors import AliasError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["Again", "EmptyArrayError", "Ran", "key_of_tensors", "listed", "run_on_gpu"]
+__all__ = ["Again", "EmptyArrayError", "Ran", "constant_on", "key_of_tensors", "listed", "run_on_gpu"]
 
 
 class EmptyArrayError(ValueError):
@@ -129,6 +130,16 @@ def run_on_gpu(
         shaped = tuple((shape, r.dtype) for shape, r in zip(shapes, results, strict=True))
         again = Again(binding, place.context, shaped, tuple(order))
     return Ran(results, sum(a.nbytes for a in everything), bound, again)
+
+
+def constant_on(like: Any, tensor: Tensor, array: Array, what: str) -> Any:
+    """A constant of a program where an array of a call lies."""
+    if not is_torch(like):
+        raise TypeError(
+            f"{what}: the constant {tensor.name!r} is copied to a GPU for tensors of PyTorch only, found "
+            f"{type(like).__name__}; make it an input of the kernel"
+        )
+    return tensor_of(array.copy()).to(like.device)
 
 
 def listed(out: Any) -> list[Any]:

@@ -11,7 +11,7 @@ from tedsl.analysis.feeds import check_array
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.lang.expr import Var
-from tedsl.lang.tensor import Placeholder, Tensor
+from tedsl.lang.tensor import Constant, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
 
 __all__ = ["inputs_of", "samples"]
@@ -35,7 +35,7 @@ def samples(
     for most in (4, 1):
         draw = np.random.default_rng(0)
         arrays = [_given(t, feeds[t]) if t in feeds else _drawn(t, sizes, draw, most) for t in inputs]
-        if all(t in feeds or t.dtype.is_float for t in inputs):
+        if all(t in feeds or t.dtype.is_float or isinstance(t.op, Constant) for t in inputs):
             return arrays
         try:
             runs(arrays)
@@ -51,6 +51,8 @@ def _given(tensor: Tensor, value: Any) -> Array:
 
 
 def _drawn(tensor: Tensor, sizes: Mapping[Var, int], draw: Any, most: int) -> Array:
+    if isinstance(tensor.op, Constant):
+        return tensor.op.array
     shape, dtype = concrete_shape(tensor, sizes, WHAT), tensor.dtype
     if dtype.is_bool:
         return np.asarray(draw.integers(0, 2, shape)).astype(dtype.numpy)

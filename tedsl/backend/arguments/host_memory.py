@@ -1,0 +1,69 @@
+"""Giving back memory that nobody uses between two calls.
+
+A kernel allocates its intermediate results at each call and frees them at its end, so no array waits for the next one.
+What stays is small, the blocks of words that calls are made with, and what the C library keeps of freed memory instead
+of giving it back to the system, which is as much as the largest calls needed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import threading
+import weakref
+from pathlib import Path
+from typing import Protocol
+
+from tedsl.lang.locks import freed_in_children
+
+__all__ = ["Pool", "free_memory", "register"]
+
+
+_STATE = Path("/proc/self/statm")
+
+
+class Pool(Protocol):
+    """Something that keeps memory for its next call."""
+
+    def release(self) -> int:
+        """Let go of what no call uses now; its bytes."""
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_lock = freed_in_children(threading.Lock())
+
+
+def register(pool: Pool) -> None:
+    """Let `free_memory` empty a pool."""
+    with _lock:
+        _pools.add(pool)
+
+
+def free_memory() -> int:
+    """Give back the memory that kernels keep between calls, and what the C library keeps of what they freed; its bytes.
+
+    Compiled code stays, and so does what calls in other threads use. The bytes are those by which this process got
+    smaller, as the system counts; where it does not count them, those of the blocks alone. For GPUs there is
+    `te.free_device_memory`.
+    """
+    before = _resident()
+    with _lock:
+        pools = list(_pools)
+    freed = sum(pool.release() for pool in pools)
+    _trim()
+    return max(freed, before - _resident())
+
+
+def _trim() -> None:
+    """Ask the C library to give back free pages; only GNU's can."""
+    trim = getattr(ctypes.pythonapi, "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
+
+
+def _resident() -> int:
+    """Bytes of this process that are in memory; 0 where nobody tells."""
+    try:
+        return int(_STATE.read_text().split()[1]) * mmap.PAGESIZE
+    except (OSError, IndexError, ValueError):
+        return 0
