@@ -318,6 +318,7 @@ def test_explain_has_the_inversion_of_each_gather() -> None:
     np.testing.assert_allclose(run(found, values, 4), expected)
     assert found.check().points
     assert read.inversion is found
+    assert len({read}) == 1
 
 
 def test_explain_has_conditions_on_data_and_products_of_sizes() -> None:
