@@ -29,7 +29,7 @@ class ReadReport:
     kind: str
     reason: str
     stage: Tensor | None
-    answer: Answer | None = field(default=None, repr=False)
+    answer: Answer | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def inversion(self) -> IndexInversion | None:

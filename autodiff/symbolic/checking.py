@@ -81,7 +81,7 @@ def _draws(answer: IndexInversion, sizes: Mapping[Any, int | Sequence[int]]) -> 
 
 def _choices(answer: IndexInversion, s: Any, given: int | Sequence[int] | None) -> list[int]:
     if given is not None:
-        return [given] if isinstance(given, int) else list(given)
+        return list(given) if isinstance(given, Iterable) else [int(given)]
     values = SIZES if s in answer.sizes else SHIFTS
     candidates = [*values, *(c * v for c in (-1, 2, 7) for v in values)]
     asked = [v for v in candidates if _is_allowed(s, v)]

@@ -75,8 +75,10 @@ class Writing:
             lines.open(f"for {self.names[s]} in range({start}{self.text(begin + extent)}):")
 
     def conditions(self, lines: Lines, conditions: Iterable[Any]) -> None:
-        """Those that read data are asked where the others hold."""
-        ordered = sorted(conditions, key=lambda c: bool(c.atoms(sympy.Indexed)))
+        """Those that divide are asked where the others hold, and those that read data last."""
+        ordered = sorted(
+            conditions, key=lambda c: (bool(c.atoms(sympy.Indexed)), bool(c.atoms(sympy.floor, sympy.Mod)))
+        )
         if ordered:
             lines.open(f"if {' and '.join(map(self.text, ordered))}:")
 
@@ -157,7 +159,9 @@ def _here(writing: Writing, lines: Lines, place: Place) -> None:
     shape = dict(zip(writing.answer.elements, writing.answer.shape, strict=True))
     moved = {s: e for s, e in place.element.items() if s != e}
     parameters = set(writing.answer.parameters)
-    conditions = [c for c in sympy.And.make_args(place.condition) if not moved or c.free_symbols <= parameters]
+    conditions = [
+        c for c in sorted(sympy.And.make_args(place.condition), key=str) if not moved or c.free_symbols <= parameters
+    ]
     writing.conditions(lines, [c for c in conditions if c != sympy.true])
     open_ones = [(s, shape[s]) for s, e in moved.items() if not _is_inside(e, place.axes, shape[s])]
     writing.inside(lines, [(writing.names[s], n) for s, n in open_ones])

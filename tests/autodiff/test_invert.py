@@ -76,6 +76,14 @@ FIXED: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
     ),
     "xor": (([x], {x: (0, 9)}, [9], Xor(x > 2, x > 6)), lambda x: (x,) if (x > 2) != (x > 6) else None),
     "fractions": (([x], {x: (0, 9)}, [9], [2 * x / 3 > sympy.Rational(5, 2)]), lambda x: (x,) if 4 * x > 15 else None),
+    "choice_of_unknown": (
+        ([x], {x: (0, 5), y: (0, 4)}, [5], [Piecewise((x, x * y > 2), (-y, True)) > 1]),
+        lambda x, y: (x,) if x * y > 2 and x > 1 else None,
+    ),
+    "ite": (
+        ([Piecewise((x, sympy.ITE(x < 2, y > 1, x * y < 5)), (y, True))], {x: (0, 5), y: (0, 4)}, [5]),
+        lambda x, y: (x if (y > 1 if x < 2 else x * y < 5) else y,),
+    ),
     "never": (([x + 9], {x: (0, 3)}, [5]), lambda x: (x + 9,)),
     "not_linear": (([x * y, x], {x: (0, 4), y: (0, 4)}, [7, 7]), lambda x, y: (x * y, x)),
     "power": (([x**2 + y], {x: (-3, 6), y: (0, 2)}, [7]), lambda x, y: (x**2 + y,)),
@@ -103,6 +111,11 @@ SIZED: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
     "clamp": (([Min(Max(x - 1, 0), n - 1)], {x: (0, n + 2)}, [n]), lambda x, n: (min(max(x - 1, 0), n - 1),)),
     "maximum_below_0": (([x + Max(n - 5, -3) + 3], {x: (0, 4)}, [7]), lambda x, n: (x + max(n - 5, -3) + 3,)),
     "triangle": (([k], {i: (0, n), k: (0, n)}, [n], [k <= i + a]), lambda i, k, n, a: (k,) if k <= i + a else None),
+    "multiples": (([n * y], {x: (1, n + 1), y: (0, n)}, [7]), lambda x, y, n: (n * y,)),
+    "where_by_size": (
+        ([y], {x: (0, 4), y: (0, m)}, [7], Mod(x, m) < y),
+        lambda x, y, m: (y,) if x % m < y else None,
+    ),
     "floor": (([floor((x - a) / 2)], {x: (0, n)}, [n]), lambda x, n, a: ((x - a) // 2,)),
 }  # fmt: skip
 
@@ -305,6 +318,7 @@ def test_explain_has_the_inversion_of_each_gather() -> None:
     np.testing.assert_allclose(run(found, values, 4), expected)
     assert found.check().points
     assert read.inversion is found
+    assert len({read}) == 1
 
 
 def test_explain_has_conditions_on_data_and_products_of_sizes() -> None:
