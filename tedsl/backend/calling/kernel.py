@@ -335,7 +335,7 @@ class Kernel(Rich):
             or any(m != "write" for m in modes_of(self.outputs, mode, self._what))
         ):
             raise ValueError(f"{self._what}: alias=, donate= and mode= take arrays in the CPU's memory; use out=")
-        if self._constants:
+        if self._constants and self._core.target.backend == "cuda":  # else it is refused
             given = [*given[: len(self.inputs)], *self._constants_like(given, out)]
         ran = run_on_gpu(self._core, (self._fed, self.outputs), given, out, sizes, self._sizes, self._what)
         note_writes(listed(out))
