@@ -19,3 +19,21 @@ def test_reversed_reads(dtype, n):
     feeds = {x: (np.arange(n) % 50).astype(dtype)}
     for have, want in zip(te.evaluate(outputs, feeds), te.interpret(outputs, feeds), strict=True):
         np.testing.assert_array_equal(have, want)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("n", [2, 3, 5, 9, 33])
+def test_reversed_reads_of_stored_stages_below_loops_are_vectors(n):
+    """Where a stage began at the unknown number that hides a place, the two cancelled."""
+    x = te.placeholder((n,), "float64", name="x")
+    s = te.compute((n,), lambda i: te.sin(x[i]), name="s")
+    diagonal = te.compute((n, n), lambda i, j: te.select(i == j, s[j], 0.0), name="diagonal")
+    outputs = [
+        te.compute((n, n), lambda i, j: s[n - 1 - j] + te.cast(i, "float64")),
+        te.compute((n, n), lambda i, j: diagonal[i, n - 1 - j]),
+        te.compute((n, n), lambda i, j: te.select(i < n - 1 - j, s[n - 1 - j], s[0])),
+        te.compute((n, n, n), lambda k, i, j: s[n - 1 - j] * s[n - 1 - i] * s[k]),
+    ]
+    feeds = {x: np.linspace(-1, 1, n)}
+    for output in outputs:
+        np.testing.assert_allclose(te.evaluate(output, feeds), te.interpret(output, feeds), rtol=1e-15)
