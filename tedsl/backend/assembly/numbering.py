@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from html import unescape
 
 import halide as hl
 
@@ -34,6 +35,7 @@ _LLVM_STRING = re.compile(r'\[\d+ x i8\] c"((?:[^"\\]|\\..)*)"')
 _ASM_STRING = re.compile(
     r'^(\.Lstr[.\d]*):\n\t\.asciz\t"((?:[^"\\\n]|\\[0-7]{3}|\\.)*)"\n\t\.size\t\1, \d+$', re.MULTILINE
 )
+_HTML_STRING = re.compile(r"^(\.Lstr[.\d]*):\n\t\.asciz\t&quot;(.*)&quot;\n\t\.size\t\1, \d+$", re.MULTILINE)
 _COMMENT = re.compile(r"^(\S+:)[ \t]+((?:;|#|//) (?:preds|[@%]))", re.MULTILINE)
 _COLUMN = {"llvm": 50, "asm": 40, "html": 40}  # of comments behind labels
 
@@ -61,6 +63,10 @@ def numbered_anew(text: str, kind: str, names: Collection[str]) -> str:
         text = _COMMENT.sub(lambda m: f"{m[1]:<{_COLUMN[kind] - 1}} {m[2]}", text)
     if kind == "llvm":
         return _LLVM_STRING.sub(lambda m: f'[{_length(m[1], 2)} x i8] c"{m[1]}"', text)
+    if kind == "html":  # where the assembly stands beside the program
+        return _HTML_STRING.sub(
+            lambda m: f"{m[1]}:\n\t.asciz\t&quot;{m[2]}&quot;\n\t.size\t{m[1]}, {_length(unescape(m[2]), 3) + 1}", text
+        )
     if kind == "asm":
         return _ASM_STRING.sub(lambda m: f'{m[1]}:\n\t.asciz\t"{m[2]}"\n\t.size\t{m[1]}, {_length(m[2], 3) + 1}', text)
     return text

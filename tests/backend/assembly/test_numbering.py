@@ -86,6 +86,8 @@ def test_a_program_has_one_text_whatever_was_built_before() -> None:
     ("asm", "\taddq\t$168, %r8\n\tvmovups\t%zmm1, (%r9)", "\taddq\t$168, %r8\n\tvmovups\t%zmm1, (%r9)"),
     ("asm", '.Lstr.1:\n\t.asciz\t"C$14 \\\\ \\"\\303"\n\t.size\t.Lstr.1, 11',
      '.Lstr.1:\n\t.asciz\t"C \\\\ \\"\\303"\n\t.size\t.Lstr.1, 7'),
+    ("html", '.Lstr.1:\n\t.asciz\t&quot;C$14 &lt;\\303&quot;\n\t.size\t.Lstr.1, 9',
+     '.Lstr.1:\n\t.asciz\t&quot;C &lt;\\303&quot;\n\t.size\t.Lstr.1, 5'),
     ("llvm", '@s = [6 x i8] c"C$12\\0A\\00"\n  %t99 = add i32 %a7, %2',
      '@s = [3 x i8] c"C\\0A\\00"\n  %t0 = add i32 %a0, %2'),
 ])  # fmt: skip
