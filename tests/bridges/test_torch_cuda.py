@@ -94,7 +94,7 @@ def test_tensors_stay_on_the_gpu(driver: FakeCuda, monkeypatch: pytest.MonkeyPat
     """Through the registered operator, and the short way of calls on plain tensors."""
     if plain:
         monkeypatch.setattr(torch_autograd, "PLAIN", (*torch_autograd.PLAIN, Here))
-        monkeypatch.setattr(import_module("tedsl.ops.op"), "ARRAYS", {Here})
+        monkeypatch.setattr(import_module("tedsl.ops.keys"), "ARRAYS", {Here})
     op = te.op(affine_on_cpu.function, name="stays")
     x, w = there(5), there(5)
     for _ in range(2):
