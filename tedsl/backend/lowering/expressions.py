@@ -186,9 +186,11 @@ class Scalars:
         extents = node.tensor.extents
         place = [self.index(i, n) for i, n in zip(node.indices, extents, strict=True)]
         if place and indices.counts_down(node.indices[-1]):
-            # Halide stops at a masked vector read backwards from a known place near the beginning of a buffer. The
-            # promise keeps the unknown number from being the place at which a stage begins, where it would cancel.
-            place[-1] = _promised(place[-1] + self._unknown_zero(), self.extent(extents[-1]))
+            # Halide stops at a masked vector read backwards from a known place near the beginning of a buffer.
+            place[-1] = place[-1] + self._unknown_zero()
+            if node.tensor not in self._given:
+                # Else a stage would begin at the unknown number, and the two would cancel.
+                place[-1] = _promised(place[-1], self.extent(extents[-1]))
         return self._read(node.tensor, tuple(place))
 
     def index(self, index: Expr, extent: Expr) -> Halide:

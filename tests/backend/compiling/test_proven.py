@@ -105,9 +105,11 @@ def test_kernels_of_known_shapes_are_not_checked_and_others_are() -> None:
     s[y].vectorize("i1", 4)
     picked = te.compute((4,), lambda i: x[index[i] % 3, i], name="picked")
     looked = te.compute((4,), lambda i: x[index[i], i], name="looked")
+    wide = te.placeholder((16, 64), name="wide")
+    backwards = te.compute((16, 64), lambda i, j: wide[i, 63 - j], name="backwards")
     z, symbolic = doubled(n, 4)
     cases = [([x], y, {}, True), ([x, index], picked, {}, True), ([x, index], looked, {}, False),
-             ([z], symbolic, {}, False), ([x], y, {"schedule": s}, False)]  # fmt: skip
+             ([wide], backwards, {}, True), ([z], symbolic, {}, False), ([x], y, {"schedule": s}, False)]  # fmt: skip
     for inputs, output, options, is_free in cases:
         kept = te.build(inputs, output, **options).core.any_variant().kept
         assert bool(kept.shapes) == is_free
