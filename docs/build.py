@@ -36,7 +36,7 @@ AREAS = {
     "Functions of scalars and tensors": ("tedsl.lang.functions",),
     "Whole tensors": ("tedsl.lang.arrays",),
     "Derivatives": ("autodiff",),
-    "Run": ("tedsl.backend", "tedsl.reference", "tedsl.program"),
+    "Run": ("tedsl.backend", "tedsl.reference", "tedsl.blocks"),
     "Schedules": ("schedules",),
     "Cost": ("tedsl.analysis",),
     "Mutation": ("tedsl.mutation",),

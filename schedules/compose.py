@@ -16,15 +16,40 @@ from typing import Any
 from schedules.schedule import StageView
 
 __all__ = [
-    "Call", "Recipe", "atomic", "bound_extent", "cache_read", "cache_write", "compute_at", "compute_inline",
-    "compute_root", "fuse", "gpu_blocks", "gpu_single_thread", "gpu_threads", "gpu_tile", "init", "pack", "parallel",
-    "prefetch", "reorder", "reorder_storage", "rfactor", "split", "store_at", "store_in", "store_root", "then",
-    "tile", "unroll", "vectorize",
+    "Recipe",
+    "RecipeCall",
+    "atomic",
+    "bound_extent",
+    "cache_read",
+    "cache_write",
+    "compute_at",
+    "compute_inline",
+    "compute_root",
+    "fuse",
+    "gpu_blocks",
+    "gpu_single_thread",
+    "gpu_threads",
+    "gpu_tile",
+    "init",
+    "pack",
+    "parallel",
+    "prefetch",
+    "reorder",
+    "reorder_storage",
+    "rfactor",
+    "split",
+    "store_at",
+    "store_in",
+    "store_root",
+    "then",
+    "tile",
+    "unroll",
+    "vectorize",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Call:
+class RecipeCall:
     """One directive of a recipe: a method of a stage and its arguments."""
 
     verb: str
@@ -40,7 +65,7 @@ class Call:
 class Recipe:
     """Directives for one stage, in order."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[RecipeCall, ...]
 
     def __call__(self, view: StageView) -> StageView:
         """Give the directives to a stage; all of them, or none where one is refused."""
@@ -67,12 +92,12 @@ def then(*recipes: Recipe) -> Recipe:
 
 def init(*recipes: Recipe) -> Recipe:
     """The same for the loops that fill in the identity."""
-    return Recipe(tuple(Call(c.verb, c.arguments, "init") for c in then(*recipes).calls))
+    return Recipe(tuple(RecipeCall(c.verb, c.arguments, "init") for c in then(*recipes).calls))
 
 
 def _verb(name: str) -> Callable[..., Recipe]:
     def recipe(*arguments: Any) -> Recipe:
-        return Recipe((Call(name, arguments),))
+        return Recipe((RecipeCall(name, arguments),))
 
     recipe.__name__ = recipe.__qualname__ = name
     recipe.__doc__ = f"`{name}` of a stage, as a recipe."

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from schedules.directives import NAMING, Directive
 from schedules.grouping import Groups
-from schedules.placement import Place, placed
+from schedules.placement import Placement, placed
 from schedules.plan import Plan
-from schedules.program import Program
+from schedules.program import ProgramStages
 from schedules.repetition import copied_by
 from tedsl.analysis.places import are_places
 from tedsl.lang.locks import cached_property
@@ -24,11 +24,11 @@ from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Placeholder, Tensor
 from tedsl.lang.traverse import operations_between
 
-__all__ = ["Part", "parts_of"]
+__all__ = ["PlanPart", "parts_of"]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class PlanPart:
     """A complete plan for some stages, from tensors of its program to others; `users` are those of the user's program
     that these stand for."""
 
@@ -80,17 +80,17 @@ def _anonymous(directive: Directive, numbers: Mapping[str, str]) -> str:
     return f"{type(directive).__name__} {parts!r}"
 
 
-def _between(program: Program, inputs: Iterable[Tensor], outputs: Sequence[Tensor]) -> Program:
+def _between(program: ProgramStages, inputs: Iterable[Tensor], outputs: Sequence[Tensor]) -> ProgramStages:
     """The stages that compute the outputs from the inputs."""
     between = [op for op in operations_between(inputs, outputs) if op in program.places]
-    return Program(
+    return ProgramStages(
         tuple(outputs), {program.names[op]: op for op in sorted(between, key=program.places.__getitem__)}, {}
     )
 
 
 def parts_of(
     plan: Plan, inputs: Sequence[Tensor], given: Mapping[Tensor, Tensor], least: int, *, joined: bool
-) -> list[Part]:
+) -> list[PlanPart]:
     """The parts of a complete plan from inputs, each after those whose results it reads; none if they are fewer than
     `least`. Small results that belong together may be `joined` in one part.
 
@@ -124,11 +124,11 @@ def parts_of(
     return parts
 
 
-def _part(plan: Plan, known: Set[Tensor], outputs: tuple[Tensor, ...], given: Mapping[Tensor, Tensor]) -> Part:
+def _part(plan: Plan, known: Set[Tensor], outputs: tuple[Tensor, ...], given: Mapping[Tensor, Tensor]) -> PlanPart:
     read = {t: None for op in operations_between(known, outputs) for t in op.inputs if t in known}
     own = _between(plan.program, list(read), outputs)
     mine = _restricted(plan, own.stages).over(own)
-    return Part(tuple(read), outputs, mine, {t: given[t] for t in (*read, *outputs)})
+    return PlanPart(tuple(read), outputs, mine, {t: given[t] for t in (*read, *outputs)})
 
 
 def _with_copied(plan: Plan, given: Mapping[Tensor, Tensor]) -> dict[Tensor, Tensor]:
@@ -156,7 +156,7 @@ def _restricted(plan: Plan, names: Iterable[str]) -> Plan:
     )
 
 
-def _nests_around(plan: Plan, places: Mapping[str, Place]) -> dict[str, frozenset[str]]:
+def _nests_around(plan: Plan, places: Mapping[str, Placement]) -> dict[str, frozenset[str]]:
     """The stages at the root in whose loops each stage is computed."""
     readers = plan.program.readers
     found: dict[str, frozenset[str]] = {}

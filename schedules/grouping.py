@@ -15,7 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 from schedules.conditions import number
 from schedules.directives import BoundExtent, Prefetch
 from schedules.joining import Kind, Near
-from schedules.placement import Place
+from schedules.placement import Placement
 from schedules.plan import Plan
 from tedsl.lang.expr import Apply, Const, Expr, Reduce
 from tedsl.lang.extents import same_layout
@@ -36,7 +36,9 @@ class Groups:
     tensors that a user knows.
     """
 
-    def __init__(self, plan: Plan, places: Mapping[str, Place], nests: Nests, given: Mapping[Tensor, Tensor]) -> None:
+    def __init__(
+        self, plan: Plan, places: Mapping[str, Placement], nests: Nests, given: Mapping[Tensor, Tensor]
+    ) -> None:
         self._plan, self._places, self._nests = plan, places, nests
         self.of = {name: name for name in plan.program.stages if nests[name] == {name}}
         self._members = {name: [name] for name in self.of}

@@ -17,11 +17,11 @@ from tedsl.analysis.checks import read_to_check
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.tensor import Extern, Operation
 
-__all__ = ["ROOT", "Place", "around", "placed"]
+__all__ = ["ROOT", "Placement", "around", "placed"]
 
 
 @dataclass(frozen=True)
-class Place:
+class Placement:
     """How one stage is computed: "root", "inline", or "at" a loop of a consumer; `store` is the same for its memory."""
 
     kind: str
@@ -30,10 +30,10 @@ class Place:
     store: tuple[str, str] | None = None  # consumer and loop; ("", "") is the root
 
 
-ROOT, INLINE = Place("root"), Place("inline")
+ROOT, INLINE = Placement("root"), Placement("inline")
 
 
-def placed(plan: Plan, *, checked: bool = True) -> dict[str, Place]:
+def placed(plan: Plan, *, checked: bool = True) -> dict[str, Placement]:
     """The place of every stage: the root, where no directive says otherwise; `checked`: one that can hold it."""
     ahead = [step for steps in plan.loops.values() for step in steps if isinstance(step.directive, Prefetch)]
     places = {name: _of(plan.places[name].directive) if name in plan.places else ROOT for name in plan.program.stages}
@@ -51,13 +51,13 @@ def placed(plan: Plan, *, checked: bool = True) -> dict[str, Place]:
     return places
 
 
-def _of(directive: Directive) -> Place:
+def _of(directive: Directive) -> Placement:
     if isinstance(directive, ComputeAt):
-        return Place("at", directive.consumer, directive.loop)
+        return Placement("at", directive.consumer, directive.loop)
     return INLINE if isinstance(directive, ComputeInline) else ROOT
 
 
-def _check(plan: Plan, places: Mapping[str, Place], stage: str, step: Step) -> None:
+def _check(plan: Plan, places: Mapping[str, Placement], stage: str, step: Step) -> None:
     """Refuse a compute_at whose loop is gone, cannot hold it, or does not hold all readers."""
     place = places[stage]
     if places[place.consumer].kind == "inline":
@@ -77,7 +77,7 @@ def _check(plan: Plan, places: Mapping[str, Place], stage: str, step: Step) -> N
             )
 
 
-def around(plan: Plan, places: Mapping[str, Place], consumer: str, loop: str) -> list[tuple[str, Level]]:
+def around(plan: Plan, places: Mapping[str, Placement], consumer: str, loop: str) -> list[tuple[str, Level]]:
     """The loops around what is computed at a loop, outermost first."""
     own = places[consumer]
     outer = around(plan, places, own.consumer, own.loop) if own.kind == "at" else []
@@ -85,7 +85,7 @@ def around(plan: Plan, places: Mapping[str, Place], consumer: str, loop: str) ->
     return outer + [(consumer, level) for level in nest.levels[: nest.position(loop) + 1]]
 
 
-def _readers(plan: Plan, places: Mapping[str, Place], stage: str) -> list[tuple[str, str]]:
+def _readers(plan: Plan, places: Mapping[str, Placement], stage: str) -> list[tuple[str, str]]:
     """Stage and definition of every read, those of inline stages counted where these are read; "" is the root."""
     found: dict[tuple[str, str], None] = {}
     pending, done = [stage], {stage}
@@ -122,7 +122,7 @@ def _is_checked(op: Operation, source: Operation) -> bool:
         return False
 
 
-def _is_inside(plan: Plan, places: Mapping[str, Place], reader: str, definition: str, place: Place) -> bool:
+def _is_inside(plan: Plan, places: Mapping[str, Placement], reader: str, definition: str, place: Placement) -> bool:
     if reader == place.consumer:
         return place.loop in plan.nest(reader, definition).names
     while definition and places[reader].kind == "at":
@@ -141,7 +141,7 @@ def _steps_beyond(plan: Plan, consumer: str, loop: str) -> bool:
     return any("   if " in let and let.split(" = ", 1)[1].startswith(f"{loop}*") for let in lets)
 
 
-def _stored(plan: Plan, places: Mapping[str, Place], stage: str, step: Step) -> Place:
+def _stored(plan: Plan, places: Mapping[str, Placement], stage: str, step: Step) -> Placement:
     """The place with its memory outside of it, if no loop in between runs in parallel."""
     place, d = places[stage], step.directive
     if place.kind != "at":
@@ -176,4 +176,4 @@ def _stored(plan: Plan, places: Mapping[str, Place], stage: str, step: Step) -> 
             "computed"
         )
     store = (d.consumer, d.loop) if isinstance(d, StoreAt) else ("", "")
-    return Place(place.kind, place.consumer, place.loop, store)
+    return Placement(place.kind, place.consumer, place.loop, store)

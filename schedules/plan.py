@@ -32,7 +32,7 @@ from schedules.directives import (
     StoreRoot,
 )
 from schedules.loops import Nest, check_positive, definitions_of, nest_of, one_of, transformed
-from schedules.program import Program
+from schedules.program import ProgramStages
 from schedules.rewrites import Half, cache_read, cache_write, pack, rfactor
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.locks import cached_property
@@ -110,7 +110,7 @@ def _made(nest: Nest | _Later | None) -> Nest | None:
 class Plan:
     """The state of a schedule."""
 
-    program: Program
+    program: ProgramStages
     nests: Mapping[tuple[str, str], Nest | _Later] = field(default_factory=dict)  # those that directives changed
     loops: Mapping[tuple[str, str], tuple[Step, ...]] = field(default_factory=dict)
     places: Mapping[str, Step] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class Plan:
         """Whether a directive speaks of the loops or the place of a stage."""
         return stage in self.places or any((stage, d) in self.loops for d in ("init", "body"))
 
-    def over(self, program: Program) -> Plan:
+    def over(self, program: ProgramStages) -> Plan:
         """The same directives for a program that has these stages, or some of them, under the same names."""
         stages, final = set(program.stages), program.final
         for name, step in self.places.items():

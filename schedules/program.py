@@ -11,11 +11,11 @@ from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import rebuild_all, stages_of
 
-__all__ = ["Program", "program_of", "reading"]
+__all__ = ["ProgramStages", "program_of", "reading"]
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class ProgramStages:
     """Stages by name, inputs before users.
 
     `handles` finds what the user's operations have become: (operation, output) -> (stage, output).
@@ -79,7 +79,7 @@ class Program:
         """`name`, or the first of name_1, name_2, ... that no stage or input has."""
         return _free(name, self.taken)
 
-    def rewritten(self, swap: Mapping[str, Operation], added: Mapping[str, tuple[str, Operation]]) -> Program:
+    def rewritten(self, swap: Mapping[str, Operation], added: Mapping[str, tuple[str, Operation]]) -> ProgramStages:
         """Other operations under some names, and new stages, each just before the stage that it is given with."""
         stages: dict[str, Operation] = {}
         new: dict[Tensor, Tensor] = {}
@@ -89,10 +89,10 @@ class Program:
             if made is not op:
                 new.update(zip(op.outputs, made.outputs, strict=True))
             stages[name] = made
-        return Program(tuple(new.get(t, t) for t in self.outputs), stages, self.handles)
+        return ProgramStages(tuple(new.get(t, t) for t in self.outputs), stages, self.handles)
 
 
-def program_of(outputs: Iterable[Tensor]) -> Program:
+def program_of(outputs: Iterable[Tensor]) -> ProgramStages:
     """The program that computes the outputs, its stages named after their tensors."""
     listed = tuple(outputs)
     taken: set[str] = set()
@@ -102,7 +102,9 @@ def program_of(outputs: Iterable[Tensor]) -> Program:
         taken.add(name)
         if not isinstance(op, Placeholder):
             stages[name] = op
-    return Program(listed, stages, {(op, k): (name, k) for name, op in stages.items() for k in range(op.num_outputs)})
+    return ProgramStages(
+        listed, stages, {(op, k): (name, k) for name, op in stages.items() for k in range(op.num_outputs)}
+    )
 
 
 def _free(name: str, taken: Set[str]) -> str:

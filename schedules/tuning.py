@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 
 from schedules.machine import FIGURES, Machine
 
-__all__ = ["Choices", "Parameter", "parameters_of", "search", "settled"]
+__all__ = ["Choices", "Tunable", "parameters_of", "search", "settled"]
 
 Choices = Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class Parameter:
+class Tunable:
     """One number of the default scheduler, for one stage ("C:unroll") or for all ("cores")."""
 
     name: str
@@ -76,7 +76,7 @@ def settled(machine: Machine, choices: Choices) -> Machine:
     return replace(machine, choices=tuple(sorted(choices.items()))).tuned()
 
 
-def parameters_of(plan: Callable[[Machine], object], machine: Machine, choices: Choices) -> list[Parameter]:
+def parameters_of(plan: Callable[[Machine], object], machine: Machine, choices: Choices) -> list[Tunable]:
     """The parameters that planning asks for where these choices are made, the most telling first."""
     asked = _Asked(**{f: getattr(machine, f) for f in Machine.__dataclass_fields__})
     plan(settled(asked, choices))
@@ -87,11 +87,11 @@ def parameters_of(plan: Callable[[Machine], object], machine: Machine, choices: 
     for name, default, kind in sorted((f for f in found if f[2] in rank), key=lambda f: rank[f[2]]):
         least = 0 if kind in _MAY_BE_ZERO else 1
         values = dict.fromkeys(v for v in (*_CANDIDATES[kind](default), default) if v >= least)
-        made.append(Parameter(name, default, tuple(values)))
+        made.append(Tunable(name, default, tuple(values)))
     return made
 
 
-def search(parameters_at: Callable[[Choices], list[Parameter]], seed: int = 0) -> Generator[Choices, bool, None]:
+def search(parameters_at: Callable[[Choices], list[Tunable]], seed: int = 0) -> Generator[Choices, bool, None]:
     """Choices to try, without end; whether they were the best so far is sent back.
 
     One parameter after another until none helps, then several at once.

@@ -12,7 +12,7 @@ from schedules.default.gpu.kernels import spread
 from schedules.directives import ComputeRoot, Definition, Directive, Prefetch, Reorder, Split, Vectorize
 from schedules.loops import Nest, definitions_of
 from schedules.machine import Machine
-from schedules.placement import Place, around, placed
+from schedules.placement import Placement, around, placed
 from schedules.plan import Plan
 from tedsl.lang.expr import Axis
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan
@@ -53,14 +53,14 @@ def plan_rest(stages: Sequence[Operation], plan: Plan, spoken: set[str], machine
     return made
 
 
-def _loops_in_use(plan: Plan, places: dict[str, Place]) -> set[tuple[str, Definition]]:
+def _loops_in_use(plan: Plan, places: dict[str, Placement]) -> set[tuple[str, Definition]]:
     """The definitions with loops at which other stages are computed or stored."""
     used = {(p.consumer, p.loop) for p in places.values() if p.kind == "at"}
     used |= {p.store for p in places.values() if p.store is not None and p.store[0]}
     return {(consumer, plan.definition(consumer, loop)) for consumer, loop in used}
 
 
-def _is_on_gpu(plan: Plan, places: dict[str, Place], place: Place) -> bool:
+def _is_on_gpu(plan: Plan, places: dict[str, Placement], place: Placement) -> bool:
     """Whether a stage is computed inside a GPU kernel, which has spread its loops already."""
     return place.kind == "at" and any(
         level.kind.startswith("gpu") for _, level in around(plan, places, place.consumer, place.loop)

@@ -9,7 +9,7 @@ from typing import Any
 from schedules.conditions import tidy
 from schedules.directives import Definition, Directive, Fuse
 from schedules.loops import nest_of
-from schedules.program import Program, reading
+from schedules.program import ProgramStages, reading
 from schedules.thresholds import Thresholds
 from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
@@ -26,7 +26,7 @@ class Rewriting:
     it is found under it.
     """
 
-    program: Program
+    program: ProgramStages
     least: Thresholds
     new: dict[Tensor, Tensor] = field(default_factory=dict)
     stages: list[Operation] = field(default_factory=list)

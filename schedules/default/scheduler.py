@@ -28,7 +28,7 @@ from schedules.default.rewriting import Rewriting, computed_between
 from schedules.directives import ComputeRoot, Directive
 from schedules.machine import Machine
 from schedules.plan import Plan, Step
-from schedules.program import Program
+from schedules.program import ProgramStages
 from schedules.repetition import copied_by
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Tensor
 
@@ -83,7 +83,7 @@ def completed(
     alive = set(computed_between(inputs, wanted))  # of components made apart, not all have readers
     rw.stages = [op for op in rw.stages if op in alive]
     stages = {op.name: op for op in rw.stages}
-    made = plan.over(Program(wanted, stages, _handles(rw, stages)))
+    made = plan.over(ProgramStages(wanted, stages, _handles(rw, stages)))
     made = _said(made, _patterns(rw, made, machine, apart=apart))
     made = _said(made, plan_rest(rw.stages, made, spoken, machine))
     return replace(made, finite=(*plan.finite, *(t.op.name for t in rw.finite)), complete=frozenset(stages))

@@ -27,13 +27,13 @@ from tedsl.lang.guards import guards_of
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes, operations_between, reads_of, substitute_all, topological
 
-__all__ = ["Hazard", "Loop", "Order", "hazard_of"]
+__all__ = ["Hazard", "Order", "StageLoop", "hazard_of"]
 
 MOST_SITES = 2000  # reads followed through stages computed inside the output's loops
 
 
 @dataclass(frozen=True)
-class Loop:
+class StageLoop:
     """One loop of a stage: the axes that it runs along, and how."""
 
     axes: frozenset[Axis | int]
@@ -46,7 +46,7 @@ class Order:
 
     inlined: set[Operation] = field(default_factory=set)
     places: dict[Operation, tuple[Operation, int]] = field(default_factory=dict)  # consumer, loops around the stage
-    loops: dict[Operation, tuple[Loop, ...]] = field(default_factory=dict)
+    loops: dict[Operation, tuple[StageLoop, ...]] = field(default_factory=dict)
     together: set[Operation] = field(default_factory=set)  # what stores an element once, after all reads for it
 
     def host(self, op: Operation) -> Operation:
@@ -181,7 +181,7 @@ def _is_read_first(op: Compute | Scan, site: _Site, order: Order) -> bool:
 
 
 def _comes_first(
-    axes: Sequence[Axis], distances: Sequence[int | None], loops: Sequence[Loop], depth: int | None
+    axes: Sequence[Axis], distances: Sequence[int | None], loops: Sequence[StageLoop], depth: int | None
 ) -> bool:
     """Whether what is read at these distances, inside `depth` loops, is overwritten in a later iteration or below."""
     ahead = dict(zip(axes, distances, strict=True))

@@ -12,12 +12,12 @@ from tedsl.backend.arguments.device_arrays import is_on_gpu, spec_of
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.ops.op import Op
 from tedsl.ops.results import into
-from tedsl.ops.signature import Call
+from tedsl.ops.signature import OpCall
 
 __all__ = ["call", "like", "prepare"]
 
 
-def call(op: Op, call: Call, out: Any, mode: Any) -> Any:
+def call(op: Op, call: OpCall, out: Any, mode: Any) -> Any:
     """The op on arrays that have `__dlpack__`, `__array_interface__`, `__array__` or `__cuda_array_interface__`."""
     kinds = {type(a) for a in call.arrays}
     if len(kinds) > 1:
@@ -32,7 +32,7 @@ def call(op: Op, call: Call, out: Any, mode: Any) -> Any:
     return into(traced, arrays, out, mode, lambda t, name: _viewed(t, name, op), _maker(call.arrays[0]))
 
 
-def prepare(op: Op, call: Call) -> None:
+def prepare(op: Op, call: OpCall) -> None:
     """There is no shorter way."""
 
 

@@ -20,7 +20,7 @@ from tedsl.bridges.fx_masked import Selections
 from tedsl.bridges.fx_rows import is_known
 from tedsl.lang.errors import user_location
 from tedsl.lang.tensor import Tensor
-from tedsl.mutation.functional import Functionalized, Traced
+from tedsl.mutation.functional import Functionalized, PureForm
 
 __all__ = ["FxFunction", "UnsupportedNode", "aten_graph", "from_fx"]
 
@@ -64,7 +64,7 @@ class FxFunction:
         self._interpreted = interpreted
         self._made: dict[Any, tuple[Any, Functionalized]] = {}
         self.graph, run = self._for(example_inputs)
-        self._pure: Traced = run.pure(*self._state.values(), *example_inputs)
+        self._pure: PureForm = run.pure(*self._state.values(), *example_inputs)
 
     def _for(self, inputs: Sequence[Any]) -> tuple[Any, Functionalized]:
         """The graph of ATen for inputs like these, whose sizes and strides enter it as numbers, and its program."""

@@ -14,11 +14,11 @@ from typing import Any
 from tedsl.bridges.fx_decomposed import decompositions
 from tedsl.bridges.fx_masked import drop_own_assertions
 from tedsl.bridges.fx_parts import divided
-from tedsl.bridges.fx_programs import Part
-from tedsl.bridges.fx_reports import Report, forget, new_report, reason_of, reports
+from tedsl.bridges.fx_programs import GraphPart
+from tedsl.bridges.fx_reports import GraphReport, forget, new_report, reason_of, reports
 from tedsl.bridges.fx_support import left_nodes
 
-__all__ = ["Report", "backend", "register", "reports"]
+__all__ = ["GraphReport", "backend", "register", "reports"]
 
 
 def backend(graph_module: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
@@ -65,7 +65,7 @@ def _compiled(module: Any, inputs: Sequence[Any], *, interpreted: bool) -> Calla
         drop_own_assertions(module.graph)
         module.recompile()
         left = left_nodes(module.graph)
-        whole = divided(module, left, partial(Part, interpreted=interpreted, report=report))
+        whole = divided(module, left, partial(GraphPart, interpreted=interpreted, report=report))
     except Exception as error:
         report.leave("a whole graph", reason_of(error))
         return _boxed(module.forward)

@@ -17,11 +17,11 @@ from torch import fx
 
 from tedsl.bridges.fx_interpreter import UnsupportedNode, traced_function
 from tedsl.bridges.fx_parts import divided
-from tedsl.bridges.fx_reports import Report, reason_of
+from tedsl.bridges.fx_reports import GraphReport, reason_of
 from tedsl.bridges.fx_support import is_computing, operations_of
 from tedsl.mutation.functional import Functionalized
 
-__all__ = ["Part"]
+__all__ = ["GraphPart"]
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 TRACERS = tuple(getattr(torch._C._TorchDispatchModeKey, name) for name in ("FAKE", "FUNCTIONAL", "PROXY"))
@@ -29,12 +29,12 @@ OF_THE_MACHINE = (ImportError, MemoryError, OSError)  # which smaller programs w
 
 
 @dataclass(eq=False)
-class Part:
+class GraphPart:
     """A graph of operations that have rows, as a function of tensors and numbers."""
 
     module: fx.GraphModule
     interpreted: bool
-    report: Report
+    report: GraphReport
 
     def __post_init__(self) -> None:
         names = [n.name for n in self.module.graph.nodes if n.op == "placeholder"]
@@ -74,8 +74,8 @@ class Part:
         whole: Callable[..., Any] = divided(self.module, left, self._smaller, later or [])
         return whole
 
-    def _smaller(self, module: fx.GraphModule) -> Part:
-        return Part(module, self.interpreted, self.report)
+    def _smaller(self, module: fx.GraphModule) -> GraphPart:
+        return GraphPart(module, self.interpreted, self.report)
 
 
 def _are_plain(inputs: tuple[Any, ...]) -> bool:

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Report", "forget", "new_report", "reason_of", "reports"]
+__all__ = ["GraphReport", "forget", "new_report", "reason_of", "reports"]
 
 log = logging.getLogger("tedsl.compile")
 
 
 @dataclass
-class Report:
+class GraphReport:
     """What became of one graph: nodes in our programs, and those left to PyTorch with the reason."""
 
     compiled: list[str] = field(default_factory=list)
@@ -44,14 +44,14 @@ class Report:
         return f"{len(self.compiled)} nodes compiled, left to PyTorch: {left}"
 
 
-reports: list[Report] = []  # of the graphs compiled in this process, the last ones at the end
+reports: list[GraphReport] = []  # of the graphs compiled in this process, the last ones at the end
 MOST_REPORTS = 256
 _told: set[tuple[str, str]] = set()
 
 
-def new_report() -> Report:
+def new_report() -> GraphReport:
     """A report at the end of the list."""
-    reports.append(Report())
+    reports.append(GraphReport())
     del reports[:-MOST_REPORTS]
     return reports[-1]
 

@@ -26,16 +26,16 @@ from tedsl.bridges.jax_ffi import lowered_by_ffi
 from tedsl.lang.dtypes import ALL
 from tedsl.ops.definition import Definition, effects_of
 from tedsl.ops.op import Op
-from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, Spec, Traced
+from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, Spec, TracedRoutine
 from tedsl.ops.saving import KeptPullback, Saving, kept_by
-from tedsl.ops.signature import Call
+from tedsl.ops.signature import OpCall
 
 __all__ = ["call", "like", "prepare"]
 
 Arrays = Sequence[Any]
 
 
-def call(op: Op, call: Call, out: Any, mode: Any) -> Any:
+def call(op: Op, call: OpCall, out: Any, mode: Any) -> Any:
     """The op on JAX arrays, traced ones too."""
     if out is not None or mode is not None:
         raise TypeError(f"op {op.signature}: JAX arrays cannot be written, so there is no out= and no mode= for them")
@@ -58,10 +58,10 @@ def call(op: Op, call: Call, out: Any, mode: Any) -> Any:
     return traced.nested(routine_p.bind(*call.arrays, routine=routine))
 
 
-_pure: WeakSet[Traced] = WeakSet()  # programs without effects
+_pure: WeakSet[TracedRoutine] = WeakSet()  # programs without effects
 
 
-def prepare(op: Op, call: Call) -> None:
+def prepare(op: Op, call: OpCall) -> None:
     """There is no shorter way."""
 
 

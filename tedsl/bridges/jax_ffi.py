@@ -19,7 +19,7 @@ from tedsl.backend.calling.native_calls import CallSite, call_site
 from tedsl.backend.host.emit import emit_object
 from tedsl.backend.host.linker import link
 from tedsl.lang.structure import structural_key
-from tedsl.ops.routines import Routine, Traced
+from tedsl.ops.routines import Routine, TracedRoutine
 
 __all__ = ["lowered_by_ffi"]
 
@@ -32,7 +32,7 @@ ERROR_CREATE = 48
 VERSION = 0, 1  # the oldest whose structs these are
 INVALID_ARGUMENT = 3
 
-_names: WeakKeyDictionary[Traced, str | None] = WeakKeyDictionary()
+_names: WeakKeyDictionary[TracedRoutine, str | None] = WeakKeyDictionary()
 _kept: dict[str, Any] = {}  # XLA keeps the addresses of handlers for good
 _messages: dict[int, Any] = {}
 _Complain = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
@@ -53,7 +53,7 @@ def lowered_by_ffi(context: Any, operands: Sequence[Any], routine: Routine) -> A
     return None if name is None else jax.ffi.ffi_lowering(name)(context, *operands)
 
 
-def _registered(traced: Traced) -> str | None:
+def _registered(traced: TracedRoutine) -> str | None:
     """The name under which XLA finds the kernel: that of what it computes, so that programs kept on disk stay right."""
     site = call_site(traced.kernel, [t.shape for t in (*traced.inputs, *traced.outputs)])
     if site is None:

@@ -34,13 +34,13 @@ from tedsl.ops.definition import Definition
 from tedsl.ops.homes import ARRAYS
 from tedsl.ops.op import Op
 from tedsl.ops.results import into
-from tedsl.ops.routines import Routine, Traced
-from tedsl.ops.signature import Call, Static, map_leaves
+from tedsl.ops.routines import Routine, TracedRoutine
+from tedsl.ops.signature import OpCall, Static, map_leaves
 
 __all__ = ["call", "constant_key", "constant_nest", "key_of", "like", "prepare", "registered"]
 
 
-def call(op: Op, call: Call, out: Any, mode: Any) -> Any:
+def call(op: Op, call: OpCall, out: Any, mode: Any) -> Any:
     """The op on tensors."""
     routine = op.definition(call.template)
     if out is not None or mode is not None:
@@ -50,7 +50,7 @@ def call(op: Op, call: Call, out: Any, mode: Any) -> Any:
     return routine.traced(specs).nested(results)
 
 
-def prepare(op: Op, made: Call) -> Callable[..., Any] | None:
+def prepare(op: Op, made: OpCall) -> Callable[..., Any] | None:
     """A short way for further calls on plain tensors of the same shapes; None if there is none."""
     device, plain = made.arrays[0].device, torch_autograd.PLAIN
     here = device.type == "cpu"
@@ -62,7 +62,7 @@ def prepare(op: Op, made: Call) -> Callable[..., Any] | None:
     traced = routine.traced(specs_of(made.arrays))
     single = traced.result == 0
     compute = _compute_here(traced) if here else partial(run, routine)
-    plans: list[torch_autograd.Plan] = []
+    plans: list[torch_autograd.DerivativePlan] = []
     is_quiet, is_grad_enabled = torch_autograd.is_quiet, torch.is_grad_enabled
 
     def quick(args: tuple[Any, ...], out: Any) -> Any:
@@ -87,7 +87,7 @@ def like(array: np.ndarray[Any, Any], given: Any) -> Any:
     return torch.from_numpy(array).to(given.device)
 
 
-def _compute_here(traced: Traced) -> Callable[[Sequence[Any]], Any]:
+def _compute_here(traced: TracedRoutine) -> Callable[[Sequence[Any]], Any]:
     """The results for tensors on the CPU, by its kernel at once."""
     kernel = traced.kernel_for(torch_memory.HOST)
 
@@ -101,7 +101,7 @@ def _compute_here(traced: Traced) -> Callable[[Sequence[Any]], Any]:
     return compute
 
 
-def _into(op: Op, routine: Definition, call: Call, out: Any, mode: Any) -> Any:
+def _into(op: Op, routine: Definition, call: OpCall, out: Any, mode: Any) -> Any:
     targets: dict[str, Any] = {}
 
     def listed(value: Any, name: str) -> None:

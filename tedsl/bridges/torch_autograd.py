@@ -21,7 +21,7 @@ from tedsl.bridges.torch_routines import key_of
 from tedsl.lang.axes import var
 from tedsl.ops.definition import Definition
 from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, Spec
-from tedsl.ops.saving import Kept, KeptPullback, Saving, kept_by, saving_of
+from tedsl.ops.saving import KeptPullback, SavedPositions, Saving, kept_by, saving_of
 
 __all__ = [
     "CALL",
@@ -88,19 +88,19 @@ def differentiable(routine: Routine, tensors: Sequence[Any], below: Below = run)
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class DerivativePlan:
     """How a routine is differentiated for tensors of given shapes."""
 
     target: Routine  # the routine, or the one that also gives what is kept
-    kept: Kept | None
+    kept: SavedPositions | None
     count: int  # outputs of the routine
     integers: tuple[int, ...]  # outputs without a derivative
 
 
-_plans: WeakKeyDictionary[Routine, dict[Any, Plan]] = WeakKeyDictionary()
+_plans: WeakKeyDictionary[Routine, dict[Any, DerivativePlan]] = WeakKeyDictionary()
 
 
-def plan_of(routine: Routine, tensors: Sequence[Any]) -> Plan:
+def plan_of(routine: Routine, tensors: Sequence[Any]) -> DerivativePlan:
     """The plan, made once; it writes the backward program but does not compile it."""
     specs, sizes = open_specs(routine, tensors)
     known = _plans.setdefault(routine, {})
@@ -116,11 +116,11 @@ def plan_of(routine: Routine, tensors: Sequence[Any]) -> Plan:
             kept = routine.kept(specs)
         outputs = target.traced(specs).outputs
         integers = tuple(p for p, t in enumerate(outputs) if not t.dtype.is_float)
-        plan = known[specs] = Plan(target, kept, len(routine.traced(specs).outputs), integers)
+        plan = known[specs] = DerivativePlan(target, kept, len(routine.traced(specs).outputs), integers)
     return plan
 
 
-def by_plan(plan: Plan, tensors: Sequence[Any], below: Below = run) -> tuple[Any, ...]:
+def by_plan(plan: DerivativePlan, tensors: Sequence[Any], below: Below = run) -> tuple[Any, ...]:
     """The results for tensors of the shapes of the plan."""
     plain = super(torch.autograd.Function, _Differentiable).apply
     if torch._C._are_functorch_transforms_active():
@@ -163,7 +163,7 @@ def _symbol(n: Any, sizes: dict[Any, Any]) -> Any:
     return symbol
 
 
-def _remember(ctx: Any, plan: Plan, tensors: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+def _remember(ctx: Any, plan: DerivativePlan, tensors: tuple[Any, ...], results: tuple[Any, ...]) -> None:
     """What backward needs: inputs that it reads, and results that were kept for it."""
     ctx.plan, ctx.count = plan, len(tensors)
     kept = plan.kept
@@ -198,7 +198,7 @@ def _backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
     return returned
 
 
-def _pullback(target: Routine, wanted: tuple[int, ...], heads: tuple[int, ...], kept: Kept | None) -> Routine:
+def _pullback(target: Routine, wanted: tuple[int, ...], heads: tuple[int, ...], kept: SavedPositions | None) -> Routine:
     if kept is None:
         plain: Routine = target.derived(Pullback, wanted, heads)
         return plain
@@ -218,7 +218,7 @@ class _Differentiable(torch.autograd.Function):  # type: ignore[misc]
     """A routine, computed by `below`."""
 
     @staticmethod
-    def forward(ctx: Any, plan: Plan, below: Below, *tensors: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, plan: DerivativePlan, below: Below, *tensors: Any) -> tuple[Any, ...]:
         results = tuple(below(plan.target, tensors))
         _remember(ctx, plan, tensors, results)
         if forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active():

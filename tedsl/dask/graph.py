@@ -12,11 +12,11 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, List, Task, TaskRef
 
-from tedsl.dask.work import Job, Place, Program, assembled, combined, part, run
+from tedsl.blocks.crop import TensorPart
+from tedsl.blocks.local import Box
+from tedsl.blocks.steps import BlockStep, Chunks, steps_of
+from tedsl.dask.work import DaskProgram, Job, Place, assembled, combined, part, run
 from tedsl.lang.tensor import Tensor
-from tedsl.program.blocks import Chunks, Step, steps_of
-from tedsl.program.crop import Window
-from tedsl.program.local import Box
 
 __all__ = ["Graph"]
 
@@ -26,7 +26,7 @@ FAN_IN = 8  # partial results that one task combines
 class Graph:
     """The Dask arrays of a program's tensors, made step by step."""
 
-    def __init__(self, program: Program, arrays: Sequence[Any], what: str) -> None:
+    def __init__(self, program: DaskProgram, arrays: Sequence[Any], what: str) -> None:
         self.program = program
         self.what = what
         self.arrays: dict[Tensor, Any] = dict(zip(program.traced.inputs, arrays, strict=True))
@@ -42,7 +42,7 @@ class Graph:
             self._take(step)
         return [self.arrays[t] for t in outputs]
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: BlockStep) -> None:
         """The arrays of a step's operations, as a layer of the graph."""
         name = self._name("")
         layer: dict[Any, Any] = {f"{name}-program": DataNode(f"{name}-program", self.reference)}
@@ -82,7 +82,7 @@ class _Tasks:
         self.graph, self.name, self.layer = graph, name, layer
         self.sources: dict[Tensor, Any] = {}  # the arrays that some task reads
 
-    def block(self, key: Any, step: Step, box: Box, terms: Box | None) -> Any:
+    def block(self, key: Any, step: BlockStep, box: Box, terms: Box | None) -> Any:
         """The task of one block: it gives the outputs of the step's operations."""
         program = self.graph.program
         given: list[Place] = [program.places[t] for t in self.graph.arrays]
@@ -96,7 +96,7 @@ class _Tasks:
         self.layer[key] = Task(key, run, TaskRef(f"{self.name}-program"), job, tuple(places), List(*pieces))
         return key
 
-    def reduced(self, key: Any, step: Step, box: Box, terms: Sequence[Box]) -> None:
+    def reduced(self, key: Any, step: BlockStep, box: Box, terms: Sequence[Box]) -> None:
         """The tasks that reduce parts, and those that combine what they give, a few at a time and in order."""
         (op,) = step.ops
         number = self.graph.program.places[op.output()][0]
@@ -122,13 +122,13 @@ class _Tasks:
             return []
         array = self.graph.arrays[init]
         box = tuple((0, n) for n in array.shape)
-        found = list(self._pieces(Window(init, box, init)))
+        found = list(self._pieces(TensorPart(init, box, init)))
         made = (f"{self.name}-init", *key[1:])
         pieces = List(*(ref for _, ref in found))
         self.layer[made] = Task(made, _whole, box, tuple(where for where, _ in found), pieces)
         return [made]
 
-    def _pieces(self, window: Window) -> Iterator[tuple[tuple[slice, ...], Any]]:
+    def _pieces(self, window: TensorPart) -> Iterator[tuple[tuple[slice, ...], Any]]:
         """The parts of chunks that make up a window, with their places in it."""
         array = self.graph.arrays[window.of]
         self.sources[window.of] = array

@@ -11,12 +11,12 @@ import numpy as np
 
 from tedsl.analysis.nests import map_leaves
 from tedsl.dask.graph import Graph
-from tedsl.dask.work import Program
+from tedsl.dask.work import DaskProgram
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.errors import user_location
 from tedsl.ops.op import Op
 from tedsl.ops.routines import Spec
-from tedsl.ops.signature import Call, Slot
+from tedsl.ops.signature import OpCall, Slot
 
 __all__ = ["call", "like", "mapped", "prepare", "pulled"]
 
@@ -24,7 +24,7 @@ __all__ = ["call", "like", "mapped", "prepare", "pulled"]
 def mapped(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -> Any:
     """The results of a call, as Dask arrays in the nest in which the operator returns them."""
     taken = _taken(op, args, kwargs, what)
-    program = Program.of(op, taken.template, _specs(taken.arrays, taken.template.names, what), None)
+    program = DaskProgram.of(op, taken.template, _specs(taken.arrays, taken.template.names, what), None)
     results = Graph(program, taken.arrays, f"{what}({op.name})").results()
     return program.traced.nested(results)
 
@@ -41,14 +41,14 @@ def pulled(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -
 
     def pull(*heads: Any) -> Any:
         given = _heads(heads, [flat[k] for k in headed], f"pull of {op.name}")
-        program = Program.of(op, taken.template, (*specs, *_specs(given, None, what)), (wanted, headed))
+        program = DaskProgram.of(op, taken.template, (*specs, *_specs(given, None, what)), (wanted, headed))
         found = Graph(program, [*taken.arrays, *given], f"{what}({op.name})").results()
         return found[0] if len(found) == 1 else tuple(found)
 
     return outputs, pull
 
 
-def call(op: Op, taken: Call, out: Any, mode: Any) -> Any:
+def call(op: Op, taken: OpCall, out: Any, mode: Any) -> Any:
     """The op called on Dask arrays as on any others."""
     if out is not None or mode is not None:
         raise TypeError(f"op {op.signature}: out= and mode= are for arrays in memory, found Dask arrays")
@@ -60,18 +60,18 @@ def like(array: np.ndarray[Any, Any], given: Any) -> Any:
     return da.from_array(array)
 
 
-def prepare(op: Op, taken: Call) -> None:
+def prepare(op: Op, taken: OpCall) -> None:
     """There is no shorter way."""
 
 
-def _arguments(taken: Call) -> dict[str, Any]:
+def _arguments(taken: OpCall) -> dict[str, Any]:
     def filled(value: Any, name: str) -> Any:
         return taken.arrays[value.index] if isinstance(value, Slot) else value
 
     return {n: map_leaves(v, n, filled) for n, v in taken.template.arguments.items()}
 
 
-def _taken(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -> Call:
+def _taken(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -> OpCall:
     """A call taken apart, its arrays as Dask arrays."""
     if not isinstance(op, Op):
         raise TypeError(f"{what} at {user_location()}: expected an operator (te.op), found {type(op).__name__}")
@@ -85,7 +85,7 @@ def _taken(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -
                 f"{what} at {user_location()}: argument {name!r} has a shape that is not known ({array.shape}); call "
                 "its compute_chunk_sizes() first"
             )
-    return Call(taken.template, tuple(arrays))
+    return OpCall(taken.template, tuple(arrays))
 
 
 def _embedded(array: Any) -> Any:

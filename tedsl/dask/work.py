@@ -16,6 +16,8 @@ import numpy as np
 
 from tedsl.analysis.pointwise import apply_numpy
 from tedsl.backend.build import build
+from tedsl.blocks.crop import Cropped, CropTarget, crop
+from tedsl.blocks.local import Box
 from tedsl.dask.carry import packed, unpacked
 from tedsl.lang.expr import Apply, Const, Expr
 from tedsl.lang.locks import cached_property, freed_in_children
@@ -24,12 +26,10 @@ from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
 from tedsl.lang.traverse import operations_between, topological
 from tedsl.ops.op import Op
-from tedsl.ops.routines import Pullback, Routine, Spec, Traced
+from tedsl.ops.routines import Pullback, Routine, Spec, TracedRoutine
 from tedsl.ops.signature import Template
-from tedsl.program.crop import Cropped, Target, crop
-from tedsl.program.local import Box
 
-__all__ = ["Job", "Place", "Program", "assembled", "combined", "part", "run"]
+__all__ = ["DaskProgram", "Job", "Place", "assembled", "combined", "part", "run"]
 
 Array = np.ndarray[Any, Any]
 Place = tuple[int, int]  # of a tensor: which operation, which of its outputs
@@ -40,7 +40,7 @@ MOST_KERNELS = 512
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class DaskProgram:
     """An operator, or its reverse derivative, for arrays of given shapes."""
 
     routine: Routine
@@ -48,13 +48,13 @@ class Program:
     data: bytes  # what another process makes it from
 
     @classmethod
-    def of(cls, op: Op, template: Template, specs: tuple[Spec, ...], pull: tuple[Any, ...] | None) -> Program:
+    def of(cls, op: Op, template: Template, specs: tuple[Spec, ...], pull: tuple[Any, ...] | None) -> DaskProgram:
         """The program of a call."""
         data = packed((op, template, specs, pull))
         return cls(_routine(op, template, pull), specs, data)
 
     @cached_property
-    def traced(self) -> Traced:
+    def traced(self) -> TracedRoutine:
         return self.routine.exact(self.specs)
 
     @cached_property
@@ -76,7 +76,7 @@ class Program:
     def cropped(self, job: Job) -> Cropped:
         """The program of a block."""
         given, targets = job
-        wanted = [Target(self.operations[n], box, terms) for n, box, terms in targets]
+        wanted = [CropTarget(self.operations[n], box, terms) for n, box, terms in targets]
         return crop([self.tensor(p) for p in given], wanted)
 
 
@@ -86,9 +86,9 @@ def _routine(op: Op, template: Template, pull: tuple[Any, ...] | None) -> Routin
 
 
 @functools.lru_cache(MOST_PROGRAMS)
-def _loaded(data: bytes, key: str) -> Program:
+def _loaded(data: bytes, key: str) -> DaskProgram:
     op, template, specs, pull = unpacked(data)
-    found = Program(_routine(op, template, pull), specs, data)
+    found = DaskProgram(_routine(op, template, pull), specs, data)
     if found.key != key:
         raise RuntimeError(
             f"op {op.name}: a worker's process traces another program than the client's; the function, or tedsl, "

@@ -9,7 +9,7 @@ from autodiff import Explanation, Gradients, PairReport, ReadReport, Report
 from schedules.schedule import Schedule, StageView
 from tedsl.analysis.work import NOTHING, Work, work_by_stage
 from tedsl.backend.calling.kernel import Kernel
-from tedsl.backend.calling.report import Program
+from tedsl.backend.calling.report import ProgramReport
 from tedsl.backend.compiling.profiling import Profile, cells
 from tedsl.backend.tune import Tuned
 from tedsl.display.formula import TooLong, formula_of, scalar_formula
@@ -298,7 +298,7 @@ def _kernel(kernel: Kernel) -> Iterator[str]:
     yield details("loops, as they run", nest_tree(nest), nest.count("\n") < MOST_OPEN)
 
 
-def _steps(program: Program) -> Iterator[str]:
+def _steps(program: ProgramReport) -> Iterator[str]:
     told = f"{_plural(len(program.calls), 'call')} of {_plural(len(program.kernels), 'kernel')}"
     yield section(f"<b>{escape(program.name)}</b>", badge("program", "blue"), f'<span class="te-mute">{told}</span>')
     rows = [
@@ -373,5 +373,5 @@ def _check_report(report: CheckReport) -> Iterator[str]:
 _VIEWS: dict[type, Callable[[Any], Iterator[str]]] = {
     Tensor: _tensor, Gradients: _gradients, Explanation: _explanation, Report: _report, Tuned: _tuned,
     Schedule: _schedule, StageView: _stage_view, Kernel: _kernel, Work: _of_work, CheckReport: _check_report,
-    Program: _steps, Profile: _profile,
+    ProgramReport: _steps, Profile: _profile,
 }  # fmt: skip

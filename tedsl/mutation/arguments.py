@@ -20,7 +20,7 @@ from tedsl.mutation.layouts import Layout, ghost_with
 from tedsl.mutation.tracing import Origin, Storage, Trace
 from tedsl.mutation.views import is_plain, view_map
 
-__all__ = ["Argument", "Bound", "bind", "is_array", "signature"]
+__all__ = ["Argument", "BoundStorage", "bind", "is_array", "signature"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Argument:
 
 
 @dataclass(frozen=True, eq=False)
-class Bound:
+class BoundStorage:
     """A storage over arguments: how its input is fed from their arrays."""
 
     storage: Storage
@@ -58,10 +58,10 @@ def signature(arguments: list[Argument]) -> tuple[Any, ...]:
     return each, tuple((i, j, arguments[j].address - arguments[i].address) for i, j in _overlaps(arguments))
 
 
-def bind(trace: Trace, arguments: list[Argument]) -> tuple[list[Array], list[Bound]]:
+def bind(trace: Trace, arguments: list[Argument]) -> tuple[list[Array], list[BoundStorage]]:
     """A traced array per argument, and the storages under them."""
     arrays: dict[int, Array] = {}
-    bounds: list[Bound] = []
+    bounds: list[BoundStorage] = []
     pairs = _overlaps(arguments)
     for members in _groups(len(arguments), pairs):
         refusal = _refusal(arguments, members)
@@ -112,7 +112,9 @@ def _strides(array: np.ndarray[Any, Any]) -> tuple[int, ...] | None:
     return None if any(s % size for s in array.strides) else tuple(s // size for s in array.strides)
 
 
-def _alone(trace: Trace, arguments: list[Argument], m: int, arrays: dict[int, Array], refusal: str | None) -> Bound:
+def _alone(
+    trace: Trace, arguments: list[Argument], m: int, arrays: dict[int, Array], refusal: str | None
+) -> BoundStorage:
     argument = arguments[m]
     array = argument.array
     strides = _strides(array)
@@ -126,7 +128,7 @@ def _alone(trace: Trace, arguments: list[Argument], m: int, arrays: dict[int, Ar
     storage = Storage(trace, memory, Layout.of(ghost, memory), value, value)
     origin = Origin(argument.name, m, bool(array.flags.writeable), refusal)
     arrays[m] = Array(storage, ghost, origin)
-    return Bound(storage, (m,), lambda given: given[m].array)
+    return BoundStorage(storage, (m,), lambda given: given[m].array)
 
 
 def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -138,7 +140,7 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _shared(trace: Trace, arguments: list[Argument], members: list[int], arrays: dict[int, Array]) -> Bound:
+def _shared(trace: Trace, arguments: list[Argument], members: list[int], arrays: dict[int, Array]) -> BoundStorage:
     """One storage for arguments that overlap: the largest if it holds the others, else the stretch of memory."""
     size = arguments[members[0]].array.itemsize
     spans = {m: _span(arguments[m]) for m in members}
@@ -173,7 +175,7 @@ def _shared(trace: Trace, arguments: list[Argument], members: list[int], arrays:
         array = arguments[m].array
         refusal = None if is_plain(layouts[m]) else "several of its elements share memory"
         arrays[m] = Array(storage, ghosts[m], Origin(arguments[m].name, m, bool(array.flags.writeable), refusal))
-    return Bound(storage, tuple(members), feed)
+    return BoundStorage(storage, tuple(members), feed)
 
 
 def _span(argument: Argument) -> tuple[int, int]:

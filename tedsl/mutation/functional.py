@@ -19,7 +19,7 @@ from tedsl.backend.calling.kernel import Kernel
 from tedsl.lang.errors import user_location
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Placeholder, Tensor
-from tedsl.mutation.arguments import Argument, Bound, bind, is_array, signature, strided
+from tedsl.mutation.arguments import Argument, BoundStorage, bind, is_array, signature, strided
 from tedsl.mutation.array import Array, new_array
 from tedsl.mutation.captured import Surroundings
 from tedsl.mutation.layouts import Layout, memory_order
@@ -28,7 +28,7 @@ from tedsl.mutation.selected import Selected
 from tedsl.mutation.tracing import Origin, Storage, Trace, active_trace
 from tedsl.reference import interpret
 
-__all__ = ["Functionalized", "Traced", "functionalize"]
+__all__ = ["Functionalized", "PureForm", "functionalize"]
 
 
 def functionalize(function: Callable[..., Any], *, interpreted: bool = False) -> Functionalized:
@@ -45,7 +45,7 @@ def functionalize(function: Callable[..., Any], *, interpreted: bool = False) ->
 
 
 @dataclass(frozen=True, eq=False)
-class Traced:
+class PureForm:
     """The pure form: `outputs` and, for each mutated input, its new value, as tensors over `inputs`."""
 
     inputs: tuple[Tensor, ...]
@@ -66,7 +66,7 @@ class _Plan:
     """A trace and how to run it on arrays."""
 
     trace: Trace
-    bounds: list[Bound]
+    bounds: list[BoundStorage]
     arrays: list[Array]
     result: Any
     fresh: list[Array] = field(default_factory=list)  # results computed into new memory
@@ -207,7 +207,7 @@ class Functionalized:
     def _is_torch(self, arguments: list[Argument]) -> bool:
         return self.of_torch or any(is_torch(a.given) for a in arguments)
 
-    def pure(self, *args: Any, **kwargs: Any) -> Traced:
+    def pure(self, *args: Any, **kwargs: Any) -> PureForm:
         """The pure form for arrays like these: inputs that share memory are one input."""
         arguments, key = self._found(args, kwargs)
         if key not in self._plans:
@@ -220,9 +220,9 @@ class Functionalized:
         inputs = [s.placeholder for s in storages if s.placeholder is not None]
         mutated = {s.placeholder: s.value for s in storages if id(s) in written and s.placeholder is not None}
         trace = plan.trace
-        return Traced((*inputs, *trace.captured), tuple(outputs), mutated, trace.copies, trace.captured)
+        return PureForm((*inputs, *trace.captured), tuple(outputs), mutated, trace.copies, trace.captured)
 
-    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+    def trace(self, *args: Any, **kwargs: Any) -> PureForm:
         """The pure form for placeholders (and Python values); extents may be `te.var`s."""
         trace = Trace()
         arrays: dict[Tensor, Array] = {}
@@ -256,7 +256,7 @@ class Functionalized:
 
         map_leaves(result, "result", listed)
         mutated = {t: a.storage.value for t, a in arrays.items() if a.origin is not None and a.origin.is_written}
-        return Traced((*arrays, *trace.captured), tuple(outputs), mutated, trace.copies, trace.captured)
+        return PureForm((*arrays, *trace.captured), tuple(outputs), mutated, trace.copies, trace.captured)
 
     def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments under the names of the function's parameters."""
@@ -399,7 +399,7 @@ def _is_same(value: Any, before: Any) -> bool:
     return value is before
 
 
-def _on_memory(value: Array, bound: Bound, plan: _Plan, arguments: list[Argument]) -> Any:
+def _on_memory(value: Array, bound: BoundStorage, plan: _Plan, arguments: list[Argument]) -> Any:
     """A result that is an argument, or a view of one: on the caller's memory."""
     for m in bound.members:
         own = plan.arrays[m]

@@ -31,7 +31,7 @@ from tedsl.lang.locks import cached_property
 from tedsl.lang.operators import Fn
 from tedsl.lang.reshaping import flattened, shape_groups, split_position, target_shape
 from tedsl.lang.tensor import Tensor
-from tedsl.mutation.slices import Cut, clipped, cut_axis, place_of
+from tedsl.mutation.slices import AxisCut, clipped, cut_axis, place_of
 
 __all__ = ["Outline", "UndecidedError", "whole"]
 
@@ -44,7 +44,7 @@ class UndecidedError(TypeError):
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class ViewLine:
     """Where a view lies along one axis of its frame: at `start`, or at start + step * i for i of its axis `axis`.
 
     `from_edge`, `to_edge`: no place that a step leads to is left out before the first one, or after the last.
@@ -62,13 +62,13 @@ class Line:
             return self.start
         return simplify_extent(self.start + places[self.axis] * self.step)
 
-    def moved(self, cut: Cut) -> Line:
+    def moved(self, cut: AxisCut) -> ViewLine:
         """The same for a part of the view's axis."""
         first = simplify_extent(self.start + cut.first * self.step)
         if cut.step is None:
-            return Line(first)
+            return ViewLine(first)
         edges = (self.from_edge, self.to_edge) if cut.step > 0 else (self.to_edge, self.from_edge)
-        return Line(first, self.axis, self.step * cut.step, edges[0] and cut.from_edge, edges[1] and cut.to_edge)
+        return ViewLine(first, self.axis, self.step * cut.step, edges[0] and cut.from_edge, edges[1] and cut.to_edge)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,7 @@ class Outline:
     """
 
     frame: Frame
-    lines: tuple[Line, ...]
+    lines: tuple[ViewLine, ...]
     counts: tuple[Expr, ...]
     checks: tuple[tuple[Expr, Expr], ...] = ()
     is_writable: bool = True  # by NumPy, which makes no other views of one that is not
@@ -319,7 +319,7 @@ class Outline:
         counts: list[Expr] = []
         checks = list(self.checks)
         places: dict[int, int | None] = {}
-        cuts: dict[int, Cut] = {}
+        cuts: dict[int, AxisCut] = {}
         axes = iter(range(self.ndim))
         for item in items:
             if item is None:
@@ -408,7 +408,7 @@ class Outline:
                     f"be seen as {shape_text(extents)}, or is copied, depends on its extents"
                 )
         frame = Frame(extents, within=self)
-        lines = tuple(Line(_ZERO, d, 1, from_edge=True, to_edge=True) for d in range(len(extents)))
+        lines = tuple(ViewLine(_ZERO, d, 1, from_edge=True, to_edge=True) for d in range(len(extents)))
         return Outline(frame, lines, extents, self.checks, self.is_writable)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -419,11 +419,11 @@ def whole(extents: Sequence[Expr], *, is_ordered: bool = True) -> Outline:
     """All of a new memory."""
     frame = Frame(tuple(extents), is_ordered or len(extents) < 2)
     return Outline(
-        frame, tuple(Line(_ZERO, d, 1, from_edge=True, to_edge=True) for d in range(len(extents))), frame.extents
+        frame, tuple(ViewLine(_ZERO, d, 1, from_edge=True, to_edge=True) for d in range(len(extents))), frame.extents
     )
 
 
-def _never_meet(x: Outline, a: Line, y: Outline, b: Line) -> bool:
+def _never_meet(x: Outline, a: ViewLine, y: Outline, b: ViewLine) -> bool:
     """Whether two lines along one axis have no place in common: of other remainders, or one behind the other."""
     common = math.gcd(a.step, b.step)
     gap = simplify_extent(a.start - b.start)

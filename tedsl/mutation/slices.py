@@ -18,13 +18,13 @@ from tedsl.lang.expr import Apply, Const, Expr, Fn
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.intervals import range_of
 
-__all__ = ["Cut", "clipped", "cut_axis", "is_place", "place_of"]
+__all__ = ["AxisCut", "clipped", "cut_axis", "is_place", "place_of"]
 
 _ZERO = Const(0, INT32)
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
+class AxisCut:
     """A part of an axis: `count` places from `first` on in steps; without a step one place, which is no axis any more.
 
     `from_edge`: no place is left out before the first; `to_edge`: none that a step leads to is left out after the last.
@@ -64,7 +64,7 @@ def _is_natural(count: Expr) -> bool:
     return range_of(count)[0] >= 0
 
 
-def cut_axis(count: Expr, item: slice) -> Cut:
+def cut_axis(count: Expr, item: slice) -> AxisCut:
     """What a slice leaves of an axis."""
     step = 1 if item.step is None else _whole(item.step, "step")
     if not isinstance(step, int) or step == 0:
@@ -76,15 +76,15 @@ def cut_axis(count: Expr, item: slice) -> Cut:
         return _forward(count, start, stop, step)
     start, stop = (None if v is None else -v - 1 for v in (start, stop))
     turned = _forward(count, start, stop, -step)
-    return Cut(simplify_extent(count - 1 - turned.first), step, turned.count, turned.from_edge, turned.to_edge)
+    return AxisCut(simplify_extent(count - 1 - turned.first), step, turned.count, turned.from_edge, turned.to_edge)
 
 
-def _known(extent: int, item: slice) -> Cut:
+def _known(extent: int, item: slice) -> AxisCut:
     begin, end, step = item.indices(extent)
     count = len(range(begin, end, step))
     before, beyond = begin - step, begin + step * count
     from_edge, to_edge = (not 0 <= place < extent for place in (before, beyond))
-    return Cut(Const(begin, INT32), step, Const(count, INT32), from_edge, to_edge)
+    return AxisCut(Const(begin, INT32), step, Const(count, INT32), from_edge, to_edge)
 
 
 def _whole(value: Any, what: str) -> Any:
@@ -102,12 +102,12 @@ def _whole(value: Any, what: str) -> Any:
     return int(found.value) if isinstance(found, Const) else found
 
 
-def _forward(count: Expr, start: Any, stop: Any, step: int) -> Cut:
+def _forward(count: Expr, start: Any, stop: Any, step: int) -> AxisCut:
     """A slice whose step is positive."""
     first, length = _length(count, _ZERO if start is None else start, stop)
     found = simplify_extent(fn.convert(length, INT32) + (step - 1)) // step if step > 1 else length
     edges = start is None or (isinstance(start, int) and start == 0), stop is None
-    return Cut(simplify_extent(fn.convert(first, INT32)), step, simplify_extent(fn.convert(found, INT32)), *edges)
+    return AxisCut(simplify_extent(fn.convert(first, INT32)), step, simplify_extent(fn.convert(found, INT32)), *edges)
 
 
 def _length(count: Expr, start: Any, stop: Any) -> tuple[Any, Any]:
@@ -156,7 +156,7 @@ def _sign(value: Any) -> int:
     return 1 if low >= 0 else -1 if high < 0 else 0
 
 
-def place_of(count: Expr, item: Any) -> Cut:
+def place_of(count: Expr, item: Any) -> AxisCut:
     """One place of an axis: IndexError where there is none, a check where that depends on the extent."""
     place = _whole(item, "index")
     low, high = range_of(clipped(count))
@@ -166,5 +166,5 @@ def place_of(count: Expr, item: Any) -> Cut:
     first = _placed(place, sign, place, clipped(count) + place if sign == 0 else count + place)
     found = simplify_extent(fn.convert(first, INT32))
     if isinstance(place, int) and -low <= place < low:
-        return Cut(found, None, _ZERO)
-    return Cut(found, None, _ZERO, checks=((clipped(count), found),))
+        return AxisCut(found, None, _ZERO)
+    return AxisCut(found, None, _ZERO, checks=((clipped(count), found),))

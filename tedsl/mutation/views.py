@@ -24,7 +24,7 @@ __all__ = ["ViewMap", "is_plain", "view_map"]
 
 
 @dataclass(frozen=True)
-class Place:
+class ViewPlace:
     """A sum over digits: start + sum(step * digit of axis); `turned` axes count from their end."""
 
     start: int
@@ -37,7 +37,7 @@ class ViewMap:
 
     base: Layout
     view: Layout
-    places: tuple[Place, ...]
+    places: tuple[ViewPlace, ...]
     flat: bool
 
     @property
@@ -166,7 +166,7 @@ def _aligned(base: Layout, view: Layout, start: int, steps: list[tuple[int, int]
         if axis is None:
             return None
         digits[axis[0]].append((d, step // axis[1]))
-    places = tuple(Place(begins[k], tuple(digits[k])) for k in range(len(base.shape)))
+    places = tuple(ViewPlace(begins[k], tuple(digits[k])) for k in range(len(base.shape)))
     for place, extent in zip(places, base.shape, strict=True):
         if place.start + sum(s * (view.shape[d] - 1) for d, s in place.digits) >= extent:
             return None
@@ -181,7 +181,7 @@ def _through_memory(
     reach = sum(w * (base.shape[k] - 1) for k, w in _weights(base))
     if not is_inside and (start < 0 or last > reach or reach + 1 != math.prod(base.shape)):
         return None
-    return ViewMap(base, view, (Place(start, tuple(steps)),), True)
+    return ViewMap(base, view, (ViewPlace(start, tuple(steps)),), True)
 
 
 def _weights(layout: Layout) -> list[tuple[int, int]]:
@@ -244,7 +244,7 @@ def _taken_apart(position: Any, weights: Sequence[tuple[int, int]]) -> dict[int,
 
 
 def _solved(
-    place: Place, shape: Sequence[int], constant: int, terms: Sequence[tuple[int, Axis]], last: int
+    place: ViewPlace, shape: Sequence[int], constant: int, terms: Sequence[tuple[int, Axis]], last: int
 ) -> tuple[Expr, dict[int, Expr]]:
     """Condition and digits for start + sum(step * digit) = constant + terms, which runs from 0 to `last`."""
     position: Any = _affine(constant, terms)

@@ -9,7 +9,7 @@ from autodiff import differentiate
 from tedsl.lang.compute import placeholder
 from tedsl.lang.errors import GradientError
 from tedsl.ops.definition import Definition
-from tedsl.ops.routines import Pullback, Routine, Spec, Traced
+from tedsl.ops.routines import Pullback, Routine, Spec, TracedRoutine
 from tedsl.ops.saving import kept_by, saving_of
 
 __all__ = ["OpExplanation", "explanation_of"]
@@ -37,13 +37,13 @@ def explanation_of(title: str, definitions: list[Definition]) -> OpExplanation:
     return OpExplanation("\n".join(lines if len(lines) > 1 else [*lines, "  not called on arrays yet"]))
 
 
-def _call(definition: Definition, traced: Traced) -> str:
+def _call(definition: Definition, traced: TracedRoutine) -> str:
     statics = [f"{k}={v!r}" for k, v in definition.template.statics.items()]
     arguments = ", ".join([*map(repr, traced.inputs), *statics])
     return f"({arguments}) -> ({', '.join(map(repr, traced.outputs))})"
 
 
-def _about(definition: Definition, specs: tuple[Spec, ...], traced: Traced) -> Iterator[str]:
+def _about(definition: Definition, specs: tuple[Spec, ...], traced: TracedRoutine) -> Iterator[str]:
     symbols = ", for all extents" if traced.is_symbolic else ""
     yield f"forward: {_state(traced)}{symbols}"
     if definition.author.vjp is not None:
@@ -66,7 +66,7 @@ def _about(definition: Definition, specs: tuple[Spec, ...], traced: Traced) -> I
                 yield f"{path}: {_state(trace)}"
 
 
-def _state(traced: Traced) -> str:
+def _state(traced: TracedRoutine) -> str:
     each = [
         f"compiled in {kernel.stats.compile_ms:.0f} ms{'' if target == 'host' else f' for {target}'}"
         for target, kernel in traced.kernels.items()
@@ -74,7 +74,7 @@ def _state(traced: Traced) -> str:
     return ", ".join(each) or "not compiled yet"
 
 
-def _reads(definition: Definition, traced: Traced) -> str:
+def _reads(definition: Definition, traced: TracedRoutine) -> str:
     """How the reads of the definition were turned around."""
     outputs = [t for t in definition.outputs(traced.inputs) if t.dtype.is_float]
     sources = [t for t in traced.inputs if t.dtype.is_float]

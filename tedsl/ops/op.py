@@ -28,8 +28,8 @@ from tedsl.ops.explaining import OpExplanation, explanation_of
 from tedsl.ops.homes import BRIDGES, home_of, kind_of, plain
 from tedsl.ops.keys import is_plain, key_of, nest_key
 from tedsl.ops.results import into
-from tedsl.ops.routines import Spec, Traced
-from tedsl.ops.signature import Call, Signature, Static, Template, map_leaves
+from tedsl.ops.routines import Spec, TracedRoutine
+from tedsl.ops.signature import OpCall, Signature, Static, Template, map_leaves
 
 __all__ = ["Op", "op"]
 
@@ -198,7 +198,7 @@ class Op:
         found = None if is_plain(args) else nest_key(args)
         return (None, args) if found is None else (self._prepared.get(found[0]), found[1])
 
-    def _prepare(self, call: Call, args: tuple[Any, ...]) -> None:
+    def _prepare(self, call: OpCall, args: tuple[Any, ...]) -> None:
         """Remember a short way for calls on arrays of the same shapes."""
         found = (key_of(args), args) if is_plain(args) else nest_key(args)
         if found is None:
@@ -214,7 +214,7 @@ class Op:
                 self._prepared.clear()
             self._prepared[found[0]] = quick
 
-    def _dispatch(self, call: Call, out: Any, mode: Any) -> Any:
+    def _dispatch(self, call: OpCall, out: Any, mode: Any) -> Any:
         if not call.arrays:
             raise TypeError(
                 f"op {self.signature}: no argument is an array; called at {user_location()} "
@@ -222,7 +222,7 @@ class Op:
             )
         traced = next((a for a in call.arrays if hasattr(type(a), "__tedsl_lower__")), None)
         if traced is not None:  # an array of te.functionalize, which may stand beside others
-            lowered = Call(call.template, tuple(traced.__tedsl_lower__(a) for a in call.arrays))
+            lowered = OpCall(call.template, tuple(traced.__tedsl_lower__(a) for a in call.arrays))
             return map_leaves(self._inlined(lowered, out, mode), "result", lambda t, name: _lifted(t, traced))
         kinds = [home_of(type(a)) for a in call.arrays]
         home = kinds[0]
@@ -238,13 +238,13 @@ class Op:
             return import_module(home).call(self, call, out, mode)
         return self._run(call, out, mode)
 
-    def _inlined(self, call: Call, out: Any, mode: Any) -> Any:
+    def _inlined(self, call: OpCall, out: Any, mode: Any) -> Any:
         if out is not None or mode is not None:
             raise TypeError(f"op {self.signature}: out= and mode= are for arrays; on tensors an op is an expression")
         returned = inlined(self.signature, call.template, self.author, call.arrays)
         return map_leaves(returned, "result", lambda t, name: t.value if isinstance(t, Static) else t)
 
-    def _run(self, call: Call, out: Any, mode: Any) -> Any:
+    def _run(self, call: OpCall, out: Any, mode: Any) -> Any:
         arrays = [plain(a, name, self.signature) for a, name in zip(call.arrays, call.template.names, strict=True)]
         traced = self.definition(call.template).traced(_specs(arrays))
         return into(traced, arrays, out, mode)
@@ -254,7 +254,7 @@ def _lifted(value: Any, traced: Any) -> Any:
     return traced.__tedsl_lift__(value) if isinstance(value, Tensor) else value
 
 
-def _quick(kernel: Kernel, traced: Traced, args: tuple[Any, ...], out: Any) -> Any:
+def _quick(kernel: Kernel, traced: TracedRoutine, args: tuple[Any, ...], out: Any) -> Any:
     """A call on NumPy arrays that was prepared."""
     if out is not None and traced.result != 0:
         return NotImplemented

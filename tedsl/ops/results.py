@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tedsl.ops.routines import Traced
+from tedsl.ops.routines import TracedRoutine
 from tedsl.ops.signature import map_leaves
 
 __all__ = ["into"]
 
 
 def into(
-    traced: Traced,
+    traced: TracedRoutine,
     arrays: Sequence[Any],
     out: Any,
     mode: Any,
@@ -40,7 +40,7 @@ def into(
     return results if len(results) != len(traced.outputs) else traced.nested(results)
 
 
-def _flat_out(traced: Traced, out: Any) -> Any:
+def _flat_out(traced: TracedRoutine, out: Any) -> Any:
     """`out=` given in the nest of the results, as a tuple in the order of the outputs."""
     if out is None or isinstance(traced.result, int):
         return out

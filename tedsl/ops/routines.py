@@ -30,7 +30,7 @@ from tedsl.lang.tensor import Tensor
 from tedsl.ops.batching import batched
 from tedsl.ops.signature import Static, map_leaves
 
-__all__ = ["Batched", "Pullback", "Pushforward", "Routine", "Spec", "Tensors", "Traced", "copied", "distinct"]
+__all__ = ["Batched", "Pullback", "Pushforward", "Routine", "Spec", "Tensors", "TracedRoutine", "copied", "distinct"]
 
 Tensors = tuple[Tensor, ...]
 Spec = tuple[tuple[Any, ...], str]  # shape and dtype of an array
@@ -39,7 +39,7 @@ MOST_SHAPES = 4  # beyond so many, a routine whose extents may be symbols is com
 
 
 @dataclass(eq=False)
-class Traced:
+class TracedRoutine:
     """A routine for arrays of given shapes: `outputs` over `inputs`, and the nest in which results are returned."""
 
     inputs: Tensors
@@ -92,9 +92,9 @@ class Routine:
     symbolic: bool | None = None  # extents as symbols: always, never, or once there were many shapes
 
     def __init__(self) -> None:
-        self.traces: dict[tuple[Spec, ...], Traced] = {}
-        self._exact: dict[tuple[Spec, ...], Traced] = {}
-        self._by_symbols: dict[tuple[Any, ...], Traced | None] = {}
+        self.traces: dict[tuple[Spec, ...], TracedRoutine] = {}
+        self._exact: dict[tuple[Spec, ...], TracedRoutine] = {}
+        self._by_symbols: dict[tuple[Any, ...], TracedRoutine | None] = {}
         self.made: dict[Any, Routine] = {}
 
     def trace(self, inputs: Tensors) -> tuple[Tensors, Any]:
@@ -128,14 +128,14 @@ class Routine:
         """The schedule that the author gave for the reverse derivative."""
         return None
 
-    def traced(self, specs: tuple[Spec, ...]) -> Traced:
+    def traced(self, specs: tuple[Spec, ...]) -> TracedRoutine:
         """The routine for arrays of these shapes and dtypes, traced once."""
         found = self.traces.get(specs)
         if found is None:
             found = self.traces.setdefault(specs, self._general(specs) or self._trace(specs))
         return found
 
-    def exact(self, specs: tuple[Spec, ...]) -> Traced:
+    def exact(self, specs: tuple[Spec, ...]) -> TracedRoutine:
         """The routine for these extents alone, as numbers."""
         found = self.traced(specs)
         if found.is_symbolic:
@@ -154,7 +154,7 @@ class Routine:
         found = self.made.get(key)
         return found if found is not None else self.made.setdefault(key, kind(self, *parts))
 
-    def _general(self, specs: tuple[Spec, ...]) -> Traced | None:
+    def _general(self, specs: tuple[Spec, ...]) -> TracedRoutine | None:
         """The routine with symbols for extents, where that is wanted and possible."""
         few = self.symbolic is None and sum(not t.is_symbolic for t in self.traces.values()) < MOST_SHAPES
         if self.symbolic is False or few or all(0 in shape or not shape for shape, _ in specs):
@@ -176,17 +176,17 @@ class Routine:
                 self._by_symbols[key] = None
         return self._by_symbols[key]
 
-    def _has_known_dtypes(self, found: Traced, specs: tuple[Spec, ...]) -> bool:
+    def _has_known_dtypes(self, found: TracedRoutine, specs: tuple[Spec, ...]) -> bool:
         """Whether results have the dtypes that they have with numbers: beside a uint8 only a number is weak."""
         alike = (t for s, t in list(self.traces.items()) if not t.is_symbolic and _pattern(s) == _pattern(specs))
         known = next(alike, None) or self._trace(specs)
         return [t.dtype for t in found.outputs] == [t.dtype for t in known.outputs]
 
-    def _trace(self, specs: tuple[Spec, ...], is_symbolic: bool = False) -> Traced:
+    def _trace(self, specs: tuple[Spec, ...], is_symbolic: bool = False) -> TracedRoutine:
         inputs = self.placeholders(specs)
         outputs, result = self.trace(inputs)
         outputs = distinct(inputs, outputs)
-        return Traced(inputs, outputs, result, self.name, partial(self.schedule, inputs, outputs), is_symbolic)
+        return TracedRoutine(inputs, outputs, result, self.name, partial(self.schedule, inputs, outputs), is_symbolic)
 
 
 def _pattern(specs: Sequence[Spec]) -> tuple[Spec, ...]:

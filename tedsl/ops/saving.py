@@ -21,11 +21,11 @@ from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between, stages_of
 from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, Spec, Tensors
 
-__all__ = ["Kept", "KeptPullback", "Saving", "derived_by", "kept_by", "saving_of"]
+__all__ = ["KeptPullback", "SavedPositions", "Saving", "derived_by", "kept_by", "saving_of"]
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedPositions:
     """Positions of the outputs of the saving routine and of the inputs that the backward pass reads."""
 
     results: tuple[int, ...]
@@ -46,7 +46,7 @@ class Saving(Routine):
         self.save = save
         self.name, self.input_names, self.symbolic = of.name, of.input_names, is_open
         self.label = f"saving({save!r}, {is_open})"
-        self.plans: dict[tuple[Spec, ...], Kept] = {}
+        self.plans: dict[tuple[Spec, ...], SavedPositions] = {}
 
     def trace(self, inputs: Tensors) -> tuple[Tensors, object]:
         outputs = self.of.outputs(inputs)
@@ -76,7 +76,7 @@ class Saving(Routine):
         rest = [t for t in outputs[count:] if t.dtype.is_float]
         return (*self.of.push(inputs, tangents), *jvp(rest, [inputs[p] for p in tangents], list(tangents.values())))
 
-    def kept(self, specs: tuple[Spec, ...]) -> Kept:
+    def kept(self, specs: tuple[Spec, ...]) -> SavedPositions:
         """What is kept for arrays of these shapes."""
         found = self.plans.get(specs)
         if found is None:
@@ -89,7 +89,7 @@ class Saving(Routine):
             results = [p for p, key in enumerate(keys) if key in stages or key in read.results]
             results += range(count, len(traced.outputs))
             inputs = tuple(p for p, t in enumerate(traced.inputs) if id(t.op) in read.inputs | again.inputs)
-            found = Kept(tuple(results), inputs, tuple(traced.outputs[p].name for p in results))
+            found = SavedPositions(tuple(results), inputs, tuple(traced.outputs[p].name for p in results))
             self.plans[specs] = found
         return found
 
@@ -260,7 +260,7 @@ def saving_of(routine: Routine, save: str | tuple[str, ...], specs: tuple[Spec, 
     return fixed
 
 
-def kept_by(saving: Saving, specs: tuple[Spec, ...]) -> Kept | None:
+def kept_by(saving: Saving, specs: tuple[Spec, ...]) -> SavedPositions | None:
     """What is kept, or None where the backward pass starts from the inputs (or does not exist)."""
     if saving.save == "inputs" or any(isinstance(op, Extern) for op in stages_of(saving.of.traced(specs).outputs)):
         return None  # stages are told by their structure, and two Python functions are never known to be equal

@@ -17,7 +17,7 @@ import numpy as np
 from tedsl.analysis import nests
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["Call", "Signature", "Slot", "Static", "Template", "is_array", "leaves", "map_leaves"]
+__all__ = ["OpCall", "Signature", "Slot", "Static", "Template", "is_array", "leaves", "map_leaves"]
 
 map_leaves = functools.partial(nests.map_leaves, join=nests.underscored)  # a part is named as its placeholder is
 
@@ -54,7 +54,7 @@ class Template:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class OpCall:
     """One call: its template and its arrays."""
 
     template: Template
@@ -75,7 +75,7 @@ class Signature:
         plain = [p.replace(annotation=_bare(p.annotation)) for p in found.parameters.values()]
         return f"{self.name}{found.replace(parameters=plain, return_annotation=_bare(found.return_annotation))}"
 
-    def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
+    def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> OpCall:
         """A call taken apart."""
         try:
             bound = self.parameters.bind(*args, **kwargs)
@@ -103,7 +103,7 @@ class Signature:
         template = self._templates.get(known)
         if template is None:
             template = self._templates.setdefault(known, Template(known, arguments, tuple(names)))
-        return Call(template, tuple(arrays))
+        return OpCall(template, tuple(arrays))
 
     def _static(self, value: Any, name: str) -> tuple[Any, ...]:
         key = nests.static_key(value)

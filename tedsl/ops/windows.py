@@ -9,14 +9,14 @@ from typing import Any
 from tedsl.ops import language as te
 from tedsl.ops.arguments import check_rank, one_of, per_axis, refuse
 
-__all__ = ["PAD_MODES", "Layout", "Windows", "layout_of", "windows_of"]
+__all__ = ["PAD_MODES", "ChannelLayout", "Windows", "layout_of", "windows_of"]
 
 PAD_MODES = {"zeros": "zero", "reflect": "reflect", "replicate": "clamp", "circular": "wrap"}
 _LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
 
 @dataclass(frozen=True)
-class Layout:
+class ChannelLayout:
     """Where the channels stand: after the batch, or last."""
 
     name: str
@@ -32,12 +32,12 @@ class Layout:
         return (batch, *place, channel) if self.channels_last else (batch, channel, *place)
 
 
-def layout_of(x: te.Tensor, layout: str | None, rank: int, what: str) -> Layout:
+def layout_of(x: te.Tensor, layout: str | None, rank: int, what: str) -> ChannelLayout:
     """The layout of `x`, checked; channels first when None."""
     names = _LAYOUTS[rank]
     chosen = names[0] if layout is None else one_of(layout, names, what, "layout")
     check_rank(x, rank + 2, what, "x", f"({', '.join(chosen)})")
-    return Layout(chosen, chosen == names[1])
+    return ChannelLayout(chosen, chosen == names[1])
 
 
 @dataclass(frozen=True)

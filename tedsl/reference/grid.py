@@ -22,7 +22,7 @@ from tedsl.lang.tensor import Operation
 from tedsl.lang.traverse import free_axes, topological
 from tedsl.reference.folds import Fold, builtin_fold
 
-__all__ = ["Grid", "Progress", "TensorKey", "boxes", "fold_over"]
+__all__ = ["PointGrid", "ScanProgress", "TensorKey", "boxes", "fold_over"]
 
 TensorKey = tuple[Operation, int]
 # Where a root is needed: everywhere, where another root is true, or at the points given.
@@ -30,7 +30,7 @@ Use = Expr | Array | None
 
 
 @dataclass(frozen=True)
-class Progress:
+class ScanProgress:
     """How far a scan is: its states may be read before `step` (after it if `reverse`) along `dim`."""
 
     states: frozenset[Operation]
@@ -44,7 +44,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Grid:
+class PointGrid:
     """A box of points: for each axis its array dimension and its values [begin, end); and what names stand for."""
 
     op: Operation
@@ -53,7 +53,7 @@ class Grid:
     dims: Mapping[Axis, int]
     ranges: Mapping[Axis, tuple[int, int]]
     formals: Mapping[Formal, Array] = field(default_factory=dict)
-    progress: Progress | None = None
+    progress: ScanProgress | None = None
 
     @property
     def rank(self) -> int:
@@ -201,7 +201,7 @@ def _uses(node: Expr, value: Mapping[Expr, Array]) -> Iterator[tuple[Expr, Array
         yield from ((child, None) for child in node.children)
 
 
-def fold_over(reduce: Reduce, grid: Grid) -> Fold:
+def fold_over(reduce: Reduce, grid: PointGrid) -> Fold:
     """The running state of a reduction on the points of a grid."""
     if not reduce.reducer.is_custom:
         return builtin_fold(reduce, grid.sizes)
@@ -211,22 +211,22 @@ def fold_over(reduce: Reduce, grid: Grid) -> Fold:
 class _CustomFold:
     """A user's reducer: the identity combined with one value after another, left to right in axis order."""
 
-    def __init__(self, reduce: Reduce, grid: Grid) -> None:
+    def __init__(self, reduce: Reduce, grid: PointGrid) -> None:
         self.reduce = reduce
         identities = reduce.reducer.identity
         self.state = tuple(rounded(np.full((1,) * grid.rank, c.value, held_type(c.dtype)), c.dtype) for c in identities)
 
-    def add(self, values: tuple[Array, ...], mask: Array, grid: Grid) -> None:
+    def add(self, values: tuple[Array, ...], mask: Array, grid: PointGrid) -> None:
         dims = [grid.dims[a] for a in self.reduce.axes]
         lengths = [end - begin for begin, end in (grid.ranges[a] for a in self.reduce.axes)]
         for position in np.ndindex(*lengths):
             at = dict(zip(dims, position, strict=True))
             self._combine(tuple(_slice(v, at) for v in values), _slice(mask, at), grid)
 
-    def _combine(self, values: tuple[Array, ...], mask: Array, grid: Grid) -> None:
+    def _combine(self, values: tuple[Array, ...], mask: Array, grid: PointGrid) -> None:
         reducer = self.reduce.reducer
         formals = dict(zip((*reducer.left, *reducer.right), (*self.state, *values), strict=True))
-        scope = Grid(grid.op, grid.tensors, grid.sizes, grid.dims, grid.ranges, formals, grid.progress)
+        scope = PointGrid(grid.op, grid.tensors, grid.sizes, grid.dims, grid.ranges, formals, grid.progress)
         new = scope.evaluate(dict.fromkeys(reducer.results, mask))
         self.state = tuple(
             np.where(mask, new[result], old) for result, old in zip(reducer.results, self.state, strict=True)

@@ -21,7 +21,7 @@ from tedsl.lang.scatter import SCATTER_KINDS
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes, operations_between, topological
 from tedsl.reference.folds import wide_type
-from tedsl.reference.grid import Grid, Progress, TensorKey, boxes, fold_over
+from tedsl.reference.grid import PointGrid, ScanProgress, TensorKey, boxes, fold_over
 
 __all__ = ["evaluate_stages", "interpret"]
 
@@ -97,9 +97,9 @@ class _Stage:
         begins = [evaluate_extent(a.begin, self.sizes) for a in axes]
         return {a: (b + start, b + end) for a, b, (start, end) in zip(axes, begins, box, strict=True)}
 
-    def grid(self, ranges: Mapping[Axis, tuple[int, int]], progress: Progress | None = None) -> Grid:
+    def grid(self, ranges: Mapping[Axis, tuple[int, int]], progress: ScanProgress | None = None) -> PointGrid:
         dims = {axis: d for d, axis in enumerate(ranges)}
-        return Grid(self.op, self.values, self.sizes, dims, ranges, progress=progress)
+        return PointGrid(self.op, self.values, self.sizes, dims, ranges, progress=progress)
 
 
 def _compute(op: Compute, values: Mapping[TensorKey, Array], sizes: Mapping[Var, int]) -> list[Array]:
@@ -168,7 +168,7 @@ def _scatter(op: Scatter, values: Mapping[TensorKey, Array], sizes: Mapping[Var,
     return [rounded(result, dtype)]
 
 
-def _check_target(op: Scatter, dim: int, row: Array, extent: int, used: Array, grid: Grid) -> None:
+def _check_target(op: Scatter, dim: int, row: Array, extent: int, used: Array, grid: PointGrid) -> None:
     bad = (row < 0) | (row >= extent)
     if not bad.any():
         return
@@ -196,7 +196,7 @@ def _scan(op: Scan, values: Mapping[TensorKey, Array], sizes: Mapping[Var, int])
         box = [(step, step + 1) if d == op.dim else (0, length) for d, length in enumerate(lengths)]
         if 0 in lengths:
             break
-        grid = stage.grid({**stage.ranges(op.axes, box), **reduced}, Progress(states, op.dim, step, op.reverse))
+        grid = stage.grid({**stage.ranges(op.axes, box), **reduced}, ScanProgress(states, op.dim, step, op.reverse))
         found = grid.evaluate(dict.fromkeys(op.bodies), order)
         shape = tuple(end - start for start, end in box)
         for result, body in zip(results, op.bodies, strict=True):

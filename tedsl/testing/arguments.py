@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tedsl.lang.dtypes import as_dtype
 
-__all__ = ["Arguments", "ArraySpec", "Case", "array"]
+__all__ = ["Arguments", "ArraySpec", "SampledCall", "array"]
 
 Array = np.ndarray[Any, Any]
 # The extents that a name takes unless sizes= says otherwise.
@@ -57,7 +57,7 @@ def array(
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class SampledCall:
     """One call: the arrays by parameter, the static arguments, and the seed of heads and directions.
 
     Compiling and second derivatives take longer than all else, so not every case drawn has them. In an edge case some
@@ -110,11 +110,11 @@ class Arguments:
                 raise ValueError(f"check_op: sizes[{name!r}]: expected 0 <= smallest <= largest, found {low}, {high}")
         return cls(specs, static, ranges, dtypes)
 
-    def cases(self, one_compiled_in: int) -> st.SearchStrategy[Case]:
+    def cases(self, one_compiled_in: int) -> st.SearchStrategy[SampledCall]:
         """A strategy of cases, simpler if smaller; the seed says which are compiled, and which differentiated twice."""
 
         @st.composite
-        def drawn(draw: Any) -> Case:
+        def drawn(draw: Any) -> SampledCall:
             leading = draw(st.lists(st.integers(1, 4), max_size=MOST_LEADING)) if self._has_leading else []
             extents = {name: draw(st.integers(*self.sizes.get(name, (SMALLEST, LARGEST)))) for name in self._names}
             static = {k: draw(v) if isinstance(v, st.SearchStrategy) else v for k, v in self.static.items()}
@@ -124,7 +124,7 @@ class Arguments:
             rng = np.random.default_rng(seed)
             arrays = {name: _values(spec, leading, extents, dtype, rng) for name, spec in self.specs.items()}
             arrays = self._on_edge(arrays, rng) if edge else arrays
-            return Case(arrays, static, dtype, seed, compiled, second, edge)
+            return SampledCall(arrays, static, dtype, seed, compiled, second, edge)
 
         return drawn()
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed as seeded, set
 
 from tedsl.backend.host.progress import counted
 from tedsl.lang.errors import user_location
-from tedsl.testing.arguments import Arguments, Case
+from tedsl.testing.arguments import Arguments, SampledCall
 from tedsl.testing.report import CheckError, CheckReport, Failure
 from tedsl.testing.snippet import snippet
 from tedsl.testing.traced import Rules
@@ -68,7 +68,7 @@ def check_op(
         phases=(Phase.generate, Phase.shrink),
     )  # fmt: skip
     @given(drawn.cases(max(1, examples // max(1, compiled))))
-    def tried(case: Case) -> None:
+    def tried(case: SampledCall) -> None:
         if hunt.failed is None:
             step()
         hunt.on(case)
@@ -97,7 +97,7 @@ def check_case(
     wanted = () if checks is not None and tuple(checks) == ("trace",) else _checks(checks)
     hunt = _Hunt(Rules(op, vjp, jvp), wanted)
     try:
-        hunt.on(Case(dict(arrays), dict(static or {}), dtype, seed))
+        hunt.on(SampledCall(dict(arrays), dict(static or {}), dtype, seed))
     except _Found:
         raise CheckError(hunt.report()) from None
     return hunt.report()
@@ -142,9 +142,9 @@ class _Hunt:
         self.checks = checks
         self.counts = dict.fromkeys(checks, 0)
         self.examples = 0
-        self.failed: tuple[str, Case, Wrong] | None = None
+        self.failed: tuple[str, SampledCall, Wrong] | None = None
 
-    def on(self, case: Case) -> None:
+    def on(self, case: SampledCall) -> None:
         """Every check; once one has failed, only that one is tried on smaller cases."""
         hunting = self.failed is not None
         self.examples += not hunting
@@ -163,7 +163,7 @@ class _Hunt:
         self.failed = name, case, wrong
         raise _Found
 
-    def _to_try(self, case: Case) -> list[str]:
+    def _to_try(self, case: SampledCall) -> list[str]:
         names: Sequence[str] = self.checks
         if self.failed is not None and self.failed[0] in CHECKS:
             names = self.failed[:1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from autodiff import Report
 from tedsl.lang.rich import Rich
-from tedsl.testing.arguments import Case
+from tedsl.testing.arguments import SampledCall
 
 __all__ = ["CheckError", "CheckReport", "Failure"]
 
@@ -25,7 +25,7 @@ class Failure:
     """A case, the check that fails on it, what that found, and a snippet that shows it."""
 
     check: str
-    case: Case = field(repr=False)
+    case: SampledCall = field(repr=False)
     message: str
     snippet: str
     gradients: Report | None = None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tedsl.testing.arguments import Case
+from tedsl.testing.arguments import SampledCall
 from tedsl.testing.sources import Listing, array_text
 from tedsl.testing.traced import Rules
 
 __all__ = ["snippet"]
 
 
-def snippet(rules: Rules, case: Case, check: str) -> str:
+def snippet(rules: Rules, case: SampledCall, check: str) -> str:
     """Imports, the functions that cannot be imported, arrays, and the call of `check_case` that fails."""
     listing = Listing(case.arrays)
     arguments = [listing.tell(rules.op, "op"), f"{{{', '.join(f'{name!r}: {name}' for name in case.arrays)}}}"]

@@ -17,9 +17,9 @@ from tedsl.ops.definition import Author, attach_rules
 from tedsl.ops.routines import distinct
 from tedsl.ops.signature import Signature
 from tedsl.reference import interpret
-from tedsl.testing.arguments import Case
+from tedsl.testing.arguments import SampledCall
 
-__all__ = ["Rules", "Traced"]
+__all__ = ["Rules", "TracedCase"]
 
 Array = np.ndarray[Any, Any]
 
@@ -43,10 +43,10 @@ class Rules:
         return list(made)
 
 
-class Traced:
+class TracedCase:
     """The program of one case in one float type; adjoints and directional derivatives are made when asked for."""
 
-    def __init__(self, rules: Rules, case: Case, dtype: str | None = None) -> None:
+    def __init__(self, rules: Rules, case: SampledCall, dtype: str | None = None) -> None:
         self.rules, self.case = rules, case
         self.feeds: dict[Tensor, Array] = {}
         self.inputs: list[Tensor] = []

@@ -18,9 +18,9 @@ from tedsl.backend.build import build
 from tedsl.lang.structure import same_program
 from tedsl.lang.tensor import Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
-from tedsl.testing.arguments import Case
+from tedsl.testing.arguments import SampledCall
 from tedsl.testing.drawn_schedules import drawn_schedule
-from tedsl.testing.traced import Rules, Traced
+from tedsl.testing.traced import Rules, TracedCase
 
 __all__ = ["CHECKS", "COMPILED", "Verdict", "Wrong"]
 
@@ -47,19 +47,19 @@ class Verdict:
     """The case in its own float type and in float64, traced once for all checks."""
 
     rules: Rules
-    case: Case
-    own: Traced
-    wide: Traced
+    case: SampledCall
+    own: TracedCase
+    wide: TracedCase
 
     @classmethod
-    def on(cls, rules: Rules, case: Case) -> Verdict:
-        wide = Traced(rules, case, "float64")
-        return cls(rules, case, wide if case.dtype == "float64" else Traced(rules, case, case.dtype), wide)
+    def on(cls, rules: Rules, case: SampledCall) -> Verdict:
+        wide = TracedCase(rules, case, "float64")
+        return cls(rules, case, wide if case.dtype == "float64" else TracedCase(rules, case, case.dtype), wide)
 
 
 def repeated(v: Verdict) -> Wrong | None:
     """Traced twice, the operator is the same program."""
-    again = Traced(v.rules, v.case, v.case.dtype)
+    again = TracedCase(v.rules, v.case, v.case.dtype)
     if same_program(v.own.outputs, again.outputs, v.own.inputs, again.inputs):
         return None
     return Wrong("two calls with the same arguments built two different programs; an operator depends on them alone")
@@ -187,7 +187,7 @@ def second(v: Verdict) -> Wrong | None:
     )
 
 
-def _is_between_sides(t: Traced, adjoints: Sequence[Array], slack: float, seed: int) -> bool:
+def _is_between_sides(t: TracedCase, adjoints: Sequence[Array], slack: float, seed: int) -> bool:
     """At a kink every slope between those of its sides will do: whether adjoints have one, in many directions."""
     rng = np.random.default_rng([seed, 2])
     for _ in range(DIRECTIONS):
@@ -199,14 +199,14 @@ def _is_between_sides(t: Traced, adjoints: Sequence[Array], slack: float, seed: 
     return True
 
 
-def _sides(t: Traced, along: Sequence[Array], step: float) -> tuple[float, float]:
+def _sides(t: TracedCase, along: Sequence[Array], step: float) -> tuple[float, float]:
     """The least and the largest derivative of <heads, outputs> in a direction; they differ at a kink of an output."""
     left, right = _change(t, along, 0.0, -step) / step, _change(t, along, step, 0.0) / step
     with np.errstate(invalid="ignore"):
         return float(np.sum(np.minimum(left, right))), float(np.sum(np.maximum(left, right)))
 
 
-def _change(t: Traced, along: Sequence[Array], ahead: float, behind: float) -> Array:
+def _change(t: TracedCase, along: Sequence[Array], ahead: float, behind: float) -> Array:
     """How much each element of the outputs, times its head, differs between two places in a direction."""
     there, here = (t.run(t.float_outputs, t.moved(along, s)) for s in (ahead, behind))
     with np.errstate(invalid="ignore"):
@@ -229,7 +229,7 @@ def _compiled(v: Verdict, drawn: Any, how: str) -> Wrong | None:
     return None
 
 
-def _worst(found: Array, expected: Array, t: Traced) -> str | None:
+def _worst(found: Array, expected: Array, t: TracedCase) -> str | None:
     """Where two results differ by more than rounding explains."""
     a, b = found.astype(np.float64), expected.astype(np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))

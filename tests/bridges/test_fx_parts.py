@@ -282,7 +282,7 @@ def test_random_numbers_are_drawn_in_their_order() -> None:
 def test_nothing_passes_what_writes() -> None:
     """A graph that AOTAutograd would not give: an operation that writes between others."""
     from tedsl.bridges.fx_parts import divided
-    from tedsl.bridges.fx_reports import Report
+    from tedsl.bridges.fx_reports import GraphReport
     from tedsl.bridges.fx_support import left_nodes
 
     graph, aten = torch.fx.Graph(), torch.ops.aten
@@ -294,7 +294,7 @@ def test_nothing_passes_what_writes() -> None:
     for node, value in zip(graph.nodes, [torch.ones(3)] * 4, strict=False):
         node.meta["val"] = value
     module = torch.fx.GraphModule({}, graph)
-    whole = divided(module, left_nodes(graph), lambda part: fx_programs.Part(part, True, Report()))
+    whole = divided(module, left_nodes(graph), lambda part: fx_programs.Part(part, True, GraphReport()))
     one, other = whole(torch.ones(3))
     assert one.tolist() == [2.0] * 3
     assert other.tolist() == [4.0] * 3

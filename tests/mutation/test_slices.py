@@ -10,7 +10,7 @@ import pytest
 
 import tedsl as te
 from tedsl.analysis.sizes import evaluate_extent
-from tedsl.mutation.slices import Cut, clipped, cut_axis, place_of
+from tedsl.mutation.slices import AxisCut, clipped, cut_axis, place_of
 
 n = te.var("n")
 BOUNDS = [None, 0, 1, 2, 5, -1, -2, -5]
@@ -21,7 +21,7 @@ def number(expr: Any, size: int) -> int:
     return evaluate_extent(expr, {n: size}, "test")
 
 
-def places(cut: Cut, size: int) -> list[int]:
+def places(cut: AxisCut, size: int) -> list[int]:
     assert cut.step is not None
     return [number(cut.first, size) + cut.step * k for k in range(number(clipped(cut.count), size))]
 
@@ -45,7 +45,7 @@ def test_slices_of_slices() -> None:
     for _ in range(300):
         items = [slice(rng.choice(BOUNDS), rng.choice(BOUNDS), rng.choice(STEPS)) for _ in range(3)]
         count: Any = n
-        found: list[Cut] = []
+        found: list[AxisCut] = []
         for item in items:
             found.append(cut_axis(count, item))
             count = found[-1].count

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.mutation.outlines import Line
+from tedsl.mutation.outlines import ViewLine
 from tests.mutation.symbolic_programs import SIZES, filled, m, n, write_program
 
 V, M, F = (n,), (n, m), (n, 4)
@@ -267,12 +267,12 @@ def test_random_programs() -> None:
 
 def test_the_suite_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """With views that are taken to leave nothing out, some program writes more than it should."""
-    moved = Line.moved
+    moved = ViewLine.moved
 
-    def edged(self: Line, cut: Any) -> Line:
+    def edged(self: ViewLine, cut: Any) -> ViewLine:
         return replace(moved(self, cut), from_edge=True, to_edge=True)
 
-    monkeypatch.setattr(Line, "moved", edged)
+    monkeypatch.setattr(ViewLine, "moved", edged)
     with pytest.raises((AssertionError, IndexError)):
         check_several(0, 60, compiled=0)
 

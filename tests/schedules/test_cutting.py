@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 import tedsl as te
-from schedules.cutting import Part
+from schedules.cutting import PlanPart
 from tedsl.backend.host.targets import parse_target
 from tedsl.backend.scheduling.planner import Planner
 
 HOST = parse_target("host")
 
 
-def parts(inputs: list[te.Tensor], outputs: list[te.Tensor]) -> list[Part]:
+def parts(inputs: list[te.Tensor], outputs: list[te.Tensor]) -> list[PlanPart]:
     _, found = Planner().parts(inputs, outputs, HOST)
     return found
 

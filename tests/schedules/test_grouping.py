@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 import tedsl as te
 from schedules import grouping, joining
-from schedules.cutting import Part
+from schedules.cutting import PlanPart
 from tedsl.backend.host.targets import parse_target
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.sequence.steps import finest
@@ -25,7 +25,7 @@ def names(inputs: list[te.Tensor], outputs: list[te.Tensor], least: int = 2) -> 
     return [[t.name for t in part.outputs] for part in cut(inputs, outputs, least)]
 
 
-def cut(inputs: list[te.Tensor], outputs: list[te.Tensor], least: int = 2) -> list[Part]:
+def cut(inputs: list[te.Tensor], outputs: list[te.Tensor], least: int = 2) -> list[PlanPart]:
     return Planner().parts(inputs, outputs, HOST, least)[1]
 
 

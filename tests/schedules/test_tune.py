@@ -15,7 +15,7 @@ import pytest
 
 import tedsl as te
 from schedules.default import Machine
-from schedules.tuning import Parameter, parameters_of, search, settled
+from schedules.tuning import Tunable, parameters_of, search, settled
 from tedsl.backend import tune as module
 from tedsl.backend.host import progress as shows
 
@@ -41,9 +41,9 @@ def kept(folder: Path) -> dict[str, Any]:
 
 
 def test_the_search_finds_the_best_of_parameters_that_depend_on_one_another() -> None:
-    def parameters_at(choices: Any) -> list[Parameter]:
-        more = [Parameter("z", 0, (0, 7))] if choices.get("x") == 4 else []
-        return [Parameter("x", 1, (2, 4, 8)), Parameter("y", 1, (2, 4)), *more]
+    def parameters_at(choices: Any) -> list[Tunable]:
+        more = [Tunable("z", 0, (0, 7))] if choices.get("x") == 4 else []
+        return [Tunable("x", 1, (2, 4, 8)), Tunable("y", 1, (2, 4)), *more]
 
     def cost(choices: Any) -> float:
         x, y, z = (choices.get(n, d) for n, d in (("x", 1), ("y", 1), ("z", 0)))

@@ -16,7 +16,7 @@ __all__ = ["convolution", "depthwise", "pooling", "stencil", "transposed"]
 
 
 @dataclass(frozen=True, eq=False)
-class Window:
+class TapWindow:
     """Along one axis: how many taps, how far apart, and how far the window moves."""
 
     source: Dim
@@ -30,17 +30,17 @@ class Window:
         return place * self.step + tap * self.apart - self.border
 
 
-def window(c: Canvas, size: int, border: int | None = None) -> Window:
+def window(c: Canvas, size: int, border: int | None = None) -> TapWindow:
     """A window over an axis whose result has about this size."""
     taps, step, apart = c.pick((1, 2, 3, 3, 4, 5)), c.pick((1, 1, 1, 2, 3)), c.pick((1, 1, 1, 2))
     border = c.pick((0, 0, 1, 2)) if border is None else border
     reach = apart * (taps - 1) + 1
     n = max(1, (size - 1) * step + reach - 2 * border, reach - 2 * border)
     source = c.dim(n)
-    return Window(source, (source + (2 * border - reach)) // step + 1, taps, step, apart, border)
+    return TapWindow(source, (source + (2 * border - reach)) // step + 1, taps, step, apart, border)
 
 
-def element(source: Source, index: Sequence[Any], spatial: Sequence[tuple[int, Window]], mode: str) -> Any:
+def element(source: Source, index: Sequence[Any], spatial: Sequence[tuple[int, TapWindow]], mode: str) -> Any:
     """An element that may lie outside, by a mode or under a guard."""
     if all(w.border == 0 for _, w in spatial):
         return source[tuple(index)]
@@ -53,19 +53,19 @@ def element(source: Source, index: Sequence[Any], spatial: Sequence[tuple[int, W
     return fn.select(inside, source[tuple(index)], 0)
 
 
-def _spatial(c: Canvas, least: int = 1) -> tuple[list[Window], list[Axis]]:
+def _spatial(c: Canvas, least: int = 1) -> tuple[list[TapWindow], list[Axis]]:
     rank = c.pick((1, 2, 2, 2, 3))
     found = [window(c, n) for n in c.split(rank, c.most // (16 if c.large else 4), least=least)]
     return found, [loop(w.taps, f"v{k}") for k, w in enumerate(found)]
 
 
-def _mode(c: Canvas, windows: Sequence[Window]) -> str:
+def _mode(c: Canvas, windows: Sequence[TapWindow]) -> str:
     mode = c.pick(("zero", "zero", "select", *MODES))
     # Reflection does not repeat the edge: of a single element there is nothing else.
     return "clamp" if mode == "reflect" and any(w.source.size < 2 for w in windows) else mode
 
 
-def _rest(c: Canvas, windows: Sequence[Window]) -> int:
+def _rest(c: Canvas, windows: Sequence[TapWindow]) -> int:
     """How much larger a stage may be than its windows are."""
     return max(1, c.most // math.prod(w.result.size * w.taps for w in windows))
 

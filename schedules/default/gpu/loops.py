@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from schedules.default.gpu.shared import Copy, plan_copy
-from schedules.default.gpu.tiles import Tile, extent_of
+from schedules.default.gpu.tiles import ThreadTile, extent_of
 from schedules.default.rewriting import fused, loop_names
 from schedules.directives import (
     BoundExtent,
@@ -37,7 +37,7 @@ class _Cut:
     where: dict[str, Any]
     loop: str
     axis: Axis
-    tile: Tile
+    tile: ThreadTile
 
     def __post_init__(self) -> None:
         assert self.axis is self.tile.row or self.axis is self.tile.column
@@ -73,7 +73,7 @@ class _Cut:
         return [Split(**self.where, loop=self.thread, outer=turn[0], inner=turn[1], factor=count, exact=True)]
 
 
-def _cuts(op: Compute, held: Compute, tile: Tile, definition: Definition = "body") -> list[_Cut]:
+def _cuts(op: Compute, held: Compute, tile: ThreadTile, definition: Definition = "body") -> list[_Cut]:
     """The rows and columns of a tile in a stage over the same elements."""
     position = {id(a): k for k, a in enumerate(held.axes)}
     names = [v.name for v in nest_of(op.name, op, definition).levels] if definition == "init" else None
@@ -86,13 +86,13 @@ def _cuts(op: Compute, held: Compute, tile: Tile, definition: Definition = "body
     return found
 
 
-def tiled(op: Compute, held: Compute, tile: Tile) -> list[Directive]:
+def tiled(op: Compute, held: Compute, tile: ThreadTile) -> list[Directive]:
     """Blocks of threads, each with a tile of sums that stays in its registers."""
     say, cuts = _blocks(op, held, tile, turns=False)
     return [*say, ComputeAt(stage=held.name, consumer=op.name, loop=cuts[-1].thread), *_in_registers(held, tile)]
 
 
-def _blocks(op: Compute, held: Compute, tile: Tile, *, turns: bool) -> tuple[list[Directive], list[_Cut]]:
+def _blocks(op: Compute, held: Compute, tile: ThreadTile, *, turns: bool) -> tuple[list[Directive], list[_Cut]]:
     """The loops of a stage that stores what was summed in tiles, by threads that take turns or store their own."""
     cuts, names = _cuts(op, held, tile), loop_names(op)
     cut = {c.loop for c in cuts}
@@ -107,7 +107,7 @@ def _blocks(op: Compute, held: Compute, tile: Tile, *, turns: bool) -> tuple[lis
     return say, cuts
 
 
-def _in_registers(held: Compute, tile: Tile) -> list[Directive]:
+def _in_registers(held: Compute, tile: ThreadTile) -> list[Directive]:
     """The loops of a tile's sums: over the terms, around all elements."""
     assert held.reduction is not None
     own = loop_names(held)
@@ -124,7 +124,7 @@ def _in_registers(held: Compute, tile: Tile) -> list[Directive]:
     ]
 
 
-def staged(op: Operation, total: Compute, held: Compute, tile: Tile, copies: Sequence[Copy]) -> list[Directive]:
+def staged(op: Operation, total: Compute, held: Compute, tile: ThreadTile, copies: Sequence[Copy]) -> list[Directive]:
     """Blocks that sum step by step, each step from copies in shared memory of what it reads."""
     assert isinstance(op, Compute)
     assert held.reduction is not None

@@ -26,7 +26,7 @@ from tedsl.lang.expr import Apply, Axis, Expr, Fn
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, substitute_all
 
-__all__ = ["TOTAL", "Tile", "clamped", "extent_of", "is_regrouped", "staged_tiles", "tile_of"]
+__all__ = ["TOTAL", "ThreadTile", "clamped", "extent_of", "is_regrouped", "staged_tiles", "tile_of"]
 
 TOTAL = "total of a block"  # a kind of stages
 REGROUPED = frozenset({"sum", "prod", "max", "min", "any", "all"})
@@ -38,7 +38,7 @@ STEP = (16, 128)  # least and most terms of a step
 
 
 @dataclass(frozen=True, eq=False)
-class Tile:
+class ThreadTile:
     """What one thread computes of a sum of products: `side` rows by `side` columns, whose operands it reads once."""
 
     row: Axis
@@ -69,7 +69,7 @@ def is_regrouped(op: Compute) -> bool:
     return kind in REGROUPED and not (reduce.values[0].dtype in WIDENED and kind in ("sum", "prod"))
 
 
-def tile_of(op: Compute) -> Tile | None:
+def tile_of(op: Compute) -> ThreadTile | None:
     """The tile for a sum of two factors, each with an axis of the result that the other one lacks."""
     reduce = op.reduction
     if reduce is None or reduce.reducer.kind != "sum" or not op.axes:
@@ -87,7 +87,7 @@ def tile_of(op: Compute) -> Tile | None:
         return None
     least = min(extent_of(row), extent_of(column))
     side = next((side for side, smallest in SIDES.items() if least >= smallest), None)
-    return None if side is None else Tile(row, column, side)
+    return None if side is None else ThreadTile(row, column, side)
 
 
 def extent_of(axis: Axis) -> int:
@@ -95,7 +95,7 @@ def extent_of(axis: Axis) -> int:
     return number(axis.extent) or 0
 
 
-def clamped(op: Compute, tile: Tile) -> Compute:
+def clamped(op: Compute, tile: ThreadTile) -> Compute:
     """The sum whose tiles may reach past the end: there the last elements are read again."""
     rest: dict[Expr, Expr] = {
         a: fn.minimum(a, extent_of(a) - 1) for a in (tile.row, tile.column) if not tile.divides(a)
@@ -103,7 +103,7 @@ def clamped(op: Compute, tile: Tile) -> Compute:
     return replace(op, bodies=tuple(substitute_all(op.bodies, rest)), _outputs={}) if rest else op
 
 
-def staged_tiles(rw: Rewriting, original: Operation, op: Compute, tile: Tile) -> Operation | None:
+def staged_tiles(rw: Rewriting, original: Operation, op: Compute, tile: ThreadTile) -> Operation | None:
     """out = total; total = sum over s of held, which reads copies; None where operands cannot be copied."""
     if not is_safe(op) or not is_regrouped(op) or None in (number(a.extent) for a in op.axes):
         return None
@@ -113,7 +113,7 @@ def staged_tiles(rw: Rewriting, original: Operation, op: Compute, tile: Tile) ->
         assert isinstance(whole, Compute)
         assert isinstance(held, Compute)
         own = dict(zip(op.axes, held.axes[:-1], strict=True))
-        mine = Tile(own[tile.row], own[tile.column], tile.side, SIDE // tile.side)
+        mine = ThreadTile(own[tile.row], own[tile.column], tile.side, SIDE // tile.side)
         found = _copies(rw, op.name, held, mine)
         if found is not None:
             reads, copies = found
@@ -132,7 +132,7 @@ def _steps_of(op: Compute) -> Iterator[tuple[Axis, int]]:
                 yield axis, factor
 
 
-def _copies(rw: Rewriting, name: str, held: Compute, tile: Tile) -> tuple[dict[Expr, Expr], list[Copy]] | None:
+def _copies(rw: Rewriting, name: str, held: Compute, tile: ThreadTile) -> tuple[dict[Expr, Expr], list[Copy]] | None:
     """Copies of all that a block reads in a step, if there is room for them."""
     assert held.reduction is not None
     steps = {a: extent_of(a) for a in held.reduction.axes}
@@ -158,7 +158,7 @@ def _from_copies(
     original: Operation,
     whole: Compute,
     held: Compute,
-    tile: Tile,
+    tile: ThreadTile,
     reads: dict[Expr, Expr],
     copies: list[Copy],
 ) -> Operation:

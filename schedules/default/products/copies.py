@@ -22,14 +22,14 @@ from tedsl.lang.extents import simplify_extent
 from tedsl.lang.functions import as_expr, maximum, minimum
 from tedsl.lang.traverse import free_axes, replaced
 
-__all__ = ["Copy", "Form", "copy_of", "forms_of", "linear"]
+__all__ = ["Combination", "PackedTable", "copy_of", "forms_of", "linear"]
 
 Key = frozenset[tuple[tuple[Expr, ...], int]]
 EMPTY: Mapping[Axis, Expr] = {}
 
 
 @dataclass(frozen=True, eq=False)
-class Form:
+class Combination:
     """One combination of loops, and the expressions that are it plus a number or a size."""
 
     plane: Affine
@@ -85,7 +85,7 @@ def linear(node: Expr) -> tuple[Affine, Affine] | None:
 Planes = dict[Key, tuple[Affine, dict[Expr, tuple[int, Affine]]]]
 
 
-def forms_of(root: Expr, sizes: Mapping[Axis, int]) -> list[Form] | None:
+def forms_of(root: Expr, sizes: Mapping[Axis, int]) -> list[Combination] | None:
     """The combinations of loops that an expression depends on, in the order of its reads; None where there are none.
 
     Those that share loops take at most as many values together as the loops have points.
@@ -93,13 +93,13 @@ def forms_of(root: Expr, sizes: Mapping[Axis, int]) -> list[Form] | None:
     found = _planes_of(root)
     if found is None:
         return None
-    forms = [Form(plane, tuple((n, *c) for n, c in nodes.items())) for plane, nodes in found.values()]
+    forms = [Combination(plane, tuple((n, *c) for n, c in nodes.items())) for plane, nodes in found.values()]
     return [form for group in _connected(forms) for form in _coordinates(group, sizes)]
 
 
-def _connected(forms: Sequence[Form]) -> list[list[Form]]:
+def _connected(forms: Sequence[Combination]) -> list[list[Combination]]:
     """The forms by the loops that they share, directly or through others."""
-    groups: list[list[Form]] = []
+    groups: list[list[Combination]] = []
     for form in forms:
         touched = [g for g in groups if any(a in set(form.axes) for other in g for a in other.axes)]
         joined = [*(f for g in touched for f in g), form]
@@ -109,14 +109,14 @@ def _connected(forms: Sequence[Form]) -> list[list[Form]]:
     return groups
 
 
-def _coordinates(group: Sequence[Form], sizes: Mapping[Axis, int]) -> list[Form]:
+def _coordinates(group: Sequence[Combination], sizes: Mapping[Axis, int]) -> list[Combination]:
     """The forms, or the loops themselves where these have fewer points."""
     axes = list(dict.fromkeys(a for form in group for a in form.axes))
     if math.prod(form.count(sizes) for form in group) <= math.prod(sizes[a] for a in axes):
         return list(group)
     known = {form.alone: form for form in group if form.alone is not None}
     zero = Affine({})
-    return [Form(Affine({(a,): 1}), (*(known[a].nodes if a in known else ()), (a, 1, zero))) for a in axes]
+    return [Combination(Affine({(a,): 1}), (*(known[a].nodes if a in known else ()), (a, 1, zero))) for a in axes]
 
 
 def _planes_of(root: Expr) -> Planes | None:
@@ -145,7 +145,7 @@ def _planes_of(root: Expr) -> Planes | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Copy:
+class PackedTable:
     """A table: its axes, their typical sizes, what it holds, and the index of the element for a point of the loops."""
 
     axes: tuple[Axis, ...]
@@ -166,7 +166,7 @@ def copy_of(
     padded: Mapping[Axis, int],
     panel: tuple[Axis, int] | None,
     inner: Sequence[Axis],
-) -> Copy | None:
+) -> PackedTable | None:
     """The table of `factor`: loops in `padded` run to a multiple of so many, past their ends the last one is repeated.
 
     `panel` = (axis, width) cuts the dimension of that axis into panels of so many lanes, which lie innermost; `inner`
@@ -213,10 +213,10 @@ def copy_of(
             return None
         made = [*first, *made, (lane, panel[1], panel[0] % panel[1])]
     axes, found, index = zip(*made, strict=True)
-    return Copy(axes, found, replaced(factor, mapping), index, lane, contiguous)
+    return PackedTable(axes, found, replaced(factor, mapping), index, lane, contiguous)
 
 
-def _last_form(factor: Expr, forms: Sequence[Form]) -> Form | None:
+def _last_form(factor: Expr, forms: Sequence[Combination]) -> Combination | None:
     """The form that is the last index of the factor's read, with step one: neighbours lie side by side."""
     node = factor
     while isinstance(node, Apply):

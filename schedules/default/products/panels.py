@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from schedules.conditions import number
 from schedules.default.patterns.turning import SIDE, Turned, can_turn, turned
 from schedules.default.products.contraction import Contraction, Tile, contraction_of, guarded, tile_for
-from schedules.default.products.copies import Copy, copy_of
+from schedules.default.products.copies import PackedTable, copy_of
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.default.sizes import blocks_of, rounded_up, typical_sizes
 from schedules.directives import (
@@ -275,7 +275,7 @@ class _Panels:
         assert self.rows_table is not None
         return self.rows_table
 
-    def _row_copy(self) -> Copy | None:
+    def _row_copy(self) -> PackedTable | None:
         """The table of the rows; None where they are read in place, along the innermost loop of the sum."""
         found, rows = self.found, self.found.rows
         if found.window:
@@ -374,7 +374,7 @@ class _Panels:
         assert self.row_copy is not None
         self._schedule_copy(self.rows_table, self.row_copy, at)
 
-    def _schedule_copy(self, table: Tensor, copy: Copy, at: str | None) -> None:
+    def _schedule_copy(self, table: Tensor, copy: PackedTable, at: str | None) -> None:
         stage, vector = table.op.name, self.tile.vector
         names = [a.name for a in copy.axes]
         self._say(
@@ -419,7 +419,7 @@ class _Panels:
         if at is None and copy.size >= self.machine.least.table_threads and copy.sizes[0] >= 2:
             self._say(Parallel(stage=stage, loop=names[0]))
 
-    def _overrun(self, copy: Copy) -> list[tuple[Axis, int]]:
+    def _overrun(self, copy: PackedTable) -> list[tuple[Axis, int]]:
         """The axes of a table along which tiles reach past the end, and their extents.
 
         Halide computes no more of it than what counts. The sums past the end count for nothing, but denormal numbers

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tedsl.backend.arguments.addresses import address_of
-from tedsl.backend.arguments.cuda import Place, install, is_capturing, place_on
-from tedsl.backend.arguments.device_memory import Block, Call, call_on_gpu, install_store
+from tedsl.backend.arguments.cuda import CudaStream, install, is_capturing, place_on
+from tedsl.backend.arguments.device_memory import DeviceBlock, DeviceCall, call_on_gpu, install_store
 from tedsl.backend.arguments.host_memory import register
 from tedsl.backend.arguments.layouts import misfit
 from tedsl.backend.host.linker import LoadedCode
@@ -252,7 +252,7 @@ class DeviceBinding(Binding):
 
     def run(self, arrays: Sequence[Array]) -> None:
         runtime = self._runtime()
-        block, context = self._begun(place_on() if self._is_cuda else Place(0, 0))
+        block, context = self._begun(place_on() if self._is_cuda else CudaStream(0, 0))
         for at, spec, array in zip(self._buffers, self._function.buffers, arrays):
             block.words[at + HOST] = address_of(array)
             block.words[at + _FLAGS] = 0 if spec.output else _HOST_DIRTY
@@ -268,7 +268,9 @@ class DeviceBinding(Binding):
         if code:
             self._fail(code, context)
 
-    def run_there(self, addresses: Sequence[int], place: Place, allocate: Callable[[int], Block] | None = None) -> None:
+    def run_there(
+        self, addresses: Sequence[int], place: CudaStream, allocate: Callable[[int], DeviceBlock] | None = None
+    ) -> None:
         """Queue the call on a stream: the arrays lie on the GPU and stay there, and nobody waits for the results.
 
         Intermediate results lie in memory from `allocate`, or from Halide.
@@ -281,7 +283,7 @@ class DeviceBinding(Binding):
         for at, address in zip(self._buffers, addresses, strict=True):
             block.words[at], block.words[at + 1] = address, interface
             block.words[at + _FLAGS] = _DEVICE_DIRTY
-        call = Call(self._function.code.name, place.stream, allocate)
+        call = DeviceCall(self._function.code.name, place.stream, allocate)
         with call_on_gpu(context, call):
             code = self._entry(block.address)
         if call.error is not None:
@@ -291,7 +293,7 @@ class DeviceBinding(Binding):
             self._fail(code, context)
         self._function.loaded.add(place.context)
 
-    def _check_loaded(self, place: Place) -> None:
+    def _check_loaded(self, place: CudaStream) -> None:
         if place.context not in self._function.loaded and is_capturing(place.stream):
             raise RuntimeError(
                 f"kernel {self._function.code.name!r}: its stream is being captured into a CUDA graph, and this would "
@@ -308,7 +310,7 @@ class DeviceBinding(Binding):
             install(runtime)
         return runtime
 
-    def _begun(self, place: Place) -> tuple[_Block, int]:
+    def _begun(self, place: CudaStream) -> tuple[_Block, int]:
         """A block of its own, and the call's context: the address of the words that the hooks read."""
         block = _Block([*self._words, *place], self._pointers)
         context = block.address + 8 * len(self._words)

@@ -18,7 +18,7 @@ from tedsl.backend.host.linker import Library, link
 from tedsl.backend.host.runtime import Runtime
 from tedsl.backend.host.targets import driver
 
-__all__ = ["Place", "device_of", "install", "is_capturing", "place_on", "some_context", "wait_for"]
+__all__ = ["CudaStream", "device_of", "install", "is_capturing", "place_on", "some_context", "wait_for"]
 
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 HOOKS = """\
@@ -51,7 +51,7 @@ define i32 @stream(ptr %call, ptr %context, ptr %result) {
 """
 
 
-class Place(NamedTuple):
+class CudaStream(NamedTuple):
     """A context and a stream, as CUDA's handles."""
 
     context: int
@@ -71,10 +71,10 @@ def install(runtime: Runtime) -> None:
     runtime.call("halide_set_cuda_get_stream", library["stream"])
 
 
-def place_on(device: int | None = None, stream: int = 0) -> Place:
+def place_on(device: int | None = None, stream: int = 0) -> CudaStream:
     """The primary context of a device (HL_GPU_DEVICE, or the first one), and a stream."""
     ordinal = int(os.environ.get("HL_GPU_DEVICE") or 0) if device is None else device
-    return Place(_primary_context(ordinal), stream)
+    return CudaStream(_primary_context(ordinal), stream)
 
 
 @functools.cache

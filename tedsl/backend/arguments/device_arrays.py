@@ -15,8 +15,8 @@ import numpy as np
 
 from tedsl.analysis.foreign import check_not_recorded, is_torch
 from tedsl.backend.arguments.blocks import contiguous_strides, copy_reason
-from tedsl.backend.arguments.cuda import Place, device_of, place_on, wait_for
-from tedsl.backend.arguments.device_memory import Block
+from tedsl.backend.arguments.cuda import CudaStream, device_of, place_on, wait_for
+from tedsl.backend.arguments.device_memory import DeviceBlock
 from tedsl.backend.arguments.dlpack import exchanged, is_exchanged_on_gpu
 from tedsl.lang.tensor import Tensor
 
@@ -147,7 +147,7 @@ def made(like: Any, shape: tuple[int, ...], tensor: Tensor, what: str) -> Any:
     return empty(shape, dtype=str(tensor.dtype))
 
 
-def place_of(arrays: Sequence[DeviceArray]) -> Place:
+def place_of(arrays: Sequence[DeviceArray]) -> CudaStream:
     """The device of the arrays, and a stream after all that made them."""
     devices = {device_of(a.address) if a.device is None else a.device for a in arrays}
     if len(devices) > 1:
@@ -158,12 +158,12 @@ def place_of(arrays: Sequence[DeviceArray]) -> Place:
     return place_on(devices.pop(), streams[0])
 
 
-def store_of(tensor: Any) -> Callable[[int], Block]:
+def store_of(tensor: Any) -> Callable[[int], DeviceBlock]:
     """PyTorch's memory for intermediate results of a call that is queued on its stream."""
 
-    def allocate(size: int) -> Block:
+    def allocate(size: int) -> DeviceBlock:
         block = tensor.new_empty((size,), dtype=sys.modules["torch"].uint8)
-        return Block(block.data_ptr(), block)
+        return DeviceBlock(block.data_ptr(), block)
 
     return allocate
 

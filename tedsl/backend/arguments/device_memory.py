@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from tedsl.backend.arguments.cuda import is_capturing, some_context
 from tedsl.backend.host.runtime import Runtime, loaded_runtimes
 
-__all__ = ["Block", "Call", "call_on_gpu", "free_device_memory", "install_store"]
+__all__ = ["DeviceBlock", "DeviceCall", "call_on_gpu", "free_device_memory", "install_store"]
 
 _IMPLEMENTATION, _MOST_FUNCTIONS = 15, 18  # the word of an interface that points to the table, and words of that
 _DEVICE, _INTERFACE, _TYPE, _DIMENSIONS = 0, 1, 4, 5  # words of a halide_buffer_t
@@ -26,7 +26,7 @@ _OUT_OF_MEMORY = -11  # as Halide numbers errors
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
-class Block(NamedTuple):
+class DeviceBlock(NamedTuple):
     """Memory on a GPU, and the object that keeps it."""
 
     address: int
@@ -34,22 +34,22 @@ class Block(NamedTuple):
 
 
 @dataclass(eq=False)
-class Call:
+class DeviceCall:
     """A call on arrays that lie on a GPU: its kernel, its stream, and who gives memory of so many bytes (or Halide)."""
 
     kernel: str
     stream: int
-    allocate: Callable[[int], Block] | None = None
+    allocate: Callable[[int], DeviceBlock] | None = None
     error: BaseException | None = None  # why there is no memory
 
 
-_calls: dict[int, Call] = {}  # by the context of the call
-_blocks: dict[int, Block] = {}  # in use, by their addresses
+_calls: dict[int, DeviceCall] = {}  # by the context of the call
+_blocks: dict[int, DeviceBlock] = {}  # in use, by their addresses
 _kept: list[Any] = []  # Halide calls them
 
 
 @contextmanager
-def call_on_gpu(context: int, call: Call) -> Iterator[None]:
+def call_on_gpu(context: int, call: DeviceCall) -> Iterator[None]:
     """Intermediate results of what runs inside, under this context, lie where the call says."""
     _calls[context] = call
     try:
@@ -82,7 +82,7 @@ def install_store(runtime: Runtime) -> None:
         table[list(table).index(theirs[name])] = ctypes.cast(ours, ctypes.c_void_p).value or 0
 
 
-def _allocated(call: Call, context: int | None, buffer: int, interface: int, halide: Callable[..., int]) -> int:
+def _allocated(call: DeviceCall, context: int | None, buffer: int, interface: int, halide: Callable[..., int]) -> int:
     """Memory for a buffer of a call; Halide's code."""
     words = _words(buffer, _DIMENSIONS + 1)
     if words[_DEVICE]:
@@ -100,7 +100,7 @@ def _allocated(call: Call, context: int | None, buffer: int, interface: int, hal
     return 0
 
 
-def _check_not_captured(call: Call) -> None:
+def _check_not_captured(call: DeviceCall) -> None:
     if is_capturing(call.stream):
         raise RuntimeError(
             f"kernel {call.kernel!r}: its stream is being captured into a CUDA graph, and it has intermediate results, "

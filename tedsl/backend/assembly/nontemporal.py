@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Set
 from itertools import count
 
-from tedsl.backend.assembly.text import NAME, Flow, declaring, each_function, free_metadata, joined
+from tedsl.backend.assembly.text import NAME, FunctionBody, declaring, each_function, free_metadata, joined
 
 __all__ = ["is_streamed", "streamed", "tags_of"]
 
@@ -51,7 +51,7 @@ def streamed(lines: list[str], tags: Collection[str], features: Set[str]) -> lis
 
 def _function(lines: list[str], tags: Collection[str], numbers: count[int], marker: str) -> list[str]:
     stores = [at for at, line in enumerate(lines) if is_streamed(line, tags)]
-    flow = Flow(lines) if stores else None
+    flow = FunctionBody(lines) if stores else None
     stores = [at for at in stores if flow is not None and flow.around(flow.block_at(at))]
     if flow is None or not stores:
         return lines

@@ -23,7 +23,7 @@ from tedsl.backend.assembly.nontemporal import streamed, tags_of
 from tedsl.backend.assembly.prefetch import fetched_ahead
 from tedsl.backend.assembly.reciprocals import multiplied
 
-__all__ = ["PASSES", "AssemblyError", "Pass", "Surroundings", "fired", "rewritten"]
+__all__ = ["PASSES", "AssemblyError", "Pass", "PassContext", "fired", "rewritten"]
 
 Lines = list[str]
 
@@ -33,7 +33,7 @@ class AssemblyError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class PassContext:
     """The processor's instruction sets, and the buffers that are large and only written."""
 
     features: Set[str] = frozenset()
@@ -46,8 +46,8 @@ class Pass:
 
     name: str
     kind: Literal["needed", "faster"]
-    rewrite: Callable[[Lines, Surroundings], Lines]
-    when: Callable[[Surroundings], bool] = field(default=lambda around: True)
+    rewrite: Callable[[Lines, PassContext], Lines]
+    when: Callable[[PassContext], bool] = field(default=lambda around: True)
     left: Callable[[Lines], str | None] = field(default=lambda lines: None)
 
 
@@ -69,7 +69,7 @@ PASSES = (
 )  # fmt: skip
 
 
-def rewritten(assembly: str, around: Surroundings) -> str:
+def rewritten(assembly: str, around: PassContext) -> str:
     """The assembly with what is needed for right results, then with what is faster."""
     made = assembly.split("\n")
     for _, lines in _steps(made, around):
@@ -77,7 +77,7 @@ def rewritten(assembly: str, around: Surroundings) -> str:
     return "\n".join(made)
 
 
-def fired(assembly: str, around: Surroundings) -> dict[str, int]:
+def fired(assembly: str, around: PassContext) -> dict[str, int]:
     """How many lines each pass made or changed."""
     before, found = assembly.split("\n"), {}
     for each, lines in _steps(before, around):
@@ -87,7 +87,7 @@ def fired(assembly: str, around: Surroundings) -> dict[str, int]:
     return found
 
 
-def _steps(lines: Lines, around: Surroundings) -> Iterator[tuple[Pass, Lines]]:
+def _steps(lines: Lines, around: PassContext) -> Iterator[tuple[Pass, Lines]]:
     for each in PASSES:
         if each.when(around):
             lines = each.rewrite(lines, around)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from tedsl.backend.assembly.nontemporal import is_streamed
-from tedsl.backend.assembly.text import NAME, Flow, declaring, functions_of
+from tedsl.backend.assembly.text import NAME, FunctionBody, declaring, functions_of
 
 __all__ = ["fetched_ahead"]
 
@@ -43,7 +43,7 @@ def fetched_ahead(lines: list[str], past: Collection[str] = ()) -> list[str]:
     for begin, end in functions_of(lines):
         if sum(" = phi " in line for line in lines[begin:end]) < 3:
             continue
-        flow = Flow(lines[begin:end])
+        flow = FunctionBody(lines[begin:end])
         for head, loops in _rows(flow).items():
             rows = _Rows(flow, head, loops, past)
             rows.find()
@@ -58,7 +58,7 @@ def fetched_ahead(lines: list[str], past: Collection[str] = ()) -> list[str]:
     return declaring(made, [_DECLARED])
 
 
-def _rows(flow: Flow) -> dict[str, list[str]]:
+def _rows(flow: FunctionBody) -> dict[str, list[str]]:
     """The loops with several innermost ones inside, and these."""
     found: dict[str, list[str]] = {}
     for label, body in flow.loops.items():
@@ -81,7 +81,7 @@ class _Loop:
 class _Rows:
     """A loop over rows, and the arrays whose rows the loops inside read and write."""
 
-    flow: Flow
+    flow: FunctionBody
     head: str
     labels: Sequence[str]
     past: Collection[str]

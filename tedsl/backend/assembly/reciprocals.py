@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import count
 
-from tedsl.backend.assembly.text import NAME, Flow, declaring, each_function, free_metadata, joined
+from tedsl.backend.assembly.text import NAME, FunctionBody, declaring, each_function, free_metadata, joined
 
 __all__ = ["multiplied"]
 
@@ -57,7 +57,7 @@ class _Division:
 def _multiplied(lines: list[str], numbers: Iterator[int], widths: set[int], weights: str) -> list[str]:
     """The lines of a function."""
     found = list(_divisions(lines))
-    flow = Flow(lines) if found else None
+    flow = FunctionBody(lines) if found else None
     chosen = list(_chosen(flow, found)) if flow is not None else []
     if flow is None or not chosen:
         return lines
@@ -81,7 +81,7 @@ def _multiplied(lines: list[str], numbers: Iterator[int], widths: set[int], weig
     return made
 
 
-def _chosen(flow: Flow, found: Sequence[_Division]) -> Iterator[_Division]:
+def _chosen(flow: FunctionBody, found: Sequence[_Division]) -> Iterator[_Division]:
     """The divisions by what the innermost loop around does not change, or that are many."""
     homes = [flow.block_at(d.at) for d in found]
     alike = Counter((home, d.divisor) for home, d in zip(homes, found, strict=True))
@@ -94,7 +94,7 @@ def _chosen(flow: Flow, found: Sequence[_Division]) -> Iterator[_Division]:
             yield d
 
 
-def _reciprocal(flow: Flow, division: _Division, name: str) -> list[str]:
+def _reciprocal(flow: FunctionBody, division: _Division, name: str) -> list[str]:
     """Lines for the reciprocal of a divisor; NaN, which no quotient can be right with, where it is out of range."""
     n = division.width
     splat = _SPLAT.search(flow.lines[flow.born[division.divisor][1]])

@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 
 from tedsl.lang.locks import cached_property
 
-__all__ = ["BITS", "NAME", "Block", "Flow", "declaring", "each_function", "free_metadata", "functions_of", "joined"]
+__all__ = [
+    "BITS",
+    "NAME",
+    "Block",
+    "FunctionBody",
+    "declaring",
+    "each_function",
+    "free_metadata",
+    "functions_of",
+    "joined",
+]
 
 NAME = r'%(?:[\w.$-]+|"[^"]*")'
 BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}  # of LLVM's float types
@@ -66,7 +76,7 @@ class Block:
 
 
 @dataclass
-class Flow:
+class FunctionBody:
     """The lines of one function, from `define` on."""
 
     lines: list[str]

@@ -20,7 +20,7 @@ from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.arguments.blocks import HOST, contiguous_strides, lay_out
 from tedsl.backend.arguments.layouts import LARGEST
 from tedsl.backend.calling.c_names import function_name
-from tedsl.backend.calling.export_text import Signature, c_header, python_module
+from tedsl.backend.calling.export_text import ExportedFunction, c_header, python_module
 from tedsl.backend.compiling.core import Core
 from tedsl.backend.compiling.variant import Variant
 from tedsl.backend.host.archive import archive
@@ -28,7 +28,7 @@ from tedsl.backend.host.emit import emit_object
 from tedsl.backend.host.processors import is_same_machine, triple_of
 from tedsl.backend.host.runtime import runtime_object
 from tedsl.backend.host.symbols import COFF, format_of, global_symbols
-from tedsl.backend.sequence.runner import Chain, Placing, Step
+from tedsl.backend.sequence.runner import Chain, KernelStep, Placing
 from tedsl.backend.sequence.steps import Steps
 from tedsl.lang.expr import Var
 
@@ -62,7 +62,7 @@ def export(
     return made
 
 
-def _signature(core: Core, symbol: str, sizes: Mapping[Var, int], hidden: int) -> Signature:
+def _signature(core: Core, symbol: str, sizes: Mapping[Var, int], hidden: int) -> ExportedFunction:
     try:
         shapes = [concrete_shape(t, sizes, f"kernel {core.name!r}: export") for t in (*core.inputs, *core.outputs)]
     except ValueError as error:
@@ -74,7 +74,7 @@ def _signature(core: Core, symbol: str, sizes: Mapping[Var, int], hidden: int) -
         if 0 in shape:
             raise ValueError(f"kernel {core.name!r}: export: {label!r} has no elements (shape {shape})")
     count = len(core.inputs)
-    return Signature(symbol, core.name, tuple(arrays[: count - hidden]), tuple(arrays[count:]))
+    return ExportedFunction(symbol, core.name, tuple(arrays[: count - hidden]), tuple(arrays[count:]))
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class _Call:
 
 
 def _objects(
-    core: Core, signature: Signature, sizes: Mapping[Var, int], constants: Sequence[Array]
+    core: Core, signature: ExportedFunction, sizes: Mapping[Var, int], constants: Sequence[Array]
 ) -> list[tuple[str, bytes]]:
     """The objects of the kernels, and that of the function that calls them."""
     if isinstance(core, Steps):
@@ -97,7 +97,7 @@ def _objects(
         count = len(core.inputs)
         tensors = [*core.inputs, *core.outputs]
         results = tuple(range(count, len(tensors)))
-        steps = [Step(core, None, tuple(range(count)), results)]
+        steps = [KernelStep(core, None, tuple(range(count)), results)]
     placing = Placing(steps, results, ("write",) * len(results), frozenset())
     chain = Chain(tensors, placing, ("write",) * len(results), sizes)
     images: dict[str, bytes] = {}
@@ -129,7 +129,7 @@ def _compiled(core: Core, images: dict[str, bytes]) -> tuple[Variant, str]:
     return variant, kept.entry
 
 
-def _call(step: Step, variant: Variant, entry: str, chain: Chain) -> _Call:
+def _call(step: KernelStep, variant: Variant, entry: str, chain: Chain) -> _Call:
     cells = [*step.inputs, *(step.outputs[p] for p in variant.order)]
     layouts = []
     for cell in cells:
@@ -144,7 +144,7 @@ def _call(step: Step, variant: Variant, entry: str, chain: Chain) -> _Call:
 
 
 def _assembly(
-    signature: Signature, calls: Sequence[_Call], chain: Chain, placing: Placing, constants: Sequence[Array]
+    signature: ExportedFunction, calls: Sequence[_Call], chain: Chain, placing: Placing, constants: Sequence[Array]
 ) -> str:
     """The exported function: LLVM's assembly."""
     name, words = signature.symbol, max(len(call.words) for call in calls)

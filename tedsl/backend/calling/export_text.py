@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tedsl.backend.calling.c_names import parameter_names
 
-__all__ = ["Signature", "c_header", "python_module"]
+__all__ = ["ExportedFunction", "c_header", "python_module"]
 
 Argument = tuple[str, str, tuple[int, ...]]  # name, dtype, shape
 
@@ -18,7 +18,7 @@ _C_TYPES = {
 
 
 @dataclass(frozen=True)
-class Signature:
+class ExportedFunction:
     """An exported function."""
 
     symbol: str
@@ -32,7 +32,7 @@ class Signature:
         return parameter_names(label for label, _, _ in (*self.inputs, *self.outputs))
 
 
-def c_header(signature: Signature) -> str:
+def c_header(signature: ExportedFunction) -> str:
     """The declaration, and what to link."""
     name, count = signature.symbol, len(signature.inputs)
     lines = []
@@ -71,7 +71,7 @@ const char *{name}_error(void);
 """
 
 
-def python_module(signature: Signature) -> str:
+def python_module(signature: ExportedFunction) -> str:
     """A module with one function of the same name."""
     name, count = signature.symbol, len(signature.inputs)
     names = signature.names[:count]

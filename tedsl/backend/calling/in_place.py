@@ -10,7 +10,7 @@ import numpy as np
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.blocks import copy_reason
 from tedsl.backend.calling.aliasing import in_place_problem, overlap, same_place
-from tedsl.backend.compiling.core import Core, Memory
+from tedsl.backend.compiling.core import CallMemory, Core
 from tedsl.lang.errors import AliasError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor
@@ -38,7 +38,7 @@ class PreparedCall:
     def is_plain(self) -> bool:
         return all(m == "write" for m in self.modes)
 
-    def settled(self, memory: Memory, copies: list[tuple[str, str]]) -> Memory:
+    def settled(self, memory: CallMemory, copies: list[tuple[str, str]]) -> CallMemory:
         """The outputs that cannot be computed where they are wanted moved to temporaries, or AliasError."""
         outputs = dict(memory.outputs)
         shared: dict[int, tuple[Tensor, ...]] = {}
@@ -58,7 +58,7 @@ class PreparedCall:
         copies += [(self.outputs[p].name, reason) for p, reason in reasons.items()]
         return replace(memory, outputs=outputs, shared=shared)
 
-    def _problem(self, memory: Memory, position: int, target: Array) -> tuple[str | None, tuple[Tensor, ...]]:
+    def _problem(self, memory: CallMemory, position: int, target: Array) -> tuple[str | None, tuple[Tensor, ...]]:
         """Why an output goes through a temporary; else the inputs in whose memory it is written element on element."""
         reason: str | None = None
         sources: list[Tensor] = []
@@ -91,7 +91,7 @@ class PreparedCall:
         To prove it for all of equal layout took as long as to compile, and few calls ever need it.
         """
         found = set(added_to.items())
-        form = self.core.form(Memory([self.arrays[k] for k in self.positions], dict(enumerate(outputs)), {}),
+        form = self.core.form(CallMemory([self.arrays[k] for k in self.positions], dict(enumerate(outputs)), {}),
                               self.modes, self.sizes)  # fmt: skip
         for k, core_input in zip(self.positions, self.core.inputs, strict=True):
             array = self.arrays[k]

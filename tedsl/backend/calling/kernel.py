@@ -41,8 +41,8 @@ from tedsl.backend.calling.export import export
 from tedsl.backend.calling.in_place import PreparedCall
 from tedsl.backend.calling.nan_check import check_numbers
 from tedsl.backend.calling.on_gpu import Again, constant_on, key_of_tensors, listed, run_on_gpu
-from tedsl.backend.calling.report import Program, program_of
-from tedsl.backend.compiling.core import Core, Memory
+from tedsl.backend.calling.report import ProgramReport, program_of
+from tedsl.backend.compiling.core import CallMemory, Core
 from tedsl.backend.compiling.profiling import RECORDING
 from tedsl.backend.host.processors import misfit_here
 from tedsl.backend.host.runtime import KernelError
@@ -210,7 +210,7 @@ class Kernel(Rich):
         return replace(self._stats, compile_ms=spent)
 
     @property
-    def program(self) -> Program:
+    def program(self) -> ProgramReport:
         """The compiled functions that a call runs, how often each is used, and the memory that they need."""
         return program_of(self._shown(), self._donor.lent)
 
@@ -293,7 +293,7 @@ class Kernel(Rich):
             p: targets[p] if p in targets else fresh(shapes[p], self.outputs[p].dtype.numpy)
             for p, m in enumerate(modes) if m != "null"
         }  # fmt: skip
-        memory = Memory(
+        memory = CallMemory(
             [passed[k] for k in positions], buffers, previous, given=frozenset(targets), lent=self._donor.lent
         )
         strict = range(len(modes)) if self._on_hazard == "error" else []
@@ -364,7 +364,7 @@ class Kernel(Rich):
         return tuple(results) if self._several else results[0]
 
     def _run(
-        self, core: Core, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int], given: Sequence[Any]
+        self, core: Core, memory: CallMemory, modes: tuple[str, ...], sizes: Mapping[Var, int], given: Sequence[Any]
     ) -> None:
         changed = True
         try:
@@ -392,7 +392,7 @@ class Kernel(Rich):
             return take(array, self._donor.call(source))
         return array
 
-    def _remember(self, call: PreparedCall, memory: Memory, given: Sequence[Any]) -> None:
+    def _remember(self, call: PreparedCall, memory: CallMemory, given: Sequence[Any]) -> None:
         """Keep what a further call on the same shapes and strides needs, if it can run on its arrays as they are."""
         core, targets = call.core, call.targets
         outputs = [memory.outputs[p] for p in sorted(memory.outputs)]
@@ -480,7 +480,9 @@ class Kernel(Rich):
                 )
         return targets
 
-    def _counted(self, core: Core, memory: Memory, copies: list[tuple[str, str]], bound: Mapping[Var, int]) -> Stats:
+    def _counted(
+        self, core: Core, memory: CallMemory, copies: list[tuple[str, str]], bound: Mapping[Var, int]
+    ) -> Stats:
         total, memory_lent = sum(a.nbytes for a in (*memory.inputs, *memory.outputs.values())), memory.lent
         return Stats(0.0, copies, total, lambda: core.temporary_bytes(bound, memory_lent), self._on_device)
 

@@ -16,10 +16,10 @@ from tedsl.analysis.foreign import is_torch, tensor_of
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.backend.arguments.blocks import DeviceBinding
-from tedsl.backend.arguments.cuda import Place
+from tedsl.backend.arguments.cuda import CudaStream
 from tedsl.backend.arguments.device_arrays import DeviceArray, described, is_on_gpu, made, place_of, store_of, stream_of
 from tedsl.backend.calling.call_arguments import given_outputs
-from tedsl.backend.compiling.core import Core, Memory
+from tedsl.backend.compiling.core import CallMemory, Core
 from tedsl.backend.host.loaders import LOADER_VARIABLE
 from tedsl.backend.lowering.pipeline import operations_between
 from tedsl.backend.sequence.steps import is_apart
@@ -47,7 +47,7 @@ class Again:
         """The results."""
         made = [given[0].new_empty(shape, dtype=dtype) for shape, dtype in self.results]
         everything = [*given, *made]
-        place = Place(self.context, stream_of(given[0]))
+        place = CudaStream(self.context, stream_of(given[0]))
         self.binding.run_there([everything[p].data_ptr() for p in self.order], place, store_of(given[0]))
         return made
 
@@ -104,7 +104,7 @@ def run_on_gpu(
     written = [described(a, t, f"{what}: out= for {t.name!r}") for t, a in zip(outputs, results, strict=True)]
     _check_written(outputs, written, shapes, arrays, what)
     bound = {(renamed or {}).get(v, v): n for v, n in bound.items()}
-    memory = Memory(arrays, dict(enumerate(written)), {})  # type: ignore[arg-type]
+    memory = CallMemory(arrays, dict(enumerate(written)), {})  # type: ignore[arg-type]
     if core.has_empty_stage(memory, bound) or any(a.size == 0 for a in written):
         raise EmptyArrayError(f"{what}: some array has no elements, which no GPU can hold; copy the arrays to the CPU")
     variant, binding = core.bind(memory, ("write",) * len(outputs), bound)
@@ -119,7 +119,7 @@ def run_on_gpu(
             "memory, and these are on a GPU; copy them to the CPU"
         )
     everything = [*arrays, *written]
-    places: Any = Memory(range(len(arrays)), {p: len(arrays) + p for p in range(len(written))}, {})  # type: ignore[arg-type,misc]
+    places: Any = CallMemory(range(len(arrays)), {p: len(arrays) + p for p in range(len(written))}, {})  # type: ignore[arg-type,misc]
     order: list[Any] = core.arguments(variant, places)
     place = place_of(everything)
     tensor = next((v for v in (*given, *results) if is_torch(v) and stream_of(v) == place.stream), None)

@@ -16,7 +16,7 @@ from tedsl.lang.locks import cached_property
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Placeholder, Tensor
 
-__all__ = ["Call", "Program", "program_of"]
+__all__ = ["Call", "ProgramReport", "program_of"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class MemoryPlan:
 
 
 @dataclass(frozen=True, eq=False)
-class Program(Rich):
+class ProgramReport(Rich):
     """The steps of a kernel in their order; bytes are those for `sizes`, where extents are symbolic."""
 
     name: str
@@ -66,7 +66,7 @@ class Program(Rich):
     sizes: Mapping[Var, int] = field(default_factory=dict)
     lent: Set[int] = frozenset()  # donated inputs in whose memory intermediate results lie
 
-    def at(self, sizes: Mapping[Var, int]) -> Program:
+    def at(self, sizes: Mapping[Var, int]) -> ProgramReport:
         """The same for given values of symbolic extents."""
         return replace(self, sizes=dict(sizes))
 
@@ -155,11 +155,11 @@ def _counted(n: int, what: str) -> str:
     return f"{n} {what}{'s' * (n != 1)}"
 
 
-def program_of(core: Core, lent: Set[int] = frozenset()) -> Program:
+def program_of(core: Core, lent: Set[int] = frozenset()) -> ProgramReport:
     """The program behind a kernel."""
     core = core.whole
     calls = _calls(core) if isinstance(core, Steps) else [_call(core, core.name, core.inputs, core.outputs)]
-    return Program(core.name, tuple(calls), core.inputs, core.outputs, core, lent=lent)
+    return ProgramReport(core.name, tuple(calls), core.inputs, core.outputs, core, lent=lent)
 
 
 def _calls(core: Steps) -> list[Call]:

@@ -30,14 +30,14 @@ from tedsl.lang.locks import cached_property, freed_in_children
 from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
 from tedsl.reference import evaluate_stages
 
-__all__ = ["Core", "Memory", "Prepared", "is_dense"]
+__all__ = ["CallMemory", "Core", "Prepared", "is_dense"]
 
 Proof = tuple[tuple[str, ...], bool, bool, bool, int, int]  # a form; an output may lie on an input element on element
 MOST_BINDINGS = 256  # argument blocks kept for further calls on the same shapes
 
 
 @dataclass(frozen=True)
-class Memory:
+class CallMemory:
     """Where a call reads and writes: the inputs in order, and arrays by the position of the output."""
 
     inputs: Sequence[Array]
@@ -205,7 +205,7 @@ class Core:
         self.any_variant()
         return self
 
-    def run(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> None:
+    def run(self, memory: CallMemory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> None:
         """Compute the outputs whose mode is not "null"."""
         if all(array.size == 0 for array in memory.outputs.values()):
             return
@@ -224,7 +224,7 @@ class Core:
                 raise
             self.run_plain(memory, modes, sizes)
 
-    def run_plain(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> None:
+    def run_plain(self, memory: CallMemory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> None:
         """Compute them again after a call that found an inf or NaN, which has written nothing."""
         variant = self.variant(self.form(memory, modes, sizes, plain=True))
         apart = self._apart(variant, memory)
@@ -267,7 +267,7 @@ class Core:
         """The loops in the order in which they run."""
         return self.any_variant().loop_nest
 
-    def _apart(self, variant: Variant, memory: Memory) -> Memory:
+    def _apart(self, variant: Variant, memory: CallMemory) -> CallMemory:
         """The outputs that another compiled form cannot write in place in memory of their own."""
         moved = {
             p: np.empty_like(memory.outputs[p])
@@ -276,14 +276,14 @@ class Core:
         }
         return replace(memory, outputs={**memory.outputs, **moved}) if moved else memory
 
-    def arguments(self, variant: Variant, memory: Memory) -> list[Array]:
+    def arguments(self, variant: Variant, memory: CallMemory) -> list[Array]:
         """The arrays in the order in which the function takes them."""
         return [
             *memory.inputs, *(memory.previous[p] for p in variant.added), *(memory.outputs[p] for p in variant.order)
         ]  # fmt: skip
 
     def bind(
-        self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int], *, plain: bool = False
+        self, memory: CallMemory, modes: tuple[str, ...], sizes: Mapping[Var, int], *, plain: bool = False
     ) -> tuple[Variant, Bound]:
         """The form for these arrays, and an argument block for their shapes and strides."""
         key = (modes, plain, tuple(sizes.values()), tuple((a.shape, a.strides) for a in memory.arrays))
@@ -299,12 +299,14 @@ class Core:
             self._bindings[key] = found
         return found
 
-    def prepared(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> Prepared:
+    def prepared(self, memory: CallMemory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> Prepared:
         """A function of arrays like these."""
         variant, binding = self.bind(memory, modes, sizes)
         return Prepared(binding.run, variant.added, variant.order)
 
-    def form(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int], *, plain: bool = False) -> Form:
+    def form(
+        self, memory: CallMemory, modes: tuple[str, ...], sizes: Mapping[Var, int], *, plain: bool = False
+    ) -> Form:
         """The form that these arrays need."""
         large = any(map(_is_large, memory.arrays)) or self._has_large_stage(sizes)
         merged, compact = self.merging is not None, self.is_compact
@@ -319,7 +321,7 @@ class Core:
             return False
         return not self._has_large_stage({})
 
-    def has_empty_stage(self, memory: Memory, sizes: Mapping[Var, int]) -> bool:
+    def has_empty_stage(self, memory: CallMemory, sizes: Mapping[Var, int]) -> bool:
         """Whether something read is empty though the result is not: clamped reads then have no element to read."""
         shapes = [a.shape for a in memory.inputs] + [concrete_shape(t, sizes, self.name) for t in self._between]
         return any(0 in shape for shape in shapes) or any(self._is_idle(op, sizes) for op in self._loops)
@@ -341,7 +343,7 @@ class Core:
             sum(math.prod(concrete_shape(t, sizes, self.name)) * t.dtype.itemsize for t in op.outputs) for op in kept
         ]
 
-    def _run_around_empty(self, memory: Memory, sizes: Mapping[Var, int]) -> None:
+    def _run_around_empty(self, memory: CallMemory, sizes: Mapping[Var, int]) -> None:
         """What depends on an empty tensor is evaluated by the reference, the rest compiled."""
         touched = self._touched_by_empty(memory, sizes)
         key = tuple(touched)
@@ -351,14 +353,14 @@ class Core:
         known = dict(zip(self.inputs, memory.inputs, strict=True))
         made = {p: np.empty(concrete_shape(t, sizes, self.name), t.dtype.numpy) for p, t in enumerate(before.outputs)}
         if made:
-            before.run(Memory([known[t] for t in before.inputs], made, {}), ("write",) * len(made), sizes)
+            before.run(CallMemory([known[t] for t in before.inputs], made, {}), ("write",) * len(made), sizes)
         known.update((before.outputs[p], array) for p, array in made.items())
         known = evaluate_stages(key, known, sizes)
         for position, array in memory.outputs.items():
             former, value = memory.previous.get(position), known[self.outputs[position]]
             array[...] = value if former is None else former + value
 
-    def _touched_by_empty(self, memory: Memory, sizes: Mapping[Var, int]) -> dict[Operation, None]:
+    def _touched_by_empty(self, memory: CallMemory, sizes: Mapping[Var, int]) -> dict[Operation, None]:
         """The operations that make or depend on a tensor that is empty at this call."""
         empty = {t for t, a in zip(self.inputs, memory.inputs, strict=True) if a.size == 0}
         empty |= {t for t in self._between if 0 in concrete_shape(t, sizes, self.name)}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import halide as hl
 
 from tedsl.backend.assembly.allocation_failures import guarded
-from tedsl.backend.assembly.passes import Surroundings, fired, rewritten
+from tedsl.backend.assembly.passes import PassContext, fired, rewritten
 from tedsl.backend.host.emit import emit_assembly, emit_object
 from tedsl.backend.host.linker import LoadedCode, link, runtime_names
 from tedsl.backend.host.loaders import loads_objects
@@ -87,7 +87,7 @@ def _may_contract(target: str) -> bool:
 
 def _finished(assembly: str, target: str, streams: Collection[str]) -> str:
     """LLVM assembly as it is translated to machine code."""
-    made = rewritten(assembly, Surroundings(features_of(target), streams))
+    made = rewritten(assembly, PassContext(features_of(target), streams))
     return guarded(made) if UNCHECKED in target.split("-") else made
 
 
@@ -123,7 +123,7 @@ def _passes(llvm: str, target: str, streams: Collection[str]) -> str:
     """How many lines each of our passes made or changed."""
     if not _may_contract(target):
         return "Halide alone makes code for this target\n"
-    found = fired(llvm, Surroundings(features_of(target), streams))
+    found = fired(llvm, PassContext(features_of(target), streams))
     return "".join(f"{name}: {count} line{'s' * (count != 1)}\n" for name, count in found.items())
 
 

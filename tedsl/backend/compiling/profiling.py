@@ -28,7 +28,7 @@ from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import operations_between
 
-__all__ = ["RECORDING", "Event", "Machine", "Profile", "Row", "machine_speeds", "profile", "recorded"]
+__all__ = ["RECORDING", "Event", "Peaks", "Profile", "ProfileRow", "machine_speeds", "profile", "recorded"]
 
 RECORDING: list[Profile] = []  # the contexts that are open
 COPIED, PRODUCT = 1 << 26, 1024  # bytes of a copy, rows of a matrix
@@ -50,7 +50,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Machine:
+class Peaks:
     """Bytes and operations in a second."""
 
     bandwidth: float
@@ -58,7 +58,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Row:
+class ProfileRow:
     """The calls of one kernel: seconds, bytes and operations of all of them; `roofline` is the share of the speed that
     the machine allows for so many bytes and operations (above 1 where arrays lie in the caches)."""
 
@@ -77,7 +77,7 @@ class Profile(Rich):
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ProfileRow]:
         """One row for each kernel, the one that took longest first."""
         grouped: dict[object, list[Event]] = {}
         for event in list(self.events):
@@ -109,7 +109,7 @@ class Profile(Rich):
         )
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: ProfileRow) -> tuple[str, ...]:
     """A row as text."""
     return (
         row.kernel, str(row.calls), f"{row.seconds * 1e3:.3f}", f"{row.share:.1%}", f"{row.bytes / 1e6:.2f}",
@@ -117,12 +117,12 @@ def cells(row: Row) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _row(kernel: str, events: Sequence[Event], total: int) -> Row:
+def _row(kernel: str, events: Sequence[Event], total: int) -> ProfileRow:
     machine = machine_speeds()
     seconds = max(1, sum(e.duration for e in events)) / 1e9
     moved, flops = sum(e.bytes for e in events), sum(map(_flops, events))
     least = max(moved / machine.bandwidth, flops / machine.flops)
-    return Row(kernel, len(events), seconds, seconds * 1e9 / total, moved, flops, least / seconds)
+    return ProfileRow(kernel, len(events), seconds, seconds * 1e9 / total, moved, flops, least / seconds)
 
 
 def _flops(event: Event) -> int:
@@ -160,7 +160,7 @@ def recorded(
 
 
 @functools.cache
-def machine_speeds() -> Machine:
+def machine_speeds() -> Peaks:
     """What this machine reaches with as many threads as kernels have."""
     threads = get_num_threads()
     parts = [(np.ones(COPIED // threads, np.uint8), np.empty(COPIED // threads, np.uint8)) for _ in range(threads)]
@@ -169,7 +169,7 @@ def machine_speeds() -> Machine:
     a = np.ones((PRODUCT, PRODUCT), np.float32)
     b = np.empty_like(a)
     multiplying = _best(lambda: np.matmul(a, a, out=b))
-    return Machine(2 * sum(x.nbytes for x, _ in parts) / copying, 2 * PRODUCT**3 / multiplying)
+    return Peaks(2 * sum(x.nbytes for x, _ in parts) / copying, 2 * PRODUCT**3 / multiplying)
 
 
 def _best(work: Callable[[], Any]) -> float:

@@ -40,7 +40,7 @@ from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import operations_between
 
-__all__ = ["Form", "Program", "Variant", "compile_variant", "loaded_variant"]
+__all__ = ["Form", "Variant", "VariantSource", "compile_variant", "loaded_variant"]
 
 MOST_PROVEN = 48  # operations: with more of them the text of a kernel costs more than its checks
 
@@ -61,7 +61,7 @@ class Form:
 class Variant:
     """A compiled program and the order of its arguments."""
 
-    program: Program
+    program: VariantSource
     kept: Kept
     function: Function
     compile_ms: float
@@ -151,7 +151,7 @@ class LoadedVariant(Variant):
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class VariantSource:
     """What a variant is compiled from."""
 
     inputs: tuple[Tensor, ...]
@@ -362,7 +362,7 @@ def compile_variant(
 ) -> Variant:
     """Lower, schedule and compile; or load what was compiled before, in this process or another."""
     begin = time.perf_counter()
-    program = Program(tuple(inputs), tuple(outputs), form, name, target, planner, merging)
+    program = VariantSource(tuple(inputs), tuple(outputs), form, name, target, planner, merging)
     key = program.key
     kept = recall(key)
     if kept is not None:
@@ -389,7 +389,7 @@ def _since(begin: float) -> float:
     return (time.perf_counter() - begin) * 1e3
 
 
-def loaded_variant(program: Program, key: str | None, whole: Callable[[], Variant]) -> Variant:
+def loaded_variant(program: VariantSource, key: str | None, whole: Callable[[], Variant]) -> Variant:
     """What was kept under a key; where nothing is, what `whole` makes, which knows how to schedule the program."""
     begin = time.perf_counter()
     kept = recall(key)
@@ -398,7 +398,7 @@ def loaded_variant(program: Program, key: str | None, whole: Callable[[], Varian
     return LoadedVariant(program, kept, program.loaded(kept), _since(begin), whole=whole)
 
 
-def _made(program: Program) -> tuple[Kept, Lowered, Function]:
+def _made(program: VariantSource) -> tuple[Kept, Lowered, Function]:
     try:
         return program.made(careful=False)
     except (hl.HalideError, ScheduleError) as error:

@@ -15,9 +15,9 @@ import halide as hl
 
 from schedules import directives as d
 from schedules.loops import nest_of
-from schedules.placement import ROOT, Place, placed
+from schedules.placement import ROOT, Placement, placed
 from schedules.plan import Plan, Step
-from tedsl.analysis.hazards import Loop, Order
+from tedsl.analysis.hazards import Order, StageLoop
 from tedsl.analysis.sizes import known_shape
 from tedsl.backend.host.loaders import LOADER_VARIABLE, loads_objects
 from tedsl.backend.host.targets import Machine
@@ -111,12 +111,12 @@ def _may_round(plan: Plan, loops: Loops) -> bool:
     return False
 
 
-def _nesting(plan: Plan, places: Mapping[str, Place], stages: Mapping[str, Loops], lowered: Lowered) -> Order:
+def _nesting(plan: Plan, places: Mapping[str, Placement], stages: Mapping[str, Loops], lowered: Lowered) -> Order:
     """The order in which the stages run, for the proof that an output may lie on an input."""
     order = Order(set(lowered.inlined), together={stage.op for stage in lowered.stages if stage.together})
     for name, loops in stages.items():
         levels = plan.nest(name, "body").levels
-        order.loops[loops.stage.op] = tuple(Loop(v.origin, v.kind == "serial") for v in levels)
+        order.loops[loops.stage.op] = tuple(StageLoop(v.origin, v.kind == "serial") for v in levels)
         place = places[name]
         if place.kind == "at" and place.consumer in stages:
             nest = plan.nest(place.consumer, plan.definition(place.consumer, place.loop))
@@ -301,7 +301,7 @@ def _prefetch(loops: Loops, step: Step, stages: Mapping[str, Loops], lowered: Lo
     loops.definitions[p.definition].prefetch(source, at, at, ahead, hl.PrefetchBoundStrategy.NonFaulting)
 
 
-def _place(place: Place, loops: Loops, stages: Mapping[str, Loops], plan: Plan) -> None:
+def _place(place: Placement, loops: Loops, stages: Mapping[str, Loops], plan: Plan) -> None:
     """Where a stage is computed; a consumer that this kernel does without leaves it at the root."""
     if place.kind == "inline":
         return

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import halide as hl
 
 from schedules.loops import Level
-from schedules.placement import Place
+from schedules.placement import Placement
 from schedules.plan import Plan
 from tedsl.backend.scheduling.loops import Loops
 from tedsl.lang.expr import Axis, Const
@@ -38,7 +38,7 @@ def keep_whole(plan: Plan, loops: Loops, definition: str) -> None:
             loops.definitions[definition].partition(loops.loop(definition, level.name), hl.Partition.Never)
 
 
-def keep_around(plan: Plan, place: Place, loops: Loops, stages: Mapping[str, Loops]) -> None:
+def keep_around(plan: Plan, place: Placement, loops: Loops, stages: Mapping[str, Loops]) -> None:
     """Let Halide cut no loop around a tile of sums for the last tile, where nothing is saved there.
 
     Cut, all the sums are there twice. A copy of the tile by loops ends where the result does. One that is written out

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from schedules.automatic import check_limits
-from schedules.cutting import Part, parts_of
+from schedules.cutting import PlanPart, parts_of
 from schedules.default import Machine, completed, stored
 from schedules.machine import Choices, assumed
 from schedules.plan import Plan
@@ -38,7 +38,7 @@ class Planner:
     deterministic: bool = True
     choices: Choices = field(default_factory=assumed)
     merged: bool = True
-    part: Part | None = None
+    part: PlanPart | None = None
     simple: bool = False
     in_place: bool = False
 
@@ -96,7 +96,7 @@ class Planner:
 
     def parts(
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], target: Target, least: int = 1
-    ) -> tuple[tuple[Tensor, ...], list[Part]]:
+    ) -> tuple[tuple[Tensor, ...], list[PlanPart]]:
         """The program cut at the tensors that its complete plan stores; the outputs as the parts know them.
 
         `least`: how many parts must be possible. With 1 there are as many as can be.
@@ -117,7 +117,7 @@ class Planner:
         check_target(plan, target.backend)
         check_atomics(plan, target.backend, deterministic=self.deterministic)
 
-    def for_part(self, part: Part) -> Planner:
+    def for_part(self, part: PlanPart) -> Planner:
         """What is decided already for a part."""
         return replace(self, part=part)
 

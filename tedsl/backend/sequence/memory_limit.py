@@ -9,8 +9,8 @@ from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.core import Core
 from tedsl.backend.host.units import parse_bytes, readable
 from tedsl.backend.sequence.ordering import typical_bytes
-from tedsl.backend.sequence.recompute import Costs, Saved, saved
-from tedsl.backend.sequence.runner import Step
+from tedsl.backend.sequence.recompute import Saved, StepCosts, saved
+from tedsl.backend.sequence.runner import KernelStep
 from tedsl.backend.sequence.steps import Steps
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import operations_between
@@ -58,7 +58,7 @@ def _stored(core: Steps, tensor: Tensor) -> set[int]:
     return found
 
 
-def _costs(core: Steps, what: str | None) -> Costs:
+def _costs(core: Steps, what: str | None) -> StepCosts:
     """Bytes of everything; `what` needs them exactly."""
 
     def size(tensor: Tensor) -> int:
@@ -73,10 +73,10 @@ def _costs(core: Steps, what: str | None) -> Costs:
     inside = {s: 0 if what is None else s.bytes_inside({}) for s in core.steps}
     known: dict[Core | None, int] = {}
     work = {s: known[s.core] if s.core in known else known.setdefault(s.core, _work(core, s)) for s in core.steps}
-    return Costs({c: size(t) for c, t in enumerate(core.tensors)}, inside, arrays, work)
+    return StepCosts({c: size(t) for c, t in enumerate(core.tensors)}, inside, arrays, work)
 
 
-def _work(core: Steps, step: Step) -> int:
+def _work(core: Steps, step: KernelStep) -> int:
     """Operations of a step, and the bytes that it moves."""
     read, made = ([core.tensors[c] for c in cells] for cells in (step.inputs, step.outputs))
     try:
@@ -107,7 +107,7 @@ def _fit(core: Steps, most: int, asked: Any) -> None:
     raise _refused(core, asked, found, costs, whole)
 
 
-def _refused(core: Steps, asked: Any, found: Saved | None, costs: Costs, whole: int) -> ValueError:
+def _refused(core: Steps, asked: Any, found: Saved | None, costs: StepCosts, whole: int) -> ValueError:
     least = found.needed if found is not None and found.needed else None
     need = f"about {readable(least)}" if least else "more"
     return ValueError(

@@ -12,35 +12,40 @@ import bisect
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from tedsl.backend.sequence.runner import Step
+from tedsl.backend.sequence.runner import KernelStep
 
-__all__ = ["Costs", "Saved", "saved"]
+__all__ = ["Saved", "StepCosts", "saved"]
 
 MOST = 4  # times the steps of the program; more are refused
 
 
 @dataclass(frozen=True)
-class Costs:
+class StepCosts:
     """Bytes of each tensor between steps, of what a step allocates inside, of inputs and outputs; work of each step."""
 
     tensors: Mapping[int, int]
-    inside: Mapping[Step, int]
+    inside: Mapping[KernelStep, int]
     arrays: int
-    work: Mapping[Step, int]
+    work: Mapping[KernelStep, int]
 
 
 @dataclass(frozen=True)
 class Saved:
     """Steps of which some run again, tensors by numbers; `copies` are new numbers for tensors that are made again."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[KernelStep, ...]
     copies: dict[int, int]  # new number -> the number of the tensor that it is
     needed: int  # the least bytes for which a step had no room; 0 where all had
     again: frozenset[int] = frozenset()  # places of the steps that were there before
 
 
 def saved(
-    steps: Sequence[Step], results: Sequence[int], count: int, costs: Costs, keep: Set[int] | None, most: int | None
+    steps: Sequence[KernelStep],
+    results: Sequence[int],
+    count: int,
+    costs: StepCosts,
+    keep: Set[int] | None,
+    most: int | None,
 ) -> Saved:
     """The steps with those that must run again: `keep` are checkpoints, `most` the bytes that may be used at once."""
     walk = _Walk(list(steps), tuple(results), count, costs, keep, most)
@@ -55,13 +60,13 @@ def saved(
 class _Walk:
     """What is in memory while the steps run one after another."""
 
-    steps: list[Step]
+    steps: list[KernelStep]
     results: tuple[int, ...]
     fresh: int  # the next free number
-    costs: Costs
+    costs: StepCosts
     keep: Set[int] | None
     most: int | None
-    made: list[Step] = field(default_factory=list)
+    made: list[KernelStep] = field(default_factory=list)
     again: list[int] = field(default_factory=list)
     copies: dict[int, int] = field(default_factory=dict)
     version: dict[int, int] = field(default_factory=dict)  # tensor in memory -> its number there

@@ -13,15 +13,15 @@ from dataclasses import replace
 
 from tedsl.analysis.hazards import Hazard
 from tedsl.backend.compiling.collecting import collected_later
-from tedsl.backend.compiling.core import Core, Memory
+from tedsl.backend.compiling.core import CallMemory, Core
 from tedsl.backend.compiling.disk_cache import key_of_part, key_of_program
 from tedsl.backend.compiling.memory_cache import shared_core
-from tedsl.backend.compiling.variant import Form, Program, Variant, loaded_variant
+from tedsl.backend.compiling.variant import Form, Variant, VariantSource, loaded_variant
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.host.targets import Target
 from tedsl.backend.scheduling.planner import Planner
-from tedsl.backend.sequence.runner import Step
-from tedsl.backend.sequence.saved_form import Cut, CutKernel, keep_cut, layouts_of, numbered, recall_cut
+from tedsl.backend.sequence.runner import KernelStep
+from tedsl.backend.sequence.saved_form import CutKernel, SavedProgram, keep_cut, layouts_of, numbered, recall_cut
 from tedsl.backend.sequence.steps import Steps, is_apart, shared_key
 from tedsl.lang.expr import Var
 from tedsl.lang.locks import cached_property, freed_in_children
@@ -56,11 +56,11 @@ def made_core(
         core = Steps(*parts, apart, key=key)
         if apart or len(core.steps) > 1:
             return core
-    keep_cut(key, Cut())
+    keep_cut(key, SavedProgram())
     return Core(*parts)
 
 
-def _tensors(cut: Cut, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor] | None:
+def _tensors(cut: SavedProgram, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor] | None:
     """The tensors of a program by their numbers; None where a step does not fit them."""
     operations = numbered(inputs, outputs)
     try:
@@ -81,7 +81,7 @@ def _tensors(cut: Cut, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> l
 class _Anew:
     """A program that is scheduled when somebody asks for it."""
 
-    def __init__(self, make: Callable[[], Steps], cut: Cut) -> None:
+    def __init__(self, make: Callable[[], Steps], cut: SavedProgram) -> None:
         self._make, self._cut = make, cut
         self._lock = freed_in_children(threading.RLock())
         self._steps: Steps | None = None
@@ -106,7 +106,7 @@ class FoundSteps(Steps):
 
     def __init__(
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], name: str, target: Target, planner: Planner,
-        cut: Cut, tensors: Sequence[Tensor], key: str | None,
+        cut: SavedProgram, tensors: Sequence[Tensor], key: str | None,
     ) -> None:  # fmt: skip
         self._found, self._tensors = cut, tensors
         self._anew = _Anew(lambda: Steps(inputs, outputs, name, target, planner, []), cut)
@@ -123,11 +123,11 @@ class FoundSteps(Steps):
                 key = shared_key(kernel.digest, self.target, self.planner)
                 cores[step.kernel] = shared_core(key, lambda core=core: core, whole=False)  # type: ignore[misc]
                 cores[step.kernel].proven |= {proof for k, proof in self._found.proven if k == step.kernel}
-            self.steps.append(Step(cores[step.kernel], None, step.inputs, step.outputs))
+            self.steps.append(KernelStep(cores[step.kernel], None, step.inputs, step.outputs))
         self.results = self._found.results
 
     @property
-    def cut(self) -> Cut:
+    def cut(self) -> SavedProgram:
         return self._found
 
     @property
@@ -168,7 +168,7 @@ class FoundCore(Core):
         return self._whole
 
     def _compiled(self, form: Form) -> Variant:
-        parts = Program(self.inputs, self.outputs, form, self.name, self.target, self.planner)
+        parts = VariantSource(self.inputs, self.outputs, form, self.name, self.target, self.planner)
         return loaded_variant(parts, self._key(form), lambda: self.whole.variant(form))
 
     def _key(self, form: Form) -> str | None:
@@ -190,7 +190,7 @@ class FoundCore(Core):
     def checks_indices(self) -> bool:
         return self._kernel.checks
 
-    def has_empty_stage(self, memory: Memory, sizes: Mapping[Var, int]) -> bool:
+    def has_empty_stage(self, memory: CallMemory, sizes: Mapping[Var, int]) -> bool:
         return False
 
     def _has_large_stage(self, sizes: Mapping[Var, int]) -> bool:
@@ -199,7 +199,7 @@ class FoundCore(Core):
     def temporary_bytes(self, sizes: Mapping[Var, int], lent: Set[int] = frozenset()) -> list[int]:
         return [self._kernel.inside]
 
-    def run_plain(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> None:
+    def run_plain(self, memory: CallMemory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> None:
         theirs = dict(zip(self.inputs, self.whole.inputs, strict=True))
         shared = {p: tuple(theirs[t] for t in sources) for p, sources in memory.shared.items()}
         self.whole.run_plain(replace(memory, shared=shared), modes, sizes)

@@ -15,7 +15,7 @@ import numpy as np
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.arguments.blocks import Bound
-from tedsl.backend.compiling.core import Core, Memory
+from tedsl.backend.compiling.core import CallMemory, Core
 from tedsl.backend.compiling.profiling import RECORDING, recorded
 from tedsl.backend.compiling.variant import Variant
 from tedsl.backend.host.runtime import KernelError
@@ -27,11 +27,11 @@ from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Extern, Operation, Tensor
 from tedsl.reference import evaluate_stages
 
-__all__ = ["Chain", "Placing", "Step", "is_compact"]
+__all__ = ["Chain", "KernelStep", "Placing", "is_compact"]
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class KernelStep:
     """The call of a kernel, or a stage that no kernel computes; tensors go by their numbers in the program."""
 
     core: Core | None
@@ -62,7 +62,9 @@ class Step:
 class Placing:
     """Which steps a call needs, and which of them write straight to where the caller wants a result."""
 
-    def __init__(self, steps: Sequence[Step], results: Sequence[int], modes: Sequence[str], given: Set[int]) -> None:
+    def __init__(
+        self, steps: Sequence[KernelStep], results: Sequence[int], modes: Sequence[str], given: Set[int]
+    ) -> None:
         wanted = [p for p, mode in enumerate(modes) if mode != "null"]
         self.steps = _needed(steps, {results[p] for p in wanted})
         self.born = {c: k for k, step in enumerate(self.steps) for c in step.outputs}
@@ -89,7 +91,7 @@ class Placing:
         return {c for step in self.steps if isinstance(step.op, Extern) for c in step.inputs}
 
 
-def _needed(steps: Sequence[Step], wanted: Set[int]) -> list[Step]:
+def _needed(steps: Sequence[KernelStep], wanted: Set[int]) -> list[KernelStep]:
     """The steps whose results somebody reads, and stages of the user's, which are run in any case."""
     read, found = set(wanted), []
     for step in reversed(steps):
@@ -103,7 +105,7 @@ def _needed(steps: Sequence[Step], wanted: Set[int]) -> list[Step]:
 class _Call:
     """A step with all that is known before its arrays are."""
 
-    step: Step
+    step: KernelStep
     modes: tuple[str, ...]
     sizes: Mapping[Var, int]
     binding: Bound | None  # None where something that it reads has no elements
@@ -171,7 +173,7 @@ class Chain:
             ends[source] = max(ends.get(source, 0), offset + self.bytes(cell))
         return sum(ends.values())
 
-    def run(self, memory: Memory) -> None:
+    def run(self, memory: CallMemory) -> None:
         """Compute the outputs."""
         arrays = self._arrays(memory)
         first = not self.calls
@@ -190,7 +192,7 @@ class Chain:
             former, target = memory.previous.get(position), memory.outputs[position]
             target[...] = arrays[cell] if former is None else former + arrays[cell]
 
-    def _arrays(self, memory: Memory) -> dict[int, Array]:
+    def _arrays(self, memory: CallMemory) -> dict[int, Array]:
         """Memory for what is known before the steps run; former values of outputs follow the tensors."""
         arrays = dict(enumerate(memory.inputs))
         arrays.update((c, memory.outputs[p]) for c, p in self.placing.direct.items())
@@ -204,7 +206,7 @@ class Chain:
             arrays[cell] = np.empty(*self.layouts[cell])
         return arrays
 
-    def _call(self, step: Step, arrays: Mapping[int, Array]) -> _Call:
+    def _call(self, step: KernelStep, arrays: Mapping[int, Array]) -> _Call:
         """A step prepared; compiles what it needs."""
         assert step.core is not None
         modes = self.step_modes(step)
@@ -214,7 +216,7 @@ class Chain:
         variant, binding = step.core.bind(memory, modes, sizes)
         return _Call(step, modes, sizes, binding, self._order(step, variant))
 
-    def step_modes(self, step: Step) -> tuple[str, ...]:
+    def step_modes(self, step: KernelStep) -> tuple[str, ...]:
         """What a step does with each of its results."""
         return tuple(map(self._mode, step.outputs))
 
@@ -223,19 +225,19 @@ class Chain:
             return self.modes[self.placing.direct[cell]]
         return "write" if cell in self.placing.read or any(c == cell for _, c in self.placing.copied) else "null"
 
-    def _memory(self, step: Step, modes: Sequence[str], arrays: Mapping[int, Array]) -> Memory:
+    def _memory(self, step: KernelStep, modes: Sequence[str], arrays: Mapping[int, Array]) -> CallMemory:
         outputs = {p: arrays[c] for p, c in enumerate(step.outputs) if modes[p] != "null"}
         before = {p: arrays[self._former(c)] for p, c in enumerate(step.outputs) if modes[p] == "add"}
-        return Memory([arrays[c] for c in step.inputs], outputs, before)
+        return CallMemory([arrays[c] for c in step.inputs], outputs, before)
 
     def _former(self, cell: int) -> int:
         return self.total + self.placing.direct[cell]
 
-    def _order(self, step: Step, variant: Variant) -> tuple[int, ...]:
+    def _order(self, step: KernelStep, variant: Variant) -> tuple[int, ...]:
         added = (self._former(step.outputs[p]) for p in variant.added)
         return (*step.inputs, *added, *(step.outputs[p] for p in variant.order))
 
-    def _run(self, call: _Call, arrays: Mapping[int, Array], memory: Memory) -> None:
+    def _run(self, call: _Call, arrays: Mapping[int, Array], memory: CallMemory) -> None:
         step = call.step
         assert step.core is not None
         try:
@@ -264,7 +266,7 @@ class Chain:
         tensors = self.terms()
         return tuple(tensors[c] for c in call.step.inputs), tuple(tensors[c] for c in wanted)
 
-    def _shared(self, call: _Call, arrays: Mapping[int, Array], memory: Memory) -> Memory:
+    def _shared(self, call: _Call, arrays: Mapping[int, Array], memory: CallMemory) -> CallMemory:
         """The memory of a call, with the inputs in whose memory its results are written."""
         step = call.step
         assert step.core is not None
@@ -276,10 +278,10 @@ class Chain:
             p: tuple(t for t, b in zip(step.core.inputs, found.inputs, strict=True) if np.may_share_memory(a, b))
             for p, a in found.outputs.items()
         }
-        return Memory(found.inputs, found.outputs, found.previous, shared, memory.copies)
+        return CallMemory(found.inputs, found.outputs, found.previous, shared, memory.copies)
 
 
-def _apart(memory: Memory) -> Memory:
+def _apart(memory: CallMemory) -> CallMemory:
     """Inputs in whose memory a result is to lie copied: the reference writes results one after another."""
     results = list(memory.outputs.values())
     inputs = [a.copy() if any(np.may_share_memory(a, b) for b in results) else a for a in memory.inputs]
@@ -302,7 +304,7 @@ def _bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
 
 
 def _results(
-    step: Step, arrays: Mapping[int, Array], sizes: Mapping[Var, int], copies: list[tuple[str, str]]
+    step: KernelStep, arrays: Mapping[int, Array], sizes: Mapping[Var, int], copies: list[tuple[str, str]]
 ) -> list[Array]:
     op = step.op
     assert op is not None

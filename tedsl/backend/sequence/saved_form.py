@@ -18,7 +18,7 @@ from tedsl.backend.compiling.disk_cache import read, write
 from tedsl.lang.tensor import Operation, Tensor
 from tedsl.lang.traverse import stages_of
 
-__all__ = ["Cut", "CutKernel", "CutStep", "keep_cut", "layouts_of", "numbered", "recall_cut"]
+__all__ = ["CutKernel", "CutStep", "SavedProgram", "keep_cut", "layouts_of", "numbered", "recall_cut"]
 
 VERSION = 1
 _KIND = "program"
@@ -47,7 +47,7 @@ class CutStep:
 
 
 @dataclass(frozen=True)
-class Cut:
+class SavedProgram:
     """A whole program; one without steps is a single kernel."""
 
     tensors: tuple[tuple[int, int], ...] = ()  # each as (number of its operation, its place among the results)
@@ -73,7 +73,7 @@ def layouts_of(tensors: Sequence[Tensor]) -> tuple[Layout, ...] | None:
     return tuple(found)
 
 
-def keep_cut(key: str | None, cut: Cut) -> None:
+def keep_cut(key: str | None, cut: SavedProgram) -> None:
     """Keep a cut, if there is a place to keep it in."""
     data = {
         "tedsl_program": VERSION,
@@ -86,7 +86,7 @@ def keep_cut(key: str | None, cut: Cut) -> None:
     write(key, _KIND, json.dumps(with_seal(data), separators=(",", ":")).encode())
 
 
-def recall_cut(key: str | None) -> Cut | None:
+def recall_cut(key: str | None) -> SavedProgram | None:
     """The cut kept under a key; None where there is none that is whole."""
     payload = read(key, _KIND)
     if payload is None:
@@ -97,7 +97,7 @@ def recall_cut(key: str | None) -> Cut | None:
         return None
 
 
-def _parsed(data: Mapping[str, Any]) -> Cut | None:
+def _parsed(data: Mapping[str, Any]) -> SavedProgram | None:
     if data.get("tedsl_program") != VERSION:
         return None
     tensors, kernels, steps, results, proven = (
@@ -111,4 +111,4 @@ def _parsed(data: Mapping[str, Any]) -> Cut | None:
         numbers += [step.kernel, *step.inputs, *step.outputs]
     if min(numbers, default=0) < 0:  # which a list would take for one from its end
         raise ValueError("a number below 0")
-    return Cut(tensors, kernels, steps, results, frozenset(proven))
+    return SavedProgram(tensors, kernels, steps, results, frozenset(proven))

@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
-from schedules.cutting import Part
+from schedules.cutting import PlanPart
 from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.layouts import LARGEST
 from tedsl.backend.compiling.collecting import collected_later
-from tedsl.backend.compiling.core import Core, Memory, Prepared, is_dense
+from tedsl.backend.compiling.core import CallMemory, Core, Prepared, is_dense
 from tedsl.backend.compiling.memory_cache import shared_core
 from tedsl.backend.compiling.variant import Form
 from tedsl.backend.host.progress import counted
@@ -29,8 +29,8 @@ from tedsl.backend.lowering.scans import can_lower_scan
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.sequence.ordering import in_little_memory, typical_bytes
 from tedsl.backend.sequence.recompute import Saved
-from tedsl.backend.sequence.runner import Chain, Placing, Step, is_compact
-from tedsl.backend.sequence.saved_form import Cut, CutKernel, CutStep, keep_cut, layouts_of, numbered
+from tedsl.backend.sequence.runner import Chain, KernelStep, Placing, is_compact
+from tedsl.backend.sequence.saved_form import CutKernel, CutStep, SavedProgram, keep_cut, layouts_of, numbered
 from tedsl.backend.sequence.temporaries_in_inputs import Lender, surely_fits
 from tedsl.backend.sequence.workers import compile_apart, may_compile_apart
 from tedsl.lang.expr import Var
@@ -70,7 +70,7 @@ class Steps(Core):
         key: str | None = None,
     ) -> None:
         super().__init__(inputs, outputs, name, target, planner)
-        self.steps: list[Step] = []
+        self.steps: list[KernelStep] = []
         self.again: frozenset[int] = frozenset()  # places of steps that run once more
         self.tensors: list[Tensor] = list(inputs)
         self.numbers: dict[Tensor, int] = {}  # of the user's tensors that are stored
@@ -90,7 +90,7 @@ class Steps(Core):
         for op in apart:
             self._compute([t for t in op.inputs if t not in self._numbers], f"{self.name}_{op.name}")
             read = tuple(self._numbers[t] for t in op.inputs)
-            self.steps.append(Step(None, op, read, self._numbered(op.outputs)))
+            self.steps.append(KernelStep(None, op, read, self._numbered(op.outputs)))
         self._compute([t for t in dict.fromkeys(self.outputs) if t not in self._numbers], self.name)
         self.results = tuple(self._numbers[t] for t in self.outputs)
         self.numbers.update(self._numbers)
@@ -101,12 +101,12 @@ class Steps(Core):
             return
         known = _frontier(list(self._numbers), wanted)
         found: tuple[Tensor, ...] = tuple(wanted)
-        parts: list[Part] = []
+        parts: list[PlanPart] = []
         if self._may_cut(known, wanted):
             found, parts = self.planner.parts(known, wanted, self.target, self._least)
         if not parts or not all(part.is_closed for part in parts if part.plan.finite):
             core = Core(known, wanted, name, self.target, self.planner)
-            self.steps.append(Step(core, None, tuple(self._numbers[t] for t in known), self._numbered(wanted)))
+            self.steps.append(KernelStep(core, None, tuple(self._numbers[t] for t in known), self._numbered(wanted)))
             return
         is_sized = bool(sizes_of(known, wanted))
         for part in in_little_memory(parts, set(known), set(found)):
@@ -118,7 +118,7 @@ class Steps(Core):
             read = tuple(self._numbers[t] for t in part.inputs)
             own = all(a is b for a, b in zip(theirs, ours, strict=True))
             sizes = {} if own else dict(zip(theirs, ours, strict=True))
-            self.steps.append(Step(core, None, read, self._numbered(part.outputs), sizes))
+            self.steps.append(KernelStep(core, None, read, self._numbered(part.outputs), sizes))
             self.numbers.update((part.users[t], self._numbers[t]) for t in part.outputs)
             self._users.update((self._numbers[t], part.users[t]) for t in part.outputs)
         self._numbers.update((t, self._numbers[now]) for t, now in zip(wanted, found, strict=True))
@@ -137,7 +137,7 @@ class Steps(Core):
         return tuple(self._numbers[t] for t in tensors)
 
     @cached_property
-    def cut(self) -> Cut | None:
+    def cut(self) -> SavedProgram | None:
         """How the program was cut, as data; None where that depends on what is not known before a call."""
         if not self.is_always_alike:
             return None
@@ -157,7 +157,7 @@ class Steps(Core):
         if layouts_of(tensors) != layouts_of(self.tensors) or not all(t.op in places for t in tensors):
             return None
         listed = tuple((places[t.op], t.index) for t in tensors)
-        return Cut(listed, tuple(kernels.values()), tuple(found), self.results)
+        return SavedProgram(listed, tuple(kernels.values()), tuple(found), self.results)
 
     def keep(self) -> None:
         """Let other processes find the steps, and what was proven of them."""
@@ -209,11 +209,11 @@ class Steps(Core):
         """Whether calls are prepared: Python functions may tell of a copy each time."""
         return all(step.core is not None for step in self.steps)
 
-    def run(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> None:
+    def run(self, memory: CallMemory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> None:
         """Compute the outputs whose mode is not "null"."""
         self._chain(memory, modes, sizes).run(memory)
 
-    def prepared(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> Prepared:
+    def prepared(self, memory: CallMemory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> Prepared:
         """A function of arrays like these."""
         chain, count = self._chain(memory, modes, sizes), len(self.inputs)
         added = tuple(p for p, mode in enumerate(modes) if mode == "add")
@@ -222,11 +222,11 @@ class Steps(Core):
         def run(arrays: Sequence[Array]) -> None:
             middle = count + len(added)
             before = dict(zip(added, arrays[count:middle], strict=True))
-            chain.run(Memory(arrays[:count], dict(zip(order, arrays[middle:], strict=True)), before))
+            chain.run(CallMemory(arrays[:count], dict(zip(order, arrays[middle:], strict=True)), before))
 
         return Prepared(run, added, order)
 
-    def _chain(self, memory: Memory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> Chain:
+    def _chain(self, memory: CallMemory, modes: tuple[str, ...], sizes: Mapping[Var, int]) -> Chain:
         arrays = memory.arrays
         key = (modes, memory.given, memory.lent, tuple(sizes.values()), tuple((a.shape, a.strides) for a in arrays))
         chain = self._chains.get(key)
@@ -302,7 +302,7 @@ class Steps(Core):
         """The tensors by their numbers, with further ones for those that are computed again."""
         return [*self.tensors, *(self.tensors[copies[n]] for n in sorted(copies))]
 
-    def peak_bytes(self, steps: Sequence[Step], tensors: Sequence[Tensor]) -> int:
+    def peak_bytes(self, steps: Sequence[KernelStep], tensors: Sequence[Tensor]) -> int:
         """The most memory that a call of these steps would hold, with arrays whose extents are numbers."""
         modes = ("write",) * len(self.outputs)
         chain = Chain(tensors, Placing(steps, self.results, modes, frozenset()), modes, {})

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tedsl.backend.sequence.arena import Shelf, Span
-from tedsl.backend.sequence.runner import Placing, Step
+from tedsl.backend.sequence.runner import KernelStep, Placing
 from tedsl.lang.expr import Const
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Extern, Tensor
@@ -122,7 +122,7 @@ def _told(names: Iterable[str]) -> str:
     return ", ".join(listed[:4]) + (", ..." if len(listed) > 4 else "")
 
 
-def _made(lender: Lender, step: Step) -> str:
+def _made(lender: Lender, step: KernelStep) -> str:
     return repr(lender.tensors[step.outputs[0]].name)
 
 

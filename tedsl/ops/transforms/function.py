@@ -21,14 +21,14 @@ from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import free_axes, topological
 from tedsl.ops.op import Op
 from tedsl.ops.routines import copied
-from tedsl.ops.signature import Call, Signature, Static, map_leaves
+from tedsl.ops.signature import OpCall, Signature, Static, map_leaves
 from tedsl.ops.transforms.numbers import with_arrays
 from tedsl.ops.transforms.records import closed, opened
 
 __all__ = ["Transformed", "name_of", "tidied", "traceable", "transformed"]
 
 
-class Arguments(Signature):
+class FunctionSignature(Signature):
     """The parameters of a function, of which those at `argnums` are arrays even if they are numbers.
 
     `argnums` None: where there is no array at all, floats are arrays wherever they stand.
@@ -40,7 +40,7 @@ class Arguments(Signature):
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         self.positional = [p.name for p in self.parameters.parameters.values() if p.kind in kinds]
 
-    def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
+    def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> OpCall:
         """A call taken apart, after numbers and elements of tensors have become arrays."""
         keys = [*range(len(args)), *kwargs]
         wanted = None if self.argnums is None else [self._is_wanted(key, len(args)) for key in keys]
@@ -67,7 +67,7 @@ class Transformed(Op):
         recipe: tuple[Callable[..., Any], tuple[Any, ...]],
     ) -> None:
         super().__init__(rule, name, "reductions", None)
-        self.signature = Arguments(rule, name, argnums)
+        self.signature = FunctionSignature(rule, name, argnums)
         self.isolates = isolates  # whether it differentiates by its arguments
         self.recipe = recipe
 
@@ -80,9 +80,9 @@ class Transformed(Op):
         except pickle.PicklingError:
             return self.recipe
 
-    def _inlined(self, call: Call, out: Any, mode: Any) -> Any:
+    def _inlined(self, call: OpCall, out: Any, mode: Any) -> Any:
         if self.isolates:
-            call = Call(call.template, tuple(copied(t) for t in call.arrays))
+            call = OpCall(call.template, tuple(copied(t) for t in call.arrays))
         return super()._inlined(call, out, mode)
 
 

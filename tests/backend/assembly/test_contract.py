@@ -12,7 +12,7 @@ import pytest
 import tedsl as te
 from tedsl.backend.arguments.blocks import ArgSpec, CompiledFunction
 from tedsl.backend.assembly.masked_stores import unmasked
-from tedsl.backend.assembly.passes import Surroundings, rewritten
+from tedsl.backend.assembly.passes import PassContext, rewritten
 from tedsl.backend.compiling.objects import compile_object, compile_outputs, load
 from tedsl.backend.host.emit import emit_object
 from tedsl.backend.host.targets import parse_target
@@ -148,9 +148,9 @@ exit:
   ret <4 x float> %result
 }
 """
-    changed = [line for line in rewritten(text, Surroundings()).split("\n") if " contract " in line]
+    changed = [line for line in rewritten(text, PassContext()).split("\n") if " contract " in line]
     assert [line.split(" = ")[0].strip() for line in changed] == ["%product", "%next"]
-    assert emit_object(rewritten(text, Surroundings())).startswith((b"\x7fELF", b"\xcf\xfa\xed\xfe"))
+    assert emit_object(rewritten(text, PassContext())).startswith((b"\x7fELF", b"\xcf\xfa\xed\xfe"))
 
 
 def test_code_for_a_gpu_is_left_to_halide() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import tedsl as te
-from tedsl.backend.assembly.passes import PASSES, AssemblyError, Surroundings, rewritten
+from tedsl.backend.assembly.passes import PASSES, AssemblyError, PassContext, rewritten
 
-V4 = Surroundings(frozenset({"avx", "avx2", "fma", "avx512", "avx512_skylake"}))
+V4 = PassContext(frozenset({"avx", "avx2", "fma", "avx512", "avx512_skylake"}))
 # For each needed pass: lines as Halide 21 writes them, and what becomes of them.
 NEEDED = {
     "alignment": (

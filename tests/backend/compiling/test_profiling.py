@@ -13,7 +13,7 @@ import pytest
 
 import tedsl as te
 from tedsl.backend.compiling import profiling
-from tedsl.backend.compiling.profiling import Machine
+from tedsl.backend.compiling.profiling import Peaks
 
 N = 64
 
@@ -21,7 +21,7 @@ N = 64
 @pytest.fixture(autouse=True)
 def speeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of 1 GB/s and 1 GFLOP/s."""
-    monkeypatch.setattr(profiling, "machine_speeds", lambda: Machine(1e9, 1e9))
+    monkeypatch.setattr(profiling, "machine_speeds", lambda: Peaks(1e9, 1e9))
 
 
 @pytest.fixture(scope="module")

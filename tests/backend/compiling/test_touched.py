@@ -66,9 +66,9 @@ def accesses(text: str, kind: str) -> set[str]:
 def compared(monkeypatch: pytest.MonkeyPatch, cut_everywhere: None) -> Iterator[list[bool]]:
     """Whether each kernel compiled was proven without its loops, after what was said of it is compared."""
     found: list[bool] = []
-    are_known = variant.Program._are_proven
+    are_known = variant.VariantSource._are_proven
 
-    def compare(self: variant.Program, lowered: Lowered, text: str, shapes: list[tuple[int, ...] | None]) -> bool:
+    def compare(self: variant.VariantSource, lowered: Lowered, text: str, shapes: list[tuple[int, ...] | None]) -> bool:
         less = touching(lowered)
         whole, short = (
             compile_outputs(pipeline, lowered.arguments, self.name, text, ["stmt"])["stmt"]
@@ -81,7 +81,7 @@ def compared(monkeypatch: pytest.MonkeyPatch, cut_everywhere: None) -> Iterator[
         found.append(is_known and less is not None)
         return is_known
 
-    monkeypatch.setattr(variant.Program, "_are_proven", compare)
+    monkeypatch.setattr(variant.VariantSource, "_are_proven", compare)
     return found
 
 

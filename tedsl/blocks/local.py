@@ -1,6 +1,6 @@
 """The expressions of one stage over a part of its axes, what they read still counted from the origin of the whole.
 
-Indices and conditions are brought to forms in which the place of the part is a constant (`tedsl.program.forms`). Where
+Indices and conditions are brought to forms in which the place of the part is a constant (`tedsl.blocks.forms`). Where
 an axis is a value (`te.cast(i, "float32")`), its place is an input: parts that differ in nothing else are one program.
 """
 
@@ -14,12 +14,12 @@ import numpy as np
 
 from tedsl.analysis.affine import Affine
 from tedsl.analysis.points import is_data_free, values_at
+from tedsl.blocks.forms import Case, Cases, both, chosen, compared, every, form_cases, interval, narrowed
 from tedsl.lang.dtypes import INT32, INT64
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce, Var
 from tedsl.lang.guards import guards_of
 from tedsl.lang.intervals import Known, Range, range_of
 from tedsl.lang.traverse import free_axes, reads_of, topological
-from tedsl.program.forms import Case, Cases, both, chosen, compared, every, form_cases, interval, narrowed
 
 __all__ = ["Box", "Local", "Part"]
 

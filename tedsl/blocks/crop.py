@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tedsl.analysis.affine import Affine
+from tedsl.blocks.local import Box, Local
 from tedsl.lang.compute import placeholder
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Scan, ScanState, Scatter, Tensor
 from tedsl.lang.traverse import operations_between, reads_of, topological
-from tedsl.program.local import Box, Local
 
-__all__ = ["Cropped", "Target", "Window", "crop", "whole"]
+__all__ = ["CropTarget", "Cropped", "TensorPart", "crop", "whole"]
 
 MERGED = 1.25  # two boxes become one that has at most so many times their elements
 
 
 @dataclass(frozen=True)
-class Target:
+class CropTarget:
     """What to compute: the outputs of an operation over `box`; a reduction or a scatter over `terms` alone."""
 
     op: Operation
@@ -35,7 +35,7 @@ class Target:
 
 
 @dataclass(frozen=True, eq=False)
-class Window:
+class TensorPart:
     """A part of a tensor, and the tensor that holds it."""
 
     of: Tensor
@@ -50,7 +50,7 @@ class Window:
 class Cropped:
     """The program of a part: `windows` of what is given, numbers (`origins`) and, per target, tensors to be sliced."""
 
-    windows: tuple[Window, ...]
+    windows: tuple[TensorPart, ...]
     origins: tuple[tuple[Tensor, int], ...]
     outputs: tuple[Tensor, ...]
     slices: tuple[tuple[slice, ...], ...]
@@ -60,7 +60,7 @@ class Cropped:
         return [*(w.tensor for w in self.windows), *(t for t, _ in self.origins)]
 
 
-def crop(given: Sequence[Tensor], targets: Sequence[Target]) -> Cropped:
+def crop(given: Sequence[Tensor], targets: Sequence[CropTarget]) -> Cropped:
     """The program that computes the targets from parts of the tensors given."""
     return _Crop(given, targets).result()
 
@@ -87,11 +87,11 @@ class _Copy:
 
 
 class _Crop:
-    def __init__(self, given: Sequence[Tensor], targets: Sequence[Target]) -> None:
+    def __init__(self, given: Sequence[Tensor], targets: Sequence[CropTarget]) -> None:
         self.given, self.targets = list(given), targets
         self.demands: dict[Tensor, list[Box]] = {}
         self.copies: list[_Copy] = []
-        self.windows: dict[Tensor, list[Window]] = {}
+        self.windows: dict[Tensor, list[TensorPart]] = {}
         self.numbers: dict[int, Tensor] = {}
         self.partial = {t.op: t for t in targets if t.terms is not None}
 
@@ -129,7 +129,7 @@ class _Crop:
     def _cut(self, op: Operation) -> None:
         """The copies of a stage that its readers need, and what those need in turn; a constant stays as it is."""
         if isinstance(op, Constant):
-            self.windows[op.output()] = [Window(op.output(), whole(op.output()), op.output())]
+            self.windows[op.output()] = [TensorPart(op.output(), whole(op.output()), op.output())]
             return
         boxes = [box for t in op.outputs for box in self.demands.get(t, ())]
         for box in _merged([_required(op, box) for box in boxes]):
@@ -186,15 +186,15 @@ class _Crop:
                 name = tensor.name if number == 0 else f"{tensor.name}_{number}"
                 shape = tuple(b - a for a, b in box)
                 held = placeholder(shape, tensor.dtype, name=name)
-                self.windows.setdefault(tensor, []).append(Window(tensor, box, held))
+                self.windows.setdefault(tensor, []).append(TensorPart(tensor, box, held))
 
-    def _found(self, tensor: Tensor, box: Box) -> Window:
+    def _found(self, tensor: Tensor, box: Box) -> TensorPart:
         return next(w for w in self.windows[tensor] if w.holds(box))
 
     def _build(self, copy: _Copy) -> None:
         made = _BUILDS[type(copy.op)](self, copy)
         for old, new in zip(copy.op.outputs, made.outputs, strict=True):
-            self.windows.setdefault(old, []).append(Window(old, copy.box, new))
+            self.windows.setdefault(old, []).append(TensorPart(old, copy.box, new))
 
     def _built_compute(self, copy: _Copy) -> Operation:
         return replace(copy.op, axes=copy.axes, bodies=self._bodies(copy, {}), _outputs={})  # type: ignore[call-arg]
@@ -204,7 +204,7 @@ class _Crop:
         assert isinstance(op, Scan)
         shape = tuple(Const(b - a, INT32) for a, b in copy.box)
         states = tuple(ScanState(name=s.name, where=s.op.where, shape=shape, dtype=s.dtype).output() for s in op.states)
-        own = {s: Window(s, copy.box, new) for s, new in zip(op.states, states, strict=True)}
+        own = {s: TensorPart(s, copy.box, new) for s, new in zip(op.states, states, strict=True)}
         return replace(op, axes=copy.axes, states=states, bodies=self._bodies(copy, own), _outputs={})
 
     def _built_scatter(self, copy: _Copy) -> Operation:
@@ -221,7 +221,7 @@ class _Crop:
         assert isinstance(op, Extern)
         return replace(op, args=tuple(self._found(t, whole(t)).tensor for t in op.args), _outputs={})
 
-    def _bodies(self, copy: _Copy, own: dict[Tensor, Window]) -> tuple[Expr, ...]:
+    def _bodies(self, copy: _Copy, own: dict[Tensor, TensorPart]) -> tuple[Expr, ...]:
         """The expressions of a copy, their reads counted from where the windows begin."""
         assert copy.local is not None
         forms = copy.local.forms

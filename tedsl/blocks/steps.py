@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from tedsl.analysis.points import is_data_free, values_at
+from tedsl.blocks.crop import whole
 from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes, operations_between
-from tedsl.program.crop import whole
 
-__all__ = ["Chunks", "Step", "steps_of"]
+__all__ = ["BlockStep", "Chunks", "steps_of"]
 
 Chunks = tuple[tuple[int, ...], ...]  # sizes along each dimension
 
@@ -31,7 +31,7 @@ _COMBINED = frozenset({"sum", "prod", "max", "min", "any", "all", "custom"})
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class BlockStep:
     """Operations computed block by block: `chunks` of their outputs; `terms`, of what is reduced, each by itself."""
 
     ops: tuple[Operation, ...]
@@ -39,7 +39,7 @@ class Step:
     terms: Chunks | None = None
 
 
-def steps_of(inputs: Mapping[Tensor, Chunks], outputs: Sequence[Tensor], what: str) -> list[Step]:
+def steps_of(inputs: Mapping[Tensor, Chunks], outputs: Sequence[Tensor], what: str) -> list[BlockStep]:
     """The steps that compute the outputs, each from the inputs and the results of those before."""
     planner = _Planner(inputs, what)
     for op in operations_between(inputs, outputs):
@@ -48,14 +48,14 @@ def steps_of(inputs: Mapping[Tensor, Chunks], outputs: Sequence[Tensor], what: s
     for tensor in outputs:
         if tensor.op not in planner.done:
             grouped.setdefault(planner.chunks[tensor], {})[tensor.op] = None
-    return planner.steps + [Step(tuple(ops), chunks) for chunks, ops in grouped.items()]
+    return planner.steps + [BlockStep(tuple(ops), chunks) for chunks, ops in grouped.items()]
 
 
 class _Planner:
     def __init__(self, inputs: Mapping[Tensor, Chunks], what: str) -> None:
         self.what = what
         self.chunks: dict[Tensor, Chunks] = dict(inputs)
-        self.steps: list[Step] = []
+        self.steps: list[BlockStep] = []
         self.done: dict[Operation, None] = {}
 
     def visit(self, op: Operation) -> None:
@@ -75,7 +75,7 @@ class _Planner:
             self._step(op, sizes, None)
 
     def _step(self, op: Operation, sizes: Chunks, terms: Chunks | None) -> None:
-        self.steps.append(Step((op,), sizes, terms))
+        self.steps.append(BlockStep((op,), sizes, terms))
         self.done[op] = None
 
     def _once(self, tensor: Tensor) -> None:
