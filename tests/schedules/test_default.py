@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from schedules.default import LOWEST, assuming
 
 RANDOM = np.random.default_rng(7)
 Case = tuple[list[te.Tensor], list[te.Tensor]]
@@ -348,3 +349,16 @@ def test_vectors_with_one_element_more_than_a_register(size: int) -> None:
     windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), axis=(2, 3))
     want = np.einsum("bcijpq,ocpq->boij", windows, weights)
     np.testing.assert_allclose(te.build([x, w], y)(image, weights), want, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("between", [1, 3])
+def test_rows_of_windows_may_stand_between_their_batches(between: int) -> None:
+    """The loop over such rows had no place among those that blocks of windows leave: it kept two from being fused."""
+    head, table = te.placeholder((5, 2), name="head"), te.placeholder((7, 2, 5, 7), name="table")
+    out = te.compute(
+        (5, between, 7, 1, 7), lambda i, j, k, u, m: te.sum(lambda a: head[i, a] * table[k, a, i, m]), name="out"
+    )
+    h, t = (RANDOM.integers(-2, 3, shape).astype("f4") for shape in ((5, 2), (7, 2, 5, 7)))
+    want = np.broadcast_to(np.einsum("ia,kaim->ikm", h, t)[:, None, :, None, :], (5, between, 7, 1, 7))
+    with assuming({**LOWEST, "cores": 4, "l1": 2 << 10, "l2": 8 << 10, "l3": 32 << 10}):
+        np.testing.assert_array_equal(te.build([head, table], out)(h, t), want)

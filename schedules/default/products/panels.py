@@ -497,7 +497,7 @@ class _Loops:
         columns = [*other_columns, f"{lane}_o"]
         split_columns = ""
         if found.window:
-            middle = self._window_blocks(outer, wanted)
+            middle = [*self._window_blocks(outer, wanted), *(names[a] for a in other_rows)]
         elif tasks >= wanted // 2 and found.batch:
             middle = [names[a] for a in other_rows]
         elif other_rows:
