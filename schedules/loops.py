@@ -48,7 +48,7 @@ __all__ = [
     "transformed",
 ]
 
-Carried = Literal["free", "regrouped", "ordered", "atomic"]
+Carried = Literal["free", "within", "regrouped", "ordered", "atomic"]  # within: free in each step of a scan
 MOST_LANES = 512
 MOST_THREADS = 1024  # of a block, on every GPU of NVIDIA and most others
 MOST_UNROLLED = 1024
@@ -67,6 +67,11 @@ class Level:
     carried: Carried = "free"
     kind: str = "serial"
     constant: int | None = None  # the extent, where a split makes it a constant wherever the stage is computed
+
+    @property
+    def is_independent(self) -> bool:
+        """Whether its iterations may run at once."""
+        return self.carried in ("free", "within")
 
     @property
     def known(self) -> int | None:
@@ -208,7 +213,7 @@ def _of_scan(op: Scan) -> tuple[str, Parts]:
     time = op.axes[op.dim]
     others = [a for a in op.axes if a is not time]
     if is_stepped(op):
-        return "a scan whose steps read one another", _of_axes((time, *others), "ordered")
+        return "a scan whose steps read one another", _of_axes((time,), "ordered") + _of_axes(others, "within")
     return "a scan, step after step", _of_axes(others, "free") + _of_axes((time,), "ordered")
 
 
@@ -283,6 +288,13 @@ def _reorder(nest: Nest, d: Reorder) -> Nest:
         raise ScheduleError(
             f"the order of {', '.join(before)} is that of {nest.why} and must stay; "
             "other loops may be put around, between and inside them"
+        )
+    steps = max((k for k, level in enumerate(levels) if level.carried == "ordered"), default=0)
+    early = next((level.name for level in levels[:steps] if level.carried == "within"), None)
+    if early is not None:
+        raise ScheduleError(
+            f"{early!r} is a loop within each step of {nest.why}: it must stay inside {levels[steps].name!r}, "
+            "as the next step reads all of this one"
         )
     return replace(nest, levels=tuple(levels))
 
@@ -378,9 +390,9 @@ def _constant(level: Level, how: str, fix: str = "give a factor") -> int:
 
 
 def _independent(nest: Nest, level: Level, how: str) -> None:
-    if level.carried == "free" or (level.carried == "atomic" and how != "vectorized"):
+    if level.is_independent or (level.carried == "atomic" and how != "vectorized"):
         return
-    free = [other.name for other in nest.levels if other.carried == "free" and other.kind == "serial"]
+    free = [other.name for other in nest.levels if other.is_independent and other.kind == "serial"]
     fix = "; rfactor it first" if nest.why.endswith("reduction") else ""
     if level.carried == "ordered" and nest.why == SCATTERED and how != "vectorized":
         fix = "; let them meet by atomic() first"

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from schedules.conditions import number, tidied
 from schedules.program import reading
-from tedsl.analysis.affine import affine_of
+from tedsl.analysis.affine import with_plain_indices
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
@@ -79,14 +79,7 @@ def _without_units(op: Operation) -> Operation:
     assert isinstance(op, Compute)
     rest = tuple(a for a in reduce.axes if a not in units)
     bodies = [b.with_axes(rest) for b in op.bodies if isinstance(b, Reduce)]
-    return replace(op, bodies=tidied(rebuild_all(substitute_all(bodies, units), _with_plain_indices)), _outputs={})
-
-
-def _with_plain_indices(node: Expr) -> Expr:
-    if not isinstance(node, Read):
-        return node
-    forms = [affine_of(i) for i in node.indices]
-    return Read(node.tensor, tuple(i if f is None else f.to_expr() for i, f in zip(node.indices, forms, strict=True)))
+    return replace(op, bodies=tidied(rebuild_all(substitute_all(bodies, units), with_plain_indices)), _outputs={})
 
 
 class _Pairs:

@@ -372,7 +372,7 @@ class StageView(Rich):
     def _is_whole(self, name: str) -> bool:
         """Whether a loop has a known number of iterations, but only where the stage is computed as a whole."""
         level = self.nest.level(name) if name in self.nest.names else None
-        free = level is not None and level.kind == "serial" and level.carried == "free"
+        free = level is not None and level.kind == "serial" and level.is_independent
         return free and level is not None and level.constant is None and level.known is not None
 
     def _whole_split(self, name: str) -> Split:
@@ -484,7 +484,7 @@ class StageView(Rich):
         if name not in self.nest.names:
             return self._add(verb(stage=self.name, definition=self.definition, loop=name))
         level = self.nest.level(name)
-        if verb is Vectorize and level.carried != "free":
+        if verb is Vectorize and not level.is_independent:
             return self._add(verb(stage=self.name, definition=self.definition, loop=name))  # refused under its own name
         whole = level.constant or (None if level.known is None else max(level.known, 1))
         wanted = whole if factor is None else factor

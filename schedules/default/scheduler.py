@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from schedules.conditions import tidy
 from schedules.default.alike import kind_of
+from schedules.default.canonical.parts import parts_of
 from schedules.default.costs import cheap_components, costs_of
 from schedules.default.gpu.kernels import plan_gpu, rewrite_sum
 from schedules.default.gpu.shared import stage_stencils
@@ -19,7 +21,7 @@ from schedules.default.patterns.lookups import plan_lookup
 from schedules.default.patterns.nests import plan_nests
 from schedules.default.patterns.outputs import merge_outputs
 from schedules.default.patterns.padding import is_window, padded_windows
-from schedules.default.patterns.scans import plan_scan
+from schedules.default.patterns.scans import along_memory, plan_scan
 from schedules.default.patterns.scatters import plan_scatter
 from schedules.default.products.panels import plan_contraction
 from schedules.default.recompute import costs_without_trips, widely_read
@@ -28,7 +30,7 @@ from schedules.default.rewriting import Rewriting, computed_between
 from schedules.directives import ComputeRoot, Directive
 from schedules.machine import Machine
 from schedules.plan import Plan, Step
-from schedules.program import ProgramStages
+from schedules.program import ProgramStages, reading
 from schedules.repetition import copied_by
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Tensor
 
@@ -83,6 +85,7 @@ def completed(
     alive = set(computed_between(inputs, wanted))  # of components made apart, not all have readers
     rw.stages = [op for op in rw.stages if op in alive]
     stages = {op.name: op for op in rw.stages}
+    rw.directives = [d for d in rw.directives if d.stage in stages]
     made = plan.over(ProgramStages(wanted, stages, _handles(rw, stages)))
     made = _said(made, _patterns(rw, made, machine, apart=apart))
     made = _said(made, plan_rest(rw.stages, made, spoken, machine))
@@ -129,6 +132,7 @@ def _rewrite(
         rw.remember_extreme(op, original)
         if plan_lookup(rw, original, op, machine):
             return
+        op = _in_parts(rw, op, machine, plain=plain)
         if plan_contraction(rw, original, op, machine, plain=plain):
             if kind is not None:
                 kind.note()
@@ -148,9 +152,28 @@ def _rewrite(
     ):
         rw.add_components(op, original, cheap_components(op))
         return
-    rw.add(op, original)
     if isinstance(op, Scan) and machine.gpu is None:
+        op = along_memory(rw, op)
         rw.directives += plan_scan(op, machine)
+    rw.add(op, original)
+
+
+def _in_parts(rw: Rewriting, op: Compute, machine: Machine, *, plain: bool) -> Compute:
+    """The stage over sums of products that it is made of, each planned; as it is where it is none, or one of them."""
+    parts = parts_of(op, machine.least)
+    if parts is None:
+        return op
+    own, rw.current = rw.current, ""
+    for part in parts.stages:
+        read = reading(part, rw.new, tidy)
+        assert isinstance(read, Compute)
+        carried = _in_parts(rw, read, machine, plain=plain)
+        if not plan_contraction(rw, part, carried, machine, plain=plain):
+            rw.add(replace(carried, name=rw.name(carried.name), _outputs={}), part)
+    rw.current = own
+    made = reading(replace(op, bodies=(parts.body,), _outputs={}), rw.new, tidy)
+    assert isinstance(made, Compute)
+    return made
 
 
 def _stored(rw: Rewriting, plan: Plan, outputs: Iterable[Tensor]) -> set[Operation]:
@@ -165,7 +188,7 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine, *, apart: bool) -> li
     between = {t.op for op in rw.stages if isinstance(op, Extern) for t in op.args}
     finals = {t.op for t in plan.program.outputs} | between
     asked_for = {op for name, op in plan.program.stages.items() if name in plan.made}  # inline they would be gone again
-    kept = finals | asked_for | {op for op in rw.stages if rw.kinds.get(op.name) in ("padded", "folded")}
+    kept = finals | asked_for | {op for op in rw.stages if rw.kinds.get(op.name) in ("padded", "folded", "turned")}
     if machine.gpu is not None:
         kept |= _stored(rw, plan, plan.program.outputs)
         plan_gpu(rw, costs_of(rw.stages, kept, rw.planned, machine))

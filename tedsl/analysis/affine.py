@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tedsl.lang.dtypes import INT32, INT64, integer_bounds
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Var
 from tedsl.lang.traverse import topological
 
-__all__ = ["Affine", "Monomial", "affine_of", "form_of"]
+__all__ = ["Affine", "Monomial", "affine_of", "form_of", "with_plain_indices"]
 
 Monomial = tuple[Expr, ...]  # atoms, in a fixed order; () is the constant's
 Predicate = Callable[[Expr], bool]
@@ -122,6 +122,14 @@ def _rank(atom: Expr) -> tuple[str, int]:
 def affine_of(expr: Expr) -> Affine | None:
     """The quasi-affine form of an integer expression of axes and sizes; None where it has none (reads, min, select)."""
     return form_of(expr, lambda node: False, lambda node: True)
+
+
+def with_plain_indices(node: Expr) -> Expr:
+    """A read whose affine indices are in normal form; any other node as it is."""
+    if not isinstance(node, Read):
+        return node
+    forms = [affine_of(i) for i in node.indices]
+    return Read(node.tensor, tuple(i if f is None else f.to_expr() for i, f in zip(node.indices, forms, strict=True)))
 
 
 def form_of(expr: Expr, opaque: Predicate, exact: Predicate) -> Affine | None:

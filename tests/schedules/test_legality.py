@@ -76,11 +76,18 @@ def test_the_order_of_a_recurrence_stays() -> None:
     s[y].reorder("to", "i", "ti")  # other loops may stand in between
 
 
-def test_a_scan_that_reads_elsewhere_has_no_free_loop() -> None:
-    x = te.placeholder((N, N), name="x")
-    y = te.scan((N, N), lambda y, t, i: te.select(t == 0, x[t, i], y[t - 1, N - 1 - i]), name="y")
+@pytest.mark.parametrize("verb", ["vectorize", "parallel"])
+def test_loops_within_the_steps_of_a_scan(verb: str) -> None:
+    """Places of one step are independent; the next step reads all of them, so they stay inside the loop over steps."""
+    x = te.placeholder((N, 8), name="x")
+    y = te.scan((N, 8), lambda y, t, i: te.select(t == 0, x[t, i], x[t, i] - y[t - 1, 7 - i]), name="y")
     s = te.Schedule(y)
-    assert "steps read one another" in refusal(lambda: s[y].vectorize("i", 4))
+    assert "'i' is a loop within each step" in refusal(lambda: s[y].reorder("i", "t"))
+    assert "steps read one another" in refusal(lambda: getattr(s[y], verb)("t"))
+    inner = s[y].split("i", 4)[1] if verb == "vectorize" else "i"
+    getattr(s[y], verb)(inner)
+    feeds = {x: np.arange(8.0 * N, dtype="f4").reshape(N, 8)}
+    np.testing.assert_array_equal(te.build([x], y, schedule=s)(feeds[x]), te.interpret(y, feeds))
 
 
 def test_factors_and_constant_extents() -> None:

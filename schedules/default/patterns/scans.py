@@ -8,19 +8,67 @@ that are a power of two apart share the same few lines of the first cache.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from schedules.conditions import number
 from schedules.default.rest import along
+from schedules.default.rewriting import Rewriting
 from schedules.directives import ComputeRoot, Directive, Parallel, Reorder, Split, Unroll, Vectorize
-from schedules.loops import Level, nest_of
+from schedules.loops import Level, Nest, nest_of
 from schedules.machine import Machine
 from tedsl.analysis.iteration import is_stepped
-from tedsl.lang.tensor import Scan
+from tedsl.lang.expr import Axis, Expr, Read, Reduce
+from tedsl.lang.tensor import Scan, Tensor
+from tedsl.lang.traverse import free_axes, rebuild_all
 
-__all__ = ["plan_scan"]
+__all__ = ["along_memory", "plan_scan"]
+
+T = TypeVar("T")
 
 ROWS, STEPS = 4, 8
 WIDE = 4  # vectors of a step
+
+
+def along_memory(rw: Rewriting, op: Scan) -> Scan:
+    """A scan whose steps are vectors along its last axis: what lies across that is turned before the first step."""
+    last = op.axes[-1]
+    if not is_stepped(op) or op.axes[op.dim] is last or any(number(a.extent) is None for a in op.axes):
+        return op
+    own = set(map(id, op.states))
+    inner = [math.prod(number(a.extent) or 1 for a in n.axes) for n in op.nodes if isinstance(n, Reduce)]
+    points = math.prod(number(a.extent) or 0 for a in op.axes) * max(inner, default=1)
+    turned: dict[tuple[Tensor, int], Tensor] = {}
+
+    def rule(node: Expr) -> Expr:
+        if not isinstance(node, Read) or id(node.tensor) in own:
+            return node
+        across = [d for d, index in enumerate(node.indices[:-1]) if index is last]
+        if len(across) != 1 or sum(last in set(free_axes(i)) for i in node.indices) != 1:
+            return node
+        key = node.tensor, across[0]
+        if key not in turned:
+            size = math.prod(number(n) or points for n in node.tensor.extents)
+            if size > points:
+                return node
+            turned[key] = _turned(rw, op, *key)
+        return Read(turned[key], _last(node.indices, across[0]))
+
+    bodies = rebuild_all(op.bodies, rule)
+    return replace(op, bodies=bodies, _outputs={}) if turned else op
+
+
+def _turned(rw: Rewriting, op: Scan, tensor: Tensor, dim: int) -> Tensor:
+    axes = [Axis(f"d{k}", extent) for k, extent in enumerate(tensor.extents)]
+    made = rw.compute(f"{op.name}_{tensor.name}", _last(axes, dim), Read(tensor, tuple(axes)))
+    rw.kinds[made.op.name] = "turned"
+    return made
+
+
+def _last(items: Sequence[T], dim: int) -> tuple[T, ...]:
+    """With one of them last."""
+    return (*items[:dim], *items[dim + 1 :], items[dim])
 
 
 def plan_scan(op: Scan, machine: Machine) -> list[Directive]:
@@ -29,7 +77,9 @@ def plan_scan(op: Scan, machine: Machine) -> list[Directive]:
     free = [v for v in nest.levels if v.carried == "free"]
     time = [v.name for v in nest.levels if v.carried != "free"]
     sizes = [v.known for v in nest.levels]
-    if is_stepped(op) or not free or None in sizes or 0 in sizes:
+    if is_stepped(op):
+        return _within_steps(op, nest, machine)
+    if not free or None in sizes or 0 in sizes:
         return []
     chosen = free[-1]
     width = machine.vector_bytes // max(4, *(t.dtype.itemsize for t in op.outputs))
@@ -47,6 +97,19 @@ def plan_scan(op: Scan, machine: Machine) -> list[Directive]:
     if machine.cores > 1 and math.prod(n or 1 for n in sizes) >= machine.least.scan_threads:
         say.append(Parallel(stage=op.name, loop=outer[0]))
     return say
+
+
+def _within_steps(op: Scan, nest: Nest, machine: Machine) -> list[Directive]:
+    """Vectors along memory within each step, which needs all of the step before; sums over states run inside them."""
+    last = next((v for v in nest.levels if v.carried == "within" and v.origin == {op.axes[-1]}), None)
+    width = machine.vector_bytes // max(4, *(t.dtype.itemsize for t in op.outputs))
+    if last is None or width < 2 or not along(op, op.axes[-1]) or (last.known or 0) < 2:
+        return []
+    while width > (last.known or 0):
+        width //= 2
+    lane = f"{last.name}_v"
+    split = Split(stage=op.name, loop=last.name, outer=f"{last.name}_o", inner=lane, factor=width)
+    return [ComputeRoot(stage=op.name), split, Vectorize(stage=op.name, loop=lane)]
 
 
 def _columns(say: list[Directive], op: Scan, level: Level, width: int) -> list[str]:

@@ -17,7 +17,7 @@ from schedules.default.products.copies import forms_of
 from schedules.default.sizes import can_be_cut, typical_sizes
 from schedules.machine import Machine
 from schedules.thresholds import Thresholds
-from tedsl.analysis.affine import affine_of
+from tedsl.analysis.affine import with_plain_indices
 from tedsl.analysis.checks import read_checks
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
@@ -84,20 +84,12 @@ def _without_units(op: Compute) -> Compute:
     left = tuple(a for a in reduce.axes if a not in units)
     if not units or not left:
         return op
-    value, where = tidied(rebuild_all(substitute_all((*reduce.values, reduce.where), units), _plain_indices))
+    value, where = tidied(rebuild_all(substitute_all((*reduce.values, reduce.where), units), with_plain_indices))
     return replace(op, bodies=(Reduce(reduce.reducer, (value,), left, where, 0),), _outputs={})
 
 
 def _is_unit(axis: Axis) -> bool:
     return (number(axis.extent), number(axis.begin)) == (1, 0)
-
-
-def _plain_indices(node: Expr) -> Expr:
-    """A read whose affine indices are in normal form."""
-    if not isinstance(node, Read):
-        return node
-    forms = [affine_of(i) for i in node.indices]
-    return Read(node.tensor, tuple(i if f is None else f.to_expr() for i, f in zip(node.indices, forms, strict=True)))
 
 
 def _factors(value: Expr) -> list[Expr]:
@@ -181,7 +173,8 @@ def _roles(
     lanes = [a for a in n if a in alone and a not in crossed]
     if not lanes:
         return None
-    lane = lanes[-1] if lanes[-1] is op.axes[-1] else max(lanes, key=lambda a: sizes[a])
+    in_place = lanes[-1] is op.axes[-1] and sizes[lanes[-1]] >= least.product_lanes
+    lane = lanes[-1] if in_place else max(lanes, key=lambda a: sizes[a])
     others = tuple(a for a in n if a is not lane)
     if _is_table_of_rows(op, m, lane, others, columns, alone - crossed, sizes, least):
         # The rows stay in the cache: one row of the image after another, packed where it is used.

@@ -110,9 +110,10 @@ def _connected(forms: Sequence[Combination]) -> list[list[Combination]]:
 
 
 def _coordinates(group: Sequence[Combination], sizes: Mapping[Axis, int]) -> list[Combination]:
-    """The forms, or the loops themselves where these have fewer points."""
+    """The forms, or the loops themselves where these have fewer points, or just as many and are told apart."""
     axes = list(dict.fromkeys(a for form in group for a in form.axes))
-    if math.prod(form.count(sizes) for form in group) <= math.prod(sizes[a] for a in axes):
+    values, points = math.prod(form.count(sizes) for form in group), math.prod(sizes[a] for a in axes)
+    if values < points or (values == points and len(group) >= len(axes)):
         return list(group)
     known = {form.alone: form for form in group if form.alone is not None}
     zero = Affine({})

@@ -18,6 +18,7 @@ from schedules.loops import nest_of
 from schedules.placement import ROOT, Placement, placed
 from schedules.plan import Plan, Step
 from tedsl.analysis.hazards import Order, StageLoop
+from tedsl.analysis.iteration import is_stepped
 from tedsl.analysis.sizes import known_shape
 from tedsl.backend.host.loaders import LOADER_VARIABLE, loads_objects
 from tedsl.backend.host.targets import Machine
@@ -30,7 +31,7 @@ from tedsl.backend.scheduling.partition import keep_around, keep_whole
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Const, Expr
-from tedsl.lang.tensor import Scatter
+from tedsl.lang.tensor import Scan, Scatter
 
 __all__ = ["apply_plan", "check_atomics", "check_target", "fix_sizes", "halide_refused"]
 
@@ -272,7 +273,19 @@ def _gpu(verb: str) -> Callable[[Loops, Any], None]:
 
 
 def _vectorize(loops: Loops, v: d.Vectorize) -> None:
+    _trusted(loops, v)
     _simple("vectorize" if loops.vectors else "unroll")(loops, v)
+
+
+def _parallel(loops: Loops, p: d.Parallel) -> None:
+    _trusted(loops, p)
+    _simple("parallel")(loops, p)
+
+
+def _trusted(loops: Loops, directive: d.Vectorize | d.Parallel) -> None:
+    """Halide sees one update of all steps, and not that the places of a step are independent."""
+    if isinstance(loops.stage.op, Scan) and is_stepped(loops.stage.op):
+        loops.definitions[directive.definition].allow_race_conditions()
 
 
 def _atomic(loops: Loops, a: d.Atomic) -> None:
@@ -281,7 +294,7 @@ def _atomic(loops: Loops, a: d.Atomic) -> None:
 
 _LOOPS: dict[type, Callable[[Loops, Any], None]] = {
     d.Split: _split, d.Fuse: _fuse, d.Reorder: _reorder, d.Vectorize: _vectorize, d.Unroll: _simple("unroll"),
-    d.Parallel: _simple("parallel"), d.Atomic: _atomic,
+    d.Parallel: _parallel, d.Atomic: _atomic,
     d.GpuBlocks: _gpu("gpu_blocks"), d.GpuThreads: _gpu("gpu_threads"),
     d.GpuSingleThread: lambda loops, s: loops.definitions[s.definition].gpu_single_thread(),
 }  # fmt: skip

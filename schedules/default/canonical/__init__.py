@@ -1,0 +1,1 @@
+"""Sums of products in one form, however they are spelled: see `parts.py`."""

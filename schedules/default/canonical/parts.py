@@ -1,0 +1,53 @@
+"""A stage as stages that patterns know, and an expression of those: what a spelling hides, before any pattern looks.
+
+| pass | before | after |
+|---|---|---|
+| `apart` | `sum(a b - c d)` | `sum(a b) - sum(c d)` |
+| `outside` | `sum(s a b)`, s without a loop of the sum | `s sum(a b)` |
+| `in_order` | `sum over k, l of a[i, k] b[k, l] c[l, j]` | `sum over k of a[i, k] t[k, j]`, t summed over l |
+| `split` | indices with `o // 4`, `o % 4` | loops `q`, `r` of `o = 4 q + r` |
+| `split` | `(i + 1) // 2 - a`, `(i + 1) % 2` | a sum for each remainder of `i`, its indices affine |
+
+A pass is taken where what comes of it are sums that the products know (`products/contraction`), and fewer iterations or
+affine ones. Floats may be added up in another order then, and common factors multiplied after a sum instead of before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from schedules.default.canonical.phases import split
+from schedules.default.canonical.terms import apart, in_order, outside
+from schedules.thresholds import Thresholds
+from tedsl.lang.expr import Expr
+from tedsl.lang.tensor import Compute
+
+__all__ = ["Parts", "parts_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Stages, inputs before users, and what the element of the result is in terms of them."""
+
+    stages: tuple[Compute, ...]
+    body: Expr
+
+
+PASSES: tuple[Callable[[Compute, Thresholds], tuple[tuple[Compute, ...], Expr] | None], ...] = (
+    apart, outside, in_order, split,
+)  # fmt: skip
+
+
+def parts_of(op: Compute, least: Thresholds) -> Parts | None:
+    """What the first pass that knows the stage makes of it; its stages may be taken apart in turn."""
+    reduce = op.reduction
+    if reduce is None or len(op.bodies) > 1 or reduce.reducer.kind != "sum":
+        return None
+    if str(reduce.values[0].dtype) not in ("float32", "float64"):
+        return None
+    for known in PASSES:
+        found = known(op, least)
+        if found is not None:
+            return Parts(*found)
+    return None

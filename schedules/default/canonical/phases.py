@@ -1,0 +1,217 @@
+"""Loops under quotients and remainders, as loops over the whole and the rest: what is left of the indices is affine.
+
+A transposed convolution reads `x[(i + p) // 2]` and `w[(i + p) % 2 + 2 a]`: with `i = 2 q + r` there is a sum for each
+remainder r, with indices in q alone. A grouped one reads `x[o // 4]`: with `o = 4 q + r` the quotient is q, whatever r
+is, and r stays a loop. Loops of the sum are split alike, where one of their remainders meets the conditions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+
+from schedules.conditions import extremes, number, tidied
+from schedules.default.products.contraction import contraction_of
+from schedules.thresholds import Thresholds
+from tedsl.analysis.affine import Affine, affine_of, with_plain_indices
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import FALSE, Apply, Axis, Const, Expr, Fn, Read, Reduce
+from tedsl.lang.functions import apply, select_node
+from tedsl.lang.tensor import Compute
+from tedsl.lang.traverse import free_axes, rebuild_all, substitute_all, topological
+
+__all__ = ["split"]
+
+MOST_PHASES = 16
+QUOTIENTS = frozenset({Fn.FLOORDIV, Fn.MOD})
+
+
+@dataclass(frozen=True, eq=False)
+class _Cut:
+    """A loop as `step * whole + rest`."""
+
+    axis: Axis
+    step: int
+
+    @property
+    def extent(self) -> int:
+        extent = number(self.axis.extent)
+        assert extent is not None
+        return extent
+
+    @property
+    def divides(self) -> bool:
+        return self.extent % self.step == 0
+
+    def whole(self, rest: int) -> Axis:
+        """The loop over those that leave a rest."""
+        return self._axis("q", -(-(self.extent - rest) // self.step))
+
+    def rest(self) -> Axis:
+        return self._axis("r", self.step)
+
+    def _axis(self, suffix: str, extent: int) -> Axis:
+        return Axis(f"{self.axis.name}_{suffix}", Const(extent, INT32), is_reduce=self.axis.is_reduce)
+
+
+def split(op: Compute, least: Thresholds) -> tuple[tuple[Compute, ...], Expr] | None:
+    """The sum with such loops split: a stage, or one for each combination of the remainders that indices hang on."""
+    reduce = op.reduction
+    assert reduce is not None
+    cuts = _cuts((*reduce.values, reduce.where), (*op.axes, *reduce.axes))
+    if not cuts:
+        return None
+    kept = {c: c.rest() for c in cuts if c.divides}
+    settled = _Split(op, {c: (c.whole(0), rest) for c, rest in kept.items()})
+    bound = settled.under_quotients()
+    kept = {c: rest for c, rest in kept.items() if rest not in bound}
+    phases = [c for c in cuts if c not in kept and not c.axis.is_reduce]
+    taps = [c for c in cuts if c not in kept and c.axis.is_reduce]
+    if math.prod(c.step for c in phases) > MOST_PHASES or not (kept or phases):
+        return None
+    made = []
+    for number_, rests in enumerate(product(*(range(c.step) for c in phases))):
+        fixed = dict(zip(phases, rests, strict=True))
+        part = _phase(op, kept, fixed, taps, f"{op.name}_phase{number_}" if phases else f"{op.name}_split")
+        if part is None or contraction_of(part, least) is None:
+            return None
+        made.append((fixed, part))
+    return tuple(part for _, part in made), _element(op, list(kept), phases, made)
+
+
+def _cuts(roots: tuple[Expr, ...], loops: tuple[Axis, ...]) -> list[_Cut]:
+    """The loops of known extents that stand under quotients or remainders, with the least step that frees them."""
+    steps: dict[Axis, int] = {}
+    for node in topological(roots):
+        if not isinstance(node, Apply) or node.fn not in QUOTIENTS or node.dtype is not INT32:
+            continue
+        by, form = number(node.args[1]), affine_of(node.args[0])
+        if by is None or by < 2 or form is None:
+            continue
+        for axis in form.axes:
+            factor = form.coefficient(axis)
+            if factor is not None and factor.is_constant and factor.constant % by:
+                step = by // math.gcd(by, factor.constant)
+                steps[axis] = math.lcm(steps.get(axis, 1), step)
+    return [
+        _Cut(a, steps[a])
+        for a in loops
+        if a in steps and number(a.begin) == 0 and (number(a.extent) or 0) >= (1 if a.is_reduce else 2) * steps[a]
+    ]
+
+
+class _Split:
+    """The value and the condition of a sum with loops replaced: (whole, rest) for each, the rest may be a number."""
+
+    def __init__(self, op: Compute, loops: Mapping[_Cut, tuple[Axis, Axis | int]]) -> None:
+        reduce = op.reduction
+        assert reduce is not None
+        mapping: dict[Expr, Expr] = {c.axis: whole * c.step + rest for c, (whole, rest) in loops.items()}
+        roots = substitute_all((*reduce.values, reduce.where), mapping)
+        self.value, self.where = tidied(rebuild_all(roots, _plain))
+
+    def under_quotients(self) -> set[Axis]:
+        """The loops that still stand under quotients and remainders."""
+        nodes = topological((self.value, self.where))
+        return {a for n in nodes if isinstance(n, Apply) and n.fn in QUOTIENTS for a in free_axes(n)}
+
+
+def _phase(
+    op: Compute, kept: Mapping[_Cut, Axis], fixed: Mapping[_Cut, int], taps: list[_Cut], name: str
+) -> Compute | None:
+    """The stage of the elements whose loops leave these rests; None where quotients are left."""
+    reduce = op.reduction
+    assert reduce is not None
+    loops: dict[_Cut, tuple[Axis, Axis | int]] = {c: (c.whole(0), c.rest()) for c in kept}
+    loops.update((c, (c.whole(rest), rest)) for c, rest in fixed.items())
+    only = list(_that_count(op, loops, taps))
+    if len(only) == 1:
+        loops.update((c, (c.whole(rest), rest)) for c, rest in only[0].items())
+    by_axis = {c.axis: pair for c, pair in loops.items()}
+
+    def made(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        found: list[Axis] = []
+        for axis in axes:
+            whole, rest = by_axis.get(axis, (axis, 0))
+            found += [whole, rest] if isinstance(rest, Axis) else [whole]
+        return tuple(found)
+
+    found = _Split(op, loops)
+    if found.under_quotients():
+        return None
+    body = Reduce(reduce.reducer, (found.value,), made(reduce.axes), found.where, 0)
+    own = _renewed(made(op.axes), body)
+    return replace(op, name=name, axes=own[0], bodies=(own[1],), names=None, _outputs={})
+
+
+def _renewed(axes: tuple[Axis, ...], body: Reduce) -> tuple[tuple[Axis, ...], Reduce]:
+    """Loops of a stage's own for those that no cut has made anew."""
+    fresh: dict[Expr, Axis] = {
+        a: Axis(a.name, a.extent, begin=a.begin, is_reduce=a.is_reduce) for a in (*axes, *body.axes)
+    }
+    value, where = substitute_all((body.values[0], body.where), dict(fresh))
+    return tuple(fresh[a] for a in axes), Reduce(body.reducer, (value,), tuple(fresh[a] for a in body.axes), where, 0)
+
+
+def _that_count(
+    op: Compute, loops: Mapping[_Cut, tuple[Axis, Axis | int]], taps: list[_Cut]
+) -> Iterator[Mapping[_Cut, int]]:
+    """The rests of the loops of the sum for which its condition can hold, and its value is not 0."""
+    for rests in product(*(range(c.step) for c in taps)):
+        fixed = dict(zip(taps, rests, strict=True))
+        found = _Split(op, {**loops, **{c: (c.whole(rest), rest) for c, rest in fixed.items()}})
+        if found.where is not FALSE and not (isinstance(found.value, Const) and found.value.value == 0):
+            yield fixed
+
+
+def _element(op: Compute, kept: list[_Cut], phases: list[_Cut], made: list[tuple[dict[_Cut, int], Compute]]) -> Expr:
+    """An element of the result, out of the stage that its place leaves a rest for."""
+    by_axis = {c.axis: c for c in (*kept, *phases)}
+
+    def read(part: Compute) -> Expr:
+        place: list[Expr] = []
+        for axis in op.axes:
+            cut = by_axis.get(axis)
+            place += [axis] if cut is None else [axis // cut.step]
+            if cut in kept:
+                assert cut is not None
+                place.append(axis % cut.step)
+        return Read(part.output(), tuple(place))
+
+    *others, last = made
+    body = read(last[1])
+    for fixed, part in reversed(others):
+        condition: Expr | None = None
+        for cut, rest in fixed.items():
+            here = _equals(cut, rest)
+            condition = here if condition is None else condition & here
+        assert condition is not None
+        body = select_node(condition, read(part), body)
+    return body
+
+
+def _equals(cut: _Cut, rest: int) -> Expr:
+    return apply(Fn.EQ, cut.axis % cut.step, rest)
+
+
+def _plain(node: Expr) -> Expr:
+    return with_plain_indices(_settled(node))
+
+
+def _settled(node: Expr) -> Expr:
+    """A quotient or remainder without what its divisor divides, and without itself where that is always the same."""
+    if not isinstance(node, Apply) or node.fn not in QUOTIENTS or node.dtype is not INT32:
+        return node
+    by, form = number(node.args[1]), affine_of(node.args[0])
+    if by is None or by < 1 or form is None:
+        return node
+    whole = Affine({m: c // by for m, c in form.terms.items() if c % by == 0}, form.constant // by)
+    rest = Affine({m: c for m, c in form.terms.items() if c % by}, form.constant % by)
+    ends = extremes(rest)
+    if ends is not None and ends[0] // by == ends[1] // by:
+        same = ends[0] // by
+        return (whole + same).to_expr() if node.fn is Fn.FLOORDIV else (rest - same * by).to_expr()
+    left = apply(node.fn, rest.to_expr(), by)
+    return left if node.fn is Fn.MOD or whole == Affine({}, 0) else whole.to_expr() + left

@@ -1,0 +1,156 @@
+"""Sums of several products, and products of several factors, as sums of two factors each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import reduce as folded
+from operator import mul
+
+from schedules.conditions import number
+from schedules.default.products.contraction import contraction_of
+from schedules.default.sizes import typical_sizes
+from schedules.thresholds import Thresholds
+from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Read, Reduce
+from tedsl.lang.tensor import Compute
+from tedsl.lang.traverse import free_axes, substitute, substitute_all
+
+__all__ = ["apart", "in_order", "outside"]
+
+MOST_TERMS = 8  # of a sum or a product that is taken apart
+WORTH = 2  # times fewer multiplications
+SIGNS = {Fn.ADD: (1, 1), Fn.SUB: (1, -1), Fn.NEG: (-1,)}
+
+
+def apart(op: Compute, least: Thresholds) -> tuple[tuple[Compute, ...], Expr] | None:
+    """A sum of sums and differences of products: each product by itself."""
+    reduce = _sum(op)
+    signed = _terms(reduce.values[0])
+    if not 1 < len(signed) <= MOST_TERMS:
+        return None
+    parts = [_over_own_axes(op, _with(reduce, term), f"{op.name}_term{k}") for k, (_, term) in enumerate(signed)]
+    if not all(_is_product(part, least) for part in parts):
+        return None
+    total: Expr | None = None
+    for (sign, _), part in zip(signed, parts, strict=True):
+        read = Read(part.output(), op.axes)
+        if total is None:
+            total = read if sign > 0 else -read
+        else:
+            total = total + read if sign > 0 else total - read
+    assert total is not None
+    return tuple(parts), total
+
+
+def outside(op: Compute, least: Thresholds) -> tuple[tuple[Compute, ...], Expr] | None:
+    """A factor without a loop of the sum is multiplied with it."""
+    reduce = _sum(op)
+    factors = _factors(reduce.values[0])
+    inner = [f for f in factors if not set(reduce.axes).isdisjoint(free_axes(f))]
+    if not 1 < len(inner) < len(factors) <= MOST_TERMS or reduce.where is not TRUE:
+        return None
+    if not all(number(a.extent) for a in reduce.axes):
+        return None  # the sum of nothing is 0, whatever the factor
+    part = _over_own_axes(op, _with(reduce, _product(inner)), f"{op.name}_inner")
+    if not _is_product(part, least):
+        return None
+    common = _product([f for f in factors if not any(f is g for g in inner)])
+    return (part,), Read(part.output(), op.axes) * common
+
+
+def in_order(op: Compute, least: Thresholds) -> tuple[tuple[Compute, ...], Expr] | None:
+    """A product of three factors and more: the loops of a sum that not all of them have are summed before the rest."""
+    reduce = _sum(op)
+    factors = _factors(reduce.values[0])
+    if not 2 < len(factors) <= MOST_TERMS or reduce.where is not TRUE:
+        return None
+    sizes = typical_sizes(op)
+    axes = (*op.axes, *reduce.axes)
+    if any(number(a.begin) != 0 for a in axes) or math.prod(sizes.values()) < least.product:
+        return None
+    best: tuple[int, Axis, list[Expr]] | None = None
+    for axis in reduce.axes:
+        inside = [f for f in factors if axis in set(free_axes(f))]
+        if len(inside) in (0, len(factors)):
+            continue
+        loops = set(free_axes(inside))
+        work = math.prod(sizes[a] for a in axes if a in loops)
+        rest = [f for f in factors if not any(f is g for g in inside)]
+        left = {*free_axes(rest), *loops, *op.axes} - {axis}
+        work += math.prod(sizes[a] for a in axes if a in left)
+        if best is None or work < best[0]:
+            best = work, axis, inside
+    if best is None or best[0] * WORTH > math.prod(sizes.values()):
+        return None
+    return _summed_before(op, best[1], best[2], factors)
+
+
+def _summed_before(
+    op: Compute, axis: Axis, inside: Sequence[Expr], factors: Sequence[Expr]
+) -> tuple[tuple[Compute, ...], Expr]:
+    """The factors `inside`, summed over one loop, are a factor of the sum over the others."""
+    reduce = _sum(op)
+    loops = set(free_axes(inside)) - {axis}
+    around = [a for a in (*op.axes, *reduce.axes) if a in loops]
+    fresh: dict[Expr, Axis] = {a: Axis(a.name, a.extent) for a in around}
+    value = substitute(_product(inside), fresh)
+    body = _renewed(Reduce(reduce.reducer, (value,), (axis,), TRUE, 0))
+    first = Compute(name=f"{op.name}_inner", axes=tuple(fresh.values()), bodies=(body,), where=op.where)
+    rest = [f for f in factors if not any(f is g for g in inside)]
+    left = tuple(a for a in reduce.axes if a is not axis)
+    value = _product([*rest, Read(first.output(), tuple(around))])
+    if not left:
+        return (first,), value
+    second = _over_own_axes(op, Reduce(reduce.reducer, (value,), left, TRUE, 0), f"{op.name}_outer")
+    return (first, second), Read(second.output(), op.axes)
+
+
+def _sum(op: Compute) -> Reduce:
+    reduce = op.reduction
+    assert reduce is not None
+    return reduce
+
+
+def _terms(value: Expr, sign: int = 1) -> list[tuple[int, Expr]]:
+    """What is added and subtracted, outermost operations first."""
+    if isinstance(value, Apply) and value.fn in SIGNS:
+        signs = zip(SIGNS[value.fn], value.args, strict=True)
+        return [found for s, arg in signs for found in _terms(arg, s * sign)]
+    return [(sign, value)]
+
+
+def _factors(value: Expr) -> list[Expr]:
+    if isinstance(value, Apply) and value.fn is Fn.MUL:
+        return [f for arg in value.args for f in _factors(arg)]
+    return [value]
+
+
+def _product(factors: Iterable[Expr]) -> Expr:
+    return folded(mul, factors)
+
+
+def _is_product(op: Compute, least: Thresholds) -> bool:
+    """Whether it is a sum of products that is worth a pattern, now or when it is taken apart in turn."""
+    if contraction_of(op, least) is not None:
+        return True
+    return len(_factors(_sum(op).values[0])) > 2 and in_order(op, least) is not None
+
+
+def _with(reduce: Reduce, value: Expr) -> Reduce:
+    return Reduce(reduce.reducer, (value,), reduce.axes, reduce.where, 0)
+
+
+def _renewed(reduce: Reduce) -> Reduce:
+    """The sum over loops of its own."""
+    fresh: dict[Expr, Axis] = {a: Axis(a.name, a.extent, begin=a.begin, is_reduce=True) for a in reduce.axes}
+    value, where = substitute_all((reduce.values[0], reduce.where), fresh)
+    return Reduce(reduce.reducer, (value,), tuple(fresh.values()), where, 0)
+
+
+def _over_own_axes(op: Compute, body: Reduce, name: str) -> Compute:
+    """A stage over loops of its own, as large as `op`."""
+    fresh: dict[Expr, Axis] = {a: Axis(a.name, a.extent) for a in op.axes}
+    value, where = substitute_all((body.values[0], body.where), fresh)
+    renewed = _renewed(Reduce(body.reducer, (value,), body.axes, where, 0))
+    return replace(op, name=name, axes=tuple(fresh.values()), bodies=(renewed,), names=None, _outputs={})

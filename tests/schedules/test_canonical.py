@@ -1,0 +1,170 @@
+"""Sums of products however they are spelled: taken apart into those that the patterns know, with the same result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import tedsl as te
+from schedules.default import LOWEST, assuming
+from schedules.default.canonical.parts import parts_of
+from schedules.thresholds import Thresholds
+from tests.levels import PROCESSORS, processor
+
+RANDOM = np.random.default_rng(3)
+CHEAP = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+SMALL_CACHES = {"cores": 4, "l1": 2 << 10, "l2": 8 << 10, "l3": 32 << 10}
+WORTH = Thresholds(product=64, product_lanes=1)
+
+
+def whole(*shape: int) -> np.ndarray[Any, Any]:
+    return RANDOM.integers(-2, 3, shape).astype("f4")
+
+
+def placeholders(*shapes: tuple[int, ...]) -> list[te.Tensor]:
+    return [te.placeholder(shape, name=f"x{k}") for k, shape in enumerate(shapes)]
+
+
+def check(inputs: list[te.Tensor], output: te.Tensor, level: str = "") -> None:
+    """Result and gradients, compiled with every pattern, are those of the reference."""
+    head = te.placeholder(output.shape, name="head")
+    gradients = list(te.differentiate(output, inputs, head=head))
+    feeds = {t: whole(*map(int, t.shape)) for t in (*inputs, head)}
+    with assuming({**LOWEST, **SMALL_CACHES}), processor(level):
+        found = te.evaluate([output, *gradients], feeds)
+    for got, want in zip(found, te.interpret([output, *gradients], feeds), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def stages(output: te.Tensor) -> list[str]:
+    """What a definition is taken apart into, one pass deep."""
+    found = parts_of(output.op, WORTH)  # type: ignore[arg-type]
+    return [] if found is None else [str(op.bodies[0]) for op in found.stages] + [str(found.body)]
+
+
+def test_differences_of_products() -> None:
+    a, b, c, d = placeholders(*[(9, 9)] * 4)
+    k = te.reduce_axis(9, name="k")
+    y = te.compute((9, 9), lambda i, j: te.sum(a[i, k] * b[k, j] - c[i, k] * d[k, j], axis=k), name="y")
+    assert stages(y) == [
+        "te.sum(x0[i, k] * x1[k, j], axis=k)",
+        "te.sum(x2[i, k] * x3[k, j], axis=k)",
+        "y_term0[i, j] - y_term1[i, j]",
+    ]
+    check([a, b, c, d], y)
+
+
+def test_a_factor_without_a_loop_of_the_sum_stays_outside() -> None:
+    a, b, s = placeholders((9, 10), (10, 11), (11,))
+    k = te.reduce_axis(10, name="k")
+    y = te.compute((9, 11), lambda i, j: te.sum(a[i, k] * s[j] * b[k, j], axis=k), name="y")
+    assert stages(y) == ["te.sum(x0[i, k] * x1[k, j], axis=k)", "y_inner[i, j] * x2[j]"]
+    check([a, b, s], y)
+
+
+def test_factors_are_summed_in_the_cheapest_order() -> None:
+    a, b, c = placeholders((5, 20), (20, 20), (20, 6))
+    k, m = te.reduce_axis(20, name="k"), te.reduce_axis(20, name="m")
+    y = te.compute((5, 6), lambda i, j: te.sum(a[i, k] * b[k, m] * c[m, j], axis=(k, m)), name="y")
+    assert stages(y) == [
+        "te.sum(x0[i, k] * x1[k, m], axis=k)",
+        "te.sum(x2[m, j] * y_inner[i, m], axis=m)",
+        "y_outer[i, j]",
+    ]
+    check([a, b, c], y)
+
+
+def test_groups() -> None:
+    x, w = placeholders((2, 6, 9), (12, 2, 3))
+    c, p = te.reduce_axis(2, name="c"), te.reduce_axis(3, name="p")
+    y = te.compute((2, 12, 7), lambda b, o, i: te.sum(x[b, o // 4 * 2 + c, i + p] * w[o, c, p], axis=(c, p)), name="y")
+    assert stages(y) == [
+        "te.sum(x0[b, o_q * 2 + c, i + p] * x1[o_q * 4 + o_r, c, p], axis=(c, p))",
+        "y_split[b, o // 4, o % 4, i]",
+    ]
+    check([x, w], y)
+
+
+@pytest.mark.parametrize("spelling", ["where", "gather"])
+def test_transposed_convolutions_have_a_sum_for_each_phase(spelling: str) -> None:
+    x, w = placeholders((2, 3, 6), (3, 5, 4))
+    c, p, a = te.reduce_axis(3, name="c"), te.reduce_axis(4, name="p"), te.reduce_axis(2, name="a")
+
+    def by_condition(b: Any, o: Any, i: Any) -> Any:
+        value = x.at(b, c, (i + 1 - p) // 2, mode="zero") * w[c, o, p]
+        return te.sum(value, axis=(c, p), where=(i + 1 - p) % 2 == 0)
+
+    def by_taps(b: Any, o: Any, i: Any) -> Any:
+        return te.sum(x.at(b, c, (i + 1) // 2 - a, mode="zero") * w[c, o, (i + 1) % 2 + 2 * a], axis=(c, a))
+
+    y = te.compute((2, 5, 12), by_condition if spelling == "where" else by_taps, name="y")
+    first, second, element = stages(y)
+    assert "//" not in first + second
+    assert "%" not in first + second
+    assert element == "te.select(i % 2 == 0, y_phase0[b, o, i // 2], y_phase1[b, o, i // 2])"
+    check([x, w], y)
+
+
+def test_a_phase_that_stays_under_a_quotient_leaves_the_sum_as_it_is() -> None:
+    x, w = placeholders((30,), (5, 9))
+    p = te.reduce_axis(9, name="p")
+    assert stages(te.compute((5, 12), lambda o, i: te.sum(x[(i + p) // 2] * w[o, p], axis=p), name="y")) == []
+
+
+@CHEAP
+@given(data=st.data())
+def test_transposed_convolutions_of_any_stride(data: st.DataObject) -> None:
+    draw = data.draw
+    stride, taps, size = draw(st.integers(2, 4)), draw(st.integers(1, 5)), draw(st.integers(2, 6))
+    shift, channels = draw(st.integers(0, 3)), draw(st.integers(1, 3))
+    x, w = placeholders((2, channels, size), (channels, 4, taps))
+    c, p = te.reduce_axis(channels, name="c"), te.reduce_axis(taps, name="p")
+    y = te.compute(
+        (2, 4, size * stride + draw(st.integers(0, 2))),
+        lambda b, o, i: te.sum(
+            x.at(b, c, (i + shift - p) // stride, mode="zero") * w[c, o, p],
+            axis=(c, p), where=(i + shift - p) % stride == 0,
+        ),
+        name="y",
+    )  # fmt: skip
+    check([x, w], y, draw(PROCESSORS))
+
+
+@CHEAP
+@given(data=st.data())
+def test_groups_and_shuffles_of_any_size(data: st.DataObject) -> None:
+    draw = data.draw
+    groups, each, inner, side = (draw(st.integers(1, 4)) for _ in range(4))
+    x, w = placeholders((2, groups * inner, 7), (groups * each, inner, 2))
+    c, p = te.reduce_axis(inner, name="c"), te.reduce_axis(2, name="p")
+    y = te.compute(
+        (2, groups * each, 6 * side),
+        lambda b, o, i: te.sum(x[b, o // each * inner + c, i // side + p] * w[o, c, (p + i % side) % 2], axis=(c, p)),
+        name="y",
+    )
+    check([x, w], y, draw(PROCESSORS))
+
+
+@CHEAP
+@given(data=st.data())
+def test_products_of_several_factors(data: st.DataObject) -> None:
+    """Drawn einsums of three and four tensors, one of them perhaps a number, plus or minus another."""
+    draw = data.draw
+    names = "ijkmn"
+    sizes = {name: draw(st.integers(1, 6)) for name in names}
+    axes = {name: te.reduce_axis(sizes[name], name=name) for name in "kmn"}
+    letters = draw(
+        st.lists(st.text(names, max_size=3).map(lambda s: "".join(dict.fromkeys(s))), min_size=3, max_size=4)
+    )
+    inputs = placeholders(*[tuple(sizes[n] for n in word) for word in letters])
+
+    def body(i: Any, j: Any) -> Any:
+        known = {**axes, "i": i, "j": j}
+        read = [t[tuple(known[n] for n in word)] for t, word in zip(inputs, letters, strict=True)]
+        product = read[0] * read[1] * read[2]
+        return te.sum(product - read[3] * read[0] if len(read) > 3 else product, axis=tuple(axes.values()))
+
+    check(inputs, te.compute((sizes["i"], sizes["j"]), body, name="y"), draw(PROCESSORS))
