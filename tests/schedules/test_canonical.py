@@ -168,3 +168,19 @@ def test_products_of_several_factors(data: st.DataObject) -> None:
         return te.sum(product - read[3] * read[0] if len(read) > 3 else product, axis=tuple(axes.values()))
 
     check(inputs, te.compute((sizes["i"], sizes["j"]), body, name="y"), draw(PROCESSORS))
+
+
+def test_a_condition_without_a_loop_of_the_sum_is_asked_once() -> None:
+    a, b = placeholders((9, 10), (10, 9))
+    k = te.reduce_axis(10, name="k")
+    y = te.compute((9, 9), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k, where=i >= j), name="y")
+    assert stages(y) == ["te.sum(x0[i, k] * x1[k, j], axis=k)", "te.select(i >= j, y_whole[i, j], 0.0)"]
+    check([a, b], y)
+
+
+def test_a_condition_that_guards_a_read_stays() -> None:
+    a, b = placeholders((9, 10), (10, 9))
+    k = te.reduce_axis(10, name="k")
+    y = te.compute((9, 9), lambda i, j: te.sum(a[i - 1, k] * b[k, j], axis=k, where=i > 0), name="y")
+    assert stages(y) == []
+    check([a, b], y)

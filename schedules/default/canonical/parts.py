@@ -4,6 +4,7 @@
 |---|---|---|
 | `apart` | `sum(a b - c d)` | `sum(a b) - sum(c d)` |
 | `outside` | `sum(s a b)`, s without a loop of the sum | `s sum(a b)` |
+| `guarded_outside` | `sum(a b, where=i >= j)`, i and j loops of the result | `select(i >= j, sum(a b), 0)` |
 | `in_order` | `sum over k, l of a[i, k] b[k, l] c[l, j]` | `sum over k of a[i, k] t[k, j]`, t summed over l |
 | `split` | indices with `o // 4`, `o % 4` | loops `q`, `r` of `o = 4 q + r` |
 | `split` | `(i + 1) // 2 - a`, `(i + 1) % 2` | a sum for each remainder of `i`, its indices affine |
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from schedules.default.canonical.phases import split
-from schedules.default.canonical.terms import apart, in_order, outside
+from schedules.default.canonical.terms import apart, guarded_outside, in_order, outside
 from schedules.thresholds import Thresholds
 from tedsl.lang.expr import Expr
 from tedsl.lang.tensor import Compute
@@ -35,7 +36,7 @@ class Parts:
 
 
 PASSES: tuple[Callable[[Compute, Thresholds], tuple[tuple[Compute, ...], Expr] | None], ...] = (
-    apart, outside, in_order, split,
+    apart, outside, guarded_outside, in_order, split,
 )  # fmt: skip
 
 

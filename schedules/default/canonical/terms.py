@@ -9,14 +9,15 @@ from functools import reduce as folded
 from operator import mul
 
 from schedules.conditions import number
-from schedules.default.products.contraction import contraction_of
+from schedules.default.products.contraction import contraction_of, stays_inside
 from schedules.default.sizes import typical_sizes
 from schedules.thresholds import Thresholds
 from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Read, Reduce
+from tedsl.lang.functions import const, logical_and, select_node
 from tedsl.lang.tensor import Compute
-from tedsl.lang.traverse import free_axes, substitute, substitute_all
+from tedsl.lang.traverse import conjuncts, free_axes, substitute, substitute_all
 
-__all__ = ["apart", "in_order", "outside"]
+__all__ = ["apart", "guarded_outside", "in_order", "outside"]
 
 MOST_TERMS = 8  # of a sum or a product that is taken apart
 WORTH = 2  # times fewer multiplications
@@ -57,6 +58,22 @@ def outside(op: Compute, least: Thresholds) -> tuple[tuple[Compute, ...], Expr] 
         return None
     common = _product([f for f in factors if not any(f is g for g in inner)])
     return (part,), Read(part.output(), op.axes) * common
+
+
+def guarded_outside(op: Compute, least: Thresholds) -> tuple[tuple[Compute, ...], Expr] | None:
+    """A condition without a loop of the sum is asked once, about the sum."""
+    reduce = _sum(op)
+    loops = set(reduce.axes)
+    outer = [c for c in conjuncts(reduce.where) if loops.isdisjoint(free_axes(c))]
+    inner = [c for c in conjuncts(reduce.where) if not loops.isdisjoint(free_axes(c))]
+    if not outer or reduce.where is TRUE or not stays_inside(reduce.values[0]):
+        return None
+    where = folded(logical_and, inner, TRUE)
+    part = _over_own_axes(op, Reduce(reduce.reducer, reduce.values, reduce.axes, where, 0), f"{op.name}_whole")
+    if contraction_of(part, least) is None:
+        return None
+    read = Read(part.output(), op.axes)
+    return (part,), select_node(folded(logical_and, outer), read, const(0, read.dtype))
 
 
 def in_order(op: Compute, least: Thresholds) -> tuple[tuple[Compute, ...], Expr] | None:

@@ -86,7 +86,8 @@ def _along(op: Compute) -> Axis | None:
     votes: dict[Axis, int] = {}
     for read in op.reads:
         if read.indices and free_axes(read.indices):
-            for axis in free_axes(read.indices[-1])[-1:]:
+            # Of a window, the pixels and not the taps.
+            for axis in sorted(free_axes(read.indices[-1]), key=lambda a: typical(a.extent))[-1:]:
                 votes[axis] = votes.get(axis, 0) + math.prod(number(e) or 1024 for e in read.tensor.extents)
     if not votes:
         return None

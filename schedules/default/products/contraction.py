@@ -25,7 +25,7 @@ from tedsl.lang.functions import const, select_node
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import conjuncts, free_axes, rebuild_all, substitute, substitute_all
 
-__all__ = ["Contraction", "Tile", "contraction_of", "guarded", "tile_for"]
+__all__ = ["Contraction", "Tile", "contraction_of", "guarded", "stays_inside", "tile_for"]
 
 SMALL_TABLE = 1 << 13  # elements of rows that stay in the first cache
 MOST_FILTERS = 8  # that share the pixels of a window
@@ -126,7 +126,7 @@ def _window(
         return None
     if any(not in_columns.issuperset(free_axes(c)) for c in conditions):
         return None
-    if not (in_rows | in_columns).issuperset((*op.axes, *reduce.axes)) or (conditions and not _stays_inside(rows)):
+    if not (in_rows | in_columns).issuperset((*op.axes, *reduce.axes)) or (conditions and not stays_inside(rows)):
         return None
     columns = guarded(columns, conditions)
     row_forms, column_forms = forms_of(rows, sizes), forms_of(columns, sizes)
@@ -154,9 +154,9 @@ def _roles(
     if any(not in_rows.issuperset(free_axes(c)) for c in conditions):
         return None
     rows = guarded(rows, conditions)
-    if conditions and not _stays_inside(columns):
+    if conditions and not stays_inside(columns):
         columns = guarded(columns, [c for c in conditions if in_columns.issuperset(free_axes(c))])
-        if not _stays_inside(columns):
+        if not stays_inside(columns):
             return None
     if not (in_rows | in_columns).issuperset((*op.axes, *reduce.axes)):
         return None
@@ -210,7 +210,7 @@ def guarded(factor: Expr, conditions: Sequence[Expr]) -> Expr:
     return factor
 
 
-def _stays_inside(factor: Expr) -> bool:
+def stays_inside(factor: Expr) -> bool:
     """Whether a factor can be tabulated: its reads must be in bounds without the conditions of the sum."""
     axes = free_axes(factor)
     fresh = tuple(Axis(a.name, a.extent, begin=a.begin) for a in axes)
