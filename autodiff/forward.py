@@ -15,6 +15,7 @@ from autodiff.rules.carrying import on_outputs
 from autodiff.rules.derivatives import DERIVATIVE, PIECEWISE_CONSTANT
 from autodiff.rules.folds import as_scan
 from autodiff.rules.inner_folds import slopes_of
+from autodiff.rules.natives import native_tangents
 from autodiff.rules.scatters import SLOPES
 from autodiff.rules.slopes import Slopes, flat_position, through_reduction
 from autodiff.rules.stages import winner_of
@@ -25,6 +26,7 @@ from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Apply, Const, Expr, Read, Reduce
 from tedsl.lang.extents import same_extent, simplify_extent
 from tedsl.lang.lift import lift_reductions
+from tedsl.lang.native import Native
 from tedsl.lang.operators import Fn
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, ScanState, Scatter, Tensor
@@ -237,12 +239,15 @@ def _scatter(op: Operation, dots: Produced) -> Produced:
     made = Scatter(
         name=f"{op.name}_dot", where=op.where, shape=op.shape, axes=op.axes, index=op.index,
         value=slope(inner, op.value, op.index), guard=fn.logical_and(op.guard, condition(op.value, op.index, True)),
-        kind="add", init=start,
+        kind="add", init=start, unique=op.unique,
     )  # fmt: skip
     return {op.output(): made.output()}
 
 
 def _extern(op: Operation, dots: Produced) -> Produced:
+    assert isinstance(op, Extern)
+    if isinstance(op.function, Native):
+        return native_tangents(op, dots)
     raise GradientError(f"extern {op.name!r} defined at {op.where}: the derivative of a Python function is not known")
 
 

@@ -31,10 +31,12 @@ READ_FIRST = {
 }  # fmt: skip
 # Heading of the reference -> the modules whose public names stand under it.
 AREAS = {
-    "Language": tuple(f"tedsl.lang.{name}" for name in ("compute", "constants", "axes", "reducers", "scan", "scatter")),
+    "Language": tuple(
+        f"tedsl.lang.{name}" for name in ("compute", "constants", "axes", "reducers", "scan", "scatter", "assume")
+    ),
     "Tensors and expressions": ("tedsl.lang.tensor", "tedsl.lang.expr"),
     "Functions of scalars and tensors": ("tedsl.lang.functions",),
-    "Whole tensors": ("tedsl.lang.arrays",),
+    "Whole tensors": ("tedsl.lang.arrays", "tedsl.lang.sorting"),
     "Derivatives": ("autodiff",),
     "Run": ("tedsl.backend", "tedsl.reference", "tedsl.blocks"),
     "Schedules": ("schedules",),

@@ -205,7 +205,8 @@ def _of_compute(op: Compute) -> tuple[str, Parts]:
 def _of_scatter(op: Scatter) -> tuple[str, Parts]:
     free = free_dimensions(op)
     own = set(free.values())
-    parts = _of_axes(free.values(), "free") + _of_axes((a for a in op.axes if a not in own), "ordered")
+    rest = [a for a in op.axes if a not in own]
+    parts = _of_axes(free.values(), "free") + _of_axes(rest, "free" if op.unique else "ordered")
     return SCATTERED, parts
 
 

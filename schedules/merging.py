@@ -19,7 +19,7 @@ from schedules.program import reading
 from tedsl.analysis.affine import with_plain_indices
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
-from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
+from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between, rebuild_all, substitute_all
 
 __all__ = ["Merging", "merging_of"]
@@ -43,6 +43,8 @@ class Merging:
 
 def merging_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Merging | None:
     """The program with its axes merged; None where no vectors would fill better."""
+    if any(isinstance(op, Extern) for op in operations_between(inputs, outputs)):
+        return None
     operations = [(op, _without_units(op)) for op in operations_between(inputs, outputs)]
     pairs = _Pairs()
     for op, plain in operations:

@@ -26,6 +26,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "ravel", "reshape", "roll", "split", "squeeze", "stack", "swapaxes", "take", "tensordot", "trace",
         "transpose", "tril", "triu", "where", "zeros", "zeros_like",
     ),
+    "tedsl.lang.assume": ("assume", "index_map"),
     "tedsl.lang.axes": ("reduce_axis", "var"),
     "tedsl.lang.compute": ("compute", "placeholder"),
     "tedsl.lang.constants": ("constant",),
@@ -40,6 +41,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tedsl.lang.reducers": ("all", "any", "argmax", "argmin", "max", "min", "prod", "reducer", "sum"),
     "tedsl.lang.scan": ("scan",),
     "tedsl.lang.scatter": ("extern", "scatter"),
+    "tedsl.lang.sorting": ("argsort", "searchsorted", "sort", "topk", "unique_counts"),
     "tedsl.lang.tensor": ("Tensor",),
     "tedsl.analysis.checked": ("checked",),
     "tedsl.bridges.fx": ("from_fx",),
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
     from tedsl.backend.tune import Tuned as Tuned, tune as tune
     from tedsl.bridges.fx import from_fx as from_fx
     from tedsl.lang.arrays import *  # noqa: F403 - exactly its names of the table
+    from tedsl.lang.assume import assume as assume, index_map as index_map
     from tedsl.lang.axes import reduce_axis as reduce_axis, var as var
     from tedsl.lang.compute import compute as compute, placeholder as placeholder
     from tedsl.lang.constants import constant as constant
@@ -93,6 +96,13 @@ if TYPE_CHECKING:
     )
     from tedsl.lang.scan import scan as scan
     from tedsl.lang.scatter import extern as extern, scatter as scatter
+    from tedsl.lang.sorting import (
+        argsort as argsort,
+        searchsorted as searchsorted,
+        sort as sort,
+        topk as topk,
+        unique_counts as unique_counts,
+    )
     from tedsl.lang.tensor import Tensor as Tensor
     from tedsl.mutation.functional import functionalize as functionalize
     from tedsl.mutation.memory import copy as copy, may_alias as may_alias

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from autodiff.rules.flows import Cotangents, Flow, site_flows
 from autodiff.rules.folds import as_scan, keeping_values
 from autodiff.rules.inner_folds import slopes_of
+from autodiff.rules.natives import native_flows
 from autodiff.rules.recurrences import scan_flows, seeds_of
 from autodiff.rules.scatters import scatter_flows
 from autodiff.rules.sharing import share_values
@@ -25,6 +26,7 @@ from tedsl.lang.errors import GradientError
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.guards import guards_of
+from tedsl.lang.native import Native
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
 
@@ -123,6 +125,9 @@ def _scan(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted:
 
 
 def _extern(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]) -> list[Flow]:
+    assert isinstance(op, Extern)
+    if isinstance(op.function, Native):
+        return native_flows(op, adjoints, prefix)
     if any(id(t) in wanted for t in op.inputs):
         raise GradientError(
             f"extern {op.name!r} defined at {op.where}: the derivative of a Python function is not known; "

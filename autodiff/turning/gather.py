@@ -31,6 +31,7 @@ from autodiff.turning.answers import (
 )
 from autodiff.turning.asking import conditions_of
 from autodiff.turning.cotangent import Support
+from autodiff.turning.known import IN_RUNS, split_of
 from autodiff.turning.open_rows import scattered
 from autodiff.turning.reached import Reached, at_solution
 from tedsl.lang import functions as fn
@@ -62,7 +63,21 @@ def adjoint_of_read(
     read = Sent(tuple(axes), tuple(index), value, tuple(conditions))
     answer = answer_of(read, tuple(shape), compact=True)
     if answer.found.opaque:
-        return scattered(answer_of(read, tuple(shape), compact=False, split=False), name)
+        split = split_of(read.index, tuple(shape), answer.found.opaque)
+        known_by = (
+            None
+            if split is None
+            else split.turned(
+                lambda index, extents, part: adjoint_of_read(
+                    axes, index, value, extents, conditions=conditions, name=part
+                ),
+                name,
+            )
+        )
+        if known_by is not None:
+            return known_by
+        made = scattered(answer_of(read, tuple(shape), compact=False, split=False), name)
+        return replace(made, reason=IN_RUNS) if split is not None and split.facts.sorted else made
     if not answer.found.gathers:
         return Contribution(None, "zero", "no point of the domain reads an element")
     known = None if reached is None else _reached(answer, reached, prefix)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tedsl.analysis.messages import describe
 from tedsl.analysis.pointwise import Array
+from tedsl.analysis.sizes import concrete_shape
+from tedsl.lang.expr import Var
+from tedsl.lang.native import Native
 from tedsl.lang.tensor import Extern
 
 __all__ = ["returned_by"]
 
 
-def returned_by(op: Extern, given: Sequence[Array]) -> Any:
+def returned_by(op: Extern, given: Sequence[Array], sizes: Mapping[Var, int]) -> Any:
     """What the function returns for arrays, which it may not write; its own errors tell which stage it is."""
     try:
+        if isinstance(op.function, Native):
+            return op.function(*given, shape=concrete_shape(op.output(), sizes, describe(op)))
         return op.function(*given)
     except ValueError as error:
         if "read-only" not in str(error) or all(a.flags.writeable for a in given):

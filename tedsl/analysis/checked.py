@@ -15,8 +15,9 @@ is_checked = _CHECKED.get
 
 @contextmanager
 def checked() -> Iterator[None]:
-    """Calls inside verify that externs are pure as declared, that no donated memory is used through another array, and
-    that no NaN comes out of numbers; indices that leave their tensors are errors inside and outside."""
+    """Calls inside verify that externs are pure as declared, that no donated memory is used through another array,
+    that no NaN comes out of numbers, and that what te.assume says of indices holds; indices that leave their tensors
+    are errors inside and outside."""
     token = _CHECKED.set(True)
     try:
         yield

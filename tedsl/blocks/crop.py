@@ -197,7 +197,7 @@ class _Crop:
             self.windows.setdefault(old, []).append(TensorPart(old, copy.box, new))
 
     def _built_compute(self, copy: _Copy) -> Operation:
-        return replace(copy.op, axes=copy.axes, bodies=self._bodies(copy, {}), _outputs={})  # type: ignore[call-arg]
+        return replace(copy.op, axes=copy.axes, bodies=self._bodies(copy, {}), facts=None, _outputs={})  # type: ignore[call-arg]
 
     def _built_scan(self, copy: _Copy) -> Operation:
         op = copy.op

@@ -13,6 +13,7 @@ from tedsl.display.math import Big, Cases, Fenced, Fraction, Line, Math, Name, O
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Reduce, Var
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.intervals import range_of
+from tedsl.lang.native import Native
 from tedsl.lang.scalar_text import Names, shared_parts
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import conjuncts, topological
@@ -153,7 +154,8 @@ class _Writer:
         name = getattr(op.function, "__name__", "extern")
         arguments = Fenced(_listed([Name(self.names.of(t)) for t in op.args]))
         heads = _listed([Name(self.names.of(t)) for t in op.outputs])
-        return [Line(heads, Row((Word(name), arguments)), Word("a Python function"))]
+        kind = "a routine of the library" if isinstance(op.function, Native) else "a Python function"
+        return [Line(heads, Row((Word(name), arguments)), Word(kind))]
 
     def element(self, tensor: Tensor, axes: Sequence[Axis]) -> Math:
         return self.indexed(tensor, axes)

@@ -18,6 +18,7 @@ from tedsl.lang.joining import concatenate, pad, split, stack
 from tedsl.lang.reducing import cumprod, cumsum, mean, reduction, trace
 from tedsl.lang.reshaping import expand_dims, ravel, reshape, squeeze
 from tedsl.lang.shaping import diagonal, flip, moveaxis, roll, swapaxes, transpose, tril, triu
+from tedsl.lang.sorting import argsort, searchsorted, sort
 from tedsl.lang.tensor import Tensor
 
 __all__ = [
@@ -46,6 +47,7 @@ Tensor._apply = staticmethod(elementwise)
 Tensor._methods.update(METHODS)
 Tensor._numpy.update({name: globals()[name] for name in __all__})
 Tensor._numpy.update({
+    "argsort": argsort, "searchsorted": searchsorted, "sort": sort,
     **_REDUCTIONS, "clip": fn.clip, "round": fn.round, "ndim": lambda x: x.ndim, "shape": lambda x: x.shape,
 })  # fmt: skip
 Expr._apply = staticmethod(expression_operator)

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Formal, Read, Reduce, Var
+from tedsl.lang.native import Native
 from tedsl.lang.reducers import Reducer
-from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
+from tedsl.lang.tensor import Compute, Constant, Extern, Facts, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import operations_between, stages_of, topological
 
 __all__ = ["same_program", "structural_key"]
@@ -184,7 +185,13 @@ class _Writer:
     def compute(self, op: Compute) -> str:
         axes = self.axes(op.axes)
         self.write(op.nodes)
-        return f"{axes} = {self.exprs(op.bodies)}"
+        return f"{axes} = {self.exprs(op.bodies)}{'' if op.facts is None else self.facts(op.facts)}"
+
+    def facts(self, facts: Facts) -> str:
+        """What is said of an index; its inverse is no part of the program."""
+        within = "" if facts.within is None else self.exprs(facts.within)
+        said = facts.permutation, facts.unique, facts.sorted, facts.inverse is not None, facts.axis
+        return f" assumed {said} {within}"
 
     def scan(self, op: Scan) -> str:
         self.states = {state: number for number, state in enumerate(op.states)}
@@ -193,7 +200,9 @@ class _Writer:
     def scatter(self, op: Scatter) -> str:
         init = "" if op.init is None else self.tensor(op.init)
         loops = f"{self.exprs(op.shape)} over {self.axes(op.axes)} where {self.exprs((op.guard,))}"
-        return f"{loops} at {self.exprs(op.index)} {op.kind} {self.exprs((op.value,))} from {init}"
+        return (
+            f"{loops} at {self.exprs(op.index)} {op.kind} {self.exprs((op.value,))} from {init}{' unique' * op.unique}"
+        )
 
     def extern(self, op: Extern) -> str:
         shapes = "; ".join(self.exprs(shape) for shape in op.shapes)
@@ -225,7 +234,9 @@ _FUNCTIONS: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _KEPT: dict[int, tuple[Any, int]] = {}
 
 
-def _number_of(function: Callable[..., Any]) -> int:
+def _number_of(function: Callable[..., Any]) -> int | str:
+    if isinstance(function, Native):
+        return repr(function)
     try:
         return _FUNCTIONS.setdefault(function, next(_NUMBERS))
     except TypeError:  # no weak reference or no hash: kept alive, so that its id stays its own

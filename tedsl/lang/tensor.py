@@ -23,7 +23,18 @@ from tedsl.lang.operators import Fn, Operators
 from tedsl.lang.rich import Rich, RichFormula
 from tedsl.lang.traverse import reads_of, topological
 
-__all__ = ["Compute", "Constant", "Extern", "Operation", "Placeholder", "Scan", "ScanState", "Scatter", "Tensor"]
+__all__ = [
+    "Compute",
+    "Constant",
+    "Extern",
+    "Facts",
+    "Operation",
+    "Placeholder",
+    "Scan",
+    "ScanState",
+    "Scatter",
+    "Tensor",
+]
 
 Shape = tuple[Expr, ...]
 
@@ -114,13 +125,33 @@ class Constant(Placeholder):
         return hashlib.sha256(self.array.tobytes()).hexdigest()
 
 
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """What is known of integers, for the elements of each row along `axis`.
+
+    `permutation`: each place of the row once. `unique`: none twice. `sorted`: in ascending order. `within`: from the
+    first to before the second. `inverse` has the place of each place, where `permutation` holds.
+    """
+
+    permutation: bool = False
+    unique: bool = False
+    sorted: bool = False
+    within: tuple[Expr, Expr] | None = None
+    inverse: Tensor | None = None
+    axis: int = 0
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Compute(Operation):
-    """One loop nest over `axes`: each body pointwise, or all of them the components of one reduction."""
+    """One loop nest over `axes`: each body pointwise, or all of them the components of one reduction.
+
+    `facts` are what somebody said of the elements of the first output.
+    """
 
     axes: tuple[Axis, ...]
     bodies: tuple[Expr, ...]
     names: tuple[str, ...] | None = None
+    facts: Facts | None = None
 
     @property
     def num_outputs(self) -> int:
@@ -148,7 +179,10 @@ class Compute(Operation):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Scatter(Operation):
-    """out = init (or the identity of `kind`), then out[index] kind= value at every point of `axes` where `guard`."""
+    """out = init (or the identity of `kind`), then out[index] kind= value at every point of `axes` where `guard`.
+
+    `unique`: no two points have one index, so that they may go to several threads.
+    """
 
     shape: Shape
     axes: tuple[Axis, ...]
@@ -157,6 +191,7 @@ class Scatter(Operation):
     guard: Expr
     kind: str
     init: Tensor | None
+    unique: bool = False
 
     @property
     def expressions(self) -> tuple[Expr, ...]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from tedsl.lang.elements import tensor_of
 from tedsl.lang.expr import Axis, Expr, Read
+from tedsl.lang.native import Native
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, ScanState, Scatter, Tensor
 from tedsl.lang.traverse import operations_between, rebuild_all
 
@@ -47,7 +48,8 @@ def _moved(roots: Iterable[Expr], new: Mapping[Tensor, Tensor], axis: Axis) -> t
 
 def _compute(op: Compute, new: Mapping[Tensor, Tensor], extent: Expr) -> Operation:
     axis = Axis("b", extent)
-    return replace(op, axes=(axis, *op.axes), bodies=_moved(op.bodies, new, axis), _outputs={})
+    facts = None if op.facts is None else replace(op.facts, axis=op.facts.axis + 1, inverse=None)
+    return replace(op, axes=(axis, *op.axes), bodies=_moved(op.bodies, new, axis), facts=facts, _outputs={})
 
 
 def _scan(op: Scan, new: Mapping[Tensor, Tensor], extent: Expr) -> Operation:
@@ -73,6 +75,9 @@ def _extern(op: Extern, new: Mapping[Tensor, Tensor], extent: Expr) -> Operation
     flags = tuple(t in new for t in op.args)
     args = tuple(new.get(t, t) for t in op.args)
     shapes = tuple((extent, *shape) for shape in op.shapes)
+    if isinstance(op.function, Native):
+        args = tuple(new[t] if t in new else broadcast(t, extent) for t in op.args)
+        return replace(op, function=op.function.batched(), args=args, shapes=shapes, _outputs={})
     return replace(op, function=_looped(op.function, flags), args=args, shapes=shapes, _outputs={})
 
 

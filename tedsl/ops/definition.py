@@ -13,6 +13,7 @@ from schedules import Schedule
 from tedsl.lang.compute import placeholder
 from tedsl.lang.errors import user_location
 from tedsl.lang.extents import same_layout
+from tedsl.lang.native import Native
 from tedsl.lang.structure import same_program, structural_key
 from tedsl.lang.tensor import Constant, Extern, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
@@ -126,7 +127,7 @@ def _scheduled(rule: Callable[..., Any], targets: Tensors, results: Tensors, gra
 
 def has_extern(outputs: Sequence[Tensor]) -> bool:
     """Whether Python functions compute some of it."""
-    return any(isinstance(op, Extern) for op in stages_of(outputs))
+    return any(isinstance(op, Extern) and not isinstance(op.function, Native) for op in stages_of(outputs))
 
 
 def effects_of(outputs: Sequence[Tensor]) -> str | None:

@@ -17,8 +17,9 @@ from schedules.program import reading
 from tedsl.lang.compute import placeholder
 from tedsl.lang.errors import GradientError
 from tedsl.lang.structure import structural_key
-from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Tensor
+from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between, stages_of
+from tedsl.ops.definition import has_extern
 from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, Spec, Tensors
 
 __all__ = ["KeptPullback", "SavedPositions", "Saving", "derived_by", "kept_by", "saving_of"]
@@ -262,7 +263,7 @@ def saving_of(routine: Routine, save: str | tuple[str, ...], specs: tuple[Spec, 
 
 def kept_by(saving: Saving, specs: tuple[Spec, ...]) -> SavedPositions | None:
     """What is kept, or None where the backward pass starts from the inputs (or does not exist)."""
-    if saving.save == "inputs" or any(isinstance(op, Extern) for op in stages_of(saving.of.traced(specs).outputs)):
+    if saving.save == "inputs" or has_extern(saving.of.traced(specs).outputs):
         return None  # stages are told by their structure, and two Python functions are never known to be equal
     try:
         kept = saving.kept(specs)

@@ -209,7 +209,7 @@ def _extern(op: Extern, values: Mapping[TensorKey, Array], sizes: Mapping[Var, i
     given = [np.array(values[t.op, t.index], t.dtype.numpy, order="C") for t in op.args]
     for array in given:
         array.flags.writeable = False
-    returned = returned_by(op, given)
+    returned = returned_by(op, given, sizes)
     several = isinstance(returned, (tuple, list))
     parts = list(returned) if several else [returned]
     if len(parts) != op.num_outputs:

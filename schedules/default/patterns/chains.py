@@ -60,7 +60,14 @@ def joined(ops: Sequence[Scatter]) -> Scatter:
     parts = [substitute_all((*op.index, op.value, op.guard), dict(zip(op.axes, last.axes, strict=True))) for op in ops]
     *index, value, guard = (_by_tap(tap, choices) for choices in zip(*parts, strict=True))
     return replace(
-        last, axes=(*last.axes, tap), index=tuple(index), value=value, guard=guard, init=ops[0].init, _outputs={}
+        last,
+        axes=(*last.axes, tap),
+        index=tuple(index),
+        value=value,
+        guard=guard,
+        init=ops[0].init,
+        unique=False,
+        _outputs={},
     )
 
 

@@ -101,7 +101,7 @@ class _Table:
         if self.machine.cores < 2 or points < self.machine.least.scatter_threads or not first or not wide:
             return 1
         many = (number(first[0].extent) or 0) >= self.machine.least.scatter_blocks
-        return BLOCKS if many and size * self.machine.least.scatter_reuse <= points else 1
+        return BLOCKS if many and not op.unique and size * self.machine.least.scatter_reuse <= points else 1
 
     def _ordered(self) -> list[Axis]:
         own = set(self.free.values())
@@ -281,7 +281,8 @@ class _Table:
         if lane is not None and names[lane] == block:
             lane = None  # a table of one element
         outer = [names[a] for d, a in free.items() if a is not lane and names[a] != block]
-        ordered = [v.name for v in nest.levels if v.carried != "free"]
+        apart = {names[a] for a in free.values()}
+        ordered = [v.name for v in nest.levels if v.name not in apart]
         say: list[Directive] = []
         inner: list[str] = []
         if lane is not None and (lanes := self._lanes(number(lane.extent) or 0)) > 1:
@@ -305,6 +306,8 @@ class _Table:
             cut, (block, *within) = _tasks(made, "body", longest, sizes[longest])
             say += cut
             outer = [*within, *outer]
+        if block is None and not outer and made.unique and self.threads and ordered:  # no point meets another one
+            block = ordered.pop(0)
         loops = [*([block] if block else []), *outer, *ordered, *inner]
         if len(loops) > 1:
             say.append(Reorder(stage=made.name, loops=tuple(loops)))

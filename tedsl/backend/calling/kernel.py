@@ -38,6 +38,7 @@ from tedsl.backend.calling.call_arguments import (
 )
 from tedsl.backend.calling.donation import Donations, Donor
 from tedsl.backend.calling.export import export
+from tedsl.backend.calling.fact_check import check_facts
 from tedsl.backend.calling.in_place import PreparedCall
 from tedsl.backend.calling.nan_check import check_numbers
 from tedsl.backend.calling.on_gpu import Again, constant_on, key_of_tensors, listed, run_on_gpu
@@ -307,6 +308,8 @@ class Kernel(Rich):
         checked = is_checked()
         before = [a.copy() for a in arrays] if checked else []
         former = {p: t.copy() for p, t in targets.items()} if checked else {}
+        if checked:
+            check_facts(self._fed, self.outputs, arrays, bound, self._what)
         self._run(core, memory, modes, core_sizes, given)
         for position, target in targets.items():
             if memory.outputs[position] is not target:

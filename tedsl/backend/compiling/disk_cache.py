@@ -26,6 +26,7 @@ from tedsl.backend.host import files
 from tedsl.backend.host.loaders import loads_objects
 from tedsl.backend.host.targets import Target, machine_of
 from tedsl.backend.scheduling.planner import Planner
+from tedsl.lang.native import Native
 from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Extern, Tensor
 from tedsl.lang.traverse import stages_of
@@ -83,7 +84,7 @@ def key_of(
         return None
     if planner.part is not None:
         return key_of_part(planner.part.digest, form, target, planner)
-    if any(isinstance(op, Extern) for op in stages_of(outputs)):
+    if any(isinstance(op, Extern) and not isinstance(op.function, Native) for op in stages_of(outputs)):
         return None
     return _digest([structural_key(outputs, inputs, names=True), name, _schedule(planner), *_made_for(form, target)])
 

@@ -15,12 +15,13 @@ import halide as hl
 from tedsl.backend.assembly.allocation_failures import guarded
 from tedsl.backend.assembly.passes import PassContext, fired, rewritten
 from tedsl.backend.halide_text.errors import says_nothing
-from tedsl.backend.host.emit import emit_assembly, emit_object
+from tedsl.backend.host.emit import Definitions, emit_assembly, emit_object
 from tedsl.backend.host.linker import LoadedCode, link, runtime_names
 from tedsl.backend.host.loaders import loads_objects
 from tedsl.backend.host.processors import features_of, misfit_here
 from tedsl.backend.host.runtime import runtime_for
 from tedsl.backend.host.scratch import scratch
+from tedsl.backend.native.code import definitions, processor_in, symbols_in
 
 __all__ = ["OUTPUT_KINDS", "UNCHECKED", "ObjectCode", "compile_object", "compile_outputs", "load"]
 
@@ -59,7 +60,7 @@ def compile_object(
     with scratch() as file:
         _compile(pipeline, {kind: file.path}, arguments, symbol, target)
         written = file.read()
-    image = emit_object(_finished(written.decode(), target, streams)) if _may_contract(target) else written
+    image = _emitted(_finished(written.decode(), target, streams)) if _may_contract(target) else written
     return ObjectCode(name, f"{symbol}_argv", target, image)
 
 
@@ -84,6 +85,16 @@ def _may_contract(target: str) -> bool:
     """Whether Halide leaves it to us to fuse multiplications with additions: in strict code for the host."""
     features = hl.Target(target)
     return features.has_feature(hl.TargetFeature.StrictFloat) and not features.has_gpu_feature()
+
+
+def _emitted(assembly: str) -> bytes:
+    """Object code, with that of the library's routines that it calls."""
+    return emit_object(assembly, _natives_of(assembly))
+
+
+def _natives_of(assembly: str) -> Definitions:
+    symbols, processor = symbols_in(assembly), processor_in(assembly)
+    return lambda triple, layout: {s: definitions(s, triple, layout, processor) for s in symbols}
 
 
 def _finished(assembly: str, target: str, streams: Collection[str]) -> str:
@@ -117,7 +128,8 @@ def compile_outputs(
 
 def _assembly(llvm: str, target: str, streams: Collection[str]) -> str:
     """What `compile_object` makes, as text."""
-    return emit_assembly(_finished(llvm, target, streams))
+    made = _finished(llvm, target, streams)
+    return emit_assembly(made, _natives_of(made))
 
 
 def _passes(llvm: str, target: str, streams: Collection[str]) -> str:

@@ -31,6 +31,7 @@ from tedsl.backend.host.loaders import loads_objects
 from tedsl.backend.host.targets import Target, has_device, machine_of
 from tedsl.backend.lowering.expressions import careful_division
 from tedsl.backend.lowering.finite_checks import moved_from
+from tedsl.backend.lowering.natives import is_native
 from tedsl.backend.lowering.pipeline import Lowered, sizes_of
 from tedsl.backend.scalars.types import for_opencl
 from tedsl.backend.scheduling.halide_words import loop_nest_text, schedule_refused
@@ -125,6 +126,8 @@ class Variant:
         if source not in lowered.inputs:
             return None
         output = lowered.outputs[self.program.wanted.index(position)]
+        if is_native(output.op):
+            return Hazard(output.op, source.name, "all of which it needs until it ends")
         if lowered.nesting is None:
             return Hazard(output.op, source.name, "in an order that only the autoscheduler knows")
         own = any(r.stage is not None and r.stage.op is output.op for r in lowered.results)

@@ -19,6 +19,7 @@ from tedsl.backend.assembly.numbering import numbered_func
 from tedsl.backend.lowering.finite_checks import operations_below
 from tedsl.backend.lowering.index_checks import Checks, checks_of, lower_checks, operations_checked
 from tedsl.backend.lowering.names import identifier, size_names, unused
+from tedsl.backend.lowering.natives import lower_native
 from tedsl.backend.lowering.reductions import WIDE, lower_reduction
 from tedsl.backend.lowering.scans import lower_scan
 from tedsl.backend.lowering.scatters import lower_scatter
@@ -27,7 +28,7 @@ from tedsl.backend.lowering.together import exposed_reads, together
 from tedsl.backend.scalars.intrinsics import EMIT
 from tedsl.backend.scalars.types import TYPES, Expr as Halide
 from tedsl.lang.expr import Apply, Axis, Const, Fn, Read, Reduce, Var
-from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
+from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import operations_between, topological
 
 __all__ = ["Lowered", "Result", "lower", "sizes_of"]
@@ -227,7 +228,7 @@ def _lower_compute(ctx: Context, op: Compute) -> Stage:
 
 
 RULES: dict[type, Callable[[Context, Any], Stage]] = {
-    Compute: _lower_compute, Scatter: lower_scatter, Scan: lower_scan,
+    Compute: _lower_compute, Scatter: lower_scatter, Scan: lower_scan, Extern: lower_native,
 }  # fmt: skip
 
 

@@ -67,6 +67,8 @@ def lower_scatter(ctx: Context, op: Scatter) -> Stage:
     if domain is not None and not set(bound).intersection(free_axes((*op.index, op.value, rest))):
         (new,) = mentioning(domain, (new,), (old,))
     func[target] = new
+    if op.unique:
+        func.update(0).allow_race_conditions()  # there are none: Halide cannot know
     return Stage(
         op, "scatter", func, dims, (0,), lambda component, at: cast(hl.Expr(func[at]), held, dtype), held == dtype,
         loops, dict(inner),

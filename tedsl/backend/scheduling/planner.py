@@ -14,6 +14,7 @@ from schedules.program import program_of
 from schedules.repetition import without_repetition
 from schedules.tuning import settled
 from tedsl.backend.host.targets import Target, machine_of
+from tedsl.backend.lowering.natives import native_alone
 from tedsl.backend.lowering.pipeline import Lowered, lower
 from tedsl.backend.scheduling.apply import apply_plan, check_atomics, check_target, fix_sizes
 from tedsl.backend.scheduling.autoschedulers import apply_autoscheduler
@@ -62,6 +63,12 @@ class Planner:
         """
         machine = self.machine(target)
         added = tuple(added)
+        if native_alone(inputs, outputs):  # which has no loops to schedule
+            lowered = lower(inputs, outputs, added=added)
+            for stage in lowered.stages:
+                stage.func.compute_root()
+            fix_sizes(lowered)
+            return lowered
         if self.part is not None:
             if self.simple or (plain and self.part.plan.finite):
                 there = self.part.given(inputs), self.part.given(outputs)

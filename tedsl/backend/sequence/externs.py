@@ -43,7 +43,7 @@ def called(op: Extern, arrays: Sequence[Array], sizes: Mapping[Var, int], copies
 
 
 def _results(op: Extern, given: Sequence[Array], sizes: Mapping[Var, int], copies: Copies) -> list[Array]:
-    returned = returned_by(op, given)
+    returned = returned_by(op, given, sizes)
     parts = list(returned) if isinstance(returned, (tuple, list)) else [returned]
     del returned  # so that the references counted below are those of others
     if len(parts) != op.num_outputs:

@@ -22,7 +22,7 @@ from tedsl.backend.host.targets import Target
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.sequence.runner import KernelStep
 from tedsl.backend.sequence.saved_form import CutKernel, SavedProgram, keep_cut, layouts_of, numbered, recall_cut
-from tedsl.backend.sequence.steps import Steps, is_apart, shared_key
+from tedsl.backend.sequence.steps import Steps, is_apart, is_routine, shared_key
 from tedsl.lang.expr import Var
 from tedsl.lang.locks import cached_property, freed_in_children
 from tedsl.lang.tensor import Operation, Tensor
@@ -43,6 +43,8 @@ def made_core(
     operations = operations_between(inputs, outputs)
     apart = [op for op in operations if is_apart(op)]
     least = planner.machine(target).least.kernels
+    if len(operations) == 1 and is_routine(operations[0], target):
+        return Core(*parts)
     if not apart and len(operations) < least:
         return Core(*parts)
     key = None if apart or structure is None else key_of_program(structure, name, target, planner, least)

@@ -22,8 +22,10 @@ from tedsl.backend.compiling.collecting import collected_later
 from tedsl.backend.compiling.core import CallMemory, Core, Prepared, is_dense
 from tedsl.backend.compiling.memory_cache import shared_core
 from tedsl.backend.compiling.variant import Form
+from tedsl.backend.host.loaders import loads_objects
 from tedsl.backend.host.progress import counted
 from tedsl.backend.host.targets import Target
+from tedsl.backend.lowering.natives import is_native
 from tedsl.backend.lowering.pipeline import sizes_of
 from tedsl.backend.lowering.scans import can_lower_scan
 from tedsl.backend.scheduling.planner import Planner
@@ -38,7 +40,7 @@ from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Extern, Operation, Placeholder, Scan, Tensor
 from tedsl.lang.traverse import operations_between
 
-__all__ = ["Steps", "finest", "is_apart", "shared_key"]
+__all__ = ["Steps", "finest", "is_apart", "is_routine", "shared_key"]
 
 MOST_CHAINS = 64  # kept for calls on the same shapes and strides
 
@@ -47,6 +49,11 @@ def finest(inputs: Sequence[Tensor], outputs: Sequence[Tensor], name: str, targe
     """A program in as many steps as it can be cut into."""
     apart = [op for op in operations_between(inputs, outputs) if is_apart(op)]
     return Steps(inputs, outputs, name, target, planner, apart, least=1)
+
+
+def is_routine(op: Operation, target: Target) -> bool:
+    """Whether a stage calls code of the library's in a kernel of its own; elsewhere it is a Python function."""
+    return is_native(op) and target.backend == "host" and loads_objects()
 
 
 def is_apart(op: Operation) -> bool:
@@ -91,10 +98,17 @@ class Steps(Core):
         for op in apart:
             self._compute([t for t in op.inputs if t not in self._numbers], f"{self.name}_{op.name}")
             read = tuple(self._numbers[t] for t in op.inputs)
-            self.steps.append(KernelStep(None, op, read, self._numbered(op.outputs)))
+            made = self._wanted(op) if is_routine(op, self.target) else op.outputs
+            core = Core(op.inputs, made, op.name, self.target, Planner()) if is_routine(op, self.target) else None
+            self.steps.append(KernelStep(core, None if core else op, read, self._numbered(made)))
         self._compute([t for t in dict.fromkeys(self.outputs) if t not in self._numbers], self.name)
         self.results = tuple(self._numbers[t] for t in self.outputs)
         self.numbers.update(self._numbers)
+
+    def _wanted(self, op: Operation) -> tuple[Tensor, ...]:
+        """The results of a stage that somebody reads."""
+        read = {t for other in operations_between(self.inputs, self.outputs) for t in other.inputs}
+        return tuple(t for t in op.outputs if t in read or t in set(self.outputs))
 
     def _compute(self, wanted: Sequence[Tensor], name: str) -> None:
         """Steps that compute some tensors from those that are known."""
