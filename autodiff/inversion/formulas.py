@@ -14,7 +14,7 @@ from autodiff.integers.conditions import AllOf, AnyOf, Choice, Condition, NonNeg
 from autodiff.integers.linear import Greatest, Least, Linear, Quotient, Symbol
 from autodiff.inversion.domains import Axis, Loop, Target
 
-__all__ = ["as_sympy", "holds_when"]
+__all__ = ["as_sympy", "holds_when", "sides"]
 
 Names = Mapping[Symbol, Any]
 Written = Callable[[Any], Any]  # of the key of a condition that only the caller knows
@@ -54,10 +54,10 @@ def holds_when(c: Condition, names: Names | None = None, opaque: Written | None 
     """The condition as a sympy Boolean; `opaque` writes what only the caller knows, by default as a symbol."""
     match c:
         case NonNegative(form):
-            left, right = _sides(as_sympy(form, names, opaque))
+            left, right = sides(as_sympy(form, names, opaque))
             return sympy.Le(right, left) if left.is_number else sympy.Ge(left, right)
         case Zero(form):
-            left, right = _sides(as_sympy(form, names, opaque))
+            left, right = sides(as_sympy(form, names, opaque))
             return sympy.Eq(right, left) if left.is_number else sympy.Eq(left, right)
         case AllOf(inner):
             return sympy.And(*(holds_when(i, names, opaque) for i in inner))
@@ -69,7 +69,7 @@ def holds_when(c: Condition, names: Names | None = None, opaque: Written | None 
             return sympy.Symbol(str(key)) if opaque is None else opaque(key)
 
 
-def _sides(e: Any) -> tuple[Any, Any]:
+def sides(e: Any) -> tuple[Any, Any]:
     """(a, b) with a - b = e and no term with a minus on either side."""
     terms = sympy.Add.make_args(e)
     positive = [t for t in terms if t.as_coeff_Mul()[0] > 0]

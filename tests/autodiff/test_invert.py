@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 import sympy
 from hypothesis import given, settings, strategies as st
-from sympy import Abs, And, Eq, Max, Min, Mod, Ne, Not, Or, Piecewise, Xor, ceiling, floor, symbols
+from sympy import Abs, And, Contains, Eq, Max, Min, Mod, Ne, Not, Or, Piecewise, Xor, ceiling, floor, symbols
 
 import tedsl as te
 from autodiff import IndexInversion, invert
 from autodiff.inversion.formulas import as_sympy, holds_when
+from autodiff.symbolic.bounds import bounds_of
+from autodiff.symbolic.tidy import tidy
 from tests.autodiff.enumeration import IndexMap, forward_pairs, index_maps
 
 x, y, z, r, i, j, k = symbols("x y z r i j k", integer=True)
@@ -83,6 +85,13 @@ FIXED: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
     "ite": (
         ([Piecewise((x, sympy.ITE(x < 2, y > 1, x * y < 5)), (y, True))], {x: (0, 5), y: (0, 4)}, [5]),
         lambda x, y: (x if (y > 1 if x < 2 else x * y < 5) else y,),
+    ),
+    "sign": (([sympy.sign(x - 1) + x], {x: range(-3, 4)}, [4]), lambda x: ((x > 1) - (x < 1) + x,)),
+    "power_of_2": (([2**x], {x: sympy.Range(0, 4)}, [9]), lambda x: (2**x,)),
+    "matrix": ((sympy.Matrix([x + 1, y]), {x: (0, 4), y: range(2)}, [5, 2]), lambda x, y: (x + 1, y)),
+    "set": (
+        ([x], {x: (0, 9)}, [9], Or(Contains(x, sympy.Interval(2, 4)), Contains(x, sympy.FiniteSet(0, 7)))),
+        lambda x: (x,) if 2 <= x <= 4 or x in (0, 7) else None,
     ),
     "never": (([x + 9], {x: (0, 3)}, [5]), lambda x: (x + 9,)),
     "not_linear": (([x * y, x], {x: (0, 4), y: (0, 4)}, [7, 7]), lambda x, y: (x * y, x)),
@@ -202,7 +211,7 @@ def test_the_parts_of_an_answer() -> None:
     assert not odd.loops
     assert odd.place.is_everywhere
     assert str(answer).splitlines()[:3] == [
-        "where Eq(Mod(s_0, 2), 0), s_0 = 2*q_0, q_0 in [0, 6)",
+        "for s_0 = 2*q_0, q_0 in [0, 6)",
         "sum t_0 in [0, 2)",
         "y = -t_0 + floor(s_0/2), r = 2*t_0",
     ]  # fmt: skip
@@ -211,12 +220,71 @@ def test_the_parts_of_an_answer() -> None:
 def test_latex_and_pages() -> None:
     answer = invert([x + r], {x: (0, 8), r: (0, 3)}, [10])
     assert answer.latex.splitlines()[1] == (
-        r"\mathrm{d}S[s_{0}] &= \sum_{t_{0}=0}^{2} \left[s_{0} \geq t_{0}\right]\,"
-        r"\left[t_{0} + 7 \geq s_{0}\right]\,g(s_{0} - t_{0}, t_{0})"
+        r"\mathrm{d}S[s_{0}] &= \sum_{t_{0}=0}^{2} \left[0 \leq s_{0} - t_{0} < 8\right]\,g(s_{0} - t_{0}, t_{0})"
     )
     assert answer._repr_latex_() == f"$${answer.latex}$$"
     assert "<td>x = s_0 - t_0<br>r = t_0</td>" in answer._repr_html_()
     assert "zero" in invert([x + 9], {x: (0, 3)}, [5])._repr_html_()
+
+
+# Name -> (what is asked, all that is printed): short, without what is known anyway.
+PRINTED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "range": (([x + 3], {x: (0, 8)}, [12]), "x = s_0 - 3\nif 0 <= x < 8"),
+    "range_of_sizes": (([x + a], {x: (0, n)}, [n]), "x = -a + s_0\nif 0 <= x < n"),
+    "ceiling": (([2 * n - 2 * x], {x: (0, n)}, [2 * n + 1]), "x = n - ceiling(s_0/2)\nif Eq(Mod(s_0, 2), 0)\nif x < n"),
+    "congruence": (([7 - 3 * x], {x: (0, 3)}, [8]), "x = 2 - floor(s_0/3 + 1/3)\nif Eq(Mod(s_0, 3), 1)"),
+    "digits": (
+        ([12 * i + 4 * j + k], {i: (0, 2), j: (0, 3), k: (0, 4)}, [24]),
+        "i = floor(s_0/12), j = Mod(floor(s_0/4), 3), k = Mod(s_0, 4)",
+    ),
+    "by_sizes": (([i * m + j], {i: (0, n), j: (0, m)}, [n * m]), "i = floor(s_0/m), j = Mod(s_0, m)"),
+    "one_element": (
+        ([Mod(2 * x + 1, 4)], {x: (0, 4)}, [4]),
+        "for s_0 = 1\nsum t_0 in [0, 2)\nx = 2*t_0\nplus\nfor s_0 = 3\nsum t_0 in [0, 2)\nx = 2*t_0 + 1",
+    ),
+    "edge": (
+        ([Min(x + r, 8)], {x: (0, 8), r: (0, 3)}, [9]),
+        "for s_0 = 8\nsum t_0 in [0, 2)\nsum t_1 in [0, 2)\nx = t_0 + 6, r = t_1 + 1\nif t_0 + t_1 >= 1\nplus\n"
+        "for s_0 in [0, 8)\nsum t_0 in [0, 3)\nx = s_0 - t_0, r = t_0\nif x >= 0",
+    ),
+    "false": (([x], {x: (0, 4)}, [4], False), "zero: no point reaches an element"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_answers_are_printed_as_they_are_read(name: str) -> None:
+    question, text = PRINTED[name]
+    answer = invert(*question)
+    assert str(answer) == text
+    answer.check()
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.integers(-6, 6), st.sampled_from([x, y, floor(x / 2), floor(x / 4), floor(x / 8)])), max_size=4
+    ),
+    st.integers(-9, 9),
+    st.integers(1, 6),
+    st.sampled_from([floor, ceiling, lambda e: e]),
+    st.sampled_from([Eq, Ne, sympy.Ge, sympy.Le]),
+)
+def test_tidy_expressions_have_the_same_values(terms: Any, c: int, d: int, f: Any, relation: Any) -> None:
+    inside = sum((a * t for a, t in terms), sympy.Integer(c))
+    rounded = f(inside / d) if f in (floor, ceiling) else inside + y
+    for e in (rounded + inside, relation(Mod(inside, d), c % 5), relation(rounded, inside)):
+        for point in product((-7, -2, 0, 1, 5), (-3, 0, 4)):
+            at = dict(zip((x, y), point, strict=True))
+            assert tidy(e).subs(at) == e.subs(at)
+
+
+def test_guards_are_bounds_of_what_they_bound() -> None:
+    s, t = symbols("s t", integer=True)
+    given_guards = [s >= t, y >= s + 2, t + 4 >= s, 2 * t + x >= 1, 2 * t + x <= n, Eq(Mod(s, 2), 0), x >= 5]
+    found = bounds_of(given_guards, {z: s - t, k: 3 * s}, {s, t, x})
+    assert list(map(str, found)) == [
+        "0 <= z < 5", "y >= s + 2", "1 <= 2*t + x < n + 1", "Eq(Mod(s, 2), 0)", "x >= 5",
+    ]  # fmt: skip
 
 
 def test_symbols_of_the_caller_keep_their_names() -> None:
@@ -268,7 +336,7 @@ WRONG: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
     "real_in_data": (([sympy.IndexedBase("A")[REAL]], {x: (0, 3)}, [3]), TypeError, "w is not known to be an integer"),
     "function": (([sympy.sin(x)], {x: (0, 3)}, [3]), TypeError, r"cannot read sin in sin.x.; expected integer"),
     "unknown_function": (([sympy.Function("f")(x)], {x: (0, 3)}, [3]), TypeError, r"cannot read f in f\(x\)"),
-    "fraction": (([x / 2], {x: (0, 3)}, [3]), TypeError, "1/2 is no integer; a quotient is written floor"),
+    "fraction": (([x / 2], {x: (0, 3)}, [3]), TypeError, "x/2 is not known to be an integer; a quotient is written"),
     "quotient": (([x / n], {x: (0, 3)}, [3]), TypeError, "a quotient is written floor"),
     "float": (([x + 0.5], {x: (0, 3)}, [3]), TypeError, "0.5.* is no integer"),
     "text": ((["x + 1"], {x: (0, 3)}, [3]), TypeError, "index has 'x . 1' of type str"),
@@ -277,6 +345,9 @@ WRONG: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
     "domain": (([x], [(x, 3)], [3]), TypeError, r"domain must be \{symbol: \(begin, extent\)\}"),
     "domain_key": (([x], {"x": (0, 3)}, [3]), TypeError, "by sympy symbols, found 'x'"),
     "range": (([x], {x: 3}, [3]), ValueError, r"must be \(begin, extent\), found 3; write x: \(0, 3\)"),
+    "step": (([x], {x: range(0, 8, 2)}, [8]), ValueError, "range of x has the step 2, expected 1; let x count"),
+    "where_text": (([x], {x: (0, 3)}, [3], "x > 1"), TypeError, "where has 'x > 1' of type str; expected relations"),
+    "triangular": (([x * (x + 1) / 2], {x: (0, 3)}, [3]), TypeError, r"x\*\(x \+ 1\)/2 is not known to be an integer"),
     "negative": (([x], {x: (0, -3)}, [3]), ValueError, "extent -3, which is negative"),
     "negative_shape": (([x], {x: (0, 3)}, [-2]), ValueError, "extent -2, which is negative"),
     "extent_of_the_domain": (([x], {x: (0, y), y: (0, 3)}, [3]), ValueError, "domain symbol y .* where="),

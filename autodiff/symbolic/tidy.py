@@ -1,0 +1,106 @@
+"""Expressions of an answer as a person would write them: nothing is solved, every rule is an equation of integers.
+
+floor(-s/2)                 ->  -ceiling(s/2)
+floor(s/2) - 3*floor(s/6)   ->  Mod(floor(s/2), 3)
+Eq(Mod(1 - s, 3), 0)        ->  Eq(Mod(s, 3), 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+from sympy.core.sorting import default_sort_key
+
+from autodiff.inversion.formulas import sides
+
+__all__ = ["tidy"]
+
+
+def tidy(e: Any) -> Any:
+    """The same value or truth at all integers.
+
+    >>> s = sympy.Symbol("s", integer=True)
+    >>> tidy(sympy.floor(s / 4) - 3 * sympy.floor(s / 12) + sympy.floor((1 - s) / 3))
+    Mod(floor(s/4), 3) - floor(s/3 + 1/3)
+    """
+    if not e.args:
+        return e
+    args = [tidy(a) for a in e.args]
+    made = e if all(a is b for a, b in zip(args, e.args, strict=True)) else e.func(*args)
+    rule = RULES.get(made.func)
+    return made if rule is None else rule(made)
+
+
+def _floor(e: Any) -> Any:
+    """A floor of what is subtracted everywhere is minus the ceiling, or the floor, of what is added."""
+    (inside,) = e.args
+    terms = [t.as_coeff_Mul() for t in sympy.Add.make_args(inside)]
+    constant = sympy.Add(*(c for c, rest in terms if rest == 1))
+    terms = [(c, rest) for c, rest in terms if rest != 1]
+    if not terms or any(c > 0 for c, _ in terms):
+        return e
+    if constant == 0:
+        return -sympy.ceiling(-inside)
+    if not all(rest.is_integer for _, rest in terms):
+        return e
+    below = sympy.ilcm(constant.q, *(c.q for c, _ in terms))
+    return -sympy.floor(-inside + 1 - sympy.Rational(1, below))
+
+
+def _sum(e: Any) -> Any:
+    """floor(u) - d floor(u / d) is a remainder by d."""
+    coefficients = dict(e.as_coefficients_dict())
+    floors = sorted((t for t in coefficients if isinstance(t, sympy.floor)), key=default_sort_key)
+    for inner in floors:
+        for outer in floors:
+            factor = inner.args[0] / outer.args[0] if outer.args[0] != 0 else sympy.Integer(0)
+            c = coefficients.get(inner)
+            if factor.is_Integer and factor > 1 and c and coefficients.get(outer) == -c * factor:
+                del coefficients[inner], coefficients[outer]
+                remainder = sympy.Mod(inner, factor)
+                coefficients[remainder] = coefficients.get(remainder, 0) + c
+    return sympy.Add(*(c * t for t, c in coefficients.items()))
+
+
+def _relation(e: Any) -> Any:
+    """Terms on the side where they have no minus, a number on the right."""
+    if not all(side.is_integer for side in e.args):
+        return e
+    congruence = _congruence(e) if isinstance(e, sympy.Eq) else None
+    if congruence is not None:
+        return congruence
+    left, right = sides(tidy(e.lhs - e.rhs))
+    return e.reversed.func(right, left) if left.is_number else e.func(left, right)
+
+
+def _congruence(e: Any) -> Any:
+    """Eq(Mod(u, m), r) with the constant of u in r, and coefficients of u near 0, the first of them positive."""
+    remainder, r = e.args if isinstance(e.lhs, sympy.Mod) else (e.rhs, e.lhs)
+    if not (isinstance(remainder, sympy.Mod) and r.is_Integer and remainder.args[1].is_Integer):
+        return None
+    inside, m = remainder.args
+    coefficients = dict(inside.as_coefficients_dict())
+    r -= coefficients.pop(sympy.S.One, 0)
+    if not m.is_positive or not all(c.is_Integer and t.is_integer for t, c in coefficients.items()):
+        return None
+    near = {t: _nearest(c, m) for t, c in sorted(coefficients.items(), key=lambda item: default_sort_key(item[0]))}
+    sign = next((1 if c > 0 else -1 for c in near.values() if c), 1)
+    return sympy.Eq(sympy.Mod(sympy.Add(*(sign * c * t for t, c in near.items())), m), sign * r % m)
+
+
+def _nearest(c: Any, m: Any) -> Any:
+    """The number nearest to 0 that leaves the remainder of c by m."""
+    rest = c % m
+    return rest if 2 * rest <= m else rest - m
+
+
+RULES: dict[Any, Callable[[Any], Any]] = {
+    sympy.floor: _floor,
+    sympy.Add: _sum,
+    sympy.Eq: _relation,
+    sympy.Ne: lambda e: sympy.Not(tidy(sympy.Eq(*e.args))),
+    sympy.Le: _relation,
+    sympy.Ge: _relation,
+}
