@@ -5,9 +5,8 @@ dS[s] = sum over gathers, where place(s), of sum over loops, where guards(s, t),
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import sympy
@@ -16,6 +15,7 @@ from autodiff.symbolic.bounds import bounds_of
 from autodiff.symbolic.checking import Checked, checked
 from autodiff.symbolic.latex import latex_of
 from autodiff.symbolic.source import gather_source
+from tedsl.lang.rich import Rich
 
 __all__ = ["IndexGather", "IndexInversion", "OpaqueRow", "Place"]
 
@@ -116,7 +116,7 @@ class OpaqueRow:
 
 
 @dataclass(frozen=True)
-class IndexInversion:
+class IndexInversion(Rich):
     """Which points of a domain reach an element: the question in sympy's words, and its answer.
 
     index       the map, one expression per dimension; `domain` {symbol: (begin, extent)}; `shape`; `where` conditions
@@ -177,21 +177,6 @@ class IndexInversion:
     def _repr_latex_(self) -> str:
         return f"$${self.latex}$$"
 
-    def _repr_html_(self) -> str:
-        return "".join(_table(self))
-
 
 def interval(begin: Any, extent: Any) -> str:
     return f"[{begin}, {begin + extent})"
-
-
-def _table(answer: IndexInversion) -> Iterator[str]:
-    """A row per gather."""
-    yield "<table><tr><th>elements</th><th>loops</th><th>point</th><th>guards</th></tr>"
-    for g in answer.gathers:
-        loops = [f"{t} in {interval(*r)}" for t, r in g.loops.items()]
-        point = [f"{z} = {e}" for z, e in g.solution.items()]
-        cells = [[str(g.place)], loops, point, list(map(str, g.guards))]
-        yield "<tr>" + "".join(f"<td>{'<br>'.join(map(escape, lines))}</td>" for lines in cells) + "</tr>"
-    yield "</table>" if answer.gathers else "</table><p>zero: no point reaches an element</p>"
-    yield from (f"<p>{escape(str(row))}</p>" for row in answer.opaque)

@@ -15,7 +15,7 @@ from autodiff.symbolic.source import pairs_source
 if TYPE_CHECKING:
     from autodiff.symbolic.answer import IndexInversion
 
-__all__ = ["Checked", "checked"]
+__all__ = ["Checked", "Numbers", "checked", "is_allowed"]
 
 SIZES = (0, 1, 2, 3, 4, 5, 8)
 SHIFTS = (0, 1, -1, 2, -2, 3, -5)
@@ -84,11 +84,11 @@ def _choices(answer: IndexInversion, s: Any, given: int | Sequence[int] | None) 
         return list(given) if isinstance(given, Iterable) else [int(given)]
     values = SIZES if s in answer.sizes else SHIFTS
     candidates = [*values, *(c * v for c in (-1, 2, 7) for v in values)]
-    asked = [v for v in candidates if _is_allowed(s, v)]
+    asked = [v for v in candidates if is_allowed(s, v)]
     return list(dict.fromkeys(asked))[: len(values)]
 
 
-def _is_allowed(s: Any, value: int) -> bool:
+def is_allowed(s: Any, value: int) -> bool:
     """Whether the symbol's assumptions hold for the number."""
     number = sympy.Integer(value)
     return all(getattr(number, f"is_{name}", None) in (truth, None) for name, truth in s.assumptions0.items())

@@ -13,6 +13,10 @@ import autodiff
 MODULES = [
     "integers.conditions", "inversion.invert", "integers.linear", "integers.polyhedra", "inversion.refine",
     "integers.simplex",
+    "symbolic.answer",
+    "symbolic.bounds",
+    "symbolic.tidy",
+    "symbolic.tool",
 ]  # fmt: skip
 
 
