@@ -14,6 +14,7 @@ import sympy
 from sympy.core.sorting import default_sort_key
 
 from autodiff.inversion.formulas import sides
+from autodiff.symbolic.places import by_digits
 
 __all__ = ["tidy"]
 
@@ -42,26 +43,14 @@ def _floor(e: Any) -> Any:
     if not terms or any(c > 0 for c, _ in terms):
         return e
     if constant == 0:
-        return -sympy.ceiling(-inside)
+        (c, rest), *others = terms
+        # Of a floor m, floor(-m/2) = floor(m/2) - m: both may meet others of the same number.
+        is_half = not others and c == -sympy.Rational(1, 2) and isinstance(rest, sympy.floor)
+        return sympy.floor(rest.args[0] / 2) - rest if is_half else -sympy.ceiling(-inside)
     if not all(rest.is_integer for _, rest in terms):
         return e
     below = sympy.ilcm(constant.q, *(c.q for c, _ in terms))
     return -sympy.floor(-inside + 1 - sympy.Rational(1, below))
-
-
-def _sum(e: Any) -> Any:
-    """floor(u) - d floor(u / d) is a remainder by d."""
-    coefficients = dict(e.as_coefficients_dict())
-    floors = sorted((t for t in coefficients if isinstance(t, sympy.floor)), key=default_sort_key)
-    for inner in floors:
-        for outer in floors:
-            factor = inner.args[0] / outer.args[0] if outer.args[0] != 0 else sympy.Integer(0)
-            c = coefficients.get(inner)
-            if factor.is_Integer and factor > 1 and c and coefficients.get(outer) == -c * factor:
-                del coefficients[inner], coefficients[outer]
-                remainder = sympy.Mod(inner, factor)
-                coefficients[remainder] = coefficients.get(remainder, 0) + c
-    return sympy.Add(*(c * t for t, c in coefficients.items()))
 
 
 def _relation(e: Any) -> Any:
@@ -98,7 +87,7 @@ def _nearest(c: Any, m: Any) -> Any:
 
 RULES: dict[Any, Callable[[Any], Any]] = {
     sympy.floor: _floor,
-    sympy.Add: _sum,
+    sympy.Add: by_digits,
     sympy.Eq: _relation,
     sympy.Ne: lambda e: sympy.Not(tidy(sympy.Eq(*e.args))),
     sympy.Le: _relation,

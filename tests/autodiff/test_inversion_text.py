@@ -12,11 +12,7 @@ import autodiff
 
 MODULES = [
     "integers.conditions", "inversion.invert", "integers.linear", "integers.polyhedra", "inversion.refine",
-    "integers.simplex",
-    "symbolic.answer",
-    "symbolic.bounds",
-    "symbolic.tidy",
-    "symbolic.tool",
+    "integers.simplex", "symbolic.answer", "symbolic.bounds", "symbolic.places", "symbolic.tidy", "symbolic.tool",
 ]  # fmt: skip
 
 

@@ -236,10 +236,6 @@ PRINTED: dict[str, tuple[tuple[Any, ...], str]] = {
         "i = floor(s_0/12), j = Mod(floor(s_0/4), 3), k = Mod(s_0, 4)",
     ),
     "by_sizes": (([i * m + j], {i: (0, n), j: (0, m)}, [n * m]), "i = floor(s_0/m), j = Mod(s_0, m)"),
-    "one_element": (
-        ([Mod(2 * x + 1, 4)], {x: (0, 4)}, [4]),
-        "for s_0 = 1\nsum t_0 in [0, 2)\nx = 2*t_0\nplus\nfor s_0 = 3\nsum t_0 in [0, 2)\nx = 2*t_0 + 1",
-    ),
     "edge": (
         ([Min(x + r, 8)], {x: (0, 8), r: (0, 3)}, [9]),
         "for s_0 = 8\nsum t_0 in [0, 2)\nsum t_1 in [0, 2)\nx = t_0 + 6, r = t_1 + 1\nif t_0 + t_1 >= 1\nplus\n"
