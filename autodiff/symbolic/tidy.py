@@ -61,7 +61,16 @@ def _relation(e: Any) -> Any:
     if congruence is not None:
         return congruence
     left, right = sides(tidy(e.lhs - e.rhs))
+    if _is_extreme(e.func, left, right):
+        return sympy.Eq(left, right)
     return e.reversed.func(right, left) if left.is_number else e.func(left, right)
+
+
+def _is_extreme(relation: Any, left: Any, right: Any) -> bool:
+    """Whether an inequality leaves a remainder its least or its largest value."""
+    if not isinstance(left, sympy.Mod):
+        return False
+    return bool(relation is sympy.Le and right == 0) or bool(relation is sympy.Ge and right == left.args[1] - 1)
 
 
 def _congruence(e: Any) -> Any:

@@ -241,6 +241,14 @@ PRINTED: dict[str, tuple[tuple[Any, ...], str]] = {
         "for s_0 = 8\nsum t_0 in [0, 2)\nsum t_1 in [0, 2)\nx = t_0 + 6, r = t_1 + 1\nif t_0 + t_1 >= 1\nplus\n"
         "for s_0 in [0, 8)\nsum t_0 in [0, 3)\nx = s_0 - t_0, r = t_0\nif x >= 0",
     ),
+    "even_and_odd": (
+        ([i, Piecewise((j, Eq(Mod(i, 2), 0)), (4 - j, True))], {i: (0, 4), j: (0, 5)}, [4, 5]),
+        "i = s_0, j = s_1\nif Eq(Mod(s_0, 2), 0)\nplus\ni = s_0, j = 4 - s_1\nif Eq(Mod(s_0, 2), 1)",
+    ),
+    "morton": (
+        ([Mod(floor(k / 8), 2) * 2 + Mod(floor(k / 2), 2), Mod(floor(k / 4), 2) * 2 + Mod(k, 2)], {k: (0, 16)}, [4, 4]),
+        "k = 2*(Mod(s_0, 2)) + Mod(s_1, 2) + 8*floor(s_0/2) + 4*floor(s_1/2)",
+    ),
     "false": (([x], {x: (0, 4)}, [4], False), "zero: no point reaches an element"),
 }  # fmt: skip
 
