@@ -31,8 +31,8 @@ print(shift, shift.check(), sep="\n\n")
 shift
 
 # %% [markdown]
-# Each point has the colour of the element that it reaches. Elements 0 to 2 and 11 are reached by none, and the guard
-# knows: it says between what x must lie, and leaves out the side that the shape of S proves.
+# Each point has the colour of the element that it reaches. Elements 0 to 2 and 11 are reached by none: the guard says
+# between what x must lie. A side that the shape of S proves is not asked.
 #
 # ## Stride
 #
@@ -96,6 +96,8 @@ unflatten
 
 # %%
 transpose = invert([5 * Mod(k, 3) + floor(k / 3)], {k: (0, 15)}, [15])
+(s,) = transpose.elements
+assert transpose.gathers[0].solution == {k: 3 * Mod(s, 5) + floor(s / 5)}
 transpose.check()
 transpose
 
@@ -161,6 +163,7 @@ def bit(e, position):
 row = sum(2**b * bit(k, 2 * b + 1) for b in range(3))
 column = sum(2**b * bit(k, 2 * b) for b in range(3))
 morton = invert([row, column], {k: (0, 64)}, [8, 8])
+assert not any(g.loops or g.guards for g in morton.gathers)
 morton.check()
 morton
 
