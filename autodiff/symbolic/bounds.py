@@ -4,13 +4,21 @@ point where it is one. Data stays as it is; this is for text, formulas and pages
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sympy
 
 __all__ = ["Bounds", "bounds_of"]
+
+FORMS: dict[Any, Callable[[Any, Any], Any]] = {
+    sympy.Ge: lambda a, b: a - b,
+    sympy.Le: lambda a, b: b - a,
+    sympy.Gt: lambda a, b: a - b - 1,
+    sympy.Lt: lambda a, b: b - a - 1,
+}
+"""What is not negative where an inequality of integers holds."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +71,10 @@ def bounds_of(guards: Sequence[Any], solution: Mapping[Any, Any], variables: Col
 
 def _bounds(c: Any, solution: Mapping[Any, Any], variables: Collection[Any]) -> Bounds | None:
     """The bound that an inequality is."""
-    if not isinstance(c, (sympy.Ge, sympy.Le)):
+    rule = FORMS.get(c.func)
+    if rule is None:
         return None
-    form = sympy.expand(c.lhs - c.rhs if isinstance(c, sympy.Ge) else c.rhs - c.lhs)
+    form = sympy.expand(rule(c.lhs, c.rhs))
     for z, e in solution.items():
         if not e.free_symbols.isdisjoint(variables):
             for low, end in ((e - form, None), (None, e + form + 1)):

@@ -100,7 +100,7 @@ def picture(sample: Sample, domain: Sequence[Any], elements: Sequence[Any], titl
     chosen = chosen_of(sample)
     hues = _hues(target)
     parts = [
-        *_threads(sample, chosen, left, start, right, second, beside),
+        *(_threads(sample, chosen, left, start, right, second, beside) if len(domain) <= 2 else ()),
         *_box(left, start, domain, {p: sample.reached.get(p) for p in left.places()}, hues, chosen),
         *_box(right, second, elements, {e: e for e in right.places()}, hues, chosen, sample.points),
     ]

@@ -12,7 +12,7 @@ import sympy
 
 from autodiff import IndexInversion
 from autodiff.symbolic.answer import IndexGather
-from autodiff.symbolic.bounds import Bounds
+from autodiff.symbolic.bounds import Bounds, bounds_of
 from autodiff.symbolic.sample import Sample, sample_of
 from autodiff.symbolic.tidy import tidy
 from tedsl.display.domains import MOST_CELLS, chosen_of, picture, written
@@ -58,7 +58,7 @@ def _question(answer: IndexInversion) -> Math:
     for s, row, n in zip(answer.elements, answer.index, answer.shape, strict=True):
         lines.append(Line(math_of(s), math_of(row), _range(s, (sympy.Integer(0), n))))
     ranges = [_range(z, r) for z, r in answer.domain.items()]
-    wheres = [math_of(sympy.sympify(c)) for c in answer.where]
+    wheres = [_condition(c, {}) for c in bounds_of(answer.where, {}, answer.domain) if not _is_range(c, answer.domain)]
     over = Row((Word("for "), listed([*ranges, *wheres])))
     if not lines:
         return Table([Line(Word("point"), over)])
@@ -66,6 +66,12 @@ def _question(answer: IndexInversion) -> Math:
     return Table(
         [Line(first.left, first.right, listed([_some(first.remark), over]) if ranges else first.remark), *rest]
     )
+
+
+def _is_range(c: Any, domain: Mapping[Any, tuple[Any, Any]]) -> bool:
+    """Whether bounds repeat the range of a symbol."""
+    begin, extent = domain.get(c.quantity, (None, None)) if isinstance(c, Bounds) else (None, None)
+    return begin is not None and (c.low, c.end) == (begin, begin + extent)
 
 
 def _some(part: Math | None) -> Math:

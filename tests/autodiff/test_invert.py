@@ -282,10 +282,20 @@ def test_tidy_expressions_have_the_same_values(terms: Any, c: int, d: int, f: An
 
 def test_guards_are_bounds_of_what_they_bound() -> None:
     s, t = symbols("s t", integer=True)
-    given_guards = [s >= t, y >= s + 2, t + 4 >= s, 2 * t + x >= 1, 2 * t + x <= n, Eq(Mod(s, 2), 0), x >= 5]
+    given_guards = [
+        s >= t,
+        y >= s + 2,
+        t + 4 >= s,
+        2 * t + x >= 1,
+        2 * t + x <= n,
+        Eq(Mod(s, 2), 0),
+        x >= 5,
+        t > 2,
+        t < n,
+    ]
     found = bounds_of(given_guards, {z: s - t, k: 3 * s}, {s, t, x})
     assert list(map(str, found)) == [
-        "0 <= z < 5", "y >= s + 2", "1 <= 2*t + x < n + 1", "Eq(Mod(s, 2), 0)", "x >= 5",
+        "0 <= z < 5", "y >= s + 2", "1 <= 2*t + x < n + 1", "Eq(Mod(s, 2), 0)", "x >= 5", "3 <= t < n",
     ]  # fmt: skip
 
 

@@ -96,6 +96,13 @@ def test_the_formula_names_coordinates_and_elements_of_parts() -> None:
     assert "dS[s0]+=g(y,r)y=⌊s03⌋,r=2,if s0mod3=2" in text
 
 
+def test_conditions_are_ranges_and_those_of_the_domain_are_not_repeated() -> None:
+    page = invert(
+        [x + r - 1], {x: (0, 8), r: (0, 3)}, [8], [x + r - 1 >= 0, x + r - 1 < 8, x >= 0, x < 8]
+    )._repr_html_()
+    assert "s0<8,for x<8,r<3,1≤r+x<9dS" in text_of(page).replace("\u00a0", " ")
+
+
 FORMULAS: dict[str, Any] = {
     r"x+1-2\;y": x - 2 * y + 1,
     r"-x-y": -x - y,
