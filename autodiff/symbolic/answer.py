@@ -99,7 +99,7 @@ class IndexGather:
         lines = [f"for {self.place}"] if self.place.is_part else []
         lines += [] if self.place.is_part or self.place.is_everywhere else [f"where {self.place}"]
         lines += [f"sum {t} in {interval(*r)}" for t, r in self.loops.items()]
-        lines += [", ".join(f"{z} = {e}" for z, e in self.solution.items())]
+        lines += [", ".join(f"{z} = {e}" for z, e in self.solution.items()) or "the only point"]
         return "\n".join([*lines, *(f"if {c}" for c in self.bounds)])
 
 
@@ -168,7 +168,7 @@ class IndexInversion(Rich):
         return checked(self, sizes or {}, most)
 
     def __str__(self) -> str:
-        parts = "\nplus\n".join(map(str, self.gathers)) or "zero: no point reaches an element"
+        parts = "\nplus\n".join(map(str, self.gathers)) if self.gathers else "zero: no point reaches an element"
         return "\n".join([*map(str, self.opaque), parts])
 
     def __repr__(self) -> str:

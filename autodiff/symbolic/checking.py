@@ -32,7 +32,9 @@ class Checked:
     points: int
 
     def __str__(self) -> str:
-        return f"{self.points} points found once each and no other; draws of the parameters: {len(self.draws)}"
+        found = "1 point found once" if self.points == 1 else f"{self.points} points found once each"
+        draws = f"; draws of the parameters: {len(self.draws)}" if any(self.draws) else ""
+        return f"{found} and no other{draws}"
 
 
 class Numbers:
@@ -61,11 +63,20 @@ def checked(answer: IndexInversion, sizes: Mapping[Any, int | Sequence[int]], mo
         draws.append(draw)
         points += sum(expected.values())
     if not draws:
-        raise ValueError(
-            f"check: no draw of the parameters ({_names(answer.parameters)}) has at most {most} points and elements; "
-            "give smaller ones as sizes={symbol: value}, or a larger most="
-        )
+        raise ValueError(_nothing_tried(answer, most))
     return Checked(tuple(draws), points)
+
+
+def _nothing_tried(answer: IndexInversion, most: int) -> str:
+    if not answer.parameters:
+        return (
+            f"check: the domain and the shape have {_cost(answer, {})} points and elements, of which at most {most} "
+            "are tried; give a larger most="
+        )
+    return (
+        f"check: no draw of the parameters ({_names(answer.parameters)}) has at most {most} points and elements; "
+        "give smaller ones as sizes={symbol: value}, or a larger most="
+    )
 
 
 def _draws(answer: IndexInversion, sizes: Mapping[Any, int | Sequence[int]]) -> Iterator[dict[Any, int]]:

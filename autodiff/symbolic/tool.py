@@ -35,7 +35,7 @@ def invert(
     y = -t_0 + floor(s_0/2), r = 2*t_0 + Mod(s_0, 2)
     if 0 <= y < 5
     >>> print(answer.check())
-    20 points found once each and no other; draws of the parameters: 1
+    20 points found once each and no other
     """
     asked = _asked(index, domain, shape, where)
     extents = [*asked.shape, *(n for _, n in asked.domain.values())]

@@ -13,6 +13,7 @@ from typing import Any
 
 from autodiff.symbolic.sample import Box, Sample
 from tedsl.display.markup import escape
+from tedsl.display.math import GREEK
 
 __all__ = ["MOST_CELLS", "chosen_of", "picture", "written"]
 
@@ -174,9 +175,10 @@ def _title(start: tuple[float, float], names: Sequence[Any]) -> str:
 
 
 def written(name: Any) -> str:
-    """s with a small 0 for s_0."""
-    letter, _, number = str(name).partition("_")
-    return letter + number.translate(SUBSCRIPTS) if len(letter) == 1 and number.isdigit() else str(name)
+    """s with a small 0 for s_0, a Greek letter for its name."""
+    stem, _, number = str(name).partition("_")
+    letter = GREEK.get(stem, stem)
+    return letter + number.translate(SUBSCRIPTS) if len(letter) == 1 and (number.isdigit() or not number) else str(name)
 
 
 def _ticks(made: Layout, start: tuple[float, float]) -> Iterator[str]:

@@ -249,6 +249,7 @@ PRINTED: dict[str, tuple[tuple[Any, ...], str]] = {
         ([Mod(floor(k / 8), 2) * 2 + Mod(floor(k / 2), 2), Mod(floor(k / 4), 2) * 2 + Mod(k, 2)], {k: (0, 16)}, [4, 4]),
         "k = 2*(Mod(s_0, 2)) + Mod(s_1, 2) + 8*floor(s_0/2) + 4*floor(s_1/2)",
     ),
+    "nothing": (([], {}, []), "the only point"),
     "false": (([x], {x: (0, 4)}, [4], False), "zero: no point reaches an element"),
 }  # fmt: skip
 
@@ -332,6 +333,14 @@ def test_check_takes_sizes_and_reports() -> None:
         answer.check({k: 3})
     with pytest.raises(ValueError, match="at most 10 points"):
         answer.check({n: 11}, most=10)
+
+
+def test_check_says_how_much_it_found() -> None:
+    assert str(invert([], {}, []).check()) == "1 point found once and no other"
+    assert str(invert([x], {x: (0, 3)}, [3]).check()) == "3 points found once each and no other"
+    assert str(invert([x], {x: (0, n)}, [n]).check({n: [3]})).endswith("and no other; draws of the parameters: 1")
+    with pytest.raises(ValueError, match="have 2000000 points and elements, of which at most 100000 are tried"):
+        invert([x], {x: (0, 10**6)}, [10**6]).check()
 
 
 def test_check_draws_what_the_assumptions_allow() -> None:

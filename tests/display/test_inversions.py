@@ -140,6 +140,13 @@ def test_other_pages_do_not_import_sympy() -> None:
     assert done.stdout == "False\n", done.stderr
 
 
+def test_the_picture_writes_names_as_the_formula_does() -> None:
+    alpha, word = sympy.Symbol("alpha", integer=True), sympy.Symbol("row_1", integer=True)
+    page = invert([alpha, word], {alpha: (0, 3), word: (0, 2)}, [3, 2])._repr_html_()
+    assert "α ↓   row_1 →" in page
+    assert "s₀ ↓   s₁ →" in page
+
+
 def test_names_are_escaped() -> None:
     hostile = sympy.Symbol("<img src=x>", integer=True)
     page = invert([hostile + n], {hostile: (0, 4)}, [4])._repr_html_()
