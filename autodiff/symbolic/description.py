@@ -15,6 +15,7 @@ import sympy
 from autodiff.integers.conditions import Condition, mapped
 from autodiff.integers.linear import Linear, Symbol
 from autodiff.inversion.domains import ON_DATA, Gather, Target
+from autodiff.inversion.formulas import replaced
 from autodiff.symbolic.answer import IndexGather, IndexInversion, OpaqueRow, Place
 from autodiff.symbolic.tidy import tidy
 from autodiff.symbolic.writing import Writer
@@ -141,15 +142,15 @@ def _at_single_elements(g: IndexGather) -> IndexGather:
     """The gather with what is one number said as one: along dimensions of which a part has a single element."""
     place = g.place
     origin = {q: sympy.Integer(0) for q, (_, n) in place.axes.items() if n == 1 and q not in place.element}
-    numbers = {s: v for s, e in place.element.items() if (v := e.subs(origin)).is_number}
+    numbers = {s: v for s, e in place.element.items() if (v := replaced(e, origin)).is_number}
     if not numbers:
         return g
     told = [c for c in sympy.And.make_args(place.condition) if not c.free_symbols <= set(numbers)]
     element = {s: numbers.get(s, e) for s, e in place.element.items()}
     axes = {q: r for q, r in place.axes.items() if any(e.has(q) for e in element.values())}
     condition = sympy.And(*(sympy.Eq(s, v) for s, v in numbers.items()), *told)
-    solution = {z: tidy(e.subs(numbers)) for z, e in g.solution.items()}
-    guards = tuple(dict.fromkeys(c for c in (tidy(c.subs(numbers)) for c in g.guards) if c != sympy.true))
+    solution = {z: tidy(replaced(e, numbers)) for z, e in g.solution.items()}
+    guards = tuple(dict.fromkeys(c for c in (tidy(replaced(c, numbers)) for c in g.guards) if c != sympy.true))
     return IndexGather(g.loops, solution, guards, Place(axes, element, condition))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import sympy
 from sympy.core.sorting import default_sort_key
 
-from autodiff.inversion.formulas import sides
+from autodiff.inversion.formulas import modulo, sides
 from autodiff.symbolic.places import by_digits
 
 __all__ = ["tidy"]
@@ -29,7 +29,8 @@ def tidy(e: Any) -> Any:
     if not e.args:
         return e
     args = [tidy(a) for a in e.args]
-    made = e if all(a is b for a, b in zip(args, e.args, strict=True)) else e.func(*args)
+    same = all(a is b for a, b in zip(args, e.args, strict=True))
+    made = e if same else modulo(*args) if e.func is sympy.Mod else e.func(*args)
     rule = RULES.get(made.func)
     return made if rule is None else rule(made)
 
@@ -85,7 +86,7 @@ def _congruence(e: Any) -> Any:
         return None
     near = {t: _nearest(c, m) for t, c in sorted(coefficients.items(), key=lambda item: default_sort_key(item[0]))}
     sign = next((1 if c > 0 else -1 for c in near.values() if c), 1)
-    return sympy.Eq(sympy.Mod(sympy.Add(*(sign * c * t for t, c in near.items())), m), sign * r % m)
+    return sympy.Eq(modulo(sympy.Add(*(sign * c * t for t, c in near.items())), m), sign * r % m)
 
 
 def _nearest(c: Any, m: Any) -> Any:

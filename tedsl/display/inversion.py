@@ -11,6 +11,7 @@ from typing import Any
 import sympy
 
 from autodiff import IndexInversion
+from autodiff.inversion.formulas import replaced
 from autodiff.symbolic.answer import IndexGather
 from autodiff.symbolic.bounds import Bounds, bounds_of
 from autodiff.symbolic.sample import Sample, sample_of
@@ -97,7 +98,7 @@ def _line(answer: IndexInversion, g: IndexGather) -> Line:
         right: Math = Big("∑", (*(_range(t, r) for t, r in g.loops.items()), *conditions), None, value)
     else:
         right = value
-    remark = [Row((math_of(z), Operator("="), math_of(tidy(e.subs(part)), SUM))) for z, e in g.solution.items()]
+    remark = [Row((math_of(z), Operator("="), math_of(tidy(replaced(e, part)), SUM))) for z, e in g.solution.items()]
     tail = [] if g.loops or not conditions else [Row((Word("if "), listed(conditions)))]
     return Line(left, right, listed([*remark, *tail, *_where(g, part)]), "=" if _is_whole(answer, g) else "+=")
 
@@ -117,8 +118,8 @@ def _where(g: IndexGather, part: Mapping[Any, Any]) -> Iterable[Math]:
 
 def _condition(c: Any, part: Mapping[Any, Any]) -> Math:
     if not isinstance(c, Bounds):
-        return math_of(tidy(c.subs(part)))
-    quantity = math_of(tidy(c.name.subs(part)), SUM)
+        return math_of(tidy(replaced(c, part)))
+    quantity = math_of(tidy(replaced(c.name, part)), SUM)
     if c.low is None:
         return Row((quantity, Operator("<"), math_of(c.end, SUM)))
     if c.end is None:

@@ -12,7 +12,8 @@ import autodiff
 
 MODULES = [
     "integers.conditions", "inversion.invert", "integers.linear", "integers.polyhedra", "inversion.refine",
-    "integers.simplex", "symbolic.answer", "symbolic.bounds", "symbolic.places", "symbolic.tidy", "symbolic.tool",
+    "integers.simplex", "inversion.formulas", "symbolic.answer", "symbolic.bounds", "symbolic.places",
+    "symbolic.tidy", "symbolic.tool",
 ]  # fmt: skip
 
 

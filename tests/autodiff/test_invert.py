@@ -16,7 +16,7 @@ from sympy import Abs, And, Contains, Eq, Max, Min, Mod, Ne, Not, Or, Piecewise,
 
 import tedsl as te
 from autodiff import IndexInversion, invert
-from autodiff.inversion.formulas import as_sympy, holds_when
+from autodiff.inversion.formulas import as_sympy, holds_when, modulo, replaced
 from autodiff.symbolic.bounds import bounds_of
 from autodiff.symbolic.tidy import tidy
 from tests.autodiff.enumeration import IndexMap, forward_pairs, index_maps
@@ -279,6 +279,23 @@ def test_tidy_expressions_have_the_same_values(terms: Any, c: int, d: int, f: An
         for point in product((-7, -2, 0, 1, 5), (-3, 0, 4)):
             at = dict(zip((x, y), point, strict=True))
             assert tidy(e).subs(at) == e.subs(at)
+
+
+@settings(max_examples=60)
+@given(st.integers(-9, 9), st.integers(1, 9), st.integers(-3, 3), st.integers(2, 9))
+def test_remainders_of_multiples_of_remainders(c: int, inner: int, d: int, m: int) -> None:
+    """Where sympy's own `Mod` is wrong."""
+    e = modulo(c * Mod(x, inner, evaluate=False) + d * y, m)
+    for a, b in product(range(-9, 10), (0, 1, 4)):
+        assert e.subs({x: a, y: b}) == (c * (a % inner) + d * b) % m
+        assert replaced(e, {x: y, y: x}).subs({x: b, y: a}) == (c * (a % inner) + d * b) % m
+
+
+def test_a_read_with_a_remainder_of_a_multiple_of_a_remainder() -> None:
+    t = te.placeholder((8,), "float64", name="t")
+    out = te.compute((30,), lambda i: t[2 * (i % 8) % 7])
+    (read,) = te.differentiate((out * out).sum(), [t]).explain().gathers[-1:]
+    assert read.inversion.check().points == 30
 
 
 def test_guards_are_bounds_of_what_they_bound() -> None:
