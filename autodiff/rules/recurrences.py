@@ -15,7 +15,7 @@ from autodiff.rules.flows import Cotangents, Flow, site_flows
 from autodiff.rules.slopes import Slopes
 from autodiff.rules.sweep import ReadSite, sweep
 from autodiff.turning.asking import askable, conditions_of
-from autodiff.turning.cotangent import Cotangent, Stored
+from autodiff.turning.cotangent import Cotangent, Sparse, Stored
 from autodiff.turning.gather import gather_expression
 from tedsl.lang import functions as fn
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
@@ -45,7 +45,7 @@ def scan_flows(
     found = sweep(seeds, TRUE, {**kept, **_steps_done(op)}, frozenset(own) | wanted, slopes)
     inner = [(own[id(s.read.tensor)], _on_outputs(op, s)) for s in found if id(s.read.tensor) in own]
     outer = [_on_outputs(op, s) for s in found if id(s.read.tensor) not in own]
-    if not inner and all(isinstance(adjoints.get(k), Stored) for k in handles):
+    if not inner and all(isinstance(adjoints.get(k), Stored | Sparse) for k in handles):
         totals = {handles[k]: adjoints[k].tensor("") for k in handles}
     else:
         carried = _carried(op, [s for _, s in inner] + outer, handles, prefix)

@@ -15,6 +15,7 @@ from autodiff.inversion.domains import Gather, Inversion, Target, Variable
 from autodiff.inversion.invert import invert
 from autodiff.turning.affine_read import Reader
 from autodiff.turning.affine_write import expression_of, truth_of
+from autodiff.turning.cotangent import Support
 from autodiff.turning.radix import Dim, closed, in_linear_dims
 from autodiff.turning.reached import Reached
 from tedsl.lang import functions as fn
@@ -43,7 +44,8 @@ Shape = tuple[Expr, ...]
 @dataclass(frozen=True)
 class Contribution:
     """The adjoint that one read sends back: `kind` is gather, scatter, partial or zero; `reason` says why, `found`
-    by which points an element is reached, and `reached` which elements are reached at all.
+    by which points an element is reached, and `reached` which elements are reached at all. `support` says where the
+    tensor can be other than 0, if that is few of its elements.
     """
 
     tensor: Tensor | None
@@ -51,6 +53,7 @@ class Contribution:
     reason: str
     found: Answer | None = None
     reached: Reached | None = None
+    support: Support | None = None
 
 
 @dataclass(frozen=True)
