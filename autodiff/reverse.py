@@ -211,13 +211,20 @@ class _Reverse:
             stage = turned.tensor
             if stage is not None and not any(t is stage for t in sums[flow.source].op.inputs):
                 stage = sums[flow.source]
-            self._report(consumer, flow, turned.kind, turned.reason, stage, turned.found)
+            self._report(consumer, flow, turned.kind, turned.reason, stage, turned.found, turned.left)
 
     def _report(
-        self, consumer: Tensor, flow: Flow, kind: str, reason: str, stage: Tensor | None, found: Answer | None = None
+        self,
+        consumer: Tensor,
+        flow: Flow,
+        kind: str,
+        reason: str,
+        stage: Tensor | None,
+        found: Answer | None = None,
+        left: Answer | None = None,
     ) -> None:
         index = ", ".join(map(str, flow.index[len(self.prefix) :]))
-        self.reports.append(ReadReport(consumer, flow.source, index, kind, reason, stage, found))
+        self.reports.append(ReadReport(consumer, flow.source, index, kind, reason, stage, found, left))
 
     def _by_edges(self, op: Operation, positions: Iterable[int]) -> None:
         assert self.fdiff is not None

@@ -48,7 +48,7 @@ __all__ = [
 class Contribution:
     """The adjoint that one read sends back: `kind` is gather, scatter, partial or zero; `reason` says why, `found`
     by which points an element is reached, and `reached` which elements are reached at all. `support` says where the
-    tensor can be other than 0, if that is few of its elements.
+    tensor can be other than 0, if that is few of its elements, and `left` what could not be inverted.
     """
 
     tensor: Tensor | None
@@ -57,6 +57,7 @@ class Contribution:
     found: Answer | None = None
     reached: Reached | None = None
     support: Support | None = None
+    left: Answer | None = None
 
 
 @dataclass(frozen=True)

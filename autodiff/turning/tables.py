@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tedsl.lang.constants import constant
 from tedsl.lang.expr import Axis, Const, Expr, Read, Var
 from tedsl.lang.traverse import free_axes, topological
 
-__all__ = ["tabulated"]
+__all__ = ["shape_of_table", "tabulated"]
 
 MOST_POINTS = 1 << 16
 WASTE = 2
@@ -31,23 +32,15 @@ Array = np.ndarray[Any, Any]
 
 def tabulated(read: Sent, shape: Shape, reader: Reader) -> Change | None:
     """rewrites   S[f(i)]   ->   S[y], i = inverse[y, t], where t < count[y]"""
-    rows = [j for j, e in enumerate(read.index) if _is_unread(e, reader) and _is_static(e, shape[j])]
-    if not rows:
-        return None
-    inside = set(free_axes(tuple(read.index[j] for j in rows)))
-    rows = [j for j, e in enumerate(read.index) if any(a in inside for a in free_axes(e))]
-    if not all(_is_static(read.index[j], shape[j]) for j in rows):
-        return None
-    inside = set(free_axes(tuple(read.index[j] for j in rows)))
-    axes = [a for a in read.axes if a in inside]
-    points = box_size(axes)
-    if not axes or points is None or not 0 < points <= MOST_POINTS:
-        return None
-    extents = [int(shape[j].value) for j in rows]  # type: ignore[attr-defined]
-    found = _inverse(read, rows, axes, extents)
+    found = _rows(read, shape, reader)
     if found is None:
         return None
-    tables, count = found
+    rows, axes = found
+    extents = [_number(shape[j]) for j in rows]
+    counted = _counted(read, rows, axes, extents)
+    if counted is None or counted.is_wasteful:
+        return None
+    tables, count = counted.tables(axes, extents), counted.count.astype(np.int32).reshape(extents)
     new = tuple(Axis(f"s{j}", shape[j]) for j in rows)
     width = tables[0].shape[-1]
     loops = (Axis(axes[0].name, Const(width, new[0].dtype)),) if width > 1 else ()
@@ -71,30 +64,64 @@ def _is_static(e: Expr, extent: Expr) -> bool:
     return isinstance(extent, Const) and is_data_free((e,)) and not any(isinstance(n, Var) for n in topological(e))
 
 
-def _inverse(
-    read: Sent, rows: Sequence[int], axes: Sequence[Axis], extents: Sequence[int]
-) -> tuple[list[Array], Array] | None:
-    """(for each axis the points of each element, padded; how many there are), where that is not mostly padding."""
-    ranges = [static_range(a) or (0, 0) for a in axes]
-    box = tuple(end - begin for begin, end in ranges)
-    coordinates = {a: np.arange(begin, end) for a, (begin, end) in zip(axes, ranges, strict=True)}
-    index = [np.broadcast_to(v, box).reshape(-1) for v in values_at([read.index[j] for j in rows], coordinates)]
-    valid = np.logical_and.reduce([(i >= 0) & (i < n) for i, n in zip(index, extents, strict=True)])
-    points = np.flatnonzero(valid)
+def _rows(read: Sent, shape: Shape, reader: Reader) -> tuple[list[int], list[Axis]] | None:
+    """The rows that a table is for, and the axes that it tells, where all of that is numbers."""
+    rows = [j for j, e in enumerate(read.index) if _is_unread(e, reader) and _is_static(e, shape[j])]
+    inside = set(free_axes(tuple(read.index[j] for j in rows)))
+    rows = [j for j, e in enumerate(read.index) if any(a in inside for a in free_axes(e))]
+    if not rows or not all(_is_static(read.index[j], shape[j]) for j in rows):
+        return None
+    inside = set(free_axes(tuple(read.index[j] for j in rows)))
+    axes = [a for a in read.axes if a in inside]
+    points = box_size(axes)
+    return (rows, axes) if axes and points is not None and 0 < points <= MOST_POINTS else None
+
+
+def shape_of_table(read: Sent, shape: Shape) -> tuple[int, int, int] | None:
+    """(points, elements, the most points of an element), where all of that is numbers."""
+    found = _rows(read, shape, Reader(read.axes, shape))
+    counted = None if found is None else _counted(read, *found, [_number(shape[j]) for j in found[0]])
+    return None if counted is None else (len(counted.points), len(counted.count), int(counted.count.max()))
+
+
+def _number(extent: Expr) -> int:
+    assert isinstance(extent, Const), f"{extent} is no number"
+    return int(extent.value)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """The points of a box that reach an element, by number, the element of each, and how many each element has."""
+
+    box: tuple[int, ...]
+    points: Array
+    elements: Array
+    count: Array
+
+    @property
+    def is_wasteful(self) -> bool:
+        return len(self.count) * int(self.count.max()) > WASTE * (len(self.points) + len(self.count))
+
+    def tables(self, axes: Sequence[Axis], extents: Sequence[int]) -> list[Array]:
+        """For each axis its value at the points of each element, padded."""
+        order = np.argsort(self.elements, kind="stable")
+        elements = self.elements[order]
+        rank = np.arange(len(order)) - (np.cumsum(self.count) - self.count)[elements]
+        flat = np.zeros((len(self.count), int(self.count.max())), np.int64)
+        flat[elements, rank] = self.points[order]
+        begins = [(static_range(a) or (0, 0))[0] for a in axes]
+        values = zip(np.unravel_index(flat, self.box), begins, strict=True)
+        return [(c + b).astype(np.int32).reshape(*extents, -1) for c, b in values]
+
+
+def _counted(read: Sent, rows: Sequence[int], axes: Sequence[Axis], extents: Sequence[int]) -> _Counted | None:
+    """Every point tried; None where none reaches an element."""
+    ranges = {a: static_range(a) or (0, 0) for a in axes}
+    box = tuple(end - begin for begin, end in ranges.values())
+    found = values_at([read.index[j] for j in rows], {a: np.arange(*r) for a, r in ranges.items()})
+    index = [np.broadcast_to(v, box).reshape(-1) for v in found]
+    points = np.flatnonzero(np.logical_and.reduce([(i >= 0) & (i < n) for i, n in zip(index, extents, strict=True)]))
     if not len(points):
         return None
     elements = np.ravel_multi_index(tuple(i[points] for i in index), tuple(extents))
-    size = math.prod(extents)
-    count = np.bincount(elements, minlength=size)
-    width = int(count.max())
-    if size * width > WASTE * (len(points) + size):
-        return None
-    order = np.argsort(elements, kind="stable")
-    sorted_elements = elements[order]
-    rank = np.arange(len(order)) - (np.cumsum(count) - count)[sorted_elements]
-    flat = np.zeros((size, width), np.int64)
-    flat[sorted_elements, rank] = points[order]
-    begins = [begin for begin, _ in ranges]
-    tables = [(c + b).astype(np.int32) for c, b in zip(np.unravel_index(flat, box), begins, strict=True)]
-    shaped = [t.reshape(*extents, width) for t in tables]
-    return shaped, count.astype(np.int32).reshape(extents)
+    return _Counted(box, points, elements, np.bincount(elements, minlength=math.prod(extents)))
