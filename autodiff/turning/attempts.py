@@ -43,7 +43,7 @@ def _of_row(answer: Answer, j: int) -> Iterator[str]:
 def _table(answer: Answer, row: Expr) -> str:
     found = shape_of_table(answer.read, answer.shape)
     if found is None:
-        return "a table of its inverse, tried of no more than 65 536 points, needs extents that are numbers"
+        return "a table of its inverse is tried where extents are numbers, at most 65 536 points and 262 144 elements"
     points, elements, width = found
     return (
         f"a table of its inverse would have {elements * width} entries for {points} points, as {width} of them reach "

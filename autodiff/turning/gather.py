@@ -66,10 +66,12 @@ def adjoint_of_read(
     if not answer.found.gathers:
         return Contribution(None, "zero", "no point of the domain reads an element")
     known = None if reached is None else _reached(answer, reached, prefix)
+    changed = answer.read is not read
     if _is_sparse(answer):
         answer = answer_of(_with_stored_value(read, f"{name}_values"), tuple(shape), compact=True)
     support = _support(answer, name) if prefix else None
-    return Contribution(_combined(answer, name), "gather", _summary(answer.found), answer, known, support)
+    how = _summary(answer.found) + (", over other axes" if changed else "")
+    return Contribution(_combined(answer, name), "gather", how, answer, known, support)
 
 
 def _support(answer: Answer, name: str) -> Support | None:

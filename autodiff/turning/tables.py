@@ -24,6 +24,7 @@ from tedsl.lang.traverse import free_axes, topological
 __all__ = ["shape_of_table", "tabulated"]
 
 MOST_POINTS = 1 << 16
+MOST_ELEMENTS = 1 << 18
 WASTE = 2
 """Entries of the table, for each point and each element: one element that all points reach would make it wide."""
 
@@ -115,7 +116,9 @@ class _Counted:
 
 
 def _counted(read: Sent, rows: Sequence[int], axes: Sequence[Axis], extents: Sequence[int]) -> _Counted | None:
-    """Every point tried; None where none reaches an element."""
+    """Every point tried; None where none reaches an element, or the elements are too many to look at."""
+    if math.prod(extents) > MOST_ELEMENTS:
+        return None
     ranges = {a: static_range(a) or (0, 0) for a in axes}
     box = tuple(end - begin for begin, end in ranges.values())
     found = values_at([read.index[j] for j in rows], {a: np.arange(*r) for a, r in ranges.items()})

@@ -164,6 +164,20 @@ def test_a_table_that_would_be_mostly_padding_stays_a_scatter():
     assert [r.kind for r in grads.explain().reads] == ["scatter"]
 
 
+def test_a_table_of_a_large_tensor_is_not_made():
+    """A scatter touches the few elements that are reached; a table would have a row for each."""
+    _, _, grads = adjoint((1 << 20,), (3,), lambda i: i * i)
+    assert [r.kind for r in grads.explain().reads] == ["scatter"]
+
+
+@pytest.mark.parametrize("index", [lambda i: i ^ 5, lambda i: i ^ (i >> 1)])
+def test_the_inversion_over_other_axes_is_one_of_sympys(index):
+    _, _, grads = adjoint((N,), (N,), index)
+    (read,) = grads.gathers
+    assert read.reason == "sums 1 per element, over other axes"
+    read.inversion.check()
+
+
 def test_a_recurrence_that_reads_by_bits_is_no_search():
     """A fast Walsh-Hadamard transform: of each step one term comes from the place itself, one from its partner."""
     x = te.placeholder((8,), "float64", name="x")

@@ -177,7 +177,7 @@ def test_explain_tells_what_was_tried_and_what_would_help() -> None:
     n = te.var("n")
     x = te.placeholder((n,), "float64", name="x")
     grads = te.differentiate(te.compute((n,), lambda i: x[i * i % n]).sum(), [x])
-    assert "needs extents that are numbers" in grads.scatters[0].tried[-1]
+    assert "where extents are numbers" in grads.scatters[0].tried[-1]
     assert all(not r.tried for r in grads.gathers)
 
 
