@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autodiff.integers.linear import Linear, Symbol
-from autodiff.integers.matrices import independent_rows
 from autodiff.integers.polyhedra import Facts, reduced
 from autodiff.inversion.cases import System
 from autodiff.inversion.domains import Grid
@@ -49,6 +48,10 @@ def with_equalities(system: System, grid: Grid, facts: Facts) -> System:
 
 def _independent(equations: Sequence[Linear]) -> tuple[Linear, ...]:
     """The equations without those that follow from others."""
-    symbols: list[Symbol | None] = [*dict.fromkeys(s for e in equations for s in e), None]
-    rows = [[e.constant if s is None else e[s] for s in symbols] for e in equations]
-    return tuple(equations[i] for i in independent_rows(rows, range(len(rows))))
+    kept: list[Linear] = []
+    for e in equations:
+        nowhere: dict[Symbol, tuple[Linear | None, Linear | None]] = {s: (None, None) for f in (*kept, e) for s in f}
+        known = Facts(nowhere, [g for f in kept for g in (f, -f)])
+        if not known.proves(e) or not known.proves(-e):
+            kept.append(e)
+    return tuple(kept)
