@@ -27,7 +27,7 @@ from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Tensor
-from tedsl.lang.traverse import rebuild_all, substitute_all, topological
+from tedsl.lang.traverse import reads_of, rebuild_all, substitute_all, topological
 
 __all__ = [
     "Answer",
@@ -176,7 +176,7 @@ def moved(
     data: list[Expr] = []
     for c in g.guards:
         condition = truth_of(c, names, lambda e: substitute_all((e,), solution)[0])
-        if has_opaque(c):
+        if has_opaque(c) and reads_of((condition,)):  # what is asked of axes alone bounds loops and can be counted
             data.append(condition)
         else:
             guard = fn.logical_and(guard, condition)
