@@ -11,10 +11,10 @@ from typing import Any
 from autodiff.custom import rule_of, stages_along
 from autodiff.heads import floats, tensors
 from autodiff.reverse import differentiate
+from autodiff.rules.carrying import on_outputs
 from autodiff.rules.derivatives import DERIVATIVE, PIECEWISE_CONSTANT
 from autodiff.rules.folds import as_scan
 from autodiff.rules.inner_folds import slopes_of
-from autodiff.rules.recurrences import on_outputs
 from autodiff.rules.scatters import SLOPES
 from autodiff.rules.slopes import Slopes, flat_position, through_reduction
 from autodiff.rules.stages import winner_of

@@ -30,6 +30,7 @@ class ReadReport:
     reason: str
     stage: Tensor | None
     answer: Answer | None = field(default=None, repr=False, compare=False)
+    left: Answer | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def inversion(self) -> IndexInversion | None:
@@ -39,6 +40,15 @@ class ReadReport:
         from autodiff.symbolic.tool import inversion_of  # sympy takes a while to import
 
         return inversion_of(self.answer)
+
+    @cached_property
+    def tried(self) -> tuple[str, ...]:
+        """Of a scatter: what was tried to make it a gather, and what would have to be known; else nothing."""
+        if self.left is None:
+            return ()
+        from autodiff.turning.attempts import attempts_of  # for those who ask
+
+        return attempts_of(self.left)
 
     def row(self) -> tuple[str, ...]:
         name = "-" if self.stage is None else self.stage.name
@@ -69,6 +79,8 @@ class Explanation(Rich):
             f"d{t.name} is zero: no path of differentiable operations leads from {t.name} to the output"
             for t in self.zeros
         ]
+        for r in self.scatters:
+            lines += [f"{r.consumer.name} reads {r.source.name}[{r.index}]: {line}" for line in r.tried]
         return "\n".join(lines)
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from autodiff.rules.flows import Flow
 from autodiff.rules.stages import flows_of
 from autodiff.rules.totals import total, written_out, zeros
 from autodiff.turning.answers import Answer
-from autodiff.turning.cotangent import Cotangent, Stored
+from autodiff.turning.cotangent import Cotangent, Sparse, Stored, Support, common_support
 from autodiff.turning.gather import adjoint_of_read
 from autodiff.turning.reached import Reached, together
 from tedsl.lang.errors import user_location
@@ -90,6 +90,7 @@ class _Reverse:
         self.seeds: dict[Tensor, list[Cotangent]] = {}
         self.summands: dict[Tensor, dict[Tensor, Tensor]] = {}
         self.reached: dict[Tensor, list[Reached | None]] = {}
+        self.supports: dict[Tensor, Support] = {}  # of summands that are mostly zeros
         self.adjoints: dict[Tensor, Tensor] = {}
         self.reports: list[ReadReport] = []
 
@@ -176,7 +177,9 @@ class _Reverse:
         parts = [s.tensor(f"d{tensor.name}_head") for s in seeds] + parts
         self.adjoints[tensor] = total(parts, f"d{tensor.name}")
         reached = None if seeds else together(self.reached.get(tensor, ()), tensor)
-        return Stored(self.adjoints[tensor], None if reached is None else reached.at)
+        stored = Stored(self.adjoints[tensor], None if reached is None else reached.at)
+        support = None if seeds else common_support([self.supports.get(p) for p in parts])
+        return stored if support is None else Sparse(stored, *support)
 
     def _add(self, tensor: Tensor, consumer: Tensor, part: Tensor, reached: Sequence[Reached | None] = (None,)) -> None:
         known = self.summands.setdefault(tensor, {})
@@ -197,6 +200,8 @@ class _Reverse:
             made.append((flow, turned))
             if turned.tensor is not None:
                 found.setdefault(flow.source, []).append(turned.tensor)
+            if turned.support is not None:
+                self.supports[turned.tensor] = turned.support
         sums = {source: written_out(parts, f"d{source.name}_{consumer.name}") for source, parts in found.items()}
         for source, summed in sums.items():
             reached = [t.reached for f, t in made if f.source is source and t.tensor is not None]
@@ -206,13 +211,20 @@ class _Reverse:
             stage = turned.tensor
             if stage is not None and not any(t is stage for t in sums[flow.source].op.inputs):
                 stage = sums[flow.source]
-            self._report(consumer, flow, turned.kind, turned.reason, stage, turned.found)
+            self._report(consumer, flow, turned.kind, turned.reason, stage, turned.found, turned.left)
 
     def _report(
-        self, consumer: Tensor, flow: Flow, kind: str, reason: str, stage: Tensor | None, found: Answer | None = None
+        self,
+        consumer: Tensor,
+        flow: Flow,
+        kind: str,
+        reason: str,
+        stage: Tensor | None,
+        found: Answer | None = None,
+        left: Answer | None = None,
     ) -> None:
         index = ", ".join(map(str, flow.index[len(self.prefix) :]))
-        self.reports.append(ReadReport(consumer, flow.source, index, kind, reason, stage, found))
+        self.reports.append(ReadReport(consumer, flow.source, index, kind, reason, stage, found, left))
 
     def _by_edges(self, op: Operation, positions: Iterable[int]) -> None:
         assert self.fdiff is not None

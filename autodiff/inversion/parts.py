@@ -11,6 +11,7 @@ from autodiff.integers.linear import Linear, Symbol, symbol
 from autodiff.integers.memory import Memory
 from autodiff.inversion.cases import System, cases, pinned
 from autodiff.inversion.domains import Axis, Grid, Target
+from autodiff.inversion.equalities import with_equalities
 from autodiff.inversion.lattice_loops import Setting
 from autodiff.inversion.questions import Component, Question, Unknown
 from autodiff.inversion.refine import WORTH, Part, refined, solved
@@ -45,16 +46,22 @@ def parts_of(question: Question, setting: Setting, compact: bool) -> list[Part]:
 
 def _plain(question: Question, setting: Setting) -> list[Part]:
     grid = Grid.whole(dict(enumerate(question.shape)))
-    found = (solved(s, grid, setting) for s in cases(_system(question), setting.budget))
+    found = (solved(s, grid, setting) for s in _cases(_system(question), grid, setting))
     return [p for p in found if p is not None]
+
+
+def _cases(system: System, grid: Grid, setting: Setting, split_alternatives: bool = False) -> list[System]:
+    """The linear systems of a question, with all the equations that they imply."""
+    found = cases(system, setting.budget, split_alternatives)
+    return [with_equalities(s, grid, setting.facts) for s in found]
 
 
 def _refined(question: Question, setting: Setting) -> list[Part]:
     """The cheapest way to cut the component into parts."""
     grid = Grid.whole(dict(enumerate(question.shape)))
     system = _system(question)
-    best = [p for s in cases(system, setting.budget) for p in refined(s, grid, setting)]
-    for variant in _variants(system, setting.budget):
+    best = [p for s in _cases(system, grid, setting) for p in refined(s, grid, setting)]
+    for variant in _variants(system, grid, setting):
         try:
             parts = [p for s in variant() for p in refined(s, grid, setting)]
         except TooHard:
@@ -83,15 +90,15 @@ def _system(question: Question) -> System:
     return System(names, len(names), equations, inside, (), ranges).with_conditions(question.conditions)
 
 
-def _variants(system: System, budget: Budget) -> list[Callable[[], list[System]]]:
+def _variants(system: System, grid: Grid, setting: Setting) -> list[Callable[[], list[System]]]:
     """Other ways to cut a system: alternatives of a residual `or`, values of a quotient that has few."""
 
     def by_quotient() -> list[System]:
-        return [p for s in cases(system, budget) for p in (pinned(s, budget) or [s])]
+        return [p for s in _cases(system, grid, setting) for p in (pinned(s, setting.budget) or [s])]
 
     variants: list[Callable[[], list[System]]] = []
     if any(isinstance(c, AnyOf) for c in system.residual):
-        variants.append(lambda: cases(system, budget, split_alternatives=True))
+        variants.append(lambda: _cases(system, grid, setting, split_alternatives=True))
     if any(True for e in system.forms() for _ in e.atoms()):
         variants.append(by_quotient)
     return variants

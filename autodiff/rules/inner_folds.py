@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autodiff.rules.carrying import on_outputs
 from autodiff.rules.folds import as_scan, keeping_values
-from autodiff.rules.recurrences import on_outputs, scan_flows
+from autodiff.rules.recurrences import scan_flows
 from autodiff.rules.totals import written_out
 from autodiff.turning.asking import askable
 from autodiff.turning.cotangent import LastStep, One

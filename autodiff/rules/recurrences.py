@@ -11,20 +11,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from autodiff.rules.carrying import carried_of, moved_read, on_outputs, shared_of
 from autodiff.rules.flows import Cotangents, Flow, site_flows
 from autodiff.rules.slopes import Slopes
 from autodiff.rules.sweep import ReadSite, sweep
 from autodiff.turning.asking import askable, conditions_of
-from autodiff.turning.cotangent import Cotangent, Stored
+from autodiff.turning.cotangent import Cotangent, Sparse, Stored
 from autodiff.turning.gather import gather_expression
 from tedsl.lang import functions as fn
-from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
-from tedsl.lang.guards import guards_of
+from tedsl.lang.compute import compute_tensors
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.tensor import Operation, Scan, ScanState, Tensor
-from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, replaced, substitute_all, topological
+from tedsl.lang.traverse import reads_of, rebuild_all, replaced, substitute_all
 
-__all__ = ["on_outputs", "scan_flows", "seeds_of"]
+__all__ = ["scan_flows", "seeds_of"]
 
 
 def scan_flows(
@@ -45,14 +46,19 @@ def scan_flows(
     found = sweep(seeds, TRUE, {**kept, **_steps_done(op)}, frozenset(own) | wanted, slopes)
     inner = [(own[id(s.read.tensor)], _on_outputs(op, s)) for s in found if id(s.read.tensor) in own]
     outer = [_on_outputs(op, s) for s in found if id(s.read.tensor) not in own]
-    if not inner and all(isinstance(adjoints.get(k), Stored) for k in handles):
+    if not inner and all(isinstance(adjoints.get(k), Stored | Sparse) for k in handles):
         totals = {handles[k]: adjoints[k].tensor("") for k in handles}
     else:
-        carried = _carried(op, [s for _, s in inner] + outer, handles, prefix)
+        carried = carried_of(op, [s.adjoint for _, s in inner] + [s.adjoint for s in outer], handles, prefix)
         stored = {e: Read(handles[k], (*prefix, *op.axes)) for k, e in carried.items()}
         inner = [(k, _with_adjoint(s, replaced(s.adjoint, stored))) for k, s in inner]
         outer = [_with_adjoint(s, replaced(s.adjoint, stored)) for s in outer]
-        totals = _reverse_scan(op, adjoints, prefix, handles, inner, carried)
+        sites = [s for _, s in inner] + outer
+        shared = shared_of(op, [s.adjoint for s in sites], [s.condition for s in sites], handles, prefix)
+        stored = {e: Read(t, (*prefix, *op.axes)) for t, (e, _) in shared.items()}
+        inner = [(k, _with_adjoint(s, replaced(s.adjoint, stored))) for k, s in inner]
+        outer = [_with_adjoint(s, replaced(s.adjoint, stored)) for s in outer]
+        totals = _reverse_scan(op, adjoints, prefix, handles, inner, carried, shared)
     done = [
         replace(flow, source=op.output(k), within=totals[handles[k]])
         for (k, _), flow in zip(inner, site_flows([s for _, s in inner], prefix, op.axes), strict=True)
@@ -106,74 +112,8 @@ def _on_outputs(op: Scan, site: ReadSite) -> ReadSite:
     return ReadSite(Read(site.read.tensor, tuple(indices)), adjoint, condition, site.axes)
 
 
-def on_outputs(op: Scan, exprs: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Expressions of a scan's body that read its finished outputs instead of its states."""
-    outputs = {state: op.output(k) for k, state in enumerate(op.states)}
-    return rebuild_all(exprs, lambda node: _moved_read(node, outputs))
-
-
 def _renamed(expr: Expr, tensors: Mapping[Tensor, Tensor]) -> Expr:
-    return rebuild_all((expr,), lambda node: _moved_read(node, tensors))[0]
-
-
-def _moved_read(node: Expr, tensors: Mapping[Tensor, Tensor]) -> Expr:
-    return Read(tensors[node.tensor], node.indices) if isinstance(node, Read) and node.tensor in tensors else node
-
-
-def _carried(
-    op: Scan, sites: Sequence[ReadSite], handles: Mapping[int, Tensor], prefix: tuple[Axis, ...]
-) -> dict[int, Expr]:
-    """Per state what its reverse recurrence holds: the adjoint of a step, times all that its every use begins with."""
-    roots = tuple(s.adjoint for s in sites)
-    users: dict[Expr, list[Expr]] = {}
-    for used in topological(roots):
-        for child in dict.fromkeys(used.children):
-            users.setdefault(child, []).append(used)
-    ends = set(roots)
-    reach = dict(zip(*_on_finished(op), strict=True))
-    carried = {}
-    for k, handle in handles.items():
-        node: Expr = Read(handle, (*prefix, *op.axes))
-        while node not in ends and len(users.get(node, ())) == 1:
-            (user,) = users[node]
-            if not _is_known_everywhere(op, user, node, prefix, reach, handles):
-                break
-            node = user
-        carried[k] = node
-    return carried
-
-
-def _on_finished(op: Scan) -> tuple[list[Expr], list[Expr]]:
-    """The reads of the bodies, and the condition under which each is in bounds for sure."""
-    guards = guards_of(op.bodies)
-    reads = op.reads
-    moved = on_outputs(op, tuple(reads) + tuple(guards[r] for r in reads))
-    return list(moved[: len(reads)]), list(moved[len(reads) :])
-
-
-def _is_known_everywhere(
-    op: Scan,
-    user: Expr,
-    node: Expr,
-    prefix: tuple[Axis, ...],
-    reach: Mapping[Expr, Expr],
-    handles: Mapping[int, Tensor],
-) -> bool:
-    """Whether `user` can be computed at each step from what is there then."""
-    axes = (*prefix, *op.axes)
-    if not isinstance(user, Apply) or user.dtype is not node.dtype or not set(free_axes(user)) <= set(axes):
-        return False
-    nodes = topological(user)
-    if any(isinstance(n, Reduce) for n in nodes):
-        return False
-    guards = guards_of(user)
-    at_this_step = {*(Read(h, axes) for h in handles.values()), *(Read(t, op.axes) for t in op.outputs)}
-    for r in nodes:
-        if isinstance(r, Read) and r not in at_this_step:
-            allowed = reach.get(r)
-            if allowed is None or not (allowed is TRUE or allowed is guards[r]):
-                return False
-    return True
+    return rebuild_all((expr,), lambda node: moved_read(node, tensors))[0]
 
 
 def _reverse_scan(
@@ -183,8 +123,11 @@ def _reverse_scan(
     handles: Mapping[int, Tensor],
     inner: Sequence[tuple[int, ReadSite]],
     carried: Mapping[int, Expr],
+    shared: Mapping[Tensor, tuple[Expr, Expr]],
 ) -> dict[Tensor, Tensor]:
-    """The adjoint of every step of every float state, its own plus what later steps send back: handle -> tensor."""
+    """What the recurrence holds of every step: of each float state its adjoint, its own plus what later steps send
+    back, and what the uses of these share: handle -> tensor.
+    """
     axes = tuple(Axis(a.name, a.extent) for a in op.axes)
     outer = tuple(Axis(p.name, p.extent) for p in prefix)
     bodies = {k: _external(adjoints.get(k), prefix, axes, op.states[k]) for k in handles}
@@ -193,15 +136,33 @@ def _reverse_scan(
     place: dict[Expr, Expr] = dict(zip(op.axes, axes, strict=True))
     around: dict[Expr, Expr] = dict(zip(prefix, outer, strict=True))
     at_this_step: dict[Expr, Expr] = {Read(handles[k], (*prefix, *axes)): body for k, body in bodies.items()}
-    held = [replaced(substitute_all((carried[k],), place)[0], at_this_step) for k in handles]
-    moved = substitute_all(tuple(held), around)
-    expressions = lift_reductions(moved, (*outer, *axes), f"d{op.name}", tuple(handles.values()))
+    held = {handles[k]: replaced(substitute_all((carried[k],), place)[0], at_this_step) for k in handles}
+    at_this_step = {Read(h, (*prefix, *axes)): e for h, e in held.items()}
+    for handle, (part, known) in shared.items():
+        value, condition = substitute_all((part, known), place)
+        held[handle] = fn.select_node(askable(condition), replaced(value, at_this_step), Const(0.0, part.dtype))
+    again = {r.tensor for r in reads_of(tuple(s.adjoint for _, s in inner))}
+    moved = dict(zip(held, substitute_all(tuple(held.values()), around), strict=True))
+    recurrent = {h: e for h, e in moved.items() if h in again}
+    names = {h: f"d{op.name_of(k)}" for k, h in handles.items()} | {h: h.op.name for h in shared}
+    done = _scanned(op, (*outer, *axes), len(outer) + op.dim, recurrent, names) if recurrent else {}
+    for handle, body in moved.items():
+        if handle not in recurrent:  # nothing earlier asks for it: a stage that every step is done in at once
+            done[handle] = compute_tensors((*outer, *axes), (_renamed(body, done),), names[handle])[0]
+    return done
+
+
+def _scanned(
+    op: Scan, axes: tuple[Axis, ...], dim: int, bodies: Mapping[Tensor, Expr], names: Mapping[Tensor, str]
+) -> dict[Tensor, Tensor]:
+    """The recurrence itself: handle -> tensor."""
+    states = tuple(bodies)
     made = Scan(
-        name=f"d{op.name}", where=op.where, axes=(*outer, *axes), states=tuple(handles.values()),
-        bodies=expressions, dim=len(outer) + op.dim, reverse=not op.reverse,
-        names=tuple(f"d{op.name_of(k)}" for k in handles),
+        name=f"d{op.name}", where=op.where, axes=axes, states=states,
+        bodies=lift_reductions(tuple(bodies.values()), axes, f"d{op.name}", states), dim=dim, reverse=not op.reverse,
+        names=tuple(names[h] for h in states),
     )  # fmt: skip
-    return dict(zip(handles.values(), made.outputs, strict=True))
+    return dict(zip(states, made.outputs, strict=True))
 
 
 def _external(adjoint: Cotangent | None, prefix: tuple[Axis, ...], axes: tuple[Axis, ...], state: Tensor) -> Expr:

@@ -21,7 +21,7 @@ from tedsl.lang.guards import guards_of
 from tedsl.lang.operators import Fn
 from tedsl.lang.traverse import reads_of, replaced_all, substitute_all, topological
 
-__all__ = ["share_values"]
+__all__ = ["common_parts", "cost", "share_values"]
 
 WORTH_STORING = 4  # operations saved per element that pay for a store and its reads
 LONG = 48  # operations of a loop nest, where it has several results
@@ -47,7 +47,7 @@ def share_values(flows: list[Flow], reach: Mapping[Expr, Expr], name: str) -> li
 
 def _parts(values: Sequence[Expr]) -> list[Expr]:
     """What to store: parts that several values hold, or the values themselves where that is less work."""
-    common = _common_parts(values)
+    common = common_parts(values)
     whole: list[Expr] = [v for v in dict.fromkeys(values) if isinstance(v, Apply)]
     gain = _price(values, common) - _price(values, whole)
     return whole if gain > 0 or (gain == 0 and common) else common
@@ -56,8 +56,8 @@ def _parts(values: Sequence[Expr]) -> list[Expr]:
 def _price(values: Sequence[Expr], parts: Sequence[Expr]) -> int:
     """Operations per element, where the parts are stored, and loops over what is left of the values."""
     stored = set(parts)
-    rest = [_cost(_above(v, stored)) for v in values]
-    return _cost(topological(parts)) + sum(rest) + sum(n > 0 for n in rest) + WORTH_STORING * len(parts)
+    rest = [cost(_above(v, stored)) for v in values]
+    return cost(topological(parts)) + sum(rest) + sum(n > 0 for n in rest) + WORTH_STORING * len(parts)
 
 
 def _above(root: Expr, stored: set[Expr]) -> list[Expr]:
@@ -72,7 +72,7 @@ def _above(root: Expr, stored: set[Expr]) -> list[Expr]:
     return list(found)
 
 
-def _common_parts(values: Sequence[Expr]) -> list[Expr]:
+def common_parts(values: Sequence[Expr]) -> list[Expr]:
     """The largest expressions that several values hold and that are worth a tensor of their own."""
     users: dict[Expr, int] = {}
     for value in values:
@@ -83,10 +83,10 @@ def _common_parts(values: Sequence[Expr]) -> list[Expr]:
         if count > 1:
             inside.update(c for c in node.children if users[c] == count)
     parts = [n for n, count in users.items() if count > 1 and n not in inside and n.dtype.is_float]
-    return [n for n in parts if _cost(topological(n)) * (users[n] - 1) >= WORTH_STORING]
+    return [n for n in parts if cost(topological(n)) * (users[n] - 1) >= WORTH_STORING]
 
 
-def _cost(nodes: Iterable[Expr]) -> int:
+def cost(nodes: Iterable[Expr]) -> int:
     """Operations on floats, those that no hardware instruction does counted several times."""
     return sum(_COSTS.get(n.fn, 8) for n in nodes if isinstance(n, Apply) and n.dtype.is_float)
 

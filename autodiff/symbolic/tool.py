@@ -11,7 +11,7 @@ from autodiff.symbolic.answer import IndexInversion
 from autodiff.symbolic.description import Asked, described
 from autodiff.symbolic.reading import EXPECTED, Words
 from autodiff.symbolic.writing import Writer
-from autodiff.turning.answers import Answer, Sent, answer_of, extent_of
+from autodiff.turning.answers import Answer, Sent, extent_of, plain_answer
 from tedsl.lang.dtypes import FLOAT32
 from tedsl.lang.expr import Const, Var
 from tedsl.lang.traverse import topological
@@ -47,9 +47,9 @@ def invert(
     rows = tuple(map(words.integer, asked.index))
     conditions = tuple(map(words.condition, asked.where))
     read = Sent(tuple(words.axes.values()), rows, Const(0.0, FLOAT32), conditions)
-    answer = answer_of(read, dims, compact=True)
+    answer = plain_answer(read, dims, compact=True)
     if answer.found.opaque:
-        answer = answer_of(read, dims, compact=False, split=False)
+        answer = plain_answer(read, dims, compact=False, split=False)
     return described(asked, answer, Writer(words.names, words.unread), words.negative)
 
 

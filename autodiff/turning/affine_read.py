@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from autodiff.integers.conditions import AllOf, AnyOf, Choice, Condition, NonNegative, Not, Opaque, OpaqueIndex, Zero
 from autodiff.integers.linear import Atom, Greatest, Least, Linear, Symbol, floordiv, linear, mod, symbol
 from autodiff.integers.polyhedra import Facts
+from autodiff.turning import bit_forms
 from tedsl.analysis.intervals import wraps_early
 from tedsl.lang.dtypes import INT32, INT64, integer_bounds
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.traverse import free_axes, topological
 
-__all__ = ["Product", "Reader", "Remainder", "SizeQuotient", "has_axis_product", "is_opaque", "product_of"]
+__all__ = ["Product", "Reader", "Remainder", "SizeQuotient", "has_axis_product", "is_opaque", "multiples", "product_of"]
 
 
 WINDOW = 5
@@ -66,7 +67,7 @@ class Reader:
             a: (b, b + n - 1) for a, b, n in zip(axes, begins, extents, strict=True)
         }
         sizes = [*extents, *map(self.form, shape)]
-        self.facts = Facts(ranges, [n - 1 for n in sizes if not n.is_constant])
+        self.facts = Facts(ranges, [n - 1 for size in sizes for n in (size, *_factors_of(size)) if not n.is_constant])
 
     def form(self, root: Expr) -> Linear:
         if root not in self._forms and wraps_early(root):
@@ -106,6 +107,8 @@ class Reader:
             found = args[0] if _fits(node.args[0], node) else None
         elif node.fn is Fn.MUL:
             found = self.product(*args)
+        elif node.fn is Fn.LSHIFT:
+            found = bit_forms.shifted_up(node, args[0])
         elif node.fn is Fn.MAXIMUM and not free_axes(node):
             found = self._largest(node, *args)
         else:
@@ -161,23 +164,14 @@ class Reader:
 
     def split_by(self, e: Linear, size: Linear) -> tuple[Linear, Linear] | None:
         """(e1, e2) with e = size * e1 + e2 and 0 <= e2 < size, where that can be proved; size is one term."""
-        ((unit, factor),) = size.coefficients.items()
-        high: dict[Symbol, int] = {}
-        constant = 0
-        low: dict[Symbol, int] = {}
-        for s, c in e.coefficients.items():
-            rest = _without(s, unit) if c % factor == 0 else None
-            if rest is None:
-                low[s] = c
-            elif not rest:
-                constant += c // factor
-            else:
-                high[product_of(rest)] = c // factor
-        e1, e2 = Linear(high, constant), Linear(low, e.constant)
-        least, most = self.bound(e2, upper=False), self.bound(e2, upper=True)
-        if least is None or most is None or not self.facts.proves(least) or not self.facts.proves(size - most - 1):
-            return None
-        return e1, e2
+        e1, e2 = multiples(e, size)
+        for k in (0, 1, -1):  # i*m + m - 1 is (i + 1)*m - 1
+            low, high = self.bound(e2 + size * k, upper=False), self.bound(e2 + size * k, upper=True)
+            if low is None or high is None:
+                continue
+            if self.facts.proves(low) and self.facts.proves(size - high - 1):
+                return e1 - k, e2 + size * k
+        return None
 
     def _divided(self, operation: Fn, e: Linear, size: Linear) -> Linear | None:
         """e // size or e % size, by cases where the quotient takes but a few values."""
@@ -232,6 +226,14 @@ def has_axis_product(e: Linear) -> bool:
     return any(isinstance(s, Product) and any(isinstance(f, Axis) for f in s.factors) for s in e.leaves())
 
 
+def _factors_of(size: Linear) -> list[Linear]:
+    """The factors of a size that is a product: all are at least 1 where it is."""
+    if size.constant or len(size.coefficients) != 1:
+        return []
+    ((s, _),) = size.coefficients.items()
+    return [symbol(f) for f in s.factors] if isinstance(s, Product) else []
+
+
 def _factors(s: Symbol) -> tuple[Symbol, ...]:
     return s.factors if isinstance(s, Product) else (s,)
 
@@ -273,6 +275,11 @@ FORMS: dict[Fn, Callable[..., Linear | None]] = {
     Fn.CLIP: lambda x, low, high: symbol(Least(_at_least(x, low), high)),
     Fn.RELU: lambda a: _at_least(a, linear(0)),
     Fn.ABS: lambda a: _at_least(a, -a),
+    Fn.INVERT: lambda a: -a - 1,
+    Fn.RSHIFT: bit_forms.shifted_down,
+    Fn.BITAND: bit_forms.masked,
+    Fn.BITOR: bit_forms.united,
+    Fn.BITXOR: bit_forms.exclusive_or,
 }
 
 COMPARISONS: dict[Fn, Callable[[Linear, Linear], Condition]] = {
@@ -283,6 +290,23 @@ COMPARISONS: dict[Fn, Callable[[Linear, Linear], Condition]] = {
     Fn.GT: lambda a, b: NonNegative(a - b - 1),
     Fn.GE: lambda a, b: NonNegative(a - b),
 }
+
+
+def multiples(e: Linear, size: Linear) -> tuple[Linear, Linear]:
+    """(e1, e2) with e = size * e1 + e2, no term of e2 a multiple of size, which is one term."""
+    ((unit, factor),) = size.coefficients.items()
+    high: dict[Symbol, int] = {}
+    constant = 0
+    low: dict[Symbol, int] = {}
+    for s, c in e.coefficients.items():
+        rest = _without(s, unit) if c % factor == 0 else None
+        if rest is None:
+            low[s] = c
+        elif not rest:
+            constant += c // factor
+        else:
+            high[product_of(rest)] = c // factor
+    return Linear(high, constant), Linear(low, e.constant)
 
 
 def product_of(factors: Sequence[Symbol]) -> Symbol:

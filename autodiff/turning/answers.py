@@ -13,16 +13,21 @@ from autodiff.integers.conditions import has_opaque
 from autodiff.integers.linear import Linear, Symbol, linear, symbol
 from autodiff.inversion.domains import Gather, Inversion, Target, Variable
 from autodiff.inversion.invert import invert
-from autodiff.turning.affine_read import Reader
+from autodiff.turning.affine_read import Reader, is_opaque
 from autodiff.turning.affine_write import expression_of, truth_of
+from autodiff.turning.bits import bitwise, has_bits
+from autodiff.turning.changes import Rule, changed, digits, exclusive, rotation
+from autodiff.turning.cotangent import Support
 from autodiff.turning.radix import Dim, closed, in_linear_dims
 from autodiff.turning.reached import Reached
+from autodiff.turning.sent import Sent, Shape, extent_of
+from autodiff.turning.tables import tabulated
 from tedsl.lang import functions as fn
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Tensor
-from tedsl.lang.traverse import rebuild_all, substitute_all, topological
+from tedsl.lang.traverse import reads_of, rebuild_all, substitute_all, topological
 
 __all__ = [
     "Answer",
@@ -35,15 +40,15 @@ __all__ = [
     "fresh_axes",
     "masked",
     "moved",
+    "plain_answer",
 ]
-
-Shape = tuple[Expr, ...]
 
 
 @dataclass(frozen=True)
 class Contribution:
     """The adjoint that one read sends back: `kind` is gather, scatter, partial or zero; `reason` says why, `found`
-    by which points an element is reached, and `reached` which elements are reached at all.
+    by which points an element is reached, and `reached` which elements are reached at all. `support` says where the
+    tensor can be other than 0, if that is few of its elements, and `left` what could not be inverted.
     """
 
     tensor: Tensor | None
@@ -51,16 +56,8 @@ class Contribution:
     reason: str
     found: Answer | None = None
     reached: Reached | None = None
-
-
-@dataclass(frozen=True)
-class Sent:
-    """dS[index(axes)] += value(axes) where conditions(axes)."""
-
-    axes: tuple[Axis, ...]
-    index: tuple[Expr, ...]
-    value: Expr
-    conditions: tuple[Expr, ...]
+    support: Support | None = None
+    left: Answer | None = None
 
 
 @dataclass(frozen=True)
@@ -86,9 +83,44 @@ class Answer:
 
 
 def answer_of(read: Sent, shape: Shape, compact: bool, split: bool = True) -> Answer:
-    """The answer over the dimensions of the target, split or joined where sizes are multiplied, if `split`."""
+    """The answer over the dimensions of the target, split or joined where sizes are multiplied, if `split`.
+
+    Where rows are left that cannot be inverted, the read is asked about over other axes (`turning.changes`); where they
+    are made of bits, at once: as quotients and remainders these fall into many cases.
+    """
+    if any(map(has_bits, read.index)):
+        read = _over_other_axes(read, shape, (exclusive, bitwise))
+    best = plain_answer(read, shape, compact, split)
+    for rules in CHANGES:
+        if not best.found.opaque:
+            break
+        other = _over_other_axes(best.read, shape, rules)
+        if other is not best.read:
+            answer = plain_answer(other, shape, compact, split)
+            best = answer if len(answer.found.opaque) < len(best.found.opaque) else best
+    return best
+
+
+CHANGES: tuple[tuple[Rule, ...], ...] = ((rotation, digits), (tabulated,))
+"""Tried one group after the other: what a formula can say is not looked up."""
+MOST_CHANGES = 8
+
+
+def _over_other_axes(read: Sent, shape: Shape, rules: Sequence[Rule]) -> Sent:
+    """The read after all changes that the rules know."""
+    for _ in range(MOST_CHANGES):
+        reader = Reader(read.axes, shape)
+        change = next((c for rule in rules if (c := rule(read, shape, reader)) is not None), None)
+        if change is None:
+            return read
+        read = changed(read, change)
+    return read
+
+
+def plain_answer(read: Sent, shape: Shape, compact: bool, split: bool = True) -> Answer:
+    """The answer over the axes that the read has."""
     reader = Reader(read.axes, shape)
-    variables = [Variable(a, reader.form(extent_of(a)), reader.form(a.begin)) for a in read.axes]
+    variables = [Variable(a, _size(extent_of(a), reader), reader.form(a.begin)) for a in read.axes]
     target = fresh_axes(shape)
     dims = [Dim(reader.form(i), reader.form(n), s) for i, n, s in zip(read.index, shape, target, strict=True)]
     dims = in_linear_dims(dims, reader) if split else list(map(closed, dims))
@@ -105,9 +137,10 @@ def answer_of(read: Sent, shape: Shape, compact: bool, split: bool = True) -> An
     return Answer(read, found, shape, target, positions, value, stand_ins, extents)
 
 
-def extent_of(axis: Axis) -> Expr:
-    assert axis.extent is not None, f"axis {axis.name!r} has no extent"
-    return axis.extent
+def _size(extent: Expr, reader: Reader) -> Linear:
+    """The form of an extent, a parameter of its own where it has none."""
+    form = reader.form(extent)
+    return symbol(extent) if is_opaque(form) else form
 
 
 def body_of(answer: Answer, g: Gather, elements: Sequence[Expr]) -> Expr:
@@ -143,7 +176,7 @@ def moved(
     data: list[Expr] = []
     for c in g.guards:
         condition = truth_of(c, names, lambda e: substitute_all((e,), solution)[0])
-        if has_opaque(c):
+        if has_opaque(c) and reads_of((condition,)):  # what is asked of axes alone bounds loops and can be counted
             data.append(condition)
         else:
             guard = fn.logical_and(guard, condition)

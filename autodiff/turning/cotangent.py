@@ -6,7 +6,7 @@ fold into the expressions that use them instead of being formed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,8 +15,9 @@ from tedsl.lang.compute import compute_tensors
 from tedsl.lang.dtypes import DType
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read
 from tedsl.lang.tensor import Shape, Tensor
+from tedsl.lang.traverse import substitute_all
 
-__all__ = ["Cotangent", "Identity", "LastStep", "One", "Stored", "fresh_axes"]
+__all__ = ["Cotangent", "Identity", "LastStep", "One", "Sparse", "Stored", "Support", "common_support", "fresh_axes"]
 
 
 def fresh_axes(shape: Shape, names: str = "ijklmn") -> tuple[Axis, ...]:
@@ -90,6 +91,51 @@ class Identity:
         axes = fresh_axes((*self.shape, *self.shape))
         value, same = self.at(axes[: len(self.shape)], axes[len(self.shape) :])
         return compute_tensors(axes, (fn.select(same, value, 0.0),), name)[0]
+
+
+Support = tuple[tuple[Axis, ...], Expr, Expr]
+"""Axes, and over them: where an adjoint can be other than 0, and what it is there."""
+
+
+def common_support(supports: Sequence[Support | None]) -> Support | None:
+    """That of a sum, where all summands have the same."""
+    found: Support | None = None
+    for support in supports:
+        if support is None:
+            return None
+        if found is None:
+            found = support
+            continue
+        axes, member, value = found
+        other, also = substitute_all(support[1:], dict(zip(support[0], axes, strict=True)))
+        if other is not member:
+            return None
+        found = axes, member, value + also
+    return found
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """An adjoint that is 0 but where `member` holds, where it is `value`: both over `axes`, prefix and index.
+
+    `stored` is the same with all its zeros, for those who want a tensor.
+    """
+
+    stored: Stored
+    axes: tuple[Axis, ...]
+    member: Expr
+    value: Expr
+
+    def reached(self, index: tuple[Expr, ...]) -> Expr:
+        return self.stored.reached(index)
+
+    def at(self, prefix: tuple[Expr, ...], index: tuple[Expr, ...]) -> tuple[Expr, Expr]:
+        place: dict[Expr, Expr] = dict(zip(self.axes, (*prefix, *index), strict=True))
+        value, member = substitute_all((self.value, self.member), place)
+        return value, member
+
+    def tensor(self, name: str) -> Tensor:
+        return self.stored.held
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from math import prod
 
 from autodiff.integers.conditions import NonNegative, Zero, mapped
 from autodiff.integers.linear import Linear, Symbol, symbol
+from autodiff.inversion.diagonals import on_diagonal
 from autodiff.inversion.domains import Gather, Inversion, Target
 from autodiff.inversion.lattice_loops import nominal
 from autodiff.turning.affine_read import Reader
@@ -29,6 +30,7 @@ from autodiff.turning.answers import (
     moved,
 )
 from autodiff.turning.asking import conditions_of
+from autodiff.turning.cotangent import Support
 from autodiff.turning.open_rows import scattered
 from autodiff.turning.reached import Reached, at_solution
 from tedsl.lang import functions as fn
@@ -64,9 +66,22 @@ def adjoint_of_read(
     if not answer.found.gathers:
         return Contribution(None, "zero", "no point of the domain reads an element")
     known = None if reached is None else _reached(answer, reached, prefix)
+    changed = answer.read is not read
     if _is_sparse(answer):
         answer = answer_of(_with_stored_value(read, f"{name}_values"), tuple(shape), compact=True)
-    return Contribution(_combined(answer, name), "gather", _summary(answer.found), answer, known)
+    support = _support(answer, name) if prefix else None
+    how = _summary(answer.found) + (", over other axes" if changed else "")
+    return Contribution(_combined(answer, name), "gather", how, answer, known, support)
+
+
+def _support(answer: Answer, name: str) -> Support | None:
+    """Axes, and over them which elements are other than 0 and what they are, where equations leave but a diagonal."""
+    (gather, *others) = answer.found.gathers
+    small = on_diagonal(gather)
+    if others or not any(isinstance(c, Zero) for c in small.member):
+        return None
+    axes = fresh_axes(answer.shape)
+    return (axes, *_element(answer, small, axes, f"{name}_diagonal"))
 
 
 def _reached(answer: Answer, besides: Expr, prefix: int) -> Reached | None:

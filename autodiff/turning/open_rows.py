@@ -25,7 +25,7 @@ def scattered(answer: Answer, name: str) -> Contribution:
     if not reads_of([read.index[j] for j in found.opaque]):
         reason = reason.replace(ON_DATA, "the index is not linear in its axes")
     if not kept or len(found.gathers) != 1:
-        return Contribution(_plain_scatter(read, shape, name), "scatter", reason)
+        return Contribution(_plain_scatter(read, shape, name), "scatter", reason, left=answer)
     (g,) = found.gathers
     elements = tuple(Axis(f"s{j}", shape[j], is_reduce=True) for j in kept)
     open_rows = tuple(read.index[j] for j in found.opaque)
@@ -35,7 +35,7 @@ def scattered(answer: Answer, name: str) -> Contribution:
     index = tuple(placed[j] for j in range(len(shape)))
     value, guard, loops = _summed_first(value, guard, loops, elements, rows, f"{name}_sums")
     tensor = scatter(shape, (*loops, *elements), index, value, where=guard, name=name)
-    return Contribution(tensor, "partial", reason)
+    return Contribution(tensor, "partial", reason, left=answer)
 
 
 def _nested(conditions: Sequence[Expr]) -> Expr:

@@ -138,7 +138,7 @@ def with_index(extents: Sequence[int], high: int, index: Callable[..., Any], sha
 @pytest.mark.parametrize(
     ("index", "reason"),
     [
-        (lambda x, i: i * i, "the index is not linear in its axes"),
+        (lambda x, i: te.minimum(i * i, 1), "the index is not linear in its axes"),
         (lambda x, i: te.argmax(lambda k: x[k]) + i, "the index depends on data"),
         (lambda x, i: te.cast(te.abs(x[i]), "int32"), "the index depends on data"),
     ],
@@ -151,6 +151,34 @@ def test_explain_tells_why_a_read_stays_a_scatter(index: Any, reason: str) -> No
     assert read.reason == reason
     assert gradients.explain().scatters == [read]
     assert len(gradients.gathers) == 1
+
+
+def scattered(index: Any, shape: tuple[int, ...] = (20,)) -> tuple[str, ...]:
+    """What `explain` says was tried of a read that stays a scatter."""
+    x = te.placeholder((20,), "float64", name="x")
+    y = te.compute(shape, lambda *z: x[index(*z)], name="y")
+    grads = te.differentiate(y.sum(), [x])
+    (read,) = grads.scatters
+    assert all(f"y reads x[{read.index}]: {line}" in str(grads.explain()).splitlines() for line in read.tried)
+    return read.tried
+
+
+def test_explain_tells_what_was_tried_and_what_would_help() -> None:
+    idx = te.placeholder((20,), "int32", name="idx")
+    data, fact = scattered(lambda i: idx[i])
+    assert data.startswith("`idx[z0]` holds what idx will hold")
+    assert "permutation" in fact
+    assert "sorted" in fact
+    formulas, table = scattered(lambda i, j: i * j, (4, 5))
+    assert formulas.startswith("`z0 * z1` is read as none of these: ")
+    # 0 is the product of 8 pairs: 20 rows of 8.
+    assert "160 entries for 20 points, as 8 of them reach one element" in table
+    assert "by more than 4" in table
+    n = te.var("n")
+    x = te.placeholder((n,), "float64", name="x")
+    grads = te.differentiate(te.compute((n,), lambda i: x[i * i % n]).sum(), [x])
+    assert "where extents are numbers" in grads.scatters[0].tried[-1]
+    assert all(not r.tried for r in grads.gathers)
 
 
 def test_an_embedding_is_partly_inverted() -> None:

@@ -219,7 +219,7 @@ PROBES: dict[str, Any] = {
 }  # fmt: skip
 
 # x * x is not affine, the warp's indices are data.
-SCATTERS = {"x * x", "bilinear warp"}
+SCATTERS = {"bilinear warp"}
 FEEDS: dict[str, Any] = {"at": lambda random, shape: random.uniform(0.2, 2.8, shape), "idx": in_range(N)}
 
 

@@ -39,6 +39,7 @@ _CAREFUL: ContextVar[bool] = ContextVar("careful_division", default=False)
 DIVISION_BY_ZERO = "Division by constant zero"
 FEW = 3  # operations nested in another one: what Halide copies as a tree
 RING = frozenset({Fn.ADD, Fn.SUB, Fn.NEG, Fn.MUL})
+UNBOUNDED = RING | {Fn.BITOR, Fn.BITXOR}  # of indices: what Halide may simplify by a range that it does not infer
 ORDER = frozenset({Fn.LT, Fn.LE, Fn.GT, Fn.GE})
 CHOICES = frozenset({Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.SELECT})
 SEEN = RING | CHOICES | {Fn.FLOORDIV, Fn.MOD}  # what Halide's simplifier knows of integers
@@ -238,9 +239,11 @@ def _shifted(value: Halide) -> Halide:
 
 
 def _is_of_other_numbers(index: Expr) -> bool:
-    """Whether parts of it are no signed integers to Halide, to which sums that may wrap are unsigned."""
+    """Whether parts of it are no signed integers to Halide, to which sums that may wrap are unsigned, or joined bits,
+    whose range its simplifier knows and its bounds inference does not.
+    """
     return any(
-        node.dtype in (UINT32, UINT64) or node.dtype.is_float or (isinstance(node, Apply) and node.fn in RING)
+        node.dtype in (UINT32, UINT64) or node.dtype.is_float or (isinstance(node, Apply) and node.fn in UNBOUNDED)
         for node in topological(index)
     )
 

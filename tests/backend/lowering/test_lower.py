@@ -397,3 +397,11 @@ def test_terms_that_would_vanish_for_finite_numbers(value: float, dtype: str) ->
     ]
     for found in te.evaluate(results, {x: np.array(value, dtype)}):
         assert np.isnan(found).all()
+
+
+@pytest.mark.parametrize("index", [lambda i: i ^ 4, lambda i: i | 4, lambda i: te.clip(i ^ 4, 0, 15)])
+def test_an_index_of_joined_bits_has_bounds(index) -> None:
+    x = te.placeholder((16,), name="x")
+    values = np.arange(16, dtype=np.float32)
+    got = te.build([x], te.compute((16,), lambda i: x[index(i)]))(values)
+    np.testing.assert_array_equal(got, te.interpret(te.compute((16,), lambda i: x[index(i)]), {x: values}))
