@@ -6,13 +6,13 @@ here everything is said of the element s itself, and the part is where the gathe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import sympy
 
-from autodiff.integers.conditions import Condition, mapped
+from autodiff.integers.conditions import Condition, substituted
 from autodiff.integers.linear import Linear, Symbol
 from autodiff.inversion.domains import ON_DATA, Gather, Target
 from autodiff.inversion.formulas import replaced
@@ -93,7 +93,7 @@ class _Describer:
         names: dict[Symbol, Any] = {t: self._symbol("t", t.position) for t, _ in g.loops}
         values = [self._form(e.substituted(read), names) for e in g.solution]
         solution = dict(zip(self.asked.domain, values, strict=True))
-        guards = self._conditions([mapped(c, _substitution(read)) for c in g.guards], names, solution)
+        guards = self._conditions([substituted(c, read) for c in g.guards], names, solution)
         loops = {names[t]: (sympy.Integer(0), self._form(n, names)) for t, n in g.loops}
         widths = [n for _, n in loops.values()]
         return _at_single_elements(IndexGather(loops, solution, guards, self._place(g, [*values, *guards, *widths])))
@@ -152,7 +152,3 @@ def _at_single_elements(g: IndexGather) -> IndexGather:
     solution = {z: tidy(replaced(e, numbers)) for z, e in g.solution.items()}
     guards = tuple(dict.fromkeys(c for c in (tidy(replaced(c, numbers)) for c in g.guards) if c != sympy.true))
     return IndexGather(g.loops, solution, guards, Place(axes, element, condition))
-
-
-def _substitution(values: Mapping[Symbol, Linear]) -> Callable[[Linear], Linear]:
-    return lambda e: e.substituted(values)

@@ -11,7 +11,8 @@ import pytest
 import autodiff
 
 MODULES = [
-    "integers.conditions", "inversion.invert", "integers.linear", "integers.polyhedra", "inversion.refine",
+    "integers.algebra", "integers.conditions", "inversion.invert", "integers.linear", "integers.polyhedra",
+    "inversion.refine",
     "integers.simplex", "inversion.formulas", "symbolic.answer", "symbolic.bounds", "symbolic.places",
     "symbolic.tidy", "symbolic.tool",
 ]  # fmt: skip

@@ -16,10 +16,9 @@ from sympy import Abs, And, Contains, Eq, Max, Min, Mod, Ne, Not, Or, Piecewise,
 
 import tedsl as te
 from autodiff import IndexInversion, invert
-from autodiff.inversion.formulas import as_sympy, holds_when, modulo, replaced
+from autodiff.inversion.formulas import modulo, replaced
 from autodiff.symbolic.bounds import bounds_of
 from autodiff.symbolic.tidy import tidy
-from tests.autodiff.enumeration import IndexMap, forward_pairs, index_maps
 
 x, y, z, r, i, j, k = symbols("x y z r i j k", integer=True)
 n, m, a = symbols("n m a", integer=True)
@@ -77,6 +76,14 @@ FIXED: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
         lambda x, y: (x,) if (x < 2 or x > 4) and x != 6 and not (y == 1 and x % 2 == 0) else None,
     ),
     "xor": (([x], {x: (0, 9)}, [9], Xor(x > 2, x > 6)), lambda x: (x,) if (x > 2) != (x > 6) else None),
+    "xor_of_three": (
+        ([x], {x: (0, 9), y: (0, 3)}, [9], [Xor(Eq(x, 2), x > 4, y > x)]),
+        lambda x, y: (x,) if (x == 2) ^ (x > 4) ^ (y > x) else None,
+    ),
+    "choice_by_xor": (
+        ([x * y, Piecewise((x, Xor(Eq(x, 2), y > 1, x > 3)), (y, True))], {x: (0, 5), y: (0, 4)}, [9, 5]),
+        lambda x, y: (x * y, x if (x == 2) ^ (y > 1) ^ (x > 3) else y),
+    ),
     "fractions": (([x], {x: (0, 9)}, [9], [2 * x / 3 > sympy.Rational(5, 2)]), lambda x: (x,) if 4 * x > 15 else None),
     "choice_of_unknown": (
         ([x], {x: (0, 5), y: (0, 4)}, [5], [Piecewise((x, x * y > 2), (-y, True)) > 1]),
@@ -145,37 +152,6 @@ def test_flattening_by_a_size_is_no_loop() -> None:
     assert gather.solution == {i: floor(s / m), j: Mod(s, m)}
     assert not gather.loops
     assert not gather.guards
-
-
-def in_sympy(drawn: IndexMap, size: Any) -> IndexInversion:
-    """The map of linear forms asked in sympy's words."""
-    names = {name: sympy.Symbol(name, integer=True) for name in "xyz"} | {"n": size}
-    domain = {
-        names[str(v.symbol)]: tuple(e if isinstance(e, int) else as_sympy(e, names) for e in (v.begin, v.extent))
-        for v in drawn.variables
-    }
-    shape = [e if isinstance(e, int) else as_sympy(e, names) for e in drawn.shape]
-    conditions = [holds_when(c, names) for c in drawn.conditions]
-    return invert([as_sympy(e, names) for e in drawn.rows], domain, shape, conditions)
-
-
-@settings(max_examples=60)
-@given(index_maps(), st.booleans())
-def test_random_maps(drawn: IndexMap, is_size: bool) -> None:
-    """The oracle is the enumeration of the linear forms; what is run went through sympy and Python's text."""
-    size = n if is_size else sympy.Symbol("n", integer=True, nonnegative=True)
-    answer = in_sympy(drawn, size)
-    assert answer.latex.startswith(r"\begin{aligned}")
-    for number in (0, 1, 3, (drawn.sizes or {})["n"]):
-        given_map = IndexMap(drawn.variables, drawn.rows, drawn.shape, drawn.conditions, {"n": number})
-        known = {size: number}
-        begins = [int(sympy.sympify(b).subs(known)) for b, _ in answer.domain.values()]
-        extents = [int(sympy.sympify(e).subs(known)) for _, e in answer.domain.values()]
-        values = RANDOM.integers(1, 10**9, extents)
-        expected = np.zeros([int(sympy.sympify(e).subs(known)) for e in answer.shape], np.int64)
-        for (s, point), times in forward_pairs(given_map).items():
-            expected[s] += times * values[tuple(p - b for p, b in zip(point, begins, strict=True))]
-        np.testing.assert_array_equal(run(answer, values, *(number for _ in answer.parameters)), expected)
 
 
 def test_an_index_read_from_data_stays_a_scatter_beside_rows_that_do_not() -> None:
