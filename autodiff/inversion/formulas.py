@@ -14,7 +14,7 @@ from autodiff.integers.conditions import AllOf, AnyOf, Choice, Condition, NonNeg
 from autodiff.integers.linear import Greatest, Least, Linear, Quotient, Symbol
 from autodiff.inversion.domains import Axis, Loop, Target
 
-__all__ = ["as_sympy", "holds_when"]
+__all__ = ["as_sympy", "holds_when", "modulo", "replaced", "sides"]
 
 Names = Mapping[Symbol, Any]
 Written = Callable[[Any], Any]  # of the key of a condition that only the caller knows
@@ -29,9 +29,42 @@ def as_sympy(e: Linear, names: Names | None = None, opaque: Written | None = Non
     """
     names = names or {}
     remainders, rest = e.remainders()
-    parts = [c * sympy.Mod(as_sympy(q.numerator, names, opaque), q.divisor) for q, c in remainders]
+    parts = [c * modulo(as_sympy(q.numerator, names, opaque), q.divisor) for q, c in remainders]
     parts += [c * _symbol(s, names, opaque) for s, c in rest.coefficients.items()]
     return sympy.Add(*parts, rest.constant)
+
+
+def modulo(e: Any, m: Any) -> Any:
+    """Mod(e, m), multiples of remainders written with floors.
+
+    sympy (1.14) takes Mod(2*Mod(x, 8), 7) for Mod(2*Mod(x, 8)**2, 7), and Mod(3*Mod(x, 7), 7) for 3*Mod(x, 7).
+
+    >>> x = sympy.Symbol("x", integer=True)
+    >>> modulo(2 * sympy.Mod(x, 8), 7)
+    Mod(2*x - 16*floor(x/8), 7)
+    """
+    terms = (_without_remainders(t) if isinstance(t, sympy.Mul) else t for t in sympy.Add.make_args(e))
+    return sympy.Mod(sympy.Add(*terms), m)
+
+
+def _without_remainders(product: Any) -> Any:
+    if not any(isinstance(f, sympy.Mod) for f in product.args) or product.args[0] == -1:
+        return product
+    factors = (
+        f.args[0] - f.args[1] * sympy.floor(f.args[0] / f.args[1]) if isinstance(f, sympy.Mod) else f
+        for f in product.args
+    )
+    return sympy.expand(sympy.Mul(*factors))
+
+
+def replaced(e: Any, values: Mapping[Any, Any]) -> Any:
+    """All of `values` at once, as `subs` does, with remainders made by `modulo`."""
+    if e in values:
+        return values[e]
+    args = [replaced(a, values) for a in e.args]
+    if all(a is b for a, b in zip(args, e.args, strict=True)):
+        return e
+    return modulo(*args) if e.func is sympy.Mod else e.func(*args)
 
 
 def _symbol(s: Symbol, names: Names, opaque: Written | None) -> Any:
@@ -54,10 +87,10 @@ def holds_when(c: Condition, names: Names | None = None, opaque: Written | None 
     """The condition as a sympy Boolean; `opaque` writes what only the caller knows, by default as a symbol."""
     match c:
         case NonNegative(form):
-            left, right = _sides(as_sympy(form, names, opaque))
+            left, right = sides(as_sympy(form, names, opaque))
             return sympy.Le(right, left) if left.is_number else sympy.Ge(left, right)
         case Zero(form):
-            left, right = _sides(as_sympy(form, names, opaque))
+            left, right = sides(as_sympy(form, names, opaque))
             return sympy.Eq(right, left) if left.is_number else sympy.Eq(left, right)
         case AllOf(inner):
             return sympy.And(*(holds_when(i, names, opaque) for i in inner))
@@ -69,7 +102,7 @@ def holds_when(c: Condition, names: Names | None = None, opaque: Written | None 
             return sympy.Symbol(str(key)) if opaque is None else opaque(key)
 
 
-def _sides(e: Any) -> tuple[Any, Any]:
+def sides(e: Any) -> tuple[Any, Any]:
     """(a, b) with a - b = e and no term with a minus on either side."""
     terms = sympy.Add.make_args(e)
     positive = [t for t in terms if t.as_coeff_Mul()[0] > 0]

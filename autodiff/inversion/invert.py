@@ -17,6 +17,7 @@ from autodiff.integers.conditions import Condition, conjuncts, forms, normal, su
 from autodiff.integers.linear import Linear, Symbol, linear, symbol
 from autodiff.integers.memory import Memory
 from autodiff.integers.polyhedra import Facts
+from autodiff.inversion.digits import burden, digits_of, is_plain
 from autodiff.inversion.domains import ON_DATA, Axis, Gather, Inversion, Loop, Target, Variable
 from autodiff.inversion.lattice_loops import Setting, nominal
 from autodiff.inversion.parts import cost, free_part, parts_of, renamed
@@ -74,7 +75,7 @@ def invert(
         tuple(map(names.form, known)),
         compact,
     )
-    answer = _remembered(question, steps)
+    answer = _best(question, steps)
     back: dict[Symbol, Linear] = {p: symbol(s) for s, p in names.parameters.items()}
     if not back and not names.opaque:
         return answer
@@ -84,6 +85,15 @@ def invert(
 
 def _with_guards(g: Gather, rule: Callable[[Condition], Condition]) -> Gather:
     return replace(g, guards=tuple(map(rule, g.guards)))
+
+
+def _best(question: Question, steps: int) -> Inversion:
+    """The answer, by the digits of variables where that is less to do."""
+    digits = digits_of(question)
+    if digits is None:
+        return _remembered(question, steps)
+    found = digits.joined(_remembered(digits.question, steps))
+    return found if is_plain(found) else min(_remembered(question, steps), found, key=burden)
 
 
 _answers: Memory[tuple[Question, int], Inversion] = Memory()

@@ -5,16 +5,17 @@ dS[s] = sum over gathers, where place(s), of sum over loops, where guards(s, t),
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import sympy
 
+from autodiff.symbolic.bounds import bounds_of
 from autodiff.symbolic.checking import Checked, checked
 from autodiff.symbolic.latex import latex_of
 from autodiff.symbolic.source import gather_source
+from tedsl.lang.rich import Rich
 
 __all__ = ["IndexGather", "IndexInversion", "OpaqueRow", "Place"]
 
@@ -29,7 +30,7 @@ class Place:
     >>> from autodiff import invert
     >>> y, r = symbols("y r", integer=True)
     >>> print(invert([2 * y + r], {y: (0, 5), r: (0, 3)}, [11]).gathers[0].place)
-    Eq(Mod(s_0, 2), 0), s_0 = 2*q_0, q_0 in [0, 6)
+    s_0 = 2*q_0, q_0 in [0, 6)
     """
 
     axes: Mapping[Any, Range]
@@ -41,11 +42,40 @@ class Place:
         """Whether every element has its sum there."""
         return bool(self.condition == sympy.true)
 
+    @property
+    def elements(self) -> Mapping[Any, Any]:
+        """What is said of each symbol of an element: the values of a part, or {symbol: (begin, extent)} of a range."""
+        told: dict[Any, Any] = {}
+        for s, e in self.element.items():
+            shift = {q: e - q for q in self.axes if (e - q).is_number}
+            if not shift:
+                told[s] = e
+            for q, begin in shift.items():
+                told[s] = (begin, self.axes[q][1])
+        return told
+
+    @property
+    def is_part(self) -> bool:
+        """Whether only some elements are run through."""
+        return any(s != e for s, e in self.element.items())
+
+    @property
+    def proviso(self) -> Any:
+        """What is not said by the elements alone: of a part, that parameters are such that there is one."""
+        if not self.is_part:
+            return self.condition
+        conditions = sympy.And.make_args(self.condition)
+        return sympy.And(*(c for c in conditions if c.free_symbols.isdisjoint(self.element)))
+
     def __str__(self) -> str:
-        moved = [f"{s} = {e}" for s, e in self.element.items() if s != e]
-        ranges = [f"{q} in {_interval(*r)}" for q, r in self.axes.items()] if moved else []
-        told = [] if self.is_everywhere and moved else ["everywhere" if self.is_everywhere else str(self.condition)]
-        return ", ".join([*told, *moved, *ranges])
+        if not self.is_part:
+            return "everywhere" if self.is_everywhere else str(self.condition)
+        free = {q for e in self.element.values() for q in e.free_symbols & set(self.axes)}
+        told = self.elements
+        lines = [f"{s} in {interval(*e)}" if isinstance(e, tuple) else f"{s} = {e}" for s, e in told.items()]
+        named = {q for e in told.values() if not isinstance(e, tuple) for q in e.free_symbols} & free
+        lines += [f"{q} in {interval(*r)}" for q, r in self.axes.items() if q in named]
+        return ", ".join([*lines, *([] if self.proviso == sympy.true else [str(self.proviso)])])
 
 
 @dataclass(frozen=True)
@@ -60,11 +90,17 @@ class IndexGather:
     guards: tuple[Any, ...]
     place: Place
 
+    @property
+    def bounds(self) -> list[Any]:
+        """The guards as they are read: `Bounds` where inequalities say between what a quantity is, else conditions."""
+        return bounds_of(self.guards, self.solution, {*self.loops, *self.place.element})
+
     def __str__(self) -> str:
-        lines = [] if self.place.is_everywhere else [f"where {self.place}"]
-        lines += [f"sum {t} in {_interval(*r)}" for t, r in self.loops.items()]
-        lines += [", ".join(f"{z} = {e}" for z, e in self.solution.items())]
-        return "\n".join([*lines, *(f"if {c}" for c in self.guards)])
+        lines = [f"for {self.place}"] if self.place.is_part else []
+        lines += [] if self.place.is_part or self.place.is_everywhere else [f"where {self.place}"]
+        lines += [f"sum {t} in {interval(*r)}" for t, r in self.loops.items()]
+        lines += [", ".join(f"{z} = {e}" for z, e in self.solution.items()) or "the only point"]
+        return "\n".join([*lines, *(f"if {c}" for c in self.bounds)])
 
 
 @dataclass(frozen=True)
@@ -80,7 +116,7 @@ class OpaqueRow:
 
 
 @dataclass(frozen=True)
-class IndexInversion:
+class IndexInversion(Rich):
     """Which points of a domain reach an element: the question in sympy's words, and its answer.
 
     index       the map, one expression per dimension; `domain` {symbol: (begin, extent)}; `shape`; `where` conditions
@@ -132,7 +168,7 @@ class IndexInversion:
         return checked(self, sizes or {}, most)
 
     def __str__(self) -> str:
-        parts = "\nplus\n".join(map(str, self.gathers)) or "zero: no point reaches an element"
+        parts = "\nplus\n".join(map(str, self.gathers)) if self.gathers else "zero: no point reaches an element"
         return "\n".join([*map(str, self.opaque), parts])
 
     def __repr__(self) -> str:
@@ -141,21 +177,6 @@ class IndexInversion:
     def _repr_latex_(self) -> str:
         return f"$${self.latex}$$"
 
-    def _repr_html_(self) -> str:
-        return "".join(_table(self))
 
-
-def _interval(begin: Any, extent: Any) -> str:
+def interval(begin: Any, extent: Any) -> str:
     return f"[{begin}, {begin + extent})"
-
-
-def _table(answer: IndexInversion) -> Iterator[str]:
-    """A row per gather."""
-    yield "<table><tr><th>elements</th><th>loops</th><th>point</th><th>guards</th></tr>"
-    for g in answer.gathers:
-        loops = [f"{t} in {_interval(*r)}" for t, r in g.loops.items()]
-        point = [f"{z} = {e}" for z, e in g.solution.items()]
-        cells = [[str(g.place)], loops, point, list(map(str, g.guards))]
-        yield "<tr>" + "".join(f"<td>{'<br>'.join(map(escape, lines))}</td>" for lines in cells) + "</tr>"
-    yield "</table>" if answer.gathers else "</table><p>zero: no point reaches an element</p>"
-    yield from (f"<p>{escape(str(row))}</p>" for row in answer.opaque)

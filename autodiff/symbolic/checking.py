@@ -15,7 +15,7 @@ from autodiff.symbolic.source import pairs_source
 if TYPE_CHECKING:
     from autodiff.symbolic.answer import IndexInversion
 
-__all__ = ["Checked", "checked"]
+__all__ = ["Checked", "Numbers", "checked", "is_allowed"]
 
 SIZES = (0, 1, 2, 3, 4, 5, 8)
 SHIFTS = (0, 1, -1, 2, -2, 3, -5)
@@ -32,7 +32,9 @@ class Checked:
     points: int
 
     def __str__(self) -> str:
-        return f"{self.points} points found once each and no other; draws of the parameters: {len(self.draws)}"
+        found = "1 point found once" if self.points == 1 else f"{self.points} points found once each"
+        draws = f"; draws of the parameters: {len(self.draws)}" if any(self.draws) else ""
+        return f"{found} and no other{draws}"
 
 
 class Numbers:
@@ -61,11 +63,20 @@ def checked(answer: IndexInversion, sizes: Mapping[Any, int | Sequence[int]], mo
         draws.append(draw)
         points += sum(expected.values())
     if not draws:
-        raise ValueError(
-            f"check: no draw of the parameters ({_names(answer.parameters)}) has at most {most} points and elements; "
-            "give smaller ones as sizes={symbol: value}, or a larger most="
-        )
+        raise ValueError(_nothing_tried(answer, most))
     return Checked(tuple(draws), points)
+
+
+def _nothing_tried(answer: IndexInversion, most: int) -> str:
+    if not answer.parameters:
+        return (
+            f"check: the domain and the shape have {_cost(answer, {})} points and elements, of which at most {most} "
+            "are tried; give a larger most="
+        )
+    return (
+        f"check: no draw of the parameters ({_names(answer.parameters)}) has at most {most} points and elements; "
+        "give smaller ones as sizes={symbol: value}, or a larger most="
+    )
 
 
 def _draws(answer: IndexInversion, sizes: Mapping[Any, int | Sequence[int]]) -> Iterator[dict[Any, int]]:
@@ -84,11 +95,11 @@ def _choices(answer: IndexInversion, s: Any, given: int | Sequence[int] | None) 
         return list(given) if isinstance(given, Iterable) else [int(given)]
     values = SIZES if s in answer.sizes else SHIFTS
     candidates = [*values, *(c * v for c in (-1, 2, 7) for v in values)]
-    asked = [v for v in candidates if _is_allowed(s, v)]
+    asked = [v for v in candidates if is_allowed(s, v)]
     return list(dict.fromkeys(asked))[: len(values)]
 
 
-def _is_allowed(s: Any, value: int) -> bool:
+def is_allowed(s: Any, value: int) -> bool:
     """Whether the symbol's assumptions hold for the number."""
     number = sympy.Integer(value)
     return all(getattr(number, f"is_{name}", None) in (truth, None) for name, truth in s.assumptions0.items())

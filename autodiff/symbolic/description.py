@@ -15,7 +15,9 @@ import sympy
 from autodiff.integers.conditions import Condition, substituted
 from autodiff.integers.linear import Linear, Symbol
 from autodiff.inversion.domains import ON_DATA, Gather, Target
+from autodiff.inversion.formulas import replaced
 from autodiff.symbolic.answer import IndexGather, IndexInversion, OpaqueRow, Place
+from autodiff.symbolic.tidy import tidy
 from autodiff.symbolic.writing import Writer
 from autodiff.turning.answers import Answer
 
@@ -53,7 +55,7 @@ def described(asked: Asked, answer: Answer, writer: Writer, negative: Mapping[An
         asked.where,
         describer.elements,
         tuple(parameters),
-        tuple(map(describer.gather, answer.found.gathers)),
+        tuple(g for g in map(describer.gather, answer.found.gathers) if sympy.false not in g.guards),
         tuple(_opaque(asked, answer)),
     )
 
@@ -94,7 +96,7 @@ class _Describer:
         guards = self._conditions([substituted(c, read) for c in g.guards], names, solution)
         loops = {names[t]: (sympy.Integer(0), self._form(n, names)) for t, n in g.loops}
         widths = [n for _, n in loops.values()]
-        return IndexGather(loops, solution, guards, self._place(g, [*values, *guards, *widths]))
+        return _at_single_elements(IndexGather(loops, solution, guards, self._place(g, [*values, *guards, *widths])))
 
     def _place(self, g: Gather, written: Iterable[Any]) -> Place:
         condition = sympy.And(*self._conditions(g.member, {}, {}), *self._divisors(written))
@@ -112,7 +114,8 @@ class _Describer:
         found = [sympy.fraction(sympy.together(f.args[0]))[1] for e in everything for f in e.atoms(sympy.floor)]
         found += [f.args[1] for e in everything for f in e.atoms(sympy.Mod)]
         parameters = self.asked.symbols - set(self.asked.domain)
-        return [sympy.Ne(d, 0) for d in dict.fromkeys(found) if d.free_symbols and d.free_symbols <= parameters]
+        asked = (d for d in dict.fromkeys(found) if d.free_symbols and d.free_symbols <= parameters)
+        return [sympy.Ne(d, 0) for d in asked if not any(_is_factor(d, n) for n in self.asked.shape)]
 
     def _form(self, e: Linear, names: Mapping[Symbol, Any]) -> Any:
         return self._whole(self.writer.form(e, {**self.names, **names}))
@@ -124,7 +127,28 @@ class _Describer:
         return tuple(c for c in dict.fromkeys(map(self._whole, found)) if c != sympy.true)
 
     def _whole(self, e: Any) -> Any:
-        """An expression without the stand-ins for negative parts."""
-        if not self.negative or e.free_symbols.isdisjoint(self.negative):
-            return e
-        return sympy.expand(e).subs(self.negative)
+        """An expression without the stand-ins for negative parts, as a person would write it."""
+        if self.negative and not e.free_symbols.isdisjoint(self.negative):
+            e = sympy.expand(e).subs(self.negative)
+        return tidy(e)
+
+
+def _is_factor(d: Any, extent: Any) -> bool:
+    """Whether the extent is a multiple of d: where d is 0 there are no elements."""
+    return bool(sympy.fraction(sympy.cancel(extent / d))[1] == 1)
+
+
+def _at_single_elements(g: IndexGather) -> IndexGather:
+    """The gather with what is one number said as one: along dimensions of which a part has a single element."""
+    place = g.place
+    origin = {q: sympy.Integer(0) for q, (_, n) in place.axes.items() if n == 1 and q not in place.element}
+    numbers = {s: v for s, e in place.element.items() if (v := replaced(e, origin)).is_number}
+    if not numbers:
+        return g
+    told = [c for c in sympy.And.make_args(place.condition) if not c.free_symbols <= set(numbers)]
+    element = {s: numbers.get(s, e) for s, e in place.element.items()}
+    axes = {q: r for q, r in place.axes.items() if any(e.has(q) for e in element.values())}
+    condition = sympy.And(*(sympy.Eq(s, v) for s, v in numbers.items()), *told)
+    solution = {z: tidy(replaced(e, numbers)) for z, e in g.solution.items()}
+    guards = tuple(dict.fromkeys(c for c in (tidy(replaced(c, numbers)) for c in g.guards) if c != sympy.true))
+    return IndexGather(g.loops, solution, guards, Place(axes, element, condition))

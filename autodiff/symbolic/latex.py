@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
+from autodiff.symbolic.bounds import Bounds
+
 if TYPE_CHECKING:
     from autodiff.symbolic.answer import IndexGather, IndexInversion
 
@@ -30,11 +32,18 @@ def _sum(g: IndexGather) -> str:
         rf"\sum_{{{sympy.latex(t)}={sympy.latex(begin)}}}^{{{sympy.latex(begin + extent - 1)}}} "
         for t, (begin, extent) in g.loops.items()
     )
-    return f"{place}{sums}{_brackets(g.guards)}g({_list(g.solution.values())})"
+    return f"{place}{sums}{_brackets(g.bounds)}g({_list(g.solution.values())})"
 
 
 def _brackets(conditions: Iterable[Any]) -> str:
-    return "".join(rf"\left[{sympy.latex(c)}\right]\," for c in conditions)
+    return "".join(rf"\left[{_condition(c)}\right]\," for c in conditions)
+
+
+def _condition(c: Any) -> str:
+    if not isinstance(c, Bounds):
+        return str(sympy.latex(c))
+    low = "" if c.low is None else rf"{sympy.latex(c.low)} \leq "
+    return f"{low}{sympy.latex(c.quantity)}{'' if c.end is None else f' < {sympy.latex(c.end)}'}"
 
 
 def _list(expressions: Iterable[Any]) -> str:

@@ -6,7 +6,7 @@ value that nothing is known of; it comes back at the end as what it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import reduce
 from typing import Any
 
@@ -24,9 +24,10 @@ __all__ = ["EXPECTED", "Words"]
 
 MOST_FACTORS = 8
 LARGEST = 2**62
+NOT_WHOLE = "is not known to be an integer; a quotient is written floor(a/b)"
 EXPECTED = (
-    "integer symbols and numbers with +, -, *, floor(a/b), ceiling, Mod, Min, Max, Abs, Piecewise, and elements of an "
-    "IndexedBase"
+    "integer symbols and numbers with +, -, *, floor(a/b), ceiling, Mod, Min, Max, Abs, sign, Piecewise, and elements "
+    "of an IndexedBase"
 )
 RELATIONS: dict[Any, Callable[[Any, Any], Any]] = {
     sympy.Eq: lambda a, b: a == b,
@@ -45,7 +46,7 @@ class Words:
     `n + m` and `m`; where m does not cancel, it is the negative part of n.
     """
 
-    def __init__(self, domain: Collection[Any], sizes: Collection[Any]) -> None:
+    def __init__(self, domain: Mapping[Any, tuple[Any, Any]], sizes: Collection[Any]) -> None:
         self.domain, self.sizes = domain, sizes
         self.axes: dict[Any, Axis] = {}
         self.names: dict[Expr, Any] = {}
@@ -145,8 +146,12 @@ class Words:
 
     def _is_size(self, e: Any) -> bool:
         """Whether an expression of parameters cannot be negative."""
-        sizes = {s: sympy.Dummy(integer=True, nonnegative=True) for s in e.free_symbols & set(self.sizes)}
-        return bool(e.xreplace(sizes).is_nonnegative)
+        return bool(self._with_signs(e).is_nonnegative)
+
+    def _with_signs(self, e: Any) -> Any:
+        """The expression with what is known not to be negative of its symbols: sizes, and a domain that begins at 0."""
+        known = {*self.sizes, *(z for z, (begin, _) in self.domain.items() if begin.is_nonnegative)}
+        return e.xreplace({s: sympy.Dummy(integer=True, nonnegative=True) for s in e.free_symbols & known})
 
     def _floor(self, e: Any) -> Any:
         parts = self._quotient(*sympy.fraction(sympy.together(e.args[0])))
@@ -166,9 +171,18 @@ class Words:
         base, exponent = e.args
         if exponent.is_Integer and 1 <= exponent <= MOST_FACTORS:
             return reduce(lambda a, b: a * b, [self.integer(base)] * int(exponent))
-        if e.is_integer:
+        if self._with_signs(e).is_integer:
             return self._closed(e)
-        raise TypeError(f"invert: {e} is not known to be an integer; a quotient is written floor(a/b)")
+        raise TypeError(f"invert: {e} {NOT_WHOLE}")
+
+    def _product(self, e: Any) -> Any:
+        if not _is_whole(e):
+            raise TypeError(f"invert: {e} {NOT_WHOLE}")
+        return self._joined(lambda a, b: a * b, e)
+
+    def _sign(self, e: Any) -> Any:
+        (inside,) = map(self.integer, e.args)
+        return fn.select(inside > 0, fn.const(1, INT64), fn.select(inside < 0, fn.const(-1, INT64), fn.const(0, INT64)))
 
     def _choice(self, e: Any) -> Any:
         (last, always), *others = reversed(e.args)
@@ -189,13 +203,14 @@ def _is_whole(e: Any) -> bool:
 
 RULES: dict[Any, Callable[[Words, Any], Any]] = {
     sympy.Add: lambda words, e: words._joined(lambda a, b: a + b, e),
-    sympy.Mul: lambda words, e: words._joined(lambda a, b: a * b, e),
+    sympy.Mul: lambda words, e: words._product(e),
     sympy.Pow: lambda words, e: words._power(e),
     sympy.floor: lambda words, e: words._floor(e),
     sympy.ceiling: lambda words, e: words._ceiling(e),
     sympy.Mod: lambda words, e: words._mod(e),
     sympy.Min: lambda words, e: words._joined(fn.minimum, e),
     sympy.Max: lambda words, e: words._joined(fn.maximum, e),
+    sympy.sign: lambda words, e: words._sign(e),
     sympy.Abs: lambda words, e: fn.abs(words.integer(e.args[0])),
     sympy.Piecewise: lambda words, e: words._choice(e),
     sympy.Indexed: lambda words, e: words._closed(e),

@@ -97,13 +97,12 @@ def gather_source(answer: IndexInversion) -> str:
     """`gather(values, parameters...)`, a function in plain Python and NumPy."""
     writing = Writing(answer)
     lines = Lines()
-    lines.add(
-        f'"""dS{writing.element()}, the sum of values over the points {writing.point()} that reach the element."""'
-    )
+    element = writing.element()[1:-1].rstrip(",")
+    lines.add(f'"""dS[{element}], the sum of values over the points {writing.point()} that reach the element."""')
     lines.add("values = numpy.asarray(values)")
     extents = [n if n.is_Atom else sympy.Max(0, n) for n in answer.shape]
     lines.add(f"out = numpy.zeros({_tuple(map(writing.text, extents))}, values.dtype)")
-    _gathers(writing, lines, f"out[{writing.element()[1:-1].rstrip(',') or '()'}] += values[{writing.position()}]")
+    _gathers(writing, lines, f"out[{element or '()'}] += values[{writing.position()}]")
     lines.add("return out")
     head = f"def gather({', '.join(['values', *writing.arguments])}):"
     return "\n".join(["import numpy", "", "", head, *lines.found, ""])

@@ -24,18 +24,18 @@ def invert(
 ) -> IndexInversion:
     """The points z of `domain` with index(z) = s, for every element s of `shape`: as loops, with nothing to search.
 
-    `index` has a sympy expression of integers per dimension, `domain` {symbol: (begin, extent)}, `where` conditions
-    that a point must satisfy as well. Other symbols are parameters; those in an extent are sizes, hence at least 0.
+    `index` has a sympy expression of integers per dimension, `domain` {symbol: (begin, extent)} or {symbol: range},
+    `where` conditions that a point must satisfy as well. Other symbols are parameters; those in an extent are sizes,
+    hence at least 0.
 
     >>> y, r = sympy.symbols("y r", integer=True)
     >>> answer = invert([2 * y + r], {y: (0, 5), r: (0, 4)}, [12])
     >>> print(answer)
     sum t_0 in [0, 2)
     y = -t_0 + floor(s_0/2), r = 2*t_0 + Mod(s_0, 2)
-    if floor(s_0/2) >= t_0
-    if t_0 + 4 >= floor(s_0/2)
+    if 0 <= y < 5
     >>> print(answer.check())
-    20 points found once each and no other; draws of the parameters: 1
+    20 points found once each and no other
     """
     asked = _asked(index, domain, shape, where)
     extents = [*asked.shape, *(n for _, n in asked.domain.values())]
@@ -95,11 +95,14 @@ def _asked(index: Any, domain: Any, shape: Any, where: Any) -> Asked:
             "per dimension"
         )
     _no_negative(extents, "the shape")
-    conditions = [where] if isinstance(where, (bool, sympy.Basic)) and not isinstance(where, sympy.Tuple) else where
+    is_one = isinstance(where, (bool, str, sympy.Basic)) and not isinstance(where, sympy.Tuple)
+    conditions = [where] if is_one else where
     return Asked(rows, ranges, extents, tuple(_condition(c) for c in _several(conditions, "where")))
 
 
 def _several(given: Any, what: str) -> list[Any]:
+    if isinstance(given, sympy.MatrixBase):
+        return list(given)
     if isinstance(given, (str, sympy.Expr)) or not isinstance(given, Iterable):
         raise TypeError(
             f"invert: {what} must be a list, one entry per dimension, found {given!r:.80}; write [{given!s:.80}]"
@@ -116,6 +119,8 @@ def _domain_symbol(z: Any) -> Any:
 
 
 def _range(z: Any, pair: Any) -> tuple[Any, Any]:
+    if isinstance(pair, (range, sympy.Range)):
+        return _steps(z, pair)
     if isinstance(pair, (str, Mapping)) or not isinstance(pair, Iterable) or len(list(pair)) != 2:
         raise ValueError(
             f"invert: the range of {z} must be (begin, extent), found {pair!r:.80}; write {z}: (0, {pair!s:.60})"
@@ -123,6 +128,16 @@ def _range(z: Any, pair: Any) -> tuple[Any, Any]:
     begin, extent = (_expression(e, f"the range of {z}") for e in pair)
     _no_negative([extent], f"the range of {z}")
     return begin, extent
+
+
+def _steps(z: Any, steps: range | sympy.Range) -> tuple[Any, Any]:
+    """A Python or sympy range as (begin, extent)."""
+    if steps.step != 1:
+        raise ValueError(
+            f"invert: the range of {z} has the step {steps.step}, expected 1; let {z} count, and multiply in the index"
+        )
+    extent = len(steps) if isinstance(steps, range) else steps.stop - steps.start
+    return sympy.sympify(steps.start), sympy.sympify(extent)
 
 
 def _no_negative(extents: Iterable[Any], what: str) -> None:
@@ -146,7 +161,17 @@ def _expression(e: Any, what: str) -> Any:
 
 def _condition(c: Any) -> Any:
     if isinstance(c, (bool, sympy.logic.boolalg.Boolean)) and not isinstance(c, sympy.Symbol):
-        return sympy.sympify(c)
+        return sympy.sympify(c).replace(sympy.Contains, _membership)
     raise TypeError(
         f"invert: where has {c!r:.80} of type {type(c).__name__}; expected relations such as x >= 1, And, Or, Not"
     )
+
+
+def _membership(element: Any, where: Any) -> Any:
+    """That an element is in a set, as relations."""
+    try:
+        return where.as_relational(element)
+    except (AttributeError, NotImplementedError):
+        raise TypeError(
+            f"invert: where has {element} in {where}; expected relations such as x >= 1, And, Or, Not"
+        ) from None

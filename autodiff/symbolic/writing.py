@@ -9,7 +9,7 @@ import sympy
 
 from autodiff.integers.conditions import Condition, OpaqueIndex, forms
 from autodiff.integers.linear import Linear, Symbol
-from autodiff.inversion.formulas import as_sympy, holds_when
+from autodiff.inversion.formulas import as_sympy, holds_when, modulo, replaced
 from autodiff.turning.affine_read import Product
 from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
 from tedsl.lang.tensor import Tensor
@@ -24,7 +24,7 @@ FORMULAS: dict[Fn, Callable[..., Any]] = {
     Fn.DIV: lambda a, b: a / b,
     Fn.NEG: lambda a: -a,
     Fn.FLOORDIV: lambda a, b: sympy.floor(a / b),
-    Fn.MOD: sympy.Mod,
+    Fn.MOD: modulo,
     Fn.MINIMUM: sympy.Min,
     Fn.MAXIMUM: sympy.Max,
     Fn.CLIP: lambda x, low, high: sympy.Min(sympy.Max(x, low), high),
@@ -82,7 +82,7 @@ class Writer:
     def condition(self, c: Condition, names: Mapping[Symbol, Any], solution: Mapping[Any, Any]) -> Any:
         """A condition at a solution, by which alone what is not linear is moved there."""
         leaves = self._leaves(s for e in forms(c) for s in e.leaves())
-        return holds_when(c, {**leaves, **names}, lambda key: self.expression(key).subs(solution, simultaneous=True))
+        return holds_when(c, {**leaves, **names}, lambda key: replaced(self.expression(key), solution))
 
     def _leaves(self, symbols: Iterable[Symbol]) -> dict[Symbol, Any]:
         return {s: self._leaf(s) for s in symbols if isinstance(s, (Expr, Product, OpaqueIndex))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 from autodiff import Explanation, Gradients, PairReport, ReadReport, Report
@@ -50,8 +51,8 @@ class Shown:
 
 
 def html(shown: Any) -> str:
-    """The page of a tensor, gradients, a schedule, a kernel, a report or work."""
-    return page(_VIEWS[_kind(shown)](shown))
+    """The page of a tensor, gradients, an index inversion, a schedule, a kernel, a report or work."""
+    return page(_view(shown)(shown))
 
 
 def latex(shown: Any) -> str | None:
@@ -84,10 +85,12 @@ def graph(outputs: Tensor | Iterable[Tensor]) -> Shown:
     return Shown([f'<div class="te-wide">{stage_graph(results, _names(stages))}</div>'], program_text(results), stages)
 
 
-def _kind(shown: Any) -> type:
-    for kind in _VIEWS:
+def _view(shown: Any) -> Callable[[Any], Iterator[str]]:
+    for kind, view in _VIEWS.items():
         if isinstance(shown, kind):
-            return kind
+            return view
+    if type(shown).__name__ == "IndexInversion":
+        return import_module("tedsl.display.inversion").inversion_parts  # type: ignore[no-any-return]
     known = ", ".join(kind.__name__ for kind in _VIEWS)
     raise TypeError(f"te.display.html: there is no page for {type(shown).__name__}; there are pages for {known}")
 

@@ -12,7 +12,9 @@ import autodiff
 
 MODULES = [
     "integers.algebra", "integers.conditions", "inversion.invert", "integers.linear", "integers.polyhedra",
-    "inversion.refine", "integers.simplex",
+    "inversion.refine",
+    "integers.simplex", "inversion.formulas", "symbolic.answer", "symbolic.bounds", "symbolic.places",
+    "symbolic.tidy", "symbolic.tool",
 ]  # fmt: skip
 
 

@@ -11,10 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy
-from sympy import Abs, And, Eq, Max, Min, Mod, Ne, Not, Or, Piecewise, Xor, ceiling, floor, symbols
+from hypothesis import given, settings, strategies as st
+from sympy import Abs, And, Contains, Eq, Max, Min, Mod, Ne, Not, Or, Piecewise, Xor, ceiling, floor, symbols
 
 import tedsl as te
 from autodiff import IndexInversion, invert
+from autodiff.inversion.formulas import modulo, replaced
+from autodiff.symbolic.bounds import bounds_of
+from autodiff.symbolic.tidy import tidy
 
 x, y, z, r, i, j, k = symbols("x y z r i j k", integer=True)
 n, m, a = symbols("n m a", integer=True)
@@ -88,6 +92,13 @@ FIXED: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
     "ite": (
         ([Piecewise((x, sympy.ITE(x < 2, y > 1, x * y < 5)), (y, True))], {x: (0, 5), y: (0, 4)}, [5]),
         lambda x, y: (x if (y > 1 if x < 2 else x * y < 5) else y,),
+    ),
+    "sign": (([sympy.sign(x - 1) + x], {x: range(-3, 4)}, [4]), lambda x: ((x > 1) - (x < 1) + x,)),
+    "power_of_2": (([2**x], {x: sympy.Range(0, 4)}, [9]), lambda x: (2**x,)),
+    "matrix": ((sympy.Matrix([x + 1, y]), {x: (0, 4), y: range(2)}, [5, 2]), lambda x, y: (x + 1, y)),
+    "set": (
+        ([x], {x: (0, 9)}, [9], Or(Contains(x, sympy.Interval(2, 4)), Contains(x, sympy.FiniteSet(0, 7)))),
+        lambda x: (x,) if 2 <= x <= 4 or x in (0, 7) else None,
     ),
     "never": (([x + 9], {x: (0, 3)}, [5]), lambda x: (x + 9,)),
     "not_linear": (([x * y, x], {x: (0, 4), y: (0, 4)}, [7, 7]), lambda x, y: (x * y, x)),
@@ -176,21 +187,110 @@ def test_the_parts_of_an_answer() -> None:
     assert not odd.loops
     assert odd.place.is_everywhere
     assert str(answer).splitlines()[:3] == [
-        "where Eq(Mod(s_0, 2), 0), s_0 = 2*q_0, q_0 in [0, 6)",
+        "for s_0 = 2*q_0, q_0 in [0, 6)",
         "sum t_0 in [0, 2)",
         "y = -t_0 + floor(s_0/2), r = 2*t_0",
     ]  # fmt: skip
 
 
-def test_latex_and_pages() -> None:
+def test_latex() -> None:
     answer = invert([x + r], {x: (0, 8), r: (0, 3)}, [10])
     assert answer.latex.splitlines()[1] == (
-        r"\mathrm{d}S[s_{0}] &= \sum_{t_{0}=0}^{2} \left[s_{0} \geq t_{0}\right]\,"
-        r"\left[t_{0} + 7 \geq s_{0}\right]\,g(s_{0} - t_{0}, t_{0})"
+        r"\mathrm{d}S[s_{0}] &= \sum_{t_{0}=0}^{2} \left[0 \leq s_{0} - t_{0} < 8\right]\,g(s_{0} - t_{0}, t_{0})"
     )
     assert answer._repr_latex_() == f"$${answer.latex}$$"
-    assert "<td>x = s_0 - t_0<br>r = t_0</td>" in answer._repr_html_()
-    assert "zero" in invert([x + 9], {x: (0, 3)}, [5])._repr_html_()
+
+
+# Name -> (what is asked, all that is printed): short, without what is known anyway.
+PRINTED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "range": (([x + 3], {x: (0, 8)}, [12]), "x = s_0 - 3\nif 0 <= x < 8"),
+    "range_of_sizes": (([x + a], {x: (0, n)}, [n]), "x = -a + s_0\nif 0 <= x < n"),
+    "ceiling": (([2 * n - 2 * x], {x: (0, n)}, [2 * n + 1]), "x = n - ceiling(s_0/2)\nif Eq(Mod(s_0, 2), 0)\nif x < n"),
+    "congruence": (([7 - 3 * x], {x: (0, 3)}, [8]), "x = 2 - floor(s_0/3 + 1/3)\nif Eq(Mod(s_0, 3), 1)"),
+    "digits": (
+        ([12 * i + 4 * j + k], {i: (0, 2), j: (0, 3), k: (0, 4)}, [24]),
+        "i = floor(s_0/12), j = Mod(floor(s_0/4), 3), k = Mod(s_0, 4)",
+    ),
+    "by_sizes": (([i * m + j], {i: (0, n), j: (0, m)}, [n * m]), "i = floor(s_0/m), j = Mod(s_0, m)"),
+    "edge": (
+        ([Min(x + r, 8)], {x: (0, 8), r: (0, 3)}, [9]),
+        "for s_0 = 8\nsum t_0 in [0, 2)\nsum t_1 in [0, 2)\nx = t_0 + 6, r = t_1 + 1\nif t_0 + t_1 >= 1\nplus\n"
+        "for s_0 in [0, 8)\nsum t_0 in [0, 3)\nx = s_0 - t_0, r = t_0\nif x >= 0",
+    ),
+    "even_and_odd": (
+        ([i, Piecewise((j, Eq(Mod(i, 2), 0)), (4 - j, True))], {i: (0, 4), j: (0, 5)}, [4, 5]),
+        "i = s_0, j = s_1\nif Eq(Mod(s_0, 2), 0)\nplus\ni = s_0, j = 4 - s_1\nif Eq(Mod(s_0, 2), 1)",
+    ),
+    "morton": (
+        ([Mod(floor(k / 8), 2) * 2 + Mod(floor(k / 2), 2), Mod(floor(k / 4), 2) * 2 + Mod(k, 2)], {k: (0, 16)}, [4, 4]),
+        "k = 2*(Mod(s_0, 2)) + Mod(s_1, 2) + 8*floor(s_0/2) + 4*floor(s_1/2)",
+    ),
+    "nothing": (([], {}, []), "the only point"),
+    "false": (([x], {x: (0, 4)}, [4], False), "zero: no point reaches an element"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_answers_are_printed_as_they_are_read(name: str) -> None:
+    question, text = PRINTED[name]
+    answer = invert(*question)
+    assert str(answer) == text
+    answer.check()
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.integers(-6, 6), st.sampled_from([x, y, floor(x / 2), floor(x / 4), floor(x / 8)])), max_size=4
+    ),
+    st.integers(-9, 9),
+    st.integers(1, 6),
+    st.sampled_from([floor, ceiling, lambda e: e]),
+    st.sampled_from([Eq, Ne, sympy.Ge, sympy.Le]),
+)
+def test_tidy_expressions_have_the_same_values(terms: Any, c: int, d: int, f: Any, relation: Any) -> None:
+    inside = sum((a * t for a, t in terms), sympy.Integer(c))
+    rounded = f(inside / d) if f in (floor, ceiling) else inside + y
+    for e in (rounded + inside, relation(Mod(inside, d), c % 5), relation(rounded, inside)):
+        for point in product((-7, -2, 0, 1, 5), (-3, 0, 4)):
+            at = dict(zip((x, y), point, strict=True))
+            assert tidy(e).subs(at) == e.subs(at)
+
+
+@settings(max_examples=60)
+@given(st.integers(-9, 9), st.integers(1, 9), st.integers(-3, 3), st.integers(2, 9))
+def test_remainders_of_multiples_of_remainders(c: int, inner: int, d: int, m: int) -> None:
+    """Where sympy's own `Mod` is wrong."""
+    e = modulo(c * Mod(x, inner, evaluate=False) + d * y, m)
+    for a, b in product(range(-9, 10), (0, 1, 4)):
+        assert e.subs({x: a, y: b}) == (c * (a % inner) + d * b) % m
+        assert replaced(e, {x: y, y: x}).subs({x: b, y: a}) == (c * (a % inner) + d * b) % m
+
+
+def test_a_read_with_a_remainder_of_a_multiple_of_a_remainder() -> None:
+    t = te.placeholder((8,), "float64", name="t")
+    out = te.compute((30,), lambda i: t[2 * (i % 8) % 7])
+    (read,) = te.differentiate((out * out).sum(), [t]).explain().gathers[-1:]
+    assert read.inversion.check().points == 30
+
+
+def test_guards_are_bounds_of_what_they_bound() -> None:
+    s, t = symbols("s t", integer=True)
+    given_guards = [
+        s >= t,
+        y >= s + 2,
+        t + 4 >= s,
+        2 * t + x >= 1,
+        2 * t + x <= n,
+        Eq(Mod(s, 2), 0),
+        x >= 5,
+        t > 2,
+        t < n,
+    ]
+    found = bounds_of(given_guards, {z: s - t, k: 3 * s}, {s, t, x})
+    assert list(map(str, found)) == [
+        "0 <= z < 5", "y >= s + 2", "1 <= 2*t + x < n + 1", "Eq(Mod(s, 2), 0)", "x >= 5", "3 <= t < n",
+    ]  # fmt: skip
 
 
 def test_symbols_of_the_caller_keep_their_names() -> None:
@@ -228,6 +328,14 @@ def test_check_takes_sizes_and_reports() -> None:
         answer.check({n: 11}, most=10)
 
 
+def test_check_says_how_much_it_found() -> None:
+    assert str(invert([], {}, []).check()) == "1 point found once and no other"
+    assert str(invert([x], {x: (0, 3)}, [3]).check()) == "3 points found once each and no other"
+    assert str(invert([x], {x: (0, n)}, [n]).check({n: [3]})).endswith("and no other; draws of the parameters: 1")
+    with pytest.raises(ValueError, match="have 2000000 points and elements, of which at most 100000 are tried"):
+        invert([x], {x: (0, 10**6)}, [10**6]).check()
+
+
 def test_check_draws_what_the_assumptions_allow() -> None:
     even, below = sympy.Symbol("p", integer=True, even=True), sympy.Symbol("b", integer=True, negative=True)
     report = invert([x + even + below], {x: (0, 9)}, [9]).check()
@@ -242,7 +350,7 @@ WRONG: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
     "real_in_data": (([sympy.IndexedBase("A")[REAL]], {x: (0, 3)}, [3]), TypeError, "w is not known to be an integer"),
     "function": (([sympy.sin(x)], {x: (0, 3)}, [3]), TypeError, r"cannot read sin in sin.x.; expected integer"),
     "unknown_function": (([sympy.Function("f")(x)], {x: (0, 3)}, [3]), TypeError, r"cannot read f in f\(x\)"),
-    "fraction": (([x / 2], {x: (0, 3)}, [3]), TypeError, "1/2 is no integer; a quotient is written floor"),
+    "fraction": (([x / 2], {x: (0, 3)}, [3]), TypeError, "x/2 is not known to be an integer; a quotient is written"),
     "quotient": (([x / n], {x: (0, 3)}, [3]), TypeError, "a quotient is written floor"),
     "float": (([x + 0.5], {x: (0, 3)}, [3]), TypeError, "0.5.* is no integer"),
     "text": ((["x + 1"], {x: (0, 3)}, [3]), TypeError, "index has 'x . 1' of type str"),
@@ -251,6 +359,9 @@ WRONG: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
     "domain": (([x], [(x, 3)], [3]), TypeError, r"domain must be \{symbol: \(begin, extent\)\}"),
     "domain_key": (([x], {"x": (0, 3)}, [3]), TypeError, "by sympy symbols, found 'x'"),
     "range": (([x], {x: 3}, [3]), ValueError, r"must be \(begin, extent\), found 3; write x: \(0, 3\)"),
+    "step": (([x], {x: range(0, 8, 2)}, [8]), ValueError, "range of x has the step 2, expected 1; let x count"),
+    "where_text": (([x], {x: (0, 3)}, [3], "x > 1"), TypeError, "where has 'x > 1' of type str; expected relations"),
+    "triangular": (([x * (x + 1) / 2], {x: (0, 3)}, [3]), TypeError, r"x\*\(x \+ 1\)/2 is not known to be an integer"),
     "negative": (([x], {x: (0, -3)}, [3]), ValueError, "extent -3, which is negative"),
     "negative_shape": (([x], {x: (0, 3)}, [-2]), ValueError, "extent -2, which is negative"),
     "extent_of_the_domain": (([x], {x: (0, y), y: (0, 3)}, [3]), ValueError, "domain symbol y .* where="),

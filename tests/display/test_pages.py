@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy
 
 import tedsl as te
+from autodiff import invert
 from tedsl.display.markup import MOST_BYTES, page, style
 from tedsl.display.views import MOST_OPEN
 
@@ -66,13 +68,18 @@ def of_failure() -> Any:
     return te.testing.check_op(te.tanh, "n", vjp=lambda y, xs, h: h, checks="gradient", raise_exception=False)
 
 
+def of_inversion() -> Any:
+    y, r, n = sympy.symbols("y r n", integer=True)
+    return invert([2 * y + r], {y: (0, n), r: (0, 3)}, [2 * n + 1])
+
+
 PAGES: dict[str, Callable[[], Any]] = {
     "input": lambda: layer()[0], "tensor": lambda: layer()[2], "several stages": lambda: layer()[3], "scan": of_scan,
     "scatter": of_scatter, "symbolic": lambda: te.exp(te.placeholder((te.var("n"),))),
     "program": lambda: te.display.program(layer()[3]), "graph": lambda: te.display.graph([layer()[3]]),
     "gradients": of_gradients, "explanation": lambda: of_gradients().explain(), "schedule": of_schedule,
     "stage": lambda: of_schedule()["conv"], "kernel": of_kernel, "work": lambda: te.work(layer()[2]),
-    "report": of_report, "check": of_failure,
+    "report": of_report, "check": of_failure, "inversion": of_inversion,
 }  # fmt: skip
 
 
@@ -119,7 +126,7 @@ def test_page(name: str) -> None:
     assert not re.search(r"<script|javascript:|https?://|url\(|@import|\bon\w+=|0x[0-9a-f]{6}", shown)
 
 
-@pytest.mark.parametrize("name", ["gradients", "program", "schedule", "scan"])
+@pytest.mark.parametrize("name", ["gradients", "program", "schedule", "scan", "inversion"])
 def test_a_program_made_again_has_the_same_page(name: str) -> None:
     assert PAGES[name]()._repr_html_() == rendered(name)
 

@@ -11,7 +11,7 @@ pytest.importorskip("matplotlib")
 
 from notebooks.cells import cells, missing, notebooks, run
 
-QUICK = {"01", "03", "12"}
+QUICK = {"01", "03", "12", "13"}
 
 
 @pytest.mark.parametrize(
