@@ -6,8 +6,9 @@ A comparison is stored as `form >= 0` or `form == 0`, which is all that integer 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from autodiff.integers.linear import Atom, Environment, Linear, symbol
 
@@ -138,6 +139,16 @@ def mapped(c: Condition, rule: Callable[[Linear], Linear]) -> Condition:
             return Not(mapped(inner_condition, rule))
         case Opaque():
             return c
+
+
+def substituted(c: Condition, values: Mapping[Any, Linear]) -> Condition:
+    """The condition with symbols replaced in its forms.
+
+    >>> from autodiff.integers.linear import symbol
+    >>> print(substituted(Zero(symbol("x") - 2), {"x": 2 * symbol("q")}))
+    2*q - 2 == 0
+    """
+    return mapped(c, lambda e: e.substituted(values))
 
 
 def holds(c: Condition, values: Environment, opaque: Callable[[Hashable], bool] | None = None) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autodiff.integers.conditions import Condition, Zero, mapped
+from autodiff.integers.conditions import Condition, Zero, substituted
 from autodiff.integers.linear import Linear, Numbered, Symbol, floordiv, linear, mod, symbol
 
 __all__ = ["ON_DATA", "Axis", "Gather", "Inversion", "Loop", "Target", "Variable"]
@@ -92,10 +92,10 @@ class Gather:
             tuple((a, rule(n)) for a, n in self.axes),
             tuple(map(rule, self.index)),
             tuple((s, rule(e)) for s, e in self.place),
-            tuple(mapped(c, rule) for c in self.member),
+            tuple(substituted(c, values) for c in self.member),
             tuple((t, rule(n)) for t, n in self.loops),
             tuple(map(rule, self.solution)),
-            tuple(mapped(c, rule) for c in self.guards),
+            tuple(substituted(c, values) for c in self.guards),
         )
 
     def __str__(self) -> str:
@@ -161,7 +161,7 @@ class Grid:
             tuple((a, extent if a == axis else n) for a, n in self.axes),
             tuple((t, e.substituted(replacement)) for t, e in self.place),
             tuple((a, floordiv(e - base, stride) if a == axis else e) for a, e in self.index),
-            self.member + tuple(mapped(c, lambda e: e.substituted(old)) for c in member),
+            self.member + tuple(substituted(c, old) for c in member),
         )
 
     def tied(self, axis: Axis, value: Linear) -> Grid:

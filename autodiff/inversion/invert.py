@@ -7,13 +7,13 @@ only, not on names, and are kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
 
 from autodiff.integers.budget import STEPS, Budget, TooHard
-from autodiff.integers.conditions import Condition, conjuncts, forms, mapped, normal
+from autodiff.integers.conditions import Condition, conjuncts, forms, normal, substituted
 from autodiff.integers.linear import Linear, Symbol, linear, symbol
 from autodiff.integers.memory import Memory
 from autodiff.integers.polyhedra import Facts
@@ -171,7 +171,7 @@ class _Inverter:
                 renumbered[t] = symbol(loop)
                 loops.append((loop, n))
             values |= {v: e.substituted(renumbered) for v, e in p.solution.values}
-            guards += [mapped(c, _substitution(renumbered)) for c in p.solution.guards]
+            guards += [substituted(c, renumbered) for c in p.solution.guards]
         axes = sorted(((a, n) for p in parts for a, n in p.grid.axes), key=lambda item: item[0].position)
         index = {a: e for p in parts for a, e in p.grid.index}
         gather = Gather(
@@ -193,7 +193,7 @@ class _Inverter:
         position = {Target(j): symbol(Axis(j)) for j in range(len(self.question.shape))}
         read = {a: e.substituted(position) for (a, _), e in zip(g.axes, g.index, strict=True)}
         inverted = [j for j in range(len(self.question.shape)) if j not in self.opaque]
-        member = (mapped(c, lambda e: e.substituted(position)) for c in g.member)
+        member = (substituted(c, position) for c in g.member)
         return Gather(
             tuple((Axis(j), self.question.shape[j]) for j in inverted),
             tuple(symbol(Target(j)) for j in inverted),
@@ -201,9 +201,5 @@ class _Inverter:
             (),
             (),
             tuple(e.substituted(read) for e in g.solution),
-            (*member, *(mapped(c, lambda e: e.substituted(read)) for c in g.guards)),
+            (*member, *(substituted(c, read) for c in g.guards)),
         )
-
-
-def _substitution(values: Mapping[Symbol, Linear]) -> Callable[[Linear], Linear]:
-    return lambda e: e.substituted(values)

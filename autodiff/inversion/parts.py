@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from autodiff.integers.budget import Budget, TooHard
-from autodiff.integers.conditions import AnyOf, Condition, mapped
+from autodiff.integers.conditions import AnyOf, Condition, substituted
 from autodiff.integers.linear import Linear, Symbol, symbol
 from autodiff.integers.memory import Memory
 from autodiff.inversion.cases import System, cases, pinned
@@ -113,12 +113,12 @@ def renamed(part: Part, c: Component) -> Part:
             tuple((axes[a], n) for a, n in grid.axes),
             tuple((targets[s], rule(e)) for s, e in grid.place),
             tuple((axes[a], rule(e)) for a, e in grid.index),
-            _all(grid.member, rule),
+            _all(grid.member, everything),
         ),
         Solution(
             solution.loops,
             tuple((_global(v, unknowns), rule(e)) for v, e in solution.values),
-            _all(solution.guards, rule),
+            _all(solution.guards, everything),
         ),
     )
 
@@ -128,5 +128,5 @@ def _global(v: Symbol, unknowns: Mapping[Unknown, Unknown]) -> Symbol:
     return unknowns[v]
 
 
-def _all(conditions: Sequence[Condition], rule: Callable[[Linear], Linear]) -> tuple[Condition, ...]:
-    return tuple(mapped(c, rule) for c in conditions)
+def _all(conditions: Sequence[Condition], values: Mapping[Symbol, Linear]) -> tuple[Condition, ...]:
+    return tuple(substituted(c, values) for c in conditions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from autodiff.integers.conditions import AllOf, AnyOf, Condition, Not, Opaque, OpaqueIndex, forms, mapped
+from autodiff.integers.conditions import AllOf, AnyOf, Condition, Not, Opaque, OpaqueIndex, forms, mapped, substituted
 from autodiff.integers.linear import Atom, Linear, Numbered, Symbol, symbol
 
 __all__ = ["Component", "Names", "Parameter", "Question", "Unknown", "components", "localized", "unknowns_of"]
@@ -102,7 +102,7 @@ def localized(question: Question, c: Component) -> Question:
         tuple(question.boxes[i] for i in c.variables),
         tuple(None if row is None else row.substituted(local) for row in rows),
         tuple(question.shape[j] for j in c.rows),
-        tuple(mapped(condition, lambda e: e.substituted(local)) for condition in conditions),
+        tuple(substituted(condition, local) for condition in conditions),
         (*question.known, *sizes),
         question.compact,
     )

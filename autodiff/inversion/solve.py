@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
-from autodiff.integers.conditions import AllOf, AnyOf, Condition, NonNegative, Zero, mapped
+from autodiff.integers.conditions import AllOf, AnyOf, Condition, NonNegative, Zero, substituted
 from autodiff.integers.linear import Linear, Quotient, Symbol, floordiv, linear, mod
 from autodiff.integers.matrices import Matrix, smith
 from autodiff.integers.polyhedra import Facts, reduced
@@ -54,9 +54,7 @@ def _solve(system: System, setting: Setting) -> Solution:
     unproved = _unproved(rest, nest.facts)
     if unproved and nest.facts.extended({}, unproved).refuted():
         raise Empty
-    residual = _settled(
-        [mapped(c, lambda e: e.substituted(nest.values)) for c in system.residual], nest.facts, setting.parameters
-    )
+    residual = _settled([substituted(c, nest.values) for c in system.residual], nest.facts, setting.parameters)
     values = tuple((v, nest.values[v]) for v in system.variables[: system.originals])
     return Solution(nest.loops, values, (*conditions, *map(NonNegative, unproved), *residual))
 

@@ -6,13 +6,13 @@ here everything is said of the element s itself, and the part is where the gathe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import sympy
 
-from autodiff.integers.conditions import Condition, mapped
+from autodiff.integers.conditions import Condition, substituted
 from autodiff.integers.linear import Linear, Symbol
 from autodiff.inversion.domains import ON_DATA, Gather, Target
 from autodiff.symbolic.answer import IndexGather, IndexInversion, OpaqueRow, Place
@@ -91,7 +91,7 @@ class _Describer:
         names: dict[Symbol, Any] = {t: self._symbol("t", t.position) for t, _ in g.loops}
         values = [self._form(e.substituted(read), names) for e in g.solution]
         solution = dict(zip(self.asked.domain, values, strict=True))
-        guards = self._conditions([mapped(c, _substitution(read)) for c in g.guards], names, solution)
+        guards = self._conditions([substituted(c, read) for c in g.guards], names, solution)
         loops = {names[t]: (sympy.Integer(0), self._form(n, names)) for t, n in g.loops}
         widths = [n for _, n in loops.values()]
         return IndexGather(loops, solution, guards, self._place(g, [*values, *guards, *widths]))
@@ -128,7 +128,3 @@ class _Describer:
         if not self.negative or e.free_symbols.isdisjoint(self.negative):
             return e
         return sympy.expand(e).subs(self.negative)
-
-
-def _substitution(values: Mapping[Symbol, Linear]) -> Callable[[Linear], Linear]:
-    return lambda e: e.substituted(values)

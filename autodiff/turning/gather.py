@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from autodiff.integers.conditions import NonNegative, Zero, mapped
+from autodiff.integers.conditions import NonNegative, Zero, substituted
 from autodiff.integers.linear import Linear, Symbol, symbol
 from autodiff.inversion.domains import Gather, Inversion, Target
 from autodiff.inversion.lattice_loops import nominal
@@ -190,7 +190,7 @@ def _needed(g: Gather) -> list[Linear]:
     as_target = {a: symbol(Target(a.position)) for a, _ in g.axes}
     conditions = list(g.member)
     if g.direct and not g.loops:
-        conditions += [mapped(c, lambda e: e.substituted(as_target)) for c in g.guards]
+        conditions += [substituted(c, as_target) for c in g.guards]
     found: list[Linear] = []
     for c in conditions:
         if isinstance(c, NonNegative):
