@@ -93,7 +93,7 @@ def in_fresh_process(code: str) -> float:
 
 
 def import_time() -> list[Figure]:
-    """`import tedsl`, and the same up to the first name used (which loads NumPy and the language)."""
+    """`import tedsl`, the same up to the first name used (which loads NumPy and the language), and what comes later."""
 
     def best(statement: str) -> float:
         code = f"import time; t = time.perf_counter(); {statement}; print(time.perf_counter() - t)"
@@ -102,6 +102,9 @@ def import_time() -> list[Figure]:
     return [
         Figure("import tedsl", best("import tedsl"), "s", limit=0.25),
         Figure("import tedsl and its language", best("import tedsl; tedsl.compute"), "s", limit=0.25),
+        Figure(
+            "sympy, at the first gradient that asks it", best("import sympy.polys.matrices.normalforms"), "s", limit=1
+        ),
     ]
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import tedsl as te
+from benchmarks.differentiation import warm
 from tedsl import ops
 
 __all__ = ["network"]
@@ -69,6 +70,7 @@ def arrays(tensors: list[te.Tensor]) -> list[np.ndarray[Any, Any]]:
 def measured(layers: int) -> str:
     """Seconds of one process, its own and by the clock: of `differentiate`, of the build, and of the first call."""
     te.build(*(lambda x: (x, te.compute(x.shape, lambda i: x[i] + 1)))(te.placeholder((4,), name="x")))  # the runtime
+    warm()
     inputs, loss, parameters = network(layers)
     found = []
 

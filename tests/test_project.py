@@ -88,6 +88,13 @@ def test_writing_a_program_does_not_load_the_compiler() -> None:
     assert modules_after(program) & {"halide", "llvmlite", "hypothesis"} == set()
 
 
+def test_gradients_load_sympy_where_there_is_something_to_solve() -> None:
+    """Its import takes longer than these gradients: an index that is an axis alone needs no algebra."""
+    program = "import tedsl as te; x = te.placeholder((4, 4)); y = {}; te.differentiate(te.tanh(y).sum(), [x])"
+    assert "sympy" not in modules_after(program.format("(x @ x.T + x.sum(0)) * x[:, 0]"))
+    assert "sympy" in modules_after(program.format("x.reshape((16,))"))
+
+
 @pytest.mark.parametrize("name", tedsl.__all__)
 def test_public_name_resolves(name: str) -> None:
     assert getattr(tedsl, name) is not None

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any, ClassVar, TypeVar
 
-from autodiff.integers.matrices import ceildiv
 from tedsl.lang.locks import cached_property
 
 __all__ = [
@@ -381,7 +380,7 @@ def _quotient(rest: Linear, c: int) -> Linear:
 def ceiling(e: Linear | int, c: int) -> Linear:
     """ceil(e / c) for c > 0."""
     e = linear(e)
-    return linear(ceildiv(e.constant, c)) if e.is_constant else floordiv(e + (c - 1), c)
+    return linear(-(-e.constant // c)) if e.is_constant else floordiv(e + (c - 1), c)
 
 
 def mod(e: Linear | int, c: int) -> Linear:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import islice, permutations
 from math import perm, prod
 
+from autodiff.integers.algebra import Matrix, independent_rows, triangular_basis
 from autodiff.integers.budget import Budget, TooHard
 from autodiff.integers.linear import Linear, Numbered, Quotient, Symbol, ceiling, complexity, floordiv, linear, symbol
-from autodiff.integers.matrices import Matrix, independent_rows, lower_triangular_basis
 from autodiff.integers.polyhedra import Facts, eliminated, reduced
 from autodiff.inversion.cases import System
 from autodiff.inversion.domains import Loop
@@ -83,7 +83,7 @@ def best_nest(
     best: tuple[tuple[int, int, int], Nest] | None = None
     failure = TooHard("no loops were found")
     for order in _orders(system, lattice):
-        basis = lower_triangular_basis(lattice, order)
+        basis = triangular_basis(lattice, order)
         if basis is None:
             continue
         setting.budget.spend(ORDER * len(inequalities))
@@ -117,7 +117,7 @@ def _orders(system: System, lattice: Matrix) -> Iterator[tuple[int, ...]]:
         return (nominal(high - low) if low is not None and high is not None else NOMINAL_EXTENT**2), i
 
     candidates.sort(key=extent)
-    short = independent_rows(lattice, candidates)
+    short = independent_rows(lattice, tuple(candidates))
     yield from islice(permutations(short), MAX_ORDERS // 2)
     others = [i for i in candidates if i not in short]
     yield from islice(((*short[:k], i, *short[k + 1 :]) for i in others for k in range(free)), MAX_ORDERS // 2)

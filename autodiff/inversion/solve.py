@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
+from autodiff.integers.algebra import Matrix, diagonalized
 from autodiff.integers.conditions import AllOf, AnyOf, Condition, NonNegative, Zero, substituted
 from autodiff.integers.linear import Linear, Quotient, Symbol, floordiv, linear, mod
-from autodiff.integers.matrices import Matrix, smith
 from autodiff.integers.polyhedra import Facts, reduced
 from autodiff.inversion.cases import System
 from autodiff.inversion.domains import Loop
@@ -65,9 +65,7 @@ def _equations(system: System) -> tuple[list[Zero], list[Linear], Matrix]:
     inside = dict.fromkeys(unknowns, linear(0))
     matrix = [[e[v] for v in unknowns] for e in system.equations]
     right = [-e.substituted(inside) for e in system.equations]
-    u, d, v = smith(matrix, len(unknowns))
-    if not _has_integer_point(system.equations):
-        raise Empty
+    u, d, v = diagonalized(matrix, len(unknowns))
     conditions: list[Zero] = []
     y: list[Linear] = []
     for i, row in enumerate(u):
@@ -77,14 +75,17 @@ def _equations(system: System) -> tuple[list[Zero], list[Linear], Matrix]:
             y.append(floordiv(e, d[i]))
         else:
             conditions += _vanishing(e)
+    # Each condition can be met; whether all can at once is a question of its own.
+    if len(conditions) > 1 and not _has_integer_point(system.equations):
+        raise Empty
     particular = [sum((a * v[j][i] for i, a in enumerate(y)), linear(0)) for j in range(len(unknowns))]
-    return conditions, particular, [row[len(y) :] for row in v]
+    return conditions, particular, tuple(row[len(y) :] for row in v)
 
 
 def _has_integer_point(equations: Sequence[Linear]) -> bool:
     """Whether the equations have a solution in integers, whatever the elements and parameters."""
     symbols = list(dict.fromkeys(s for e in equations for s in e))
-    u, d, _ = smith([[e[s] for s in symbols] for e in equations], len(symbols))
+    u, d, _ = diagonalized([[e[s] for s in symbols] for e in equations], len(symbols))
     for i, row in enumerate(u):
         constant = sum(r * e.constant for r, e in zip(row, equations, strict=True))
         divisor = d[i] if i < len(d) else 0

@@ -11,8 +11,8 @@ import pytest
 import autodiff
 
 MODULES = [
-    "integers.conditions", "inversion.invert", "integers.linear", "integers.polyhedra", "inversion.refine",
-    "integers.simplex",
+    "integers.algebra", "integers.conditions", "inversion.invert", "integers.linear", "integers.polyhedra",
+    "inversion.refine", "integers.simplex",
 ]  # fmt: skip
 
 

@@ -1,0 +1,99 @@
+"""Integer matrices in normal form: the one place where the inversion of indices asks sympy for linear algebra.
+
+On this side a matrix is rows of Python integers; sympy's are made and read here, whatever its integers are (gmpy2's or
+python-flint's, where these are installed). The same few matrices return in every layer of a program, so answers are
+kept. sympy is imported when it is first asked, and a matrix that is an identity, as in pointwise stages and products of
+matrices, is its own answer. The README of `autodiff` says what each step takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+__all__ = ["Matrix", "diagonalized", "identity", "independent_rows", "triangular_basis"]
+
+Matrix = tuple[tuple[int, ...], ...]
+KEPT = 4096
+"""Answers of each kind."""
+
+
+def diagonalized(a: Sequence[Sequence[int]], columns: int) -> tuple[Matrix, tuple[int, ...], Matrix]:
+    """The Smith form (U, d, V): U a V is diagonal d, U and V are unimodular, 0 <= d_1 | d_2 | ..., zeros last.
+
+    The divisibility chain keeps each condition `d_i divides (U b)_i` as weak as it can be.
+
+    >>> diagonalized([[1, 1], [1, -1]], 2)
+    (((1, 0), (1, -1)), (1, 2), ((1, -1), (0, 1)))
+    """
+    rows = _rows(a)
+    if _is_unit(rows):
+        return identity(len(rows)), (1,) * min(len(rows), columns), identity(columns)
+    return _smith(rows, columns)
+
+
+def triangular_basis(basis: Sequence[Sequence[int]], order: Sequence[int]) -> Matrix | None:
+    """Change the basis (the columns) of a lattice so that its rows `order` are lower triangular, diagonal positive.
+
+    Column i is then the only way, given the coordinates order[:i], to move coordinate order[i]: loops nested in `order`
+    step through the lattice one coordinate at a time. Entries left of the diagonal are reduced modulo it, which makes
+    this the Hermite form. None when the rows `order` are dependent.
+
+    >>> triangular_basis([[2, 1], [1, 1]], (0, 1))
+    ((1, 0), (0, 1))
+    """
+    rows = _rows(basis)
+    if _is_unit([rows[i] for i in order]):
+        return rows
+    return _hermite(rows, tuple(order))
+
+
+@lru_cache(KEPT)
+def independent_rows(a: Matrix, order: tuple[int, ...]) -> tuple[int, ...]:
+    """Of the rows in `order`, each that does not depend on those taken before it."""
+    matrix = _matrix([a[i] for i in order], len(a[0]) if a else 0)
+    return tuple(order[i] for i in matrix.transpose().rref_den()[2])
+
+
+def identity(n: int) -> Matrix:
+    return tuple(tuple(int(i == j) for j in range(n)) for i in range(n))
+
+
+def _is_unit(a: Sequence[Sequence[int]]) -> bool:
+    """Whether the matrix is an identity, perhaps with rows or columns of zeros after it."""
+    return all(e == (i == j) for i, row in enumerate(a) for j, e in enumerate(row))
+
+
+@lru_cache(KEPT)
+def _smith(a: Matrix, columns: int) -> tuple[Matrix, tuple[int, ...], Matrix]:
+    from sympy.polys.matrices.normalforms import smith_normal_decomp
+
+    d, u, v = smith_normal_decomp(_matrix(a, columns))
+    diagonal = _rows(d.to_list())
+    return _rows(u.to_list()), tuple(row[i] for i, row in enumerate(diagonal[:columns])), _rows(v.to_list())
+
+
+@lru_cache(KEPT)
+def _hermite(basis: Matrix, order: tuple[int, ...]) -> Matrix | None:
+    """sympy works from the last row up and sets pivots from the last column on: both are turned round, twice."""
+    from sympy.polys.matrices.normalforms import hermite_normal_form
+
+    others = [i for i in range(len(basis)) if i not in order]
+    arranged = [*others, *reversed(order)]
+    found = hermite_normal_form(_matrix([basis[i] for i in arranged], len(order))).to_list()
+    rows = dict(zip(arranged, (row[::-1] for row in _rows(found)), strict=True))
+    if any(i >= len(rows[r]) or not rows[r][i] for i, r in enumerate(order)):
+        return None
+    return tuple(rows[i] for i in range(len(basis)))
+
+
+def _matrix(rows: Sequence[Sequence[int]], columns: int) -> Any:
+    from sympy import ZZ
+    from sympy.polys.matrices import DomainMatrix
+
+    return DomainMatrix([[ZZ(e) for e in row] for row in rows], (len(rows), columns), ZZ)
+
+
+def _rows(a: Iterable[Iterable[Any]]) -> Matrix:
+    return tuple(tuple(int(e) for e in row) for row in a)

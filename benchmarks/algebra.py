@@ -1,0 +1,151 @@
+"""What index inversion asks of algebra, and what sympy takes for it: the table in the README of `autodiff`.
+
+    python -m benchmarks.algebra
+
+The questions are those of the gradient of the residual network of 50 layers: recorded, then put to sympy with nothing
+remembered, and to our own code where there is any. Times are the process's own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+from unittest import mock
+
+import sympy
+from sympy.solvers.simplex import InfeasibleLPError, UnboundedLPError, linprog, lpmin
+
+import tedsl as te
+from autodiff.integers import algebra, linear, simplex
+from benchmarks.differentiation import warm
+from benchmarks.programs import network
+
+__all__ = ["Record", "by_linprog", "by_lpmin", "recorded"]
+
+Answer = Fraction | str | None
+Rows = tuple[tuple[int, ...], ...]
+
+
+@dataclass
+class Record:
+    """The arguments with which each step was called, in order, and how many linear forms were made."""
+
+    calls: dict[str, list[tuple[Hashable, ...]]] = field(default_factory=dict)
+    forms: int = 0
+
+    def taking(self, name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        found = self.calls.setdefault(name, [])
+
+        def told(*arguments: Any) -> Any:
+            found.append(tuple(map(_frozen, arguments)))
+            return work(*arguments)
+
+        return told
+
+    def counting(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any) -> Any:
+            self.forms += 1
+            return work(*arguments)
+
+        return counted
+
+
+def recorded(work: Callable[[], object]) -> Record:
+    """What `work` asks."""
+    record = Record()
+    with ExitStack() as stack:
+        for module, name in ((algebra, "_smith"), (algebra, "_hermite"), (simplex, "minimum")):
+            stack.enter_context(mock.patch.object(module, name, record.taking(name, getattr(module, name))))
+        stack.enter_context(mock.patch.object(linear, "_owning", record.counting(linear._owning)))
+        work()
+    return record
+
+
+def by_lpmin(goal: Sequence[int], facts: Sequence[Sequence[int]]) -> Answer:
+    """The least value of goal where every fact is >= 0, asked in sympy's expressions."""
+    symbols = sympy.symbols(f"x:{len(goal) - 1}")
+
+    def form(row: Sequence[int]) -> Any:
+        return sympy.Add(*(c * x for c, x in zip(row, symbols)), row[-1])
+
+    return _answer(lambda: lpmin(form(goal), [form(f) >= 0 for f in facts])[0])
+
+
+def by_linprog(goal: Sequence[int], facts: Sequence[Sequence[int]]) -> Answer:
+    """The same asked in matrices, which sympy takes for one variable and more."""
+    free = [(None, None)] * (len(goal) - 1)
+    if not free:
+        return simplex.INFEASIBLE if any(f[-1] < 0 for f in facts) else Fraction(goal[-1])
+    negated = [[-c for c in f[:-1]] for f in facts]
+    return _answer(lambda: linprog(list(goal[:-1]), negated, [f[-1] for f in facts], bounds=free)[0] + goal[-1])
+
+
+def _answer(work: Callable[[], Any]) -> Answer:
+    try:
+        found = work()
+    except InfeasibleLPError:
+        return simplex.INFEASIBLE
+    except UnboundedLPError:
+        return None
+    return Fraction(int(found.p), int(found.q))
+
+
+def _frozen(argument: Any) -> Hashable:
+    if callable(argument):
+        return None
+    return tuple(map(_frozen, argument)) if isinstance(argument, list | tuple) else argument
+
+
+def _minimum(goal: Sequence[int], facts: Rows, _: object = None) -> Answer:
+    return simplex.minimum(list(goal), [list(f) for f in facts], lambda numbers: None)
+
+
+def microseconds(work: Callable[..., object], questions: Sequence[tuple[Any, ...]], least: float = 0.2) -> float:
+    """Of one question, on average, each asked as often as the others."""
+    rounds, start = 0, time.process_time()
+    while (spent := time.process_time() - start) < least or not rounds:
+        for question in questions:
+            work(*question)
+        rounds += 1
+    return 1e6 * spent / rounds / len(questions)
+
+
+def main() -> None:
+    warm()
+    _, loss, parameters = network(50)
+    record = recorded(lambda: te.differentiate(loss, parameters))
+    print("| step | calls | different | sympy, us each | our own, us each |\n|---|---|---|---|---|")
+    for name, work in (("_smith", algebra._smith.__wrapped__), ("_hermite", algebra._hermite.__wrapped__)):
+        asked = list(dict.fromkeys(record.calls[name]))
+        print(f"| {name[1:]} | {len(record.calls[name])} | {len(asked)} | {microseconds(work, asked):.0f} | |")
+    asked = list(dict.fromkeys(record.calls["minimum"]))
+    own = microseconds(_minimum, asked)
+    for theirs in (by_linprog, by_lpmin):
+        each = microseconds(theirs, [question[:2] for question in asked])
+        print(
+            f"| minimum, {theirs.__name__} | {len(record.calls['minimum'])} | {len(asked)} | {each:.0f} | {own:.0f} |"
+        )
+    own, each = microseconds(_substituted_form, NUMBERS), microseconds(_substituted_expression, NUMBERS)
+    print(f"| sums of forms, substituted | {record.forms} made | | {each:.0f} | {own:.0f} |")
+
+
+NUMBERS = [(a, b, c) for a in range(1, 8) for b in range(-9, 9) for c in range(9)]
+
+
+def _substituted_form(a: int, b: int, c: int) -> object:
+    """a x + b y + c, less x, with 4 t + y for x."""
+    x, y, t = (linear.symbol(s) for s in "xyt")
+    return (x * a + y * b + c - x).substituted({"x": t * 4 + y})
+
+
+def _substituted_expression(a: int, b: int, c: int) -> object:
+    x, y, t = sympy.symbols("x y t", integer=True)
+    return sympy.expand((x * a + y * b + c - x).xreplace({x: t * 4 + y}))
+
+
+if __name__ == "__main__":
+    main()
