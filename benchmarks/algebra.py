@@ -76,12 +76,15 @@ def by_lpmin(goal: Sequence[int], facts: Sequence[Sequence[int]]) -> Answer:
 
 
 def by_linprog(goal: Sequence[int], facts: Sequence[Sequence[int]]) -> Answer:
-    """The same asked in matrices, which sympy takes for one variable and more."""
-    free = [(None, None)] * (len(goal) - 1)
-    if not free:
-        return simplex.INFEASIBLE if any(f[-1] < 0 for f in facts) else Fraction(goal[-1])
-    negated = [[-c for c in f[:-1]] for f in facts]
-    return _answer(lambda: linprog(list(goal[:-1]), negated, [f[-1] for f in facts], bounds=free)[0] + goal[-1])
+    """The same asked in matrices, of one variable and more.
+
+    Each variable is a difference of two: `linprog` of 1.14 keeps them from being negative whatever `bounds` say.
+    """
+    if len(goal) == 1 or not facts:
+        return by_lpmin(goal, facts)
+    costs = [*goal[:-1], *(-c for c in goal[:-1])]
+    rows = [[*(-c for c in f[:-1]), *f[:-1]] for f in facts]
+    return _answer(lambda: linprog(costs, rows, [f[-1] for f in facts])[0] + goal[-1])
 
 
 def _answer(work: Callable[[], Any]) -> Answer:

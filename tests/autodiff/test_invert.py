@@ -11,13 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy
-from hypothesis import given, settings, strategies as st
 from sympy import Abs, And, Eq, Max, Min, Mod, Ne, Not, Or, Piecewise, Xor, ceiling, floor, symbols
 
 import tedsl as te
 from autodiff import IndexInversion, invert
-from autodiff.inversion.formulas import as_sympy, holds_when
-from tests.autodiff.enumeration import IndexMap, forward_pairs, index_maps
 
 x, y, z, r, i, j, k = symbols("x y z r i j k", integer=True)
 n, m, a = symbols("n m a", integer=True)
@@ -136,37 +133,6 @@ def test_flattening_by_a_size_is_no_loop() -> None:
     assert gather.solution == {i: floor(s / m), j: Mod(s, m)}
     assert not gather.loops
     assert not gather.guards
-
-
-def in_sympy(drawn: IndexMap, size: Any) -> IndexInversion:
-    """The map of linear forms asked in sympy's words."""
-    names = {name: sympy.Symbol(name, integer=True) for name in "xyz"} | {"n": size}
-    domain = {
-        names[str(v.symbol)]: tuple(e if isinstance(e, int) else as_sympy(e, names) for e in (v.begin, v.extent))
-        for v in drawn.variables
-    }
-    shape = [e if isinstance(e, int) else as_sympy(e, names) for e in drawn.shape]
-    conditions = [holds_when(c, names) for c in drawn.conditions]
-    return invert([as_sympy(e, names) for e in drawn.rows], domain, shape, conditions)
-
-
-@settings(max_examples=60)
-@given(index_maps(), st.booleans())
-def test_random_maps(drawn: IndexMap, is_size: bool) -> None:
-    """The oracle is the enumeration of the linear forms; what is run went through sympy and Python's text."""
-    size = n if is_size else sympy.Symbol("n", integer=True, nonnegative=True)
-    answer = in_sympy(drawn, size)
-    assert answer.latex.startswith(r"\begin{aligned}")
-    for number in (0, 1, 3, (drawn.sizes or {})["n"]):
-        given_map = IndexMap(drawn.variables, drawn.rows, drawn.shape, drawn.conditions, {"n": number})
-        known = {size: number}
-        begins = [int(sympy.sympify(b).subs(known)) for b, _ in answer.domain.values()]
-        extents = [int(sympy.sympify(e).subs(known)) for _, e in answer.domain.values()]
-        values = RANDOM.integers(1, 10**9, extents)
-        expected = np.zeros([int(sympy.sympify(e).subs(known)) for e in answer.shape], np.int64)
-        for (s, point), times in forward_pairs(given_map).items():
-            expected[s] += times * values[tuple(p - b for p, b in zip(point, begins, strict=True))]
-        np.testing.assert_array_equal(run(answer, values, *(number for _ in answer.parameters)), expected)
 
 
 def test_an_index_read_from_data_stays_a_scatter_beside_rows_that_do_not() -> None:
