@@ -58,7 +58,7 @@ def recorded(work: Callable[[], object]) -> Record:
     """What `work` asks."""
     record = Record()
     with ExitStack() as stack:
-        for module, name in ((algebra, "_smith"), (algebra, "_hermite"), (simplex, "minimum")):
+        for module, name in ((algebra, "_diagonalized"), (algebra, "_triangular"), (simplex, "minimum")):
             stack.enter_context(mock.patch.object(module, name, record.taking(name, getattr(module, name))))
         stack.enter_context(mock.patch.object(linear, "_owning", record.counting(linear._owning)))
         work()
@@ -122,7 +122,10 @@ def main() -> None:
     _, loss, parameters = network(50)
     record = recorded(lambda: te.differentiate(loss, parameters))
     print("| step | calls | different | sympy, us each | our own, us each |\n|---|---|---|---|---|")
-    for name, work in (("_smith", algebra._smith.__wrapped__), ("_hermite", algebra._hermite.__wrapped__)):
+    for name, work in (
+        ("_diagonalized", algebra._diagonalized.__wrapped__),
+        ("_triangular", algebra._triangular.__wrapped__),
+    ):
         asked = list(dict.fromkeys(record.calls[name]))
         print(f"| {name[1:]} | {len(record.calls[name])} | {len(asked)} | {microseconds(work, asked):.0f} | |")
     asked = list(dict.fromkeys(record.calls["minimum"]))

@@ -30,7 +30,7 @@ def diagonalized(a: Sequence[Sequence[int]], columns: int) -> tuple[Matrix, tupl
     rows = _rows(a)
     if _is_unit(rows):
         return identity(len(rows)), (1,) * min(len(rows), columns), identity(columns)
-    return _smith(rows, columns)
+    return _diagonalized(rows, columns)
 
 
 def triangular_basis(basis: Sequence[Sequence[int]], order: Sequence[int]) -> Matrix | None:
@@ -46,7 +46,7 @@ def triangular_basis(basis: Sequence[Sequence[int]], order: Sequence[int]) -> Ma
     rows = _rows(basis)
     if _is_unit([rows[i] for i in order]):
         return rows
-    return _hermite(rows, tuple(order))
+    return _triangular(rows, tuple(order))
 
 
 @lru_cache(KEPT)
@@ -66,7 +66,7 @@ def _is_unit(a: Sequence[Sequence[int]]) -> bool:
 
 
 @lru_cache(KEPT)
-def _smith(a: Matrix, columns: int) -> tuple[Matrix, tuple[int, ...], Matrix]:
+def _diagonalized(a: Matrix, columns: int) -> tuple[Matrix, tuple[int, ...], Matrix]:
     from sympy.polys.matrices.normalforms import smith_normal_decomp
 
     d, u, v = smith_normal_decomp(_matrix(a, columns))
@@ -75,7 +75,7 @@ def _smith(a: Matrix, columns: int) -> tuple[Matrix, tuple[int, ...], Matrix]:
 
 
 @lru_cache(KEPT)
-def _hermite(basis: Matrix, order: tuple[int, ...]) -> Matrix | None:
+def _triangular(basis: Matrix, order: tuple[int, ...]) -> Matrix | None:
     """sympy works from the last row up and sets pivots from the last column on: both are turned round, twice."""
     from sympy.polys.matrices.normalforms import hermite_normal_form
 

@@ -42,6 +42,18 @@ def test_division_is_that_of_sympy_however_it_is_reduced(e, c, d):
         assert mod(e, c).evaluate(values) == substituted(sympy.Mod(plain, c), values)
 
 
+@settings(max_examples=25)
+@given(rows("xy"), rows("yz", 1), rows("xz", 1))
+def test_sums_and_substitutions_are_those_of_sympy(e, f, g):
+    """Symbols are replaced all at once, inside floors and minima too."""
+    x, y = (sympy.Symbol(s, integer=True) for s in "xy")
+    theirs = (2 * as_sympy(e) - as_sympy(f)).xreplace({x: as_sympy(f), y: as_sympy(g)})
+    ours = (e * 2 - f).substituted({"x": f, "y": g})
+    for _ in range(3):
+        values = {s: NUMBERS.randint(-9, 9) for s in "xyz"}
+        assert ours.evaluate(values) == substituted(theirs, values)
+
+
 ROW = st.lists(st.integers(-3, 3), min_size=3, max_size=3)
 
 
