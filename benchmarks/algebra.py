@@ -122,19 +122,16 @@ def main() -> None:
     _, loss, parameters = network(50)
     record = recorded(lambda: te.differentiate(loss, parameters))
     print("| step | calls | different | sympy, us each | our own, us each |\n|---|---|---|---|---|")
-    for name, work in (
-        ("_diagonalized", algebra._diagonalized.__wrapped__),
-        ("_triangular", algebra._triangular.__wrapped__),
-    ):
+    for name in ("_diagonalized", "_triangular"):
         asked = list(dict.fromkeys(record.calls[name]))
-        print(f"| {name[1:]} | {len(record.calls[name])} | {len(asked)} | {microseconds(work, asked):.0f} | |")
+        each = microseconds(getattr(algebra, name).__wrapped__, asked)
+        print(f"| {name[1:]} | {len(record.calls[name])} | {len(asked)} | {each:.0f} | |")
     asked = list(dict.fromkeys(record.calls["minimum"]))
     own = microseconds(_minimum, asked)
     for theirs in (by_linprog, by_lpmin):
         each = microseconds(theirs, [question[:2] for question in asked])
-        print(
-            f"| minimum, {theirs.__name__} | {len(record.calls['minimum'])} | {len(asked)} | {each:.0f} | {own:.0f} |"
-        )
+        calls = len(record.calls["minimum"])
+        print(f"| minimum, {theirs.__name__} | {calls} | {len(asked)} | {each:.0f} | {own:.0f} |")
     own, each = microseconds(_substituted_form, NUMBERS), microseconds(_substituted_expression, NUMBERS)
     print(f"| sums of forms, substituted | {record.forms} made | | {each:.0f} | {own:.0f} |")
 

@@ -89,6 +89,8 @@ class PythonText(StrPrinter):  # type: ignore[misc]
         """Xor, ITE and their like, by And, Or and Not."""
         return str(self._print(e.to_nnf(simplify=False)))
 
+    _print_Xor = _print_BooleanFunction  # noqa: N815 - sympy's own has `^`, which binds closer than `==`
+
     def _print_Not(self, e: Any) -> str:  # noqa: N802
         return f"(not {self._print(e.args[0])})"
 

@@ -72,6 +72,14 @@ FIXED: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
         lambda x, y: (x,) if (x < 2 or x > 4) and x != 6 and not (y == 1 and x % 2 == 0) else None,
     ),
     "xor": (([x], {x: (0, 9)}, [9], Xor(x > 2, x > 6)), lambda x: (x,) if (x > 2) != (x > 6) else None),
+    "xor_of_three": (
+        ([x], {x: (0, 9), y: (0, 3)}, [9], [Xor(Eq(x, 2), x > 4, y > x)]),
+        lambda x, y: (x,) if (x == 2) ^ (x > 4) ^ (y > x) else None,
+    ),
+    "choice_by_xor": (
+        ([x * y, Piecewise((x, Xor(Eq(x, 2), y > 1, x > 3)), (y, True))], {x: (0, 5), y: (0, 4)}, [9, 5]),
+        lambda x, y: (x * y, x if (x == 2) ^ (y > 1) ^ (x > 3) else y),
+    ),
     "fractions": (([x], {x: (0, 9)}, [9], [2 * x / 3 > sympy.Rational(5, 2)]), lambda x: (x,) if 4 * x > 15 else None),
     "choice_of_unknown": (
         ([x], {x: (0, 5), y: (0, 4)}, [5], [Piecewise((x, x * y > 2), (-y, True)) > 1]),
