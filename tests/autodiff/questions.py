@@ -7,7 +7,7 @@ from typing import Any
 
 import sympy
 from hypothesis import strategies as st
-from sympy import Abs, And, Eq, Max, Min, Mod, Or, Piecewise, floor
+from sympy import Abs, And, Eq, Max, Min, Mod, Not, Or, Piecewise, Xor, floor
 
 from autodiff import IndexInversion, invert
 from autodiff.inversion.formulas import as_sympy, holds_when
@@ -126,7 +126,52 @@ def interleaved(draw: st.DrawFn) -> IndexQuestion:
     return IndexQuestion(rows, {k: (0, 4**bits)}, [2**bits, 2**bits])
 
 
+@st.composite
+def expressions(draw: st.DrawFn, axes: tuple[Any, ...], depth: int = 3) -> Any:
+    """Sums, floors and remainders by numbers and by sizes, minima, absolute values and choices, one in another."""
+    kind = draw(st.integers(0, 9)) if depth else 9
+    inner = expressions(axes, depth - 1)
+    divisor = draw(st.sampled_from([2, 3, 4, -2, n + 1, m + 1]))
+    if kind < 2:
+        return (floor(draw(inner) / divisor), Mod(draw(inner), divisor))[kind]
+    if kind < 4:
+        return (Min, Max)[kind - 2](draw(inner), draw(inner))
+    if kind == 4:
+        return Abs(draw(inner))
+    if kind == 5:
+        return Piecewise((draw(inner), draw(relations(axes, depth - 1))), (draw(inner), True))
+    if kind == 6:
+        return draw(inner) + draw(inner)
+    if kind == 7:
+        return draw(st.sampled_from([n, m])) * draw(st.sampled_from(axes)) + draw(inner)
+    terms = (draw(st.sampled_from([0, 1, 1, -1, 2, 3])) * z for z in (*axes, draw(st.sampled_from([n, a, 1]))))
+    return sympy.Add(*terms, draw(st.integers(-3, 3)))
+
+
+@st.composite
+def relations(draw: st.DrawFn, axes: tuple[Any, ...], depth: int = 2) -> Any:
+    """Comparisons and what joins them."""
+    kind = draw(st.integers(0, 6)) if depth > 0 else 6
+    inner = relations(axes, depth - 1)
+    if kind < 3:
+        return (And, Or, Xor)[kind](draw(inner), draw(inner))
+    if kind == 3:
+        return Not(draw(inner))
+    compare = draw(st.sampled_from([sympy.Le, sympy.Lt, Eq, sympy.Ne]))
+    return compare(draw(expressions(axes, min(1, depth))), draw(expressions(axes, 0)))
+
+
+@st.composite
+def mixed(draw: st.DrawFn) -> IndexQuestion:
+    """Anything that can be said."""
+    axes = (i, j)[: draw(st.integers(1, 2))]
+    domain = {z: (draw(st.sampled_from([0, 0, 1, -2])), draw(st.sampled_from([1, 3, 4, n, m + 1]))) for z in axes}
+    rows = [sympy.sympify(draw(expressions(axes))) for _ in range(draw(st.integers(1, 2)))]
+    shape = [draw(st.sampled_from([1, 4, 7, n, 2 * m])) for _ in rows]
+    return IndexQuestion(rows, domain, shape, draw(st.lists(relations(axes), max_size=1)))
+
+
 def questions() -> st.SearchStrategy[IndexQuestion]:
-    families = (windows, flattened, unflattened, shuffled, skewed, interleaved)
+    families = (windows, flattened, unflattened, shuffled, skewed, interleaved, mixed, mixed)
     size = st.sampled_from([n, sympy.Symbol("n", integer=True, nonnegative=True)])
     return st.one_of(*(f() for f in families), *[st.builds(in_sympy, index_maps(), size)] * 3)

@@ -1,7 +1,9 @@
-"""Index maps solved by sympy alone: its normal forms, its linear programs, its relations. Nothing in it is ours.
+"""Index maps solved by sympy alone: its relations and its normal forms. Nothing in it is ours.
 
-For one element and given sizes, and slowly: relations are cut until each is linear, the equations are solved by a Smith
-form, and the points of the lattice between the inequalities are walked through, coordinate by coordinate.
+For one element and given sizes: relations are cut until each is linear, a Smith form solves the equations, and a
+Hermite form brings the lattice of solutions into the order of the unknowns, of which each is bounded by those before
+it: the domain by numbers, the value of a floor by the domain. No linear program is asked for: those of sympy 1.14 call
+some systems empty that are not.
 """
 
 from __future__ import annotations
@@ -12,8 +14,7 @@ from typing import Any
 import sympy
 from sympy import ZZ, Abs, And, Dummy, Eq, Max, Min, Mod, Ne, Not, Or, Piecewise, ceiling, floor
 from sympy.polys.matrices import DomainMatrix
-from sympy.polys.matrices.normalforms import smith_normal_decomp
-from sympy.solvers.simplex import InfeasibleLPError, linprog
+from sympy.polys.matrices.normalforms import hermite_normal_form, smith_normal_decomp
 
 from tests.autodiff.questions import IndexQuestion
 
@@ -98,7 +99,7 @@ def _whole(form: Any) -> Any:
 def _solutions(equations: list[Any], inequalities: list[Any], domain: tuple[Any, ...]) -> Iterator[Point]:
     """The integer points of a linear system, all of whose unknowns it bounds."""
     others = {s for e in (*equations, *inequalities) for s in e.free_symbols} - set(domain)
-    unknowns = [*domain, *sorted(others, key=str)]
+    unknowns = [*domain, *sorted(others, key=lambda d: d.dummy_index)]
     matrix, right = sympy.linear_eq_to_matrix(equations, unknowns) if equations else (None, None)
     if matrix is None:
         start, lattice = sympy.zeros(len(unknowns), 1), sympy.eye(len(unknowns))
@@ -110,13 +111,23 @@ def _solutions(equations: list[Any], inequalities: list[Any], domain: tuple[Any,
             return
         y = sympy.Matrix([told[i] / d[i, i] for i in range(rank)])
         start, lattice = v[:, :rank] * y if rank else sympy.zeros(len(unknowns), 1), v[:, rank:]
-    rows = [([int(e.coeff(z)) for z in unknowns], int(e.subs(dict.fromkeys(unknowns, 0)))) for e in inequalities]
-    bounds = [
-        ([int(c) for c in sympy.Matrix([row]) * lattice], b + int((sympy.Matrix([row]) * start)[0])) for row, b in rows
-    ]
+    lattice = _triangular(lattice)
+    zero = dict.fromkeys(unknowns, 0)
+    bounds = []
+    for e in inequalities:
+        row = sympy.Matrix([[e.coeff(z) for z in unknowns]])
+        bounds.append(([int(c) for c in row * lattice], int(e.subs(zero) + (row * start)[0])))
     for t in _lattice_points(bounds, lattice.shape[1]):
         z = start + lattice * sympy.Matrix(lattice.shape[1], 1, t)
         yield tuple(int(e) for e in z[: len(domain)])
+
+
+def _triangular(lattice: Any) -> Any:
+    """The columns so that each has its first entry below that of the one before; sympy begins with the last row."""
+    if not lattice.shape[1]:
+        return lattice
+    turned = DomainMatrix.from_Matrix(lattice[::-1, :]).convert_to(ZZ)
+    return hermite_normal_form(turned).to_Matrix()[::-1, ::-1]
 
 
 def _lattice_points(bounds: Iterable[tuple[list[int], int]], free: int) -> Iterator[Point]:
@@ -124,20 +135,12 @@ def _lattice_points(bounds: Iterable[tuple[list[int], int]], free: int) -> Itera
     bounds = list(bounds)
     if any(b < 0 for c, b in bounds if not any(c)):
         return
-    bounds = [(c, b) for c, b in bounds if any(c)]
     if not free:
         yield ()
         return
-    try:
-        least, greatest = _least(bounds, free, 1), -_least(bounds, free, -1)
-    except InfeasibleLPError:
-        return
-    for value in range(int(ceiling(least)), int(floor(greatest)) + 1):
+    alone = [(c[0], b) for c, b in bounds if c[0] and not any(c[1:])]
+    least = max(-(b // c) for c, b in alone if c > 0)
+    greatest = min(b // -c for c, b in alone if c < 0)
+    for value in range(least, greatest + 1):
         for rest in _lattice_points([(c[1:], b + c[0] * value) for c, b in bounds], free - 1):
             yield value, *rest
-
-
-def _least(bounds: list[tuple[list[int], int]], free: int, sign: int) -> Any:
-    """Of sign * the first coordinate. Each is a difference of two: `linprog` keeps variables from being negative."""
-    costs = [sign, *[0] * (free - 1), -sign, *[0] * (free - 1)]
-    return linprog(costs, [[*(-e for e in c), *c] for c, _ in bounds], [b for _, b in bounds])[0]
