@@ -28,6 +28,8 @@ def points(question: IndexQuestion, element: Sequence[int], sizes: Mapping[Any, 
     pending = [c for z, (begin, extent) in domain.items() for c in (z >= begin, z < begin + extent)]
     pending += [sympy.sympify(c).subs(sizes) for c in question.where]
     pending += [Eq(sympy.sympify(row).subs(sizes), s) for row, s in zip(question.index, element, strict=True)]
+    if any(c.has(sympy.nan, sympy.zoo) for c in pending):
+        raise ZeroDivisionError("the map divides by a size that is 0")
     found: set[Point] = set()
     for equations, inequalities in linear_cases(pending):
         found |= set(_solutions(equations, inequalities, tuple(domain)))
