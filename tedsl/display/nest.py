@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from tedsl.backend.halide_text.forms import LOOP, LOOP_KINDS, PART
 from tedsl.display.markup import badge, escape
 
 __all__ = ["nest_tree"]
@@ -18,10 +19,7 @@ MARK = {
     "parallel": "amber", "vectorized": "violet", "unrolled": "teal", "gpu block": "green", "gpu thread": "green",
     "gpu_block": "green", "gpu_thread": "green",
 }  # fmt: skip
-KINDS = "parallel|vectorized|unrolled|gpu[ _]block|gpu[ _]thread"
-OURS = re.compile(rf"for (?P<name>\S+) < (?P<extent>.+?)(?:, (?P<mark>{KINDS}))?:$")
-HALIDES = re.compile(rf"(?P<mark>for|{KINDS})(?:<\w+>)? (?P<name>\S+?)(?: in \[(?P<low>.+), (?P<high>.+)\])?:$")
-PART = re.compile(r"(?P<verb>produce|consume) (?P<name>\S+?):$")
+OURS = re.compile(rf"for (?P<name>\S+) < (?P<extent>.+?)(?:, (?P<mark>{LOOP_KINDS}))?:$")
 STATEMENT = re.compile(r"(?P<head>[\w.]+(?:\[.*?\]|\(\.\.\.\))?(?:, [\w.]+\[.*?\])*) (?P<sign>[-+*|&]?=) (?P<rest>.*)$")
 
 
@@ -78,5 +76,5 @@ def _statement(found: re.Match[str]) -> str:
 
 
 _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
-    (OURS, _our_loop), (HALIDES, _halides_loop), (PART, _part), (STATEMENT, _statement),
+    (OURS, _our_loop), (LOOP, _halides_loop), (PART, _part), (STATEMENT, _statement),
 )  # fmt: skip

@@ -41,6 +41,7 @@ from tedsl.backend.arguments.blocks import (
     buffer_words,
     check_layouts,
 )  # fmt: skip
+from tedsl.backend.halide_text.errors import is_out_of_memory, message
 from tedsl.backend.host.processors import without_avx512
 from tedsl.backend.host.runtime import KernelError, KernelMemoryError, not_finite
 from tedsl.backend.host.targets import has_device
@@ -51,7 +52,6 @@ __all__ = ["JitFunction"]
 
 THREADS_VARIABLE = "HL_NUM_THREADS"  # Halide reads it at the first parallel loop
 _NOT_FOR_JIT = ("no_runtime", "user_context")
-_OUT_OF_MEMORY = "Out of memory"
 _FORK_PATIENCE_S = 5.0
 _ALIGNED = 64
 _TYPES = {0: hl.Int, 1: hl.UInt, 2: hl.Float, 4: hl.BFloat}
@@ -188,8 +188,7 @@ def _aligned(array: Array) -> Array:
 
 
 def _error(name: str, said: str) -> KernelError:
-    message = said.strip().removeprefix("Error:").strip()
-    return (KernelMemoryError if _OUT_OF_MEMORY in message else KernelError)(name, -1, [message])
+    return (KernelMemoryError if is_out_of_memory(said) else KernelError)(name, -1, [message(said)])
 
 
 _functions: weakref.WeakSet[JitFunction] = weakref.WeakSet()

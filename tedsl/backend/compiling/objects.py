@@ -14,6 +14,7 @@ import halide as hl
 
 from tedsl.backend.assembly.allocation_failures import guarded
 from tedsl.backend.assembly.passes import PassContext, fired, rewritten
+from tedsl.backend.halide_text.errors import says_nothing
 from tedsl.backend.host.emit import emit_assembly, emit_object
 from tedsl.backend.host.linker import LoadedCode, link, runtime_names
 from tedsl.backend.host.loaders import loads_objects
@@ -74,7 +75,7 @@ def _compile(
     try:
         pipeline.compile_to(files, list(arguments), symbol, hl.Target(target))
     except hl.HalideError as error:
-        if str(error).strip() != "Error:":
+        if not says_nothing(error):
             raise
         pipeline.compile_to(files, list(arguments), symbol, hl.Target(target))
 

@@ -26,9 +26,10 @@ from tedsl.backend.compiling.disk_cache import Kept, keep, key_of, recall
 from tedsl.backend.compiling.gpu_limits import check_launches
 from tedsl.backend.compiling.jit import JitFunction
 from tedsl.backend.compiling.objects import UNCHECKED, ObjectCode, compile_object, compile_outputs, load
+from tedsl.backend.halide_text.errors import divides_by_zero
 from tedsl.backend.host.loaders import loads_objects
 from tedsl.backend.host.targets import Target, has_device, machine_of
-from tedsl.backend.lowering.expressions import DIVISION_BY_ZERO, careful_division
+from tedsl.backend.lowering.expressions import careful_division
 from tedsl.backend.lowering.finite_checks import moved_from
 from tedsl.backend.lowering.pipeline import Lowered, sizes_of
 from tedsl.backend.scalars.types import for_opencl
@@ -402,7 +403,7 @@ def _made(program: VariantSource) -> tuple[Kept, Lowered, Function]:
     try:
         return program.made(careful=False)
     except (hl.HalideError, ScheduleError) as error:
-        if DIVISION_BY_ZERO not in str(error):
+        if not divides_by_zero(error):
             raise
     return program.made(careful=True)
 

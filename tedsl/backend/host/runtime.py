@@ -21,6 +21,7 @@ from typing import Any
 
 import halide as hl
 
+from tedsl.backend.halide_text.errors import failed_requirement, requirement_failed
 from tedsl.backend.host import files, threads
 from tedsl.backend.host.elf import ZeroedMemory, expose_constructors, zeroed_memory
 from tedsl.backend.host.gate import Gate
@@ -45,7 +46,6 @@ __all__ = [
 NOT_FINITE = -1  # the number of the requirement that numbers are finite
 
 _OUT_OF_MEMORY = -11
-_REQUIREMENT = "Requirement Failed: "
 _PATIENCE_S = 0.2  # with loops that still run when the process ends
 _PARALLEL = (  # functions that run loops, in the order in which they are set
     "do_par_for", "do_task", "do_loop_task", "do_parallel_tasks", "semaphore_init", "semaphore_try_acquire",
@@ -68,10 +68,7 @@ class KernelError(RuntimeError):
     @property
     def requirement(self) -> tuple[str, ...] | None:
         """What a failed `hl.require(condition, value, *arguments)` printed: the value, then the arguments."""
-        for text in self.messages:
-            if text.startswith(_REQUIREMENT):
-                return tuple(text[len(_REQUIREMENT) :].rpartition(")")[2].split())
-        return None
+        return failed_requirement(self.messages)
 
 
 class KernelMemoryError(KernelError, MemoryError):
@@ -189,7 +186,7 @@ def failure(name: str, code: int, context: int) -> KernelError:
 
 def not_finite(name: str) -> KernelError:
     """The error of a kernel that met an inf or NaN: what `lowering.finite_checks` makes it print."""
-    return KernelError(name, -1, [f"{_REQUIREMENT}finite) 0 {NOT_FINITE} 0 0 0"])
+    return KernelError(name, -1, [requirement_failed("finite", 0, NOT_FINITE, 0, 0, 0)])
 
 
 def runtime_object(target: str) -> bytes:

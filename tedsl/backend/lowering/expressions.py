@@ -32,11 +32,10 @@ from tedsl.lang.intervals import Known, leaves, range_of
 from tedsl.lang.tensor import Compute, Tensor
 from tedsl.lang.traverse import topological
 
-__all__ = ["DIVISION_BY_ZERO", "Scalars", "careful_division", "is_deep"]
+__all__ = ["Scalars", "careful_division", "is_deep"]
 
 # Set while a program is lowered again because Halide found a divisor to be the constant 0, which it refuses.
 _CAREFUL: ContextVar[bool] = ContextVar("careful_division", default=False)
-DIVISION_BY_ZERO = "Division by constant zero"
 FEW = 3  # operations nested in another one: what Halide copies as a tree
 RING = frozenset({Fn.ADD, Fn.SUB, Fn.NEG, Fn.MUL})
 ORDER = frozenset({Fn.LT, Fn.LE, Fn.GT, Fn.GE})
@@ -186,11 +185,9 @@ class Scalars:
         extents = node.tensor.extents
         place = [self.index(i, n) for i, n in zip(node.indices, extents, strict=True)]
         if place and indices.counts_down(node.indices[-1]):
-            # Halide stops at a masked vector read backwards from a known place near the beginning of a buffer.
-            place[-1] = place[-1] + self._unknown_zero()
-            if node.tensor not in self._given:
-                # Else a stage would begin at the unknown number, and the two would cancel.
-                place[-1] = _promised(place[-1], self.extent(extents[-1]))
+            # Halide stops at a masked vector read backwards from a known place near the beginning of a buffer. The
+            # promise keeps the unknown number from being the place at which a stage begins, where it would cancel.
+            place[-1] = _promised(place[-1] + self._unknown_zero(), self.extent(extents[-1]))
         return self._read(node.tensor, tuple(place))
 
     def index(self, index: Expr, extent: Expr) -> Halide:

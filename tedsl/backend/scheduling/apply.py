@@ -20,12 +20,12 @@ from schedules.plan import Plan, Step
 from tedsl.analysis.hazards import Order, StageLoop
 from tedsl.analysis.iteration import is_stepped
 from tedsl.analysis.sizes import known_shape
+from tedsl.backend.halide_text.errors import readable
 from tedsl.backend.host.loaders import LOADER_VARIABLE, loads_objects
 from tedsl.backend.host.targets import Machine
 from tedsl.backend.lowering.indices import plain
 from tedsl.backend.lowering.pipeline import Lowered, Result
 from tedsl.backend.lowering.stages import Stage
-from tedsl.backend.scheduling.halide_words import readable
 from tedsl.backend.scheduling.loops import Loops
 from tedsl.backend.scheduling.partition import keep_around, keep_whole
 from tedsl.lang.dtypes import INT32

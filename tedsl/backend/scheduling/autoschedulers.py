@@ -18,9 +18,9 @@ from typing import Any
 
 import halide as hl
 
+from tedsl.backend.halide_text.errors import readable
 from tedsl.backend.host.targets import Machine, Target
 from tedsl.backend.lowering.pipeline import Lowered
-from tedsl.backend.scheduling.halide_words import readable
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.tensor import Tensor
 

@@ -6,17 +6,18 @@ Halide writes loops to the process's standard error and nowhere else, so that is
 from __future__ import annotations
 
 import os
-import re
 import sys
 import threading
 from collections.abc import Iterable
 
 import halide as hl
 
+from tedsl.backend.halide_text.errors import readable
+from tedsl.backend.halide_text.forms import unmarked
 from tedsl.backend.host.scratch import scratch
 from tedsl.lang.errors import ScheduleError
 
-__all__ = ["loop_nest_text", "readable", "schedule_refused"]
+__all__ = ["loop_nest_text", "schedule_refused"]
 
 _LOCK = threading.Lock()
 if hasattr(os, "register_at_fork"):  # a child must not inherit another standard error
@@ -25,7 +26,7 @@ if hasattr(os, "register_at_fork"):  # a child must not inherit another standard
 
 def loop_nest_text(funcs: Iterable[hl.Func]) -> str:
     """The loop nests of the pipelines that end in these functions."""
-    parts = [_plain_names(_caught(func)).strip() for func in funcs]
+    parts = [unmarked(_caught(func)).strip() for func in funcs]
     return "\n".join(dict.fromkeys(parts))
 
 
@@ -45,13 +46,3 @@ def _caught(func: hl.Func) -> str:
 def schedule_refused(kernel: str, error: Exception) -> ScheduleError:
     """What Halide refuses only when it compiles."""
     return ScheduleError(f"the schedule of kernel {kernel!r} cannot be compiled; Halide says: {readable(error)}")
-
-
-def readable(error: Exception) -> str:
-    """Halide's message without the marks that it adds to names."""
-    text = re.sub(r"^(User )?[Ee]rror:\s*", "", _plain_names(str(error)).strip())
-    return " ".join(text.split()) or "no reason"
-
-
-def _plain_names(text: str) -> str:
-    return re.sub(r"\$\d+", "", text)

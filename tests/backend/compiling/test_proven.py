@@ -74,10 +74,10 @@ def test_a_check_that_is_not_known_is_not_proven() -> None:
         'let t1 = 3 in (assert(t1 == 3, halide_error_host_is_null("Input buffer a")))',
     ):  # fmt: skip
         assert not are_proven(inside + line + "\n", shapes)
-    for end, holds in ((7, True), (8, True), (9, True), (10, False)):
-        zero = f"opaque_zero + {end}, a.min.0, (a.extent.0 + a.min.0) + -1"
-        check = f'halide_error_access_out_of_bounds("Input buffer a", 0, opaque_zero, {zero})'
-        assert are_proven(f"{inside}assert(a.min.0 <= opaque_zero, {check})\n", shapes) == holds
+    for end, holds in ((9, True), (10, True), (11, False)):
+        check = f"let t = 0 in ((a.min.0 <= t) && ((t + {end}) <= (a.extent.0 + a.min.0)))"
+        error = 'let t = 0 in halide_error_access_out_of_bounds("Input buffer a", 0, t, t + 8, a.min.0, 9)'
+        assert are_proven(f"{inside}assert({check}, {error})\n", shapes) == holds
     assert are_proven(inside + "assert(closure_result$1 == 0, closure_result$1)\n", shapes)
     assert not are_proven(inside.replace("func", "function"), shapes)
 
@@ -107,9 +107,13 @@ def test_kernels_of_known_shapes_are_not_checked_and_others_are() -> None:
     looked = te.compute((4,), lambda i: x[index[i], i], name="looked")
     wide = te.placeholder((16, 64), name="wide")
     backwards = te.compute((16, 64), lambda i, j: wide[i, 63 - j], name="backwards")
+    both = te.compute((16, 64), lambda i, j: wide[i, 63 - j] + wide[i, j], name="both")
+    row = te.placeholder((64,), name="row")
+    folded = te.compute((60,), lambda j: row[59 - j] + row[j + 4], name="folded")
     z, symbolic = doubled(n, 4)
     cases = [([x], y, {}, True), ([x, index], picked, {}, True), ([x, index], looked, {}, False),
-             ([wide], backwards, {}, True), ([z], symbolic, {}, False), ([x], y, {"schedule": s}, False)]  # fmt: skip
+             ([wide], backwards, {}, True), ([wide], both, {}, True), ([row], folded, {}, True),
+             ([z], symbolic, {}, False), ([x], y, {"schedule": s}, False)]  # fmt: skip
     for inputs, output, options, is_free in cases:
         kept = te.build(inputs, output, **options).core.any_variant().kept
         assert bool(kept.shapes) == is_free
