@@ -19,9 +19,15 @@ from tedsl.lang.extents import simplify_extent
 from tedsl.lang.functions import as_expr
 from tedsl.lang.tensor import Compute
 
-__all__ = ["blocks_of", "can_be_cut", "rounded_up", "typical", "typical_sizes"]
+__all__ = ["blocks_of", "can_be_cut", "extent_of", "rounded_up", "typical", "typical_sizes"]
 
 PLENTY, PIXELS, IMAGES = 1024, 64, 4  # taken for a size, for the pixels along a side, and for what there is a batch of
+
+
+def extent_of(axis: Axis) -> Expr:
+    """The extent of an axis that has one, as all of a computed stage have."""
+    assert axis.extent is not None
+    return axis.extent
 
 
 def typical(extent: Expr | None, size: int = PLENTY) -> int:
