@@ -38,7 +38,7 @@ from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import reads_of, substitute_all, topological
 
-__all__ = ["Contribution", "adjoint_of_read", "gather_expression"]
+__all__ = ["adjoint_of_read", "gather_expression"]
 
 
 def adjoint_of_read(

@@ -13,8 +13,9 @@ from schedules.conditions import tidy
 from schedules.default.alike import kind_of
 from schedules.default.canonical.parts import parts_of
 from schedules.default.costs import cheap_components, costs_of
-from schedules.default.gpu.kernels import plan_gpu, rewrite_sum
+from schedules.default.gpu.kernels import plan_gpu
 from schedules.default.gpu.shared import stage_stencils
+from schedules.default.gpu.sums import rewrite_sum
 from schedules.default.patterns.chains import chains_of
 from schedules.default.patterns.lanes import rewrite_reduction
 from schedules.default.patterns.lookups import plan_lookup

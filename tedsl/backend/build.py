@@ -19,7 +19,6 @@ from tedsl.backend.calling.kernel import Kernel
 from tedsl.backend.compiling.core import Core
 from tedsl.backend.compiling.memory_cache import cached_core
 from tedsl.backend.host.targets import Target, parse_target
-from tedsl.backend.lowering.pipeline import operations_between
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.scheduling.tuned_choices import recall
 from tedsl.backend.sequence.memory_limit import save_memory
@@ -30,6 +29,7 @@ from tedsl.lang.errors import AliasError, ScheduleError, warn_user
 from tedsl.lang.expr import Var
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Constant, Placeholder, Tensor
+from tedsl.lang.traverse import operations_between
 
 __all__ = ["Schedule", "build", "evaluate", "made_kernel"]
 

@@ -22,7 +22,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.tensor import Tensor
 from tedsl.mutation.functional import Functionalized, PureForm
 
-__all__ = ["FxFunction", "UnsupportedNode", "aten_graph", "from_fx"]
+__all__ = ["FxFunction", "aten_graph", "from_fx"]
 
 
 def from_fx(graph_module: Any, example_inputs: Sequence[Any], *, interpreted: bool = False) -> FxFunction:

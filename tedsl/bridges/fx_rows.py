@@ -20,7 +20,7 @@ from tedsl.bridges.fx_layers import LAYERS
 from tedsl.bridges.fx_reductions import REDUCTIONS
 from tedsl.bridges.fx_views import VIEWS, WRITTEN_VIEWS
 
-__all__ = ["ROWS", "VIEWS", "is_known", "is_view_in_place", "row_of", "run_row"]
+__all__ = ["ROWS", "is_known", "is_view_in_place", "row_of", "run_row"]
 
 ROWS: dict[str, Row] = {
     **ELEMENTS, **VIEWS, **WRITTEN_VIEWS, **REDUCTIONS, **CREATION, **INDEXING, **LAYERS, **ATTENTION

@@ -10,7 +10,8 @@ import torch
 
 from tedsl.bridges.fx_arguments import UnsupportedArgument, bound, name_of
 from tedsl.bridges.fx_interpreter import SIZES, is_writing
-from tedsl.bridges.fx_rows import VIEWS, is_known
+from tedsl.bridges.fx_rows import is_known
+from tedsl.bridges.fx_views import VIEWS
 from tedsl.lang.dtypes import ALL
 
 __all__ = ["is_computing", "is_of_sizes", "is_ordered", "left_nodes", "operations_of", "with_items"]

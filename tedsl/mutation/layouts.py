@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Ghost", "Layout", "ghost_like", "ghost_of_result", "ghost_with", "memory_order", "new_ghost"]
+__all__ = ["Ghost", "Layout", "ghost_of_result", "ghost_with", "memory_order", "new_ghost"]
 
 Ghost = np.ndarray[Any, np.dtype[np.int8]]
 
@@ -59,11 +59,6 @@ def memory_order(layout: Layout) -> tuple[int, ...] | None:
             return None
         step *= layout.shape[d]
     return order if layout.offset == 0 else None
-
-
-def ghost_like(array: np.ndarray[Any, Any]) -> Ghost:
-    """A stand-in for a copy of `array`, its axes in the same order in memory."""
-    return np.empty_like(array, dtype=np.int8, subok=False)
 
 
 def ghost_of_result(operands: Sequence[Ghost], shape: tuple[int, ...]) -> Ghost:

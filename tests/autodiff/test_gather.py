@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from autodiff.turning.gather import Contribution, adjoint_of_read, gather_expression
+from autodiff.turning.answers import Contribution
+from autodiff.turning.gather import adjoint_of_read, gather_expression
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.expr import Axis, Expr
 from tedsl.lang.functions import as_expr, const

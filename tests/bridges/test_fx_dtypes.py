@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import tedsl as te
+from tests.bridges.results import leaves
 
 torch = pytest.importorskip("torch")
 make_fx = pytest.importorskip("torch.fx.experimental.proxy_tensor").make_fx
@@ -36,10 +37,6 @@ DIGITS: dict[str, Callable[[Any], Any]] = {
                           x.index_add(0, torch.tensor([4]), torch.tensor([2**53 + 1]))],
     "bits": lambda x: [x & 0xFF, x | 1, x ^ 3, ~x, x << 1, x >> 3],
 }  # fmt: skip
-
-
-def leaves(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def ours(function: Callable[..., Any], *inputs: Any, interpreted: bool = True) -> list[Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tedsl as te
+from tests.bridges.results import leaves
 
 torch = pytest.importorskip("torch")
 fx_compile = pytest.importorskip("tedsl.bridges.fx_compile")
@@ -145,10 +146,6 @@ CASES: dict[str, Any] = {
     "lists max": through_lists("maximum_", lambda x, y: [y, y]), "lists clamped": through_lists("clamp_max_", 1.0), "lists lerp": through_lists("lerp_", lambda x, y: [y, y * 2], [0.25, 0.5]),
     "lists addc": through_lists("addcmul_", lambda x, y: [y, y], lambda x, y: [y, y], [0.1, 0.2]),
 }  # fmt: skip
-
-
-def leaves(value: Any) -> list[Any]:
-    return [v for part in value for v in leaves(part)] if isinstance(value, (list, tuple)) else [value]
 
 
 def check(program: Any, graph: Any, interpreted: bool = True) -> None:

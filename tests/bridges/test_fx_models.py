@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.bridges.results import leaves
+
 torch = pytest.importorskip("torch")
 fx_compile = pytest.importorskip("tedsl.bridges.fx_compile")
 register, reports = fx_compile.register, fx_compile.reports
@@ -193,10 +195,6 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
 
 # What PyTorch makes of a layer where no gradient is asked for: one operation of its own.
 WHOLE_LAYERS = {"_transformer_encoder_layer_fwd", "mkldnn_rnn_layer"}
-
-
-def leaves(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def step(model: Any, run: Any, x: Any) -> list[Any]:

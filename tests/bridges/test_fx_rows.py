@@ -10,6 +10,7 @@ import pytest
 
 import tedsl as te
 from tedsl.bridges.fx_rows import ROWS
+from tests.bridges.results import leaves
 
 torch = pytest.importorskip("torch")
 make_fx = pytest.importorskip("torch.fx.experimental.proxy_tensor").make_fx
@@ -88,10 +89,6 @@ CASES: dict[str, Any] = {
     "tril": lambda: [x.tril(), x.triu(1), x.roll(1, 0), x.repeat(2, 1)], "norm": lambda: [x.norm(), x.norm(dim=1)],
     "lerp": lambda: [torch.lerp(x, y, 0.3), torch.addcmul(x, y, u), torch.addcdiv(x, y, u)],
 }  # fmt: skip
-
-
-def leaves(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 @pytest.mark.parametrize("name", CASES)

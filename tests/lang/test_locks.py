@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tedsl.lang.locks import cached_property
-from tests.backend.host.test_runtime import run_script
+from tests.processes import run_script
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")

@@ -13,8 +13,8 @@ import pytest
 import tedsl as te
 from tedsl.backend.sequence import temporaries_in_inputs
 from tedsl.backend.sequence.steps import Steps
+from tests.arrays import uniform as floats
 from tests.mutation.overlaps import Writer, random_schedule
-from tests.mutation.test_alias import floats
 
 N = 32
 

@@ -12,6 +12,7 @@ import pytest
 
 import tedsl as te
 from schedules.default import LOWEST, assuming
+from tests.schedules.comparison import compare
 
 RANDOM = np.random.default_rng(7)
 Case = tuple[list[te.Tensor], list[te.Tensor]]
@@ -217,20 +218,6 @@ CASES: dict[str, Callable[[], Case]] = {
     "depthwise, image": lambda: depthwise(2, 5, 40, "x"),
     "depthwise, weights": lambda: depthwise(2, 5, 40, "w"),
 }  # fmt: skip
-
-
-def compare(inputs: list[te.Tensor], outputs: list[te.Tensor], arrays: list[np.ndarray[Any, Any]]) -> None:
-    """Compiled and interpreted results agree up to the order of the sums."""
-    found = te.build(inputs, outputs)(*arrays)
-    expected = te.interpret(outputs, dict(zip(inputs, arrays, strict=True)))
-    for got, want in zip(found, expected, strict=True):
-        assert got.dtype == want.dtype
-        if want.dtype.kind != "f":
-            np.testing.assert_array_equal(got, want)
-            continue
-        finite = want[np.isfinite(want)]
-        scale = float(np.abs(finite).max()) if finite.size else 0.0
-        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5 * scale)
 
 
 @pytest.mark.parametrize("name", CASES)

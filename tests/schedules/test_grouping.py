@@ -14,7 +14,7 @@ from schedules.cutting import PlanPart
 from tedsl.backend.host.targets import parse_target
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.sequence.steps import finest
-from tests.backend.calling.test_kernel import floats
+from tests.arrays import floats
 
 HOST = parse_target("host")
 N = 96  # sums over columns are small, N x N numbers are not

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tests.backend.calling.test_kernel import floats
+from tests.arrays import floats
 
 UNIT = 2.0**-24
 LOST = 16  # units of the last place, at most: of 500 terms in a row, and of as many blocks

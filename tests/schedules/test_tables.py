@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tests.schedules.test_default import compare
+from tests.schedules.comparison import compare
 
 RANDOM = np.random.default_rng(23)
 Rule = Callable[..., Any]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from schedules.default.costs import Costs
 from schedules.default.gpu.loops import staged, tiled
 from schedules.default.gpu.shared import HELD, STENCIL, plan_copy
-from schedules.default.gpu.sums import LANES, PARTIAL, rewrite_sum
+from schedules.default.gpu.sums import LANES, PARTIAL
 from schedules.default.gpu.tiles import TOTAL, tile_of
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.directives import (
@@ -28,7 +28,7 @@ from schedules.directives import (
 from schedules.loops import Nest, definitions_of, nest_of
 from tedsl.lang.tensor import Compute, Operation
 
-__all__ = ["plan_gpu", "rewrite_sum", "spread"]
+__all__ = ["plan_gpu", "spread"]
 
 THREADS = (8, 32)  # of a block, along the last axis but one and the last one
 LINE = 256  # where there is one axis alone

@@ -21,11 +21,11 @@ from tedsl.backend.arguments.device_arrays import DeviceArray, described, is_on_
 from tedsl.backend.calling.call_arguments import given_outputs
 from tedsl.backend.compiling.core import CallMemory, Core
 from tedsl.backend.host.loaders import LOADER_VARIABLE
-from tedsl.backend.lowering.pipeline import operations_between
 from tedsl.backend.sequence.steps import is_apart
 from tedsl.lang.errors import AliasError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.traverse import operations_between
 
 __all__ = ["Again", "EmptyArrayError", "Ran", "constant_on", "key_of_tensors", "listed", "run_on_gpu"]
 

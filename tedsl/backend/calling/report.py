@@ -9,12 +9,12 @@ from tedsl.analysis.sizes import concrete_shape
 from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.core import Core
 from tedsl.backend.host.units import readable
-from tedsl.backend.lowering.pipeline import operations_between
 from tedsl.backend.sequence.steps import Steps
 from tedsl.lang.expr import Var
 from tedsl.lang.locks import cached_property
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Placeholder, Tensor
+from tedsl.lang.traverse import operations_between
 
 __all__ = ["Call", "ProgramReport", "program_of"]
 

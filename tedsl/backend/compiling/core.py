@@ -23,11 +23,12 @@ from tedsl.backend.compiling.variant import Form, Variant, compile_variant
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.host.targets import Target
 from tedsl.backend.lowering.index_checks import Checks, checks_of
-from tedsl.backend.lowering.pipeline import operations_between, sizes_of
+from tedsl.backend.lowering.pipeline import sizes_of
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.lang.expr import Const, Expr, Var
 from tedsl.lang.locks import cached_property, freed_in_children
 from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
+from tedsl.lang.traverse import operations_between
 from tedsl.reference import evaluate_stages
 
 __all__ = ["CallMemory", "Core", "Prepared", "is_dense"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-__all__ = ["ZeroedMemory", "elf_symbols", "expose_constructors", "zeroed_memory"]
+__all__ = ["ZeroedMemory", "elf_symbols", "expose_constructors", "text_at", "zeroed_memory"]
 
 _MAGIC = b"\x7fELF\x02\x01"  # 64 bits, little endian
 _SYMBOLS, _RELOCATIONS, _ZEROED, _CONSTRUCTORS = 2, 4, 8, 14  # types of sections
@@ -55,7 +55,7 @@ def zeroed_memory(image: bytes) -> list[ZeroedMemory]:
     for number, section in enumerate(sections):
         if section.kind == _ZEROED and section.size and section.flags & (_WRITABLE | _OF_THREADS) == _WRITABLE:
             inside = (s for s in symbols if s.section == number and s.info >> 4 in (_GLOBAL, _WEAK))
-            found.append(ZeroedMemory(section.size, {_text(image, names + s.name): s.value for s in inside}))
+            found.append(ZeroedMemory(section.size, {text_at(image, names + s.name): s.value for s in inside}))
     return found
 
 
@@ -75,7 +75,7 @@ def expose_constructors(image: bytes) -> tuple[bytes, list[str]]:
             target = symbols[info >> 32]
             start = addend if target.info & 15 == _SECTION else target.value + addend
             number = functions[target.section, start]
-            names.append(_text(image, sections[table.link].offset + symbols[number].name))
+            names.append(text_at(image, sections[table.link].offset + symbols[number].name))
             patched[table.offset + number * struct.calcsize("<IBBHQQ") + 4] = _GLOBAL << 4 | _FUNCTION
     return bytes(patched), names
 
@@ -86,7 +86,7 @@ def elf_symbols(image: bytes) -> list[str]:
     table = next(section for section in sections if section.kind == _SYMBOLS)
     symbols = (_Symbol(*entry) for entry in _entries("<IBBHQQ", image, table))
     names = sections[table.link].offset
-    return [_text(image, names + s.name) for s in symbols if s.info >> 4 in (_GLOBAL, _WEAK) and s.section]
+    return [text_at(image, names + s.name) for s in symbols if s.info >> 4 in (_GLOBAL, _WEAK) and s.section]
 
 
 def _sections(image: bytes) -> list[_Section]:
@@ -98,5 +98,6 @@ def _entries(layout: str, image: bytes, section: _Section) -> list[tuple[int, ..
     return list(struct.iter_unpack(layout, image[section.offset : section.offset + section.size]))
 
 
-def _text(image: bytes, start: int) -> str:
+def text_at(image: bytes, start: int) -> str:
+    """The text of an object that begins at a place and ends with a zero byte."""
     return image[start : image.index(b"\0", start)].decode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from tedsl.backend.host.elf import elf_symbols
+from tedsl.backend.host.elf import elf_symbols, text_at
 
 __all__ = ["COFF", "ELF", "MACH_O", "format_of", "global_symbols"]
 
@@ -38,7 +38,7 @@ def _mach_o_symbols(image: bytes) -> list[str]:
             table, count, names, _ = struct.unpack_from("<IIII", image, at + 8)
             entries = struct.iter_unpack("<IBBHQ", image[table : table + 16 * count])
             return [
-                _text(image, names + name)
+                text_at(image, names + name)
                 for name, flags, *_ in entries
                 if not flags & _DEBUG and flags & _EXTERNAL and flags & _TYPE == _SECTION
             ]
@@ -55,10 +55,8 @@ def _coff_symbols(image: bytes) -> list[str]:
         section, _, storage, more = struct.unpack_from("<hHBB", entry, 12)
         if storage == _COFF_EXTERNAL and section > 0:
             place = struct.unpack_from("<I", entry, 4)[0]
-            found.append(_text(image, names + place) if entry[:4] == b"\0\0\0\0" else entry[:8].rstrip(b"\0").decode())
+            found.append(
+                text_at(image, names + place) if entry[:4] == b"\0\0\0\0" else entry[:8].rstrip(b"\0").decode()
+            )
         at += 1 + more
     return found
-
-
-def _text(image: bytes, start: int) -> str:
-    return image[start : image.index(b"\0", start)].decode()

@@ -15,11 +15,10 @@ from typing import Literal
 import halide as hl
 
 from schedules.automatic import on_machines
-from schedules.default import Machine
+from schedules.machine import Machine
 from tedsl.backend.host.processors import HOST_VARIABLE, figures_here, figures_of, host_words, misfit_here, words_of
 
 __all__ = [
-    "Machine",
     "Target",
     "cuda_target",
     "device_problem",

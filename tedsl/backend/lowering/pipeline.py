@@ -30,7 +30,7 @@ from tedsl.lang.expr import Apply, Axis, Const, Fn, Read, Reduce, Var
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import operations_between, topological
 
-__all__ = ["Lowered", "Result", "lower", "operations_between", "sizes_of"]
+__all__ = ["Lowered", "Result", "lower", "sizes_of"]
 
 
 @dataclass(eq=False)

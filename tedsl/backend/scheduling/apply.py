@@ -15,6 +15,7 @@ import halide as hl
 
 from schedules import directives as d
 from schedules.loops import nest_of
+from schedules.machine import Machine
 from schedules.placement import ROOT, Placement, placed
 from schedules.plan import Plan, Step
 from tedsl.analysis.hazards import Order, StageLoop
@@ -22,7 +23,6 @@ from tedsl.analysis.iteration import is_stepped
 from tedsl.analysis.sizes import known_shape
 from tedsl.backend.halide_text.errors import readable
 from tedsl.backend.host.loaders import LOADER_VARIABLE, loads_objects
-from tedsl.backend.host.targets import Machine
 from tedsl.backend.lowering.indices import plain
 from tedsl.backend.lowering.pipeline import Lowered, Result
 from tedsl.backend.lowering.stages import Stage

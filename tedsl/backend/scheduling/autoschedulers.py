@@ -18,8 +18,9 @@ from typing import Any
 
 import halide as hl
 
+from schedules.machine import Machine
 from tedsl.backend.halide_text.errors import readable
-from tedsl.backend.host.targets import Machine, Target
+from tedsl.backend.host.targets import Target
 from tedsl.backend.lowering.pipeline import Lowered
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.tensor import Tensor

@@ -14,10 +14,11 @@ from schedules.program import program_of
 from schedules.repetition import without_repetition
 from schedules.tuning import settled
 from tedsl.backend.host.targets import Target, machine_of
-from tedsl.backend.lowering.pipeline import Lowered, lower, operations_between
+from tedsl.backend.lowering.pipeline import Lowered, lower
 from tedsl.backend.scheduling.apply import apply_plan, check_atomics, check_target, fix_sizes
 from tedsl.backend.scheduling.autoschedulers import apply_autoscheduler
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.traverse import operations_between
 
 __all__ = ["Planner"]
 

@@ -20,11 +20,11 @@ from tedsl.backend.compiling.profiling import RECORDING, recorded
 from tedsl.backend.compiling.variant import Variant
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.lowering.index_checks import Checks, checks_of, failed
-from tedsl.backend.lowering.pipeline import operations_between
 from tedsl.backend.sequence.arena import Arena, Span
 from tedsl.backend.sequence.externs import called
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Extern, Operation, Tensor
+from tedsl.lang.traverse import operations_between
 from tedsl.reference import evaluate_stages
 
 __all__ = ["Chain", "KernelStep", "Placing", "is_compact"]

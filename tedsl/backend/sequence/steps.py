@@ -24,7 +24,7 @@ from tedsl.backend.compiling.memory_cache import shared_core
 from tedsl.backend.compiling.variant import Form
 from tedsl.backend.host.progress import counted
 from tedsl.backend.host.targets import Target
-from tedsl.backend.lowering.pipeline import operations_between, sizes_of
+from tedsl.backend.lowering.pipeline import sizes_of
 from tedsl.backend.lowering.scans import can_lower_scan
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.sequence.ordering import in_little_memory, typical_bytes
@@ -36,6 +36,7 @@ from tedsl.backend.sequence.workers import compile_apart, may_compile_apart
 from tedsl.lang.expr import Var
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Extern, Operation, Placeholder, Scan, Tensor
+from tedsl.lang.traverse import operations_between
 
 __all__ = ["Steps", "finest", "is_apart", "shared_key"]
 

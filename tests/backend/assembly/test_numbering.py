@@ -14,7 +14,7 @@ from tedsl.backend.assembly.numbering import numbered_anew
 from tedsl.backend.build import made_kernel
 from tedsl.backend.host.targets import parse_target
 from tedsl.backend.scheduling.planner import Planner
-from tests.test_project import ROOT
+from tests.processes import ROOT
 
 PROGRAM = """
 import sys

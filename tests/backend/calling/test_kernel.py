@@ -13,12 +13,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-
-RNG = np.random.default_rng(5)
-
-
-def floats(*shape: int) -> np.ndarray[Any, Any]:
-    return RNG.standard_normal(shape).astype(np.float32)
+from tests.arrays import floats
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ from tedsl.backend.host import files
 from tedsl.backend.host.targets import parse_target
 from tedsl.backend.scheduling import tuned_choices
 from tedsl.backend.sequence.saved_form import recall_cut
-from tests.backend.host.test_runtime import run_script
 from tests.backend.sequence.test_steps import N, layers, small
 from tests.changes import DEEP, changes
+from tests.processes import run_script
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,8 @@ import tedsl as te
 from tedsl.backend.compiling import disk_cache
 from tedsl.backend.compiling.jit import JitFunction
 from tedsl.backend.host import loaders
-from tests.backend.host.test_runtime import run_script
 from tests.opencl import on_opencl
+from tests.processes import run_script
 
 RNG = np.random.default_rng(4)
 

@@ -15,7 +15,7 @@ import tedsl as te
 from tedsl.__main__ import main
 from tedsl.backend.compiling import disk_cache, variant
 from tedsl.backend.compiling.memory_cache import clear_cache
-from tests.backend.host.test_runtime import ROOT, run_script
+from tests.processes import ROOT, run_script
 
 A = np.arange(12, dtype="float32").reshape(3, 4)
 X = te.placeholder((te.var("n"), 4), name="x")

@@ -19,7 +19,7 @@ from tedsl.backend.host import files
 from tedsl.backend.host.linker import link
 from tedsl.backend.host.targets import parse_target
 from tests.backend import kernels
-from tests.backend.host.test_runtime import run_script
+from tests.processes import run_script
 
 SPECS = kernels.specs("a:float32:1 b:float32:1 out:float32:1")
 

@@ -13,9 +13,9 @@ from tedsl.backend.compiling.buffer_checks import are_proven
 from tedsl.backend.compiling.objects import UNCHECKED, compile_outputs
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.host.targets import parse_target
+from tests.arrays import floats
 from tests.backend import kernels
-from tests.backend.calling.test_kernel import floats
-from tests.backend.host.test_runtime import run_script
+from tests.processes import run_script
 
 HOST = parse_target("host").text
 X, Y = kernels.X, kernels.Y

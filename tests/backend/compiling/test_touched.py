@@ -18,7 +18,7 @@ from tedsl.backend.compiling.objects import compile_outputs
 from tedsl.backend.host.targets import parse_target
 from tedsl.backend.lowering.pipeline import Lowered
 from tedsl.backend.scheduling.planner import Planner
-from tests.backend.calling.test_kernel import floats
+from tests.arrays import floats
 
 
 def arrays(*shapes: tuple[int, ...]) -> list[te.Tensor]:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 import threading
-from pathlib import Path
 
 import halide as hl
 import numpy as np
@@ -17,18 +13,7 @@ from tedsl.backend.compiling.objects import load
 from tedsl.backend.host.runtime import KernelError, KernelMemoryError, _messages, runtime_for
 from tedsl.backend.host.targets import parse_target
 from tests.backend import kernels
-
-ROOT = Path(__file__).parents[3]
-
-
-def run_script(text: str, timeout: float = 60) -> str:
-    """The output of a Python process of its own, which must end well."""
-    script = textwrap.dedent(text)
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+from tests.processes import run_script
 
 
 def test_a_failed_call_raises_what_failed_and_the_next_call_is_right() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tedsl.backend.host import threads
-from tests.backend.host.test_runtime import run_script
+from tests.processes import run_script
 
 
 @pytest.fixture

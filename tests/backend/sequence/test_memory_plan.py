@@ -15,7 +15,7 @@ from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.sequence.arena import ALIGNMENT, Arena, Span
 from tedsl.backend.sequence.restored import made_core
 from tedsl.backend.sequence.steps import Steps
-from tests.backend.host.test_runtime import run_script
+from tests.processes import run_script
 
 SPANS = st.lists(
     st.builds(lambda n, at, more: Span(n, at, at + more), st.integers(0, 5000), st.integers(0, 9), st.integers(0, 9)),

@@ -13,7 +13,7 @@ import pytest
 import tedsl as te
 from schedules.default import assuming
 from tedsl.backend.compiling.collecting import collected_later
-from tests.backend.calling.test_kernel import floats
+from tests.arrays import floats
 
 pytestmark = pytest.mark.usefixtures("cut_everywhere")
 N = 32

@@ -10,7 +10,7 @@ import pytest
 
 from tedsl.backend.compiling import disk_cache
 from tedsl.backend.sequence import workers
-from tests.backend.host.test_runtime import run_script
+from tests.processes import run_script
 
 PROGRAM = """
     import os, sys, threading, numpy as np, tedsl as te
