@@ -142,3 +142,30 @@ def test_no_test_reads_from_a_module_that_may_skip_itself() -> None:
                 named = {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
                 wrong += [f"{path.relative_to(ROOT)}:{node.lineno} reads from {name}" for name in named & may_skip]
     assert not wrong, wrong
+
+
+# Modules that offer names of others on purpose.
+OFFERS = {
+    "tedsl.lang.arrays": "the whole-tensor functions, listed for the face",
+    "tedsl.lang.expr": "`Fn` belongs to the nodes that hold it",
+    "tedsl.backend.build": "`te.Schedule`, which is found with what takes one",
+    "tedsl.bridges.torch": "a bridge is asked for all that `tedsl.ops` needs of it",
+    "tedsl.bridges.fx_compile": "all of the backend that users of torch.compile need",
+}
+
+
+def test_a_module_offers_what_stands_in_it() -> None:
+    """A name that is imported from where it passes by draws an arrow that is not there."""
+    wrong = []
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        if path.name == "__init__.py" or module in OFFERS:
+            continue
+        body = ast.parse(path.read_text()).body
+        passing = {a.asname or a.name for node in body if isinstance(node, ast.ImportFrom) for a in node.names}
+        lists = [
+            node.value for node in body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        ]
+        offered = {str(name) for names in lists for name in ast.literal_eval(names)}
+        wrong += [f"{module} offers {name}" for name in sorted(offered & passing)]
+    assert not wrong, wrong
