@@ -18,8 +18,8 @@ import tedsl as te
 from autodiff.strategies import Program, programs, values_for
 from tedsl.mutation import functional
 from tests.autodiff.test_random_gradients import fed
+from tests.equivalence import EVERY, compare, merged
 from tests.mutation import programs as in_place, test_random as mutation
-from tests.test_equivalence import EVERY, compare, merged
 
 __all__ = ["BATCH", "FEW", "Build", "check", "check_gradients", "check_mutation", "check_programs"]
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
+from tests.equivalence import PHASES
 from tests.gpu_suites import BUILT, GIVEN, arrays_in_memory, check_schedule, on_device
 from tests.opencl import MARKS
 from tests.schedules.drawing import GPU_VERBS
 from tests.suites import BATCH, FEW, check_gradients, check_mutation, check_programs
-from tests.test_equivalence import PHASES
 
 pytestmark = MARKS
 

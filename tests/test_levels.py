@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
+from tests.equivalence import PHASES
 from tests.levels import LEVELS_HERE
 from tests.suites import BATCH, FEW, Build, check_gradients, check_mutation, check_programs
-from tests.test_equivalence import PHASES
 
 GRADIENTS, IN_PLACE = 24, 24
 MANY_PROGRAMS, MANY_GRADIENTS, MANY_IN_PLACE = 4000, 500, 1000

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 import tedsl as te
 from autodiff.strategies import PATTERNS, Program, patterns, values_for
 from schedules.default import LOWEST, assuming
+from tests.equivalence import compare
 from tests.levels import PROCESSORS, processor
-from tests.test_equivalence import compare
 
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # a step of shrinking compiles a kernel
 SMALL_CACHES = {"cores": 4, "l1": 2 << 10, "l2": 8 << 10, "l3": 32 << 10}

@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
 from autodiff.strategies import Program, programs, values_for
+from tests.equivalence import compare
 from tests.levels import PROCESSORS, processor
 from tests.schedules.drawing import VERBS, Drawing
-from tests.test_equivalence import compare
 
 SCHEDULES = 5000 if os.environ.get("TEDSL_LONG") else 200
 SHARES = 4

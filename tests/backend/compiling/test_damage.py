@@ -19,7 +19,7 @@ from tedsl.backend.host import files
 from tedsl.backend.host.targets import parse_target
 from tedsl.backend.scheduling import tuned_choices
 from tedsl.backend.sequence.saved_form import recall_cut
-from tests.backend.sequence.test_steps import N, layers, small
+from tests.backend.sequence.networks import N, layers, small
 from tests.changes import DEEP, changes
 from tests.processes import run_script
 

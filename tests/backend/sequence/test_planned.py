@@ -18,7 +18,7 @@ from tedsl.backend.scheduling import planner
 from tedsl.backend.sequence.restored import FoundSteps
 from tedsl.backend.sequence.saved_form import recall_cut
 from tests.backend.compiling.test_kept import PROBLEMS, spoiled
-from tests.backend.sequence.test_steps import N, check_an_infinite_weight, convolutions, dense, layers, same, small
+from tests.backend.sequence.networks import N, check_an_infinite_weight, convolutions, dense, layers, same, small
 from tests.processes import run_script
 
 
