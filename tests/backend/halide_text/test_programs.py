@@ -20,7 +20,7 @@ from tedsl.backend.halide_text.errors import (
     says_nothing,
 )
 from tedsl.backend.halide_text.expressions import Call, Name
-from tedsl.backend.halide_text.forms import LOOP, PART
+from tedsl.backend.halide_text.forms import LOOP, PART, unmarked
 from tedsl.backend.halide_text.programs import Launch, Program, read_field
 from tedsl.backend.host.targets import parse_target
 from tests.backend import kernels
@@ -57,7 +57,7 @@ def text() -> str:
     a, zero, out = hl.ImageParam(hl.Float(32), 1, "a"), hl.Param(hl.Int(32), "opaque_zero"), hl.Func("out")
     out[X] = a[hl.Expr(63) - X + zero] + a[X]
     out.bound(X, 0, 64)
-    return compile_outputs(hl.Pipeline([out]), [a, zero], "kernel", V3, ["stmt"])["stmt"]
+    return unmarked(compile_outputs(hl.Pipeline([out]), [a, zero], "kernel", V3, ["stmt"])["stmt"])
 
 
 def test_the_words_of_halide(text: str) -> None:
