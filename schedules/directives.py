@@ -48,6 +48,7 @@ __all__ = [
     "to_json",
 ]  # fmt: skip
 
+LATER = frozenset({("auto", "loops"), ("split", "tail")})  # fields with defaults that files may lack
 Definition = Literal["body", "init"]
 NAMING = frozenset({"stage", "consumer", "source"})  # fields that name stages; a source may be an input too
 
@@ -338,13 +339,16 @@ class Auto(Rewrite):
     """Schedule every stage that has no directives yet.
 
     checks     Halide's autoschedulers: nothing else is said, every extent is a number
-    `machine` holds the figures that the default schedule was made for, so that it is the same one elsewhere.
+    `machine` holds the figures that the default schedule was made for, so that it is the same one elsewhere. Without
+    `loops` the default schedule makes its stages, such as packed panels, and leaves their loops and places as they are
+    written; a schedule tells what it says of these directive by directive, after it.
     """
 
     verb = "auto"
     stage: str = ""
     scheduler: str
     machine: tuple[tuple[str, Any], ...] = ()
+    loops: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "machine", _tuples(self.machine))
@@ -379,7 +383,9 @@ def from_json(data: Any, place: str = "") -> Directive:
         near = difflib.get_close_matches(verb, DIRECTIVES, n=1)
         meant = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(DIRECTIVES)}"
         raise ValueError(f"{place}.verb: there is no directive {verb!r:.40}{meant}")
-    made: Directive = record_of(DIRECTIVES[verb], values, f"{place} ({verb})")
+    kind = DIRECTIVES[verb]
+    later = {f.name: f.default for f in fields(kind) if (verb, f.name) in LATER}
+    made: Directive = record_of(kind, {**later, **values}, f"{place} ({verb})")
     return made
 
 

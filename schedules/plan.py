@@ -38,7 +38,7 @@ from tedsl.lang.errors import ScheduleError
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Extern, Operation, Tensor
 
-__all__ = ["MEMORIES", "Plan", "Step", "described"]
+__all__ = ["MEMORIES", "Plan", "Step", "call_of", "described", "receiver_of"]
 
 MEMORIES = ("auto", "heap", "stack", "register", "shared")
 
@@ -57,11 +57,21 @@ class Step:
 
 
 def described(directive: Directive) -> str:
-    """The directive as a call: s['C'].split('i', 'io', 'ii', 32)."""
+    """The directive as a call: s['C'].split('i', 32, names=('io', 'ii'))."""
     if isinstance(directive, Auto):
-        return f"s.auto({directive.scheduler!r})"
+        return f"s.auto({directive.scheduler!r}{'' if directive.loops else ', loops=False'})"
+    return f"s{receiver_of(directive)}.{call_of(directive)}"
+
+
+def receiver_of(directive: Directive) -> str:
+    """What of a schedule the directive is a method of: ['C'].init"""
     definition = ".init" if getattr(directive, "definition", "body") == "init" else ""
-    return f"s[{directive.stage!r}]{definition}.{directive.verb}({', '.join(_arguments(directive))})"
+    return f"[{directive.stage!r}]{definition}"
+
+
+def call_of(directive: Directive) -> str:
+    """The call of the method that gives just this directive."""
+    return f"{directive.verb}({', '.join(_arguments(directive))})"
 
 
 def _arguments(directive: Directive) -> list[str]:

@@ -6,12 +6,15 @@ result of the program is the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from schedules import store
 from schedules.automatic import advanced, machine_for
+from schedules.code import schedule_code
 from schedules.directives import (
     Atomic,
     Auto,
@@ -45,12 +48,16 @@ from schedules.loops import Nest, definitions_of, nest_of, one_of
 from schedules.plan import Plan, Step
 from schedules.program import program_of
 from schedules.text import difference, schedule_text
+from schedules.undo import without_directive, without_stage, without_verb
 from tedsl.lang.errors import ScheduleError, user_location
 from tedsl.lang.expr import Axis
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Operation, Placeholder, Scan, Scatter, Tensor
 
 __all__ = ["Loop", "Schedule", "StageView"]
+
+# Kernels are made above schedules, so what runs two of them is asked by name, and when somebody asks.
+COMPARISON = "tedsl.backend.comparison"
 
 
 class Loop(str):
@@ -160,24 +167,66 @@ class Schedule(Rich):
                 check_fields(directive)
         except TypeError as error:
             raise TypeError(f"at {place}: {error}") from None
-        steps = [Step(d, place, call) for d in directives]
-        plan = self.plan
-        for step in steps:
-            plan = advanced(plan, step)
-        self.plan, self.steps = plan, (*self.steps, *steps)
+        plan, steps = self.plan, list(self.steps)
+        for directive in directives:
+            plan, made = advanced(plan, Step(directive, place, call))
+            steps += made
+        self.plan, self.steps = plan, tuple(steps)
 
-    def auto(self, scheduler: str = "default", target: str = "host") -> Schedule:
+    def auto(
+        self,
+        scheduler: str = "default",
+        target: str = "host",
+        *,
+        loops: bool = True,
+        machine: Mapping[str, Any] | None = None,
+    ) -> Schedule:
         """Schedule all stages without directives: by "default", which can be read and changed, or by an autoscheduler.
 
-        The default schedule is made for the vectors and caches of `target`, a target of `te.build`. Halide's
+        The default schedule is made for the vectors and caches of `target`, a target of `te.build`, or of a `machine`
+        given in figures. It becomes directives: `s.code()` lists them, `s.without` takes one back. With `loops=False`
+        it makes its stages only, such as packed panels, and leaves all loops as they are written. Halide's
         autoschedulers, "mullapudi2016", "adams2019", "li2018" and "anderson2021" (for GPUs), schedule everything
         themselves when a kernel is built, for its target; they need a number for every extent.
         """
         if not isinstance(scheduler, str):
             raise TypeError(f"s.auto at {user_location()}: expected the name of a scheduler, found {scheduler!r:.40}")
-        machine = tuple(machine_for(target).to_json().items()) if scheduler == "default" else ()
-        self.add(Auto(scheduler=scheduler, machine=machine))
+        figures: Mapping[str, Any] = {}
+        if scheduler == "default":
+            figures = machine_for(target).to_json() if machine is None else machine
+        self.add(Auto(scheduler=scheduler, machine=tuple(figures.items()), loops=loops))
         return self
+
+    def code(self, name: str = "s") -> str:
+        """The schedule as Python: directives that can be read, edited and run where the outputs have their names."""
+        return schedule_code(self.outputs, self.steps, name)
+
+    def without(self, what: Any) -> Schedule:
+        """A schedule without a directive (one of `s.directives`, or its verb), or without all those of a stage.
+
+        Of equal directives the last one goes; of a verb, all. What rewrites of the stage added goes with them.
+        """
+        try:
+            rest = self._rest(what)
+        except ScheduleError as error:
+            raise ScheduleError(f"s.without, at {user_location()}: {error}") from None
+        other = Schedule(self.outputs)
+        for step in rest:
+            try:
+                other.plan, _ = advanced(other.plan, replace(step, call=""))  # of several, the message names the one
+            except ScheduleError as error:
+                raise ScheduleError(
+                    f"s.without, at {user_location()}: a later directive needs it; take that one back first: {error}"
+                ) from None
+        other.steps = tuple(rest)
+        return other
+
+    def _rest(self, what: Any) -> list[Step]:
+        if isinstance(what, Directive):
+            return without_directive(self.steps, what)
+        if isinstance(what, str) and what not in self:
+            return without_verb(self.steps, what)
+        return without_stage(self.steps, self._name(what))
 
     def apply(self, stage: Any, recipe: Callable[[StageView], object]) -> Schedule:
         """Apply a recipe (`schedules.compose`) to a stage."""
@@ -209,9 +258,27 @@ class Schedule(Rich):
         """
         return difference(self._start() if other is None else other.plan, self.plan)
 
+    def compare(self, other: Schedule, feeds: Mapping[Tensor, Any], **options: Any) -> Any:
+        """Run and time both by turns on the same arrays: seconds of each, where results differ, which loops differ.
+
+        `options` are those of `te.build`, and `sizes=` for extents that no input carries.
+        """
+        if not isinstance(other, Schedule):
+            raise TypeError(f"s.compare at {user_location()}: expected a te.Schedule, found {type(other).__name__}")
+        if [*map(id, other.outputs)] != [*map(id, self.outputs)]:
+            raise ScheduleError(
+                f"s.compare, at {user_location()}: expected a schedule of the same tensors, "
+                f"{', '.join(t.name for t in self.outputs)}, found one of {', '.join(t.name for t in other.outputs)}"
+            )
+        if not isinstance(feeds, Mapping):
+            raise TypeError(
+                f"s.compare at {user_location()}: feeds maps inputs to arrays, found {type(feeds).__name__}"
+            )
+        return import_module(COMPARISON).compare_schedules(self, other, feeds, **options)
+
     def _start(self) -> Plan:
         begin = Schedule(self.outputs)
-        begin.add(*[d for d in self.directives if isinstance(d, Auto)][:1])
+        begin.add(*[replace(d, loops=True) for d in self.directives if isinstance(d, Auto)][:1])
         return begin.plan
 
     def __str__(self) -> str:
