@@ -17,6 +17,7 @@ from schedules.records import record_of, typed
 __all__ = [
     "DIRECTIVES",
     "NAMING",
+    "TAILS",
     "Atomic",
     "BoundExtent",
     "CacheRead",
@@ -48,6 +49,7 @@ __all__ = [
     "to_json",
 ]  # fmt: skip
 
+TAILS = ("round_up", "guard", "shift", "predicate")
 LATER = frozenset({("auto", "loops"), ("split", "tail")})  # fields with defaults that files may lack
 Definition = Literal["body", "init"]
 NAMING = frozenset({"stage", "consumer", "source"})  # fields that name stages; a source may be an input too
@@ -74,7 +76,9 @@ class Split(LoopDirective):
 
     rewrites   for i in [0, n): s   ->   for io in [0, ceil(n/f)): for ii in [0, f): if io*f + ii < n: s[i -> io*f + ii]
     checks     factor > 0; the loop exists, is serial, and the new names are free
-    `exact` promises that f divides n wherever the stage is computed, so that no guard is left.
+    `exact` promises that f divides n wherever the stage is computed, so that no guard is left. `tail` says what becomes
+    of a rest: "guard" tests each iteration, "predicate" masks vectors, "shift" moves the last iterations inwards, so
+    that some elements are computed twice, and "round_up" is for extents that have no rest; "" leaves it to us.
     """
 
     verb = "split"
@@ -83,6 +87,7 @@ class Split(LoopDirective):
     inner: str
     factor: int
     exact: bool = False
+    tail: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from schedules.directives import (
+    TAILS,
     Atomic,
     Fuse,
     GpuBlocks,
@@ -230,6 +231,8 @@ def transformed(nest: Nest, directive: LoopDirective) -> Nest:
 def _split(nest: Nest, d: Split) -> Nest:
     level = _serial(nest, d.loop)
     check_positive(d.factor, "factor")
+    if d.tail:
+        one_of(d.tail, TAILS, "tail", "tails")
     _free_names(nest, (d.outer, d.inner), {d.loop})
     whole = level.constant
     outer = replace(
@@ -240,8 +243,12 @@ def _split(nest: Nest, d: Split) -> Nest:
     )
     inner = replace(level, name=d.inner, extent=fn.as_expr(d.factor), constant=d.factor)
     known = level.known
-    divides = d.exact or (known is not None and known % d.factor == 0)
+    divides = d.exact or d.tail == "round_up" or (known is not None and known % d.factor == 0)
     guard = "" if divides else f"   if {d.loop} < {level.extent}"
+    if d.tail == "shift" and not divides:  # the last ones begin where as many are left
+        let = f"{d.loop} = minimum({d.outer}*{d.factor}, {fn.as_expr(level.extent - d.factor)}) + {d.inner}"
+        return _replaced(nest, {d.loop: (outer, inner)}, let)
+    guard += " (masked)" if guard and d.tail == "predicate" else ""
     return _replaced(nest, {d.loop: (outer, inner)}, f"{d.loop} = {d.outer}*{d.factor} + {d.inner}{guard}")
 
 

@@ -13,6 +13,7 @@ from schedules.directives import ComputeAt, ComputeInline, Directive, Prefetch, 
 from schedules.loops import Level, definitions_of
 from schedules.plan import Plan, Step
 from schedules.sliding import what_does_not_slide
+from schedules.tails import check_tails
 from tedsl.analysis.checks import read_to_check
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.tensor import Extern, Operation
@@ -40,6 +41,8 @@ def placed(plan: Plan, *, checked: bool = True) -> dict[str, Placement]:
     for name, step in plan.places.items() if checked else ():
         if isinstance(step.directive, ComputeAt):
             _check(plan, places, name, step)
+    if checked:
+        check_tails(plan, {name: place.kind for name, place in places.items()})
     for step in ahead:
         source = getattr(step.directive, "source", "")
         if places.get(source, ROOT).kind != "root":
@@ -138,7 +141,8 @@ def _is_inside(plan: Plan, places: Mapping[str, Placement], reader: str, definit
 def _steps_beyond(plan: Plan, consumer: str, loop: str) -> bool:
     """Whether a loop is the outer one of a split whose last iterations may be left out."""
     lets = plan.nest(consumer, plan.definition(consumer, loop)).lets
-    return any("   if " in let and let.split(" = ", 1)[1].startswith(f"{loop}*") for let in lets)
+    made = [let.split(" = ", 1)[1] for let in lets if "   if " in let or "= minimum(" in let]
+    return any(let.startswith((f"{loop}*", f"minimum({loop}*")) for let in made)
 
 
 def _stored(plan: Plan, places: Mapping[str, Placement], stage: str, step: Step) -> Placement:

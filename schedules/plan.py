@@ -78,7 +78,8 @@ def _arguments(directive: Directive) -> list[str]:
     """The arguments of the method that gives this directive."""
     if isinstance(directive, Split):
         names = f"names=({directive.outer!r}, {directive.inner!r})"
-        return [repr(directive.loop), str(directive.factor), names, *["exact=True"] * directive.exact]
+        tail = [f"tail={directive.tail!r}"] if directive.tail else []
+        return [repr(directive.loop), str(directive.factor), names, *["exact=True"] * directive.exact, *tail]
     if isinstance(directive, Pack):
         return [repr(directive.source), repr(directive.order), repr(directive.factors), repr(directive.copy)]
     given: list[str] = []
@@ -149,6 +150,10 @@ class Plan:
         """What was promised of extents, which a call may break: exact splits and bounds."""
         said = [step for steps in (*self.loops.values(), *self.storage.values()) for step in steps]
         return tuple(s for s in said if isinstance(s.directive, BoundExtent) or getattr(s.directive, "exact", False))
+
+    def bounds(self, stage: str) -> list[BoundExtent]:
+        """What was promised of the extents of a stage."""
+        return [s.directive for s in self.storage.get(stage, ()) if isinstance(s.directive, BoundExtent)]
 
     def scheduled_by(self, autoscheduler: str) -> Plan:
         """The plan that leaves everything to one of Halide's autoschedulers."""

@@ -211,13 +211,13 @@ class Schedule(Rich):
         except ScheduleError as error:
             raise ScheduleError(f"s.without, at {user_location()}: {error}") from None
         other = Schedule(self.outputs)
-        for step in rest:
-            try:
-                other.plan, _ = advanced(other.plan, replace(step, call=""))  # of several, the message names the one
-            except ScheduleError as error:
-                raise ScheduleError(
-                    f"s.without, at {user_location()}: a later directive needs it; take that one back first: {error}"
-                ) from None
+        try:
+            for step in rest:
+                other.plan, _ = advanced(other.plan, replace(step, call=""))  # of several, a message names the one
+        except ScheduleError as error:
+            raise ScheduleError(
+                f"s.without, at {user_location()}: a later directive needs it; take that one back first: {error}"
+            ) from None
         other.steps = tuple(rest)
         return other
 
@@ -360,26 +360,33 @@ class StageView(Rich):
     # Loops
 
     def split(
-        self, loop: Any, factor: int, names: tuple[str, str] | None = None, exact: bool = False
+        self, loop: Any, factor: int, names: tuple[str, str] | None = None, exact: bool = False, tail: str | None = None
     ) -> tuple[Loop, Loop]:
-        """for i in [0, n): s   ->   for io in [0, ceil(n/f)): for ii in [0, f): s[i -> io*f + ii]"""
+        """for i in [0, n): s   ->   for io in [0, ceil(n/f)): for ii in [0, f): s[i -> io*f + ii]
+
+        `tail` says what becomes of a rest: "guard" tests each iteration, "predicate" masks the loads and stores of
+        vectors, "shift" moves the last iterations inwards (some elements are computed twice), "round_up" is for extents
+        that the factor divides, and refused for others.
+        """
         old = self._loop(loop, "split")
         if names is not None and (not isinstance(names, (tuple, list)) or len(names) != 2):
             raise TypeError(f"split at {user_location()}: names holds those of both loops, found {names!r:.40}")
         outer, inner = names or (self._fresh(f"{old}o"), self._fresh(f"{old}i"))
-        made = self._split(old, outer, inner, _whole(factor, "split", "factor"), exact)
-        self._add(made, call=self._call("split", old, factor))
+        made = self._split(old, outer, inner, _whole(factor, "split", "factor"), exact, tail)
+        self._add(made, call=self._call("split", old, factor, tail=tail))
         return self._handles(outer, inner)  # type: ignore[return-value]
 
-    def tile(self, i: Any, j: Any, i_factor: int, j_factor: int) -> tuple[Loop, Loop, Loop, Loop]:
-        """for i: for j: s   ->   for io: for jo: for ii: for ji: s"""
+    def tile(
+        self, i: Any, j: Any, i_factor: int, j_factor: int, tail: str | None = None
+    ) -> tuple[Loop, Loop, Loop, Loop]:
+        """for i: for j: s   ->   for io: for jo: for ii: for ji: s; `tail` as of `split`, for both"""
         a, b = self._loop(i, "tile"), self._loop(j, "tile")
         names = [self._fresh(f"{a}o"), self._fresh(f"{b}o"), self._fresh(f"{a}i"), self._fresh(f"{b}i")]
         self._add(
-            self._split(a, names[0], names[2], _whole(i_factor, "tile", "first factor")),
-            self._split(b, names[1], names[3], _whole(j_factor, "tile", "second factor")),
+            self._split(a, names[0], names[2], _whole(i_factor, "tile", "first factor"), tail=tail),
+            self._split(b, names[1], names[3], _whole(j_factor, "tile", "second factor"), tail=tail),
             Reorder(stage=self.name, definition=self.definition, loops=tuple(names)),
-            call=self._call("tile", a, b, i_factor, j_factor),
+            call=self._call("tile", a, b, i_factor, j_factor, tail=tail),
         )
         return self._handles(*names)  # type: ignore[return-value]
 
@@ -395,13 +402,21 @@ class StageView(Rich):
         names = tuple(self._loop(x, "reorder") for x in _flat(loops))
         return self._add(Reorder(stage=self.name, definition=self.definition, loops=names))
 
-    def unroll(self, loop: Any, factor: int | None = None) -> StageView:
-        """for i in [0, 4): s   ->   s[i -> 0]; s[i -> 1]; s[i -> 2]; s[i -> 3]; a factor splits the loop first"""
-        return self._inner(loop, factor, "u", Unroll)
+    def unroll(self, loop: Any, factor: int | None = None, tail: str | None = None) -> StageView:
+        """for i in [0, 4): s   ->   s[i -> 0]; s[i -> 1]; s[i -> 2]; s[i -> 3]; a factor splits the loop first
 
-    def vectorize(self, loop: Any, factor: int | None = None) -> StageView:
-        """for i in [0, 16): s   ->   s[i -> 0..15]; with a factor the loop is split first and keeps its name outside"""
-        return self._inner(loop, factor, "v", Vectorize)
+        `tail` as of `split`. Without a factor all iterations that there are where the stage is computed, if their
+        number is known and not too large.
+        """
+        return self._inner(loop, factor, "u", Unroll, tail)
+
+    def vectorize(self, loop: Any, factor: int | None = None, tail: str | None = None) -> StageView:
+        """for i in [0, 16): s   ->   s[i -> 0..15]; with a factor the loop is split first and keeps its name outside
+
+        `tail` as of `split`. Without a factor all iterations that there are where the stage is computed, if their
+        number is known and not too large.
+        """
+        return self._inner(loop, factor, "v", Vectorize, tail)
 
     def parallel(self, loop: Any) -> StageView:
         """for i: s   ->   parallel for i: s"""
@@ -535,17 +550,23 @@ class StageView(Rich):
         self.schedule.add(*directives, call=call)
         return self
 
-    def _call(self, verb: str, *arguments: object) -> str:
+    def _call(self, verb: str, *arguments: object, **named: object) -> str:
         """A call of a method that gives several directives, for messages."""
         init = ".init" if self.definition == "init" else ""
-        return f"s[{self.name!r}]{init}.{verb}({', '.join(map(repr, arguments))})"
+        given = [*map(repr, arguments), *(f"{name}={value!r}" for name, value in named.items() if value is not None)]
+        return f"s[{self.name!r}]{init}.{verb}({', '.join(given)})"
 
-    def _split(self, old: str, outer: str, inner: str, factor: int, exact: bool = False) -> Split:
+    def _split(
+        self, old: str, outer: str, inner: str, factor: int, exact: bool = False, tail: str | None = None
+    ) -> Split:
         return Split(
-            stage=self.name, definition=self.definition, loop=old, outer=outer, inner=inner, factor=factor, exact=exact
-        )
+            stage=self.name, definition=self.definition, loop=old, outer=outer, inner=inner, factor=factor, exact=exact,
+            tail="" if tail is None else tail,
+        )  # fmt: skip
 
-    def _inner(self, loop: Any, factor: int | None, suffix: str, verb: type[Unroll] | type[Vectorize]) -> StageView:
+    def _inner(
+        self, loop: Any, factor: int | None, suffix: str, verb: type[Unroll] | type[Vectorize], tail: str | None
+    ) -> StageView:
         """Split off the iterations that are vectorized or unrolled, unless the loop consists of just these."""
         name = self._loop(loop, verb.verb)
         if name not in self.nest.names:
@@ -559,9 +580,9 @@ class StageView(Rich):
             return self._add(verb(stage=self.name, definition=self.definition, loop=name))
         inner = self._fresh(f"{name}{suffix}")
         return self._add(
-            self._split(name, name, inner, _whole(wanted, verb.verb, "factor")),
+            self._split(name, name, inner, _whole(wanted, verb.verb, "factor"), tail=tail),
             verb(stage=self.name, definition=self.definition, loop=inner),
-            call=self._call(verb.verb, name, *([] if factor is None else [factor])),
+            call=self._call(verb.verb, name, *([] if factor is None else [factor]), tail=tail),
         )
 
     def _fresh(self, name: str) -> str:

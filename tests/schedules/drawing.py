@@ -14,6 +14,7 @@ from schedules.placement import placed
 from tedsl.lang.tensor import Compute
 
 FACTORS = (1, 2, 3, 4, 5, 8, 16)
+TAILS = (None, None, None, "guard", "shift", "predicate", "round_up")
 MOST_UNROLLED = 16
 
 
@@ -65,10 +66,10 @@ class Drawing:
         return str(self.pick(fitting))
 
     def split(self, view: StageView) -> None:
-        view.split(self.loop(view), self.pick(FACTORS))
+        view.split(self.loop(view), self.pick(FACTORS), tail=self.pick(TAILS))
 
     def tile(self, view: StageView) -> None:
-        view.tile(self.loop(view), self.loop(view), self.pick(FACTORS), self.pick(FACTORS))
+        view.tile(self.loop(view), self.loop(view), self.pick(FACTORS), self.pick(FACTORS), tail=self.pick(TAILS))
 
     def reorder(self, view: StageView) -> None:
         loops = list(map(str, view.loops))
@@ -85,10 +86,10 @@ class Drawing:
         loop = self.loop(view)
         known = next((v.known for v in view.nest.levels if v.name == loop), None)
         small = known is not None and known <= MOST_UNROLLED
-        view.unroll(loop, self.pick((None, 2, 3)) if small else self.pick((2, 3)))
+        view.unroll(loop, self.pick((None, 2, 3)) if small else self.pick((2, 3)), tail=self.pick(TAILS))
 
     def vectorize(self, view: StageView) -> None:
-        view.vectorize(self.loop(view, ("free",)), self.pick((None, 2, 3, 4, 8, 16)))
+        view.vectorize(self.loop(view, ("free",)), self.pick((None, 2, 3, 4, 8, 16)), tail=self.pick(TAILS))
 
     def parallel(self, view: StageView) -> None:
         view.parallel(self.loop(view, ("free",)))

@@ -16,7 +16,7 @@ import halide as hl
 from schedules import directives as d
 from schedules.loops import nest_of
 from schedules.placement import ROOT, Placement, placed
-from schedules.plan import Plan, Step
+from schedules.plan import Plan, Step, described
 from tedsl.analysis.hazards import Order, StageLoop
 from tedsl.analysis.iteration import is_stepped
 from tedsl.analysis.sizes import known_shape
@@ -36,6 +36,7 @@ from tedsl.lang.tensor import Scan, Scatter
 __all__ = ["apply_plan", "check_atomics", "check_target", "fix_sizes", "halide_refused"]
 
 GUARD = hl.TailStrategy.GuardWithIf
+SHIFT = hl.TailStrategy.ShiftInwards
 PREDICATE = hl.TailStrategy.Predicate
 EXACT = hl.TailStrategy.RoundUp  # never rounds: the factor divides
 MEMORY = {
@@ -52,6 +53,9 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
     vectors = machine.gpu != "opencl"
     width = machine.vector_bytes
     stages = {names[s.op]: Loops(plan, names[s.op], s, width, vectors=vectors) for s in lowered.stages}
+    for result in lowered.results if lowered.previous else ():
+        for loops in stages.values():
+            loops.writes_once |= loops.stage is result.stage  # what is added to must not be added to twice
     lowered.inlined = {loops.stage.op for name, loops in stages.items() if places[name].kind == "inline"}
     for name, loops in stages.items():
         if places[name].kind != "inline":
@@ -68,8 +72,8 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
         if result.stage is None:
             _copied(result, machine)
     for name, loops in stages.items():
-        if places[name].kind == "root" and _has_fused(plan, loops):
-            _compute_whole(loops.stage, lowered)
+        if places[name].kind == "root" and (_has_fused(plan, loops) or _goes_beyond(plan, loops)):
+            _compute_whole(loops.stage, lowered, always=_goes_beyond(plan, loops))
     fix_sizes(lowered)
     results = {result.stage for result in lowered.results}
     lowered.may_round = any(loops.stage in results and _may_round(plan, loops) for loops in stages.values())
@@ -81,14 +85,20 @@ def _has_fused(plan: Plan, loops: Loops) -> bool:
     return any(isinstance(step.directive, d.Fuse) for step in steps)
 
 
-def _compute_whole(stage: Stage, lowered: Lowered) -> None:
+def _goes_beyond(plan: Plan, loops: Loops) -> bool:
+    """Whether a split computes more than is read where that is less than the factor, or no multiple of it."""
+    steps = [step for definition in loops.definitions for step in plan.loops.get((loops.name, definition), ())]
+    return any(isinstance(s.directive, d.Split) and s.directive.tail in ("shift", "round_up") for s in steps)
+
+
+def _compute_whole(stage: Stage, lowered: Lowered, *, always: bool) -> None:
     """All of a stage, whatever its readers need of it.
 
     Of two fused loops the outer one is `fused // extent`. Where the extent is what readers need, as far as Halide can
     tell, its sign is not known, and the outer loop reaches from minus all to all.
     """
     extents = stage.op.output(stage.components[0]).extents
-    if all(isinstance(extent, Const) for extent in extents):
+    if not always and all(isinstance(extent, Const) for extent in extents):
         return
     symbols: dict[Expr, Any] = {v: hl.Expr(p) for v, p in lowered.sizes.items()}
     for dim, extent in zip(stage.dims, extents, strict=True):
@@ -116,6 +126,8 @@ def _nesting(plan: Plan, places: Mapping[str, Placement], stages: Mapping[str, L
     """The order in which the stages run, for the proof that an output may lie on an input."""
     order = Order(set(lowered.inlined), together={stage.op for stage in lowered.stages if stage.together})
     for name, loops in stages.items():
+        if not loops.writes_once and any(_shifts(plan, name, definition) for definition in loops.definitions):
+            order.again.add(loops.stage.op)
         levels = plan.nest(name, "body").levels
         order.loops[loops.stage.op] = tuple(StageLoop(v.origin, v.kind == "serial") for v in levels)
         place = places[name]
@@ -123,6 +135,12 @@ def _nesting(plan: Plan, places: Mapping[str, Placement], stages: Mapping[str, L
             nest = plan.nest(place.consumer, plan.definition(place.consumer, place.loop))
             order.places[loops.stage.op] = stages[place.consumer].stage.op, nest.position(place.loop) + 1
     return order
+
+
+def _shifts(plan: Plan, name: str, definition: str) -> bool:
+    """Whether some elements are computed twice."""
+    steps = plan.loops.get((name, definition), ())
+    return any(isinstance(s.directive, d.Split) and s.directive.tail == "shift" for s in steps)
 
 
 def check_target(plan: Plan, backend: str) -> None:
@@ -241,8 +259,26 @@ def _split(loops: Loops, s: d.Split) -> None:
     tail = PREDICATE if id(s) in loops.masked else GUARD
     if s.exact and not loops.is_update(s.definition):
         tail = EXACT
+    if s.tail:
+        tail = _tail(loops, s)
     loops.definitions[s.definition].split(old, outer, inner, s.factor, tail)
     known.update({s.outer: outer, s.inner: inner})
+
+
+def _tail(loops: Loops, s: d.Split) -> Any:
+    """The tail that was asked for, as Halide has it."""
+    if s.tail == "predicate" and loops.vectors and id(s) not in loops.masked:
+        raise ScheduleError(
+            f"{described(s)}: tail='predicate' would leave one element over beside whole vectors, which LLVM cannot "
+            "mask; take another factor, or tail='guard'"
+        )
+    if s.tail == "predicate" and loops.vectors:
+        return PREDICATE
+    if s.tail == "shift" and not loops.is_update(s.definition) and not loops.writes_once:
+        return SHIFT
+    if s.tail == "round_up" and not loops.is_update(s.definition):
+        return EXACT  # what it divides was checked
+    return GUARD
 
 
 def _fuse(loops: Loops, f: d.Fuse) -> None:

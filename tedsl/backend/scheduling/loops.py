@@ -22,6 +22,7 @@ class Loops:
     def __init__(self, plan: Plan, name: str, stage: Stage, width: int, *, vectors: bool = True) -> None:
         self.name, self.stage, self.func = name, stage, stage.func
         self.vectors = vectors  # or else the loops that would be vectors are written out
+        self.writes_once = False  # each of its elements must be stored once
         self.definitions: dict[str, Any] = {}
         self.known: dict[str, dict[str, Any]] = {}
         self.variables = _named(stage)
