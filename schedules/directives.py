@@ -18,19 +18,26 @@ __all__ = [
     "DIRECTIVES",
     "NAMING",
     "TAILS",
+    "AlignStorage",
+    "AlwaysPartition",
     "Atomic",
+    "Bound",
     "BoundExtent",
     "CacheRead",
     "CacheWrite",
+    "CloneIn",
     "ComputeAt",
     "ComputeInline",
     "ComputeRoot",
     "Directive",
+    "FoldStorage",
     "Fuse",
     "GpuBlocks",
     "GpuSingleThread",
     "GpuThreads",
+    "HoistStorage",
     "LoopDirective",
+    "NeverPartition",
     "Pack",
     "Parallel",
     "Prefetch",
@@ -279,6 +286,85 @@ class BoundExtent(Directive):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bound(Directive):
+    """Promise which elements along an axis are ever needed: just these are computed, wherever the stage is.
+
+    rewrites   T: for i in what readers need: s   ->   for i in [begin, begin + extent): s
+    checks     the elements exist; what readers are known to need lies among them; the kernel checks the rest
+    """
+
+    verb = "bound"
+    axis: str
+    begin: int
+    extent: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignStorage(Directive):
+    """Let rows along an axis take a multiple of so many elements in memory, so that each begins where vectors like it.
+
+    rewrites   T in memory [n, m]   ->   T in memory [n, ceil(m/a)*a]
+    checks     the stage is no output and has the axis; the multiple is positive
+    """
+
+    verb = "align_storage"
+    axis: str
+    multiple: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldStorage(Directive):
+    """Keep the last `factor` elements along an axis only, in memory that goes round.
+
+    rewrites   T[i] in memory [n]   ->   T[i % factor] in memory [factor]
+    checks     the memory of the stage lies outside of the loop it is computed in (store_at), and what one iteration of
+               that loop needs along the axis is known and no more than the factor
+    """
+
+    verb = "fold_storage"
+    axis: str
+    factor: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoistStorage(Directive):
+    """Allocate the memory of a stage outside of a loop, once for all its iterations, which begin with it afresh.
+
+    rewrites   for i: (memory of T; T = ...; C[i] = f(T))   ->   memory of T; for i: (T = ...; C[i] = f(T))
+    checks     the loop lies around the place where the stage is stored; no loop in between is parallel
+    Without a loop ("") the memory is the whole kernel's.
+    """
+
+    verb = "hoist_storage"
+    consumer: str = ""
+    loop: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeverPartition(LoopDirective):
+    """Keep a loop in one piece where conditions change their value on the way: less code, more tests.
+
+    checks     the loop exists and is a loop: neither a vector nor written out
+    """
+
+    verb = "never_partition"
+    loop: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlwaysPartition(LoopDirective):
+    """Let a loop be cut into a beginning, a middle and an end where that takes a condition out of the middle.
+
+    rewrites   for i in [0, n): if i > 0: s   ->   for i in [0, 1): ...; for i in [1, n): s
+    checks     the loop exists and is a loop: neither a vector nor written out
+    The default where nothing is said, but for loops of unknown extent around vectors and around tiles of sums.
+    """
+
+    verb = "always_partition"
+    loop: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rewrite(Directive):
     """A change of the program that keeps its results: stages are added, those that were there keep their names."""
 
@@ -319,6 +405,19 @@ class Rfactor(Rewrite):
     verb = "rfactor"
     loop: str
     partial: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloneIn(Rewrite):
+    """Compute a stage a second time, for one of its readers, with a schedule of its own.
+
+    rewrites   T[i] = e(i); C = f(T); D = g(T)   ->   T[i] = e(i); T_clone[i] = e(i); C = f(T_clone); D = g(T)
+    checks     the consumer reads the stage, and so does somebody else
+    """
+
+    verb = "clone_in"
+    consumer: str
+    clone: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -369,8 +468,10 @@ DIRECTIVES: dict[str, type[Directive]] = {
         Auto,
         Split, Fuse, Reorder, Unroll, Vectorize, Parallel, Atomic, GpuBlocks, GpuThreads, GpuSingleThread,
         Prefetch,
+        NeverPartition, AlwaysPartition,
         ComputeAt, StoreAt, StoreRoot, ComputeRoot, ComputeInline, ReorderStorage, StoreIn, BoundExtent,
-        CacheWrite, CacheRead, Rfactor, Pack,
+        Bound, AlignStorage, FoldStorage, HoistStorage,
+        CacheWrite, CacheRead, Rfactor, Pack, CloneIn,
     )
 }  # fmt: skip
 

@@ -15,12 +15,14 @@ from typing import Any, Literal
 
 from schedules.directives import (
     TAILS,
+    AlwaysPartition,
     Atomic,
     Fuse,
     GpuBlocks,
     GpuSingleThread,
     GpuThreads,
     LoopDirective,
+    NeverPartition,
     Parallel,
     Prefetch,
     Reorder,
@@ -373,11 +375,20 @@ def _prefetch(nest: Nest, d: Prefetch) -> Nest:
     return nest
 
 
+def _partition(nest: Nest, d: NeverPartition | AlwaysPartition) -> Nest:
+    level = nest.level(d.loop)
+    if level.kind not in ("serial", "parallel"):
+        raise ScheduleError(
+            f"loop {d.loop!r} is {level.kind} and no loop any more that could be cut; name one around it"
+        )
+    return nest
+
+
 _RULES: dict[type, Callable[[Nest, Any], Nest]] = {
     Split: _split, Fuse: _fuse, Reorder: _reorder, Unroll: _unroll, Vectorize: _vectorize, Parallel: _parallel,
     Atomic: _atomic,
     GpuBlocks: _gpu("gpu block"), GpuThreads: _gpu("gpu thread"),
-    GpuSingleThread: _single_thread, Prefetch: _prefetch,
+    GpuSingleThread: _single_thread, Prefetch: _prefetch, NeverPartition: _partition, AlwaysPartition: _partition,
 }  # fmt: skip
 
 

@@ -9,8 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from schedules.directives import ComputeAt, ComputeInline, Directive, Prefetch, StoreAt, StoreRoot
+from schedules.directives import (
+    ComputeAt,
+    ComputeInline,
+    Directive,
+    FoldStorage,
+    HoistStorage,
+    Prefetch,
+    StoreAt,
+    StoreRoot,
+)
 from schedules.loops import Level, definitions_of
+from schedules.memory import check_fold, check_hoist
 from schedules.plan import Plan, Step
 from schedules.sliding import what_does_not_slide
 from schedules.tails import check_tails
@@ -51,7 +61,28 @@ def placed(plan: Plan, *, checked: bool = True) -> dict[str, Placement]:
             )
     for name, step in plan.stores.items():
         places[name] = _stored(plan, places, name, step)
+    for steps in plan.storage.values() if checked else ():
+        for step in steps:
+            _check_memory(plan, places, step)
     return places
+
+
+def _check_memory(plan: Plan, places: Mapping[str, Placement], step: Step) -> None:
+    """Refuse memory of a stage that does not fit the loops around it."""
+    d = step.directive
+    if not isinstance(d, (FoldStorage, HoistStorage)):
+        return
+    place = places[d.stage]
+    outside = around(plan, places, place.consumer, place.loop) if place.kind == "at" else []
+    stored = place.store or (place.consumer, place.loop)
+    try:
+        if isinstance(d, HoistStorage):
+            check_hoist(d, outside, stored)
+        else:
+            names = [(consumer, level.name) for consumer, level in outside]
+            check_fold(plan, d, outside[names.index(stored) + 1 :] if stored in names else outside)
+    except ScheduleError as error:
+        raise step.refused(error) from None
 
 
 def _of(directive: Directive) -> Placement:

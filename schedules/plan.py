@@ -12,15 +12,20 @@ from functools import partial
 from typing import Any
 
 from schedules.directives import (
+    AlignStorage,
     Auto,
+    Bound,
     BoundExtent,
     CacheRead,
     CacheWrite,
+    CloneIn,
     ComputeAt,
     ComputeInline,
     ComputeRoot,
     Definition,
     Directive,
+    FoldStorage,
+    HoistStorage,
     LoopDirective,
     Pack,
     Prefetch,
@@ -33,12 +38,14 @@ from schedules.directives import (
 )
 from schedules.loops import Nest, check_positive, definitions_of, nest_of, one_of, transformed
 from schedules.program import ProgramStages
-from schedules.rewrites import Half, cache_read, cache_write, pack, rfactor
+from schedules.rewrites import Half, cache_read, cache_write, clone, pack, rfactor
+from tedsl.analysis.bounds import bounds_of
 from tedsl.lang.errors import ScheduleError
+from tedsl.lang.expr import Const
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Extern, Operation, Tensor
 
-__all__ = ["MEMORIES", "Plan", "Step", "call_of", "described", "receiver_of"]
+__all__ = ["MEMORIES", "Plan", "Step", "call_of", "described", "dimensions", "receiver_of"]
 
 MEMORIES = ("auto", "heap", "stack", "register", "shared")
 
@@ -106,7 +113,7 @@ class _Later:
             try:
                 if isinstance(d, LoopDirective):
                     nest = transformed(nest, d)
-                elif isinstance(d, BoundExtent) and d.axis in nest.names:
+                elif isinstance(d, (BoundExtent, Bound)) and d.axis in nest.names:
                     nest = nest.bounded(d.axis, d.extent)
             except ScheduleError as error:
                 raise step.refused(error) from None
@@ -149,11 +156,12 @@ class Plan:
     def promises(self) -> tuple[Step, ...]:
         """What was promised of extents, which a call may break: exact splits and bounds."""
         said = [step for steps in (*self.loops.values(), *self.storage.values()) for step in steps]
-        return tuple(s for s in said if isinstance(s.directive, BoundExtent) or getattr(s.directive, "exact", False))
+        promised = (BoundExtent, Bound)
+        return tuple(s for s in said if isinstance(s.directive, promised) or getattr(s.directive, "exact", False))
 
-    def bounds(self, stage: str) -> list[BoundExtent]:
+    def bounds(self, stage: str) -> list[BoundExtent | Bound]:
         """What was promised of the extents of a stage."""
-        return [s.directive for s in self.storage.get(stage, ()) if isinstance(s.directive, BoundExtent)]
+        return [s.directive for s in self.storage.get(stage, ()) if isinstance(s.directive, (BoundExtent, Bound))]
 
     def scheduled_by(self, autoscheduler: str) -> Plan:
         """The plan that leaves everything to one of Halide's autoschedulers."""
@@ -171,8 +179,8 @@ class Plan:
 
         def stays(step: Step) -> bool:
             d = step.directive
-            known = d.stage in stages and getattr(d, "consumer", d.stage) in stages
-            return known and (d.stage not in final or isinstance(d, (LoopDirective, ComputeRoot, BoundExtent)))
+            known = d.stage in stages and (getattr(d, "consumer", "") or d.stage) in stages
+            return known and (d.stage not in final or isinstance(d, (LoopDirective, ComputeRoot, BoundExtent, Bound)))
 
         places = {name: step for name, step in self.places.items() if stays(step)}
         storage = {name: tuple(filter(stays, steps)) for name, steps in self.storage.items() if name in stages}
@@ -240,7 +248,7 @@ class Plan:
                     assert _RULES[type(d)] is Plan._laid_out, f"{d.verb} changes the program"
                     plan._check_layout(d, op)
                     storage[d.stage] = (*storage.get(d.stage, ()), step)
-                    changed = definitions_of(op) if isinstance(d, BoundExtent) else ()
+                    changed = definitions_of(op) if isinstance(d, (BoundExtent, Bound)) else ()
             except ScheduleError as error:
                 raise step.refused(error) from None
             for definition in changed:
@@ -314,27 +322,58 @@ class Plan:
     def _laid_out(self, step: Step, op: Operation) -> Plan:
         d = step.directive
         self._check_layout(d, op)
-        # The last word on where and how it lies holds; promises of extents add up.
-        before = [s for s in self.storage.get(d.stage, ()) if isinstance(d, BoundExtent) or s.directive.verb != d.verb]
+        # The last word on where and how it lies holds, axis by axis; promises of extents add up.
+        before = [
+            s for s in self.storage.get(d.stage, ()) if isinstance(d, BoundExtent) or not _is_replaced(s.directive, d)
+        ]
         made = replace(self, storage={**self.storage, d.stage: (*before, step)})
-        return made._bounded(d, op) if isinstance(d, BoundExtent) else made
+        return made._bounded(d, op) if isinstance(d, (BoundExtent, Bound)) else made
 
     def _check_layout(self, d: Directive, op: Operation) -> None:
-        names = _dimensions(d.stage, op)
-        if isinstance(d, ReorderStorage):
-            if d.stage in self.program.final:
-                raise ScheduleError(f"{d.stage} is an output; its memory is given")
+        names = dimensions(d.stage, op)
+        if d.stage in self.program.final and not isinstance(d, (BoundExtent, Bound)):
+            raise ScheduleError(f"{d.stage} is an output; its memory is given")
+        if isinstance(d, HoistStorage):
+            if d.consumer:
+                self._check_at(d.stage, d.consumer, d.loop)
+        elif isinstance(d, (AlignStorage, FoldStorage)):
+            one_of(d.axis, names, "axis", f"axes of {d.stage}")
+            check_positive(d.multiple if isinstance(d, AlignStorage) else d.factor, _NUMBER[type(d)])
+        elif isinstance(d, Bound):
+            self._check_bound(d, op, names)
+        elif isinstance(d, ReorderStorage):
             if sorted(d.axes) != sorted(names):
                 raise ScheduleError(f"expected all axes of {d.stage}, {', '.join(names)}, in some order")
         elif isinstance(d, StoreIn):
-            if d.stage in self.program.final:
-                raise ScheduleError(f"{d.stage} is an output; its memory is given")
             one_of(d.memory, MEMORIES, "memory", "kinds of memory")
         elif isinstance(d, BoundExtent):
             one_of(d.axis, names, "axis", f"axes of {d.stage}")
             check_positive(d.extent, "extent")
 
-    def _bounded(self, d: BoundExtent, op: Operation) -> Plan:
+    def _check_bound(self, d: Bound, op: Operation, names: list[str]) -> None:
+        """Refuse a promise that leaves out what is known to be needed, or takes in what does not exist."""
+        one_of(d.axis, names, "axis", f"axes of {d.stage}")
+        check_positive(d.extent, "extent")
+        place = names.index(d.axis)
+        whole, end = op.output().extents[place], d.begin + d.extent
+        size = int(whole.value) if isinstance(whole, Const) else None
+        if d.begin < 0 or (size is not None and end > size):
+            raise ScheduleError(
+                f"{d.stage} has elements from 0 to {whole} along {d.axis!r}, found {d.begin} to {end}; give a begin "
+                "and an extent inside"
+            )
+        if d.stage in self.program.final and (d.begin, end) != (0, size if size is not None else end):
+            raise ScheduleError(f"{d.stage} is an output, all of which is needed: {d.axis!r} from 0 to {whole}")
+        for name in self.program.readers[d.stage]:
+            for read in self.program.stages[name].reads:
+                low, high = bounds_of(read.indices[place]).numbers if read.tensor.op is op else (None, None)
+                if (low is not None and low < d.begin) or (high is not None and high >= end):
+                    raise ScheduleError(
+                        f"{name} reads {read}, whose index is from {low} to {high}, expected within {d.begin} to "
+                        f"{end - 1}; promise no less than what is read"
+                    )
+
+    def _bounded(self, d: BoundExtent | Bound, op: Operation) -> Plan:
         """The loops over that axis, where nothing has been made of them yet, have the extent that is promised."""
         nests = dict(self.nests)
         for definition in definitions_of(op):
@@ -379,6 +418,24 @@ class Plan:
         assert isinstance(d, Pack)
         source = self._source(d.stage, op, d.source)
         return self._added(d.copy, d.stage, pack(op, source, d.copy, d.order, d.factors))
+
+    def _clone_in(self, step: Step, op: Operation) -> Plan:
+        d = step.directive
+        assert isinstance(d, CloneIn)
+        one_of(d.consumer, self.program.stages, "stage", "stages")
+        readers = self.program.readers[d.stage]
+        if d.consumer not in readers:
+            raise ScheduleError(
+                f"{d.consumer} does not read {d.stage}, which is read by {', '.join(readers) or 'nobody'}"
+            )
+        reader = self.program.stages[d.consumer]
+        if isinstance(op, Extern) or isinstance(reader, Extern):
+            raise ScheduleError("a Python function is called once, and reads what is stored")
+        if len(readers) == 1 and d.stage not in self.program.final:
+            raise ScheduleError(
+                f"nobody but {d.consumer} reads {d.stage}: schedule that itself, a clone would replace it"
+            )
+        return self._added(d.clone, d.consumer, clone(op, reader, d.clone))
 
     def _rfactor(self, step: Step, op: Operation) -> Plan:
         d = step.directive
@@ -428,7 +485,15 @@ def _half_of(d: Rfactor, nest: Nest, steps: tuple[Step, ...]) -> tuple[Half | No
     return Half(is_outer, split.factor, split.inner if is_outer else split.outer), others
 
 
-def _dimensions(stage: str, op: Operation) -> list[str]:
+_NUMBER = {AlignStorage: "multiple", FoldStorage: "factor"}
+
+
+def _is_replaced(before: Directive, now: Directive) -> bool:
+    """Whether a directive of memory takes the place of an earlier one."""
+    return before.verb == now.verb and getattr(before, "axis", "") == getattr(now, "axis", "")
+
+
+def dimensions(stage: str, op: Operation) -> list[str]:
     """The names of the axes of a stage's result: those of its loops, since two axes may be called alike."""
     definitions = definitions_of(op)
     if not definitions:
@@ -442,5 +507,7 @@ def _dimensions(stage: str, op: Operation) -> list[str]:
 _RULES: dict[type, Callable[[Plan, Step, Any], Plan]] = {
     ComputeAt: Plan._placed, ComputeRoot: Plan._placed, ComputeInline: Plan._placed, StoreAt: Plan._stored,
     StoreRoot: Plan._stored, ReorderStorage: Plan._laid_out, StoreIn: Plan._laid_out, BoundExtent: Plan._laid_out,
+    Bound: Plan._laid_out, AlignStorage: Plan._laid_out, FoldStorage: Plan._laid_out, HoistStorage: Plan._laid_out,
     CacheWrite: Plan._cache_write, CacheRead: Plan._cache_read, Pack: Plan._pack, Rfactor: Plan._rfactor,
+    CloneIn: Plan._clone_in,
 }  # fmt: skip

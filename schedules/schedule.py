@@ -16,20 +16,27 @@ from schedules import store
 from schedules.automatic import advanced, machine_for
 from schedules.code import schedule_code
 from schedules.directives import (
+    AlignStorage,
+    AlwaysPartition,
     Atomic,
     Auto,
+    Bound,
     BoundExtent,
     CacheRead,
     CacheWrite,
+    CloneIn,
     ComputeAt,
     ComputeInline,
     ComputeRoot,
     Definition,
     Directive,
+    FoldStorage,
     Fuse,
     GpuBlocks,
     GpuSingleThread,
     GpuThreads,
+    HoistStorage,
+    NeverPartition,
     Pack,
     Parallel,
     Prefetch,
@@ -45,8 +52,9 @@ from schedules.directives import (
     check_fields,
 )
 from schedules.loops import Nest, definitions_of, nest_of, one_of
-from schedules.plan import Plan, Step
+from schedules.plan import Plan, Step, dimensions
 from schedules.program import program_of
+from schedules.regions import extent_there
 from schedules.text import difference, schedule_text
 from schedules.undo import without_directive, without_stage, without_verb
 from tedsl.lang.errors import ScheduleError, user_location
@@ -422,6 +430,16 @@ class StageView(Rich):
         """for i: s   ->   parallel for i: s"""
         return self._add(Parallel(stage=self.name, definition=self.definition, loop=self._loop(loop, "parallel")))
 
+    def never_partition(self, loop: Any) -> StageView:
+        """Keep a loop in one piece, though conditions inside change their value on the way: less code, more tests."""
+        name = self._loop(loop, "never_partition")
+        return self._add(NeverPartition(stage=self.name, definition=self.definition, loop=name))
+
+    def always_partition(self, loop: Any) -> StageView:
+        """for i in [0, n): if i > 0: s   ->   for i in [0, 1): ...; for i in [1, n): s"""
+        name = self._loop(loop, "always_partition")
+        return self._add(AlwaysPartition(stage=self.name, definition=self.definition, loop=name))
+
     def atomic(self) -> StageView:
         """for p: S[f(p)] += v(p)   ->   the same in any order, each element read, combined and written in one step
 
@@ -514,7 +532,35 @@ class StageView(Rich):
             BoundExtent(stage=self.name, axis=str(_named(axis)), extent=_whole(extent, "bound_extent", "extent"))
         )
 
+    def bound(self, axis: Any, begin: int, extent: int) -> StageView:
+        """T: for i in what readers need: s   ->   for i in [begin, begin + extent): s; the kernel checks the promise"""
+        first, many = _whole(begin, "bound", "begin"), _whole(extent, "bound", "extent")
+        return self._add(Bound(stage=self.name, axis=str(_named(axis)), begin=first, extent=many))
+
+    def align_storage(self, axis: Any, multiple: int) -> StageView:
+        """T in memory [n, m]   ->   T in memory [n, ceil(m/a)*a], so that rows begin where vectors like it"""
+        many = _whole(multiple, "align_storage", "multiple")
+        return self._add(AlignStorage(stage=self.name, axis=str(_named(axis)), multiple=many))
+
+    def fold_storage(self, axis: Any, factor: int) -> StageView:
+        """T[i] in memory [n]   ->   T[i % factor] in memory [factor]; for what store_at keeps"""
+        many = _whole(factor, "fold_storage", "factor")
+        return self._add(FoldStorage(stage=self.name, axis=str(_named(axis)), factor=many))
+
+    def hoist_storage(self, consumer: Any = None, loop: Any = None) -> StageView:
+        """for i: (memory of T; T = ...)   ->   memory of T; for i: (T = ...); without a loop, for the whole kernel"""
+        if consumer is None:
+            return self._add(HoistStorage(stage=self.name))
+        name, at = self._place(consumer, loop, "hoist_storage")
+        return self._add(HoistStorage(stage=self.name, consumer=name, loop=at))
+
     # Rewrites
+
+    def clone_in(self, reader: Any, name: str | None = None) -> StageView:
+        """T = e; C = f(T); D = g(T)   ->   T = e; clone = e; C = f(clone); D = g(T); returns the clone"""
+        made = name or self.schedule.plan.program.fresh(f"{self.name}_clone")
+        self._add(CloneIn(stage=self.name, consumer=self.schedule[reader].name, clone=made))
+        return self.schedule[made]
 
     def cache_write(self, name: str | None = None) -> StageView:
         """C[i] = e(i)   ->   local[i] = e(i); C[i] = local[i]; returns the local stage"""
@@ -574,7 +620,7 @@ class StageView(Rich):
         level = self.nest.level(name)
         if verb is Vectorize and not level.is_independent:
             return self._add(verb(stage=self.name, definition=self.definition, loop=name))  # refused under its own name
-        whole = level.constant or (None if level.known is None else max(level.known, 1))
+        whole = level.constant or self._there(name) or (None if level.known is None else max(level.known, 1))
         wanted = whole if factor is None else factor
         if wanted is None or wanted == level.constant:
             return self._add(verb(stage=self.name, definition=self.definition, loop=name))
@@ -584,6 +630,12 @@ class StageView(Rich):
             verb(stage=self.name, definition=self.definition, loop=inner),
             call=self._call(verb.verb, name, *([] if factor is None else [factor]), tail=tail),
         )
+
+    def _there(self, name: str) -> int | None:
+        """How many iterations of a loop there are where the stage is computed, if that is a known number."""
+        names = dimensions(self.name, self.operation)
+        plan = self.schedule.plan
+        return extent_there(plan, self.name, names.index(name)) if name in names and name in self.nest.names else None
 
     def _fresh(self, name: str) -> str:
         return self.nest.fresh(name)

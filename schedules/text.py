@@ -7,7 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from schedules.directives import Atomic, ComputeAt, ComputeInline, GpuSingleThread, Prefetch, StoreAt, StoreRoot
+from schedules.directives import (
+    AlwaysPartition,
+    Atomic,
+    ComputeAt,
+    ComputeInline,
+    GpuSingleThread,
+    NeverPartition,
+    Prefetch,
+    StoreAt,
+    StoreRoot,
+)
 from schedules.loops import Level, definitions_of
 from schedules.plan import Plan
 from tedsl.analysis.iteration import free_dimensions
@@ -98,9 +108,7 @@ class _Printer:
         )
 
     def storage(self, d: Any) -> str:
-        if d.verb == "reorder_storage":
-            return f"laid out as [{', '.join(d.axes)}]"
-        return f"in {d.memory} memory" if d.verb == "store_in" else f"{d.extent} along {d.axis} at a time"
+        return _MEMORY[d.verb](d)
 
     def nest(self, stage: str, op: Operation, definition: str) -> list[str]:
         nest = self.plan.nest(stage, definition)
@@ -109,11 +117,14 @@ class _Printer:
         prefetches = [
             (d.loop, f"prefetch {d.source} for {d.loop} + {d.distance}") for d in given if isinstance(d, Prefetch)
         ]
+        cuts = {d.loop: _CUTS[type(d)] for d in given if isinstance(d, (NeverPartition, AlwaysPartition))}
         if any(isinstance(d, GpuSingleThread) for d in given):
             made.append("on one gpu thread:")
             depth += 1
         for level in nest.levels:
-            made.append(f"{INDENT * depth}for {level.name} < {self.extent(level)}{_kind(level)}:")
+            made.append(
+                f"{INDENT * depth}for {level.name} < {self.extent(level)}{_kind(level)}{cuts.get(level.name, '')}:"
+            )
             depth += 1
             made += [INDENT * depth + text for loop, text in prefetches if loop == level.name]
             for inner in self.inside.get((stage, level.name), []):
@@ -129,6 +140,18 @@ class _Printer:
 
     def extent(self, level: Level) -> str:
         return expression_text(level.extent, self.style)
+
+
+_CUTS = {NeverPartition: ", in one piece", AlwaysPartition: ", cut"}
+_MEMORY: dict[str, Callable[[Any], str]] = {
+    "reorder_storage": lambda d: f"laid out as [{', '.join(d.axes)}]",
+    "store_in": lambda d: f"in {d.memory} memory",
+    "bound_extent": lambda d: f"{d.extent} along {d.axis} at a time",
+    "bound": lambda d: f"{d.axis} from {d.begin} to {d.begin + d.extent}",
+    "align_storage": lambda d: f"rows along {d.axis} in multiples of {d.multiple}",
+    "fold_storage": lambda d: f"the last {d.factor} along {d.axis}",
+    "hoist_storage": lambda d: f"allocated at {d.consumer}'s loop {d.loop}" if d.consumer else "allocated at the root",
+}
 
 
 def _kind(level: Level) -> str:

@@ -16,7 +16,7 @@ import halide as hl
 from schedules import directives as d
 from schedules.loops import nest_of
 from schedules.placement import ROOT, Placement, placed
-from schedules.plan import Plan, Step, described
+from schedules.plan import Plan, Step, described, dimensions
 from tedsl.analysis.hazards import Order, StageLoop
 from tedsl.analysis.iteration import is_stepped
 from tedsl.analysis.sizes import known_shape
@@ -67,7 +67,10 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
         keep_around(plan, places[name], loops, stages)
         for step in plan.storage.get(name, ()):
             with halide_refused(step):
-                _STORAGE[type(step.directive)](loops, step.directive)
+                if isinstance(step.directive, d.HoistStorage):
+                    _hoist(loops, step.directive, places[name], stages)
+                else:
+                    _STORAGE[type(step.directive)](loops, step.directive)
     for result in lowered.results:
         if result.stage is None:
             _copied(result, machine)
@@ -328,9 +331,17 @@ def _atomic(loops: Loops, a: d.Atomic) -> None:
     loops.definitions[a.definition].atomic(True)  # Halide's own test knows no guarded sums
 
 
+def _partition(policy: Any) -> Callable[[Loops, Any], None]:
+    def rule(loops: Loops, directive: Any) -> None:
+        loops.definitions[directive.definition].partition(loops.loop(directive.definition, directive.loop), policy)
+
+    return rule
+
+
 _LOOPS: dict[type, Callable[[Loops, Any], None]] = {
     d.Split: _split, d.Fuse: _fuse, d.Reorder: _reorder, d.Vectorize: _vectorize, d.Unroll: _simple("unroll"),
     d.Parallel: _parallel, d.Atomic: _atomic,
+    d.NeverPartition: _partition(hl.Partition.Never), d.AlwaysPartition: _partition(hl.Partition.Auto),
     d.GpuBlocks: _gpu("gpu_blocks"), d.GpuThreads: _gpu("gpu_threads"),
     d.GpuSingleThread: lambda loops, s: loops.definitions[s.definition].gpu_single_thread(),
 }  # fmt: skip
@@ -371,11 +382,7 @@ def _place(place: Placement, loops: Loops, stages: Mapping[str, Loops], plan: Pl
 
 
 def _dimension(loops: Loops, name: str) -> Any:
-    for definition in ("init", "body"):
-        found = loops.whole.get(definition, {}).get(name)
-        if isinstance(found, hl.Var):
-            return found
-    raise ScheduleError(f"{loops.name} has no axis {name!r}")
+    return loops.stage.dims[dimensions(loops.name, loops.stage.op).index(name)]
 
 
 def _reorder_storage(loops: Loops, s: d.ReorderStorage) -> None:
@@ -393,8 +400,26 @@ def _bound_extent(loops: Loops, s: d.BoundExtent) -> None:
         loops.func.bound_extent(dim, s.extent)
 
 
+def _hoist(loops: Loops, h: d.HoistStorage, place: Placement, stages: Mapping[str, Loops]) -> None:
+    """The memory outside of a loop, where the stage is computed inside one of this kernel."""
+    if place.kind != "at" or place.consumer not in stages:
+        return
+    outer = stages.get(h.consumer)
+    if outer is None:
+        loops.func.hoist_storage_root()
+    else:
+        loops.func.hoist_storage(outer.func, outer.anywhere(h.loop))
+
+
+def _bound(loops: Loops, s: d.Bound) -> None:
+    loops.func.bound(_dimension(loops, s.axis), s.begin, s.extent)
+
+
 _STORAGE: dict[type, Callable[[Loops, Any], None]] = {
     d.ReorderStorage: _reorder_storage,
     d.StoreIn: lambda loops, s: loops.func.store_in(MEMORY[s.memory]),
     d.BoundExtent: _bound_extent,
+    d.Bound: _bound,
+    d.AlignStorage: lambda loops, s: loops.func.align_storage(_dimension(loops, s.axis), s.multiple),
+    d.FoldStorage: lambda loops, s: loops.func.fold_storage(_dimension(loops, s.axis), s.factor),
 }
