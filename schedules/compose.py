@@ -29,6 +29,7 @@ __all__ = [
     "compute_at",
     "compute_inline",
     "compute_root",
+    "compute_with",
     "fold_storage",
     "fuse",
     "gpu_blocks",
@@ -118,7 +119,8 @@ store_at, store_root, store_in = map(_verb, ("store_at", "store_root", "store_in
 align_storage, bound, fold_storage, hoist_storage = map(
     _verb, ("align_storage", "bound", "fold_storage", "hoist_storage")
 )
-clone_in, never_partition, always_partition = map(_verb, ("clone_in", "never_partition", "always_partition"))
+clone_in, compute_with = map(_verb, ("clone_in", "compute_with"))
+never_partition, always_partition = map(_verb, ("never_partition", "always_partition"))
 reorder_storage, bound_extent = map(_verb, ("reorder_storage", "bound_extent"))
 cache_read, cache_write, rfactor, pack = map(_verb, ("cache_read", "cache_write", "rfactor", "pack"))
 gpu_tile, gpu_blocks = map(_verb, ("gpu_tile", "gpu_blocks"))

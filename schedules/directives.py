@@ -29,6 +29,7 @@ __all__ = [
     "ComputeAt",
     "ComputeInline",
     "ComputeRoot",
+    "ComputeWith",
     "Directive",
     "FoldStorage",
     "Fuse",
@@ -341,6 +342,21 @@ class HoistStorage(Directive):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ComputeWith(LoopDirective):
+    """Let a stage share the loops of another one, from the outermost through `loop`; their iterations take turns.
+
+    rewrites   for i: (for j: T[i, j] = ...); for i: (for j: U[i, j] = ...)
+               ->   for i: (for j: U[i, j] = ...; for j: T[i, j] = ...)
+    checks     neither stage needs the other; both are computed at one place; the loops that are shared are alike:
+               names and extents, serial or parallel, iterations independent; nothing else is computed or kept at them
+    """
+
+    verb = "compute_with"
+    consumer: str
+    loop: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class NeverPartition(LoopDirective):
     """Keep a loop in one piece where conditions change their value on the way: less code, more tests.
 
@@ -468,7 +484,7 @@ DIRECTIVES: dict[str, type[Directive]] = {
         Auto,
         Split, Fuse, Reorder, Unroll, Vectorize, Parallel, Atomic, GpuBlocks, GpuThreads, GpuSingleThread,
         Prefetch,
-        NeverPartition, AlwaysPartition,
+        NeverPartition, AlwaysPartition, ComputeWith,
         ComputeAt, StoreAt, StoreRoot, ComputeRoot, ComputeInline, ReorderStorage, StoreIn, BoundExtent,
         Bound, AlignStorage, FoldStorage, HoistStorage,
         CacheWrite, CacheRead, Rfactor, Pack, CloneIn,

@@ -17,6 +17,7 @@ from schedules.directives import (
     TAILS,
     AlwaysPartition,
     Atomic,
+    ComputeWith,
     Fuse,
     GpuBlocks,
     GpuSingleThread,
@@ -389,6 +390,7 @@ _RULES: dict[type, Callable[[Nest, Any], Nest]] = {
     Atomic: _atomic,
     GpuBlocks: _gpu("gpu block"), GpuThreads: _gpu("gpu thread"),
     GpuSingleThread: _single_thread, Prefetch: _prefetch, NeverPartition: _partition, AlwaysPartition: _partition,
+    ComputeWith: lambda nest, d: nest,  # judged when the schedule is complete
 }  # fmt: skip
 
 

@@ -58,6 +58,7 @@ def is_kept_between(plan: Plan, d: FoldStorage, between: Loops) -> str:
             f"how much of {d.axis!r} one iteration of {consumer}'s loop {level.name!r} needs is no known number; fold "
             "an axis that is read at constant distances"
         )
+    needed = max(needed, *(b.extent for b in plan.bounds(d.stage) if b.axis == d.axis), 1)
     if needed > d.factor:
         return (
             f"one iteration of {consumer}'s loop {level.name!r} needs {needed} elements along {d.axis!r}, expected at "

@@ -22,6 +22,7 @@ from schedules.directives import (
 from schedules.loops import Level, definitions_of
 from schedules.memory import check_fold, check_hoist
 from schedules.plan import Plan, Step
+from schedules.sharing import check_shared_loops
 from schedules.sliding import what_does_not_slide
 from schedules.tails import check_tails
 from tedsl.analysis.checks import read_to_check
@@ -61,6 +62,8 @@ def placed(plan: Plan, *, checked: bool = True) -> dict[str, Placement]:
             )
     for name, step in plan.stores.items():
         places[name] = _stored(plan, places, name, step)
+    if checked:
+        check_shared_loops(plan, places)
     for steps in plan.storage.values() if checked else ():
         for step in steps:
             _check_memory(plan, places, step)

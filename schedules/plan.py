@@ -22,6 +22,7 @@ from schedules.directives import (
     ComputeAt,
     ComputeInline,
     ComputeRoot,
+    ComputeWith,
     Definition,
     Directive,
     FoldStorage,
@@ -276,6 +277,8 @@ class Plan:
         place = self.places.get(d.stage)
         if place is not None and isinstance(place.directive, ComputeInline):
             raise ScheduleError(f"{d.stage} is computed inline (at {place.where}) and has no loops")
+        if isinstance(d, ComputeWith):
+            self.nest(one_of(d.consumer, self.program.stages, "stage", "stages"), d.definition).level(d.loop)
         if isinstance(d, Prefetch) and self._source(d.stage, op, d.source).ndim == 0:
             raise ScheduleError(f"{d.source} is one element, so there is nothing ahead of it")
 

@@ -28,6 +28,7 @@ from schedules.directives import (
     ComputeAt,
     ComputeInline,
     ComputeRoot,
+    ComputeWith,
     Definition,
     Directive,
     FoldStorage,
@@ -500,6 +501,14 @@ class StageView(Rich):
         """T = ...; for i: C[i] = f(T)   ->   for i: T = what C[i] needs; C[i] = f(T)"""
         name, at = self._place(consumer, loop, "compute_at")
         return self._add(ComputeAt(stage=self.name, consumer=name, loop=at))
+
+    def compute_with(self, other: Any, loop: Any) -> StageView:
+        """for i: T[i] = ...; for i: U[i] = ...   ->   for i: (U[i] = ...; T[i] = ...), the loops shared through `loop`
+
+        `loop` is one of the other stage, which is like the loop of this one at the same depth.
+        """
+        name, at = self._place(other, loop, "compute_with")
+        return self._add(ComputeWith(stage=self.name, definition=self.definition, consumer=name, loop=at))
 
     def compute_root(self) -> StageView:
         """Compute the whole stage before its readers."""

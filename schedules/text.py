@@ -12,6 +12,7 @@ from schedules.directives import (
     Atomic,
     ComputeAt,
     ComputeInline,
+    ComputeWith,
     GpuSingleThread,
     NeverPartition,
     Prefetch,
@@ -85,6 +86,7 @@ class _Printer:
             self.at(stage),
             self.stored(stage),
             *(self.storage(step.directive) for step in self.plan.storage.get(stage, ())),
+            *self.shared(stage, op),
         ]
         listed = ", ".join(note for note in notes if note)
         made = [f"{stage}: {listed}"] if listed else []
@@ -106,6 +108,15 @@ class _Printer:
             if isinstance(d, StoreAt)
             else "stored at the root" * isinstance(d, StoreRoot)
         )
+
+    def shared(self, stage: str, op: Operation) -> list[str]:
+        """Whose loops the stage's own are."""
+        said = [s.directive for x in definitions_of(op) for s in self.plan.loops.get((stage, x), ())]
+        return [
+            f"{'init ' if d.definition == 'init' else ''}in the loops of {d.consumer} through {d.loop}"
+            for d in said
+            if isinstance(d, ComputeWith)
+        ]
 
     def storage(self, d: Any) -> str:
         return _MEMORY[d.verb](d)

@@ -162,6 +162,19 @@ class Drawing:
     def clone_in(self, view: StageView) -> None:
         view.clone_in(self.consumer(view))
 
+    def compute_with(self, view: StageView) -> None:
+        """Two stages with the same outer loops; mostly at one place."""
+        program = self.schedule.plan.program
+        apart = [x for x in self.schedule if not (program.needs(x.name, view.name) or program.needs(view.name, x.name))]
+        other = self.pick([x for x in apart if x.name != view.name and x.nest.levels] or [view])
+        verb, factor = self.pick(("split", "parallel", "")), self.pick(FACTORS)
+        for part in (view, other):
+            if part.name not in program.final and self.random.random() < 0.7:
+                part.compute_root()
+            if verb and part.loops:
+                getattr(part, verb)(part.loops[0], *([factor] if verb == "split" else []))
+        view.compute_with(other, self.pick(other.loops[:2] or ["nowhere"]))
+
     def dimension(self, view: StageView) -> str:
         return str(self.pick(dimensions(view.name, view.operation) or ["nowhere"]))
 
@@ -221,7 +234,18 @@ class GpuDrawing(Drawing):
         view.store_in(self.pick(("auto", "heap", "stack", "register", "shared")))
 
 
-LOOP_VERBS = ("split", "tile", "reorder", "fuse", "unroll", "vectorize", "parallel", "prefetch", "partition")
+LOOP_VERBS = (
+    "split",
+    "tile",
+    "reorder",
+    "fuse",
+    "unroll",
+    "vectorize",
+    "parallel",
+    "prefetch",
+    "partition",
+    "compute_with",
+)
 PLACE_VERBS = ("compute_at", "compute_at", "compute_at", "store_at", "store_root", "compute_root", "compute_inline")
 REWRITES = ("cache_write", "cache_read", "pack", "rfactor", "clone_in")
 MEMORY_VERBS = (

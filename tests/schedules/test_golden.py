@@ -508,6 +508,22 @@ def test_clone_in() -> None:
         """)
 
 
+def test_compute_with() -> None:
+    A = te.placeholder((40, 64), name="A")
+    T, U = (te.compute((40, 64), lambda i, j, c=c: A[i, j] * c, name=name) for name, c in (("T", 2), ("U", 3)))
+    s = te.Schedule([T, U])
+    s[T].compute_with(U, "i")
+    assert text(s) == golden("""
+        T: in the loops of U through i
+        for i < 40:
+          for j < 64:
+            T[i, j] = A[i, j] * 2
+        for i < 40:
+          for j < 64:
+            U[i, j] = A[i, j] * 3
+        """)
+
+
 def test_vectorize_and_unroll_take_all_that_there_is() -> None:
     s, T, C = window()
     s[C].split("i", 4)

@@ -17,7 +17,7 @@ from tests.schedules.drawing import INNER_VERBS, LOOP_VERBS, Drawing
 EXAMPLES = 40
 VERBS = (
     *LOOP_VERBS, *INNER_VERBS, "clone_in", "clone_in", *["fold_storage"] * 4, *["hoist_storage"] * 2,
-    *["compute_at"] * 4, *["store_at"] * 2,
+    *["compute_at"] * 4, *["store_at"] * 2, *["compute_with"] * 3,
 )  # fmt: skip
 GIVEN: Counter[str] = Counter()
 BUILT: Counter[str] = Counter()
@@ -28,7 +28,7 @@ def tally() -> Iterator[None]:
     """Every directive was given, and what was given was built: else equal results would say little."""
     yield
     if sum(BUILT.values()) >= EXAMPLES:
-        assert {"fold_storage", "clone_in", "hoist_storage", "bound", "align_storage"} <= set(GIVEN)
+        assert {"fold_storage", "clone_in", "compute_with", "hoist_storage", "bound", "align_storage"} <= set(GIVEN)
         assert BUILT["built"] >= 0.95 * sum(BUILT.values()), BUILT
 
 
@@ -41,9 +41,9 @@ def pipeline(chance: random.Random) -> tuple[te.Tensor, list[te.Tensor], dict[An
     made: list[te.Tensor] = [A]
     for number in range(chance.randint(2, 4)):
         height_left = 12 - 3 * (number + 1)
-        last = made[-1]
+        last = made[-1] if number == 0 or chance.random() < 0.5 else made[-2]  # or a sibling of the one before
         taps = chance.randint(1, 4)
-        other = chance.choice(made)
+        other = made[-1] if last is not made[-1] and number == 3 else chance.choice(made)
 
         def body(i: Any, j: Any, last: te.Tensor = last, other: te.Tensor = other, taps: int = taps) -> Any:
             total: Any = last[i, j]
@@ -52,7 +52,7 @@ def pipeline(chance: random.Random) -> tuple[te.Tensor, list[te.Tensor], dict[An
             return total + other[i, j] * 2
 
         made.append(te.compute((height + height_left, columns), body, name=f"S{number}"))
-    outputs = [made[-1]] if chance.random() < 0.7 else [made[-2], made[-1]]
+    outputs = [made[-1]] if chance.random() < 0.5 else [made[-2], made[-1]]
     return A, outputs, {} if n is None else {n: rows}
 
 

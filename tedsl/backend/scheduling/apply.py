@@ -17,6 +17,7 @@ from schedules import directives as d
 from schedules.loops import nest_of
 from schedules.placement import ROOT, Placement, placed
 from schedules.plan import Plan, Step, described, dimensions
+from schedules.sharing import shared_loops
 from tedsl.analysis.hazards import Order, StageLoop
 from tedsl.analysis.iteration import is_stepped
 from tedsl.analysis.sizes import known_shape
@@ -71,6 +72,8 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
                     _hoist(loops, step.directive, places[name], stages)
                 else:
                     _STORAGE[type(step.directive)](loops, step.directive)
+    for step in shared_loops(plan):
+        _share(plan, step, stages)
     for result in lowered.results:
         if result.stage is None:
             _copied(result, machine)
@@ -244,6 +247,8 @@ def _apply_definition(plan: Plan, loops: Loops, definition: str, stages: Mapping
         with halide_refused(step):
             if isinstance(step.directive, d.Prefetch):
                 _prefetch(loops, step, stages, lowered)
+            elif isinstance(step.directive, d.ComputeWith):
+                continue  # when all stages have their loops
             elif isinstance(step.directive, d.Vectorize) and _is_single(plan, step.directive):
                 continue  # LLVM has no masked stores of vectors of one element
             else:
@@ -398,6 +403,26 @@ def _bound_extent(loops: Loops, s: d.BoundExtent) -> None:
         loops.func.bound(dim, 0, s.extent)
     else:
         loops.func.bound_extent(dim, s.extent)
+
+
+def _share(plan: Plan, step: Step, stages: Mapping[str, Loops]) -> None:
+    """The loops of a stage together with those of another one, where this kernel computes both."""
+    w = step.directive
+    assert isinstance(w, d.ComputeWith)
+    mine, other = stages.get(w.stage), stages.get(w.consumer)
+    if mine is None or other is None:
+        return
+    shared = plan.nest(w.consumer, w.definition)
+    for name in shared.names[: shared.position(w.loop) + 1]:
+        own, theirs = mine.loop(w.definition, name).name(), other.loop(w.definition, name).name()
+        if own != theirs:
+            raise step.refused(
+                f"loop {name!r} is {own!r} inside of {w.stage} and {theirs!r} of {w.consumer}; rename it"
+            )
+    with halide_refused(step):
+        last = other.loop(w.definition, w.loop)
+        level = hl.LoopLevel(other.func, last, int(other.is_update(w.definition)))
+        mine.definitions[w.definition].compute_with(level)
 
 
 def _hoist(loops: Loops, h: d.HoistStorage, place: Placement, stages: Mapping[str, Loops]) -> None:
