@@ -113,7 +113,7 @@ def _check_levels(plan: Plan, d: ComputeWith) -> None:
         if not mine[a.name] or mine[a.name] != other[b.name]:
             raise ScheduleError(
                 f"loops are shared under one name: expected {_path(other[b.name])} of {d.stage}, as of {d.consumer}, "
-                f"found {_path(mine[a.name])}; call axes alike where the stages are written, and halves by names= of split"
+                f"found {_path(mine[a.name])}; call axes alike in the program, and halves by names="
             )
         if (a.kind, a.constant) != (b.kind, b.constant) or not same_extent(a.extent, b.extent):
             raise ScheduleError(
