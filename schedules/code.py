@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from keyword import iskeyword
 from textwrap import wrap
 
-from schedules.directives import Auto, Directive, Fuse, Rewrite, Split
+from schedules.directives import Auto, Directive, Fuse, Rewrite, Specialize, Split
 from schedules.plan import Step, call_of, receiver_of
 from tedsl.lang.tensor import Tensor
 
@@ -40,7 +40,7 @@ def schedule_code(outputs: Sequence[Tensor], steps: Iterable[Step], name: str) -
 
 
 def _returns_its_stage(directive: Directive) -> bool:
-    return not isinstance(directive, (Split, Fuse, Rewrite))
+    return not isinstance(directive, (Split, Fuse, Rewrite, Specialize))
 
 
 def _outputs(outputs: Sequence[Tensor]) -> str:

@@ -45,6 +45,7 @@ __all__ = [
     "reorder",
     "reorder_storage",
     "rfactor",
+    "specialize",
     "split",
     "store_at",
     "store_in",
@@ -119,7 +120,7 @@ store_at, store_root, store_in = map(_verb, ("store_at", "store_root", "store_in
 align_storage, bound, fold_storage, hoist_storage = map(
     _verb, ("align_storage", "bound", "fold_storage", "hoist_storage")
 )
-clone_in, compute_with = map(_verb, ("clone_in", "compute_with"))
+clone_in, compute_with, specialize = map(_verb, ("clone_in", "compute_with", "specialize"))
 never_partition, always_partition = map(_verb, ("never_partition", "always_partition"))
 reorder_storage, bound_extent = map(_verb, ("reorder_storage", "bound_extent"))
 cache_read, cache_write, rfactor, pack = map(_verb, ("cache_read", "cache_write", "rfactor", "pack"))

@@ -46,6 +46,7 @@ __all__ = [
     "ReorderStorage",
     "Rewrite",
     "Rfactor",
+    "Specialize",
     "Split",
     "StoreAt",
     "StoreIn",
@@ -59,7 +60,7 @@ __all__ = [
 
 TAILS = ("round_up", "guard", "shift", "predicate")
 LATER = frozenset({("auto", "loops"), ("split", "tail")})  # fields with defaults that files may lack
-Definition = Literal["body", "init"]
+Definition = str  # "body", "init", or either in a case: "body if n % 16 == 0"
 NAMING = frozenset({"stage", "consumer", "source"})  # fields that name stages; a source may be an input too
 
 
@@ -357,6 +358,24 @@ class ComputeWith(LoopDirective):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Specialize(LoopDirective):
+    """Give a definition loops of its own for calls whose sizes meet a condition; the first that is met counts.
+
+    rewrites   for i: s   ->   if n % 16 == 0: (for i: s) else: (for i: s)
+    checks     the condition is made of sizes; nothing is computed inside loops that differ between the cases
+    Both begin with the loops as they are; later directives change one of the two.
+    """
+
+    verb = "specialize"
+    condition: str
+
+    @property
+    def case(self) -> str:
+        """The definition under the condition."""
+        return f"{self.definition} if {self.condition}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class NeverPartition(LoopDirective):
     """Keep a loop in one piece where conditions change their value on the way: less code, more tests.
 
@@ -484,7 +503,7 @@ DIRECTIVES: dict[str, type[Directive]] = {
         Auto,
         Split, Fuse, Reorder, Unroll, Vectorize, Parallel, Atomic, GpuBlocks, GpuThreads, GpuSingleThread,
         Prefetch,
-        NeverPartition, AlwaysPartition, ComputeWith,
+        NeverPartition, AlwaysPartition, ComputeWith, Specialize,
         ComputeAt, StoreAt, StoreRoot, ComputeRoot, ComputeInline, ReorderStorage, StoreIn, BoundExtent,
         Bound, AlignStorage, FoldStorage, HoistStorage,
         CacheWrite, CacheRead, Rfactor, Pack, CloneIn,

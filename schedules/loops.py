@@ -27,6 +27,7 @@ from schedules.directives import (
     Parallel,
     Prefetch,
     Reorder,
+    Specialize,
     Split,
     Unroll,
     Vectorize,
@@ -45,6 +46,7 @@ __all__ = [
     "SCATTERED",
     "Level",
     "Nest",
+    "base_of",
     "check_positive",
     "definitions_of",
     "nest_of",
@@ -123,7 +125,8 @@ class Nest:
         return replace(self, levels=tuple(changed))
 
     def __str__(self) -> str:
-        return self.stage if self.definition == "body" else f"{self.stage}.init"
+        base, _, case = self.definition.partition(" if ")
+        return f"{self.stage}{'' if base == 'body' else '.init'}{f' where {case}' if case else ''}"
 
 
 def one_of(name: str, known: Iterable[str], what: str, listing: str) -> str:
@@ -152,6 +155,11 @@ def definitions_of(op: Operation) -> tuple[str, ...]:
     if isinstance(op, Scatter):
         return ("init", "body")
     return ("body",) if isinstance(op, Scan) else ()
+
+
+def base_of(definition: str) -> str:
+    """The definition that one in a case belongs to."""
+    return definition.partition(" if ")[0]
 
 
 def nest_of(stage: str, op: Operation, definition: str) -> Nest:
@@ -391,6 +399,7 @@ _RULES: dict[type, Callable[[Nest, Any], Nest]] = {
     GpuBlocks: _gpu("gpu block"), GpuThreads: _gpu("gpu thread"),
     GpuSingleThread: _single_thread, Prefetch: _prefetch, NeverPartition: _partition, AlwaysPartition: _partition,
     ComputeWith: lambda nest, d: nest,  # judged when the schedule is complete
+    Specialize: lambda nest, d: nest,
 }  # fmt: skip
 
 

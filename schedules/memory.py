@@ -48,6 +48,8 @@ def is_kept_between(plan: Plan, d: FoldStorage, between: Loops) -> str:
     """Why a folded axis would forget what is still read; "" where it does not."""
     axis = dimensions(d.stage, plan.operation(d.stage)).index(d.axis)
     ((consumer, level),) = between
+    if plan.cases(consumer):
+        return f"{consumer} has loops of its own in some cases; leave specialize out"
     (origin,) = level.origin
     rate = steps_of(plan, d.stage, consumer, origin)[axis] if isinstance(origin, Axis) else 0
     if rate < 1:

@@ -101,6 +101,7 @@ def _check(plan: Plan, places: Mapping[str, Placement], stage: str, step: Step) 
         raise step.refused(f"{place.consumer} is computed inline and has no loops; compute it somewhere")
     try:
         outside = around(plan, places, place.consumer, place.loop)
+        check_cases(plan, place.consumer, place.loop)
     except ScheduleError as error:
         raise step.refused(error) from None
     for consumer, level in outside:
@@ -111,6 +112,19 @@ def _check(plan: Plan, places: Mapping[str, Placement], stage: str, step: Step) 
             raise step.refused(
                 f"{reader} reads {stage} outside of loop {place.loop!r} of {place.consumer}; "
                 f"compute {reader} inside that loop too, or {stage} farther out"
+            )
+
+
+def check_cases(plan: Plan, consumer: str, loop: str) -> None:
+    """Refuse a loop that is not the same, with those around it, in every case of a stage."""
+    definition = plan.definition(consumer, loop)
+    nest = plan.nest(consumer, definition)
+    outer = nest.levels[: nest.position(loop) + 1]
+    for d in plan.cases(consumer, definition):
+        if plan.nest(consumer, d.case).levels[: len(outer)] != outer:
+            raise ScheduleError(
+                f"loop {loop!r} of {consumer} and those around it are others where {d.condition}; what is computed "
+                "inside needs the same loops in every case: change those inside of it only"
             )
 
 

@@ -6,13 +6,16 @@ is the fold of its directives, which is also how a saved one is read back.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
+from schedules.cases import condition_text
 from schedules.directives import (
     AlignStorage,
+    Atomic,
     Auto,
     Bound,
     BoundExtent,
@@ -26,23 +29,28 @@ from schedules.directives import (
     Definition,
     Directive,
     FoldStorage,
+    GpuBlocks,
+    GpuSingleThread,
+    GpuThreads,
     HoistStorage,
     LoopDirective,
     Pack,
     Prefetch,
     ReorderStorage,
     Rfactor,
+    Specialize,
     Split,
     StoreAt,
     StoreIn,
     StoreRoot,
 )
-from schedules.loops import Nest, check_positive, definitions_of, nest_of, one_of, transformed
+from schedules.loops import Nest, base_of, check_positive, definitions_of, nest_of, one_of, transformed
 from schedules.program import ProgramStages
 from schedules.rewrites import Half, cache_read, cache_write, clone, pack, rfactor
 from tedsl.analysis.bounds import bounds_of
+from tedsl.analysis.sizes import vars_of
 from tedsl.lang.errors import ScheduleError
-from tedsl.lang.expr import Const
+from tedsl.lang.expr import Const, Var
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Extern, Operation, Tensor
 
@@ -73,8 +81,8 @@ def described(directive: Directive) -> str:
 
 def receiver_of(directive: Directive) -> str:
     """What of a schedule the directive is a method of: ['C'].init"""
-    definition = ".init" if getattr(directive, "definition", "body") == "init" else ""
-    return f"[{directive.stage!r}]{definition}"
+    base, _, case = getattr(directive, "definition", "body").partition(" if ")
+    return f"[{directive.stage!r}]{'.init' if base == 'init' else ''}{f'.case({case!r})' if case else ''}"
 
 
 def call_of(directive: Directive) -> str:
@@ -143,6 +151,39 @@ class Plan:
     def nest(self, stage: str, definition: str = "body") -> Nest:
         """The loops of one definition as they are now."""
         return _made(self.nests.get((stage, definition))) or nest_of(stage, self.operation(stage), definition)
+
+    def cases(self, stage: str, definition: str = "") -> list[Specialize]:
+        """The cases of a stage, or of one of its definitions, that have loops of their own."""
+        wanted = (definition,) if definition else definitions_of(self.operation(stage))
+        said = (s.directive for x in wanted for s in self.loops.get((stage, x), ()))
+        return [d for d in said if isinstance(d, Specialize)]
+
+    def definitions(self, stage: str) -> list[str]:
+        """All that has loops in a stage, cases after what they are cases of."""
+        own = definitions_of(self.operation(stage))
+        return [name for x in own for name in (x, *(d.case for d in self.cases(stage, x)))]
+
+    def beginning(self, stage: str, definition: str) -> Nest:
+        """The loops of a definition before its own directives; bounds are promised before."""
+        base = base_of(definition)
+        nest = nest_of(stage, self.operation(stage), base)
+        for bound in self.bounds(stage):
+            nest = nest.bounded(bound.axis, bound.extent) if bound.axis in nest.names else nest
+        for step in self.loops.get((stage, base), ()) if base != definition else ():
+            d = step.directive
+            assert isinstance(d, LoopDirective)
+            if isinstance(d, Specialize) and d.case == definition:
+                break
+            nest = transformed(nest, d)
+        return replace(nest, definition=definition)
+
+    @property
+    def sizes(self) -> dict[str, Var]:
+        """The symbolic sizes of the program, by names that only one has."""
+        found = dict.fromkeys(v for op in self.program.stages.values() for t in (*op.inputs, *op.outputs)
+                              for e in t.extents for v in vars_of(e))  # fmt: skip
+        counted = Counter(v.name for v in found)
+        return {v.name: v for v in found if counted[v.name] == 1}
 
     def operation(self, stage: str) -> Operation:
         known = self.program.stages
@@ -264,23 +305,49 @@ class Plan:
         assert isinstance(d, LoopDirective)
         self._check_loops(d, op)
         key, nest = (d.stage, d.definition), transformed(self.nest(d.stage, d.definition), d)
-        return replace(
-            self, nests={**self.nests, key: nest}, loops={**self.loops, key: (*self.loops.get(key, ()), step)}
-        )
+        nests = {**self.nests, key: nest}
+        if isinstance(d, Specialize):
+            nests[d.stage, d.case] = replace(nest, definition=d.case)
+        return replace(self, nests=nests, loops={**self.loops, key: (*self.loops.get(key, ()), step)})
 
     def _check_loops(self, d: LoopDirective, op: Operation) -> None:
         """Refuse a directive of loops that the stage does not have."""
         if isinstance(op, Extern):
             raise ScheduleError("a Python function has no loops")
-        if d.definition not in definitions_of(op):
+        if d.definition != base_of(d.definition):
+            self._check_case(d)
+        elif d.definition not in definitions_of(op):
             raise ScheduleError(f"{d.stage} has no init: nothing is filled in before its body")
         place = self.places.get(d.stage)
         if place is not None and isinstance(place.directive, ComputeInline):
             raise ScheduleError(f"{d.stage} is computed inline (at {place.where}) and has no loops")
+        if isinstance(d, Specialize):
+            self._check_condition(d)
         if isinstance(d, ComputeWith):
             self.nest(one_of(d.consumer, self.program.stages, "stage", "stages"), d.definition).level(d.loop)
         if isinstance(d, Prefetch) and self._source(d.stage, op, d.source).ndim == 0:
             raise ScheduleError(f"{d.source} is one element, so there is nothing ahead of it")
+
+    def _check_case(self, d: LoopDirective) -> None:
+        """Refuse a directive of a case that there is not, or that a case cannot have."""
+        known = {c.case: c.condition for c in self.cases(d.stage)}
+        if d.definition not in known:
+            asked = d.definition.partition(" if ")[2]
+            there = ", ".join(known.values()) or "none"
+            raise ScheduleError(
+                f"{d.stage} has no loops of their own where {asked}; conditions: {there}; specialize it first"
+            )
+        if isinstance(d, (Specialize, ComputeWith, Atomic, GpuBlocks, GpuThreads, GpuSingleThread)):
+            raise ScheduleError(f"{d.verb} is said of a stage, not of one of its cases")
+
+    def _check_condition(self, d: Specialize) -> None:
+        text = condition_text(d.condition, self.sizes)
+        if text != d.condition:
+            raise ScheduleError(f"the condition is written {text!r}, found {d.condition!r}")
+        if d.case in {c.case for c in self.cases(d.stage)}:
+            raise ScheduleError(
+                f"{d.stage} has loops of its own where {text} already; s[{d.stage!r}].case({text!r}) has them"
+            )
 
     def _placed(self, step: Step, op: Operation) -> Plan:
         d = step.directive
@@ -488,7 +555,7 @@ def _half_of(d: Rfactor, nest: Nest, steps: tuple[Step, ...]) -> tuple[Half | No
     return Half(is_outer, split.factor, split.inner if is_outer else split.outer), others
 
 
-_NUMBER = {AlignStorage: "multiple", FoldStorage: "factor"}
+_NUMBER: dict[type[Directive], str] = {AlignStorage: "multiple", FoldStorage: "factor"}
 
 
 def _is_replaced(before: Directive, now: Directive) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from schedules import store
 from schedules.automatic import advanced, machine_for
+from schedules.cases import condition_text
 from schedules.code import schedule_code
 from schedules.directives import (
     AlignStorage,
@@ -44,6 +45,7 @@ from schedules.directives import (
     Reorder,
     ReorderStorage,
     Rfactor,
+    Specialize,
     Split,
     StoreAt,
     StoreIn,
@@ -52,8 +54,8 @@ from schedules.directives import (
     Vectorize,
     check_fields,
 )
-from schedules.loops import Nest, definitions_of, nest_of, one_of
-from schedules.plan import Plan, Step, dimensions
+from schedules.loops import Nest, base_of, definitions_of, nest_of, one_of
+from schedules.plan import Plan, Step, dimensions, receiver_of
 from schedules.program import program_of
 from schedules.regions import extent_there
 from schedules.text import difference, schedule_text
@@ -346,11 +348,12 @@ class StageView(Rich):
 
     def _initial(self, is_reduce: bool) -> tuple[Loop, ...]:
         op = self.operation
-        levels = nest_of(self.name, op, self.definition).levels
+        base = base_of(self.definition)
+        levels = nest_of(self.name, op, base).levels
         if isinstance(op, Scan):
             order = {a: d for d, a in enumerate(op.axes)}
             levels = () if is_reduce else tuple(sorted(levels, key=lambda v: order[_axis(v.origin)]))
-        elif self.definition == "body":
+        elif base == "body":
             free = "free" if isinstance(op, Scatter) else None
             levels = tuple(v for v in levels if is_reduce == _is_reduce(v.origin, v.carried, free))
         elif is_reduce:
@@ -430,6 +433,29 @@ class StageView(Rich):
     def parallel(self, loop: Any) -> StageView:
         """for i: s   ->   parallel for i: s"""
         return self._add(Parallel(stage=self.name, definition=self.definition, loop=self._loop(loop, "parallel")))
+
+    def specialize(self, condition: Any) -> StageView:
+        """for i: s   ->   if n % 16 == 0: (for i: s) else: (for i: s); returns the loops under the condition
+
+        The condition is made of sizes (`te.var`), or its text. Both cases begin with the loops as they are now; the
+        first condition that a call meets counts.
+        """
+        try:
+            text = condition_text(condition, self.schedule.plan.sizes)
+        except ScheduleError as error:
+            raise ScheduleError(f"s[{self.name!r}].specialize, at {user_location()}: {error}") from None
+        self._add(Specialize(stage=self.name, definition=self.definition, condition=text))
+        return self.case(text)
+
+    def case(self, condition: Any) -> StageView:
+        """The loops under a condition that `specialize` was given."""
+        try:
+            text = condition_text(condition, self.schedule.plan.sizes)
+            known = [d.condition for d in self.schedule.plan.cases(self.name, self.definition)]
+            one_of(text, known, "case", f"conditions of {self.name}")
+        except ScheduleError as error:
+            raise ScheduleError(f"s[{self.name!r}].case, at {user_location()}: {error}") from None
+        return StageView(self.schedule, self.name, f"{self.definition} if {text}")
 
     def never_partition(self, loop: Any) -> StageView:
         """Keep a loop in one piece, though conditions inside change their value on the way: less code, more tests."""
@@ -607,7 +633,7 @@ class StageView(Rich):
 
     def _call(self, verb: str, *arguments: object, **named: object) -> str:
         """A call of a method that gives several directives, for messages."""
-        init = ".init" if self.definition == "init" else ""
+        init = receiver_of(Specialize(stage=self.name, definition=self.definition, condition="")).partition("]")[2]
         given = [*map(repr, arguments), *(f"{name}={value!r}" for name, value in named.items() if value is not None)]
         return f"s[{self.name!r}]{init}.{verb}({', '.join(given)})"
 

@@ -71,6 +71,11 @@ def _check(plan: Plan, places: Mapping[str, _Place], d: ComputeWith) -> None:
             f"{d.stage} and {d.consumer} are not computed at the same place, found {_where(mine)} and {_where(other)}; "
             "compute both at the root, or at one loop"
         )
+    for stage in (d.stage, d.consumer):
+        if plan.cases(stage):
+            raise ScheduleError(
+                f"{stage} has loops of their own in some cases, which cannot be shared; leave specialize out"
+            )
     for first, second in ((d.stage, d.consumer), (d.consumer, d.stage)):
         if plan.program.needs(first, second):
             raise ScheduleError(f"{first} needs {second}, which must be there before it begins; use compute_at instead")
@@ -94,7 +99,7 @@ def _shared(plan: Plan, d: ComputeWith) -> tuple[tuple[Level, ...], tuple[Level,
 def _origins(plan: Plan, stage: str, definition: str) -> dict[str, tuple[str, ...]]:
     """The names of a loop and of those that it comes from, the axis first; of loops that were fused, none."""
     levels = nest_of(stage, plan.operation(stage), definition).levels
-    found = {level.name: (level.name,) for level in levels}
+    found: dict[str, tuple[str, ...]] = {level.name: (level.name,) for level in levels}
     for step in plan.loops.get((stage, definition), ()):
         d = step.directive
         if isinstance(d, Split):

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from schedules.cases import condition_of
 from schedules.directives import TAILS, Split
-from schedules.loops import Level, nest_of, transformed
+from schedules.loops import Level, base_of, transformed
 from schedules.plan import Plan, Step
 from tedsl.lang import functions as fn
-from tedsl.lang.expr import Const
+from tedsl.lang.expr import Apply, Const, Fn
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.tensor import Compute
+from tedsl.lang.traverse import conjuncts
 
 __all__ = ["check_tails", "divides"]
 
@@ -23,9 +25,7 @@ def check_tails(plan: Plan, kinds: Mapping[str, str]) -> None:
     for (stage, definition), steps in plan.loops.items():
         if not any(isinstance(s.directive, Split) and s.directive.tail for s in steps):
             continue
-        nest = nest_of(stage, plan.operation(stage), definition)
-        for bound in plan.bounds(stage):
-            nest = nest.bounded(bound.axis, bound.extent) if bound.axis in nest.names else nest
+        nest = plan.beginning(stage, definition)
         for step in steps:
             d = step.directive
             if isinstance(d, Split) and d.tail:
@@ -41,6 +41,18 @@ def divides(factor: int, level: Level) -> bool:
     return isinstance(rest, Const) and rest.value == 0
 
 
+def _is_case_of(plan: Plan, d: Split, level: Level) -> bool:
+    """Whether the case of a definition is that the extent is a multiple of the factor, or of a multiple of it."""
+    case = d.definition.partition(" if ")[2]
+    for part in conjuncts(condition_of(case, plan.sizes)) if case else ():
+        if isinstance(part, Apply) and part.fn is Fn.EQ:
+            rest, zero = part.args
+            known = isinstance(zero, Const) and zero.value == 0 and isinstance(rest, Apply) and rest.fn is Fn.MOD
+            if known and rest.children[0] is level.extent and isinstance(by := rest.children[1], Const):
+                return int(by.value) % d.factor == 0
+    return False
+
+
 def _guard(plan: Plan, d: Split, level: Level, kind: str) -> str:
     return ""
 
@@ -48,7 +60,7 @@ def _guard(plan: Plan, d: Split, level: Level, kind: str) -> str:
 def _round_up(plan: Plan, d: Split, level: Level, kind: str) -> str:
     if level.constant is not None and level.constant % d.factor == 0:
         return ""
-    if not divides(d.factor, level):
+    if not divides(d.factor, level) and not _is_case_of(plan, d, level):
         return (
             f"tail='round_up' computes up to a multiple of {d.factor}, expected of the extent of {d.loop!r}, found "
             f"{level.extent}: what lies beyond is not there to be read or written; take tail='guard'"
@@ -63,7 +75,7 @@ def _round_up(plan: Plan, d: Split, level: Level, kind: str) -> str:
 
 def _shift(plan: Plan, d: Split, level: Level, kind: str) -> str:
     op = plan.operation(d.stage)
-    if d.definition == "body" and not (isinstance(op, Compute) and op.reduction is None):
+    if base_of(d.definition) == "body" and not (isinstance(op, Compute) and op.reduction is None):
         return (
             f"tail='shift' computes elements a second time, which {d.stage} would combine twice: it is "
             f"{'a reduction' if isinstance(op, Compute) else 'a ' + type(op).__name__.lower()}; take tail='guard'"

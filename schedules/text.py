@@ -19,7 +19,7 @@ from schedules.directives import (
     StoreAt,
     StoreRoot,
 )
-from schedules.loops import Level, definitions_of
+from schedules.loops import Level, base_of, definitions_of
 from schedules.plan import Plan
 from tedsl.analysis.iteration import free_dimensions
 from tedsl.lang.expr import TRUE, Axis, Const, Expr
@@ -91,7 +91,12 @@ class _Printer:
         listed = ", ".join(note for note in notes if note)
         made = [f"{stage}: {listed}"] if listed else []
         for definition in definitions_of(op):
-            made += self.nest(stage, op, definition)
+            cases = self.plan.cases(stage, definition)
+            for k, d in enumerate(cases):
+                made.append(f"{'el' * (k > 0)}if {d.condition}:")
+                made += [INDENT + line for line in self.nest(stage, op, d.case)]
+            made += ["else:"] * bool(cases)
+            made += [INDENT * bool(cases) + line for line in self.nest(stage, op, definition)]
         return made
 
     def at(self, stage: str) -> str:
@@ -139,7 +144,7 @@ class _Printer:
             depth += 1
             made += [INDENT * depth + text for loop, text in prefetches if loop == level.name]
             for inner in self.inside.get((stage, level.name), []):
-                if self.plan.definition(stage, level.name) == definition:
+                if self.plan.definition(stage, level.name) == base_of(definition):
                     lines = self.stage(inner, self.plan.operation(inner))
                     made += [INDENT * depth + line for line in lines]
         made += [INDENT * depth + let for let in reversed(nest.lets)]
@@ -147,7 +152,7 @@ class _Printer:
         if any(isinstance(d, Atomic) for d in given):
             made.append(f"{INDENT * depth}atomically:")
             depth += 1
-        return made + [INDENT * depth + line for line in _STATEMENTS[type(op)](op, style, definition)]
+        return made + [INDENT * depth + line for line in _STATEMENTS[type(op)](op, style, base_of(definition))]
 
     def extent(self, level: Level) -> str:
         return expression_text(level.extent, self.style)

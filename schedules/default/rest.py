@@ -93,10 +93,10 @@ def _vectors(nest: Nest, op: Operation, machine: Machine) -> list[Directive]:
     outer, vector = nest.fresh(f"{level.name}_o"), nest.fresh(f"{level.name}_v")
     made: list[Directive] = [
         Split(**where, loop=level.name, outer=outer, inner=vector, factor=lanes),  # type: ignore[arg-type]
-        Vectorize(**where, loop=vector),  # type: ignore[arg-type]
+        Vectorize(**where, loop=vector),
     ]
     if ordered:
-        made.insert(1, Reorder(**where, loops=(outer, *ordered, vector)))  # type: ignore[arg-type]
+        made.insert(1, Reorder(**where, loops=(outer, *ordered, vector)))
     return made
 
 

@@ -517,10 +517,33 @@ def test_compute_with() -> None:
         T: in the loops of U through i
         for i < 40:
           for j < 64:
-            T[i, j] = A[i, j] * 2
+            T[i, j] = A[i, j] * 2.0
         for i < 40:
           for j < 64:
-            U[i, j] = A[i, j] * 3
+            U[i, j] = A[i, j] * 3.0
+        """)
+
+
+def test_specialize() -> None:
+    n = te.var("n")
+    A = te.placeholder((n,), name="A")
+    C = te.compute((n,), lambda i: A[i] + 1, name="C")
+    s = te.Schedule(C)
+    s[C].specialize(n % 8 == 0).vectorize("i", 8)
+    s[C].specialize("n < 100")
+    s[C].parallel("i")
+    assert text(s) == golden("""
+        if n % 8 == 0:
+          for i < (n + 7) // 8:
+            for iv < 8, vectorized:
+              i = i*8 + iv   if i < n
+              C[i] = A[i] + 1.0
+        elif n < 100:
+          for i < n:
+            C[i] = A[i] + 1.0
+        else:
+          for i < n, parallel:
+            C[i] = A[i] + 1.0
         """)
 
 

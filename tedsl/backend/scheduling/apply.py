@@ -14,13 +14,14 @@ from typing import Any
 import halide as hl
 
 from schedules import directives as d
-from schedules.loops import nest_of
+from schedules.cases import condition_of
+from schedules.loops import base_of, nest_of
 from schedules.placement import ROOT, Placement, placed
 from schedules.plan import Plan, Step, described, dimensions
 from schedules.sharing import shared_loops
 from tedsl.analysis.hazards import Order, StageLoop
 from tedsl.analysis.iteration import is_stepped
-from tedsl.analysis.sizes import known_shape
+from tedsl.analysis.sizes import known_shape, vars_of
 from tedsl.backend.host.loaders import LOADER_VARIABLE, loads_objects
 from tedsl.backend.host.targets import Machine
 from tedsl.backend.lowering.indices import plain
@@ -60,9 +61,10 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
     lowered.inlined = {loops.stage.op for name, loops in stages.items() if places[name].kind == "inline"}
     for name, loops in stages.items():
         if places[name].kind != "inline":
-            for definition in loops.definitions:
-                _apply_definition(plan, loops, definition, stages, lowered)
-                keep_whole(plan, loops, definition)
+            for definition in plan.definitions(name):
+                if definition in loops.definitions:  # a kernel without the sizes that a case asks for has no such case
+                    _apply_definition(plan, loops, definition, stages, lowered)
+                    keep_whole(plan, loops, definition)
     for name, loops in stages.items():
         _place(places[name], loops, stages, plan)
         keep_around(plan, places[name], loops, stages)
@@ -114,7 +116,9 @@ def _compute_whole(stage: Stage, lowered: Lowered, *, always: bool) -> None:
 def _may_round(plan: Plan, loops: Loops) -> bool:
     """Whether an exact split leaves a rest, as far as one can see: Halide would round its loop up."""
     for definition in loops.definitions:
-        levels = nest_of(loops.name, loops.stage.op, definition).levels
+        if definition != base_of(definition) and _is_exact(plan, loops.name, definition):
+            return True
+        levels = nest_of(loops.name, loops.stage.op, base_of(definition)).levels
         known: dict[str, int | None] = {level.name: level.known for level in levels}
         for step in plan.loops.get((loops.name, definition), ()):
             said = step.directive
@@ -128,6 +132,11 @@ def _may_round(plan: Plan, loops: Loops) -> bool:
     return False
 
 
+def _is_exact(plan: Plan, name: str, definition: str) -> bool:
+    """Whether a split promises that its factor divides."""
+    return any(getattr(s.directive, "exact", False) for s in plan.loops.get((name, definition), ()))
+
+
 def _nesting(plan: Plan, places: Mapping[str, Placement], stages: Mapping[str, Loops], lowered: Lowered) -> Order:
     """The order in which the stages run, for the proof that an output may lie on an input."""
     order = Order(set(lowered.inlined), together={stage.op for stage in lowered.stages if stage.together})
@@ -135,7 +144,9 @@ def _nesting(plan: Plan, places: Mapping[str, Placement], stages: Mapping[str, L
         if not loops.writes_once and any(_shifts(plan, name, definition) for definition in loops.definitions):
             order.again.add(loops.stage.op)
         levels = plan.nest(name, "body").levels
-        order.loops[loops.stage.op] = tuple(StageLoop(v.origin, v.kind == "serial") for v in levels)
+        order.loops[loops.stage.op] = tuple(
+            StageLoop(v.origin, v.kind == "serial" and not plan.cases(name)) for v in levels
+        )
         place = places[name]
         if place.kind == "at" and place.consumer in stages:
             nest = plan.nest(place.consumer, plan.definition(place.consumer, place.loop))
@@ -247,12 +258,22 @@ def _apply_definition(plan: Plan, loops: Loops, definition: str, stages: Mapping
         with halide_refused(step):
             if isinstance(step.directive, d.Prefetch):
                 _prefetch(loops, step, stages, lowered)
+            elif isinstance(step.directive, d.Specialize):
+                _specialize(plan, loops, step.directive, lowered)
             elif isinstance(step.directive, d.ComputeWith):
                 continue  # when all stages have their loops
             elif isinstance(step.directive, d.Vectorize) and _is_single(plan, step.directive):
                 continue  # LLVM has no masked stores of vectors of one element
             else:
                 _LOOPS[type(step.directive)](loops, step.directive)
+
+
+def _specialize(plan: Plan, loops: Loops, s: d.Specialize, lowered: Lowered) -> None:
+    """A case of a definition, where the sizes that it asks for are arguments of this kernel."""
+    symbols: dict[Expr, Any] = {v: hl.Expr(p) for v, p in lowered.sizes.items()}
+    condition = condition_of(s.condition, plan.sizes)
+    if all(v in symbols for v in vars_of(condition)):
+        loops.add_case(s.definition, s.case, plain(condition, symbols))
 
 
 def _is_single(plan: Plan, v: d.Vectorize) -> bool:
