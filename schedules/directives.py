@@ -524,6 +524,9 @@ def from_json(data: Any, place: str = "") -> Directive:
         near = difflib.get_close_matches(verb, DIRECTIVES, n=1)
         meant = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(DIRECTIVES)}"
         raise ValueError(f"{place}.verb: there is no directive {verb!r:.40}{meant}")
+    definition = values.get("definition", "body")
+    if isinstance(definition, str) and definition.partition(" if ")[0] not in ("body", "init"):
+        raise ValueError(f"{place} ({verb}).definition: expected 'body' or 'init', found {definition!r:.40}")
     kind = DIRECTIVES[verb]
     later = {f.name: f.default for f in fields(kind) if (verb, f.name) in LATER}
     made: Directive = record_of(kind, {**later, **values}, f"{place} ({verb})")

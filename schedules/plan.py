@@ -98,6 +98,8 @@ def _arguments(directive: Directive) -> list[str]:
         return [repr(directive.loop), str(directive.factor), names, *["exact=True"] * directive.exact, *tail]
     if isinstance(directive, Pack):
         return [repr(directive.source), repr(directive.order), repr(directive.factors), repr(directive.copy)]
+    if isinstance(directive, HoistStorage) and not directive.consumer:
+        return []
     given: list[str] = []
     for f in fields(directive):
         value = getattr(directive, f.name)

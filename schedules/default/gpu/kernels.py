@@ -141,7 +141,7 @@ def spread(nest: Nest) -> list[Directive]:
     sizes = THREADS if len(loops) == 2 else (LINE,)
     blocks, threads = tuple(f"{n}_block" for n in loops), tuple(f"{n}_thread" for n in loops)
     for loop, block, thread, size in zip(loops, blocks, threads, sizes, strict=True):
-        made.append(Split(**where, loop=loop, outer=block, inner=thread, factor=size))
+        made.append(Split(**where, loop=loop, outer=block, inner=thread, factor=size))  # type: ignore[arg-type]
     if len(loops) > 1:
         made.append(Reorder(**where, loops=(*blocks, *threads)))
     made += [
