@@ -260,8 +260,9 @@ MEMORY_VERBS = (
 INNER_VERBS = (*PLACE_VERBS, *MEMORY_VERBS)
 VERBS = (*LOOP_VERBS, *INNER_VERBS, *REWRITES, "auto")
 SPREAD = ("gpu_tile", "gpu_line", "gpu_blocks", "gpu_threads", "gpu_single_thread")
+HOST_VERBS = ("parallel", "prefetch", "vectorize", "partition", "compute_with", "fold_storage", "hoist_storage")
 GPU_VERBS = (
-    *(v for v in VERBS if v not in ("parallel", "prefetch", "vectorize")), "vectorize", *SPREAD, "gpu_tile", "gpu_line"
+    *(v for v in VERBS if v not in HOST_VERBS), "vectorize", *SPREAD, "gpu_tile", "gpu_line"
 )  # fmt: skip
 
 
