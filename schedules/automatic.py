@@ -7,11 +7,20 @@ when a kernel is built, for all stages at once, so it stands alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
-from schedules.default import Machine, completed
-from schedules.directives import Auto
+from schedules.default import WHERE, Completion, Machine, completion
+from schedules.directives import (
+    Auto,
+    ComputeAt,
+    ComputeInline,
+    ComputeRoot,
+    Directive,
+    StoreAt,
+    StoreRoot,
+)
 from schedules.loops import one_of
-from schedules.plan import Plan, Step
+from schedules.plan import Plan, Step, described
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Extern, Operation, Scan, Tensor
@@ -21,6 +30,9 @@ __all__ = ["AUTOSCHEDULERS", "SCHEDULERS", "advanced", "check_limits", "machine_
 
 AUTOSCHEDULERS = ("mullapudi2016", "adams2019", "li2018", "anderson2021")
 SCHEDULERS = ("default", *AUTOSCHEDULERS)
+
+PLACES = (ComputeAt, ComputeInline, ComputeRoot, StoreAt, StoreRoot)
+STORES = (StoreAt, StoreRoot)
 
 _MACHINES: list[Callable[[str], Machine]] = []
 
@@ -37,8 +49,11 @@ def machine_for(target: str) -> Machine:
     return _MACHINES[0](target)
 
 
-def advanced(plan: Plan, step: Step) -> Plan:
-    """The plan with one more directive, or a ScheduleError."""
+def advanced(plan: Plan, step: Step) -> tuple[Plan, tuple[Step, ...]]:
+    """The plan with one more directive, and the directives that it amounts to; or a ScheduleError.
+
+    The default schedule amounts to those of its loops and places, so that each can be read, changed and left out.
+    """
     directive = step.directive
     if plan.automatic:
         raise step.refused(
@@ -46,21 +61,34 @@ def advanced(plan: Plan, step: Step) -> Plan:
             "directives and it cannot be combined, those of auto('default') can"
         )
     if not isinstance(directive, Auto):
-        return plan.after(step)
+        return plan.after(step), (step,)
     try:
-        return _automatic(plan, directive)
+        one_of(directive.scheduler, SCHEDULERS, "scheduler", "schedulers")
+        if directive.scheduler != "default":
+            return _automatic(plan, directive), (step,)
+        made = _default(plan, directive)
     except ScheduleError as error:
         raise step.refused(error) from None
+    if not directive.loops:
+        return made.stages, (step,)
+    alone = replace(step, directive=replace(directive, loops=False), call=step.call or described(directive))
+    return made.plan, (alone, *(Step(d, WHERE) for d in _in_order(made.directives)))
+
+
+def _default(plan: Plan, d: Auto) -> Completion:
+    try:
+        machine = Machine.from_json(dict(d.machine))
+    except ValueError as error:
+        raise ScheduleError(str(error)) from None
+    return completion(plan, (), plan.program.outputs, machine.tuned())
+
+
+def _in_order(directives: Iterable[Directive]) -> list[Directive]:
+    """Loops before the places in them, and places before the memory around them."""
+    return sorted(directives, key=lambda d: (isinstance(d, PLACES), isinstance(d, STORES)))
 
 
 def _automatic(plan: Plan, d: Auto) -> Plan:
-    one_of(d.scheduler, SCHEDULERS, "scheduler", "schedulers")
-    if d.scheduler == "default":
-        try:
-            machine = Machine.from_json(dict(d.machine))
-        except ValueError as error:
-            raise ScheduleError(str(error)) from None
-        return completed(plan, (), plan.program.outputs, machine.tuned())
     if plan.is_begun:
         raise ScheduleError(
             f"the schedule has directives, and {d.scheduler} schedules every stage itself; begin with a new te.Schedule"

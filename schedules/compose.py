@@ -18,25 +18,34 @@ from schedules.schedule import StageView
 __all__ = [
     "Recipe",
     "RecipeCall",
+    "align_storage",
+    "always_partition",
     "atomic",
+    "bound",
     "bound_extent",
     "cache_read",
     "cache_write",
+    "clone_in",
     "compute_at",
     "compute_inline",
     "compute_root",
+    "compute_with",
+    "fold_storage",
     "fuse",
     "gpu_blocks",
     "gpu_single_thread",
     "gpu_threads",
     "gpu_tile",
+    "hoist_storage",
     "init",
+    "never_partition",
     "pack",
     "parallel",
     "prefetch",
     "reorder",
     "reorder_storage",
     "rfactor",
+    "specialize",
     "split",
     "store_at",
     "store_in",
@@ -108,6 +117,11 @@ split, tile, fuse, reorder = map(_verb, ("split", "tile", "fuse", "reorder"))
 unroll, vectorize, parallel, prefetch = map(_verb, ("unroll", "vectorize", "parallel", "prefetch"))
 compute_at, compute_root, compute_inline = map(_verb, ("compute_at", "compute_root", "compute_inline"))
 store_at, store_root, store_in = map(_verb, ("store_at", "store_root", "store_in"))
+align_storage, bound, fold_storage, hoist_storage = map(
+    _verb, ("align_storage", "bound", "fold_storage", "hoist_storage")
+)
+clone_in, compute_with, specialize = map(_verb, ("clone_in", "compute_with", "specialize"))
+never_partition, always_partition = map(_verb, ("never_partition", "always_partition"))
 reorder_storage, bound_extent = map(_verb, ("reorder_storage", "bound_extent"))
 cache_read, cache_write, rfactor, pack = map(_verb, ("cache_read", "cache_write", "rfactor", "pack"))
 gpu_tile, gpu_blocks = map(_verb, ("gpu_tile", "gpu_blocks"))

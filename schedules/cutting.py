@@ -45,7 +45,7 @@ class PlanPart:
         numbers.update((t.name, f"input{k}") for k, t in enumerate(self.inputs) if t.name not in numbers)
         lines = [structural_key(self.outputs, self.inputs, between=True)]
         for name, op in stages.items():
-            steps = [s for d in ("init", "body") for s in self.plan.loops.get((name, d), ())]
+            steps = [s for d in self.plan.definitions(name) for s in self.plan.loops.get((name, d), ())]
             steps += [m[name] for m in (self.plan.places, self.plan.stores) if name in m]
             steps += self.plan.storage.get(name, ())
             lines.append(f"{numbers[name]} {are_places(op)} {name in self.plan.finite}")
@@ -144,7 +144,7 @@ def _with_copied(plan: Plan, given: Mapping[Tensor, Tensor]) -> dict[Tensor, Ten
 def _restricted(plan: Plan, names: Iterable[str]) -> Plan:
     """What a plan says of some stages, found by their names: there may be very many others."""
     listed = dict.fromkeys(names)
-    keys = [(name, definition) for name in listed for definition in ("init", "body")]
+    keys = [(name, definition) for name in listed for definition in plan.definitions(name)]
     return replace(
         plan,
         nests={key: plan.nests[key] for key in keys if key in plan.nests},

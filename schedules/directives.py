@@ -17,19 +17,28 @@ from schedules.records import record_of, typed
 __all__ = [
     "DIRECTIVES",
     "NAMING",
+    "TAILS",
+    "AlignStorage",
+    "AlwaysPartition",
     "Atomic",
+    "Bound",
     "BoundExtent",
     "CacheRead",
     "CacheWrite",
+    "CloneIn",
     "ComputeAt",
     "ComputeInline",
     "ComputeRoot",
+    "ComputeWith",
     "Directive",
+    "FoldStorage",
     "Fuse",
     "GpuBlocks",
     "GpuSingleThread",
     "GpuThreads",
+    "HoistStorage",
     "LoopDirective",
+    "NeverPartition",
     "Pack",
     "Parallel",
     "Prefetch",
@@ -37,6 +46,7 @@ __all__ = [
     "ReorderStorage",
     "Rewrite",
     "Rfactor",
+    "Specialize",
     "Split",
     "StoreAt",
     "StoreIn",
@@ -48,7 +58,9 @@ __all__ = [
     "to_json",
 ]  # fmt: skip
 
-Definition = Literal["body", "init"]
+TAILS = ("round_up", "guard", "shift", "predicate")
+LATER = frozenset({("auto", "loops"), ("split", "tail")})  # fields with defaults that files may lack
+Definition = str  # "body", "init", or either in a case: "body if n % 16 == 0"
 NAMING = frozenset({"stage", "consumer", "source"})  # fields that name stages; a source may be an input too
 
 
@@ -73,7 +85,9 @@ class Split(LoopDirective):
 
     rewrites   for i in [0, n): s   ->   for io in [0, ceil(n/f)): for ii in [0, f): if io*f + ii < n: s[i -> io*f + ii]
     checks     factor > 0; the loop exists, is serial, and the new names are free
-    `exact` promises that f divides n wherever the stage is computed, so that no guard is left.
+    `exact` promises that f divides n wherever the stage is computed, so that no guard is left. `tail` says what becomes
+    of a rest: "guard" tests each iteration, "predicate" masks vectors, "shift" moves the last iterations inwards, so
+    that some elements are computed twice, and "round_up" is for extents that have no rest; "" leaves it to us.
     """
 
     verb = "split"
@@ -82,6 +96,7 @@ class Split(LoopDirective):
     inner: str
     factor: int
     exact: bool = False
+    tail: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,6 +288,118 @@ class BoundExtent(Directive):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bound(Directive):
+    """Promise which elements along an axis are ever needed: just these are computed, wherever the stage is.
+
+    rewrites   T: for i in what readers need: s   ->   for i in [begin, begin + extent): s
+    checks     the elements exist; what readers are known to need lies among them; the kernel checks the rest
+    """
+
+    verb = "bound"
+    axis: str
+    begin: int
+    extent: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignStorage(Directive):
+    """Let rows along an axis take a multiple of so many elements in memory, so that each begins where vectors like it.
+
+    rewrites   T in memory [n, m]   ->   T in memory [n, ceil(m/a)*a]
+    checks     the stage is no output and has the axis; the multiple is positive
+    """
+
+    verb = "align_storage"
+    axis: str
+    multiple: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldStorage(Directive):
+    """Keep the last `factor` elements along an axis only, in memory that goes round.
+
+    rewrites   T[i] in memory [n]   ->   T[i % factor] in memory [factor]
+    checks     the memory of the stage lies outside of the loop it is computed in (store_at), and what one iteration of
+               that loop needs along the axis is known and no more than the factor
+    """
+
+    verb = "fold_storage"
+    axis: str
+    factor: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoistStorage(Directive):
+    """Allocate the memory of a stage outside of a loop, once for all its iterations, which begin with it afresh.
+
+    rewrites   for i: (memory of T; T = ...; C[i] = f(T))   ->   memory of T; for i: (T = ...; C[i] = f(T))
+    checks     the loop lies around the place where the stage is stored; no loop in between is parallel
+    Without a loop ("") the memory is the whole kernel's.
+    """
+
+    verb = "hoist_storage"
+    consumer: str = ""
+    loop: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeWith(LoopDirective):
+    """Let a stage share the loops of another one, from the outermost through `loop`; their iterations take turns.
+
+    rewrites   for i: (for j: T[i, j] = ...); for i: (for j: U[i, j] = ...)
+               ->   for i: (for j: U[i, j] = ...; for j: T[i, j] = ...)
+    checks     neither stage needs the other; both are computed at one place; the loops that are shared are alike:
+               names and extents, serial or parallel, iterations independent; nothing else is computed or kept at them
+    """
+
+    verb = "compute_with"
+    consumer: str
+    loop: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Specialize(LoopDirective):
+    """Give a definition loops of its own for calls whose sizes meet a condition; the first that is met counts.
+
+    rewrites   for i: s   ->   if n % 16 == 0: (for i: s) else: (for i: s)
+    checks     the condition is made of sizes; nothing is computed inside loops that differ between the cases
+    Both begin with the loops as they are; later directives change one of the two.
+    """
+
+    verb = "specialize"
+    condition: str
+
+    @property
+    def case(self) -> str:
+        """The definition under the condition."""
+        return f"{self.definition} if {self.condition}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeverPartition(LoopDirective):
+    """Keep a loop in one piece where conditions change their value on the way: less code, more tests.
+
+    checks     the loop exists and is a loop: neither a vector nor written out
+    """
+
+    verb = "never_partition"
+    loop: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlwaysPartition(LoopDirective):
+    """Let a loop be cut into a beginning, a middle and an end where that takes a condition out of the middle.
+
+    rewrites   for i in [0, n): if i > 0: s   ->   for i in [0, 1): ...; for i in [1, n): s
+    checks     the loop exists and is a loop: neither a vector nor written out
+    The default where nothing is said, but for loops of unknown extent around vectors and around tiles of sums.
+    """
+
+    verb = "always_partition"
+    loop: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rewrite(Directive):
     """A change of the program that keeps its results: stages are added, those that were there keep their names."""
 
@@ -316,6 +443,19 @@ class Rfactor(Rewrite):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CloneIn(Rewrite):
+    """Compute a stage a second time, for one of its readers, with a schedule of its own.
+
+    rewrites   T[i] = e(i); C = f(T); D = g(T)   ->   T[i] = e(i); T_clone[i] = e(i); C = f(T_clone); D = g(T)
+    checks     the consumer reads the stage, and so does somebody else
+    """
+
+    verb = "clone_in"
+    consumer: str
+    clone: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pack(Rewrite):
     """Read a tensor through a copy laid out in blocks along some of its dimensions.
 
@@ -338,13 +478,16 @@ class Auto(Rewrite):
     """Schedule every stage that has no directives yet.
 
     checks     Halide's autoschedulers: nothing else is said, every extent is a number
-    `machine` holds the figures that the default schedule was made for, so that it is the same one elsewhere.
+    `machine` holds the figures that the default schedule was made for, so that it is the same one elsewhere. Without
+    `loops` the default schedule makes its stages, such as packed panels, and leaves their loops and places as they are
+    written; a schedule tells what it says of these directive by directive, after it.
     """
 
     verb = "auto"
     stage: str = ""
     scheduler: str
     machine: tuple[tuple[str, Any], ...] = ()
+    loops: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "machine", _tuples(self.machine))
@@ -360,8 +503,10 @@ DIRECTIVES: dict[str, type[Directive]] = {
         Auto,
         Split, Fuse, Reorder, Unroll, Vectorize, Parallel, Atomic, GpuBlocks, GpuThreads, GpuSingleThread,
         Prefetch,
+        NeverPartition, AlwaysPartition, ComputeWith, Specialize,
         ComputeAt, StoreAt, StoreRoot, ComputeRoot, ComputeInline, ReorderStorage, StoreIn, BoundExtent,
-        CacheWrite, CacheRead, Rfactor, Pack,
+        Bound, AlignStorage, FoldStorage, HoistStorage,
+        CacheWrite, CacheRead, Rfactor, Pack, CloneIn,
     )
 }  # fmt: skip
 
@@ -379,7 +524,12 @@ def from_json(data: Any, place: str = "") -> Directive:
         near = difflib.get_close_matches(verb, DIRECTIVES, n=1)
         meant = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(DIRECTIVES)}"
         raise ValueError(f"{place}.verb: there is no directive {verb!r:.40}{meant}")
-    made: Directive = record_of(DIRECTIVES[verb], values, f"{place} ({verb})")
+    definition = values.get("definition", "body")
+    if isinstance(definition, str) and definition.partition(" if ")[0] not in ("body", "init"):
+        raise ValueError(f"{place} ({verb}).definition: expected 'body' or 'init', found {definition!r:.40}")
+    kind = DIRECTIVES[verb]
+    later = {f.name: f.default for f in fields(kind) if (verb, f.name) in LATER}
+    made: Directive = record_of(kind, {**later, **values}, f"{place} ({verb})")
     return made
 
 

@@ -17,6 +17,7 @@ from schedules.directives import BoundExtent, Prefetch
 from schedules.joining import Kind, Near
 from schedules.placement import Placement
 from schedules.plan import Plan
+from schedules.sharing import shared_loops
 from tedsl.lang.expr import Apply, Const, Expr, Reduce
 from tedsl.lang.extents import same_layout
 from tedsl.lang.tensor import Operation, Placeholder, Tensor
@@ -62,6 +63,10 @@ class Groups:
                 continue
             for nest in self._reading(name):
                 self._join(name, nest)
+        for step in shared_loops(plan):
+            mine, other = step.directive.stage, getattr(step.directive, "consumer", "")
+            for nest in sorted(self._nests.get(mine, frozenset()) | self._nests.get(other, frozenset())):
+                self._join(mine if mine in self.of else nest, nest)
         while cycle := _cycle(self._reads()):
             for group in cycle:
                 self._join(cycle[0], group)

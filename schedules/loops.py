@@ -14,15 +14,20 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from schedules.directives import (
+    TAILS,
+    AlwaysPartition,
     Atomic,
+    ComputeWith,
     Fuse,
     GpuBlocks,
     GpuSingleThread,
     GpuThreads,
     LoopDirective,
+    NeverPartition,
     Parallel,
     Prefetch,
     Reorder,
+    Specialize,
     Split,
     Unroll,
     Vectorize,
@@ -41,6 +46,7 @@ __all__ = [
     "SCATTERED",
     "Level",
     "Nest",
+    "base_of",
     "check_positive",
     "definitions_of",
     "nest_of",
@@ -119,7 +125,8 @@ class Nest:
         return replace(self, levels=tuple(changed))
 
     def __str__(self) -> str:
-        return self.stage if self.definition == "body" else f"{self.stage}.init"
+        base, _, case = self.definition.partition(" if ")
+        return f"{self.stage}{'' if base == 'body' else '.init'}{f' where {case}' if case else ''}"
 
 
 def one_of(name: str, known: Iterable[str], what: str, listing: str) -> str:
@@ -148,6 +155,11 @@ def definitions_of(op: Operation) -> tuple[str, ...]:
     if isinstance(op, Scatter):
         return ("init", "body")
     return ("body",) if isinstance(op, Scan) else ()
+
+
+def base_of(definition: str) -> str:
+    """The definition that one in a case belongs to."""
+    return definition.partition(" if ")[0]
 
 
 def nest_of(stage: str, op: Operation, definition: str) -> Nest:
@@ -231,6 +243,8 @@ def transformed(nest: Nest, directive: LoopDirective) -> Nest:
 def _split(nest: Nest, d: Split) -> Nest:
     level = _serial(nest, d.loop)
     check_positive(d.factor, "factor")
+    if d.tail:
+        one_of(d.tail, TAILS, "tail", "tails")
     _free_names(nest, (d.outer, d.inner), {d.loop})
     whole = level.constant
     outer = replace(
@@ -241,8 +255,12 @@ def _split(nest: Nest, d: Split) -> Nest:
     )
     inner = replace(level, name=d.inner, extent=fn.as_expr(d.factor), constant=d.factor)
     known = level.known
-    divides = d.exact or (known is not None and known % d.factor == 0)
+    divides = d.exact or d.tail == "round_up" or (known is not None and known % d.factor == 0)
     guard = "" if divides else f"   if {d.loop} < {level.extent}"
+    if d.tail == "shift" and not divides:  # the last ones begin where as many are left
+        let = f"{d.loop} = minimum({d.outer}*{d.factor}, {fn.as_expr(level.extent - d.factor)}) + {d.inner}"
+        return _replaced(nest, {d.loop: (outer, inner)}, let)
+    guard += " (masked)" if guard and d.tail == "predicate" else ""
     return _replaced(nest, {d.loop: (outer, inner)}, f"{d.loop} = {d.outer}*{d.factor} + {d.inner}{guard}")
 
 
@@ -367,11 +385,22 @@ def _prefetch(nest: Nest, d: Prefetch) -> Nest:
     return nest
 
 
+def _partition(nest: Nest, d: NeverPartition | AlwaysPartition) -> Nest:
+    level = nest.level(d.loop)
+    if level.kind not in ("serial", "parallel"):
+        raise ScheduleError(
+            f"loop {d.loop!r} is {level.kind} and no loop any more that could be cut; name one around it"
+        )
+    return nest
+
+
 _RULES: dict[type, Callable[[Nest, Any], Nest]] = {
     Split: _split, Fuse: _fuse, Reorder: _reorder, Unroll: _unroll, Vectorize: _vectorize, Parallel: _parallel,
     Atomic: _atomic,
     GpuBlocks: _gpu("gpu block"), GpuThreads: _gpu("gpu thread"),
-    GpuSingleThread: _single_thread, Prefetch: _prefetch,
+    GpuSingleThread: _single_thread, Prefetch: _prefetch, NeverPartition: _partition, AlwaysPartition: _partition,
+    ComputeWith: lambda nest, d: nest,  # judged when the schedule is complete
+    Specialize: lambda nest, d: nest,
 }  # fmt: skip
 
 

@@ -9,10 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from schedules.directives import ComputeAt, ComputeInline, Directive, Prefetch, StoreAt, StoreRoot
+from schedules.directives import (
+    ComputeAt,
+    ComputeInline,
+    Directive,
+    FoldStorage,
+    HoistStorage,
+    Prefetch,
+    StoreAt,
+    StoreRoot,
+)
 from schedules.loops import Level, definitions_of
+from schedules.memory import check_fold, check_hoist
 from schedules.plan import Plan, Step
+from schedules.sharing import check_shared_loops
 from schedules.sliding import what_does_not_slide
+from schedules.tails import check_tails
 from tedsl.analysis.checks import read_to_check
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.tensor import Extern, Operation
@@ -40,6 +52,8 @@ def placed(plan: Plan, *, checked: bool = True) -> dict[str, Placement]:
     for name, step in plan.places.items() if checked else ():
         if isinstance(step.directive, ComputeAt):
             _check(plan, places, name, step)
+    if checked:
+        check_tails(plan, {name: place.kind for name, place in places.items()})
     for step in ahead:
         source = getattr(step.directive, "source", "")
         if places.get(source, ROOT).kind != "root":
@@ -48,7 +62,30 @@ def placed(plan: Plan, *, checked: bool = True) -> dict[str, Placement]:
             )
     for name, step in plan.stores.items():
         places[name] = _stored(plan, places, name, step)
+    if checked:
+        check_shared_loops(plan, places)
+    for steps in plan.storage.values() if checked else ():
+        for step in steps:
+            _check_memory(plan, places, step)
     return places
+
+
+def _check_memory(plan: Plan, places: Mapping[str, Placement], step: Step) -> None:
+    """Refuse memory of a stage that does not fit the loops around it."""
+    d = step.directive
+    if not isinstance(d, (FoldStorage, HoistStorage)):
+        return
+    place = places[d.stage]
+    outside = around(plan, places, place.consumer, place.loop) if place.kind == "at" else []
+    stored = place.store or (place.consumer, place.loop)
+    try:
+        if isinstance(d, HoistStorage):
+            check_hoist(d, outside, stored)
+        else:
+            names = [(consumer, level.name) for consumer, level in outside]
+            check_fold(plan, d, outside[names.index(stored) + 1 :] if stored in names else outside)
+    except ScheduleError as error:
+        raise step.refused(error) from None
 
 
 def _of(directive: Directive) -> Placement:
@@ -64,6 +101,7 @@ def _check(plan: Plan, places: Mapping[str, Placement], stage: str, step: Step) 
         raise step.refused(f"{place.consumer} is computed inline and has no loops; compute it somewhere")
     try:
         outside = around(plan, places, place.consumer, place.loop)
+        check_cases(plan, place.consumer, place.loop)
     except ScheduleError as error:
         raise step.refused(error) from None
     for consumer, level in outside:
@@ -74,6 +112,19 @@ def _check(plan: Plan, places: Mapping[str, Placement], stage: str, step: Step) 
             raise step.refused(
                 f"{reader} reads {stage} outside of loop {place.loop!r} of {place.consumer}; "
                 f"compute {reader} inside that loop too, or {stage} farther out"
+            )
+
+
+def check_cases(plan: Plan, consumer: str, loop: str) -> None:
+    """Refuse a loop that is not the same, with those around it, in every case of a stage."""
+    definition = plan.definition(consumer, loop)
+    nest = plan.nest(consumer, definition)
+    outer = nest.levels[: nest.position(loop) + 1]
+    for d in plan.cases(consumer, definition):
+        if plan.nest(consumer, d.case).levels[: len(outer)] != outer:
+            raise ScheduleError(
+                f"loop {loop!r} of {consumer} and those around it are others where {d.condition}; what is computed "
+                "inside needs the same loops in every case: change those inside of it only"
             )
 
 
@@ -138,7 +189,8 @@ def _is_inside(plan: Plan, places: Mapping[str, Placement], reader: str, definit
 def _steps_beyond(plan: Plan, consumer: str, loop: str) -> bool:
     """Whether a loop is the outer one of a split whose last iterations may be left out."""
     lets = plan.nest(consumer, plan.definition(consumer, loop)).lets
-    return any("   if " in let and let.split(" = ", 1)[1].startswith(f"{loop}*") for let in lets)
+    made = [let.split(" = ", 1)[1] for let in lets if "   if " in let or "= minimum(" in let]
+    return any(let.startswith((f"{loop}*", f"minimum({loop}*")) for let in made)
 
 
 def _stored(plan: Plan, places: Mapping[str, Placement], stage: str, step: Step) -> Placement:

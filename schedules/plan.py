@@ -6,39 +6,55 @@ is the fold of its directives, which is also how a saved one is read back.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
+from schedules.cases import condition_text
 from schedules.directives import (
+    AlignStorage,
+    Atomic,
     Auto,
+    Bound,
     BoundExtent,
     CacheRead,
     CacheWrite,
+    CloneIn,
     ComputeAt,
     ComputeInline,
     ComputeRoot,
+    ComputeWith,
     Definition,
     Directive,
+    FoldStorage,
+    GpuBlocks,
+    GpuSingleThread,
+    GpuThreads,
+    HoistStorage,
     LoopDirective,
     Pack,
     Prefetch,
     ReorderStorage,
     Rfactor,
+    Specialize,
     Split,
     StoreAt,
     StoreIn,
     StoreRoot,
 )
-from schedules.loops import Nest, check_positive, definitions_of, nest_of, one_of, transformed
+from schedules.loops import Nest, base_of, check_positive, definitions_of, nest_of, one_of, transformed
 from schedules.program import ProgramStages
-from schedules.rewrites import Half, cache_read, cache_write, pack, rfactor
+from schedules.rewrites import Half, cache_read, cache_write, clone, pack, rfactor
+from tedsl.analysis.bounds import bounds_of
+from tedsl.analysis.sizes import vars_of
 from tedsl.lang.errors import ScheduleError
+from tedsl.lang.expr import Const, Var
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Extern, Operation, Tensor
 
-__all__ = ["MEMORIES", "Plan", "Step", "described"]
+__all__ = ["MEMORIES", "Plan", "Step", "call_of", "described", "dimensions", "receiver_of"]
 
 MEMORIES = ("auto", "heap", "stack", "register", "shared")
 
@@ -57,20 +73,33 @@ class Step:
 
 
 def described(directive: Directive) -> str:
-    """The directive as a call: s['C'].split('i', 'io', 'ii', 32)."""
+    """The directive as a call: s['C'].split('i', 32, names=('io', 'ii'))."""
     if isinstance(directive, Auto):
-        return f"s.auto({directive.scheduler!r})"
-    definition = ".init" if getattr(directive, "definition", "body") == "init" else ""
-    return f"s[{directive.stage!r}]{definition}.{directive.verb}({', '.join(_arguments(directive))})"
+        return f"s.auto({directive.scheduler!r}{'' if directive.loops else ', loops=False'})"
+    return f"s{receiver_of(directive)}.{call_of(directive)}"
+
+
+def receiver_of(directive: Directive) -> str:
+    """What of a schedule the directive is a method of: ['C'].init"""
+    base, _, case = getattr(directive, "definition", "body").partition(" if ")
+    return f"[{directive.stage!r}]{'.init' if base == 'init' else ''}{f'.case({case!r})' if case else ''}"
+
+
+def call_of(directive: Directive) -> str:
+    """The call of the method that gives just this directive."""
+    return f"{directive.verb}({', '.join(_arguments(directive))})"
 
 
 def _arguments(directive: Directive) -> list[str]:
     """The arguments of the method that gives this directive."""
     if isinstance(directive, Split):
         names = f"names=({directive.outer!r}, {directive.inner!r})"
-        return [repr(directive.loop), str(directive.factor), names, *["exact=True"] * directive.exact]
+        tail = [f"tail={directive.tail!r}"] if directive.tail else []
+        return [repr(directive.loop), str(directive.factor), names, *["exact=True"] * directive.exact, *tail]
     if isinstance(directive, Pack):
         return [repr(directive.source), repr(directive.order), repr(directive.factors), repr(directive.copy)]
+    if isinstance(directive, HoistStorage) and not directive.consumer:
+        return []
     given: list[str] = []
     for f in fields(directive):
         value = getattr(directive, f.name)
@@ -95,7 +124,7 @@ class _Later:
             try:
                 if isinstance(d, LoopDirective):
                     nest = transformed(nest, d)
-                elif isinstance(d, BoundExtent) and d.axis in nest.names:
+                elif isinstance(d, (BoundExtent, Bound)) and d.axis in nest.names:
                     nest = nest.bounded(d.axis, d.extent)
             except ScheduleError as error:
                 raise step.refused(error) from None
@@ -125,6 +154,39 @@ class Plan:
         """The loops of one definition as they are now."""
         return _made(self.nests.get((stage, definition))) or nest_of(stage, self.operation(stage), definition)
 
+    def cases(self, stage: str, definition: str = "") -> list[Specialize]:
+        """The cases of a stage, or of one of its definitions, that have loops of their own."""
+        wanted = (definition,) if definition else definitions_of(self.operation(stage))
+        said = (s.directive for x in wanted for s in self.loops.get((stage, x), ()))
+        return [d for d in said if isinstance(d, Specialize)]
+
+    def definitions(self, stage: str) -> list[str]:
+        """All that has loops in a stage, cases after what they are cases of."""
+        own = definitions_of(self.operation(stage))
+        return [name for x in own for name in (x, *(d.case for d in self.cases(stage, x)))]
+
+    def beginning(self, stage: str, definition: str) -> Nest:
+        """The loops of a definition before its own directives; bounds are promised before."""
+        base = base_of(definition)
+        nest = nest_of(stage, self.operation(stage), base)
+        for bound in self.bounds(stage):
+            nest = nest.bounded(bound.axis, bound.extent) if bound.axis in nest.names else nest
+        for step in self.loops.get((stage, base), ()) if base != definition else ():
+            d = step.directive
+            assert isinstance(d, LoopDirective)
+            if isinstance(d, Specialize) and d.case == definition:
+                break
+            nest = transformed(nest, d)
+        return replace(nest, definition=definition)
+
+    @property
+    def sizes(self) -> dict[str, Var]:
+        """The symbolic sizes of the program, by names that only one has."""
+        found = dict.fromkeys(v for op in self.program.stages.values() for t in (*op.inputs, *op.outputs)
+                              for e in t.extents for v in vars_of(e))  # fmt: skip
+        counted = Counter(v.name for v in found)
+        return {v.name: v for v in found if counted[v.name] == 1}
+
     def operation(self, stage: str) -> Operation:
         known = self.program.stages
         return known[stage] if stage in known else known[one_of(stage, known, "stage", "stages")]
@@ -138,7 +200,12 @@ class Plan:
     def promises(self) -> tuple[Step, ...]:
         """What was promised of extents, which a call may break: exact splits and bounds."""
         said = [step for steps in (*self.loops.values(), *self.storage.values()) for step in steps]
-        return tuple(s for s in said if isinstance(s.directive, BoundExtent) or getattr(s.directive, "exact", False))
+        promised = (BoundExtent, Bound)
+        return tuple(s for s in said if isinstance(s.directive, promised) or getattr(s.directive, "exact", False))
+
+    def bounds(self, stage: str) -> list[BoundExtent | Bound]:
+        """What was promised of the extents of a stage."""
+        return [s.directive for s in self.storage.get(stage, ()) if isinstance(s.directive, (BoundExtent, Bound))]
 
     def scheduled_by(self, autoscheduler: str) -> Plan:
         """The plan that leaves everything to one of Halide's autoschedulers."""
@@ -156,8 +223,8 @@ class Plan:
 
         def stays(step: Step) -> bool:
             d = step.directive
-            known = d.stage in stages and getattr(d, "consumer", d.stage) in stages
-            return known and (d.stage not in final or isinstance(d, (LoopDirective, ComputeRoot, BoundExtent)))
+            known = d.stage in stages and (getattr(d, "consumer", "") or d.stage) in stages
+            return known and (d.stage not in final or isinstance(d, (LoopDirective, ComputeRoot, BoundExtent, Bound)))
 
         places = {name: step for name, step in self.places.items() if stays(step)}
         storage = {name: tuple(filter(stays, steps)) for name, steps in self.storage.items() if name in stages}
@@ -225,7 +292,7 @@ class Plan:
                     assert _RULES[type(d)] is Plan._laid_out, f"{d.verb} changes the program"
                     plan._check_layout(d, op)
                     storage[d.stage] = (*storage.get(d.stage, ()), step)
-                    changed = definitions_of(op) if isinstance(d, BoundExtent) else ()
+                    changed = definitions_of(op) if isinstance(d, (BoundExtent, Bound)) else ()
             except ScheduleError as error:
                 raise step.refused(error) from None
             for definition in changed:
@@ -240,21 +307,49 @@ class Plan:
         assert isinstance(d, LoopDirective)
         self._check_loops(d, op)
         key, nest = (d.stage, d.definition), transformed(self.nest(d.stage, d.definition), d)
-        return replace(
-            self, nests={**self.nests, key: nest}, loops={**self.loops, key: (*self.loops.get(key, ()), step)}
-        )
+        nests = {**self.nests, key: nest}
+        if isinstance(d, Specialize):
+            nests[d.stage, d.case] = replace(nest, definition=d.case)
+        return replace(self, nests=nests, loops={**self.loops, key: (*self.loops.get(key, ()), step)})
 
     def _check_loops(self, d: LoopDirective, op: Operation) -> None:
         """Refuse a directive of loops that the stage does not have."""
         if isinstance(op, Extern):
             raise ScheduleError("a Python function has no loops")
-        if d.definition not in definitions_of(op):
+        if d.definition != base_of(d.definition):
+            self._check_case(d)
+        elif d.definition not in definitions_of(op):
             raise ScheduleError(f"{d.stage} has no init: nothing is filled in before its body")
         place = self.places.get(d.stage)
         if place is not None and isinstance(place.directive, ComputeInline):
             raise ScheduleError(f"{d.stage} is computed inline (at {place.where}) and has no loops")
+        if isinstance(d, Specialize):
+            self._check_condition(d)
+        if isinstance(d, ComputeWith):
+            self.nest(one_of(d.consumer, self.program.stages, "stage", "stages"), d.definition).level(d.loop)
         if isinstance(d, Prefetch) and self._source(d.stage, op, d.source).ndim == 0:
             raise ScheduleError(f"{d.source} is one element, so there is nothing ahead of it")
+
+    def _check_case(self, d: LoopDirective) -> None:
+        """Refuse a directive of a case that there is not, or that a case cannot have."""
+        known = {c.case: c.condition for c in self.cases(d.stage)}
+        if d.definition not in known:
+            asked = d.definition.partition(" if ")[2]
+            there = ", ".join(known.values()) or "none"
+            raise ScheduleError(
+                f"{d.stage} has no loops of their own where {asked}; conditions: {there}; specialize it first"
+            )
+        if isinstance(d, (Specialize, ComputeWith, Atomic, GpuBlocks, GpuThreads, GpuSingleThread)):
+            raise ScheduleError(f"{d.verb} is said of a stage, not of one of its cases")
+
+    def _check_condition(self, d: Specialize) -> None:
+        text = condition_text(d.condition, self.sizes)
+        if text != d.condition:
+            raise ScheduleError(f"the condition is written {text!r}, found {d.condition!r}")
+        if d.case in {c.case for c in self.cases(d.stage)}:
+            raise ScheduleError(
+                f"{d.stage} has loops of its own where {text} already; s[{d.stage!r}].case({text!r}) has them"
+            )
 
     def _placed(self, step: Step, op: Operation) -> Plan:
         d = step.directive
@@ -299,27 +394,58 @@ class Plan:
     def _laid_out(self, step: Step, op: Operation) -> Plan:
         d = step.directive
         self._check_layout(d, op)
-        # The last word on where and how it lies holds; promises of extents add up.
-        before = [s for s in self.storage.get(d.stage, ()) if isinstance(d, BoundExtent) or s.directive.verb != d.verb]
+        # The last word on where and how it lies holds, axis by axis; promises of extents add up.
+        before = [
+            s for s in self.storage.get(d.stage, ()) if isinstance(d, BoundExtent) or not _is_replaced(s.directive, d)
+        ]
         made = replace(self, storage={**self.storage, d.stage: (*before, step)})
-        return made._bounded(d, op) if isinstance(d, BoundExtent) else made
+        return made._bounded(d, op) if isinstance(d, (BoundExtent, Bound)) else made
 
     def _check_layout(self, d: Directive, op: Operation) -> None:
-        names = _dimensions(d.stage, op)
-        if isinstance(d, ReorderStorage):
-            if d.stage in self.program.final:
-                raise ScheduleError(f"{d.stage} is an output; its memory is given")
+        names = dimensions(d.stage, op)
+        if d.stage in self.program.final and not isinstance(d, (BoundExtent, Bound)):
+            raise ScheduleError(f"{d.stage} is an output; its memory is given")
+        if isinstance(d, HoistStorage):
+            if d.consumer:
+                self._check_at(d.stage, d.consumer, d.loop)
+        elif isinstance(d, (AlignStorage, FoldStorage)):
+            one_of(d.axis, names, "axis", f"axes of {d.stage}")
+            check_positive(d.multiple if isinstance(d, AlignStorage) else d.factor, _NUMBER[type(d)])
+        elif isinstance(d, Bound):
+            self._check_bound(d, op, names)
+        elif isinstance(d, ReorderStorage):
             if sorted(d.axes) != sorted(names):
                 raise ScheduleError(f"expected all axes of {d.stage}, {', '.join(names)}, in some order")
         elif isinstance(d, StoreIn):
-            if d.stage in self.program.final:
-                raise ScheduleError(f"{d.stage} is an output; its memory is given")
             one_of(d.memory, MEMORIES, "memory", "kinds of memory")
         elif isinstance(d, BoundExtent):
             one_of(d.axis, names, "axis", f"axes of {d.stage}")
             check_positive(d.extent, "extent")
 
-    def _bounded(self, d: BoundExtent, op: Operation) -> Plan:
+    def _check_bound(self, d: Bound, op: Operation, names: list[str]) -> None:
+        """Refuse a promise that leaves out what is known to be needed, or takes in what does not exist."""
+        one_of(d.axis, names, "axis", f"axes of {d.stage}")
+        check_positive(d.extent, "extent")
+        place = names.index(d.axis)
+        whole, end = op.output().extents[place], d.begin + d.extent
+        size = int(whole.value) if isinstance(whole, Const) else None
+        if d.begin < 0 or (size is not None and end > size):
+            raise ScheduleError(
+                f"{d.stage} has elements from 0 to {whole} along {d.axis!r}, found {d.begin} to {end}; give a begin "
+                "and an extent inside"
+            )
+        if d.stage in self.program.final and (d.begin, end) != (0, size if size is not None else end):
+            raise ScheduleError(f"{d.stage} is an output, all of which is needed: {d.axis!r} from 0 to {whole}")
+        for name in self.program.readers[d.stage]:
+            for read in self.program.stages[name].reads:
+                low, high = bounds_of(read.indices[place]).numbers if read.tensor.op is op else (None, None)
+                if (low is not None and low < d.begin) or (high is not None and high >= end):
+                    raise ScheduleError(
+                        f"{name} reads {read}, whose index is from {low} to {high}, expected within {d.begin} to "
+                        f"{end - 1}; promise no less than what is read"
+                    )
+
+    def _bounded(self, d: BoundExtent | Bound, op: Operation) -> Plan:
         """The loops over that axis, where nothing has been made of them yet, have the extent that is promised."""
         nests = dict(self.nests)
         for definition in definitions_of(op):
@@ -364,6 +490,24 @@ class Plan:
         assert isinstance(d, Pack)
         source = self._source(d.stage, op, d.source)
         return self._added(d.copy, d.stage, pack(op, source, d.copy, d.order, d.factors))
+
+    def _clone_in(self, step: Step, op: Operation) -> Plan:
+        d = step.directive
+        assert isinstance(d, CloneIn)
+        one_of(d.consumer, self.program.stages, "stage", "stages")
+        readers = self.program.readers[d.stage]
+        if d.consumer not in readers:
+            raise ScheduleError(
+                f"{d.consumer} does not read {d.stage}, which is read by {', '.join(readers) or 'nobody'}"
+            )
+        reader = self.program.stages[d.consumer]
+        if isinstance(op, Extern) or isinstance(reader, Extern):
+            raise ScheduleError("a Python function is called once, and reads what is stored")
+        if len(readers) == 1 and d.stage not in self.program.final:
+            raise ScheduleError(
+                f"nobody but {d.consumer} reads {d.stage}: schedule that itself, a clone would replace it"
+            )
+        return self._added(d.clone, d.consumer, clone(op, reader, d.clone))
 
     def _rfactor(self, step: Step, op: Operation) -> Plan:
         d = step.directive
@@ -413,7 +557,15 @@ def _half_of(d: Rfactor, nest: Nest, steps: tuple[Step, ...]) -> tuple[Half | No
     return Half(is_outer, split.factor, split.inner if is_outer else split.outer), others
 
 
-def _dimensions(stage: str, op: Operation) -> list[str]:
+_NUMBER: dict[type[Directive], str] = {AlignStorage: "multiple", FoldStorage: "factor"}
+
+
+def _is_replaced(before: Directive, now: Directive) -> bool:
+    """Whether a directive of memory takes the place of an earlier one."""
+    return before.verb == now.verb and getattr(before, "axis", "") == getattr(now, "axis", "")
+
+
+def dimensions(stage: str, op: Operation) -> list[str]:
     """The names of the axes of a stage's result: those of its loops, since two axes may be called alike."""
     definitions = definitions_of(op)
     if not definitions:
@@ -427,5 +579,7 @@ def _dimensions(stage: str, op: Operation) -> list[str]:
 _RULES: dict[type, Callable[[Plan, Step, Any], Plan]] = {
     ComputeAt: Plan._placed, ComputeRoot: Plan._placed, ComputeInline: Plan._placed, StoreAt: Plan._stored,
     StoreRoot: Plan._stored, ReorderStorage: Plan._laid_out, StoreIn: Plan._laid_out, BoundExtent: Plan._laid_out,
+    Bound: Plan._laid_out, AlignStorage: Plan._laid_out, FoldStorage: Plan._laid_out, HoistStorage: Plan._laid_out,
     CacheWrite: Plan._cache_write, CacheRead: Plan._cache_read, Pack: Plan._pack, Rfactor: Plan._rfactor,
+    CloneIn: Plan._clone_in,
 }  # fmt: skip

@@ -18,7 +18,7 @@ from tedsl.lang.extents import simplify_extent
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Tensor
 from tedsl.lang.traverse import asked_inside, rebuild_all, substitute_all
 
-__all__ = ["Half", "cache_read", "cache_write", "pack", "rfactor"]
+__all__ = ["Half", "cache_read", "cache_write", "clone", "pack", "rfactor"]
 
 
 def cache_write(op: Operation, name: str, local: str) -> tuple[Operation, Operation]:
@@ -39,6 +39,14 @@ def cache_read(op: Operation, source: Tensor, copy: str) -> tuple[Operation, Ope
     axes = _fresh_axes(source.extents, [])
     made = Compute(name=copy, where=op.where, axes=axes, bodies=(Read(source, axes),))
     return reading(op, {source: made.output()}), made
+
+
+def clone(op: Operation, reader: Operation, name: str) -> tuple[Operation, Operation]:
+    """T = e; C = f(T); D = g(T)   ->   T = e; clone = e; C = f(clone); D = g(T)"""
+    made = replace(op, name=name, _outputs={})
+    if isinstance(made, (Compute, Scan)):
+        made = replace(made, names=None, _outputs={})
+    return reading(reader, dict(zip(op.outputs, made.outputs, strict=True))), made
 
 
 def _fresh_axes(extents: Sequence[Expr], names: Sequence[str]) -> tuple[Axis, ...]:

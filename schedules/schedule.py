@@ -6,33 +6,46 @@ result of the program is the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from schedules import store
 from schedules.automatic import advanced, machine_for
+from schedules.cases import condition_text
+from schedules.code import schedule_code
 from schedules.directives import (
+    AlignStorage,
+    AlwaysPartition,
     Atomic,
     Auto,
+    Bound,
     BoundExtent,
     CacheRead,
     CacheWrite,
+    CloneIn,
     ComputeAt,
     ComputeInline,
     ComputeRoot,
+    ComputeWith,
     Definition,
     Directive,
+    FoldStorage,
     Fuse,
     GpuBlocks,
     GpuSingleThread,
     GpuThreads,
+    HoistStorage,
+    NeverPartition,
     Pack,
     Parallel,
     Prefetch,
     Reorder,
     ReorderStorage,
     Rfactor,
+    Specialize,
     Split,
     StoreAt,
     StoreIn,
@@ -41,16 +54,21 @@ from schedules.directives import (
     Vectorize,
     check_fields,
 )
-from schedules.loops import Nest, definitions_of, nest_of, one_of
-from schedules.plan import Plan, Step
+from schedules.loops import Nest, base_of, definitions_of, nest_of, one_of
+from schedules.plan import Plan, Step, dimensions, receiver_of
 from schedules.program import program_of
+from schedules.regions import extent_there
 from schedules.text import difference, schedule_text
+from schedules.undo import without_directive, without_stage, without_verb
 from tedsl.lang.errors import ScheduleError, user_location
 from tedsl.lang.expr import Axis
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Operation, Placeholder, Scan, Scatter, Tensor
 
 __all__ = ["Loop", "Schedule", "StageView"]
+
+# Kernels are made above schedules, so what runs two of them is asked by name, and when somebody asks.
+COMPARISON = "tedsl.backend.comparison"
 
 
 class Loop(str):
@@ -160,24 +178,66 @@ class Schedule(Rich):
                 check_fields(directive)
         except TypeError as error:
             raise TypeError(f"at {place}: {error}") from None
-        steps = [Step(d, place, call) for d in directives]
-        plan = self.plan
-        for step in steps:
-            plan = advanced(plan, step)
-        self.plan, self.steps = plan, (*self.steps, *steps)
+        plan, steps = self.plan, list(self.steps)
+        for directive in directives:
+            plan, made = advanced(plan, Step(directive, place, call))
+            steps += made
+        self.plan, self.steps = plan, tuple(steps)
 
-    def auto(self, scheduler: str = "default", target: str = "host") -> Schedule:
+    def auto(
+        self,
+        scheduler: str = "default",
+        target: str = "host",
+        *,
+        loops: bool = True,
+        machine: Mapping[str, Any] | None = None,
+    ) -> Schedule:
         """Schedule all stages without directives: by "default", which can be read and changed, or by an autoscheduler.
 
-        The default schedule is made for the vectors and caches of `target`, a target of `te.build`. Halide's
+        The default schedule is made for the vectors and caches of `target`, a target of `te.build`, or of a `machine`
+        given in figures. It becomes directives: `s.code()` lists them, `s.without` takes one back. With `loops=False`
+        it makes its stages only, such as packed panels, and leaves all loops as they are written. Halide's
         autoschedulers, "mullapudi2016", "adams2019", "li2018" and "anderson2021" (for GPUs), schedule everything
         themselves when a kernel is built, for its target; they need a number for every extent.
         """
         if not isinstance(scheduler, str):
             raise TypeError(f"s.auto at {user_location()}: expected the name of a scheduler, found {scheduler!r:.40}")
-        machine = tuple(machine_for(target).to_json().items()) if scheduler == "default" else ()
-        self.add(Auto(scheduler=scheduler, machine=machine))
+        figures: Mapping[str, Any] = {}
+        if scheduler == "default":
+            figures = machine_for(target).to_json() if machine is None else machine
+        self.add(Auto(scheduler=scheduler, machine=tuple(figures.items()), loops=loops))
         return self
+
+    def code(self, name: str = "s") -> str:
+        """The schedule as Python: directives that can be read, edited and run where the outputs have their names."""
+        return schedule_code(self.outputs, self.steps, name)
+
+    def without(self, what: Any) -> Schedule:
+        """A schedule without a directive (one of `s.directives`, or its verb), or without all those of a stage.
+
+        Of equal directives the last one goes; of a verb, all. What rewrites of the stage added goes with them.
+        """
+        try:
+            rest = self._rest(what)
+        except ScheduleError as error:
+            raise ScheduleError(f"s.without, at {user_location()}: {error}") from None
+        other = Schedule(self.outputs)
+        try:
+            for step in rest:
+                other.plan, _ = advanced(other.plan, replace(step, call=""))  # of several, a message names the one
+        except ScheduleError as error:
+            raise ScheduleError(
+                f"s.without, at {user_location()}: a later directive needs it; take that one back first: {error}"
+            ) from None
+        other.steps = tuple(rest)
+        return other
+
+    def _rest(self, what: Any) -> list[Step]:
+        if isinstance(what, Directive):
+            return without_directive(self.steps, what)
+        if isinstance(what, str) and what not in self:
+            return without_verb(self.steps, what)
+        return without_stage(self.steps, self._name(what))
 
     def apply(self, stage: Any, recipe: Callable[[StageView], object]) -> Schedule:
         """Apply a recipe (`schedules.compose`) to a stage."""
@@ -209,9 +269,27 @@ class Schedule(Rich):
         """
         return difference(self._start() if other is None else other.plan, self.plan)
 
+    def compare(self, other: Schedule, feeds: Mapping[Tensor, Any], **options: Any) -> Any:
+        """Run and time both by turns on the same arrays: seconds of each, where results differ, which loops differ.
+
+        `options` are those of `te.build`, and `sizes=` for extents that no input carries.
+        """
+        if not isinstance(other, Schedule):
+            raise TypeError(f"s.compare at {user_location()}: expected a te.Schedule, found {type(other).__name__}")
+        if [*map(id, other.outputs)] != [*map(id, self.outputs)]:
+            raise ScheduleError(
+                f"s.compare, at {user_location()}: expected a schedule of the same tensors, "
+                f"{', '.join(t.name for t in self.outputs)}, found one of {', '.join(t.name for t in other.outputs)}"
+            )
+        if not isinstance(feeds, Mapping):
+            raise TypeError(
+                f"s.compare at {user_location()}: feeds maps inputs to arrays, found {type(feeds).__name__}"
+            )
+        return import_module(COMPARISON).compare_schedules(self, other, feeds, **options)
+
     def _start(self) -> Plan:
         begin = Schedule(self.outputs)
-        begin.add(*[d for d in self.directives if isinstance(d, Auto)][:1])
+        begin.add(*[replace(d, loops=True) for d in self.directives if isinstance(d, Auto)][:1])
         return begin.plan
 
     def __str__(self) -> str:
@@ -270,11 +348,12 @@ class StageView(Rich):
 
     def _initial(self, is_reduce: bool) -> tuple[Loop, ...]:
         op = self.operation
-        levels = nest_of(self.name, op, self.definition).levels
+        base = base_of(self.definition)
+        levels = nest_of(self.name, op, base).levels
         if isinstance(op, Scan):
             order = {a: d for d, a in enumerate(op.axes)}
             levels = () if is_reduce else tuple(sorted(levels, key=lambda v: order[_axis(v.origin)]))
-        elif self.definition == "body":
+        elif base == "body":
             free = "free" if isinstance(op, Scatter) else None
             levels = tuple(v for v in levels if is_reduce == _is_reduce(v.origin, v.carried, free))
         elif is_reduce:
@@ -293,26 +372,33 @@ class StageView(Rich):
     # Loops
 
     def split(
-        self, loop: Any, factor: int, names: tuple[str, str] | None = None, exact: bool = False
+        self, loop: Any, factor: int, names: tuple[str, str] | None = None, exact: bool = False, tail: str | None = None
     ) -> tuple[Loop, Loop]:
-        """for i in [0, n): s   ->   for io in [0, ceil(n/f)): for ii in [0, f): s[i -> io*f + ii]"""
+        """for i in [0, n): s   ->   for io in [0, ceil(n/f)): for ii in [0, f): s[i -> io*f + ii]
+
+        `tail` says what becomes of a rest: "guard" tests each iteration, "predicate" masks the loads and stores of
+        vectors, "shift" moves the last iterations inwards (some elements are computed twice), "round_up" is for extents
+        that the factor divides, and refused for others.
+        """
         old = self._loop(loop, "split")
         if names is not None and (not isinstance(names, (tuple, list)) or len(names) != 2):
             raise TypeError(f"split at {user_location()}: names holds those of both loops, found {names!r:.40}")
         outer, inner = names or (self._fresh(f"{old}o"), self._fresh(f"{old}i"))
-        made = self._split(old, outer, inner, _whole(factor, "split", "factor"), exact)
-        self._add(made, call=self._call("split", old, factor))
+        made = self._split(old, outer, inner, _whole(factor, "split", "factor"), exact, tail)
+        self._add(made, call=self._call("split", old, factor, tail=tail))
         return self._handles(outer, inner)  # type: ignore[return-value]
 
-    def tile(self, i: Any, j: Any, i_factor: int, j_factor: int) -> tuple[Loop, Loop, Loop, Loop]:
-        """for i: for j: s   ->   for io: for jo: for ii: for ji: s"""
+    def tile(
+        self, i: Any, j: Any, i_factor: int, j_factor: int, tail: str | None = None
+    ) -> tuple[Loop, Loop, Loop, Loop]:
+        """for i: for j: s   ->   for io: for jo: for ii: for ji: s; `tail` as of `split`, for both"""
         a, b = self._loop(i, "tile"), self._loop(j, "tile")
         names = [self._fresh(f"{a}o"), self._fresh(f"{b}o"), self._fresh(f"{a}i"), self._fresh(f"{b}i")]
         self._add(
-            self._split(a, names[0], names[2], _whole(i_factor, "tile", "first factor")),
-            self._split(b, names[1], names[3], _whole(j_factor, "tile", "second factor")),
+            self._split(a, names[0], names[2], _whole(i_factor, "tile", "first factor"), tail=tail),
+            self._split(b, names[1], names[3], _whole(j_factor, "tile", "second factor"), tail=tail),
             Reorder(stage=self.name, definition=self.definition, loops=tuple(names)),
-            call=self._call("tile", a, b, i_factor, j_factor),
+            call=self._call("tile", a, b, i_factor, j_factor, tail=tail),
         )
         return self._handles(*names)  # type: ignore[return-value]
 
@@ -328,17 +414,58 @@ class StageView(Rich):
         names = tuple(self._loop(x, "reorder") for x in _flat(loops))
         return self._add(Reorder(stage=self.name, definition=self.definition, loops=names))
 
-    def unroll(self, loop: Any, factor: int | None = None) -> StageView:
-        """for i in [0, 4): s   ->   s[i -> 0]; s[i -> 1]; s[i -> 2]; s[i -> 3]; a factor splits the loop first"""
-        return self._inner(loop, factor, "u", Unroll)
+    def unroll(self, loop: Any, factor: int | None = None, tail: str | None = None) -> StageView:
+        """for i in [0, 4): s   ->   s[i -> 0]; s[i -> 1]; s[i -> 2]; s[i -> 3]; a factor splits the loop first
 
-    def vectorize(self, loop: Any, factor: int | None = None) -> StageView:
-        """for i in [0, 16): s   ->   s[i -> 0..15]; with a factor the loop is split first and keeps its name outside"""
-        return self._inner(loop, factor, "v", Vectorize)
+        `tail` as of `split`. Without a factor all iterations that there are where the stage is computed, if their
+        number is known and not too large.
+        """
+        return self._inner(loop, factor, "u", Unroll, tail)
+
+    def vectorize(self, loop: Any, factor: int | None = None, tail: str | None = None) -> StageView:
+        """for i in [0, 16): s   ->   s[i -> 0..15]; with a factor the loop is split first and keeps its name outside
+
+        `tail` as of `split`. Without a factor all iterations that there are where the stage is computed, if their
+        number is known and not too large.
+        """
+        return self._inner(loop, factor, "v", Vectorize, tail)
 
     def parallel(self, loop: Any) -> StageView:
         """for i: s   ->   parallel for i: s"""
         return self._add(Parallel(stage=self.name, definition=self.definition, loop=self._loop(loop, "parallel")))
+
+    def specialize(self, condition: Any) -> StageView:
+        """for i: s   ->   if n % 16 == 0: (for i: s) else: (for i: s); returns the loops under the condition
+
+        The condition is made of sizes (`te.var`), or its text. Both cases begin with the loops as they are now; the
+        first condition that a call meets counts.
+        """
+        try:
+            text = condition_text(condition, self.schedule.plan.sizes)
+        except ScheduleError as error:
+            raise ScheduleError(f"s[{self.name!r}].specialize, at {user_location()}: {error}") from None
+        self._add(Specialize(stage=self.name, definition=self.definition, condition=text))
+        return self.case(text)
+
+    def case(self, condition: Any) -> StageView:
+        """The loops under a condition that `specialize` was given."""
+        try:
+            text = condition_text(condition, self.schedule.plan.sizes)
+            known = [d.condition for d in self.schedule.plan.cases(self.name, self.definition)]
+            one_of(text, known, "case", f"conditions of {self.name}")
+        except ScheduleError as error:
+            raise ScheduleError(f"s[{self.name!r}].case, at {user_location()}: {error}") from None
+        return StageView(self.schedule, self.name, f"{self.definition} if {text}")
+
+    def never_partition(self, loop: Any) -> StageView:
+        """Keep a loop in one piece, though conditions inside change their value on the way: less code, more tests."""
+        name = self._loop(loop, "never_partition")
+        return self._add(NeverPartition(stage=self.name, definition=self.definition, loop=name))
+
+    def always_partition(self, loop: Any) -> StageView:
+        """for i in [0, n): if i > 0: s   ->   for i in [0, 1): ...; for i in [1, n): s"""
+        name = self._loop(loop, "always_partition")
+        return self._add(AlwaysPartition(stage=self.name, definition=self.definition, loop=name))
 
     def atomic(self) -> StageView:
         """for p: S[f(p)] += v(p)   ->   the same in any order, each element read, combined and written in one step
@@ -401,6 +528,14 @@ class StageView(Rich):
         name, at = self._place(consumer, loop, "compute_at")
         return self._add(ComputeAt(stage=self.name, consumer=name, loop=at))
 
+    def compute_with(self, other: Any, loop: Any) -> StageView:
+        """for i: T[i] = ...; for i: U[i] = ...   ->   for i: (U[i] = ...; T[i] = ...), the loops shared through `loop`
+
+        `loop` is one of the other stage, which is like the loop of this one at the same depth.
+        """
+        name, at = self._place(other, loop, "compute_with")
+        return self._add(ComputeWith(stage=self.name, definition=self.definition, consumer=name, loop=at))
+
     def compute_root(self) -> StageView:
         """Compute the whole stage before its readers."""
         return self._add(ComputeRoot(stage=self.name))
@@ -432,7 +567,35 @@ class StageView(Rich):
             BoundExtent(stage=self.name, axis=str(_named(axis)), extent=_whole(extent, "bound_extent", "extent"))
         )
 
+    def bound(self, axis: Any, begin: int, extent: int) -> StageView:
+        """T: for i in what readers need: s   ->   for i in [begin, begin + extent): s; the kernel checks the promise"""
+        first, many = _whole(begin, "bound", "begin"), _whole(extent, "bound", "extent")
+        return self._add(Bound(stage=self.name, axis=str(_named(axis)), begin=first, extent=many))
+
+    def align_storage(self, axis: Any, multiple: int) -> StageView:
+        """T in memory [n, m]   ->   T in memory [n, ceil(m/a)*a], so that rows begin where vectors like it"""
+        many = _whole(multiple, "align_storage", "multiple")
+        return self._add(AlignStorage(stage=self.name, axis=str(_named(axis)), multiple=many))
+
+    def fold_storage(self, axis: Any, factor: int) -> StageView:
+        """T[i] in memory [n]   ->   T[i % factor] in memory [factor]; for what store_at keeps"""
+        many = _whole(factor, "fold_storage", "factor")
+        return self._add(FoldStorage(stage=self.name, axis=str(_named(axis)), factor=many))
+
+    def hoist_storage(self, consumer: Any = None, loop: Any = None) -> StageView:
+        """for i: (memory of T; T = ...)   ->   memory of T; for i: (T = ...); without a loop, for the whole kernel"""
+        if consumer is None:
+            return self._add(HoistStorage(stage=self.name))
+        name, at = self._place(consumer, loop, "hoist_storage")
+        return self._add(HoistStorage(stage=self.name, consumer=name, loop=at))
+
     # Rewrites
+
+    def clone_in(self, reader: Any, name: str | None = None) -> StageView:
+        """T = e; C = f(T); D = g(T)   ->   T = e; clone = e; C = f(clone); D = g(T); returns the clone"""
+        made = name or self.schedule.plan.program.fresh(f"{self.name}_clone")
+        self._add(CloneIn(stage=self.name, consumer=self.schedule[reader].name, clone=made))
+        return self.schedule[made]
 
     def cache_write(self, name: str | None = None) -> StageView:
         """C[i] = e(i)   ->   local[i] = e(i); C[i] = local[i]; returns the local stage"""
@@ -468,17 +631,23 @@ class StageView(Rich):
         self.schedule.add(*directives, call=call)
         return self
 
-    def _call(self, verb: str, *arguments: object) -> str:
+    def _call(self, verb: str, *arguments: object, **named: object) -> str:
         """A call of a method that gives several directives, for messages."""
-        init = ".init" if self.definition == "init" else ""
-        return f"s[{self.name!r}]{init}.{verb}({', '.join(map(repr, arguments))})"
+        init = receiver_of(Specialize(stage=self.name, definition=self.definition, condition="")).partition("]")[2]
+        given = [*map(repr, arguments), *(f"{name}={value!r}" for name, value in named.items() if value is not None)]
+        return f"s[{self.name!r}]{init}.{verb}({', '.join(given)})"
 
-    def _split(self, old: str, outer: str, inner: str, factor: int, exact: bool = False) -> Split:
+    def _split(
+        self, old: str, outer: str, inner: str, factor: int, exact: bool = False, tail: str | None = None
+    ) -> Split:
         return Split(
-            stage=self.name, definition=self.definition, loop=old, outer=outer, inner=inner, factor=factor, exact=exact
-        )
+            stage=self.name, definition=self.definition, loop=old, outer=outer, inner=inner, factor=factor, exact=exact,
+            tail="" if tail is None else tail,
+        )  # fmt: skip
 
-    def _inner(self, loop: Any, factor: int | None, suffix: str, verb: type[Unroll] | type[Vectorize]) -> StageView:
+    def _inner(
+        self, loop: Any, factor: int | None, suffix: str, verb: type[Unroll] | type[Vectorize], tail: str | None
+    ) -> StageView:
         """Split off the iterations that are vectorized or unrolled, unless the loop consists of just these."""
         name = self._loop(loop, verb.verb)
         if name not in self.nest.names:
@@ -486,16 +655,22 @@ class StageView(Rich):
         level = self.nest.level(name)
         if verb is Vectorize and not level.is_independent:
             return self._add(verb(stage=self.name, definition=self.definition, loop=name))  # refused under its own name
-        whole = level.constant or (None if level.known is None else max(level.known, 1))
+        whole = level.constant or self._there(name) or (None if level.known is None else max(level.known, 1))
         wanted = whole if factor is None else factor
         if wanted is None or wanted == level.constant:
             return self._add(verb(stage=self.name, definition=self.definition, loop=name))
         inner = self._fresh(f"{name}{suffix}")
         return self._add(
-            self._split(name, name, inner, _whole(wanted, verb.verb, "factor")),
+            self._split(name, name, inner, _whole(wanted, verb.verb, "factor"), tail=tail),
             verb(stage=self.name, definition=self.definition, loop=inner),
-            call=self._call(verb.verb, name, *([] if factor is None else [factor])),
+            call=self._call(verb.verb, name, *([] if factor is None else [factor]), tail=tail),
         )
+
+    def _there(self, name: str) -> int | None:
+        """How many iterations of a loop there are where the stage is computed, if that is a known number."""
+        names = dimensions(self.name, self.operation)
+        plan = self.schedule.plan
+        return extent_there(plan, self.name, names.index(name)) if name in names and name in self.nest.names else None
 
     def _fresh(self, name: str) -> str:
         return self.nest.fresh(name)

@@ -16,7 +16,7 @@ from tedsl.lang.expr import Apply, Axis, Expr, Fn
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes
 
-__all__ = ["what_does_not_slide"]
+__all__ = ["steps_of", "what_does_not_slide"]
 
 
 class _Stands(Exception):
@@ -30,19 +30,19 @@ def what_does_not_slide(plan: Plan, stage: str, between: Sequence[tuple[str, Lev
         if others or not isinstance(axis, Axis):
             return f"{consumer}'s loop {level.name!r} runs over more than one axis"
         try:
-            _steps(plan, stage, consumer, axis)
+            steps_of(plan, stage, consumer, axis)
         except _Stands as problem:
             return str(problem)
     return None
 
 
-def _steps(plan: Plan, stage: str, consumer: str, axis: Axis) -> list[int]:
+def steps_of(plan: Plan, stage: str, consumer: str, axis: Axis) -> list[int]:
     """How far the window on a stage moves along each of its dimensions from one step of the axis to the next."""
     source = plan.program.stages[stage]
     found: list[int] | None = None
     for name in plan.program.readers[stage]:
         reader = plan.program.stages[name]
-        own = _own_steps(plan, name, reader, consumer, axis)
+        own = _ownsteps_of(plan, name, reader, consumer, axis)
         for read in reader.reads:
             if read.tensor.op is not source:
                 continue
@@ -54,13 +54,13 @@ def _steps(plan: Plan, stage: str, consumer: str, axis: Axis) -> list[int]:
     return found or []
 
 
-def _own_steps(plan: Plan, name: str, reader: Operation, consumer: str, axis: Axis) -> dict[Axis, int]:
+def _ownsteps_of(plan: Plan, name: str, reader: Operation, consumer: str, axis: Axis) -> dict[Axis, int]:
     """How far each axis of a reader moves per step: the loop's own axis by one, others as its window does."""
     if name == consumer:
         return {axis: 1}
     if not isinstance(reader, Compute):
         raise _Stands(f"{name} reads it in an order of its own")
-    return dict(zip(reader.axes, _steps(plan, name, consumer, axis), strict=True))
+    return dict(zip(reader.axes, steps_of(plan, name, consumer, axis), strict=True))
 
 
 def _rate(row: Expr, steps: Mapping[Axis, int]) -> int | None:

@@ -7,8 +7,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from schedules.directives import Atomic, ComputeAt, ComputeInline, GpuSingleThread, Prefetch, StoreAt, StoreRoot
-from schedules.loops import Level, definitions_of
+from schedules.directives import (
+    AlwaysPartition,
+    Atomic,
+    ComputeAt,
+    ComputeInline,
+    ComputeWith,
+    GpuSingleThread,
+    NeverPartition,
+    Prefetch,
+    StoreAt,
+    StoreRoot,
+)
+from schedules.loops import Level, base_of, definitions_of
 from schedules.plan import Plan
 from tedsl.analysis.iteration import free_dimensions
 from tedsl.lang.expr import TRUE, Axis, Const, Expr
@@ -75,11 +86,17 @@ class _Printer:
             self.at(stage),
             self.stored(stage),
             *(self.storage(step.directive) for step in self.plan.storage.get(stage, ())),
+            *self.shared(stage, op),
         ]
         listed = ", ".join(note for note in notes if note)
         made = [f"{stage}: {listed}"] if listed else []
         for definition in definitions_of(op):
-            made += self.nest(stage, op, definition)
+            cases = self.plan.cases(stage, definition)
+            for k, d in enumerate(cases):
+                made.append(f"{'el' * (k > 0)}if {d.condition}:")
+                made += [INDENT + line for line in self.nest(stage, op, d.case)]
+            made += ["else:"] * bool(cases)
+            made += [INDENT * bool(cases) + line for line in self.nest(stage, op, definition)]
         return made
 
     def at(self, stage: str) -> str:
@@ -97,10 +114,17 @@ class _Printer:
             else "stored at the root" * isinstance(d, StoreRoot)
         )
 
+    def shared(self, stage: str, op: Operation) -> list[str]:
+        """Whose loops the stage's own are."""
+        said = [s.directive for x in definitions_of(op) for s in self.plan.loops.get((stage, x), ())]
+        return [
+            f"{'init ' if d.definition == 'init' else ''}in the loops of {d.consumer} through {d.loop}"
+            for d in said
+            if isinstance(d, ComputeWith)
+        ]
+
     def storage(self, d: Any) -> str:
-        if d.verb == "reorder_storage":
-            return f"laid out as [{', '.join(d.axes)}]"
-        return f"in {d.memory} memory" if d.verb == "store_in" else f"{d.extent} along {d.axis} at a time"
+        return _MEMORY[d.verb](d)
 
     def nest(self, stage: str, op: Operation, definition: str) -> list[str]:
         nest = self.plan.nest(stage, definition)
@@ -109,15 +133,18 @@ class _Printer:
         prefetches = [
             (d.loop, f"prefetch {d.source} for {d.loop} + {d.distance}") for d in given if isinstance(d, Prefetch)
         ]
+        cuts = {d.loop: _CUTS[type(d)] for d in given if isinstance(d, (NeverPartition, AlwaysPartition))}
         if any(isinstance(d, GpuSingleThread) for d in given):
             made.append("on one gpu thread:")
             depth += 1
         for level in nest.levels:
-            made.append(f"{INDENT * depth}for {level.name} < {self.extent(level)}{_kind(level)}:")
+            made.append(
+                f"{INDENT * depth}for {level.name} < {self.extent(level)}{_kind(level)}{cuts.get(level.name, '')}:"
+            )
             depth += 1
             made += [INDENT * depth + text for loop, text in prefetches if loop == level.name]
             for inner in self.inside.get((stage, level.name), []):
-                if self.plan.definition(stage, level.name) == definition:
+                if self.plan.definition(stage, level.name) == base_of(definition):
                     lines = self.stage(inner, self.plan.operation(inner))
                     made += [INDENT * depth + line for line in lines]
         made += [INDENT * depth + let for let in reversed(nest.lets)]
@@ -125,10 +152,22 @@ class _Printer:
         if any(isinstance(d, Atomic) for d in given):
             made.append(f"{INDENT * depth}atomically:")
             depth += 1
-        return made + [INDENT * depth + line for line in _STATEMENTS[type(op)](op, style, definition)]
+        return made + [INDENT * depth + line for line in _STATEMENTS[type(op)](op, style, base_of(definition))]
 
     def extent(self, level: Level) -> str:
         return expression_text(level.extent, self.style)
+
+
+_CUTS = {NeverPartition: ", in one piece", AlwaysPartition: ", cut"}
+_MEMORY: dict[str, Callable[[Any], str]] = {
+    "reorder_storage": lambda d: f"laid out as [{', '.join(d.axes)}]",
+    "store_in": lambda d: f"in {d.memory} memory",
+    "bound_extent": lambda d: f"{d.extent} along {d.axis} at a time",
+    "bound": lambda d: f"{d.axis} from {d.begin} to {d.begin + d.extent}",
+    "align_storage": lambda d: f"rows along {d.axis} in multiples of {d.multiple}",
+    "fold_storage": lambda d: f"the last {d.factor} along {d.axis}",
+    "hoist_storage": lambda d: f"allocated at {d.consumer}'s loop {d.loop}" if d.consumer else "allocated at the root",
+}
 
 
 def _kind(level: Level) -> str:

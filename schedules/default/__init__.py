@@ -1,7 +1,7 @@
 """The default scheduler: a plan to a complete one, by the pattern of each stage."""
 
-from schedules.default.scheduler import completed, stored
+from schedules.default.scheduler import WHERE, Completion, completed, completion, stored
 from schedules.machine import Machine, assuming
 from schedules.thresholds import LOWEST
 
-__all__ = ["LOWEST", "Machine", "assuming", "completed", "stored"]
+__all__ = ["LOWEST", "WHERE", "Completion", "Machine", "assuming", "completed", "completion", "stored"]

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 from schedules.conditions import number
 from schedules.default.gpu.kernels import spread
-from schedules.directives import ComputeRoot, Definition, Directive, Prefetch, Reorder, Split, Vectorize
+from schedules.directives import ComputeRoot, ComputeWith, Definition, Directive, Prefetch, Reorder, Split, Vectorize
 from schedules.loops import Nest, definitions_of
 from schedules.machine import Machine
 from schedules.placement import Placement, around, placed
 from schedules.plan import Plan
+from schedules.sharing import shared_loops
 from tedsl.lang.expr import Axis
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan
 from tedsl.lang.traverse import topological
@@ -28,6 +29,7 @@ def spoken_of(plan: Plan) -> set[str]:
         spoken.add(getattr(step.directive, "consumer", ""))
     for steps in plan.loops.values():
         spoken.update(s.directive.source for s in steps if isinstance(s.directive, Prefetch))
+        spoken.update(s.directive.consumer for s in steps if isinstance(s.directive, ComputeWith))
     return spoken & set(plan.program.stages)
 
 
@@ -57,7 +59,8 @@ def _loops_in_use(plan: Plan, places: dict[str, Placement]) -> set[tuple[str, De
     """The definitions with loops at which other stages are computed or stored."""
     used = {(p.consumer, p.loop) for p in places.values() if p.kind == "at"}
     used |= {p.store for p in places.values() if p.store is not None and p.store[0]}
-    return {(consumer, plan.definition(consumer, loop)) for consumer, loop in used}
+    shared = {(x.consumer, x.definition) for s in shared_loops(plan) if isinstance(x := s.directive, ComputeWith)}
+    return shared | {(consumer, plan.definition(consumer, loop)) for consumer, loop in used}
 
 
 def _is_on_gpu(plan: Plan, places: dict[str, Placement], place: Placement) -> bool:
@@ -90,10 +93,10 @@ def _vectors(nest: Nest, op: Operation, machine: Machine) -> list[Directive]:
     outer, vector = nest.fresh(f"{level.name}_o"), nest.fresh(f"{level.name}_v")
     made: list[Directive] = [
         Split(**where, loop=level.name, outer=outer, inner=vector, factor=lanes),  # type: ignore[arg-type]
-        Vectorize(**where, loop=vector),  # type: ignore[arg-type]
+        Vectorize(**where, loop=vector),
     ]
     if ordered:
-        made.insert(1, Reorder(**where, loops=(outer, *ordered, vector)))  # type: ignore[arg-type]
+        made.insert(1, Reorder(**where, loops=(outer, *ordered, vector)))
     return made
 
 

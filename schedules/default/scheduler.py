@@ -7,7 +7,7 @@ its own. So a schedule that says nothing becomes the default schedule, and any p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from schedules.conditions import tidy
 from schedules.default.alike import kind_of
@@ -35,12 +35,28 @@ from schedules.program import ProgramStages, reading
 from schedules.repetition import copied_by
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Tensor
 
-__all__ = ["WHERE", "completed", "stored"]
+__all__ = ["WHERE", "Completion", "completed", "completion", "stored"]
 
 WHERE = "the default schedule"
 
 
+@dataclass(frozen=True)
+class Completion:
+    """A complete plan, and how it came about: `stages` is the plan for the stages it has, before `directives`."""
+
+    stages: Plan
+    directives: tuple[Directive, ...]
+    plan: Plan
+
+
 def completed(
+    plan: Plan, inputs: Sequence[Tensor], outputs: Sequence[Tensor], machine: Machine, **options: bool
+) -> Plan:
+    """The plan for `outputs` from `inputs` with directives for every stage; options as of `completion`."""
+    return completion(plan, inputs, outputs, machine, **options).plan
+
+
+def completion(
     plan: Plan,
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
@@ -50,8 +66,8 @@ def completed(
     merged: bool = True,
     apart: bool = False,
     together: bool = False,
-) -> Plan:
-    """The plan for `outputs` from `inputs`, tensors of its program, with directives for every stage.
+) -> Completion:
+    """How a plan is completed for `outputs` from `inputs`, tensors of its program.
 
     `plain`: without what holds for finite numbers only. `merged`: outputs of one shape may share a loop nest, which
     writes them one after another for each element. `apart`: the program is cut into kernels. `together`: outputs that
@@ -88,9 +104,13 @@ def completed(
     stages = {op.name: op for op in rw.stages}
     rw.directives = [d for d in rw.directives if d.stage in stages]
     made = plan.over(ProgramStages(wanted, stages, _handles(rw, stages)))
-    made = _said(made, _patterns(rw, made, machine, apart=apart))
-    made = _said(made, plan_rest(rw.stages, made, spoken, machine))
-    return replace(made, finite=(*plan.finite, *(t.op.name for t in rw.finite)), complete=frozenset(stages))
+    finite = (*plan.finite, *(t.op.name for t in rw.finite))
+    begin = replace(made, finite=finite, complete=frozenset(stages))
+    known = _patterns(rw, made, machine, apart=apart)
+    made = _said(made, known)
+    rest = plan_rest(rw.stages, made, spoken, machine)
+    made = replace(_said(made, rest), finite=finite, complete=frozenset(stages))
+    return Completion(begin, (*known, *rest), made)
 
 
 def stored(plan: Plan) -> Plan:

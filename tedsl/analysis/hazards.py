@@ -48,6 +48,7 @@ class Order:
     places: dict[Operation, tuple[Operation, int]] = field(default_factory=dict)  # consumer, loops around the stage
     loops: dict[Operation, tuple[StageLoop, ...]] = field(default_factory=dict)
     together: set[Operation] = field(default_factory=set)  # what stores an element once, after all reads for it
+    again: set[Operation] = field(default_factory=set)  # what may compute an element a second time
 
     def host(self, op: Operation) -> Operation:
         """The stage at the root in whose loops a stage is computed."""
@@ -129,6 +130,8 @@ def _own_hazard(output: Tensor, source: Tensor, order: Order) -> Hazard | None:
     for position, body in enumerate(op.bodies):
         for site in _sites(op, source, order, None, (body,)):
             count += 1
+            if op in order.again:
+                return Hazard(site.stage, str(site.read), "again, where the last iterations are shifted inwards")
             if count > MOST_SITES:
                 return Hazard(op, source.name, "in more places than are looked at")
             if site.depth is None and position != output.index and op not in order.together:
@@ -156,7 +159,7 @@ def _update_hazard(op: Operation, source: Tensor, order: Order) -> Hazard | None
     start = _start(op.init)
     axes = [a for a in start.indices if isinstance(a, Axis)]
     for site in _through(start, TRUE, op, source, order, None, {}):
-        if any(d != 0 for d in _distances(axes, site)) or site.depth is not None:
+        if any(d != 0 for d in _distances(axes, site)) or site.depth is not None or op in order.again:
             return Hazard(site.stage, str(site.read), f"where {op.name!r} starts from other elements")
     return None
 

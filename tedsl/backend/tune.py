@@ -17,7 +17,6 @@ import halide as hl
 import numpy as np
 
 from schedules.default import Machine, completed
-from schedules.directives import Auto
 from schedules.plan import Plan
 from schedules.program import program_of
 from schedules.schedule import Schedule
@@ -33,7 +32,7 @@ from tedsl.backend.host.targets import machine_of, parse_target
 from tedsl.backend.lowering.pipeline import sizes_of
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.scheduling.tuned_choices import remember
-from tedsl.lang.errors import ScheduleError, user_location
+from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Extern, Tensor
 from tedsl.lang.traverse import stages_of
@@ -132,7 +131,7 @@ def tune(
     found.history, found.interrupted = tuple(run.history), run.interrupted
     parsed = parse_target(target)
     machine = settled(machine_of(parsed), found.best.choices)
-    found.add(Auto(scheduler="default", machine=tuple(machine.to_json().items())), where=user_location())
+    found.auto(machine=machine.to_json())
     note = {"seconds": found.best.seconds, "default_seconds": found.default.seconds, "tried": len(run.history)}
     found.remembered = remember(wanted, parsed, found.best.choices, note)
     return found

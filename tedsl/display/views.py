@@ -11,6 +11,7 @@ from schedules.schedule import Schedule, StageView
 from tedsl.analysis.work import NOTHING, Work, work_by_stage
 from tedsl.backend.calling.kernel import Kernel
 from tedsl.backend.calling.report import ProgramReport
+from tedsl.backend.comparison import Comparison
 from tedsl.backend.compiling.profiling import Profile, cells
 from tedsl.backend.tune import Tuned
 from tedsl.display.formula import TooLong, formula_of, scalar_formula
@@ -279,6 +280,15 @@ def _tuned(tuned: Tuned) -> Iterator[str]:
         yield details("trials that were better than all before", f"<pre>{escape(tuned.table())}</pre>")
 
 
+def _comparison(comparison: Comparison) -> Iterator[str]:
+    faster = badge(f"{comparison.ratio:.2f} times as fast as the other", "teal" if comparison.ratio >= 1 else "amber")
+    yield section("<b>two schedules</b>", faster)
+    rows = [["this", f"{comparison.seconds * 1e3:.4g}"], ["the other", f"{comparison.other_seconds * 1e3:.4g}"]]
+    yield table(("schedule", "ms a call"), rows, (1,))
+    yield "".join(f"<p>{escape(str(result))}</p>" for result in comparison.results)
+    yield details("loops that differ, the other's with -", f"<pre>{escape(comparison.loops)}</pre>")
+
+
 def _stage_view(view: StageView) -> Iterator[str]:
     yield section(f"<b>{escape(view.name)}</b>", badge(view.definition), _typed(view.tensor))
     yield nest_tree(str(view.schedule))
@@ -375,6 +385,6 @@ def _check_report(report: CheckReport) -> Iterator[str]:
 
 _VIEWS: dict[type, Callable[[Any], Iterator[str]]] = {
     Tensor: _tensor, Gradients: _gradients, Explanation: _explanation, Report: _report, Tuned: _tuned,
-    Schedule: _schedule, StageView: _stage_view, Kernel: _kernel, Work: _of_work, CheckReport: _check_report,
-    ProgramReport: _steps, Profile: _profile,
+    Comparison: _comparison, Schedule: _schedule, StageView: _stage_view, Kernel: _kernel, Work: _of_work,
+    CheckReport: _check_report, ProgramReport: _steps, Profile: _profile,
 }  # fmt: skip

@@ -11,9 +11,13 @@ import tedsl as te
 from schedules import StageView
 from schedules.loops import definitions_of
 from schedules.placement import placed
+from schedules.plan import dimensions
+from tedsl.analysis.bounds import bounds_of
+from tedsl.lang.expr import Const
 from tedsl.lang.tensor import Compute
 
 FACTORS = (1, 2, 3, 4, 5, 8, 16)
+TAILS = (None, None, None, "guard", "shift", "predicate", "round_up")
 MOST_UNROLLED = 16
 
 
@@ -65,10 +69,10 @@ class Drawing:
         return str(self.pick(fitting))
 
     def split(self, view: StageView) -> None:
-        view.split(self.loop(view), self.pick(FACTORS))
+        view.split(self.loop(view), self.pick(FACTORS), tail=self.pick(TAILS))
 
     def tile(self, view: StageView) -> None:
-        view.tile(self.loop(view), self.loop(view), self.pick(FACTORS), self.pick(FACTORS))
+        view.tile(self.loop(view), self.loop(view), self.pick(FACTORS), self.pick(FACTORS), tail=self.pick(TAILS))
 
     def reorder(self, view: StageView) -> None:
         loops = list(map(str, view.loops))
@@ -85,10 +89,10 @@ class Drawing:
         loop = self.loop(view)
         known = next((v.known for v in view.nest.levels if v.name == loop), None)
         small = known is not None and known <= MOST_UNROLLED
-        view.unroll(loop, self.pick((None, 2, 3)) if small else self.pick((2, 3)))
+        view.unroll(loop, self.pick((None, 2, 3)) if small else self.pick((2, 3)), tail=self.pick(TAILS))
 
     def vectorize(self, view: StageView) -> None:
-        view.vectorize(self.loop(view, ("free",)), self.pick((None, 2, 3, 4, 8, 16)))
+        view.vectorize(self.loop(view, ("free",)), self.pick((None, 2, 3, 4, 8, 16)), tail=self.pick(TAILS))
 
     def parallel(self, view: StageView) -> None:
         view.parallel(self.loop(view, ("free",)))
@@ -151,6 +155,55 @@ class Drawing:
     def store_in(self, view: StageView) -> None:
         view.store_in(self.pick(("auto", "heap", "stack")))
 
+    def partition(self, view: StageView) -> None:
+        loop = self.loop(view)
+        self.pick((view.never_partition, view.always_partition))(loop)
+
+    def clone_in(self, view: StageView) -> None:
+        view.clone_in(self.consumer(view))
+
+    def compute_with(self, view: StageView) -> None:
+        """Two stages with the same outer loops; mostly at one place."""
+        program = self.schedule.plan.program
+        apart = [x for x in self.schedule if not (program.needs(x.name, view.name) or program.needs(view.name, x.name))]
+        other = self.pick([x for x in apart if x.name != view.name and x.nest.levels] or [view])
+        verb, factor = self.pick(("split", "parallel", "")), self.pick(FACTORS)
+        for part in (view, other):
+            if part.name not in program.final and self.random.random() < 0.7:
+                part.compute_root()
+            if verb and part.loops:
+                getattr(part, verb)(part.loops[0], *([factor] if verb == "split" else []))
+        view.compute_with(other, self.pick(other.loops[:2] or ["nowhere"]))
+
+    def dimension(self, view: StageView) -> str:
+        return str(self.pick(dimensions(view.name, view.operation) or ["nowhere"]))
+
+    def bound(self, view: StageView) -> None:
+        """A promise that holds: all of an axis, or as much as all readers are known to need."""
+        axis = self.dimension(view)
+        names = dimensions(view.name, view.operation)
+        extent = view.operation.output().extents[names.index(axis)] if axis in names else None
+        if not isinstance(extent, Const):
+            raise te.ScheduleError("of an extent that is a symbol nothing can be promised")
+        reads = [r for n in self.schedule.plan.program.readers[view.name] for r in self.schedule[n].operation.reads]
+        rows = [r.indices[names.index(axis)] for r in reads if r.tensor.op is view.operation]
+        exact = all(None not in bounds_of(row).numbers for row in rows)
+        less = self.pick((0, 1)) if exact and view.name not in self.schedule.plan.program.final else 0
+        view.bound(axis, self.pick((0, less)), max(1, int(extent.value) - less))
+
+    def align_storage(self, view: StageView) -> None:
+        view.align_storage(self.dimension(view), self.pick(FACTORS))
+
+    def fold_storage(self, view: StageView) -> None:
+        self.pick((self.store_at, self.store_root))(view)
+        view.fold_storage(self.dimension(view), self.pick(FACTORS))
+
+    def hoist_storage(self, view: StageView) -> None:
+        self.compute_at(view)
+        place: Any = self.schedule.plan.places[view.name].directive
+        consumer = self.schedule[place.consumer]
+        self.pick((view.hoist_storage, lambda: view.hoist_storage(consumer, self.loop(consumer))))()
+
 
 class GpuDrawing(Drawing):
     """A schedule whose stages are spread over the blocks and threads of a GPU."""
@@ -181,14 +234,35 @@ class GpuDrawing(Drawing):
         view.store_in(self.pick(("auto", "heap", "stack", "register", "shared")))
 
 
-LOOP_VERBS = ("split", "tile", "reorder", "fuse", "unroll", "vectorize", "parallel", "prefetch")
+LOOP_VERBS = (
+    "split",
+    "tile",
+    "reorder",
+    "fuse",
+    "unroll",
+    "vectorize",
+    "parallel",
+    "prefetch",
+    "partition",
+    "compute_with",
+)
 PLACE_VERBS = ("compute_at", "compute_at", "compute_at", "store_at", "store_root", "compute_root", "compute_inline")
-REWRITES = ("cache_write", "cache_read", "pack", "rfactor")
-INNER_VERBS = (*PLACE_VERBS, "reorder_storage", "store_in")
+REWRITES = ("cache_write", "cache_read", "pack", "rfactor", "clone_in")
+MEMORY_VERBS = (
+    "reorder_storage",
+    "store_in",
+    "bound",
+    "align_storage",
+    "fold_storage",
+    "fold_storage",
+    "hoist_storage",
+)
+INNER_VERBS = (*PLACE_VERBS, *MEMORY_VERBS)
 VERBS = (*LOOP_VERBS, *INNER_VERBS, *REWRITES, "auto")
 SPREAD = ("gpu_tile", "gpu_line", "gpu_blocks", "gpu_threads", "gpu_single_thread")
+HOST_VERBS = ("parallel", "prefetch", "vectorize", "partition", "compute_with", "fold_storage", "hoist_storage")
 GPU_VERBS = (
-    *(v for v in VERBS if v not in ("parallel", "prefetch", "vectorize")), "vectorize", *SPREAD, "gpu_tile", "gpu_line"
+    *(v for v in VERBS if v not in HOST_VERBS), "vectorize", *SPREAD, "gpu_tile", "gpu_line"
 )  # fmt: skip
 
 

@@ -441,6 +441,119 @@ def test_gpu_single_thread() -> None:
         """)
 
 
+def window() -> tuple[te.Schedule, te.Tensor, te.Tensor]:
+    """C[i, j] = T[i, j] + T[i + 2, j], 30 x 32."""
+    A = te.placeholder((32, 32), name="A")
+    T = te.compute((32, 32), lambda i, j: A[i, j] + 1, name="T")
+    C = te.compute((30, 32), lambda i, j: T[i, j] + T[i + 2, j], name="C")
+    return te.Schedule(C), T, C
+
+
+def test_bound() -> None:
+    A = te.placeholder((40,), name="A")
+    T = te.compute((40,), lambda i: A[i] + 1, name="T")
+    s = te.Schedule(te.compute((4,), lambda i: T[i + 3], name="C"))
+    s[T].compute_root().bound("i", 3, 4).vectorize("i")
+    assert text(s) == golden("""
+        T: i from 3 to 7
+        for i < 4, vectorized:
+          T[i] = A[i] + 1.0
+        for i < 4:
+          C[i] = T[i + 3]
+        """)
+
+
+def test_align_storage_and_hoist_storage() -> None:
+    s, T, C = window()
+    s[T].compute_at(C, "j").align_storage("j", 16).hoist_storage(C, "i")
+    assert (
+        str(s).splitlines()[2] == "    T: what C needs here, rows along j in multiples of 16, allocated at C's loop i"
+    )
+    s[T].hoist_storage()
+    assert str(s).splitlines()[2].endswith("in multiples of 16, allocated at the root")
+
+
+def test_fold_storage() -> None:
+    s, T, C = window()
+    s[T].compute_at(C, "i").store_root().fold_storage("i", 4)
+    assert str(s).splitlines()[1] == "  T: what C needs here, stored at the root, the last 4 along i"
+
+
+def test_never_partition_and_always_partition() -> None:
+    s, C = single()
+    s[C].never_partition("i").always_partition("j")
+    assert text(s) == golden("""
+        for i < 40, in one piece:
+          for j < 64, cut:
+            C[i, j] = A[i, j] + 1.0
+        """)
+
+
+def test_clone_in() -> None:
+    A = te.placeholder((8,), name="A")
+    T = te.compute((8,), lambda i: A[i] + 1, name="T")
+    C = te.compute((8,), lambda i: T[i] * 2, name="C")
+    s = te.Schedule(te.compute((8,), lambda i: C[i] + T[i], name="D"))
+    assert s[T].clone_in(C).compute_at(C, "i").name == "T_clone"
+    assert text(s) == golden("""
+        for i < 8:
+          T[i] = A[i] + 1.0
+        for i < 8:
+          T_clone: what C needs here
+          for i < 8:
+            T_clone[i] = A[i] + 1.0
+          C[i] = T_clone[i] * 2.0
+        for i < 8:
+          D[i] = C[i] + T[i]
+        """)
+
+
+def test_compute_with() -> None:
+    A = te.placeholder((40, 64), name="A")
+    T, U = (te.compute((40, 64), lambda i, j, c=c: A[i, j] * c, name=name) for name, c in (("T", 2), ("U", 3)))
+    s = te.Schedule([T, U])
+    s[T].compute_with(U, "i")
+    assert text(s) == golden("""
+        T: in the loops of U through i
+        for i < 40:
+          for j < 64:
+            T[i, j] = A[i, j] * 2.0
+        for i < 40:
+          for j < 64:
+            U[i, j] = A[i, j] * 3.0
+        """)
+
+
+def test_specialize() -> None:
+    n = te.var("n")
+    A = te.placeholder((n,), name="A")
+    C = te.compute((n,), lambda i: A[i] + 1, name="C")
+    s = te.Schedule(C)
+    s[C].specialize(n % 8 == 0).vectorize("i", 8)
+    s[C].specialize("n < 100")
+    s[C].parallel("i")
+    assert text(s) == golden("""
+        if n % 8 == 0:
+          for i < (n + 7) // 8:
+            for iv < 8, vectorized:
+              i = i*8 + iv   if i < n
+              C[i] = A[i] + 1.0
+        elif n < 100:
+          for i < n:
+            C[i] = A[i] + 1.0
+        else:
+          for i < n, parallel:
+            C[i] = A[i] + 1.0
+        """)
+
+
+def test_vectorize_and_unroll_take_all_that_there_is() -> None:
+    s, T, C = window()
+    s[C].split("i", 4)
+    s[T].compute_at(C, "io").unroll("i")
+    assert "    for iu < 6, unrolled:" in str(s)
+
+
 def test_diff_shows_what_changed() -> None:
     s, C = single()
     assert s.diff() == ""

@@ -108,12 +108,18 @@ def tiled(outputs: list[te.Tensor]) -> te.Schedule:
     return s
 
 
+def sums() -> list[te.Tensor]:
+    """As short a program as has directives of every kind in its default schedule."""
+    A, B = (te.placeholder((32, 32), name=name) for name in "AB")
+    return [te.compute((32, 32), lambda i, j: A[i, j] + B[j, i], name="E")]
+
+
 def by_default(outputs: list[te.Tensor]) -> te.Schedule:
     return te.Schedule(outputs).auto()
 
 
 SAVED: dict[str, tuple[Callable[[], list[te.Tensor]], Callable[[list[te.Tensor]], te.Schedule]]] = {
-    "by hand": (program, scheduled), "tiled": (product, tiled), "default": (product, by_default),
+    "by hand": (program, scheduled), "tiled": (product, tiled), "default": (sums, by_default),
     "autoscheduler": (product, lambda outputs: te.Schedule(outputs).auto("mullapudi2016")),
 }  # fmt: skip
 

@@ -136,16 +136,16 @@ def spread(nest: Nest) -> list[Directive]:
     where = {"stage": nest.stage, "definition": nest.definition}
     loops = [v.name for v in nest.levels if v.carried == "free"]
     if not loops:
-        return [GpuSingleThread(**where)]  # type: ignore[arg-type]
-    made, loops = fused(nest.stage, loops, left=2, definition=nest.definition)  # type: ignore[arg-type]
+        return [GpuSingleThread(**where)]
+    made, loops = fused(nest.stage, loops, left=2, definition=nest.definition)
     sizes = THREADS if len(loops) == 2 else (LINE,)
     blocks, threads = tuple(f"{n}_block" for n in loops), tuple(f"{n}_thread" for n in loops)
     for loop, block, thread, size in zip(loops, blocks, threads, sizes, strict=True):
         made.append(Split(**where, loop=loop, outer=block, inner=thread, factor=size))  # type: ignore[arg-type]
     if len(loops) > 1:
-        made.append(Reorder(**where, loops=(*blocks, *threads)))  # type: ignore[arg-type]
+        made.append(Reorder(**where, loops=(*blocks, *threads)))
     made += [
-        GpuBlocks(**where, loops=blocks),  # type: ignore[arg-type]
-        GpuThreads(**where, loops=threads),  # type: ignore[arg-type]
+        GpuBlocks(**where, loops=blocks),
+        GpuThreads(**where, loops=threads),
     ]
     return made

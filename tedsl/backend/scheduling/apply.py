@@ -14,13 +14,15 @@ from typing import Any
 import halide as hl
 
 from schedules import directives as d
-from schedules.loops import nest_of
+from schedules.cases import condition_of
+from schedules.loops import base_of, nest_of
 from schedules.machine import Machine
 from schedules.placement import ROOT, Placement, placed
-from schedules.plan import Plan, Step
+from schedules.plan import Plan, Step, described, dimensions
+from schedules.sharing import shared_loops
 from tedsl.analysis.hazards import Order, StageLoop
 from tedsl.analysis.iteration import is_stepped
-from tedsl.analysis.sizes import known_shape
+from tedsl.analysis.sizes import known_shape, vars_of
 from tedsl.backend.halide_text.errors import readable
 from tedsl.backend.host.loaders import LOADER_VARIABLE, loads_objects
 from tedsl.backend.lowering.indices import plain
@@ -36,6 +38,7 @@ from tedsl.lang.tensor import Scan, Scatter
 __all__ = ["apply_plan", "check_atomics", "check_target", "fix_sizes", "halide_refused"]
 
 GUARD = hl.TailStrategy.GuardWithIf
+SHIFT = hl.TailStrategy.ShiftInwards
 PREDICATE = hl.TailStrategy.Predicate
 EXACT = hl.TailStrategy.RoundUp  # never rounds: the factor divides
 MEMORY = {
@@ -52,24 +55,33 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
     vectors = machine.gpu != "opencl"
     width = machine.vector_bytes
     stages = {names[s.op]: Loops(plan, names[s.op], s, width, vectors=vectors) for s in lowered.stages}
+    for result in lowered.results if lowered.previous else ():
+        for loops in stages.values():
+            loops.writes_once |= loops.stage is result.stage  # what is added to must not be added to twice
     lowered.inlined = {loops.stage.op for name, loops in stages.items() if places[name].kind == "inline"}
     for name, loops in stages.items():
         if places[name].kind != "inline":
-            for definition in loops.definitions:
-                _apply_definition(plan, loops, definition, stages, lowered)
-                keep_whole(plan, loops, definition)
+            for definition in plan.definitions(name):
+                if definition in loops.definitions:  # a kernel without the sizes that a case asks for has no such case
+                    _apply_definition(plan, loops, definition, stages, lowered)
+                    keep_whole(plan, loops, definition)
     for name, loops in stages.items():
         _place(places[name], loops, stages, plan)
         keep_around(plan, places[name], loops, stages)
         for step in plan.storage.get(name, ()):
             with halide_refused(step):
-                _STORAGE[type(step.directive)](loops, step.directive)
+                if isinstance(step.directive, d.HoistStorage):
+                    _hoist(loops, step.directive, places[name], stages)
+                else:
+                    _STORAGE[type(step.directive)](loops, step.directive)
+    for step in shared_loops(plan):
+        _share(plan, step, stages)
     for result in lowered.results:
         if result.stage is None:
             _copied(result, machine)
     for name, loops in stages.items():
-        if places[name].kind == "root" and _has_fused(plan, loops):
-            _compute_whole(loops.stage, lowered)
+        if places[name].kind == "root" and (_has_fused(plan, loops) or _goes_beyond(plan, loops)):
+            _compute_whole(loops.stage, lowered, always=_goes_beyond(plan, loops))
     fix_sizes(lowered)
     results = {result.stage for result in lowered.results}
     lowered.may_round = any(loops.stage in results and _may_round(plan, loops) for loops in stages.values())
@@ -81,14 +93,20 @@ def _has_fused(plan: Plan, loops: Loops) -> bool:
     return any(isinstance(step.directive, d.Fuse) for step in steps)
 
 
-def _compute_whole(stage: Stage, lowered: Lowered) -> None:
+def _goes_beyond(plan: Plan, loops: Loops) -> bool:
+    """Whether a split computes more than is read where that is less than the factor, or no multiple of it."""
+    steps = [step for definition in loops.definitions for step in plan.loops.get((loops.name, definition), ())]
+    return any(isinstance(s.directive, d.Split) and s.directive.tail in ("shift", "round_up") for s in steps)
+
+
+def _compute_whole(stage: Stage, lowered: Lowered, *, always: bool) -> None:
     """All of a stage, whatever its readers need of it.
 
     Of two fused loops the outer one is `fused // extent`. Where the extent is what readers need, as far as Halide can
     tell, its sign is not known, and the outer loop reaches from minus all to all.
     """
     extents = stage.op.output(stage.components[0]).extents
-    if all(isinstance(extent, Const) for extent in extents):
+    if not always and all(isinstance(extent, Const) for extent in extents):
         return
     symbols: dict[Expr, Any] = {v: hl.Expr(p) for v, p in lowered.sizes.items()}
     for dim, extent in zip(stage.dims, extents, strict=True):
@@ -98,7 +116,9 @@ def _compute_whole(stage: Stage, lowered: Lowered) -> None:
 def _may_round(plan: Plan, loops: Loops) -> bool:
     """Whether an exact split leaves a rest, as far as one can see: Halide would round its loop up."""
     for definition in loops.definitions:
-        levels = nest_of(loops.name, loops.stage.op, definition).levels
+        if definition != base_of(definition) and _is_exact(plan, loops.name, definition):
+            return True
+        levels = nest_of(loops.name, loops.stage.op, base_of(definition)).levels
         known: dict[str, int | None] = {level.name: level.known for level in levels}
         for step in plan.loops.get((loops.name, definition), ()):
             said = step.directive
@@ -112,17 +132,32 @@ def _may_round(plan: Plan, loops: Loops) -> bool:
     return False
 
 
+def _is_exact(plan: Plan, name: str, definition: str) -> bool:
+    """Whether a split promises that its factor divides."""
+    return any(getattr(s.directive, "exact", False) for s in plan.loops.get((name, definition), ()))
+
+
 def _nesting(plan: Plan, places: Mapping[str, Placement], stages: Mapping[str, Loops], lowered: Lowered) -> Order:
     """The order in which the stages run, for the proof that an output may lie on an input."""
     order = Order(set(lowered.inlined), together={stage.op for stage in lowered.stages if stage.together})
     for name, loops in stages.items():
+        if not loops.writes_once and any(_shifts(plan, name, definition) for definition in loops.definitions):
+            order.again.add(loops.stage.op)
         levels = plan.nest(name, "body").levels
-        order.loops[loops.stage.op] = tuple(StageLoop(v.origin, v.kind == "serial") for v in levels)
+        order.loops[loops.stage.op] = tuple(
+            StageLoop(v.origin, v.kind == "serial" and not plan.cases(name)) for v in levels
+        )
         place = places[name]
         if place.kind == "at" and place.consumer in stages:
             nest = plan.nest(place.consumer, plan.definition(place.consumer, place.loop))
             order.places[loops.stage.op] = stages[place.consumer].stage.op, nest.position(place.loop) + 1
     return order
+
+
+def _shifts(plan: Plan, name: str, definition: str) -> bool:
+    """Whether some elements are computed twice."""
+    steps = plan.loops.get((name, definition), ())
+    return any(isinstance(s.directive, d.Split) and s.directive.tail == "shift" for s in steps)
 
 
 def check_target(plan: Plan, backend: str) -> None:
@@ -223,10 +258,22 @@ def _apply_definition(plan: Plan, loops: Loops, definition: str, stages: Mapping
         with halide_refused(step):
             if isinstance(step.directive, d.Prefetch):
                 _prefetch(loops, step, stages, lowered)
+            elif isinstance(step.directive, d.Specialize):
+                _specialize(plan, loops, step.directive, lowered)
+            elif isinstance(step.directive, d.ComputeWith):
+                continue  # when all stages have their loops
             elif isinstance(step.directive, d.Vectorize) and _is_single(plan, step.directive):
                 continue  # LLVM has no masked stores of vectors of one element
             else:
                 _LOOPS[type(step.directive)](loops, step.directive)
+
+
+def _specialize(plan: Plan, loops: Loops, s: d.Specialize, lowered: Lowered) -> None:
+    """A case of a definition, where the sizes that it asks for are arguments of this kernel."""
+    symbols: dict[Expr, Any] = {v: hl.Expr(p) for v, p in lowered.sizes.items()}
+    condition = condition_of(s.condition, plan.sizes)
+    if all(v in symbols for v in vars_of(condition)):
+        loops.add_case(s.definition, s.case, plain(condition, symbols))
 
 
 def _is_single(plan: Plan, v: d.Vectorize) -> bool:
@@ -241,8 +288,26 @@ def _split(loops: Loops, s: d.Split) -> None:
     tail = PREDICATE if id(s) in loops.masked else GUARD
     if s.exact and not loops.is_update(s.definition):
         tail = EXACT
+    if s.tail:
+        tail = _tail(loops, s)
     loops.definitions[s.definition].split(old, outer, inner, s.factor, tail)
     known.update({s.outer: outer, s.inner: inner})
+
+
+def _tail(loops: Loops, s: d.Split) -> Any:
+    """The tail that was asked for, as Halide has it."""
+    if s.tail == "predicate" and loops.vectors and id(s) not in loops.masked:
+        raise ScheduleError(
+            f"{described(s)}: tail='predicate' would leave one element over beside whole vectors, which LLVM cannot "
+            "mask; take another factor, or tail='guard'"
+        )
+    if s.tail == "predicate" and loops.vectors:
+        return PREDICATE
+    if s.tail == "shift" and not loops.is_update(s.definition) and not loops.writes_once:
+        return SHIFT
+    if s.tail == "round_up" and not loops.is_update(s.definition):
+        return EXACT  # what it divides was checked
+    return GUARD
 
 
 def _fuse(loops: Loops, f: d.Fuse) -> None:
@@ -292,9 +357,17 @@ def _atomic(loops: Loops, a: d.Atomic) -> None:
     loops.definitions[a.definition].atomic(True)  # Halide's own test knows no guarded sums
 
 
+def _partition(policy: Any) -> Callable[[Loops, Any], None]:
+    def rule(loops: Loops, directive: Any) -> None:
+        loops.definitions[directive.definition].partition(loops.loop(directive.definition, directive.loop), policy)
+
+    return rule
+
+
 _LOOPS: dict[type, Callable[[Loops, Any], None]] = {
     d.Split: _split, d.Fuse: _fuse, d.Reorder: _reorder, d.Vectorize: _vectorize, d.Unroll: _simple("unroll"),
     d.Parallel: _parallel, d.Atomic: _atomic,
+    d.NeverPartition: _partition(hl.Partition.Never), d.AlwaysPartition: _partition(hl.Partition.Auto),
     d.GpuBlocks: _gpu("gpu_blocks"), d.GpuThreads: _gpu("gpu_threads"),
     d.GpuSingleThread: lambda loops, s: loops.definitions[s.definition].gpu_single_thread(),
 }  # fmt: skip
@@ -335,11 +408,7 @@ def _place(place: Placement, loops: Loops, stages: Mapping[str, Loops], plan: Pl
 
 
 def _dimension(loops: Loops, name: str) -> Any:
-    for definition in ("init", "body"):
-        found = loops.whole.get(definition, {}).get(name)
-        if isinstance(found, hl.Var):
-            return found
-    raise ScheduleError(f"{loops.name} has no axis {name!r}")
+    return loops.stage.dims[dimensions(loops.name, loops.stage.op).index(name)]
 
 
 def _reorder_storage(loops: Loops, s: d.ReorderStorage) -> None:
@@ -357,8 +426,46 @@ def _bound_extent(loops: Loops, s: d.BoundExtent) -> None:
         loops.func.bound_extent(dim, s.extent)
 
 
+def _share(plan: Plan, step: Step, stages: Mapping[str, Loops]) -> None:
+    """The loops of a stage together with those of another one, where this kernel computes both."""
+    w = step.directive
+    assert isinstance(w, d.ComputeWith)
+    mine, other = stages.get(w.stage), stages.get(w.consumer)
+    if mine is None or other is None:
+        return
+    shared = plan.nest(w.consumer, w.definition)
+    for name in shared.names[: shared.position(w.loop) + 1]:
+        own, theirs = mine.loop(w.definition, name).name(), other.loop(w.definition, name).name()
+        if own != theirs:
+            raise step.refused(
+                f"loop {name!r} is {own!r} inside of {w.stage} and {theirs!r} of {w.consumer}; rename it"
+            )
+    with halide_refused(step):
+        last = other.loop(w.definition, w.loop)
+        level = hl.LoopLevel(other.func, last, int(other.is_update(w.definition)))
+        mine.definitions[w.definition].compute_with(level)
+
+
+def _hoist(loops: Loops, h: d.HoistStorage, place: Placement, stages: Mapping[str, Loops]) -> None:
+    """The memory outside of a loop, where the stage is computed inside one of this kernel."""
+    if place.kind != "at" or place.consumer not in stages:
+        return
+    outer = stages.get(h.consumer)
+    if outer is None:
+        loops.func.hoist_storage_root()
+    else:
+        loops.func.hoist_storage(outer.func, outer.anywhere(h.loop))
+
+
+def _bound(loops: Loops, s: d.Bound) -> None:
+    loops.func.bound(_dimension(loops, s.axis), s.begin, s.extent)
+
+
 _STORAGE: dict[type, Callable[[Loops, Any], None]] = {
     d.ReorderStorage: _reorder_storage,
     d.StoreIn: lambda loops, s: loops.func.store_in(MEMORY[s.memory]),
     d.BoundExtent: _bound_extent,
+    d.Bound: _bound,
+    d.AlignStorage: lambda loops, s: loops.func.align_storage(_dimension(loops, s.axis), s.multiple),
+    d.FoldStorage: lambda loops, s: loops.func.fold_storage(_dimension(loops, s.axis), s.factor),
 }

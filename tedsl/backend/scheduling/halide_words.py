@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterable
+from typing import Any
 
 import halide as hl
 
@@ -26,11 +27,15 @@ if hasattr(os, "register_at_fork"):  # a child must not inherit another standard
 
 def loop_nest_text(funcs: Iterable[hl.Func]) -> str:
     """The loop nests of the pipelines that end in these functions."""
-    parts = [unmarked(_caught(func)).strip() for func in funcs]
+    listed = list(funcs)
+    try:
+        parts = [unmarked(_caught(func)).strip() for func in listed]
+    except hl.HalideError:  # of results that share their loops, none is computed alone
+        return unmarked(_caught(hl.Pipeline(listed))).strip()
     return "\n".join(dict.fromkeys(parts))
 
 
-def _caught(func: hl.Func) -> str:
+def _caught(func: Any) -> str:
     with _LOCK, scratch() as file:
         sys.stderr.flush()
         kept = os.dup(2)

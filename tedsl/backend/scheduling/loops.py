@@ -7,7 +7,7 @@ from typing import Any
 import halide as hl
 
 from schedules import directives as d
-from schedules.loops import definitions_of, nest_of
+from schedules.loops import base_of, definitions_of, nest_of
 from schedules.plan import Plan
 from tedsl.backend.lowering.names import identifier
 from tedsl.backend.lowering.stages import Stage
@@ -22,6 +22,7 @@ class Loops:
     def __init__(self, plan: Plan, name: str, stage: Stage, width: int, *, vectors: bool = True) -> None:
         self.name, self.stage, self.func = name, stage, stage.func
         self.vectors = vectors  # or else the loops that would be vectors are written out
+        self.writes_once = False  # each of its elements must be stored once
         self.definitions: dict[str, Any] = {}
         self.known: dict[str, dict[str, Any]] = {}
         self.variables = _named(stage)
@@ -52,7 +53,12 @@ class Loops:
 
     def is_update(self, definition: str) -> bool:
         """Updates must not be rounded up; the guard of a factor that divides simplifies away."""
-        return definition == "body" and self.stage.is_update
+        return base_of(definition) == "body" and self.stage.is_update
+
+    def add_case(self, base: str, case: str, condition: Any) -> None:
+        """The loops under a condition, which begin as those of the definition are now."""
+        self.definitions[case] = self.definitions[base].specialize(condition)
+        self.known[case], self.used[case] = dict(self.known[base]), set(self.used[base])
 
     def anywhere(self, name: str) -> Any:
         """A loop by name: that of the body, if both definitions have it."""
@@ -84,7 +90,7 @@ def _masked(plan: Plan, name: str, width: int) -> set[int]:
     found: set[int] = set()
     op = plan.program.stages[name]
     sizes = {t.dtype.itemsize for t in (*op.outputs, *op.inputs)}
-    for definition in definitions_of(op):
+    for definition in plan.definitions(name):
         lanes = [v.known or 1 for v in plan.nest(name, definition).levels if v.kind == "vectorized"]
         if any(n * size > width and n * size % width == size for n in lanes for size in sizes):
             continue

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import halide as hl
 
+from schedules.directives import AlwaysPartition, NeverPartition
 from schedules.loops import Level
 from schedules.placement import Placement
 from schedules.plan import Plan
@@ -34,8 +35,16 @@ def keep_whole(plan: Plan, loops: Loops, definition: str) -> None:
         return
     cut = along | {axis for v in levels if v.kind == "unrolled" for axis in v.origin}
     for level in levels:
+        if level.name in _asked(plan, loops.name, definition):
+            continue
         if level.kind in ("serial", "parallel") and cut.isdisjoint(level.origin):
             loops.definitions[definition].partition(loops.loop(definition, level.name), hl.Partition.Never)
+
+
+def _asked(plan: Plan, stage: str, definition: str) -> set[str]:
+    """The loops of which the user says whether they are cut."""
+    said = (step.directive for step in plan.loops.get((stage, definition), ()))
+    return {d.loop for d in said if isinstance(d, (NeverPartition, AlwaysPartition))}
 
 
 def keep_around(plan: Plan, place: Placement, loops: Loops, stages: Mapping[str, Loops]) -> None:
@@ -58,6 +67,8 @@ def keep_around(plan: Plan, place: Placement, loops: Loops, stages: Mapping[str,
     tile = nest.levels[around:]
     by_loops = all(v.kind != "unrolled" for v in tile)
     for level in nest.levels[:around]:
+        if level.name in _asked(plan, place.consumer, definition):
+            continue
         whole = by_loops or (long and all(_fills_vectors(axis, tile) for axis in level.origin))
         if whole and level.kind in ("serial", "parallel"):
             consumer.definitions[definition].partition(consumer.loop(definition, level.name), hl.Partition.Never)

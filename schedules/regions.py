@@ -1,0 +1,108 @@
+"""How much of a stage is computed at a time inside a loop of its reader, as a number where that is one.
+
+What an iteration of the loop reads of the stage along one of its axes is a window: from the least to the largest index
+of all reads, over the loops inside. Where every read moves in the same way, its width does not depend on the iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from schedules.directives import ComputeAt, Fuse, Split
+from schedules.loops import Level
+from schedules.plan import Plan
+from tedsl.analysis.affine import Affine, affine_of
+from tedsl.lang.expr import Axis, Const, Expr
+from tedsl.lang.tensor import Compute
+from tedsl.lang.traverse import free_axes
+
+__all__ = ["extent_there"]
+
+
+def extent_there(plan: Plan, stage: str, axis: int, loop: str = "") -> int | None:
+    """The number of elements along an axis of a stage that its reader needs in one iteration of the loop that it is
+    computed at, or of another loop of that reader; None where nobody can tell."""
+    step = plan.places.get(stage)
+    if step is None or not isinstance(step.directive, ComputeAt):
+        return None
+    consumer = step.directive.consumer
+    return _needed(plan, stage, axis, consumer, loop or step.directive.loop)
+
+
+def _needed(plan: Plan, stage: str, axis: int, consumer: str, loop: str) -> int | None:
+    source, readers = plan.program.stages[stage], plan.program.readers[stage]
+    if len(readers) > 1:
+        return None
+    (name,) = readers
+    reader = plan.program.stages[name]
+    if not isinstance(reader, Compute):
+        return None
+    forms = [affine_of(read.indices[axis]) for read in reader.reads if read.tensor.op is source]
+    known = [form for form in forms if form is not None]
+    if len(known) < len(forms) or not known:
+        return None
+    spans = _spans(plan, name, reader, consumer, loop)
+    width = None if spans is None else _width(known, spans)
+    whole = source.output().extents[axis]
+    if width is None or not isinstance(whole, Const):
+        return width
+    return min(width, int(whole.value))
+
+
+def _spans(plan: Plan, name: str, reader: Compute, consumer: str, loop: str) -> Mapping[Axis, int | None] | None:
+    """How many places each axis of a reader takes inside the loop; None in the place of a number that is not known."""
+    if name != consumer:  # computed inside the loop itself, as far as it is needed
+        own = {a: _needed(plan, name, k, consumer, loop) for k, a in enumerate(reader.axes)}
+        terms = () if reader.reduction is None else reader.reduction.axes
+        return own | {a: int(a.extent.value) if isinstance(a.extent, Const) else None for a in terms}
+    definition = plan.definition(consumer, loop)
+    if definition != "body":
+        return None
+    nest, strides = plan.nest(consumer), _strides(plan, consumer)
+    spans: dict[Axis, int | None] = {}
+    for level in nest.levels[nest.position(loop) + 1 :]:
+        for axis in level.origin:
+            stride = strides.get(level.name, 1)
+            if not isinstance(axis, Axis) or len(level.origin) > 1 or stride is None:
+                return None
+            known = level.constant if level.constant is not None else _alone(level, axis)
+            before = spans.get(axis, 1)
+            spans[axis] = None if before is None or known is None else before + stride * (known - 1)
+    return spans
+
+
+def _strides(plan: Plan, stage: str) -> dict[str, int | None]:
+    """How far one iteration of each loop moves along its axis."""
+    found: dict[str, int | None] = {}
+    for step in plan.loops.get((stage, "body"), ()):
+        d = step.directive
+        if isinstance(d, Split):
+            stride = found.pop(d.loop, 1)
+            found[d.outer], found[d.inner] = None if stride is None else stride * d.factor, stride
+        elif isinstance(d, Fuse):
+            found[d.fused] = None
+    return found
+
+
+def _alone(level: Level, axis: Axis) -> int | None:
+    """The extent of a loop that is all of its axis."""
+    return level.known if level.extent is axis.extent else None
+
+
+def _width(forms: list[Affine], spans: Mapping[Axis, int | None]) -> int | None:
+    """The width of the window of all reads, which must move alike."""
+    first = forms[0]
+    if any(form.terms != first.terms for form in forms):
+        return None
+    width = max(f.constant for f in forms) - min(f.constant for f in forms) + 1
+    for axis in first.axes:
+        factor, span = first.coefficient(axis), spans.get(axis, 1)
+        if factor is None or not factor.is_constant or span is None:
+            return None
+        width += abs(factor.constant) * (span - 1)
+    return None if any(not isinstance(a, Axis) and _moves(a) for a in first.atoms) else width
+
+
+def _moves(atom: Expr) -> bool:
+    """Whether an atom is made of axes, whose places inside the loop nobody follows."""
+    return bool(free_axes(atom))

@@ -1,0 +1,121 @@
+"""What the last iterations of a split loop do where the factor does not divide the extent, by name, and when they may.
+
+A tail is judged when the schedule is complete: what is right at the root may be wrong inside a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from schedules.cases import condition_of
+from schedules.directives import TAILS, Split
+from schedules.loops import Level, base_of, transformed
+from schedules.plan import Plan, Step
+from tedsl.lang import functions as fn
+from tedsl.lang.expr import Apply, Const, Fn
+from tedsl.lang.extents import simplify_extent
+from tedsl.lang.tensor import Compute
+from tedsl.lang.traverse import conjuncts
+
+__all__ = ["check_tails", "divides"]
+
+
+def check_tails(plan: Plan, kinds: Mapping[str, str]) -> None:
+    """Refuse tails that would compute what is not there; `kinds` tells how each stage is computed."""
+    for (stage, definition), steps in plan.loops.items():
+        if not any(isinstance(s.directive, Split) and s.directive.tail for s in steps):
+            continue
+        nest = plan.beginning(stage, definition)
+        for step in steps:
+            d = step.directive
+            if isinstance(d, Split) and d.tail:
+                reason = _RULES[d.tail](plan, d, nest.level(d.loop), kinds[stage])
+                if reason:
+                    raise step.refused(reason)
+            nest = transformed(nest, step.directive)  # type: ignore[arg-type]
+
+
+def divides(factor: int, level: Level) -> bool:
+    """Whether a factor divides the extent of a loop, whatever its symbols are."""
+    rest = simplify_extent(fn.as_expr(level.extent % factor))
+    return isinstance(rest, Const) and rest.value == 0
+
+
+def _is_case_of(plan: Plan, d: Split, level: Level) -> bool:
+    """Whether the case of a definition is that the extent is a multiple of the factor, or of a multiple of it."""
+    case = d.definition.partition(" if ")[2]
+    for part in conjuncts(condition_of(case, plan.sizes)) if case else ():
+        if isinstance(part, Apply) and part.fn is Fn.EQ:
+            rest, zero = part.args
+            known = isinstance(zero, Const) and zero.value == 0 and isinstance(rest, Apply) and rest.fn is Fn.MOD
+            if known and rest.children[0] is level.extent and isinstance(by := rest.children[1], Const):
+                return int(by.value) % d.factor == 0
+    return False
+
+
+def _guard(plan: Plan, d: Split, level: Level, kind: str) -> str:
+    return ""
+
+
+def _round_up(plan: Plan, d: Split, level: Level, kind: str) -> str:
+    if level.constant is not None and level.constant % d.factor == 0:
+        return ""
+    if not divides(d.factor, level) and not _is_case_of(plan, d, level):
+        return (
+            f"tail='round_up' computes up to a multiple of {d.factor}, expected of the extent of {d.loop!r}, found "
+            f"{level.extent}: what lies beyond is not there to be read or written; take tail='guard'"
+        )
+    if kind != "root":
+        return (
+            f"tail='round_up' needs a multiple of {d.factor} wherever {d.stage} is computed; inside a loop that is "
+            f"part of its {level.extent}: say how much by bound_extent({d.loop!r}, ...), or take tail='guard'"
+        )
+    return ""
+
+
+def _shift(plan: Plan, d: Split, level: Level, kind: str) -> str:
+    op = plan.operation(d.stage)
+    if base_of(d.definition) == "body" and not (isinstance(op, Compute) and op.reduction is None):
+        return (
+            f"tail='shift' computes elements a second time, which {d.stage} would combine twice: it is "
+            f"{'a reduction' if isinstance(op, Compute) else 'a ' + type(op).__name__.lower()}; take tail='guard'"
+        )
+    if level.constant is None and kind != "root":
+        return (
+            f"tail='shift' needs at least {d.factor} iterations of {d.loop!r} wherever {d.stage} is computed, and "
+            "inside a loop there may be fewer; compute it at the root, or take tail='guard'"
+        )
+    known = level.known
+    if known is None or known < d.factor:
+        return (
+            f"tail='shift' moves the last {d.factor} iterations of {d.loop!r} inwards, expected at least {d.factor}, "
+            f"found {level.extent}; take a smaller factor, or tail='guard'"
+        )
+    return ""
+
+
+def _predicate(plan: Plan, d: Split, level: Level, kind: str) -> str:
+    if _becomes_vectors(plan.loops[d.stage, d.definition], d):
+        return ""
+    return (
+        f"tail='predicate' masks the loads and stores of vectors, and {d.inner!r} is not vectorized; vectorize it, or "
+        "take tail='guard'"
+    )
+
+
+def _becomes_vectors(steps: tuple[Step, ...], split: Split) -> bool:
+    """Whether the inner loop of a split, or part of it, is vectorized later."""
+    inside, after = {split.inner}, False
+    for step in steps:
+        d = step.directive
+        if d is split:
+            after = True
+        elif after and isinstance(d, Split) and d.loop in inside:
+            inside = (inside - {d.loop}) | {d.outer, d.inner}
+        elif after and d.verb == "vectorize" and getattr(d, "loop", "") in inside:
+            return True
+    return False
+
+
+_RULES = {"guard": _guard, "round_up": _round_up, "shift": _shift, "predicate": _predicate}
+assert set(_RULES) == set(TAILS)
