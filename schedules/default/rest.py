@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schedules.conditions import number
 from schedules.default.gpu.kernels import spread
 from schedules.directives import ComputeRoot, Definition, Directive, Prefetch, Reorder, Split, Vectorize
 from schedules.loops import Nest, definitions_of
@@ -15,6 +14,7 @@ from schedules.machine import Machine
 from schedules.placement import Placement, around, placed
 from schedules.plan import Plan
 from tedsl.lang.expr import Axis
+from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan
 from tedsl.lang.traverse import topological
 
