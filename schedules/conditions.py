@@ -7,41 +7,29 @@ and the index that it guards are seen to depend on the same combination of loops
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from tedsl.analysis.affine import Affine, affine_of
-from tedsl.analysis.facts import Facts
-from tedsl.analysis.intervals import may_wrap
+from tedsl.analysis.affine import affine_of
+from tedsl.analysis.facts import Facts, naturals
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn
-from tedsl.lang.intervals import Known
+from tedsl.lang.extents import number
+from tedsl.lang.intervals import Known, Range, cut, may_wrap, verdict
+from tedsl.lang.operators import MIRRORED, NEGATED
+from tedsl.lang.polynomials import Affine, interval
 from tedsl.lang.traverse import conjuncts, free_axes, rebuild_all, substitute, topological
 
-__all__ = ["extremes", "number", "reflected", "tidied", "tidy"]
+__all__ = ["extremes", "reflected", "tidied", "tidy"]
 
 LIMIT = 1 << 31  # beyond it integers wrap, and nothing is decided
-_FLIPPED = {Fn.LT: Fn.GT, Fn.LE: Fn.GE, Fn.GT: Fn.LT, Fn.GE: Fn.LE, Fn.EQ: Fn.EQ, Fn.NE: Fn.NE}
-_OPPOSITE = {Fn.LT: Fn.GE, Fn.LE: Fn.GT, Fn.GT: Fn.LE, Fn.GE: Fn.LT, Fn.EQ: Fn.NE, Fn.NE: Fn.EQ}
-
-
-def number(expr: Expr | None) -> int | None:
-    """The value of an extent that is known."""
-    return int(expr.value) if isinstance(expr, Const) else None
 
 
 def extremes(form: Affine) -> tuple[int, int] | None:
     """Least and greatest value of a form linear in axes of known ranges."""
     if not form.is_linear:
         return None
-    low = high = form.constant
-    for (atom,), factor in form.terms.items():
-        begin, extent = (number(atom.begin), number(atom.extent)) if isinstance(atom, Axis) else (None, None)
-        if begin is None or extent is None or extent < 1:
-            return None
-        ends = factor * begin, factor * (begin + extent - 1)
-        low, high = low + min(ends), high + max(ends)
-    return low, high
+    if any(not isinstance(a, Axis) or number(a.begin) is None or (number(a.extent) or 0) < 1 for a in form.atoms):
+        return None
+    return interval(form, {})
 
 
 def tidied(roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -55,7 +43,7 @@ def tidy(node: Expr) -> Expr:
         return node.begin
     if not isinstance(node, Apply):
         return node
-    if node.fn in _FLIPPED and node.args[0].dtype is INT32:
+    if node.fn in MIRRORED and node.args[0].dtype is INT32:
         return _compared(node)
     if node.fn is Fn.AND:
         a, b = node.args
@@ -103,19 +91,13 @@ def _pinned(choice: Apply) -> Expr:
 
     What is read at a place of its own is then read once, where a vector would be put together lane by lane.
     """
-    low: dict[Axis, int] = {}
-    high: dict[Axis, int] = {}
+    left: dict[Expr, Range] = {}
     condition, chosen, rest = choice.args
     for part in conjuncts(condition):
-        axis, value = part.children if isinstance(part, Apply) and part.fn in _FLIPPED else (part, None)
-        if not isinstance(axis, Axis) or not isinstance(value, Const):
-            continue
-        assert isinstance(part, Apply)
-        if part.fn in (Fn.GE, Fn.GT, Fn.EQ):
-            low[axis] = max(low.get(axis, -LIMIT), int(value.value) + (part.fn is Fn.GT))
-        if part.fn in (Fn.LE, Fn.LT, Fn.EQ):
-            high[axis] = min(high.get(axis, LIMIT), int(value.value) - (part.fn is Fn.LT))
-    fixed: dict[Expr, Expr] = {a: Const(n, INT32) for a, n in low.items() if high.get(a) == n}
+        axis, bound = part.args if isinstance(part, Apply) and part.fn in MIRRORED else (part, None)
+        if isinstance(part, Apply) and isinstance(axis, Axis) and isinstance(bound, Const):
+            left[axis] = cut(part.fn, left.get(axis, (-LIMIT, LIMIT)), int(bound.value))
+    fixed: dict[Expr, Expr] = {a: Const(low, INT32) for a, (low, high) in left.items() if low == high}
     if not fixed:
         return choice
     made: Expr = choice.with_children((condition, substitute(chosen, fixed), rest))
@@ -132,7 +114,7 @@ def _compared(node: Apply) -> Expr:
         return _compared_with_sizes(node, form)
     if any(s is None or not -LIMIT <= s[0] <= s[1] < LIMIT for s in (found, *sides)):
         return node
-    decided = _decided(op, *found)
+    decided = verdict(op, found)
     if decided is not None:
         return TRUE if decided else FALSE
     return _normal(op, Affine(form.terms), Affine({}, form.constant))
@@ -142,39 +124,22 @@ def _normal(op: Fn, plane: Affine, rest: Affine) -> Expr:
     """`plane + rest op 0` with the plane alone on the left, its oldest axis positive."""
     first = min(plane.axes, key=lambda a: a.serial)
     if plane.terms[(first,)] < 0:
-        plane, rest, op = -plane, -rest, _FLIPPED[op]
+        plane, rest, op = -plane, -rest, MIRRORED[op]
     made: Expr = fn.apply(op, plane.to_expr(), (-rest).to_expr())
     return made
 
 
 def _compared_with_sizes(node: Apply, form: Affine) -> Expr:
     """The same where ranges of loops, or what they are compared with, are not numbers."""
-    plane = {m: f for m, f in form.terms.items() if any(free_axes(a) for a in m)}
-    rest = Affine({m: f for m, f in form.terms.items() if m not in plane}, form.constant)
-    if not plane or not all(len(m) == 1 and isinstance(m[0], Axis) for m in plane):
+    plane, rest = form.split(lambda atom: bool(free_axes(atom)))
+    if plane.is_constant or not all(len(m) == 1 and isinstance(m[0], Axis) for m in plane.terms):
         return node
     known: Known = {}
     if any(may_wrap(a, known) for a in node.args):
         return node
     facts = Facts(form.axes, known)
-    if any(map(facts.proves, _always(node.fn, form))):
-        return TRUE
-    if any(map(facts.proves, _always(_OPPOSITE[node.fn], form))):
-        return FALSE
-    made = _normal(node.fn, Affine(plane), rest)
+    for op, truth in ((node.fn, TRUE), (NEGATED[node.fn], FALSE)):
+        if any(all(map(facts.proves, rows)) for rows in naturals(op, form)):
+            return truth
+    made = _normal(node.fn, plane, rest)
     return node if any(may_wrap(a, known) for a in made.children) else made
-
-
-def _always(op: Fn, form: Affine) -> Sequence[Affine]:
-    """`form op 0` holds where one of these is nowhere negative."""
-    less, more = -form - 1, form - 1
-    return {Fn.LT: (less,), Fn.LE: (-form,), Fn.GT: (more,), Fn.GE: (form,), Fn.NE: (less, more)}.get(op, ())
-
-
-def _decided(op: Fn, low: int, high: int) -> bool | None:
-    """Whether `form op 0` holds for every, or for no, value from low to high."""
-    always = {Fn.LT: high < 0, Fn.LE: high <= 0, Fn.GT: low > 0, Fn.GE: low >= 0,
-              Fn.EQ: low == high == 0, Fn.NE: low > 0 or high < 0}  # fmt: skip
-    never = {Fn.LT: low >= 0, Fn.LE: low > 0, Fn.GT: high <= 0, Fn.GE: high < 0,
-             Fn.EQ: low > 0 or high < 0, Fn.NE: low == high == 0}  # fmt: skip
-    return True if always[op] else False if never[op] else None

@@ -12,14 +12,13 @@ import math
 from collections.abc import Collection, Container, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from schedules.conditions import number
 from schedules.directives import BoundExtent, Prefetch
 from schedules.joining import Kind, Near
 from schedules.placement import Placement
 from schedules.plan import Plan
 from schedules.sharing import shared_loops
 from tedsl.lang.expr import Apply, Const, Expr, Reduce
-from tedsl.lang.extents import same_layout
+from tedsl.lang.extents import number, same_layout
 from tedsl.lang.tensor import Operation, Placeholder, Tensor
 
 __all__ = ["Groups"]

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
-from schedules.conditions import number, tidied
+from schedules.conditions import tidied
 from schedules.program import reading
 from tedsl.analysis.affine import with_plain_indices
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
+from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between, rebuild_all, substitute_all
 

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from schedules.directives import ComputeAt, Fuse, Split
 from schedules.loops import Level
 from schedules.plan import Plan
-from tedsl.analysis.affine import Affine, affine_of
+from tedsl.analysis.affine import affine_of
 from tedsl.lang.expr import Axis, Const, Expr
+from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import free_axes
 

@@ -13,9 +13,9 @@ from autodiff.integers.conditions import AllOf, AnyOf, Choice, Condition, NonNeg
 from autodiff.integers.linear import Atom, Greatest, Least, Linear, Symbol, floordiv, linear, mod, symbol
 from autodiff.integers.polyhedra import Facts
 from autodiff.turning import bit_forms
-from tedsl.analysis.intervals import wraps_early
 from tedsl.lang.dtypes import INT32, INT64, integer_bounds
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Var
+from tedsl.lang.intervals import wraps_early
 from tedsl.lang.traverse import free_axes, topological
 
 __all__ = ["Product", "Reader", "Remainder", "SizeQuotient", "has_axis_product", "is_opaque", "multiples", "product_of"]

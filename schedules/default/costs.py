@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 
-from schedules.conditions import number
 from schedules.machine import Machine
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
-from tedsl.lang.functions import FLOAT_BINARY, FLOAT_UNARY
+from tedsl.lang.extents import number
+from tedsl.lang.operand_types import FLOAT_BINARY, FLOAT_UNARY
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import topological
 

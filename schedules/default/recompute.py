@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence, Set as AbstractSet
 from dataclasses import dataclass
 
-from schedules.conditions import number
 from schedules.default.costs import (
     INLINE,
     Costs,
@@ -25,6 +24,7 @@ from schedules.default.costs import (
 from schedules.default.groups import groups_of
 from schedules.machine import Machine
 from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read
+from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import topological
 

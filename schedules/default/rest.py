@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schedules.conditions import number
 from schedules.default.gpu.kernels import spread
 from schedules.directives import ComputeRoot, ComputeWith, Definition, Directive, Prefetch, Reorder, Split, Vectorize
 from schedules.loops import Nest, definitions_of
@@ -16,6 +15,7 @@ from schedules.placement import Placement, around, placed
 from schedules.plan import Plan
 from schedules.sharing import shared_loops
 from tedsl.lang.expr import Axis
+from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan
 from tedsl.lang.traverse import topological
 

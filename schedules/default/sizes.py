@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from schedules.conditions import number
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.checks import read_checks
 from tedsl.analysis.sizes import evaluate_extent, vars_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.errors import ZeroDivisorError
 from tedsl.lang.expr import Axis, Const, Expr
-from tedsl.lang.extents import simplify_extent
+from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.functions import as_expr
 from tedsl.lang.tensor import Compute
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tedsl.analysis.affine import Affine
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.points import box_size, is_data_free, static_range, values_at
 from tedsl.analysis.sizes import vars_of
 from tedsl.lang.dtypes import INT32, integer_bounds
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Var
-from tedsl.lang.extents import simplify_extent
+from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.intervals import range_of
+from tedsl.lang.polynomials import Affine, atom_form, extreme, interval
 from tedsl.lang.traverse import free_axes, topological
 
 __all__ = ["Interval", "bounds_of"]
@@ -36,7 +36,7 @@ class Interval:
     @property
     def numbers(self) -> tuple[int | None, int | None]:
         """The ends that are numbers."""
-        return _number(self.lower), _number(self.upper)
+        return number(self.lower), number(self.upper)
 
 
 def bounds_of(expr: Expr, condition: Expr = TRUE) -> Interval:
@@ -50,11 +50,7 @@ def bounds_of(expr: Expr, condition: Expr = TRUE) -> Interval:
         return exact
     narrowed = _Narrowed(free_axes(expr), condition)
     lower, upper = narrowed.end(expr, -1), narrowed.end(expr, 1)
-    return Interval(*(None if e is None else simplify_extent(e.to_expr()) for e in (lower, upper)))
-
-
-def _number(expr: Expr | None) -> int | None:
-    return int(expr.value) if isinstance(expr, Const) else None
+    return Interval(*(None if e is None or e.is_large else simplify_extent(e.to_expr()) for e in (lower, upper)))
 
 
 def _enumerated(expr: Expr, condition: Expr) -> Interval | None:
@@ -111,18 +107,15 @@ class _Narrowed:
             atom = next((a for a in form.atoms if _is_open(a)), None)
             if atom is None:
                 return form
-            factor = _factor(form, atom)
-            low, high = self._numeric(factor) if factor is not None else (-1, 1)
+            factor = form.factor(atom)
+            low, high = interval(factor, self.facts.known) if factor is not None else (-1, 1)
             if factor is None or low < 0 < high:
                 return None
             end = self._end_of_atom(atom, side if low >= 0 else -side)
             if end is None:
                 return None
-            form = _without(form, atom) + factor * end
+            form = form.without(atom) + factor * end
         return None
-
-    def _numeric(self, form: Affine) -> tuple[int, int]:
-        return range_of(form.to_expr(), self.facts.known)
 
     def _end_of_atom(self, atom: Expr, side: int) -> Affine | None:
         if isinstance(atom, Axis):
@@ -149,22 +142,6 @@ def _is_open(atom: Expr) -> bool:
     return any(not isinstance(node, (Apply, Const, Var)) for node in topological(atom))
 
 
-def _factor(form: Affine, atom: Expr) -> Affine | None:
-    """What an atom is multiplied by, or None where it meets itself."""
-    found: dict[tuple[Expr, ...], int] = {}
-    for monomial, c in form.terms.items():
-        rest = tuple(a for a in monomial if a is not atom)
-        if len(monomial) - len(rest) > 1:
-            return None
-        if len(rest) < len(monomial):
-            found[rest] = c
-    return Affine({m: c for m, c in found.items() if m}, found.get((), 0))
-
-
-def _without(form: Affine, atom: Expr) -> Affine:
-    return Affine({m: c for m, c in form.terms.items() if all(a is not atom for a in m)}, form.constant)
-
-
 Ends = Callable[[int, int], Affine | None]  # operand, side -> its end
 
 
@@ -175,12 +152,9 @@ def _quotient(ends: Ends, node: Apply, side: int) -> Affine | None:
     end = ends(0, side if by.value > 0 else -side)
     if end is None:
         return None
-    return Affine({}, end.constant // int(by.value)) if end.is_constant else _atom(end.to_expr() // int(by.value))
-
-
-def _atom(expr: Expr) -> Affine:
-    """A form of sizes; as an atom, since it needs no further bounding."""
-    return Affine({(expr,): 1})
+    if end.is_constant:
+        return Affine({}, end.constant // int(by.value))
+    return atom_form(end.to_expr() // int(by.value))  # a form of sizes, which needs no further bounding
 
 
 def _remainder(ends: Ends, node: Apply, side: int) -> Affine | None:
@@ -222,17 +196,17 @@ def _positive(ends: Ends, node: Apply, side: int) -> Affine | None:
 
 
 def _larger(a: Affine, b: Affine) -> Affine:
-    low, high = range_of((a - b).to_expr())
-    if low >= 0 or high <= 0:
-        return a if low >= 0 else b
-    return _atom(Expr._apply(Fn.MAXIMUM, a.to_expr(), b.to_expr()))
+    return _of_two(Fn.MAXIMUM, a, b)
 
 
 def _smaller(a: Affine, b: Affine) -> Affine:
-    low, high = range_of((a - b).to_expr())
-    if low >= 0 or high <= 0:
-        return b if low >= 0 else a
-    return _atom(Expr._apply(Fn.MINIMUM, a.to_expr(), b.to_expr()))
+    return _of_two(Fn.MINIMUM, a, b)
+
+
+def _of_two(fn: Fn, a: Affine, b: Affine) -> Affine:
+    """The larger or the smaller one; as an atom where that differs, which needs no further bounding."""
+    found = extreme(fn, a, b, {})
+    return atom_form(Expr._apply(fn, a.to_expr(), b.to_expr())) if found is None else found
 
 
 def _selected(ends: Ends, node: Apply, side: int) -> Affine | None:

@@ -13,7 +13,6 @@ from typing import Literal, NoReturn
 
 import numpy as np
 
-from tedsl.analysis.affine import Affine
 from tedsl.analysis.bounds import bounds_of
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.messages import Overrun, describe
@@ -23,6 +22,7 @@ from tedsl.analysis.sites import Site, sites_of
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.intervals import range_of
+from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Operation, Scatter, Tensor
 from tedsl.lang.traverse import conjuncts, free_axes, reads_of, substitute_all, topological
 

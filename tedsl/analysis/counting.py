@@ -12,11 +12,11 @@ from itertools import product
 
 import numpy as np
 
-from tedsl.analysis.affine import Affine
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.points import is_data_free, values_at
 from tedsl.analysis.pointwise import Array
 from tedsl.lang.expr import FALSE, Axis, Expr, Var
+from tedsl.lang.polynomials import Affine
 from tedsl.lang.traverse import conjuncts, free_axes
 
 __all__ = ["count_points"]

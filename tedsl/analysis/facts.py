@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import product
 
-from tedsl.analysis.affine import Affine, form_of
+from tedsl.analysis.affine import form_of
 from tedsl.analysis.inequalities import contradictory
-from tedsl.analysis.intervals import may_wrap
 from tedsl.lang.dtypes import integer_bounds
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Var
-from tedsl.lang.intervals import Known, range_of
+from tedsl.lang.intervals import Known, may_wrap, range_of
+from tedsl.lang.operators import NEGATED
+from tedsl.lang.polynomials import Affine, atom_form
 from tedsl.lang.traverse import topological
 
-__all__ = ["Facts"]
+__all__ = ["Facts", "naturals"]
 
 MAX_CASES = 16  # alternatives of a condition that are followed
 MAX_SPLITS = 4  # minima, maxima, ... that are told apart at once
@@ -45,7 +46,7 @@ class Facts:
 
     def operand(self, expr: Expr) -> Affine:
         """The form of an operand whose value counts as it is, wrapped or not."""
-        return Affine({(expr,): 1}) if may_wrap(expr, self.known) else self.form(expr)
+        return atom_form(expr) if may_wrap(expr, self.known) else self.form(expr)
 
     def proves(self, goal: Affine, condition: Expr = TRUE) -> bool:
         """Whether `goal >= 0` at every point of the scope at which `condition` holds."""
@@ -100,9 +101,9 @@ class Facts:
                 for c, b in zip((True, False), branches, strict=True)
             )
             return _either(yes, no)
-        if node.fn in _COMPARISONS and node.args[0].dtype.is_integer:
+        if node.fn in NEGATED and node.args[0].dtype.is_integer:
             left, right = (self.form(part) for part in node.args)
-            return _COMPARISONS[node.fn if holds else _OPPOSITE[node.fn]](left, right)
+            return naturals(node.fn if holds else NEGATED[node.fn], left - right)
         return [[]]
 
 
@@ -116,12 +117,15 @@ def _both(a: Alternatives, b: Alternatives) -> Alternatives:
     return [x + y for x in a for y in b]
 
 
-_COMPARISONS: dict[Fn, Callable[[Affine, Affine], Alternatives]] = {
-    Fn.LT: lambda a, b: [[b - a - 1]], Fn.LE: lambda a, b: [[b - a]],
-    Fn.GT: lambda a, b: [[a - b - 1]], Fn.GE: lambda a, b: [[a - b]],
-    Fn.EQ: lambda a, b: [[a - b, b - a]], Fn.NE: lambda a, b: [[b - a - 1], [a - b - 1]],
+def naturals(fn: Fn, gap: Affine) -> Alternatives:
+    """`gap fn 0` as alternatives, each a list of forms at least zero."""
+    return _NATURALS[fn](gap)
+
+
+_NATURALS: dict[Fn, Callable[[Affine], Alternatives]] = {
+    Fn.LT: lambda gap: [[-gap - 1]], Fn.LE: lambda gap: [[-gap]], Fn.GT: lambda gap: [[gap - 1]],
+    Fn.GE: lambda gap: [[gap]], Fn.EQ: lambda gap: [[gap, -gap]], Fn.NE: lambda gap: [[-gap - 1], [gap - 1]],
 }  # fmt: skip
-_OPPOSITE = {Fn.LT: Fn.GE, Fn.LE: Fn.GT, Fn.GT: Fn.LE, Fn.GE: Fn.LT, Fn.EQ: Fn.NE, Fn.NE: Fn.EQ}
 
 
 class _System:
@@ -146,7 +150,7 @@ class _System:
 
     def _about(self, atom: Expr) -> Rows:
         """What holds of one atom."""
-        this = Affine({(atom,): 1})
+        this = atom_form(atom)
         if isinstance(atom, Var):
             return [this]
         if isinstance(atom, Axis):

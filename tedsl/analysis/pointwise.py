@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tedsl.lang.dtypes import DType, integer_bounds
-from tedsl.lang.functions import FLOAT_BINARY, FLOAT_UNARY
+from tedsl.lang.operand_types import FLOAT_BINARY, FLOAT_UNARY
 from tedsl.lang.operators import Fn
 
 __all__ = ["NUMPY", "Array", "apply_numpy", "held_type", "rounded"]

@@ -12,11 +12,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tedsl.analysis.affine import Affine
-from tedsl.blocks.local import Box, Local
+from tedsl.blocks.local import Box, Local, known_extent
 from tedsl.lang.compute import placeholder
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read
+from tedsl.lang.intervals import hull
+from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Scan, ScanState, Scatter, Tensor
 from tedsl.lang.traverse import operations_between, reads_of, topological
 
@@ -67,12 +68,7 @@ def crop(given: Sequence[Tensor], targets: Sequence[CropTarget]) -> Cropped:
 
 def whole(tensor: Tensor) -> Box:
     """The box of all of a tensor."""
-    return tuple((0, _number(e)) for e in tensor.extents)
-
-
-def _number(extent: Expr | None) -> int:
-    assert isinstance(extent, Const), "a program that is cut into blocks has extents that are numbers"
-    return int(extent.value)
+    return tuple((0, known_extent(e)) for e in tensor.extents)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,8 +139,8 @@ class _Crop:
     def _part(self, axes: Sequence[Axis], box: Box) -> dict[Axis, tuple[Axis, int]]:
         part = {}
         for axis, (low, high) in zip(axes, box, strict=True):
-            begin = _number(axis.begin)
-            if (low, high) == (begin, begin + _number(axis.extent)):
+            begin = known_extent(axis.begin)
+            if (low, high) == (begin, begin + known_extent(axis.extent)):
                 part[axis] = axis, 0
             else:
                 part[axis] = Axis(axis.name, Const(high - low, INT32), is_reduce=axis.is_reduce), low
@@ -165,7 +161,7 @@ class _Crop:
 
     def _scatter(self, op: Scatter, box: Box) -> _Copy:
         target = self.partial.get(op)
-        terms = tuple((_number(a.begin), _number(a.begin) + _number(a.extent)) for a in op.axes)
+        terms = tuple((known_extent(a.begin), known_extent(a.begin) + known_extent(a.extent)) for a in op.axes)
         terms = terms if target is None or target.terms is None else target.terms
         part = self._part(op.axes, terms)
         local = Local(op.expressions, part, self._origin)
@@ -269,7 +265,7 @@ def _merged(boxes: Iterable[Box]) -> list[Box]:
 
 
 def _hull(a: Box, b: Box) -> Box:
-    return tuple((min(p[0], q[0]), max(p[1], q[1])) for p, q in zip(a, b, strict=True))
+    return tuple(map(hull, a, b))
 
 
 def _close(a: Box, b: Box) -> bool:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from tedsl.analysis.affine import Affine
 from tedsl.lang.dtypes import INT32, INT64, integer_bounds
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn
-from tedsl.lang.intervals import Known, Range, range_of
-from tedsl.lang.traverse import conjuncts, topological
+from tedsl.lang.intervals import Known, Range, cut, hull, verdict
+from tedsl.lang.operators import MIRRORED, NEGATED
+from tedsl.lang.polynomials import RING, Affine, atom_form, extreme, interval
+from tedsl.lang.traverse import conjuncts
 
-__all__ = ["Case", "Cases", "both", "chosen", "compared", "every", "form_cases", "interval", "narrowed"]
+__all__ = ["Case", "Cases", "both", "chosen", "compared", "every", "form_cases", "narrowed"]
 
 MOST_CASES = 4
 
@@ -31,21 +32,6 @@ class Case:
 
 
 Cases = tuple[Case, ...]  # conditions that exclude each other and of which one always holds
-
-_COMPARISONS = frozenset({Fn.LT, Fn.LE, Fn.GT, Fn.GE, Fn.EQ, Fn.NE})
-_OPPOSITE = {Fn.LT: Fn.GE, Fn.LE: Fn.GT, Fn.GT: Fn.LE, Fn.GE: Fn.LT, Fn.EQ: Fn.NE, Fn.NE: Fn.EQ}
-
-
-def interval(form: Affine, known: Known) -> Range:
-    """The least and greatest value of a form, its atoms taken as independent."""
-    low = high = form.constant
-    for monomial, factor in form.terms.items():
-        ends = (factor, factor)
-        for atom in monomial:
-            corners = [a * b for a in ends for b in range_of(atom, known)]
-            ends = min(corners), max(corners)
-        low, high = low + ends[0], high + ends[1]
-    return low, high
 
 
 def both(a: Expr, b: Expr) -> Expr:
@@ -89,19 +75,10 @@ def _always(form: Affine) -> Cases:
     return (Case(TRUE, form),)
 
 
-def _sum(fn: Fn, forms: list[Affine], known: Known, splits: Callable[[Affine], bool]) -> Cases:
-    return _always(forms[0] + forms[1] if fn is Fn.ADD else forms[0] - forms[1])
-
-
-def _negated(fn: Fn, forms: list[Affine], known: Known, splits: Callable[[Affine], bool]) -> Cases:
-    return _always(-forms[0])
-
-
-def _product(fn: Fn, forms: list[Affine], known: Known, splits: Callable[[Affine], bool]) -> Cases | None:
-    a, b = forms
-    if not a.is_constant and not b.is_constant:
+def _in_ring(fn: Fn, forms: list[Affine], known: Known, splits: Callable[[Affine], bool]) -> Cases | None:
+    if fn is Fn.MUL and not any(form.is_constant for form in forms):
         return None
-    return _always(a * b.constant if b.is_constant else b * a.constant)
+    return _always(RING[fn](*forms))
 
 
 def _divided(fn: Fn, forms: list[Affine], known: Known, splits: Callable[[Affine], bool]) -> Cases | None:
@@ -116,22 +93,20 @@ def _divided(fn: Fn, forms: list[Affine], known: Known, splits: Callable[[Affine
         edge = compared(Fn.LT, number, Affine({}, high * by), known)
         below, above = (Affine({}, q) if fn is Fn.FLOORDIV else number - q * by for q in (low, high))
         return Case(edge, below), Case(Expr._apply(Fn.NOT, edge), above)
-    whole = Affine({m: c // by for m, c in number.terms.items() if c % by == 0}, number.constant // by)
-    rest = Affine({m: c for m, c in number.terms.items() if c % by}, number.constant % by)
+    whole, rest = number.divided(by)
     if rest.is_constant:
         return _always(whole if fn is Fn.FLOORDIV else rest)
-    atom = Affine({(Apply(fn, (rest.to_expr(), Const(by, INT32)), INT32),): 1})
+    atom = atom_form(Apply(fn, (rest.to_expr(), Const(by, INT32)), INT32))
     return _always(whole + atom if fn is Fn.FLOORDIV else atom)
 
 
 def _extreme(fn: Fn, forms: list[Affine], known: Known, splits: Callable[[Affine], bool]) -> Cases:
     a, b = forms
-    low, high = interval(a - b, known)
-    if low >= 0 or high <= 0:
-        return _always(a if (high <= 0) == (fn is Fn.MINIMUM) else b)
+    found = extreme(fn, a, b, known)
+    if found is not None:
+        return _always(found)
     base = a.constant
-    atom = Apply(fn, ((a - base).to_expr(), (b - base).to_expr()), INT32)
-    return _always(Affine({(atom,): 1}, base))
+    return _always(atom_form(Apply(fn, ((a - base).to_expr(), (b - base).to_expr()), INT32), base))
 
 
 def _clipped(fn: Fn, forms: list[Affine], known: Known, splits: Callable[[Affine], bool]) -> Cases:
@@ -147,7 +122,7 @@ def _magnitude(fn: Fn, forms: list[Affine], known: Known, splits: Callable[[Affi
     low, high = interval(forms[0], known)
     if low >= 0 or high <= 0:
         return _always(forms[0] if low >= 0 else -forms[0])
-    return _always(Affine({(Apply(Fn.ABS, (forms[0].to_expr(),), INT32),): 1}))
+    return _always(atom_form(Apply(Fn.ABS, (forms[0].to_expr(),), INT32)))
 
 
 def _converted(fn: Fn, forms: list[Affine], known: Known, splits: Callable[[Affine], bool]) -> Cases:
@@ -155,7 +130,7 @@ def _converted(fn: Fn, forms: list[Affine], known: Known, splits: Callable[[Affi
 
 
 _RULES: dict[Fn, Callable[..., Cases | None]] = {
-    Fn.ADD: _sum, Fn.SUB: _sum, Fn.NEG: _negated, Fn.MUL: _product, Fn.FLOORDIV: _divided, Fn.MOD: _divided,
+    **dict.fromkeys(RING, _in_ring), Fn.FLOORDIV: _divided, Fn.MOD: _divided,
     Fn.MINIMUM: _extreme, Fn.MAXIMUM: _extreme, Fn.CLIP: _clipped, Fn.RELU: _positive, Fn.ABS: _magnitude,
     Fn.CAST: _converted,
 }  # fmt: skip
@@ -164,14 +139,9 @@ _RULES: dict[Fn, Callable[..., Cases | None]] = {
 def compared(fn: Fn, a: Affine, b: Affine, known: Known) -> Expr:
     """A comparison: decided by the ranges, or `terms < number`."""
     gap = a - b
-    low, high = interval(gap, known)
-    less, more = high < 0, low > 0
-    verdict = {
-        Fn.LT: (less, low >= 0), Fn.GE: (low >= 0, less), Fn.GT: (more, high <= 0), Fn.LE: (high <= 0, more),
-        Fn.EQ: (low == high == 0, less or more), Fn.NE: (less or more, low == high == 0),
-    }[fn]  # fmt: skip
-    if any(verdict):
-        return TRUE if verdict[0] else FALSE
+    holds = verdict(fn, interval(gap, known))
+    if holds is not None:
+        return TRUE if holds else FALSE
     result: Expr = Expr._apply(fn, Affine(gap.terms).to_expr(), Const(-gap.constant, INT32))
     return result
 
@@ -202,24 +172,17 @@ def _narrowed(part: Expr, holds: bool, ranges: dict[Expr, Range]) -> dict[Expr, 
         if (part.fn is Fn.AND) == holds:
             return _narrowed(b, holds, _narrowed(a, holds, ranges))
         either = _narrowed(a, holds, ranges), _narrowed(b, holds, ranges)
-        return {x: (min(r[x][0] for r in either), max(r[x][1] for r in either)) for x in ranges}
-    if part.fn in _COMPARISONS and isinstance(part.args[1], Const):
-        return _cut(part.fn if holds else _OPPOSITE[part.fn], part.args[0], int(part.args[1].value), ranges)
+        return {x: hull(*(r[x] for r in either)) for x in ranges}
+    if part.fn in NEGATED and isinstance(part.args[1], Const):
+        return _cut(part.fn if holds else NEGATED[part.fn], part.args[0], int(part.args[1].value), ranges)
     return ranges
 
 
 def _cut(fn: Fn, left: Expr, right: int, ranges: dict[Expr, Range]) -> dict[Expr, Range]:
     """`left fn right`, where left is an axis or its negative."""
-    axes = [n for n in topological(left) if isinstance(n, Axis)]
-    negative = isinstance(left, Apply) and left.fn is Fn.NEG and left.args[0] in ranges
-    if len(axes) != 1 or axes[0] not in ranges or not (left is axes[0] or negative):
+    if isinstance(left, Apply) and left.fn is Fn.NEG:
+        fn, left, right = MIRRORED[fn], left.args[0], -right
+    if not isinstance(left, Axis) or left not in ranges:
         return ranges
-    low, high = ranges[axes[0]]
-    if negative:
-        fn = {Fn.LT: Fn.GT, Fn.LE: Fn.GE, Fn.GT: Fn.LT, Fn.GE: Fn.LE}.get(fn, fn)
-        right = -right
-    if fn in (Fn.LT, Fn.LE, Fn.EQ):
-        high = min(high, right - (fn is Fn.LT))
-    if fn in (Fn.GT, Fn.GE, Fn.EQ):
-        low = max(low, right + (fn is Fn.GT))
-    return {**ranges, axes[0]: (low, high)} if low <= high else ranges
+    low, high = cut(fn, ranges[left], right)
+    return {**ranges, left: (low, high)} if low <= high else ranges

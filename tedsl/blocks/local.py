@@ -12,23 +12,29 @@ from itertools import product
 
 import numpy as np
 
-from tedsl.analysis.affine import Affine
 from tedsl.analysis.points import is_data_free, values_at
-from tedsl.blocks.forms import Case, Cases, both, chosen, compared, every, form_cases, interval, narrowed
+from tedsl.blocks.forms import Case, Cases, both, chosen, compared, every, form_cases, narrowed
 from tedsl.lang.dtypes import INT32, INT64
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce, Var
 from tedsl.lang.guards import guards_of
 from tedsl.lang.intervals import Known, Range, range_of
+from tedsl.lang.operators import NEGATED
+from tedsl.lang.polynomials import Affine, atom_form, interval
 from tedsl.lang.traverse import free_axes, reads_of, topological
 
-__all__ = ["Box", "Local", "Part"]
+__all__ = ["Box", "Local", "Part", "known_extent"]
 
 Box = tuple[Range, ...]  # begin and end of each dimension
 Part = Mapping[Axis, tuple[Axis, int]]  # axis of the whole -> axis of the part and where that begins
 
 MOST_READS = 8
 ENUMERATE = 10**6
-_COMPARISONS = frozenset({Fn.LT, Fn.LE, Fn.GT, Fn.GE, Fn.EQ, Fn.NE})
+
+
+def known_extent(extent: Expr | None) -> int:
+    """The value of an extent."""
+    assert isinstance(extent, Const), "a program that is cut into blocks has extents that are numbers"
+    return int(extent.value)
 
 
 class Local:
@@ -48,7 +54,7 @@ class Local:
         for node in topological(roots):
             self._values[node] = self._visit(node)
             if node not in self._cases and node.dtype in (INT32, INT64):
-                self._cases[node] = (Case(TRUE, Affine({(self._values[node],): 1})),)
+                self._cases[node] = (Case(TRUE, atom_form(self._values[node])),)
                 self._opaque.add(node)
                 self._try(node)
         self.roots = tuple(self._values[r] for r in roots)
@@ -65,8 +71,7 @@ class Local:
         known.update(self._tried)
         box = []
         for form, index, extent in zip(self.forms[read], read.indices, read.tensor.extents, strict=True):
-            assert isinstance(extent, Const), "a program that is cut into blocks has extents that are numbers"
-            last = int(extent.value) - 1
+            last = known_extent(extent) - 1
             low, high = interval(form, known) if form is not None else range_of(index, known)
             low, high = min(max(low, 0), last), max(min(high, last), 0)
             box.append((max(low, 0), max(low, high) + 1 if last >= 0 else 0))
@@ -79,7 +84,7 @@ class Local:
             return node
         if isinstance(node, Axis):
             axis, begin = self.part.get(node, (node, 0))
-            self._cases[node] = (Case(TRUE, Affine({(axis,): 1}, begin)),)
+            self._cases[node] = (Case(TRUE, atom_form(axis, begin)),)
             return axis if begin == 0 else axis + self.origin(begin)
         if isinstance(node, Read):
             return self._read(node)
@@ -94,7 +99,7 @@ class Local:
         if node.fn in (Fn.AND, Fn.OR, Fn.NOT):
             logic: Expr = Expr._apply(node.fn, *args)
             return logic
-        if node.fn in _COMPARISONS and all(a in self._cases and a not in self._opaque for a in node.args):
+        if node.fn in NEGATED and all(a in self._cases and a not in self._opaque for a in node.args):
             return self._compare(node)
         if node.fn is Fn.SELECT:
             return self._select(node, args)

@@ -17,7 +17,8 @@ import numpy as np
 
 from tedsl.analysis.points import is_data_free, values_at
 from tedsl.blocks.crop import whole
-from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
+from tedsl.blocks.local import known_extent
+from tedsl.lang.expr import Axis, Expr, Read, Reduce
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes, operations_between
 
@@ -86,7 +87,7 @@ class _Planner:
     def _sizes(self, op: Operation, runs: dict[Axis, tuple[int, ...]]) -> Chunks:
         if not isinstance(op, (Compute, Scan)):
             return tuple((b,) for _, b in whole(op.output()))
-        return tuple(runs.get(a, (_number(a.extent),)) for a in op.axes)
+        return tuple(runs.get(a, (known_extent(a.extent),)) for a in op.axes)
 
     def _terms(self, op: Operation, runs: dict[Axis, tuple[int, ...]]) -> Chunks | None:
         """How what is reduced is split; None where it is not."""
@@ -97,7 +98,7 @@ class _Planner:
             return None
         if isinstance(op, Compute) and op.reduction is not None:
             self._check_reducer(op, op.reduction, runs)
-        return tuple(runs.get(a, (_number(a.extent),)) for a in axes)
+        return tuple(runs.get(a, (known_extent(a.extent),)) for a in axes)
 
     def _check_reducer(self, op: Compute, reduction: Reduce, runs: dict[Axis, tuple[int, ...]]) -> None:
         kind = reduction.reducer.kind
@@ -166,18 +167,13 @@ def _named(axes: Iterator[Axis] | Sequence[Axis]) -> str:
     return ", ".join(repr(a.name) for a in axes)
 
 
-def _number(extent: Expr | None) -> int:
-    assert isinstance(extent, Const), "a program that is cut into blocks has extents that are numbers"
-    return int(extent.value)
-
-
 def _iterations(op: Operation) -> int:
     """How often the body of a reduction or a scan is computed."""
     if isinstance(op, Scan):
-        return math.prod(_number(a.extent) for a in op.axes)
+        return math.prod(known_extent(a.extent) for a in op.axes)
     if not isinstance(op, Compute) or op.reduction is None:
         return 0
-    return math.prod(_number(a.extent) for a in (*op.axes, *op.reduction.axes))
+    return math.prod(known_extent(a.extent) for a in (*op.axes, *op.reduction.axes))
 
 
 def _along(index: Expr, sizes: tuple[int, ...]) -> Iterator[tuple[Axis, tuple[int, ...]]]:
@@ -185,11 +181,11 @@ def _along(index: Expr, sizes: tuple[int, ...]) -> Iterator[tuple[Axis, tuple[in
     length = sum(sizes)
     axes = free_axes(index)
     for axis in axes:
-        begin, extent = _number(axis.begin), _number(axis.extent)
+        begin, extent = known_extent(axis.begin), known_extent(axis.extent)
         if extent < 2:
             continue
         places = np.unique(np.linspace(begin, begin + extent - 1, min(extent, TRIED)).astype(np.int64))
-        pinned = {a: np.array([_number(a.begin)]) for a in axes if a is not axis}
+        pinned = {a: np.array([known_extent(a.begin)]) for a in axes if a is not axis}
         (values,) = values_at((index,), {**pinned, axis: places})
         moved = values.ravel()
         if 2 * _covered(moved, length) > length:

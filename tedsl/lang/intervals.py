@@ -1,22 +1,28 @@
-"""Numeric intervals of integer expressions: what values a node can take when each axis and size takes all of its own.
+"""Intervals of integers: their arithmetic, what an expression ranges over, and whether anything in it wraps.
 
-Quick and sound, not exact: operands are taken as independent. A value that may leave its dtype wraps there, and is then
-anything that the dtype holds.
+Quick and sound, not exact: operands are taken as independent. No interval is infinite: a value that may leave its dtype
+wraps there, and is then anything that the dtype holds, as is a value of which nothing is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any
 
 from tedsl.lang.dtypes import INT32, integer_bounds
-from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Var
+from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Read, Var
+from tedsl.lang.operators import NEGATED
 from tedsl.lang.traverse import topological
 
-__all__ = ["Known", "Range", "exact_range", "leaves", "range_of"]
+__all__ = [
+    "INT32_MAX", "Known", "Range", "cut", "exact_range", "hull", "leaves", "may_wrap", "minus", "negated", "plus",
+    "product", "range_of", "verdict", "wraps_early",
+]  # fmt: skip
 
 Range = tuple[int, int]
 Known = MutableMapping[Expr, Range]
 INT32_MAX = integer_bounds(INT32)[1]
+FEW = 16
 
 
 def range_of(expr: Expr, known: Known | None = None) -> Range:
@@ -30,6 +36,33 @@ def range_of(expr: Expr, known: Known | None = None) -> Range:
     return known[expr]
 
 
+def may_wrap(expr: Expr, known: Known) -> bool:
+    """Whether integer arithmetic below a node might leave its dtype."""
+    range_of(expr, known)
+    return any(leaves(node, known) for node in topological(expr))
+
+
+def wraps_early(expr: Expr) -> bool:
+    """Whether an expression might leave its dtype though no size is above 16 and all that is read is 0.
+
+    That it may wrap for larger ones says nothing: an array of which the index `i*n + j` wraps cannot be held.
+    """
+    known: Known = {}
+    stack = [expr]
+    while stack:
+        for node in topological(stack.pop()):
+            if isinstance(node, Var):
+                known[node] = 0, FEW
+            elif isinstance(node, Read):
+                known[node] = 0, 0
+            elif isinstance(node, Axis):
+                stack += [e for e in (node.begin, node.extent) if e is not None and e not in known]
+    order = topological(expr)
+    for node in order:
+        range_of(node, known)
+    return any(leaves(node, known) for node in order)
+
+
 def _everything(node: Expr) -> Range:
     return (0, 0) if node.dtype.is_float else integer_bounds(node.dtype)
 
@@ -40,9 +73,8 @@ def _range(node: Expr, known: Known) -> Range:
     if isinstance(node, Var):
         return 0, SIZE_MAX
     if isinstance(node, Axis):
-        begin = range_of(node.begin, known)
-        extent = (0, SIZE_MAX) if node.extent is None else range_of(node.extent, known)
-        return begin[0], min(max(begin[0], begin[1] + extent[1] - 1), INT32_MAX)
+        begin, last = range_of(node.begin, known), _longest(node.extent, known) - 1
+        return begin[0], min(max(begin[0], begin[1] + last), INT32_MAX)
     everything = _everything(node)
     if not isinstance(node, Apply) or not (node.dtype.is_integer or node.dtype.is_bool):
         return everything
@@ -50,6 +82,14 @@ def _range(node: Expr, known: Known) -> Range:
         return everything
     found = exact_range(node, known)
     return found if found is not None and everything[0] <= found[0] and found[1] <= everything[1] else everything
+
+
+def _longest(extent: Expr | None, known: Known) -> int:
+    """The greatest extent: one that is no number is checked, when a kernel runs, to be from 0 to SIZE_MAX."""
+    if extent is None:
+        return SIZE_MAX
+    high = range_of(extent, known)[1]
+    return high if isinstance(extent, Const) else min(high, SIZE_MAX)
 
 
 def exact_range(node: Apply, known: Mapping[Expr, Range]) -> Range | None:
@@ -66,11 +106,28 @@ def leaves(node: Expr, known: Mapping[Expr, Range]) -> bool:
     return found is not None and not (low <= found[0] and found[1] <= high)
 
 
-def _hull(*ranges: Range) -> Range:
+def hull(*ranges: Range) -> Range:
+    """The least interval that holds them all."""
     return min(r[0] for r in ranges), max(r[1] for r in ranges)
 
 
-def _product(a: Range, b: Range) -> Range:
+def plus(a: Any, b: Any) -> Any:
+    """a + b; the ends may be expressions."""
+    return a[0] + b[0], a[1] + b[1]
+
+
+def minus(a: Any, b: Any) -> Any:
+    """a - b; the ends may be expressions."""
+    return a[0] - b[1], a[1] - b[0]
+
+
+def negated(a: Any) -> Any:
+    """-a; the ends may be expressions."""
+    return -a[1], -a[0]
+
+
+def product(a: Range, b: Range) -> Range:
+    """a * b."""
     corners = [x * y for x in a for y in b]
     return min(corners), max(corners)
 
@@ -94,7 +151,7 @@ def _remainder(a: Range, b: Range) -> Range:
 def _absolute(a: Range) -> Range:
     if a[0] >= 0:
         return a
-    return (-a[1], -a[0]) if a[1] <= 0 else (0, max(-a[0], a[1]))
+    return negated(a) if a[1] <= 0 else (0, max(-a[0], a[1]))
 
 
 def _minimum(a: Range, b: Range) -> Range:
@@ -118,10 +175,33 @@ def _power(a: Range, b: Range) -> Range | None:
 
 
 _RULES: dict[Fn, Callable[..., Range | None]] = {
-    Fn.ADD: lambda a, b: (a[0] + b[0], a[1] + b[1]), Fn.SUB: lambda a, b: (a[0] - b[1], a[1] - b[0]),
-    Fn.NEG: lambda a: (-a[1], -a[0]), Fn.MUL: _product, Fn.FLOORDIV: _quotient, Fn.MOD: _remainder,
+    Fn.ADD: plus, Fn.SUB: minus, Fn.NEG: negated, Fn.MUL: product, Fn.FLOORDIV: _quotient, Fn.MOD: _remainder,
     Fn.MINIMUM: _minimum, Fn.MAXIMUM: _maximum, Fn.CLIP: lambda x, low, high: _minimum(_maximum(x, low), high),
-    Fn.ABS: _absolute, Fn.RELU: lambda a: _maximum(a, (0, 0)), Fn.SELECT: lambda c, a, b: _hull(a, b),
+    Fn.ABS: _absolute, Fn.RELU: lambda a: _maximum(a, (0, 0)), Fn.SELECT: lambda c, a, b: hull(a, b),
     Fn.CAST: lambda a: a, Fn.SIGN: lambda a: (max(-1, min(a[0], 1)), min(1, max(a[1], -1))), Fn.BITAND: _masked,
     Fn.POW: _power,
 }  # fmt: skip
+
+# fn -> whether `value fn 0` holds for all of an interval; where it fails for all of it, the opposite holds.
+_ALWAYS: Mapping[Fn, Callable[[int, int], bool]] = {
+    Fn.LT: lambda low, high: high < 0, Fn.LE: lambda low, high: high <= 0, Fn.GT: lambda low, high: low > 0,
+    Fn.GE: lambda low, high: low >= 0, Fn.EQ: lambda low, high: low == high == 0,
+    Fn.NE: lambda low, high: low > 0 or high < 0,
+}  # fmt: skip
+
+
+def verdict(fn: Fn, gap: Range) -> bool | None:
+    """Whether `value fn 0` holds for every value of an interval, or for none; None where that differs."""
+    if _ALWAYS[fn](*gap):
+        return True
+    return False if _ALWAYS[NEGATED[fn]](*gap) else None
+
+
+def cut(fn: Fn, values: Range, bound: int) -> Range:
+    """The interval of the values of an interval for which `value fn bound` holds."""
+    low, high = values
+    if fn in (Fn.LT, Fn.LE, Fn.EQ):
+        high = min(high, bound - (fn is Fn.LT))
+    if fn in (Fn.GT, Fn.GE, Fn.EQ):
+        low = max(low, bound + (fn is Fn.GT))
+    return low, high

@@ -10,7 +10,7 @@ import numpy as np
 
 from tedsl.lang.errors import user_location
 
-__all__ = ["UFUNCS", "Fn", "Operators"]
+__all__ = ["MIRRORED", "NEGATED", "UFUNCS", "Fn", "Operators"]
 
 
 class Fn(enum.Enum):
@@ -101,6 +101,10 @@ UFUNCS = {
     np.copysign: Fn.COPYSIGN, np.floor: Fn.FLOOR, np.ceil: Fn.CEIL, np.rint: Fn.ROUND, np.trunc: Fn.TRUNC,
     np.isnan: Fn.ISNAN, np.isinf: Fn.ISINF, np.isfinite: Fn.ISFINITE,
 }  # fmt: skip
+
+# The comparison that holds where another does not, and the one with the sides of another exchanged.
+NEGATED = {Fn.LT: Fn.GE, Fn.LE: Fn.GT, Fn.GT: Fn.LE, Fn.GE: Fn.LT, Fn.EQ: Fn.NE, Fn.NE: Fn.EQ}
+MIRRORED = {Fn.LT: Fn.GT, Fn.LE: Fn.GE, Fn.GT: Fn.LT, Fn.GE: Fn.LE, Fn.EQ: Fn.EQ, Fn.NE: Fn.NE}
 
 
 class Operators:

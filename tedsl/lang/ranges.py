@@ -12,9 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
 from tedsl.lang.guards import guards_of
+from tedsl.lang.polynomials import Affine, atom_form, form_over
 from tedsl.lang.traverse import conjuncts, topological
 
 __all__ = ["infer_ranges"]
@@ -65,26 +66,13 @@ def _uses(bodies: tuple[Expr, ...]) -> list[_Use]:
 
 def _linear(index: Expr) -> tuple[dict[Axis, int], Expr] | None:
     """The index as sum of factor * axis + rest, or None where it is not affine."""
-    terms: dict[Axis, int] = {}
-    rest: Expr = Const(0, index.dtype)
-    stack = [(index, 1)]
-    while stack:
-        node, factor = stack.pop()
-        if isinstance(node, Axis):
-            terms[node] = terms.get(node, 0) + factor
-        elif isinstance(node, Apply) and node.fn in (Fn.ADD, Fn.SUB):
-            stack.append((node.args[0], factor))
-            stack.append((node.args[1], factor if node.fn is Fn.ADD else -factor))
-        elif isinstance(node, Apply) and node.fn is Fn.NEG:
-            stack.append((node.args[0], -factor))
-        elif isinstance(node, Apply) and node.fn is Fn.MUL and any(isinstance(a, Const) for a in node.args):
-            a, b = node.args if isinstance(node.args[1], Const) else node.args[::-1]
-            stack.append((a, factor * int(b.value)))  # type: ignore[attr-defined]
-        elif any(isinstance(n, (Axis, Read)) for n in topological(node)):
-            return None
-        else:
-            rest = rest + node * factor
-    return terms, rest
+    form = form_over(index, lambda node, forms: atom_form(node))
+    assert form is not None
+    terms = {m[0]: c for m, c in form.terms.items() if isinstance(m[0], Axis) and len(m) == 1}
+    rest = Affine({m: c for m, c in form.terms.items() if len(m) > 1 or m[0] not in terms}, form.constant)
+    if any(isinstance(n, (Axis, Read)) for n in topological(rest.atoms)):
+        return None
+    return terms, rest.to_expr()
 
 
 _Bound = tuple[Expr, bool, _Use]

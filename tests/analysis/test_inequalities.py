@@ -7,8 +7,8 @@ from itertools import product
 from hypothesis import given, strategies as st
 
 import tedsl as te
-from tedsl.analysis.affine import Affine
 from tedsl.analysis.inequalities import contradictory
+from tedsl.lang.polynomials import Affine
 
 X = [te.reduce_axis(9, name) for name in "xyz"]
 FACTORS = st.lists(st.integers(-3, 3), min_size=3, max_size=3)
@@ -43,3 +43,9 @@ def test_boxed_systems_without_a_rational_point_are_contradictory(rows: list[tup
 def test_rows_are_tightened_to_integers() -> None:
     # 2x >= 1 and 2x <= 1 has the rational point 1/2 and no integer one.
     assert contradictory([form([2, 0, 0], -1), form([-2, 0, 0], 1)])
+
+
+@given(ROWS)
+def test_a_contradiction_stays_one_however_the_rows_are_scaled(rows: list[tuple[list[int], int]]) -> None:
+    forms = [form(*row) for row in rows]
+    assert contradictory(forms) == contradictory([f * 3 for f in forms])

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
-from schedules.conditions import extremes, number, tidied
+from schedules.conditions import extremes, tidied
 from schedules.default.products.contraction import contraction_of
 from schedules.thresholds import Thresholds
-from tedsl.analysis.affine import Affine, affine_of, with_plain_indices
+from tedsl.analysis.affine import affine_of, with_plain_indices
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, Apply, Axis, Const, Expr, Fn, Read, Reduce
+from tedsl.lang.extents import number
 from tedsl.lang.functions import apply, select_node
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import free_axes, rebuild_all, substitute_all, topological
@@ -207,11 +208,10 @@ def _settled(node: Expr) -> Expr:
     by, form = number(node.args[1]), affine_of(node.args[0])
     if by is None or by < 1 or form is None:
         return node
-    whole = Affine({m: c // by for m, c in form.terms.items() if c % by == 0}, form.constant // by)
-    rest = Affine({m: c for m, c in form.terms.items() if c % by}, form.constant % by)
+    whole, rest = form.divided(by)
     ends = extremes(rest)
     if ends is not None and ends[0] // by == ends[1] // by:
         same = ends[0] // by
         return (whole + same).to_expr() if node.fn is Fn.FLOORDIV else (rest - same * by).to_expr()
     left = apply(node.fn, rest.to_expr(), by)
-    return left if node.fn is Fn.MOD or whole == Affine({}, 0) else whole.to_expr() + left
+    return left if node.fn is Fn.MOD else whole.to_expr() + left

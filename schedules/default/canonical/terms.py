@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import reduce as folded
 from operator import mul
 
-from schedules.conditions import number
 from schedules.default.products.contraction import contraction_of, stays_inside
 from schedules.default.sizes import typical_sizes
 from schedules.thresholds import Thresholds
 from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Read, Reduce
+from tedsl.lang.extents import number
 from tedsl.lang.functions import const, logical_and, select_node
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import conjuncts, free_axes, substitute, substitute_all

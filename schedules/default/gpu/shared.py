@@ -13,17 +13,18 @@ import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from schedules.conditions import number
 from schedules.default.costs import Costs
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.directives import BoundExtent, ComputeAt, Directive, GpuThreads, Split, StoreIn
 from schedules.program import reading
 from schedules.thresholds import Thresholds
-from tedsl.analysis.affine import Affine, affine_of
+from tedsl.analysis.affine import affine_of
 from tedsl.analysis.checks import checked_as, read_checks
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
+from tedsl.lang.extents import number
+from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import reads_of, rebuild_all, substitute_all
 

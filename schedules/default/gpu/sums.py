@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from schedules.conditions import number
 from schedules.default.gpu.shared import HELD
 from schedules.default.gpu.tiles import clamped, extent_of, is_regrouped, staged_tiles, tile_of
 from schedules.default.rewriting import Rewriting
@@ -24,6 +23,7 @@ from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read
+from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set as AbstractSet
 from dataclasses import replace
 
-from schedules.conditions import number
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr
+from tedsl.lang.extents import number
 from tedsl.lang.tensor import Operation, Scatter, Tensor
 from tedsl.lang.traverse import substitute_all
 

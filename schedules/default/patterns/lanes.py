@@ -15,14 +15,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from schedules.conditions import number
 from schedules.default.rewriting import Rewriting
 from schedules.default.sizes import blocks_of, can_be_cut, typical
 from schedules.machine import Machine
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
-from tedsl.lang.extents import simplify_extent
+from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import asked_inside, free_axes, substitute_all

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence, Set as AbstractSet
 from dataclasses import dataclass
 
-from schedules.conditions import number
 from schedules.default.costs import Costs, points
 from schedules.default.groups import Group, groups_of
 from schedules.default.rest import along
@@ -27,6 +26,7 @@ from schedules.directives import (
 )
 from schedules.machine import Machine
 from tedsl.lang.expr import Axis
+from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of
 

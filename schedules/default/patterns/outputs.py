@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schedules.conditions import number
 from schedules.default.rewriting import Rewriting
 from tedsl.lang.expr import Axis, Read
-from tedsl.lang.extents import simplify_extent
+from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.tensor import Compute, Tensor
 
 __all__ = ["merge_outputs"]

@@ -16,16 +16,19 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from schedules.conditions import extremes, number, reflected
+from schedules.conditions import extremes, reflected
 from schedules.default.costs import INLINE, element_cost, is_pointwise
 from schedules.default.groups import MOST_BYTES
 from schedules.default.patterns.lanes import COMBINE
 from schedules.default.rewriting import Rewriting
 from schedules.machine import Machine
-from tedsl.analysis.affine import Affine, affine_of
+from tedsl.analysis.affine import affine_of
+from tedsl.analysis.facts import naturals
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
+from tedsl.lang.extents import number
+from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import conjuncts, reads_of, rebuild_all, topological
 
@@ -231,6 +234,5 @@ def _natural(condition: Expr) -> Affine | None:
     left, right = (affine_of(a) for a in condition.args)
     if left is None or right is None:
         return None
-    if condition.fn in (Fn.LT, Fn.LE):
-        left, right = right, left
-    return left - right + (-1 if condition.fn in (Fn.LT, Fn.GT) else 0)
+    ((form,),) = naturals(condition.fn, left - right)
+    return form

@@ -13,7 +13,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from schedules.conditions import number
 from schedules.default.rewriting import Rewriting, loop_names
 from schedules.directives import BoundExtent, ComputeAt, ComputeRoot, Directive, Reorder, Split, Unroll, Vectorize
 from tedsl.analysis.checks import checked_as
@@ -21,6 +20,7 @@ from tedsl.analysis.places import mark_places
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Read
+from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, replaced_all, substitute_all, topological
 

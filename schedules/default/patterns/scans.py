@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from schedules.conditions import number
 from schedules.default.rest import along
 from schedules.default.rewriting import Rewriting
 from schedules.directives import ComputeRoot, Directive, Parallel, Reorder, Split, Unroll, Vectorize
@@ -20,6 +19,7 @@ from schedules.loops import Level, Nest, nest_of
 from schedules.machine import Machine
 from tedsl.analysis.iteration import is_stepped
 from tedsl.lang.expr import Axis, Expr, Read, Reduce
+from tedsl.lang.extents import number
 from tedsl.lang.tensor import Scan, Tensor
 from tedsl.lang.traverse import free_axes, rebuild_all
 

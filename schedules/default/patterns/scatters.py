@@ -13,7 +13,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from schedules.conditions import number
 from schedules.default.patterns.chains import MOST_TAPS, is_known, joined
 from schedules.default.patterns.lanes import COMBINE
 from schedules.default.patterns.rows import Rows, flat, numbered, shared_along, whole
@@ -38,6 +37,7 @@ from tedsl.analysis.places import mark_places
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.extents import number
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scatter import SCATTER_KINDS
 from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor

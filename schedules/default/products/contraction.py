@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from schedules.conditions import number, tidied
+from schedules.conditions import tidied
 from schedules.default.products.copies import forms_of
 from schedules.default.sizes import can_be_cut, typical_sizes
 from schedules.machine import Machine
@@ -21,6 +21,7 @@ from tedsl.analysis.affine import with_plain_indices
 from tedsl.analysis.checks import read_checks
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
+from tedsl.lang.extents import number
 from tedsl.lang.functions import const, select_node
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import conjuncts, free_axes, rebuild_all, substitute, substitute_all

@@ -13,13 +13,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from schedules.conditions import number
 from schedules.default.sizes import blocks_of, rounded_up
-from tedsl.analysis.affine import Affine, affine_of
+from tedsl.analysis.affine import affine_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Read
-from tedsl.lang.extents import simplify_extent
+from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.functions import as_expr, maximum, minimum
+from tedsl.lang.polynomials import Affine
 from tedsl.lang.traverse import free_axes, replaced
 
 __all__ = ["Combination", "PackedTable", "copy_of", "forms_of", "linear"]
@@ -75,11 +75,10 @@ def linear(node: Expr) -> tuple[Affine, Affine] | None:
     form = affine_of(node)
     if form is None or not form.axes:
         return None
-    plane = {m: f for m, f in form.terms.items() if any(free_axes(a) for a in m)}
-    if not all(len(m) == 1 and isinstance(m[0], Axis) and number(m[0].begin) is not None for m in plane):
+    plane, rest = form.split(lambda atom: bool(free_axes(atom)))
+    if not all(len(m) == 1 and isinstance(m[0], Axis) and number(m[0].begin) is not None for m in plane.terms):
         return None
-    rest = Affine({m: f for m, f in form.terms.items() if m not in plane}, form.constant)
-    return Affine(plane), rest
+    return plane, rest
 
 
 Planes = dict[Key, tuple[Affine, dict[Expr, tuple[int, Affine]]]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from schedules.conditions import number
 from schedules.default.patterns.turning import SIDE, Turned, can_turn, turned
 from schedules.default.products.contraction import Contraction, Tile, tile_for
 from schedules.default.products.copies import PackedTable, copy_of
@@ -16,6 +15,7 @@ from tedsl.analysis.affine import affine_of
 from tedsl.analysis.checks import checked_in_part
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.extents import number
 from tedsl.lang.functions import minimum
 from tedsl.lang.tensor import Compute, Tensor
 from tedsl.lang.traverse import replaced, substitute

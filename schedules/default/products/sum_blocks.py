@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schedules.conditions import number
 from schedules.default.products.contraction import Contraction
 from schedules.default.products.copies import copy_of
 from schedules.default.rewriting import Rewriting, loop_names
@@ -13,6 +12,7 @@ from schedules.directives import ComputeRoot, Reorder, Split, Vectorize
 from schedules.machine import Machine
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr
+from tedsl.lang.extents import number
 from tedsl.lang.functions import minimum
 from tedsl.lang.tensor import Compute, Operation
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from schedules.conditions import number
 from schedules.default.patterns.turning import SIDE, Turned
 from schedules.default.products.copies import PackedTable
 from schedules.default.products.panel_stages import Panels
@@ -18,6 +17,7 @@ from schedules.directives import (
     Vectorize,
 )
 from tedsl.lang.expr import Axis
+from tedsl.lang.extents import number
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import free_axes
 

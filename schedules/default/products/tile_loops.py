@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from schedules.conditions import number
 from schedules.default.products.panel_stages import Panels
 from schedules.default.rewriting import fused
 from schedules.directives import (
@@ -22,6 +21,7 @@ from schedules.directives import (
     Vectorize,
 )
 from tedsl.lang.expr import Axis
+from tedsl.lang.extents import number
 
 __all__ = ["TileLoops", "tile_loops"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from schedules.conditions import number
 from schedules.default.products.panel_stages import Panels
 from schedules.default.rewriting import loop_names
 from schedules.directives import BoundExtent, ComputeAt, Directive, Reorder, Split, Unroll, Vectorize
+from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute
 
 __all__ = ["schedule_sums"]

@@ -20,7 +20,6 @@ from contextvars import ContextVar
 
 import halide as hl
 
-from tedsl.analysis.intervals import wraps_early
 from tedsl.analysis.places import are_places
 from tedsl.backend.lowering import indices
 from tedsl.backend.scalars.casts import cast
@@ -28,7 +27,7 @@ from tedsl.backend.scalars.intrinsics import DEEP, EMIT, constant_power
 from tedsl.backend.scalars.types import Expr as Halide, const
 from tedsl.lang.dtypes import INT32, UINT32, UINT64, DType
 from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Read, Var
-from tedsl.lang.intervals import Known, leaves, range_of
+from tedsl.lang.intervals import Known, leaves, range_of, wraps_early
 from tedsl.lang.tensor import Compute, Tensor
 from tedsl.lang.traverse import topological
 

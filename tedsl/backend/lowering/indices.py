@@ -12,16 +12,16 @@ from typing import Any
 
 import halide as hl
 
-from tedsl.analysis.affine import Affine, affine_of
+from tedsl.analysis.affine import affine_of
 from tedsl.backend.scalars.types import Expr as Halide
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Var
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.extents import simplify_extent
+from tedsl.lang.intervals import may_wrap, minus, negated, plus
+from tedsl.lang.polynomials import Affine
 from tedsl.lang.traverse import topological
 
 __all__ = ["PLAIN", "counts_down", "fits", "folds", "is_plain", "plain", "stays_inside"]
-
-INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1
 
 # Halide's integer / and % round down, and give 0 for a divisor of 0, as the language does.
 PLAIN: dict[Fn, Callable[..., Halide]] = {
@@ -74,72 +74,10 @@ def plain(expr: Expr, symbols: Mapping[Expr, Halide]) -> Halide:
     return built[expr]
 
 
-Range = tuple[float, float]
-
-
 def fits(expr: Expr) -> bool:
     """Whether no part of a plain expression can leave int32, whatever the extents."""
-    ranges: dict[Expr, Range] = {}
-    for node in topological(expr):
-        ranges[node] = found = _range(node, ranges)
-        if not INT32_LOW <= found[0] <= found[1] <= INT32_HIGH and found[0] <= found[1]:
-            return False
-    return True
+    return not may_wrap(expr, {})
 
-
-def _range(node: Expr, known: Mapping[Expr, Range]) -> Range:
-    if isinstance(node, Const):
-        return float(node.value), float(node.value)
-    if isinstance(node, Var):
-        return 0, SIZE_MAX
-    if isinstance(node, Axis):
-        begin, extent = _extreme(node.begin), _extreme(node.extent)
-        return begin[0], max(begin[0], begin[1] + extent[1] - 1)
-    assert isinstance(node, Apply)
-    if node.dtype.is_bool:
-        return 0, 1
-    rule = _RANGE.get(node.fn)
-    return rule(*(known[a] for a in node.args)) if rule else (float("-inf"), float("inf"))
-
-
-def _extreme(extent: Expr | None) -> Range:
-    """The range of an extent, which is checked to lie from 0 to SIZE_MAX where it is not a number."""
-    if extent is None:
-        return 0, INT32_HIGH
-    ranges: dict[Expr, Range] = {}
-    for node in topological(extent):
-        ranges[node] = _range(node, ranges)
-    low, high = ranges[extent]
-    return (low, high) if isinstance(extent, Const) else (max(low, 0), min(high, SIZE_MAX))
-
-
-def _product(a: Range, b: Range) -> Range:
-    corners = [x * y for x in a for y in b]
-    return min(corners), max(corners)
-
-
-def _quotient(a: Range, b: Range) -> Range:
-    size = max(abs(a[0]), abs(a[1])) + 1
-    return (a[0] // b[0], a[1] // b[0]) if b[0] == b[1] > 0 else (-size, size)
-
-
-def _hull(*ranges: Range) -> Range:
-    return min(r[0] for r in ranges), max(r[1] for r in ranges)
-
-
-_RANGE: dict[Fn, Callable[..., Range]] = {
-    Fn.ADD: lambda a, b: (a[0] + b[0], a[1] + b[1]),
-    Fn.SUB: lambda a, b: (a[0] - b[1], a[1] - b[0]),
-    Fn.NEG: lambda a: (-a[1], -a[0]),
-    Fn.MUL: _product,
-    Fn.FLOORDIV: _quotient,
-    Fn.MOD: lambda a, b: (min(0, b[0]), max(0, b[1])),
-    Fn.MINIMUM: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
-    Fn.MAXIMUM: lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
-    Fn.CLIP: lambda a, low, high: _hull(a, low, high),
-    Fn.ABS: lambda a: _hull(a, (-a[1], -a[0])),
-    Fn.SELECT: lambda c, a, b: _hull(a, b),
-}
 
 # Lower and upper bound as expressions of the extents, or None where interval arithmetic says nothing.
 Bounds = tuple[Expr, Expr]
@@ -204,9 +142,9 @@ def _without_quotients(form: Expr) -> Expr:
         (atom,) = monomial if len(monomial) == 1 else (None,)
         numerator, by = _quotient_of(atom)
         if numerator is None or factor % by:
-            total = total + Affine({monomial: factor})
+            total = total.plus(Affine({monomial: 1}), factor)
         else:
-            total = total + (numerator - (by - 1) * (factor > 0)) * (factor // by)
+            total = total.plus(numerator - (by - 1) * (factor > 0), factor // by)
     return simplify_extent(total.to_expr())
 
 
@@ -260,13 +198,8 @@ def _remainder(a: Bounds, b: Bounds) -> Bounds | None:
 
 
 _BOUNDS: dict[Fn, Callable[..., Bounds | None]] = {
-    Fn.ADD: lambda a, b: (a[0] + b[0], a[1] + b[1]),
-    Fn.SUB: lambda a, b: (a[0] - b[1], a[1] - b[0]),
-    Fn.NEG: lambda a: (Const(0, INT32) - a[1], Const(0, INT32) - a[0]),
-    Fn.MUL: _scaled,
-    Fn.FLOORDIV: _divided,
-    Fn.MOD: _remainder,
-}
+    Fn.ADD: plus, Fn.SUB: minus, Fn.NEG: negated, Fn.MUL: _scaled, Fn.FLOORDIV: _divided, Fn.MOD: _remainder,
+}  # fmt: skip
 
 
 def counts_down(index: Expr) -> bool:
