@@ -88,8 +88,8 @@ class MemoryPlan:
         )
 
 
-class _Told(Protocol):
-    """What both protocols have."""
+class Runnable(Protocol):
+    """What both have in common."""
 
     @property
     def program(self) -> Compilation:
@@ -125,7 +125,7 @@ class _Told(Protocol):
         """The loops in the order in which they run."""
 
 
-class CompiledKernel(_Told, Protocol):
+class CompiledKernel(Runnable, Protocol):
     """One compiled function, with as many forms as its calls need."""
 
     @property
@@ -140,7 +140,7 @@ class CompiledKernel(_Told, Protocol):
         """The same with all that is known of its schedule, from somebody who knows it."""
 
 
-class Executable(_Told, Protocol):
+class Executable(Runnable, Protocol):
     """A whole program."""
 
     @property

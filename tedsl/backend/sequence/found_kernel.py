@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 from dataclasses import replace
-from typing import Protocol
 
 from tedsl.analysis.hazards import Hazard
 from tedsl.backend.compiling.compilation import Compilation
@@ -23,16 +22,13 @@ from tedsl.lang.tensor import Tensor
 __all__ = ["FoundKernel"]
 
 
-class Scheduling(Protocol):
-    """Who schedules the program of which it is a part, upon which its kernels are `settled`."""
-
-    def __call__(self) -> object: ...
-
-
 class FoundKernel:
-    """In the tensors of the user's program; what only its schedule knows, the kernel that is scheduled anew answers."""
+    """In the tensors of the user's program; what only its schedule knows, the kernel that is scheduled anew answers.
 
-    def __init__(self, program: Compilation, kernel: CutKernel, anew: Scheduling) -> None:
+    `anew` schedules the program of which it is a part, upon which its kernels are `settled`.
+    """
+
+    def __init__(self, program: Compilation, kernel: CutKernel, anew: Callable[[], object]) -> None:
         self.program = program
         self.facts = FoundFacts(kernel.checks, is_compact=program.target.backend == "host")
         self.forms = CompiledForms(program.name, self.facts, self._loaded, self._key)
