@@ -199,7 +199,7 @@ def test_numbers_that_are_not_finite() -> None:
     inputs, output = convolutions(3)
     kern = te.build(inputs, output)
     assert kern.core.single is None
-    assert any(step.core.planner.part.plan.finite for step in kern.core.plan.steps)
+    assert any(step.core.program.planner.part.plan.finite for step in kern.core.plan.steps)
     check_an_infinite_weight(kern, inputs, output)
     first = [core.forms.first.kept for core in kern.core.plan.kernels]
     assert all(kept.finite == (1,) and kept.shapes for kept in first)  # the call looks at the weights, not the kernel
