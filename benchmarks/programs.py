@@ -85,7 +85,7 @@ def measured(layers: int) -> str:
     kern = timed(lambda: te.build(given, [loss, *gradients]))
     values = arrays(given)
     assert np.isfinite(timed(lambda: kern(*values))[0])
-    return " ".join([*found, str(len(kern.core.steps)), str(len(kern.core.kernels))])
+    return " ".join([*found, str(len(kern.core.plan.steps)), str(len(kern.core.plan.kernels))])
 
 
 def spent() -> float:

@@ -26,6 +26,7 @@ from tedsl.analysis.feeds import as_outputs
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.build import made_kernel
 from tedsl.backend.calling.kernel import Kernel
+from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.samples import inputs_of, samples
 from tedsl.backend.host.progress import Progress, shown
 from tedsl.backend.host.targets import machine_of, parse_target
@@ -173,7 +174,7 @@ class _Program:
 
     def kernel(self, choices: Choices) -> Kernel:
         planner = Planner(choices=tuple(sorted(choices.items())))
-        return made_kernel(self.inputs, self.outputs, "tuned", self.target, planner)
+        return made_kernel(Compilation(self.inputs, self.outputs, "tuned", self.target, planner))
 
     def first(self) -> tuple[Array, ...]:
         """The results of the default schedule."""

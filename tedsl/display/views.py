@@ -296,7 +296,7 @@ def _stage_view(view: StageView) -> Iterator[str]:
 
 def _kernel(kernel: Kernel) -> Iterator[str]:
     stats = kernel.stats
-    target = kernel._core.target.name
+    target = kernel.core.program.target.name
     yield section(f"<b>{escape(kernel.name)}</b>", badge("kernel", "blue"), badge(target),
                   f'<span class="te-mute">compiled in {stats.compile_ms:.0f}&#8239;ms</span>')  # fmt: skip
     rows = [[badge("in", "green"), f"<b>{escape(t.name)}</b>", _typed(t)] for t in kernel.inputs]

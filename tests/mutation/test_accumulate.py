@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend.compiling.variant import Form
+from tedsl.backend.compiling.forms import Form
 from tests.mutation.overlaps import draw
 
 Case = tuple[list[te.Tensor], te.Tensor, list[Any]]
@@ -54,7 +54,7 @@ def test_no_temporary(case: Any) -> None:
     assert kern.stats.copies == []
     assert (kern.stats.temporaries, kern.stats.peak_bytes) == (written.temporaries, written.peak_bytes)
     # The loops that write the output are those that compute it.
-    assert all(r.stage is not None for r in kern.core.variant(Form(("add",))).lowered.results)
+    assert all(r.stage is not None for r in kern.core.forms.variant(Form(("add",))).lowered.results)
 
 
 def pointwise(x: te.Tensor) -> te.Tensor:

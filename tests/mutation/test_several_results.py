@@ -252,7 +252,7 @@ def check_several(seed: int, count: int) -> Counter[str]:
         except te.ScheduleError:
             continue
         became["in place"] += 1
-        became["together"] += kern.core.planner.in_place
+        became["together"] += kern.core.program.planner.in_place
         for one, other in zip(kern(*arrays), want, strict=True):
             assert np.array_equal(one, other), f"{list(options)}:\n{note}\nexpected {other}\nfound {one}"
     return became

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 import tedsl as te
 from schedules import grouping, joining
 from schedules.cutting import PlanPart
+from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.host.targets import parse_target
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.sequence.steps import finest
@@ -154,8 +155,8 @@ def test_joined_kernels_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> N
     x = te.placeholder((N, N), name="x")
     outputs = [normal(normal(large(x, "h"), "a"), "b")]
     kern = te.build([x], outputs)
-    apart = finest([x], outputs, "apart", HOST, Planner())
-    assert len(kern.program.calls) < len(apart.steps)
+    apart = finest(Compilation((x,), tuple(outputs), "apart", HOST, Planner()))
+    assert len(kern.program.calls) < len(apart.plan.steps)
     (found,) = kern(a := floats(N, N))
     monkeypatch.setattr(grouping, "SMALL", 0)
     (want,) = te.build([x], [outputs[0] + 0.0], name="other")(a)

@@ -9,6 +9,7 @@ import pytest
 
 import tedsl as te
 from schedules.merging import merging_of
+from tedsl.backend.compiling.forms import MERGED
 
 
 def place(name: str, *shape: Any) -> te.Tensor:
@@ -93,7 +94,7 @@ def test_scans_keep_their_axes() -> None:
 
 def merged(kernel: te.Kernel) -> list[bool]:
     """Of the forms that a kernel has compiled, which are on merged axes."""
-    return [form.merged for form in kernel.core._variants]
+    return [form.layout is MERGED for form in kernel.core.forms.variants]
 
 
 def test_arrays_of_any_layout_give_the_same() -> None:

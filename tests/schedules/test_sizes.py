@@ -10,7 +10,7 @@ import pytest
 
 import tedsl as te
 from tedsl.analysis.sizes import concrete_shape
-from tedsl.backend.compiling import variant
+from tedsl.backend.compiling import variant_source
 
 RANDOM = np.random.default_rng(11)
 Case = tuple[list[te.Tensor], list[te.Tensor]]
@@ -115,7 +115,7 @@ def test_results_are_those_of_the_reference_for_every_size(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["product", "layer", "pooled layer"])
 def test_as_much_code_as_for_known_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variant, "are_proven", lambda *_, **__: False)  # checks of arrays are compiled for both
+    monkeypatch.setattr(variant_source, "are_proven", lambda *_, **__: False)  # checks of arrays are compiled for both
     monkeypatch.setenv("TEDSL_CACHE", "off")
     make, count = CASES[name]
     symbolic, fixed = (

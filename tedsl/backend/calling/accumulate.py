@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tedsl.backend.compiling.core import Core
+from tedsl.backend.compiling.executable import Shared
 from tedsl.lang.expr import Apply, Expr, Fn, Read
 from tedsl.lang.tensor import Compute, Tensor
 from tedsl.lang.traverse import operations_between, reads_of
@@ -20,13 +20,13 @@ __all__ = ["Accumulating", "added_part", "addends"]
 class Accumulating:
     """The program for calls that add in place: which inputs it takes, and whose memory each added output is on."""
 
-    core: Core
+    shared: Shared
     inputs: tuple[int, ...]  # positions of its inputs among those of the kernel
     previous: Mapping[int, int]  # position of an output -> position of the input that it is added to
 
     @property
     def modes(self) -> tuple[str, ...]:
-        return tuple("add" if p in self.previous else "write" for p in range(len(self.core.outputs)))
+        return tuple("add" if p in self.previous else "write" for p in range(len(self.shared.core.program.outputs)))
 
 
 def addends(

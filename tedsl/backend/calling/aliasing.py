@@ -10,8 +10,8 @@ import numpy as np
 from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.addresses import address_of
-from tedsl.backend.compiling.core import Core
-from tedsl.backend.compiling.variant import Form
+from tedsl.backend.compiling.executable import Executable
+from tedsl.backend.compiling.forms import Form
 from tedsl.backend.sequence.temporaries_in_inputs import fit_problem
 from tedsl.lang.errors import AliasError
 from tedsl.lang.tensor import Tensor
@@ -46,7 +46,9 @@ def alias_positions(
     return places
 
 
-def check_proof(core: Core, places: Mapping[int, int], outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+def check_proof(
+    core: Executable, places: Mapping[int, int], outputs: Sequence[Tensor], inputs: Sequence[Tensor]
+) -> None:
     """AliasError unless the compiled program may write its outputs into the memory of these inputs."""
     for position, hazard in hazards_in(core, places).items():
         output, memory = outputs[position], inputs[places[position]]
@@ -57,16 +59,16 @@ def check_proof(core: Core, places: Mapping[int, int], outputs: Sequence[Tensor]
         )
 
 
-def hazards_in(core: Core, places: Mapping[int, int]) -> dict[int, Hazard]:
+def hazards_in(core: Executable, places: Mapping[int, int]) -> dict[int, Hazard]:
     """Position of an output -> why it cannot be written into the memory of its input."""
-    if core.is_always_empty:
+    if core.program.facts.is_always_empty:
         return {}
-    found = {position: core.hazard(position, core.inputs[source]) for position, source in places.items()}
+    found = {position: core.hazard(position, core.program.inputs[source]) for position, source in places.items()}
     return {position: hazard for position, hazard in found.items() if hazard is not None}
 
 
 def in_place_problem(
-    core: Core, form: Form, position: int, output: Tensor, tensor: Tensor, source: Tensor
+    core: Executable, form: Form, position: int, output: Tensor, tensor: Tensor, source: Tensor
 ) -> str | None:
     """Why an output must not be written over the very memory of the input `source`, which the user calls `tensor`."""
     hazard = core.hazard(position, source, form)

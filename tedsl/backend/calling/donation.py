@@ -10,10 +10,9 @@ from tedsl.analysis.donated import check_not_donated, donation_problem, give
 from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.calling.aliasing import overlap
-from tedsl.backend.compiling.core import Core
+from tedsl.backend.compiling.executable import Executable
 from tedsl.backend.sequence.runner import is_compact
-from tedsl.backend.sequence.steps import Steps
-from tedsl.backend.sequence.temporaries_in_inputs import fit_problem, lending_problem
+from tedsl.backend.sequence.temporaries_in_inputs import fit_problem, lender_of, lending_problem
 from tedsl.lang.errors import AliasError, user_location, warn_user
 from tedsl.lang.tensor import Tensor
 
@@ -111,7 +110,7 @@ class Donor:
 
 
 def donations_of(
-    core: Core,
+    core: Executable,
     donated: Sequence[int],
     places: Mapping[int, int],
     inputs: Sequence[Tensor],
@@ -122,7 +121,7 @@ def donations_of(
     problems = {k: {p: _problem(core, p, k, inputs, outputs) for p in free} for k in donated}
     fitting = {k: [p for p, why in found.items() if why is None] for k, found in problems.items()}
     fitting.update((k, [p]) for p, k in places.items() if k in problems)
-    lender = core.lender if isinstance(core, Steps) else None
+    lender = lender_of(core.plan) if core.single is None else None
     lendable = [k for k in donated if lender is not None and lender.loans([k])]
     taken = _matched(fitting, sorted(donated, key=lambda k: k in lendable))
     rest = [k for k in donated if k not in taken]
@@ -159,12 +158,12 @@ def _matched(fitting: Mapping[int, Sequence[int]], order: Sequence[int]) -> dict
 
 
 def _problem(
-    core: Core, position: int, source: int, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+    core: Executable, position: int, source: int, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> Hazard | str | None:
     problem = fit_problem(outputs[position], inputs[source])
-    if problem is not None or core.is_always_empty:
+    if problem is not None or core.program.facts.is_always_empty:
         return problem
-    return core.hazard(position, core.inputs[source])
+    return core.hazard(position, core.program.inputs[source])
 
 
 def _told(problem: Hazard | str | None, output: Tensor, memory: Tensor) -> str:

@@ -21,33 +21,39 @@ from tedsl.backend.arguments.blocks import HOST, contiguous_strides, lay_out
 from tedsl.backend.arguments.layouts import LARGEST
 from tedsl.backend.calling.c_names import function_name
 from tedsl.backend.calling.export_text import ExportedFunction, c_header, python_module
-from tedsl.backend.compiling.core import Core
+from tedsl.backend.compiling.compilation import Compilation
+from tedsl.backend.compiling.executable import CompiledKernel, Executable, KernelStep
+from tedsl.backend.compiling.forms import Numbers
 from tedsl.backend.compiling.variant import Variant
 from tedsl.backend.host.archive import archive
 from tedsl.backend.host.emit import emit_object
 from tedsl.backend.host.processors import is_same_machine, triple_of
 from tedsl.backend.host.runtime import runtime_object
 from tedsl.backend.host.symbols import COFF, format_of, global_symbols
-from tedsl.backend.sequence.runner import Chain, KernelStep, Placing
-from tedsl.backend.sequence.steps import Steps
+from tedsl.backend.sequence.runner import Chain, Placing
 from tedsl.lang.expr import Var
 
 __all__ = ["export"]
 
 
 def export(
-    core: Core, name: str, folder: str | os.PathLike[str], sizes: Mapping[Var, int], constants: Sequence[Array] = ()
+    core: Executable,
+    name: str,
+    folder: str | os.PathLike[str],
+    sizes: Mapping[Var, int],
+    constants: Sequence[Array] = (),
 ) -> list[Path]:
     """Write the files; where nothing can link a shared library, it and the Python module are left out.
 
     The last inputs may be constants, which are data of the library. For another machine there is the header and the
     static library, in the format of its system.
     """
-    if core.target.backend != "host":
-        raise ValueError(f"kernel {name!r}: export writes libraries for the host, found target={core.target.name!r}")
-    core, runtime = core.whole, runtime_object(core.target.text)
+    target = core.program.target
+    if target.backend != "host":
+        raise ValueError(f"kernel {name!r}: export writes libraries for the host, found target={target.name!r}")
+    core, runtime = core.whole, runtime_object(target.text)
     symbol = function_name(name, set(global_symbols(runtime)))
-    signature = _signature(core, symbol, sizes, len(constants))
+    signature = _signature(core.program, symbol, sizes, len(constants))
     objects = [("runtime.o", runtime), *_objects(core, signature, sizes, constants)]
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
@@ -56,25 +62,25 @@ def export(
     made[0].write_text(c_header(signature))
     made[1].write_bytes(archive(objects))
     shared = place / f"lib{symbol}.so"
-    if is_same_machine(core.target.text) and _linked(objects, shared):
+    if is_same_machine(target.text) and _linked(objects, shared):
         made += [shared, place / f"{symbol}.py"]
         made[-1].write_text(python_module(signature))
     return made
 
 
-def _signature(core: Core, symbol: str, sizes: Mapping[Var, int], hidden: int) -> ExportedFunction:
+def _signature(program: Compilation, symbol: str, sizes: Mapping[Var, int], hidden: int) -> ExportedFunction:
+    tensors, count = (*program.inputs, *program.outputs), len(program.inputs)
     try:
-        shapes = [concrete_shape(t, sizes, f"kernel {core.name!r}: export") for t in (*core.inputs, *core.outputs)]
+        shapes = [concrete_shape(t, sizes, f"kernel {program.name!r}: export") for t in tensors]
     except ValueError as error:
         raise ValueError(
             f"{error}; an exported function is for arrays of given shapes: export(..., sizes={{n: 3}})"
         ) from None
-    arrays = [(t.name, str(t.dtype), shape) for t, shape in zip((*core.inputs, *core.outputs), shapes, strict=True)]
+    arrays = [(t.name, str(t.dtype), shape) for t, shape in zip(tensors, shapes, strict=True)]
     for label, _, shape in arrays:
         if 0 in shape:
-            raise ValueError(f"kernel {core.name!r}: export: {label!r} has no elements (shape {shape})")
-    count = len(core.inputs)
-    return ExportedFunction(symbol, core.name, tuple(arrays[: count - hidden]), tuple(arrays[count:]))
+            raise ValueError(f"kernel {program.name!r}: export: {label!r} has no elements (shape {shape})")
+    return ExportedFunction(symbol, program.name, tuple(arrays[: count - hidden]), tuple(arrays[count:]))
 
 
 @dataclass(frozen=True)
@@ -88,43 +94,38 @@ class _Call:
 
 
 def _objects(
-    core: Core, signature: ExportedFunction, sizes: Mapping[Var, int], constants: Sequence[Array]
+    core: Executable, signature: ExportedFunction, sizes: Mapping[Var, int], constants: Sequence[Array]
 ) -> list[tuple[str, bytes]]:
     """The objects of the kernels, and that of the function that calls them."""
-    if isinstance(core, Steps):
-        tensors, steps, results = core.tensors, core.steps, core.results
-    else:
-        count = len(core.inputs)
-        tensors = [*core.inputs, *core.outputs]
-        results = tuple(range(count, len(tensors)))
-        steps = [KernelStep(core, None, tuple(range(count)), results)]
-    placing = Placing(steps, results, ("write",) * len(results), frozenset())
-    chain = Chain(tensors, placing, ("write",) * len(results), sizes)
+    plan, program, modes = core.plan, core.program, ("write",) * len(core.program.outputs)
+    placing = Placing(plan.steps, plan.results, modes, frozenset())
+    chain = Chain(plan.tensors, placing, modes, sizes)
     images: dict[str, bytes] = {}
-    entries: dict[Core, tuple[Variant, str]] = {}
+    entries: dict[CompiledKernel, tuple[Variant, str]] = {}
     calls = []
     for step in placing.steps:
         if step.core is None:
-            apart = ", ".join(core.tensors[c].name for c in step.outputs) if isinstance(core, Steps) else ""
-            raise ValueError(f"kernel {core.name!r}: export: {apart!r} is computed in Python, not by compiled code")
+            apart = ", ".join(plan.tensors[c].name for c in step.outputs)
+            raise ValueError(f"kernel {program.name!r}: export: {apart!r} is computed in Python, not by compiled code")
         if step.core not in entries:
             entries[step.core] = _compiled(step.core, images)
         calls.append(_call(step, *entries[step.core], chain))
     wrapper = emit_object(
-        f'target triple = "{triple_of(core.target.text)}"\n' + _assembly(signature, calls, chain, placing, constants)
+        f'target triple = "{triple_of(program.target.text)}"\n' + _assembly(signature, calls, chain, placing, constants)
     )
     return [*((f"k{k}.o", image) for k, image in enumerate(images.values())), ("call.o", wrapper)]
 
 
-def _compiled(core: Core, images: dict[str, bytes]) -> tuple[Variant, str]:
+def _compiled(core: CompiledKernel, images: dict[str, bytes]) -> tuple[Variant, str]:
     """A form that is right for all numbers, and its function, under a name of its own."""
-    modes = ("write",) * len(core.outputs)
-    variant = core.variant(core.usual(modes))
+    modes = ("write",) * len(core.program.outputs)
+    variant = core.forms.variant(core.forms.usual(modes))
     if variant.has_checks:  # one may be of finite numbers, for which another form of the program would be called
-        variant = core.variant(core.usual(modes, plain=True))
+        variant = core.forms.variant(core.forms.usual(modes, Numbers.ANY))
     kept = variant.kept
     if kept.entry in images or not kept.image:
-        kept, _ = replace(variant.program, name=f"{core.name}_{len(images)}").compiled(careful=kept.careful)
+        program = replace(variant.origin.program, name=f"{core.program.name}_{len(images)}")
+        kept, _ = replace(variant.origin, program=program).compiled()
     images[kept.entry] = kept.image
     return variant, kept.entry
 
@@ -136,7 +137,7 @@ def _call(step: KernelStep, variant: Variant, entry: str, chain: Chain) -> _Call
         shape, dtype = chain.layout(cell)
         if not 0 < math.prod(shape) * dtype.itemsize <= LARGEST:
             raise ValueError(
-                f"kernel {variant.program.name!r}: export: an array of shape {shape} is empty or over 2 GB"
+                f"kernel {variant.origin.program.name!r}: export: an array of shape {shape} is empty or over 2 GB"
             )
         layouts.append((shape, contiguous_strides(shape, dtype.itemsize)))
     words, pointers, buffers = lay_out(variant.function, layouts, variant.scalars(step.bound(chain.sizes)))

@@ -14,6 +14,7 @@ from tedsl.backend.arguments.addresses import address_of
 from tedsl.backend.arguments.blocks import HOST, contiguous_strides, lay_out
 from tedsl.backend.arguments.layouts import LARGEST
 from tedsl.backend.calling.kernel import Kernel
+from tedsl.backend.compiling.forms import Numbers
 from tedsl.backend.compiling.variant import Variant
 from tedsl.backend.host.runtime import KernelError, failure
 
@@ -35,13 +36,13 @@ class CallSite:
 
     def error(self, code: int, context: int) -> Exception:
         """The error of a call that returned `code`."""
-        found: KernelError = failure(self.variant.program.name, code, context)
+        found: KernelError = failure(self.variant.origin.program.name, code, context)
         return self.kernel.explained(found)
 
 
 def call_site(kernel: Kernel, shapes: Sequence[tuple[int, ...]]) -> CallSite | None:
     """Where to call a kernel whose extents are numbers; None where a call is more than one call of code."""
-    core = kernel.core
+    core, program = kernel.core.single, kernel.core.program
     inputs, count = (*kernel.inputs, *kernel.constants), len(kernel.inputs)
     tensors = (*inputs, *kernel.outputs)
     shapes = [*shapes[:count], *(array.shape for array in kernel.constants.values()), *shapes[count:]]
@@ -51,12 +52,12 @@ def call_site(kernel: Kernel, shapes: Sequence[tuple[int, ...]]) -> CallSite | N
             size *= extent
         if not 0 < size <= LARGEST:
             return None
-    if not core.is_single or core.is_always_empty or core.target.backend != "host" or core.target.problem:
+    if core is None or program.facts.is_always_empty or program.target.backend != "host" or program.target.problem:
         return None
     modes = ("write",) * len(kernel.outputs)
-    variant = core.variant(core.usual(modes))
-    if variant.has_checks:  # one may be of finite numbers: then a call may need the plain form
-        variant = core.variant(core.usual(modes, plain=True))
+    variant = core.forms.variant(core.forms.usual(modes))
+    if variant.has_checks:  # one may be of finite numbers: then a call may need the form for any
+        variant = core.forms.variant(core.forms.usual(modes, Numbers.ANY))
     address = variant.function.code.address
     if variant.sizes or address is None:
         return None

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.analysis.work import flops_of
-from tedsl.backend.compiling.core import Core
+from tedsl.backend.compiling.executable import CompiledKernel, Executable, MemoryPlan
 from tedsl.backend.host.units import readable
-from tedsl.backend.sequence.steps import Steps
 from tedsl.lang.expr import Var
 from tedsl.lang.locks import cached_property
 from tedsl.lang.rich import Rich
@@ -30,30 +29,6 @@ class Call:
     again: bool = False  # whether what it computes was forgotten
 
 
-@dataclass(frozen=True)
-class MemoryPlan:
-    """Bytes that a call holds at once."""
-
-    arrays: int  # inputs and outputs
-    between: int  # what passes from kernel to kernel; tensors that are never needed at once share memory
-    unshared: int  # the same, if each tensor had memory of its own
-    inside: int  # the most that one kernel allocates while it runs
-    lent: int = 0  # of what passes between kernels, the bytes that lie in donated inputs
-
-    @property
-    def peak(self) -> int:
-        """All of it."""
-        return self.arrays + self.between + self.inside
-
-    def __str__(self) -> str:
-        shared = f" ({readable(self.unshared)} if none were shared)" if self.unshared else ""
-        shared += f" and {readable(self.lent)} in donated arrays" if self.lent else ""
-        return (
-            f"at most {readable(self.peak)}: arrays {readable(self.arrays)}, between kernels "
-            f"{readable(self.between)}{shared}, inside one {readable(self.inside)}"
-        )
-
-
 @dataclass(frozen=True, eq=False)
 class ProgramReport(Rich):
     """The steps of a kernel in their order; bytes are those for `sizes`, where extents are symbolic."""
@@ -62,7 +37,7 @@ class ProgramReport(Rich):
     calls: tuple[Call, ...]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    core: Core = field(repr=False)
+    core: Executable = field(repr=False)
     sizes: Mapping[Var, int] = field(default_factory=dict)
     lent: Set[int] = frozenset()  # donated inputs in whose memory intermediate results lie
 
@@ -74,14 +49,7 @@ class ProgramReport(Rich):
     def memory(self) -> MemoryPlan | None:
         """What a call needs that computes all outputs anew; None where extents are not known."""
         arrays = self._bytes([*self.inputs, *self.outputs])
-        if arrays is None:
-            return None
-        if not isinstance(self.core, Steps):
-            inside = 0 if self.core.is_always_empty else sum(self.core.compiled().temporary_bytes(self.sizes))
-            return MemoryPlan(arrays, 0, 0, inside)
-        chain = self.core.unplaced(self.sizes, self.lent)
-        between, inside = chain.buffers()
-        return MemoryPlan(arrays, between, chain.unshared(), inside, chain.lent_bytes())
+        return None if arrays is None else self.core.memory_plan(arrays, self.sizes, self.lent)
 
     @property
     def peak_bytes(self) -> int | None:
@@ -155,31 +123,33 @@ def _counted(n: int, what: str) -> str:
     return f"{n} {what}{'s' * (n != 1)}"
 
 
-def program_of(core: Core, lent: Set[int] = frozenset()) -> ProgramReport:
+def program_of(core: Executable, lent: Set[int] = frozenset()) -> ProgramReport:
     """The program behind a kernel."""
     core = core.whole
-    calls = _calls(core) if isinstance(core, Steps) else [_call(core, core.name, core.inputs, core.outputs)]
-    return ProgramReport(core.name, tuple(calls), core.inputs, core.outputs, core, lent=lent)
+    program = core.program
+    return ProgramReport(program.name, tuple(_calls(core)), program.inputs, program.outputs, core, lent=lent)
 
 
-def _calls(core: Steps) -> list[Call]:
-    names: dict[Core, str] = {}
-    for kernel in core.kernels:
-        taken = set(names.values())
-        names[kernel] = next(n for n in (kernel.name, *(f"{kernel.name}_{k}" for k in range(len(taken) + 1)))
-                             if n not in taken)  # fmt: skip
+def _calls(core: Executable) -> list[Call]:
+    plan, names = core.plan, _names(core.plan.kernels)
     found = []
-    for place, step in enumerate(core.steps):
-        again = place in core.again
-        inputs, outputs = (tuple(core.tensors[c] for c in cells) for cells in (step.inputs, step.outputs))
+    for place, step in enumerate(plan.steps):
+        again = place in plan.again
+        inputs, outputs = (tuple(plan.tensors[c] for c in cells) for cells in (step.inputs, step.outputs))
         if step.core is None:
             assert step.op is not None
             found.append(Call(step.op.name, (step.op.name,), inputs, outputs, again))
         else:
-            found.append(replace(_call(step.core, names[step.core], inputs, outputs), again=again))
+            stages = [op.name for op in operations_between(inputs, outputs) if not isinstance(op, Placeholder)]
+            found.append(Call(names[step.core], tuple(stages), inputs, outputs, again))
     return found
 
 
-def _call(core: Core, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Call:
-    stages = [op.name for op in operations_between(inputs, outputs) if not isinstance(op, Placeholder)]
-    return Call(name, tuple(stages), tuple(inputs), tuple(outputs))
+def _names(kernels: Sequence[CompiledKernel]) -> dict[CompiledKernel, str]:
+    """A name of its own for each."""
+    names: dict[CompiledKernel, str] = {}
+    for kernel in kernels:
+        taken, name = set(names.values()), kernel.program.name
+        free = (n for n in (name, *(f"{name}_{k}" for k in range(len(taken) + 1))) if n not in taken)
+        names[kernel] = next(free)
+    return names

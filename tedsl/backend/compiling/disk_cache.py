@@ -22,13 +22,14 @@ from pathlib import Path
 
 from schedules.plan import Plan
 from schedules.records import parsed, record_of, seal, typed
+from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.host import files
 from tedsl.backend.host.loaders import loads_objects
 from tedsl.backend.host.targets import Target, machine_of
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.lang.native import Native
 from tedsl.lang.structure import structural_key
-from tedsl.lang.tensor import Extern, Tensor
+from tedsl.lang.tensor import Extern
 from tedsl.lang.traverse import stages_of
 
 __all__ = [
@@ -76,31 +77,31 @@ class Kept:
         return seal([value for name, value in asdict(self).items() if name not in ("entry", "image", "title")])
 
 
-def key_of(
-    inputs: Sequence[Tensor], outputs: Sequence[Tensor], form: object, name: str, target: Target, planner: Planner
-) -> str | None:
+def key_of(program: Compilation, form: object) -> str | None:
     """The name of the file for a compiled form; None where nothing is kept."""
     if is_off():
         return None
+    planner, inputs, outputs = program.planner, program.inputs, program.outputs
     if planner.part is not None:
-        return key_of_part(planner.part.digest, form, target, planner)
+        return key_of_part(planner.part.digest, program, form)
     if any(isinstance(op, Extern) and not isinstance(op.function, Native) for op in stages_of(outputs)):
         return None
-    return _digest([structural_key(outputs, inputs, names=True), name, _schedule(planner), *_made_for(form, target)])
+    structure = structural_key(outputs, inputs, names=True)
+    return _digest([structure, program.name, _schedule(planner), *_made_for(form, program.target)])
 
 
-def key_of_part(digest: str, form: object, target: Target, planner: Planner) -> str | None:
+def key_of_part(digest: str, program: Compilation, form: object) -> str | None:
     """The same for a part of a program, by what it computes and by which loops."""
-    return (
-        None if is_off() else _digest([digest, str(planner.is_asked), str(planner.in_place), *_made_for(form, target)])
-    )
+    asked, in_place = program.planner.is_asked, program.planner.in_place
+    return None if is_off() else _digest([digest, str(asked), str(in_place), *_made_for(form, program.target)])
 
 
-def key_of_program(structure: str, name: str, target: Target, planner: Planner, least: int) -> str | None:
+def key_of_program(structure: str, program: Compilation, least: int) -> str | None:
     """The name of the file for how a program is cut, by its structural key; `least`: kernels that are worth it."""
+    planner = program.planner
     if is_off() or planner.is_asked or planner.given:
         return None
-    return _digest(["program", structure, name, _schedule(planner), *_made_for(least, target)])
+    return _digest(["program", structure, program.name, _schedule(planner), *_made_for(least, program.target)])
 
 
 def is_off() -> bool:

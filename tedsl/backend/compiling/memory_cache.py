@@ -9,34 +9,30 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from tedsl.backend.compiling.core import Core
-from tedsl.backend.lowering.pipeline import sizes_of
-from tedsl.lang.expr import Var
+from tedsl.backend.compiling.compilation import Compilation
+from tedsl.backend.compiling.executable import CompiledKernel, Executable, Shared
 from tedsl.lang.locks import freed_in_children
 from tedsl.lang.structure import structural_key
-from tedsl.lang.tensor import Tensor
 
-__all__ = ["cached_core", "clear_cache", "shared_core"]
+__all__ = ["cached_core", "clear_cache", "shared_kernel"]
 
 MOST_UNUSED = 32
 
-_known: weakref.WeakValueDictionary[tuple[object, ...], Core] = weakref.WeakValueDictionary()
-_recent: OrderedDict[tuple[object, ...], Core] = OrderedDict()
-_parts: weakref.WeakValueDictionary[tuple[object, ...], Core] = weakref.WeakValueDictionary()
+_known: weakref.WeakValueDictionary[tuple[object, ...], Executable] = weakref.WeakValueDictionary()
+_recent: OrderedDict[tuple[object, ...], Executable] = OrderedDict()
+_parts: weakref.WeakValueDictionary[tuple[object, ...], CompiledKernel] = weakref.WeakValueDictionary()
 _lock = freed_in_children(threading.RLock())
 
 
-def cached_core(
-    inputs: Sequence[Tensor], outputs: Sequence[Tensor], options: tuple[object, ...], make: Callable[[str], Core]
-) -> tuple[Core, dict[Var, Var] | None]:
-    """The core for a program, and which of its variables stands for which of the program's, if they differ.
+def cached_core(program: Compilation, make: Callable[[str], Executable]) -> Shared:
+    """The executable for a program, made before for one that is equal, or by `make`.
 
     `make` is given the structural key of the program, with its names.
     """
-    structure = structural_key(outputs, inputs, names=True)
-    key = (structure, *options)
+    structure = structural_key(program.outputs, program.inputs, names=True)
+    key = (structure, program.name, program.target, program.planner)
     with _lock:
         core = _known.get(key)
         if core is None:
@@ -45,13 +41,14 @@ def cached_core(
         _recent.move_to_end(key)
         if len(_recent) > MOST_UNUSED:
             _recent.popitem(last=False)
-    if all(a is b for a, b in zip(core.outputs, outputs, strict=True)):
-        return core, None
-    return core, dict(zip(sizes_of(inputs, outputs), sizes_of(core.inputs, core.outputs), strict=True))
+    theirs = core.program
+    if all(a is b for a, b in zip(theirs.outputs, program.outputs, strict=True)):
+        return Shared(core)
+    return Shared(core, dict(zip(program.sizes, theirs.sizes, strict=True)))
 
 
-def shared_core(key: tuple[object, ...], make: Callable[[], Core], *, whole: bool = True) -> Core:
-    """The core for a part of a program, which other programs that have such a part use too.
+def shared_kernel(key: tuple[object, ...], make: Callable[[], CompiledKernel], *, whole: bool = True) -> CompiledKernel:
+    """The kernel for a part of a program, which other programs that have such a part use too.
 
     `whole`: one that was found on the disk, without its schedule, is given the one that `make` makes.
     """

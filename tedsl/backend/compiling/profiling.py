@@ -149,7 +149,7 @@ def recorded(
     program: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], sizes: Mapping[Var, int],
     run: Callable[[Sequence[Array]], None], arrays: Sequence[Array],
 ) -> None:  # fmt: skip
-    """Run the code of a program (a `Core`, which lies above) on arrays, and record how long it took."""
+    """Run the code of a program (a `Compilation`, which stands above) on arrays, and record how long it took."""
     begin = time.perf_counter_ns()
     run(arrays)
     duration = time.perf_counter_ns() - begin

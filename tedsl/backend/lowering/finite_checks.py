@@ -2,7 +2,7 @@
 
 A tap that a border leaves out adds nothing; as 0 times its weight it adds nothing too, unless the weight is inf or NaN.
 So a kernel that multiplies zeros looks at its weights first, and when it finds one that is not finite it fails before
-anything is written; the call is then answered by a kernel that leaves taps out (`Core.run`).
+anything is written; the call is then answered by a kernel that leaves taps out (`SingleKernel.run`).
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def checks_of(operations: Iterable[Operation]) -> list[ReadCheck]:
 
 
 def _holds_unless_empty(check: ReadCheck) -> bool:
-    """Whether an access can only be wrong where its tensor is empty; such calls do not come here (`Core.run`)."""
+    """Whether an access can only be wrong where its tensor is empty; its calls end before (`SingleKernel.run`)."""
     facts = Facts(tuple(_loops(check)))
     filled = check.guard
     for extent in check.tensor.extents:

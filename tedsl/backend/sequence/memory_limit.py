@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.analysis.work import flops_of
-from tedsl.backend.compiling.core import Core
+from tedsl.backend.compiling.compilation import Compilation
+from tedsl.backend.compiling.executable import CompiledKernel, KernelStep, StepPlan
 from tedsl.backend.host.units import parse_bytes, readable
 from tedsl.backend.sequence.ordering import typical_bytes
 from tedsl.backend.sequence.recompute import Saved, StepCosts, saved
-from tedsl.backend.sequence.runner import KernelStep
-from tedsl.backend.sequence.steps import Steps
+from tedsl.backend.sequence.runner import Chain, Placing
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import operations_between
 
@@ -20,37 +22,53 @@ __all__ = ["save_memory"]
 ATTEMPTS = 8
 
 
-def save_memory(core: Steps, memory: Any, checkpoint: Any) -> None:
-    """Let steps of a program run again, so that what is no checkpoint is not kept, or what is kept fits in `memory`."""
-    keep = None if checkpoint is None else _kept(core, checkpoint)
-    if keep is not None:
-        core.replace_steps(saved(core.steps, core.results, len(core.tensors), _costs(core, None), keep, None))
-    if memory is not None:
-        _fit(core, parse_bytes(memory), memory)
+def save_memory(program: Compilation, plan: StepPlan, memory: Any, checkpoint: Any) -> StepPlan:
+    """The steps, some of which run again: what is no checkpoint is not kept, or what is kept fits in `memory`."""
+    if checkpoint is not None:
+        keep, costs = _kept(program, plan, checkpoint), _costs(program, plan, None)
+        plan = _with_steps(plan, saved(plan.steps, plan.results, len(plan.tensors), costs, keep, None))
+    return plan if memory is None else _fit(program, plan, parse_bytes(memory), memory)
 
 
-def _kept(core: Steps, checkpoint: Any) -> set[int]:
+def _with_steps(plan: StepPlan, found: Saved) -> StepPlan:
+    """The steps that were found instead."""
+    return replace(plan, tensors=_with_copies(plan, found.copies), steps=found.steps, again=found.again)
+
+
+def _with_copies(plan: StepPlan, copies: Mapping[int, int]) -> tuple[Tensor, ...]:
+    """The tensors by their numbers, with further ones for those that are computed again."""
+    return (*plan.tensors, *(plan.tensors[copies[n]] for n in sorted(copies)))
+
+
+def _peak_bytes(program: Compilation, plan: StepPlan, steps: Sequence[KernelStep], tensors: Sequence[Tensor]) -> int:
+    """The most memory that a call of these steps would hold, with arrays whose extents are numbers."""
+    modes = ("write",) * len(plan.results)
+    chain = Chain(tensors, Placing(steps, plan.results, modes, frozenset()), modes, {})
+    return Chain.bytes_of((*program.inputs, *program.outputs)) + sum(chain.buffers())
+
+
+def _kept(program: Compilation, plan: StepPlan, checkpoint: Any) -> set[int]:
     """The numbers of the tensors that are stored for the checkpoints."""
     listed = list(checkpoint) if isinstance(checkpoint, (list, tuple)) else [checkpoint]
-    computed = {t for op in operations_between(core.inputs, core.outputs) for t in op.outputs}
+    computed = {t for op in program.operations for t in op.outputs}
     numbers: set[int] = set()
     for tensor in listed:
         if not isinstance(tensor, Tensor):
             raise TypeError(f"te.build: checkpoint lists tensors, found {type(tensor).__name__} ({tensor!r:.60})")
         if tensor not in computed:
             raise ValueError(f"te.build: checkpoint: {tensor!r} is not computed between the inputs and the outputs")
-        numbers |= _stored(core, tensor)
+        numbers |= _stored(plan, tensor)
     return numbers
 
 
-def _stored(core: Steps, tensor: Tensor) -> set[int]:
+def _stored(plan: StepPlan, tensor: Tensor) -> set[int]:
     """The tensor itself where it is stored, else what it is computed from wherever it is read."""
     found: set[int] = set()
     pending, seen = [tensor], {tensor}
     while pending:
         top = pending.pop()
-        if top in core.numbers:
-            found.add(core.numbers[top])
+        if top in plan.numbers:
+            found.add(plan.numbers[top])
             continue
         fresh = [t for t in top.op.inputs if t not in seen]
         seen.update(fresh)
@@ -58,7 +76,7 @@ def _stored(core: Steps, tensor: Tensor) -> set[int]:
     return found
 
 
-def _costs(core: Steps, what: str | None) -> StepCosts:
+def _costs(program: Compilation, plan: StepPlan, what: str | None) -> StepCosts:
     """Bytes of everything; `what` needs them exactly."""
 
     def size(tensor: Tensor) -> int:
@@ -69,16 +87,16 @@ def _costs(core: Steps, what: str | None) -> StepCosts:
             total *= extent
         return total
 
-    arrays = sum(map(size, (*core.inputs, *core.outputs)))
-    inside = {s: 0 if what is None else s.bytes_inside({}) for s in core.steps}
-    known: dict[Core | None, int] = {}
-    work = {s: known[s.core] if s.core in known else known.setdefault(s.core, _work(core, s)) for s in core.steps}
-    return StepCosts({c: size(t) for c, t in enumerate(core.tensors)}, inside, arrays, work)
+    arrays = sum(map(size, (*program.inputs, *program.outputs)))
+    inside = {s: 0 if what is None else s.bytes_inside({}) for s in plan.steps}
+    known: dict[CompiledKernel | None, int] = {}
+    work = {s: known[s.core] if s.core in known else known.setdefault(s.core, _work(plan, s)) for s in plan.steps}
+    return StepCosts({c: size(t) for c, t in enumerate(plan.tensors)}, inside, arrays, work)
 
 
-def _work(core: Steps, step: KernelStep) -> int:
+def _work(plan: StepPlan, step: KernelStep) -> int:
     """Operations of a step, and the bytes that it moves."""
-    read, made = ([core.tensors[c] for c in cells] for cells in (step.inputs, step.outputs))
+    read, made = ([plan.tensors[c] for c in cells] for cells in (step.inputs, step.outputs))
     try:
         flops = sum(flops_of(op, {}) for op in operations_between(read, made))
     except ValueError:  # extents that are not numbers
@@ -86,31 +104,30 @@ def _work(core: Steps, step: KernelStep) -> int:
     return flops + sum(map(typical_bytes, (*read, *made)))
 
 
-def _fit(core: Steps, most: int, asked: Any) -> None:
+def _fit(program: Compilation, plan: StepPlan, most: int, asked: Any) -> StepPlan:
     """Let as little be computed again as makes a call fit, or refuse."""
     try:
-        costs = _costs(core, f"te.build: memory={asked!r}")
+        costs = _costs(program, plan, f"te.build: memory={asked!r}")
     except ValueError as error:
         raise ValueError(f"te.build: memory={asked!r} needs extents that are numbers: {error}") from None
-    whole, bound, found = core.peak_bytes(core.steps, core.tensors), most, None
+    whole, bound, found = _peak_bytes(program, plan, plan.steps, plan.tensors), most, None
     if whole <= most:
-        return
+        return plan
     for _ in range(ATTEMPTS):
-        found = saved(core.steps, core.results, len(core.tensors), costs, None, bound)
-        if found.needed or len(found.again) > 2 * len(core.steps):
+        found = saved(plan.steps, plan.results, len(plan.tensors), costs, None, bound)
+        if found.needed or len(found.again) > 2 * len(plan.steps):
             break
-        over = core.peak_bytes(found.steps, core.with_copies(found.copies)) - most
+        over = _peak_bytes(program, plan, found.steps, _with_copies(plan, found.copies)) - most
         if over <= 0:
-            core.replace_steps(found)
-            return
+            return _with_steps(plan, found)
         bound -= over
-    raise _refused(core, asked, found, costs, whole)
+    raise _refused(program, asked, found, costs, whole)
 
 
-def _refused(core: Steps, asked: Any, found: Saved | None, costs: StepCosts, whole: int) -> ValueError:
+def _refused(program: Compilation, asked: Any, found: Saved | None, costs: StepCosts, whole: int) -> ValueError:
     least = found.needed if found is not None and found.needed else None
     need = f"about {readable(least)}" if least else "more"
     return ValueError(
-        f"te.build: memory={asked!r} is too little for {core.name!r}: a call needs {need}, of which its inputs and "
+        f"te.build: memory={asked!r} is too little for {program.name!r}: a call needs {need}, of which its inputs and "
         f"outputs take {readable(costs.arrays)}; it takes {readable(whole)} with nothing computed twice"
     )

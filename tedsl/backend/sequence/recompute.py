@@ -12,7 +12,7 @@ import bisect
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from tedsl.backend.sequence.runner import KernelStep
+from tedsl.backend.compiling.executable import KernelStep
 
 __all__ = ["Saved", "StepCosts", "saved"]
 

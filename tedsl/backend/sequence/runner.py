@@ -7,7 +7,7 @@ that a call that fails has written nothing. What passes between steps lies in on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,48 +15,19 @@ import numpy as np
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.arguments.blocks import Bound
-from tedsl.backend.compiling.core import CallMemory, Core
+from tedsl.backend.compiling.executable import CallMemory, KernelStep
 from tedsl.backend.compiling.profiling import RECORDING, recorded
 from tedsl.backend.compiling.variant import Variant
 from tedsl.backend.host.runtime import KernelError
-from tedsl.backend.lowering.index_checks import Checks, checks_of, failed
+from tedsl.backend.lowering.index_checks import checks_of, failed
 from tedsl.backend.sequence.arena import Arena, Span
 from tedsl.backend.sequence.externs import called
 from tedsl.lang.expr import Var
-from tedsl.lang.tensor import Extern, Operation, Tensor
+from tedsl.lang.tensor import Extern, Tensor
 from tedsl.lang.traverse import operations_between
 from tedsl.reference import evaluate_stages
 
-__all__ = ["Chain", "KernelStep", "Placing", "is_compact"]
-
-
-@dataclass(frozen=True, eq=False)
-class KernelStep:
-    """The call of a kernel, or a stage that no kernel computes; tensors go by their numbers in the program."""
-
-    core: Core | None
-    op: Operation | None
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    sizes: Mapping[Var, Var] = field(default_factory=dict)  # the kernel's extents, where it was made for another step
-
-    @property
-    def can_fail(self) -> bool:
-        """Whether it looks at data that may be wrong."""
-        return self.core is None or self.core.checks_indices
-
-    def bytes_inside(self, sizes: Mapping[Var, int]) -> int:
-        """What a kernel allocates while it runs."""
-        if self.core is None:
-            return 0
-        part = self.core.planner.part
-        if part is None:
-            return sum(self.core.temporary_bytes(sizes))
-        return sum(_bytes(concrete_shape(t, self.bound(sizes), self.core.name), t.dtype.numpy) for t in part.stored)
-
-    def bound(self, sizes: Mapping[Var, int]) -> Mapping[Var, int]:
-        """The extents as the kernel knows them."""
-        return {own: sizes[v] for own, v in self.sizes.items()} if self.sizes else sizes
+__all__ = ["Chain", "Placing", "is_compact"]
 
 
 class Placing:
@@ -211,9 +182,9 @@ class Chain:
         assert step.core is not None
         modes = self.step_modes(step)
         sizes, memory = step.bound(self.sizes), self._memory(step, modes, arrays)
-        if step.core.has_empty_stage(memory, sizes) or all(a.size == 0 for a in memory.outputs.values()):
+        if step.core.facts.has_empty_stage(memory.inputs, sizes) or all(a.size == 0 for a in memory.outputs.values()):
             return _Call(step, modes, sizes, None, ())
-        variant, binding = step.core.bind(memory, modes, sizes)
+        variant, binding = step.core.forms.bind(memory, modes, sizes)
         return _Call(step, modes, sizes, binding, self._order(step, variant))
 
     def step_modes(self, step: KernelStep) -> tuple[str, ...]:
@@ -245,14 +216,21 @@ class Chain:
                 step.core.run(_apart(self._memory(step, call.modes, arrays)), call.modes, call.sizes)
             elif RECORDING:
                 given = [arrays[c] for c in call.order]
-                recorded(step.core, *self._between(call), self.sizes, call.binding.run, given)
+                recorded(step.core.program, *self._between(call), self.sizes, call.binding.run, given)
             else:
                 call.binding.run([arrays[c] for c in call.order])
         except KernelError as error:
-            if not Checks.found_infinity(error.requirement):
-                error.explanation = self._explained(call, error)
-                raise
-            step.core.run_plain(self._shared(call, arrays, memory), call.modes, call.sizes)
+            self._answer(call, error, arrays, memory)
+
+    def _answer(self, call: _Call, failure: KernelError, arrays: Mapping[int, Array], memory: CallMemory) -> None:
+        """Another form of the kernel for a step that failed, or an error in the terms of the program."""
+        core = call.step.core
+        assert core is not None
+        try:
+            core.run(self._shared(call, arrays, memory), call.modes, call.sizes, failure)
+        except KernelError as error:
+            error.explanation = self._explained(call, error)
+            raise
 
     def _explained(self, call: _Call, error: KernelError) -> str:
         """What a failed requirement means, in the terms of the program: the kernel may be that of another step too."""
@@ -275,7 +253,9 @@ class Chain:
         if not any(sources):
             return found
         shared = {
-            p: tuple(t for t, b in zip(step.core.inputs, found.inputs, strict=True) if np.may_share_memory(a, b))
+            p: tuple(
+                t for t, b in zip(step.core.program.inputs, found.inputs, strict=True) if np.may_share_memory(a, b)
+            )
             for p, a in found.outputs.items()
         }
         return CallMemory(found.inputs, found.outputs, found.previous, shared, memory.copies)

@@ -13,12 +13,13 @@ from typing import Any
 
 from schedules.records import typed, unsealed, with_seal
 from tedsl.analysis.sizes import known_shape
-from tedsl.backend.compiling.core import Proof
+from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.disk_cache import read, write
+from tedsl.backend.compiling.executable import CompiledKernel, Proof, StepPlan
 from tedsl.lang.tensor import Operation, Tensor
 from tedsl.lang.traverse import stages_of
 
-__all__ = ["CutKernel", "CutStep", "SavedProgram", "keep_cut", "layouts_of", "numbered", "recall_cut"]
+__all__ = ["CutKernel", "CutStep", "SavedProgram", "keep_cut", "layouts_of", "numbered", "recall_cut", "saved_program"]
 
 VERSION = 1
 _KIND = "program"
@@ -71,6 +72,29 @@ def layouts_of(tensors: Sequence[Tensor]) -> tuple[Layout, ...] | None:
             return None
         found.append((str(tensor.dtype), shape))
     return tuple(found)
+
+
+def saved_program(program: Compilation, plan: StepPlan) -> SavedProgram | None:
+    """A cut as data; None where it depends on what is not known before a call."""
+    if not program.facts.is_always_alike:
+        return None
+    places = {op: k for k, op in enumerate(numbered(program.inputs, program.outputs))}
+    kernels: dict[CompiledKernel, CutKernel] = {}
+    found = []
+    for step in plan.steps:
+        part = None if step.core is None else step.core.program.planner.part
+        arrays = layouts_of([plan.tensors[c] for c in (*step.inputs, *step.outputs)])
+        if step.core is None or part is None or arrays is None or not step.core.program.facts.is_always_alike:
+            return None
+        if step.core not in kernels:
+            inside, checks = step.bytes_inside({}), step.core.facts.checks_indices
+            kernels[step.core] = CutKernel(part.digest, step.core.program.name, arrays, inside, checks)
+        found.append(CutStep(list(kernels).index(step.core), step.inputs, step.outputs))
+    tensors = [plan.users.get(c, t) for c, t in enumerate(plan.tensors)]
+    if layouts_of(tensors) != layouts_of(plan.tensors) or not all(t.op in places for t in tensors):
+        return None
+    listed = tuple((places[t.op], t.index) for t in tensors)
+    return SavedProgram(listed, tuple(kernels.values()), tuple(found), plan.results)
 
 
 def keep_cut(key: str | None, cut: SavedProgram) -> None:

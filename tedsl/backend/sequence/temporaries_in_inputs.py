@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tedsl.backend.compiling.executable import KernelStep, StepPlan
 from tedsl.backend.sequence.arena import Shelf, Span
-from tedsl.backend.sequence.runner import KernelStep, Placing
+from tedsl.backend.sequence.ordering import typical_bytes
+from tedsl.backend.sequence.runner import Placing
 from tedsl.lang.expr import Const
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Extern, Tensor
 
-__all__ = ["Lender", "fit_problem", "lending_problem", "surely_fits"]
+__all__ = ["Lender", "fit_problem", "lender_of", "lending_problem", "surely_fits"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +71,9 @@ class Lender:
             return problem
         if step.core is None or self.placing.born[cell] not in self.modes:
             return "its step may read it later"
-        form = step.core.usual(self.modes[self.placing.born[cell]])
+        form = step.core.forms.usual(self.modes[self.placing.born[cell]])
         for k in (k for k, c in enumerate(step.inputs) if c == source):
-            hazard = step.core.hazard(step.outputs.index(cell), step.core.inputs[k], form)
+            hazard = step.core.hazard(step.outputs.index(cell), step.core.program.inputs[k], form)
             if hazard is not None:
                 mine = replace(hazard, stage=self.tensors[cell].op, read=self.tensors[source].name)
                 return mine.text(self.tensors[cell], self.tensors[source])
@@ -85,6 +87,22 @@ class Lender:
             if isinstance(step.op, Extern) and source in step.inputs:
                 return f"the Python function {step.op.name!r} reads it, and may keep it"
         return None
+
+
+def lender_of(plan: StepPlan) -> Lender:
+    """What may lie in the memory of donated inputs, whatever the symbolic extents are."""
+    tensors = plan.tensors
+    placing = Placing(plan.steps, plan.results, ("write",) * len(plan.results), frozenset())
+    kept = placing.kept()
+    cells = [c for c, k in placing.born.items()
+             if placing.steps[k].core is not None and c not in placing.direct and c not in kept]  # fmt: skip
+    read = placing.read | {c for _, c in placing.copied} | set(placing.direct)
+    own = {k: tuple("write" if c in read else "null" for c in step.outputs)
+           for k, step in enumerate(placing.steps)}  # fmt: skip
+    return Lender(
+        tensors, placing, cells, lambda c: typical_bytes(tensors[c]), own,
+        lambda c, s: surely_fits(tensors[c], tensors[s]),
+    )  # fmt: skip
 
 
 def lending_problem(lender: Lender, source: int) -> str:

@@ -12,6 +12,7 @@ import pytest
 import tedsl as te
 from tedsl.backend.assembly.numbering import numbered_anew
 from tedsl.backend.build import made_kernel
+from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.host.targets import parse_target
 from tedsl.backend.scheduling.planner import Planner
 from tests.processes import ROOT
@@ -66,7 +67,7 @@ def test_a_program_has_one_text_whatever_was_built_before() -> None:
     outputs = (te.tanh(a @ b),)
 
     def texts(target: str, *kinds: str) -> list[str]:
-        kernel = made_kernel((a, b), outputs, "again", parse_target(target), Planner())
+        kernel = made_kernel(Compilation((a, b), outputs, "again", parse_target(target), Planner()))
         return [kernel.source(kind) for kind in kinds]
 
     for target, kinds in TEXTS.items():

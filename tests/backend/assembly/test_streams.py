@@ -8,7 +8,7 @@ import pytest
 
 import tedsl as te
 from tedsl.backend.assembly.nontemporal import streamed, tags_of
-from tedsl.backend.compiling import variant
+from tedsl.backend.compiling import variant_source
 from tedsl.backend.host.processors import features_of
 from tests.levels import LEVELS_HERE
 
@@ -68,7 +68,7 @@ def test_a_processor_without_such_stores_keeps_its_own() -> None:
 
 @pytest.mark.parametrize("target", LEVELS_HERE)
 def test_large_results_are_written_whole_wherever_they_lie(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variant, "LARGE", 0)
+    monkeypatch.setattr(variant_source, "LARGE", 0)
     x = te.placeholder((37, 211), "float32", name="streamed_x")
     kern = te.build([x], [x * 2.0, te.exp(x)], name="streamed", target=target)
     values = np.random.default_rng(0).standard_normal((37, 211)).astype(np.float32)
@@ -85,7 +85,7 @@ def test_large_results_are_written_whole_wherever_they_lie(target: str, monkeypa
 
 
 def test_a_kernel_of_large_results_has_such_stores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variant, "LARGE", 0)
+    monkeypatch.setattr(variant_source, "LARGE", 0)
     x = te.placeholder((37, 211), "float32", name="streamed_x")
     assert "vmovntps" in te.build([x], [x * 2.0, te.exp(x)], name="streamed", target="x86-64-v4").source("asm")
 
@@ -97,6 +97,6 @@ def test_small_results_and_those_read_again_stay_in_the_cache() -> None:
 
 
 def test_a_sum_that_is_kept_in_its_result_is_not_written_past_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variant, "LARGE", 0)
+    monkeypatch.setattr(variant_source, "LARGE", 0)
     x = te.placeholder((65, 1040), "float32", name="summed_x")
     assert "vmovntps" not in te.build([x], x.sum(axis=0), name="summed", target="x86-64-v4").source("asm")

@@ -578,8 +578,8 @@ def test_what_does_not_depend_on_an_empty_tensor_is_compiled() -> None:
     for a in (np.ones(3, np.float32), np.ones(0, np.float32)):
         for found, want in zip(kernel(a, b), te.interpret([shifted, grown, total], {A: a, B: b}), strict=True):
             np.testing.assert_array_equal(found, want)
-    (compiled,) = kernel._core._around_empty.values()
-    assert [t.name for t in compiled.outputs] == ["grown", "shifted_sum"]
+    (compiled,) = kernel.core._around_empty.values()
+    assert [t.name for t in compiled.program.outputs] == ["grown", "shifted_sum"]
     buffer = np.ones(8, np.float32)
     kernel(
         np.ones(0, np.float32), b, out={"shifted": buffer}, mode={"shifted": "add", "grown": "null", "total": "null"}

@@ -13,7 +13,7 @@ import pytest
 
 import tedsl as te
 from tedsl.__main__ import main
-from tedsl.backend.compiling import disk_cache, variant
+from tedsl.backend.compiling import disk_cache, variant_source
 from tedsl.backend.compiling.memory_cache import clear_cache
 from tests.processes import ROOT, run_script
 
@@ -41,7 +41,7 @@ def files(folder: Path) -> list[Path]:
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a new process; to compile anything is an error."""
     clear_cache()
-    monkeypatch.setattr(variant, "compile_object", lambda *a: pytest.fail("this was compiled again"))
+    monkeypatch.setattr(variant_source, "compile_object", lambda *a: pytest.fail("this was compiled again"))
 
 
 def test_a_program_built_again_is_not_compiled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

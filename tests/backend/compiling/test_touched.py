@@ -11,10 +11,11 @@ import pytest
 
 import tedsl as te
 from tedsl import ops
-from tedsl.backend.compiling import variant
 from tedsl.backend.compiling.accesses import touching
 from tedsl.backend.compiling.buffer_checks import are_proven
+from tedsl.backend.compiling.forms import COMPACT
 from tedsl.backend.compiling.objects import compile_outputs
+from tedsl.backend.compiling.variant_source import VariantSource
 from tedsl.backend.host.targets import parse_target
 from tedsl.backend.lowering.pipeline import Lowered
 from tedsl.backend.scheduling.planner import Planner
@@ -66,22 +67,22 @@ def accesses(text: str, kind: str) -> set[str]:
 def compared(monkeypatch: pytest.MonkeyPatch, cut_everywhere: None) -> Iterator[list[bool]]:
     """Whether each kernel compiled was proven without its loops, after what was said of it is compared."""
     found: list[bool] = []
-    are_known = variant.VariantSource._are_proven
+    are_known = VariantSource._are_proven
 
-    def compare(self: variant.VariantSource, lowered: Lowered, text: str, shapes: list[tuple[int, ...] | None]) -> bool:
+    def compare(self: VariantSource, lowered: Lowered, text: str, shapes: list[tuple[int, ...] | None]) -> bool:
         less = touching(lowered)
         whole, short = (
-            compile_outputs(pipeline, lowered.arguments, self.name, text, ["stmt"])["stmt"]
+            compile_outputs(pipeline, lowered.arguments, self.program.name, text, ["stmt"])["stmt"]
             for pipeline in (lowered.pipeline, less or lowered.pipeline)
         )
         assert accesses(short, "Input") == accesses(whole, "Input")
         is_known = are_known(self, lowered, text, shapes)
         if len(lowered.order) == 1:  # of one array, all of the checks are of the forms that are read
-            assert is_known == are_proven(whole, shapes, compact=self.form.compact)
+            assert is_known == are_proven(whole, shapes, compact=self.form.layout is COMPACT)
         found.append(is_known and less is not None)
         return is_known
 
-    monkeypatch.setattr(variant.VariantSource, "_are_proven", compare)
+    monkeypatch.setattr(VariantSource, "_are_proven", compare)
     return found
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import tedsl as te
+from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.host.targets import parse_target
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.sequence.arena import ALIGNMENT, Arena, Span
-from tedsl.backend.sequence.restored import made_core
-from tedsl.backend.sequence.steps import Steps
+from tedsl.backend.sequence.restored import executable_for
 from tests.processes import run_script
 
 SPANS = st.lists(
@@ -87,9 +87,9 @@ def test_the_peak_is_known_before_and_as_measured() -> None:
 def test_gradients_are_computed_as_soon_as_they_can_be() -> None:
     """What six layers give is held until it is used, and two adjoints, not all of them."""
     inputs, outputs = network(6, 256)
-    core = made_core(inputs, outputs, "network", parse_target("host"), Planner())
-    assert isinstance(core, Steps)
-    between, _ = core.unplaced({}).buffers()
+    core = executable_for(Compilation(tuple(inputs), tuple(outputs), "network", parse_target("host"), Planner()))
+    assert core.single is None
+    between = core.memory_plan(0, {}, frozenset()).between
     assert 6 * 256 * 64 * 4 <= between <= 8 * 256 * 64 * 4 + 4096
 
 

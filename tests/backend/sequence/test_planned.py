@@ -12,11 +12,11 @@ import pytest
 import tedsl as te
 from schedules.records import with_seal
 from tedsl.backend.calling.kernel import Kernel
-from tedsl.backend.compiling import disk_cache, memory_cache, variant
+from tedsl.backend.compiling import disk_cache, memory_cache, variant_source
 from tedsl.backend.host import files
 from tedsl.backend.scheduling import planner
-from tedsl.backend.sequence.restored import FoundSteps
 from tedsl.backend.sequence.saved_form import recall_cut
+from tedsl.backend.sequence.steps import Steps
 from tests.backend.compiling.test_kept import PROBLEMS, spoiled
 from tests.backend.sequence.networks import N, check_an_infinite_weight, convolutions, dense, layers, same, small
 from tests.processes import run_script
@@ -48,8 +48,13 @@ def begin() -> None:
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a new process; to schedule or to compile anything is an error."""
     begin()
-    monkeypatch.setattr(variant, "compile_object", lambda *a: pytest.fail("this was compiled again"))
+    monkeypatch.setattr(variant_source, "compile_object", lambda *a: pytest.fail("this was compiled again"))
     monkeypatch.setattr(planner, "completed", lambda *a, **k: pytest.fail("this was scheduled again"))
+
+
+def is_found(kern: Kernel) -> bool:
+    """Whether it runs what another process compiled."""
+    return isinstance(kern.core, Steps) and kern.core.is_found
 
 
 def check(kern: Kernel, inputs: list[te.Tensor], outputs: list[te.Tensor]) -> None:
@@ -58,7 +63,7 @@ def check(kern: Kernel, inputs: list[te.Tensor], outputs: list[te.Tensor]) -> No
 
 def test_a_program_built_again_is_not_scheduled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, _, _ = built()
-    assert not isinstance(first.core, FoundSteps)
+    assert not is_found(first)
     assert len(cuts(folder)) == 1
     told = repr(first.program), first.loop_nest()
     arrays = [small(N, N) for _ in range(4)]
@@ -67,7 +72,7 @@ def test_a_program_built_again_is_not_scheduled(folder: Path, monkeypatch: pytes
     with monkeypatch.context() as patch:
         forget(patch)
         kern, inputs, outputs = built()
-        assert isinstance(kern.core, FoundSteps)
+        assert is_found(kern)
         for found, want in zip(kern(*arrays), expected, strict=True):
             np.testing.assert_array_equal(found, want)
         assert (kern.stats.bytes, kern.stats.peak_bytes) == (used.bytes, used.peak_bytes)
@@ -91,7 +96,7 @@ def test_what_a_program_depends_on_makes_another_one(folder: Path, monkeypatch: 
     monkeypatch.setattr(disk_cache, "_versions", lambda: ("another version",))
     begin()
     kern, inputs, outputs = built()
-    assert not isinstance(kern.core, FoundSteps)
+    assert not is_found(kern)
     check(kern, inputs, outputs)
 
 
@@ -115,7 +120,7 @@ def test_what_is_damaged_is_made_again(folder: Path) -> None:
             files.write(path, json.dumps(damage).encode())
         begin()
         kern, inputs, outputs = built()
-        assert not isinstance(kern.core, FoundSteps)
+        assert not is_found(kern)
         assert files.read(path) == payload
     check(kern, inputs, outputs)
 
@@ -126,7 +131,7 @@ def test_a_kernel_that_is_gone_is_compiled_again(folder: Path) -> None:
         path.unlink()
     begin()
     kern, inputs, outputs = built()
-    assert isinstance(kern.core, FoundSteps)
+    assert is_found(kern)
     assert len(list(folder.glob("*.kernel"))) == 1
     check(kern, inputs, outputs)
 
@@ -136,7 +141,7 @@ def test_a_program_that_is_not_worth_cutting_is_known_to_be_one_kernel(
 ) -> None:
     x = te.placeholder((N,), name="x")
     y = te.compute((N,), lambda i: te.exp(te.compute((N,), lambda k: x[k] + 1.0)[i]), name="y")
-    assert te.build([x], y).core.is_single
+    assert te.build([x], y).core.single is not None
     assert [recall_cut(path.stem).steps for path in cuts(folder)] == [()]  # type: ignore[union-attr]
     with monkeypatch.context() as patch:
         forget(patch)
@@ -169,7 +174,7 @@ def test_updates_in_place_are_proven_once(asked: str, monkeypatch: pytest.Monkey
     expected = [a.copy() for a in program()(*[a.copy() for a in arrays])]
     forget(monkeypatch)
     kern = program()
-    assert isinstance(kern.core, FoundSteps)
+    assert is_found(kern)
     places = [a.ctypes.data for a in arrays]
     for found, want in zip(kern(*arrays), expected, strict=True):
         assert found.ctypes.data in places
@@ -187,7 +192,7 @@ def test_an_output_over_what_a_later_step_reads_is_refused_as_before() -> None:
     begin()
     with pytest.raises(te.AliasError, match=r"stage 'y' at .* reads x in a later step"):
         program()
-    assert isinstance(program(on_hazard="copy").core, FoundSteps)
+    assert is_found(program(on_hazard="copy"))
 
 
 def test_an_error_names_the_line_of_the_program_at_hand() -> None:
@@ -202,7 +207,7 @@ def test_an_error_names_the_line_of_the_program_at_hand() -> None:
     program()
     begin()
     kern = program()
-    assert isinstance(kern.core, FoundSteps)
+    assert is_found(kern)
     good, bad = np.arange(8, dtype="i4"), np.array([0, 1, 2, 3, 9, 5, 6, 7], "i4")
     out = [np.zeros((8, 8), "f4"), np.zeros((8, 8), "f4")]
     with pytest.raises(IndexError, match=r"compute 'h1' at .*test_planned.py.*index `index1\[i\]`.*it is 9"):
@@ -216,7 +221,7 @@ def test_numbers_that_are_not_finite() -> None:
     te.build(inputs, output)
     begin()
     kern = te.build(inputs, output)
-    assert isinstance(kern.core, FoundSteps)
+    assert is_found(kern)
     check_an_infinite_weight(kern, inputs, output)
 
 
@@ -225,8 +230,8 @@ def test_a_program_found_and_one_scheduled_share_kernels() -> None:
     begin()
     found, inputs, outputs = built(3)
     scheduled, more_inputs, more_outputs = built(4)
-    assert isinstance(found.core, FoundSteps)
-    assert not isinstance(scheduled.core, FoundSteps)
+    assert is_found(found)
+    assert not is_found(scheduled)
     check(found, inputs, outputs)
     check(scheduled, more_inputs, more_outputs)
     assert "4 calls of 1 kernel" in repr(scheduled.program)
@@ -238,7 +243,7 @@ def test_without_a_place_nothing_is_kept(problem: str, folder: Path, monkeypatch
     spoiled(problem, folder, monkeypatch)
     for _ in range(2):
         kern, inputs, outputs = built(2)
-        assert not isinstance(kern.core, FoundSteps)
+        assert not is_found(kern)
         begin()
     check(kern, inputs, outputs)
     assert not folder.is_dir() or not cuts(folder)
@@ -258,7 +263,7 @@ SCRIPT = """
     if {again}:
         planner.completed = None
     kern = te.build([x], [loss, te.differentiate(loss, x)])
-    assert (type(kern.core).__name__ == "FoundSteps") == {again}, kern.core
+    assert kern.core.is_found == {again}, kern.core
     found, slope = kern(np.full((16, 16), 0.1, "f4"))
     print(float(found), float(slope.sum()))
 """

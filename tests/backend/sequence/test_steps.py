@@ -13,6 +13,7 @@ import pytest
 import tedsl as te
 from schedules.default import assuming
 from tedsl.backend.compiling.collecting import collected_later
+from tedsl.backend.compiling.forms import COMPACT
 from tests.arrays import floats
 from tests.backend.sequence.networks import N, check_an_infinite_weight, convolutions, dense, layers, same, small
 
@@ -35,14 +36,14 @@ def test_layers_that_are_alike_are_compiled_once() -> None:
 def test_kernels_for_contiguous_arrays_know_the_strides_and_others_do_not() -> None:
     x, weights, results = layers(3)
     kern = te.build([x, *weights], results[-1])
-    (core,) = kern.core.kernels  # type: ignore[attr-defined]
+    (core,) = kern.core.plan.kernels
     arrays = [small(N, N) for _ in range(4)]
     expected = kern(*arrays)
-    assert [form.compact for form in core._variants] == [True]
+    assert [form.layout is COMPACT for form in core.forms.variants] == [True]
     assert ".stride.1" not in core.source("stmt").split("_par_for_")[-1].split("external_plus_metadata")[0]
     turned = [np.asfortranarray(arrays[0]), np.repeat(arrays[1], 2, axis=0)[::2], *arrays[2:]]
     np.testing.assert_array_equal(kern(*turned), expected)
-    assert [form.compact for form in core._variants] == [True, False]
+    assert [form.layout is COMPACT for form in core.forms.variants] == [True, False]
 
 
 def test_programs_share_kernels() -> None:
@@ -50,14 +51,14 @@ def test_programs_share_kernels() -> None:
     first = te.build([x, *weights], results[-1])
     y, others, again = layers(3)
     second = te.build([y, *others], again[-1], name="another")
-    assert second.core.kernels[0] is first.core.kernels[0]
+    assert second.core.plan.kernels[0] is first.core.plan.kernels[0]
 
 
 def test_a_small_program_is_one_kernel() -> None:
     x, weights, results = layers(6)
     with assuming({"kernels": 7}):
         kern = te.build([x, *weights], results[-1])
-    assert kern.core.is_single
+    assert kern.core.single is not None
     assert [len(calls) for calls in kern.program.kernels.values()] == [1]
 
 
@@ -100,7 +101,7 @@ def test_weights_are_updated_in_place_when_nobody_reads_them_later() -> None:
     arrays = [small(N, N) for _ in range(4)]
     expected = te.interpret([loss, *updated], dict(zip([x, *weights], arrays, strict=True)))
     kern = te.build([x, *weights], [loss, *updated], alias=dict(zip(updated, weights, strict=True)))
-    assert not kern.core.is_single
+    assert kern.core.single is None
     found = kern(*arrays)
     assert kern.stats.copies == []
     for k in range(1, 4):
@@ -145,10 +146,10 @@ def test_a_call_that_fails_in_a_later_step_writes_nothing() -> None:
 def test_numbers_that_are_not_finite() -> None:
     inputs, output = convolutions(3)
     kern = te.build(inputs, output)
-    assert not kern.core.is_single
-    assert any(step.core.planner.part.plan.finite for step in kern.core.steps)
+    assert kern.core.single is None
+    assert any(step.core.program.planner.part.plan.finite for step in kern.core.plan.steps)
     check_an_infinite_weight(kern, inputs, output)
-    first = [next(iter(core._variants.values())).kept for core in kern.core.kernels]
+    first = [core.forms.first.kept for core in kern.core.plan.kernels]
     assert all(kept.finite == (1,) and kept.shapes for kept in first)  # the call looks at the weights, not the kernel
 
 
@@ -209,7 +210,7 @@ def test_stages_of_several_components() -> None:
         h, g = te.scan((N, N), step, dtype=("float32", "float32"), name=(f"h{k}", f"g{k}"))
         source = te.compute((N, N), lambda i, j, h=h, g=g: te.sum(lambda k: h[i, k] * g[j, k]), name=f"y{k}")  # noqa: B023
     kern = te.build([x], [h, g, source])
-    assert not kern.core.is_single
+    assert kern.core.single is None
     same(kern, [x], [h, g, source], small(N, N))
 
 

@@ -15,14 +15,14 @@ from tests.processes import run_script
 PROGRAM = """
     import os, sys, threading, numpy as np, tedsl as te
     from schedules.default import assuming
-    from tedsl.backend.compiling import variant
+    from tedsl.backend.compiling import variant_source
     from tedsl.backend.sequence import workers
     assumption = assuming({{"kernels": 2}})
     assumption.__enter__()
     workers.LEAST = 2
     workers.available_cpus = lambda: 3
     assert threading.active_count() == 1 and workers.may_compile_apart(4)
-    here, compiled, compile_object = os.getpid(), [], variant.compile_object
+    here, compiled, compile_object = os.getpid(), [], variant_source.compile_object
     x = te.placeholder((40, 40), name="x")
     h, made = x, []
     for k in range(4):
@@ -33,7 +33,7 @@ PROGRAM = """
         array = np.linspace(-1, 1, 1600, dtype="f4").reshape(40, 40)
         for found, want in zip(kern(array), te.interpret(made, {{x: array}})):
             np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
-        assert len(kern.core.kernels) == 4 and kern.stats.compile_ms > 0
+        assert len(kern.core.plan.kernels) == 4 and kern.stats.compile_ms > 0
     {then}
     try:
         os.waitpid(-1, 0)
@@ -60,7 +60,7 @@ def test_all_processes_compile_and_the_results_are_right(folder: Path) -> None:
         "def noting(*a):",
         "    os.write(1, f'compiled by {os.getpid() == here}\\n'.encode())",
         "    return compile_object(*a)",
-        "variant.compile_object = noting",
+        "variant_source.compile_object = noting",
         "built()",
     )
     assert printed.count("compiled by") == 4
@@ -72,7 +72,7 @@ def test_a_process_that_dies_leaves_its_kernels_to_this_one() -> None:
     run(
         "def dying(*a):",
         "    return compile_object(*a) if os.getpid() == here else os._exit(1)",
-        "variant.compile_object = dying",
+        "variant_source.compile_object = dying",
         "built()",
     )
 
@@ -81,7 +81,7 @@ def test_what_fails_everywhere_is_told_here() -> None:
     printed = run(
         "def failing(*a):",
         "    raise OSError('no compiler')",
-        "variant.compile_object = failing",
+        "variant_source.compile_object = failing",
         "try:",
         "    built()",
         "except OSError as error:",

@@ -1,0 +1,110 @@
+"""Calls prepared for further ones on arrays of the same shapes and strides, which then need one look-up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tedsl.analysis.pointwise import Array
+from tedsl.backend.arguments.addresses import address_of
+from tedsl.backend.calling.general_call import Answer
+from tedsl.backend.calling.in_place import PreparedCall
+from tedsl.backend.calling.signature import KernelParts
+from tedsl.backend.calling.stats import Stats
+from tedsl.backend.compiling.executable import CallMemory
+
+__all__ = ["MOST_CALLS", "KnownCall", "PreparedCalls", "separate"]
+
+_may_share = np.may_share_memory
+MOST_CALLS = 256  # prepared calls kept
+
+
+@dataclass(frozen=True, eq=False)
+class KnownCall:
+    """A call for given shapes and strides: the block to run, what to allocate, and in which order to pass it."""
+
+    run: Callable[[Sequence[Array]], None]
+    results: tuple[tuple[tuple[int, ...], np.dtype[Any]] | int, ...]  # an int: the input on whose memory it is
+    order: tuple[int, ...]  # positions in the inputs followed by the results
+    is_fresh: bool  # every result is in memory of its own
+    safe: frozenset[tuple[int, int]]  # (result, input) that may lie element on element
+    stats: Stats
+
+
+class PreparedCalls:
+    """Those of one kernel, by the types, dtypes, shapes and strides of their arrays."""
+
+    def __init__(self, kernel: KernelParts) -> None:
+        self.kernel = kernel
+        self.writing: dict[Any, KnownCall] = {}
+        self.adding: dict[Any, KnownCall] = {}  # those in mode="add"
+
+    def remember(self, answer: Answer, given: Sequence[Any]) -> None:
+        """Keep what a further call like this one needs, if it can run on its arrays as they are."""
+        call, memory, alias = answer.call, answer.memory, self.kernel.signature.alias
+        outputs = [memory.outputs[p] for p in sorted(memory.outputs)]
+        on_inputs = call.is_own and bool(call.targets)
+        is_known = self._is_as_given(call, memory, given) and self._is_complete(call, outputs, on_inputs=on_inputs)
+        adds = _adds_all(call, memory, outputs)
+        if not is_known or not (call.chosen.adds_to is not None or adds or call.is_plain):
+            return
+        chosen = call.chosen
+        if any(a.size == 0 for a in outputs) or call.core.program.facts.has_empty_stage(memory.inputs, chosen.sizes):
+            return
+        made, count = call.core.prepared(memory, chosen.modes, chosen.sizes), len(given)
+        sources = {} if chosen.adds_to is None else {p: alias[p] for p in made.added}
+        order = [*chosen.positions, *(sources.get(p, count + p) for p in made.added), *(count + p for p in made.order)]
+        results = tuple(alias[p] if on_inputs and p in alias else (a.shape, a.dtype) for p, a in enumerate(outputs))
+        keyed = list(given) if on_inputs or not call.targets else [*given, *outputs]
+        key = tuple((np.ndarray, a.dtype, a.shape, a.strides) for a in keyed)
+        known = KnownCall(made.run, results, tuple(order), not call.targets, call.safe(outputs, sources), answer.stats)
+        _put(self.adding if adds else self.writing, key, known)
+
+    def _is_as_given(self, call: PreparedCall, memory: CallMemory, given: Sequence[Any]) -> bool:
+        """Whether the call ran on NumPy's arrays as they are, and took none away."""
+        inputs = zip(memory.inputs, call.chosen.positions, strict=True)
+        return (
+            all(a is given[k] for a, k in inputs)
+            and all(memory.outputs[p] is t for p, t in call.targets.items() if p in memory.outputs)
+            and all(type(a) is np.ndarray for a in given)
+            and self.kernel.donor.is_idle
+            and call.core.is_remembered
+        )
+
+    def _is_complete(self, call: PreparedCall, outputs: Sequence[Array], *, on_inputs: bool) -> bool:
+        """Whether all outputs were computed, and either all or none of them in arrays of the caller's."""
+        all_or_none = len(call.targets) in (0, len(outputs)) or on_inputs
+        return len(outputs) == len(self.kernel.signature.outputs) and all_or_none
+
+
+def _adds_all(call: PreparedCall, memory: CallMemory, outputs: Sequence[Array]) -> bool:
+    """Whether it is a call in mode="add" that adds to each array of out= itself."""
+    adds = call.chosen.adds_to is None and not call.is_own and len(call.targets) == len(outputs)
+    adds = adds and all(m == "add" for m in call.chosen.modes)
+    return adds and all(memory.previous[p] is t for p, t in call.targets.items())
+
+
+def _put(calls: dict[Any, KnownCall], key: Any, known: KnownCall) -> None:
+    if len(calls) >= MOST_CALLS:
+        calls.clear()
+    calls[key] = known
+
+
+def separate(inputs: Sequence[Array], targets: Sequence[Array], safe: Set[tuple[int, int]]) -> bool:
+    """Whether outputs can be written at once: they are writable, and nothing that is read or written lies in them,
+    but for what may lie there element on element."""
+    for position, target in enumerate(targets):
+        if not target.flags.writeable:
+            return False
+        for k, other in enumerate(inputs):
+            if _may_share(target, other) and not (
+                (position, k) in safe and (target is other or address_of(target) == address_of(other))
+            ):
+                return False
+        for other in targets[:position]:
+            if _may_share(target, other):
+                return False
+    return True

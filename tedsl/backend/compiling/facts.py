@@ -1,0 +1,169 @@
+"""What a program says of itself before it is compiled, and what a call's sizes add: which forms of it there can be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from schedules.merging import Merging, merging_of
+from tedsl.analysis.overflow import Limit, limits_of
+from tedsl.analysis.sizes import concrete_shape, evaluate_extent, known_shape
+from tedsl.backend.arguments.layouts import LARGEST
+from tedsl.backend.host.targets import Target
+from tedsl.backend.lowering.index_checks import checks_of
+from tedsl.backend.lowering.pipeline import sizes_of
+from tedsl.backend.scheduling.planner import Planner
+from tedsl.lang.expr import Const, Expr, Var
+from tedsl.lang.locks import cached_property
+from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
+from tedsl.lang.traverse import operations_between
+
+__all__ = ["Facts", "FoundFacts", "ProgramFacts"]
+
+Sizes = Mapping[Var, int]
+
+
+class Facts(Protocol):
+    """The questions; an array is anything that has a shape."""
+
+    @property
+    def checks_indices(self) -> bool:
+        """Whether a call looks for indices out of bounds."""
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether it is usually called with contiguous arrays of shapes that are known: between parts of a program."""
+
+    @property
+    def is_large(self) -> bool:
+        """Whether some array is larger than int32 counts at every call."""
+
+    @property
+    def merging(self) -> Merging | None:
+        """The program with axes that it walks together as one, where that is left to us and fills vectors better."""
+
+    @property
+    def limits(self) -> Sequence[Limit]:
+        """What the sizes of a call must keep to, so that no index leaves its type."""
+
+    def has_empty_stage(self, inputs: Sequence[Any], sizes: Sizes) -> bool:
+        """Whether something read is empty though the result is not: clamped reads then have no element to read."""
+
+    def has_large_stage(self, sizes: Sizes) -> bool:
+        """Whether some tensor is larger than int32 counts at this call."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramFacts:
+    """The answers of a program that is here."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    name: str
+    target: Target
+    planner: Planner
+
+    @property
+    def _operations(self) -> list[Operation]:
+        return operations_between(self.inputs, self.outputs)
+
+    @cached_property
+    def between(self) -> list[Tensor]:
+        """All that is computed."""
+        return [t for op in self._operations for t in op.outputs]
+
+    @property
+    def _tensors(self) -> list[Tensor]:
+        return [*self.inputs, *self.outputs, *self.between]
+
+    @cached_property
+    def _loops(self) -> dict[Operation, list[Expr]]:
+        return {op: extents for op in self._operations if (extents := _symbolic_loops(op))}
+
+    @cached_property
+    def limits(self) -> list[Limit]:
+        return limits_of(self._operations)
+
+    @property
+    def is_always_empty(self) -> bool:
+        """Whether some tensor has an extent that is 0 at every call: no compiled form is needed to answer."""
+        return any(isinstance(e, Const) and e.value == 0 for t in self._tensors for e in t.extents)
+
+    @cached_property
+    def is_always_alike(self) -> bool:
+        """Whether every extent is a number above 0, and no stage is so large that its form is another one."""
+        if self.is_always_empty or sizes_of(self.inputs, self.outputs):
+            return False
+        return not self.has_large_stage({})
+
+    @cached_property
+    def checks_indices(self) -> bool:
+        return bool(checks_of(self._operations))
+
+    @cached_property
+    def is_large(self) -> bool:
+        known = ((shape, t) for t in self._tensors if (shape := known_shape(t)) is not None)
+        return any(math.prod(shape) * t.dtype.itemsize > LARGEST for shape, t in known)
+
+    @cached_property
+    def is_compact(self) -> bool:
+        if self.planner.part is None or self.target.backend != "host":
+            return False
+        tensors = (*self.inputs, *self.outputs)
+        sizes = [(math.prod(shape), t.dtype) for t in tensors if (shape := known_shape(t)) is not None]
+        return len(sizes) == len(tensors) and all(0 < n * dtype.itemsize <= LARGEST for n, dtype in sizes)
+
+    @cached_property
+    def merging(self) -> Merging | None:
+        planned = self.planner.is_asked or self.planner.part is not None
+        if planned or self.target.backend != "host" or self.checks_indices:
+            return None
+        return merging_of(self.inputs, self.outputs)
+
+    def has_empty_stage(self, inputs: Sequence[Any], sizes: Sizes) -> bool:
+        shapes = [a.shape for a in inputs] + [concrete_shape(t, sizes, self.name) for t in self.between]
+        return any(0 in shape for shape in shapes) or any(self._is_idle(op, sizes) for op in self._loops)
+
+    def has_large_stage(self, sizes: Sizes) -> bool:
+        return any(math.prod(concrete_shape(t, sizes, self.name)) * t.dtype.itemsize > LARGEST for t in self.between)
+
+    def touched_by_empty(self, inputs: Sequence[Any], sizes: Sizes) -> dict[Operation, None]:
+        """The operations that make or depend on a tensor that is empty at this call."""
+        empty = {t for t, a in zip(self.inputs, inputs, strict=True) if a.size == 0}
+        empty |= {t for t in self.between if 0 in concrete_shape(t, sizes, self.name)}
+        touched: dict[Operation, None] = {}
+        for op in self._operations:
+            if self._is_idle(op, sizes) or not empty.isdisjoint((*op.inputs, *op.outputs)):
+                empty.update(op.outputs)
+                touched[op] = None
+        return touched
+
+    def _is_idle(self, op: Operation, sizes: Sizes) -> bool:
+        """Whether an operation sums or scatters nothing at this call; Halide takes its loop to begin at -1."""
+        return any(evaluate_extent(e, sizes, self.name) == 0 for e in self._loops.get(op, ()))
+
+
+@dataclass(frozen=True)
+class FoundFacts:
+    """The answers for a kernel whose code was found on the disk: it is kept only where all extents are numbers."""
+
+    checks_indices: bool
+    is_compact: bool
+    is_large: bool = False
+    merging: Merging | None = None  # its code is that of a part, which is compiled as it was cut
+    limits: Sequence[Limit] = ()
+
+    def has_empty_stage(self, inputs: Sequence[Any], sizes: Sizes) -> bool:
+        return False
+
+    def has_large_stage(self, sizes: Sizes) -> bool:
+        return False
+
+
+def _symbolic_loops(op: Operation) -> list[Expr]:
+    """The extents of what an operation reduces or scatters over that are known at a call only."""
+    reduction = op.reduction if isinstance(op, Compute) else None
+    axes = op.axes if isinstance(op, Scatter) else reduction.axes if reduction is not None else ()
+    return [a.extent for a in axes if a.extent is not None and not isinstance(a.extent, Const)]

@@ -1,0 +1,117 @@
+"""Forms of a program: code for arrays that lie in memory in one way, and for outputs that are written in one way.
+
+A form is a layout, what may be assumed of numbers, and a mode for each output. The layouts are ordered: a call takes
+the first that fits its arrays. So are the assumptions on numbers: the next is taken where the one before failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tedsl.analysis.pointwise import Array
+from tedsl.backend.arguments.layouts import LARGEST
+from tedsl.backend.compiling.facts import Facts
+from tedsl.backend.host.runtime import KernelError
+from tedsl.backend.lowering.index_checks import Checks
+
+__all__ = [
+    "COMPACT",
+    "DENSE",
+    "LAYOUTS",
+    "MERGED",
+    "Form",
+    "Layout",
+    "Numbers",
+    "is_dense",
+    "layout_of",
+    "usual_layout",
+]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the arrays of a call lie in memory; `fits` says for which it is, where none before it is."""
+
+    name: str
+    fits: Callable[[Facts, _Seen], bool] = field(repr=False, compare=False)
+    is_dense: bool = True  # every last axis steps by one element
+    is_large: bool = False  # some array holds more than 2**31 - 1 bytes
+
+
+COMPACT = Layout("compact", lambda facts, seen: facts.is_compact and seen.is_contiguous)
+MERGED = Layout("merged", lambda facts, seen: facts.merging is not None and seen.is_contiguous)
+DENSE = Layout("dense", lambda facts, seen: seen.is_dense and not seen.is_large)
+STRIDED = Layout("strided", lambda facts, seen: not seen.is_large, is_dense=False)
+LARGE = Layout("large", lambda facts, seen: seen.is_dense, is_large=True)
+LARGE_STRIDED = Layout("large and strided", lambda facts, seen: True, is_dense=False, is_large=True)
+
+# Compact: contiguous and of shapes that are known, so the code knows all strides. Merged: contiguous, so axes that are
+# walked together are one. The others take any arrays of which no more holds than they say.
+LAYOUTS = (COMPACT, MERGED, DENSE, STRIDED, LARGE, LARGE_STRIDED)
+
+
+class Numbers(Enum):
+    """What a form assumes of the elements of its arrays."""
+
+    FINITE = "finite"  # a border's weights are multiplied by 0; where the code finds an inf or NaN it fails first
+    ANY = "any"  # none of that
+
+    def answers(self, failure: Exception) -> bool:
+        """Whether it is right where the assumption before it failed, before anything was written."""
+        return self is Numbers.ANY and isinstance(failure, KernelError) and Checks.found_infinity(failure.requirement)
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a variant is compiled for."""
+
+    modes: tuple[str, ...]  # "write", "add" or "null" for each output
+    layout: Layout = DENSE
+    numbers: Numbers = Numbers.FINITE
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is without rewrites that hold for finite numbers only."""
+        return self.numbers is Numbers.ANY
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What layouts look at: the arrays, and whether something inside is large."""
+
+    arrays: Sequence[Array]
+    is_large: bool
+
+    @property
+    def is_dense(self) -> bool:
+        return all(map(is_dense, self.arrays))
+
+    @property
+    def is_contiguous(self) -> bool:
+        return not self.is_large and all(a.flags.c_contiguous for a in self.arrays)
+
+
+def layout_of(facts: Facts, arrays: Sequence[Array], *, has_large_stage: bool) -> Layout:
+    """The first layout that fits the arrays of a call."""
+    seen = _Seen(arrays, any(map(_is_large, arrays)) or has_large_stage)
+    return next(layout for layout in LAYOUTS if layout.fits(facts, seen))
+
+
+def usual_layout(facts: Facts) -> Layout:
+    """The one for contiguous arrays, below two gigabytes where their shapes are not known."""
+    if facts.is_large:
+        return LARGE
+    return MERGED if facts.merging is not None else COMPACT if facts.is_compact else DENSE
+
+
+def is_dense(array: Array) -> bool:
+    """Whether the last axis steps by one element."""
+    return array.ndim == 0 or array.shape[-1] <= 1 or array.strides[-1] == array.itemsize
+
+
+def _is_large(array: Array) -> bool:
+    """Whether an array spans more bytes than int32 holds, or repeats so few of them for more elements than that."""
+    span = sum((n - 1) * abs(s) for n, s in zip(array.shape, array.strides, strict=True))
+    return bool(max(span + array.itemsize, array.size) > LARGEST)

@@ -1,0 +1,190 @@
+"""A program as one compiled function, run on arrays that are already checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
+
+import numpy as np
+
+from tedsl.analysis.hazards import Hazard
+from tedsl.analysis.pointwise import Array
+from tedsl.analysis.sizes import concrete_shape
+from tedsl.backend.compiling.alternatives import first_working
+from tedsl.backend.compiling.compilation import Compilation
+from tedsl.backend.compiling.compiled_forms import CompiledForms
+from tedsl.backend.compiling.disk_cache import key_of
+from tedsl.backend.compiling.executable import (
+    CallMemory,
+    CompiledKernel,
+    KernelStep,
+    MemoryPlan,
+    Modes,
+    Prepared,
+    Proof,
+    Sizes,
+    StepPlan,
+)
+from tedsl.backend.compiling.forms import Form, Numbers
+from tedsl.backend.compiling.profiling import RECORDING, recorded
+from tedsl.backend.compiling.variant import Variant, compile_variant
+from tedsl.backend.host.runtime import KernelError
+from tedsl.lang.locks import cached_property
+from tedsl.lang.tensor import Operation, Tensor
+from tedsl.reference import evaluate_stages
+
+__all__ = ["SingleKernel", "proof_of"]
+
+
+class SingleKernel:
+    """The compiled forms of one program; safe to use from several threads. Both an executable and a step's kernel."""
+
+    is_remembered = True
+
+    def __init__(self, program: Compilation) -> None:
+        self.program, self.facts = program, program.facts
+        self.forms = CompiledForms(
+            program.name, self.facts, lambda form: compile_variant(program, form), lambda form: key_of(program, form)
+        )
+        self.proven: set[Proof] = set()
+        self._around_empty: dict[tuple[Operation, ...], SingleKernel] = {}
+
+    def __deepcopy__(self, memo: object) -> SingleKernel:
+        return self  # those who hold it share it
+
+    @cached_property
+    def plan(self) -> StepPlan:
+        """One step."""
+        tensors, count = (*self.program.inputs, *self.program.outputs), len(self.program.inputs)
+        results = tuple(range(count, len(tensors)))
+        return StepPlan(tensors, (KernelStep(self, None, tuple(range(count)), results),), results)
+
+    @property
+    def single(self) -> SingleKernel:
+        return self
+
+    @property
+    def whole(self) -> SingleKernel:
+        return self
+
+    def settled(self, make: Callable[[], CompiledKernel]) -> SingleKernel:
+        return self
+
+    def keep(self) -> None:
+        """Its code is kept when it is compiled, and there is nothing else."""
+
+    @property
+    def compile_ms(self) -> float:
+        return self.forms.compile_ms
+
+    def any_variant(self) -> Variant:
+        """A compiled form to look at."""
+        return self.forms.first or self.forms.variant(self.forms.usual(("write",) * len(self.program.outputs)))
+
+    def compile(self, modes: Modes | None = None) -> None:
+        if modes is None:
+            self.any_variant()
+        else:
+            self.forms.variant(self.forms.usual(modes))
+
+    def form(self, memory: CallMemory, modes: Modes, sizes: Sizes) -> Form:
+        return self.forms.form(memory, modes, sizes)
+
+    def run(self, memory: CallMemory, modes: Modes, sizes: Sizes, failure: KernelError | None = None) -> None:
+        if all(array.size == 0 for array in memory.outputs.values()):
+            return
+        if self.facts.has_empty_stage(memory.inputs, sizes):
+            users = self.program.for_users()
+            (self if users is self.program else SingleKernel(users))._run_around_empty(memory, sizes)
+            return
+        first_working(Numbers, lambda numbers, _: self._run(memory, modes, sizes, numbers), Numbers.answers, failure)
+
+    def _run(self, memory: CallMemory, modes: Modes, sizes: Sizes, numbers: Numbers) -> None:
+        """Compute them by a form that assumes this of numbers."""
+        apart = memory if numbers is Numbers.FINITE else self._apart(memory, modes, sizes, numbers)
+        variant, binding = self.forms.bind(apart, modes, sizes, numbers)
+        arrays = variant.arguments(apart.inputs, apart.outputs, apart.previous)
+        if RECORDING:
+            recorded(self.program, self.program.inputs, self.program.outputs, sizes, binding.run, arrays)
+        else:
+            binding.run(arrays)
+        for position, array in apart.outputs.items():
+            if array is not memory.outputs[position]:
+                memory.outputs[position][...] = array
+
+    def _apart(self, memory: CallMemory, modes: Modes, sizes: Sizes, numbers: Numbers) -> CallMemory:
+        """The outputs that another compiled form cannot write in place in memory of their own."""
+        variant = self.forms.variant(self.forms.form(memory, modes, sizes, numbers))
+        moved = {
+            p: np.empty_like(memory.outputs[p])
+            for p, sources in memory.shared.items()
+            if any(variant.hazard(p, source) is not None for source in sources)
+        }
+        return replace(memory, outputs={**memory.outputs, **moved}) if moved else memory
+
+    def prepared(self, memory: CallMemory, modes: Modes, sizes: Sizes) -> Prepared:
+        variant, binding = self.forms.bind(memory, modes, sizes)
+        return Prepared(binding.run, variant.added, variant.order)
+
+    def hazard(self, position: int, source: Tensor, form: Form | None = None) -> Hazard | None:
+        variant = self.any_variant() if form is None else self.forms.variant(form)
+        found = variant.hazard(position, source)
+        if found is None:
+            self.proven.add(proof_of(self.program, position, source, variant.origin.form))
+        return found
+
+    def is_proven(self, position: int, source: Tensor, form: Form) -> bool:
+        return proof_of(self.program, position, source, form) in self.proven
+
+    def explanation(self, error: KernelError) -> str:
+        if error.requirement is None or not (variant := self.any_variant()).has_checks:
+            return ""
+        checks = variant.lowered.checks
+        return "" if checks is None else str(checks.error(error.requirement))
+
+    def source(self, kind: str) -> str:
+        return self.any_variant().source(kind)
+
+    def loop_nest(self) -> str:
+        return self.any_variant().loop_nest
+
+    def temporary_bytes(self, sizes: Sizes, lent: Set[int] = frozenset()) -> list[int]:
+        variant, name = self.forms.first, self.program.name
+        stored = [] if variant is None else variant.lowered.temporaries
+        return [sum(math.prod(concrete_shape(t, sizes, name)) * t.dtype.itemsize for t in op.outputs) for op in stored]
+
+    def memory_plan(self, arrays: int, sizes: Sizes, lent: Set[int]) -> MemoryPlan:
+        if self.facts.is_always_empty:
+            return MemoryPlan(arrays, 0, 0, 0)
+        self.any_variant()
+        return MemoryPlan(arrays, 0, 0, sum(self.temporary_bytes(sizes)))
+
+    def _run_around_empty(self, memory: CallMemory, sizes: Sizes) -> None:
+        """What depends on an empty tensor is evaluated by the reference, the rest compiled."""
+        touched, program = self.facts.touched_by_empty(memory.inputs, sizes), self.program
+        key = tuple(touched)
+        before = self._around_empty.get(key)
+        if before is None:
+            before = self._around_empty[key] = SingleKernel(program.without(touched))
+        known = dict(zip(program.inputs, memory.inputs, strict=True))
+        known |= before._computed([known[t] for t in before.program.inputs], sizes)
+        known = dict(evaluate_stages(key, known, sizes))
+        for position, array in memory.outputs.items():
+            former, value = memory.previous.get(position), known[program.outputs[position]]
+            array[...] = value if former is None else former + value
+
+    def _computed(self, inputs: Sequence[Array], sizes: Sizes) -> Mapping[Tensor, Array]:
+        """All outputs in memory of their own."""
+        tensors, name = self.program.outputs, self.program.name
+        made = {p: np.empty(concrete_shape(t, sizes, name), t.dtype.numpy) for p, t in enumerate(tensors)}
+        if made:
+            self.run(CallMemory(inputs, made, {}), ("write",) * len(made), sizes)
+        return {tensors[p]: array for p, array in made.items()}
+
+
+def proof_of(program: Compilation, position: int, source: Tensor, form: Form | None) -> Proof:
+    """What it means that an output may lie on an input, as data."""
+    form = form or Form(("write",) * len(program.outputs))
+    place = next(k for k, t in enumerate(program.inputs) if t is source)
+    return form.modes, form.layout.is_dense, form.layout.is_large, form.is_plain, position, place

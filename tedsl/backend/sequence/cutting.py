@@ -1,0 +1,142 @@
+"""From a program to the steps that compute it.
+
+Before each stage that no kernel computes comes what it reads. What lies between is cut where it is large, at tensors
+that its schedule stores anyway: kernels that are equal, as those of repeated layers, are then compiled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from schedules.cutting import PlanPart
+from tedsl.backend.compiling.compilation import Compilation
+from tedsl.backend.compiling.executable import KernelStep, StepPlan
+from tedsl.backend.compiling.memory_cache import shared_kernel
+from tedsl.backend.compiling.single_kernel import SingleKernel
+from tedsl.backend.host.loaders import loads_objects
+from tedsl.backend.host.targets import Target
+from tedsl.backend.lowering.natives import is_native
+from tedsl.backend.lowering.scans import can_lower_scan
+from tedsl.backend.scheduling.planner import Planner
+from tedsl.backend.sequence.ordering import in_little_memory
+from tedsl.lang.tensor import Extern, Operation, Placeholder, Scan, Tensor
+from tedsl.lang.traverse import operations_between
+
+__all__ = ["cut_program", "is_apart", "is_routine", "least_kernels", "shared_key"]
+
+
+def is_apart(op: Operation) -> bool:
+    """Whether a stage is one that no kernel computes."""
+    return isinstance(op, Extern) or (isinstance(op, Scan) and not can_lower_scan(op))
+
+
+def is_routine(op: Operation, target: Target) -> bool:
+    """Whether a stage calls code of the library's in a kernel of its own; elsewhere it is a Python function."""
+    return is_native(op) and target.backend == "host" and loads_objects()
+
+
+def least_kernels(program: Compilation) -> int:
+    """How many kernels must be possible for a program to be cut."""
+    return program.planner.machine(program.target).least.kernels
+
+
+def cut_program(program: Compilation, least: int) -> StepPlan:
+    """The steps of a program, cut where at least so many kernels are possible; 1: as many as can be."""
+    cutter = _Cutter(program, least)
+    for op in program.operations:
+        if is_apart(op):
+            cutter.compute([t for t in op.inputs if t not in cutter.numbers], f"{program.name}_{op.name}")
+            cutter.add_apart(op)
+    cutter.compute([t for t in dict.fromkeys(program.outputs) if t not in cutter.numbers], program.name)
+    return cutter.plan()
+
+
+def shared_key(digest: str, program: Compilation) -> tuple[object, ...]:
+    """What programs share a kernel by."""
+    planner = program.planner
+    return digest, program.target, planner.is_asked, planner.deterministic, planner.in_place
+
+
+class _Cutter:
+    """The steps so far."""
+
+    def __init__(self, program: Compilation, least: int) -> None:
+        self.program, self.least = program, least
+        self.steps: list[KernelStep] = []
+        self.tensors: list[Tensor] = list(program.inputs)
+        self.numbers = {t: k for k, t in enumerate(self.tensors)}  # of what is known
+        self.stored: dict[Tensor, int] = {}
+        self.users: dict[int, Tensor] = {}
+
+    def plan(self) -> StepPlan:
+        results = tuple(self.numbers[t] for t in self.program.outputs)
+        return StepPlan(
+            tuple(self.tensors), tuple(self.steps), results, numbers={**self.stored, **self.numbers}, users=self.users,
+            is_finest=self.least == 1,
+        )  # fmt: skip
+
+    def add_apart(self, op: Operation) -> None:
+        """A step that is no kernel."""
+        read, target = tuple(self.numbers[t] for t in op.inputs), self.program.target
+        if is_routine(op, target):
+            wanted = self._wanted(op)
+            alone = Compilation(tuple(op.inputs), wanted, op.name, target, Planner())
+            self.steps.append(KernelStep(SingleKernel(alone), None, read, self._numbered(wanted)))
+        else:
+            self.steps.append(KernelStep(None, op, read, self._numbered(op.outputs)))
+
+    def _wanted(self, op: Operation) -> tuple[Tensor, ...]:
+        """The results of a stage that somebody reads."""
+        read = {t for other in self.program.operations for t in other.inputs}.union(self.program.outputs)
+        return tuple(t for t in op.outputs if t in read)
+
+    def compute(self, wanted: Sequence[Tensor], name: str) -> None:
+        """Steps that compute some tensors from those that are known."""
+        if not wanted:
+            return
+        known = _frontier(list(self.numbers), wanted)
+        here = Compilation(tuple(known), tuple(wanted), name, self.program.target, self.program.planner)
+        found: tuple[Tensor, ...] = tuple(wanted)
+        parts: list[PlanPart] = []
+        if self._may_cut(here):
+            found, parts = here.planner.parts(known, wanted, here.target, self.least)
+        if not parts or not all(part.is_closed for part in parts if part.plan.finite):
+            read = tuple(self.numbers[t] for t in known)
+            self.steps.append(KernelStep(SingleKernel(here), None, read, self._numbered(wanted)))
+            return
+        for part in in_little_memory(parts, set(known), set(found)):
+            self._add_part(part, is_sized=bool(here.sizes))
+        self.numbers.update((t, self.numbers[now]) for t, now in zip(wanted, found, strict=True))
+
+    def _add_part(self, part: PlanPart, *, is_sized: bool) -> None:
+        """The step of one part, by a kernel that equal parts share."""
+        title = "_".join(dict.fromkeys(t.name for t in part.outputs[:2]))
+        planner = self.program.planner.for_part(part)
+        mine = Compilation(tuple(part.inputs), tuple(part.outputs), title, self.program.target, planner)
+        core = shared_kernel(shared_key(part.digest, self.program), lambda: SingleKernel(mine))
+        theirs, ours = (p.sizes if is_sized else [] for p in (core.program, mine))
+        own = all(a is b for a, b in zip(theirs, ours, strict=True))
+        sizes = {} if own else dict(zip(theirs, ours, strict=True))
+        read = tuple(self.numbers[t] for t in part.inputs)
+        self.steps.append(KernelStep(core, None, read, self._numbered(part.outputs), sizes))
+        self.stored.update((part.users[t], self.numbers[t]) for t in part.outputs)
+        self.users.update((self.numbers[t], part.users[t]) for t in part.outputs)
+
+    def _may_cut(self, here: Compilation) -> bool:
+        if here.target.backend != "host" or here.planner.automatic or self.program.facts.is_always_empty:
+            return False
+        between = here.operations
+        return len(between) >= self.least and not any(isinstance(op, Placeholder) for op in between)
+
+    def _numbered(self, tensors: Sequence[Tensor]) -> tuple[int, ...]:
+        """Numbers for tensors that are computed now."""
+        for tensor in tensors:
+            self.numbers[tensor] = len(self.tensors)
+            self.tensors.append(tensor)
+        return tuple(self.numbers[t] for t in tensors)
+
+
+def _frontier(known: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
+    """The known tensors that the outputs read."""
+    read = {t for op in operations_between(known, outputs) for t in op.inputs} | set(outputs)
+    return [t for t in known if t in read]
