@@ -11,7 +11,8 @@ from autodiff.symbolic.answer import IndexInversion
 from autodiff.symbolic.description import Asked, described
 from autodiff.symbolic.reading import EXPECTED, Words
 from autodiff.symbolic.writing import Writer
-from autodiff.turning.answers import Answer, Sent, extent_of, plain_answer
+from autodiff.turning.answers import Answer, plain_answer
+from autodiff.turning.sent import Sent, extent_of
 from tedsl.lang.dtypes import FLOAT32
 from tedsl.lang.expr import Const, Var
 from tedsl.lang.traverse import topological

@@ -29,19 +29,7 @@ from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import reads_of, rebuild_all, substitute_all, topological
 
-__all__ = [
-    "Answer",
-    "Contribution",
-    "Sent",
-    "Shape",
-    "answer_of",
-    "body_of",
-    "extent_of",
-    "fresh_axes",
-    "masked",
-    "moved",
-    "plain_answer",
-]
+__all__ = ["Answer", "Contribution", "answer_of", "body_of", "fresh_axes", "masked", "moved", "plain_answer"]
 
 
 @dataclass(frozen=True)

@@ -18,22 +18,13 @@ from autodiff.inversion.domains import Gather, Inversion, Target
 from autodiff.inversion.lattice_loops import nominal
 from autodiff.turning.affine_read import Reader
 from autodiff.turning.affine_write import expression_of, truth_of
-from autodiff.turning.answers import (
-    Answer,
-    Contribution,
-    Sent,
-    answer_of,
-    body_of,
-    extent_of,
-    fresh_axes,
-    masked,
-    moved,
-)
+from autodiff.turning.answers import Answer, Contribution, answer_of, body_of, fresh_axes, masked, moved
 from autodiff.turning.asking import conditions_of
 from autodiff.turning.cotangent import Support
 from autodiff.turning.known import IN_RUNS, split_of
 from autodiff.turning.open_rows import scattered
 from autodiff.turning.reached import Reached, at_solution
+from autodiff.turning.sent import Sent, extent_of
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read

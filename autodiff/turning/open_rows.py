@@ -6,7 +6,8 @@ import functools
 from collections.abc import Sequence
 
 from autodiff.inversion.domains import ON_DATA
-from autodiff.turning.answers import Answer, Contribution, Sent, Shape, moved
+from autodiff.turning.answers import Answer, Contribution, moved
+from autodiff.turning.sent import Sent, Shape
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.expr import TRUE, Axis, Expr, Read, Reduce
 from tedsl.lang.reducers import BUILTIN

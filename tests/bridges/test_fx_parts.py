@@ -223,14 +223,14 @@ def test_a_model_with_much_that_is_left_is_trained() -> None:
 def parts_of(function: Callable[..., Any], *given: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     """Into how many parts a function is cut; it gives the right results."""
     made: list[Any] = []
-    real = fx_programs.Part.__post_init__
+    real = fx_programs.GraphPart.__post_init__
 
     def counted(part: Any) -> None:
         made.append(part)
         real(part)
 
     with monkeypatch.context() as patch:
-        patch.setattr(fx_programs.Part, "__post_init__", counted)
+        patch.setattr(fx_programs.GraphPart, "__post_init__", counted)
         check(function, *given)
     return len(made)
 
@@ -294,7 +294,7 @@ def test_nothing_passes_what_writes() -> None:
     for node, value in zip(graph.nodes, [torch.ones(3)] * 4, strict=False):
         node.meta["val"] = value
     module = torch.fx.GraphModule({}, graph)
-    whole = divided(module, left_nodes(graph), lambda part: fx_programs.Part(part, True, GraphReport()))
+    whole = divided(module, left_nodes(graph), lambda part: fx_programs.GraphPart(part, True, GraphReport()))
     one, other = whole(torch.ones(3))
     assert one.tolist() == [2.0] * 3
     assert other.tolist() == [4.0] * 3

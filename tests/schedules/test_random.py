@@ -33,8 +33,9 @@ def tally() -> Iterator[None]:
     yield
     if sum(BUILT.values()) >= SCHEDULES // SHARES:
         assert BUILT[True] >= 9 * BUILT[False], BUILT
-    if sum(BUILT.values()) >= SCHEDULES // 2:
-        assert set(GIVEN) == set(VERBS), set(VERBS) - set(GIVEN)
+    if sum(BUILT.values()) >= SCHEDULES // 2:  # of two processes, either may miss a rare one
+        missing = set(VERBS) - set(GIVEN)
+        assert len(missing) <= (0 if sum(BUILT.values()) >= SCHEDULES else 3), missing
 
 
 @pytest.mark.parametrize("part", range(SHARES))

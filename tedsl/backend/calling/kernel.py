@@ -38,7 +38,7 @@ from tedsl.lang.expr import Var
 from tedsl.lang.rich import Rich
 from tedsl.lang.traverse import operations_between
 
-__all__ = ["Kernel", "Stats"]
+__all__ = ["Kernel"]
 
 ADD, SAFE = "add", "safe"  # by `is`, as an array given by a wrong name has no truth value; other objects take longer
 
