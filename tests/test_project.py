@@ -177,3 +177,12 @@ def test_a_module_offers_what_stands_in_it() -> None:
         offered = {str(name) for names in lists for name in ast.literal_eval(names)}
         wrong += [f"{module} offers {name}" for name in sorted(offered & passing)]
     assert not wrong, wrong
+
+
+def test_a_name_of_a_class_stands_for_one_thing() -> None:
+    found: dict[str, list[str]] = {}
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert not [f"{name}: {', '.join(places)}" for name, places in found.items() if len(places) > 1]

@@ -15,7 +15,7 @@ from autodiff.integers.budget import Budget, TooHard
 from autodiff.integers.linear import Linear, Quotient, Symbol, linear, symbol
 from tedsl.lang.locks import cached_property
 
-__all__ = ["Facts", "eliminated", "reduced", "tightened"]
+__all__ = ["KnownInequalities", "eliminated", "reduced", "tightened"]
 
 MAX_INEQUALITIES = 80
 ELIMINATION = 20
@@ -53,14 +53,14 @@ def eliminated(inequalities: Sequence[Linear], s: Symbol, budget: Budget) -> lis
     return reduced(rest + [lo * -up[s] + up * lo[s] for lo in lower for up in upper])
 
 
-class Facts:
+class KnownInequalities:
     """Inequalities known to hold, and what can be proved from them.
 
     `ranges` gives each symbol its least and greatest value, as forms in the parameters or None; a symbol without a
     range is a parameter, hence at least 0. Quotients are known through their definition.
 
     >>> s = symbol("s")
-    >>> facts = Facts({"s": (linear(0), linear(15))})
+    >>> facts = KnownInequalities({"s": (linear(0), linear(15))})
     >>> from autodiff.integers.linear import floordiv
     >>> facts.proves(3 - floordiv(s, 4)), facts.proves(2 - floordiv(s, 4))
     (True, False)
@@ -81,8 +81,8 @@ class Facts:
 
     def extended(
         self, ranges: Mapping[Symbol, tuple[Linear | None, Linear | None]], known: Iterable[Linear] = ()
-    ) -> Facts:
-        made = Facts({**self.ranges, **ranges}, [*self.known, *known], self.budget)
+    ) -> KnownInequalities:
+        made = KnownInequalities({**self.ranges, **ranges}, [*self.known, *known], self.budget)
         if not any(s in self._intervals or s in self._lines for s in ranges):
             made._lines, made._intervals = self._lines.copy(), self._intervals.copy()
         return made

@@ -28,7 +28,7 @@ from autodiff.integers.conditions import (
     normal,
 )
 from autodiff.integers.linear import Atom, Greatest, Least, Linear, Numbered, Quotient, Symbol, linear, symbol
-from autodiff.integers.polyhedra import Facts
+from autodiff.integers.polyhedra import KnownInequalities
 
 __all__ = ["Auxiliary", "System", "cases", "disjoint", "pinned"]
 
@@ -60,8 +60,10 @@ class System:
     residual: tuple[Condition, ...]
     ranges: tuple[tuple[Symbol, tuple[Linear | None, Linear | None]], ...]
 
-    def facts(self, budget: Budget | None = None) -> Facts:
-        return Facts(dict(self.ranges), (e for e in self.inequalities if not any(True for _ in e.atoms())), budget)
+    def facts(self, budget: Budget | None = None) -> KnownInequalities:
+        return KnownInequalities(
+            dict(self.ranges), (e for e in self.inequalities if not any(True for _ in e.atoms())), budget
+        )
 
     def forms(self) -> Iterator[Linear]:
         yield from self.equations

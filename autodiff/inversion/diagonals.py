@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from autodiff.integers.conditions import Condition, Zero, mapped
 from autodiff.integers.linear import Linear, Quotient, Symbol, linear, symbol
-from autodiff.integers.polyhedra import Facts
-from autodiff.inversion.domains import Axis, Gather
+from autodiff.integers.polyhedra import KnownInequalities
+from autodiff.inversion.domains import Gather, GatheredAxis
 
 __all__ = ["on_diagonal"]
 
@@ -26,9 +26,9 @@ def on_diagonal(g: Gather) -> Gather:
     return g
 
 
-def _tie(g: Gather) -> tuple[Axis, Linear] | None:
+def _tie(g: Gather) -> tuple[GatheredAxis, Linear] | None:
     """An axis, and what the guards say it is in terms of others: always a position that there is."""
-    facts = Facts({a: (linear(0), n - 1) for a, n in g.axes})
+    facts = KnownInequalities({a: (linear(0), n - 1) for a, n in g.axes})
     for guard in g.guards:
         if not isinstance(guard, Zero) or not _is_over_axes(guard.form, g):
             continue
@@ -45,7 +45,7 @@ def _is_over_axes(e: Linear, g: Gather) -> bool:
     return not any(isinstance(s, Quotient) or s in loops for s in e)
 
 
-def _tied(g: Gather, axis: Axis, value: Linear) -> Gather:
+def _tied(g: Gather, axis: GatheredAxis, value: Linear) -> Gather:
     where: dict[Symbol, Linear] = {a: e for (a, _), e in zip(g.axes, g.index, strict=True)}
     there = {axis: value}
 

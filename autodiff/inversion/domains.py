@@ -13,7 +13,7 @@ from typing import Any
 from autodiff.integers.conditions import Condition, Zero, substituted
 from autodiff.integers.linear import Linear, Numbered, Symbol, floordiv, linear, mod, symbol
 
-__all__ = ["ON_DATA", "Axis", "Gather", "Inversion", "Loop", "Target", "Variable"]
+__all__ = ["ON_DATA", "Gather", "GatherLoop", "GatheredAxis", "Inversion", "TargetIndex", "Variable"]
 
 ON_DATA = "the index depends on data"  # why a row that nothing is known of stays a scatter
 
@@ -27,7 +27,7 @@ class Variable:
     begin: Linear | int = 0
 
 
-class Target(Numbered):
+class TargetIndex(Numbered):
     """The index of the element along dimension `position` of the tensor that is read."""
 
     __slots__ = ()
@@ -36,7 +36,7 @@ class Target(Numbered):
         return f"s{self.position}"
 
 
-class Axis(Numbered):
+class GatheredAxis(Numbered):
     """An axis of the gathered tensor; where that is the adjoint itself, the same number as the target's."""
 
     __slots__ = ()
@@ -45,7 +45,7 @@ class Axis(Numbered):
         return f"q{self.position}"
 
 
-class Loop(Numbered):
+class GatherLoop(Numbered):
     """A summation index of a gather, from 0."""
 
     __slots__ = ()
@@ -67,11 +67,11 @@ class Gather:
     guards    conditions on `Axis`, `Loop` and parameters
     """
 
-    axes: tuple[tuple[Axis, Linear], ...]
+    axes: tuple[tuple[GatheredAxis, Linear], ...]
     index: tuple[Linear, ...]
-    place: tuple[tuple[Target, Linear], ...]
+    place: tuple[tuple[TargetIndex, Linear], ...]
     member: tuple[Condition, ...]
-    loops: tuple[tuple[Loop, Linear], ...]
+    loops: tuple[tuple[GatherLoop, Linear], ...]
     solution: tuple[Linear, ...]
     guards: tuple[Condition, ...]
 
@@ -79,7 +79,7 @@ class Gather:
     def direct(self) -> bool:
         """Whether P is the adjoint itself: every element reads its own position, always."""
         return not self.member and all(
-            i == symbol(Target(a.position)) for (a, _), i in zip(self.axes, self.index, strict=True)
+            i == symbol(TargetIndex(a.position)) for (a, _), i in zip(self.axes, self.index, strict=True)
         )
 
     def substituted(self, values: Mapping[Any, Linear]) -> Gather:
@@ -134,24 +134,26 @@ class Grid:
     The whole target to begin with; a residue class, a sub-box or a diagonal of it after refinement.
     """
 
-    axes: tuple[tuple[Axis, Linear], ...]
-    place: tuple[tuple[Target, Linear], ...]
-    index: tuple[tuple[Axis, Linear], ...]
+    axes: tuple[tuple[GatheredAxis, Linear], ...]
+    place: tuple[tuple[TargetIndex, Linear], ...]
+    index: tuple[tuple[GatheredAxis, Linear], ...]
     member: tuple[Condition, ...] = ()
 
     @staticmethod
     def whole(shape: Mapping[int, Linear]) -> Grid:
         """Every element: axis j is target j."""
         return Grid(
-            tuple((Axis(j), n) for j, n in shape.items()),
-            tuple((Target(j), symbol(Axis(j))) for j in shape),
-            tuple((Axis(j), symbol(Target(j))) for j in shape),
+            tuple((GatheredAxis(j), n) for j, n in shape.items()),
+            tuple((TargetIndex(j), symbol(GatheredAxis(j))) for j in shape),
+            tuple((GatheredAxis(j), symbol(TargetIndex(j))) for j in shape),
         )
 
     def ranges(self) -> dict[Symbol, tuple[Linear | None, Linear | None]]:
         return {a: (linear(0), n - 1) for a, n in self.axes}
 
-    def moved(self, axis: Axis, stride: int, offset: Linear, extent: Linear, member: tuple[Condition, ...]) -> Grid:
+    def moved(
+        self, axis: GatheredAxis, stride: int, offset: Linear, extent: Linear, member: tuple[Condition, ...]
+    ) -> Grid:
         """Only the elements q = stride * q' + offset along one axis, q' in [0, extent); `member` says so of q."""
         replacement: dict[Symbol, Linear] = {axis: symbol(axis) * stride + offset}
         old = dict(self.index)
@@ -164,7 +166,7 @@ class Grid:
             self.member + tuple(substituted(c, old) for c in member),
         )
 
-    def tied(self, axis: Axis, value: Linear) -> Grid:
+    def tied(self, axis: GatheredAxis, value: Linear) -> Grid:
         """Only the elements on the diagonal axis = value(other axes)."""
         old = dict(self.index)
         condition = Zero((symbol(axis) - value).substituted(old))

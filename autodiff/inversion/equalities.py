@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autodiff.integers.linear import Linear, Symbol
-from autodiff.integers.polyhedra import Facts, reduced
+from autodiff.integers.polyhedra import KnownInequalities, reduced
 from autodiff.inversion.cases import System
 from autodiff.inversion.domains import Grid
 
@@ -20,7 +20,7 @@ MOST = 8
 """Inequalities of several variables that are looked at: more are a map with many cases, which has few such."""
 
 
-def with_equalities(system: System, grid: Grid, facts: Facts) -> System:
+def with_equalities(system: System, grid: Grid, facts: KnownInequalities) -> System:
     """The system with an equation for each inequality that none of its points satisfies strictly.
 
     The elements count as variables: what equates an element to another, or to a point, is an equation all the same.
@@ -51,7 +51,7 @@ def _independent(equations: Sequence[Linear]) -> tuple[Linear, ...]:
     kept: list[Linear] = []
     for e in equations:
         nowhere: dict[Symbol, tuple[Linear | None, Linear | None]] = {s: (None, None) for f in (*kept, e) for s in f}
-        known = Facts(nowhere, [g for f in kept for g in (f, -f)])
+        known = KnownInequalities(nowhere, [g for f in kept for g in (f, -f)])
         if not known.proves(e) or not known.proves(-e):
             kept.append(e)
     return tuple(kept)

@@ -12,7 +12,7 @@ import sympy
 
 from autodiff.integers.conditions import AllOf, AnyOf, Choice, Condition, NonNegative, Not, Opaque, Zero
 from autodiff.integers.linear import Greatest, Least, Linear, Quotient, Symbol
-from autodiff.inversion.domains import Axis, Loop, Target
+from autodiff.inversion.domains import GatheredAxis, GatherLoop, TargetIndex
 
 __all__ = ["as_sympy", "holds_when", "modulo", "replaced", "sides"]
 
@@ -79,7 +79,7 @@ def _symbol(s: Symbol, names: Names, opaque: Written | None) -> Any:
         )
     if s in names:
         return names[s]
-    numbered = isinstance(s, Axis | Loop | Target)
+    numbered = isinstance(s, GatheredAxis | GatherLoop | TargetIndex)
     return sympy.Symbol(f"{str(s)[0]}_{str(s)[1:]}" if numbered else str(s), integer=True)
 
 

@@ -16,14 +16,14 @@ from autodiff.integers.budget import STEPS, Budget, TooHard
 from autodiff.integers.conditions import Condition, conjuncts, forms, normal, substituted
 from autodiff.integers.linear import Linear, Symbol, linear, symbol
 from autodiff.integers.memory import Memory
-from autodiff.integers.polyhedra import Facts
+from autodiff.integers.polyhedra import KnownInequalities
 from autodiff.inversion.digits import burden, digits_of, is_plain
-from autodiff.inversion.domains import ON_DATA, Axis, Gather, Inversion, Loop, Target, Variable
+from autodiff.inversion.domains import ON_DATA, Gather, GatheredAxis, GatherLoop, Inversion, TargetIndex, Variable
 from autodiff.inversion.lattice_loops import Setting, nominal
 from autodiff.inversion.parts import cost, free_part, parts_of, renamed
 from autodiff.inversion.questions import (
     Component,
-    Names,
+    Numbering,
     Parameter,
     Question,
     Unknown,
@@ -66,7 +66,7 @@ def invert(
     if q0 - t0 >= 0
     if -q0 + t0 + 7 >= 0
     """
-    names = Names([v.symbol for v in variables])
+    names = Numbering([v.symbol for v in variables])
     question = Question(
         tuple((names.form(linear(v.begin)), names.form(linear(v.extent))) for v in variables),
         tuple(None if row is None else names.row(linear(row)) for row in rows),
@@ -117,7 +117,7 @@ class _Inverter:
         everything += [e for c in question.conditions for e in forms(c)] + list(question.known)
         parameters = frozenset(s for e in everything for s in e.leaves() if isinstance(s, Parameter))
         sizes = [n - 1 for n in question.shape if not n.is_constant]
-        self.setting = Setting(Facts({}, [*question.known, *sizes], budget), parameters)
+        self.setting = Setting(KnownInequalities({}, [*question.known, *sizes], budget), parameters)
         self.opaque: list[int] = [j for j, row in enumerate(question.rows) if row is None]
         self.reasons: list[str] = [ON_DATA] if self.opaque else []
 
@@ -172,12 +172,12 @@ class _Inverter:
     def _gather(self, parts: Sequence[Part], checks: tuple[Condition, ...]) -> Gather:
         """The product of one part per component."""
         values: dict[Symbol, Linear] = {}
-        loops: list[tuple[Loop, Linear]] = []
+        loops: list[tuple[GatherLoop, Linear]] = []
         guards: list[Condition] = list(checks)
         for p in parts:
             renumbered: dict[Symbol, Linear] = {}
             for t, n in p.solution.loops:
-                loop = Loop(len(loops))
+                loop = GatherLoop(len(loops))
                 renumbered[t] = symbol(loop)
                 loops.append((loop, n))
             values |= {v: e.substituted(renumbered) for v, e in p.solution.values}
@@ -200,14 +200,14 @@ class _Inverter:
 
     def _spread(self, g: Gather) -> Gather:
         """A gather without loops, on the whole target: its membership becomes a guard."""
-        position = {Target(j): symbol(Axis(j)) for j in range(len(self.question.shape))}
+        position = {TargetIndex(j): symbol(GatheredAxis(j)) for j in range(len(self.question.shape))}
         read = {a: e.substituted(position) for (a, _), e in zip(g.axes, g.index, strict=True)}
         inverted = [j for j in range(len(self.question.shape)) if j not in self.opaque]
         member = (substituted(c, position) for c in g.member)
         return Gather(
-            tuple((Axis(j), self.question.shape[j]) for j in inverted),
-            tuple(symbol(Target(j)) for j in inverted),
-            tuple((Target(j), symbol(Axis(j))) for j in inverted),
+            tuple((GatheredAxis(j), self.question.shape[j]) for j in inverted),
+            tuple(symbol(TargetIndex(j)) for j in inverted),
+            tuple((TargetIndex(j), symbol(GatheredAxis(j))) for j in inverted),
             (),
             (),
             tuple(e.substituted(read) for e in g.solution),

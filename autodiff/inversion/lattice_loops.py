@@ -14,11 +14,11 @@ from math import perm, prod
 from autodiff.integers.algebra import Matrix, independent_rows, triangular_basis
 from autodiff.integers.budget import Budget, TooHard
 from autodiff.integers.linear import Linear, Numbered, Quotient, Symbol, ceiling, complexity, floordiv, linear, symbol
-from autodiff.integers.polyhedra import Facts, eliminated, reduced
+from autodiff.integers.polyhedra import KnownInequalities, eliminated, reduced
 from autodiff.inversion.cases import System
-from autodiff.inversion.domains import Loop
+from autodiff.inversion.domains import GatherLoop
 
-__all__ = ["Empty", "Nest", "Setting", "best_nest", "nominal"]
+__all__ = ["Empty", "LatticeNest", "Setting", "best_nest", "nominal"]
 
 NOMINAL_EXTENT = 1009
 MAX_ORDERS = 24
@@ -31,7 +31,7 @@ ORDER = 100
 class Setting:
     """What every solution of one inversion shares: what is known of elements and parameters, and what it may cost."""
 
-    facts: Facts
+    facts: KnownInequalities
     parameters: frozenset[Symbol]
 
     @property
@@ -39,7 +39,7 @@ class Setting:
         return self.facts.budget
 
     def within(self, budget: Budget) -> Setting:
-        return Setting(Facts(self.facts.ranges, self.facts.known, budget), self.parameters)
+        return Setting(KnownInequalities(self.facts.ranges, self.facts.known, budget), self.parameters)
 
 
 class _Step(Numbered):
@@ -49,10 +49,10 @@ class _Step(Numbered):
 
 
 @dataclass(frozen=True)
-class Nest:
-    loops: tuple[tuple[Loop, Linear], ...]
+class LatticeNest:
+    loops: tuple[tuple[GatherLoop, Linear], ...]
     values: dict[Symbol, Linear]
-    facts: Facts
+    facts: KnownInequalities
 
     def merit(self, originals: Sequence[Symbol]) -> tuple[int, int, int]:
         """Small is good: iterations, then variables that are not a loop themselves, then the size of the forms."""
@@ -76,11 +76,11 @@ def best_nest(
     inequalities: list[Linear],
     particular: list[Linear],
     lattice: Matrix,
-    facts: Facts,
+    facts: KnownInequalities,
     setting: Setting,
-) -> Nest:
+) -> LatticeNest:
     originals = system.variables[: system.originals]
-    best: tuple[tuple[int, int, int], Nest] | None = None
+    best: tuple[tuple[int, int, int], LatticeNest] | None = None
     failure = TooHard("no loops were found")
     for order in _orders(system, lattice):
         basis = triangular_basis(lattice, order)
@@ -128,10 +128,10 @@ def _nest(
     inequalities: list[Linear],
     particular: list[Linear],
     basis: Matrix,
-    facts: Facts,
+    facts: KnownInequalities,
     setting: Setting,
     most: int | None,
-) -> Nest | None:
+) -> LatticeNest | None:
     """The loops over one basis of the lattice, outermost first; None where they take more than `most` iterations."""
     free = len(basis[0]) if basis else 0
     steps = [_Step(i) for i in range(free)]
@@ -141,7 +141,7 @@ def _nest(
     }
     levels = _levels(reduced(e.substituted(values) for e in inequalities), steps, setting)
     chosen: dict[Symbol, Linear] = {}
-    loops: list[tuple[Loop, Linear]] = []
+    loops: list[tuple[GatherLoop, Linear]] = []
     for i, (step, level) in enumerate(zip(steps, levels, strict=False)):
         bounds = [e.substituted(chosen) for e in level if e[step]]
         start, width = _window(bounds, step, facts, setting.parameters)
@@ -151,14 +151,14 @@ def _nest(
         if width == linear(1):
             chosen[step] = start
             continue
-        loop = Loop(i)
+        loop = GatherLoop(i)
         loops.append((loop, width))
         if most is not None and prod(nominal(w) for _, w in loops) > most:
             return None
         chosen[step] = start + symbol(loop)
         facts = facts.extended({loop: (linear(0), width - 1)})
     solved = {v: simplified(e.substituted(chosen), facts) for v, e in values.items()}
-    return Nest(tuple(loops), solved, facts)
+    return LatticeNest(tuple(loops), solved, facts)
 
 
 def _levels(inequalities: list[Linear], steps: Sequence[_Step], setting: Setting) -> list[list[Linear]]:
@@ -181,7 +181,7 @@ def _outside(level: list[Linear], step: _Step, budget: Budget) -> list[Linear]:
 
 
 def _window(
-    bounds: Sequence[Linear], step: Symbol, facts: Facts, parameters: frozenset[Symbol]
+    bounds: Sequence[Linear], step: Symbol, facts: KnownInequalities, parameters: frozenset[Symbol]
 ) -> tuple[Linear, Linear]:
     """(start, width) of the narrowest window that holds every solution."""
     lower = [(e[step], -(e - symbol(step) * e[step])) for e in bounds if e[step] > 0]
@@ -203,12 +203,12 @@ def _window(
     return min(starts, key=complexity), width
 
 
-def _rough(facts: Facts, e: Linear) -> float:
+def _rough(facts: KnownInequalities, e: Linear) -> float:
     high = facts.interval(e)[1]
     return float("inf") if high is None else high
 
 
-def simplified(e: Linear, facts: Facts) -> Linear:
+def simplified(e: Linear, facts: KnownInequalities) -> Linear:
     """Quotients of one known value replaced by it."""
 
     def rule(s: Symbol) -> Linear | None:

@@ -10,7 +10,7 @@ from autodiff.integers.conditions import AnyOf, Condition, substituted
 from autodiff.integers.linear import Linear, Symbol, symbol
 from autodiff.integers.memory import Memory
 from autodiff.inversion.cases import System, cases, pinned
-from autodiff.inversion.domains import Axis, Grid, Target
+from autodiff.inversion.domains import GatheredAxis, Grid, TargetIndex
 from autodiff.inversion.equalities import with_equalities
 from autodiff.inversion.lattice_loops import Setting
 from autodiff.inversion.questions import Component, Question, Unknown
@@ -86,7 +86,7 @@ def _system(question: Question) -> System:
     names = tuple(map(Unknown, range(len(question.boxes))))
     ranges = tuple((v, (b, b + n - 1)) for v, (b, n) in zip(names, question.boxes, strict=True))
     inside = tuple(e for v, (low, high) in ranges for e in (symbol(v) - low, high - symbol(v)))
-    equations = tuple(row - symbol(Target(j)) for j, row in enumerate(question.rows) if row is not None)
+    equations = tuple(row - symbol(TargetIndex(j)) for j, row in enumerate(question.rows) if row is not None)
     return System(names, len(names), equations, inside, (), ranges).with_conditions(question.conditions)
 
 
@@ -107,8 +107,8 @@ def _variants(system: System, grid: Grid, setting: Setting) -> list[Callable[[],
 def renamed(part: Part, c: Component) -> Part:
     """The part of a component with its variables and rows numbered as in the whole question."""
     unknowns = {Unknown(k): Unknown(i) for k, i in enumerate(c.variables)}
-    axes = {Axis(k): Axis(j) for k, j in enumerate(c.rows)}
-    targets = {Target(k): Target(j) for k, j in enumerate(c.rows)}
+    axes = {GatheredAxis(k): GatheredAxis(j) for k, j in enumerate(c.rows)}
+    targets = {TargetIndex(k): TargetIndex(j) for k, j in enumerate(c.rows)}
     everything: dict[Symbol, Linear] = {old: symbol(new) for m in (unknowns, axes, targets) for old, new in m.items()}
 
     def rule(e: Linear) -> Linear:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autodiff.integers.conditions import AllOf, AnyOf, Condition, Not, Opaque, OpaqueIndex, forms, mapped, substituted
 from autodiff.integers.linear import Atom, Linear, Numbered, Symbol, symbol
 
-__all__ = ["Component", "Names", "Parameter", "Question", "Unknown", "components", "localized", "unknowns_of"]
+__all__ = ["Component", "Numbering", "Parameter", "Question", "Unknown", "components", "localized", "unknowns_of"]
 
 
 class Unknown(Numbered):
@@ -41,7 +41,7 @@ class Question:
     compact: bool
 
 
-class Names:
+class Numbering:
     """The caller's symbols, numbered in the order met."""
 
     def __init__(self, variables: Sequence[Symbol]) -> None:

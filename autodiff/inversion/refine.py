@@ -18,7 +18,7 @@ from autodiff.integers.conditions import NonNegative, Zero
 from autodiff.integers.linear import Linear, Quotient, Symbol, ceiling, floordiv, linear, mod, symbol
 from autodiff.integers.polyhedra import eliminated, reduced
 from autodiff.inversion.cases import System
-from autodiff.inversion.domains import Axis, Grid
+from autodiff.inversion.domains import GatheredAxis, Grid
 from autodiff.inversion.lattice_loops import Setting, nominal
 from autodiff.inversion.solve import Solution, solve
 
@@ -80,7 +80,7 @@ def _diagonal(part: Part) -> Grid | None:
     for guard in part.solution.guards:
         if not isinstance(guard, Zero) or any(isinstance(s, Quotient) for s in guard.form):
             continue
-        axes = [s for s in guard.form if isinstance(s, Axis) and abs(guard.form[s]) == 1]
+        axes = [s for s in guard.form if isinstance(s, GatheredAxis) and abs(guard.form[s]) == 1]
         if axes:
             axis = max(axes, key=lambda a: (nominal(extents[a]), a.position))
             c = guard.form[axis]
@@ -107,10 +107,10 @@ def _phases(part: Part) -> list[Grid] | None:
     return grids
 
 
-def _period(e: Linear, axis: Axis) -> tuple[int, int]:
+def _period(e: Linear, axis: GatheredAxis) -> tuple[int, int]:
     """(m, change): adding m to the axis changes e by exactly `change`, whatever else; m the least such found.
 
-    >>> _period(floordiv(symbol(Axis(0)) * 2 + 1, 6), Axis(0))
+    >>> _period(floordiv(symbol(GatheredAxis(0)) * 2 + 1, 6), GatheredAxis(0))
     (3, 1)
     """
     period, rate = 1, [(e[axis], 1)]
@@ -142,7 +142,7 @@ def _boxed(system: System, part: Part, setting: Setting) -> list[Part]:
     return [] if smaller is None else [smaller]
 
 
-def _spans(system: System, grid: Grid, setting: Setting) -> Iterator[tuple[Axis, Linear, Linear]]:
+def _spans(system: System, grid: Grid, setting: Setting) -> Iterator[tuple[GatheredAxis, Linear, Linear]]:
     """For each axis, the narrowest [low, high] outside of which there is no solution."""
     place = dict(grid.place)
     projection = _projected(system, place, setting.budget)

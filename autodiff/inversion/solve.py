@@ -13,9 +13,9 @@ from math import gcd, prod
 from autodiff.integers.algebra import Matrix, diagonalized
 from autodiff.integers.conditions import AllOf, AnyOf, Condition, NonNegative, Zero, substituted
 from autodiff.integers.linear import Linear, Quotient, Symbol, floordiv, linear, mod
-from autodiff.integers.polyhedra import Facts, reduced
+from autodiff.integers.polyhedra import KnownInequalities, reduced
 from autodiff.inversion.cases import System
-from autodiff.inversion.domains import Loop
+from autodiff.inversion.domains import GatherLoop
 from autodiff.inversion.lattice_loops import Empty, Setting, best_nest, nominal
 
 __all__ = ["Solution", "solve"]
@@ -25,7 +25,7 @@ __all__ = ["Solution", "solve"]
 class Solution:
     """The points of a system: `values` for each of its original variables, over `loops`, where `guards` hold."""
 
-    loops: tuple[tuple[Loop, Linear], ...]
+    loops: tuple[tuple[GatherLoop, Linear], ...]
     values: tuple[tuple[Symbol, Linear], ...]
     guards: tuple[Condition, ...]
 
@@ -110,7 +110,9 @@ def _vanishing(e: Linear) -> list[Zero]:
     return [Zero(e.divided(g))] if g else []
 
 
-def _settled(conditions: Sequence[Condition], facts: Facts, parameters: frozenset[Symbol]) -> list[Condition]:
+def _settled(
+    conditions: Sequence[Condition], facts: KnownInequalities, parameters: frozenset[Symbol]
+) -> list[Condition]:
     """The conditions without those that always hold, and without alternatives that never do."""
     kept = [_known(c, facts, parameters) for c in conditions]
     if any(c is False for c in kept):
@@ -118,7 +120,7 @@ def _settled(conditions: Sequence[Condition], facts: Facts, parameters: frozense
     return [c for c in kept if not isinstance(c, bool)]
 
 
-def _known(c: Condition, facts: Facts, parameters: frozenset[Symbol]) -> Condition | bool:
+def _known(c: Condition, facts: KnownInequalities, parameters: frozenset[Symbol]) -> Condition | bool:
     """What is left of a condition: True or False where the facts decide it."""
     if isinstance(c, AllOf | AnyOf):
         deciding = isinstance(c, AnyOf)
@@ -134,14 +136,14 @@ def _known(c: Condition, facts: Facts, parameters: frozenset[Symbol]) -> Conditi
     return True if facts.proves(c.form) and (isinstance(c, NonNegative) or facts.proves(-c.form)) else c
 
 
-def _is_ranged(e: Linear, facts: Facts, parameters: frozenset[Symbol]) -> bool:
+def _is_ranged(e: Linear, facts: KnownInequalities, parameters: frozenset[Symbol]) -> bool:
     """Whether the facts speak of every symbol: of the value of a min, or of an index that is data, they do not."""
     return all(isinstance(a, Quotient) for a in e.atoms()) and all(
         s in facts.ranges or s in parameters for s in e.leaves()
     )
 
 
-def _unproved(inequalities: Sequence[Linear], facts: Facts) -> list[Linear]:
+def _unproved(inequalities: Sequence[Linear], facts: KnownInequalities) -> list[Linear]:
     """The inequalities that do not follow, none implied by the others."""
     kept = [e for e in reduced(inequalities) if not facts.proves(e)]
     if any(e.is_constant for e in kept):

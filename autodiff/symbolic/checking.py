@@ -15,7 +15,7 @@ from autodiff.symbolic.source import pairs_source
 if TYPE_CHECKING:
     from autodiff.symbolic.answer import IndexInversion
 
-__all__ = ["Checked", "Numbers", "checked", "is_allowed"]
+__all__ = ["Checked", "DrawnNumbers", "checked", "is_allowed"]
 
 SIZES = (0, 1, 2, 3, 4, 5, 8)
 SHIFTS = (0, 1, -1, 2, -2, 3, -5)
@@ -37,7 +37,7 @@ class Checked:
         return f"{found} and no other{draws}"
 
 
-class Numbers:
+class DrawnNumbers:
     """An array that has a number at every position, always the same one."""
 
     def __getitem__(self, position: Any) -> int:
@@ -47,7 +47,7 @@ class Numbers:
 def checked(answer: IndexInversion, sizes: Mapping[Any, int | Sequence[int]], most: int) -> Checked:
     space: dict[str, Any] = {}
     exec(compile(pairs_source(answer), "<inversion>", "exec"), space)
-    arrays = [Numbers() for _ in answer.data]
+    arrays = [DrawnNumbers() for _ in answer.data]
     draws = []
     points = 0
     for draw in _draws(answer, sizes):

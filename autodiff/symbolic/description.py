@@ -14,18 +14,18 @@ import sympy
 
 from autodiff.integers.conditions import Condition, substituted
 from autodiff.integers.linear import Linear, Symbol
-from autodiff.inversion.domains import ON_DATA, Gather, Target
+from autodiff.inversion.domains import ON_DATA, Gather, TargetIndex
 from autodiff.inversion.formulas import replaced
 from autodiff.symbolic.answer import IndexGather, IndexInversion, OpaqueRow, Place
 from autodiff.symbolic.tidy import tidy
 from autodiff.symbolic.writing import Writer
 from autodiff.turning.answers import Answer
 
-__all__ = ["Asked", "described"]
+__all__ = ["AskedIndex", "described"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedIndex:
     """The question in sympy's words; the domain in the order of the axes that were read."""
 
     index: tuple[Any, ...]
@@ -44,7 +44,7 @@ class Asked:
         return {b.label for e in (*self.index, *self.where) for b in sympy.sympify(e).atoms(sympy.IndexedBase)}
 
 
-def described(asked: Asked, answer: Answer, writer: Writer, negative: Mapping[Any, Any]) -> IndexInversion:
+def described(asked: AskedIndex, answer: Answer, writer: Writer, negative: Mapping[Any, Any]) -> IndexInversion:
     """`negative` says what stands for the negative part of a parameter."""
     describer = _Describer(asked, answer, writer, negative)
     parameters = sorted(asked.symbols - asked.labels - set(asked.domain), key=str)
@@ -60,7 +60,7 @@ def described(asked: Asked, answer: Answer, writer: Writer, negative: Mapping[An
     )
 
 
-def _opaque(asked: Asked, answer: Answer) -> Iterable[OpaqueRow]:
+def _opaque(asked: AskedIndex, answer: Answer) -> Iterable[OpaqueRow]:
     for j in answer.found.opaque:
         reads = sympy.sympify(asked.index[j]).atoms(sympy.Indexed)
         linear = "the index is not linear in the symbols of the domain"
@@ -71,7 +71,7 @@ def _opaque(asked: Asked, answer: Answer) -> Iterable[OpaqueRow]:
 class _Describer:
     """The symbols of one answer: elements s, positions in a part q, loops t, whatever the user called hers."""
 
-    def __init__(self, asked: Asked, answer: Answer, writer: Writer, negative: Mapping[Any, Any]) -> None:
+    def __init__(self, asked: AskedIndex, answer: Answer, writer: Writer, negative: Mapping[Any, Any]) -> None:
         self.asked, self.answer, self.negative = asked, answer, negative
         self.taken = {s.name for s in asked.symbols}
         self.elements = tuple(self._symbol("s", j) for j in range(len(asked.shape)))
@@ -80,7 +80,7 @@ class _Describer:
         self.plain = len(answer.positions) == len(answer.target) and all(
             p is s for p, s in zip(answer.positions, answer.target, strict=True)
         )
-        self.names: dict[Symbol, Any] = {Target(d): writer.expression(p) for d, p in enumerate(answer.positions)}
+        self.names: dict[Symbol, Any] = {TargetIndex(d): writer.expression(p) for d, p in enumerate(answer.positions)}
 
     def _symbol(self, letter: str, position: int) -> Any:
         """A symbol of a name that is not taken."""

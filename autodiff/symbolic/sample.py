@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
-from autodiff.symbolic.checking import Numbers, is_allowed
+from autodiff.symbolic.checking import DrawnNumbers, is_allowed
 from autodiff.symbolic.source import pairs_source
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _reached(answer: IndexInversion, draw: Mapping[Any, int], box: Box) -> dict[
     space: dict[str, Any] = {}
     exec(compile(pairs_source(small), "<inversion>", "exec"), space)
     try:
-        pairs = list(space["expected"](*(draw[s] for s in answer.parameters), *(Numbers() for _ in answer.data)))
+        pairs = list(space["expected"](*(draw[s] for s in answer.parameters), *(DrawnNumbers() for _ in answer.data)))
     except ZeroDivisionError:
         return {}
     return {point: element for element, point in pairs}

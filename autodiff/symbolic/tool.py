@@ -8,7 +8,7 @@ from typing import Any
 import sympy
 
 from autodiff.symbolic.answer import IndexInversion
-from autodiff.symbolic.description import Asked, described
+from autodiff.symbolic.description import AskedIndex, described
 from autodiff.symbolic.reading import EXPECTED, Words
 from autodiff.symbolic.writing import Writer
 from autodiff.turning.answers import Answer, plain_answer
@@ -66,7 +66,7 @@ def inversion_of(answer: Answer) -> IndexInversion:
     for size in sizes:
         names[size] = _fresh(size.name, names.values(), is_size=True)
     writer = Writer(names, {})
-    asked = Asked(
+    asked = AskedIndex(
         tuple(map(writer.expression, read.index)),
         {names[a]: (writer.expression(a.begin), writer.expression(extent_of(a))) for a in read.axes},
         tuple(map(writer.expression, answer.shape)),
@@ -83,7 +83,7 @@ def _fresh(name: str, taken: Iterable[Any], is_size: bool) -> Any:
     return sympy.Symbol(f"{name}_{number}" if number else name, integer=True, **sign)
 
 
-def _asked(index: Any, domain: Any, shape: Any, where: Any) -> Asked:
+def _asked(index: Any, domain: Any, shape: Any, where: Any) -> AskedIndex:
     """The question with its kinds and lengths checked."""
     if not isinstance(domain, Mapping):
         raise TypeError(f"invert: domain must be {{symbol: (begin, extent)}}, found {domain!r:.80}")
@@ -98,7 +98,7 @@ def _asked(index: Any, domain: Any, shape: Any, where: Any) -> Asked:
     _no_negative(extents, "the shape")
     is_one = isinstance(where, (bool, str, sympy.Basic)) and not isinstance(where, sympy.Tuple)
     conditions = [where] if is_one else where
-    return Asked(rows, ranges, extents, tuple(_condition(c) for c in _several(conditions, "where")))
+    return AskedIndex(rows, ranges, extents, tuple(_condition(c) for c in _several(conditions, "where")))
 
 
 def _several(given: Any, what: str) -> list[Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from autodiff.integers.conditions import AllOf, AnyOf, Choice, Condition, NonNegative, Not, Opaque, OpaqueIndex, Zero
 from autodiff.integers.linear import Atom, Greatest, Least, Linear, Symbol, floordiv, linear, mod, symbol
-from autodiff.integers.polyhedra import Facts
+from autodiff.integers.polyhedra import KnownInequalities
 from autodiff.turning import bit_forms
 from tedsl.lang.dtypes import INT32, INT64, integer_bounds
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Var
@@ -59,7 +59,7 @@ class Reader:
         self._conditions: dict[Expr, Condition] = {}
         self._wrapping: set[Expr] = set()
         self._rank: dict[Symbol, int] = {}
-        self.facts = Facts({})
+        self.facts = KnownInequalities({})
         self.maxima: list[Linear] = []
         extents = [self.form(a.extent) for a in axes if a.extent is not None]
         begins = [self.form(a.begin) for a in axes]
@@ -67,7 +67,9 @@ class Reader:
             a: (b, b + n - 1) for a, b, n in zip(axes, begins, extents, strict=True)
         }
         sizes = [*extents, *map(self.form, shape)]
-        self.facts = Facts(ranges, [n - 1 for size in sizes for n in (size, *_factors_of(size)) if not n.is_constant])
+        self.facts = KnownInequalities(
+            ranges, [n - 1 for size in sizes for n in (size, *_factors_of(size)) if not n.is_constant]
+        )
 
     def form(self, root: Expr) -> Linear:
         if root not in self._forms and wraps_early(root):

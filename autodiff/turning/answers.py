@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from autodiff.integers.conditions import has_opaque
 from autodiff.integers.linear import Linear, Symbol, linear, symbol
-from autodiff.inversion.domains import Gather, Inversion, Target, Variable
+from autodiff.inversion.domains import Gather, Inversion, TargetIndex, Variable
 from autodiff.inversion.invert import invert
 from autodiff.turning.affine_read import Reader, is_opaque
 from autodiff.turning.affine_write import expression_of, truth_of
 from autodiff.turning.bits import bitwise, has_bits
 from autodiff.turning.changes import Rule, changed, digits, exclusive, rotation
 from autodiff.turning.cotangent import Support
-from autodiff.turning.radix import Dim, closed, in_linear_dims
+from autodiff.turning.radix import TargetDim, closed, in_linear_dims
 from autodiff.turning.reached import Reached
 from autodiff.turning.sent import Sent, Shape, extent_of
 from autodiff.turning.tables import tabulated
@@ -62,7 +62,7 @@ class Answer:
     target: tuple[Axis, ...]
     positions: tuple[Expr, ...]
     value: Expr
-    stand_ins: dict[Target, Axis]
+    stand_ins: dict[TargetIndex, Axis]
     extents: dict[Linear, Expr]
 
     def at(self, elements: Sequence[Expr]) -> list[Expr]:
@@ -110,7 +110,7 @@ def plain_answer(read: Sent, shape: Shape, compact: bool, split: bool = True) ->
     reader = Reader(read.axes, shape)
     variables = [Variable(a, _size(extent_of(a), reader), reader.form(a.begin)) for a in read.axes]
     target = fresh_axes(shape)
-    dims = [Dim(reader.form(i), reader.form(n), s) for i, n, s in zip(read.index, shape, target, strict=True)]
+    dims = [TargetDim(reader.form(i), reader.form(n), s) for i, n, s in zip(read.index, shape, target, strict=True)]
     dims = in_linear_dims(dims, reader) if split else list(map(closed, dims))
     conditions = [reader.condition(c) for c in read.conditions]
     found = invert(
@@ -119,7 +119,7 @@ def plain_answer(read: Sent, shape: Shape, compact: bool, split: bool = True) ->
     positions = tuple(d.position for d in dims)
     plain = len(dims) == len(shape) and all(p is s for p, s in zip(positions, target, strict=True))
     known = [j for j, row in enumerate(read.index) if isinstance(row, Apply) and plain and j not in found.opaque]
-    stand_ins = {Target(j): Axis(f"s{j}", shape[j]) for j in known}
+    stand_ins = {TargetIndex(j): Axis(f"s{j}", shape[j]) for j in known}
     (value,) = substitute_all((read.value,), {read.index[s.position]: axis for s, axis in stand_ins.items()})
     extents = {linear(v.extent): extent_of(a) for v, a in zip(variables, read.axes, strict=True)}
     return Answer(read, found, shape, target, positions, value, stand_ins, extents)

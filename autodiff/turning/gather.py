@@ -14,7 +14,7 @@ from math import prod
 from autodiff.integers.conditions import NonNegative, Zero, substituted
 from autodiff.integers.linear import Linear, Symbol, symbol
 from autodiff.inversion.diagonals import on_diagonal
-from autodiff.inversion.domains import Gather, Inversion, Target
+from autodiff.inversion.domains import Gather, Inversion, TargetIndex
 from autodiff.inversion.lattice_loops import nominal
 from autodiff.turning.affine_read import Reader
 from autodiff.turning.affine_write import expression_of, truth_of
@@ -180,7 +180,7 @@ def _element(answer: Answer, g: Gather, axes: tuple[Axis, ...], name: str) -> tu
             return guard, masked(value, data)
         own = fresh_axes(answer.shape)
         return TRUE, Read(compute_tensors(own, (body_of(answer, g, answer.at(own)),), name)[0], axes)
-    at: dict[Symbol, Expr] = {Target(j): e for j, e in enumerate(answer.at(axes))}
+    at: dict[Symbol, Expr] = {TargetIndex(j): e for j, e in enumerate(answer.at(axes))}
     member: Expr = TRUE
     for c in g.member:
         member = fn.logical_and(member, truth_of(c, at))
@@ -208,7 +208,7 @@ def _disjoint_groups(gathers: Sequence[Gather]) -> list[list[Gather]]:
 
 def _needed(g: Gather) -> list[Linear]:
     """Forms that are at least 0 for each element of the gather."""
-    as_target = {a: symbol(Target(a.position)) for a, _ in g.axes}
+    as_target = {a: symbol(TargetIndex(a.position)) for a, _ in g.axes}
     conditions = list(g.member)
     if g.direct and not g.loops:
         conditions += [substituted(c, as_target) for c in g.guards]

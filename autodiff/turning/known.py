@@ -22,7 +22,7 @@ from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Read, Reduce
 from tedsl.lang.extents import same_extent
 from tedsl.lang.operators import Fn
 from tedsl.lang.reducers import BUILTIN
-from tedsl.lang.tensor import Facts, Scatter, Tensor
+from tedsl.lang.tensor import IndexFacts, Scatter, Tensor
 
 __all__ = ["IN_RUNS", "KnownRead", "split_of"]
 
@@ -38,7 +38,7 @@ class KnownRead:
     """A read of S in the dimension `dim` at P[u]; `tied`: axis of P -> dimension of S at the same index."""
 
     table: Read
-    facts: Facts
+    facts: IndexFacts
     dim: int
     tied: dict[int, int]
     index: tuple[Expr, ...]
@@ -121,7 +121,7 @@ def _table(row: Expr) -> Read | None:
     return row if isinstance(row, Read) else None
 
 
-def _tied(table: Read, facts: Facts, dim: int, index: Sequence[Expr], shape: Sequence[Expr]) -> dict[int, int]:
+def _tied(table: Read, facts: IndexFacts, dim: int, index: Sequence[Expr], shape: Sequence[Expr]) -> dict[int, int]:
     """The axes of the table that are read at the index of another dimension, over the same extent."""
     tied: dict[int, int] = {}
     for d, place in enumerate(table.indices):
@@ -132,7 +132,7 @@ def _tied(table: Read, facts: Facts, dim: int, index: Sequence[Expr], shape: Seq
     return tied
 
 
-def inverse_of(table: Tensor, facts: Facts) -> Tensor:
+def inverse_of(table: Tensor, facts: IndexFacts) -> Tensor:
     """The inverse permutation: that which was given, or each place written where it is mapped to."""
     if facts.inverse is not None:
         return assume(facts.inverse, permutation=True, inverse=table, axis=facts.axis)

@@ -25,11 +25,11 @@ from autodiff.turning.affine_read import (
 from autodiff.turning.affine_write import expression_of
 from tedsl.lang.expr import Axis, Expr
 
-__all__ = ["Dim", "closed", "in_linear_dims"]
+__all__ = ["TargetDim", "closed", "in_linear_dims"]
 
 
 @dataclass(frozen=True)
-class Dim:
+class TargetDim:
     """One dimension of the target: what the read's index is there, its extent, and an element's position along it."""
 
     row: Linear
@@ -37,7 +37,7 @@ class Dim:
     position: Expr
 
 
-def in_linear_dims(dims: Sequence[Dim], reader: Reader) -> list[Dim]:
+def in_linear_dims(dims: Sequence[TargetDim], reader: Reader) -> list[TargetDim]:
     """The target in dimensions along which the index is linear, as far as there are such."""
     current = list(dims)
     while True:
@@ -47,12 +47,12 @@ def in_linear_dims(dims: Sequence[Dim], reader: Reader) -> list[Dim]:
         current = better
 
 
-def closed(d: Dim) -> Dim:
+def closed(d: TargetDim) -> TargetDim:
     """A row that stayed a product of axes and sizes is opaque."""
-    return d if not has_axis_product(d.row) else Dim(symbol(OpaqueIndex(d.row)), d.extent, d.position)
+    return d if not has_axis_product(d.row) else TargetDim(symbol(OpaqueIndex(d.row)), d.extent, d.position)
 
 
-def _joined(dims: list[Dim], reader: Reader) -> list[Dim] | None:
+def _joined(dims: list[TargetDim], reader: Reader) -> list[TargetDim] | None:
     """Two dimensions (e // m, e % m) as one dimension e."""
     for low in dims:
         remainder = _sole(low.row)
@@ -65,7 +65,7 @@ def _joined(dims: list[Dim], reader: Reader) -> list[Dim] | None:
                 if extent is None:
                     continue
                 size = expression_of(low.extent, {})
-                whole = Dim(remainder.numerator, extent, high.position * size + low.position)
+                whole = TargetDim(remainder.numerator, extent, high.position * size + low.position)
                 return [whole if d is high else d for d in dims if d is not low]
     return None
 
@@ -92,7 +92,7 @@ def _is_quotient_of(quotient: SizeQuotient, remainder: Remainder, reader: Reader
     return quotient.numerator == numerator and quotient.divisor == divisor
 
 
-def _split(dims: list[Dim], reader: Reader) -> list[Dim] | None:
+def _split(dims: list[TargetDim], reader: Reader) -> list[TargetDim] | None:
     """One dimension m e1 + e2, 0 <= e2 < m, as two."""
     for position, d in enumerate(dims):
         if is_opaque(d.row):
@@ -103,8 +103,8 @@ def _split(dims: list[Dim], reader: Reader) -> list[Dim] | None:
             if parts is None or top is None or not _starts_at_zero(parts[0], reader):
                 continue
             by = expression_of(size, {})
-            high = Dim(parts[0], _rows(d.extent, size, top + 1, reader), d.position // by)
-            low = Dim(parts[1], size, d.position % by)
+            high = TargetDim(parts[0], _rows(d.extent, size, top + 1, reader), d.position // by)
+            low = TargetDim(parts[1], size, d.position % by)
             return [*dims[:position], high, low, *dims[position + 1 :]]
     return None
 

@@ -16,7 +16,7 @@ from schedules import Schedule
 from tedsl.backend.building.memory_of_inputs import accumulating_for, settled
 from tedsl.backend.building.request import BuildOptions, BuildRequest, request_for
 from tedsl.backend.calling.kernel import Kernel
-from tedsl.backend.calling.signature import KernelParts, Signature
+from tedsl.backend.calling.signature import KernelParts, KernelSignature
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import Shared
 from tedsl.backend.sequence.restored import executable_for
@@ -72,7 +72,7 @@ def evaluate(outputs: Any, feeds: Mapping[Tensor, Any] | None = None, sizes: Map
 
 def made_kernel(program: Compilation) -> Kernel:
     """A kernel of its own, compiled, that is found by nobody else; it returns a tuple."""
-    signature = Signature(program.name, program.inputs, (), program.outputs, is_several=True)
+    signature = KernelSignature(program.name, program.inputs, (), program.outputs, is_several=True)
     kernel = Kernel(KernelParts(signature, Shared(executable_for(program))))
     kernel.compile()
     return kernel
@@ -84,7 +84,7 @@ def _kernel(request: BuildRequest) -> Kernel:
     found = settled(request, is_adding=adding is not None)
     found.donations.check(request.fed, request.options.on_hazard)
     places = {**request.alias, **{p: k for k, p in found.donations.taken.items()}}
-    signature = Signature(
+    signature = KernelSignature(
         request.name, request.inputs, request.constants, request.outputs, request.is_several, places,
         request.options.on_hazard, found.donations,
     )  # fmt: skip

@@ -33,7 +33,7 @@ Place = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Layout:
+class PictureLayout:
     """Where the cells of a box are: `steps` (across, down) per dimension, and how large it is in all.
 
     A line of more than `columns` cells goes on in the next row.
@@ -69,11 +69,11 @@ class Layout:
         return rest(0)
 
 
-def layout(box: Box, cell: float) -> Layout:
+def layout(box: Box, cell: float) -> PictureLayout:
     if len(box) == 1 and box[0][1] > MOST_COLUMNS:
         n = box[0][1]
         columns = next((c for c in range(MOST_COLUMNS, MOST_COLUMNS // 2 - 1, -1) if n % c == 0), MOST_COLUMNS)
-        return Layout(box, (), (columns * cell, -(-n // columns) * HEIGHT), cell, columns)
+        return PictureLayout(box, (), (columns * cell, -(-n // columns) * HEIGHT), cell, columns)
     sides = [cell, HEIGHT]
     steps: list[tuple[float, float]] = []
     for level, (_, extent) in enumerate(reversed(box)):
@@ -82,7 +82,7 @@ def layout(box: Box, cell: float) -> Layout:
             sides[side] += GAP
         steps.append((sides[0], 0.0) if side == 0 else (0.0, sides[1]))
         sides[side] = sides[side] * extent - (GAP if level > 1 else 0.0)
-    return Layout(box, tuple(reversed(steps)), (sides[0], sides[1]), cell)
+    return PictureLayout(box, tuple(reversed(steps)), (sides[0], sides[1]), cell)
 
 
 def picture(sample: Sample, domain: Sequence[Any], elements: Sequence[Any], title: str) -> str:
@@ -139,7 +139,7 @@ def _label(place: Place) -> str:
 
 
 def _box(
-    made: Layout,
+    made: PictureLayout,
     start: tuple[float, float],
     names: Sequence[Any],
     shown: Mapping[Place, Place | None],
@@ -181,7 +181,7 @@ def written(name: Any) -> str:
     return letter + number.translate(SUBSCRIPTS) if len(letter) == 1 and (number.isdigit() or not number) else str(name)
 
 
-def _ticks(made: Layout, start: tuple[float, float]) -> Iterator[str]:
+def _ticks(made: PictureLayout, start: tuple[float, float]) -> Iterator[str]:
     """Numbers along the last two dimensions, of the first block; of a line of several rows, where each begins."""
     if made.columns:
         ((begin, extent),) = made.box
@@ -202,9 +202,9 @@ def _ticks(made: Layout, start: tuple[float, float]) -> Iterator[str]:
 def _threads(
     sample: Sample,
     chosen: Place,
-    left: Layout,
+    left: PictureLayout,
     start: tuple[float, float],
-    right: Layout,
+    right: PictureLayout,
     second: tuple[float, float],
     beside: bool,
 ) -> Iterator[str]:

@@ -17,7 +17,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent
 from tedsl.lang.native import Native
-from tedsl.lang.tensor import Compute, Extern, Facts, Shape, Tensor
+from tedsl.lang.tensor import Compute, Extern, IndexFacts, Shape, Tensor
 
 __all__ = ["IndexMap", "assume", "facts_of", "index_map"]
 
@@ -52,11 +52,11 @@ def assume(
             "sorted=True or within=(lo, hi)"
         )
     back = None if inverse is None else _checked_inverse(as_tensor(inverse, what), tensor, what)
-    facts = Facts(permutation, unique or permutation, sorted, limits, back, normal_axis(axis, tensor.ndim, what))
+    facts = IndexFacts(permutation, unique or permutation, sorted, limits, back, normal_axis(axis, tensor.ndim, what))
     return _assumed(tensor, facts)
 
 
-def _assumed(tensor: Tensor, facts: Facts) -> Tensor:
+def _assumed(tensor: Tensor, facts: IndexFacts) -> Tensor:
     axes = fresh_axes(tensor.extents)
     return Compute(name=f"{tensor.name}_assumed", axes=axes, bodies=(Read(tensor, axes),), facts=facts).output()
 
@@ -80,7 +80,7 @@ def _checked_inverse(inverse: Tensor, tensor: Tensor, what: str) -> Tensor:
     return inverse
 
 
-def facts_of(tensor: Tensor) -> Facts | None:
+def facts_of(tensor: Tensor) -> IndexFacts | None:
     """What is known of the elements of a tensor: said, or because of what computed it."""
     op = tensor.op
     if isinstance(op, Compute):
@@ -88,7 +88,7 @@ def facts_of(tensor: Tensor) -> Facts | None:
     if isinstance(op, Extern) and isinstance(op.function, Native) and op.function.routine == "order" and tensor.index:
         axis = op.function.axis
         extent = op.args[0].extents[axis]
-        return Facts(same_extent(extent, tensor.extents[axis]), True, within=(Const(0, INT32), extent), axis=axis)
+        return IndexFacts(same_extent(extent, tensor.extents[axis]), True, within=(Const(0, INT32), extent), axis=axis)
     return None
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Formal, Read, Reduce, Var
 from tedsl.lang.native import Native
 from tedsl.lang.reducers import Reducer
-from tedsl.lang.tensor import Compute, Constant, Extern, Facts, Operation, Placeholder, Scan, Scatter, Tensor
+from tedsl.lang.tensor import Compute, Constant, Extern, IndexFacts, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import operations_between, stages_of, topological
 
 __all__ = ["same_program", "structural_key"]
@@ -187,7 +187,7 @@ class _Writer:
         self.write(op.nodes)
         return f"{axes} = {self.exprs(op.bodies)}{'' if op.facts is None else self.facts(op.facts)}"
 
-    def facts(self, facts: Facts) -> str:
+    def facts(self, facts: IndexFacts) -> str:
         """What is said of an index; its inverse is no part of the program."""
         within = "" if facts.within is None else self.exprs(facts.within)
         said = facts.permutation, facts.unique, facts.sorted, facts.inverse is not None, facts.axis

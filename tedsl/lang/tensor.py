@@ -27,7 +27,7 @@ __all__ = [
     "Compute",
     "Constant",
     "Extern",
-    "Facts",
+    "IndexFacts",
     "Operation",
     "Placeholder",
     "Scan",
@@ -126,7 +126,7 @@ class Constant(Placeholder):
 
 
 @dataclass(frozen=True, eq=False)
-class Facts:
+class IndexFacts:
     """What is known of integers, for the elements of each row along `axis`.
 
     `permutation`: each place of the row once. `unique`: none twice. `sorted`: in ascending order. `within`: from the
@@ -151,7 +151,7 @@ class Compute(Operation):
     axes: tuple[Axis, ...]
     bodies: tuple[Expr, ...]
     names: tuple[str, ...] | None = None
-    facts: Facts | None = None
+    facts: IndexFacts | None = None
 
     @property
     def num_outputs(self) -> int:

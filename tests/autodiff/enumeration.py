@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autodiff.integers.conditions import AllOf, AnyOf, Choice, Condition, NonNegative, Not, Zero, holds
 from autodiff.integers.linear import Greatest, Least, Linear, floordiv, linear, mod, symbol
-from autodiff.inversion.domains import Gather, Inversion, Target, Variable
+from autodiff.inversion.domains import Gather, Inversion, TargetIndex, Variable
 from autodiff.inversion.invert import invert
 
 Point = tuple[int, ...]
@@ -79,7 +79,7 @@ def _readers(m: IndexMap, g: Gather) -> dict[Point, list[Point]]:
     extents = [n.evaluate(sizes) for _, n in g.axes]
     readers: dict[Point, list[Point]] = {}
     for s in product(*(range(linear(n).evaluate(sizes)) for n in m.shape)):
-        values = {Target(j): i for j, i in enumerate(s)} | dict(sizes)
+        values = {TargetIndex(j): i for j, i in enumerate(s)} | dict(sizes)
         if all(holds(c, values) for c in g.member):
             q = tuple(e.evaluate(values) for e in g.index)
             assert all(0 <= i < n for i, n in zip(q, extents, strict=True)), f"{s} reads {q} of {extents}"

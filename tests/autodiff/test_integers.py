@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from autodiff.integers.algebra import diagonalized, independent_rows, triangular_basis
 from autodiff.integers.budget import Budget
 from autodiff.integers.linear import Linear, ceiling, floordiv, linear, mod, symbol
-from autodiff.integers.polyhedra import Facts, eliminated
+from autodiff.integers.polyhedra import KnownInequalities, eliminated
 from autodiff.integers.simplex import INFEASIBLE, minimum
 
 ENTRIES = st.sampled_from([0, 0, 1, -1, 2, 3, -4, 6, 10**20])
@@ -130,7 +130,7 @@ def test_floors_are_floors(e: tuple[int, int, int], c: int) -> None:
 
 @given(st.tuples(*[st.integers(-5, 5)] * 3), st.integers(2, 5))
 def test_proofs_are_true(e: tuple[int, int, int], c: int) -> None:
-    facts = Facts({"x": (linear(0), linear(6)), "y": (linear(-2), linear(3))})
+    facts = KnownInequalities({"x": (linear(0), linear(6)), "y": (linear(-2), linear(3))})
     form = floordiv(symbol("x") * e[0] + symbol("y") * e[1], c) * 2 + e[2]
     if facts.proves(form):
         assert all(form.evaluate({"x": x, "y": y}) >= 0 for x, y in product(range(7), range(-2, 4)))
@@ -138,7 +138,7 @@ def test_proofs_are_true(e: tuple[int, int, int], c: int) -> None:
 
 def test_a_quotient_in_its_range_is_proved() -> None:
     s = symbol("s")
-    facts = Facts({"s": (linear(0), linear(15))})
+    facts = KnownInequalities({"s": (linear(0), linear(15))})
     assert facts.proves(3 - floordiv(s, 4))
     assert not facts.proves(2 - floordiv(s, 4))
     assert facts.proves(s - floordiv(s, 4) * 4)

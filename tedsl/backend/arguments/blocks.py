@@ -38,7 +38,7 @@ __all__ = [
     "TYPE",
     "ArgSpec",
     "Binding",
-    "Bound",
+    "BoundFunction",
     "CompiledFunction",
     "DeviceBinding",
     "Function",
@@ -89,7 +89,7 @@ class ArgSpec:
         return _TYPE_CODES[kind], int(self.dtype[len(kind) :])
 
 
-class Bound(Protocol):
+class BoundFunction(Protocol):
     """A function prepared for arrays of given shapes and strides."""
 
     def run(self, arrays: Sequence[Array]) -> None:
@@ -123,7 +123,7 @@ class Function(Protocol):
     def compact(self) -> bool:
         """Whether these must be contiguous."""
 
-    def bind(self, layouts: Sequence[Layout], scalars: Sequence[int | float] = ()) -> Bound:
+    def bind(self, layouts: Sequence[Layout], scalars: Sequence[int | float] = ()) -> BoundFunction:
         """Prepare calls on arrays of these shapes and strides (one pair per array) and on these scalars."""
 
 

@@ -10,7 +10,7 @@ from tedsl.analysis.messages import describe
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import evaluate_extent
 from tedsl.lang.expr import Var
-from tedsl.lang.tensor import Compute, Facts, Placeholder, Tensor
+from tedsl.lang.tensor import Compute, IndexFacts, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between
 from tedsl.reference import evaluate_stages
 
@@ -43,7 +43,7 @@ def _value(tensor: Tensor, known: Mapping[Tensor, Array], sizes: Mapping[Var, in
     return evaluate_stages(stages, known, sizes)[tensor]
 
 
-def _faults(facts: Facts, array: Array, known: Mapping[Tensor, Array], sizes: Mapping[Var, int]) -> Iterator[str]:
+def _faults(facts: IndexFacts, array: Array, known: Mapping[Tensor, Array], sizes: Mapping[Var, int]) -> Iterator[str]:
     rows = np.moveaxis(array, facts.axis, -1)
     count = rows.shape[-1]
     if facts.within is not None:
@@ -69,7 +69,7 @@ def _faults(facts: Facts, array: Array, known: Mapping[Tensor, Array], sizes: Ma
             yield f"inverse[{place}] is {there[tuple(wrong[0])]}, and {place} is at {wrong[0][-1]}: it is no inverse"
 
 
-def _name(facts: Facts) -> str:
+def _name(facts: IndexFacts) -> str:
     return "is a permutation" if facts.permutation else "is unique"
 
 

@@ -47,11 +47,11 @@ from tedsl.backend.sequence.arena import fresh
 from tedsl.lang.errors import AliasError
 from tedsl.lang.expr import Var
 
-__all__ = ["Answer", "answer"]
+__all__ = ["CallAnswer", "answer"]
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class CallAnswer:
     """What a call returns, and what it did: what further calls like it need."""
 
     results: tuple[Any, ...]
@@ -60,7 +60,7 @@ class Answer:
     stats: Stats
 
 
-def answer(kernel: KernelParts, asked: Asked) -> Answer:
+def answer(kernel: KernelParts, asked: Asked) -> CallAnswer:
     """Call a kernel on arrays in the memory of the CPU."""
     kernel.donor.check(asked.given, asked.out)
     taken = _taken(kernel, asked)
@@ -78,7 +78,7 @@ def answer(kernel: KernelParts, asked: Asked) -> Answer:
     stats = _stats(kernel, call, memory, taken.copies + memory.copies)
     if check is not None:
         check.verify(memory)
-    return Answer(_returned(kernel, asked, targets, memory), call, memory, stats)
+    return CallAnswer(_returned(kernel, asked, targets, memory), call, memory, stats)
 
 
 @dataclass(frozen=True, eq=False)

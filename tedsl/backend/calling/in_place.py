@@ -10,7 +10,7 @@ import numpy as np
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.blocks import copy_reason
 from tedsl.backend.calling.aliasing import in_place_problem, overlap, same_place
-from tedsl.backend.calling.signature import Signature
+from tedsl.backend.calling.signature import KernelSignature
 from tedsl.backend.compiling.executable import CallMemory, Executable
 from tedsl.lang.errors import AliasError
 from tedsl.lang.expr import Var
@@ -34,7 +34,7 @@ class ChosenProgram:
 class PreparedCall:
     """One call while it is prepared: the program to run, and what it was given."""
 
-    signature: Signature
+    signature: KernelSignature
     chosen: ChosenProgram
     arrays: Sequence[Array]
     targets: Mapping[int, Array]

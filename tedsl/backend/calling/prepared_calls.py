@@ -10,7 +10,7 @@ import numpy as np
 
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.addresses import address_of
-from tedsl.backend.calling.general_call import Answer
+from tedsl.backend.calling.general_call import CallAnswer
 from tedsl.backend.calling.in_place import PreparedCall
 from tedsl.backend.calling.signature import KernelParts
 from tedsl.backend.calling.stats import Stats
@@ -42,7 +42,7 @@ class PreparedCalls:
         self.writing: dict[Any, KnownCall] = {}
         self.adding: dict[Any, KnownCall] = {}  # those in mode="add"
 
-    def remember(self, answer: Answer, given: Sequence[Any]) -> None:
+    def remember(self, answer: CallAnswer, given: Sequence[Any]) -> None:
         """Keep what a further call like this one needs, if it can run on its arrays as they are."""
         call, memory, alias = answer.call, answer.memory, self.kernel.signature.alias
         outputs = [memory.outputs[p] for p in sorted(memory.outputs)]

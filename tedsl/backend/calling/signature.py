@@ -14,11 +14,11 @@ from tedsl.lang.expr import Var
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Constant, Tensor
 
-__all__ = ["Asked", "KernelParts", "Signature"]
+__all__ = ["Asked", "KernelParts", "KernelSignature"]
 
 
 @dataclass(frozen=True, eq=False)
-class Signature:
+class KernelSignature:
     """The tensors for which a kernel takes and gives arrays, and whose memory is whose."""
 
     name: str
@@ -56,7 +56,7 @@ class Signature:
 class KernelParts:
     """A kernel: its signature, and what runs behind it."""
 
-    signature: Signature
+    signature: KernelSignature
     shared: Shared
     accumulating: Accumulating | None = None  # for calls that add to memory of inputs
 

@@ -13,8 +13,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tedsl.backend.arguments.layouts import LARGEST, Shape
-from tedsl.backend.halide_text.expressions import Call
-from tedsl.backend.halide_text.programs import Program, read_field
+from tedsl.backend.halide_text.expressions import HalideCall
+from tedsl.backend.halide_text.programs import HalideProgram, read_field
 from tedsl.backend.halide_text.values import Calls, Value
 
 __all__ = ["are_proven", "unproven"]
@@ -40,7 +40,7 @@ def are_proven(text: str, shapes: Sequence[Shape | None], *, compact: bool = Fal
 
 def unproven(text: str, shapes: Sequence[Shape | None], *, compact: bool = False) -> tuple[str, ...] | None:
     """The errors whose checks may fail; None where the text, or what it is to hold for, is not of a known form."""
-    program = Program(text)
+    program = HalideProgram(text)
     names, checks = program.arguments, program.checks
     if names is None or checks is None or len(names) != len(shapes):
         return None
@@ -58,7 +58,7 @@ def unproven(text: str, shapes: Sequence[Shape | None], *, compact: bool = False
 def _fields_of(arrays: Mapping[str, Shape], compact: bool) -> Calls:
     """What Halide's functions say of the fields of the arrays."""
 
-    def value(call: Call) -> Value:
+    def value(call: HalideCall) -> Value:
         asked = read_field(call)
         if asked is None or asked[0] not in arrays:
             return None

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from tedsl.analysis.overflow import check_limits
 from tedsl.analysis.pointwise import Array
-from tedsl.backend.arguments.blocks import Bound
+from tedsl.backend.arguments.blocks import BoundFunction
 from tedsl.backend.compiling.disk_cache import is_kept
-from tedsl.backend.compiling.facts import Facts
+from tedsl.backend.compiling.facts import KnownFacts
 from tedsl.backend.compiling.forms import Form, Numbers, layout_of, usual_layout
 from tedsl.backend.compiling.variant import Variant
 from tedsl.lang.expr import Var
@@ -38,11 +38,11 @@ class CompiledForms:
     """What `make` made of a form stays; `key` is the name under which its code is kept on the disk."""
 
     def __init__(
-        self, name: str, facts: Facts, make: Callable[[Form], Variant], key: Callable[[Form], str | None]
+        self, name: str, facts: KnownFacts, make: Callable[[Form], Variant], key: Callable[[Form], str | None]
     ) -> None:
         self.variants: dict[Form, Variant] = {}
         self._name, self._facts, self._make, self._key = name, facts, make, key
-        self._bindings: dict[Any, tuple[Variant, Bound]] = {}
+        self._bindings: dict[Any, tuple[Variant, BoundFunction]] = {}
         self._lock = freed_in_children(threading.Lock())
 
     def variant(self, form: Form) -> Variant:
@@ -82,7 +82,7 @@ class CompiledForms:
 
     def bind(
         self, memory: ArraysOfCall, modes: tuple[str, ...], sizes: Mapping[Var, int], numbers: Numbers = Numbers.FINITE
-    ) -> tuple[Variant, Bound]:
+    ) -> tuple[Variant, BoundFunction]:
         """The code for these arrays, and an argument block for their shapes and strides."""
         key = (modes, numbers, tuple(sizes.values()), tuple((a.shape, a.strides) for a in memory.arrays))
         found = self._bindings.get(key)

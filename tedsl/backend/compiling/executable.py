@@ -17,7 +17,7 @@ from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.compiled_forms import CompiledForms
-from tedsl.backend.compiling.facts import Facts
+from tedsl.backend.compiling.facts import KnownFacts
 from tedsl.backend.compiling.forms import Form
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.host.units import readable
@@ -96,7 +96,7 @@ class Runnable(Protocol):
         """What was compiled."""
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> KnownFacts:
         """What is known of it without code."""
 
     @property

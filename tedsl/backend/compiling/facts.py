@@ -20,12 +20,12 @@ from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
 from tedsl.lang.traverse import operations_between
 
-__all__ = ["Facts", "FoundFacts", "ProgramFacts"]
+__all__ = ["FoundFacts", "KnownFacts", "ProgramFacts"]
 
 Sizes = Mapping[Var, int]
 
 
-class Facts(Protocol):
+class KnownFacts(Protocol):
     """The questions; an array is anything that has a shape."""
 
     @property

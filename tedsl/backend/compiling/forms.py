@@ -12,7 +12,7 @@ from enum import Enum
 
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.layouts import LARGEST
-from tedsl.backend.compiling.facts import Facts
+from tedsl.backend.compiling.facts import KnownFacts
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.lowering.index_checks import Checks
 
@@ -21,8 +21,8 @@ __all__ = [
     "DENSE",
     "LAYOUTS",
     "MERGED",
+    "ArrayLayout",
     "Form",
-    "Layout",
     "Numbers",
     "is_dense",
     "layout_of",
@@ -31,21 +31,21 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Layout:
+class ArrayLayout:
     """How the arrays of a call lie in memory; `fits` says for which it is, where none before it is."""
 
     name: str
-    fits: Callable[[Facts, _Seen], bool] = field(repr=False, compare=False)
+    fits: Callable[[KnownFacts, _Seen], bool] = field(repr=False, compare=False)
     is_dense: bool = True  # every last axis steps by one element
     is_large: bool = False  # some array holds more than 2**31 - 1 bytes
 
 
-COMPACT = Layout("compact", lambda facts, seen: facts.is_compact and seen.is_contiguous)
-MERGED = Layout("merged", lambda facts, seen: facts.merging is not None and seen.is_contiguous)
-DENSE = Layout("dense", lambda facts, seen: seen.is_dense and not seen.is_large)
-STRIDED = Layout("strided", lambda facts, seen: not seen.is_large, is_dense=False)
-LARGE = Layout("large", lambda facts, seen: seen.is_dense, is_large=True)
-LARGE_STRIDED = Layout("large and strided", lambda facts, seen: True, is_dense=False, is_large=True)
+COMPACT = ArrayLayout("compact", lambda facts, seen: facts.is_compact and seen.is_contiguous)
+MERGED = ArrayLayout("merged", lambda facts, seen: facts.merging is not None and seen.is_contiguous)
+DENSE = ArrayLayout("dense", lambda facts, seen: seen.is_dense and not seen.is_large)
+STRIDED = ArrayLayout("strided", lambda facts, seen: not seen.is_large, is_dense=False)
+LARGE = ArrayLayout("large", lambda facts, seen: seen.is_dense, is_large=True)
+LARGE_STRIDED = ArrayLayout("large and strided", lambda facts, seen: True, is_dense=False, is_large=True)
 
 # Compact: contiguous and of shapes that are known, so the code knows all strides. Merged: contiguous, so axes that are
 # walked together are one. The others take any arrays of which no more holds than they say.
@@ -68,7 +68,7 @@ class Form:
     """What a variant is compiled for."""
 
     modes: tuple[str, ...]  # "write", "add" or "null" for each output
-    layout: Layout = DENSE
+    layout: ArrayLayout = DENSE
     numbers: Numbers = Numbers.FINITE
 
     @property
@@ -93,13 +93,13 @@ class _Seen:
         return not self.is_large and all(a.flags.c_contiguous for a in self.arrays)
 
 
-def layout_of(facts: Facts, arrays: Sequence[Array], *, has_large_stage: bool) -> Layout:
+def layout_of(facts: KnownFacts, arrays: Sequence[Array], *, has_large_stage: bool) -> ArrayLayout:
     """The first layout that fits the arrays of a call."""
     seen = _Seen(arrays, any(map(_is_large, arrays)) or has_large_stage)
     return next(layout for layout in LAYOUTS if layout.fits(facts, seen))
 
 
-def usual_layout(facts: Facts) -> Layout:
+def usual_layout(facts: KnownFacts) -> ArrayLayout:
     """The one for contiguous arrays, below two gigabytes where their shapes are not known."""
     if facts.is_large:
         return LARGE

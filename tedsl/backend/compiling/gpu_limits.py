@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from schedules.loops import MOST_THREADS
-from tedsl.backend.halide_text.programs import Launch, Program
+from tedsl.backend.halide_text.programs import HalideProgram, Launch
 from tedsl.lang.errors import ScheduleError
 
 __all__ = ["MOST_SHARED", "check_launches"]
@@ -15,7 +15,7 @@ MOST_SHARED = 48 << 10  # bytes, which a kernel gets without asking for more
 
 def check_launches(name: str, text: str) -> None:
     """ScheduleError where a launch in Halide's lowered program `text` has blocks that no GPU can run."""
-    for launch in Program(text).launches:
+    for launch in HalideProgram(text).launches:
         _check_launch(name, launch)
 
 

@@ -14,10 +14,10 @@ from typing import TypeAlias
 from tedsl.backend.halide_text.forms import TOKEN
 
 __all__ = [
-    "Call",
     "Expression",
+    "HalideCall",
+    "HalideName",
     "Let",
-    "Name",
     "Text",
     "UnreadableError",
     "arguments_of",
@@ -35,7 +35,7 @@ class UnreadableError(ValueError):
 
 
 @dataclass(frozen=True)
-class Name:
+class HalideName:
     """A name with its fields: `A.extent.0`."""
 
     text: str
@@ -49,7 +49,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Call:
+class HalideCall:
     """A function, an operator between two values, `!` or `cast` (of which the type comes first), and its operands."""
 
     name: str
@@ -65,7 +65,7 @@ class Let:
     body: Expression
 
 
-Expression: TypeAlias = int | Name | Text | Call | Let
+Expression: TypeAlias = int | HalideName | Text | HalideCall | Let
 
 
 def read_expression(text: str) -> Expression:
@@ -117,7 +117,7 @@ class _Reader:
             raise UnreadableError(f"more than {DEEPEST} expressions within one another")
         left = self._operand()
         if self.kind == "sign" and self.word in OPERATORS:
-            left = Call(self._next()[1], (left, self._operand()))
+            left = HalideCall(self._next()[1], (left, self._operand()))
         self.depth -= 1
         return left
 
@@ -154,11 +154,11 @@ class _Reader:
         if kind in ("text", "real"):
             return Text(said)
         if kind == "type":
-            return Call("cast", (Text(said[1:-1]), self._operand()))
+            return HalideCall("cast", (Text(said[1:-1]), self._operand()))
         if said == "let":
             return self._let()
         if said == "!":
-            return Call("!", (self._operand(),))
+            return HalideCall("!", (self._operand(),))
         if said == "(":
             inside = self.expression()
             self.take(")")
@@ -189,7 +189,7 @@ class _Reader:
         """A name, a call, or an element of a buffer."""
         closing = CLOSING.get(self.word)
         if closing is None or self.kind != "sign":
-            return Name(name)
+            return HalideName(name)
         is_call = closing == ")"
         self._advance()
         operands: list[Expression] = []
@@ -198,4 +198,4 @@ class _Reader:
             if self.word != closing:
                 self.take(",")
         self._advance()
-        return Call(name if is_call else f"{name}[]", tuple(operands))
+        return HalideCall(name if is_call else f"{name}[]", tuple(operands))

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tedsl.backend.halide_text.expressions import (
-    Call,
     Expression,
-    Name,
+    HalideCall,
+    HalideName,
     UnreadableError,
     arguments_of,
     read_expression,
@@ -20,7 +20,7 @@ from tedsl.backend.halide_text.forms import ASSERT, ERROR, LET, SIGNATURE
 from tedsl.backend.halide_text.values import Calls, Value, value_of
 from tedsl.lang.locks import cached_property
 
-__all__ = ["Check", "Launch", "Program", "read_field"]
+__all__ = ["Check", "HalideProgram", "Launch", "read_field"]
 
 DEEPEST = 10  # lets that one name leads to: more than bounds have
 _ANY_ASSERT = "assert("
@@ -57,7 +57,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Program:
+class HalideProgram:
     """The text of one."""
 
     text: str
@@ -130,15 +130,15 @@ def _read(said: str) -> Expression | None:
         return None
 
 
-def read_field(call: Call) -> tuple[str, str, int] | None:
+def read_field(call: HalideCall) -> tuple[str, str, int] | None:
     """The argument, the field and the dimension that a function of a buffer asks for; None for other functions."""
     field = _FIELD.fullmatch(call.name)
     if field is None or not call.operands:
         return None
     buffer, *rest = call.operands
-    if isinstance(buffer, Call) and buffer.name == "cast":
+    if isinstance(buffer, HalideCall) and buffer.name == "cast":
         buffer = buffer.operands[1]
-    if not isinstance(buffer, Name) or not buffer.text.endswith(_BUFFER):
+    if not isinstance(buffer, HalideName) or not buffer.text.endswith(_BUFFER):
         return None
     dimension = rest[0] if rest else 0
     return (buffer.text.removesuffix(_BUFFER), field[1], dimension) if isinstance(dimension, int) else None

@@ -11,13 +11,13 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from tedsl.backend.halide_text.expressions import Call, Expression, Let, Name, Text
+from tedsl.backend.halide_text.expressions import Expression, HalideCall, HalideName, Let, Text
 
 __all__ = ["Calls", "Lookup", "Value", "value_of"]
 
 Value: TypeAlias = int | bool | None
 Lookup: TypeAlias = Callable[[str], Value]  # of names
-Calls: TypeAlias = Callable[[Call], Value]  # of functions that are not known here
+Calls: TypeAlias = Callable[[HalideCall], Value]  # of functions that are not known here
 
 LOWEST, HIGHEST = -(2**31), 2**31 - 1
 EXACT_TYPES = frozenset({"int32", "int64"})  # as which a number in int32 is the same number
@@ -27,7 +27,7 @@ def value_of(root: Expression, names: Lookup, calls: Calls) -> Value:
     """The value of an expression, None where it is not known."""
     if isinstance(root, int):
         return _in_range(root)
-    if isinstance(root, Name):
+    if isinstance(root, HalideName):
         return names(root.text)
     if isinstance(root, Let):
         bound = value_of(root.value, names, calls)
@@ -37,10 +37,10 @@ def value_of(root: Expression, names: Lookup, calls: Calls) -> Value:
     return _value_of_call(root, names, calls)
 
 
-def _value_of_call(call: Call, names: Lookup, calls: Calls) -> Value:
+def _value_of_call(call: HalideCall, names: Lookup, calls: Calls) -> Value:
     if call.name == "cast":
         kind, operand = call.operands
-        if isinstance(operand, Call) and kind == Text("uint1"):  # the type of a condition that a function returns
+        if isinstance(operand, HalideCall) and kind == Text("uint1"):  # the type of a condition that a function returns
             return calls(operand)
         return value_of(operand, names, calls) if isinstance(kind, Text) and kind.text in EXACT_TYPES else None
     if call.name in _BY_CASES:

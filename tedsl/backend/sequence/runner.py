@@ -14,7 +14,7 @@ import numpy as np
 
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
-from tedsl.backend.arguments.blocks import Bound
+from tedsl.backend.arguments.blocks import BoundFunction
 from tedsl.backend.compiling.executable import CallMemory, KernelStep
 from tedsl.backend.compiling.profiling import RECORDING, recorded
 from tedsl.backend.compiling.variant import Variant
@@ -79,7 +79,7 @@ class _Call:
     step: KernelStep
     modes: tuple[str, ...]
     sizes: Mapping[Var, int]
-    binding: Bound | None  # None where something that it reads has no elements
+    binding: BoundFunction | None  # None where something that it reads has no elements
     order: tuple[int, ...]  # numbers of arrays in the order in which the function takes them
 
 

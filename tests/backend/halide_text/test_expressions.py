@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tedsl.backend.halide_text.expressions import (
-    Call,
+    HalideCall as Call,
+    HalideName as Name,
     Let,
-    Name,
     Text,
     UnreadableError,
     arguments_of,

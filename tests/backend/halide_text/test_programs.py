@@ -19,9 +19,9 @@ from tedsl.backend.halide_text.errors import (
     requirement_failed,
     says_nothing,
 )
-from tedsl.backend.halide_text.expressions import Call, Name
+from tedsl.backend.halide_text.expressions import HalideCall, HalideName
 from tedsl.backend.halide_text.forms import LOOP, PART, unmarked
-from tedsl.backend.halide_text.programs import Launch, Program, read_field
+from tedsl.backend.halide_text.programs import HalideProgram, Launch, read_field
 from tedsl.backend.host.targets import parse_target
 from tests.backend import kernels
 
@@ -67,7 +67,7 @@ def test_the_words_of_halide(text: str) -> None:
 
 
 def test_how_often_each_form_is_found(text: str) -> None:
-    program = Program(text)
+    program = HalideProgram(text)
     assert program.arguments == ("a", "opaque_zero", "out")
     assert program.checks is not None
     assert Counter(c.error for c in program.checks) == {
@@ -78,9 +78,9 @@ def test_how_often_each_form_is_found(text: str) -> None:
     assert {c.error for c in program.checks} <= BY_LAYOUT | OF_SHAPES
     assert all(c.condition is not None for c in program.checks)
     values = program.values({"opaque_zero": 0}, lambda call: 5 if call.name.endswith("get_extent") else None)
-    assert values.of(Name("a.extent.0")) == 5
-    assert values.of(Name("a.extent.0.required.s")) == 0
-    assert values.of(Name("a.min.0")) is None
+    assert values.of(HalideName("a.extent.0")) == 5
+    assert values.of(HalideName("a.extent.0.required.s")) == 0
+    assert values.of(HalideName("a.min.0")) is None
     assert not program.launches
 
 
@@ -124,13 +124,13 @@ def test_a_check_of_another_form_is_not_proven(text: str, before: str, after: st
 
 
 def test_fields_of_buffers() -> None:
-    buffer = Call("cast", (Name("struct halide_buffer_t *"), Name("a$1.buffer")))
-    assert read_field(Call("_halide_buffer_get_stride", (buffer, 2))) == ("a$1", "stride", 2)
-    assert read_field(Call("_halide_buffer_is_bounds_query", (buffer,))) == ("a$1", "is_bounds_query", 0)
+    buffer = HalideCall("cast", (HalideName("struct halide_buffer_t *"), HalideName("a$1.buffer")))
+    assert read_field(HalideCall("_halide_buffer_get_stride", (buffer, 2))) == ("a$1", "stride", 2)
+    assert read_field(HalideCall("_halide_buffer_is_bounds_query", (buffer,))) == ("a$1", "is_bounds_query", 0)
     for other in (
-        Call("f", (buffer,)),
-        Call("_halide_buffer_get_min", (Name("a"), 0)),
-        Call("_halide_buffer_get_min", ()),
+        HalideCall("f", (buffer,)),
+        HalideCall("_halide_buffer_get_min", (HalideName("a"), 0)),
+        HalideCall("_halide_buffer_get_min", ()),
     ):
         assert read_field(other) is None
 
@@ -140,7 +140,7 @@ def test_launches_of_a_gpu() -> None:
     C = te.compute((64, 64), lambda i, j: A[j, i] * 2, name="C")
     s = te.Schedule(C)
     s[C].gpu_tile("i", "j", 8, 32)
-    (launch,) = Program(te.build([A], C, schedule=s, target="cuda").source("stmt")).launches
+    (launch,) = HalideProgram(te.build([A], C, schedule=s, target="cuda").source("stmt")).launches
     assert launch.kernel.startswith("_kernel_C_s0_i_io_block_id_y")  # then a number, once the process had one before
     assert launch == Launch(launch.kernel, (2, 8, 1), (32, 8, 1), 0)
 
