@@ -72,7 +72,10 @@ class Drawing:
         view.split(self.loop(view), self.pick(FACTORS), tail=self.pick(TAILS))
 
     def tile(self, view: StageView) -> None:
-        view.tile(self.loop(view), self.loop(view), self.pick(FACTORS), self.pick(FACTORS), tail=self.pick(TAILS))
+        loops = view.loops
+        at = self.random.randint(0, max(0, len(loops) - 2))
+        pair = loops[at : at + 2] if len(loops) > 1 else ("nowhere", "nowhere")
+        view.tile(*pair, self.pick(FACTORS), self.pick(FACTORS), tail=self.pick(TAILS))
 
     def reorder(self, view: StageView) -> None:
         loops = list(map(str, view.loops))

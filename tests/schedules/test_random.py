@@ -23,6 +23,8 @@ from tests.schedules.drawing import VERBS, Drawing
 
 SCHEDULES = 5000 if os.environ.get("TEDSL_LONG") else 200
 SHARES = 4
+# What few stages of a short program allow: `test_pipelines` draws programs for these.
+RARE = {"bound", "clone_in", "compute_inline", "compute_with", "fold_storage", "store_root", "tile"}
 GIVEN: Counter[str] = Counter()
 BUILT: Counter[bool] = Counter()
 
@@ -33,9 +35,9 @@ def tally() -> Iterator[None]:
     yield
     if sum(BUILT.values()) >= SCHEDULES // SHARES:
         assert BUILT[True] >= 9 * BUILT[False], BUILT
-    if sum(BUILT.values()) >= SCHEDULES // 2:  # of two processes, either may miss a rare one
-        missing = set(VERBS) - set(GIVEN)
-        assert len(missing) <= (0 if sum(BUILT.values()) >= SCHEDULES else 3), missing
+    if sum(BUILT.values()) >= SCHEDULES // 2:  # of two processes, either may miss one that is not often possible
+        missing = set(VERBS) - set(GIVEN) - RARE
+        assert len(missing) <= (0 if sum(BUILT.values()) >= SCHEDULES else 2), missing
 
 
 @pytest.mark.parametrize("part", range(SHARES))
