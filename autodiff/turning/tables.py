@@ -62,7 +62,11 @@ def _is_unread(e: Expr, reader: Reader) -> bool:
 
 
 def _is_static(e: Expr, extent: Expr) -> bool:
-    return isinstance(extent, Const) and is_data_free((e,)) and not any(isinstance(n, Var) for n in topological(e))
+    """Whether it is known at each point, and an integer all the way: places that floats give, as those of a resampler,
+    are shared by several reads, which one scatter adds up together."""
+    nodes = topological(e)
+    known = is_data_free((e,)) and not any(isinstance(n, Var) or n.dtype.is_float for n in nodes)
+    return isinstance(extent, Const) and known
 
 
 def _rows(read: Sent, shape: Shape, reader: Reader) -> tuple[list[int], list[Axis]] | None:
