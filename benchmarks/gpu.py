@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 import tedsl as te
-import tedsl.bridges.torch_memory as torch_memory
+import tedsl.bridges.torch.memory as torch_memory
 from benchmarks.imaging import bilateral_arrays, imaging, sliced, sliced_in_torch
 from benchmarks.workload import Workload, both, floats, tensor
 

@@ -12,10 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from schedules import store
 from schedules.automatic import advanced, machine_for
 from schedules.cases import condition_text
-from schedules.code import schedule_code
 from schedules.directives import (
     AlignStorage,
     AlwaysPartition,
@@ -55,11 +53,13 @@ from schedules.directives import (
     check_fields,
 )
 from schedules.loops import Nest, base_of, definitions_of, nest_of, one_of
+from schedules.placing.regions import extent_there
 from schedules.plan import Plan, Step, dimensions, receiver_of
 from schedules.program import program_of
-from schedules.regions import extent_there
-from schedules.text import difference, schedule_text
 from schedules.undo import without_directive, without_stage, without_verb
+from schedules.written import store
+from schedules.written.code import schedule_code
+from schedules.written.text import difference, schedule_text
 from tedsl.lang.errors import ScheduleError, user_location
 from tedsl.lang.expr import Axis
 from tedsl.lang.rich import Rich

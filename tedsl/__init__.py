@@ -44,7 +44,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tedsl.lang.sorting": ("argsort", "searchsorted", "sort", "topk", "unique_counts"),
     "tedsl.lang.tensor": ("Tensor",),
     "tedsl.analysis.checked": ("checked",),
-    "tedsl.bridges.fx": ("from_fx",),
+    "tedsl.bridges.fx.graphs": ("from_fx",),
     "tedsl.mutation.functional": ("functionalize",),
     "tedsl.mutation.memory": ("copy", "may_alias"),
     "tedsl.ops.op": ("op",),
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from tedsl.backend.compiling.profiling import profile as profile
     from tedsl.backend.host.threads import get_num_threads as get_num_threads, set_num_threads as set_num_threads
     from tedsl.backend.tune import Tuned as Tuned, tune as tune
-    from tedsl.bridges.fx import from_fx as from_fx
+    from tedsl.bridges.fx.graphs import from_fx as from_fx
     from tedsl.lang.arrays import *  # noqa: F403 - exactly its names of the table
     from tedsl.lang.assume import assume as assume, index_map as index_map
     from tedsl.lang.axes import reduce_axis as reduce_axis, var as var

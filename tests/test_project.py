@@ -157,8 +157,8 @@ OFFERS = {
     "tedsl.lang.functions": "all that is written in a body, `const` of the nodes among it",
     "tedsl.lang.expr": "`Fn` belongs to the nodes that hold it",
     "tedsl.backend.build": "`te.Schedule`, which is found with what takes one",
-    "tedsl.bridges.torch": "a bridge is asked for all that `tedsl.ops` needs of it",
-    "tedsl.bridges.fx_compile": "all of the backend that users of torch.compile need",
+    "tedsl.bridges.torch.operators": "a bridge is asked for all that `tedsl.ops` needs of it",
+    "tedsl.bridges.fx.backend": "all of the backend that users of torch.compile need",
 }
 
 

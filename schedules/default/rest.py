@@ -11,9 +11,9 @@ from schedules.default.gpu.kernels import spread
 from schedules.directives import ComputeRoot, ComputeWith, Definition, Directive, Prefetch, Reorder, Split, Vectorize
 from schedules.loops import Nest, definitions_of
 from schedules.machine import Machine
-from schedules.placement import Placement, around, placed
+from schedules.placing.placement import Placement, around, placed
+from schedules.placing.sharing import shared_loops
 from schedules.plan import Plan
-from schedules.sharing import shared_loops
 from tedsl.lang.expr import Axis
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan

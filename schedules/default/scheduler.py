@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from schedules.conditions import tidy
+from schedules.cutting.repetition import copied_by
 from schedules.default.alike import kind_of
 from schedules.default.canonical.parts import parts_of
 from schedules.default.costs import cheap_components, costs_of
@@ -32,7 +33,6 @@ from schedules.directives import ComputeRoot, Directive
 from schedules.machine import Machine
 from schedules.plan import Plan, Step
 from schedules.program import ProgramStages, reading
-from schedules.repetition import copied_by
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Tensor
 
 __all__ = ["WHERE", "Completion", "completed", "completion", "stored"]

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tedsl.analysis.arrays.feeds import as_outputs
 from tedsl.analysis.counting import count_points
-from tedsl.analysis.feeds import as_outputs
 from tedsl.analysis.sizes import axis_length, check_sizes, concrete_shape, evaluate_extent
 from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Formal, Read, Reduce, Var
 from tedsl.lang.intervals import Known, range_of

@@ -20,9 +20,9 @@ from schedules.default import Machine, completed
 from schedules.plan import Plan
 from schedules.program import program_of
 from schedules.schedule import Schedule
-from schedules.text import schedule_text
 from schedules.tuning import Choices, parameters_of, search, settled
-from tedsl.analysis.feeds import as_outputs
+from schedules.written.text import schedule_text
+from tedsl.analysis.arrays.feeds import as_outputs
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.build import made_kernel
 from tedsl.backend.calling.kernel import Kernel

@@ -9,7 +9,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from tedsl.analysis.nests import map_leaves
+from tedsl.analysis.arrays.nests import map_leaves
 from tedsl.dask.graph import Graph
 from tedsl.dask.work import DaskProgram
 from tedsl.lang.dtypes import dtype_of_array

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.foreign import is_torch
+from tedsl.analysis.arrays.foreign import is_torch
 from tedsl.lang.compute import placeholder
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.tensor import Tensor

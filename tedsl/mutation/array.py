@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.foreign import array_of
+from tedsl.analysis.arrays.foreign import array_of
 from tedsl.lang import functions as fn
 from tedsl.lang.broadcast import broadcast_to, elementwise
 from tedsl.lang.dtypes import INT32, DType, as_dtype

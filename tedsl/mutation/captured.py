@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.foreign import is_torch
+from tedsl.analysis.arrays.foreign import is_torch
 from tedsl.lang.errors import user_location
 
 __all__ = ["Surroundings"]

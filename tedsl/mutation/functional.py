@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.feeds import checked_dtype
-from tedsl.analysis.foreign import check_not_recorded, is_torch, note_writes, tensor_of
-from tedsl.analysis.nests import map_leaves, static_key
+from tedsl.analysis.arrays.feeds import checked_dtype
+from tedsl.analysis.arrays.foreign import check_not_recorded, is_torch, note_writes, tensor_of
+from tedsl.analysis.arrays.nests import map_leaves, static_key
 from tedsl.backend.build import build
 from tedsl.backend.calling.kernel import Kernel
 from tedsl.lang.errors import user_location

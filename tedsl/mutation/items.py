@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.foreign import array_of, is_torch
+from tedsl.analysis.arrays.foreign import array_of, is_torch
 from tedsl.lang import functions as fn
 from tedsl.lang.broadcast import broadcast_shapes, broadcast_to, element_at
 from tedsl.lang.dtypes import INT32

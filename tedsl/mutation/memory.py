@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.donated import check_not_donated
-from tedsl.analysis.feeds import check_not_masked
-from tedsl.analysis.foreign import array_of, is_torch
+from tedsl.analysis.arrays.donated import check_not_donated
+from tedsl.analysis.arrays.feeds import check_not_masked
+from tedsl.analysis.arrays.foreign import array_of, is_torch
 from tedsl.lang.elements import tensor_of
 from tedsl.lang.expr import Read
 from tedsl.lang.tensor import Tensor

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.feeds import check_not_masked
+from tedsl.analysis.arrays.feeds import check_not_masked
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.signature import Signature
@@ -15,9 +15,11 @@ __all__ = ["ARRAYS", "BRIDGES", "home_of", "kind_of", "plain"]
 
 # First part of the module of an array's type -> the bridge, imported on first use; it has `call(op, call, out, mode)`.
 BRIDGES = {
-    "torch": "tedsl.bridges.torch", "jax": "tedsl.bridges.jax", "jaxlib": "tedsl.bridges.jax",
+    "torch": "tedsl.bridges.torch.operators",
+    "jax": "tedsl.bridges.jax.operators",
+    "jaxlib": "tedsl.bridges.jax.operators",
     "dask": "tedsl.dask.mapped",
-}  # fmt: skip
+}
 OTHER = "tedsl.bridges.dlpack"
 ARRAYS: set[Any] = {np.ndarray}  # types whose dtype and shape are all that a prepared call depends on
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis import nests
+from tedsl.analysis.arrays import nests
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["OpCall", "Signature", "Slot", "Static", "Template", "is_array", "leaves", "map_leaves"]

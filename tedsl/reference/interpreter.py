@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.arrays.feeds import as_outputs, check_array, check_dtype, check_not_masked
 from tedsl.analysis.calling import returned_by
-from tedsl.analysis.feeds import as_outputs, check_array, check_dtype, check_not_masked
 from tedsl.analysis.messages import Overrun, describe
 from tedsl.analysis.overflow import check_limits, limits_of
 from tedsl.analysis.pointwise import Array, held_type, rounded

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from schedules import Schedule
-from schedules.placement import placed
+from schedules.placing.placement import placed
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.tensor import Compute, Tensor
 

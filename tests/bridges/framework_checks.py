@@ -72,7 +72,7 @@ def total(value: Any) -> Any:
 
 def check_opcheck(case: Case) -> None:
     torch = import_module("torch")
-    key_of = import_module("tedsl.bridges.torch").key_of  # registers the operator
+    key_of = import_module("tedsl.bridges.torch.operators").key_of  # registers the operator
     call = case.op.signature.call(case.arrays, {})
     key = key_of(case.op.definition(call.template))
     torch.library.opcheck(torch.ops.tedsl.call.default, (key, tensors(case)))

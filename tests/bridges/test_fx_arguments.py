@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import tedsl as te
-from tedsl.bridges.fx_arguments import UNREAD, UNREAD_BY_ALL, UnsupportedArgument, bound
-from tedsl.bridges.fx_rows import ROWS
+from tedsl.bridges.fx.arguments import UNREAD, UNREAD_BY_ALL, UnsupportedArgument, bound
+from tedsl.bridges.fx.rows.table import ROWS
 from tests.bridges.torch_schemas import overloads_of
 
 torch = pytest.importorskip("torch")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-fx_compile = pytest.importorskip("tedsl.bridges.fx_compile")
+fx_compile = pytest.importorskip("tedsl.bridges.fx.backend")
 register, reports = fx_compile.register, fx_compile.reports
 attention = torch.nn.functional.scaled_dot_product_attention
 

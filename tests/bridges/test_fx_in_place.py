@@ -13,7 +13,7 @@ import tedsl as te
 from tests.bridges.results import leaves
 
 torch = pytest.importorskip("torch")
-fx_compile = pytest.importorskip("tedsl.bridges.fx_compile")
+fx_compile = pytest.importorskip("tedsl.bridges.fx.backend")
 register, reports = fx_compile.register, fx_compile.reports
 make_fx = pytest.importorskip("torch.fx.experimental.proxy_tensor").make_fx
 nn, F = torch.nn, torch.nn.functional

@@ -11,7 +11,7 @@ import pytest
 from tests.bridges.results import leaves
 
 torch = pytest.importorskip("torch")
-fx_compile = pytest.importorskip("tedsl.bridges.fx_compile")
+fx_compile = pytest.importorskip("tedsl.bridges.fx.backend")
 register, reports = fx_compile.register, fx_compile.reports
 nn, F = torch.nn, torch.nn.functional
 

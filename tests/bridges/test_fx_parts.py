@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tedsl.bridges.fx_rows import ROWS
+from tedsl.bridges.fx.rows.table import ROWS
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.traverse import stages_of
 from tedsl.mutation import functional
 
 torch = pytest.importorskip("torch")
-fx_compile = pytest.importorskip("tedsl.bridges.fx_compile")
+fx_compile = pytest.importorskip("tedsl.bridges.fx.backend")
 register, reports = fx_compile.register, fx_compile.reports
-fx_programs = pytest.importorskip("tedsl.bridges.fx_programs")
+fx_programs = pytest.importorskip("tedsl.bridges.fx.programs")
 nn, F = torch.nn, torch.nn.functional
 
 register()
@@ -281,9 +281,9 @@ def test_random_numbers_are_drawn_in_their_order() -> None:
 
 def test_nothing_passes_what_writes() -> None:
     """A graph that AOTAutograd would not give: an operation that writes between others."""
-    from tedsl.bridges.fx_parts import divided
-    from tedsl.bridges.fx_reports import GraphReport
-    from tedsl.bridges.fx_support import left_nodes
+    from tedsl.bridges.fx.parts import divided
+    from tedsl.bridges.fx.reports import GraphReport
+    from tedsl.bridges.fx.support import left_nodes
 
     graph, aten = torch.fx.Graph(), torch.ops.aten
     x = graph.placeholder("x")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tedsl as te
-from tedsl.bridges.fx_rows import ROWS
+from tedsl.bridges.fx.rows.table import ROWS
 from tests.bridges.results import leaves
 
 torch = pytest.importorskip("torch")

@@ -58,7 +58,7 @@ def test_the_backward_pass_is_compiled_when_it_is_asked_for() -> None:
 def test_a_graph_may_name_what_was_not_derived_yet() -> None:
     from tedsl.ops.saving import Saving
 
-    routines = import_module("tedsl.bridges.torch_routines")
+    routines = import_module("tedsl.bridges.torch.routines")
     routine = softmax.definition(softmax.signature.call((torch.ones(2, 3),), {}).template)
     key = routines.key_of(routine)
     found = routines.routine_of(

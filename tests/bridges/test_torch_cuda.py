@@ -29,7 +29,7 @@ torch = pytest.importorskip("torch")
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 without_gpu = pytest.mark.skipif(device_problem(parse_target("cuda").text) is None, reason="there is a GPU")
-torch_autograd, torch_memory = (import_module(f"tedsl.bridges.torch_{name}") for name in ("autograd", "memory"))
+torch_autograd, torch_memory = (import_module(f"tedsl.bridges.torch.{name}") for name in ("autograd", "memory"))
 STREAM = 0x51
 affine = te.op(affine_on_cpu.function, name="affine_there")
 NAME = r"_kernel_(\w*?[A-Za-z])(?:_+\d+)?_s0"  # of a kernel; Halide numbers what is called alike

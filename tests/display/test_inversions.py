@@ -17,7 +17,7 @@ from autodiff import IndexInversion, invert
 from autodiff.symbolic.sample import sample_of
 from tedsl.display.markup import MOST_BYTES
 from tedsl.display.sympy_math import math_of
-from tests.autodiff.test_invert import FIXED, SIZED
+from tests.autodiff.inversion.test_invert import FIXED, SIZED
 from tests.display.test_pages import text_of
 
 c, h, i, j, k, r, w, x, y = symbols("c h i j k r w x y", integer=True)

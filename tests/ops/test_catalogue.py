@@ -10,7 +10,7 @@ import pytest
 import tedsl as te
 from tests.autodiff.catalogue.cost import cost_of
 from tests.autodiff.catalogue.entry import Entry
-from tests.autodiff.test_catalogue import compare, jax_results, ours, torch_results
+from tests.autodiff.inversion.test_catalogue import compare, jax_results, ours, torch_results
 from tests.ops.catalogue import ABOVE_THE_LAW, CATALOGUE
 
 TABLE = Path(__file__).parents[2] / "docs" / "ops_cost_table.md"

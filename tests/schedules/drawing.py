@@ -10,7 +10,7 @@ from typing import Any
 import tedsl as te
 from schedules import StageView
 from schedules.loops import definitions_of
-from schedules.placement import placed
+from schedules.placing.placement import placed
 from schedules.plan import dimensions
 from tedsl.analysis.bounds import bounds_of
 from tedsl.lang.expr import Const

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
 from schedules.cases import condition_of, condition_text
-from schedules.placement import placed
+from schedules.placing.placement import placed
 
 SIZES = (0, 1, 3, 8, 15, 16, 17, 32, 50)
 n, m = te.var("n"), te.var("m")

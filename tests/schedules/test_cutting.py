@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tedsl as te
-from schedules.cutting import PlanPart
+from schedules.cutting.cuts import PlanPart
 from tedsl.backend.host.targets import parse_target
 from tedsl.backend.scheduling.planner import Planner
 

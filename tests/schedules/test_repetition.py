@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from schedules.repetition import without_repetition
+from schedules.cutting.repetition import without_repetition
 from tedsl.lang.traverse import stages_of
 
 x = te.placeholder((20, 20), "float32", name="x")

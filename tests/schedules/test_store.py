@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 import tedsl as te
 from schedules.directives import DIRECTIVES, from_json, to_json
-from schedules.store import dumps, loads
+from schedules.written.store import dumps, loads
 from tedsl.lang.tensor import Placeholder
 from tedsl.lang.traverse import stages_of
 from tests.changes import DEEP, changes

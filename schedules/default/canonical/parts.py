@@ -16,28 +16,17 @@ affine ones. Floats may be added up in another order then, and common factors mu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from schedules.default.canonical.phases import split
+from schedules.default.canonical.stages import Parts
 from schedules.default.canonical.terms import apart, guarded_outside, in_order, outside
 from schedules.thresholds import Thresholds
-from tedsl.lang.expr import Expr
 from tedsl.lang.tensor import Compute
 
-__all__ = ["Parts", "parts_of"]
+__all__ = ["parts_of"]
 
 
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """Stages, inputs before users, and what the element of the result is in terms of them."""
-
-    stages: tuple[Compute, ...]
-    body: Expr
-
-
-PASSES: tuple[Callable[[Compute, Thresholds], tuple[tuple[Compute, ...], Expr] | None], ...] = (
-    apart, outside, guarded_outside, in_order, split,
-)  # fmt: skip
+PASSES: tuple[Callable[[Compute, Thresholds], Parts | None], ...] = (apart, outside, guarded_outside, in_order, split)
 
 
 def parts_of(op: Compute, least: Thresholds) -> Parts | None:
@@ -47,8 +36,4 @@ def parts_of(op: Compute, least: Thresholds) -> Parts | None:
         return None
     if str(reduce.values[0].dtype) not in ("float32", "float64"):
         return None
-    for known in PASSES:
-        found = known(op, least)
-        if found is not None:
-            return Parts(*found)
-    return None
+    return next((found for known in PASSES if (found := known(op, least)) is not None), None)

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import reduce as folded
 from itertools import product
 
 from schedules.conditions import extremes, tidied
+from schedules.default.canonical.stages import Parts, over, sum_of, summed
 from schedules.default.products.contraction import contraction_of
 from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import affine_of, with_plain_indices
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import FALSE, Apply, Axis, Const, Expr, Fn, Read, Reduce
+from tedsl.lang.expr import FALSE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number
-from tedsl.lang.functions import apply, select_node
+from tedsl.lang.functions import apply, logical_and, select_node
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import free_axes, rebuild_all, substitute_all, topological
 
@@ -57,29 +59,27 @@ class _Cut:
         return Axis(f"{self.axis.name}_{suffix}", Const(extent, INT32), is_reduce=self.axis.is_reduce)
 
 
-def split(op: Compute, least: Thresholds) -> tuple[tuple[Compute, ...], Expr] | None:
+def split(op: Compute, least: Thresholds) -> Parts | None:
     """The sum with such loops split: a stage, or one for each combination of the remainders that indices hang on."""
-    reduce = op.reduction
-    assert reduce is not None
+    reduce = sum_of(op)
     cuts = _cuts((*reduce.values, reduce.where), (*op.axes, *reduce.axes))
     if not cuts:
         return None
-    kept = {c: c.rest() for c in cuts if c.divides}
-    settled = _Split(op, {c: (c.whole(0), rest) for c, rest in kept.items()})
-    bound = settled.under_quotients()
-    kept = {c: rest for c, rest in kept.items() if rest not in bound}
+    rests = {c: c.rest() for c in cuts if c.divides}
+    bound = _Split(op, {c: (c.whole(0), rest) for c, rest in rests.items()}).under_quotients()
+    kept = [c for c, rest in rests.items() if rest not in bound]
     phases = [c for c in cuts if c not in kept and not c.axis.is_reduce]
     taps = [c for c in cuts if c not in kept and c.axis.is_reduce]
     if math.prod(c.step for c in phases) > MOST_PHASES or not (kept or phases):
         return None
     made = []
-    for number_, rests in enumerate(product(*(range(c.step) for c in phases))):
-        fixed = dict(zip(phases, rests, strict=True))
-        part = _phase(op, kept, fixed, taps, f"{op.name}_phase{number_}" if phases else f"{op.name}_split")
+    for which, left in enumerate(product(*(range(c.step) for c in phases))):
+        fixed = dict(zip(phases, left, strict=True))
+        part = _phase(op, kept, fixed, taps, f"{op.name}_phase{which}" if phases else f"{op.name}_split")
         if part is None or contraction_of(part, least) is None:
             return None
         made.append((fixed, part))
-    return tuple(part for _, part in made), _element(op, list(kept), phases, made)
+    return Parts(tuple(part for _, part in made), _element(op, kept, phases, made))
 
 
 def _cuts(roots: tuple[Expr, ...], loops: tuple[Axis, ...]) -> list[_Cut]:
@@ -107,8 +107,7 @@ class _Split:
     """The value and the condition of a sum with loops replaced: (whole, rest) for each, the rest may be a number."""
 
     def __init__(self, op: Compute, loops: Mapping[_Cut, tuple[Axis, Axis | int]]) -> None:
-        reduce = op.reduction
-        assert reduce is not None
+        reduce = sum_of(op)
         mapping: dict[Expr, Expr] = {c.axis: whole * c.step + rest for c, (whole, rest) in loops.items()}
         roots = substitute_all((*reduce.values, reduce.where), mapping)
         self.value, self.where = tidied(rebuild_all(roots, _plain))
@@ -119,12 +118,9 @@ class _Split:
         return {a for n in nodes if isinstance(n, Apply) and n.fn in QUOTIENTS for a in free_axes(n)}
 
 
-def _phase(
-    op: Compute, kept: Mapping[_Cut, Axis], fixed: Mapping[_Cut, int], taps: list[_Cut], name: str
-) -> Compute | None:
+def _phase(op: Compute, kept: list[_Cut], fixed: Mapping[_Cut, int], taps: list[_Cut], name: str) -> Compute | None:
     """The stage of the elements whose loops leave these rests; None where quotients are left."""
-    reduce = op.reduction
-    assert reduce is not None
+    reduce = sum_of(op)
     loops: dict[_Cut, tuple[Axis, Axis | int]] = {c: (c.whole(0), c.rest()) for c in kept}
     loops.update((c, (c.whole(rest), rest)) for c, rest in fixed.items())
     only = list(_that_count(op, loops, taps))
@@ -142,18 +138,7 @@ def _phase(
     found = _Split(op, loops)
     if found.under_quotients():
         return None
-    body = Reduce(reduce.reducer, (found.value,), made(reduce.axes), found.where, 0)
-    own = _renewed(made(op.axes), body)
-    return replace(op, name=name, axes=own[0], bodies=(own[1],), names=None, _outputs={})
-
-
-def _renewed(axes: tuple[Axis, ...], body: Reduce) -> tuple[tuple[Axis, ...], Reduce]:
-    """Loops of a stage's own for those that no cut has made anew."""
-    fresh: dict[Expr, Axis] = {
-        a: Axis(a.name, a.extent, begin=a.begin, is_reduce=a.is_reduce) for a in (*axes, *body.axes)
-    }
-    value, where = substitute_all((body.values[0], body.where), dict(fresh))
-    return tuple(fresh[a] for a in axes), Reduce(body.reducer, (value,), tuple(fresh[a] for a in body.axes), where, 0)
+    return over(made(op.axes), summed(reduce, found.value, made(reduce.axes), found.where), op, name)
 
 
 def _that_count(
@@ -184,17 +169,9 @@ def _element(op: Compute, kept: list[_Cut], phases: list[_Cut], made: list[tuple
     *others, last = made
     body = read(last[1])
     for fixed, part in reversed(others):
-        condition: Expr | None = None
-        for cut, rest in fixed.items():
-            here = _equals(cut, rest)
-            condition = here if condition is None else condition & here
-        assert condition is not None
-        body = select_node(condition, read(part), body)
+        here = [apply(Fn.EQ, cut.axis % cut.step, rest) for cut, rest in fixed.items()]
+        body = select_node(folded(logical_and, here), read(part), body)
     return body
-
-
-def _equals(cut: _Cut, rest: int) -> Expr:
-    return apply(Fn.EQ, cut.axis % cut.step, rest)
 
 
 def _plain(node: Expr) -> Expr:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import reduce as folded
 from operator import mul
 
+from schedules.default.canonical.stages import Parts, over, sum_of, summed
 from schedules.default.products.contraction import contraction_of, stays_inside
 from schedules.default.sizes import typical_sizes
 from schedules.thresholds import Thresholds
-from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Read, Reduce
+from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Read
 from tedsl.lang.extents import number
 from tedsl.lang.functions import const, logical_and, select_node
 from tedsl.lang.tensor import Compute
-from tedsl.lang.traverse import conjuncts, free_axes, substitute, substitute_all
+from tedsl.lang.traverse import conjuncts, free_axes
 
 __all__ = ["apart", "guarded_outside", "in_order", "outside"]
 
@@ -24,13 +24,13 @@ WORTH = 2  # times fewer multiplications
 SIGNS = {Fn.ADD: (1, 1), Fn.SUB: (1, -1), Fn.NEG: (-1,)}
 
 
-def apart(op: Compute, least: Thresholds) -> tuple[tuple[Compute, ...], Expr] | None:
+def apart(op: Compute, least: Thresholds) -> Parts | None:
     """A sum of sums and differences of products: each product by itself."""
-    reduce = _sum(op)
+    reduce = sum_of(op)
     signed = _terms(reduce.values[0])
     if not 1 < len(signed) <= MOST_TERMS:
         return None
-    parts = [_over_own_axes(op, _with(reduce, term), f"{op.name}_term{k}") for k, (_, term) in enumerate(signed)]
+    parts = [_like(op, term, f"{op.name}_term{k}") for k, (_, term) in enumerate(signed)]
     if not all(_is_product(part, least) for part in parts):
         return None
     total: Expr | None = None
@@ -41,44 +41,44 @@ def apart(op: Compute, least: Thresholds) -> tuple[tuple[Compute, ...], Expr] | 
         else:
             total = total + read if sign > 0 else total - read
     assert total is not None
-    return tuple(parts), total
+    return Parts(tuple(parts), total)
 
 
-def outside(op: Compute, least: Thresholds) -> tuple[tuple[Compute, ...], Expr] | None:
+def outside(op: Compute, least: Thresholds) -> Parts | None:
     """A factor without a loop of the sum is multiplied with it."""
-    reduce = _sum(op)
+    reduce = sum_of(op)
     factors = _factors(reduce.values[0])
     inner = [f for f in factors if not set(reduce.axes).isdisjoint(free_axes(f))]
     if not 1 < len(inner) < len(factors) <= MOST_TERMS or reduce.where is not TRUE:
         return None
     if not all(number(a.extent) for a in reduce.axes):
         return None  # the sum of nothing is 0, whatever the factor
-    part = _over_own_axes(op, _with(reduce, _product(inner)), f"{op.name}_inner")
+    part = _like(op, _product(inner), f"{op.name}_inner")
     if not _is_product(part, least):
         return None
     common = _product([f for f in factors if not any(f is g for g in inner)])
-    return (part,), Read(part.output(), op.axes) * common
+    return Parts((part,), Read(part.output(), op.axes) * common)
 
 
-def guarded_outside(op: Compute, least: Thresholds) -> tuple[tuple[Compute, ...], Expr] | None:
+def guarded_outside(op: Compute, least: Thresholds) -> Parts | None:
     """A condition without a loop of the sum is asked once, about the sum."""
-    reduce = _sum(op)
+    reduce = sum_of(op)
     loops = set(reduce.axes)
     outer = [c for c in conjuncts(reduce.where) if loops.isdisjoint(free_axes(c))]
     inner = [c for c in conjuncts(reduce.where) if not loops.isdisjoint(free_axes(c))]
     if not outer or reduce.where is TRUE or not stays_inside(reduce.values[0]):
         return None
     where = folded(logical_and, inner, TRUE)
-    part = _over_own_axes(op, Reduce(reduce.reducer, reduce.values, reduce.axes, where, 0), f"{op.name}_whole")
+    part = over(op.axes, summed(reduce, reduce.values[0], reduce.axes, where), op, f"{op.name}_whole")
     if contraction_of(part, least) is None:
         return None
     read = Read(part.output(), op.axes)
-    return (part,), select_node(folded(logical_and, outer), read, const(0, read.dtype))
+    return Parts((part,), select_node(folded(logical_and, outer), read, const(0, read.dtype)))
 
 
-def in_order(op: Compute, least: Thresholds) -> tuple[tuple[Compute, ...], Expr] | None:
+def in_order(op: Compute, least: Thresholds) -> Parts | None:
     """A product of three factors and more: the loops of a sum that not all of them have are summed before the rest."""
-    reduce = _sum(op)
+    reduce = sum_of(op)
     factors = _factors(reduce.values[0])
     if not 2 < len(factors) <= MOST_TERMS or reduce.where is not TRUE:
         return None
@@ -103,30 +103,25 @@ def in_order(op: Compute, least: Thresholds) -> tuple[tuple[Compute, ...], Expr]
     return _summed_before(op, best[1], best[2], factors)
 
 
-def _summed_before(
-    op: Compute, axis: Axis, inside: Sequence[Expr], factors: Sequence[Expr]
-) -> tuple[tuple[Compute, ...], Expr]:
+def _summed_before(op: Compute, axis: Axis, inside: Sequence[Expr], factors: Sequence[Expr]) -> Parts:
     """The factors `inside`, summed over one loop, are a factor of the sum over the others."""
-    reduce = _sum(op)
+    reduce = sum_of(op)
     loops = set(free_axes(inside)) - {axis}
     around = [a for a in (*op.axes, *reduce.axes) if a in loops]
-    fresh: dict[Expr, Axis] = {a: Axis(a.name, a.extent) for a in around}
-    value = substitute(_product(inside), fresh)
-    body = _renewed(Reduce(reduce.reducer, (value,), (axis,), TRUE, 0))
-    first = Compute(name=f"{op.name}_inner", axes=tuple(fresh.values()), bodies=(body,), where=op.where)
+    first = over(around, summed(reduce, _product(inside), [axis]), op, f"{op.name}_inner")
     rest = [f for f in factors if not any(f is g for g in inside)]
-    left = tuple(a for a in reduce.axes if a is not axis)
+    left = [a for a in reduce.axes if a is not axis]
     value = _product([*rest, Read(first.output(), tuple(around))])
     if not left:
-        return (first,), value
-    second = _over_own_axes(op, Reduce(reduce.reducer, (value,), left, TRUE, 0), f"{op.name}_outer")
-    return (first, second), Read(second.output(), op.axes)
+        return Parts((first,), value)
+    second = over(op.axes, summed(reduce, value, left), op, f"{op.name}_outer")
+    return Parts((first, second), Read(second.output(), op.axes))
 
 
-def _sum(op: Compute) -> Reduce:
-    reduce = op.reduction
-    assert reduce is not None
-    return reduce
+def _like(op: Compute, value: Expr, name: str) -> Compute:
+    """The sum of another value, in a stage over loops of its own."""
+    reduce = sum_of(op)
+    return over(op.axes, summed(reduce, value, reduce.axes, reduce.where), op, name)
 
 
 def _terms(value: Expr, sign: int = 1) -> list[tuple[int, Expr]]:
@@ -151,23 +146,4 @@ def _is_product(op: Compute, least: Thresholds) -> bool:
     """Whether it is a sum of products that is worth a pattern, now or when it is taken apart in turn."""
     if contraction_of(op, least) is not None:
         return True
-    return len(_factors(_sum(op).values[0])) > 2 and in_order(op, least) is not None
-
-
-def _with(reduce: Reduce, value: Expr) -> Reduce:
-    return Reduce(reduce.reducer, (value,), reduce.axes, reduce.where, 0)
-
-
-def _renewed(reduce: Reduce) -> Reduce:
-    """The sum over loops of its own."""
-    fresh: dict[Expr, Axis] = {a: Axis(a.name, a.extent, begin=a.begin, is_reduce=True) for a in reduce.axes}
-    value, where = substitute_all((reduce.values[0], reduce.where), fresh)
-    return Reduce(reduce.reducer, (value,), tuple(fresh.values()), where, 0)
-
-
-def _over_own_axes(op: Compute, body: Reduce, name: str) -> Compute:
-    """A stage over loops of its own, as large as `op`."""
-    fresh: dict[Expr, Axis] = {a: Axis(a.name, a.extent) for a in op.axes}
-    value, where = substitute_all((body.values[0], body.where), fresh)
-    renewed = _renewed(Reduce(body.reducer, (value,), body.axes, where, 0))
-    return replace(op, name=name, axes=tuple(fresh.values()), bodies=(renewed,), names=None, _outputs={})
+    return len(_factors(sum_of(op).values[0])) > 2 and in_order(op, least) is not None

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.foreign import check_not_recorded, is_torch
+from tedsl.analysis.arrays.foreign import check_not_recorded, is_torch
 from tedsl.backend.arguments.blocks import contiguous_strides, copy_reason
 from tedsl.backend.arguments.cuda import CudaStream, device_of, place_on, wait_for
 from tedsl.backend.arguments.device_memory import DeviceBlock

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tedsl.analysis.feeds import as_outputs
+from tedsl.analysis.arrays.feeds import as_outputs
 from tedsl.analysis.messages import describe
 from tedsl.backend.building.planners import planner_for
 from tedsl.backend.calling.aliasing import alias_positions

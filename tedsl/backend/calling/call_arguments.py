@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.conversions import CASTINGS
-from tedsl.analysis.feeds import check_array, check_dtype, check_not_masked
-from tedsl.analysis.foreign import array_of, check_not_recorded, is_recorded, is_torch
+from tedsl.analysis.arrays.conversions import CASTINGS
+from tedsl.analysis.arrays.feeds import check_array, check_dtype, check_not_masked
+from tedsl.analysis.arrays.foreign import array_of, check_not_recorded, is_recorded, is_torch
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.blocks import copy_reason
 from tedsl.backend.calling.aliasing import has_shared_elements

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tedsl.analysis.donated import check_not_donated, donation_problem, give
+from tedsl.analysis.arrays.donated import check_not_donated, donation_problem, give
 from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.calling.aliasing import overlap

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.arrays.donated import take
+from tedsl.analysis.arrays.foreign import note_writes
 from tedsl.analysis.checked import is_checked
-from tedsl.analysis.donated import take
-from tedsl.analysis.foreign import note_writes
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.backend.calling.aliasing import overlap

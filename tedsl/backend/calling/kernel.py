@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tedsl.analysis.arrays.donated import DONATED
 from tedsl.analysis.checked import is_checked
 from tedsl.analysis.checks import read_checks
-from tedsl.analysis.donated import DONATED
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import check_sizes
 from tedsl.backend.arguments.device_arrays import is_on_gpu

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tedsl.analysis.foreign import is_torch, note_writes, tensor_of
+from tedsl.analysis.arrays.foreign import is_torch, note_writes, tensor_of
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.backend.arguments.blocks import DeviceBinding

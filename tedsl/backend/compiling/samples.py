@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.feeds import check_array
+from tedsl.analysis.arrays.feeds import check_array
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.lang.expr import Var

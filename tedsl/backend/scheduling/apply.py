@@ -17,9 +17,9 @@ from schedules import directives as d
 from schedules.cases import condition_of
 from schedules.loops import base_of, nest_of
 from schedules.machine import Machine
-from schedules.placement import ROOT, Placement, placed
+from schedules.placing.placement import ROOT, Placement, placed
+from schedules.placing.sharing import shared_loops
 from schedules.plan import Plan, Step, described, dimensions
-from schedules.sharing import shared_loops
 from tedsl.analysis.hazards import Order, StageLoop
 from tedsl.analysis.iteration import is_stepped
 from tedsl.analysis.sizes import known_shape, vars_of

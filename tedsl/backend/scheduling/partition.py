@@ -12,7 +12,7 @@ import halide as hl
 
 from schedules.directives import AlwaysPartition, NeverPartition
 from schedules.loops import Level
-from schedules.placement import Placement
+from schedules.placing.placement import Placement
 from schedules.plan import Plan
 from tedsl.backend.scheduling.loops import Loops
 from tedsl.lang.expr import Axis, Const

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from schedules.automatic import check_limits
-from schedules.cutting import PlanPart, parts_of
+from schedules.cutting.cuts import PlanPart, parts_of
+from schedules.cutting.repetition import without_repetition
 from schedules.default import Machine, completed, stored
 from schedules.machine import Choices, assumed
 from schedules.plan import Plan
 from schedules.program import program_of
-from schedules.repetition import without_repetition
 from schedules.tuning import settled
 from tedsl.backend.host.targets import Target, machine_of
 from tedsl.backend.lowering.natives import native_alone

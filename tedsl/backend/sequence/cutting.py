@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schedules.cutting import PlanPart
+from schedules.cutting.cuts import PlanPart
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import KernelStep, StepPlan
 from tedsl.backend.compiling.memory_cache import shared_kernel

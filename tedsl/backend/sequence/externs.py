@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tedsl.analysis.arrays.feeds import check_dtype, check_not_masked
 from tedsl.analysis.calling import returned_by
 from tedsl.analysis.checked import is_checked
-from tedsl.analysis.feeds import check_dtype, check_not_masked
 from tedsl.analysis.messages import describe
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence, Set
 
-from schedules.cutting import PlanPart
+from schedules.cutting.cuts import PlanPart
 from schedules.default.sizes import typical
 from tedsl.lang.extents import same_layout
 from tedsl.lang.tensor import Tensor

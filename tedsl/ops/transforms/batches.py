@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tedsl.analysis.nests import map_leaves, subscripted
+from tedsl.analysis.arrays.nests import map_leaves, subscripted
 from tedsl.lang.arrays import moveaxis
 from tedsl.lang.compute import placeholder
 from tedsl.lang.errors import user_location

@@ -8,7 +8,7 @@ from typing import Any
 
 from autodiff import differentiate
 from autodiff.heads import IntegerGradientError
-from tedsl.analysis.nests import map_leaves
+from tedsl.analysis.arrays.nests import map_leaves
 from tedsl.lang.errors import user_location
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.signature import Static, leaves

@@ -1,0 +1,1 @@
+"""A complete plan cut into the kernels that one program becomes."""

@@ -1,0 +1,1 @@
+"""Schedules written down: as Python, as printed loops, as JSON."""

@@ -1,0 +1,1 @@
+"""What callers pass: nests of arrays, their dtypes and kinds, and which of them were given away."""

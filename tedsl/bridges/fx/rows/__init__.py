@@ -1,0 +1,1 @@
+"""The operations of ATen on traced arrays: one table, a row for each."""

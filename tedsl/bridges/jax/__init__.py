@@ -1,0 +1,1 @@
+"""JAX: operators on its arrays, and kernels that its compiled programs call."""

@@ -1,0 +1,1 @@
+"""PyTorch: operators on its tensors, and their memory."""
