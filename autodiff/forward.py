@@ -218,8 +218,8 @@ def _scan(op: Operation, dots: Produced) -> Produced:
     bodies = on_outputs(op, tuple(z if b is None else b for b, z in zip(found, zero, strict=True)))
     bodies = lift_reductions(bodies, op.axes, f"{op.name}_dot", tuple(handles.values()))
     made = Scan(
-        name=f"{op.name}_dot", where=op.where, axes=op.axes, states=tuple(handles.values()), bodies=bodies, dim=op.dim,
-        reverse=op.reverse,
+        name=f"{op.name}_dot", where=op.where, axes=op.axes, states=tuple(handles.values()), bodies=bodies,
+        dims=op.dims, reverse=op.reverse,
     )  # fmt: skip
     return {op.output(k): made.output(position) for position, k in enumerate(floats)}
 

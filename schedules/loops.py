@@ -223,11 +223,10 @@ def _of_scatter(op: Scatter) -> tuple[str, Parts]:
 
 
 def _of_scan(op: Scan) -> tuple[str, Parts]:
-    time = op.axes[op.dim]
-    others = [a for a in op.axes if a is not time]
+    others = [a for d, a in enumerate(op.axes) if d not in op.dims]
     if is_stepped(op):
-        return "a scan whose steps read one another", _of_axes((time,), "ordered") + _of_axes(others, "within")
-    return "a scan, step after step", _of_axes(others, "free") + _of_axes((time,), "ordered")
+        return "a scan whose steps read one another", _of_axes(op.steps, "ordered") + _of_axes(others, "within")
+    return "a scan, step after step", _of_axes(others, "free") + _of_axes(op.steps, "ordered")
 
 
 _BODY: dict[type, Callable[[Any], tuple[str, Parts]]] = {

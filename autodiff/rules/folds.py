@@ -52,7 +52,7 @@ def as_scan(op: Compute, reduction: Reduce) -> Scan:
         axes=(*op.axes, t),
         states=states,
         bodies=bodies,
-        dim=len(op.axes),
+        dims=(len(op.axes),),
         reverse=False,
     )
 

@@ -67,7 +67,9 @@ class _Fold:
     def slopes(self, component: int) -> tuple[Expr | None, ...]:
         """The derivative of one result by each value, at the axes of the scan's body."""
         last = simplify_extent(self.scan.shape_of(0)[-1] - 1)
-        one: Mapping[int, LastStep] = {component: LastStep(One(self.scan.bodies[component].dtype), self.scan.dim, last)}
+        one: Mapping[int, LastStep] = {
+            component: LastStep(One(self.scan.bodies[component].dtype), self.scan.dims[0], last)
+        }
         wanted = frozenset(id(t) for t in self.terms if t.dtype.is_float)
         parts: dict[Tensor, list[Tensor]] = {}
         for flow in scan_flows(self.scan, one, (), wanted, self.kept):

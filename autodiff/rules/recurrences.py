@@ -145,7 +145,7 @@ def _reverse_scan(
     moved = dict(zip(held, substitute_all(tuple(held.values()), around), strict=True))
     recurrent = {h: e for h, e in moved.items() if h in again}
     names = {h: f"d{op.name_of(k)}" for k, h in handles.items()} | {h: h.op.name for h in shared}
-    done = _scanned(op, (*outer, *axes), len(outer) + op.dim, recurrent, names) if recurrent else {}
+    done = _scanned(op, (*outer, *axes), tuple(len(outer) + d for d in op.dims), recurrent, names) if recurrent else {}
     for handle, body in moved.items():
         if handle not in recurrent:  # nothing earlier asks for it: a stage that every step is done in at once
             done[handle] = compute_tensors((*outer, *axes), (_renamed(body, done),), names[handle])[0]
@@ -153,13 +153,13 @@ def _reverse_scan(
 
 
 def _scanned(
-    op: Scan, axes: tuple[Axis, ...], dim: int, bodies: Mapping[Tensor, Expr], names: Mapping[Tensor, str]
+    op: Scan, axes: tuple[Axis, ...], dims: tuple[int, ...], bodies: Mapping[Tensor, Expr], names: Mapping[Tensor, str]
 ) -> dict[Tensor, Tensor]:
     """The recurrence itself: handle -> tensor."""
     states = tuple(bodies)
     made = Scan(
         name=f"d{op.name}", where=op.where, axes=axes, states=states,
-        bodies=lift_reductions(tuple(bodies.values()), axes, f"d{op.name}", states), dim=dim, reverse=not op.reverse,
+        bodies=lift_reductions(tuple(bodies.values()), axes, f"d{op.name}", states), dims=dims, reverse=not op.reverse,
         names=tuple(names[h] for h in states),
     )  # fmt: skip
     return dict(zip(states, made.outputs, strict=True))

@@ -103,7 +103,7 @@ def _fold(
 ) -> list[Flow]:
     scan, kept = keeping_values(as_scan(op, reduction))
     last = simplify_extent(scan.shape_of(0)[-1] - 1)
-    at_last = {k: LastStep(adjoint, scan.dim, last) for k, adjoint in adjoints.items()}
+    at_last = {k: LastStep(adjoint, scan.dims[0], last) for k, adjoint in adjoints.items()}
     return scan_flows(scan, at_last, prefix, wanted, kept)
 
 

@@ -236,7 +236,7 @@ def _scan(op: Scan, style: Style, definition: str) -> list[str]:
     places = _places(op.axes, style)
     heads = ", ".join(_element(op, k, places, style) for k in range(op.num_outputs))
     *lets, last = _joined(op.bodies, style)
-    downwards = f"   ({op.axes[op.dim].name} downwards)" if op.reverse else ""
+    downwards = f"   ({', '.join(a.name for a in op.steps)} downwards)" if op.reverse else ""
     return [*lets, f"{heads} = {last}{downwards}"]
 
 

@@ -6,7 +6,7 @@ of small boxes. An access is refused only where a point is shown at which it lea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal, NoReturn
@@ -23,7 +23,7 @@ from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.intervals import range_of
 from tedsl.lang.polynomials import Affine
-from tedsl.lang.tensor import Operation, Scatter, Tensor
+from tedsl.lang.tensor import Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import conjuncts, free_axes, reads_of, substitute_all, topological
 
 __all__ = ["ReadCheck", "Status", "checked_as", "checked_in_part", "read_checks", "read_to_check"]
@@ -46,15 +46,30 @@ class ReadCheck:
     the step before (after, in reverse) the present one.
     """
 
-    op: Operation
-    read: Read | None
-    tensor: Tensor
-    dim: int
-    index: Expr
-    guard: Expr
+    site: Site
     lower: Expr
     upper: Expr
     status: Status
+
+    @property
+    def op(self) -> Operation:
+        return self.site.op
+
+    @property
+    def read(self) -> Read | None:
+        return self.site.read
+
+    @property
+    def tensor(self) -> Tensor:
+        return self.site.tensor
+
+    @property
+    def index(self) -> Expr:
+        return self.site.index
+
+    @property
+    def guard(self) -> Expr:
+        return self.site.guard
 
 
 # Where an operation has its own: a check names the operation, so that no table outside would ever let go of it.
@@ -119,9 +134,7 @@ class _Deciding:
 
     def check(self) -> ReadCheck:
         site = self.site
-        return ReadCheck(
-            site.op, site.read, site.tensor, site.dim, site.index, site.guard, self.lower, self.upper, self._status()
-        )
+        return ReadCheck(site, self.lower, self.upper, self._status())
 
     def _status(self) -> Status:
         if self._is_empty() or self._fits_numerically():
@@ -147,7 +160,21 @@ class _Deciding:
     def _holds(self, condition: Expr) -> bool:
         index = self.facts.form(self.site.index)
         gaps = (index - self.facts.form(self.lower), self.facts.form(self.upper) - index)
-        return all(self.facts.proves(gap, condition) for gap in gaps)
+        return all(self.facts.proves(gap, condition) for gap in gaps) or self._goes_before(condition)
+
+    def _goes_before(self, condition: Expr) -> bool:
+        """Whether of several axes of steps the first in which the place differs is behind the present step."""
+        site = self.site
+        if site.along is None or site.read is None or not isinstance(site.op, Scan):
+            return False
+        for dim in site.along:
+            behind = self.facts.form(site.op.axes[dim]) - self.facts.form(site.read.indices[dim])
+            behind = behind * -1 if site.reverse else behind
+            if self.facts.proves(behind - 1, condition):
+                return True
+            if not self.facts.proves(behind, condition):
+                return False
+        return False
 
     def _refuse_present_step(self) -> None:
         """A scan that reads its own present or a coming step wherever it reads is wrong for every size."""
@@ -157,11 +184,20 @@ class _Deciding:
         index = self.facts.form(site.index)
         ahead = self.facts.form(self.lower) - index if site.reverse else index - self.facts.form(self.upper)
         if self.facts.proves(ahead - 1, site.guard) and not self.facts.refutes(site.guard):
-            side = "later" if site.reverse else "earlier"
-            raise ValueError(
-                f"{describe(site.op)}: step `{site.index}` of {site.tensor!r} is read while step `{site.step}` is "
-                f"computed; only {side} steps are known: read `{site.step} {'+' if site.reverse else '-'} 1`"
-            )
+            raise self._not_yet("")
+
+    def _not_yet(self, at: str) -> ValueError:
+        """That a step is read before it is computed."""
+        site = self.site
+        side, sign = ("later", "+") if site.reverse else ("earlier", "-")
+        there, now, advice = str(site.index), str(site.step), f"read `{site.step} {sign} 1`"
+        if site.along is not None and isinstance(site.op, Scan) and site.read is not None:
+            there, now = (_place(indices, site.along) for indices in (site.read.indices, site.op.axes))
+            advice = f"`{site.op.steps[0]}` goes slowest, as `axis=` says"
+        return ValueError(
+            f"{describe(site.op)}: step `{there}` of {site.tensor!r} is read while step `{now}` is computed{at}; only "
+            f"{side} steps are known: {advice}"
+        )
 
     # What inequalities did not show: points are tried.
 
@@ -229,6 +265,8 @@ class _Deciding:
         step: int | None,
     ) -> NoReturn:
         site = self.site
+        if site.along is not None:
+            raise self._not_yet(f", at {', '.join(f'{name} = {here}' for name, here in point.items())}")
         extent = int(site.extent.value) if isinstance(site.extent, Const) else site.extent
         overrun = Overrun(
             site.op, site.tensor, site.dim, site.index, value, extent, dict(point), low, high,
@@ -274,6 +312,10 @@ class _Deciding:
         beside = simplify_extent(low - 1 if self.site.reverse else high + 1)
         step = int(beside.value) if self.site.step is not None and isinstance(beside, Const) else None
         self._raise(value, numbers, around.lower, around.upper, step)
+
+
+def _place(indices: Sequence[Expr], dims: Sequence[int]) -> str:
+    return f"({', '.join(str(indices[d]) for d in dims)})"
 
 
 def _is_size(node: Expr) -> bool:

@@ -177,8 +177,8 @@ def _is_read_first(op: Compute | Scan, site: _Site, order: Order) -> bool:
     distances = _distances(op.axes, site)
     if all(d == 0 for d in distances):
         return True
-    if isinstance(op, Scan) and op.reverse and (steps := distances[op.dim]) is not None:
-        distances[op.dim] = -steps  # its loop runs from the last step to the first
+    if isinstance(op, Scan) and op.reverse:  # its loops run from the last step to the first
+        distances = [-n if d in op.dims and n is not None else n for d, n in enumerate(distances)]
     loops = order.loops.get(op)
     return loops is not None and _comes_first(op.axes, distances, loops, site.depth)
 

@@ -22,14 +22,14 @@ def free_dimensions(op: Scatter) -> dict[int, Axis]:
 
 
 def reads_elsewhere(op: Scan) -> bool:
-    """Whether a body reads a state at another place of the axes beside time."""
+    """Whether a body reads a state at another place of the axes beside its steps."""
     own = set(map(id, op.states))
     return any(
         index is not op.axes[d]
         for read in op.reads
         if id(read.tensor) in own
         for d, index in enumerate(read.indices)
-        if d != op.dim
+        if d not in op.dims
     )
 
 

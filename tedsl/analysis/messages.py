@@ -35,7 +35,7 @@ class Overrun:
     low: int | str | Expr | None = None
     high: int | str | Expr | None = None
     writes: bool = False
-    step: int | None = None
+    step: int | str | None = None
     reverse: bool = False
 
     def error(self) -> IndexError:

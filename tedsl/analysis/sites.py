@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import mul
 
 from tedsl.lang.expr import Axis, Expr, Fn, Read
 from tedsl.lang.guards import guards_of
@@ -17,8 +19,9 @@ __all__ = ["Site", "sites_of"]
 class Site:
     """One dimension of one access: `index` of `tensor` in dimension `dim`, used where `guard` holds.
 
-    `axes` are the loops around it. `read` is None for the target of a scatter. `step` is the scan's axis where the
-    dimension is that along which a scan reads its own state.
+    `axes` are the loops around it. `read` is None for the target of a scatter. `step` is what a scan counts its steps
+    by where the dimension is that along which it reads its own state: its axis; or the number of the step where there
+    are several such axes, whose dimensions count as one then, after each for itself.
     """
 
     op: Operation
@@ -28,12 +31,19 @@ class Site:
     index: Expr
     guard: Expr
     axes: tuple[Axis, ...]
-    step: Axis | None = None
+    step: Expr | None = None
     reverse: bool = False
 
     @property
     def extent(self) -> Expr:
-        return self.tensor.extents[self.dim]
+        extents = self.tensor.extents
+        return extents[self.dim] if self.along is None else _product([extents[d] for d in self.along])
+
+    @property
+    def along(self) -> tuple[int, ...] | None:
+        """The dimensions that count as one."""
+        dims = self.op.dims if isinstance(self.op, Scan) and self.step is not None else ()
+        return dims if len(dims) > 1 else None
 
 
 def sites_of(op: Operation) -> Iterator[Site]:
@@ -68,11 +78,27 @@ def _of_read(op: Operation, read: Read, guard: Expr) -> Iterator[Site]:
     loops = _loops(op)
     extra = [a for a in free_axes((*read.indices, guard)) if a not in set(loops)]
     axes = (*loops, *extra)
-    states = {state.op for state in op.states} if isinstance(op, Scan) else set()
+    if not isinstance(op, Scan) or all(read.tensor is not state for state in op.states):
+        yield from (Site(op, read, read.tensor, d, index, guard, axes) for d, index in enumerate(read.indices))
+        return
+    alone = len(op.dims) == 1
     for dim, index in enumerate(read.indices):
-        step = op.axes[op.dim] if isinstance(op, Scan) and read.tensor.op in states and dim == op.dim else None
-        reverse = isinstance(op, Scan) and op.reverse
-        yield Site(op, read, read.tensor, dim, index, guard, axes, step, reverse)
+        step = op.axes[dim] if alone and dim in op.dims else None
+        yield Site(op, read, read.tensor, dim, index, guard, axes, step, op.reverse)
+    if not alone:
+        extents = [read.tensor.extents[d] for d in op.dims]
+        there, now = (_counted(at, extents) for at in ([read.indices[d] for d in op.dims], op.steps))
+        yield Site(op, read, read.tensor, op.dims[0], there, guard, axes, now, op.reverse)
+
+
+def _counted(place: Sequence[Expr], extents: Sequence[Expr]) -> Expr:
+    """The number of a step."""
+    first, *rest = place
+    return reduce(lambda before, here: before * here[1] + here[0], zip(rest, extents[1:], strict=True), first)
+
+
+def _product(extents: Sequence[Expr]) -> Expr:
+    return reduce(mul, extents)
 
 
 def _loops(op: Operation) -> tuple[Axis, ...]:

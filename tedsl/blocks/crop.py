@@ -249,7 +249,7 @@ def _required(op: Operation, box: Box) -> Box:
         return full
     own = set(op.states)
     reads = [r for r in op.reads if r.tensor in own]
-    free = [d != op.dim and all(r.indices[d] is axis for r in reads) for d, axis in enumerate(op.axes)]
+    free = [d not in op.dims and all(r.indices[d] is axis for r in reads) for d, axis in enumerate(op.axes)]
     return tuple(part if alone else everything for part, everything, alone in zip(box, full, free, strict=True))
 
 

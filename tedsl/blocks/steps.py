@@ -145,7 +145,7 @@ class _Planner:
         own = set(op.states)
         reads = [r for r in op.reads if r.tensor in own]
         for dim, axis in enumerate(op.axes):
-            alone = dim != op.dim and all(r.indices[dim] is axis for r in reads)
+            alone = dim not in op.dims and all(r.indices[dim] is axis for r in reads)
             if axis in runs and not alone:
                 raise self._refusal(op, f"is a te.scan whose steps need all of its axis {axis.name!r}", "")
         inner = [a for node in op.nodes if isinstance(node, Reduce) for a in node.axes if a in runs]

@@ -136,7 +136,8 @@ class _Writer:
         for state, output in zip(op.states, op.outputs, strict=True):
             self.names.alias(state, self.names.of(output))
         lines = self.named(op.bodies)
-        order = Word(f"{self.names.of(op.axes[op.dim])} {'downwards' if op.reverse else 'in order'}")
+        steps = ", ".join(map(self.names.of, op.steps))
+        order = Word(f"{steps} {'downwards' if op.reverse else 'in order'}")
         remark = Row((self.ranges(op.axes) or Row(()), Operator(","), order))
         return [*self.bodies([self.element(t, op.axes) for t in op.outputs], op.bodies, remark), *lines]
 

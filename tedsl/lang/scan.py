@@ -1,8 +1,8 @@
-"""`te.scan`: recurrences along one axis, written as a body that reads its own earlier steps."""
+"""`te.scan`: recurrences along axes, written as a body that reads its own earlier steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tedsl.lang import functions as fn
@@ -21,7 +21,7 @@ __all__ = ["scan"]
 def scan(
     shape: Any,
     function: Callable[..., Any],
-    axis: int = 0,
+    axis: int | Sequence[int] = 0,
     reverse: bool = False,
     *,
     dtype: Any = None,
@@ -31,7 +31,8 @@ def scan(
 
     The function takes the handles of the states, then one axis per dimension; it returns one expression per state. A
     handle is read at earlier steps along `axis` (later ones if `reverse`) and at any index of the other axes, also
-    under a reduction.
+    under a reduction. Several axes, such as (0, 1), are walked as nested loops, the first one slowest: step (i, j) may
+    read all of (i - 1, anything) and what is before j in its own row.
     """
     title, names = titled(name, "scan", "te.scan")
     what = f"scan {title!r}"
@@ -41,10 +42,7 @@ def scan(
             f"{what} at {user_location()}: expected a function of the states and the axes, found "
             f"{type(function).__name__}"
         )
-    if not isinstance(axis, int) or not -len(extents) <= axis < len(extents):
-        raise ValueError(
-            f"{what} at {user_location()}: axis {axis!r} does not exist in a shape of {len(extents)} dimensions"
-        )
+    dims = _dimensions(axis, len(extents), what)
     count = _number_of_states(function, len(extents), what)
     labels = axis_names(function, len(extents), what, skip=count)
     axes = tuple(Axis(label, e) for label, e in zip(labels, extents, strict=True))
@@ -64,11 +62,28 @@ def scan(
         axes=axes,
         states=states,
         bodies=lift_reductions(bodies, axes, title, states),
-        dim=axis % len(extents),
+        dims=dims,
         reverse=bool(reverse),
         names=names,
     )
     return made.outputs if several else made.output()
+
+
+def _dimensions(axis: Any, rank: int, what: str) -> tuple[int, ...]:
+    """The dimensions of the steps, the slowest first."""
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    for one in axes:
+        if not isinstance(one, int) or not -rank <= one < rank:
+            raise ValueError(
+                f"{what} at {user_location()}: axis {one!r} does not exist in a shape of {rank} dimensions"
+            )
+    dims = tuple(one % rank for one in axes)
+    if not dims or len(set(dims)) < len(dims):
+        raise ValueError(
+            f"{what} at {user_location()}: axis {axis!r} names {'an axis twice' if dims else 'no axis'}; give each "
+            "axis of the recurrence once, the slowest first"
+        )
+    return dims
 
 
 def _number_of_states(function: Callable[..., Any], rank: int, what: str) -> int:

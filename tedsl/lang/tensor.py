@@ -225,12 +225,15 @@ class ScanState(Operation):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Scan(Operation):
-    """Tensors filled step by step along `axes[dim]`; bodies read `states` at earlier steps (later if `reverse`)."""
+    """Tensors filled step by step; bodies read `states` at earlier steps (later ones if `reverse`).
+
+    The steps are those of the axes in `dims`, the first of which moves slowest.
+    """
 
     axes: tuple[Axis, ...]
     states: tuple[Tensor, ...]
     bodies: tuple[Expr, ...]
-    dim: int
+    dims: tuple[int, ...]
     reverse: bool
     names: tuple[str, ...] | None = None
 
@@ -241,6 +244,11 @@ class Scan(Operation):
     @property
     def expressions(self) -> tuple[Expr, ...]:
         return self.bodies
+
+    @property
+    def steps(self) -> tuple[Axis, ...]:
+        """The axes along which it goes, the slowest first."""
+        return tuple(self.axes[d] for d in self.dims)
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:

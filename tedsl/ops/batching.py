@@ -58,7 +58,9 @@ def _scan(op: Scan, new: Mapping[Tensor, Tensor], extent: Expr) -> Operation:
         ScanState(name=s.name, where=s.op.where, shape=(extent, *s.extents), dtype=s.dtype).output() for s in op.states
     )
     bodies = _moved(op.bodies, {**new, **dict(zip(op.states, states, strict=True))}, axis)
-    return replace(op, axes=(axis, *op.axes), states=states, bodies=bodies, dim=op.dim + 1, _outputs={})
+    return replace(
+        op, axes=(axis, *op.axes), states=states, bodies=bodies, dims=tuple(d + 1 for d in op.dims), _outputs={}
+    )
 
 
 def _scatter(op: Scatter, new: Mapping[Tensor, Tensor], extent: Expr) -> Operation:

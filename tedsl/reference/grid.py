@@ -31,16 +31,26 @@ Use = Expr | Array | None
 
 @dataclass(frozen=True)
 class ScanProgress:
-    """How far a scan is: its states may be read before `step` (after it if `reverse`) along `dim`."""
+    """How far a scan is: its states may be read at steps before `step` (after it if `reverse`).
+
+    A step is a place along the dimensions `dims`, the first of which is the slowest.
+    """
 
     states: frozenset[Operation]
-    dim: int
-    step: int
+    dims: tuple[int, ...]
+    step: tuple[int, ...]
     reverse: bool
 
-    def not_yet(self, index: Array) -> Array:
-        late: Array = index <= self.step if self.reverse else index >= self.step
+    def not_yet(self, place: Sequence[Array]) -> Array:
+        """Whether a place along the dimensions is the present step, or a coming one."""
+        late: Array = np.array(True)
+        for index, step in reversed(list(zip(place, self.step, strict=True))):
+            beyond = index < step if self.reverse else index > step
+            late = beyond | ((index == step) & late)
         return late
+
+    def __str__(self) -> str:
+        return str(self.step[0]) if len(self.step) == 1 else str(self.step)
 
 
 @dataclass(frozen=True)
@@ -105,11 +115,12 @@ class PointGrid:
         for dim, (expr, extent) in enumerate(zip(node.indices, array.shape, strict=True)):
             index = _wide(value[expr])
             bad = (index < 0) | (index >= extent)
-            if self._is_state(node) and self.progress is not None and dim == self.progress.dim:
-                bad |= self.progress.not_yet(index)
+            where.append(np.clip(index, 0, max(extent - 1, 0)))
+            if self.progress is not None and self._is_state(node) and dim == max(self.progress.dims):
+                place = [_wide(value[node.indices[d]]) for d in self.progress.dims]
+                bad = bad | self.progress.not_yet(place)
             if bad.any():
                 wrong.append((node, dim, bad))
-            where.append(np.clip(index, 0, max(extent - 1, 0)))
         if array.size == 0:
             return np.zeros(np.broadcast_shapes((1,) * self.rank, *(w.shape for w in where)), array.dtype)
         return array[tuple(where)] if where else array.reshape((1,) * self.rank)
@@ -134,7 +145,7 @@ class PointGrid:
         raise Overrun(
             self.op, node.tensor, dim, node.indices[dim], int(index[first]), extent, point,
             low=int(found.min()), high=int(found.max()),
-            step=progress.step if progress and progress.dim == dim else None,
+            step=str(progress) if progress and dim in progress.dims else None,
             reverse=bool(progress and progress.reverse),
         ).error()  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -191,12 +192,13 @@ def _scan(op: Scan, values: Mapping[TensorKey, Array], sizes: Mapping[Var, int])
     inner = tuple(dict.fromkeys(a for node in order if isinstance(node, Reduce) for a in node.axes))
     reduced = stage.ranges(inner, [(0, length) for length in stage.lengths(inner)])
     states = frozenset(state.op for state in op.states)
-    steps = range(lengths[op.dim])
-    for step in reversed(steps) if op.reverse else steps:
-        box = [(step, step + 1) if d == op.dim else (0, length) for d, length in enumerate(lengths)]
+    turn = -1 if op.reverse else 1
+    for step in product(*(range(lengths[d])[::turn] for d in op.dims)):
         if 0 in lengths:
             break
-        grid = stage.grid({**stage.ranges(op.axes, box), **reduced}, ScanProgress(states, op.dim, step, op.reverse))
+        now = dict(zip(op.dims, step, strict=True))
+        box = [(now[d], now[d] + 1) if d in now else (0, length) for d, length in enumerate(lengths)]
+        grid = stage.grid({**stage.ranges(op.axes, box), **reduced}, ScanProgress(states, op.dims, step, op.reverse))
         found = grid.evaluate(dict.fromkeys(op.bodies), order)
         shape = tuple(end - start for start, end in box)
         for result, body in zip(results, op.bodies, strict=True):

@@ -108,7 +108,7 @@ def test_any_axis(axis: int) -> None:
 
     a = np.arange(15.0).reshape(5, 3)
     y = te.scan((5, 3), body, axis=axis)
-    assert y.op.dim == axis % 2
+    assert y.op.dims == (axis % 2,)
     np.testing.assert_array_equal(te.interpret(y, {X: a}), np.cumsum(a, axis))
 
 

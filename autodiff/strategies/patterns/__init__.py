@@ -36,6 +36,7 @@ PATTERNS: Mapping[str, Callable[[Canvas], Source]] = {
     "pixels": images.pixels,
     "accumulated": recurrences.accumulated,
     "recurrent": recurrences.recurrent,
+    "walked": recurrences.walked,
     "reduced": reductions.reduced,
     "grouped": reductions.grouped,
     "normalized": reductions.normalized,

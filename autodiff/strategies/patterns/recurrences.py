@@ -1,7 +1,8 @@
-"""Recurrences: sums so far, filters, states that are products with a matrix."""
+"""Recurrences: sums so far, filters, states that are products with a matrix, tables filled along several axes."""
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from autodiff.strategies.patterns.canvas import Canvas, Source, loop
@@ -9,7 +10,7 @@ from tedsl.lang import functions as fn, reducers
 from tedsl.lang.expr import Axis
 from tedsl.lang.scan import scan
 
-__all__ = ["accumulated", "recurrent"]
+__all__ = ["accumulated", "recurrent", "walked"]
 
 
 def accumulated(c: Canvas) -> Source:
@@ -61,3 +62,34 @@ def recurrent(c: Canvas) -> Source:
 
     made = scan((t.expr, b.expr, h.expr), body, axis=0, dtype=x.dtype, name=c.name("H"))
     return c.kept(made, [t, b, h], 4.0)
+
+
+def walked(c: Canvas) -> Source:
+    """A table filled along two axes or three, in any order, from neighbours that are there already."""
+    count = c.pick((2, 2, 3))
+    steps = c.split(count, 600 if c.large else 60)
+    extents = [*steps, *([max(1, min(c.most // 100, 200))] if c.chance(2) else [])]
+    dims = [c.dim(max(2, n)) for n in extents]
+    order = c.shuffled(list(range(count)))
+    x = c.source(dims)
+    reverse, fold = c.chance(3), c.pick(("min", "max") if c.large else ("sum", "min", "max"))
+    near = (-1, 0, 1) if count == 2 else (-1, 0)
+    earlier = [o for o in product(near, repeat=count) if [o[d] for d in order] < [0] * count]
+    offsets = [c.pick(earlier) for _ in range(c.number(1, 3))]
+
+    def body(y: Any, *axes: Axis) -> Any:
+        found: Any = x[axes]
+        for offset in offsets:
+            there = [a - o if reverse else a + o for a, o in zip(axes, offset)]
+            inside: Any = None
+            for place, dim, o in zip(there, dims, offset):
+                if o:
+                    within = (place >= 0) & (place < dim.expr)
+                    inside = within if inside is None else inside & within
+            read = fn.select(inside, y[tuple(there) + axes[count:]], fn.cast(0, x.dtype))
+            found = found + read if fold == "sum" else (fn.minimum if fold == "min" else fn.maximum)(found, read)
+        return fn.clip(found, -8, 8)
+
+    shape = tuple(d.expr for d in dims)
+    made = scan(shape, body, axis=order, reverse=reverse, dtype=x.dtype, name=c.name("W"))
+    return c.kept(made, dims, 8.0)

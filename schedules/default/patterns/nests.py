@@ -33,6 +33,7 @@ from tedsl.lang.traverse import free_axes, reads_of
 __all__ = ["plan_nests"]
 
 TASKS = 8  # for each core
+LONGEST_TASK = 1 << 20  # iterations: there may be fewer of them than sizes that are not known let expect
 MOST_UNROLLED = 32
 FEW_UNROLLED = 4  # where each step has to look for the end of a row that may be anywhere
 ROWS, COLUMNS = 8, 2048  # of a reduction along columns, at a time
@@ -128,7 +129,7 @@ class _Nest:
         if not threads:
             return task
         tasks = self.machine.choose("tasks", TASKS, root.name)
-        chunk = 1 if blocks else -(-outer_points // (tasks * self.machine.cores))
+        chunk = 1 if blocks else min(-(-outer_points // (tasks * self.machine.cores)), LONGEST_TASK)
         if chunk > 1:
             self.say(Split(stage=root.name, loop=task, outer="task", inner="row", factor=chunk))
             self.say(Parallel(stage=root.name, loop="task"))

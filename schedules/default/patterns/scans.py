@@ -34,7 +34,7 @@ WIDE = 4  # vectors of a step
 def along_memory(rw: Rewriting, op: Scan) -> Scan:
     """A scan whose steps are vectors along its last axis: what lies across that is turned before the first step."""
     last = op.axes[-1]
-    if not is_stepped(op) or op.axes[op.dim] is last or any(number(a.extent) is None for a in op.axes):
+    if not is_stepped(op) or len(op.axes) - 1 in op.dims or any(number(a.extent) is None for a in op.axes):
         return op
     own = set(map(id, op.states))
     inner = [math.prod(number(a.extent) or 1 for a in n.axes) for n in op.nodes if isinstance(n, Reduce)]
@@ -136,7 +136,7 @@ def _columns(say: list[Directive], op: Scan, level: Level, width: int) -> list[s
 
 def _rows(say: list[Directive], op: Scan, level: Level, time: list[str]) -> list[str]:
     """A few steps of each of a few rows; the loops over steps that stay outside take the place of `time`."""
-    if (number(level.extent) or 0) < ROWS or number(op.axes[op.dim].extent) is None:
+    if len(time) > 1 or (number(level.extent) or 0) < ROWS or number(op.steps[0].extent) is None:
         return []
     row, steps, step = f"{level.name}_i", f"{time[0]}_o", f"{time[0]}_i"
     say += [

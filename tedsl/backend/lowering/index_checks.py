@@ -56,11 +56,12 @@ class Checks:
 def failed(sites: Sequence[ReadCheck], requirement: Sequence[str]) -> IndexError:
     """The error for what a failed requirement on one of the accesses printed."""
     number, low, high, extent = map(int, requirement[-4:])
-    site = sites[number]
+    site = sites[number].site
     found, least, most = map(_told, (low if low < 0 else high, low, high))
     return Overrun(
-        site.op, site.tensor, site.dim, site.index, found, extent, {}, least, most, writes=site.read is None
-    ).error()
+        site.op, site.tensor, site.dim, site.index, found, extent, {}, least, most, writes=site.read is None,
+        step=None if site.step is None else str(site.step), reverse=site.reverse,
+    ).error()  # fmt: skip
 
 
 def _told(found: int) -> int | str:
@@ -112,7 +113,7 @@ def lower_checks(ctx: Context, checks: list[ReadCheck], finite: Sequence[Tensor]
         low, high = hl.Expr(worst[()][0]), hl.Expr(worst[()][1])
         fine = (low == HIGHEST) & (high == LOWEST)
         ok = numbered_func(f"check_{identifier(check.op.name)}")
-        ok[()] = hl.require(fine, hl.i32(0), hl.i32(number), low, high, ctx.extent(check.tensor.extents[check.dim]))
+        ok[()] = hl.require(fine, hl.i32(0), hl.i32(number), low, high, ctx.extent(check.site.extent))
         total = total | hl.Expr(ok[()])
         funcs += [*made, worst, ok]
     token = numbered_func("checks")

@@ -1,4 +1,4 @@
-"""Scans: an update over the time axis whose right-hand side reads the function itself at earlier steps.
+"""Scans: an update over the axes of its steps whose right-hand side reads the function itself at earlier ones.
 
 Where the body stays at one place of the other axes, those remain pure loops, free to be vectorized or run in parallel;
 otherwise they run inside each time step. A reduction over the state runs innermost, inside the step: its accumulators
@@ -67,19 +67,17 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     empty = hl.undef if ctx.token is None else (lambda t: ctx.after_checks(hl.cast(t, 0)))
     func[dims[::-1]] = tuple_of(map(empty, types))
     stepped = is_stepped(op)
-    looped = [a for d, a in enumerate(op.axes) if d != op.dim] if stepped else []
+    others = [a for d, a in enumerate(op.axes) if d not in op.dims] if stepped else []
+    looped = [*op.steps, *others][::-1]  # the fastest first
     total = _iterations(ctx, inner)
     ranges = [(0, total)] if inner else []
-    ranges += [(0, ctx.extent(_extent(a))) for a in (*looped[::-1], op.axes[op.dim])]
-    domain = hl.RDom(ranges, identifier(op.axes[op.dim].name))
-    loops: dict[Axis, hl.RVar] = {
-        axis: domain[d + len(ranges) - 1 - len(looped)] for d, axis in enumerate((*looped[::-1], op.axes[op.dim]))
-    }
+    ranges += [(0, ctx.extent(_extent(a))) for a in looped]
+    domain = hl.RDom(ranges, identifier(op.steps[0].name))
+    loops: dict[Axis, hl.RVar] = {axis: domain[d + len(ranges) - len(looped)] for d, axis in enumerate(looped)}
     place: dict[Axis, Halide] = {a: hl.Expr(v) for a, v in zip(op.axes, dims, strict=True)}
     place.update((a, hl.Expr(v)) for a, v in loops.items())
     if op.reverse:
-        time = op.axes[op.dim]
-        place[time] = ctx.extent(_extent(time)) - 1 - loops[time]
+        place.update((a, ctx.extent(_extent(a)) - 1 - loops[a]) for a in op.steps)
     at = tuple(place[a] for a in op.axes)[::-1]
     several = len(types) > 1
     positions = {id(state): k for k, state in enumerate(op.states)}
@@ -118,7 +116,8 @@ def _steady(op: Scan, scope: Scalars, body: Expr) -> Halide:
         condition, *branches = body.args
         own = set(map(id, op.states))
         recurs = [any(id(r.tensor) in own for r in reads_of((b,))) for b in branches]
-        if set(free_axes(condition)) == {op.axes[op.dim]} and is_plain(condition) and recurs[0] != recurs[1]:
+        asked = set(free_axes(condition))
+        if asked and asked <= set(op.steps) and is_plain(condition) and recurs[0] != recurs[1]:
             holds = scope.value(condition)
             first, second = (scope.value(b) for b in branches)
             return (

@@ -12,6 +12,7 @@ import pytest
 
 import tedsl as te
 from schedules.default import LOWEST, assuming
+from tests.levels import processor
 from tests.schedules.comparison import compare
 
 RANDOM = np.random.default_rng(7)
@@ -349,3 +350,27 @@ def test_rows_of_windows_may_stand_between_their_batches(between: int) -> None:
     want = np.broadcast_to(np.einsum("ia,kaim->ikm", h, t)[:, None, :, None, :], (5, between, 7, 1, 7))
     with assuming({**LOWEST, "cores": 4, "l1": 2 << 10, "l2": 8 << 10, "l3": 32 << 10}):
         np.testing.assert_array_equal(te.build([head, table], out)(h, t), want)
+
+
+def test_loops_over_many_sizes_that_are_not_known_are_cut_into_tasks() -> None:
+    """How many iterations they may have is more than a factor can say."""
+    n, m = te.var("n"), te.var("m")
+    a, b = te.placeholder((n, 8, m, 7, 1), name="a"), te.placeholder((n, n), name="b")
+    scale, head = te.placeholder((7, 8, n), name="scale"), te.placeholder((7, 8, n), name="head")
+    k, r, one = te.reduce_axis(m), te.reduce_axis(n), te.reduce_axis(1)
+
+    def sums(i: Any, j: Any, c: Any) -> Any:
+        return te.sum(a[r, j, k, i, one] * (0.5 * b[r, c]), axis=(k, r, one), where=(c + one) % 3 != 1)
+
+    t = te.compute((7, 8, n), sums, name="t")
+    y = te.compute((7, 8, n), lambda *at: (t[at] * scale[at] - t[at]) * 2.0, name="y")
+    sources = [a, b, scale]
+    gradients = list(te.differentiate([y], sources, head=[head]))
+    sizes = {n: 1, m: 17}
+    shapes = [(1, 8, 17, 7, 1), (1, 1), (7, 8, 1), (7, 8, 1)]
+    feeds = {x: RANDOM.integers(-2, 3, s).astype("float32") for x, s in zip([*sources, head], shapes, strict=True)}
+    small = {"cores": 4, "l1": 2 << 10, "l2": 8 << 10, "l3": 32 << 10, "kernels": 2}
+    with assuming({**LOWEST, **small}), processor("x86-64-v2"):
+        found = te.evaluate(gradients, feeds)
+    for got, want in zip(found, te.interpret(gradients, feeds, sizes), strict=True):
+        np.testing.assert_array_equal(got, want)
