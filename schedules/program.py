@@ -11,7 +11,7 @@ from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import rebuild_all, stages_of
 
-__all__ = ["ProgramStages", "program_of", "reading"]
+__all__ = ["ProgramStages", "program_of", "reading", "rewritten_expressions"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,13 +133,20 @@ def reading(
             return Read(new[node.tensor], node.indices) if node.tensor in new else node
         return node if tidy is None else tidy(node)
 
+    made = rewritten_expressions(op, rule)
+    if isinstance(made, Scatter) and made.init is not None and made.init in new:
+        return replace(made, init=new[made.init], _outputs={})
+    return made
+
+
+def rewritten_expressions(op: Operation, rule: Callable[[Expr], Expr]) -> Operation:
+    """The operation with every node as a rule has it; the same object if nothing changes."""
     before = op.expressions
     after = rebuild_all(before, rule)
-    if not redirected and all(map(operator.is_, before, after)):
+    if all(map(operator.is_, before, after)):
         return op
     if isinstance(op, Scatter):
         *index, value, guard = after
-        init = None if op.init is None else new.get(op.init, op.init)
-        return replace(op, index=tuple(index), value=value, guard=guard, init=init, _outputs={})
+        return replace(op, index=tuple(index), value=value, guard=guard, _outputs={})
     assert isinstance(op, (Compute, Scan))
     return replace(op, bodies=after, _outputs={})

@@ -9,10 +9,11 @@ from typing import Any
 from schedules.conditions import tidy
 from schedules.directives import Definition, Directive, Fuse
 from schedules.loops import nest_of
-from schedules.program import ProgramStages, reading
+from schedules.program import ProgramStages, reading, rewritten_expressions
 from schedules.thresholds import Thresholds
 from tedsl.lang.expr import Axis, Expr, Read
-from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
+from tedsl.lang.extents import number, simplify_extent
+from tedsl.lang.tensor import Compute, Operation, Placeholder, Scan, Tensor
 from tedsl.lang.traverse import operations_between, substitute, substitute_all
 
 __all__ = ["Rewriting", "computed_between", "fused", "loop_names"]
@@ -44,6 +45,7 @@ class Rewriting:
     wished: dict[str, str] = field(default_factory=dict)  # the names that were asked for, by those that were given
     alike: dict[Hashable, Any] = field(default_factory=dict)  # how stages were planned, by what they compute
     numbered: list[Axis] = field(default_factory=list)  # one for each position, to compare reductions by
+    begins: dict[Tensor, tuple[int, int]] = field(default_factory=dict)  # a dimension, and how much of it is not kept
 
     def __post_init__(self) -> None:
         self.taken |= self.program.taken
@@ -64,7 +66,7 @@ class Rewriting:
     def kept(self, op: Operation) -> Operation:
         """The operation over the new tensors, a stage that others have planned."""
         name = self.program.names[op]
-        made = reading(op, self.new)
+        made = reading(self._moved(op), self.new)
         made = made if made.name == name else replace(made, name=name, _outputs={})
         self.planned.add(name)
         return self.add(made, op)
@@ -72,8 +74,28 @@ class Rewriting:
     def carried(self, op: Operation) -> Operation:
         """The operation over the new tensors, its conditions simplified, not a stage yet."""
         name = self.current = self.program.names[op]
-        made = reading(op, self.new, tidy)
+        made = reading(self._moved(op), self.new, tidy)
         return made if made.name == name else replace(made, name=name, _outputs={})
+
+    def _moved(self, op: Operation) -> Operation:
+        """The operation with indices that count from where the tensors begin that hold less than they did."""
+        if self.begins.keys().isdisjoint(op.inputs):
+            return op
+
+        def rule(node: Expr) -> Expr:
+            if not isinstance(node, Read) or node.tensor not in self.begins:
+                return node
+            dim, begin = self.begins[node.tensor]
+            place = simplify_extent(node.indices[dim] - begin)
+            return Read(node.tensor, (*node.indices[:dim], place, *node.indices[dim + 1 :]))
+
+        return rewritten_expressions(op, rule)
+
+    def holding(self, op: Scan, original: Operation, steps: int) -> Scan:
+        """The scan with its last steps only; who reads it counts from the first of them."""
+        begin = 0 if op.reverse else (number(op.steps[0].extent) or 0) - steps
+        self.begins.update((tensor, (op.dims[0], begin)) for tensor in original.outputs)
+        return replace(op, kept=steps, _outputs={})
 
     def add(self, op: Operation, original: Operation | None = None) -> Operation:
         """Let `op` be a stage; it stands for `original`."""

@@ -23,7 +23,7 @@ from schedules.default.patterns.lookups import plan_lookup
 from schedules.default.patterns.nests import plan_nests
 from schedules.default.patterns.outputs import merge_outputs
 from schedules.default.patterns.padding import is_window, padded_windows
-from schedules.default.patterns.scans import along_memory, plan_scan
+from schedules.default.patterns.scans import along_memory, plan_scan, steps_asked_for
 from schedules.default.patterns.scatters import plan_scatter
 from schedules.default.products.panels import plan_contraction
 from schedules.default.recompute import costs_without_trips, widely_read
@@ -78,6 +78,7 @@ def completion(
     kept = {op for op in operations if plan.program.names[op] in spoken} if machine.gpu is None else set(operations)
     chains = chains_of(operations, outputs, kept)
     final = set(outputs)
+    asked = steps_asked_for(operations, outputs) if machine.gpu is None and not apart else {}
     joined = {op for earlier in chains.values() for op in earlier}
     for original in operations:
         if original in joined:
@@ -92,7 +93,7 @@ def completion(
             if plan_scatter(rw, original, chain, machine):
                 continue
         whole = together and final.issuperset(original.outputs)
-        _rewrite(rw, original, plan, spoken, machine, plain=plain, whole=whole)
+        _rewrite(rw, original, plan, spoken, machine, plain=plain, whole=whole, steps=asked.get(original))
     wanted = tuple(rw.new.get(t, t) for t in outputs)
     if machine.gpu is not None:
         stage_stencils(rw, costs_of(rw.stages, _stored(rw, plan, wanted), rw.planned, machine))
@@ -136,9 +137,13 @@ def _said(plan: Plan, directives: Iterable[Directive]) -> Plan:
 
 
 def _rewrite(
-    rw: Rewriting, original: Operation, plan: Plan, spoken: set[str], machine: Machine, *, plain: bool, whole: bool
-) -> None:
-    """Make a stage, or those that a pattern knows to take its place; `whole`: its results stay one stage."""
+    rw: Rewriting, original: Operation, plan: Plan, spoken: set[str], machine: Machine, *, plain: bool, whole: bool,
+    steps: int | None,
+) -> None:  # fmt: skip
+    """Make a stage, or those that a pattern knows to take its place.
+
+    `whole`: its results stay one stage. `steps`: how many of its last ones a scan has to hold; None for all.
+    """
     if rw.program.names[original] in spoken or isinstance(original, Extern):
         rw.kept(original)
         return
@@ -174,7 +179,7 @@ def _rewrite(
         rw.add_components(op, original, cheap_components(op))
         return
     if isinstance(op, Scan) and machine.gpu is None:
-        op = along_memory(rw, op)
+        op = along_memory(rw, op if steps is None else rw.holding(op, original, steps))
         rw.directives += plan_scan(op, machine)
     rw.add(op, original)
 

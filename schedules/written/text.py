@@ -237,7 +237,8 @@ def _scan(op: Scan, style: Style, definition: str) -> list[str]:
     heads = ", ".join(_element(op, k, places, style) for k in range(op.num_outputs))
     *lets, last = _joined(op.bodies, style)
     downwards = f"   ({', '.join(a.name for a in op.steps)} downwards)" if op.reverse else ""
-    return [*lets, f"{heads} = {last}{downwards}"]
+    kept = f"   (the last {op.kept} steps are kept)" if op.kept is not None else ""
+    return [*lets, f"{heads} = {last}{downwards}{kept}"]
 
 
 _STATEMENTS: dict[type, Callable[[Any, Style, str], list[str]]] = {Compute: _compute, Scatter: _scatter, Scan: _scan}

@@ -121,6 +121,7 @@ def _scan(op: Scan, style: Style) -> str:
     heads = _heads(op, style)
     *lets, body = _bodies(op.bodies, style)
     order = "downwards" if op.reverse else "in order"
+    order += f", the last {op.kept} kept" if op.kept is not None else ""
     ranges = [_range(a, style) + (f" {order}" if d in op.dims else "") for d, a in enumerate(op.axes)]
     return _joined(f"{heads} = {body}", ", ".join(ranges), lets)
 

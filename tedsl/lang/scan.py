@@ -7,10 +7,11 @@ from typing import Any
 
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_shape
-from tedsl.lang.compute import axis_names, check_scope, check_states, resolve_ranges, titled
+from tedsl.lang.compute import axis_names, check_scope, check_states, compute_tensors, resolve_ranges, titled
 from tedsl.lang.dtypes import BOTTOM, FLOAT32, INT32, DType, as_dtype
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import Axis, Expr
+from tedsl.lang.expr import Axis, Const, Expr, Read
+from tedsl.lang.extents import number
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.signatures import parameters_of
 from tedsl.lang.tensor import Scan, ScanState, Tensor
@@ -23,6 +24,7 @@ def scan(
     function: Callable[..., Any],
     axis: int | Sequence[int] = 0,
     reverse: bool = False,
+    keep: int | None = None,
     *,
     dtype: Any = None,
     name: Any = None,
@@ -33,6 +35,9 @@ def scan(
     handle is read at earlier steps along `axis` (later ones if `reverse`) and at any index of the other axes, also
     under a reduction. Several axes, such as (0, 1), are walked as nested loops, the first one slowest: step (i, j) may
     read all of (i - 1, anything) and what is before j in its own row.
+
+    `keep` gives the last steps that were made, so many of them, in the order of `axis`. Where nobody asks for others a
+    kernel holds no more steps than the body looks back, whoever says so: `keep`, or readers of `y[T - 1, ...]` alone.
     """
     title, names = titled(name, "scan", "te.scan")
     what = f"scan {title!r}"
@@ -66,7 +71,27 @@ def scan(
         reverse=bool(reverse),
         names=names,
     )
-    return made.outputs if several else made.output()
+    results = made.outputs if keep is None else _last_steps(made, keep, what)
+    return results if several else results[0]
+
+
+def _last_steps(made: Scan, keep: Any, what: str) -> tuple[Tensor, ...]:
+    """The steps that were made last."""
+    count = number(made.steps[0].extent) if len(made.dims) == 1 else None
+    if len(made.dims) > 1 or not isinstance(keep, int) or keep < 1 or (count is not None and keep > count):
+        found = "several axes" if len(made.dims) > 1 else f"keep={keep!r}"
+        most = "" if count is None else f" to {count}"
+        raise ValueError(
+            f"{what} at {user_location()}: found {found}; expected a number of steps from 1{most} along one axis"
+        )
+    (dim,), (extent,) = made.dims, (a.extent for a in made.steps)
+    begin = 0 if made.reverse or extent is None else extent - keep
+    last: list[Tensor] = []
+    for state in made.outputs:
+        axes = tuple(Axis(a.name, Const(keep, INT32) if d == dim else a.extent) for d, a in enumerate(made.axes))
+        place = tuple(begin + a if d == dim else a for d, a in enumerate(axes))
+        last += compute_tensors(axes, (Read(state, place),), f"{state.name}_last")
+    return tuple(last)
 
 
 def _dimensions(axis: Any, rank: int, what: str) -> tuple[int, ...]:

@@ -195,7 +195,7 @@ class _Writer:
 
     def scan(self, op: Scan) -> str:
         self.states = {state: number for number, state in enumerate(op.states)}
-        return f"{self.axes(op.axes)} = {self.exprs(op.bodies)} along {op.dims} {op.reverse}"
+        return f"{self.axes(op.axes)} = {self.exprs(op.bodies)} along {op.dims} {op.reverse} {op.kept}"
 
     def scatter(self, op: Scatter) -> str:
         init = "" if op.init is None else self.tensor(op.init)

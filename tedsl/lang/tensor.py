@@ -227,7 +227,8 @@ class ScanState(Operation):
 class Scan(Operation):
     """Tensors filled step by step; bodies read `states` at earlier steps (later ones if `reverse`).
 
-    The steps are those of the axes in `dims`, the first of which moves slowest.
+    The steps are those of the axes in `dims`, the first of which moves slowest. Of those along a single axis only the
+    last ones may be kept: `kept` says how many the tensors hold.
     """
 
     axes: tuple[Axis, ...]
@@ -236,6 +237,7 @@ class Scan(Operation):
     dims: tuple[int, ...]
     reverse: bool
     names: tuple[str, ...] | None = None
+    kept: int | None = None
 
     @property
     def num_outputs(self) -> int:
@@ -257,7 +259,10 @@ class Scan(Operation):
         return tuple(t for t in super().inputs if id(t) not in own)
 
     def shape_of(self, index: int) -> Shape:
-        return tuple(_known(a) for a in self.axes)
+        extents = [_known(a) for a in self.axes]
+        if self.kept is not None:
+            extents[self.dims[0]] = Const(self.kept, extents[self.dims[0]].dtype)
+        return tuple(extents)
 
     def dtype_of(self, index: int) -> DType:
         return self.bodies[index].dtype

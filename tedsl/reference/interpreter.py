@@ -204,6 +204,9 @@ def _scan(op: Scan, values: Mapping[TensorKey, Array], sizes: Mapping[Var, int])
         for result, body in zip(results, op.bodies, strict=True):
             part = found[body].reshape(found[body].shape[: len(box)])
             result[tuple(slice(*piece) for piece in box)] = np.broadcast_to(part, shape)
+    if op.kept is not None:
+        last = slice(op.kept) if op.reverse else slice(-op.kept, None)
+        return [result[(slice(None),) * op.dims[0] + (last,)] for result in results]
     return results
 
 

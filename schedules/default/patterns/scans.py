@@ -8,7 +8,7 @@ that are a power of two apart share the same few lines of the first cache.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -17,18 +17,58 @@ from schedules.default.rewriting import Rewriting
 from schedules.directives import ComputeRoot, Directive, Parallel, Reorder, Split, Unroll, Vectorize
 from schedules.loops import Level, Nest, nest_of
 from schedules.machine import Machine
+from tedsl.analysis.affine import affine_of
 from tedsl.analysis.iteration import is_stepped
 from tedsl.lang.expr import Axis, Expr, Read, Reduce
 from tedsl.lang.extents import number
-from tedsl.lang.tensor import Scan, Tensor
-from tedsl.lang.traverse import free_axes, rebuild_all
+from tedsl.lang.intervals import range_of
+from tedsl.lang.tensor import Extern, Operation, Scan, Scatter, Tensor
+from tedsl.lang.traverse import free_axes, reads_of, rebuild_all
 
-__all__ = ["along_memory", "plan_scan"]
+__all__ = ["along_memory", "plan_scan", "steps_asked_for"]
 
 T = TypeVar("T")
 
 ROWS, STEPS = 4, 8
+ALL = 1 << 62  # steps
 WIDE = 4  # vectors of a step
+
+
+def steps_asked_for(operations: Sequence[Operation], outputs: Iterable[Tensor]) -> dict[Operation, int]:
+    """How many of its last steps a scan has to keep, where that is not most of them: for its readers and itself."""
+    final = {tensor.op for tensor in outputs}
+    most = {op: _looked_back(op) for op in operations if isinstance(op, Scan) and op not in final}
+    for op in operations:
+        reads = list(reads_of(op.expressions)) if not isinstance(op, Extern) else []
+        for tensor in op.inputs:
+            scan, own = tensor.op, [r for r in reads if r.tensor is tensor]
+            if isinstance(scan, Scan) and scan in most:
+                init = isinstance(op, Scatter) and op.init is tensor
+                most[scan] = max([most[scan], *(_from_the_end(scan, r) for r in own)]) if own and not init else ALL
+    return {op: steps for op, steps in most.items() if 2 * steps <= (number(op.steps[0].extent) or 0)}
+
+
+def _looked_back(op: Scan) -> int:
+    """How many steps a scan needs at a time: those that it reads and the one that is made."""
+    if len(op.dims) > 1 or op.kept is not None:
+        return ALL
+    (dim,), (step,) = op.dims, op.steps
+    own, deepest = set(map(id, op.states)), 0
+    for read in op.reads:
+        if id(read.tensor) in own:
+            back = affine_of(step - read.indices[dim])
+            if back is None or not back.is_constant:
+                return ALL
+            deepest = max(deepest, -back.constant if op.reverse else back.constant)
+    return deepest + 1
+
+
+def _from_the_end(scan: Scan, read: Read) -> int:
+    """How far from its last step a scan is read."""
+    (dim,), steps = scan.dims, number(scan.steps[0].extent)
+    low, high = range_of(read.indices[dim])
+    end = high + 1 if scan.reverse else None if steps is None else steps - low
+    return int(end) if end is not None and end < ALL else ALL
 
 
 def along_memory(rw: Rewriting, op: Scan) -> Scan:

@@ -78,7 +78,7 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     place.update((a, hl.Expr(v)) for a, v in loops.items())
     if op.reverse:
         place.update((a, ctx.extent(_extent(a)) - 1 - loops[a]) for a in op.steps)
-    at = tuple(place[a] for a in op.axes)[::-1]
+    at = _stored(ctx, op, tuple(place[a] for a in op.axes))[::-1]
     several = len(types) > 1
     positions = {id(state): k for k, state in enumerate(op.states)}
 
@@ -87,7 +87,7 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
 
     def read(tensor: Tensor, indices: Place) -> Halide:
         position = positions.get(id(tensor))
-        return ctx.read(tensor, indices) if position is None else element(position, indices[::-1])
+        return ctx.read(tensor, indices) if position is None else element(position, _stored(ctx, op, indices)[::-1])
 
     scope = ctx.scalars(place, read)
     held = [
@@ -108,6 +108,15 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     axes: dict[Axis, hl.Var | hl.RVar] = dict(zip(op.axes, dims, strict=True))
     axes.update(loops)
     return Stage(op, "scan", func, dims, tuple(range(states)), element, not inner, axes, together=at_once)
+
+
+def _stored(ctx: Context, op: Scan, place: Place) -> Place:
+    """Where a step lies: where only the last are kept, each takes the place of one that nobody asks for any more."""
+    if op.kept is None:
+        return place
+    (dim,) = op.dims
+    first = hl.i32(0) if op.reverse else ctx.extent(_extent(op.axes[dim])) - op.kept
+    return *place[:dim], (place[dim] - first) % op.kept, *place[dim + 1 :]
 
 
 def _steady(op: Scan, scope: Scalars, body: Expr) -> Halide:

@@ -49,3 +49,85 @@ def test_results_and_gradients_are_those_of_the_reference(data: st.DataObject) -
         found = te.evaluate(outputs, feeds)
     for got, want in zip(found, te.interpret(outputs, feeds), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+@st.composite
+def stepped(draw: Any) -> tuple[te.Tensor, te.Tensor, int]:
+    """A scan of one state or two, a reader of its last steps, and how many those are."""
+    steps, lag, last = draw(st.integers(1, 12)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    last, reverse, apart = min(last, steps), draw(st.booleans()), draw(st.booleans())
+    dim = draw(st.integers(0, 1))
+    shape = (steps, 9) if dim == 0 else (9, steps)
+    x = te.placeholder(shape, "int32", name="x")
+
+    def body(a: Any, b: Any, *at: Any) -> Any:
+        t, j = at[dim], at[1 - dim]
+        before = t + lag if reverse else t - lag
+        beside = te.maximum(j - 1, 0) if apart else j
+
+        def earlier(state: Any) -> Any:
+            inside = before < steps if reverse else before >= 0
+            return te.select(inside, state[(before, beside) if dim == 0 else (beside, before)], 0)
+
+        return earlier(a) + x[at], earlier(b) - x[at] * earlier(a)
+
+    a, b = te.scan(shape, body, axis=dim, reverse=reverse, dtype="int32", name="y")
+    begin = 0 if reverse else steps - last
+
+    def read(s: Any, j: Any) -> Any:
+        place = (begin + s, j) if dim == 0 else (j, begin + s)
+        return a[place] * 3 + b[place]
+
+    return x, te.compute((last, 9), read, name="end"), steps
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(case=stepped(), level=PROCESSORS)
+def test_steps_that_nobody_asks_for_are_not_kept(case: tuple[te.Tensor, te.Tensor, int], level: str) -> None:
+    x, end, steps = case
+    feeds = {x: RANDOM.integers(-2, 3, tuple(map(int, x.shape))).astype("int32")}
+    want = te.interpret(end, feeds)
+    with assuming(LOWEST), processor(level):
+        text = str(te.Schedule(end).auto())
+        np.testing.assert_array_equal(te.evaluate(end, feeds), want)
+    assert steps < 8 or "steps are kept" in text
+
+
+def test_who_needs_all_steps_gets_them() -> None:
+    x = te.placeholder((20, 4), name="x")
+    y = te.scan((20, 4), lambda y, t, i: te.select(t == 0, x[t, i], y[t - 1, i] + x[t, i]), name="y")
+    z = te.scan((20, 4), lambda z, t, i: te.select(t < 15, 1.0, z[t - 15, i]), name="z")
+    rows = te.placeholder((4,), "int32", name="rows")
+    last = te.compute((4,), lambda i: y[19, i], name="last")
+    readers = {
+        "an output": [last, y],
+        "chosen by data": [te.compute((4,), lambda i: y[rows[i], i], name="chosen")],
+        "all of it": [te.compute((4,), lambda i: te.sum(lambda t: y[t, i]), name="total"), last],
+        "a function": [te.extern(lambda a: a[-1], (4,), "float32", [y])],
+        "its own past": [te.compute((4,), lambda i: z[19, i], name="end")],
+    }
+    feeds = {x: np.ones((20, 4), "float32"), rows: np.arange(4, dtype="int32") + 3}
+    for outputs in readers.values():
+        assert "are kept" not in str(te.Schedule(outputs).auto())
+        for got, want in zip(te.evaluate(outputs, feeds), te.interpret(outputs, feeds), strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_steps_to_keep(reverse: bool) -> None:
+    x = te.placeholder((20, 4), name="x")
+    one = 1 if reverse else -1
+
+    def body(y: Any, t: Any, i: Any) -> Any:
+        return te.select(t == (19 if reverse else 0), x[t, i], y[t + one, i] + x[t, i])
+
+    every = te.scan((20, 4), body, reverse=reverse, name="y")
+    last = te.scan((20, 4), body, reverse=reverse, keep=3, name="y")
+    values = RANDOM.integers(-2, 3, (20, 4)).astype("float32")
+    want = te.evaluate(every, {x: values})[:3] if reverse else te.evaluate(every, {x: values})[-3:]
+    np.testing.assert_array_equal(te.evaluate(last, {x: values}), want)
+    np.testing.assert_array_equal(te.interpret(last, {x: values}), want)
+    assert "(the last 3 steps are kept)" in str(te.Schedule(last).auto())
+    for wrong in (0, 21, "all"):
+        with pytest.raises(ValueError, match="from 1 to 20"):
+            te.scan((20, 4), body, reverse=reverse, keep=wrong)  # type: ignore[arg-type]
