@@ -12,9 +12,12 @@ from dataclasses import dataclass, field, replace
 
 from schedules.machine import FIGURES, Machine
 
-__all__ = ["Choices", "Tunable", "parameters_of", "search", "settled"]
+__all__ = ["QUICK", "Choices", "Tunable", "parameters_of", "search", "settled"]
 
 Choices = Mapping[str, int]
+
+# Loop bodies of a few vectors: there is less code to make.
+QUICK: Choices = {"unroll": 1, "tile_rows": 4, "tile_vectors": 1, "vectors": 1, "rows": 2, "lanes": 1}
 
 
 @dataclass(frozen=True)

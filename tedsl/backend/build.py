@@ -38,6 +38,7 @@ def build(
     name: str | None = None,
     checkpoint: Any = None,
     memory: int | str | None = None,
+    opt: str = "default",
 ) -> Kernel:
     """A kernel that computes `outputs` from arrays for `inputs`; one tensor gives one array, a list gives a tuple.
 
@@ -51,10 +52,13 @@ def build(
     `checkpoint` lists tensors to keep: what they are made of is computed again where somebody needs it later, as the
     gradients of a network do. `memory`, bytes or "512MB", lets as much be computed again as makes a call fit.
     `kernel.program` tells the peak of memory, and the extra work.
+
+    `opt` says how much work the default schedule is worth: "fast" makes small loop bodies, which are compiled sooner;
+    "best" searches for ten seconds, the first time, for what is fastest on this machine, as `te.tune` does.
     """
     if on_hazard not in (None, "copy", "error"):
         raise ValueError(f"te.build: on_hazard must be 'copy' or 'error', found {on_hazard!r}")
-    options = BuildOptions(schedule, target, alias, donate, on_hazard, deterministic, name, checkpoint, memory)
+    options = BuildOptions(schedule, target, alias, donate, on_hazard, deterministic, name, checkpoint, memory, opt)
     kernel = _kernel(request_for(inputs, outputs, options, "te.build"))
     kernel.compile()
     return kernel

@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from schedules import Schedule
 from schedules.automatic import AUTOSCHEDULERS, SCHEDULERS
 from schedules.loops import one_of
+from schedules.machine import assumed
+from schedules.tuning import QUICK
+from tedsl.analysis.sizes import vars_of
 from tedsl.backend.host.targets import Target
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.scheduling.tuned_choices import recall
 from tedsl.lang.errors import ScheduleError, warn_user
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.traverse import stages_of
 
 __all__ = ["planner_for"]
 
 
-def planner_for(schedule: Any, outputs: tuple[Tensor, ...], target: Target, *, deterministic: bool) -> Planner:
-    """The planner that follows `schedule=`."""
+OPTIONS = ("fast", "default", "best")
+BEST = 10.0  # seconds of a search, where there was none before
+
+# What searches stands above what is built, so it is asked by name, and when somebody asks.
+SEARCH = "tedsl.backend.tune"
+
+
+def planner_for(
+    schedule: Any, outputs: tuple[Tensor, ...], target: Target, *, deterministic: bool, opt: str = "default"
+) -> Planner:
+    """The planner that follows `schedule=`, or `opt=` where the schedule is left to us."""
+    if opt not in OPTIONS:
+        raise ValueError(f"te.build: opt must be one of {', '.join(map(repr, OPTIONS))}, found {opt!r:.40}")
+    if opt != "default":
+        if schedule is not None and schedule != "default":
+            raise ValueError(
+                f"te.build: opt={opt!r} says how much work the default schedule is worth, found schedule="
+                f"{schedule!r:.40} beside it; leave one of the two out"
+            )
+        return _quick() if opt == "fast" else _searched(outputs, target)
     if isinstance(schedule, Schedule):
         return _of_schedule(schedule, deterministic=deterministic)
     if schedule == "tuned":
@@ -38,6 +61,33 @@ def _of_schedule(schedule: Schedule, *, deterministic: bool) -> Planner:
     given = {plan.program.current(t): t for t in (op.output(k) for op, k in plan.program.handles)}
     given.update(zip(plan.program.outputs, schedule.outputs, strict=True))
     return Planner(plan, given, plan.automatic, deterministic)
+
+
+def _quick() -> Planner:
+    """Small loop bodies, which are compiled sooner."""
+    return Planner(choices=tuple(sorted({**QUICK, **dict(assumed())}.items())))
+
+
+def _searched(outputs: tuple[Tensor, ...], target: Target) -> Planner:
+    """What a search found before, or finds now."""
+    if recall(outputs, target) is None:
+        reason = _not_measured(outputs, target)
+        if reason is not None:
+            warn_user(f"te.build: opt='best' finds a schedule by measuring: {reason}; the default schedule is used")
+            return Planner()
+        import_module(SEARCH).tune(list(outputs), budget=BEST, target=target.name)
+    return Planner(choices=tuple(sorted((recall(outputs, target) or {}).items())))
+
+
+def _not_measured(outputs: tuple[Tensor, ...], target: Target) -> str | None:
+    """Why a program cannot be run with arrays that are drawn."""
+    extents = [e for op in stages_of(outputs) for t in op.outputs for e in t.extents]
+    symbols = dict.fromkeys(v.name for e in extents for v in vars_of(e))
+    if symbols:
+        return f"the extent {next(iter(symbols))!r} is no number (te.tune takes sizes=)"
+    if target.backend != "host" or target.problem is not None:
+        return f"code for {target.name!r} does not run here"
+    return None
 
 
 def _remembered(outputs: tuple[Tensor, ...], target: Target) -> Planner:

@@ -34,6 +34,7 @@ class BuildOptions:
     name: Any = None
     checkpoint: Any = None
     memory: Any = None
+    opt: str = "default"
 
     @property
     def is_saving(self) -> bool:
@@ -69,8 +70,9 @@ class BuildRequest:
     def compilation(self) -> Compilation:
         """The record of what is to be compiled."""
         planner = planner_for(
-            self.options.schedule, self.outputs, self.target, deterministic=self.options.deterministic
-        )
+            self.options.schedule, self.outputs, self.target, deterministic=self.options.deterministic,
+            opt=self.options.opt,
+        )  # fmt: skip
         return Compilation(self.fed, self.outputs, self.name, self.target, planner)
 
 

@@ -30,6 +30,7 @@ from tedsl.backend.lowering.finite_checks import moved_from
 from tedsl.backend.lowering.pipeline import Lowered
 from tedsl.backend.scalars.types import for_opencl
 from tedsl.backend.scheduling.halide_words import schedule_refused
+from tedsl.backend.scheduling.partition import keep_all_whole
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import operations_between
@@ -42,11 +43,12 @@ LARGE = 4  # second caches of a core that a result must fill to be written past 
 
 @dataclass(frozen=True, eq=False)
 class VariantSource:
-    """What a variant is compiled from: a program, the form, and whether divisions are lowered with care."""
+    """What a variant is compiled from: a program, the form, and the way it is compiled (see `ways`)."""
 
     program: Compilation
     form: Form
     is_careful: bool = False  # see lowering.expressions
+    is_whole: bool = False  # Halide cuts no loop into parts
 
     @property
     def _merging(self) -> Merging | None:
@@ -85,6 +87,8 @@ class VariantSource:
             inputs, outputs = self.seen
             options = {"plain": self.form.is_plain, "trusted": bool(self.finite), "flat": self.flat}
             lowered = self.program.planner.lowered(inputs, [outputs[p] for p in wanted], added, target, **options)
+        if self.is_whole:
+            keep_all_whole(stage.func for stage in lowered.stages)
         if self.form.layout is COMPACT:
             fix_strides(lowered)
         elif not self.form.layout.is_dense:

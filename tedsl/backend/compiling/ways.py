@@ -1,7 +1,8 @@
 """The ways to compile a form, from the one that is planned to the last that works, and what leads from one to the next.
 
-Halide finds some divisions by zero while it simplifies, also where the program would not reach them; and it refuses a
-few loop nests that the default schedule makes. Neither is the user's fault, who is warned of the second only.
+Halide finds some divisions by zero while it simplifies, also where the program would not reach them. And it refuses a
+few loop nests that the default schedule makes; some only because it cuts their loops, and puts one bit where a mask of
+lanes was. None of that is the user's fault, who is warned where vectors and threads are lost.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Way:
     name: str
     answers: Callable[[VariantSource, Exception], bool]
     is_careful: bool = False  # divisions are lowered with care
+    is_whole: bool = False  # Halide cuts no loop into a beginning, a middle and an end
     is_simple: bool = False  # every stage is stored, no loop is changed; never kept on the disk
 
     @property
@@ -39,7 +41,7 @@ class Way:
     def of(self, origin: VariantSource) -> VariantSource:
         """What is compiled in this way."""
         program = origin.program.planned(simple=True) if self.is_simple else origin.program
-        return replace(origin, program=program, is_careful=self.is_careful)
+        return replace(origin, program=program, is_careful=self.is_careful, is_whole=self.is_whole)
 
 
 def _divides_by_zero(origin: VariantSource, failure: Exception) -> bool:
@@ -54,10 +56,11 @@ def _is_refused(origin: VariantSource, failure: Exception) -> bool:
 
 PLANNED = Way("planned", lambda origin, failure: False)
 CAREFUL = Way("careful", _divides_by_zero, is_careful=True)
+WHOLE = Way("whole loops", _is_refused, is_whole=True)
 SIMPLE = Way("simple", _is_refused, is_simple=True)
 SIMPLE_CAREFUL = Way("simple and careful", _divides_by_zero, is_careful=True, is_simple=True)
 
-WAYS = (PLANNED, CAREFUL, SIMPLE, SIMPLE_CAREFUL)
+WAYS = (PLANNED, CAREFUL, WHOLE, SIMPLE, SIMPLE_CAREFUL)
 
 
 @dataclass(frozen=True, eq=False)

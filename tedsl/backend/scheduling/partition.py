@@ -6,7 +6,7 @@ What is inside of a loop that is cut is there up to three times, and is compiled
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import halide as hl
 
@@ -17,10 +17,18 @@ from schedules.plan import Plan
 from tedsl.backend.scheduling.loops import Loops
 from tedsl.lang.expr import Axis, Const
 
-__all__ = ["keep_around", "keep_whole"]
+__all__ = ["keep_all_whole", "keep_around", "keep_whole"]
 
 TILE = 8  # sums that are written out side by side
 LONG = 128  # steps of a sum beside which a masked store is nothing
+
+
+def keep_all_whole(functions: Iterable[hl.Func]) -> None:
+    """Let Halide cut no loop at all."""
+    for function in functions:
+        function.never_partition_all()
+        for k in range(function.num_update_definitions()):
+            function.update(k).never_partition_all()
 
 
 def keep_whole(plan: Plan, loops: Loops, definition: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.autodiff.catalogue import CATALOGUE, Entry
 from tests.autodiff.catalogue.cost import Cost, cost_of
 
-TABLE = Path(__file__).parents[2] / "docs" / "cost_table.md"
+TABLE = Path(__file__).parents[3] / "docs" / "cost_table.md"
 
 
 @cache

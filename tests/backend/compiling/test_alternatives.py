@@ -92,14 +92,17 @@ class Script:
     ways: list[str]
 
 
+SIMPLER = ("whole loops", "simple", "simple and careful")
 SCRIPTS = [
     Script([None], ["planned"]),
     Script([DIVIDES, None], ["planned", "careful"]),
     Script([TOLD, None], ["planned", "careful"]),
-    Script([REFUSES, None], ["planned", "simple"]),
-    Script([DIVIDES, REFUSES, None], ["planned", "careful", "simple"]),
-    Script([REFUSES, DIVIDES, None], ["planned", "simple", "simple and careful"]),
-    Script([REFUSES, REFUSES], ["planned", "simple"]),
+    Script([REFUSES, None], ["planned", "whole loops"]),
+    Script([REFUSES, REFUSES, None], ["planned", "whole loops", "simple"]),
+    Script([DIVIDES, REFUSES, REFUSES, None], ["planned", "careful", "whole loops", "simple"]),
+    Script([DIVIDES, REFUSES, DIVIDES, DIVIDES, None], ["planned", "careful", *SIMPLER]),
+    Script([REFUSES, REFUSES, DIVIDES, None], ["planned", *SIMPLER]),
+    Script([REFUSES, REFUSES, REFUSES], ["planned", "whole loops", "simple"]),
     Script([ValueError("ours")], ["planned"]),
 ]
 
@@ -109,10 +112,10 @@ SCRIPTS = [
 def test_the_ways_to_compile_a_form(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     x = te.placeholder((4,), name="x")
     program = Compilation((x,), (x + 1,), "k", parse_target("host"), Planner())
-    tried: list[tuple[bool, bool]] = []
+    tried: list[tuple[bool, bool, bool]] = []
 
     def made(origin: VariantSource) -> Any:
-        tried.append((origin.is_careful, origin.program.planner.simple))
+        tried.append((origin.is_careful, origin.is_whole, origin.program.planner.simple))
         failure = script.failures[len(tried) - 1]
         if failure is not None:
             raise failure
@@ -126,7 +129,7 @@ def test_the_ways_to_compile_a_form(script: Script, monkeypatch: pytest.MonkeyPa
     else:
         with pytest.raises(type(last), match=str(last)):
             ways.first_way(VariantSource(program, Form(("write",))))
-    assert tried == [("careful" in name, "simple" in name) for name in script.ways]
+    assert tried == [("careful" in name, "whole" in name, "simple" in name) for name in script.ways]
 
 
 def test_what_the_user_asked_for_is_refused_and_not_made_simple(monkeypatch: pytest.MonkeyPatch) -> None:

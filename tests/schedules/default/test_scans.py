@@ -131,3 +131,19 @@ def test_steps_to_keep(reverse: bool) -> None:
     for wrong in (0, 21, "all"):
         with pytest.raises(ValueError, match="from 1 to 20"):
             te.scan((20, 4), body, reverse=reverse, keep=wrong)  # type: ignore[arg-type]
+
+
+def test_a_step_that_is_read_twice_and_does_not_fill_its_vectors() -> None:
+    """Halide cut the loop over steps and took the mask of the last vector for one bit; the loops were left plain."""
+    x = te.placeholder((16, 2, 40), name="x")
+
+    def body(y: Any, t: Any, j: Any, k: Any) -> Any:
+        before = te.select((t - 1 >= 0) & (t - 1 < 16), y[t - 1, j, k], 0.0)
+        return te.clip(te.maximum(te.maximum(x[t, j, k], before), before), -8.0, 8.0)
+
+    y = te.scan((16, 2, 40), body, name="y")
+    values = RANDOM.integers(-2, 3, (16, 2, 40)).astype("float32")
+    with assuming(LOWEST):
+        kernel = te.build([x], y)
+    np.testing.assert_array_equal(kernel(values), te.interpret(y, {x: values}))
+    assert "vectorized" in kernel.loop_nest()
