@@ -37,7 +37,8 @@ WIDE = 4  # vectors of a step
 def steps_asked_for(operations: Sequence[Operation], outputs: Iterable[Tensor]) -> dict[Operation, int]:
     """How many of its last steps a scan has to keep, where that is not most of them: for its readers and itself."""
     final = {tensor.op for tensor in outputs}
-    most = {op: _looked_back(op) for op in operations if isinstance(op, Scan) and op not in final}
+    scans = [op for op in operations if isinstance(op, Scan) and op not in final and len(op.dims) == 1]
+    most = {op: _looked_back(op) for op in scans}
     for op in operations:
         reads = list(reads_of(op.expressions)) if not isinstance(op, Extern) else []
         for tensor in op.inputs:
@@ -50,7 +51,7 @@ def steps_asked_for(operations: Sequence[Operation], outputs: Iterable[Tensor]) 
 
 def _looked_back(op: Scan) -> int:
     """How many steps a scan needs at a time: those that it reads and the one that is made."""
-    if len(op.dims) > 1 or op.kept is not None:
+    if op.kept is not None:
         return ALL
     (dim,), (step,) = op.dims, op.steps
     own, deepest = set(map(id, op.states)), 0
