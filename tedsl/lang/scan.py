@@ -48,20 +48,22 @@ def scan(
             f"{type(function).__name__}"
         )
     dims = _dimensions(axis, len(extents), what)
-    count = _number_of_states(function, len(extents), what)
-    labels = axis_names(function, len(extents), what, skip=count)
-    axes = tuple(Axis(label, e) for label, e in zip(labels, extents, strict=True))
-    fixed = (
-        None
-        if dtype is None
-        else tuple(as_dtype(d) for d in (dtype if isinstance(dtype, (tuple, list)) else [dtype] * count))
-    )
-    states, bodies, several = _trace(function, axes, count, fixed, title, what)
-    axes, bodies = resolve_ranges(axes, bodies, what)
-    check_scope(bodies, axes, what)
-    check_states(bodies, states, what)
-    if names is not None and len(names) != count:
-        raise ValueError(f"{what} at {user_location()}: {len(names)} names for {count} states")
+    counts, refused = _numbers_of_states(function, len(extents), what), list[Exception]()
+    for count in counts:
+        labels = axis_names(function, len(extents), what, skip=count)
+        axes = tuple(Axis(label, e) for label, e in zip(labels, extents, strict=True))
+        try:
+            states, bodies, several = _trace(function, axes, _dtypes(dtype, count), count, title, what)
+            axes, bodies = resolve_ranges(axes, bodies, what)
+            check_scope(bodies, axes, what)
+            check_states(bodies, states, what)
+            break
+        except (TypeError, ValueError, IndexError) as error:
+            refused.append(error)
+            if count == counts[-1]:
+                raise refused[0] from None
+    if names is not None and len(names) != len(states):
+        raise ValueError(f"{what} at {user_location()}: {len(names)} names for {len(states)} states")
     made = Scan(
         name=title,
         axes=axes,
@@ -111,24 +113,32 @@ def _dimensions(axis: Any, rank: int, what: str) -> tuple[int, ...]:
     return dims
 
 
-def _number_of_states(function: Callable[..., Any], rank: int, what: str) -> int:
+def _numbers_of_states(function: Callable[..., Any], rank: int, what: str) -> list[int]:
+    """How many states a function may have. With `*at` for axes the names before it are states, or the first axes."""
     names, rest = parameters_of(function, what)
     if rest is not None:
-        return max(1, len(names))
+        return list(range(max(1, len(names)), max(0, len(names) - rank - 1), -1))
     count = len(names) - rank
     if count < 1:
         raise ValueError(
             f"{what} at {user_location()}: the function takes {len(names)} arguments; expected the states first, "
             f"then {rank} axes"
         )
-    return count
+    return [count]
+
+
+def _dtypes(dtype: Any, count: int) -> tuple[DType, ...] | None:
+    """The dtypes of the states that were asked for."""
+    if dtype is None:
+        return None
+    return tuple(as_dtype(d) for d in (dtype if isinstance(dtype, (tuple, list)) else [dtype] * count))
 
 
 def _trace(
     function: Callable[..., Any],
     axes: tuple[Axis, ...],
-    count: int,
     fixed: tuple[DType, ...] | None,
+    count: int,
     name: str,
     what: str,
 ) -> tuple[tuple[Tensor, ...], tuple[Expr, ...], bool]:

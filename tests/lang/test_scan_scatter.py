@@ -198,3 +198,21 @@ def test_externs() -> None:
     assert te.interpret(y + 0, {x: np.arange(7.0)[::-1]}).tolist() == list(range(7))
     low, high = te.extern(lambda a: (a.min(), a.max()), [(), ()], ["float64", "float64"], x)
     assert te.interpret([low, high], {x: np.arange(7.0)}) == (0, 6)
+
+
+def test_the_first_axes_may_have_names_and_the_others_none() -> None:
+    x = te.placeholder((4, 2, 3), name="x")
+
+    def sums(s: Any, t: Any, *at: Any) -> Any:
+        return te.select(t == 0, x[(t, *at)], s[(t - 1, *at)] + x[(t, *at)])
+
+    def before(a: Any, b: Any, *at: Any) -> Any:
+        last = (at[0] - 1, *at[1:])
+        return x[at], te.select(at[0] == 0, 0.0, b[last] + a[last])
+
+    values = np.arange(24, dtype="float32").reshape(4, 2, 3)
+    np.testing.assert_array_equal(te.evaluate(te.scan((4, 2, 3), sums), {x: values}), values.cumsum(0))
+    _, shifted = te.evaluate(te.scan((4, 2, 3), before), {x: values})
+    np.testing.assert_array_equal(shifted[1:], values.cumsum(0)[:-1])
+    with pytest.raises(ValueError, match="2 states but 3 expressions"):
+        te.scan((4,), lambda a, b, *at: (1.0, 2.0, 3.0))
