@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tedsl.lang.dtypes import INT32, INT64, integer_bounds
-from tedsl.lang.expr import Apply, Expr, Fn, Read
+from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
 from tedsl.lang.polynomials import RING, Affine, atom_form, form_over
 
-__all__ = ["affine_of", "form_of", "with_plain_indices"]
+__all__ = ["affine_of", "form_of", "quotient_apart", "with_plain_indices"]
 
 Predicate = Callable[[Expr], bool]
 Forms = Mapping[Expr, Affine | None]
@@ -28,6 +28,18 @@ def with_plain_indices(node: Expr) -> Expr:
         return node
     forms = [affine_of(i) for i in node.indices]
     return Read(node.tensor, tuple(i if f is None else f.to_expr() for i, f in zip(node.indices, forms, strict=True)))
+
+
+def quotient_apart(node: Apply, opaque: Predicate = lambda node: False) -> tuple[Affine, Affine, int] | None:
+    """(q, r, by) of a quotient or a remainder by a positive number: all that the number divides, and what it does not.
+
+    The quotient is q + r // by, the remainder r % by. None where what is divided has no form; nodes that `opaque`
+    accepts may stand in it.
+    """
+    by, form = node.args[1], form_of(node.args[0], opaque, lambda node: True)
+    if not isinstance(by, Const) or by.value < 1 or form is None or node.dtype is not INT32:
+        return None
+    return *form.divided(int(by.value)), int(by.value)
 
 
 def form_of(expr: Expr, opaque: Predicate, exact: Predicate) -> Affine | None:

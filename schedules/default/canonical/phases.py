@@ -17,7 +17,7 @@ from schedules.conditions import extremes, tidied
 from schedules.default.canonical.stages import Parts, over, sum_of, summed
 from schedules.default.products.contraction import contraction_of
 from schedules.thresholds import Thresholds
-from tedsl.analysis.affine import affine_of, with_plain_indices
+from tedsl.analysis.affine import affine_of, quotient_apart, with_plain_indices
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number
@@ -180,12 +180,12 @@ def _plain(node: Expr) -> Expr:
 
 def _settled(node: Expr) -> Expr:
     """A quotient or remainder without what its divisor divides, and without itself where that is always the same."""
-    if not isinstance(node, Apply) or node.fn not in QUOTIENTS or node.dtype is not INT32:
+    if not isinstance(node, Apply) or node.fn not in QUOTIENTS:
         return node
-    by, form = number(node.args[1]), affine_of(node.args[0])
-    if by is None or by < 1 or form is None:
+    apart = quotient_apart(node)
+    if apart is None:
         return node
-    whole, rest = form.divided(by)
+    whole, rest, by = apart
     ends = extremes(rest)
     if ends is not None and ends[0] // by == ends[1] // by:
         same = ends[0] // by

@@ -12,13 +12,13 @@ from typing import Any
 
 import halide as hl
 
-from tedsl.analysis.affine import affine_of
+from tedsl.analysis.affine import affine_of, quotient_apart
 from tedsl.backend.scalars.types import Expr as Halide
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.intervals import may_wrap, minus, negated, plus
-from tedsl.lang.polynomials import Affine
+from tedsl.lang.polynomials import Affine, atom_form
 from tedsl.lang.traverse import topological
 
 __all__ = ["PLAIN", "counts_down", "fits", "folds", "is_plain", "plain", "stays_inside"]
@@ -68,10 +68,30 @@ def plain(expr: Expr, symbols: Mapping[Expr, Halide]) -> Halide:
         if isinstance(node, Const):
             built[node] = hl.i32(int(node.value)) if node.dtype is INT32 else hl.cast(hl.Bool(), hl.u8(int(node.value)))
         elif isinstance(node, Apply):
-            built[node] = PLAIN[node.fn](*(built[a] for a in node.args))
+            told = _said_otherwise(node)
+            built[node] = PLAIN[node.fn](*(built[a] for a in node.args)) if told is None else plain(told, symbols)
         else:
             built[node] = symbols[node]
     return built[expr]
+
+
+def _said_otherwise(node: Apply) -> Expr | None:
+    """A quotient without what its divisor divides, where Halide might divide a difference term by term.
+
+    To solve (2 * i - k) / 2 < c for i, Halide 21 takes the left side for i - k / 2, which is one more where k is odd:
+    the loop over i was cut too early, or a condition dropped. Halide 22 looks at both terms.
+    """
+    if node.fn is not Fn.FLOORDIV:
+        return None
+    apart = quotient_apart(node, lambda part: part.dtype is INT32)
+    if apart is None or all(factor > 0 for factor in apart[1].terms.values()):
+        return None
+    if not apart[0].terms and all(isinstance(atom, (Axis, Var)) for atom in apart[1].atoms):
+        return None  # nothing of it may be a multiple
+    whole, rest, by = apart
+    positive = Affine({m: c % by for m, c in rest.terms.items()}, rest.constant)
+    whole = whole + (rest - positive).divided(by)[0]
+    return (whole + atom_form(Expr._apply(Fn.FLOORDIV, positive.to_expr(), by))).to_expr()
 
 
 def fits(expr: Expr) -> bool:

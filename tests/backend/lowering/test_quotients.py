@@ -1,0 +1,68 @@
+"""Quotients of differences: Halide 21 divides them term by term where it solves conditions for a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import halide as hl
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import tedsl as te
+
+SUBTRACTED: dict[str, Callable[[Any], Any]] = {
+    "k % 2": lambda k: k % 2,
+    "-k % 2": lambda k: -k % 2,
+    "k": lambda k: k,
+    "k // 2": lambda k: k // 2,
+    "min(k, 1)": lambda k: te.minimum(k, 1),
+    "abs(k - 1)": lambda k: te.abs(k - 1),
+    "3 * k": lambda k: 3 * k,
+}
+i, j = te.reduce_axis(4, "i"), te.reduce_axis(16, "j")
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    name=st.sampled_from(list(SUBTRACTED)),
+    factor=st.sampled_from([2, 4, 6]),
+    by=st.sampled_from([2, 4]),
+    kept=st.booleans(),
+)
+def test_conditions_on_quotients_of_differences(name: str, factor: int, by: int, kept: bool) -> None:
+    """As of the weights of a transposed convolution, of which the last row was wrong."""
+    subtracted = SUBTRACTED[data.draw(st.sampled_from(list(SUBTRACTED)))]
+    a, h = te.placeholder((4, 16), name="a"), te.placeholder((60, 120), name="h")
+
+    def place(k: Any, r: Any) -> tuple[Any, Any]:
+        numerator = r * factor - subtracted(k) + 10
+        return numerator, (numerator - 9) // by - k // 2
+
+    def body(k: Any, c: Any) -> Any:
+        (row, p), (column, q) = place(k, i), place(c, j)
+        inside = (p >= 0) & (p < 4) & ((q >= 0) & (q < 16))
+        return te.sum(h[row, column] * te.select(inside, a[p, q], 0.0), axis=(i, j))
+
+    g = te.compute((4, 4), body, name="g")
+    s = te.Schedule(g)
+    if kept:
+        s[g].compute_root()
+    ones = np.ones((4, 16), "float32"), np.ones((60, 120), "float32")
+    found = te.build([a, h], g, schedule=s)(*ones)
+    np.testing.assert_array_equal(found, te.interpret(g, {a: ones[0], h: ones[1]}))
+
+
+def test_halide_still_divides_term_by_term() -> None:
+    """Once this fails, `_said_otherwise` of `lowering/indices` may go."""
+    k, r, f = hl.Var("k"), hl.RDom([(0, 16)], "r"), hl.Func("f")
+    a = hl.Buffer(hl.Float(32), [64])
+    a.fill(1)
+    place = hl.Expr(r[0]) * 2 - (0 - hl.Expr(k)) % 2 + 1
+    f[k] = hl.f32(0)
+    f[k] = f[k] + hl.select((place + 1) / 2 - hl.Expr(k) / 2 < 16, a[place], hl.f32(0))
+    found, right = np.array(f.realize([4])).tolist(), [15, 16, 16, 16]
+    if found == right:
+        pytest.fail("Halide solves for loops under differences rightly now")
+    assert found == [15, 15, 16, 16]
