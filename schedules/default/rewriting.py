@@ -63,13 +63,13 @@ class Rewriting:
         self.wished[free] = wanted
         return free
 
-    def kept(self, op: Operation) -> Operation:
-        """The operation over the new tensors, a stage that others have planned."""
+    def kept(self, op: Operation, steps: int | None = None) -> Operation:
+        """The operation over the new tensors, a stage that others have planned; a scan may hold its last steps only."""
         name = self.program.names[op]
         made = reading(self._moved(op), self.new)
         made = made if made.name == name else replace(made, name=name, _outputs={})
         self.planned.add(name)
-        return self.add(made, op)
+        return self.add(self.holding(made, op, steps) if isinstance(made, Scan) and steps is not None else made, op)
 
     def carried(self, op: Operation) -> Operation:
         """The operation over the new tensors, its conditions simplified, not a stage yet."""

@@ -145,7 +145,7 @@ def _rewrite(
     `whole`: its results stay one stage. `steps`: how many of its last ones a scan has to hold; None for all.
     """
     if rw.program.names[original] in spoken or isinstance(original, Extern):
-        rw.kept(original)
+        rw.kept(original, None if plan.storage.get(rw.program.names[original]) else steps)
         return
     kind = kind_of(rw, original, machine)
     if kind is not None and kind.is_planned():

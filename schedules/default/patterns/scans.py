@@ -50,7 +50,10 @@ def steps_asked_for(operations: Sequence[Operation], outputs: Iterable[Tensor]) 
 
 
 def _looked_back(op: Scan) -> int:
-    """How many steps a scan needs at a time: those that it reads and the one that is made."""
+    """How many steps a scan needs at a time: those that it reads, and the one that is made.
+
+    Where each place is made of itself alone, that takes the place of the oldest of them.
+    """
     if op.kept is not None:
         return ALL
     (dim,), (step,) = op.dims, op.steps
@@ -61,7 +64,7 @@ def _looked_back(op: Scan) -> int:
             if back is None or not back.is_constant:
                 return ALL
             deepest = max(deepest, -back.constant if op.reverse else back.constant)
-    return deepest + 1
+    return max(1, deepest + is_stepped(op))
 
 
 def _from_the_end(scan: Scan, read: Read) -> int:
