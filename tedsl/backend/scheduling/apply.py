@@ -64,7 +64,7 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
             for definition in plan.definitions(name):
                 if definition in loops.definitions:  # a kernel without the sizes that a case asks for has no such case
                     _apply_definition(plan, loops, definition, stages, lowered)
-                    keep_whole(plan, loops, definition)
+                    keep_whole(plan, loops, definition, lowered.inlined)
     for name, loops in stages.items():
         _place(places[name], loops, stages, plan)
         keep_around(plan, places[name], loops, stages)

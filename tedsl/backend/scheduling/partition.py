@@ -6,7 +6,8 @@ What is inside of a loop that is cut is there up to three times, and is compiled
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import halide as hl
 
@@ -14,8 +15,12 @@ from schedules.directives import AlwaysPartition, NeverPartition
 from schedules.loops import Level
 from schedules.placing.placement import Placement
 from schedules.plan import Plan
+from tedsl.analysis.points import is_data_free
 from tedsl.backend.scheduling.loops import Loops
-from tedsl.lang.expr import Axis, Const
+from tedsl.lang.expr import Apply, Axis, Const, Fn, Reduce
+from tedsl.lang.extents import number
+from tedsl.lang.tensor import Operation
+from tedsl.lang.traverse import free_axes
 
 __all__ = ["keep_all_whole", "keep_around", "keep_whole"]
 
@@ -31,22 +36,59 @@ def keep_all_whole(functions: Iterable[hl.Func]) -> None:
             function.update(k).never_partition_all()
 
 
-def keep_whole(plan: Plan, loops: Loops, definition: str) -> None:
+def keep_whole(plan: Plan, loops: Loops, definition: str, inlined: Collection[Operation]) -> None:
     """Where the vectors' axis has no known extent, let Halide cut only its loops where a condition changes its value.
 
     Every loop that is cut is there three times, with all that is inside; along axes that are neither vectors nor
     written out a condition is one value for a vector, which is tested as fast as it is left out.
+
+    So it is where the last vector is masked and several choices hang on conditions. Halide 21 writes the body twice
+    then, once with masks, names what is used several times alike in both, and drops a choice in both that is known in
+    one of them: it replaces what reads alike.
     """
     levels = plan.nest(loops.name, definition).levels
     along = {axis for v in levels if v.kind == "vectorized" for axis in v.origin}
-    if not any(_is_unknown(axis, loops) for axis in along):
+    if _has_masked_end(levels, loops) and _has_alike_choices(loops.stage.op, along, inlined):
+        cut = along
+    elif any(_is_unknown(axis, loops) for axis in along):
+        cut = along | {axis for v in levels if v.kind == "unrolled" for axis in v.origin}
+    else:
         return
-    cut = along | {axis for v in levels if v.kind == "unrolled" for axis in v.origin}
     for level in levels:
         if level.name in _asked(plan, loops.name, definition):
             continue
         if level.kind in ("serial", "parallel") and cut.isdisjoint(level.origin):
             loops.definitions[definition].partition(loops.loop(definition, level.name), hl.Partition.Never)
+
+
+def _has_masked_end(levels: Sequence[Level], loops: Loops) -> bool:
+    """Whether the last vector is not full."""
+    for level in levels:
+        if level.kind == "vectorized":
+            extents = [loops.stage.op.outputs[0].extents[a] if isinstance(a, int) else a.extent for a in level.origin]
+            sizes = [number(extent) for extent in extents]
+            if level.known is None or None in sizes or math.prod(n or 0 for n in sizes) % level.known:
+                return True
+    return False
+
+
+def _has_alike_choices(op: Operation, along: set[Axis | int], inlined: Collection[Operation]) -> bool:
+    """Whether a choice by conditions on loops, beside those `along` which vectors lie, may be named in parts.
+
+    So it may with another one like it, or with one of its values used elsewhere; those of stages computed inside count
+    as often as these are read.
+    """
+    choices, is_shared, pending = 0, False, [op]
+    for reader in pending:
+        conditions = [node.args[0] for node in reader.nodes if isinstance(node, Apply) and node.fn is Fn.SELECT]
+        conditions += [node.where for node in reader.nodes if isinstance(node, Reduce)]
+        choices += sum(is_data_free((c,)) and not along.issuperset(free_axes(c)) for c in conditions)
+        uses = Counter(child for node in reader.nodes for child in node.children)
+        is_shared = is_shared or any(uses[read] > 1 for read in reader.reads)
+        if choices > 1 or (choices and is_shared):
+            return True
+        pending += [read.tensor.op for read in reader.reads if read.tensor.op in inlined]
+    return False
 
 
 def _asked(plan: Plan, stage: str, definition: str) -> set[str]:
