@@ -32,13 +32,25 @@ def held_type(dtype: DType) -> np.dtype[Any]:
 def rounded(value: Array, dtype: DType) -> Array:
     """`value` converted to `dtype`: integers wrap, floats round; floats saturate into integers, and NaN becomes 0."""
     if dtype == "bfloat16":
-        return _round_bfloat16(value.astype(np.float32, copy=False))
+        return _round_bfloat16(_as_float32(value))
     target = held_type(dtype)
     if value.dtype == target:
         return value
     if value.dtype.kind == "f" and dtype.is_integer:
         return _saturated(value, dtype)
     return value.astype(target)
+
+
+def _as_float32(value: Array) -> Array:
+    """As float32, whose last bit is 1 where the value lies beside it: rounded again, it is rounded once."""
+    if value.dtype.kind not in "iu" and value.dtype != np.float64:
+        return value.astype(np.float32, copy=False)
+    wide = value.astype(np.longdouble)
+    near = wide.astype(np.float32)
+    beside = np.isfinite(near) & (near.astype(np.longdouble) != wide)
+    near = np.where(beside & (np.abs(near) > np.abs(wide)), np.nextafter(near, np.float32(0)), near)
+    odd: Array = (np.ascontiguousarray(near).view(np.uint32) | beside).view(np.float32)
+    return odd.reshape(value.shape)
 
 
 def _round_bfloat16(value: Array) -> Array:
