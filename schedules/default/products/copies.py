@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from schedules.default.sizes import blocks_of, rounded_up
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Read
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.functions import as_expr, maximum, minimum
 from tedsl.lang.polynomials import Affine
-from tedsl.lang.traverse import free_axes, replaced
+from tedsl.lang.traverse import free_axes, replaced, topological
 
 __all__ = ["Combination", "PackedTable", "copy_of", "forms_of", "linear"]
 
@@ -60,6 +60,13 @@ class Combination:
     def count(self, sizes: Mapping[Axis, int]) -> int:
         """How many values it has where its axes have these sizes."""
         return 1 + sum(abs(f) * (sizes[atom] - 1) for (atom,), f in self.plane.terms.items() if isinstance(atom, Axis))
+
+
+def _natural(extent: Expr, axes: Sequence[Axis]) -> Expr:
+    """An extent; none, where a loop may have no iteration though the program has elements."""
+    loops = topological([a.extent for a in axes if a.extent is not None])
+    empty = any(isinstance(n, Apply) and n.fn is Fn.MAXIMUM and number(n.args[1]) == 0 for n in loops)
+    return simplify_extent(maximum(extent, 0) if empty else extent)
 
 
 def _form(extent: Expr | None) -> Affine:
@@ -187,7 +194,7 @@ def copy_of(
     lane = contiguous = None
     for k, form in enumerate(forms):
         (start, high), (low, last) = form.ends(), form.ends(extents)
-        extent, count = simplify_extent(as_expr(last - low + 1)), form.count(counts)
+        extent, count = _natural(as_expr(last - low + 1), form.axes), form.count(counts)
         if panel is not None and form.alone is panel[0]:
             width = panel[1]
             block, lane = Axis(f"p{k}", blocks_of(extent, width)), Axis("lane", Const(width, INT32))

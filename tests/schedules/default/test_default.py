@@ -374,3 +374,22 @@ def test_loops_over_many_sizes_that_are_not_known_are_cut_into_tasks() -> None:
         found = te.evaluate(gradients, feeds)
     for got, want in zip(found, te.interpret(gradients, feeds, sizes), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_windows_that_some_sizes_have_none_of() -> None:
+    """Reflected borders of rows of any length: where no window folds twice, the table of those had -2 columns."""
+    m, n = te.var("m"), te.var("n")
+    x, w = te.placeholder((m, 9, n, 4), name="x"), te.placeholder((2, 3, 4, m), name="w")
+    head = te.placeholder((m, 8, (n + 1) // 3 + 1, m), name="head")
+
+    def window(b: Any, i: Any, j: Any, o: Any) -> Any:
+        return te.sum(lambda c, u, v: x.at(b, i + u, 3 * j + v - 2, c, mode="reflect") * w[u, v, c, o])
+
+    y = te.compute(head.shape, window, name="y")
+    gradients = list(te.differentiate([y], [x, w], head=[head]))
+    shapes = {x: (1, 9, 17, 4), w: (2, 3, 4, 1), head: (1, 8, 7, 1)}
+    feeds = {t: RANDOM.integers(-2, 3, shape).astype("float32") for t, shape in shapes.items()}
+    with assuming({**LOWEST, "cores": 4, "l1": 2 << 10, "l2": 8 << 10, "l3": 32 << 10}):
+        found = te.evaluate(gradients, feeds)
+    for got, want in zip(found, te.interpret(gradients, feeds, {m: 1, n: 17}), strict=True):
+        np.testing.assert_array_equal(got, want)
