@@ -46,7 +46,7 @@ def test_dropped_kernels_leave_no_memory_behind() -> None:
     before, mappings = _resident_kib(), len(_mappings())
     use(1000)
     gc.collect()
-    assert _resident_kib() - before < 1000  # a kernel's own code takes 40 KiB and more
+    assert _resident_kib() - before < 8000  # a kernel's own code takes 40 KiB and more, so a thousand of them 40 000
     assert len(_mappings()) <= mappings + 2
 
 
