@@ -112,6 +112,10 @@ def is_dense(array: Array) -> bool:
 
 
 def _is_large(array: Array) -> bool:
-    """Whether an array spans more bytes than int32 holds, or repeats so few of them for more elements than that."""
-    span = sum((n - 1) * abs(s) for n, s in zip(array.shape, array.strides, strict=True))
-    return bool(max(span + array.itemsize, array.size) > LARGEST)
+    """Whether an array, or one of its axes alone, spans more bytes than int32 holds, or it has more elements than that.
+
+    Few bytes may be repeated as many elements, and an axis may be long in an array that has none.
+    """
+    span = sum((n - 1) * abs(s) for n, s in zip(array.shape, array.strides, strict=True)) + array.itemsize
+    longest = max(array.shape, default=1) * array.itemsize
+    return bool(max(span, longest, array.size) > LARGEST)

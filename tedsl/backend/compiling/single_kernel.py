@@ -30,6 +30,7 @@ from tedsl.backend.compiling.forms import Form, Numbers
 from tedsl.backend.compiling.profiling import RECORDING, recorded
 from tedsl.backend.compiling.variant import Variant, compile_variant
 from tedsl.backend.host.runtime import KernelError
+from tedsl.backend.lowering.index_checks import failed
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Operation, Tensor
 from tedsl.reference import evaluate_stages
@@ -138,10 +139,9 @@ class SingleKernel:
         return proof_of(self.program, position, source, form) in self.proven
 
     def explanation(self, error: KernelError) -> str:
-        if error.requirement is None or not (variant := self.any_variant()).has_checks:
+        if error.requirement is None or not (sites := self.any_variant().lowered.sites):
             return ""
-        checks = variant.lowered.checks
-        return "" if checks is None else str(checks.error(error.requirement))
+        return str(failed(sites, error.requirement))
 
     def source(self, kind: str) -> str:
         return self.any_variant().source(kind)

@@ -28,6 +28,7 @@ from tedsl.backend.host.targets import has_device, machine_of
 from tedsl.backend.lowering.expressions import careful_division
 from tedsl.backend.lowering.finite_checks import moved_from
 from tedsl.backend.lowering.pipeline import Lowered
+from tedsl.backend.lowering.stages import Arrays
 from tedsl.backend.scalars.types import for_opencl
 from tedsl.backend.scheduling.halide_words import schedule_refused
 from tedsl.backend.scheduling.partition import keep_all_whole
@@ -85,10 +86,13 @@ class VariantSource:
         opencl = for_opencl() if target.backend == "opencl" else nullcontext()
         with careful_division() if self.is_careful else nullcontext(), opencl:
             inputs, outputs = self.seen
-            options = {"plain": self.form.is_plain, "trusted": bool(self.finite), "flat": self.flat}
-            lowered = self.program.planner.lowered(inputs, [outputs[p] for p in wanted], added, target, **options)
+            arrays = Arrays(are_flat=self.flat, are_small=not self.form.layout.is_large)
+            lowered = self.program.planner.lowered(
+                inputs, [outputs[p] for p in wanted], added, target, plain=self.form.is_plain,
+                trusted=bool(self.finite), arrays=arrays,
+            )  # fmt: skip
         if self.is_whole:
-            keep_all_whole(stage.func for stage in lowered.stages)
+            keep_all_whole(lowered.functions)
         if self.form.layout is COMPACT:
             fix_strides(lowered)
         elif not self.form.layout.is_dense:

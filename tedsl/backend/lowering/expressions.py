@@ -27,7 +27,7 @@ from tedsl.backend.scalars.intrinsics import DEEP, EMIT, constant_power
 from tedsl.backend.scalars.types import Expr as Halide, const
 from tedsl.lang.dtypes import INT32, UINT32, UINT64, DType
 from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Read, Var
-from tedsl.lang.intervals import Known, leaves, range_of, wraps_early
+from tedsl.lang.intervals import Known, Range, leaves, may_wrap, range_of, wraps_early
 from tedsl.lang.tensor import Compute, Tensor
 from tedsl.lang.traverse import topological
 
@@ -61,12 +61,12 @@ ReadRule = Callable[[Tensor, tuple[Halide, ...]], Halide]
 class Scalars:
     """Builder of Halide expressions: `symbols` gives the loop variables, `read` an element of a tensor.
 
-    Of the tensors that are `given` as arrays nothing is known, whatever computed them.
+    Of the tensors that are `given` as arrays nothing is known, whatever computed them. `ranges`: of extents.
     """
 
     def __init__(
         self, read: ReadRule, symbols: Mapping[Expr, Halide], unknown_zero: Callable[[], Halide],
-        given: Collection[Tensor] = (),
+        given: Collection[Tensor] = (), ranges: Mapping[Expr, Range] | None = None,
     ) -> None:  # fmt: skip
         self._read = read
         self._given = given
@@ -75,7 +75,7 @@ class Scalars:
         self._values: dict[Expr, Halide] = dict(symbols)
         self._plain: dict[Expr, bool] = {}
         self._mixed: dict[Expr, bool] = {}
-        self._ranges: Known = {}
+        self._ranges: Known = dict(ranges or {})
         self._depths: dict[Expr, int] = {}
 
     def bind(self, node: Expr, value: Halide) -> None:
@@ -177,7 +177,7 @@ class Scalars:
     def _is_plain_value(self, node: Expr) -> bool:
         known = self._plain.get(node)
         if known is None:
-            known = self._plain[node] = indices.is_plain(node) and indices.fits(node)
+            known = self._plain[node] = indices.is_plain(node) and not may_wrap(node, self._ranges)
         return known
 
     def read(self, node: Read) -> Halide:

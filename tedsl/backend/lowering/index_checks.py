@@ -8,7 +8,7 @@ access itself is clamped, so that nothing is read or written elsewhere, whatever
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import halide as hl
@@ -25,10 +25,11 @@ from tedsl.backend.lowering.stages import Context, Place
 from tedsl.backend.scalars.types import Expr as Halide, const
 from tedsl.lang.dtypes import integer_bounds
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Fn
+from tedsl.lang.intervals import Range
 from tedsl.lang.tensor import Operation, Scan, ScanState, Tensor
 from tedsl.lang.traverse import free_axes, reads_of
 
-__all__ = ["Checks", "checks_of", "failed", "lower_checks", "operations_checked"]
+__all__ = ["Checks", "checks_of", "failed", "lower_checks", "operations_checked", "undecided"]
 
 LANES = 16
 # What is found saturates here: Halide's simplifier moves constants around, and overflows on the very last integers.
@@ -37,9 +38,8 @@ LOWEST, HIGHEST = -(1 << 30), 1 << 30
 
 @dataclass(eq=False)
 class Checks:
-    """The checks of a kernel in order, and the function of no dimensions whose 0 says that they hold."""
+    """The checks of a kernel as functions: one of no dimensions, whose 0 says that they hold, and those it calls."""
 
-    sites: list[ReadCheck]
     token: hl.Func
     funcs: list[hl.Func]
 
@@ -47,10 +47,6 @@ class Checks:
     def found_infinity(requirement: Sequence[str] | None) -> bool:
         """Whether a requirement of finite numbers failed, so that another form of the program must answer."""
         return requirement is not None and int(requirement[-4]) == NOT_FINITE
-
-    def error(self, requirement: Sequence[str]) -> IndexError:
-        """The error for what a failed requirement printed."""
-        return failed(self.sites, requirement)
 
 
 def failed(sites: Sequence[ReadCheck], requirement: Sequence[str]) -> IndexError:
@@ -74,9 +70,14 @@ def checks_of(operations: Iterable[Operation]) -> list[ReadCheck]:
     return [c for c in found if not _holds_unless_empty(c)]
 
 
-def _holds_unless_empty(check: ReadCheck) -> bool:
+def undecided(checks: Iterable[ReadCheck], ranges: Mapping[Expr, Range]) -> dict[int, ReadCheck]:
+    """Those by number that are still open where extents are in these ranges: `2*i` may then be no more than it is."""
+    return {k: check for k, check in enumerate(checks) if not (ranges and _holds_unless_empty(check, ranges))}
+
+
+def _holds_unless_empty(check: ReadCheck, ranges: Mapping[Expr, Range] | None = None) -> bool:
     """Whether an access can only be wrong where its tensor is empty; its calls end before (`SingleKernel.run`)."""
-    facts = Facts(tuple(_loops(check)))
+    facts = Facts(tuple(_loops(check)), dict(ranges or {}))
     filled = check.guard
     for extent in check.tensor.extents:
         filled = Expr._apply(Fn.AND, filled, extent >= 1)
@@ -85,7 +86,7 @@ def _holds_unless_empty(check: ReadCheck) -> bool:
     return all(facts.proves(gap, filled) for gap in gaps)
 
 
-def operations_checked(operations: Sequence[Operation], checks: Sequence[ReadCheck]) -> set[Operation]:
+def operations_checked(operations: Sequence[Operation], checks: Iterable[ReadCheck]) -> set[Operation]:
     """The operations whose results the checks read, with all that those read."""
     reads = [(c.op, read.tensor.op) for c in checks for read in reads_of(_expressions(c))]
     # The state of a scan is read from its results, so the scan itself comes first.
@@ -100,15 +101,15 @@ def _expressions(check: ReadCheck) -> tuple[Expr, ...]:
     return check.index, check.guard, check.lower, check.upper
 
 
-def lower_checks(ctx: Context, checks: list[ReadCheck], finite: Sequence[Tensor] = ()) -> Checks:
-    """The functions that check accesses, and that tables hold finite numbers."""
+def lower_checks(ctx: Context, pending: Mapping[int, ReadCheck], finite: Sequence[Tensor]) -> Checks:
+    """The functions that check those accesses that are pending, by number, and that tables hold finite numbers."""
     total: Halide = hl.i32(0)
     funcs: list[hl.Func] = []
     for table in finite:
         zero, made = check_finite(ctx, table)
         total = total | zero
         funcs += made
-    for number, check in enumerate(checks):
+    for number, check in pending.items():
         worst, made = _worst(ctx, check)
         low, high = hl.Expr(worst[()][0]), hl.Expr(worst[()][1])
         fine = (low == HIGHEST) & (high == LOWEST)
@@ -120,7 +121,7 @@ def lower_checks(ctx: Context, checks: list[ReadCheck], finite: Sequence[Tensor]
     token[()] = total
     for func in (*funcs, token):
         func.compute_root()
-    return Checks(checks, token, funcs)
+    return Checks(token, funcs)
 
 
 def _worst(ctx: Context, check: ReadCheck) -> tuple[hl.Func, list[hl.Func]]:

@@ -2,7 +2,7 @@
 
 Bounds inference, vectorization and loop partitioning understand plain `+ - * / % min max` of loop variables and nothing
 else, so indices made of axes only are emitted that way. A value made of the same operations must wrap as NumPy's does,
-hence `fits`: plain arithmetic is also right for a value that provably never leaves int32.
+and is so where it provably never leaves int32.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tedsl.backend.scalars.types import Expr as Halide
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.extents import simplify_extent
-from tedsl.lang.intervals import may_wrap, minus, negated, plus
+from tedsl.lang.intervals import minus, negated, plus
 from tedsl.lang.polynomials import Affine, atom_form
 from tedsl.lang.traverse import topological
 
-__all__ = ["PLAIN", "counts_down", "fits", "folds", "is_plain", "plain", "stays_inside"]
+__all__ = ["PLAIN", "counts_down", "folds", "is_plain", "plain", "stays_inside"]
 
 # Halide's integer / and % round down, and give 0 for a divisor of 0, as the language does.
 PLAIN: dict[Fn, Callable[..., Halide]] = {
@@ -92,11 +92,6 @@ def _said_otherwise(node: Apply) -> Expr | None:
     positive = Affine({m: c % by for m, c in rest.terms.items()}, rest.constant)
     whole = whole + (rest - positive).divided(by)[0]
     return (whole + atom_form(Expr._apply(Fn.FLOORDIV, positive.to_expr(), by))).to_expr()
-
-
-def fits(expr: Expr) -> bool:
-    """Whether no part of a plain expression can leave int32, whatever the extents."""
-    return not may_wrap(expr, {})
 
 
 # Lower and upper bound as expressions of the extents, or None where interval arithmetic says nothing.

@@ -7,23 +7,24 @@ it and texts can be translated back. Inputs may be any tensors: what lies above 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import halide as hl
 
+from tedsl.analysis.checks import ReadCheck
 from tedsl.analysis.hazards import Order
 from tedsl.analysis.places import are_places
 from tedsl.backend.assembly.numbering import numbered_func
 from tedsl.backend.lowering.finite_checks import operations_below
-from tedsl.backend.lowering.index_checks import Checks, checks_of, lower_checks, operations_checked
+from tedsl.backend.lowering.index_checks import Checks, checks_of, lower_checks, operations_checked, undecided
 from tedsl.backend.lowering.names import identifier, size_names, unused
 from tedsl.backend.lowering.natives import lower_native
 from tedsl.backend.lowering.reductions import WIDE, lower_reduction
 from tedsl.backend.lowering.scans import lower_scan
 from tedsl.backend.lowering.scatters import lower_scatter
-from tedsl.backend.lowering.stages import Context, Stage, elements, function, tuple_of, variables
+from tedsl.backend.lowering.stages import ANY_ARRAYS, Arrays, Context, Stage, elements, function, tuple_of, variables
 from tedsl.backend.lowering.together import exposed_reads, together
 from tedsl.backend.scalars.intrinsics import EMIT
 from tedsl.backend.scalars.types import TYPES, Expr as Halide
@@ -54,7 +55,8 @@ class Lowered:
     zero: hl.Param | None  # see Context.updated
     stages: list[Stage]
     results: list[Result]
-    checks: Checks | None
+    sites: list[ReadCheck]  # the accesses in question, which failed requirements name by number
+    checks: Checks | None  # of those that are not decided by what is known of the arrays
     outputs: tuple[Tensor, ...]
     may_round: bool = False  # whether a loop over a result may go on behind its end; filled in by the schedule
     nesting: Order | None = None  # filled in by the schedule; None where only Halide knows
@@ -63,6 +65,12 @@ class Lowered:
     @property
     def pipeline(self) -> hl.Pipeline:
         return hl.Pipeline([r.func for r in self.results])
+
+    @property
+    def functions(self) -> list[hl.Func]:
+        """What has loops."""
+        checks = [] if self.checks is None else self.checks.funcs
+        return [*(s.func for s in self.stages), *checks, *(r.func for r in self.results if r.stage is None)]
 
     @property
     def arguments(self) -> list[Any]:
@@ -97,16 +105,16 @@ class Lowered:
 
 def lower(
     inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterable[int] = (), finite: Sequence[Tensor] = (),
-    promised: bool = False, flat: bool = False, in_place: bool = False,
+    promised: bool = False, in_place: bool = False, arrays: Arrays = ANY_ARRAYS,
 ) -> Lowered:  # fmt: skip
     """The functions that compute `outputs` from `inputs`; those at the positions `added` are summed to what is there.
 
     The kernel fails before it writes anything when a tensor of `finite` holds an inf or NaN. `promised`: Halide is told
     that indices of inputs and outputs lie within them. Under a schedule of the user's its own reasoning may say that
-    they do not, as where loops are fused whose ends change with a loop around them. `flat`: of inputs, which are
-    contiguous and of known shapes, Halide sees one axis with all elements. It checks every axis of every buffer, and
-    carries these checks through all that it does: for kernels of little else a third of its time. `in_place`: outputs
-    of one stage may lie in memory that it reads, so all of them are computed before any is stored.
+    they do not, as where loops are fused whose ends change with a loop around them. `in_place`: outputs of one stage
+    may lie in memory that it reads, so all of them are computed before any is stored. Of flat `arrays` Halide sees one
+    axis with all elements. It checks every axis of every buffer, and carries these checks through all that it does:
+    for kernels of little else a third of its time.
     """
     operations, added = operations_between(inputs, outputs), tuple(added)
     given = tuple(dict.fromkeys(inputs))
@@ -114,18 +122,19 @@ def lower(
     # Halide tells its functions apart by itself, but not parameters, from each other or from functions.
     used = {"opaque_zero", *(identifier(op.name) for op in operations)}
     names = {t: unused(identifier(t.name), used) for t in given}
-    images = {t: hl.ImageParam(TYPES[t.dtype], min(t.ndim, 1) if flat else t.ndim, names[t]) for t in given}
+    images = {t: hl.ImageParam(TYPES[t.dtype], min(t.ndim, 1) if arrays.are_flat else t.ndim, names[t]) for t in given}
     sizes = {v: hl.Param(hl.Int(32), name) for v, name in size_names(symbols, operations, used).items()}
     own = outputs if in_place and not added else ()
-    ctx = Context(images, sizes, (*given, *outputs) if promised else (), flat=flat, in_place=own)
+    ctx = Context(images, sizes, (*given, *outputs) if promised else (), arrays=arrays, in_place=own)
     ctx.needed = _needed(operations, outputs)
     places = {p: unused(f"previous_{p}", used) for p in sorted(set(added))}
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, name) for p, name in places.items()}
     ctx.added = {outputs[p]: image for p, image in previous.items() if _can_start(outputs[p], operations, outputs)}
-    checks = _define(ctx, operations, finite)
+    sites = checks_of(operations)
+    checks = _define(ctx, operations, undecided(sites, ctx.ranges), finite)
     results = _results(ctx, outputs, previous)
     stages = [ctx.stages[op] for op in operations]
-    return Lowered(images, previous, sizes, ctx.zero, stages, results, checks, tuple(outputs))
+    return Lowered(images, previous, sizes, ctx.zero, stages, results, sites, checks, tuple(outputs))
 
 
 def _can_start(tensor: Tensor, operations: Sequence[Operation], outputs: Sequence[Tensor]) -> bool:
@@ -141,10 +150,11 @@ def _can_start(tensor: Tensor, operations: Sequence[Operation], outputs: Sequenc
     return isinstance(op, Scatter) and op in set(operations) and op.kind == "add"
 
 
-def _define(ctx: Context, operations: Sequence[Operation], finite: Sequence[Tensor]) -> Checks | None:
+def _define(
+    ctx: Context, operations: Sequence[Operation], pending: Mapping[int, ReadCheck], finite: Sequence[Tensor]
+) -> Checks | None:
     """Every operation as a stage: those that the checks of indices read, then the checks, then what waits for them."""
-    pending = checks_of(operations)
-    first = operations_checked(operations, pending) | operations_below(finite, operations)
+    first = operations_checked(operations, pending.values()) | operations_below(finite, operations)
     ctx.before_checks = first
     for op in (o for o in operations if o in first):
         ctx.stages[op] = RULES[type(op)](ctx, op)

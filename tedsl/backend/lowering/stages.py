@@ -9,15 +9,17 @@ import halide as hl
 
 from tedsl.analysis.sizes import known_shape
 from tedsl.backend.arguments.blocks import contiguous_strides
+from tedsl.backend.arguments.layouts import LARGEST
 from tedsl.backend.assembly.numbering import numbered_func
 from tedsl.backend.lowering.expressions import Scalars
 from tedsl.backend.lowering.names import identifier
 from tedsl.backend.scalars.intrinsics import EMIT
 from tedsl.backend.scalars.types import Expr as Halide, bits_of, from_bits
-from tedsl.lang.expr import Axis, Expr, Fn, Var
+from tedsl.lang.expr import SIZE_MAX, Axis, Expr, Fn, Var
+from tedsl.lang.intervals import Known, Range
 from tedsl.lang.tensor import Operation, Tensor
 
-__all__ = ["Context", "Stage"]
+__all__ = ["ANY_ARRAYS", "Arrays", "Context", "Stage"]
 
 Place = tuple[Halide, ...]
 Reader = Callable[[int, Place], Halide]
@@ -45,15 +47,26 @@ class Stage:
         return self.kind != "pointwise" or self.together
 
 
+@dataclass(frozen=True)
+class Arrays:
+    """What holds of the inputs of every call."""
+
+    are_flat: bool = False  # contiguous and of known shapes, and given as rows of all their elements
+    are_small: bool = False  # no axis spans more bytes than int32 holds
+
+
+ANY_ARRAYS = Arrays()
+
+
 class Context:
     """The program being lowered: elements of its tensors, its extents."""
 
     def __init__(
         self, images: Mapping[Tensor, hl.ImageParam], sizes: Mapping[Var, hl.Param],
-        promised: Iterable[Tensor] = (), *, flat: bool = False, in_place: Iterable[Tensor] = (),
+        promised: Iterable[Tensor] = (), *, arrays: Arrays = ANY_ARRAYS, in_place: Iterable[Tensor] = (),
     ) -> None:  # fmt: skip
         self.images = images
-        self.flat = flat  # whether they are rows of all elements
+        self.arrays = arrays
         self.in_place = frozenset(in_place)  # results that may lie in the memory of inputs
         self.sizes = sizes
         self.promised = frozenset(promised)  # tensors of which Halide is told that no index leaves them
@@ -62,6 +75,7 @@ class Context:
         self.token: hl.Func | None = None  # what must be 0 before an output may be written
         self.before_checks: set[Operation] = set()
         self.added: dict[Tensor, hl.ImageParam] = {}  # outputs that start from what their memory holds
+        self.ranges = _ranges(images) if arrays.are_small else {}  # of extents
         self.zero: hl.Param | None = None  # an argument that is always 0, which the compiler does not know
 
     def read(self, tensor: Tensor, indices: Place) -> Halide:
@@ -71,7 +85,7 @@ class Context:
             ends = [hl.max(self.extent(n) - 1, 0) + self.unknown_zero() for n in tensor.extents[::-1]]
             place = tuple(hl.unsafe_promise_clamped(i, 0, end) for i, end in zip(place, ends, strict=True))
         if tensor in self.images:
-            return self.images[tensor][self._row(place, tensor) if self.flat else place]
+            return self.images[tensor][self._row(place, tensor) if self.arrays.are_flat else place]
         return self.stages[tensor.op].read(tensor.index, place)
 
     def _row(self, place: Place, tensor: Tensor) -> Place:
@@ -85,7 +99,7 @@ class Context:
         """A builder of expressions in the scope of the given loops."""
         known: dict[Expr, Halide] = {a: x if isinstance(x, hl.Expr) else hl.Expr(x) for a, x in symbols.items()}
         known.update((v, hl.Expr(p)) for v, p in self.sizes.items())
-        return Scalars(read or self.read, known, self.unknown_zero, self.images)
+        return Scalars(read or self.read, known, self.unknown_zero, self.images, self.ranges)
 
     def after_checks(self, value: Halide) -> Halide:
         """A value that waits for the checks of indices, so that nothing is written before them."""
@@ -139,6 +153,17 @@ class Context:
     def extent(self, extent: Expr) -> Halide:
         """An expression of the extents."""
         return self.scalars({}).extent(extent)
+
+
+def _ranges(tensors: Iterable[Tensor]) -> Known:
+    """The extents that are axes of arrays as they are: so many of their elements are no more than `LARGEST` bytes."""
+    ranges: dict[Expr, Range] = {}
+    for tensor in tensors:
+        for extent in tensor.extents:
+            if isinstance(extent, Var):
+                most = min(ranges.get(extent, (0, SIZE_MAX))[1], LARGEST // tensor.dtype.itemsize)
+                ranges[extent] = 0, most
+    return ranges
 
 
 def elements(func: hl.Func, components: Sequence[int]) -> Reader:

@@ -71,7 +71,7 @@ def _check(scheduler: str, lowered: Lowered, machine: Machine) -> None:
     if machine.gpu is not None and not ON_GPU[scheduler]:
         raise ScheduleError(f"{scheduler} makes schedules for CPUs; build with target='host', or take anderson2021")
     if lowered.checks is not None:
-        texts = ", ".join(dict.fromkeys(f"{c.op.name} reads {c.tensor.name}" for c in lowered.checks.sites))
+        texts = ", ".join(dict.fromkeys(f"{c.op.name} reads {c.tensor.name}" for c in lowered.sites))
         raise ScheduleError(
             f"{scheduler} would schedule the checks of indices too, which must come first: {texts} at indices that are "
             "known only at run time; use a mode such as 'clamp' there"

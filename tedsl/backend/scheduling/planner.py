@@ -16,6 +16,7 @@ from schedules.tuning import settled
 from tedsl.backend.host.targets import Target, machine_of
 from tedsl.backend.lowering.natives import native_alone
 from tedsl.backend.lowering.pipeline import Lowered, lower
+from tedsl.backend.lowering.stages import ANY_ARRAYS, Arrays
 from tedsl.backend.scheduling.apply import apply_plan, check_atomics, check_target, fix_sizes
 from tedsl.backend.scheduling.autoschedulers import apply_autoscheduler
 from tedsl.lang.tensor import Tensor
@@ -55,11 +56,11 @@ class Planner:
 
     def lowered(
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], added: Iterable[int], target: Target, *,
-        plain: bool, trusted: bool = False, flat: bool = False,
+        plain: bool, trusted: bool = False, arrays: Arrays = ANY_ARRAYS,
     ) -> Lowered:  # fmt: skip
         """The functions that compute `outputs` from `inputs`; `plain`: without what holds for finite numbers only.
 
-        `trusted`: somebody else sees to it that numbers are finite. `flat`: inputs have one axis (`lowering.pipeline`).
+        `trusted`: somebody else sees to it that numbers are finite. `arrays`: what holds of the inputs.
         """
         machine = self.machine(target)
         added = tuple(added)
@@ -72,10 +73,10 @@ class Planner:
         if self.part is not None:
             if self.simple or (plain and self.part.plan.finite):
                 there = self.part.given(inputs), self.part.given(outputs)
-                return replace(self, plan=None, part=None).lowered(*there, added, target, plain=plain, flat=flat)
-            return self._applied(self.part.wanting(outputs), inputs, added, machine, trusted=trusted, flat=flat)
+                return replace(self, plan=None, part=None).lowered(*there, added, target, plain=plain, arrays=arrays)
+            return self._applied(self.part.wanting(outputs), inputs, added, machine, trusted=trusted, arrays=arrays)
         if self.automatic and not added:  # in a sum with what is there an element must not be computed twice
-            return self._automatic(inputs, outputs, target, machine)
+            return self._automatic(inputs, outputs, target, machine, arrays)
         plan = self.plan
         if plain and plan is not None and plan.finite:  # its program is another one where numbers are not finite
             inputs, outputs, plan = self._given(inputs), self._given(outputs), None
@@ -84,20 +85,20 @@ class Planner:
             plan = Plan(program_of(outputs))
         self._check(plan, target)
         if self.simple:
-            return self._applied(stored(plan), inputs, added, machine, flat=flat)
+            return self._applied(stored(plan), inputs, added, machine, arrays=arrays)
         options = {"plain": plain, "merged": self.merged, "together": self.in_place}
         plan = completed(plan, inputs, outputs, machine, **options)
-        return self._applied(plan, inputs, added, machine, flat=flat)
+        return self._applied(plan, inputs, added, machine, arrays=arrays)
 
     def _applied(
         self, plan: Plan, inputs: Sequence[Tensor], added: Sequence[int], machine: Machine, *, trusted: bool = False,
-        flat: bool,
+        arrays: Arrays,
     ) -> Lowered:  # fmt: skip
         stages = plan.program.stages
         finite = [] if trusted else [stages[name].output() for name in plan.finite if name in stages]
         lowered = lower(
-            inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked, flat=flat,
-            in_place=self.in_place,
+            inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked,
+            in_place=self.in_place, arrays=arrays,
         )  # fmt: skip
         apply_plan(plan, lowered, machine)
         return lowered
@@ -133,11 +134,11 @@ class Planner:
         return [self.given.get(t, t) for t in tensors]
 
     def _automatic(
-        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], target: Target, machine: Machine
+        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], target: Target, machine: Machine, arrays: Arrays
     ) -> Lowered:
         """A program as one of Halide's autoschedulers schedules it."""
         check_limits(self.automatic, operations_between(inputs, outputs), (*inputs, *outputs))
-        lowered = lower(inputs, outputs)
+        lowered = lower(inputs, outputs, arrays=arrays)
         apply_autoscheduler(self.automatic, lowered, target, machine, deterministic=self.deterministic)
         fix_sizes(lowered)
         return lowered

@@ -103,3 +103,16 @@ def test_extents_beyond_int32_are_refused_by_name() -> None:
         with pytest.raises(ValueError, match=f"of input 'x': extent `n` is 2147483648 .* at most {SIZE_MAX}: "):
             run(last, {x: repeated((2**31,), "uint8")})
     assert te.evaluate(last, {x: repeated((SIZE_MAX,), "uint8")})[0] == 1
+
+
+def test_indices_that_wrap_for_large_arrays_alone_are_checked_for_those() -> None:
+    """`2 * k` leaves int32 where k counts more than two gigabytes of float32; no array below has so many."""
+    n = te.var("n")
+    x, k = te.placeholder((n,), name="x"), te.reduce_axis(n, "k")
+    y = te.compute((1,), lambda i: te.max(x[2 * k // 2 + i], axis=k), name="y")
+    kernel = te.build([x], y)
+    assert "check" not in kernel.source("stmt") and "float64" not in kernel.source("stmt")
+    np.testing.assert_array_equal(kernel(np.arange(10, dtype="float32")), [9])
+    with pytest.raises(IndexError, match=r"index `2 \* k // 2 \+ 0` of dimension 0 of x .* -1073741824 or beyond"):
+        kernel(repeated((2**30 + 5,), "float32"))
+    np.testing.assert_array_equal(kernel(np.arange(10, dtype="float32")), [9])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
+from schedules.machine import assuming
+from tedsl.backend.compiling.compilation import Compilation
+from tedsl.backend.compiling.forms import LARGE, Form
+from tedsl.backend.compiling.variant import compile_variant
+from tedsl.backend.host.targets import parse_target
+from tedsl.backend.scheduling.planner import Planner
+
+CHANCE = np.random.default_rng(21)
 
 SUBTRACTED: dict[str, Callable[[Any], Any]] = {
     "k % 2": lambda k: k % 2,
@@ -62,3 +71,32 @@ def test_halide_still_divides_term_by_term() -> None:
     if found == right:
         pytest.fail("Halide solves for loops under differences rightly now")
     assert found == [15, 15, 16, 16]
+
+
+def test_transposed_convolutions_of_any_size() -> None:
+    """Their rows are `2*i` at most, which int32 holds for arrays below two gigabytes: nothing is checked, or wraps.
+
+    For larger ones the accesses are checked. Halide 21 refused the loops of these checks where it cut them.
+    """
+    n, m, p, q = map(te.var, "nmpq")
+    x, w = te.placeholder((n, m, p, q), name="x"), te.placeholder((m, 1, 2, 4), name="w")
+    h = te.placeholder((n, 1, p * 2 - 2, q * 2), name="h")
+
+    def body(b: Any, o: Any, i: Any, j: Any) -> Any:
+        c, u, v = te.reduce_axis(m), te.reduce_axis(1), te.reduce_axis(2)
+        row, column = (i + 1) // 2 - u, (j + 1) // 2 - v
+        inside = (row >= 0) & (row < p) & ((column >= 0) & (column < q))
+        tap = w[c, o, (i + 1) % 2 + 2 * u, (j + 1) % 2 + 2 * v]
+        return te.sum(te.select(inside, x[b, c, row, column], 0.0) * tap, axis=(c, u, v))
+
+    y = te.compute(h.shape, body, name="y")
+    gradient = te.differentiate([y], [w], head=[h])[0]
+    arrays = [CHANCE.integers(-3, 4, s).astype("float32") for s in ((2, 3, 5, 4), (3, 1, 2, 4), (2, 1, 8, 8))]
+    expected = te.interpret(gradient, dict(zip((x, w, h), arrays, strict=True)))
+    with warnings.catch_warnings(), assuming({"kernels": 2}):
+        warnings.simplefilter("error")
+        kernel = te.build([x, w, h], gradient)
+        assert "float64" not in kernel.source("stmt") and "check" not in kernel.source("stmt")
+        np.testing.assert_array_equal(kernel(*arrays), expected)
+        program = Compilation((x, w, h), (gradient,), "large", parse_target("host"), Planner())
+        assert compile_variant(program, Form(("write",), LARGE)).has_checks
