@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from schedules.schedule import StageView
+from schedules.stage_view import StageView
 
 __all__ = [
     "Recipe",

@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from autodiff import Explanation, Gradients, PairReport, ReadReport, Report
-from schedules.schedule import Schedule, StageView
+from schedules.schedule import Schedule
+from schedules.stage_view import StageView
 from tedsl.analysis.work import NOTHING, Work, work_by_stage
 from tedsl.backend.calling.kernel import Kernel
 from tedsl.backend.calling.report import ProgramReport
