@@ -18,6 +18,8 @@ from tedsl.lang.tensor import Scan, ScanState, Tensor
 
 __all__ = ["scan"]
 
+Traced = tuple[tuple[Axis, ...], tuple[Tensor, ...], tuple[Expr, ...], bool]  # the last: several are returned
+
 
 def scan(
     shape: Any,
@@ -48,20 +50,7 @@ def scan(
             f"{type(function).__name__}"
         )
     dims = _dimensions(axis, len(extents), what)
-    counts, refused = _numbers_of_states(function, len(extents), what), list[Exception]()
-    for count in counts:
-        labels = axis_names(function, len(extents), what, skip=count)
-        axes = tuple(Axis(label, e) for label, e in zip(labels, extents, strict=True))
-        try:
-            states, bodies, several = _trace(function, axes, _dtypes(dtype, count), count, title, what)
-            axes, bodies = resolve_ranges(axes, bodies, what)
-            check_scope(bodies, axes, what)
-            check_states(bodies, states, what)
-            break
-        except (TypeError, ValueError, IndexError) as error:
-            refused.append(error)
-            if count == counts[-1]:
-                raise refused[0] from None
+    axes, states, bodies, several = _traced(function, extents, dtype, title, what)
     if names is not None and len(names) != len(states):
         raise ValueError(f"{what} at {user_location()}: {len(names)} names for {len(states)} states")
     made = Scan(
@@ -79,14 +68,13 @@ def scan(
 
 def _last_steps(made: Scan, keep: Any, what: str) -> tuple[Tensor, ...]:
     """The steps that were made last."""
-    count = number(made.steps[0].extent) if len(made.dims) == 1 else None
-    if len(made.dims) > 1 or not isinstance(keep, int) or keep < 1 or (count is not None and keep > count):
-        found = "several axes" if len(made.dims) > 1 else f"keep={keep!r}"
-        most = "" if count is None else f" to {count}"
-        raise ValueError(
-            f"{what} at {user_location()}: found {found}; expected a number of steps from 1{most} along one axis"
-        )
+    if len(made.dims) > 1:
+        raise ValueError(f"{what} at {user_location()}: keep={keep!r} is for steps along one axis, found {made.dims}")
     (dim,), (extent,) = made.dims, (a.extent for a in made.steps)
+    count = number(extent)
+    if not isinstance(keep, int) or keep < 1 or (count is not None and keep > count):
+        most = "" if count is None else f" to {count}"
+        raise ValueError(f"{what} at {user_location()}: expected keep from 1{most} steps, found {keep!r}")
     begin = 0 if made.reverse or extent is None else extent - keep
     last: list[Tensor] = []
     for state in made.outputs:
@@ -132,6 +120,25 @@ def _dtypes(dtype: Any, count: int) -> tuple[DType, ...] | None:
     if dtype is None:
         return None
     return tuple(as_dtype(d) for d in (dtype if isinstance(dtype, (tuple, list)) else [dtype] * count))
+
+
+def _traced(function: Callable[..., Any], extents: tuple[Expr, ...], dtype: Any, name: str, what: str) -> Traced:
+    """What the function makes of as many states as it makes sense with; otherwise the first error says why not."""
+    refused: Exception | None = None
+    for count in _numbers_of_states(function, len(extents), what):
+        labels = axis_names(function, len(extents), what, skip=count)
+        axes = tuple(Axis(label, e) for label, e in zip(labels, extents, strict=True))
+        try:
+            states, bodies, several = _trace(function, axes, _dtypes(dtype, count), count, name, what)
+            axes, bodies = resolve_ranges(axes, bodies, what)
+            check_scope(bodies, axes, what)
+            check_states(bodies, states, what)
+        except (TypeError, ValueError, IndexError) as error:
+            refused = refused or error
+        else:
+            return axes, states, bodies, several
+    assert refused is not None
+    raise refused
 
 
 def _trace(

@@ -20,7 +20,6 @@ from tedsl.lang.traverse import stages_of
 
 __all__ = ["planner_for"]
 
-
 OPTIONS = ("fast", "default", "best")
 BEST = 10.0  # seconds of a search, where there was none before
 
