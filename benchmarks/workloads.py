@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from benchmarks.imaging import imaging
 from benchmarks.layers import layers
+from benchmarks.ordering import ordering
 from benchmarks.products import products
 from benchmarks.recurrences import recurrences, scatters, stencils
 from benchmarks.workload import Workload
@@ -19,5 +20,5 @@ __all__ = ["Workload", "workloads"]
 
 def workloads() -> Iterator[Workload]:
     """Every workload, one after another."""
-    for group in (products, layers, recurrences, scatters, stencils, imaging):
+    for group in (products, layers, recurrences, scatters, stencils, ordering, imaging):
         yield from group()

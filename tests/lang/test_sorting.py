@@ -106,11 +106,16 @@ def largest(x: Any, k: int) -> tuple[Any, Any]:
 
 @RUNS
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
-@pytest.mark.parametrize(("n", "k"), [(7, 7), (40, 3), (5000, 2), (5000, 40), (5000, 4999)])
+@pytest.mark.parametrize(("n", "k"), [(7, 7), (40, 3), (5000, 2), (5000, 20), (5000, 40), (5000, 4999)])
 def test_topk(run: Any, dtype: str, n: int, k: int) -> None:
     rng = np.random.default_rng(k)
     x = te.placeholder((2, n), dtype, name="x")
     rows = [rng.integers(0, 200, (2, n)), np.stack([np.arange(n), np.arange(n)[::-1]]), np.zeros((2, n))]
+    # What a sample of every fourth element says is too little, and that there are numbers at all.
+    at = np.arange(n)
+    rows.append(np.stack([np.where(at % 4 == 0, 100 + at, at / n), np.where(at % 4 == 1, 100 + at, at / n)]))
+    if dtype == "float32":
+        rows.append(np.stack([np.where(at % 997 == 1, at, np.nan), np.full(n, np.nan)]))
     for array in (r.astype(dtype) for r in rows):
         if dtype == "float32":
             array[:, ::5] = np.nan

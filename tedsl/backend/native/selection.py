@@ -1,8 +1,8 @@
 """Which elements of a row must be sorted, where only the first in order are asked for.
 
-A handful is kept in order while a short row goes by. Else a sample says how large a key can be that is among the first:
-what is beyond is never sorted, and a sample that says too little costs a sort of everything. Elements go by in blocks,
-most of which hold none: that is asked for a whole block at a time, in vectors.
+A handful is kept in order while the row goes by. In a long row a sample says how large a key can be that is among the
+first: what is beyond is never looked at again, and a sample that says too little costs a sort of everything. Elements
+go by in blocks, most of which hold none: that is asked for a whole block at a time, in vectors.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ __all__ = ["Selection", "SortMemory"]
 
 FEWER = 4  # times fewer are asked for than there are: a sample is worth it
 LEAST = 512  # elements in a row, for that
-SHORT = 1 << 12  # rows below have a small sample, and go by a handful
-LITTLE, SAMPLE = 64, 1024
+SHORT = 1 << 12  # rows below have a small sample, and a handful of them needs none
+LITTLE, SAMPLE, LARGE_SAMPLE = 64, 1024, 8192
+SHARE = 7  # powers of two: of a long row so many times more elements than of its sample
 HANDFUL = 32
 BLOCK = 64
 
@@ -72,30 +73,45 @@ class Selection:
         code, b, work = self.code, self.code.builder, self.work
         swapped = code.variable(0, ir.IntType(1))
         handful = b.and_(code.compare("<=", self.m, HANDFUL), code.compare("<", self.m, self.n))
-        with code.either(b.and_(handful, code.compare("<", self.n, SHORT))) as (going_by, others):
-            with going_by:
+        with code.either(handful) as (some, many):
+            with some:
                 self._kept()
-            with others:
+            with many:
                 count = self._gathered()
-                with code.either(handful) as (some, many):
-                    with some:
-                        b.call(self.keep, [work.keys.base, work.places.base, count, self.m])
-                    with many:
-                        swapped.set(b.call(self.sort, [*work.memory, work.counts.base, count]))
+                swapped.set(b.call(self.sort, [*work.memory, work.counts.base, count]))
         return Elements(code, INDEX, b.select(swapped.get(), work.memory[3], work.memory[1]))
 
     def _kept(self) -> None:
-        """The first m elements sorted, then each that is before the last of these takes its place."""
-        code, work = self.code, self.work
-        self._fill(self.m)
-        code.builder.call(self.keep, [work.keys.base, work.places.base, self.m, self.m])
-        last = code.builder.sub(self.m, ir.Constant(SIZE, 1))
+        """A handful in order: of a short row its first elements to begin with, of a long one what is to be beaten."""
+        code, b, work = self.code, self.code.builder, self.work
+        with code.either(code.compare("<", self.n, SHORT)) as (short, long):
+            with short:
+                self._fill(self.m)
+                b.call(self.keep, [work.keys.base, work.places.base, self.m, self.m])
+                self._replaced(self.m)
+            with long:
+                limit, last = self._limit(), ir.Constant(work.keys.kind, -1)
+                beyond = b.select(code.compare("<", limit, last), b.add(limit, ir.Constant(limit.type, 1)), last)
+                with code.loop(self.m) as i:
+                    work.keys[i], work.places[i] = beyond, 0
+                self._replaced(ir.Constant(SIZE, 0))
+                with code.when(code.compare(">=", work.keys[self._last], beyond)):
+                    self._fill(self.n)
+                    b.call(self.keep, [work.keys.base, work.places.base, self.n, self.m])
+
+    def _replaced(self, begin: Any) -> None:
+        """Each element from `begin` on that is before the last of the handful takes its place among them."""
+        code, work, last = self.code, self.work, self._last
 
         def take(i: Any, own: Any) -> None:
             at = opened(code, work.keys, work.places, own, last)
             work.keys[at], work.places[at] = own, code.narrow(i, INDEX)
 
-        self._go_by(self.m, "<", lambda: work.keys[last], take)
+        self._go_by(begin, "<", lambda: work.keys[last], take)
+
+    @property
+    def _last(self) -> Any:
+        return self.code.builder.sub(self.m, ir.Constant(SIZE, 1))
 
     def _gathered(self) -> Any:
         """Keys and places of what must be sorted; how many these are."""
@@ -139,7 +155,9 @@ class Selection:
     def _limit(self) -> Any:
         """A key that probably no fewer than m keys reach: the sample's, somewhat beyond the share of m."""
         code, b, work = self.code, self.code.builder, self.work
-        size = b.select(code.compare("<", self.n, SHORT), ir.Constant(SIZE, LITTLE), ir.Constant(SIZE, SAMPLE))
+        large = code.least(b.lshr(self.n, ir.Constant(SIZE, SHARE)), ir.Constant(SIZE, LARGE_SAMPLE))
+        large = b.select(code.compare("<", large, SAMPLE), ir.Constant(SIZE, SAMPLE), large)
+        size = b.select(code.compare("<", self.n, SHORT), ir.Constant(SIZE, LITTLE), large)
         step = b.udiv(self.n, size)
         with code.loop(size) as i:
             work.keys[i] = self.key(self.row[b.mul(i, step)])
