@@ -154,8 +154,11 @@ class Words:
         return e.xreplace({s: sympy.Dummy(integer=True, nonnegative=True) for s in e.free_symbols & known})
 
     def _floor(self, e: Any) -> Any:
-        parts = self._quotient(*sympy.fraction(sympy.together(e.args[0])))
-        return self._closed(e) if parts is None else parts[0] // parts[1]
+        return self._floor_of(e.args[0])
+
+    def _floor_of(self, e: Any) -> Any:
+        parts = self._quotient(*sympy.fraction(sympy.together(e)))
+        return self._closed(sympy.floor(e)) if parts is None else parts[0] // parts[1]
 
     def _ceiling(self, e: Any) -> Any:
         parts = self._quotient(*sympy.fraction(sympy.together(-e.args[0])))
@@ -176,9 +179,11 @@ class Words:
         raise TypeError(f"invert: {e} {NOT_WHOLE}")
 
     def _product(self, e: Any) -> Any:
-        if not _is_whole(e):
-            raise TypeError(f"invert: {e} {NOT_WHOLE}")
-        return self._joined(lambda a, b: a * b, e)
+        if _is_whole(e):
+            return self._joined(lambda a, b: a * b, e)
+        if e.is_integer:  # as of a maximum of even numbers, which sympy halves without a floor
+            return self._floor_of(e)
+        raise TypeError(f"invert: {e} {NOT_WHOLE}")
 
     def _sign(self, e: Any) -> Any:
         (inside,) = map(self.integer, e.args)

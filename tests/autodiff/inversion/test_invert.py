@@ -93,6 +93,7 @@ FIXED: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
         ([Piecewise((x, sympy.ITE(x < 2, y > 1, x * y < 5)), (y, True))], {x: (0, 5), y: (0, 4)}, [5]),
         lambda x, y: (x if (y > 1 if x < 2 else x * y < 5) else y,),
     ),
+    "halved_by_sympy": (([floor(Max(2, 2 * x) / 2)], {x: (0, 5)}, [5]), lambda x: (max(1, x),)),
     "sign": (([sympy.sign(x - 1) + x], {x: range(-3, 4)}, [4]), lambda x: ((x > 1) - (x < 1) + x,)),
     "power_of_2": (([2**x], {x: sympy.Range(0, 4)}, [9]), lambda x: (2**x,)),
     "matrix": ((sympy.Matrix([x + 1, y]), {x: (0, 4), y: range(2)}, [5, 2]), lambda x, y: (x + 1, y)),
