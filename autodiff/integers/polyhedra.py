@@ -6,13 +6,13 @@ attained, a proof may not be found. Loops built from these answers cover at leas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import ceil
 
 from autodiff.integers import simplex
 from autodiff.integers.budget import Budget, TooHard
-from autodiff.integers.linear import Linear, Quotient, Symbol, linear, symbol
+from autodiff.integers.linear import Atom, Greatest, Least, Linear, Quotient, Symbol, linear, symbol
 from tedsl.lang.locks import cached_property
 
 __all__ = ["KnownInequalities", "eliminated", "reduced", "tightened"]
@@ -57,7 +57,8 @@ class KnownInequalities:
     """Inequalities known to hold, and what can be proved from them.
 
     `ranges` gives each symbol its least and greatest value, as forms in the parameters or None; a symbol without a
-    range is a parameter, hence at least 0. Quotients are known through their definition.
+    range is a parameter, hence at least 0. Quotients, minima and maxima are known through their definition, of other
+    atoms nothing is.
 
     >>> s = symbol("s")
     >>> facts = KnownInequalities({"s": (linear(0), linear(15))})
@@ -105,8 +106,13 @@ class KnownInequalities:
         if isinstance(s, Quotient):
             low, high = self.interval(s.numerator)
             return None if low is None else low // s.divisor, None if high is None else high // s.divisor
+        if isinstance(s, Least | Greatest):
+            (low, high), (least, most) = self.interval(s.a), self.interval(s.b)
+            if isinstance(s, Least):
+                return _end(min, low, least, is_known=False), _end(min, high, most, is_known=True)
+            return _end(max, low, least, is_known=True), _end(max, high, most, is_known=False)
         if s not in self.ranges:
-            return 0, None
+            return (None, None) if isinstance(s, Atom) else (0, None)
         low_form, high_form = self.ranges[s]
         return (
             None if low_form is None else self.interval(low_form)[0],
@@ -179,8 +185,10 @@ class KnownInequalities:
         if isinstance(s, Quotient):
             rest = s.numerator - symbol(s) * s.divisor
             return [rest, (s.divisor - 1) - rest]
+        if isinstance(s, Least | Greatest):
+            return [(e - symbol(s)) * (1 if isinstance(s, Least) else -1) for e in s.parts()]
         if s not in self.ranges:
-            return [symbol(s)]
+            return [] if isinstance(s, Atom) else [symbol(s)]
         low, high = self.ranges[s]
         return ([] if low is None else [symbol(s) - low]) + ([] if high is None else [high - symbol(s)])
 
@@ -204,3 +212,9 @@ class KnownInequalities:
                 return None
             e = e + (end - symbol(s)) * e[s]
         return None
+
+
+def _end(choose: Callable[..., int], a: int | None, b: int | None, *, is_known: bool) -> int | None:
+    """The least or greatest of two ends; `is_known`: one of them says enough."""
+    ends = [e for e in (a, b) if e is not None]
+    return choose(ends) if len(ends) == 2 or (ends and is_known) else None

@@ -75,6 +75,8 @@ class Rewriting:
         """The operation over the new tensors, its conditions simplified, not a stage yet."""
         name = self.current = self.program.names[op]
         made = reading(self._moved(op), self.new, tidy)
+        if isinstance(made, Scan):
+            made = _at_own_places(made)
         return made if made.name == name else replace(made, name=name, _outputs={})
 
     def _moved(self, op: Operation) -> Operation:
@@ -157,6 +159,19 @@ class Rewriting:
 def computed_between(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> list[Operation]:
     """The operations that compute the outputs from the inputs, placeholders left out."""
     return [op for op in operations_between(inputs, outputs) if not isinstance(op, Placeholder)]
+
+
+def _at_own_places(op: Scan) -> Operation:
+    """The scan with the axis itself where a state is read at the only place that an axis beside the steps has."""
+    own = set(map(id, op.states))
+    units = {d: a for d, a in enumerate(op.axes) if d not in op.dims and number(a.extent) == 1}
+
+    def rule(node: Expr) -> Expr:
+        if not isinstance(node, Read) or id(node.tensor) not in own:
+            return node
+        return Read(node.tensor, tuple(units.get(d, index) for d, index in enumerate(node.indices)))
+
+    return rewritten_expressions(op, rule) if units else op
 
 
 def fused(

@@ -8,12 +8,13 @@ that are a power of two apart share the same few lines of the first cache.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from schedules.default.patterns.nests import TASKS
 from schedules.default.rest import along
-from schedules.default.rewriting import Rewriting
+from schedules.default.rewriting import Rewriting, fused
 from schedules.directives import ComputeRoot, Directive, Parallel, Reorder, Split, Unroll, Vectorize
 from schedules.loops import Level, Nest, nest_of
 from schedules.machine import Machine
@@ -118,7 +119,9 @@ def _last(items: Sequence[T], dim: int) -> tuple[T, ...]:
 def plan_scan(op: Scan, machine: Machine) -> list[Directive]:
     """Directives for a scan, none where its steps need all of the step before or its places are few."""
     nest = nest_of(op.name, op, "body")
-    free = [v for v in nest.levels if v.carried == "free"]
+    every = [v for v in nest.levels if v.carried == "free"]
+    free = [v for v in every if v.known != 1] or every
+    units = [v.name for v in every if v not in free]
     time = [v.name for v in nest.levels if v.carried != "free"]
     sizes = [v.known for v in nest.levels]
     if is_stepped(op):
@@ -136,11 +139,32 @@ def plan_scan(op: Scan, machine: Machine) -> list[Directive]:
         inner = _rows(say, op, chosen, time)
     if not inner:
         return []
-    outer = [*(v.name for v in free[:-1]), f"{chosen.name}_o"]
-    say.append(Reorder(stage=op.name, loops=(*outer, *time, *inner)))
+    counts = {v.name: v.known or 1 for v in free[:-1]} | {f"{chosen.name}_o": _blocks(say, chosen)}
+    say.append(Reorder(stage=op.name, loops=(*counts, *units, *time, *inner)))
     if machine.cores > 1 and math.prod(n or 1 for n in sizes) >= machine.least.scan_threads:
-        say.append(Parallel(stage=op.name, loop=outer[0]))
+        say += _in_tasks(op, counts, machine)
     return say
+
+
+def _blocks(say: Sequence[Directive], level: Level) -> int:
+    """How many iterations are left of a loop that was split."""
+    factor = next(d.factor for d in say if isinstance(d, Split) and d.loop == level.name)
+    return -(-(level.known or 1) // factor)
+
+
+def _in_tasks(op: Scan, counts: Mapping[str, int], machine: Machine) -> list[Directive]:
+    """The outermost loops, as few of them as there are tasks in, cut into pieces for threads: rows may be short."""
+    tasks, points, loops = machine.choose("tasks", TASKS, op.name) * machine.cores, 1, list[str]()
+    for name, count in counts.items():
+        loops.append(name)
+        points *= count
+        if points >= tasks:
+            break
+    say, (task,) = fused(op.name, loops, "f")
+    if points <= tasks:
+        return [*say, Parallel(stage=op.name, loop=task)]
+    split = Split(stage=op.name, loop=task, outer="task", inner="row", factor=-(-points // tasks))
+    return [*say, split, Parallel(stage=op.name, loop="task")]
 
 
 def _within_steps(op: Scan, nest: Nest, machine: Machine) -> list[Directive]:
