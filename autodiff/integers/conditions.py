@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autodiff.integers.linear import Atom, Environment, Linear, symbol
+from tedsl.lang.expr import Expr
 
 __all__ = ["AllOf", "AnyOf", "Choice", "Condition", "NonNegative", "Not", "Opaque", "OpaqueIndex", "Zero", "holds"]
 
@@ -63,8 +64,23 @@ class Not:
         return f"not {self.condition}"
 
 
-@dataclass(frozen=True)
-class Opaque:
+class _Named:
+    """What is known by its key. Keys may be expressions, which `==` would join to a condition: those are one object."""
+
+    key: Hashable
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        mine, theirs = self.key, other.key
+        return mine is theirs or not (isinstance(mine, Expr) or isinstance(theirs, Expr) or mine != theirs)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.key))
+
+
+@dataclass(frozen=True, eq=False)
+class Opaque(_Named):
     """A condition known to the caller only, who evaluates it at the solution."""
 
     key: Hashable
@@ -76,8 +92,8 @@ class Opaque:
 Condition = NonNegative | Zero | AllOf | AnyOf | Not | Opaque
 
 
-@dataclass(frozen=True)
-class OpaqueIndex:
+@dataclass(frozen=True, eq=False)
+class OpaqueIndex(_Named):
     """An index nothing is known of, such as a value read from a tensor: its row stays a scatter."""
 
     key: Hashable

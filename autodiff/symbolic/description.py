@@ -6,8 +6,10 @@ here everything is said of the element s itself, and the part is where the gathe
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -22,6 +24,8 @@ from autodiff.symbolic.writing import Writer
 from autodiff.turning.answers import Answer
 
 __all__ = ["AskedIndex", "described"]
+
+FEW = 64  # elements that are tried one by one
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,18 @@ class _Describer:
         guards = self._conditions([substituted(c, read) for c in g.guards], names, solution)
         loops = {names[t]: (sympy.Integer(0), self._form(n, names)) for t, n in g.loops}
         widths = [n for _, n in loops.values()]
-        return _at_single_elements(IndexGather(loops, solution, guards, self._place(g, [*values, *guards, *widths])))
+        made = IndexGather(loops, solution, guards, self._place(g, [*values, *guards, *widths]))
+        return _at_single_elements(replace(made, guards=(*guards, *self._filled(made))))
+
+    def _filled(self, g: IndexGather) -> list[Any]:
+        """That there are points at all, which is taken for granted, where an empty domain would not show otherwise."""
+        found = []
+        for _, n in self.asked.domain.values():
+            extent = sympy.sympify(n)
+            sizes = {s: sympy.Dummy(integer=True, nonnegative=True) for s in extent.free_symbols}
+            if sizes and not extent.xreplace(sizes).is_positive:
+                found += [] if all(_is_empty(g, none) for none in _without_points(extent)) else [extent >= 1]
+        return found
 
     def _place(self, g: Gather, written: Iterable[Any]) -> Place:
         condition = sympy.And(*self._conditions(g.member, {}, {}), *self._divisors(written))
@@ -131,6 +146,34 @@ class _Describer:
         if self.negative and not e.free_symbols.isdisjoint(self.negative):
             e = sympy.expand(e).subs(self.negative)
         return tidy(e)
+
+
+def _without_points(extent: Any) -> list[dict[Any, int]]:
+    """Which sizes make an extent 0: one of them, or all together."""
+    single = [{s: 0} for s in extent.free_symbols if extent.subs(s, 0) == 0]
+    return single or [dict.fromkeys(extent.free_symbols, 0)]
+
+
+def _is_empty(g: IndexGather, sizes: Mapping[Any, int]) -> bool:
+    """Whether a gather has no elements or no terms where these sizes are what they are."""
+    extents = [n for ranges in (g.place.axes, g.loops) for _, n in ranges.values()]
+    if any((sympy.sympify(n).subs(sizes) <= 0) == sympy.true for n in extents):
+        return True
+    if g.place.condition.subs(sizes) == sympy.false:  # as where what is divided by is 0
+        return True
+    guard = sympy.And(*(c.subs(sizes) for c in g.guards))
+    return bool(guard == sympy.false) or _fails_everywhere(guard, g.place.axes, sizes)
+
+
+def _fails_everywhere(guard: Any, axes: Mapping[Any, tuple[Any, Any]], sizes: Mapping[Any, int]) -> bool:
+    """Whether a guard of the element alone holds at none of the few there are."""
+    ranges = [(sympy.sympify(b).subs(sizes), sympy.sympify(n).subs(sizes)) for b, n in axes.values()]
+    if not guard.free_symbols <= set(axes) or not all(e.is_Integer for pair in ranges for e in pair):
+        return False
+    if math.prod(int(n) for _, n in ranges) > FEW:
+        return False
+    points = itertools.product(*(range(int(b), int(b + n)) for b, n in ranges))
+    return all(guard.subs(dict(zip(axes, point, strict=True))) == sympy.false for point in points)
 
 
 def _is_factor(d: Any, extent: Any) -> bool:

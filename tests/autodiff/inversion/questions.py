@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
-from hypothesis import strategies as st
+from hypothesis import reject, strategies as st
 from sympy import Abs, And, Eq, Max, Min, Mod, Not, Or, Piecewise, Xor, floor
 
 from autodiff import IndexInversion, invert
@@ -139,7 +139,11 @@ def expressions(draw: st.DrawFn, axes: tuple[Any, ...], depth: int = 3) -> Any:
     if kind == 4:
         return Abs(draw(inner))
     if kind == 5:
-        return Piecewise((draw(inner), draw(relations(axes, depth - 1))), (draw(inner), True))
+        value, condition, other = draw(inner), draw(relations(axes, depth - 1)), draw(inner)
+        try:
+            return Piecewise((value, condition), (other, True))
+        except RecursionError:  # sympy turns some conditions around without end
+            reject()
     if kind == 6:
         return draw(inner) + draw(inner)
     if kind == 7:
