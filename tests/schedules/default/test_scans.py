@@ -58,7 +58,7 @@ def stepped(draw: Any) -> tuple[te.Tensor, te.Tensor, int]:
     last, reverse, apart = min(last, steps), draw(st.booleans()), draw(st.booleans())
     dim = draw(st.integers(0, 1))
     shape = (steps, 9) if dim == 0 else (9, steps)
-    x = te.placeholder(shape, "int32", name="x")
+    x = te.placeholder(shape, "float64", name="x")
 
     def body(a: Any, b: Any, *at: Any) -> Any:
         t, j = at[dim], at[1 - dim]
@@ -159,3 +159,32 @@ def test_steps_are_dropped_from_schedules_by_hand() -> None:
     assert "allocate y[float32 * 32]" in kernel.source("stmt")
     values = RANDOM.integers(-2, 3, (20, 32)).astype("float32")
     np.testing.assert_array_equal(kernel(values), values.sum(0) * 2)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [
+    ((4096, 10), 1), ((1, 4096, 10), 2), ((4096, 1, 10), 2), ((4096, 10, 1), 1), ((2, 2048, 7), 2), ((1, 50, 512), 1),
+    ((50, 1, 512), 0), ((3, 1, 1), 0), ((1, 1, 1), 2),
+])  # fmt: skip
+def test_axes_of_one_element_change_no_scan(shape: tuple[int, ...], axis: int) -> None:
+    """A scan of many rows is cut into tasks of many, and written out or in vectors, with such axes or without."""
+    x = te.placeholder(shape, "float64", name="x")
+    y = te.cumsum(x, axis=axis)
+    values = RANDOM.integers(-9, 9, shape).astype("float64")
+    with assuming(LOWEST):
+        found = te.evaluate([y, te.differentiate([y], [x], head=[x])[0]], {x: values})
+        text = te.build([x], y).loop_nest()
+    np.testing.assert_array_equal(found[0], np.cumsum(values, axis))
+    np.testing.assert_array_equal(found[1], np.flip(np.cumsum(np.flip(values, axis), axis), axis))
+    if max(shape) > 3:
+        assert "parallel" in text
+        assert "vectorized" in text or "unrolled" in text
+        assert ("row" in text) == (max(shape) > 512)
+
+
+def test_states_at_the_only_place_of_an_axis() -> None:
+    x = te.placeholder((6, 1, 40), name="x")
+    y = te.scan((6, 1, 40), lambda y, t, b, j: te.select(t == 0, 0.0, 0.5 * y[t - 1, 0, j] + x[t, b, j]), name="y")
+    text = str(te.Schedule(y).auto())
+    assert "y[t - 1, b, j]" in text
+    values = RANDOM.integers(-9, 9, (6, 1, 40)).astype("float32")
+    np.testing.assert_array_equal(te.evaluate(y, {x: values}), te.interpret(y, {x: values}))
