@@ -20,6 +20,11 @@ from tests.autodiff.inversion.questions import IndexQuestion
 
 Point = tuple[int, ...]
 CUT = (Min, Max, Abs, Piecewise, floor, ceiling, Mod)
+MOST_CASES = 2_000  # some seconds; an exclusive or of choices has many times as many
+
+
+class TooManyCases(Exception):
+    """The relations fall into more linear cases than are worth solving one by one."""
 
 
 def points(question: IndexQuestion, element: Sequence[int], sizes: Mapping[Any, int]) -> set[Point]:
@@ -31,7 +36,9 @@ def points(question: IndexQuestion, element: Sequence[int], sizes: Mapping[Any, 
     if any(c.has(sympy.nan, sympy.zoo) for c in pending):
         raise ZeroDivisionError("the map divides by a size that is 0")
     found: set[Point] = set()
-    for equations, inequalities in linear_cases(pending):
+    for number, (equations, inequalities) in enumerate(linear_cases(pending)):
+        if number == MOST_CASES:
+            raise TooManyCases
         found |= set(_solutions(equations, inequalities, tuple(domain)))
     return found
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, given, reject, settings, strategies as st
 
 from autodiff import IndexInversion
 from autodiff.symbolic.source import pairs_source
 from tests.autodiff.inversion.enumeration import IndexMap, forward_pairs, index_maps
 from tests.autodiff.inversion.questions import IndexQuestion, a, in_sympy, n, questions
-from tests.autodiff.inversion.solving import points
+from tests.autodiff.inversion.solving import TooManyCases, points
 
 NUMBERS = np.random.default_rng(7)
 
@@ -74,6 +74,8 @@ def agrees_with_sympy(question: IndexQuestion, draw: Callable[[Any], Any]) -> No
         solved = points(question, element, sizes)
     except ZeroDivisionError:  # the map itself has no value with these sizes
         return
+    except TooManyCases:
+        reject()
     found = Counter(z for s, z in space["found"](*sizes.values()) if s == element)
     assert found == Counter(solved) == tried, f"{element} with {sizes}\n{answer}"
 
