@@ -53,7 +53,7 @@ from tedsl.lang.tensor import Operation, Scan, Scatter, Tensor
 __all__ = ["Loop", "StageView"]
 
 
-class Stages(Protocol):
+class Scheduling(Protocol):
     """What a view asks of its schedule."""
 
     outputs: tuple[Tensor, ...]
@@ -87,7 +87,7 @@ class Loop(str):
 class StageView(Rich):
     """One stage (or its `init`) of a schedule; the methods are the directives, and most return the view again."""
 
-    def __init__(self, schedule: Stages, name: str, definition: Definition) -> None:
+    def __init__(self, schedule: Scheduling, name: str, definition: Definition) -> None:
         self.schedule = schedule
         self.name = name
         self.definition: Definition = definition
