@@ -18,6 +18,11 @@ def boxes(svg: str) -> list[tuple[float, ...]]:
     return [tuple(map(float, f)) for f in found]
 
 
+def levels(svg: str) -> int:
+    """How many parts of its edges are level; where a stage was written, which is told as well, may be spelled with an H."""
+    return sum(path.count("H") for path in re.findall(r'd="(M[^"]*)"', svg))
+
+
 @settings(max_examples=40)
 @given(programs())
 def test_boxes_do_not_overlap_and_edges_point_to_the_right(program: Program) -> None:
@@ -45,8 +50,8 @@ def test_an_edge_goes_around_the_stages_on_its_way() -> None:
     x = te.placeholder((4,), name="x")
     y = te.exp(te.exp(te.exp(x))) + x
     svg = stage_graph([y])
-    assert svg.count("H") == 3  # level below or above each exponential
-    assert stage_graph([te.exp(x)]).count("H") == 0
+    assert levels(svg) == 3  # level below or above each exponential
+    assert levels(stage_graph([te.exp(x)])) == 0
 
 
 def test_many_long_edges_are_drawn_straight() -> None:
@@ -54,7 +59,7 @@ def test_many_long_edges_are_drawn_straight() -> None:
     for _ in range(50):
         stages.append(te.compute((4,), lambda i, read=tuple(stages): sum((t[i] for t in read), te.const(0.0))))
     svg = stage_graph(stages[-1:])
-    assert svg.count("H") == 0
+    assert levels(svg) == 0
     assert svg.count("te-tip") == 50 * 51 // 2
 
 
