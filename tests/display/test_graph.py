@@ -19,7 +19,7 @@ def boxes(svg: str) -> list[tuple[float, ...]]:
 
 
 def levels(svg: str) -> int:
-    """How many parts of its edges are level; where a stage was written, which is told as well, may be spelled with an H."""
+    """How many parts of its edges are level; the file that is told beside a stage may be spelled with an H as well."""
     return sum(path.count("H") for path in re.findall(r'd="(M[^"]*)"', svg))
 
 
