@@ -142,7 +142,7 @@ def plan_scan(op: Scan, machine: Machine) -> list[Directive]:
     counts = {v.name: v.known or 1 for v in free[:-1]} | {f"{chosen.name}_o": _blocks(say, chosen)}
     say.append(Reorder(stage=op.name, loops=(*counts, *units, *time, *inner)))
     if machine.cores > 1 and math.prod(n or 1 for n in sizes) >= machine.least.scan_threads:
-        say += _in_tasks(op, counts, machine)
+        say += _in_tasks(op, nest, counts, machine)
     return say
 
 
@@ -152,7 +152,7 @@ def _blocks(say: Sequence[Directive], level: Level) -> int:
     return -(-(level.known or 1) // factor)
 
 
-def _in_tasks(op: Scan, counts: Mapping[str, int], machine: Machine) -> list[Directive]:
+def _in_tasks(op: Scan, nest: Nest, counts: Mapping[str, int], machine: Machine) -> list[Directive]:
     """The outermost loops, as few of them as there are tasks in, cut into pieces for threads: rows may be short."""
     tasks, points, loops = machine.choose("tasks", TASKS, op.name) * machine.cores, 1, list[str]()
     for name, count in counts.items():
@@ -160,11 +160,12 @@ def _in_tasks(op: Scan, counts: Mapping[str, int], machine: Machine) -> list[Dir
         points *= count
         if points >= tasks:
             break
-    say, (task,) = fused(op.name, loops, "f")
+    say, (task,) = fused(op.name, loops)
     if points <= tasks:
         return [*say, Parallel(stage=op.name, loop=task)]
-    split = Split(stage=op.name, loop=task, outer="task", inner="row", factor=-(-points // tasks))
-    return [*say, split, Parallel(stage=op.name, loop="task")]
+    outer, inner = nest.fresh("task"), nest.fresh("row")
+    split = Split(stage=op.name, loop=task, outer=outer, inner=inner, factor=-(-points // tasks))
+    return [*say, split, Parallel(stage=op.name, loop=outer)]
 
 
 def _within_steps(op: Scan, nest: Nest, machine: Machine) -> list[Directive]:

@@ -1,8 +1,8 @@
 """Index expressions as plain int32 arithmetic of Halide, and whether Halide itself can see that one stays in bounds.
 
 Bounds inference, vectorization and loop partitioning understand plain `+ - * / % min max` of loop variables and nothing
-else, so indices made of axes only are emitted that way. A value made of the same operations must wrap as NumPy's does,
-and is so where it provably never leaves int32.
+else, so indices made of axes only are emitted that way. A value made of the same operations must wrap as NumPy's does:
+it is emitted that way, too, where it provably never leaves int32.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def stepped(draw: Any) -> tuple[te.Tensor, te.Tensor, int]:
     last, reverse, apart = min(last, steps), draw(st.booleans()), draw(st.booleans())
     dim = draw(st.integers(0, 1))
     shape = (steps, 9) if dim == 0 else (9, steps)
-    x = te.placeholder(shape, "float64", name="x")
+    x = te.placeholder(shape, "int32", name="x")
 
     def body(a: Any, b: Any, *at: Any) -> Any:
         t, j = at[dim], at[1 - dim]
@@ -188,3 +188,15 @@ def test_states_at_the_only_place_of_an_axis() -> None:
     assert "y[t - 1, b, j]" in text
     values = RANDOM.integers(-9, 9, (6, 1, 40)).astype("float32")
     np.testing.assert_array_equal(te.evaluate(y, {x: values}), te.interpret(y, {x: values}))
+
+
+@pytest.mark.parametrize("names", ["i row j t", "task row j t", "i task row t", "f0 row f1 t", "t0 i row task"])
+def test_axes_may_be_called_as_loops_are(names: str) -> None:
+    x = te.placeholder((2048, 6, 4, 10), name="x")
+    first, second, third, step = names.split()
+    space: dict[str, Any] = {"te": te, "x": x}
+    at = f"{first}, {second}, {third}"
+    body = eval(f"lambda y, {at}, {step}: te.select({step} == 0, 0.0, y[{at}, {step} - 1]) + x[{at}, {step}]", space)
+    y = te.scan(x.shape, body, axis=3)
+    values = RANDOM.integers(-9, 9, x.shape).astype("float32")
+    np.testing.assert_array_equal(te.evaluate(y, {x: values}), np.cumsum(values, 3))
