@@ -154,9 +154,8 @@ def test_one_kernel_in_many_threads() -> None:
 
 
 def test_children_that_are_forked_beside_calls_compute() -> None:
-    assert (
-        run_script(
-            """
+    # On two cores each child waits for its turn beside the three threads.
+    assert run_script("""
         import os, threading, time
         import numpy as np, tedsl as te
         a = te.placeholder((300, 300), name="a")
@@ -174,11 +173,7 @@ def test_children_that_are_forked_beside_calls_compute() -> None:
                 os._exit(0 if (kernel(x) == 300).all() else 1)
             assert os.waitpid(child, 0)[1] == 0
         print("ok")  # and ends beside busy threads
-    """,
-            timeout=400,
-        )
-        == "ok\n"
-    )  # fmt: skip; on two cores each child waits for its turn beside the three threads
+    """, timeout=400) == "ok\n"  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["tanh", "exp", "malloc", "memcpy", "halide_error", "main"])
