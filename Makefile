@@ -26,11 +26,11 @@ test: $(TEST)  ## the test suite, without the tests marked long
 test-long: $(TEST)  ## the tests marked long, with fresh random draws
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long --hypothesis-profile=long $(PYTEST_ARGS)
 
-notebooks: $(NOTEBOOK)  ## run the notebooks through Jupyter; pages with their outputs go to build/notebooks
-	$(BIN)/python -m notebooks.cells
+notebooks: $(NOTEBOOK)  ## run the notebooks through Jupyter and write the .ipynb beside their texts
+	$(BIN)/python -m notebooks.pairs
 
-docs: $(DOCS)  ## the documentation, in build/docs
-	$(BIN)/python docs/build.py
+docs: $(DOCS)  ## the documentation, every example run, in build/docs
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 
 lint: $(DEV)  ## style, types and the import law
 	$(BIN)/ruff check

@@ -63,7 +63,7 @@ by_hand
 #
 # Each kernel is checked against NumPy, then timed.
 
-# %%
+# %% tags=["machine"]
 rng = np.random.default_rng(0)
 image = rng.normal(size=x.shape).astype("float32")
 slopes = rng.normal(size=conv.shape).astype("float32")

@@ -76,7 +76,7 @@ te.display.graph(loss)
 #
 # Built once: forward, backward and the update of every weight.
 
-# %%
+# %% tags=["machine"]
 step = optim.train_step(loss, list(weights.values()), [x, y], optim.Adam(0.01))
 many = te.placeholder(unseen.shape, name="images")
 predict = te.build([many, *weights.values()], network(many, weights).argmax(1))

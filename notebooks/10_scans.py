@@ -63,7 +63,7 @@ assert "downwards" in repr(te.display.program(gradients[0]))
 small = {x: noise, a: truth[0] * 0.8, b: truth[1], wanted: target}
 assert te.gradcheck(loss, [a, b], small).ok
 
-# %%
+# %% tags=["machine"]
 kernel = te.build([x, a, b, wanted], [loss, *gradients])
 guess = [np.array([0.5, 0.0]), np.array(1.0)]
 momentum = [np.zeros(2), np.zeros(())]

@@ -69,7 +69,7 @@ kernel
 #
 # Halide's intermediate form, and the machine's: the vectors are in the registers' names.
 
-# %%
+# %% tags=["machine"]
 statements = kernel.source("stmt")
 assembly = kernel.source("asm")
 print("\n".join(statements.splitlines()[:25]))

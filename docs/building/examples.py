@@ -1,0 +1,75 @@
+"""The examples of the reference: one for every public name, kept in `docs/examples`, run in the order of their files.
+
+A cell is headed by what it is an example of, `# %% te.compute te.sum`; cells without a name set the scene.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parents[1] / "examples"
+
+
+@dataclass(frozen=True)
+class Example:
+    """Code that shows what `names` do, and what it prints."""
+
+    names: tuple[str, ...]
+    code: str
+    printed: str
+
+
+def files() -> list[Path]:
+    """Each a program of its own."""
+    return sorted(FOLDER.glob("*.py"))
+
+
+def cells(path: Path) -> Iterator[tuple[tuple[str, ...], str, int]]:
+    """Names, code and first line of the cells of a file."""
+    text = path.read_text()
+    heads = [*re.finditer(r"^# %%(.*)\n", text, re.MULTILINE)]
+    for head, end in zip(heads, [*(h.start() for h in heads[1:]), len(text)], strict=True):
+        code = text[head.end() : end].strip("\n")
+        yield tuple(head[1].split()), code, text[: head.end()].count("\n") + 1
+
+
+def run(path: Path) -> list[Example]:
+    """The examples of a file; an error of one points at its line."""
+    space: dict[str, Any] = {"__name__": f"examples_{path.stem}"}
+    return [
+        Example(names, code, _printed(path, code, line, space))
+        for names, code, line in cells(path)
+    ]
+
+
+def _printed(path: Path, code: str, line: int, space: dict[str, Any]) -> str:
+    """What the cell prints; the value of its last expression too, as in a notebook."""
+    tree = ast.parse(code)
+    ast.increment_lineno(tree, line - 1)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(compile(tree, str(path), "exec"), space)
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), str(path), "eval"), space)
+            if value is not None:
+                print(value if isinstance(value, str) else repr(value))
+    return out.getvalue().rstrip()
+
+
+@functools.cache
+def by_name() -> dict[str, Example]:
+    """The example of each name; the first that there is."""
+    found: dict[str, Example] = {}
+    for path in files():
+        for example in run(path):
+            for name in example.names:
+                found.setdefault(name, example)
+    return found

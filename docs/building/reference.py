@@ -1,0 +1,155 @@
+"""The reference: a page per area that lists every public name; Sphinx takes signatures and docstrings from the code.
+
+Docstrings here are prose with code in single backticks; `as_rst` makes them what Sphinx reads.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tedsl as te
+from schedules.stage_view import StageView
+
+# Page -> its title, and the modules whose public names stand on it.
+AREAS = {
+    "language": ("Language", tuple(
+        f"tedsl.lang.{name}" for name in ("compute", "constants", "axes", "reducers", "scan", "scatter", "assume")
+    )),
+    "tensors": ("Tensors and expressions", ("tedsl.lang.tensor", "tedsl.lang.expr")),
+    "functions": ("Functions of scalars and tensors", ("tedsl.lang.functions",)),
+    "arrays": ("Whole tensors", ("tedsl.lang.arrays", "tedsl.lang.sorting")),
+    "derivatives": ("Derivatives", ("autodiff",)),
+    "running": ("Building and running", ("tedsl.backend", "tedsl.reference", "tedsl.blocks")),
+    "scheduling": ("Schedules", ("schedules",)),
+    "cost": ("Cost", ("tedsl.analysis",)),
+    "mutation": ("Mutation", ("tedsl.mutation",)),
+    "operators": ("Operators and transformations", ("tedsl.ops", "tedsl.bridges")),
+    "errors": ("Errors", ("tedsl.lang.errors",)),
+}  # fmt: skip
+PACKAGES = {
+    "ops": "Operator catalog: te.ops", "testing": "Testing: te.testing", "display": "Display: te.display",
+    "display.plot": "Plots: te.display.plot",
+}  # fmt: skip
+CLASSES = (te.Schedule, te.Tensor)  # whose methods are listed under them
+
+
+class Broken(Exception):
+    """Something that a reader would stumble over."""
+
+
+def areas() -> dict[str, list[str]]:
+    """Area -> the names on its page; Broken if a public name is in none."""
+    homes, found = dict(te._HOME), {}
+    for area, (_, modules) in AREAS.items():
+        found[area] = [n for n in sorted(homes) if any(homes[n].startswith(m) for m in modules)]
+        for name in found[area]:
+            del homes[name]
+    if homes:
+        raise Broken(f"public names in no area of the reference: {', '.join(sorted(homes))}")
+    return found
+
+
+def members(package: str) -> list[str]:
+    """The public functions and classes of `te.ops` and the like."""
+    module = functools.reduce(getattr, package.split("."), te)
+    return [name for name in sorted(module.__all__) if _is_told(getattr(module, name))]
+
+
+def _is_told(value: Any) -> bool:
+    return inspect.isfunction(value) or inspect.isclass(value) or hasattr(value, "__wrapped__")
+
+
+def methods(owner: type) -> list[str]:
+    """Public methods and properties of a class of ours."""
+    return [n for n, v in vars(owner).items() if not n.startswith("_") and (inspect.isfunction(v) or isinstance(v, property))]
+
+
+def named() -> Iterator[str]:
+    """Everything that the reference tells of, as people write it: te.compute, te.ops.conv2d, Schedule.auto, split."""
+    for names in areas().values():
+        yield from (f"te.{name}" for name in names)
+    for package in PACKAGES:
+        yield from (f"te.{package}.{name}" for name in members(package))
+    for owner in CLASSES:
+        yield from (f"te.{owner.__name__}.{name}" for name in methods(owner))
+    yield from (f"StageView.{name}" for name in methods(StageView))
+
+
+def write(folder: Path) -> None:
+    """The pages, as sources for Sphinx; a page that says what it said is left alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pages = {"index": _index()}
+    for area, names in areas().items():
+        title, _ = AREAS[area]
+        pages[area] = _page(title, (f"tedsl.{name}" for name in names))
+    pages["scheduling"] += _stage()
+    for package, title in PACKAGES.items():
+        pages[package.replace(".", "_")] = _page(title, (f"tedsl.{package}.{n}" for n in members(package)))
+    for name, text in pages.items():
+        path = folder / f"{name}.rst"
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+
+def _index() -> str:
+    lines = [*_title("Reference"), "Every public name, under ``import tedsl as te``.", "", ".. toctree::", "   :maxdepth: 1", ""]
+    return "\n".join([*lines, *(f"   {a}" for a in AREAS), *(f"   {p.replace('.', '_')}" for p in PACKAGES), ""])
+
+
+def _title(text: str) -> list[str]:
+    return [text, "=" * len(text), ""]
+
+
+def _page(title: str, names: Iterator[str]) -> str:
+    return "\n".join([*_title(title), *(line for name in names for line in _entry(name))])
+
+
+def _entry(name: str) -> list[str]:
+    value = functools.reduce(getattr, name.split(".")[1:], te)
+    kind = "exception" if inspect.isclass(value) and issubclass(value, Exception) else "class" if inspect.isclass(value) else "function"
+    lines = [f".. auto{kind}:: {name}"]
+    if value in CLASSES:
+        lines.append(f"   :members: {', '.join(methods(value))}")
+    return [*lines, ""]
+
+
+def _stage() -> str:
+    title = "Directives: s[tensor]"
+    lines = [title, "-" * len(title), "", ".. autoclass:: schedules.stage_view.StageView"]
+    return "\n".join(["", *lines, f"   :members: {', '.join(methods(StageView))}", ""])
+
+
+def as_rst(docstring: list[str]) -> list[str]:
+    """Lines of a docstring as reStructuredText: code in backticks is that, a star is a star, columns stay columns."""
+    lines = []
+    for part in "\n".join(docstring).strip("\n").split("\n\n"):
+        laid_out = re.search(r"^(?: {2,}\S|[\w`, =.*()]+ {3,}\S)", part, re.MULTILINE)
+        lines += ["::", "", *("   " + line for line in part.splitlines())] if laid_out else _prose(part).splitlines()
+        lines.append("")
+    return lines
+
+
+def _prose(text: str) -> str:
+    parts = re.split(r"(`[^`]+`)", text)
+    return "".join(f"`{p}`" if p.startswith("`") else re.sub(r"([*_|\\])", r"\\\1", p) for p in parts)
+
+
+def documented(name: str, value: Any) -> str:
+    """The docstring; Broken if there is none."""
+    text = inspect.getdoc(value)
+    if not text or (inspect.isclass(value) and value.__doc__ is None):
+        raise Broken(f"{name} has no docstring")
+    return text
+
+
+def example_as_rst(code: str, printed: str) -> list[str]:
+    """An example and what it prints."""
+    lines = [".. code-block:: python", "", *("   " + line for line in code.splitlines()), ""]
+    if printed:
+        lines += [".. code-block:: text", "   :class: output", "", *("   " + line for line in printed.splitlines()), ""]
+    return lines

@@ -1,0 +1,65 @@
+"""Sphinx: `make docs` writes the site to build/docs, with every example run and what it prints below it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+import tedsl
+from docs.building import examples, reference
+
+project = "tedsl"
+author = "the tedsl developers"
+copyright = "the tedsl developers"
+version = release = tedsl.__version__
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
+exclude_patterns = ["examples", "building"]
+nitpicky = False
+
+# Pages are Markdown whose Python examples are cells; notebooks come with their outputs and are not run again.
+nb_custom_formats = {".md": "docs.building.pages.as_notebook"}
+nb_execution_mode = "auto"
+nb_execution_excludepatterns = ["notebooks/*"]
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600
+nb_execution_show_tb = True
+nb_merge_streams = True
+myst_enable_extensions = ["colon_fence", "dollarmath", "html_image"]
+myst_heading_anchors = 3
+suppress_warnings = ["mystnb.unknown_mime_type"]
+
+default_role = "literal"
+autodoc_member_order = "bysource"
+add_module_names = False
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 100
+
+html_theme = "furo"
+html_title = "tedsl"
+html_static_path = ["style"]
+html_css_files = ["site.css"]
+html_theme_options = {"navigation_with_keys": True}
+copybutton_prompt_text = ">>> "
+
+
+def _example(app: Any, kind: str, name: str, value: object, options: Any, lines: list[str]) -> None:
+    """The docstring as Sphinx reads it, and the example of the name below."""
+    reference.documented(name, value)
+    lines[:] = reference.as_rst(lines)
+    key = name.replace("tedsl.", "te.", 1).replace("schedules.stage_view.", "")
+    if found := examples.by_name().get(key):
+        lines += reference.example_as_rst(found.code, found.printed)
+
+
+def setup(app: Any) -> None:
+    made = HERE / "made"
+    reference.write(made / "reference")
+    (made / "notebooks").mkdir(exist_ok=True)
+    for path in sorted((HERE.parent / "notebooks").glob("*.ipynb")):
+        shutil.copyfile(path, made / "notebooks" / path.name)
+    app.connect("autodoc-process-docstring", _example)
