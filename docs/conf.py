@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
+from jupyter_client.manager import KernelManager
+
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-import tedsl
-from docs.building import examples, reference
+import tedsl  # noqa: E402, of this clone
+from docs.building import examples, reference  # noqa: E402
 
 project = "tedsl"
 author = "the tedsl developers"
@@ -29,6 +32,8 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 600
 nb_execution_show_tb = True
 nb_merge_streams = True
+if os.name == "posix":  # what kernels print is not for other users of the machine; they warn about it, too
+    KernelManager.transport.default_value = "ipc"
 myst_enable_extensions = ["colon_fence", "dollarmath", "html_image"]
 myst_heading_anchors = 3
 suppress_warnings = ["mystnb.unknown_mime_type"]
@@ -52,7 +57,8 @@ def _example(app: Any, kind: str, name: str, value: object, options: Any, lines:
     reference.documented(name, value)
     lines[:] = reference.as_rst(lines)
     key = name.replace("tedsl.", "te.", 1).replace("schedules.stage_view.", "")
-    if found := examples.by_name().get(key):
+    run = app.config.nb_execution_mode != "off"
+    if found := examples.by_name(run).get(key):
         lines += reference.example_as_rst(found.code, found.printed)
 
 

@@ -12,8 +12,8 @@ import tedsl as te
 # %% [markdown]
 # ## Compute
 #
-# A tensor is a function of its indices. This one is the strength of the edges in an image: how much a pixel differs from
-# the next ones, below and to the right. `mode="clamp"` says what lies beyond the border: the last pixel again.
+# A tensor is a function of its indices. This one is the strength of the edges in an image: how much a pixel differs
+# from the next ones, below and to the right. `mode="clamp"` says what lies beyond the border: the last pixel again.
 
 # %%
 image = te.placeholder((96, 96), name="image")
@@ -86,8 +86,8 @@ plt.show()
 # %% [markdown]
 # ## Schedule
 #
-# How the kernel runs is written apart from what it computes, and cannot change the result. Without a schedule tedsl picks
-# one by pattern. By hand it reads like this:
+# How the kernel runs is written apart from what it computes, and cannot change the result. Without a schedule tedsl
+# picks one by pattern. By hand it reads like this:
 
 # %%
 schedule = te.Schedule(edges)

@@ -1,4 +1,4 @@
-"""A notebook as a pair: percent text, which is edited and reviewed, and the `.ipynb` with its outputs, which people open.
+"""A notebook as a pair: percent text, which is edited and reviewed, and the `.ipynb` with outputs, which people open.
 
 `python -m notebooks.pairs` runs all (or those named) and writes the `.ipynb`. What it keeps of the outputs is the same
 on every run: times and addresses become dots. A cell tagged `machine` shows what another processor shows otherwise.

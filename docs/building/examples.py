@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 
 
@@ -44,10 +46,7 @@ def cells(path: Path) -> Iterator[tuple[tuple[str, ...], str, int]]:
 def run(path: Path) -> list[Example]:
     """The examples of a file; an error of one points at its line."""
     space: dict[str, Any] = {"__name__": f"examples_{path.stem}"}
-    return [
-        Example(names, code, _printed(path, code, line, space))
-        for names, code, line in cells(path)
-    ]
+    return [Example(names, code, _printed(path, code, line, space)) for names, code, line in cells(path)]
 
 
 def _printed(path: Path, code: str, line: int, space: dict[str, Any]) -> str:
@@ -55,21 +54,22 @@ def _printed(path: Path, code: str, line: int, space: dict[str, Any]) -> str:
     tree = ast.parse(code)
     ast.increment_lineno(tree, line - 1)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        exec(compile(tree, str(path), "exec"), space)
+    file = f"docs/examples/{path.name}"
+    with contextlib.redirect_stdout(io.StringIO()) as out, np.printoptions(precision=4, suppress=True):
+        exec(compile(tree, file, "exec"), space)
         if isinstance(last, ast.Expr):
-            value = eval(compile(ast.Expression(last.value), str(path), "eval"), space)
+            value = eval(compile(ast.Expression(last.value), file, "eval"), space)
             if value is not None:
                 print(value if isinstance(value, str) else repr(value))
     return out.getvalue().rstrip()
 
 
 @functools.cache
-def by_name() -> dict[str, Example]:
-    """The example of each name; the first that there is."""
+def by_name(executed: bool = True) -> dict[str, Example]:
+    """The example of each name, the first that there is; without what it prints if it is not to be `executed`."""
     found: dict[str, Example] = {}
     for path in files():
-        for example in run(path):
+        for example in run(path) if executed else (Example(names, code, "") for names, code, _ in cells(path)):
             for name in example.names:
                 found.setdefault(name, example)
     return found

@@ -24,8 +24,8 @@ AREAS = {
     "functions": ("Functions of scalars and tensors", ("tedsl.lang.functions",)),
     "arrays": ("Whole tensors", ("tedsl.lang.arrays", "tedsl.lang.sorting")),
     "derivatives": ("Derivatives", ("autodiff",)),
+    "scheduling": ("Schedules", ("tedsl.backend.build.Schedule", "tedsl.backend.tune")),
     "running": ("Building and running", ("tedsl.backend", "tedsl.reference", "tedsl.blocks")),
-    "scheduling": ("Schedules", ("schedules",)),
     "cost": ("Cost", ("tedsl.analysis",)),
     "mutation": ("Mutation", ("tedsl.mutation",)),
     "operators": ("Operators and transformations", ("tedsl.ops", "tedsl.bridges")),
@@ -46,7 +46,7 @@ def areas() -> dict[str, list[str]]:
     """Area -> the names on its page; Broken if a public name is in none."""
     homes, found = dict(te._HOME), {}
     for area, (_, modules) in AREAS.items():
-        found[area] = [n for n in sorted(homes) if any(homes[n].startswith(m) for m in modules)]
+        found[area] = [n for n in sorted(homes) if any(f"{homes[n]}.{n}".startswith(m) for m in modules)]
         for name in found[area]:
             del homes[name]
     if homes:
@@ -66,7 +66,11 @@ def _is_told(value: Any) -> bool:
 
 def methods(owner: type) -> list[str]:
     """Public methods and properties of a class of ours."""
-    return [n for n, v in vars(owner).items() if not n.startswith("_") and (inspect.isfunction(v) or isinstance(v, property))]
+    return [
+        n
+        for n, v in vars(owner).items()
+        if not n.startswith("_") and (inspect.isfunction(v) or isinstance(v, property))
+    ]
 
 
 def named() -> Iterator[str]:
@@ -97,7 +101,14 @@ def write(folder: Path) -> None:
 
 
 def _index() -> str:
-    lines = [*_title("Reference"), "Every public name, under ``import tedsl as te``.", "", ".. toctree::", "   :maxdepth: 1", ""]
+    lines = [
+        *_title("Reference"),
+        "Every public name, under ``import tedsl as te``.",
+        "",
+        ".. toctree::",
+        "   :maxdepth: 1",
+        "",
+    ]
     return "\n".join([*lines, *(f"   {a}" for a in AREAS), *(f"   {p.replace('.', '_')}" for p in PACKAGES), ""])
 
 
@@ -110,8 +121,10 @@ def _page(title: str, names: Iterator[str]) -> str:
 
 
 def _entry(name: str) -> list[str]:
-    value = functools.reduce(getattr, name.split(".")[1:], te)
-    kind = "exception" if inspect.isclass(value) and issubclass(value, Exception) else "class" if inspect.isclass(value) else "function"
+    value: Any = functools.reduce(getattr, name.split(".")[1:], te)
+    kind = "function"
+    if inspect.isclass(value):
+        kind = "exception" if issubclass(value, Exception) else "class"
     lines = [f".. auto{kind}:: {name}"]
     if value in CLASSES:
         lines.append(f"   :members: {', '.join(methods(value))}")
@@ -136,7 +149,8 @@ def as_rst(docstring: list[str]) -> list[str]:
 
 def _prose(text: str) -> str:
     parts = re.split(r"(`[^`]+`)", text)
-    return "".join(f"`{p}`" if p.startswith("`") else re.sub(r"([*_|\\])", r"\\\1", p) for p in parts)
+    marked = "".join(f"`{p}`" if p.startswith("`") else re.sub(r"([*_|\\])", r"\\\1", p) for p in parts)
+    return re.sub(r"(?<=[^`\s]``)(?=\w)", r"\\ ", marked)  # code ends before a letter
 
 
 def documented(name: str, value: Any) -> str:

@@ -1,0 +1,131 @@
+# %%
+import numpy as np
+
+import tedsl as te
+
+m, v = te.placeholder((2, 3), name="m"), te.placeholder((3,), name="v")
+b = np.array([[3, 1, 2], [4, 6, 5]], "float32")
+c = np.array([1, 2, 4], "float32")
+
+# %% te.arange
+te.evaluate(te.arange(2, 10, 3), {})
+
+# %% te.argsort
+te.evaluate(te.argsort(m, axis=1), {m: b})
+
+# %% te.broadcast_to
+te.evaluate(te.broadcast_to(v, (2, 3)), {v: c})
+
+# %% te.concatenate
+te.evaluate(te.concatenate([m, m * 10], axis=0), {m: b})
+
+# %% te.cumprod
+te.evaluate(te.cumprod(m, axis=1), {m: b})
+
+# %% te.cumsum
+te.evaluate(te.cumsum(m, axis=1), {m: b})
+
+# %% te.diagonal
+te.evaluate(te.diagonal(m), {m: b})
+
+# %% te.dot
+te.evaluate(te.dot(m, v), {m: b, v: c})
+
+# %% te.einsum
+te.evaluate(te.einsum("ij,j->i", m, v), {m: b, v: c})
+
+# %% te.expand_dims
+te.expand_dims(v, 0).shape
+
+# %% te.eye
+te.evaluate(te.eye(3), {})
+
+# %% te.flip
+te.evaluate(te.flip(m, axis=1), {m: b})
+
+# %% te.full
+te.evaluate(te.full((2, 3), 7.0), {})
+
+# %% te.full_like
+te.evaluate(te.full_like(m, 7.0), {m: b})
+
+# %% te.matmul
+te.evaluate(te.matmul(m, te.transpose(m)), {m: b})  # as m @ m.T
+
+# %% te.mean
+te.evaluate(te.mean(m, axis=1), {m: b})
+
+# %% te.moveaxis
+te.moveaxis(m, 0, 1).shape
+
+# %% te.ones
+te.evaluate(te.ones((2, 2)), {})
+
+# %% te.ones_like
+te.evaluate(te.ones_like(v), {v: c})
+
+# %% te.outer
+te.evaluate(te.outer(v, v), {v: c})
+
+# %% te.pad
+te.evaluate(te.pad(v, (1, 2)), {v: c})
+
+# %% te.ravel
+te.evaluate(te.ravel(m), {m: b})
+
+# %% te.reshape
+te.evaluate(te.reshape(m, (3, 2)), {m: b})
+
+# %% te.roll
+te.evaluate(te.roll(m, 1, axis=1), {m: b})
+
+# %% te.searchsorted
+te.evaluate(te.searchsorted(v, m), {v: c, m: b})
+
+# %% te.sort
+te.evaluate(te.sort(m, axis=1), {m: b})
+
+# %% te.split
+[part.shape for part in te.split(m, 3, axis=1)]
+
+# %% te.squeeze
+te.squeeze(te.expand_dims(v, 0)).shape
+
+# %% te.stack
+te.evaluate(te.stack([v, -v]), {v: c})
+
+# %% te.swapaxes
+te.swapaxes(m, 0, 1).shape
+
+# %% te.take
+te.evaluate(te.take(m, te.constant([2, 0]), axis=1), {m: b})
+
+# %% te.tensordot
+te.evaluate(te.tensordot(m, m, axes=2), {m: b})
+
+# %% te.topk
+te.evaluate(te.topk(m, 2), {m: b})  # the elements, and where they were
+
+# %% te.trace
+te.evaluate(te.trace(m), {m: b})
+
+# %% te.transpose
+te.evaluate(te.transpose(m), {m: b})
+
+# %% te.tril
+te.evaluate(te.tril(m), {m: b})
+
+# %% te.triu
+te.evaluate(te.triu(m), {m: b})
+
+# %% te.unique_counts
+te.evaluate(te.unique_counts(te.constant([3, 1, 3])), {})  # a count of 0 where there is no more
+
+# %% te.where
+te.evaluate(te.where(m > 2, m, 0.0), {m: b})
+
+# %% te.zeros
+te.evaluate(te.zeros((2, 2)), {})
+
+# %% te.zeros_like
+te.evaluate(te.zeros_like(v), {v: c})
