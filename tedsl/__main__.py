@@ -1,49 +1,23 @@
-"""The command `tedsl`, also `python -m tedsl`: what is kept on disk."""
+"""The command `tedsl`, also `python -m tedsl`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
+
+from tedsl.commands import cache, info, operators
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; the status that the shell sees."""
     parser = argparse.ArgumentParser(
-        prog="tedsl", description="Tensor programs: what is kept from one run to the next."
+        prog="tedsl", description="Tensor programs from the shell: what is installed and kept, operators tried and timed."
     )
-    commands = parser.add_subparsers(dest="command", required=True)
-    cache = commands.add_parser(
-        "cache",
-        help="list or clear the kernels kept on disk",
-        description="Compiled kernels are kept in $TEDSL_CACHE_DIR (else ~/.cache/tedsl), at most $TEDSL_CACHE_MB "
-        "(1024) megabytes of them; TEDSL_CACHE=off keeps none.",
-    )
-    cache.add_argument("action", nargs="?", choices=("list", "clear"), default="list")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for subject in (info, operators, cache):
+        subject.add(commands)
     options = parser.parse_args(arguments)
-    return _clear() if options.action == "clear" else _list()
-
-
-def _clear() -> int:
-    from tedsl.backend.compiling.disk_cache import forget_all
-
-    print(f"{forget_all()} kernels removed")
-    return 0
-
-
-def _list() -> int:
-    from tedsl.backend.compiling.disk_cache import FOLDER, entries
-    from tedsl.backend.host.files import private_folder
-
-    found = entries()
-    total = sum(entry.bytes for entry in found)
-    print(
-        f"{len(found)} kernels, {total / 2**20:.1f} MB, in {private_folder(FOLDER) or 'no folder that is ours alone'}"
-    )
-    for entry in found:
-        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
-        print(f"  {entry.bytes / 1024:8.0f} kB  {used}  {entry.title}")
-    return 0
+    return int(options.run(options))
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ class Scalars:
             return self.read(node)
         assert isinstance(node, Apply), f"no value for {type(node).__name__} `{node}` here"
         if self._is_plain_value(node):
-            return indices.plain(node, self._symbols)
+            return indices.plain(node, self._symbols, self._hidden)
         operands = [self._values[a] for a in node.args]
         if node.fn is Fn.CAST:
             return cast(operands[0], node.args[0].dtype, node.dtype)
@@ -194,10 +194,17 @@ class Scalars:
         """An int32 index that Halide knows to lie within [0, extent)."""
         if not indices.is_plain(index) or wraps_early(index):
             return self._computed(index, extent)
-        plain, limit = indices.plain(index, self._symbols), self.extent(extent)
+        plain, limit = indices.plain(index, self._symbols, self._hidden), self.extent(extent)
         inside = plain if indices.stays_inside(index, extent) else _clamped(plain, limit)
         # A bound that Halide could prove it would drop, and then miss.
-        return _promised(inside, limit + self._unknown_zero()) if indices.folds(index) else inside
+        is_unseen = indices.folds(index) or indices.cancels(index)
+        return _promised(inside, limit + self._unknown_zero()) if is_unseen else inside
+
+    def _hidden(self, value: Halide, meaning: Expr) -> Halide:
+        """A value into which Halide does not look, but for its range."""
+        low, high = range_of(meaning, self._ranges)
+        zero = self._unknown_zero()  # a promise that can be proven is dropped
+        return hl.unsafe_promise_clamped(value, hl.i32(max(low, -SIGN)) + zero, hl.i32(min(high, SIGN - 1)) + zero)
 
     def _computed(self, index: Expr, extent: Expr) -> Halide:
         """A data-dependent index, brought into int32, then into the extent.

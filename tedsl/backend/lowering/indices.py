@@ -21,7 +21,7 @@ from tedsl.lang.intervals import minus, negated, plus
 from tedsl.lang.polynomials import Affine, atom_form
 from tedsl.lang.traverse import topological
 
-__all__ = ["PLAIN", "counts_down", "folds", "is_plain", "plain", "stays_inside"]
+__all__ = ["PLAIN", "cancels", "counts_down", "folds", "is_plain", "plain", "stays_inside"]
 
 # Halide's integer / and % round down, and give 0 for a divisor of 0, as the language does.
 PLAIN: dict[Fn, Callable[..., Halide]] = {
@@ -61,18 +61,57 @@ def _is_plain_node(node: Expr) -> bool:
     return isinstance(node, (Axis, Var))
 
 
-def plain(expr: Expr, symbols: Mapping[Expr, Halide]) -> Halide:
-    """A plain expression over Halide's symbols for the axes and extents."""
+Hide = Callable[[Halide, Expr], Halide]
+
+
+def plain(expr: Expr, symbols: Mapping[Expr, Halide], hide: Hide | None = None) -> Halide:
+    """A plain expression over Halide's symbols for the axes and extents.
+
+    What is divided, an expression and what it means, goes through `hide` where Halide must not see it: see `cancels`.
+    """
+    hide = hide if hide is not None and cancels(expr) else None
     built: dict[Expr, Halide] = {}
     for node in topological(expr):
         if isinstance(node, Const):
             built[node] = hl.i32(int(node.value)) if node.dtype is INT32 else hl.cast(hl.Bool(), hl.u8(int(node.value)))
         elif isinstance(node, Apply):
-            told = _said_otherwise(node)
-            built[node] = PLAIN[node.fn](*(built[a] for a in node.args)) if told is None else plain(told, symbols)
+            told = _said_otherwise(node) if hide is None else None
+            operands = [built[a] for a in node.args]
+            if hide is not None and node.fn is Fn.FLOORDIV:
+                operands[0] = hide(operands[0], node.args[0])
+            built[node] = PLAIN[node.fn](*operands) if told is None else plain(told, symbols)
         else:
             built[node] = symbols[node]
     return built[expr]
+
+
+def cancels(root: Expr) -> bool:
+    """Whether a quotient meets, in a difference or a comparison, another term of the same axis.
+
+    Halide 21 solves such sums for their loops, to see what cancels, and takes (8 * i - k) / 2 for 4 * i - k / 2 then:
+    one more where k is odd. What it cannot see into it leaves alone.
+    """
+    nodes = topological(root)
+    if not any(isinstance(n, Apply) and n.fn is Fn.FLOORDIV for n in nodes):
+        return False
+    subtracts = any(_subtracts(n) or (isinstance(n, Const) and n.value < 0) for n in nodes)
+    axes: dict[Expr, frozenset[Expr]] = {}
+    divides: dict[Expr, bool] = {}
+    for node in nodes:
+        operands = node.args if isinstance(node, Apply) else ()
+        axes[node] = frozenset({node}) if isinstance(node, Axis) else frozenset().union(*(axes[a] for a in operands))
+        divides[node] = any(divides[a] for a in operands)
+        if not isinstance(node, Apply):
+            continue
+        if divides[node] and (node.fn in _ORDERS or (subtracts and node.fn in (Fn.ADD, Fn.SUB))):
+            a, b = operands
+            if axes[a] & axes[b]:
+                return True
+        divides[node] = divides[node] or node.fn is Fn.FLOORDIV
+    return False
+
+
+_ORDERS = frozenset({Fn.EQ, Fn.NE, Fn.LT, Fn.LE, Fn.GT, Fn.GE})
 
 
 def _said_otherwise(node: Apply) -> Expr | None:

@@ -1,0 +1,141 @@
+"""`tedsl check`, `show` and `bench`: an operator or a tensor of a file, tried, printed, timed.
+
+`FILE:NAME` is a Python file and a name in it; `SHAPE` is what each array of an operator has, "64x64" or "64:int32" where
+numbers are wanted, "n m" for `check`, where sizes are drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+HELP = "a Python file and a name in it, ops.py:swish"
+SECONDS = 1.0  # how long `bench` measures
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The options."""
+    check = commands.add_parser("check", help="try to prove an operator or its gradient wrong")
+    check.add_argument("what", metavar="FILE:OP", help=HELP)
+    check.add_argument("shapes", metavar="SHAPE", nargs="*", help="of each array, as of te.testing.check_op: 'n m'")
+    check.add_argument("--examples", type=int, default=100, help="how many cases are drawn (100)")
+    check.add_argument("--seed", type=int, default=0, help="another number, other cases")
+    check.set_defaults(run=_check)
+    show = commands.add_parser("show", help="the formula, the loops, the work, and the code of a tensor or an operator")
+    bench = commands.add_parser("bench", help="how long a call takes, and how far that is from the machine's limit")
+    for parser, run in ((show, _show), (bench, _bench)):
+        parser.add_argument("what", metavar="FILE:NAME", help=HELP)
+        parser.add_argument("shapes", metavar="SHAPE", nargs="*", help="of each array of an operator: 64x64, 64:int32")
+        parser.add_argument("--gradient", action="store_true", help="of the sum of the result, by every input")
+        parser.set_defaults(run=run)
+    show.add_argument("--source", choices=("stmt", "llvm", "asm"), help="the code, too")
+    show.add_argument("--target", default="host", help="what the code is for (host)")
+
+
+def _check(options: argparse.Namespace) -> int:
+    from tedsl.testing import check_op
+
+    shapes = [s if not s.replace("x", "").isdecimal() else s.replace("x", " ") for s in options.shapes]
+    report = check_op(
+        _found(options.what), *shapes, examples=options.examples, seed=options.seed, raise_exception=False
+    )
+    print(report if report.ok else report.failure)
+    return 0 if report.ok else 1
+
+
+def _show(options: argparse.Namespace) -> int:
+    import tedsl as te
+
+    inputs, outputs = _program(options)
+    print(te.display.program(outputs), "\n")
+    print(te.Schedule(outputs).auto(), "\n")
+    print(te.work(outputs))
+    if options.source:
+        print(te.build(inputs, outputs, target=options.target).source(options.source))
+    return 0
+
+
+def _bench(options: argparse.Namespace) -> int:
+    import numpy as np
+
+    import tedsl as te
+
+    inputs, outputs = _program(options)
+    rng = np.random.default_rng(0)
+    arrays = [_drawn(rng, tensor.shape, tensor.dtype) for tensor in inputs]
+    start = time.perf_counter()
+    kernel = te.build(inputs, outputs)
+    kernel(*arrays)
+    print(f"built and called once: {1e3 * (time.perf_counter() - start):.0f} ms")
+    times, end = [], time.perf_counter() + SECONDS
+    while time.perf_counter() < end or len(times) < 5:
+        start = time.perf_counter()
+        kernel(*arrays)
+        times.append(time.perf_counter() - start)
+    times.sort()
+    median = times[len(times) // 2]
+    work = te.work(outputs)
+    print(f"a call: {1e3 * median:.4g} ms (median of {len(times)}, least {1e3 * times[0]:.4g})")
+    print(f"{work.flops / median / 1e9:.3g} GFLOP/s, {work.bytes / median / 1e9:.3g} GB/s of inputs and results")
+    with te.profile() as profile:
+        kernel(*arrays)
+    print(profile)
+    return 0
+
+
+def _drawn(rng: Any, shape: Sequence[Any], dtype: str) -> Any:
+    """Numbers between 0 and 1; integers are 0 or 1, which most indices may be."""
+    return rng.random(shape).astype(dtype) if "float" in dtype else rng.integers(0, 2, shape).astype(dtype)
+
+
+def _program(options: argparse.Namespace) -> tuple[list[Any], list[Any]]:
+    """The inputs and outputs of what was named."""
+    import tedsl as te
+    from tedsl.lang.traverse import inputs_of
+
+    found = _found(options.what)
+    if not isinstance(found, te.Tensor):
+        if not options.shapes:
+            raise SystemExit(f"tedsl: {options.what} is a function: say the shape of each of its arrays, such as 64x64")
+        found = found(*(_placeholder(k, text) for k, text in enumerate(options.shapes)))
+    outputs = list(found) if isinstance(found, (tuple, list)) else [found]
+    inputs = list(inputs_of(outputs))
+    if options.gradient:
+        loss = sum((t.sum() for t in outputs[1:]), outputs[0].sum())
+        floats = [t for t in inputs if "float" in t.dtype]
+        outputs += te.differentiate(loss, floats)
+    return inputs, outputs
+
+
+def _placeholder(place: int, text: str) -> Any:
+    import tedsl as te
+
+    extents, _, dtype = text.partition(":")
+    try:
+        shape = tuple(int(part) for part in extents.replace("x", " ").split())
+        return te.placeholder(shape, dtype or "float32", name=f"x{place}")
+    except (TypeError, ValueError) as error:
+        raise SystemExit(f"tedsl: a shape such as 64x64 or 64:int32 was expected, found {text!r}: {error}") from None
+
+
+def _found(what: str) -> Any:
+    """What `FILE:NAME` names."""
+    file, _, name = what.rpartition(":")
+    path = Path(file)
+    if not file or not path.is_file():
+        raise SystemExit(f"tedsl: expected FILE:NAME, such as ops.py:swish; there is no file {file or what!r}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"tedsl: {file} is no Python file")
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent.resolve()))
+    spec.loader.exec_module(module)
+    if not hasattr(module, name):
+        names = ", ".join(n for n in vars(module) if not n.startswith("_"))
+        raise SystemExit(f"tedsl: {file} has no {name!r}; it has {names}")
+    return getattr(module, name)
