@@ -11,7 +11,8 @@ from tedsl.commands import cache, info, operators
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; the status that the shell sees."""
     parser = argparse.ArgumentParser(
-        prog="tedsl", description="Tensor programs from the shell: what is installed and kept, operators tried and timed."
+        prog="tedsl",
+        description="Tensor programs from the shell: what is installed, operators tried, shown and timed.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for subject in (info, operators, cache):

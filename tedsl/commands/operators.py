@@ -1,6 +1,6 @@
 """`tedsl check`, `show` and `bench`: an operator or a tensor of a file, tried, printed, timed.
 
-`FILE:NAME` is a Python file and a name in it; `SHAPE` is what each array of an operator has, "64x64" or "64:int32" where
+`FILE:NAME` is a Python file and a name in it. `SHAPE` is that of an array of an operator: "64x64" or "64:int32" where
 numbers are wanted, "n m" for `check`, where sizes are drawn.
 """
 
@@ -10,7 +10,6 @@ import argparse
 import importlib.util
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,18 +60,19 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    import numpy as np
-
     import tedsl as te
+    from tedsl.backend.compiling.samples import samples
 
     inputs, outputs = _program(options)
-    rng = np.random.default_rng(0)
-    arrays = [_drawn(rng, tensor.shape, tensor.dtype) for tensor in inputs]
+    if any(not isinstance(n, int) for tensor in inputs for n in tensor.shape):
+        raise SystemExit(f"tedsl: {options.what} has extents that are no numbers; time a program whose extents are")
     start = time.perf_counter()
     kernel = te.build(inputs, outputs)
+    arrays = samples(inputs, {}, {}, lambda drawn: kernel(*drawn))
     kernel(*arrays)
     print(f"built and called once: {1e3 * (time.perf_counter() - start):.0f} ms")
-    times, end = [], time.perf_counter() + SECONDS
+    times: list[float] = []
+    end = time.perf_counter() + SECONDS
     while time.perf_counter() < end or len(times) < 5:
         start = time.perf_counter()
         kernel(*arrays)
@@ -88,15 +88,11 @@ def _bench(options: argparse.Namespace) -> int:
     return 0
 
 
-def _drawn(rng: Any, shape: Sequence[Any], dtype: str) -> Any:
-    """Numbers between 0 and 1; integers are 0 or 1, which most indices may be."""
-    return rng.random(shape).astype(dtype) if "float" in dtype else rng.integers(0, 2, shape).astype(dtype)
-
-
 def _program(options: argparse.Namespace) -> tuple[list[Any], list[Any]]:
     """The inputs and outputs of what was named."""
     import tedsl as te
-    from tedsl.lang.traverse import inputs_of
+    from tedsl.lang.tensor import Constant, Placeholder
+    from tedsl.lang.traverse import stages_of
 
     found = _found(options.what)
     if not isinstance(found, te.Tensor):
@@ -104,11 +100,11 @@ def _program(options: argparse.Namespace) -> tuple[list[Any], list[Any]]:
             raise SystemExit(f"tedsl: {options.what} is a function: say the shape of each of its arrays, such as 64x64")
         found = found(*(_placeholder(k, text) for k, text in enumerate(options.shapes)))
     outputs = list(found) if isinstance(found, (tuple, list)) else [found]
-    inputs = list(inputs_of(outputs))
+    given = (op for op in stages_of(outputs) if isinstance(op, Placeholder) and not isinstance(op, Constant))
+    inputs = [op.output() for op in given]
     if options.gradient:
         loss = sum((t.sum() for t in outputs[1:]), outputs[0].sum())
-        floats = [t for t in inputs if "float" in t.dtype]
-        outputs += te.differentiate(loss, floats)
+        outputs += te.differentiate(loss, [t for t in inputs if t.dtype.is_float])
     return inputs, outputs
 
 

@@ -86,7 +86,7 @@ def test_what_differs_is_told(tmp_path: Path) -> None:
 def test_an_error_shows_its_line(tmp_path: Path) -> None:
     path = tmp_path / "b.py"
     path.write_text("# %%\nx = 1\n\n# %%\ny = 2\nassert x == y\n")
-    with pytest.raises(Exception, match=r"-> .*2.* assert"):
+    with pytest.raises(Exception, match="assert x == y"):
         execute(path)
 
 

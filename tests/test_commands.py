@@ -1,0 +1,99 @@
+"""The command `tedsl`: what it prints, and its status."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tedsl.__main__ import main
+
+OPS = """
+import tedsl as te
+
+
+@te.op
+def swish(x, beta=1.0):
+    return te.compute(x.shape, lambda i, j: x[i, j] * te.sigmoid(beta * x[i, j]))
+
+
+@te.op
+def picked(x, at):
+    return te.compute(at.shape, lambda i: x[at[i]] * te.constant([2.0, 3.0])[i % 2])
+
+
+@te.op
+def wrong(x):
+    return te.tanh(x)
+
+
+@wrong.def_vjp
+def _(y, inputs, head):
+    return [head * (1 - y)]
+
+
+a = te.placeholder((8, 8), name="a")
+product = a @ a
+n = te.var("n")
+open_ended = te.placeholder((n,), name="open") * 2
+"""
+
+
+@pytest.fixture
+def ops(tmp_path: Path) -> str:
+    path = tmp_path / "my_ops.py"
+    path.write_text(OPS)
+    return str(path)
+
+
+def test_info_names_what_a_report_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info"]) == 0
+    printed = capsys.readouterr().out
+    for word in ("tedsl ", "halide 21", "processor ", "vectors ", "threads ", "opencl ", "kernels on disk "):
+        assert word in printed
+
+
+def test_check_tells_right_from_wrong(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", f"{ops}:swish", "n m", "--examples", "5"]) == 0
+    assert "no fault found in 5 examples" in capsys.readouterr().out
+    assert main(["check", f"{ops}:wrong", "n", "--examples", "5"]) == 1
+    printed = capsys.readouterr().out
+    assert "from my_ops import wrong" in printed
+
+
+def test_show_prints_formulas_loops_and_code(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", f"{ops}:swish", "64x32", "--gradient", "--source", "asm", "--target", "x86-64-v3"]) == 0
+    printed = capsys.readouterr().out
+    assert "T[i, j] = x0[i, j] * sigmoid(1.0 * x0[i, j])   for i < 64, j < 32" in printed
+    assert "dx0" in printed
+    assert "vectorized" in printed
+    assert "Work(" in printed
+    assert "ymm" in printed
+
+
+@pytest.mark.parametrize("what", [["product"], ["swish", "64x32", "--gradient"], ["picked", "8", "4:int32"]])
+def test_bench_times_a_call(
+    ops: str, what: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tedsl.commands.operators.SECONDS", 0.01)
+    assert main(["bench", f"{ops}:{what[0]}", *what[1:]]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"a call: [\d.e-]+ ms \(median of \d+", printed)
+    assert "roofline" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["show", "nofile.py:x"], "there is no file 'nofile.py'"),
+        (["show", "{ops}:nope"], "has no 'nope'; it has te, swish"),
+        (["show", "{ops}:swish"], "say the shape of each of its arrays, such as 64x64"),
+        (["show", "{ops}:swish", "6q"], "a shape such as 64x64 or 64:int32 was expected, found '6q'"),
+        (["bench", "{ops}:open_ended"], "has extents that are no numbers"),
+    ],
+)
+def test_what_is_not_there_is_told(ops: str, arguments: list[str], told: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([a.format(ops=ops) for a in arguments])
+    assert told in str(caught.value)
