@@ -20,7 +20,7 @@ from docs.building.pages import as_notebook, examples
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-LONG = {"checking", "operators"}
+LONG = {"checking", "operators", "ops"}
 NEEDS = {"dask": "dask.array", "gpu": "torch", "display": "matplotlib", "frameworks": "torch"}
 
 
@@ -57,7 +57,10 @@ def test_a_page_is_a_notebook_of_its_examples() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", shown.files(), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, id=p.stem, marks=pytest.mark.long if p.stem in LONG else ()) for p in shown.files()],
+)
 def test_the_examples_of_the_reference_run(path: Path) -> None:
     if path.stem in NEEDS:
         pytest.importorskip(NEEDS[path.stem])
