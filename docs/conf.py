@@ -42,7 +42,7 @@ default_role = "literal"
 autodoc_member_order = "bysource"
 add_module_names = False
 python_use_unqualified_type_names = True
-python_maximum_signature_line_length = 100
+python_maximum_signature_line_length = 200
 
 html_theme = "furo"
 html_title = "tedsl"

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,16 @@ def _printed(path: Path, code: str, line: int, space: dict[str, Any]) -> str:
             if value is not None:
                 print(value if isinstance(value, str) else repr(value))
     return out.getvalue().rstrip()
+
+
+def scenes(names: Collection[str]) -> list[str]:
+    """What the examples of these names begin with: the first cell of each of their files."""
+    found = []
+    for path in files():
+        listed = [*cells(path)]
+        if not listed[0][0] and any(name in names for told, _, _ in listed for name in told):
+            found.append(listed[0][1])
+    return found
 
 
 @functools.cache

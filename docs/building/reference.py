@@ -8,11 +8,12 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import tedsl as te
+from docs.building import examples
 from schedules.stage_view import StageView
 
 # Page -> its title, and the modules whose public names stand on it.
@@ -116,8 +117,21 @@ def _title(text: str) -> list[str]:
     return [text, "=" * len(text), ""]
 
 
-def _page(title: str, names: Iterator[str]) -> str:
-    return "\n".join([*_title(title), *(line for name in names for line in _entry(name))])
+def _page(title: str, names: Iterable[str]) -> str:
+    names = list(names)
+    lines = [*_title(title), *_scenes({name.replace("tedsl.", "te.", 1) for name in names})]
+    return "\n".join([*lines, *(line for name in names for line in _entry(name))])
+
+
+def _scenes(names: Collection[str]) -> list[str]:
+    """What the examples of a page begin with."""
+    found = examples.scenes(names)
+    codes = [line for code in found for line in (".. code-block:: python", "", *_indented(code), "")]
+    return ["The examples on this page begin with:", "", *codes] if found else []
+
+
+def _indented(text: str) -> list[str]:
+    return ["   " + line for line in text.splitlines()]
 
 
 def _entry(name: str) -> list[str]:
@@ -163,7 +177,7 @@ def documented(name: str, value: Any) -> str:
 
 def example_as_rst(code: str, printed: str) -> list[str]:
     """An example and what it prints."""
-    lines = [".. code-block:: python", "", *("   " + line for line in code.splitlines()), ""]
+    lines = [".. code-block:: python", "", *_indented(code), ""]
     if printed:
-        lines += [".. code-block:: text", "   :class: output", "", *("   " + line for line in printed.splitlines()), ""]
+        lines += [".. code-block:: text", "   :class: output", "", *_indented(printed), ""]
     return lines

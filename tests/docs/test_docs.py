@@ -51,6 +51,7 @@ def test_the_site_is_written_without_a_warning(tmp_path: Path) -> None:
 
 
 def test_a_page_is_a_notebook_of_its_examples() -> None:
+    pytest.importorskip("nbformat")
     made = as_notebook("# Title\n\nText.\n\n```python\nx = 1\n```\n\nMore.\n\n```\nnot run\n```\n")
     assert [(c.cell_type, c.source) for c in made.cells] == [
         ("markdown", "# Title\n\nText."), ("code", "x = 1"), ("markdown", "\nMore.\n\n```\nnot run\n```"),
