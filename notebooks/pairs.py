@@ -12,6 +12,7 @@ import importlib.util
 import os
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -63,9 +64,10 @@ def execute(path: Path) -> Any:
 
     made = read(path)
     os.environ.update(SETTING)
-    quiet = Config({"KernelManager": {"transport": "ipc"}} if os.name == "posix" else {})
     folder = {"metadata": {"path": str(HERE.parent)}}
-    NotebookClient(made, timeout=MOST_SECONDS, resources=folder, config=quiet).execute()
+    with tempfile.TemporaryDirectory() as sockets:  # of this run alone
+        ways = {"transport": "ipc", "ip": f"{sockets}/kernel"} if os.name == "posix" else {}
+        NotebookClient(made, timeout=MOST_SECONDS, resources=folder, config=Config(KernelManager=ways)).execute()
     for cell in made.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
