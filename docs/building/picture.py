@@ -1,6 +1,6 @@
 """The picture of the README: what a notebook shows of the gradient of a strided convolution, on light and on dark.
 
-`python docs/picture.py` writes it with a headless Chromium and Pillow, after a change of `tedsl.display`.
+`python docs/building/picture.py` writes it with a headless Chromium and Pillow, after a change of `tedsl.display`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from PIL import Image
 
 import tedsl as te
 
-FOLDER = Path(__file__).resolve().parent / "pictures"
+FOLDER = Path(__file__).resolve().parents[1] / "pictures"
 SIZE = "820,580"
 GROUND = {"light": "#ffffff", "dark": "#0d1117"}
 

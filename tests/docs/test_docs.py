@@ -44,9 +44,11 @@ def test_the_site_is_written_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-D", "nb_execution_mode=off"]
     done = subprocess.run([*command, "docs", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    page = (tmp_path / "made" / "reference" / "scheduling.html").read_text()
-    assert 'id="schedules.stage_view.StageView.rfactor"' in page
-    assert 'id="tedsl.testing.check_op"' in (tmp_path / "made" / "reference" / "testing.html").read_text()
+    pages = "".join(path.read_text() for path in sorted((tmp_path / "made" / "reference").glob("*.html")))
+    for name in tedsl._HOME:
+        assert f'id="tedsl.{name}"' in pages
+    for name in ("schedules.stage_view.StageView.rfactor", "tedsl.testing.check_op", "tedsl.display.plot.roofline"):
+        assert f'id="{name}"' in pages
     assert (tmp_path / "made" / "notebooks" / "00_five_minutes.html").exists()
 
 

@@ -110,7 +110,7 @@ class Scalars:
             return self.read(node)
         assert isinstance(node, Apply), f"no value for {type(node).__name__} `{node}` here"
         if self._is_plain_value(node):
-            return indices.plain(node, self._symbols, self._hidden)
+            return indices.plain(node, self._symbols, self._hidden if indices.cancels(node) else None)
         operands = [self._values[a] for a in node.args]
         if node.fn is Fn.CAST:
             return cast(operands[0], node.args[0].dtype, node.dtype)
@@ -194,10 +194,12 @@ class Scalars:
         """An int32 index that Halide knows to lie within [0, extent)."""
         if not indices.is_plain(index) or wraps_early(index):
             return self._computed(index, extent)
-        plain, limit = indices.plain(index, self._symbols, self._hidden), self.extent(extent)
+        cancels = indices.cancels(index)
+        plain = indices.plain(index, self._symbols, self._hidden if cancels else None)
+        limit = self.extent(extent)
         inside = plain if indices.stays_inside(index, extent) else _clamped(plain, limit)
         # A bound that Halide could prove it would drop, and then miss.
-        is_unseen = indices.folds(index) or indices.cancels(index)
+        is_unseen = cancels or indices.folds(index)
         return _promised(inside, limit + self._unknown_zero()) if is_unseen else inside
 
     def _hidden(self, value: Halide, meaning: Expr) -> Halide:

@@ -67,9 +67,8 @@ Hide = Callable[[Halide, Expr], Halide]
 def plain(expr: Expr, symbols: Mapping[Expr, Halide], hide: Hide | None = None) -> Halide:
     """A plain expression over Halide's symbols for the axes and extents.
 
-    What is divided, an expression and what it means, goes through `hide` where Halide must not see it: see `cancels`.
+    What is divided, an expression and what it means, goes through `hide` if Halide must not see it: see `cancels`.
     """
-    hide = hide if hide is not None and cancels(expr) else None
     built: dict[Expr, Halide] = {}
     for node in topological(expr):
         if isinstance(node, Const):
