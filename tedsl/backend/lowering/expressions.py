@@ -22,6 +22,7 @@ import halide as hl
 
 from tedsl.analysis.places import are_places
 from tedsl.backend.lowering import indices
+from tedsl.backend.lowering.constants import Constants
 from tedsl.backend.scalars.casts import cast
 from tedsl.backend.scalars.intrinsics import DEEP, EMIT, constant_power
 from tedsl.backend.scalars.types import Expr as Halide, const
@@ -67,6 +68,7 @@ class Scalars:
     def __init__(
         self, read: ReadRule, symbols: Mapping[Expr, Halide], unknown_zero: Callable[[], Halide],
         given: Collection[Tensor] = (), ranges: Mapping[Expr, Range] | None = None,
+        constants: Constants | None = None,
     ) -> None:  # fmt: skip
         self._read = read
         self._given = given
@@ -77,6 +79,7 @@ class Scalars:
         self._mixed: dict[Expr, bool] = {}
         self._ranges: Known = dict(ranges or {})
         self._depths: dict[Expr, int] = {}
+        self._constants = Constants(given) if constants is None else constants
 
     def bind(self, node: Expr, value: Halide) -> None:
         """Let `node` stand for a value computed elsewhere."""
@@ -126,8 +129,12 @@ class Scalars:
             operands = self._compared(node.args, operands)
         if node.fn in RING and node.dtype is INT32 and not self._leaves(node) and not self._mixes(node):
             return indices.PLAIN[node.fn](*operands)
-        table = DEEP if node.fn.value in DEEP and any(is_deep(a, self._depths) for a in node.args[1:]) else EMIT
+        table = DEEP if node.fn.value in DEEP and any(map(self._is_tested_by_bits, node.args[1:])) else EMIT
         return table[node.fn.value](*operands, dtype=node.args[-1].dtype)
+
+    def _is_tested_by_bits(self, operand: Expr) -> bool:
+        """Whether Halide's own test for NaN does not do."""
+        return operand.dtype.is_float and (is_deep(operand, self._depths) or self._constants.may_include(operand))
 
     def _leaves(self, node: Apply) -> bool:
         """Whether the result of an integer operation might not be in its dtype."""

@@ -11,6 +11,7 @@ from tedsl.analysis.sizes import known_shape
 from tedsl.backend.arguments.blocks import contiguous_strides
 from tedsl.backend.arguments.layouts import LARGEST
 from tedsl.backend.assembly.numbering import numbered_func
+from tedsl.backend.lowering.constants import Constants
 from tedsl.backend.lowering.expressions import Scalars
 from tedsl.backend.lowering.names import identifier
 from tedsl.backend.scalars.intrinsics import EMIT
@@ -75,6 +76,7 @@ class Context:
         self.token: hl.Func | None = None  # what must be 0 before an output may be written
         self.before_checks: set[Operation] = set()
         self.added: dict[Tensor, hl.ImageParam] = {}  # outputs that start from what their memory holds
+        self.constants = Constants(images)
         self.ranges = _ranges(images) if arrays.are_small else {}  # of extents
         self.zero: hl.Param | None = None  # an argument that is always 0, which the compiler does not know
 
@@ -99,7 +101,7 @@ class Context:
         """A builder of expressions in the scope of the given loops."""
         known: dict[Expr, Halide] = {a: x if isinstance(x, hl.Expr) else hl.Expr(x) for a, x in symbols.items()}
         known.update((v, hl.Expr(p)) for v, p in self.sizes.items())
-        return Scalars(read or self.read, known, self.unknown_zero, self.images, self.ranges)
+        return Scalars(read or self.read, known, self.unknown_zero, self.images, self.ranges, self.constants)
 
     def after_checks(self, value: Halide) -> Halide:
         """A value that waits for the checks of indices, so that nothing is written before them."""
