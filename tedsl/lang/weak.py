@@ -90,10 +90,20 @@ def _exact(number: bool | int | float) -> Const:
     return Const(literal(number, FLOAT64), FLOAT64)
 
 
+# Where a rounding error of the operand is a jump of the result. A place and the weight that goes with it come of one
+# floor, which is taken in float64 for both.
+_JUMPS = frozenset({Fn.FLOOR, Fn.CEIL, Fn.ROUND, Fn.TRUNC, Fn.FLOORDIV, Fn.MOD})
+
+
 def settled(root: WeakFloat, target: DType) -> Expr:
     """The weak float computed in the type from which it is best converted to `target`."""
-    dtype = FLOAT32 if target is BOTTOM or (target.is_float and target.bits <= 32) else FLOAT64
-    typed: dict[Expr, Expr] = {}
+    narrow = target is BOTTOM or (target.is_float and target.bits <= 32)
+    exact: dict[Expr, Expr] = {}
+    return _typed(root, FLOAT32, {}, exact) if narrow else _typed(root, FLOAT64, exact, exact)
+
+
+def _typed(root: WeakFloat, dtype: DType, typed: dict[Expr, Expr], exact: dict[Expr, Expr]) -> Expr:
+    """The weak float in a type; `typed` and `exact` are what was made already, in this type and in float64."""
 
     def as_float(operand: Expr) -> Expr:
         if isinstance(operand, Const):
@@ -101,10 +111,12 @@ def settled(root: WeakFloat, target: DType) -> Expr:
         return typed[operand] if operand in typed else Apply(Fn.CAST, (widened(operand, dtype),), dtype)
 
     for node in topological(root):
-        if not isinstance(node, WeakFloat):
+        if not isinstance(node, WeakFloat) or node in typed:
             continue
         if is_number(node):
             typed[node] = as_float(number_of(node))
+        elif node.fn in _JUMPS and dtype is not FLOAT64:
+            typed[node] = Apply(Fn.CAST, (_typed(node, FLOAT64, exact, exact),), dtype)
         else:
             skipped = 1 if node.fn is Fn.SELECT else 0  # the condition has its type
             operands = (*node.args[:skipped], *map(as_float, node.args[skipped:]))

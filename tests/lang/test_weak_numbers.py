@@ -252,3 +252,24 @@ def test_what_a_weak_float_is_stays_out_of_definitions() -> None:
     out = te.compute((n,), lambda i: te.select(i / n < 0.5, te.exp(i / n), i * 0.5), name="out")
     assert isinstance(te.exp(n / 2), WeakFloat)
     assert not any(isinstance(node, WeakFloat) for node in out.op.nodes)
+
+
+@pytest.mark.parametrize("fraction", ["subtracted", "remainder", "rounded down by a division"])
+def test_a_place_and_its_weight_come_of_one_floor(fraction: str) -> None:
+    """1.1 * 10 * 30 is 330 in float32 and just above it in float64: each alone is right, together they were not."""
+
+    def parts(i: Any) -> tuple[Any, Any]:
+        at = (i + 1) * (0.1 * 3) * 10 / 3 - 1e-12
+        low = at // 1.0 if fraction == "rounded down by a division" else te.floor(at)
+        return te.cast(low, "int32"), at % 1.0 if fraction == "remainder" else at - low
+
+    n = 200
+    place, weight = te.compute((n,), lambda i: parts(i)), te.compute((n,), lambda i: parts(i)[1])
+    x = te.placeholder((n + 1,), name="x")
+    line = te.compute((n,), lambda i: x[parts(i)[0]] * (1.0 - parts(i)[1]) + x[parts(i)[0] + 1] * parts(i)[1])
+    assert weight.dtype == line.dtype == "float32"
+    feeds = {x: np.arange(n + 1, dtype="float32")}
+    want = (np.arange(n) + 1) * (0.1 * 3) * 10 / 3 - 1e-12
+    for run in (te.interpret, te.evaluate):
+        np.testing.assert_allclose(run(line, feeds), want, rtol=1e-6)
+        np.testing.assert_allclose(run(place[0], {}) + run(weight, {}), want, rtol=1e-6)

@@ -103,10 +103,11 @@ def _compute_whole(stage: Stage, lowered: Lowered, *, always: bool) -> None:
     """All of a stage, whatever its readers need of it.
 
     Of two fused loops the outer one is `fused // extent`. Where the extent is what readers need, as far as Halide can
-    tell, its sign is not known, and the outer loop reaches from minus all to all.
+    tell, its sign is not known, and the outer loop reaches from minus all to all. That is so of symbolic extents, and
+    where a reader's place holds a number that is hidden from Halide.
     """
     extents = stage.op.output(stage.components[0]).extents
-    if not always and all(isinstance(extent, Const) for extent in extents):
+    if not always and lowered.zero is None and all(isinstance(extent, Const) for extent in extents):
         return
     symbols: dict[Expr, Any] = {v: hl.Expr(p) for v, p in lowered.sizes.items()}
     for dim, extent in zip(stage.dims, extents, strict=True):

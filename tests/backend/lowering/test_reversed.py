@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from schedules.default import LOWEST, assuming
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
@@ -37,3 +38,19 @@ def test_reversed_reads_of_stored_stages_below_loops_are_vectors(n):
     feeds = {x: np.linspace(-1, 1, n)}
     for output in outputs:
         np.testing.assert_allclose(te.evaluate(output, feeds), te.interpret(output, feeds), rtol=1e-15)
+
+
+def test_a_stage_of_fused_loops_that_is_read_backwards_at_a_quotient():
+    """Its extent held the number that hides the place, so that Halide did not know the sign of the extent."""
+    x, head = te.placeholder((3, 24), name="x"), te.placeholder((3, 24), name="head")
+    best = te.compute((3,), lambda i: te.argmax(lambda s: x[i, s]), name="best")
+
+    def element(i, j):
+        place = 9 * i - j + 8
+        return te.select(place % 24 == best[place // 24], 1.0, 0.0) + head[place // 24, place % 24]
+
+    y = te.compute((8, 9), element, name="y")
+    rng = np.random.default_rng(0)
+    feeds = {t: rng.integers(-2, 3, t.shape).astype("float32") for t in (x, head)}
+    with assuming(LOWEST):
+        np.testing.assert_array_equal(te.evaluate(y, feeds), te.interpret(y, feeds))
