@@ -55,13 +55,19 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
-_PACKAGES = ("dask", "display", "ops", "testing")  # public packages: reached as `te.ops` without an import of their own
+_PACKAGES = (
+    "dask",
+    "display",
+    "ops",
+    "random",
+    "testing",
+)  # public packages: reached as `te.ops` without an import of their own
 
 __all__ = sorted([*_HOME, *_PACKAGES])
 
 if TYPE_CHECKING:
     from autodiff import differentiate as differentiate, gradcheck as gradcheck, hvp as hvp, jvp as jvp
-    from tedsl import dask as dask, display as display, ops as ops, testing as testing
+    from tedsl import dask as dask, display as display, ops as ops, random as random, testing as testing
     from tedsl.analysis.checked import checked as checked
     from tedsl.analysis.work import Work as Work, work as work
     from tedsl.backend.arguments.device_memory import free_device_memory as free_device_memory

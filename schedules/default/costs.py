@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set as AbstractSet
+from collections.abc import Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 
 from schedules.machine import Machine
@@ -27,6 +27,7 @@ __all__ = [
 
 INLINE = 12  # arithmetic that is cheaper than a trip to memory
 MOST = 400  # arithmetic of one expression; longer ones take the compiler more time than the trip to memory takes
+MOST_PATHS = 1 << 12  # through one expression: where it has no loop of its own, Halide 21 walks each of them
 UNKNOWN = 1024  # taken for an extent that is not known
 _ROUNDING = {Fn.FLOOR, Fn.CEIL, Fn.ROUND, Fn.TRUNC}
 _COSTLY = (FLOAT_UNARY | FLOAT_BINARY | {Fn.POW, Fn.FLOORDIV, Fn.MOD, Fn.DIV}) - _ROUNDING
@@ -87,13 +88,17 @@ def costs_of(
         for read in op.reads:
             costs.readers.setdefault(read.tensor.op, []).append((op, read))
     single = _used_at_one_place(stages, outputs, planned, costs)
+    paths: dict[Operation, int] = {}
     for op in stages:
+        paths[op] = _paths(op, paths, costs.inlined)
         costs.element[op] = element_cost(op) + sum(
             costs.element[r.tensor.op] for r in op.reads if r.tensor.op in costs.inlined
         )
         if not isinstance(op, Compute) or op.reduction is not None or op in outputs or op.name in planned:
             continue
         sites = costs.readers.get(op, [])
+        if paths[op] > MOST_PATHS and not all(is_same_point(*site) for site in sites):
+            continue
         once = len(sites) == 1 and is_once(*sites[0])
         if (
             op in again
@@ -102,6 +107,16 @@ def costs_of(
         ):
             costs.inlined.add(op)
     return costs
+
+
+def _paths(op: Operation, known: Mapping[Operation, int], inlined: AbstractSet[Operation]) -> int:
+    """The ways from the values of a stage to what they are made of, with what is inlined."""
+    paths: dict[Expr, int] = {}
+    for node in op.nodes:
+        paths[node] = max(1, sum(paths.get(c, 1) for c in node.children))
+        if isinstance(node, Read) and node.tensor.op in inlined:
+            paths[node] += known[node.tensor.op]
+    return max(paths.values(), default=1)
 
 
 def element_cost(op: Operation) -> int:
