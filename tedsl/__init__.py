@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 _PUBLIC: dict[str, tuple[str, ...]] = {
     "autodiff": ("differentiate", "gradcheck", "hvp", "jvp"),
+    "tedsl.analysis.arrays.files": ("load", "save"),
     "tedsl.analysis.work": ("Work", "work"),
     "tedsl.backend.build": ("Schedule", "build", "evaluate"),
     "tedsl.backend.arguments.device_memory": ("free_device_memory",),
@@ -68,6 +69,7 @@ __all__ = sorted([*_HOME, *_PACKAGES])
 if TYPE_CHECKING:
     from autodiff import differentiate as differentiate, gradcheck as gradcheck, hvp as hvp, jvp as jvp
     from tedsl import dask as dask, display as display, ops as ops, random as random, testing as testing
+    from tedsl.analysis.arrays.files import load as load, save as save
     from tedsl.analysis.checked import checked as checked
     from tedsl.analysis.work import Work as Work, work as work
     from tedsl.backend.arguments.device_memory import free_device_memory as free_device_memory

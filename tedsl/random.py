@@ -1,8 +1,8 @@
 """Random numbers from explicit keys: element k of a draw is a hash of the key and k, whoever computes it and when.
 
 A draw is an ordinary tensor expression. A kernel that uses it computes it where it is read, in any order, and the
-backward pass draws the same numbers again instead of keeping them. The hash is Threefry-2x32, and keys, bits and uniform
-numbers are those of jax.random.
+backward pass draws the same numbers again instead of keeping them. The hash is Threefry-2x32, and keys, bits and
+uniform numbers are those of jax.random.
 """
 
 from __future__ import annotations

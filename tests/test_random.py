@@ -1,4 +1,4 @@
-"""te.random: the draws of jax.random, computed by the reference and by kernels, from keys that are known and that are not."""
+"""te.random: the draws of jax.random, by the reference and by kernels, from keys that are known or not."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ DRAWS: dict[str, tuple[Draw, Callable[[Any, Any], Any], float]] = {
     "uniform": (lambda k: random.uniform(k, (3, 5)), lambda r, k: r.uniform(k, (3, 5), "float32"), 0.0),
     "one": (random.uniform, lambda r, k: r.uniform(k, (), "float32"), 0.0),
     "float64": (
-        lambda k: random.uniform(k, (3, 5), -2, 3, "float64"), lambda r, k: r.uniform(k, (3, 5), "float64", -2, 3), 1e-15
+        lambda k: random.uniform(k, (3, 5), -2, 3, "float64"),
+        lambda r, k: r.uniform(k, (3, 5), "float64", -2, 3), 1e-15,
     ),
     "normal": (lambda k: random.normal(k, (90, 5)), lambda r, k: r.normal(k, (90, 5), "float32"), 1e-5),
     "normal float64": (
         lambda k: random.normal(k, (90, 5), dtype="float64"), lambda r, k: r.normal(k, (90, 5), "float64"), 1e-12
     ),
-    "bernoulli": (lambda k: random.bernoulli(k, 0.3, (9, 5)), lambda r, k: r.bernoulli(k, np.float32(0.3), (9, 5)), 0.0),
+    "bernoulli": (
+        lambda k: random.bernoulli(k, 0.3, (9, 5)), lambda r, k: r.bernoulli(k, np.float32(0.3), (9, 5)), 0.0
+    ),
     "randint": (lambda k: random.randint(k, (9, 5), -3, 11), lambda r, k: r.randint(k, (9, 5), -3, 11, "int32"), 0.0),
     "wide randint": (
         lambda k: random.randint(k, (9,), -(2**31), 2**31 - 1),

@@ -1,4 +1,4 @@
-"""What notebooks show: pages in HTML, formulas in LaTeX, the stage graph, plots.
+"""What notebooks show: pages in HTML, formulas in LaTeX, the stage graph, plots, the progress of a loop.
 
 `import tedsl` loads nothing of this: the objects of the library find their page by name when a notebook asks for it.
 """
@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tedsl.display import plot
+    from tedsl.display.training import WatchedLoop, progress
     from tedsl.display.views import Shown, graph, html, latex, program
 
 # Name -> where it is defined.
-_HOME = {"html": "views", "latex": "views", "program": "views", "graph": "views", "Shown": "views"}
+_HOME = {
+    "html": "views", "latex": "views", "program": "views", "graph": "views", "Shown": "views",
+    "WatchedLoop": "training", "progress": "training",
+}  # fmt: skip
 
-__all__ = ["Shown", "graph", "html", "latex", "plot", "program"]
+__all__ = ["Shown", "WatchedLoop", "graph", "html", "latex", "plot", "program", "progress"]
 
 
 def __getattr__(name: str) -> Any:

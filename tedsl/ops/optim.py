@@ -1,28 +1,35 @@
-"""Optimisers as pure steps, state in and state out, and a training step compiled into one kernel.
+"""Optimisers as pure steps, and a training step compiled into one program.
 
 A step is an operator on one parameter. `train_step` differentiates a loss and takes the step of every parameter in the
-same kernel. It owns two sets of arrays for the state and writes each step into the set that the step before has read:
-no proof about the order of reads and writes is needed, and nothing is allocated or copied.
+same program. Of tensors, it owns two sets of arrays for the state and writes each step into the set that the step
+before has read: no proof about the order of reads and writes is needed, and nothing is allocated or copied. Of a
+function of nested parameters, it gives new arrays, of whatever framework it was given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from autodiff import differentiate
+from tedsl.analysis.arrays.nests import map_leaves
 from tedsl.backend.build import build
 from tedsl.lang.errors import user_location
 from tedsl.ops import language as te
 from tedsl.ops.arguments import check_integer, check_same_shape, refuse
 from tedsl.ops.op import op
+from tedsl.ops.signature import leaves
+from tedsl.ops.transforms.compilation import jit
+from tedsl.ops.transforms.derivatives import value_and_grad
+from tedsl.ops.transforms.function import name_of
+from tedsl.ops.transforms.records import closed, opened
 
 __all__ = [
-    "SGD", "Adam", "Optimizer", "State", "TrainStep", "adam_step", "clip_by_global_norm", "momentum_step", "sgd_step",
-    "train_step",
+    "SGD", "Adam", "FunctionStep", "Optimizer", "State", "TrainStep", "adam_step", "clip_by_global_norm",
+    "momentum_step", "sgd_step", "train_step",
 ]  # fmt: skip
 
 
@@ -168,16 +175,24 @@ class Adam:
 
 
 class State(NamedTuple):
-    """Parameters, what the optimiser keeps (slot after slot for each parameter), and how many steps were done."""
+    """Parameters, what the optimiser keeps for each, and how many steps were done."""
 
-    params: tuple[Any, ...]
-    slots: tuple[Any, ...]
+    params: Any
+    slots: Any
     steps: int
+
+    def copy(self) -> State:
+        """The state in arrays of its own, which no later step writes into."""
+        return State(_each(self.params, _copied), _each(self.slots, _copied), self.steps)
 
 
 @dataclass(eq=False)
 class TrainStep:
-    """A compiled step: `loss, state = step(state, *data)`; the arrays of the old state are used up by the next call."""
+    """A compiled step on tensors: `loss, state = step(state, *data)`.
+
+    It owns two sets of arrays. Each step writes into the one that the step before has read, so that a state is used up
+    by the step after the next one: what is to stay is copied, `best = state.copy()`.
+    """
 
     kernel: Any
     params: tuple[te.Tensor, ...]
@@ -185,37 +200,122 @@ class TrainStep:
     several: bool
     slots: int  # per parameter
     _spare: tuple[Any, ...] = field(default=(), repr=False)
+    _newest: State | None = field(default=None, repr=False)
 
     def start(self, params: Sequence[Any] | Mapping[te.Tensor, Any]) -> State:
         """The first state, from copies of the arrays: in the order of the parameters, or by parameter."""
-        given = [params[p] for p in self.params] if isinstance(params, Mapping) else list(params)
+        what = f"start at {user_location()}"
+        given = list(params) if not isinstance(params, Mapping) else [_found(params, p, what) for p in self.params]
         if len(given) != len(self.params):
-            raise ValueError(f"start at {user_location()}: expected {len(self.params)} arrays, found {len(given)}")
+            raise ValueError(f"{what}: expected {len(self.params)} arrays, found {len(given)}")
         arrays = [np.array(a, str(p.dtype), order="C") for a, p in zip(given, self.params, strict=True)]
         for a, p in zip(arrays, self.params, strict=True):
             if p.shape != a.shape:
-                raise ValueError(f"start at {user_location()}: {p.name}: expected {p.shape}, found {a.shape}")
+                raise ValueError(f"{what}: {p.name}: expected {p.shape}, found {a.shape}")
         return State(tuple(arrays), tuple(np.zeros_like(a) for a in arrays for _ in range(self.slots)), 0)
 
     def __call__(self, state: State, *data: Any) -> tuple[Any, State]:
+        """The loss of the data, and the state one step further."""
         old = (*state.params, *state.slots)
+        self._check(state, old)
         out = self._spare or tuple(np.empty_like(a) for a in old)
         values = [np.empty(t.shape, str(t.dtype)) for t in self.results]
         self.kernel(*data, *old, np.int32(state.steps + 1), out=[*values, *out])
-        self._spare = old
         count = len(self.params)
-        return tuple(values) if self.several else values[0], State(out[:count], out[count:], state.steps + 1)
+        self._spare, self._newest = old, State(out[:count], out[count:], state.steps + 1)
+        return tuple(values) if self.several else values[0], self._newest
+
+    def _check(self, state: State, old: tuple[Any, ...]) -> None:
+        """Refuse a state whose arrays hold a later one by now, or will while they are read."""
+        newest = self._newest
+        if newest is None or not old:
+            return
+        is_spare = any(a is b for a, b in zip(old, self._spare, strict=True))
+        is_other = state.steps != newest.steps and any(
+            a is b for a, b in zip(old, (*newest.params, *newest.slots), strict=True)
+        )
+        if is_spare or is_other:
+            raise ValueError(
+                f"train_step at {user_location()}: the arrays of the state after {state.steps} steps were taken for "
+                f"those after {newest.steps}; keep a copy of a state that is to be used again: state.copy()"
+            )
+
+
+class FunctionStep:
+    """A step of a function of nested parameters: `loss, state = step(state, *data)`, compiled once for given shapes."""
+
+    def __init__(self, f: Callable[..., Any], optimizer: Optimizer, *, has_aux: bool, clip: float | None) -> None:
+        derived = value_and_grad(f, has_aux=has_aux).function
+
+        def step(params: Any, slots: Any, *data: Any, **named: Any) -> Any:
+            value, gradients = derived(closed(params, True), *data, **named)
+            grads: Sequence[te.Tensor] = _tensors(gradients)
+            grads = grads if clip is None else clip_by_global_norm(grads, clip)
+            count, own = slots["count"] + 1, [_tensors(slots[name]) for name in optimizer.slots]
+            news = [optimizer.step(p, g, s, count) for p, g, *s in zip(_tensors(params), grads, *own, strict=True)]
+            fresh = [_refilled(params, [new[k] for new in news]) for k in range(1 + len(own))]
+            return value, fresh[0], {"count": count, **dict(zip(optimizer.slots, fresh[1:], strict=True))}
+
+        step.__name__ = f"step_of_{name_of(f)}"
+        self.function, self.optimizer, self._run = f, optimizer, jit(step)
+
+    def __repr__(self) -> str:
+        return f"train_step({name_of(self.function)}, {self.optimizer})"
+
+    def start(self, params: Any) -> State:
+        """The first state, from a nest of arrays and numbers: dicts, lists, tuples and dataclasses."""
+        first = _each(params, _as_parameter)
+        arrays = [leaf for leaf in leaves(closed(first, True)) if hasattr(leaf, "dtype")]
+        if not arrays:
+            raise refuse("optim.train_step", f"start: expected a nest with arrays of floats, found {params!r:.60}")
+        slots = {name: _each(first, _zeros) for name in self.optimizer.slots}
+        return State(first, {"count": _as_array(_COUNT(arrays[0])), **slots}, 0)
+
+    def __call__(self, state: State, *data: Any, **named: Any) -> tuple[Any, State]:
+        """The value of the function (with has_aux, and what comes beside it), and the state one step further."""
+        value, params, slots = self._run(state.params, state.slots, *data, **named)
+        return value, State(_each(params, _as_array), _each(slots, _as_array), state.steps + 1)
+
+
+# The number 0 as an array of the framework that it is given an array of.
+_COUNT = jit(lambda x: te.zeros((), "int32"))
 
 
 def train_step(
-    loss: Any, params: Sequence[te.Tensor], data: Sequence[te.Tensor], optimizer: Optimizer, *,
-    clip: float | None = None, target: str = "host",
-) -> TrainStep:  # fmt: skip
-    """One kernel that computes the loss of the data, its gradients and the optimiser's step.
+    loss: Any, params: Any = None, data: Sequence[te.Tensor] = (), optimizer: Optimizer | None = None, *,
+    clip: float | None = None, has_aux: bool = False, target: str = "host",
+) -> Any:  # fmt: skip
+    """A loss, its gradients and the optimiser's step as one program.
 
-    loss is a 0-rank tensor, or a sequence of it and others to be returned with it (an accuracy). params and data are
-    placeholders; clip bounds the norm of all gradients together.
+    `train_step(f, optimizer=Adam(1e-2))`: f(params, *data) gives the loss of nested parameters, as for
+    te.value_and_grad. `train_step(loss, params, data, optimizer)`: the loss is a 0-rank tensor, or a sequence of it and
+    others to be returned with it (an accuracy); params (a sequence or a dict) and data are placeholders. clip bounds
+    the norm of all gradients together.
     """
+    if callable(loss) and not isinstance(loss, te.Tensor):
+        given = params if optimizer is None else optimizer
+        if not hasattr(given, "step") or data:
+            raise refuse(
+                "optim.train_step",
+                "of a function, expected train_step(f, optimizer=Adam(1e-2)); parameters "
+                f"and data are given to start() and to the step, found {params!r:.60}",
+            )
+        return FunctionStep(loss, given, has_aux=has_aux, clip=clip)
+    if optimizer is None or params is None:
+        raise refuse("optim.train_step", "expected train_step(loss, params, data, optimizer), found no optimizer")
+    return _step_of_tensors(
+        loss, list(params.values() if isinstance(params, Mapping) else params), data, optimizer, clip, target
+    )
+
+
+def _step_of_tensors(
+    loss: Any,
+    params: Sequence[te.Tensor],
+    data: Sequence[te.Tensor],
+    optimizer: Optimizer,
+    clip: float | None,
+    target: str,
+) -> TrainStep:
     several = not isinstance(loss, te.Tensor)
     results = list(loss) if several else [loss]
     if not results or results[0].ndim:
@@ -236,3 +336,46 @@ def train_step(
     inputs, outputs = [*data, *params, *slots, count], [*results, *news, *kept]
     kernel = build(inputs, outputs, target=target, name="train_step")
     return TrainStep(kernel, tuple(params), tuple(results), several, len(optimizer.slots))
+
+
+def _found(arrays: Mapping[Any, Any], param: te.Tensor, what: str) -> Any:
+    """The array of a parameter, by itself or by its name."""
+    for key in (param, param.name):
+        if key in arrays:
+            return arrays[key]
+    names = ", ".join(str(getattr(key, "name", key)) for key in arrays)
+    raise ValueError(f"{what}: no array for parameter {param.name!r}, found those for {names}")
+
+
+def _each(nest: Any, rule: Callable[[Any], Any]) -> Any:
+    return opened(map_leaves(closed(nest, True), "params", lambda leaf, _: rule(leaf)))
+
+
+def _tensors(nest: Any) -> list[te.Tensor]:
+    return [leaf for leaf in leaves(closed(nest, True)) if isinstance(leaf, te.Tensor)]
+
+
+def _refilled(nest: Any, tensors: Sequence[te.Tensor]) -> Any:
+    """The nest with other tensors."""
+    following = iter(tensors)
+    return _each(nest, lambda leaf: next(following) if isinstance(leaf, te.Tensor) else leaf)
+
+
+def _as_parameter(leaf: Any) -> Any:
+    """A number as an array of the default float, other arrays as they are."""
+    return np.array(leaf, "float32") if isinstance(leaf, (int, float)) and not isinstance(leaf, bool) else leaf
+
+
+def _as_array(leaf: Any) -> Any:
+    """A result of rank 0, which NumPy has as a number of its own, as an array: a number would be static."""
+    return np.asarray(leaf) if isinstance(leaf, np.generic) else leaf
+
+
+def _zeros(leaf: Any) -> Any:
+    return _as_array(leaf * 0) if hasattr(leaf, "dtype") else leaf
+
+
+def _copied(leaf: Any) -> Any:
+    if hasattr(leaf, "clone"):  # a tensor of PyTorch
+        return leaf.clone()
+    return leaf.copy() if hasattr(leaf, "copy") else leaf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -90,13 +91,101 @@ def test_the_state_lives_in_two_sets_of_arrays() -> None:
     assert not any(a is b for a, b in zip(second.params, first.params, strict=True))
 
 
+def test_a_state_that_was_used_up_is_refused() -> None:
+    """Its arrays hold a later state by then: the best of several was silently another one."""
+    step, x, y = regression(optim.SGD(0.1))
+    y = y.astype("float32")
+    first = step.start([np.zeros(3), np.zeros(())])
+    _, second = step(first, x, y)
+    best = second.copy()
+    _, third = step(second, x, y)
+    for old in (first, second):
+        with pytest.raises(
+            ValueError, match=r"after . steps were taken for those after 2; keep a copy.*state.copy\(\)"
+        ):
+            step(old, x, y)
+    again = step(best, x, y)[1]
+    np.testing.assert_array_equal(again.params[0], third.params[0])
+    step(step.start([np.zeros(3), np.zeros(())]), x, y)
+
+
+@dataclasses.dataclass
+class Layer:
+    w: Any
+    b: Any
+
+
+def squared(p: Any, x: Any, y: Any) -> Any:
+    w, b = (p.w, p.b) if isinstance(p, Layer) else (p["w"], p["rest"][0])
+    return te.ops.mse_loss(x @ w + b, y)
+
+
+@pytest.mark.parametrize("kind", ["dict", "dataclass"])
+@pytest.mark.parametrize("optimizer", [optim.SGD(0.1, 0.9), optim.Adam(0.2)], ids=lambda o: type(o).__name__)
+def test_a_step_of_a_function_is_that_of_its_tensors(kind: str, optimizer: Any) -> None:
+    compiled, x, y = regression(optimizer)
+    y = y.astype("float32")
+    step = optim.train_step(squared, optimizer=optimizer)
+    zeros = np.zeros(3, "float32")
+    state = step.start(Layer(zeros, 0.0) if kind == "dataclass" else {"w": zeros, "rest": [0.0, None]})
+    other = compiled.start([np.zeros(3), np.zeros(())])
+    for _ in range(5):
+        loss, state = step(state, x, y)
+        wanted, other = compiled(other, x, y)
+        np.testing.assert_allclose(loss, wanted, rtol=1e-5)
+    found = (state.params.w, state.params.b) if kind == "dataclass" else (state.params["w"], state.params["rest"][0])
+    for have, want in zip(found, other.params, strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-6)
+    assert state.steps == 5
+    assert kind == "dataclass" or state.params["rest"][1] is None
+
+
+def test_a_step_of_a_function_with_what_comes_beside_the_loss() -> None:
+    def f(p: Any, x: Any, *, scale: float) -> Any:
+        y = (x - p["mean"]) * scale
+        return (y * y).mean(), {"worst": te.max(y)}
+
+    step = optim.train_step(f, optim.SGD(0.5), has_aux=True, clip=1.0)
+    state = step.start({"mean": np.zeros((), "float32")})
+    x = np.array([1.0, 3.0], "float32")
+    (loss, aux), state = step(state, x, scale=1.0)
+    assert float(loss) == 5.0
+    assert float(aux["worst"]) == 3.0
+    np.testing.assert_allclose(state.params["mean"], 0.5, rtol=1e-5)  # the slope of -4 is clipped to -1
+    assert "train_step(f, SGD(lr=0.5" in repr(step)
+
+
+def test_a_step_of_a_function_takes_tensors_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    step = optim.train_step(squared, optim.Adam(0.1))
+    _, x, y = regression(optim.Adam(0.1))
+    state = step.start({"w": torch.zeros(3), "rest": [torch.zeros(())]})
+    first = state.copy()
+    losses = []
+    for _ in range(20):
+        loss, state = step(state, torch.from_numpy(x), torch.from_numpy(y.astype("float32")))
+        losses.append(float(loss))
+    assert isinstance(state.params["w"], torch.Tensor)
+    assert losses[-1] < losses[0]
+    assert float(first.params["w"].abs().sum()) == 0.0
+
+
 def test_what_does_not_fit_is_refused() -> None:
     step, *_ = regression(optim.SGD(0.1))
     with pytest.raises(ValueError, match=r"w: expected \(3,\), found \(4,\)"):
         step.start([np.zeros(4), np.zeros(())])
     with pytest.raises(ValueError, match="expected 2 arrays, found 1"):
         step.start([np.zeros(3)])
+    with pytest.raises(ValueError, match="no array for parameter 'b', found those for w"):
+        step.start({"w": np.zeros(3)})
+    np.testing.assert_array_equal(step.start({"b": 2.0, "w": np.ones(3)}).params[1], 2.0)
+    with pytest.raises(ValueError, match=r"of a function, expected train_step\(f, optimizer=Adam\(1e-2\)\)"):
+        optim.train_step(squared, [1.0])
+    with pytest.raises(ValueError, match="start: expected a nest with arrays of floats, found 'nothing'"):
+        optim.train_step(squared, optim.SGD(0.1)).start("nothing")
     w = te.placeholder((3,), name="w")
+    with pytest.raises(ValueError, match="found no optimizer"):
+        optim.train_step((w * w).sum(), [w])
     with pytest.raises(ValueError, match="loss: expected a 0-rank tensor"):
         optim.train_step(w * 2.0, [w], [], optim.SGD(0.1))
     with pytest.raises(ValueError, match="lr: expected a number of 0 or more, found -1"):

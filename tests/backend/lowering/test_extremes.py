@@ -1,4 +1,4 @@
-"""Minima and maxima of guarded values: constants in a part of the loops, where Halide 21 folds tests for NaN wrongly."""
+"""Minima and maxima of guarded values: constants in a part of the loops, whose tests for NaN Halide 21 mistakes."""
 
 from __future__ import annotations
 

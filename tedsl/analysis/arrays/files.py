@@ -1,0 +1,150 @@
+"""Nests of arrays in files: `.npz` as NumPy has it, or `.safetensors`.
+
+Each array stands under the name of its place, as `layers.0.w`; what else the nest holds, and how it is built, stands
+beside them as JSON. Nothing in a file is run when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tedsl.lang.dtypes import as_dtype
+from tedsl.lang.errors import user_location
+
+__all__ = ["load", "save"]
+
+NEST = "__nest__"  # the entry that tells how the arrays are put together
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def save(path: str | os.PathLike[str], values: Any) -> None:
+    """Write a nest (dicts, lists, tuples) of arrays, numbers and strings into a file `.npz` or `.safetensors`.
+
+    Arrays may be those of any framework. The file is written beside its place and then moved there, so that a crash
+    leaves the older one.
+    """
+    target, what = Path(path), f"te.save at {user_location()}"
+    write = _WRITERS.get(target.suffix)
+    if write is None:
+        raise ValueError(f"{what}: expected a path that ends in .npz or .safetensors, found {str(path)!r:.80}")
+    arrays: dict[str, Any] = {}
+    text = json.dumps(_described(values, "", arrays, what))
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        write(partial, arrays, text)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """What `te.save` wrote; of a file that others wrote a dict of arrays by name."""
+    target, what = Path(path), f"te.load at {user_location()}"
+    read = _READERS.get(target.suffix)
+    if read is None:
+        raise ValueError(f"{what}: expected a path that ends in .npz or .safetensors, found {str(path)!r:.80}")
+    arrays, text = read(target)
+    if text is None:
+        return arrays
+    try:
+        return _built(json.loads(text), arrays)
+    except (ValueError, KeyError, TypeError, StopIteration, RecursionError) as error:
+        raise ValueError(f"{what}: {str(path)!r:.80} is damaged: {type(error).__name__}: {error!s:.80}") from None
+
+
+def _described(value: Any, name: str, arrays: dict[str, Any], what: str) -> Any:
+    """How a nest is built; its arrays are put aside under their names."""
+
+    def inner(key: Any, part: Any) -> Any:
+        return _described(part, f"{name}.{key}" if name else str(key), arrays, what)
+
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {"dict": [[f, inner(f, v)] for f, v in zip(value._fields, value, strict=True)]}
+    if isinstance(value, (list, tuple)):
+        return {"list" if isinstance(value, list) else "tuple": [inner(k, v) for k, v in enumerate(value)]}
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, (str, int)) for key in value):
+            raise TypeError(f"{what}: keys of dicts must be strings or integers, found {list(value)!r:.60}")
+        return {"dict": [[key, inner(key, part)] for key, part in value.items()]}
+    if isinstance(value, _PLAIN):
+        return {"plain": value}
+    try:
+        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+        dtype = str(as_dtype(array.dtype.name))
+    except (TypeError, ValueError):
+        found = f"{type(value).__name__} ({value!r:.40})"
+        raise TypeError(f"{what}: {name or 'the value'} is {found}, expected an array, a number or text") from None
+    name = name or "value"
+    while name in arrays or name in ("file", "allow_pickle", NEST):  # words of np.savez
+        name += "_"
+    arrays[name] = array
+    return {"array": name, "dtype": dtype}
+
+
+def _built(description: Any, arrays: Mapping[str, Any]) -> Any:
+    if not isinstance(description, dict):
+        raise TypeError(f"{description!r:.20} describes nothing")
+    kind, content = next(iter(description.items()))
+    if kind == "dict":
+        return {key: _built(part, arrays) for key, part in content}
+    if kind in ("list", "tuple"):
+        parts = [_built(part, arrays) for part in content]
+        return parts if kind == "list" else tuple(parts)
+    if kind == "plain":
+        return content
+    array = arrays[content]
+    return array.view(_numpy(description["dtype"])) if array.dtype.name != description["dtype"] else array
+
+
+def _numpy(dtype: str) -> Any:
+    if dtype != "bfloat16":
+        return np.dtype(dtype)
+    import ml_dtypes
+
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def _write_npz(path: Path, arrays: dict[str, Any], text: str) -> None:
+    # NumPy's format knows bfloat16 only as two bytes.
+    plain = {name: a.view("uint16") if a.dtype.name == "bfloat16" else a for name, a in arrays.items()}
+    with path.open("wb") as file:
+        np.savez(file, **plain, **{NEST: np.array(text)})  # type: ignore[arg-type]  # the names are not its own
+
+
+def _read_npz(path: Path) -> tuple[dict[str, Any], str | None]:
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    text = arrays.pop(NEST, None)
+    return arrays, None if text is None else str(text)
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.numpy
+    except ImportError:
+        raise ImportError("files of safetensors need the package of that name: pip install safetensors") from None
+    return safetensors
+
+
+def _write_safetensors(path: Path, arrays: dict[str, Any], text: str) -> None:
+    whole = {name: np.asarray(a, order="C") for name, a in arrays.items()}
+    _safetensors().numpy.save_file(whole, path, metadata={NEST: text})
+
+
+def _read_safetensors(path: Path) -> tuple[dict[str, Any], str | None]:
+    with _safetensors().safe_open(path, framework="numpy") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, (file.metadata() or {}).get(NEST)  # noqa: SIM118
+
+
+_WRITERS: dict[str, Callable[[Path, dict[str, Any], str], None]] = {
+    ".npz": _write_npz, ".safetensors": _write_safetensors,
+}  # fmt: skip
+_READERS: dict[str, Callable[[Path], tuple[dict[str, Any], str | None]]] = {
+    ".npz": _read_npz, ".safetensors": _read_safetensors,
+}  # fmt: skip

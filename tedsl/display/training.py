@@ -1,0 +1,110 @@
+"""A loop that is watched: a bar and the numbers of its steps, and in a notebook a curve that grows while it runs.
+
+Where nobody watches (no notebook, no terminal) it costs what appending numbers to lists costs.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any
+
+__all__ = ["WatchedLoop", "progress"]
+
+
+class WatchedLoop:
+    """The steps of a loop, and what was shown of each: `history[name]` is a list of numbers."""
+
+    def __init__(self, over: Iterable[Any] | int, *, plot: bool = False, every: float = 0.5) -> None:
+        self.over: Iterable[Any] = range(over) if isinstance(over, int) else over
+        self.history: dict[str, list[float]] = {}
+        self._plots, self._every = plot and _in_notebook(), every
+        self._bar: Any = None
+        self._handle: Any = None
+        self._told = 0.0
+
+    def __iter__(self) -> Iterator[Any]:
+        self._bar = _bar(self.over)
+        try:
+            yield from self.over if self._bar is None else self._bar
+        finally:
+            self._tell()
+
+    def __len__(self) -> int:
+        return len(self.over) if isinstance(self.over, Sized) else 0
+
+    def __repr__(self) -> str:
+        last = ", ".join(f"{name} {values[-1]:.4g}" for name, values in self.history.items())
+        return f"WatchedLoop({max(map(len, self.history.values()), default=0)} shown{': ' + last if last else ''})"
+
+    def show(self, **values: Any) -> None:
+        """Keep the numbers of this step, and show them about twice a second."""
+        for name, value in values.items():
+            self.history.setdefault(name, []).append(float(value))
+        if self._bar is not None and time.monotonic() - self._told > self._every:
+            self._tell()
+
+    def plot(self, *, ax: Any = None, **options: Any) -> Any:
+        """The numbers over the steps; options are those of `ax.set`, as yscale="log". Returns the axes."""
+        import matplotlib.pyplot as plt
+
+        if ax is None:
+            _, ax = plt.subplots(figsize=(5.6, 2.8), layout="constrained")
+        for name, values in self.history.items():
+            ax.plot(values, linewidth=1, label=name)
+        ax.set(**{"xlabel": "step", **options})
+        if len(self.history) == 1:
+            ax.set(ylabel=options.get("ylabel", next(iter(self.history))))
+        elif self.history:
+            ax.legend(frameon=False)
+        for side in ("top", "right"):
+            ax.spines[side].set_visible(False)
+        return ax
+
+    def _tell(self) -> None:
+        self._told = time.monotonic()
+        if self._bar is not None:
+            self._bar.set_postfix({name: f"{values[-1]:.4g}" for name, values in self.history.items()})
+        if self._plots and self.history:
+            self._draw()
+
+    def _draw(self) -> None:
+        import matplotlib.pyplot as plt
+        from IPython.display import display
+
+        figure = self.plot().figure
+        if self._handle is None:
+            self._handle = display(figure, display_id=True)
+        else:
+            self._handle.update(figure)
+        plt.close(figure)
+
+
+def progress(over: Iterable[Any] | int, *, plot: bool = False, every: float = 0.5) -> WatchedLoop:
+    """The steps of a training loop with a bar; `plot=True` draws what is shown while it runs, in a notebook.
+
+        for k in (bar := te.display.progress(300)):
+            loss, state = step(state, x, y)
+            bar.show(loss=loss)
+        bar.plot(yscale="log")
+
+    The bar is tqdm's, where that is installed and a notebook or a terminal looks on.
+    """
+    return WatchedLoop(over, plot=plot, every=every)
+
+
+def _in_notebook() -> bool:
+    ipython = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(ipython).__name__ == "ZMQInteractiveShell"
+
+
+def _bar(over: Iterable[Any]) -> Any:
+    """The bar of tqdm, or None where nobody would see it."""
+    if not (_in_notebook() or sys.stderr.isatty()):
+        return None
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        return None
+    return tqdm(over, leave=True)

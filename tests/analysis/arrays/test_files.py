@@ -1,0 +1,93 @@
+"""Nests in files: what is read is what was written; what is no nest, and damaged files, are refused in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.ops import optim
+
+SUFFIXES = [".npz", ".safetensors"]
+
+
+@pytest.fixture(params=SUFFIXES)
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    if request.param == ".safetensors":
+        pytest.importorskip("safetensors")
+    return tmp_path / f"model{request.param}"
+
+
+def same(found: Any, wanted: Any) -> None:
+    assert type(found) is type(wanted)
+    if isinstance(wanted, dict):
+        assert list(found) == list(wanted)
+        for key in wanted:
+            same(found[key], wanted[key])
+    elif isinstance(wanted, (list, tuple)):
+        assert len(found) == len(wanted)
+        for f, w in zip(found, wanted):
+            same(f, w)
+    elif isinstance(wanted, np.ndarray):
+        assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+        np.testing.assert_array_equal(found, wanted)
+    else:
+        assert found == wanted
+
+
+def test_what_is_read_is_what_was_written(path: Path) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    nest = {
+        "layers": [
+            {"w": np.arange(6.0).reshape(2, 3), "b": np.zeros((), "float16")},
+            (np.arange(3, dtype="int8"), None),
+        ],
+        "layers.0.w": np.ones((0, 2), "bool"),
+        "half": np.arange(4).astype(ml_dtypes.bfloat16),
+        7: np.arange(10)[::-2],
+        "file": np.ones(1),
+        "allow_pickle": np.ones(2),
+        "text": "conv, 3x3",
+        "lr": 1e-3,
+        "deep": {"": {"": np.ones(1, "uint64")}},
+    }
+    te.save(path, nest)
+    same(te.load(path), nest)
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_a_training_goes_on_where_it_was_left(path: Path) -> None:
+    step = optim.train_step(lambda p, x: ((p["w"] - x) * (p["w"] - x)).mean(), optim.Adam(0.1))
+    state, x = step.start({"w": np.zeros(3, "float32")}), np.arange(3, dtype="float32")
+    for _ in range(3):
+        _, state = step(state, x)
+    te.save(path, state)
+    again = optim.State(**te.load(path))
+    for _ in range(3):
+        (_, state), (_, again) = step(state, x), step(again, x)
+    np.testing.assert_array_equal(state.params["w"], again.params["w"])
+    assert again.steps == 6
+
+
+def test_files_of_others_are_dicts_of_arrays(tmp_path: Path) -> None:
+    np.savez(tmp_path / "theirs.npz", a=np.arange(3), b=np.ones(2))
+    same(te.load(tmp_path / "theirs.npz"), {"a": np.arange(3), "b": np.ones(2)})
+
+
+def test_refusals(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"expected a path that ends in .npz or .safetensors, found 'model.pt'"):
+        te.save("model.pt", {})
+    with pytest.raises(ValueError, match=r"ends in .npz or .safetensors"):
+        te.load("model.pt")
+    with pytest.raises(TypeError, match=r"a.0 is object .*expected an array, a number or text"):
+        te.save(tmp_path / "x.npz", {"a": [object()]})
+    with pytest.raises(TypeError, match="keys of dicts must be strings or integers"):
+        te.save(tmp_path / "x.npz", {(1, 2): 3})
+    assert list(tmp_path.iterdir()) == []
+    for text in ("[", '{"array": "b"}', '{"list": 3}', "{}", "3", '{"other": 1}'):
+        np.savez(tmp_path / "bad.npz", a=np.ones(1), __nest__=np.array(text))
+        with pytest.raises(ValueError, match="is damaged"):
+            te.load(tmp_path / "bad.npz")
