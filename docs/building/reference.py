@@ -26,15 +26,15 @@ AREAS = {
     "arrays": ("Whole tensors", ("tedsl.lang.arrays", "tedsl.lang.sorting")),
     "derivatives": ("Derivatives", ("autodiff",)),
     "scheduling": ("Schedules", ("tedsl.backend.build.Schedule", "tedsl.backend.tune")),
-    "running": ("Building and running", ("tedsl.backend", "tedsl.reference", "tedsl.blocks")),
+    "running": ("Building and running", ("tedsl.backend", "tedsl.reference", "tedsl.blocks", "tedsl.analysis.arrays")),
     "cost": ("Cost", ("tedsl.analysis",)),
     "mutation": ("Mutation", ("tedsl.mutation",)),
     "operators": ("Operators and transformations", ("tedsl.ops", "tedsl.bridges")),
     "errors": ("Errors", ("tedsl.lang.errors",)),
 }  # fmt: skip
 PACKAGES = {
-    "ops": "Operator catalog: te.ops", "testing": "Testing: te.testing", "display": "Display: te.display",
-    "display.plot": "Plots: te.display.plot",
+    "ops": "Operator catalog: te.ops", "ops.optim": "Training: te.ops.optim", "random": "Random numbers: te.random",
+    "testing": "Testing: te.testing", "display": "Display: te.display", "display.plot": "Plots: te.display.plot",
 }  # fmt: skip
 CLASSES = (te.Schedule, te.Tensor)  # whose methods are listed under them
 

@@ -1,0 +1,1 @@
+"""The training steps of `examples/zoo`, beside the same steps in PyTorch."""

@@ -1,0 +1,42 @@
+"""`python -m benchmarks.zoo`: a training step of each program of `examples/zoo`, beside the same step in PyTorch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+from benchmarks.zoo import images, networks
+
+ROUNDS, LEAST = 9, 0.2  # turns of both, and the seconds of a turn
+
+
+def steps() -> dict[str, Callable[[], tuple[Any, Any]]]:
+    """The name of an example, and what gives our step and PyTorch's on equal data."""
+    return {name: getattr(module, name) for module in (networks, images) for name in module.__all__}
+
+
+def seconds(step: Callable[[], object]) -> float:
+    """Of one call, in a turn of many."""
+    count, begin = 0, time.perf_counter()
+    while (passed := time.perf_counter() - begin) < LEAST:
+        step()
+        count += 1
+    return passed / count
+
+
+def main() -> None:
+    print("| example | tedsl | PyTorch | PyTorch / tedsl |\n|---|---|---|---|")
+    for name, make in steps().items():
+        pair = make()
+        for step in pair:
+            step()
+        turns = [[seconds(step) for step in pair] for _ in range(ROUNDS)]
+        ours, theirs = (median(column) for column in zip(*turns))
+        ratio = median(b / a for a, b in turns)
+        print(f"| {name} | {ours * 1e3:.2f} ms | {theirs * 1e3:.2f} ms | {ratio:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+# %%
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import tedsl as te
+from tedsl.ops import optim
+
+x = np.linspace(-1, 1, 8, dtype="float32")
+y = 3 * x + 1
+
+
+def loss(p, x, y):
+    return te.ops.mse_loss(p["slope"] * x + p["offset"], y)
+
+
+# %% te.ops.optim.train_step te.ops.optim.FunctionStep te.ops.optim.Adam
+step = optim.train_step(loss, optimizer=optim.Adam(0.1))
+state = step.start({"slope": 0.0, "offset": 0.0})
+for _ in range(200):
+    value, state = step(state, x, y)
+print({name: round(float(array), 2) for name, array in state.params.items()})
+
+# %% te.ops.optim.State
+best = state.copy()  # in arrays of its own
+best.steps
+
+# %% te.ops.optim.SGD te.ops.optim.Optimizer te.ops.optim.TrainStep
+w, a, b = te.placeholder((), name="w"), te.placeholder((8,), name="a"), te.placeholder((8,), name="b")
+compiled = optim.train_step(te.ops.mse_loss(w[()] * a, b), [w], [a, b], optim.SGD(0.1, momentum=0.9))
+value, first = compiled(compiled.start([0.0]), x, y)
+first.params
+
+# %% te.ops.optim.sgd_step
+optim.sgd_step(np.ones(2, "float32"), np.array([1, -1], "float32"), lr=0.1)
+
+# %% te.ops.optim.momentum_step
+optim.momentum_step(np.ones(2, "float32"), np.array([1, -1], "float32"), np.zeros(2, "float32"), lr=0.1)
+
+# %% te.ops.optim.adam_step
+zeros = np.zeros(2, "float32")
+new, *_ = optim.adam_step(zeros + 1, np.array([1, -2], "float32"), zeros, zeros, np.array(1, "int32"), lr=0.1)
+new
+
+# %% te.ops.optim.clip_by_global_norm
+g = te.placeholder((2,), name="g")
+(clipped,) = optim.clip_by_global_norm([g], 1.0)
+te.evaluate(clipped, {g: np.array([3, 4], "float32")})
+
+# %% te.save te.load
+path = Path(tempfile.mkdtemp()) / "line.npz"
+te.save(path, state)
+again = optim.State(**te.load(path))
+again.steps
+
+# %% te.display.progress te.display.WatchedLoop
+for _ in (bar := te.display.progress(3)):
+    value, state = step(state, x, y)
+    bar.show(loss=value)
+print(bar)
