@@ -220,7 +220,7 @@ class TrainStep:
         self._check(state, old)
         out = self._spare or tuple(np.empty_like(a) for a in old)
         values = [np.empty(t.shape, str(t.dtype)) for t in self.results]
-        self.kernel(*data, *old, np.int32(state.steps + 1), out=[*values, *out])
+        self.kernel(*data, *old, np.array(state.steps + 1, "int32"), out=(*values, *out))
         count = len(self.params)
         self._spare, self._newest = old, State(out[:count], out[count:], state.steps + 1)
         return tuple(values) if self.several else values[0], self._newest

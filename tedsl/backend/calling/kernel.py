@@ -79,7 +79,8 @@ class Kernel(Rich):
             and len(arrays) == self._count and not DONATED and not is_checked() and not RECORDING
         ):  # fmt: skip
             prepared = self._prepared if mode is None else self._adding
-            targets = () if out is None else out if out.__class__ is tuple else (out,)
+            kind = out.__class__
+            targets = () if out is None else out if kind is tuple else tuple(out) if kind is list else (out,)
             try:
                 call = prepared[tuple([(a.__class__, a.dtype, a.shape, a.strides) for a in (*arrays, *targets)])]
             except (AttributeError, KeyError, TypeError):

@@ -20,6 +20,7 @@ __all__ = ["MOST_CALLS", "KnownCall", "PreparedCalls", "separate"]
 
 _may_share = np.may_share_memory
 MOST_CALLS = 256  # prepared calls kept
+FEW_TARGETS = 4  # up to which every pair of arrays is compared
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +97,8 @@ def _put(calls: dict[Any, KnownCall], key: Any, known: KnownCall) -> None:
 def separate(inputs: Sequence[Array], targets: Sequence[Array], safe: Set[tuple[int, int]]) -> bool:
     """Whether outputs can be written at once: they are writable, and nothing that is read or written lies in them,
     but for what may lie there element on element."""
+    if len(targets) > FEW_TARGETS and _are_apart(inputs, targets):
+        return True
     for position, target in enumerate(targets):
         if not target.flags.writeable:
             return False
@@ -107,4 +110,23 @@ def separate(inputs: Sequence[Array], targets: Sequence[Array], safe: Set[tuple[
         for other in targets[:position]:
             if _may_share(target, other):
                 return False
+    return True
+
+
+def _are_apart(inputs: Sequence[Array], targets: Sequence[Array]) -> bool:
+    """Whether the memory of each target is its own, seen at once: of contiguous arrays, in the order of addresses."""
+    spans = []
+    for position, array in enumerate((*targets, *inputs)):
+        flags, is_target = array.flags, position < len(targets)
+        if not flags.c_contiguous or (is_target and not flags.writeable):
+            return False
+        begin = address_of(array)
+        spans.append((begin, begin + array.nbytes, is_target))
+    spans.sort()
+    end = end_of_targets = 0
+    for begin, stop, is_target in spans:
+        if begin < (end if is_target else end_of_targets):
+            return False
+        end = max(end, stop)
+        end_of_targets = max(end_of_targets, stop) if is_target else end_of_targets
     return True
