@@ -20,6 +20,7 @@ from tedsl.lang.traverse import stages_of
 from tedsl.ops.batching import batched
 from tedsl.ops.routines import Routine, Tensors, distinct
 from tedsl.ops.signature import Signature, Static, Template, map_leaves
+from tedsl.ops.static_numbers import add_list_hints
 
 __all__ = ["Author", "Definition", "attach_rules", "effects_of", "has_extern", "inlined"]
 
@@ -60,7 +61,7 @@ class Definition(Routine):
         try:
             returned = inlined(self.signature, self.template, self.author, inputs)
         except (TypeError, ValueError, IndexError, ArithmeticError) as error:
-            raise _explained(self.signature, error, inputs) from error
+            raise _explained(self.signature, self.template, error, inputs) from error
         outputs: list[Tensor] = []
 
         def listed(value: Any, name: str) -> Any:
@@ -139,11 +140,12 @@ def inlined(signature: Signature, template: Template, author: Author, inputs: Se
     """What the function returns for tensors, its results with the derivatives that the author gave."""
     try:
         returned = signature.called(template, inputs)
-    except AttributeError as error:
-        misfit = signature.misfit(template)
+    except Exception as error:
+        add_list_hints(error, signature, template)
+        misfit = signature.misfit(template) if isinstance(error, AttributeError) else None
         if misfit is None:
             raise
-        raise TypeError(f"{signature.name} at {user_location()}: {misfit}") from error
+        raise _with_notes(TypeError(f"{signature.name} at {user_location()}: {misfit}"), error) from error
     found: list[Tensor] = []
 
     def listed(value: Any, name: str) -> Any:
@@ -288,10 +290,18 @@ def _pushed(
     return dots
 
 
-def _explained(signature: Signature, error: Exception, inputs: Sequence[Tensor]) -> Exception:
-    """The error of the function with the signature and what was given."""
-    message = f"op {signature} called on ({', '.join(map(repr, inputs))}): {error}"
+def _explained(signature: Signature, template: Template, error: Exception, inputs: Sequence[Tensor]) -> Exception:
+    """The error of the function with the names of its arguments and what was given."""
+    message = f"op {signature} called on ({signature.given(template, inputs)}): {error}"
     try:
-        return type(error)(message)
+        return _with_notes(type(error)(message), error)
     except TypeError:  # an error class with a constructor of its own
-        return ValueError(message)
+        return _with_notes(ValueError(message), error)
+
+
+def _with_notes(made: Exception, error: Exception) -> Exception:
+    """An error with the notes of that which it replaces."""
+    if hasattr(made, "add_note"):  # from Python 3.11 on
+        for note in getattr(error, "__notes__", ()):
+            made.add_note(note)
+    return made

@@ -30,6 +30,7 @@ from tedsl.ops.keys import is_plain, key_of, nest_key
 from tedsl.ops.results import into
 from tedsl.ops.routines import Spec, TracedRoutine
 from tedsl.ops.signature import OpCall, Signature, Static, Template, map_leaves
+from tedsl.ops.static_numbers import NumbersSeen
 
 __all__ = ["Op", "op"]
 
@@ -93,6 +94,7 @@ class Op:
         self.bridged: dict[Any, Any] = {}  # what bridges keep of this op
         self._definitions: dict[Template, Definition] = {}
         self._prepared: dict[Any, Callable[..., Any]] = {}
+        self._numbers = NumbersSeen()
         if "out" in self.signature.parameters.parameters:
             raise TypeError(f"op {self.signature}: the parameter 'out' has a meaning of its own; name it otherwise")
         self._has_mode = "mode" in self.signature.parameters.parameters
@@ -119,7 +121,7 @@ class Op:
         return result
 
     def __repr__(self) -> str:
-        return f"<op {self.signature}>"
+        return f"<op {self.signature.annotated}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         module, qualname = self.__module__, self.__qualname__
@@ -177,7 +179,7 @@ class Op:
 
     def explain(self) -> OpExplanation:
         """What the op was specialised for, what its forward pass keeps for the backward pass, what is compiled."""
-        return explanation_of(f"op {self.signature}", list(self._definitions.values()))
+        return explanation_of(f"op {self.signature.annotated}", list(self._definitions.values()))
 
     def definition(self, template: Template) -> Definition:
         """The function with the static arguments of a template."""
@@ -234,6 +236,7 @@ class Op:
                 )
         if home == "tensor":
             return self._inlined(call, out, mode)
+        self._numbers.add(call, getattr(self, "__name__", self.name))
         if home != "numpy":
             return import_module(home).call(self, call, out, mode)
         return self._run(call, out, mode)

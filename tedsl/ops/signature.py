@@ -17,7 +17,9 @@ import numpy as np
 from tedsl.analysis.arrays import nests
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["OpCall", "Signature", "Slot", "Static", "Template", "is_array", "leaves", "map_leaves"]
+__all__ = [
+    "OpCall", "Signature", "Slot", "Static", "Template", "is_array", "is_tensor_annotation", "leaves", "map_leaves",
+]  # fmt: skip
 
 map_leaves = functools.partial(nests.map_leaves, join=nests.underscored)  # a part is named as its placeholder is
 
@@ -70,6 +72,11 @@ class Signature:
         self._templates: dict[tuple[Any, ...], Template] = {}
 
     def __str__(self) -> str:
+        """The names, as messages have them."""
+        return f"{self.name}({', '.join(self.parameters.parameters)})"
+
+    @property
+    def annotated(self) -> str:
         """As it is written: annotations that are text stand without quotes."""
         found = self.parameters
         plain = [p.replace(annotation=_bare(p.annotation)) for p in found.parameters.values()]
@@ -118,11 +125,18 @@ class Signature:
         """The first argument that is annotated as a tensor and is none; None without one."""
         for name, value in template.arguments.items():
             note = self.parameters.parameters[name].annotation
-            text = note if isinstance(note, str) else getattr(note, "__name__", str(note))
-            wanted = text.removeprefix("te.").removesuffix(" | None")
-            if wanted == "Tensor" and not isinstance(value, Slot) and not (value is None and text.endswith("None")):
+            is_absent = value is None and str(note).endswith("None")
+            if is_tensor_annotation(note) and not isinstance(value, Slot) and not is_absent:
                 return f"argument {name!r}: expected an array, found {type(value).__name__} ({value!r:.40})"
         return None
+
+    def given(self, template: Template, inputs: Sequence[Tensor]) -> str:
+        """What a call was given, in words: the tensors, and what differs from the defaults."""
+        words = list(map(repr, inputs))
+        for name, value in template.statics.items():
+            if not _is_default(value, self.parameters.parameters[name]):
+                words.append(f"{name}={value!r:.40}")
+        return ", ".join(words)
 
     def called(self, template: Template, arrays: Sequence[Any]) -> Any:
         """What the function returns for these arrays in the slots."""
@@ -133,6 +147,14 @@ class Signature:
         bound = self.parameters.bind_partial()
         bound.arguments.update({n: map_leaves(v, n, filled) for n, v in template.arguments.items()})
         return self.function(*bound.args, **bound.kwargs)
+
+
+def _is_default(value: Any, parameter: inspect.Parameter) -> bool:
+    """Whether a static argument says nothing: its default, or none of `*args` and `**kwargs`."""
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        return not value
+    key = nests.static_key(value)
+    return value is parameter.default or (key is not None and key == nests.static_key(parameter.default))
 
 
 class _Bare(str):
@@ -146,6 +168,12 @@ class _Bare(str):
 
 def _bare(annotation: Any) -> Any:
     return _Bare(annotation) if isinstance(annotation, str) else annotation
+
+
+def is_tensor_annotation(note: Any) -> bool:
+    """Whether an annotation, or its text, says that a parameter is a tensor, or one or None."""
+    text = note if isinstance(note, str) else getattr(note, "__name__", str(note))
+    return str(text).removeprefix("te.").removesuffix(" | None") == "Tensor"
 
 
 PROTOCOLS = ("__dlpack__", "__array_interface__", "__array__", "__cuda_array_interface__")

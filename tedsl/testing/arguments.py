@@ -15,6 +15,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tedsl.lang.dtypes import as_dtype
+from tedsl.lang.errors import user_location
+from tedsl.testing.misuse import check_described, check_descriptions
 
 __all__ = ["Arguments", "ArraySpec", "SampledCall", "array"]
 
@@ -49,10 +51,15 @@ class ArraySpec:
 
 
 def array(
-    shape: str, dtype: str | None = None, *, low: float = -2.0, high: float = 2.0, below: str | int | None = None
+    shape: str | Sequence[str | int],
+    dtype: str | None = None,
+    *,
+    low: float = -2.0,
+    high: float = 2.0,
+    below: str | int | None = None,
 ) -> ArraySpec:
     """An array argument of `check_op`: `array("n m", low=0.1)`, `array("k", "int32", below="n")`."""
-    names = shape.replace(",", " ").split()
+    names = shape.replace(",", " ").split() if isinstance(shape, str) else [str(n) for n in shape]
     return ArraySpec(tuple(int(n) if n.isdigit() else n for n in names), dtype, low, high, below)
 
 
@@ -96,10 +103,11 @@ class Arguments:
         sizes: Mapping[str, int | tuple[int, int]] | None,
         dtypes: Sequence[str],
     ) -> Arguments:
-        """The arguments by parameter name; a parameter without one and without a default is an array of any shape."""
+        """The arguments by parameter name; if none is described, those without default are arrays of any shape."""
         bound = _bound(op, given, named)
         specs = {name: _as_spec(value) for name, value in bound.items() if isinstance(value, (str, ArraySpec))}
         static = {name: value for name, value in bound.items() if name not in specs}
+        check_descriptions(_title(op), op, static, bool(specs))
         ranges = {name: (n, n) if isinstance(n, int) else n for name, n in (sizes or {}).items()}
         used = {n for s in specs.values() for n in (*s.shape, s.below) if isinstance(n, str)}
         for name, (low, high) in ranges.items():
@@ -159,12 +167,16 @@ def _bound(op: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any
     try:
         bound = dict(signature.bind_partial(*given, **named).arguments)
     except TypeError as error:
-        raise TypeError(f"check_op: {error}; the operator is {_title(op)}{signature}") from None
+        raise TypeError(f"check_op at {user_location()}: {error}; the operator is {_title(op)}{signature}") from None
+    check_described(
+        _title(op), signature.parameters, bound, sum(isinstance(v, (str, ArraySpec)) for v in bound.values())
+    )
     result: dict[str, Any] = {}
     for name, parameter in signature.parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise TypeError(
-                f"check_op: {_title(op)}{signature} takes *{name}; wrap it in a function of named arguments"
+                f"check_op at {user_location()}: {_title(op)}{signature} takes *{name}; wrap it in a function of named "
+                "arguments"
             )
         if name in bound:
             result[name] = bound[name]

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed as seeded, set
 from tedsl.backend.host.progress import counted
 from tedsl.lang.errors import user_location
 from tedsl.testing.arguments import Arguments, SampledCall
+from tedsl.testing.misuse import shape_hints
 from tedsl.testing.report import CheckError, CheckReport, Failure
 from tedsl.testing.snippet import snippet
 from tedsl.testing.traced import Rules
@@ -44,8 +45,8 @@ def check_op(
     op         a function of te.Tensors, or an operator made by `@te.op`
     arguments  one per parameter, by place or by name: a shape such as "n m" (extents of one name are equal, `...` is
                any shape), `te.testing.array(...)` for a dtype or a range of values, a hypothesis strategy for a static
-               argument that is drawn, anything else as it is (`st.just("text")` for a string). A parameter that is not
-               given and has no default is an array of any shape
+               argument that is drawn, anything else as it is (`st.just("text")` for a string, `st.just(array)` for a
+               constant array). Where nothing is described, parameters without a default are arrays of any shape
     sizes      the extents that a name may take, {"n": (3, 9)}; else 1 to 5
     vjp, jvp   a rule to try before it is registered, as `def_vjp` and `def_jvp` take it
     checks     names of `te.testing.CHECKS`; all by default
@@ -159,7 +160,8 @@ class _Hunt:
             else:
                 return
         except _RAISED as error:
-            wrong = Wrong(f"raised {type(error).__name__}: {error}")
+            notes = [*getattr(error, "__notes__", ()), *(shape_hints(case.static) if name == "trace" else ())]
+            wrong = Wrong("\n  ".join([f"raised {type(error).__name__}: {error}", *notes]))
         self.failed = name, case, wrong
         raise _Found
 

@@ -298,3 +298,77 @@ def test_drawn_static_arguments_are_drawn() -> None:
 
     te.testing.check_op(op, "n", power=st.integers(1, 3), examples=20, checks="gradient")
     assert seen == {1, 2, 3}
+
+
+def looked_up(image: te.Tensor, table: te.Tensor, mode: str = "linear") -> te.Tensor:
+    assert mode == "linear"
+    return te.compute(image.shape[:2], lambda i, j: te.sum(lambda k: image[i, j, k]) + table[0, 0, 0, 0])
+
+
+IMAGE, TABLE = np.ones((4, 5, 3), "float32"), np.ones((3, 3, 3, 3))
+HERE = rf"check_op at {__file__}:\d+: "
+MISUSE: dict[str, tuple[Any, str]] = {
+    "arrays": (
+        lambda: te.testing.check_op(looked_up, IMAGE, TABLE),
+        r"argument 'image' is an array \(ndarray\); describe it: '4 5 3', or with names, as 'n m', for extents "
+        r"that vary, or te.testing.array\('4 5 3', 'float32'\)",
+    ),
+    "one array": (lambda: te.testing.check_op(looked_up, "h w 3", TABLE), "argument 'table' is an array .*'3 3 3 3'"),
+    "a scalar array": (lambda: te.testing.check_op(te.tanh, np.ones(())), r"te.testing.array\('', 'float64'\)"),
+    "a tensor": (
+        lambda: te.testing.check_op(te.tanh, te.placeholder((2, te.var("n")))), r"is a tensor \(Tensor\).*: '2 n', or",
+    ),
+    "arrays in a list": (
+        lambda: te.testing.check_op(te.stack, [TABLE[0], TABLE[1]]),
+        r"argument '\w+' has arrays in it \(list\).*wrap .* in a function with a parameter for each array",
+    ),
+    "tuples": (
+        lambda: te.testing.check_op(lambda image, table: image + table, (4, 5, 3), (3, 3, 3, 3)),
+        r"no argument of <lambda> is described as an array: image=\(4, 5, 3\), table=\(3, 3, 3, 3\); "
+        r"give the shape of one as text: '4 5 3'",
+    ),
+    "a number": (lambda: te.testing.check_op(te.tanh, 3.0), "x=3.0; give the shape of one as text: 'n m'"),
+    "one tuple": (
+        lambda: te.testing.check_op(looked_up, "h w 3", (3, 3, 3, 3)),
+        r"argument 'table' of looked_up is annotated as a tensor, found \(3, 3, 3, 3\); give its shape as text: "
+        r"'3 3 3 3'",
+    ),
+    "one description": (
+        lambda: te.testing.check_op(looked_up, "h w 3"),
+        r"looked_up takes image and table; found 1 description; describe table as well \('...' for an array of any ",
+    ),
+    "by name": (lambda: te.testing.check_op(looked_up, table="3 3 3 3"), "image and table.*describe image as well"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISUSE)
+def test_misuse_is_told_before_anything_is_drawn(name: str) -> None:
+    call, message = MISUSE[name]
+    with pytest.raises(TypeError, match=HERE + ".*" + message):
+        call()
+
+
+def test_arrays_may_be_static_and_shapes_tuples() -> None:
+    """What `just` holds is given as it is; without any description, every argument is an array of any shape."""
+    assert te.testing.check_op(lambda x, w: x * te.constant(w), "3", st.just(np.arange(3.0)), examples=3, compiled=1)
+    assert te.testing.array((4, "n", 3), "int32").shape == (4, "n", 3)
+    assert te.testing.check_op(lambda x, y: x + y, examples=3, compiled=1)
+
+
+def test_a_tuple_that_may_have_meant_a_shape_is_named() -> None:
+    """Options are tuples as well, so that only the operator can say."""
+
+    def op(image: Any, table: Any) -> Any:
+        return image * table.sum()
+
+    report = te.testing.check_op(op, "h w", (3, 3), raise_exception=False)
+    assert report.failure is not None
+    assert "raised AttributeError: 'tuple' object has no attribute 'sum'" in report.failure.message
+    assert "table=(3, 3) is given as it is; where it is the shape of an array, give '3 3'" in report.failure.message
+
+
+def test_notes_of_an_exception_are_reported() -> None:
+    op = te.op(lambda x, w: x * w.sum())
+    report = te.testing.check_op(op, "n", [1.0, 2.0], raise_exception=False)
+    assert report.failure is not None
+    assert "argument 'w' is a list and so a static value; give np.asarray(w)" in report.failure.message

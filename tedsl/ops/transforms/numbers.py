@@ -1,6 +1,7 @@
 """Numbers and lists of numbers given for arrays: as NumPy takes them, as arrays of the framework of the others.
 
-A Python float is weak: it has the dtype of the float arrays beside it, float64 without any.
+A Python float is weak, and so is a list with one in it: it has the dtype of the float arrays beside it, float64 without
+any.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tedsl.lang.tensor import Tensor
 from tedsl.ops.homes import home_of
 from tedsl.ops.signature import is_array, leaves
 
-__all__ = ["as_array", "constant", "is_number", "weak_dtype", "with_arrays"]
+__all__ = ["as_array", "as_table", "constant", "is_number", "weak_dtype", "with_arrays"]
 
 Array = np.ndarray[Any, Any]
 
@@ -35,7 +36,7 @@ def with_arrays(values: Sequence[Any], wanted: Sequence[bool] | None) -> list[An
     def taken(value: Any, is_wanted: bool) -> Any:
         if isinstance(value, list) and _is_table(value):
             made = is_wanted or any(isinstance(leaf, (float, np.floating)) for leaf in leaves(value))
-            return _given(np.asarray(value), like) if made else value
+            return _given(as_table(value, weak), like) if made else value
         if isinstance(value, tuple):
             parts = [taken(v, is_wanted) for v in value]
             return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
@@ -60,6 +61,13 @@ def is_number(value: Any) -> bool:
 def as_array(number: Any, weak: Any) -> Array:
     """A number as an array of rank 0, a float of Python of the dtype `weak`."""
     return np.asarray(number, weak if type(number) is float else None)
+
+
+def as_table(numbers: list[Any], weak: Any) -> Array:
+    """A list of numbers as an array, of the dtype `weak` if it has floats of Python and no scalars of NumPy."""
+    found = leaves(numbers)
+    is_weak = any(type(n) is float for n in found) and not any(isinstance(n, np.generic) for n in found)
+    return np.asarray(numbers, weak if is_weak else None)
 
 
 def constant(array: Array) -> Tensor:

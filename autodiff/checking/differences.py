@@ -1,4 +1,4 @@
-"""`gradcheck`: adjoints against central differences, with a report that explains itself.
+"""Adjoints against central differences.
 
 Each output is contracted with a fixed random head of both signs; every element of every input is moved by two step
 sizes. Where the two estimates disagree the function has a kink nearby (or the step is too coarse) and the element is
@@ -8,23 +8,24 @@ given, what they are rounded by is allowed for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from autodiff.checking.functions import traced
+from autodiff.checking.report import PairReport, Report
 from autodiff.heads import floats
 from autodiff.overrides import Fdiff, Override
 from autodiff.reverse import differentiate
 from tedsl.lang.errors import GradientError, user_location
-from tedsl.lang.expr import Const, Var
-from tedsl.lang.rich import Rich
+from tedsl.lang.expr import Const, Expr, Var
 from tedsl.lang.tensor import Constant, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
 from tedsl.reference import interpret
 
-__all__ = ["PairReport", "Report", "gradcheck"]
+__all__ = ["gradcheck"]
 
 Array = Any
 Evaluate = Callable[[Sequence[Tensor], Mapping[Tensor, Array]], tuple[Array, ...]]
@@ -41,74 +42,6 @@ _ROUNDINGS = 4
 _UNIT = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 # Extent given to each symbolic size when values are drawn here.
 _DRAWN_EXTENT = 3
-
-
-@dataclass(frozen=True)
-class PairReport:
-    """One output against one input, at the element that is worst."""
-
-    output: str
-    input: str
-    index: tuple[int, ...]
-    analytic: float
-    numeric: float
-    step: float
-    tolerance: float
-    checked: int
-    kinks: int
-    ok: bool
-
-    @property
-    def error(self) -> float:
-        return abs(self.analytic - self.numeric)
-
-    def row(self) -> tuple[str, ...]:
-        place = f"[{', '.join(map(str, self.index))}]"
-        return (
-            self.output, self.input, "ok" if self.ok else "WRONG", place, f"{self.analytic:.8g}", f"{self.numeric:.8g}",
-            f"{self.error:.2g}", f"{self.tolerance:.2g}", f"{self.step:.0e}", str(self.checked), str(self.kinks),
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Report(Rich):
-    """The pairs checked; true when all agree."""
-
-    pairs: tuple[PairReport, ...]
-    values: Mapping[Tensor, Array] = field(repr=False, default_factory=dict)
-
-    @property
-    def ok(self) -> bool:
-        return all(p.ok for p in self.pairs)
-
-    def __bool__(self) -> bool:
-        return self.ok
-
-    @property
-    def worst(self) -> PairReport:
-        """The pair whose error is largest beside its tolerance."""
-        return max(self.pairs, key=lambda p: (not p.ok, p.error / p.tolerance if p.tolerance else 0.0))
-
-    def __str__(self) -> str:
-        head = (
-            "output",
-            "input",
-            "",
-            "worst at",
-            "adjoint",
-            "difference",
-            "error",
-            "tolerance",
-            "step",
-            "checked",
-            "kinks",
-        )
-        rows = [head, *(p.row() for p in self.pairs)]
-        widths = [max(len(r[c]) for r in rows) for c in range(len(head))]
-        return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(r, widths, strict=True)).rstrip() for r in rows)
-
-    def __repr__(self) -> str:
-        return str(self)
 
 
 def gradcheck(
@@ -128,8 +61,16 @@ def gradcheck(
     """The adjoints of `outputs` for `inputs` compared with central differences at `values` (drawn when None).
 
     `values` maps placeholders to arrays, or lists arrays in the order of `inputs` (of a single one: is its array).
+    Instead, `outputs` may be a function of tensors and `inputs` a tuple or list of its arguments, which are arrays,
+    nests of them, numbers, or anything else; or a single one that is neither. It is checked in float64.
     Raises GradientError with the report when an element disagrees, unless `raise_exception=False`.
     """
+    if callable(outputs) and not isinstance(outputs, (Tensor, Expr)):
+        if values is not None:
+            raise TypeError(
+                f"gradcheck at {user_location()}: values= is for tensors; of a function, give the arrays as inputs"
+            )
+        outputs, inputs, values = traced(outputs, inputs)
     targets = floats(outputs, "outputs", "gradcheck")
     sources = floats(inputs, "inputs", "gradcheck")
     random = np.random.default_rng(seed)
@@ -138,10 +79,22 @@ def gradcheck(
     pairs: list[PairReport] = []
     for target in targets:
         pairs += _check_output(target, sources, feeds, run, random, (eps, atol, rtol), override, fdiff)
-    report = Report(tuple(pairs), feeds)
+    report = Report(tuple(pairs), feeds, tuple(_independent(targets, sources)))
     if raise_exception and not report.ok:
         raise GradientError(f"gradcheck at {user_location()}: adjoints and differences disagree\n{report}")
     return report
+
+
+def _independent(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Iterator[str]:
+    """A note on each input that no output depends on, and on what is read under its name instead."""
+    stages = stages_of(outputs)
+    names = " and ".join(dict.fromkeys(t.name for t in outputs))
+    for source in inputs:
+        if source.op in stages:
+            continue
+        others = [op.where for op in stages if isinstance(op, Placeholder) and op.name == source.name]
+        hint = f"; it reads another {source.name}, defined at {others[0]}" if others else ""
+        yield f"{names} does not depend on {source.name}, so that its gradient is 0{hint}"
 
 
 def _feeds(

@@ -1,0 +1,92 @@
+"""Numbers of which an operator makes a program each: hints for those who meant an input.
+
+Numbers and lists of them are static (`signature`). That is what extents and options need, and nobody's wish for a
+learning rate that changes from call to call, or for an image as a list.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+
+from tedsl.analysis.arrays import nests
+from tedsl.lang.errors import warn_user
+from tedsl.ops.signature import OpCall, Signature, Slot, Template, leaves
+from tedsl.ops.transforms.numbers import is_number, weak_dtype
+
+__all__ = ["NumbersSeen", "add_list_hints"]
+
+MOST_VALUES = {float: 8, int: 32}  # so many programs are made in silence; integers are often extents
+MOST_NUMBERS = 16  # beyond so many in one call, nobody counts
+# How an array of rank 0 is written, by the first part of the module of an array's type.
+WRITTEN = {
+    "numpy": "np.asarray({name}, '{dtype}')", "torch": "torch.tensor({name}, dtype=torch.{dtype})",
+    "jax": "jnp.asarray({name}, '{dtype}')", "jaxlib": "jnp.asarray({name}, '{dtype}')",
+}  # fmt: skip
+
+
+class NumbersSeen:
+    """How many values of each static number an operator was compiled for, all else being equal."""
+
+    def __init__(self) -> None:
+        self._templates: set[Template] = set()
+        self._counts: dict[Any, int] = {}
+        self._is_told = False
+
+    def add(self, call: OpCall, title: str) -> None:
+        """A call, a new program if its template is new; warns, once, where a number has had too many values."""
+        if self._is_told or call.template in self._templates:
+            return
+        self._templates.add(call.template)
+        parts: list[tuple[str, Any]] = []
+        for name, value in call.template.arguments.items():
+            nests.map_leaves(value, name, lambda leaf, at: parts.append((at, leaf)))
+        keys = [(at, Slot if isinstance(leaf, Slot) else nests.static_key(leaf)) for at, leaf in parts]
+        numbers = [k for k, (_, leaf) in enumerate(parts) if is_number(leaf)]
+        for k in numbers if len(numbers) <= MOST_NUMBERS else ():
+            name, value = parts[k]
+            kind = float if isinstance(value, (float, np.floating)) else int
+            others = (kind, k, *keys[:k], name, *keys[k + 1 :])
+            self._counts[others] = count = self._counts.get(others, 0) + 1
+            if count == MOST_VALUES[kind]:
+                self._is_told = True
+                self._counts.clear()
+                self._templates.clear()
+                dtype = weak_dtype(call.arrays) if kind is float else "int32"
+                warn_user(
+                    f"{title} was compiled {count} times for different values of {_quoted(name)}; pass "
+                    f"{_array(call.arrays[0], name, dtype)} to have it as an input, unless an extent or a branch "
+                    "depends on it"
+                )
+                return
+
+
+def _quoted(name: str) -> str:
+    return repr(name) if name.isidentifier() else name
+
+
+def _array(like: Any, name: str, dtype: Any) -> str:
+    """A number as an array of the framework of another, as it is written."""
+    text = WRITTEN.get(type(like).__module__.partition(".")[0], "an array of rank 0 ({name} as {dtype})")
+    return text.format(name=name, dtype=dtype)
+
+
+def add_list_hints(error: Exception, signature: Signature, template: Template) -> None:
+    """Note on an error of an operator's function which of its static arguments may have been meant as arrays."""
+    for name, value in template.arguments.items():
+        if hasattr(error, "add_note") and _may_be_array(value, signature.parameters.parameters[name]):
+            error.add_note(
+                f"argument {name!r} is a {type(value).__name__} and so a static value; give np.asarray({name})"
+            )
+
+
+def _may_be_array(value: Any, parameter: inspect.Parameter) -> bool:
+    """Whether numbers in a nest may stand for an array: tuples of integers are options, as is what has a default."""
+    has_default = parameter.default is not parameter.empty and parameter.default is not None
+    if has_default or type(value) not in (list, tuple):
+        return False
+    numbers = leaves(value)
+    is_option = type(value) is tuple and all(type(n) is int for n in value)
+    return bool(numbers) and not is_option and all(map(is_number, numbers))

@@ -1,0 +1,117 @@
+"""`te.gradcheck` of functions on arrays, and what it says of inputs that nothing depends on."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+
+RNG = np.random.default_rng(3)
+
+
+def wave(a: Any, b: Any) -> Any:
+    return (te.sin(a) * b).sum()
+
+
+@dataclasses.dataclass
+class Line:
+    slope: Any
+    offset: Any
+
+
+class TestFunctions:
+    def test_arguments_are_a_tuple_or_a_list_of_arrays(self) -> None:
+        a, b = RNG.normal(size=3).astype("float32"), RNG.normal(size=3)
+        for given in ((a, b), [a, b]):
+            report = te.gradcheck(wave, given)
+            assert report.ok
+            assert [(p.input, p.checked) for p in report.pairs] == [("a", 3), ("b", 3)]
+            assert {v.dtype for v in report.values.values()} == {np.dtype("float64")}
+        assert a.dtype == "float32"
+
+    def test_an_array_may_stand_alone(self) -> None:
+        assert te.gradcheck(te.tanh, RNG.normal(size=(2, 3))).pairs[0].checked == 6
+        assert te.gradcheck(lambda x: x[0] * x[1], np.array([2.0, 3.0])).ok  # an element of a tensor is a scalar
+        assert 6 <= abs(te.gradcheck(lambda x: x * x * x, 2.0).pairs[0].analytic) <= 18  # a head of 0.5 to 1.5
+
+    def test_arguments_may_be_nests_numbers_and_other_values(self) -> None:
+        def loss(params: Any, x: Any, index: Any, power: int, kind: str) -> Any:
+            assert (power, kind) == (2, "mean")
+            picked = te.compute(index.shape, lambda i: x[index[i]])
+            return ((params["line"].slope * picked + params["line"].offset) ** power).mean() * params["scale"][1]
+
+        params = {"line": Line(np.array(1.5), 0.5), "scale": [1.0, 2.0]}
+        report = te.gradcheck(loss, (params, RNG.normal(size=4), np.array([0, 3, 3]), 2, "mean"))
+        assert report.ok
+        assert [p.input for p in report.pairs] == ["params_line_slope", "params_line_offset", "params_scale", "x"]
+
+    def test_results_may_be_nests(self) -> None:
+        report = te.gradcheck(lambda x: {"y": x * x, "n": 3, "top": te.argmax(x), "s": (x.sum(), None)}, np.ones(2))
+        assert len(report.pairs) == 2
+
+    def test_operators_and_functions_made_from_functions(self) -> None:
+        cube = te.op(lambda x: x * x * x)
+        assert te.gradcheck(cube, np.arange(3.0))
+        assert te.gradcheck(te.jit(wave), (np.ones(2), np.ones(2)))
+        assert te.gradcheck(te.grad(lambda x: (x * x * x).sum()), np.arange(3.0))
+        cube.def_vjp(lambda y, xs, head: head * xs[0])
+        with pytest.raises(te.GradientError, match="WRONG"):
+            te.gradcheck(cube, np.arange(3.0) + 1)
+
+    def test_tensors_of_pytorch_that_require_grad(self) -> None:
+        torch = pytest.importorskip("torch")
+        given = (torch.ones(3, dtype=torch.double, requires_grad=True), torch.ones(3))
+        assert te.gradcheck(wave, given).ok
+
+    @pytest.mark.parametrize(
+        ("call", "message"),
+        [
+            (
+                lambda: te.gradcheck(wave, np.ones(3)),
+                "wave takes a and b; found 1 argument; .* a list is its arguments",
+            ),
+            (lambda: te.gradcheck(te.tanh, [1.0, 2.0]), "tanh takes x; found 2 arguments"),
+            (
+                lambda: te.gradcheck(wave, (np.ones(3), np.ones(3)), {}),
+                "values= is for tensors.*give the arrays as inp",
+            ),
+            (lambda: te.gradcheck(lambda x: x + 1, np.arange(3)), "expected an array of floats.*found int64 x"),
+            (lambda: te.gradcheck(lambda n: n, 3), "expected an array of floats.*found none"),
+            (lambda: te.gradcheck(lambda x: 3.0, np.ones(2)), r"must return a tensor of floats, found float \(3.0\)"),
+            (lambda: te.gradcheck(lambda x: np.ones(3), np.ones(2)), "must return a tensor of floats, found ndarray"),
+            (lambda: te.gradcheck(lambda x: x, np.ones(2, complex)), "argument 'x': .*complex128"),
+        ],
+    )
+    def test_bad_input(self, call: Any, message: str) -> None:
+        with pytest.raises(TypeError, match=rf"gradcheck at {__file__}:\d+: .*{message}"):
+            call()
+
+
+class TestNoDependence:
+    def test_it_is_said(self) -> None:
+        q, other = te.placeholder((2,), "float64", name="q"), te.placeholder((2,), "float64", name="q")
+        x = te.placeholder((2,), "float64", name="x")
+        loss = te.compute((), lambda: te.sum(lambda i: q[i] * x[i]), name="loss")
+        report = te.gradcheck(loss, [other, x])
+        assert report.ok
+        assert len(report.notes) == 1
+        said = (
+            f"warning: loss does not depend on q, so that its gradient is 0; it reads another q, defined at {__file__}"
+        )
+        assert said in str(report)
+        assert said in repr(report)
+        assert "defined at" not in str(te.gradcheck(loss, te.placeholder((2,), "float64", name="z")))
+        assert not te.gradcheck(loss, [q, x]).notes
+
+    def test_several_outputs_may_depend_on_different_inputs(self) -> None:
+        a, b = te.placeholder((2,), "float64", name="a"), te.placeholder((2,), "float64", name="b")
+        assert not te.gradcheck([te.sin(a), te.cos(b)], [a, b]).notes
+
+    def test_of_a_function(self) -> None:
+        report = te.gradcheck(lambda x, unused: x.sum(), (np.ones(2), np.ones(3)))
+        assert report.ok
+        assert "does not depend on unused" in str(report)
