@@ -22,10 +22,10 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tedsl.backend.host.threads": ("get_num_threads", "set_num_threads"),
     "tedsl.backend.tune": ("Tuned", "tune"),
     "tedsl.lang.arrays": (
-        "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "dot", "einsum", "expand_dims",
-        "eye", "flip", "full", "full_like", "matmul", "mean", "moveaxis", "ones", "ones_like", "outer", "pad",
-        "ravel", "reshape", "roll", "split", "squeeze", "stack", "swapaxes", "take", "tensordot", "trace",
-        "transpose", "tril", "triu", "where", "zeros", "zeros_like",
+        "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "diff", "dot", "einsum",
+        "expand_dims", "eye", "flip", "full", "full_like", "linspace", "matmul", "mean", "moveaxis", "ones",
+        "ones_like", "outer", "pad", "ravel", "reshape", "roll", "split", "squeeze", "stack", "std", "swapaxes", "take",
+        "take_along_axis", "tensordot", "trace", "transpose", "tril", "triu", "where", "zeros", "zeros_like",
     ),
     "tedsl.lang.assume": ("assume", "index_map"),
     "tedsl.lang.axes": ("reduce_axis", "var"),
@@ -127,7 +127,20 @@ if TYPE_CHECKING:
 
     __version__: str
 
-else:  # hidden from type checkers, to whom it would make every name exist
+else:
+
+    def _instead(name: str) -> str:
+        """What a name of another library is called here, as the end of a message."""
+        if name.startswith("_"):
+            return ""
+        from tedsl import ops
+        from tedsl.lang.names import OF_MODULES
+
+        if name in OF_MODULES:
+            return f": {OF_MODULES[name]}"
+        return f": it is te.ops.{name}" if name in ops.__all__ else ""
+
+    # Hidden from type checkers, to whom it would make every name exist
 
     def __getattr__(name: str) -> object:
         if name == "__version__":
@@ -140,7 +153,9 @@ else:  # hidden from type checkers, to whom it would make every name exist
             value = getattr(import_module(_HOME[name]), name)
         else:
             # With name and obj set, Python itself adds "Did you mean: 'placeholder'?" to the traceback.
-            raise AttributeError(f"module 'tedsl' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+            raise AttributeError(
+                f"module 'tedsl' has no attribute {name!r}{_instead(name)}", name=name, obj=sys.modules[__name__]
+            )
         globals()[name] = value
         return value
 

@@ -66,12 +66,19 @@ def _is_told(value: Any) -> bool:
 
 
 def methods(owner: type) -> list[str]:
-    """Public methods and properties of a class of ours."""
+    """Public methods and properties of a class of ours, without functions that it has as methods, too."""
     return [
         n
         for n, v in vars(owner).items()
-        if not n.startswith("_") and (inspect.isfunction(v) or isinstance(v, property))
+        if not n.startswith("_")
+        and (inspect.isfunction(v) or isinstance(v, property))
+        and not _is_function(owner, n, v)
     ]
+
+
+def _is_function(owner: type, name: str, value: Any) -> bool:
+    """Whether a method is `te.name`, which has an entry of its own."""
+    return name in te.__all__ and not getattr(value, "__qualname__", owner.__name__).startswith(owner.__name__)
 
 
 def named() -> Iterator[str]:

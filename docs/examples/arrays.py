@@ -129,3 +129,24 @@ te.evaluate(te.zeros((2, 2)), {})
 
 # %% te.zeros_like
 te.evaluate(te.zeros_like(v), {v: c})
+
+# %% te.diff
+te.evaluate(te.diff(v), {v: c})
+
+# %% te.linspace
+te.evaluate(te.linspace(0, 1, 5), {})
+
+# %% te.std
+te.evaluate(te.std(m, axis=1), {m: b})
+
+# %% te.take_along_axis
+te.evaluate(te.take_along_axis(m, te.argsort(m, axis=1), axis=1), {m: b})
+
+# %% te.Tensor.norm te.Tensor.size
+te.evaluate(m.norm() / m.size, {m: b})
+
+# %% te.Tensor.softmax te.Tensor.logsumexp
+te.evaluate([v.softmax(0), v.logsumexp(0)], {v: c})
+
+# %% te.Tensor.flatten te.Tensor.permute
+te.evaluate(m.permute(1, 0).flatten(), {m: b})

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tedsl.display.math import Big, Cases, Fenced, Fraction, Line, Math, Name, Operator, Root, Row, Script, Table, Word
+from tedsl.lang.border_text import said_at
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Reduce, Var
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.intervals import range_of
@@ -199,6 +200,10 @@ class _Writer:
             return _number(node)
         if isinstance(node, (Var, Axis, Formal)):
             return Name(self.names.of(node)), ATOM
+        if (said := said_at(node)) is not None:
+            tensor, places, mode = said
+            within = Row((Name(self.names.of(tensor)), Fenced(_listed([self.math(i) for i in places]), "[", "]")))
+            return Script(within, below=Word(mode)), ATOM
         if isinstance(node, Read):
             return self.indexed(node.tensor, node.indices), ATOM
         if isinstance(node, Reduce):

@@ -358,6 +358,7 @@ def _report(report: Report) -> Iterator[str]:
         [_pair(p) for p in report.pairs],
         (4, 5, 6, 7, 8, 9, 10),
     )
+    yield from (f"<p>{escape(note)}</p>" for note in report.notes)
 
 
 def _pair(p: PairReport) -> list[str]:

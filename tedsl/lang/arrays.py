@@ -11,21 +11,22 @@ from typing import Any
 from tedsl.lang import functions as fn
 from tedsl.lang.broadcast import broadcast_to, elementwise, expression_operator, where
 from tedsl.lang.contraction import dot, einsum, matmul, outer, tensordot
-from tedsl.lang.creation import arange, eye, full, full_like, ones, ones_like, zeros, zeros_like
+from tedsl.lang.creation import arange, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like
 from tedsl.lang.expr import Expr
-from tedsl.lang.indexing import getitem, take
-from tedsl.lang.joining import concatenate, pad, split, stack
+from tedsl.lang.indexing import getitem, take, take_along_axis
+from tedsl.lang.joining import concatenate, diff, pad, split, stack
 from tedsl.lang.reducing import cumprod, cumsum, mean, reduction, trace
 from tedsl.lang.reshaping import expand_dims, ravel, reshape, squeeze
 from tedsl.lang.shaping import diagonal, flip, moveaxis, roll, swapaxes, transpose, tril, triu
 from tedsl.lang.sorting import argsort, searchsorted, sort
+from tedsl.lang.statistics import logsumexp, norm, softmax, std, variance
 from tedsl.lang.tensor import Tensor
 
 __all__ = [
-    "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "dot", "einsum", "expand_dims", "eye",
-    "flip", "full", "full_like", "matmul", "mean", "moveaxis", "ones", "ones_like", "outer", "pad", "ravel", "reshape",
-    "roll", "split", "squeeze", "stack", "swapaxes", "take", "tensordot", "trace", "transpose", "tril", "triu",
-    "where", "zeros", "zeros_like",
+    "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "diff", "dot", "einsum", "expand_dims",
+    "eye", "flip", "full", "full_like", "linspace", "matmul", "mean", "moveaxis", "ones", "ones_like", "outer", "pad",
+    "ravel", "reshape", "roll", "split", "squeeze", "stack", "std", "swapaxes", "take", "take_along_axis", "tensordot",
+    "trace", "transpose", "tril", "triu", "where", "zeros", "zeros_like",
 ]  # fmt: skip
 
 _REDUCTIONS = {kind: reduction(kind) for kind in ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")}
@@ -43,11 +44,20 @@ METHODS: dict[str, Callable[..., Any]] = {
     **_REDUCTIONS, **{name: getattr(fn, name) for name in POINTWISE},
 }  # fmt: skip
 
+# Of tensors alone: traced arrays, which have METHODS too, have their own.
+STATISTICS: dict[str, Callable[..., Any]] = {
+    "logsumexp": logsumexp, "norm": norm, "softmax": softmax, "std": std, "var": variance,
+}  # fmt: skip
+
 Tensor._apply = staticmethod(elementwise)
 Tensor._methods.update(METHODS)
+for name, method in {**METHODS, **STATISTICS, "argsort": argsort}.items():
+    if name != "getitem" and name not in vars(Tensor):  # those of the class are written out, for type checkers
+        setattr(Tensor, name, method)
 Tensor._numpy.update({name: globals()[name] for name in __all__})
 Tensor._numpy.update({
     "argsort": argsort, "searchsorted": searchsorted, "sort": sort,
-    **_REDUCTIONS, "clip": fn.clip, "round": fn.round, "ndim": lambda x: x.ndim, "shape": lambda x: x.shape,
+    **_REDUCTIONS, "var": variance, "clip": fn.clip, "size": lambda x: x.size, "round": fn.round,
+    "ndim": lambda x: x.ndim, "shape": lambda x: x.shape,
 })  # fmt: skip
 Expr._apply = staticmethod(expression_operator)

@@ -8,6 +8,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read, Var
 from tedsl.lang.extents import simplify_extent
+from tedsl.lang.operators import Operators
 from tedsl.lang.traverse import free_axes, topological
 
 __all__ = ["as_extent", "as_name", "as_shape", "reduce_axis", "var"]
@@ -17,6 +18,11 @@ INT32_MAX = 2**31 - 1
 
 def var(name: str = "n") -> Var:
     """A symbolic extent: an int32 that is at least 0 and takes its value from the arrays of a call."""
+    if isinstance(name, Operators) or getattr(name, "ndim", False):
+        raise TypeError(
+            f"te.var at {user_location()}: expected a name, found {type(name).__name__}: te.var makes a symbol; "
+            "x.var() is the variance of a tensor"
+        )
     return Var(as_name(name, "te.var"))
 
 

@@ -14,7 +14,7 @@ from tedsl.lang.expr import Expr
 from tedsl.lang.shaping import as_int
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["arange", "eye", "full", "full_like", "ones", "ones_like", "zeros", "zeros_like"]
+__all__ = ["arange", "eye", "full", "full_like", "linspace", "ones", "ones_like", "zeros", "zeros_like"]
 
 
 def full(shape: Any, value: Any, dtype: object = None, name: str = "full") -> Tensor:
@@ -83,3 +83,20 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: object = None) ->
         return fn.convert(i, kind) * fn.convert(step, kind) + fn.convert(start, kind)
 
     return tensor_of((as_extent(extent, what),), value, "arange")
+
+
+def linspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: object = FLOAT32) -> Tensor:
+    """`num` places at equal distances from start to stop, which is the last one (left out unless `endpoint`)."""
+    what = "te.linspace"
+    kind, extent = as_dtype(dtype), as_extent(num, what)
+    for bound in (start, stop):
+        scalar_operand(bound, what)
+    gaps = extent - 1 if endpoint else extent
+    gaps = fn.maximum(gaps, 1)
+
+    def place(i: Any) -> Any:
+        share = fn.cast(i, "float64") / fn.cast(gaps, "float64")
+        value = fn.cast(start, "float64") * (1.0 - share) + fn.cast(stop, "float64") * share
+        return fn.cast(fn.floor(value) if kind.is_integer else value, kind)
+
+    return tensor_of((extent,), place, "linspace")

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from tedsl.lang.errors import user_location
 from tedsl.lang.folding import select_node as select_node
 from tedsl.lang.nodes import apply as apply, as_expr as as_expr, const, convert as convert, operand as operand
 from tedsl.lang.operators import Fn, Operators
@@ -25,12 +28,34 @@ def _dispatch(fn: Fn, operands: tuple[Any, ...]) -> Any:
     for value in operands:
         if isinstance(value, Operators):
             return value._apply(fn, *operands)
+    refuse_arrays(operands, _FACE.get(fn, fn.value), _NUMPYS.get(fn))
     return apply(fn, *operands)
+
+
+_FACE = {Fn.AND: "logical_and", Fn.OR: "logical_or", Fn.NOT: "logical_not"}
+_NUMPYS = {Fn.SELECT: "where"}
+
+
+def refuse_arrays(operands: tuple[Any, ...], name: str, numpys: str | None = None) -> None:
+    """`te.exp(array)`: the functions of the language take tensors, and none of these is one."""
+    for value in operands:
+        if isinstance(value, (list, tuple)) or (not callable(value) and bool(getattr(value, "ndim", False))):
+            given = ("array" if len(operands) == 1 else "...") + (", dtype" if name == "cast" else "")
+            same = numpys or name
+            instead = f", or np.{same}({given})" if hasattr(np, same) else ""
+            shape = "" if isinstance(value, (list, tuple)) else f" of shape {tuple(value.shape)}"
+            raise TypeError(
+                f"te.{name} at {user_location()}: expected tensors or their elements, found {type(value).__name__}"
+                f"{shape}; te.constant(array) makes it a tensor; for arrays: te.jit(te.{name})({given}){instead}"
+            )
 
 
 def cast(x: Any, dtype: object) -> Any:
     """`x` converted to `dtype`; floats outside an integer type's range saturate, NaN gives 0."""
-    return x._apply(Fn.CAST, x, dtype) if isinstance(x, Operators) else apply(Fn.CAST, x, dtype)
+    if not isinstance(x, Operators):
+        refuse_arrays((x,), "cast", "astype")
+        return apply(Fn.CAST, x, dtype)
+    return x._apply(Fn.CAST, x, dtype)
 
 
 def select(cond: Any, a: Any, b: Any) -> Any:

@@ -15,16 +15,17 @@ import numpy as np
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_extent
 from tedsl.lang.broadcast import broadcast_shapes, element_at
+from tedsl.lang.constants import constant
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.elements import as_tensor, normal_axis, tensor_of
+from tedsl.lang.elements import as_tensor, is_one, normal_axis, tensor_of
 from tedsl.lang.errors import RankError, user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
-from tedsl.lang.extents import simplify_extent
+from tedsl.lang.extents import same_extent, simplify_extent
 from tedsl.lang.reshaping import ravel
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import free_axes
 
-__all__ = ["getitem", "slice_axis", "take"]
+__all__ = ["getitem", "slice_axis", "take", "take_along_axis"]
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,11 @@ class _Slice:
 
 
 def getitem(x: Tensor, items: tuple[Any, ...]) -> Tensor:
-    """NumPy's basic indexing, and indexing by integer tensors, whose elements count from 0 (negative: an error)."""
-    items = _expanded(x, items)
+    """NumPy's basic indexing, and indexing by integer arrays (constants) and tensors.
+
+    The elements of a tensor count from 0, a negative one is an error when the kernel runs.
+    """
+    items = _expanded(x, tuple(np.asarray(item) if isinstance(item, (list, tuple)) else item for item in items))
     dims: list[_Slice | Tensor | Expr | None] = []
     dim = 0
     for item in items:
@@ -76,16 +80,68 @@ def _expanded(x: Tensor, items: tuple[Any, ...]) -> tuple[Any, ...]:
             f"index of {x!r} at {user_location()}: expected {x.ndim} indices, found {used}; inside te.compute every "
             "dimension needs one"
         )
+    if any(_is_of_axes(item) for item in items) and not all(map(_is_one_place, items)):
+        raise TypeError(_row_text(x, items))
     at = dots[0] if dots else len(items)
     return (*items[:at], *(slice(None),) * (x.ndim - used), *items[at + 1 :])
+
+
+def _is_of_axes(item: Any) -> bool:
+    return isinstance(item, Expr) and bool(free_axes(item))
+
+
+def _is_one_place(item: Any) -> bool:
+    return isinstance(item, (Expr, int, np.integer)) or (isinstance(item, (Tensor, np.ndarray)) and not item.ndim)
+
+
+def _row_text(x: Tensor, items: tuple[Any, ...]) -> str:
+    """The message for `x[i, :]` inside a function of axes, with what to write there."""
+    used = {axis.name for item in items if isinstance(item, Expr) for axis in free_axes(item)}
+    fresh = [name for name in "klmnpqrs" if name not in used]
+    names: list[str] = []
+    read: list[str] = []
+
+    def over() -> str:
+        names.append(fresh[len(names) % len(fresh)])
+        return names[-1]
+
+    for item in items:
+        if item is Ellipsis:
+            given = sum(other is not None and other is not Ellipsis for other in items)
+            read += [over() for _ in range(x.ndim - given)]
+        elif isinstance(item, slice):
+            read.append(over())
+        elif isinstance(item, (Tensor, np.ndarray, list)) and np.ndim(item):
+            own = ", ".join(over() for _ in range(np.ndim(item)))
+            read.append(f"{_item_text(item)}[{own}]")
+        elif item is not None:
+            read.append(_item_text(item))
+    element, found = f"{x.name}[{', '.join(read)}]", f"{x.name}[{', '.join(map(_item_text, items))}]"
+    total = f"; a sum over it is te.sum(lambda {', '.join(names)}: {element})" if names else ""
+    return (
+        f"`{found}` at {user_location()}: a slice at a place that an axis gives is no tensor; inside te.compute read "
+        f"elements, as {element}{total}"
+    )
+
+
+def _item_text(item: Any) -> str:
+    """An index as it was written."""
+    if isinstance(item, slice):
+        first, last, step = ("" if bound is None else str(bound) for bound in (item.start, item.stop, item.step))
+        return f"{first}:{last}{':' if step else ''}{step}"
+    if isinstance(item, Tensor):
+        return item.name
+    return "..." if item is Ellipsis else "array" if isinstance(item, (np.ndarray, list)) else str(item)
 
 
 def _check_kind(x: Tensor, item: Any) -> None:
     hint = None
     if isinstance(item, (bool, np.bool_)) or (isinstance(item, (Tensor, Expr)) and item.dtype.is_bool):
         hint = "a mask makes a result of unknown size; use te.where(mask, x, 0), or a reduction with where=mask"
-    elif isinstance(item, (list, np.ndarray)) and np.ndim(item):
-        hint = "feed the indices as an integer te.placeholder, and index with that"
+    elif isinstance(item, np.ndarray) and item.dtype.kind == "b":
+        hint = "give the places where a mask holds, np.flatnonzero(mask), or use te.where(mask, x, 0)"
+    elif isinstance(item, np.ndarray) and item.dtype.kind not in "iu" and item.size:
+        hint = f"expected integers, found {item.dtype}"
     elif isinstance(item, (Tensor, Expr)) and not item.dtype.is_integer:
         hint = f"expected integers, found {item.dtype}; use te.cast(x, 'int32')"
     elif not (item is None or item is Ellipsis or isinstance(item, (slice, int, np.integer, Tensor, Expr, np.ndarray))):
@@ -101,7 +157,30 @@ def _item(x: Tensor, dim: int, item: Any) -> _Slice | Tensor | Expr:
         return _slice(x, dim, item)
     if isinstance(item, Tensor) and item.ndim:
         return item
+    if isinstance(item, np.ndarray) and item.ndim:
+        return places_of(item, x, dim)
     return x._index(dim, item)
+
+
+def places_of(array: np.ndarray[Any, Any], x: Tensor, dim: int) -> Tensor:
+    """Places along a dimension as a constant; negative ones count from the end, as in NumPy."""
+    extent = x.extents[dim]
+    low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+    if isinstance(extent, Const):
+        length = int(extent.value)
+        if array.size and not -length <= low <= high < length:
+            raise IndexError(
+                f"index {low if low < -length else high} of dimension {dim} of {x!r} is out of bounds, at "
+                f"{user_location()}: expected {-length} <= index < {length}"
+            )
+        array = array.astype("int64")
+        return constant(np.where(array < 0, array + length, array).astype("int32"), "places")
+    if max(-low, high) >= 2**31:
+        raise IndexError(
+            f"index {low if -low > high else high} of dimension {dim} of {x!r}, at {user_location()}: expected 32 bits"
+        )
+    places = constant(array.astype("int32"), "places")
+    return fn.select(places < 0, places + extent, places) if low < 0 else places
 
 
 def _slice(x: Tensor, dim: int, item: slice) -> _Slice:
@@ -190,6 +269,40 @@ def take(x: Any, index: Any, axis: Any = None) -> Tensor:
         return getitem(ravel(source), (index,))
     dim = normal_axis(axis, source.ndim, what)
     return getitem(source, (*(slice(None),) * dim, index))
+
+
+def take_along_axis(x: Any, index: Any, axis: Any = -1) -> Tensor:
+    """`x[..., index[..., t, ...], ...]`: along `axis` the place that `index` has there (flattened when None).
+
+    `index` has as many axes as `x`; along the others its extents are those of `x`, or 1.
+    """
+    source, what = as_tensor(x, "te.take_along_axis"), "te.take_along_axis"
+    if axis is None:
+        source, axis = ravel(source), 0
+    dim = normal_axis(axis, source.ndim, what)
+    places = index if isinstance(index, Tensor) else np.asarray(index)
+    _check_kind(source, places)
+    if places.ndim != source.ndim:
+        raise ValueError(
+            f"{what} at {user_location()}: expected an index of {source.ndim} dimensions, as {source!r} has, found "
+            f"{places.ndim}"
+        )
+    chosen = places if isinstance(places, Tensor) else places_of(places, source, dim)
+    shape: list[Expr] = []
+    for d, (own, other) in enumerate(zip(source.extents, chosen.extents, strict=True)):
+        if d != dim and not (is_one(own) or is_one(other) or same_extent(own, other)):
+            raise ValueError(
+                f"{what} at {user_location()}: expected an index of extent {own} or 1 in dimension {d}, as {source!r} "
+                f"has, found {other}"
+            )
+        shape.append(other if d == dim or is_one(own) else own)
+
+    def element(*axes: Axis) -> Expr:
+        at: list[Expr] = [Const(0, INT32) if is_one(n) else a for n, a in zip(source.extents, axes, strict=True)]
+        at[dim] = fn.as_expr(element_at(chosen, axes))
+        return Read(source, tuple(at))
+
+    return tensor_of(tuple(shape), element, f"{source.name}_take")
 
 
 def slice_axis(x: Tensor, axis: int, begin: Any, end: Any, step: int | None = None) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tedsl.lang import functions as fn
+from tedsl.lang.borders import BORDERS, border_of
 from tedsl.lang.dtypes import INT32, promote
 from tedsl.lang.elements import as_tensor, is_zero, normal_axis, same_shape, scalar_operand, shape_text, tensor_of
 from tedsl.lang.errors import user_location
@@ -18,7 +19,7 @@ from tedsl.lang.indexing import slice_axis
 from tedsl.lang.shaping import as_int
 from tedsl.lang.tensor import Shape, Tensor
 
-__all__ = ["concatenate", "pad", "split", "stack"]
+__all__ = ["concatenate", "diff", "pad", "split", "stack"]
 
 
 def _parts(tensors: Any, what: str) -> list[Tensor]:
@@ -110,17 +111,13 @@ def split(x: Any, sections: Any, axis: int = 0) -> tuple[Tensor, ...]:
     return tuple(slice_axis(source, dim, width * p, width * (p + 1)) for p in range(count))
 
 
-_MODES = {"zero": "zero", "constant": "zero", "edge": "clamp", "clamp": "clamp", "reflect": "reflect", "wrap": "wrap"}
-
-
 def pad(x: Any, pad_width: Any, mode: str = "constant", value: Any = 0) -> Tensor:
-    """With margins: of a constant ("zero" is 0), the "edge", a mirror image ("reflect") or a repetition ("wrap")."""
+    """With margins: "constant" (of `value`), "zero", "clamp" (the edge), "reflect" (a mirror image) or "wrap"."""
     source, what = as_tensor(x, "te.pad"), "te.pad"
-    if mode not in _MODES:
-        raise ValueError(f"{what} at {user_location()}: mode must be one of {', '.join(_MODES)}; found {mode!r}")
+    border = border_of(mode, what, allowed=("constant", *BORDERS))
     widths = _widths(pad_width, source.ndim, what)
     for d, (before, after) in enumerate(widths):
-        if mode not in ("zero", "constant") and is_zero(source.extents[d]) and before + after:
+        if border not in ("zero", "constant") and is_zero(source.extents[d]) and before + after:
             raise ValueError(
                 f"{what} at {user_location()}: axis {d} of {source!r} is empty and cannot be padded by {mode!r}"
             )
@@ -129,12 +126,24 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", value: Any = 0) -> Tenso
 
     def element(*axes: Axis) -> Expr:
         indices = [a - b if b else a for a, (b, _) in zip(axes, widths, strict=True)]
-        if _MODES[mode] == "zero":
-            fill = 0 if mode == "zero" else value
+        if border in ("zero", "constant"):
+            fill = 0 if border == "zero" else value
             return _inside(source, indices, widths, fn.convert(fill, source.dtype))
-        return source.at(*indices, mode=_MODES[mode])
+        return source.at(*indices, mode=border)
 
     return tensor_of(shape, element, f"{source.name}_pad")
+
+
+def diff(x: Any, n: int = 1, axis: int = -1) -> Tensor:
+    """The differences of neighbours along `axis`, taken `n` times; of bools, whether they differ."""
+    source, what = as_tensor(x, "te.diff"), "te.diff"
+    dim = normal_axis(axis, source.ndim, what)
+    if as_int(n, what) < 0:
+        raise ValueError(f"{what} at {user_location()}: expected n of 0 or more, found {n}")
+    for _ in range(n):
+        after, before = slice_axis(source, dim, 1, None), slice_axis(source, dim, None, -1)
+        source = after != before if source.dtype.is_bool else after - before
+    return source
 
 
 def _inside(x: Tensor, indices: list[Any], widths: list[tuple[int, int]], fill: Expr) -> Expr:

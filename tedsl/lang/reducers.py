@@ -121,10 +121,12 @@ def _builtin(kind: str, value: Any, axis: Any, where: Any, keepdims: bool) -> An
         if axis is not None:
             raise TypeError(f"{what} at {user_location()}: give either a function of the axes or axis=, not both")
         value, axis = trace_lambda(value, what)
-    elif axis is None:
-        raise TypeError(
-            f"{what} at {user_location()}: axis= is missing; give a te.reduce_axis, or a function of the axes"
-        )
+    else:
+        fn.refuse_arrays((value,), kind)
+        if axis is None:
+            raise TypeError(
+                f"{what} at {user_location()}: axis= is missing; give a te.reduce_axis, or a function of the axes"
+            )
     expr = fn.as_expr(value)
     if kind in ("any", "all") and not expr.dtype.may_be_bool:
         raise TypeError(f"{what} at {user_location()}: expected a bool expression, found {expr.dtype} `{expr}`")

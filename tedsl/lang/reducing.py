@@ -9,6 +9,7 @@ from tedsl.lang.compute import check_states, compute_tensors
 from tedsl.lang.dtypes import FLOAT32, FLOAT64, INT32
 from tedsl.lang.elements import as_tensor, fresh_axes, normal_axis, product, reduce_axes_of, removed_axes
 from tedsl.lang.expr import Axis, Const, Expr, Read
+from tedsl.lang.keywords import numpy_keywords
 from tedsl.lang.reducers import BUILTIN, reduce_expr
 from tedsl.lang.reshaping import ravel
 from tedsl.lang.scan import scan
@@ -23,10 +24,11 @@ _ONE = Const(1, INT32)
 def reduction(kind: str) -> Any:
     """The whole-tensor form of a builtin reducer."""
 
+    @numpy_keywords
     def reduce(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
         return _reduced(as_tensor(x, f"te.{kind}"), kind, axis, keepdims)
 
-    reduce.__name__ = kind
+    reduce.__name__ = reduce.__qualname__ = kind
     reduce.__doc__ = f"`{kind}` over an axis, several, or all."
     return reduce
 
@@ -64,6 +66,7 @@ def _operand(kind: str, value: Expr) -> Expr:
     return value
 
 
+@numpy_keywords
 def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The mean over an axis, several, or all; integers give float64, 16-bit floats are summed in float32."""
     source = as_tensor(x, "te.mean")

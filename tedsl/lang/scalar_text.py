@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from tedsl.lang.border_text import parts_of, said_at, topological_as_said
 from tedsl.lang.dtypes import BOOL, FLOAT32, INT32, DType
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Reduce, Var, WeakFloat
 from tedsl.lang.tensor import Tensor
-from tedsl.lang.traverse import topological
 from tedsl.lang.weak import is_number, number_of
 
 __all__ = ["Names", "Style", "expression_text", "lines_of", "shared_parts"]
@@ -101,13 +101,14 @@ def lines_of(roots: tuple[Expr, ...], style: Style) -> list[str]:
 
 def shared_parts(roots: tuple[Expr, ...]) -> list[Expr]:
     """The parts to name: nodes used several times, if writing everything out would be long."""
-    order = topological(roots)
+    order = topological_as_said(roots)
     size: dict[Expr, int] = {}
     uses: dict[Expr, int] = dict.fromkeys(order, 0)
     for node in order:
-        size[node] = min(1 + sum(size[c] for c in node.children), 1 << 30)
-        for child in node.children:
-            uses[child] += 1
+        parts = parts_of(node)
+        size[node] = min(1 + sum(size[c] for c in parts), 1 << 30)
+        for part in parts:
+            uses[part] += 1
     if sum(size[root] for root in roots) <= FULL:
         return []
     return [n for n in order if uses[n] > 1 and size[n] > 3 and not isinstance(n, Const)]
@@ -135,6 +136,10 @@ def _pieces(node: Expr, names: dict[Expr, str], style: Style) -> list[Piece]:
         return [literal(number_of(node), style, bare=True)]
     if isinstance(node, (Var, Axis, Formal)):
         return [style.names.of(node)]
+    if (said := said_at(node)) is not None:
+        tensor, places, mode = said
+        listed = _listed([_index(place, style) for place in places])
+        return [f"{style.names.of(tensor)}.at(", *listed, f", mode='{mode}')"]
     if isinstance(node, Read):
         return _read(node, style)
     if isinstance(node, Reduce):
@@ -217,13 +222,13 @@ def _read(node: Read, style: Style) -> list[Piece]:
     name = style.names.of(node.tensor)
     if not node.indices:
         return [name + style.empty_index]
-    indices: list[Piece] = []
-    for index in node.indices:
-        if isinstance(index, Const):
-            indices.append(literal(index, style, bare=index.dtype is INT32 and index.value >= 0))
-        else:
-            indices.append(index)
-    return [name, "[", *_listed(indices), "]"]
+    return [name, "[", *_listed([_index(index, style) for index in node.indices]), "]"]
+
+
+def _index(index: Expr, style: Style) -> Piece:
+    if not isinstance(index, Const):
+        return index
+    return literal(index, style, bare=index.dtype is INT32 and index.value >= 0)
 
 
 def _reduce(node: Reduce, style: Style) -> list[Piece]:

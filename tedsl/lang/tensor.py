@@ -10,15 +10,20 @@ import hashlib
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import mul
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
 from tedsl.lang import functions as fn
+from tedsl.lang.borders import border_of
 from tedsl.lang.dtypes import INT32, INT64, UINT64, DType, integer_bounds, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.keywords import numpy_keywords
 from tedsl.lang.locks import cached_property
+from tedsl.lang.names import OF_TENSORS
 from tedsl.lang.operators import Fn, Operators
 from tedsl.lang.rich import Rich, RichFormula
 from tedsl.lang.traverse import reads_of, topological
@@ -328,6 +333,11 @@ class Tensor(Operators, Rich, RichFormula):
     def ndim(self) -> int:
         return len(self.extents)
 
+    @property
+    def size(self) -> Any:
+        """The number of elements: an integer, or an expression of `te.var`s."""
+        return reduce(mul, self.shape) if self.shape else 1
+
     def as_scalar(self) -> Expr:
         """The one element of a 0-rank tensor."""
         if self.extents:
@@ -369,17 +379,17 @@ class Tensor(Operators, Rich, RichFormula):
         return index
 
     def at(self, *indices: Any, mode: str = "error") -> Expr:
-        """The element at `indices`, which may lie outside: `mode` is error, zero, clamp, reflect or wrap, as np.pad."""
+        """The element at `indices`, which may lie outside: `mode` is error, zero, clamp, reflect or wrap.
+
+        As in np.pad, where zero is "constant" and clamp is "edge"; `tedsl.lang.borders` has the other words for them.
+        """
         if len(indices) == 1 and isinstance(indices[0], tuple):
             indices = indices[0]
         if len(indices) != self.ndim:
             raise ValueError(
                 f"{self.name}.at at {user_location()}: expected {self.ndim} indices for {self!r}, found {len(indices)}"
             )
-        if mode not in _BOUNDARY:
-            raise ValueError(
-                f"{self.name}.at at {user_location()}: mode must be one of {', '.join(_BOUNDARY)}; found {mode!r}"
-            )
+        mode = border_of(mode, f"{self.name}.at", allowed=tuple(_BOUNDARY))
         exprs = tuple(
             self._index(d, item) if mode == "error" else _outside(self, item) for d, item in enumerate(indices)
         )
@@ -410,6 +420,11 @@ class Tensor(Operators, Rich, RichFormula):
         )
 
     __int__ = __float__
+
+    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        raise TypeError(
+            f"{self!r} has no elements while the program is written, at {user_location()}: te.evaluate computes them"
+        )
 
     def __copy__(self) -> Tensor:
         return self
@@ -453,22 +468,27 @@ class Tensor(Operators, Rich, RichFormula):
         """The elements converted to another dtype."""
         return self._apply(Fn.CAST, self, dtype)  # type: ignore[no-any-return]
 
+    @numpy_keywords
     def sum(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         """The sum over an axis, several, or all."""
         return self._methods["sum"](self, axis, keepdims)  # type: ignore[no-any-return]
 
+    @numpy_keywords
     def mean(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         """The mean over an axis, several, or all."""
         return self._methods["mean"](self, axis, keepdims)  # type: ignore[no-any-return]
 
+    @numpy_keywords
     def max(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         """The largest element over an axis, several, or all."""
         return self._methods["max"](self, axis, keepdims)  # type: ignore[no-any-return]
 
+    @numpy_keywords
     def min(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         """The smallest element over an axis, several, or all."""
         return self._methods["min"](self, axis, keepdims)  # type: ignore[no-any-return]
 
+    @numpy_keywords
     def prod(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         """The product over an axis, several, or all."""
         return self._methods["prod"](self, axis, keepdims)  # type: ignore[no-any-return]
@@ -484,16 +504,11 @@ class Tensor(Operators, Rich, RichFormula):
         return rule(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """Further whole-tensor methods (any, all, argmax, squeeze, ...) that `tedsl.lang.arrays` lists."""
-        method = self._methods.get(name)
-        if method is None or name.startswith("_"):
-            title = object.__getattribute__(self, "op").name
-            # With name and obj set, Python itself adds "Did you mean: 'argmax'?" to the traceback.
-            raise AttributeError(f"tensor {title!r} has no attribute {name!r}", name=name, obj=self)
-        return lambda *args, **kwargs: method(self, *args, **kwargs)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._methods} - {"getitem", "text"})
+        """Nothing of this name; `tedsl.lang.arrays` attaches further methods (any, all, argmax, squeeze, ...)."""
+        title = object.__getattribute__(self, "op").name
+        told = f"; {OF_TENSORS[name]}" if name in OF_TENSORS else ""
+        # With name and obj set, Python itself adds "Did you mean: 'argmax'?" to the traceback.
+        raise AttributeError(f"tensor {title!r} has no attribute {name!r}{told}", name=name, obj=self)
 
 
 def _is_scalar(item: Any) -> bool:

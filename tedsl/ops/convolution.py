@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from autodiff import differentiate
+from tedsl.lang.borders import border_of
 from tedsl.ops import language as te
-from tedsl.ops.arguments import check_extent, check_rank, loops, one_of, per_axis, refuse, vector
+from tedsl.ops.arguments import check_extent, check_rank, loops, per_axis, refuse, vector
 from tedsl.ops.op import op
-from tedsl.ops.windows import PAD_MODES, layout_of, windows_of
+from tedsl.ops.windows import layout_of, windows_of
 
 __all__ = [
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "depthwise_conv2d",
@@ -39,7 +40,7 @@ def conv2d(
 
     x (n, in, h, w), or (n, h, w, in) with layout="NHWC", which the result has too; weight (out, in / groups, kh, kw) in
     either. stride, padding (also "same", "valid") and dilation: a number or a pair. As torch.nn.functional.conv2d, and
-    torch.nn.Conv2d for padding_mode: "zeros", "reflect", "replicate", "circular".
+    torch.nn.Conv2d for padding_mode: "zeros", "reflect", "replicate" ("clamp"), "circular" ("wrap").
     """
     return _conv(2, "conv2d", x, weight, bias, stride, padding, dilation, groups, layout, padding_mode)
 
@@ -74,7 +75,7 @@ def _conv(
     dilation: Any, groups: int, layout: str | None, padding_mode: str,
 ) -> te.Tensor:  # fmt: skip
     order = layout_of(x, layout, rank, what)
-    mode = PAD_MODES[one_of(padding_mode, tuple(PAD_MODES), what, "padding_mode")]
+    mode = border_of(padding_mode, f"te.ops.{what}", "padding_mode")
     check_rank(weight, rank + 2, what, "weight", "(out, in / groups, *kernel)")
     batch, channels, sizes = order.split(x.shape)
     outputs, inner, *kernel = weight.shape

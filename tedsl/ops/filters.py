@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from tedsl.lang.borders import border_of
 from tedsl.ops import language as te
-from tedsl.ops.arguments import axis_of, check_float, loops, one_of, refuse, replaced
+from tedsl.ops.arguments import axis_of, check_float, loops, refuse, replaced
 from tedsl.ops.op import op
 
 __all__ = ["bilateral_filter", "box_blur", "gaussian_blur", "harris", "sobel", "unsharp_mask"]
 
-MODES = ("reflect", "clamp", "wrap", "zero")
-
 
 def check_image(x: te.Tensor, what: str, mode: str = "reflect") -> None:
     """`x` holds floats in 2 axes or more; `mode` is a border there is."""
-    one_of(mode, MODES, what, "mode")
+    border_of(mode, f"te.ops.{what}")
     check_float(x, what, "x")
     if x.ndim < 2:
         raise refuse(what, f"x: expected 2 dimensions or more (..., h, w), found {x!r}")

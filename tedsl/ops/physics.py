@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from tedsl.lang.borders import border_of
 from tedsl.ops import language as te
-from tedsl.ops.arguments import check_extent, check_float, check_rank, check_same_shape, loops, one_of, refuse
+from tedsl.ops.arguments import check_extent, check_float, check_rank, check_same_shape, loops, refuse
 from tedsl.ops.op import op
 
 __all__ = ["heat", "heat_step", "nbody_forces", "nbody_step", "shallow_water_step", "wave_step"]
-
-BORDERS = ("wrap", "clamp", "zero", "reflect")
 
 
 def _check(x: te.Tensor, what: str, name: str, border: str) -> None:
     check_rank(x, 2, what, name, "(h, w)")
     check_float(x, what, name)
-    one_of(border, BORDERS, what, "border")
+    border_of(border, f"te.ops.{what}", "border")
 
 
 def _laplacian(u: te.Tensor, i: Any, j: Any, border: str) -> Any:

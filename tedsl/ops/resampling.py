@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from tedsl.lang.borders import BORDERS, border_of
 from tedsl.ops import language as te
 from tedsl.ops.arguments import check_float, check_rank, loops, one_of, per_axis, refuse, replaced
 from tedsl.ops.op import op
-from tedsl.ops.windows import PAD_MODES, layout_of, windows_of
+from tedsl.ops.windows import layout_of, windows_of
 
 __all__ = ["channel_shuffle", "fold", "interpolate", "pad", "pixel_shuffle", "pixel_unshuffle", "unfold"]
 
@@ -115,16 +116,16 @@ def _cubic(t: Any) -> list[Any]:
 def pad(x: te.Tensor, padding: Any, mode: str = "constant", value: float = 0.0) -> te.Tensor:
     """x with margins: padding is (before, after) of the last axis, then of the last but one, ...
 
-    mode: "constant" (of `value`), "reflect", "replicate", "circular". As torch.nn.functional.pad.
+    mode: "constant" (of `value`), "zero", "clamp" ("replicate"), "reflect", "wrap" ("circular"). As
+    torch.nn.functional.pad.
     """
-    one_of(mode, ("constant", *list(PAD_MODES)[1:]), "pad", "mode")
+    border = border_of(mode, "te.ops.pad", allowed=("constant", *BORDERS))
     widths = tuple(padding) if isinstance(padding, Sequence) else (padding,)
     if len(widths) % 2 or len(widths) > 2 * x.ndim:
         raise refuse("pad", f"padding: expected pairs for at most {x.ndim} axes, found {padding!r}")
     pairs = [(0, 0)] * (x.ndim - len(widths) // 2)
     pairs += [(widths[k], widths[k + 1]) for k in range(len(widths) - 2, -1, -2)]
-    names = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
-    return te.pad(x, pairs, names[mode], value)
+    return te.pad(x, pairs, border, value)
 
 
 def _factor(factor: Any, what: str, name: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tedsl.lang.borders import border_of
 from tedsl.ops import language as te
 from tedsl.ops.arguments import check_extent, check_float, check_rank, loops, one_of, per_axis, refuse
 from tedsl.ops.op import op
@@ -24,8 +25,8 @@ def grid_sample(
     """y[n, c, i, j] = x[n, c] between elements, at the place grid[n, i, j] = (column, row) on a scale from -1 to 1.
 
     x (n, c, h, w), grid (n, i, j, 2). -1 and 1 are the outer edges of the outer elements, with align_corners their
-    centres. mode "bilinear" or "nearest"; beyond the border "zeros", or the "border". As
-    torch.nn.functional.grid_sample.
+    centres. mode "bilinear" or "nearest"; beyond the border "zeros", or the "border" ("clamp").
+    As torch.nn.functional.grid_sample.
     """
     what = "grid_sample"
     check_rank(x, 4, what, "x", "(n, c, h, w)")
@@ -34,7 +35,8 @@ def grid_sample(
     check_extent(grid, 3, 2, what, "grid", "column and row")
     check_extent(grid, 0, x.extents[0], what, "grid", "the batch of x")
     one_of(mode, ("bilinear", "nearest"), what, "mode")
-    edge = {"zeros": "zero", "border": "clamp"}[one_of(padding_mode, ("zeros", "border"), what, "padding_mode")]
+    word = "clamp" if padding_mode == "border" else padding_mode  # PyTorch's word, which means another thing elsewhere
+    edge = border_of(word, f"te.ops.{what}", "padding_mode", ("zero", "clamp"))
 
     def place(value: Any, size: Any) -> Any:
         at = (value + 1.0) * 0.5 * (size - 1) if align_corners else ((value + 1.0) * size - 1.0) * 0.5

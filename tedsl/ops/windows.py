@@ -9,9 +9,8 @@ from typing import Any
 from tedsl.ops import language as te
 from tedsl.ops.arguments import check_rank, one_of, per_axis, refuse
 
-__all__ = ["PAD_MODES", "ChannelLayout", "Windows", "layout_of", "windows_of"]
+__all__ = ["ChannelLayout", "Windows", "layout_of", "windows_of"]
 
-PAD_MODES = {"zeros": "zero", "reflect": "reflect", "replicate": "clamp", "circular": "wrap"}
 _LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
 

@@ -133,6 +133,20 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: np.ones(8, "float32") @ v[0], TypeError, "np.matmul at .*takes arrays"),
     (lambda: pickle.dumps(v), TypeError, r"v : float32\[8\] cannot be pickled.*pickle the function"),
     (lambda: pickle.dumps(v[0] + 1), TypeError, r"`v\[0\] \+ 1.0` cannot be pickled"),
+    # arrays where tensors are expected
+    (
+        lambda: te.exp(np.ones((2, 3))),
+        TypeError,
+        r"te.exp at .*test_bad_input.py.*expected tensors or their elements, found ndarray of shape \(2, 3\); .*; for "
+        r"arrays: te.jit\(te.exp\)\(array\), or np.exp\(array\)$",
+    ),
+    (lambda: te.relu([1.0]), TypeError, r"te.relu at .*found list; .* for arrays: te.jit\(te.relu\)\(array\)$"),
+    (lambda: te.logical_and(np.ones(2), True), TypeError, r"te.logical_and at .*, or np.logical_and\(...\)$"),
+    (lambda: te.select(np.ones(2), 1, 0), TypeError, r"te.jit\(te.select\)\(...\), or np.where\(...\)$"),
+    (lambda: te.cast(np.ones(2), "int32"), TypeError, r"te.jit\(te.cast\)\(array, dtype\)"),
+    (lambda: te.sum(np.ones(2)), TypeError, r"te.sum at .* for arrays: te.jit\(te.sum\)\(array\), or np.sum\(array\)$"),
+    (lambda: te.max(np.ones(2), axis=0), TypeError, r"te.max at .* for arrays: te.jit\(te.max\)\(array\)"),
+    (lambda: te.any([True]), TypeError, r"te.any at .*found list; .* for arrays: te.jit\(te.any\)\(array\)"),
     # indices
     (lambda: v[v[0]], TypeError, r"index 0 of v.*expected an integer, found float32 `v\[0\]`.*te.cast\(x, 'int32'\)"),
     (lambda: v[1.0], TypeError, "expected an integer, found float32"),
@@ -148,6 +162,17 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: v[1.5:], TypeError, "slice of dimension 0 of v.*a bound must be an integer or .* te.vars, found 1.5"),
     (lambda: v["a":], TypeError, "a bound must be an integer"),
     (lambda: A[: v[0]], TypeError, "a bound must be an integer"),
+    # a slice where an element is expected
+    (
+        lambda: te.compute((4,), lambda i: te.sum(A[i, :])),
+        TypeError,
+        r"`A\[i, :\]` at .*test_bad_input.py.*inside te.compute read elements, as A\[i, k\]; "
+        r"a sum over it is te.sum\(lambda k: A\[i, k\]\)$",
+    ),
+    (lambda: te.compute((4,), lambda i: A[1:, i]), TypeError, r"`A\[1:, i\]`.*te.sum\(lambda k: A\[k, i\]\)"),
+    (lambda: te.compute((4,), lambda i: A[..., i]), TypeError, r"`A\[..., i\]`.*te.sum\(lambda k: A\[k, i\]\)"),
+    (lambda: te.compute((4,), lambda k: A[None, k, ::2]), TypeError, r"None, k, ::2\]`.*te.sum\(lambda l: A\[k, l\]\)"),
+    (lambda: te.compute((4,), lambda i: A[i, p]), TypeError, r"`A\[i, p\]`.*te.sum\(lambda k: A\[i, p\[k\]\]\)"),
     # scope
     (outside, ValueError, "axis of another compute 'i' is used outside its scope; use the arguments of this function"),
     (unbound, ValueError, r"reduce axis 'k' is used outside its scope; reduce over it with te.sum\(..., axis=...\)"),

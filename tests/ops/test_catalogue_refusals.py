@@ -90,7 +90,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "columns": (
         lambda: te.ops.fold(x(1, 18, 5), (4, 4), 3, padding=1), "x: expected 16 windows (4, 4), found"
     ),
-    "border": (lambda: te.ops.gaussian_blur(x(4, 4), 1.0, mode="edge"), "mode: expected one of 'reflect', 'clamp',"),
+    "border": (
+        lambda: te.ops.gaussian_blur(x(4, 4), 1.0, mode="fold"),
+        "mode must be one of zero, clamp, reflect, wrap; found 'fold'",
+    ),
     "sigma": (lambda: te.ops.gaussian_blur(x(4, 4), 0.0), "sigma: expected a positive number, found 0.0"),
     "bins": (lambda: te.ops.histogram(x(4), 0), "bins: expected an integer of 1 or more, found 0"),
     "guide": (

@@ -1,0 +1,74 @@
+"""Reads beyond a border as they were written, `x.at(i - 1, mode="clamp")`; definitions hold minima and remainders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
+from tedsl.lang.tensor import Tensor
+
+__all__ = ["parts_of", "said_at", "topological_as_said"]
+
+Said = tuple[Tensor, tuple[Expr, ...], str]
+
+
+def said_at(node: Expr) -> Said | None:
+    """The tensor, the indices and the mode of `at` that make this very node; None of others."""
+    read, modes = node, tuple(_PLACES)
+    if isinstance(node, Apply) and node.fn is Fn.SELECT and isinstance(node.args[2], Const):
+        read, modes = node.args[1], ("zero",)
+    if not isinstance(read, Read) or not any(isinstance(i, Apply) for i in read.indices):
+        return None
+    for mode in modes:
+        places = tuple(_PLACES.get(mode, _as_is)(index) for index in read.indices)
+        is_new = mode == "zero" or any(p is not i for p, i in zip(places, read.indices, strict=True))
+        if is_new and all(p.dtype.is_integer for p in places) and read.tensor.at(*places, mode=mode) is node:
+            return read.tensor, places, mode
+    return None
+
+
+def parts_of(node: Expr) -> tuple[Expr, ...]:
+    """What the text of a node is made of."""
+    said = said_at(node)
+    return node.children if said is None else said[1]
+
+
+def topological_as_said(roots: Iterable[Expr]) -> list[Expr]:
+    """Every node that the text of the roots is made of, operands before users."""
+    order: dict[Expr, None] = {}
+    stack = list(roots)[::-1]
+    while stack:
+        node = stack[-1]
+        if node in order:
+            stack.pop()
+        elif missing := [part for part in parts_of(node) if part not in order]:
+            stack.extend(reversed(missing))
+        else:
+            order[node] = None
+            stack.pop()
+    return list(order)
+
+
+def _as_is(index: Expr) -> Expr:
+    return index
+
+
+def _under(*path: tuple[Fn, int]) -> Callable[[Expr], Expr]:
+    """What stands under operations, each an operand of the one before; an index made in another way stays as it is."""
+
+    def inside(index: Expr) -> Expr:
+        node = index
+        for fn, operand in path:
+            if not isinstance(node, Apply) or node.fn is not fn:
+                return index
+            node = node.args[operand]
+        return node
+
+    return inside
+
+
+_PLACES: dict[str, Callable[[Expr], Expr]] = {
+    "clamp": _under((Fn.MINIMUM, 0), (Fn.MAXIMUM, 0)),
+    "reflect": _under((Fn.SUB, 1), (Fn.ABS, 0), (Fn.SUB, 1), (Fn.MOD, 0)),
+    "wrap": _under((Fn.MOD, 0)),
+}

@@ -1,0 +1,48 @@
+"""What lies beyond a border: one name for each meaning, and the words that other libraries have for it.
+
+A word is accepted where every library that has it means the same. So "symmetric" and "mirror" are not: what they repeat
+differs from library to library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from tedsl.lang.errors import user_location
+
+__all__ = ["BORDERS", "SYNONYMS", "border_of"]
+
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    "zero": ("zeros", "constant"),
+    "clamp": ("edge", "replicate"),
+    "reflect": (),
+    "wrap": ("circular", "periodic"),
+}
+BORDERS = tuple(SYNONYMS)
+
+_CANONICAL = {word: name for name, words in SYNONYMS.items() for word in (name, *words)}
+# Words of other libraries with a meaning that is not ours in each of them: what to think of.
+_NEAR = {"mirror": "reflect", "symmetric": "reflect", "nearest": "clamp", "border": "clamp", "repeat": "wrap"}
+
+
+def border_of(word: object, what: str, name: str = "mode", allowed: Sequence[str] = BORDERS) -> str:
+    """The border that `word` stands for: one of `allowed`, or a synonym of one."""
+    if isinstance(word, str):
+        found = word if word in allowed else _CANONICAL.get(word, "")
+        if found in allowed:
+            return found
+    told = f"; did you mean {near!r}?" if (near := _nearest(word, allowed)) else ""
+    raise ValueError(
+        f"{what} at {user_location()}: {name} must be one of {', '.join(allowed)}; found {word!r:.40}{told}"
+    )
+
+
+def _nearest(word: object, allowed: Sequence[str]) -> str | None:
+    """The border whose name, or one of whose synonyms, is nearly `word`."""
+    if not isinstance(word, str):
+        return None
+    near = _NEAR.get(word.lower(), "")
+    words = {w: c for w, c in {**_CANONICAL, **{a: a for a in allowed}}.items() if c in allowed}
+    close = get_close_matches(word.lower(), words, 1, 0.7)
+    return near if near in allowed else words[close[0]] if close else None

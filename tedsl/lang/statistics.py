@@ -1,0 +1,105 @@
+"""Variances, norms and softmax of whole tensors, along an axis, several, or all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tedsl.lang import functions as fn
+from tedsl.lang.broadcast import where
+from tedsl.lang.dtypes import FLOAT32, FLOAT64, DType
+from tedsl.lang.elements import as_tensor, product, removed_axes, tensor_of
+from tedsl.lang.errors import user_location
+from tedsl.lang.keywords import numpy_keywords
+from tedsl.lang.reducing import mean, reduction
+from tedsl.lang.reshaping import squeeze
+from tedsl.lang.tensor import Tensor
+
+__all__ = ["logsumexp", "norm", "softmax", "std", "variance"]
+
+_sum, _max, _min = reduction("sum"), reduction("max"), reduction("min")
+
+
+def _widened(x: Any, what: str) -> tuple[Tensor, DType]:
+    """`x` in the floats that sums are made in, and the dtype of the result: of integers float64, as in NumPy."""
+    source = as_tensor(x, what)
+    result = source.dtype if source.dtype.is_float else FLOAT64
+    return fn.cast(source, FLOAT32 if result.bits == 16 else result), result
+
+
+def _variance(x: Any, axis: Any, ddof: float, keepdims: bool, what: str) -> Tensor:
+    source, result = _widened(x, what)
+    if isinstance(ddof, bool) or not isinstance(ddof, (int, float)):
+        raise TypeError(f"{what} at {user_location()}: ddof is a number, found {ddof!r:.40}")
+    count = product(source.extents[d] for d in removed_axes(axis, source.ndim, what))
+    centred = source - mean(source, axis, True)
+    divisor = tensor_of((), lambda: fn.maximum(fn.convert(count, source.dtype) - ddof, 0.0), "divisor")
+    return fn.cast(_sum(centred * centred, axis, keepdims) / divisor, result)  # type: ignore[no-any-return]
+
+
+@numpy_keywords
+def variance(x: Any, axis: Any = None, keepdims: bool = False, *, ddof: float = 0) -> Tensor:
+    """The mean square of the distances from the mean; `ddof` is taken from the count that they are divided by."""
+    return _variance(x, axis, ddof, keepdims, "var")
+
+
+@numpy_keywords
+def std(x: Any, axis: Any = None, keepdims: bool = False, *, ddof: float = 0) -> Tensor:
+    """The standard deviation over an axis, several, or all: the square root of `x.var`, with its arguments."""
+    return fn.sqrt(_variance(x, axis, ddof, keepdims, "te.std"))  # type: ignore[no-any-return]
+
+
+@numpy_keywords
+def norm(x: Any, ord: float | None = None, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The square root of the sum of squares, with gradient 0 at 0; along one axis `ord` may be any order, inf or -inf.
+
+    As np.linalg.norm, without its norms of matrices.
+    """
+    source, result = _widened(x, "norm")
+    over = removed_axes(axis, source.ndim, "norm")
+    if ord is not None and len(over) != 1:
+        raise ValueError(
+            f"norm at {user_location()}: ord={ord!r:.40} needs one axis, found {len(over)} of {source!r}; give axis="
+        )
+    if ord is not None and (isinstance(ord, bool) or not isinstance(ord, (int, float))):
+        raise TypeError(f"norm at {user_location()}: ord is a number, inf or -inf, found {ord!r:.40}")
+    return fn.cast(_of_order(source, ord, over, keepdims), result)  # type: ignore[no-any-return]
+
+
+def _of_order(x: Tensor, order: float | None, over: tuple[int, ...], keepdims: bool) -> Any:
+    if order is None or order == 2:
+        square = _sum(x * x, over, keepdims)
+        return where(square > 0, fn.sqrt(square), square)
+    if order == float("inf"):
+        return _max(fn.abs(x), over, keepdims)
+    if order == float("-inf"):
+        return _min(fn.abs(x), over, keepdims)
+    if order == 0:
+        return fn.cast(_sum(x != 0, over, keepdims), x.dtype)
+    if order == 1:
+        return _sum(fn.abs(x), over, keepdims)
+    return fn.pow(_sum(fn.pow(fn.abs(x), float(order)), over, keepdims), 1.0 / order)
+
+
+def _floats(x: Any, what: str) -> Tensor:
+    source = as_tensor(x, what)
+    if not source.dtype.is_float:
+        raise TypeError(f"{what} at {user_location()}: expected floats, found {source!r}; use te.cast")
+    return source
+
+
+@numpy_keywords
+def softmax(x: Any, axis: Any) -> Tensor:
+    """exp(x) / sum of exp(x) along an axis or several, without overflow."""
+    source = _floats(x, "softmax")
+    e = fn.exp(source - _max(source, axis, True))
+    return e / _sum(e, axis, True)  # type: ignore[no-any-return]
+
+
+@numpy_keywords
+def logsumexp(x: Any, axis: Any, keepdims: bool = False) -> Tensor:
+    """log(sum of exp(x)) over an axis, several, or all (None), without overflow; -inf where every element is."""
+    source = _floats(x, "logsumexp")
+    top = _max(source, axis, True)
+    start = where(fn.isinf(top), 0.0, top)
+    total = start + fn.log(_sum(fn.exp(source - start), axis, True))
+    return total if keepdims else squeeze(total, removed_axes(axis, source.ndim, "logsumexp"))
