@@ -33,7 +33,9 @@ FORMULAS = [
     (lambda: made(lambda i: te.select(i > 2, v[i], 0.0)),
      r"C_{i} &= \begin{cases} v_{i} & \text{if }i>2 \\ 0 & \text{otherwise} \end{cases} && i<8"),
     (lambda: made(lambda i: v.at(i - 1, mode="zero")),
-     r"C_{i} &= \begin{cases} v\left[ i-1 \right] & \text{if }i-1\ge 0 \\ 0 & \text{otherwise} \end{cases} && i<8"),
+     r"C_{i} &= v\left[ i-1 \right]_{\text{zero}} && i<8"),
+    (lambda: made(lambda i: te.select(i - 1 >= 0, v[i - 1], 1.0)),
+     r"C_{i} &= \begin{cases} v\left[ i-1 \right] & \text{if }i-1\ge 0 \\ 1 & \text{otherwise} \end{cases} && i<8"),
     (lambda: made(lambda i: v.at(i + 2 * te.cast(v[i], "int32"), mode="zero") * 0 + v[i]), None),
     (lambda: made(lambda i: (v[i] + 1) * (v[i] - 2) / te.sqrt(v[i])),
      r"C_{i} &= \frac{\left( v_{i}+1 \right)\;\left( v_{i}-2 \right)}{\sqrt{v_{i}}} && i<8"),
@@ -46,7 +48,7 @@ FORMULAS = [
      r"C_{i} &= 10^{-7}\;\operatorname{tanh}\left( v_{i} \right)+"
      r"\operatorname{max}\left( v_{i},\,0.5 \right) && i<8"),
     (lambda: made(lambda i: v.at(i + -1, mode="clamp") + -v[i] + -2.5e9),
-     r"C_{i} &= v\left[ \operatorname{min}\left( \operatorname{max}\left( i-1,\,0 \right),\,7 \right) \right]"
+     r"C_{i} &= v\left[ i-1 \right]_{\text{clamp}}"
      r"-v_{i}-2.5\cdot 10^{9} && i<8"),
     (lambda: made(lambda i: v[i] ** 2 + (v[i] + 1) ** v[i]),
      r"C_{i} &= v_{i}^{2}+\left( v_{i}+1 \right)^{v_{i}} && i<8"),
