@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from tedsl.analysis.arrays.nests import PLAIN, map_leaves, underscored
-from tedsl.lang.compute import compute, placeholder
+from tedsl.lang.compute import placeholder
 from tedsl.lang.dtypes import as_dtype
+from tedsl.lang.elements import whole
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import Expr, Read
+from tedsl.lang.expr import Expr
 from tedsl.lang.tensor import Tensor
-from tedsl.lang.traverse import free_axes, topological
 
 __all__ = ["traced"]
 
@@ -37,7 +37,7 @@ def traced(function: Callable[..., Any], given: Any) -> tuple[list[Tensor], list
     outputs: dict[Tensor, None] = {}
 
     def listed(leaf: Any, name: str) -> None:
-        tensor = _element(leaf, name)
+        tensor = whole(leaf, name)
         if isinstance(tensor, Tensor) and tensor.dtype.is_float:
             outputs[tensor] = None
 
@@ -150,12 +150,6 @@ def _table(value: Any) -> Array | None:
     except ValueError:  # of different lengths
         return None
     return array if array.dtype.kind == "f" else None
-
-
-def _element(leaf: Any, name: str) -> Any:
-    """An element of a tensor as a tensor of rank 0."""
-    is_value = isinstance(leaf, Expr) and not free_axes(leaf) and any(isinstance(e, Read) for e in topological(leaf))
-    return compute((), lambda: leaf, name=name) if is_value else leaf
 
 
 def _title(function: Any) -> str:

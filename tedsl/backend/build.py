@@ -15,7 +15,7 @@ from typing import Any
 from schedules import Schedule
 from tedsl.backend.building.memory_of_inputs import accumulating_for, settled
 from tedsl.backend.building.request import BuildOptions, BuildRequest, request_for
-from tedsl.backend.calling.kernel import Kernel
+from tedsl.backend.calling.kernel import SAFE, Kernel
 from tedsl.backend.calling.signature import KernelParts, KernelSignature
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import Shared
@@ -64,14 +64,19 @@ def build(
     return kernel
 
 
-def evaluate(outputs: Any, feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None) -> Any:
-    """The values of `outputs` for the arrays in `feeds`, compiled: `evaluate(C, {A: a, B: b})`."""
+def evaluate(
+    outputs: Any, feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None, casting: str = SAFE
+) -> Any:
+    """The values of `outputs` for the arrays in `feeds`, compiled: `evaluate(C, {A: a, B: b})`.
+
+    An array of another dtype is converted as `casting` says, in NumPy's words, as by a kernel.
+    """
     feeds = {} if feeds is None else feeds
     if not isinstance(feeds, Mapping):
         raise TypeError(f"te.evaluate: feeds is a dict {{tensor: array}}, found {type(feeds).__name__}")
     kernel = _kernel(request_for(list(feeds), outputs, BuildOptions(), "te.evaluate"))
     kernel.core.keep()
-    return kernel(*feeds.values(), sizes=sizes)
+    return kernel(*feeds.values(), sizes=sizes, casting=casting)
 
 
 def made_kernel(program: Compilation) -> Kernel:

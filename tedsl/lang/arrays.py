@@ -49,9 +49,16 @@ STATISTICS: dict[str, Callable[..., Any]] = {
     "logsumexp": logsumexp, "norm": norm, "softmax": softmax, "std": std, "var": variance,
 }  # fmt: skip
 
+_OF_ONE = (
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cosh", "erf", "erfc", "exp2", "expm1", "isfinite",
+    "isinf", "isnan", "log10", "log1p", "log2", "logical_not", "rsqrt", "sinh", "tan",
+)  # fmt: skip
+
 Tensor._apply = staticmethod(elementwise)
 Tensor._methods.update(METHODS)
-for name, method in {**METHODS, **STATISTICS, "argsort": argsort}.items():
+for name, method in {
+    **METHODS, **STATISTICS, "argsort": argsort, "diff": diff, **{name: getattr(fn, name) for name in _OF_ONE},
+}.items():  # fmt: skip
     if name != "getitem" and name not in vars(Tensor):  # those of the class are written out, for type checkers
         setattr(Tensor, name, method)
 Tensor._numpy.update({name: globals()[name] for name in __all__})

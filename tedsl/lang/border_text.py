@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["parts_of", "said_at", "topological_as_said"]
+__all__ = ["parts_as_said", "said_at"]
 
 Said = tuple[Tensor, tuple[Expr, ...], str]
 
@@ -27,26 +27,25 @@ def said_at(node: Expr) -> Said | None:
     return None
 
 
-def parts_of(node: Expr) -> tuple[Expr, ...]:
-    """What the text of a node is made of."""
-    said = said_at(node)
-    return node.children if said is None else said[1]
-
-
-def topological_as_said(roots: Iterable[Expr]) -> list[Expr]:
-    """Every node that the text of the roots is made of, operands before users."""
+def parts_as_said(roots: Iterable[Expr]) -> dict[Expr, tuple[Expr, ...]]:
+    """Every node that the text of the roots is made of, operands before users, and what its own text is made of."""
+    parts: dict[Expr, tuple[Expr, ...]] = {}
     order: dict[Expr, None] = {}
     stack = list(roots)[::-1]
     while stack:
         node = stack[-1]
         if node in order:
             stack.pop()
-        elif missing := [part for part in parts_of(node) if part not in order]:
+            continue
+        if node not in parts:
+            said = said_at(node)
+            parts[node] = node.children if said is None else said[1]
+        if missing := [part for part in parts[node] if part not in order]:
             stack.extend(reversed(missing))
         else:
             order[node] = None
             stack.pop()
-    return list(order)
+    return {node: parts[node] for node in order}
 
 
 def _as_is(index: Expr) -> Expr:

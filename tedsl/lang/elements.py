@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from tedsl.lang import functions as fn
-from tedsl.lang.compute import check_states, compute_tensors
+from tedsl.lang.compute import check_states, compute, compute_tensors
 from tedsl.lang.constants import constants_of_lists, is_constant_like
 from tedsl.lang.dtypes import INT32, INT64
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import Axis, Const, Expr
+from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
 from tedsl.lang.tensor import Shape, Tensor
-from tedsl.lang.traverse import free_axes
+from tedsl.lang.traverse import free_axes, topological
 
 __all__ = [
     "as_tensor", "fresh_axes", "is_one", "is_zero", "normal_axes", "normal_axis", "product",
-    "reduce_axes_of", "removed_axes", "same_shape", "scalar_operand", "shape_text", "tensor_of",
+    "reduce_axes_of", "removed_axes", "same_shape", "scalar_operand", "shape_text", "tensor_of", "whole",
 ]  # fmt: skip
 
 _LETTERS = "ijklmn"
@@ -44,6 +44,12 @@ def tensor_of(shape: Shape, element: Callable[..., Expr], name: str) -> Tensor:
     body = element(*axes)
     check_states((body,), (), name)
     return compute_tensors(axes, (body,), name)[0]
+
+
+def whole(leaf: Any, name: str) -> Any:
+    """An element of a tensor, or what is made of elements without an axis, as a tensor of rank 0; all else as it is."""
+    is_value = isinstance(leaf, Expr) and not free_axes(leaf) and any(isinstance(e, Read) for e in topological(leaf))
+    return compute((), lambda: leaf, name=name) if is_value else leaf
 
 
 def as_tensor(value: Any, what: str) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Any, TypeVar
 
 from tedsl.lang.errors import user_location
@@ -21,7 +22,7 @@ def numpy_keywords(function: F) -> F:
     @wraps(function)
     def checked(*args: Any, **given: Any) -> Any:
         for name in given:
-            if name in _OTHER:
+            if _OTHER.get(name) in signature(function).parameters:
                 raise TypeError(f"{checked.__name__} at {user_location()}: found {name}=, expected {_OTHER[name]}=")
         return function(*args, **given)
 

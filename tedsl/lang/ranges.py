@@ -113,7 +113,7 @@ def _combined(axis: Axis, bounds: list[_Bound], what: str) -> Expr:
             word = "contradictory" if isinstance(gap, Const) else "ambiguous"
             raise ValueError(
                 f"{what} at {user_location()}: the range of axis {axis.name!r} is {word}: {best} from {best_use}, but "
-                f"{extent} from {use}; give te.compute a shape or te.reduce_axis an extent"
+                f"{extent} from {use}; {_spelled([axis])}"
             )
         if gap.value < 0:
             best, best_exact, best_use = extent, exact, use
@@ -130,5 +130,15 @@ def _refuse(unknown: list[Axis], uses: list[_Use], what: str) -> None:
     names = ", ".join(repr(a.name) for a in unknown)
     raise ValueError(
         f"{what} at {user_location()}: the range of {names} cannot be inferred; uses found: {listed}; "
-        "give te.compute a shape or te.reduce_axis an extent"
+        f"{_spelled(unknown)}"
     )
+
+
+def _spelled(unknown: list[Axis]) -> str:
+    """How the extents of axes are written."""
+    reduced = [a.name for a in unknown if a.is_reduce]
+    if not reduced:
+        return "give te.compute a shape: te.compute((n, ...), lambda ...)"
+    axis = ", ".join(["te.reduce_axis(n)"] * len(reduced))
+    axes = f"({axis})" if len(reduced) > 1 else axis
+    return f"give the reduction its extent n: te.sum(lambda {', '.join(reduced)}: ..., axis={axes})"

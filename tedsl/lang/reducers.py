@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import INT32_MAX
 from tedsl.lang.dtypes import BOOL, BOTTOM, INT32, DType, Kind, default_type, integer_bounds, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Formal, Reduce
+from tedsl.lang.keywords import numpy_keywords
 from tedsl.lang.operators import Operators
 from tedsl.lang.signatures import parameters_of, takes
 from tedsl.lang.traverse import free_axes, topological
@@ -102,13 +105,34 @@ def _axes(axis: Any, what: str) -> tuple[Axis, ...]:
     return axes
 
 
-def trace_lambda(function: Callable[..., Any], what: str) -> tuple[Any, tuple[Axis, ...]]:
-    """The value of `te.sum(lambda k, l: ...)` and its axes, whose extents are inferred later."""
+def trace_lambda(function: Callable[..., Any], what: str, axis: Any = None) -> tuple[Any, tuple[Axis, ...]]:
+    """The value of `te.sum(lambda k, l: ...)` and its axes: those of `axis`, or new ones whose extents are inferred."""
     names, rest = parameters_of(function, what)
     if not names or rest is not None:
         raise ValueError(f"{what} at {user_location()}: the function must take one argument per reduce axis")
-    axes = tuple(Axis(name, None, is_reduce=True) for name in names)
+    if axis is None:
+        axes = tuple(Axis(name, None, is_reduce=True) for name in names)
+    else:
+        axes = _given_axes(axis, names, what)
     return function(*axes), axes
+
+
+def _given_axes(axis: Any, names: list[str], what: str) -> tuple[Axis, ...]:
+    """The axes for the arguments of a lambda. Not extents: beside them 1 would be taken for the number of an axis."""
+    given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    for value in given:
+        if isinstance(value, (int, np.integer)) or (isinstance(value, Expr) and not isinstance(value, Axis)):
+            raise TypeError(
+                f"{what} at {user_location()}: beside a function of the axes axis= takes te.reduce_axis objects, found "
+                f"`{value}`; if that is the extent: lambda {', '.join(names)}: ..., axis=te.reduce_axis({value})"
+            )
+    axes = _axes(axis, what)
+    if len(axes) != len(names):
+        raise ValueError(
+            f"{what} at {user_location()}: the function takes {len(names)} axes ({', '.join(names)}), axis= has "
+            f"{len(axes)}"
+        )
+    return axes
 
 
 def _builtin(kind: str, value: Any, axis: Any, where: Any, keepdims: bool) -> Any:
@@ -118,9 +142,7 @@ def _builtin(kind: str, value: Any, axis: Any, where: Any, keepdims: bool) -> An
             raise TypeError(f"{what} at {user_location()}: where= goes with an expression, not with a whole tensor")
         return getattr(value, kind)(axis, keepdims)
     if callable(value) and not isinstance(value, Operators):
-        if axis is not None:
-            raise TypeError(f"{what} at {user_location()}: give either a function of the axes or axis=, not both")
-        value, axis = trace_lambda(value, what)
+        value, axis = trace_lambda(value, what, axis)
     else:
         fn.refuse_arrays((value,), kind)
         if axis is None:
@@ -145,41 +167,49 @@ def _check_argument_range(axes: tuple[Axis, ...], what: str) -> None:
         raise ValueError(f"{what} at {user_location()}: {total} positions do not fit in the int32 result")
 
 
+@numpy_keywords
 def sum(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """The sum of `value` over reduce axes where a condition holds; 0 over nothing."""
     return _builtin("sum", value, axis, where, keepdims)
 
 
+@numpy_keywords
 def prod(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """The product over reduce axes where a condition holds; 1 over nothing."""
     return _builtin("prod", value, axis, where, keepdims)
 
 
+@numpy_keywords
 def max(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """The largest value (NaN if there is one); -inf or the smallest integer over nothing."""
     return _builtin("max", value, axis, where, keepdims)
 
 
+@numpy_keywords
 def min(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """The smallest value (NaN if there is one); inf or the largest integer over nothing."""
     return _builtin("min", value, axis, where, keepdims)
 
 
+@numpy_keywords
 def any(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """Whether a condition holds anywhere; False over nothing."""
     return _builtin("any", value, axis, where, keepdims)
 
 
+@numpy_keywords
 def all(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """Whether a condition holds everywhere; True over nothing."""
     return _builtin("all", value, axis, where, keepdims)
 
 
+@numpy_keywords
 def argmax(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """The position of the first largest value (or first NaN), counted row-major over the axes; 0 over nothing."""
     return _builtin("argmax", value, axis, where, keepdims)
 
 
+@numpy_keywords
 def argmin(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """The position of the first smallest value (or first NaN), counted row-major over the axes; 0 over nothing."""
     return _builtin("argmin", value, axis, where, keepdims)
@@ -201,7 +231,7 @@ class CustomReducer:
     def __call__(self, value: Any, axis: Any = None, where: Any = None) -> Any:
         what = f"te.reducer defined at {self.where}"
         if callable(value) and not isinstance(value, Operators):
-            value, axis = trace_lambda(value, what)
+            value, axis = trace_lambda(value, what, axis)
         elif axis is None:
             raise TypeError(f"{what}, used at {user_location()}: axis= is missing")
         is_tuple = isinstance(value, tuple)

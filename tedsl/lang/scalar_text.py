@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from tedsl.lang.border_text import parts_of, said_at, topological_as_said
+from tedsl.lang.border_text import parts_as_said, said_at
 from tedsl.lang.dtypes import BOOL, FLOAT32, INT32, DType
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Reduce, Var, WeakFloat
 from tedsl.lang.tensor import Tensor
@@ -101,11 +101,10 @@ def lines_of(roots: tuple[Expr, ...], style: Style) -> list[str]:
 
 def shared_parts(roots: tuple[Expr, ...]) -> list[Expr]:
     """The parts to name: nodes used several times, if writing everything out would be long."""
-    order = topological_as_said(roots)
+    order = parts_as_said(roots)
     size: dict[Expr, int] = {}
     uses: dict[Expr, int] = dict.fromkeys(order, 0)
-    for node in order:
-        parts = parts_of(node)
+    for node, parts in order.items():
         size[node] = min(1 + sum(size[c] for c in parts), 1 << 30)
         for part in parts:
             uses[part] += 1

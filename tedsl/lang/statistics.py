@@ -42,6 +42,9 @@ def variance(x: Any, axis: Any = None, keepdims: bool = False, *, ddof: float = 
     return _variance(x, axis, ddof, keepdims, "var")
 
 
+variance.__name__ = "var"  # as a method; te.var makes a symbol
+
+
 @numpy_keywords
 def std(x: Any, axis: Any = None, keepdims: bool = False, *, ddof: float = 0) -> Tensor:
     """The standard deviation over an axis, several, or all: the square root of `x.var`, with its arguments."""

@@ -249,12 +249,11 @@ class FunctionStep:
 
         def step(params: Any, slots: Any, *data: Any, **named: Any) -> Any:
             value, gradients = derived(closed(params, True), *data, **named)
-            grads: Sequence[te.Tensor] = _tensors(gradients)
-            grads = grads if clip is None else clip_by_global_norm(grads, clip)
-            count, own = slots["count"] + 1, [_tensors(slots[name]) for name in optimizer.slots]
-            news = [optimizer.step(p, g, s, count) for p, g, *s in zip(_tensors(params), grads, *own, strict=True)]
-            fresh = [_refilled(params, [new[k] for new in news]) for k in range(1 + len(own))]
-            return value, fresh[0], {"count": count, **dict(zip(optimizer.slots, fresh[1:], strict=True))}
+            count, kept = slots["count"] + 1, _tensors(params)
+            own = list(zip(*(_tensors(slots[name]) for name in optimizer.slots), strict=True)) or [()] * len(kept)
+            news = _advanced(optimizer, kept, _tensors(gradients), own, count, clip)
+            first, *rest = (_refilled(params, column) for column in zip(*news, strict=True))
+            return value, first, {"count": count, **dict(zip(optimizer.slots, rest, strict=True))}
 
         step.__name__ = f"step_of_{name_of(f)}"
         self.function, self.optimizer, self._run = f, optimizer, jit(step)
@@ -320,22 +319,22 @@ def _step_of_tensors(
     results = list(loss) if several else [loss]
     if not results or results[0].ndim:
         raise refuse("optim.train_step", f"loss: expected a 0-rank tensor, found {results[:1]!r}")
-    grads = list(differentiate(results[0], list(params)))
-    if clip is not None:
-        grads = clip_by_global_norm(grads, clip)
     count = te.placeholder((), "int32", name="count")
-    news: list[te.Tensor] = []
-    slots: list[te.Tensor] = []
-    kept: list[te.Tensor] = []
-    for param, grad in zip(params, grads, strict=True):
-        own = [te.placeholder(param.shape, param.dtype, name=f"{param.name}_{s}") for s in optimizer.slots]
-        new, *later = optimizer.step(param, grad, own, count)
-        news.append(new)
-        slots += own
-        kept += later
-    inputs, outputs = [*data, *params, *slots, count], [*results, *news, *kept]
+    own = [[te.placeholder(p.shape, p.dtype, name=f"{p.name}_{s}") for s in optimizer.slots] for p in params]
+    news = _advanced(optimizer, params, list(differentiate(results[0], list(params))), own, count, clip)
+    inputs = [*data, *params, *(slot for slots in own for slot in slots), count]
+    outputs = [*results, *(new for new, *_ in news), *(slot for _, *slots in news for slot in slots)]
     kernel = build(inputs, outputs, target=target, name="train_step")
     return TrainStep(kernel, tuple(params), tuple(results), several, len(optimizer.slots))
+
+
+def _advanced(
+    optimizer: Optimizer, params: Sequence[te.Tensor], grads: Sequence[te.Tensor], slots: Sequence[Sequence[te.Tensor]],
+    count: te.Tensor, clip: float | None,
+) -> list[tuple[te.Tensor, ...]]:  # fmt: skip
+    """For each parameter its new value, then its new slots."""
+    grads = grads if clip is None else clip_by_global_norm(grads, clip)
+    return [optimizer.step(p, g, own, count) for p, g, own in zip(params, grads, slots, strict=True)]
 
 
 def _found(arrays: Mapping[Any, Any], param: te.Tensor, what: str) -> Any:

@@ -207,7 +207,25 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: te.sum(v[0], axis=3), TypeError, r"axis= takes te.reduce_axis objects, found int \(3\)"),
     (lambda: te.compute((8,), lambda i: te.sum(v[i], axis=i)), TypeError, "found the compute's own axis 'i'"),
     (lambda: te.sum(v[0], axis=()), ValueError, "expected at least one reduce axis"),
-    (lambda: te.sum(lambda k: v[k], axis=te.reduce_axis(8)), TypeError, "either a function of the axes or axis="),
+    (
+        lambda: te.sum(lambda k: v[k], axis=8),
+        TypeError,
+        r"beside a function .* takes te.reduce_axis objects, found `8`; .*: lambda k: ..., axis=te.reduce_axis\(8\)$",
+    ),
+    (lambda: te.sum(lambda k: v[k], axis=n), TypeError, r"found `n`; .*axis=te.reduce_axis\(n\)$"),
+    (
+        lambda: te.sum(lambda k, m: v[k], axis=te.reduce_axis(8)),
+        ValueError,
+        r"the function takes 2 axes \(k, m\), axis= has 1",
+    ),
+    (lambda: te.compute((8,), lambda i: te.sum(lambda k: v[k], axis=i)), TypeError, "found the compute's own axis 'i'"),
+    (lambda: te.sum(v, dim=0), TypeError, "sum at .*test_bad_input.py.*found dim=, expected axis="),
+    (
+        lambda: te.compute((8,), lambda i: te.sum(lambda k: v.at(i + k - 6, mode="clamp"))),
+        ValueError,
+        r"range of 'k' cannot be inferred; .*; give the reduction its extent n: te.sum\(lambda k: ..., "
+        r"axis=te.reduce_axis\(n\)\)$",
+    ),
     (lambda: te.sum(lambda: v[0]), ValueError, "must take one argument per reduce axis"),
     (lambda: te.sum(v, axis=0, where=f), TypeError, "where= goes with an expression, not with a whole tensor"),
     (lambda: te.reducer(3, 0.0), TypeError, "combine must be a function of two arguments, found 3"),

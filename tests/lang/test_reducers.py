@@ -170,3 +170,21 @@ def test_whole_tensor_forms() -> None:
     np.testing.assert_array_equal(te.interpret(te.max(A, axis=1, keepdims=True), feeds), a.max(1, keepdims=True))
     np.testing.assert_array_equal(te.interpret(te.argmax(A, axis=0), feeds), a.argmax(0))
     assert bool(te.interpret(te.any(A > 8), feeds)) is True
+
+
+def test_a_function_of_axes_that_are_given() -> None:
+    """Extents that no read tells: a window beyond the border."""
+    x, a = te.placeholder((9,), "float64", name="x"), np.arange(9.0) % 4
+    wide = np.pad(a, 2, "edge")
+    k, l = te.reduce_axis(3), te.reduce_axis((1, 3))  # noqa: E741 - as mathematics has it
+    longest = te.reducer(lambda a, b: te.maximum(a, b), float("-inf"))
+    for ours, theirs in (
+        (lambda i: te.sum(lambda r: x.at(i + r - 2, mode="clamp"), axis=te.reduce_axis(5)), np.sum),
+        (lambda i: te.max(lambda r: x.at(i + r - 2, mode="clamp"), axis=(te.reduce_axis(5),)), np.max),
+        (lambda i: longest(lambda r: x.at(i + r - 2, mode="clamp"), axis=te.reduce_axis(5)), np.max),
+    ):
+        want = [theirs(wide[i : i + 5]) for i in range(9)]
+        np.testing.assert_array_equal(te.interpret(te.compute((9,), ours), {x: a}), want)
+    both = te.compute((), lambda: te.sum(lambda p, q: x[p] * 10 + x[q], axis=(k, l), where=lambda p, q: p != q))
+    want = sum(a[p] * 10 + a[q] for p in range(3) for q in (1, 2) if p != q)
+    assert te.interpret(both, {x: a}) == te.evaluate(both, {x: a}) == want

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tedsl as te
+from tedsl.lang import functions
 
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple)
 
@@ -106,6 +108,7 @@ def test_lists_and_arrays_as_indices() -> None:
 WORDS: dict[str, tuple[Callable[[], Any], str]] = {
     "torch's keyword": (lambda: te.placeholder((3,)).std(dim=0), "std at .*found dim=, expected axis="),
     "a symbol": (lambda: te.var(te.placeholder((3,))), r"te.var makes a symbol; x.var\(\) is the variance"),
+    "torch's keyword of a variance": (lambda: te.placeholder((3,)).var(unbiased=True), "var at .*, expected ddof="),
     "an operator": (lambda: te.softmax, "it is te.ops.softmax"),
     "a dtype": (lambda: te.float32, 'dtypes are strings: "float32"'),
     "of numpy": (lambda: te.array, r"it is te.constant\(array\)"),
@@ -119,6 +122,15 @@ def test_words_of_other_libraries(name: str) -> None:
     call, message = WORDS[name]
     with pytest.raises((TypeError, AttributeError), match=message):
         call()
+
+
+def test_every_function_of_one_tensor_is_a_method() -> None:
+    for name in functions.__all__:
+        if len(inspect.signature(getattr(te, name)).parameters) == 1:
+            method = getattr(te.Tensor, name)
+            assert method is getattr(te, name)
+            x = te.placeholder((3,), "bool" if name == "logical_not" else "float32", name="x")
+            assert str(method(x)) == str(getattr(x, name)())
 
 
 def test_what_exists_can_be_found() -> None:

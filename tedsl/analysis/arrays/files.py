@@ -49,13 +49,16 @@ def load(path: str | os.PathLike[str]) -> Any:
     read = _READERS.get(target.suffix)
     if read is None:
         raise ValueError(f"{what}: expected a path that ends in .npz or .safetensors, found {str(path)!r:.80}")
-    arrays, text = read(target)
-    if text is None:
-        return arrays
     try:
-        return _built(json.loads(text), arrays)
-    except (ValueError, KeyError, TypeError, StopIteration, RecursionError) as error:
-        raise ValueError(f"{what}: {str(path)!r:.80} is damaged: {type(error).__name__}: {error!s:.80}") from None
+        arrays, text = read(target)
+        return arrays if text is None else _built(json.loads(text), arrays)
+    except (OSError, ImportError, MemoryError):
+        raise
+    except Exception as error:  # whatever the readers say of what is no such file
+        problem = f"{type(error).__name__}: {error!s:.60}"
+        raise ValueError(
+            f"{what}: {str(path)!r:.80} is damaged, or holds more than arrays, and nothing in it is run: {problem}"
+        ) from None
 
 
 def _described(value: Any, name: str, arrays: dict[str, Any], what: str) -> Any:
@@ -118,7 +121,7 @@ def _write_npz(path: Path, arrays: dict[str, Any], text: str) -> None:
 
 
 def _read_npz(path: Path) -> tuple[dict[str, Any], str | None]:
-    with np.load(path, allow_pickle=False) as file:
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:  # np.load keeps a bad file open
         arrays = {name: file[name] for name in file.files}
     text = arrays.pop(NEST, None)
     return arrays, None if text is None else str(text)

@@ -40,6 +40,7 @@ from tedsl.lang.traverse import operations_between
 
 __all__ = ["Kernel"]
 
+SEVERAL = (tuple, list)
 ADD, SAFE = "add", "safe"  # by `is`, as an array given by a wrong name has no truth value; other objects take longer
 
 
@@ -79,8 +80,7 @@ class Kernel(Rich):
             and len(arrays) == self._count and not DONATED and not is_checked() and not RECORDING
         ):  # fmt: skip
             prepared = self._prepared if mode is None else self._adding
-            kind = out.__class__
-            targets = () if out is None else out if kind is tuple else tuple(out) if kind is list else (out,)
+            targets = () if out is None else tuple(out) if out.__class__ in SEVERAL else (out,)
             try:
                 call = prepared[tuple([(a.__class__, a.dtype, a.shape, a.strides) for a in (*arrays, *targets)])]
             except (AttributeError, KeyError, TypeError):

@@ -67,8 +67,7 @@ class Scalars:
 
     def __init__(
         self, read: ReadRule, symbols: Mapping[Expr, Halide], unknown_zero: Callable[[], Halide],
-        given: Collection[Tensor] = (), ranges: Mapping[Expr, Range] | None = None,
-        constants: Constants | None = None,
+        given: Collection[Tensor], ranges: Mapping[Expr, Range], constants: Constants,
     ) -> None:  # fmt: skip
         self._read = read
         self._given = given
@@ -77,9 +76,9 @@ class Scalars:
         self._values: dict[Expr, Halide] = dict(symbols)
         self._plain: dict[Expr, bool] = {}
         self._mixed: dict[Expr, bool] = {}
-        self._ranges: Known = dict(ranges or {})
+        self._ranges: Known = dict(ranges)
         self._depths: dict[Expr, int] = {}
-        self._constants = Constants(given) if constants is None else constants
+        self._constants = constants
 
     def bind(self, node: Expr, value: Halide) -> None:
         """Let `node` stand for a value computed elsewhere."""

@@ -14,11 +14,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tedsl.lang.compute import compute
+from tedsl.lang.elements import whole
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import Expr, Read
+from tedsl.lang.expr import Expr
 from tedsl.lang.tensor import Tensor
-from tedsl.lang.traverse import free_axes, topological
 from tedsl.ops.op import Op
 from tedsl.ops.routines import copied
 from tedsl.ops.signature import OpCall, Signature, Static, map_leaves
@@ -115,16 +114,7 @@ def traceable(f: Any, what: str) -> Callable[..., Any]:
 def _whole(value: Any) -> Any:
     """A nest with tensors of rank 0 for expressions, such as elements of a tensor; those that stand for data."""
 
-    def rule(leaf: Any, name: str) -> Any:
-        if (
-            not isinstance(leaf, Expr)
-            or not any(isinstance(node, Read) for node in topological(leaf))
-            or free_axes(leaf)
-        ):
-            return leaf
-        return compute((), lambda: leaf, name=name)
-
-    return map_leaves(value, "result", rule)
+    return map_leaves(value, "result", whole)
 
 
 def name_of(f: Any) -> str:

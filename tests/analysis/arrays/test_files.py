@@ -77,6 +77,24 @@ def test_files_of_others_are_dicts_of_arrays(tmp_path: Path) -> None:
     same(te.load(tmp_path / "theirs.npz"), {"a": np.arange(3), "b": np.ones(2)})
 
 
+def test_damaged_files_are_told_in_words(path: Path) -> None:
+    te.save(path, {"a": np.arange(10.0), "b": [1, 2]})
+    whole = path.read_bytes()
+    for content in (b"", b"hello", whole[: len(whole) // 2], whole[:80] + b"\xff\xff" + whole[82:-1]):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"te.load at .*model.* is damaged, or holds more than arrays"):
+            te.load(path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        te.load(path)
+
+
+def test_objects_are_not_run(tmp_path: Path) -> None:
+    np.savez(tmp_path / "theirs.npz", a=np.array([{}], object))
+    with pytest.raises(ValueError, match="holds more than arrays, and nothing in it is run"):
+        te.load(tmp_path / "theirs.npz")
+
+
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"expected a path that ends in .npz or .safetensors, found 'model.pt'"):
         te.save("model.pt", {})
