@@ -41,7 +41,7 @@ def check(program: Program, feeds: dict[te.Tensor, Any]) -> None:
     feeds = {**feeds, **given}
     found = te.evaluate(gradients, feeds, program.sizes)
     for source, got, want in zip(sources, found, te.interpret(gradients, feeds, program.sizes), strict=True):
-        if np.abs(want).max(initial=0.0) * want.size**0.5 < EXACT[str(source.dtype)]:
+        if float(np.abs(want).max(initial=0.0)) * want.size**0.5 < EXACT[str(source.dtype)]:
             np.testing.assert_array_equal(got, want, err_msg=f"gradient of {source} in\n{program}")
 
 
