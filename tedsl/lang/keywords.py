@@ -22,7 +22,7 @@ def numpy_keywords(function: F) -> F:
     @wraps(function)
     def checked(*args: Any, **given: Any) -> Any:
         for name in given:
-            if _OTHER.get(name) in signature(function).parameters:
+            if name in _OTHER and _OTHER[name] in signature(function).parameters:
                 raise TypeError(f"{checked.__name__} at {user_location()}: found {name}=, expected {_OTHER[name]}=")
         return function(*args, **given)
 

@@ -19,9 +19,7 @@ __all__ = [
 def softmax(x: te.Tensor, axis: int = -1) -> te.Tensor:
     """exp(x) / sum of exp(x) along an axis, without overflow. As torch.softmax."""
     check_float(x, "softmax", "x")
-    dim = axis_of(x, axis, "softmax")
-    e = te.exp(x - x.max(dim, keepdims=True))
-    return e / e.sum(dim, keepdims=True)  # type: ignore[no-any-return]
+    return x.softmax(axis_of(x, axis, "softmax"))  # type: ignore[no-any-return]
 
 
 @op
@@ -41,11 +39,7 @@ def log_softmax_of(x: te.Tensor, dim: int) -> te.Tensor:
 def logsumexp(x: te.Tensor, axis: int = -1, keepdims: bool = False) -> te.Tensor:
     """log(sum of exp(x)) along an axis; -inf where every element is. As torch.logsumexp."""
     check_float(x, "logsumexp", "x")
-    dim = axis_of(x, axis, "logsumexp")
-    top = x.max(dim, keepdims=True)
-    start = te.where(te.isinf(top), 0.0, top)
-    total = start + te.log(te.exp(x - start).sum(dim, keepdims=True))
-    return total if keepdims else te.squeeze(total, dim)
+    return x.logsumexp(axis_of(x, axis, "logsumexp"), keepdims)  # type: ignore[no-any-return]
 
 
 def _normal(x: te.Tensor, axes: tuple[int, ...], eps: float) -> te.Tensor:
