@@ -18,23 +18,32 @@ from tedsl.backend.scalars.float32_math import BIASED, EXP
 __all__ = ["scaled"]
 
 _NAME = r'%(?:[\w.$-]+|"[^"]*")'
-_DEFINED = re.compile(rf"^  ({_NAME}) = (fmul|fadd|bitcast|shl|and|sub) (?:nuw |nsw )*<(4|8|16) x (?:float|i32)> (.*)$")
+_DEFINED = re.compile(
+    rf"^  ({_NAME}) = (fmul|fadd|bitcast|shl|and|sub) (?:nuw |nsw )*(?:<(\d+) x (?:float|i32)>|float|i32) (.*)$"
+)
+_VALUES = re.compile(r"float ([-+.\dxA-Fe]+)")
 _NAMES = re.compile(_NAME)
 _BITS = {4: 128, 8: 256, 16: 512}
 
 
-def _splat(value: float) -> str:
+def _constant(value: float) -> str:
     """A constant as LLVM prints it."""
     single = struct.unpack("f", struct.pack("f", value))[0]
-    return f"splat (float 0x{struct.unpack('Q', struct.pack('d', single))[0]:016X})"
+    return f"0x{struct.unpack('Q', struct.pack('d', single))[0]:016X}"
 
 
-_ONE, _LAST, _BIAS = "splat (float 1.000000e+00)", _splat(EXP[0]), _splat(-BIASED)
+_ONE, _LAST, _BIAS = "1.000000e+00", _constant(EXP[0]), f"splat (float {_constant(-BIASED)})"
+
+
+def _adds(operands: str, constant: str) -> bool:
+    """Whether the last operand is that number in every lane that counts; ends of rows have lanes of any value."""
+    last = operands.partition(", ")[2]
+    return last == constant or (last[:1] in "s<" and set(_VALUES.findall(last)) == {constant})
 
 
 def scaled(lines: list[str], features: Set[str]) -> list[str]:
     """The lines of a module, with fewer instructions for the ends of exponentials."""
-    if "fma" not in features or not any(_BIAS in line for line in lines):
+    if "fma" not in features or not any(_LAST in line for line in lines):
         return lines
     can_scale = "avx512_skylake" in features
     made: list[str] = []
@@ -47,12 +56,12 @@ def scaled(lines: list[str], features: Set[str]) -> list[str]:
         if match is None:
             made.append(line)
             continue
-        name, kind, width, rest = match[1], match[2], int(match[3]), match[4]
+        name, kind, width, rest = match[1], match[2], int(match[3] or 0), match[4]
         function.defined[name] = kind, rest
         shorter: list[str] | None = None
-        if kind == "fadd" and rest.endswith(_ONE):
+        if kind == "fadd" and _adds(rest, _ONE):
             shorter = function.end_of_polynomial(name, width, rest, declared)
-        elif kind == "fmul" and can_scale:
+        elif kind == "fmul" and can_scale and width in _BITS:
             shorter = function.scale(name, width, rest, declared)
         made += shorter or [line]
     return declaring(made, declared)
@@ -66,15 +75,15 @@ class _Function:
         """(h r + 1) r + 1 for (r + r r h) + 1."""
         for r, tail in self._both(self._operands(rest.partition(",")[0], "fadd")):
             for square, h in self._both(self._operands(tail, "fmul")):
-                if self._operands(square, "fmul") != f"{r}, {r}" or not self._operands(h, "fadd").endswith(_LAST):
+                if self._operands(square, "fmul") != f"{r}, {r}" or not _adds(self._operands(h, "fadd"), _LAST):
                     continue
-                kind = f"<{width} x float>"
-                fma = f"call {kind} @llvm.fma.v{width}f32"
-                own = f"%te.polynomial.{len(self.defined)}"
-                declared[f"declare {kind} @llvm.fma.v{width}f32({kind}, {kind}, {kind})"] = None
+                kind = f"<{width} x float>" if width else "float"
+                intrinsic = f"@llvm.fma.{f'v{width}' if width else ''}f32"
+                own, one = f"%te.polynomial.{len(self.defined)}", f"splat (float {_ONE})" if width else _ONE
+                declared[f"declare {kind} {intrinsic}({kind}, {kind}, {kind})"] = None
                 return [
-                    f"  {own} = {fma}({kind} {h}, {kind} {r}, {kind} {_ONE})",
-                    f"  {name} = {fma}({kind} {own}, {kind} {r}, {kind} {_ONE})",
+                    f"  {own} = call {kind} {intrinsic}({kind} {h}, {kind} {r}, {kind} {one})",
+                    f"  {name} = call {kind} {intrinsic}({kind} {own}, {kind} {r}, {kind} {one})",
                 ]
         return None
 

@@ -1,10 +1,14 @@
-"""Fused multiply-add in strict kernels: LLVM's `contract` flag on sums of products and on our own polynomials.
+"""Fused multiply-add: where the program says so, and in the polynomials of our functions, for every schedule alike.
 
 Halide 21 knows two kinds of float arithmetic: fast, where LLVM may assume that there is no NaN and does, and strict,
 which never fuses and costs a matrix product a third of its speed (99 against 150 GFLOP/s on two cores with AVX-512). So
-kernels are compiled strictly, to LLVM's assembly, and get the one liberty that is harmless here: an accumulation over a
-loop may round once where it rounded twice. Pointwise arithmetic of users keeps every rounding, so that a * b - c is 0
-where NumPy says so.
+kernels are compiled strictly, to LLVM's assembly, and get the one liberty that is harmless here: a product that is
+added to a running sum rounds once where it rounded twice. Pointwise arithmetic of users keeps every rounding, so that
+a * b - c is 0 where NumPy says so.
+
+Which products these are is said before there are loops (`Context.product`): their bits are combined by exclusive or
+with an argument that is always 0. The instructions are written out: where they are left to LLVM, one product of two is
+fused here and the other one there, as the loops lie, and the bits of a result hang on the schedule.
 """
 
 from __future__ import annotations
@@ -12,113 +16,317 @@ from __future__ import annotations
 import functools
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, replace
 
-from tedsl.backend.assembly.text import NAME, functions_of
+from tedsl.backend.assembly.text import NAME, declaring, functions_of
 from tedsl.backend.scalars import float32_math, float64_math, wide_math
 
 __all__ = ["fused"]
 
-_NAME = f"({NAME})"
-_FLOAT = r"(?:<\d+ x (?:float|double)>|float|double)"
-_RESULT = re.compile(rf"^\s+{_NAME} = (?:tail )?(phi|fmul|fadd|fsub) ({_FLOAT}) (.*)$")
-_OPERAND = re.compile(_NAME)
-_READ = re.compile(
-    rf"^\s+{_NAME} = (?:load {_FLOAT}, |(?:tail )?call {_FLOAT} @llvm\.masked\.load\.[^(]*\()ptr {_NAME},"
-)
-_WRITTEN = re.compile(
-    rf"^\s+(?:store {_FLOAT} {_NAME}, |(?:tail )?call void @llvm\.masked\.store\.[^(]*\({_FLOAT} {_NAME}, )ptr {_NAME},"
-)
-_PASSED_ON = re.compile(rf"^\s+{_NAME} = (?:select|shufflevector) (.*)$")  # one of two, parts put side by side
+_KINDS = "fmul|fadd|fsub|fneg|bitcast|xor|select|shufflevector|insertelement|sext|zext|load"
+_DEFINED = re.compile(rf"^  ({NAME}) = (?:tail )?({_KINDS}) (.*?)(?:, ![\w.]+ !\d+)*$")
+_TYPE = re.compile(r"(?:<(\d+) x (\w+)>|(\w+)) (.*)$")
 _CONSTANT = re.compile(r"0x[0-9A-F]{16}")
-_CONTRACTED = re.compile(r"= (fmul|fadd|fsub) ")
+_ZEROS = frozenset({"zeroinitializer", "0", "0.000000e+00"})
+_NEGATIVE_ZEROS = frozenset({"-0.000000e+00", "splat (float -0.000000e+00)", "splat (double -0.000000e+00)"})
+_SIGNS = frozenset(each.format(-1 << n - 1, n) for n in (32, 64) for each in ("{0}", "splat (i{1} {0})"))
+_SUFFIX = {"float": "f32", "double": "f64"}
 
 
-def fused(lines: list[str]) -> list[str]:
-    """Lines in which additions to a running sum, and steps of our polynomials, may fuse with their product."""
-    made = list(lines)
+def fused(lines: list[str], features: Set[str]) -> list[str]:
+    """Lines in which products that are marked are added, and our polynomials computed, by fused instructions.
+
+    Where the processor has none, the marks go.
+    """
+    declared: dict[str, None] = {}
+    made: list[str] = []
+    done = 0
     for begin, end in functions_of(lines):
-        for at in _fusible(made, begin, end):
-            made[at] = _CONTRACTED.sub(r"= \1 contract ", made[at], count=1)
-    return made
+        function = _Function(lines[begin:end], has_fma="fma" in features)
+        made += lines[done:begin]
+        made += function.rewritten(declared)
+        done = end
+    return declaring(made + lines[done:], declared)
 
 
-def _fusible(lines: list[str], begin: int, end: int) -> set[int]:
-    """The lines of one function that are such an addition, or its product."""
-    products: dict[str, int] = {}
-    factors_of: dict[str, list[str]] = {}
-    steps: set[str] = set()  # sums with a constant of our functions
-    ours: set[str] = set()  # products with such a constant, and with a polynomial of them that ends in r + r r p
-    sums: set[str] = set()  # what loops carry round, and what was added to it
-    totals = _Totals()
-    found: set[int] = set()
-    for at in range(begin, end):
-        match = _RESULT.match(lines[at])
-        if match is None:
-            totals.see(lines[at])
-            continue
-        name, kind, _, operands = match.groups()
-        if kind == "phi":
-            sums.add(name)
-            continue
-        is_ours = not _coefficients().isdisjoint(_CONSTANT.findall(operands))
-        names = _OPERAND.findall(operands)
-        if kind == "fmul":
-            products[name] = at
-            factors_of[name] = names
-            if is_ours:
-                ours.add(name)
-            continue
-        if is_ours:
-            steps.add(name)
-        ours.update(n for n in names if _is_tail(n, names, factors_of, steps))
-        accumulates = not sums.isdisjoint(names)
-        if accumulates:
-            sums.add(name)
-        terms = [products[n] for n in names if n in products]
-        totals.add(name, names, [at, *terms] if terms else [])
-        factors = [n for n in names if n in products and (accumulates or is_ours or n in ours)]
-        if factors:
-            found.update([at, *(products[n] for n in factors)])
-    return found | totals.kept
+@dataclass(frozen=True)
+class _Made:
+    """An instruction: its kind, the type of what it is made of, and the operands behind that."""
+
+    kind: str
+    type: str
+    operands: tuple[str, ...]
 
 
-class _Totals:
-    """Sums that loops carry round in memory: what is read at an address, added to, and written there again."""
+@dataclass(frozen=True)
+class _Product:
+    """Two factors of a type, the sign of the product, and what moves its lanes before it is added, last step first."""
 
-    def __init__(self) -> None:
-        self.kept: set[int] = set()  # the lines of such additions, and of their products
-        self._begun: dict[str, tuple[frozenset[str], frozenset[int]]] = {}  # where it was read, what was added since
-
-    def see(self, line: str) -> None:
-        """A line that is no arithmetic."""
-        if (read := _READ.match(line)) is not None:
-            self._begun[read[1]] = frozenset([read[2]]), frozenset()
-        elif (written := _WRITTEN.match(line)) is not None:
-            places, added = self._begun.get(written[1] or written[2], (frozenset(), frozenset()))
-            if written[3] in places:
-                self.kept |= added
-        elif (passed := _PASSED_ON.match(line)) is not None:
-            self._follow(passed[1], _OPERAND.findall(passed[2]), ())
-
-    def add(self, name: str, terms: Sequence[str], lines: Sequence[int]) -> None:
-        """A sum of two terms, and the lines that may fuse in it."""
-        self._follow(name, terms, lines)
-
-    def _follow(self, name: str, sources: Iterable[str], lines: Iterable[int]) -> None:
-        begun = [self._begun[n] for n in sources if n in self._begun]
-        if begun:
-            places = frozenset[str]().union(*(p for p, _ in begun))
-            self._begun[name] = places, frozenset(lines).union(*(added for _, added in begun))
+    type: str
+    factors: tuple[str, str]
+    negative: bool = False
+    moved: tuple[_Made, ...] = ()
 
 
-def _is_tail(name: str, terms: list[str], factors_of: dict[str, list[str]], steps: set[str]) -> bool:
-    """Whether of the terms r and r r p this is the second one, with p a polynomial of ours."""
-    rest = [factor for factor in factors_of.get(name, ()) if factor not in steps]
-    if len(rest) != 1 or len(factors_of[name]) != 2:
-        return False
-    squared = factors_of.get(rest[0], [])
-    return len(squared) == 2 and squared[0] == squared[1] and squared[0] in terms
+class _Function:
+    def __init__(self, lines: list[str], *, has_fma: bool) -> None:
+        self.lines = lines
+        self.has_fma = has_fma
+        self.made: dict[str, _Made] = {}
+        self._products: dict[str, _Product | None] = {}
+        self._new = 0
+        for line in lines:
+            match = _DEFINED.match(line)
+            if match is not None and (found := _parsed(match[2], match[3])) is not None:
+                self.made[match[1]] = found
+
+    def rewritten(self, declared: dict[str, None]) -> list[str]:
+        """The lines of the function."""
+        made: list[str] = []
+        for line in self.lines:
+            match = _DEFINED.match(line)
+            own = None if match is None else self.made.get(match[1])
+            if match is None or own is None:
+                made.append(line)
+            elif own.kind == "xor" and self._is_mark(own):
+                kept = next(o for o in own.operands if not self._is_zero(o))
+                made.append(f"  {match[1]} = xor {own.type} {kept}, {'zeroinitializer' if '<' in own.type else '0'}")
+            elif own.kind in ("fadd", "fsub") and self.has_fma:
+                made += self._sum(match[1], own, declared) or [line]
+            else:
+                made.append(line)
+        return made
+
+    def _sum(self, name: str, own: _Made, declared: dict[str, None]) -> list[str] | None:
+        """The lines of a sum whose product is fused; None where it has none, or two."""
+        first, second = own.operands
+        found = [(a, b, p) for a, b in ((first, second), (second, first)) if (p := self._term(own, a, b)) is not None]
+        if len(found) != 1:
+            return None
+        (term, rest, (product, condition)), lines = found[0], list[str]()
+        negative = product.negative ^ (own.kind == "fsub" and term is second)
+        a, b = product.factors
+        if negative:
+            a = self._named(lines, f"fneg {product.type} {a}")
+        a, b = (self._moved(lines, product, factor) for factor in (a, b))
+        if own.kind == "fsub" and term is first:
+            rest = self._named(lines, f"fneg {own.type} {rest}")
+        scalar, lanes = _shape(own.type)
+        intrinsic = f"@llvm.fma.{f'v{lanes}' if lanes else ''}{_SUFFIX[scalar]}"
+        declared[f"declare {own.type} {intrinsic}({own.type}, {own.type}, {own.type})"] = None
+        call = f"call {own.type} {intrinsic}({own.type} {a}, {own.type} {b}, {own.type} {rest})"
+        if condition is None:
+            return [*lines, f"  {name} = {call}"]
+        both = [self._named(lines, call), rest]
+        if not condition.adds_nothing ^ (own.kind == "fsub"):
+            zero = "zeroinitializer" if lanes else "0.000000e+00"
+            both[1] = self._named(lines, f"fadd {own.type} {rest}, {zero}")
+        one, other = both if condition.holds else both[::-1]
+        return [*lines, f"  {name} = select {condition.test}, {own.type} {one}, {own.type} {other}"]
+
+    def _term(self, own: _Made, name: str, other: str) -> tuple[_Product, _Condition | None] | None:
+        """A term of a sum that is a product to be fused, and under which condition it is one."""
+        marked = self._marked(name)
+        if marked is not None:
+            return marked, None
+        chosen = self.made.get(name)
+        if chosen is not None and (found := self._under_condition(chosen)) is not None:
+            return found
+        if chosen is None or chosen.kind != "fmul":
+            return None
+        is_ours = any(map(_is_coefficient, (other, *chosen.operands))) or self._is_tail(chosen, other)
+        return (_Product(own.type, (chosen.operands[0], chosen.operands[1])), None) if is_ours else None
+
+    def _under_condition(self, chosen: _Made) -> tuple[_Product, _Condition] | None:
+        """What LLVM makes of a sum that is taken under a condition: the product there, and else a zero."""
+        wrap: str | None = None
+        if chosen.kind == "bitcast":
+            wrap, chosen = chosen.operands[1], self.made.get(chosen.operands[0], chosen)
+        if chosen.kind != "select":
+            return None
+        test, *branches = chosen.operands
+        values = [_TYPE.match(branch) for branch in branches]
+        if values[0] is None or values[1] is None:
+            return None
+        names = [values[0][4], values[1][4]]
+        for k, zero in enumerate(names):
+            is_negative = zero in _NEGATIVE_ZEROS or (wrap is not None and zero in _SIGNS)
+            if not is_negative and zero not in _ZEROS:
+                continue
+            product = self._marked(names[1 - k]) if wrap is None else self._of_bits(names[1 - k], wrap)
+            if product is not None:
+                return product, _Condition(f"{chosen.type} {test}", k == 1, is_negative)
+        return None
+
+    def _marked(self, name: str) -> _Product | None:
+        """The product that a name stands for, if it is one that is marked."""
+        if name not in self._products:
+            self._products[name] = None
+            own = self.made.get(name)
+            if own is not None:
+                self._products[name] = self._found(own)
+        return self._products[name]
+
+    def _found(self, own: _Made) -> _Product | None:
+        if own.kind == "bitcast":
+            return self._of_bits(own.operands[0], own.operands[1])
+        if own.kind == "fneg":
+            inner = self._marked(own.operands[0])
+            return inner and replace(inner, negative=not inner.negative)
+        source = _mover_of(own)
+        inner = None if source is None else self._marked(source)
+        return inner and replace(inner, moved=(own, *inner.moved))
+
+    def _of_bits(self, name: str, to: str) -> _Product | None:
+        """The product whose bits an integer holds, marked, its sign changed or not."""
+        if _shape(to)[0] not in _SUFFIX:
+            return None
+        moved: list[_Made] = []
+        is_marked = negative = False
+        while (own := self.made.get(name)) is not None and own.kind != "bitcast":
+            if (source := _mover_of(own)) is not None:
+                name = source
+                moved.append(own)
+            elif own.kind != "xor":
+                return None
+            elif own.operands[1] in _SIGNS:
+                name, negative = own.operands[0], not negative
+            else:
+                one, other = own.operands
+                if not self._is_zero(one) and not self._is_zero(other):
+                    return None
+                name, is_marked = (other if self._is_zero(one) else one), True
+        if own is None or not is_marked or _shape(own.type)[0] != _shape(to)[0]:
+            return None
+        product = self._multiplied(own.operands[0], negative)
+        return product and replace(product, moved=(*moved, *product.moved))
+
+    def _multiplied(self, name: str, negative: bool) -> _Product | None:
+        moved: list[_Made] = []
+        while (own := self.made.get(name)) is not None and own.kind != "fmul":
+            source = own.operands[0] if own.kind == "fneg" else _mover_of(own)
+            if source is None:
+                return None
+            name = source
+            if own.kind == "fneg":
+                negative = not negative
+            else:
+                moved.append(own)
+        return None if own is None else _Product(own.type, (own.operands[0], own.operands[1]), negative, tuple(moved))
+
+    def _is_mark(self, own: _Made) -> bool:
+        """Whether an exclusive or is with the argument that is 0, of a float's bits."""
+        one, other = own.operands
+        if self._is_zero(one) == self._is_zero(other):
+            return False
+        source = self.made.get(other if self._is_zero(one) else one)
+        while source is not None and source.kind == "xor" and source.operands[1] in _SIGNS:
+            source = self.made.get(source.operands[0])
+        return source is not None and source.kind == "bitcast" and _shape(source.type)[0] in _SUFFIX
+
+    def _is_zero(self, name: str) -> bool:
+        """Whether a name may be that argument, or its lanes: no other number given to a kernel meets bits of floats."""
+        own = self.made.get(name)
+        while own is not None and own.kind != "load":
+            source = own.operands[0] if own.kind in ("sext", "zext") else _mover_of(own)
+            if source is None:
+                return False
+            name, own = source, self.made.get(source)
+        return name.startswith("%") and self._is_given(name, own)
+
+    def _is_given(self, name: str, own: _Made | None) -> bool:
+        if own is None:
+            return re.search(rf"\bi32 (?:noundef )?{re.escape(name)}[,)]", self.lines[0]) is not None
+        return own.kind == "load" and own.type == "i32"
+
+    def _is_tail(self, product: _Made, other: str) -> bool:
+        """Whether of the terms r and r r p this is the second one, with p a polynomial of ours."""
+        rest = [factor for factor in product.operands if not self._is_step(factor)]
+        if len(rest) != 1:
+            return False
+        squared = self.made.get(rest[0])
+        return squared is not None and squared.kind == "fmul" and squared.operands == (other, other)
+
+    def _is_step(self, name: str) -> bool:
+        """Whether this is a sum with a constant of our functions."""
+        own = self.made.get(name)
+        return own is not None and own.kind in ("fadd", "fsub") and any(map(_is_coefficient, own.operands))
+
+    def _named(self, lines: list[str], instruction: str) -> str:
+        name = f"%te.sum.{self._new}"
+        self._new += 1
+        lines.append(f"  {name} = {instruction}")
+        return name
+
+    def _moved(self, lines: list[str], product: _Product, factor: str) -> str:
+        """A factor in the lanes in which the product is added."""
+        kind, scalar = product.type, _shape(product.type)[0]
+        for step in reversed(product.moved):
+            if step.kind == "insertelement":
+                kind = f"<{_shape(step.type)[1]} x {scalar}>"
+                factor = self._named(lines, f"insertelement {kind} poison, {scalar} {factor}, i64 0")
+            else:
+                lanes = step.operands[2]
+                factor = self._named(lines, f"shufflevector {kind} {factor}, {kind} poison, {lanes}")
+                kind = f"<{lanes[1:].partition(' ')[0]} x {scalar}>"
+        return factor
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """A test with its type, whether the product is what it chooses, and whether else -0 is added, which is nothing."""
+
+    test: str
+    holds: bool
+    adds_nothing: bool
+
+
+def _parsed(kind: str, text: str) -> _Made | None:
+    if kind == "load":
+        return _Made(kind, text.partition(",")[0], ())
+    match = _TYPE.match(text.removeprefix("nneg "))
+    if match is None:
+        return None
+    type_ = f"<{match[1]} x {match[2]}>" if match[1] else match[3]
+    if kind in ("bitcast", "sext", "zext"):
+        source, _, to = match[4].partition(" to ")
+        return _Made(kind, type_, (source, to))
+    return _Made(kind, type_, _split(match[4]))
+
+
+def _mover_of(own: _Made) -> str | None:
+    """What an instruction puts into the first lane, or into other lanes, with nothing beside it."""
+    if own.kind == "shufflevector":
+        return own.operands[0] if own.operands[1].endswith(" poison") else None
+    if own.kind == "insertelement" and own.operands[0] == "poison" and own.operands[2].endswith(" 0"):
+        return own.operands[1].partition(" ")[2]
+    return None
+
+
+def _split(text: str) -> tuple[str, ...]:
+    """Operands, at the commas outside of brackets."""
+    if "<" not in text and "(" not in text:
+        return tuple(text.split(", "))
+    parts, depth, begin = [], 0, 0
+    for at, sign in enumerate(text):
+        depth += (sign in "<(") - (sign in ">)")
+        if sign == "," and depth == 0:
+            parts.append(text[begin:at])
+            begin = at + 2
+    return (*parts, text[begin:])
+
+
+def _shape(type_: str) -> tuple[str, int]:
+    """The type of one lane, and how many there are; 0 of a single number."""
+    if not type_.startswith("<"):
+        return type_, 0
+    lanes, _, scalar = type_[1:-1].partition(" x ")
+    return scalar, int(lanes)
+
+
+def _is_coefficient(operand: str) -> bool:
+    return not operand.startswith("%") and not _coefficients().isdisjoint(_CONSTANT.findall(operand))
 
 
 @functools.cache
@@ -127,7 +335,8 @@ def _coefficients() -> frozenset[str]:
     single = _numbers(vars(float32_math).values())
     double = _numbers(vars(float64_math).values()) | _numbers(vars(wide_math).values())
     rounded = {struct.unpack("f", struct.pack("f", v))[0] for v in single}
-    return frozenset(f"0x{struct.unpack('Q', struct.pack('d', v))[0]:016X}" for v in rounded | double if _is_odd(v))
+    odd = {v for v in rounded | double if _is_odd(v)}
+    return frozenset(f"0x{struct.unpack('Q', struct.pack('d', v))[0]:016X}" for v in odd | {-v for v in odd})
 
 
 def _numbers(values: Iterable[object]) -> set[float]:

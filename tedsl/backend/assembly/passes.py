@@ -59,7 +59,7 @@ PASSES = (
     Pass("gathers", "faster", lambda lines, _: gathered(lines)),
     Pass("exponentials", "faster", lambda lines, around: scaled(lines, around.features)),
     Pass("extremes", "faster", lambda lines, around: extremes(lines, around.features)),
-    Pass("fused multiply-add", "faster", lambda lines, _: fused(lines)),
+    Pass("fused multiply-add", "faster", lambda lines, around: fused(lines, around.features)),
     Pass("prefetches", "faster", lambda lines, around: fetched_ahead(lines, tags_of(lines, around.streams))),
     Pass(
         "stores past the cache", "faster",

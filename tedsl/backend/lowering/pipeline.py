@@ -53,6 +53,7 @@ class Lowered:
     previous: dict[int, hl.ImageParam]  # what the outputs in mode "add" held before, by position
     sizes: dict[Var, hl.Param]
     zero: hl.Param | None  # see Context.updated
+    hides: bool  # whether numbers are hidden from Halide by it
     stages: list[Stage]
     results: list[Result]
     sites: list[ReadCheck]  # the accesses in question, which failed requirements name by number
@@ -105,7 +106,7 @@ class Lowered:
 
 def lower(
     inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterable[int] = (), finite: Sequence[Tensor] = (),
-    promised: bool = False, in_place: bool = False, arrays: Arrays = ANY_ARRAYS,
+    promised: bool = False, in_place: bool = False, arrays: Arrays = ANY_ARRAYS, fuses: bool = False,
 ) -> Lowered:  # fmt: skip
     """The functions that compute `outputs` from `inputs`; those at the positions `added` are summed to what is there.
 
@@ -114,7 +115,8 @@ def lower(
     they do not, as where loops are fused whose ends change with a loop around them. `in_place`: outputs of one stage
     may lie in memory that it reads, so all of them are computed before any is stored. Of flat `arrays` Halide sees one
     axis with all elements. It checks every axis of every buffer, and carries these checks through all that it does:
-    for kernels of little else a third of its time.
+    for kernels of little else a third of its time. `fuses`: the passes over the assembly will see the code, which make
+    fused multiply-adds of the products in sums that are marked for them.
     """
     operations, added = operations_between(inputs, outputs), tuple(added)
     given = tuple(dict.fromkeys(inputs))
@@ -125,7 +127,7 @@ def lower(
     images = {t: hl.ImageParam(TYPES[t.dtype], min(t.ndim, 1) if arrays.are_flat else t.ndim, names[t]) for t in given}
     sizes = {v: hl.Param(hl.Int(32), name) for v, name in size_names(symbols, operations, used).items()}
     own = outputs if in_place and not added else ()
-    ctx = Context(images, sizes, (*given, *outputs) if promised else (), arrays=arrays, in_place=own)
+    ctx = Context(images, sizes, (*given, *outputs) if promised else (), arrays=arrays, in_place=own, fuses=fuses)
     ctx.needed = _needed(operations, outputs)
     places = {p: unused(f"previous_{p}", used) for p in sorted(set(added))}
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, name) for p, name in places.items()}
@@ -134,7 +136,7 @@ def lower(
     checks = _define(ctx, operations, undecided(sites, ctx.ranges), finite)
     results = _results(ctx, outputs, previous)
     stages = [ctx.stages[op] for op in operations]
-    return Lowered(images, previous, sizes, ctx.zero, stages, results, sites, checks, tuple(outputs))
+    return Lowered(images, previous, sizes, ctx.zero, ctx.hides, stages, results, sites, checks, tuple(outputs))
 
 
 def _can_start(tensor: Tensor, operations: Sequence[Operation], outputs: Sequence[Tensor]) -> bool:

@@ -20,12 +20,12 @@ from tedsl.backend.scalars.casts import cast
 from tedsl.backend.scalars.intrinsics import DEEP, EMIT
 from tedsl.backend.scalars.types import FLOATS, Expr as Halide, const, is_nan
 from tedsl.lang import functions as fn
-from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Expr, Fn, Reduce
+from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Reduce
 from tedsl.lang.reducers import Reducer
 from tedsl.lang.tensor import Compute
-from tedsl.lang.traverse import conjuncts, free_axes
+from tedsl.lang.traverse import conjuncts, free_axes, reads_of
 
-__all__ = ["Accumulator", "loops_over", "lower_reduction", "restrict", "split_condition"]
+__all__ = ["Accumulator", "added", "combined", "loops_over", "lower_reduction", "restrict", "split_condition"]
 
 COMBINE = {
     "sum": Fn.ADD, "prod": Fn.MUL, "max": Fn.MAXIMUM, "min": Fn.MINIMUM, "any": Fn.OR, "all": Fn.AND,
@@ -165,7 +165,8 @@ def lower_reduction(ctx: Context, op: Compute) -> Stage:
         restrict(domain, scope.value(narrow))
     held = elements(func, range(len(kept.dtypes)))
     old = [held(k, place) for k in range(len(kept.dtypes))]
-    new = kept.step(old, [scope.value(v) for v in reduce.values], position_in(ctx, reduce.axes, scope))
+    values, rest = combined(ctx, scope, reduce, rest)
+    new = kept.step(old, values, position_in(ctx, reduce.axes, scope))
     if rest is not TRUE:
         taken = scope.value(rest)
         new = tuple(hl.select(taken, n, o) for n, o in zip(new, old, strict=True))
@@ -180,6 +181,45 @@ def lower_reduction(ctx: Context, op: Compute) -> Stage:
         op, "reduction", func, dims, tuple(range(op.num_outputs)), read, kept.direct,
         dict(zip(op.axes, dims, strict=True)), dict(loops),
     )  # fmt: skip
+
+
+def combined(ctx: Context, scope: Scalars, reduce: Reduce, condition: Expr) -> tuple[list[Halide], Expr]:
+    """What a reduction combines where a condition holds, and that condition."""
+    if reduce.reducer.kind != "sum":
+        return [scope.value(v) for v in reduce.values], condition
+    value, condition = added(ctx, scope, reduce.values[0], condition)
+    return [value], condition
+
+
+def added(ctx: Context, scope: Scalars, term: Expr, condition: Expr) -> tuple[Halide, Expr]:
+    """A term of a sum where a condition holds, and that condition; a product is marked.
+
+    A product or else 0, as guards of gradients are said, is a product under a further condition.
+    """
+    inner, negative, holds = term, False, condition
+    while isinstance(inner, Apply):
+        if inner.fn is Fn.SELECT and _is_zero(inner.args[2]):
+            holds, inner = fn.logical_and(holds, inner.args[0]), inner.args[1]
+        elif inner.fn is Fn.NEG:
+            negative, inner = not negative, inner.args[0]
+        else:
+            break
+    if inner.dtype not in ("float32", "float64") or not _is_product(inner):
+        return scope.value(term), condition
+    product = ctx.product(scope.value(inner), inner.dtype)
+    return EMIT[Fn.NEG.value](product, dtype=inner.dtype) if negative else product, holds
+
+
+def _is_zero(expr: Expr) -> bool:
+    return isinstance(expr, Const) and expr.value == 0
+
+
+def _is_product(expr: Expr) -> bool:
+    """Whether the last operation multiplies data: the product of two numbers known at build may be rounded there."""
+    if not isinstance(expr, Apply):
+        return False
+    squares = expr.fn is Fn.POW and isinstance(expr.args[1], Const) and expr.args[1].value == 2
+    return (squares or expr.fn is Fn.MUL) and any(True for _ in reads_of((expr,)))
 
 
 def mentioning(domain: hl.RDom, new: Sequence[Halide], old: Sequence[Halide]) -> tuple[Halide, ...]:

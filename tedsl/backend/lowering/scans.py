@@ -18,7 +18,7 @@ from tedsl.analysis.iteration import is_stepped
 from tedsl.backend.lowering.expressions import Scalars
 from tedsl.backend.lowering.indices import is_plain
 from tedsl.backend.lowering.names import identifier
-from tedsl.backend.lowering.reductions import Accumulator, accumulator
+from tedsl.backend.lowering.reductions import Accumulator, accumulator, combined
 from tedsl.backend.lowering.stages import Context, Place, Stage, function, tuple_of, variables
 from tedsl.backend.lowering.together import exposed_reads, together
 from tedsl.backend.scalars.types import TYPES, Expr as Halide
@@ -206,10 +206,11 @@ def _phase(
             scope.bind_loop(axis, value)
         old = [element(member.first + k, at) for k in range(count)]  # type: ignore[operator]
         base = [hl.select(tick == 0, i, o) for i, o in zip(kept.identity, old, strict=True)]
-        step = kept.step(base, [scope.value(v) for v in reduce.values], ordinal)
+        terms, holds = combined(ctx, scope, reduce, reduce.where)
+        step = kept.step(base, terms, ordinal)
         taken = None if counted else (tick >= 0) & (tick < points)
-        if reduce.where is not TRUE:
-            condition = scope.value(reduce.where)
+        if holds is not TRUE:
+            condition = scope.value(holds)
             taken = condition if taken is None else taken & condition
         values = list(step) if taken is None else [hl.select(taken, s, b) for s, b in zip(step, base, strict=True)]
         for k in range(len(reduce.values) if reduce.reducer.is_custom else 1):

@@ -13,7 +13,7 @@ from tedsl.analysis.iteration import free_dimensions
 from tedsl.backend.assembly.numbering import numbered_func
 from tedsl.backend.lowering.expressions import is_deep
 from tedsl.backend.lowering.names import identifier
-from tedsl.backend.lowering.reductions import WIDE, loops_over, mentioning, restrict, split_condition
+from tedsl.backend.lowering.reductions import WIDE, added, loops_over, mentioning, restrict, split_condition
 from tedsl.backend.lowering.stages import Context, Stage, variables
 from tedsl.backend.scalars.casts import cast
 from tedsl.backend.scalars.intrinsics import DEEP, EMIT
@@ -57,7 +57,11 @@ def lower_scatter(ctx: Context, op: Scatter) -> Stage:
         for d, (row, extent) in enumerate(zip(op.index, op.shape, strict=True))
     )[::-1]
     old: Halide = hl.Expr(func[target])
-    value = cast(scope.value(op.value), dtype, held)
+    if op.kind == "add":
+        found, rest = added(ctx, scope, op.value, rest)
+    else:
+        found = scope.value(op.value)
+    value = cast(found, dtype, held)
     if op.kind != "add" or held in FLOATS:
         value = ctx.opaque(value, held)
     table = DEEP if op.kind in ("max", "min") and is_deep(op.value, {}) else EMIT

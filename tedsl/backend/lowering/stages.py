@@ -65,6 +65,7 @@ class Context:
     def __init__(
         self, images: Mapping[Tensor, hl.ImageParam], sizes: Mapping[Var, hl.Param],
         promised: Iterable[Tensor] = (), *, arrays: Arrays = ANY_ARRAYS, in_place: Iterable[Tensor] = (),
+        fuses: bool = False,
     ) -> None:  # fmt: skip
         self.images = images
         self.arrays = arrays
@@ -79,6 +80,8 @@ class Context:
         self.constants = Constants(images)
         self.ranges = _ranges(images) if arrays.are_small else {}  # of extents
         self.zero: hl.Param | None = None  # an argument that is always 0, which the compiler does not know
+        self.hides = False  # whether numbers are hidden from Halide by it, places among them
+        self.fuses = fuses  # whether products in sums are marked
 
     def read(self, tensor: Tensor, indices: Place) -> Halide:
         """An element at indices in the order of the axes."""
@@ -122,9 +125,24 @@ class Context:
 
     def unknown_zero(self) -> Halide:
         """0, unknown to the compiler."""
+        self.hides = True
+        return self._zero()
+
+    def _zero(self) -> Halide:
         if self.zero is None:
             self.zero = hl.Param(hl.Int(32), "opaque_zero")
         return hl.Expr(self.zero)
+
+    def product(self, value: Halide, dtype: str) -> Halide:
+        """A product that is added to a running sum, marked so that both round once: see `assembly.fma`.
+
+        By the mark a kernel has fused multiply-add where its program says so. To find it by the shape of the code would
+        make it hang on the schedule: unrolled, or held in memory, a sum looks otherwise.
+        """
+        if not self.fuses:
+            return value
+        bits = bits_of(value, dtype)
+        return from_bits(bits ^ hl.cast(bits.type(), self._zero()), dtype)
 
     def opaque(self, value: Halide, dtype: str) -> Halide:
         """A value to combine with what an update holds, of which Halide knows nothing; floats cost no instruction.

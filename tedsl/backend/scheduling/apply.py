@@ -107,7 +107,7 @@ def _compute_whole(stage: Stage, lowered: Lowered, *, always: bool) -> None:
     where a reader's place holds a number that is hidden from Halide.
     """
     extents = stage.op.output(stage.components[0]).extents
-    if not always and lowered.zero is None and all(isinstance(extent, Const) for extent in extents):
+    if not always and not lowered.hides and all(isinstance(extent, Const) for extent in extents):
         return
     symbols: dict[Expr, Any] = {v: hl.Expr(p) for v, p in lowered.sizes.items()}
     for dim, extent in zip(stage.dims, extents, strict=True):

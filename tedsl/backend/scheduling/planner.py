@@ -13,6 +13,7 @@ from schedules.machine import Choices, assumed
 from schedules.plan import Plan
 from schedules.program import program_of
 from schedules.tuning import settled
+from tedsl.backend.host.loaders import loads_objects
 from tedsl.backend.host.targets import Target, machine_of
 from tedsl.backend.lowering.natives import native_alone
 from tedsl.backend.lowering.pipeline import Lowered, lower
@@ -23,6 +24,11 @@ from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import operations_between
 
 __all__ = ["Planner"]
+
+
+def _fuses(machine: Machine) -> bool:
+    """Whether the code goes through the passes over its assembly."""
+    return machine.gpu is None and loads_objects()
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ class Planner:
         finite = [] if trusted else [stages[name].output() for name in plan.finite if name in stages]
         lowered = lower(
             inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked,
-            in_place=self.in_place, arrays=arrays,
+            in_place=self.in_place, arrays=arrays, fuses=_fuses(machine),
         )  # fmt: skip
         apply_plan(plan, lowered, machine)
         return lowered
@@ -138,7 +144,7 @@ class Planner:
     ) -> Lowered:
         """A program as one of Halide's autoschedulers schedules it."""
         check_limits(self.automatic, operations_between(inputs, outputs), (*inputs, *outputs))
-        lowered = lower(inputs, outputs, arrays=arrays)
+        lowered = lower(inputs, outputs, arrays=arrays, fuses=_fuses(machine))
         apply_autoscheduler(self.automatic, lowered, target, machine, deterministic=self.deterministic)
         fix_sizes(lowered)
         return lowered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import re
 
@@ -15,6 +16,7 @@ from tedsl.backend.assembly.masked_stores import unmasked
 from tedsl.backend.assembly.passes import PassContext, rewritten
 from tedsl.backend.compiling.objects import compile_object, compile_outputs, load
 from tedsl.backend.host.emit import emit_object
+from tedsl.backend.host.linker import link
 from tedsl.backend.host.targets import parse_target
 from tedsl.backend.scalars.intrinsics import EMIT
 from tests.backend.scalars.scalar_harness import STRICT, run
@@ -55,18 +57,25 @@ def products(text: str) -> tuple[int, int]:
     return len(re.findall(r"\bvf(?:n)?m(?:add|sub)\w*p[sd]\b", text)), len(re.findall(r"\bvmulp[sd]\b", text))
 
 
+def _product_of_rows(target: str) -> str:
+    a, b = te.placeholder((40, 30), name="a"), te.placeholder((30, 50), name="b")
+    return te.build([a, b], a @ b, target=target).source("asm")
+
+
 @with_fma
 def test_sums_of_products_fuse(target: str) -> None:
-    fused, separate = products(assembly(*row_sums(), target))
+    fused, separate = products(_product_of_rows(target))
     assert fused > 0
     assert separate == 0
 
 
 def test_sums_of_products_are_two_instructions_where_there_is_no_fused_one() -> None:
-    text = assembly(*row_sums(), "x86-64-v2")
+    text = _product_of_rows("x86-64-v2")
     assert "mulps" in text
     assert products(text) == (0, 0)
     assert "fmaf" not in text  # a call of the system's, a hundred times as slow
+    both = re.findall(r"\b(?:xorps|pxor)\s+(%xmm\d+|\S+), (%xmm\d+)", text)
+    assert all(one == other for one, other in both)  # marks are gone: these set a register to 0
 
 
 @with_fma
@@ -132,25 +141,193 @@ def test_nan_and_infinity_survive_a_sum_in_registers(then: str | None) -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_only_float_instructions_are_touched() -> None:
-    text = """
-define <4 x float> @f(<4 x float> %a, <4 x float> %b, i1 %again) {
+MARKED = """
+define <4 x float> @f(<4 x float> %a, <4 x float> %b, i32 %zero, <4 x i32> %data, i1 %again) {
 entry:
+  %one = insertelement <4 x i32> poison, i32 %zero, i64 0
+  %all = shufflevector <4 x i32> %one, <4 x i32> poison, <4 x i32> zeroinitializer
   br label %loop
 loop:
   %sum = phi <4 x float> [ zeroinitializer, %entry ], [ %next, %loop ]
   %product = fmul <4 x float> %a, %b
-  %other = fmul <4 x float> %b, %b
-  %next = fadd <4 x float> %sum, %product
+  %bits = bitcast <4 x float> %product to <4 x i32>
+  %mark = xor <4 x i32> MARKS
+  %term = bitcast <4 x i32> %mark to <4 x float>
+  %next = fadd <4 x float> %sum, %term
   br i1 %again, label %loop, label %exit
 exit:
-  %result = fsub <4 x float> %other, %a
+  %result = fsub <4 x float> %product, %next
   ret <4 x float> %result
 }
 """
-    changed = [line for line in rewritten(text, PassContext()).split("\n") if " contract " in line]
-    assert [line.split(" = ")[0].strip() for line in changed] == ["%product", "%next"]
-    assert emit_object(rewritten(text, PassContext())).startswith((b"\x7fELF", b"\xcf\xfa\xed\xfe"))
+WITH_FMA = PassContext(frozenset({"avx", "avx2", "fma"}))
+
+
+@pytest.mark.parametrize("marks", ["%bits, %all", "%all, %bits"])
+def test_marked_products_become_instructions(marks: str) -> None:
+    text = rewritten(MARKED.replace("MARKS", marks), WITH_FMA)
+    assert "%next = call <4 x float> @llvm.fma.v4f32(<4 x float> %a, <4 x float> %b, <4 x float> %sum)" in text
+    assert "%result = fsub <4 x float> %product, %next" in text
+    assert "%all, " not in text
+    assert emit_object(text).startswith((b"\x7fELF", b"\xcf\xfa\xed\xfe"))
+
+
+def test_marks_go_where_there_is_no_such_instruction() -> None:
+    text = rewritten(MARKED.replace("MARKS", "%bits, %all"), PassContext())
+    assert "%mark = xor <4 x i32> %bits, zeroinitializer" in text
+    assert "%next = fadd <4 x float> %sum, %term" in text
+
+
+def test_bits_that_are_combined_with_data_stay() -> None:
+    text = MARKED.replace("MARKS", "%bits, %data")
+    assert rewritten(text, WITH_FMA) == text
+
+
+# A mark may be in all of these forms when LLVM is done; the product is a b.
+FORMS = {
+    "negated": ("%t = fneg <4 x float> %v", "fadd <4 x float> %c, %t", lambda a, b, c, p: c - a * b),
+    "subtracted": ("%t = fadd <4 x float> %c, zeroinitializer", "fsub <4 x float> %t, %v",
+                   lambda a, b, c, p: c - a * b),
+    "less something": ("%t = fadd <4 x float> %c, zeroinitializer", "fsub <4 x float> %v, %t",
+                       lambda a, b, c, p: a * b - c),
+    "its sign changed": ("%s = xor <4 x i32> %m, splat (i32 -2147483648)\n  %t = bitcast <4 x i32> %s to <4 x float>",
+                         "fadd <4 x float> %c, %t", lambda a, b, c, p: c - a * b),
+    "chosen": ("%t = select <4 x i1> %p, <4 x float> %v, <4 x float> splat (float -0.000000e+00)",
+               "fadd <4 x float> %c, %t", lambda a, b, c, p: np.where(p, c + a * b, c)),
+    "left out": ("%t = select <4 x i1> %p, <4 x float> zeroinitializer, <4 x float> %v",
+                 "fadd <4 x float> %c, %t", lambda a, b, c, p: np.where(p, c, c + a * b)),
+    "bits chosen": ("%s = select <4 x i1> %p, <4 x i32> %m, <4 x i32> splat (i32 -2147483648)\n"
+                    "  %t = bitcast <4 x i32> %s to <4 x float>",
+                    "fsub <4 x float> %c, %t", lambda a, b, c, p: np.where(p, c - a * b, c)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_forms_of_a_marked_product(form: str) -> None:
+    """Against float64, where products of float32 are exact, rounded once."""
+    before, last, wanted = FORMS[form]
+    text = f"""
+define i32 @f(ptr %x, i32 %zero) #0 {{
+  %x1 = getelementptr i8, ptr %x, i64 16
+  %x2 = getelementptr i8, ptr %x, i64 32
+  %a = load <4 x float>, ptr %x, align 4
+  %b = load <4 x float>, ptr %x1, align 4
+  %c = load <4 x float>, ptr %x2, align 4
+  %p = fcmp ogt <4 x float> %a, %b
+  %one = insertelement <4 x i32> poison, i32 %zero, i64 0
+  %all = shufflevector <4 x i32> %one, <4 x i32> poison, <4 x i32> zeroinitializer
+  %product = fmul <4 x float> %a, %b
+  %bits = bitcast <4 x float> %product to <4 x i32>
+  %m = xor <4 x i32> %all, %bits
+  %v = bitcast <4 x i32> %m to <4 x float>
+  {before}
+  %result = {last}
+  store <4 x float> %result, ptr %x, align 4
+  ret i32 0
+}}
+attributes #0 = {{ "target-features"="+avx2,+fma" }}
+"""
+    made = rewritten(text, WITH_FMA)
+    assert made.count("call <4 x float> @llvm.fma.v4f32(") == 1
+    library = link(emit_object(made), ["f"], {})
+    function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)(library["f"])
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        numbers = rng.standard_normal((3, 4)).astype(np.float32)
+        expected = wanted(*numbers.astype(float), numbers[0] > numbers[1]).astype(np.float32)
+        function(numbers.ctypes.data, 0)
+        np.testing.assert_array_equal(numbers[0], expected)
+
+
+def test_a_product_of_single_numbers_in_all_lanes() -> None:
+    text = """
+define <4 x float> @f(<4 x float> %c, float %a, float %b, i32 %zero) {
+  %product = fmul float %a, %b
+  %bits = bitcast float %product to i32
+  %mark = xor i32 %bits, %zero
+  %number = bitcast i32 %mark to float
+  %first = insertelement <4 x float> poison, float %number, i64 0
+  %term = shufflevector <4 x float> %first, <4 x float> poison, <4 x i32> zeroinitializer
+  %next = fadd <4 x float> %c, %term
+  ret <4 x float> %next
+}
+"""
+    made = rewritten(text, WITH_FMA)
+    call = "call <4 x float> @llvm.fma.v4f32(<4 x float> %te.sum.1, <4 x float> %te.sum.3, <4 x float> %c)"
+    assert f"%next = {call}" in made
+    assert emit_object(made)
+
+
+@functools.cache
+def _numbers() -> np.ndarray:
+    values = np.random.default_rng(2).standard_normal(67).astype(np.float32) * 3
+    values[:8] = [0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 88.7, -103.9]
+    return values
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "name", ["exp", "expm1", "exp2", "log", "log1p", "tanh", "sigmoid", "erf", "sin", "cos", "sinh", "atan", "cbrt"]
+)
+def test_functions_have_the_same_bits_in_vectors_of_any_width(name: str, dtype: str) -> None:
+    """In full vectors, in their masked ends, one by one, and unrolled."""
+    function, n = getattr(te, name), len(_numbers())
+    x = te.placeholder((n,), dtype, name="x")
+    y = te.compute((n,), lambda i: function(x[i]), name="y")
+    found = []
+    for schedule in ("one by one", 2, 4, 8, 16, 32, "unrolled", "default"):
+        s = te.Schedule(y)
+        (i,) = s[y].axes
+        if isinstance(schedule, int):
+            s[y].vectorize(i, schedule)
+        elif schedule == "unrolled":
+            s[y].unroll(i, 5)
+        elif schedule == "one by one":
+            s[y].parallel(i)
+        kernel = te.build([x], y, schedule=None if schedule == "default" else s)
+        found.append((schedule, kernel(_numbers().astype(dtype))))
+    for schedule, values in found[1:]:
+        np.testing.assert_array_equal(values, found[0][1], err_msg=f"{schedule}, {found[0][0]}")
+
+
+# What is summed over k, and further loops around it.
+BODIES = {
+    "product": lambda a, b, i, j, k: a[i, k] * b[k, j],
+    "square": lambda a, b, i, j, k: (a[i, k] - b[k, j]) ** 2,
+    "negative": lambda a, b, i, j, k: -(a[i, k] * b[k, j]),
+    "guarded": lambda a, b, i, j, k: te.select(a[i, k] > 0, a[i, k] * b[k, j], 0.0),
+    "guarded by loops": lambda a, b, i, j, k: te.select(k <= i, a[i, k] * b[k, j], 0.0),
+    "of one factor in all columns": lambda a, b, i, j, k: a[i, k] * a[i, 0] + 0.0 * b[k, j],
+    "without columns": lambda a, b, i, j, k: a[i, k] * a[k % 5, 3],
+    "by a number": lambda a, b, i, j, k: a[i, k] * 0.3,
+    "two products": lambda a, b, i, j, k: a[i, k] * b[k, j] + b[k, j] * 0.7,
+    "of functions": lambda a, b, i, j, k: te.exp(a[i, k]) * te.tanh(b[k, j]),
+}
+USES = {
+    "at the root": lambda s, c: None,
+    "vectors": lambda s, c: s[c].vectorize("j", 8),
+    "narrow vectors": lambda s, c: s[c].vectorize("j", 4).unroll("i", 3),
+    "sums in memory": lambda s, c: (s[c].split("k", 4), s[c].reorder("ko", "i", "ki", "j"), s[c].vectorize("j", 16)),
+    "unrolled": lambda s, c: s[c].unroll("k").unroll("j", 5),
+    "parallel": lambda s, c: (s[c].tile("i", "j", 2, 16), s[c].vectorize("ji").unroll("ii").parallel("io")),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("body", BODIES)
+def test_sums_have_the_same_bits_under_every_schedule(body: str, dtype: str) -> None:
+    a, b = te.placeholder((5, 12), dtype, name="a"), te.placeholder((12, 37), dtype, name="b")
+    k = te.reduce_axis(12, name="k")
+    c = te.compute((5, 37), lambda i, j: te.sum(BODIES[body](a, b, i, j, k), axis=k), name="c")
+    rng = np.random.default_rng(3)
+    feeds = [rng.standard_normal(t.shape).astype(dtype) for t in (a, b)]
+    found = {"default": te.build([a, b], c)(*feeds)}
+    for use, applied in USES.items():
+        s = te.Schedule(c)
+        applied(s, c)
+        found[use] = te.build([a, b], c, schedule=s)(*feeds)
+    for use, values in found.items():
+        np.testing.assert_array_equal(values, found["at the root"], err_msg=use)
 
 
 def test_code_for_a_gpu_is_left_to_halide() -> None:

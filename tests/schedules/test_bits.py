@@ -1,0 +1,115 @@
+"""Schedules that keep the order in which a sum's terms are combined keep the bits of every result.
+
+Bodies are drawn of what code generation could do in more than one way: products in sums, squares, guards, functions of
+analysis, sums of sums; schedules of all directives, but for those that regroup terms.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import tedsl as te
+from schedules import StageView
+from tests.schedules.drawing import INNER_VERBS, LOOP_VERBS, Drawing
+
+FUNCTIONS = (te.exp, te.tanh, te.sigmoid, te.sin, te.cos, te.erf, lambda x: te.log(te.abs(x) + 0.1), te.sqrt, te.expm1)
+LENGTHS = (3, 7, 12, 19)
+
+
+class OrderKept(Drawing):
+    """Drawn directives of which none regroups the terms of a sum."""
+
+    verbs = tuple(verb for verb in (*LOOP_VERBS, *INNER_VERBS, "cache_write", "cache_read", "clone_in"))
+
+    def __init__(self, seed: int, outputs: list[te.Tensor]) -> None:
+        super().__init__(seed, outputs)
+        self.verbs = OrderKept.verbs
+
+    def reorder(self, view: StageView) -> None:
+        """Loops that a sum runs over stay in their order."""
+        order = self.shuffled(list(map(str, view.loops)))
+        kept = iter([str(v.name) for v in view.nest.levels if v.carried != "free"])
+        free = {str(v.name) for v in view.nest.levels if v.carried == "free"}
+        view.reorder(*(x if x in free else next(kept) for x in order))
+
+
+def program(chance: random.Random, dtype: str) -> tuple[list[te.Tensor], te.Tensor]:
+    """Two to four stages, each a sum or a value of the two before it."""
+    n, m = chance.choice(LENGTHS), chance.choice(LENGTHS)
+    inputs = [te.placeholder((n, m), dtype, name="x"), te.placeholder((n, m), dtype, name="w")]
+    made = list(inputs)
+    for number in range(chance.randint(2, 4)):
+        one, other = chance.sample(made[-3:], 2)
+        made.append(_stage(chance, one, other, (n, m), f"S{number}"))
+    return inputs, made[-1]
+
+
+def _stage(chance: random.Random, one: te.Tensor, other: te.Tensor, shape: tuple[int, int], name: str) -> te.Tensor:
+    n, m = shape
+    function = chance.choice(FUNCTIONS)
+    kind = chance.choice(("product", "square", "negative", "guarded", "by loops", "functions", "value", "value", "window"))
+
+    def term(i: Any, j: Any, k: Any) -> Any:
+        a, b = one[i, k], other[k % n, j]
+        if kind == "square":
+            return (a - b) ** 2
+        if kind == "negative":
+            return -(a * b)
+        if kind == "guarded":
+            return te.select(a > b, a * b, 0.0)
+        if kind == "by loops":
+            return te.select(k <= i, a * other[i, j], 0.0)
+        if kind == "functions":
+            return function(te.abs(a) * 0.3) * b
+        return a * b
+
+    def body(i: Any, j: Any) -> Any:
+        if kind == "value":
+            return function(te.abs(one[i, j]) * 0.5) * other[i, j] + one[(i + 1) % n, j] * other[i, (j + 2) % m]
+        if kind == "window":
+            taps = te.reduce_axis(3, name="p")
+            return te.sum(one.at(i, j + taps - 1, mode="zero") * other[i, taps % m], axis=taps)
+        k = te.reduce_axis(m, name="k")
+        return te.sum(term(i, j, k), axis=k) * 0.125
+
+    return te.compute(shape, body, name=name)
+
+
+def differing(seed: int) -> str:
+    """The schedule of a seed, where it changes bits; else nothing."""
+    chance = random.Random(seed)
+    dtype = chance.choice(("float32", "float32", "float64"))
+    inputs, output = program(chance, dtype)
+    drawing = OrderKept(seed, [output])
+    for _ in range(chance.randint(3, 14)):
+        drawing.step()
+    rng = np.random.default_rng(seed)
+    feeds = [rng.standard_normal(t.shape).astype(dtype) for t in inputs]
+    try:
+        kernel = te.build(inputs, output, schedule=drawing.schedule)
+    except te.ScheduleError:
+        return ""
+    plain = te.build(inputs, output, schedule=te.Schedule(output))
+    return "" if _same(kernel(*feeds), plain(*feeds)) else drawing.schedule.code()
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return np.array_equal(a, b, equal_nan=True)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32 - 1))
+def test_schedules_that_keep_the_order_keep_the_bits(seed: int) -> None:
+    assert not differing(seed)
+
+
+@pytest.mark.long
+@settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32 - 1))
+def test_many_schedules_that_keep_the_order_keep_the_bits(seed: int) -> None:
+    assert not differing(seed)
