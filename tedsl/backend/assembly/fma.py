@@ -24,13 +24,13 @@ from tedsl.backend.scalars import float32_math, float64_math, wide_math
 
 __all__ = ["fused"]
 
-_KINDS = "fmul|fadd|fsub|fneg|bitcast|xor|select|shufflevector|insertelement|sext|zext|load"
+_KINDS = "fmul|fadd|fsub|fneg|bitcast|xor|select|shufflevector|insertelement|sext|zext|freeze|load"
 _DEFINED = re.compile(rf"^  ({NAME}) = (?:tail )?({_KINDS}) (.*?)(?:, ![\w.]+ !\d+)*$")
 _TYPE = re.compile(r"(?:<(\d+) x (\w+)>|(\w+)) (.*)$")
 _CONSTANT = re.compile(r"0x[0-9A-F]{16}")
-_ZEROS = frozenset({"zeroinitializer", "0", "0.000000e+00"})
-_NEGATIVE_ZEROS = frozenset({"-0.000000e+00", "splat (float -0.000000e+00)", "splat (double -0.000000e+00)"})
-_SIGNS = frozenset(each.format(-1 << n - 1, n) for n in (32, 64) for each in ("{0}", "splat (i{1} {0})"))
+_LANE = re.compile(r"(?:i\d+|float|double) ([-+.\w]+)")
+_ZEROS, _NEGATIVE_ZERO = ("zeroinitializer", "0", "0.000000e+00"), "-0.000000e+00"
+_SIGNS = tuple(str(-1 << bits - 1) for bits in (32, 64))
 _SUFFIX = {"float": "f32", "double": "f64"}
 
 
@@ -89,9 +89,8 @@ class _Function:
             own = None if match is None else self.made.get(match[1])
             if match is None or own is None:
                 made.append(line)
-            elif own.kind == "xor" and self._is_mark(own):
-                kept = next(o for o in own.operands if not self._is_zero(o))
-                made.append(f"  {match[1]} = xor {own.type} {kept}, {'zeroinitializer' if '<' in own.type else '0'}")
+            elif own.kind == "xor" and (without := self._without_mark(match[1], own)) is not None:
+                made.append(without)
             elif own.kind in ("fadd", "fsub") and self.has_fma:
                 made += self._sum(match[1], own, declared) or [line]
             else:
@@ -150,8 +149,8 @@ class _Function:
         if values[0] is None or values[1] is None:
             return None
         names = [values[0][4], values[1][4]]
-        for k, zero in enumerate(names):
-            is_negative = zero in _NEGATIVE_ZEROS or (wrap is not None and zero in _SIGNS)
+        for k, zero in enumerate(map(_constant, names)):
+            is_negative = zero == _NEGATIVE_ZERO or (wrap is not None and zero in _SIGNS)
             if not is_negative and zero not in _ZEROS:
                 continue
             product = self._marked(names[1 - k]) if wrap is None else self._of_bits(names[1 - k], wrap)
@@ -190,13 +189,13 @@ class _Function:
                 moved.append(own)
             elif own.kind != "xor":
                 return None
-            elif own.operands[1] in _SIGNS:
+            elif _constant(own.operands[1]) in _SIGNS:
                 name, negative = own.operands[0], not negative
             else:
-                one, other = own.operands
-                if not self._is_zero(one) and not self._is_zero(other):
+                found = self._without_zero(own)
+                if found is None:
                     return None
-                name, is_marked = (other if self._is_zero(one) else one), True
+                name, is_marked, negative = found[0], True, negative ^ found[1]
         if own is None or not is_marked or _shape(own.type)[0] != _shape(to)[0]:
             return None
         product = self._multiplied(own.operands[0], negative)
@@ -215,30 +214,46 @@ class _Function:
                 moved.append(own)
         return None if own is None else _Product(own.type, (own.operands[0], own.operands[1]), negative, tuple(moved))
 
-    def _is_mark(self, own: _Made) -> bool:
-        """Whether an exclusive or is with the argument that is 0, of a float's bits."""
-        one, other = own.operands
-        if self._is_zero(one) == self._is_zero(other):
-            return False
-        source = self.made.get(other if self._is_zero(one) else one)
-        while source is not None and source.kind == "xor" and source.operands[1] in _SIGNS:
+    def _without_mark(self, name: str, own: _Made) -> str | None:
+        """An exclusive or of a float's bits with the argument that is 0, without that; None where it is another one."""
+        found = self._without_zero(own)
+        source = None if found is None else self.made.get(found[0])
+        while source is not None and source.kind == "xor" and _constant(source.operands[1]) in _SIGNS:
             source = self.made.get(source.operands[0])
-        return source is not None and source.kind == "bitcast" and _shape(source.type)[0] in _SUFFIX
+        if found is None or source is None or source.kind != "bitcast" or _shape(source.type)[0] not in _SUFFIX:
+            return None
+        scalar, lanes = _shape(own.type)
+        sign = str(-1 << int(scalar[1:]) - 1) if found[1] else "0"
+        return f"  {name} = xor {own.type} {found[0]}, {f'splat ({scalar} {sign})' if lanes else sign}"
 
-    def _is_zero(self, name: str) -> bool:
-        """Whether a name may be that argument, or its lanes: no other number given to a kernel meets bits of floats."""
-        own = self.made.get(name)
+    def _without_zero(self, own: _Made) -> tuple[str, bool] | None:
+        """What is combined with the argument that is 0, and whether the sign is changed with it."""
+        one, other = own.operands
+        signs = self._sign_of_zero(one), self._sign_of_zero(other)
+        if (signs[0] is None) == (signs[1] is None):
+            return None
+        return (other, bool(signs[0])) if signs[1] is None else (one, bool(signs[1]))
+
+    def _sign_of_zero(self, name: str) -> bool | None:
+        """Whether a number that can only be that argument is so with another sign; None of other numbers.
+
+        No other number that is given to a kernel meets the bits of floats.
+        """
+        is_changed, own = False, self.made.get(name)
         while own is not None and own.kind != "load":
-            source = own.operands[0] if own.kind in ("sext", "zext") else _mover_of(own)
-            if source is None:
-                return False
+            if own.kind == "xor" and _constant(own.operands[1]) in _SIGNS:
+                is_changed, source = not is_changed, own.operands[0]
+            elif own.kind in ("sext", "zext", "freeze"):
+                source = own.operands[0]
+            elif (moved := _mover_of(own)) is not None:
+                source = moved
+            else:
+                return None
             name, own = source, self.made.get(source)
-        return name.startswith("%") and self._is_given(name, own)
-
-    def _is_given(self, name: str, own: _Made | None) -> bool:
-        if own is None:
-            return re.search(rf"\bi32 (?:noundef )?{re.escape(name)}[,)]", self.lines[0]) is not None
-        return own.kind == "load" and own.type == "i32"
+        if own is not None:
+            return is_changed if own.type == "i32" else None
+        is_argument = re.search(rf"\bi32 (?:noundef )?{re.escape(name)}[,)]", self.lines[0]) is not None
+        return is_changed if is_argument else None
 
     def _is_tail(self, product: _Made, other: str) -> bool:
         """Whether of the terms r and r r p this is the second one, with p a polynomial of ours."""
@@ -323,6 +338,14 @@ def _shape(type_: str) -> tuple[str, int]:
         return type_, 0
     lanes, _, scalar = type_[1:-1].partition(" x ")
     return scalar, int(lanes)
+
+
+def _constant(operand: str) -> str:
+    """The number that a constant has in all lanes that count; at the ends of rows some have any value."""
+    if operand[:1] not in ("<", "s"):
+        return operand
+    values = {value for value in _LANE.findall(operand) if value != "poison"}
+    return values.pop() if len(values) == 1 else operand
 
 
 def _is_coefficient(operand: str) -> bool:
