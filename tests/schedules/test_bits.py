@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
 from schedules import StageView
-from tests.schedules.drawing import INNER_VERBS, LOOP_VERBS, Drawing
+from tests.schedules.drawing import INNER_VERBS, LOOP_VERBS, REWRITES, Drawing
 
 FUNCTIONS = (te.exp, te.tanh, te.sigmoid, te.sin, te.cos, te.erf, lambda x: te.log(te.abs(x) + 0.1), te.sqrt, te.expm1)
 LENGTHS = (3, 7, 12, 19)
@@ -25,7 +25,7 @@ KINDS = ("product", "square", "negative", "guarded", "by loops", "functions", "v
 class OrderKept(Drawing):
     """Drawn directives of which none regroups the terms of a sum."""
 
-    verbs = tuple(verb for verb in (*LOOP_VERBS, *INNER_VERBS, "cache_write", "cache_read", "clone_in"))
+    verbs = tuple(verb for verb in (*LOOP_VERBS, *INNER_VERBS, *REWRITES) if verb != "rfactor")
 
     def __init__(self, seed: int, outputs: list[te.Tensor]) -> None:
         super().__init__(seed, outputs)
