@@ -304,7 +304,7 @@ BODIES = {
     "of functions": lambda a, b, i, j, k: te.exp(a[i, k]) * te.tanh(b[k, j]),
 }
 USES = {
-    "at the root": lambda s, c: None,
+    "at the root": lambda s, c: s[c].compute_root(),
     "vectors": lambda s, c: s[c].vectorize("j", 8),
     "narrow vectors": lambda s, c: s[c].vectorize("j", 4).unroll("i", 3),
     "sums in memory": lambda s, c: (s[c].split("k", 4), s[c].reorder("ko", "i", "ki", "j"), s[c].vectorize("j", 16)),
@@ -321,7 +321,7 @@ def test_sums_have_the_same_bits_under_every_schedule(body: str, dtype: str) -> 
     c = te.compute((5, 37), lambda i, j: te.sum(BODIES[body](a, b, i, j, k), axis=k), name="c")
     rng = np.random.default_rng(3)
     feeds = [rng.standard_normal(t.shape).astype(dtype) for t in (a, b)]
-    found = {"default": te.build([a, b], c)(*feeds)}
+    found = {}
     for use, applied in USES.items():
         s = te.Schedule(c)
         applied(s, c)
