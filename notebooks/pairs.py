@@ -63,11 +63,12 @@ def execute(path: Path) -> Any:
     from traitlets.config import Config
 
     made = read(path)
-    os.environ.update(SETTING)
     folder = {"metadata": {"path": str(HERE.parent)}}
     with tempfile.TemporaryDirectory() as sockets:  # of this run alone
         ways = {"transport": "ipc", "ip": f"{sockets}/kernel"} if os.name == "posix" else {}
-        NotebookClient(made, timeout=MOST_SECONDS, resources=folder, config=Config(KernelManager=ways)).execute()
+        NotebookClient(made, timeout=MOST_SECONDS, resources=folder, config=Config(KernelManager=ways)).execute(
+            env={**os.environ, **SETTING}
+        )
     for cell in made.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":

@@ -193,6 +193,7 @@ def test_a_bar_where_somebody_looks(
 ) -> None:
     monkeypatch.setattr("sys.stderr", stream())
     monkeypatch.setitem(shows.sys.modules, "tqdm.auto", None)
+    monkeypatch.delitem(shows.sys.modules, "ipykernel", raising=False)
     with shows.shown(progress, "tuning C") as report:
         report(shows.Progress(30.0, 60.0, 12, 0.002, 0.001))
     text = shows.sys.stderr.getvalue()
