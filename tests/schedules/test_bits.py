@@ -31,6 +31,9 @@ class OrderKept(Drawing):
         super().__init__(seed, outputs)
         self.verbs = OrderKept.verbs
 
+    def rfactor(self, view: StageView) -> None:
+        raise te.ScheduleError("it adds partial sums")
+
     def reorder(self, view: StageView) -> None:
         """Loops that a sum runs over stay in their order."""
         order = self.shuffled(list(map(str, view.loops)))
