@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tedsl.lang.errors import GradientError
-from tedsl.lang.tensor import Operation, Placeholder, Tensor
+from tedsl.lang.tensor import AUTHOR_RULES, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
 
 __all__ = ["Rule", "rule_of", "set_rule", "stages_along", "transposed", "without_rules"]
 
-_PLACE = "_autodiff_rules"
 _SUSPENDED: ContextVar[tuple[Operation, ...]] = ContextVar("suspended", default=())
 
 Vjp = Callable[[Tensor, list[Tensor], Tensor], Any]  # (output, deps, adjoint of output) -> one adjoint per dep
@@ -36,7 +35,7 @@ class Rule:
 
 def set_rule(tensor: Tensor, rule: Rule) -> None:
     """From now on `tensor` has this derivative."""
-    vars(tensor.op).setdefault(_PLACE, {})[tensor.index] = rule
+    vars(tensor.op).setdefault(AUTHOR_RULES, {})[tensor.index] = rule
 
 
 @contextmanager
@@ -53,7 +52,7 @@ def rule_of(tensor: Tensor) -> Rule | None:
     """The rule given to a tensor, if any."""
     if any(op is tensor.op for op in _SUSPENDED.get()):
         return None
-    found: Rule | None = vars(tensor.op).get(_PLACE, {}).get(tensor.index)
+    found: Rule | None = vars(tensor.op).get(AUTHOR_RULES, {}).get(tensor.index)
     return found
 
 

@@ -30,6 +30,7 @@ from tedsl.lang.native import Native
 from tedsl.lang.operators import Fn
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, ScanState, Scatter, Tensor
+from tedsl.lang.titles import check_not_renamed
 from tedsl.lang.traverse import topological
 
 __all__ = ["hvp", "jvp"]
@@ -45,6 +46,7 @@ def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
     _check_directions(sources, directions, "jvp")
     dots: dict[Tensor, Tensor] = dict(zip(sources, directions, strict=True))
     stages = stages_along(asked, _dependencies)
+    check_not_renamed(sources, stages, "jvp")
     alive = [op.outputs for op in stages]  # held, so that each tensor is one object throughout
     for op in stages:
         if not isinstance(op, Placeholder) and any(t in dots for t in _dependencies(op)):

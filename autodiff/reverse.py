@@ -23,6 +23,7 @@ from autodiff.turning.reached import Reached, together
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis
 from tedsl.lang.tensor import Constant, Operation, Placeholder, Tensor
+from tedsl.lang.titles import check_not_renamed
 
 __all__ = ["differentiate", "vjp"]
 
@@ -108,6 +109,7 @@ class _Reverse:
                 f"at {user_location()}"
             )
         absent = [t for t in self.inputs if t not in self.adjoints]
+        check_not_renamed(absent, self.order, "differentiate")
         for tensor in absent:
             shape = (*extents_of(self.prefix), *tensor.extents)
             self.adjoints[tensor] = zeros(shape, tensor, f"d{tensor.name}")

@@ -20,6 +20,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.extents import number
 from tedsl.lang.reducers import argmax
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.titles import takes_variables
 
 __all__ = [
     "bernoulli", "bits", "categorical", "fold_in", "gumbel", "key", "normal", "randint", "split", "uniform",
@@ -59,6 +60,7 @@ def key(seed: int) -> np.ndarray[Any, Any]:
     return np.array([(int(seed) >> 32) & 0xFFFFFFFF, int(seed) & 0xFFFFFFFF], "uint32")
 
 
+@takes_variables
 def split(key: Key, count: int = 2) -> Any:
     """Keys that are independent of each other and of `key`, one for each row: an array, of a tensor a tensor."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
@@ -69,6 +71,7 @@ def split(key: Key, count: int = 2) -> Any:
     return np.stack([first, second], axis=1)
 
 
+@takes_variables
 def fold_in(key: Key, data: Any) -> Any:
     """The key of `key` and a number, such as that of a step: an array, of tensors a tensor."""
     if not isinstance(key, Tensor) and not isinstance(data, Tensor):
@@ -78,6 +81,7 @@ def fold_in(key: Key, data: Any) -> Any:
     return _derived(words(key, "te.random.fold_in"), 1, lambda row: low)[0]
 
 
+@takes_variables
 def bits(key: Key, shape: Any, dtype: Any = "uint32") -> Tensor:
     """Random uint32 or uint64, as jax.random.bits has them."""
     pair, extents, kind = words(key, "te.random.bits"), as_shape(shape, "te.random.bits"), str(as_dtype(dtype))
@@ -87,12 +91,14 @@ def bits(key: Key, shape: Any, dtype: Any = "uint32") -> Tensor:
     return compute(extents, lambda *i: read(i, extents, pair), name="bits")  # type: ignore[no-any-return]
 
 
+@takes_variables
 def uniform(key: Key, shape: Any = (), low: float = 0.0, high: float = 1.0, dtype: Any = "float32") -> Tensor:
     """Numbers from low to below high, as jax.random.uniform has them."""
     unit = _units(key, shape, dtype, "te.random.uniform")
     return _drawn(shape, lambda *i: fn.maximum(unit(*i) * (high - low) + low, low), "uniform")
 
 
+@takes_variables
 def normal(key: Key, shape: Any = (), mean: float = 0.0, std: float = 1.0, dtype: Any = "float32") -> Tensor:
     """Normal numbers. float32 ones are those of jax.random.normal, but for rounding; float64 ones, too."""
     unit, kind = _units(key, shape, dtype, "te.random.normal"), str(as_dtype(dtype))
@@ -105,6 +111,7 @@ def normal(key: Key, shape: Any = (), mean: float = 0.0, std: float = 1.0, dtype
     return _drawn(shape, element, "normal")
 
 
+@takes_variables
 def bernoulli(key: Key, p: float = 0.5, shape: Any = ()) -> Tensor:
     """True with the probability p, as jax.random.bernoulli has it."""
     return _drawn(shape, chance(key, p, shape), "bernoulli")
@@ -116,6 +123,7 @@ def chance(key: Key, p: float, shape: Any) -> Callable[..., Any]:
     return lambda *i: unit(*i) < p
 
 
+@takes_variables
 def randint(key: Key, shape: Any, low: int, high: int) -> Tensor:
     """int32 from low to below high, as jax.random.randint has them."""
     if not -(2**31) <= low < high <= 2**31:
@@ -137,6 +145,7 @@ def randint(key: Key, shape: Any, low: int, high: int) -> Tensor:
     return compute(extents, element, name="randint")  # type: ignore[no-any-return]
 
 
+@takes_variables
 def gumbel(key: Key, shape: Any = (), dtype: Any = "float32") -> Tensor:
     """Numbers of the Gumbel distribution: -log(-log(u)) of uniform u."""
     unit, kind = _units(key, shape, dtype, "te.random.gumbel"), str(as_dtype(dtype))
@@ -144,6 +153,7 @@ def gumbel(key: Key, shape: Any = (), dtype: Any = "float32") -> Tensor:
     return _drawn(shape, lambda *i: -fn.log(-fn.log(fn.maximum(unit(*i) + tiny, tiny))), "gumbel")
 
 
+@takes_variables
 def categorical(key: Key, logits: Tensor) -> Tensor:
     """For each row of logits an int32, drawn by the softmax of the row."""
     if not isinstance(logits, Tensor) or not logits.ndim:

@@ -87,6 +87,9 @@ i = te.reduce_axis(4, "i")
 # %% te.Tensor.name te.Tensor.shape te.Tensor.ndim
 print(y.name, y.shape, y.ndim)
 
+# %% te.Tensor.named
+print((x * 2).named("double"))
+
 # %% te.Tensor.at
 te.evaluate(te.compute((2, 3), lambda i, j: x.at(i, j - 1, mode="reflect")), {x: a})
 

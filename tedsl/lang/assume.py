@@ -18,10 +18,12 @@ from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent
 from tedsl.lang.native import Native
 from tedsl.lang.tensor import Compute, Extern, IndexFacts, Shape, Tensor
+from tedsl.lang.titles import takes_variables
 
 __all__ = ["IndexMap", "assume", "facts_of", "index_map"]
 
 
+@takes_variables
 def assume(
     idx: Any,
     permutation: bool = False,

@@ -14,12 +14,14 @@ from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent
 from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Shape, Tensor
+from tedsl.lang.titles import takes_variables
 
 __all__ = ["broadcast_shapes", "broadcast_to", "element_at", "elementwise", "expression_operator", "where"]
 
 _ZERO = Const(0, INT32)
 
 
+@takes_variables
 def elementwise(f: Fn, *operands: Any) -> Any:
     """`f` on tensors element by element; a scalar expression when only scalars and 0-rank tensors meet one."""
     if f is Fn.CAST:
@@ -74,6 +76,7 @@ def broadcast_shapes(tensors: list[Tensor], what: str) -> Shape:
     return tuple(shape)
 
 
+@takes_variables
 def broadcast_to(x: Any, shape: Any) -> Tensor:
     """`x` repeated along extents of 1, and along new leading axes, to `shape`."""
     from_tensor = as_tensor(x, "te.broadcast_to")

@@ -18,6 +18,7 @@ from tedsl.lang.lift import lift_reductions
 from tedsl.lang.ranges import infer_ranges
 from tedsl.lang.signatures import parameters_of
 from tedsl.lang.tensor import Compute, Placeholder, ScanState, Tensor
+from tedsl.lang.titles import titled
 from tedsl.lang.traverse import free_axes, substitute_all, topological
 
 __all__ = ["compute", "placeholder"]
@@ -32,7 +33,8 @@ def placeholder(shape: Any, dtype: object = "float32", name: str = "x") -> Tenso
 def compute(shape: Any, function: Any = None, name: Any = None) -> Any:
     """A tensor by its elements: `compute((n, m), lambda i, j: A[i, j] + 1)`; without a shape, ranges are inferred.
 
-    A function that returns a tuple gives a tuple of tensors computed in one loop nest.
+    A function that returns a tuple gives a tuple of tensors computed in one loop nest. Without a name they are called
+    like the variables that they are stored in.
     """
     if function is None:
         shape, function = None, shape
@@ -40,26 +42,16 @@ def compute(shape: Any, function: Any = None, name: Any = None) -> Any:
         raise TypeError(
             f"te.compute at {user_location()}: expected a function of the axes, found {type(function).__name__}"
         )
-    title, names = titled(name, "T", "te.compute")
-    what = f"compute {title!r}"
+    title = titled(name, "T", "te.compute")
+    what = f"compute {title.text!r}"
     axes = _trace_axes(shape, function, what)
     result = _called(function, axes, what)
     several = isinstance(result, (tuple, list))
     bodies = tuple(_body(v, what) for v in (result if several else (result,)))
     if not bodies:
         raise ValueError(f"{what} at {user_location()}: the function returned no expression")
-    if names is not None and len(names) != len(bodies):
-        raise ValueError(f"{what} at {user_location()}: {len(names)} names for {len(bodies)} outputs")
-    tensors = compute_tensors(axes, bodies, title, names)
+    tensors = compute_tensors(axes, bodies, *title.of(len(bodies), several, what))
     return tensors if several else tensors[0]
-
-
-def titled(name: Any, default: str, what: str) -> tuple[str, tuple[str, ...] | None]:
-    """The name of an operation, and those of its outputs where a tuple of names is given."""
-    if isinstance(name, (tuple, list)) and name:
-        names = tuple(as_name(n, what) for n in name)
-        return "_".join(names), names
-    return as_name(name or default, what), None
 
 
 def compute_tensors(

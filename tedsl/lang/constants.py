@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.lang.axes import as_name, as_shape
+from tedsl.lang.axes import as_shape
 from tedsl.lang.dtypes import DType, Kind, dtype_of_array, is_masked, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr
 from tedsl.lang.literals import literal
 from tedsl.lang.tensor import Constant, Tensor
+from tedsl.lang.titles import titled
 from tedsl.lang.traverse import operations_between
 
 __all__ = ["constant", "constants_of", "constants_of_lists", "is_constant_like", "is_plain"]
@@ -30,7 +31,7 @@ def constant(array: Any, name: str | None = None) -> Tensor:
 
     It is copied here: what is written into the array later does not matter.
     """
-    return _made(array, None, "constant" if name is None else as_name(name, "te.constant"), "te.constant")
+    return _made(array, None, titled(name, "constant", "te.constant").of_one("te.constant"), "te.constant")
 
 
 def is_constant_like(value: object) -> bool:

@@ -14,6 +14,7 @@ from tedsl.lang.extents import same_extent
 from tedsl.lang.reducers import BUILTIN, reduce_expr
 from tedsl.lang.reshaping import ravel
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.titles import takes_variables
 
 __all__ = ["dot", "einsum", "matmul", "outer", "tensordot"]
 
@@ -21,6 +22,7 @@ __all__ = ["dot", "einsum", "matmul", "outer", "tensordot"]
 Labels = tuple[Any, ...]
 
 
+@takes_variables
 def matmul(a: Any, b: Any) -> Tensor:
     """NumPy's `@`: matrix product over the last two axes, leading ones broadcast, vectors on either side."""
     left, right = as_tensor(a, "te.matmul"), as_tensor(b, "te.matmul")
@@ -36,6 +38,7 @@ def matmul(a: Any, b: Any) -> Tensor:
     return _contract([(left, rows), (right, columns)], result, "te.matmul", "matmul")
 
 
+@takes_variables
 def dot(a: Any, b: Any) -> Tensor:
     """NumPy's dot: the last axis of `a` with the last but one of `b`; a product with a scalar."""
     left, right = as_tensor(a, "te.dot"), as_tensor(b, "te.dot")
@@ -50,6 +53,7 @@ def dot(a: Any, b: Any) -> Tensor:
     )
 
 
+@takes_variables
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
     """The sum over pairs of axes: the last `axes` of `a` with the first of `b`, or two lists."""
     left, right = as_tensor(a, "te.tensordot"), as_tensor(b, "te.tensordot")
@@ -70,12 +74,14 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
     return _contract([(left, tuple(rows)), (right, tuple(columns))], result, "te.tensordot", "tensordot")
 
 
+@takes_variables
 def outer(a: Any, b: Any) -> Tensor:
     """All products of an element of `a` and one of `b`, both flattened."""
     left, right = ravel(as_tensor(a, "te.outer")), ravel(as_tensor(b, "te.outer"))
     return _contract([(left, ("i",)), (right, ("j",))], ("i", "j"), "te.outer", "outer")
 
 
+@takes_variables
 def einsum(subscripts: str, *operands: Any) -> Tensor:
     """Einstein summation as NumPy writes it; of three operands or more, two at a time from the left."""
     what = f"te.einsum {subscripts!r}"

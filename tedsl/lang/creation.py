@@ -13,46 +13,56 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr
 from tedsl.lang.shaping import as_int
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.titles import takes_variables, titled
 
 __all__ = ["arange", "eye", "full", "full_like", "linspace", "ones", "ones_like", "zeros", "zeros_like"]
 
 
-def full(shape: Any, value: Any, dtype: object = None, name: str = "full") -> Tensor:
+def full(shape: Any, value: Any, dtype: object = None, name: str | None = None) -> Tensor:
     """A tensor with one value everywhere."""
-    what = f"te.{name}"
+    return _filled(shape, value, dtype, titled(name, "full", "te.full").of_one("te.full"), "te.full")
+
+
+def _filled(shape: Any, value: Any, dtype: object, name: str, what: str) -> Tensor:
     scalar_operand(value, what)
     element = fn.as_expr(value) if dtype is None else fn.convert(value, dtype)
     return tensor_of(as_shape(shape, what), lambda *axes: element, name)
 
 
+@takes_variables
 def zeros(shape: Any, dtype: object = FLOAT32) -> Tensor:
     """A tensor of zeros."""
-    return full(shape, 0, dtype, "zeros")
+    return _filled(shape, 0, dtype, "zeros", "te.zeros")
 
 
+@takes_variables
 def ones(shape: Any, dtype: object = FLOAT32) -> Tensor:
     """A tensor of ones."""
-    return full(shape, 1, dtype, "ones")
+    return _filled(shape, 1, dtype, "ones", "te.ones")
 
 
+@takes_variables
 def full_like(x: Any, value: Any, dtype: object = None) -> Tensor:
     """One value everywhere, in the shape (and, unless given, the dtype) of `x`."""
     model = as_tensor(x, "te.full_like")
     return full(model.extents, value, dtype or model.dtype)
 
 
+@takes_variables
 def zeros_like(x: Any, dtype: object = None) -> Tensor:
     """Zeros in the shape and dtype of `x`."""
     model = as_tensor(x, "te.zeros_like")
     return zeros(model.extents, dtype or model.dtype)
 
 
+@takes_variables
 def ones_like(x: Any, dtype: object = None) -> Tensor:
     """Ones in the shape and dtype of `x`."""
     model = as_tensor(x, "te.ones_like")
     return ones(model.extents, dtype or model.dtype)
 
 
+@takes_variables
 def eye(n: Any, m: Any = None, k: int = 0, dtype: object = FLOAT32) -> Tensor:
     """Ones on diagonal `k` of an n x m matrix (square when m is not given)."""
     kind, offset = as_dtype(dtype), as_int(k, "te.eye")
@@ -60,6 +70,7 @@ def eye(n: Any, m: Any = None, k: int = 0, dtype: object = FLOAT32) -> Tensor:
     return tensor_of(shape, lambda i, j: fn.convert(fn.select(j == i + offset, 1, 0), kind), "eye")
 
 
+@takes_variables
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: object = None) -> Tensor:
     """start, start + step, ... below stop (from 0 when only one bound is given)."""
     what = "te.arange"
@@ -85,6 +96,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: object = None) ->
     return tensor_of((as_extent(extent, what),), value, "arange")
 
 
+@takes_variables
 def linspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: object = FLOAT32) -> Tensor:
     """`num` places at equal distances from start to stop, which is the last one (left out unless `endpoint`)."""
     what = "te.linspace"

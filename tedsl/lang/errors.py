@@ -18,6 +18,7 @@ __all__ = [
     "RankError",
     "ScheduleError",
     "ZeroDivisorError",
+    "is_own_file",
     "user_location",
     "warn_user",
 ]
@@ -75,4 +76,9 @@ def _is_own(frame: FrameType) -> bool:
     name = frame.f_code.co_filename
     if name == "<string>":
         return str(frame.f_globals.get("__name__", "")).split(".")[0] in _OWN_PACKAGES
+    return is_own_file(name)
+
+
+def is_own_file(name: str) -> bool:
+    """Whether a file of code is the library's."""
     return name.startswith(_OWN_FOLDERS)

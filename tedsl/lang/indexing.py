@@ -23,6 +23,7 @@ from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
 from tedsl.lang.reshaping import ravel
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.titles import takes_variables
 from tedsl.lang.traverse import free_axes
 
 __all__ = ["getitem", "slice_axis", "take", "take_along_axis"]
@@ -43,6 +44,7 @@ class _Slice:
         return scaled if isinstance(self.begin, Const) and self.begin.value == 0 else scaled + self.begin  # type: ignore[no-any-return]
 
 
+@takes_variables
 def getitem(x: Tensor, items: tuple[Any, ...]) -> Tensor:
     """NumPy's basic indexing, and indexing by integer arrays (constants) and tensors.
 
@@ -262,6 +264,7 @@ def _read(x: Tensor, dims: list[_Slice | Tensor | Expr | None]) -> Tensor:
     return tensor_of(tuple(shape), element, f"{x.name}_{'take' if picks else 'slice'}")
 
 
+@takes_variables
 def take(x: Any, index: Any, axis: Any = None) -> Tensor:
     """`x` at the positions `index` along `axis` (of the flattened `x` when None)."""
     source, what = as_tensor(x, "te.take"), "te.take"
@@ -271,6 +274,7 @@ def take(x: Any, index: Any, axis: Any = None) -> Tensor:
     return getitem(source, (*(slice(None),) * dim, index))
 
 
+@takes_variables
 def take_along_axis(x: Any, index: Any, axis: Any = -1) -> Tensor:
     """`x[..., index[..., t, ...], ...]`: along `axis` the place that `index` has there (flattened when None).
 

@@ -18,6 +18,7 @@ from tedsl.lang.extents import simplify_extent
 from tedsl.lang.indexing import slice_axis
 from tedsl.lang.shaping import as_int
 from tedsl.lang.tensor import Shape, Tensor
+from tedsl.lang.titles import takes_variables
 
 __all__ = ["concatenate", "diff", "pad", "split", "stack"]
 
@@ -39,6 +40,7 @@ def _agree(parts: list[Tensor], shapes: list[Shape], what: str, but: str) -> Non
             )
 
 
+@takes_variables
 def concatenate(tensors: Any, axis: int = 0) -> Tensor:
     """The tensors one after the other along `axis`."""
     what = "te.concatenate"
@@ -71,6 +73,7 @@ def concatenate(tensors: Any, axis: int = 0) -> Tensor:
     return tensor_of(shape, element, "concatenate")
 
 
+@takes_variables
 def stack(tensors: Any, axis: int = 0) -> Tensor:
     """Tensors of one shape side by side along a new axis."""
     what = "te.stack"
@@ -91,6 +94,7 @@ def stack(tensors: Any, axis: int = 0) -> Tensor:
     return tensor_of(shape, element, "stack")
 
 
+@takes_variables
 def split(x: Any, sections: Any, axis: int = 0) -> tuple[Tensor, ...]:
     """Pieces along `axis`: a number of equal ones, or cut at the positions listed."""
     source, what = as_tensor(x, "te.split"), "te.split"
@@ -111,6 +115,7 @@ def split(x: Any, sections: Any, axis: int = 0) -> tuple[Tensor, ...]:
     return tuple(slice_axis(source, dim, width * p, width * (p + 1)) for p in range(count))
 
 
+@takes_variables
 def pad(x: Any, pad_width: Any, mode: str = "constant", value: Any = 0) -> Tensor:
     """With margins: "constant" (of `value`), "zero", "clamp" (the edge), "reflect" (a mirror image) or "wrap"."""
     source, what = as_tensor(x, "te.pad"), "te.pad"
@@ -134,6 +139,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", value: Any = 0) -> Tenso
     return tensor_of(shape, element, f"{source.name}_pad")
 
 
+@takes_variables
 def diff(x: Any, n: int = 1, axis: int = -1) -> Tensor:
     """The differences of neighbours along `axis`, taken `n` times; of bools, whether they differ."""
     source, what = as_tensor(x, "te.diff"), "te.diff"

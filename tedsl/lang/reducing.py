@@ -15,6 +15,7 @@ from tedsl.lang.reshaping import ravel
 from tedsl.lang.scan import scan
 from tedsl.lang.shaping import diagonal
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.titles import takes_variables
 
 __all__ = ["cumprod", "cumsum", "mean", "reduction", "trace"]
 
@@ -25,6 +26,7 @@ def reduction(kind: str) -> Any:
     """The whole-tensor form of a builtin reducer."""
 
     @numpy_keywords
+    @takes_variables
     def reduce(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
         return _reduced(as_tensor(x, f"te.{kind}"), kind, axis, keepdims)
 
@@ -67,6 +69,7 @@ def _operand(kind: str, value: Expr) -> Expr:
 
 
 @numpy_keywords
+@takes_variables
 def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The mean over an axis, several, or all; integers give float64, 16-bit floats are summed in float32."""
     source = as_tensor(x, "te.mean")
@@ -81,6 +84,7 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     return compute_tensors(axes, (fn.convert(total / count, result),), f"{source.name}_mean")[0]
 
 
+@takes_variables
 def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """The sum of a diagonal."""
     return _reduced(diagonal(x, offset, axis1, axis2), "sum", -1, False)
@@ -102,11 +106,13 @@ def _running(x: Any, axis: Any, name: str, combine: Any) -> Tensor:
     return result
 
 
+@takes_variables
 def cumsum(x: Any, axis: Any = None) -> Tensor:
     """The sums of all elements up to each one along `axis` (of the flattened tensor when None)."""
     return _running(x, axis, "cumsum", lambda a, b: a + b)
 
 
+@takes_variables
 def cumprod(x: Any, axis: Any = None) -> Tensor:
     """The products of all elements up to each one along `axis` (of the flattened tensor when None)."""
     return _running(x, axis, "cumprod", lambda a, b: a * b)

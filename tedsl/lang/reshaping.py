@@ -19,6 +19,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
 from tedsl.lang.tensor import Shape, Tensor
+from tedsl.lang.titles import takes_variables
 
 __all__ = [
     "expand_dims", "flattened", "ravel", "reshape", "shape_groups", "split_position", "squeeze", "target_shape",
@@ -28,6 +29,7 @@ _ONE = Const(1, INT32)
 _ZERO = Const(0, INT32)
 
 
+@takes_variables
 def reshape(x: Any, *shape: Any) -> Tensor:
     """The elements in row-major order under another shape; one extent may be -1."""
     source = as_tensor(x, "te.reshape")
@@ -136,11 +138,13 @@ def split_position(flat: Expr, extents: Sequence[Expr]) -> list[Expr]:
     return indices
 
 
+@takes_variables
 def ravel(x: Any) -> Tensor:
     """All elements in row-major order along one axis."""
     return reshape(x, -1)
 
 
+@takes_variables
 def squeeze(x: Any, axis: Any = None) -> Tensor:
     """Without the axes of extent 1 (all of them, or those named)."""
     source, what = as_tensor(x, "te.squeeze"), "te.squeeze"
@@ -156,6 +160,7 @@ def squeeze(x: Any, axis: Any = None) -> Tensor:
     return reshape(source, tuple(e for d, e in enumerate(source.extents) if d not in gone))
 
 
+@takes_variables
 def expand_dims(x: Any, axis: Any) -> Tensor:
     """With new axes of extent 1 at the places `axis` of the result."""
     source = as_tensor(x, "te.expand_dims")

@@ -7,7 +7,7 @@ from typing import Any
 
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_shape
-from tedsl.lang.compute import axis_names, check_scope, check_states, compute_tensors, resolve_ranges, titled
+from tedsl.lang.compute import axis_names, check_scope, check_states, compute_tensors, resolve_ranges
 from tedsl.lang.dtypes import BOTTOM, FLOAT32, INT32, DType, as_dtype
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
@@ -15,6 +15,7 @@ from tedsl.lang.extents import number
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.signatures import parameters_of
 from tedsl.lang.tensor import Scan, ScanState, Tensor
+from tedsl.lang.titles import titled
 
 __all__ = ["scan"]
 
@@ -41,8 +42,8 @@ def scan(
     `keep` gives the last steps that were made, so many of them, in the order of `axis`. Where nobody asks for others a
     kernel holds no more steps than the body looks back, whoever says so: `keep`, or readers of `y[T - 1, ...]` alone.
     """
-    title, names = titled(name, "scan", "te.scan")
-    what = f"scan {title!r}"
+    title = titled(name, "scan", "te.scan")
+    what = f"scan {title.text!r}"
     extents = as_shape(shape, what)
     if not callable(function):
         raise TypeError(
@@ -50,14 +51,13 @@ def scan(
             f"{type(function).__name__}"
         )
     dims = _dimensions(axis, len(extents), what)
-    axes, states, bodies, several = _traced(function, extents, dtype, title, what)
-    if names is not None and len(names) != len(states):
-        raise ValueError(f"{what} at {user_location()}: {len(names)} names for {len(states)} states")
+    axes, states, bodies, several = _traced(function, extents, dtype, title.text, what)
+    text, names = title.of(len(states), several, what, "states")
     made = Scan(
-        name=title,
+        name=text,
         axes=axes,
         states=states,
-        bodies=lift_reductions(bodies, axes, title, states),
+        bodies=lift_reductions(bodies, axes, text, states),
         dims=dims,
         reverse=bool(reverse),
         names=names,

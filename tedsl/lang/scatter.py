@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tedsl.lang import functions as fn
-from tedsl.lang.axes import as_name, as_shape
+from tedsl.lang.axes import as_shape
 from tedsl.lang.compute import check_scope, check_states, resolve_ranges
 from tedsl.lang.dtypes import DType, as_dtype, promote
 from tedsl.lang.errors import user_location
@@ -14,6 +14,7 @@ from tedsl.lang.expr import TRUE, Axis, Expr, Reduce
 from tedsl.lang.extents import same_extent
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.tensor import Extern, Scatter, Tensor
+from tedsl.lang.titles import titled
 from tedsl.lang.traverse import topological
 from tedsl.lang.weak import kind_of
 
@@ -32,10 +33,11 @@ def scatter(
     init: Tensor | None = None,
     *,
     where: Any = None,
-    name: str = "scatter",
+    name: str | None = None,
 ) -> Tensor:
     """out = init (else the identity of `op`), then out[index] op= value at each point of `axes`; duplicates combine."""
-    what = f"scatter {as_name(name, 'te.scatter')!r}"
+    title = titled(name, "scatter", "te.scatter").of_one("te.scatter")
+    what = f"scatter {title!r}"
     if op not in SCATTER_KINDS:
         raise ValueError(f"{what} at {user_location()}: op must be one of {', '.join(SCATTER_KINDS)}; found {op!r}")
     extents = as_shape(shape, what)
@@ -58,9 +60,9 @@ def scatter(
     loops, parts = resolve_ranges(loops, (*exprs, body, guard), what)
     check_scope(parts, loops, what)
     check_states(parts, (), what)
-    *row_parts, body, guard = lift_reductions(parts, loops, name) if _has_reduce(parts) else parts
+    *row_parts, body, guard = lift_reductions(parts, loops, title) if _has_reduce(parts) else parts
     made = Scatter(
-        name=name, shape=extents, axes=loops, index=tuple(row_parts), value=body, guard=guard, kind=op, init=init
+        name=title, shape=extents, axes=loops, index=tuple(row_parts), value=body, guard=guard, kind=op, init=init
     )
     return made.output()
 
@@ -92,15 +94,13 @@ def _checked_init(init: Tensor, extents: tuple[Expr, ...], value: Any, what: str
     return init.dtype
 
 
-def extern(
-    fn: Callable[..., Any], shape: Any, dtype: Any, args: Any, pure: bool = True, *, name: str | None = None
-) -> Any:
+def extern(fn: Callable[..., Any], shape: Any, dtype: Any, args: Any, pure: bool = True, *, name: Any = None) -> Any:
     """A Python function of NumPy arrays as a stage: `fn(*arrays)` returns an array of `shape` and `dtype`.
 
     Lists of shapes and dtypes make a tuple of tensors. `pure=False` runs it on each call, in order.
     """
-    title = name or getattr(fn, "__name__", "extern")
-    what = f"extern {title!r}"
+    title = titled(name or str(getattr(fn, "__name__", "extern")), "extern", "te.extern")
+    what = f"extern {title.text!r}"
     if not callable(fn):
         raise TypeError(f"{what} at {user_location()}: expected a function of arrays, found {type(fn).__name__}")
     tensors = tuple(args) if isinstance(args, (tuple, list)) else (args,)
@@ -112,5 +112,7 @@ def extern(
     dtypes = tuple(as_dtype(d) for d in (dtype if several else (dtype,)))
     if len(shapes) != len(dtypes):
         raise ValueError(f"{what} at {user_location()}: {len(shapes)} shapes for {len(dtypes)} dtypes")
-    outputs = Extern(name=str(title), function=fn, shapes=shapes, dtypes=dtypes, args=tensors, pure=pure).outputs
+    text, names = title.of(len(dtypes), several, what)
+    made = Extern(name=text, names=names, function=fn, shapes=shapes, dtypes=dtypes, args=tensors, pure=pure)
+    outputs = made.outputs
     return outputs if several else outputs[0]

@@ -14,12 +14,14 @@ from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
 from tedsl.lang.reshaping import ravel, reshape
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.titles import takes_variables
 
 __all__ = ["as_int", "diagonal", "flip", "moveaxis", "roll", "swapaxes", "transpose", "tril", "triu"]
 
 _ZERO = Const(0, INT32)
 
 
+@takes_variables
 def transpose(x: Any, *axes: Any) -> Tensor:
     """The axes in another order: result axis d is axis axes[d] of `x`; reversed when none is given."""
     source, what = as_tensor(x, "te.transpose"), "te.transpose"
@@ -41,6 +43,7 @@ def transpose(x: Any, *axes: Any) -> Tensor:
     )
 
 
+@takes_variables
 def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
     """Two axes exchanged."""
     source = as_tensor(x, "te.swapaxes")
@@ -50,6 +53,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
     return transpose(source, order) if order else source
 
 
+@takes_variables
 def moveaxis(x: Any, source: Any, destination: Any) -> Tensor:
     """Axes `source` moved to the places `destination`, the others kept in order."""
     tensor, what = as_tensor(x, "te.moveaxis"), "te.moveaxis"
@@ -62,6 +66,7 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Tensor:
     return transpose(tensor, order)
 
 
+@takes_variables
 def flip(x: Any, axis: Any = None) -> Tensor:
     """Reversed along the axes named (all when None)."""
     source = as_tensor(x, "te.flip")
@@ -73,6 +78,7 @@ def flip(x: Any, axis: Any = None) -> Tensor:
     )
 
 
+@takes_variables
 def roll(x: Any, shift: Any, axis: Any = None) -> Tensor:
     """Shifted by `shift` along the axes named, wrapping around (through the flat order when axis is None)."""
     source, what = as_tensor(x, "te.roll"), "te.roll"
@@ -115,16 +121,19 @@ def _band(x: Any, k: Any, what: str, keep: Any) -> Tensor:
     )
 
 
+@takes_variables
 def tril(x: Any, k: int = 0) -> Tensor:
     """The last two axes with everything above diagonal `k` set to 0."""
     return _band(x, k, "te.tril", lambda distance, offset: distance <= offset)
 
 
+@takes_variables
 def triu(x: Any, k: int = 0) -> Tensor:
     """The last two axes with everything below diagonal `k` set to 0."""
     return _band(x, k, "te.triu", lambda distance, offset: distance >= offset)
 
 
+@takes_variables
 def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """The elements x[..., t, ..., t + offset, ...] of two axes, as a last axis."""
     source, what = as_tensor(x, "te.diagonal"), "te.diagonal"

@@ -13,20 +13,24 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Const, Read
 from tedsl.lang.native import Native
 from tedsl.lang.tensor import Extern, Tensor
+from tedsl.lang.titles import takes_variables
 
 __all__ = ["argsort", "searchsorted", "sort", "topk", "unique_counts"]
 
 
+@takes_variables
 def sort(x: Any, axis: int = -1) -> Tensor:
     """The elements of each row along `axis` in order: stable, NaN last."""
     return _ordered(x, axis, "te.sort", "sorted")[0]
 
 
+@takes_variables
 def argsort(x: Any, axis: int = -1) -> Tensor:
     """The places from which `te.sort` takes the elements of each row along `axis`, int32."""
     return _ordered(x, axis, "te.argsort", "order")[1]
 
 
+@takes_variables
 def topk(x: Any, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
     """The `k` largest elements of each row along `axis`, in descending order, and their places; NaN last, of equal
     ones the first.
@@ -45,6 +49,7 @@ def topk(x: Any, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
     return values, places
 
 
+@takes_variables
 def searchsorted(sorted: Any, values: Any, side: str = "left") -> Tensor:
     """Where each of `values` would stand in a vector that is sorted, int32: before equal ones, or after (`"right"`)."""
     what = "te.searchsorted"
@@ -65,6 +70,7 @@ def searchsorted(sorted: Any, values: Any, side: str = "left") -> Tensor:
     return op.output()
 
 
+@takes_variables
 def unique_counts(x: Any) -> tuple[Tensor, Tensor]:
     """The different elements of a tensor in ascending order, and how often each is there, int32.
 

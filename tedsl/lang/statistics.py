@@ -13,6 +13,7 @@ from tedsl.lang.keywords import numpy_keywords
 from tedsl.lang.reducing import mean, reduction
 from tedsl.lang.reshaping import squeeze
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.titles import takes_variables
 
 __all__ = ["logsumexp", "norm", "softmax", "std", "variance"]
 
@@ -37,6 +38,7 @@ def _variance(x: Any, axis: Any, ddof: float, keepdims: bool, what: str) -> Tens
 
 
 @numpy_keywords
+@takes_variables
 def variance(x: Any, axis: Any = None, keepdims: bool = False, *, ddof: float = 0) -> Tensor:
     """The mean square of the distances from the mean; `ddof` is taken from the count that they are divided by."""
     return _variance(x, axis, ddof, keepdims, "var")
@@ -46,12 +48,14 @@ variance.__name__ = "var"  # as a method; te.var makes a symbol
 
 
 @numpy_keywords
+@takes_variables
 def std(x: Any, axis: Any = None, keepdims: bool = False, *, ddof: float = 0) -> Tensor:
     """The standard deviation over an axis, several, or all: the square root of `x.var`, with its arguments."""
     return fn.sqrt(_variance(x, axis, ddof, keepdims, "te.std"))  # type: ignore[no-any-return]
 
 
 @numpy_keywords
+@takes_variables
 def norm(x: Any, ord: float | None = None, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The square root of the sum of squares, with gradient 0 at 0; along one axis `ord` may be any order, inf or -inf.
 
@@ -91,6 +95,7 @@ def _floats(x: Any, what: str) -> Tensor:
 
 
 @numpy_keywords
+@takes_variables
 def softmax(x: Any, axis: Any) -> Tensor:
     """exp(x) / sum of exp(x) along an axis or several, without overflow."""
     source = _floats(x, "softmax")
@@ -99,6 +104,7 @@ def softmax(x: Any, axis: Any) -> Tensor:
 
 
 @numpy_keywords
+@takes_variables
 def logsumexp(x: Any, axis: Any, keepdims: bool = False) -> Tensor:
     """log(sum of exp(x)) over an axis, several, or all (None), without overflow; -inf where every element is."""
     source = _floats(x, "logsumexp")

@@ -7,6 +7,7 @@ definitions are two tensors (`tedsl.lang.structure` tells when they are the same
 from __future__ import annotations
 
 import hashlib
+import itertools
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ from tedsl.lang.rich import Rich, RichFormula
 from tedsl.lang.traverse import reads_of, topological
 
 __all__ = [
+    "AUTHOR_RULES",
+    "NUMBERS",
     "Compute",
     "Constant",
     "Extern",
@@ -42,14 +45,21 @@ __all__ = [
 ]
 
 Shape = tuple[Expr, ...]
+NUMBERS = itertools.count()
+AUTHOR_RULES = "_autodiff_rules"  # where an operation has the derivatives that an author gave to its outputs
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Operation:
-    """What defines one or several tensors; `where` is the user's file and line."""
+    """What defines one or several tensors, under names; `where` is the user's file and line.
+
+    `number` grows from operation to operation.
+    """
 
     name: str
+    names: tuple[str, ...] | None = None  # of the outputs, where they are several
     where: str = field(default_factory=user_location)
+    number: int = field(default_factory=NUMBERS.__next__, repr=False)
     _outputs: dict[int, weakref.ref[Tensor]] = field(default_factory=dict, repr=False)
 
     @property
@@ -63,6 +73,8 @@ class Operation:
         raise NotImplementedError
 
     def name_of(self, index: int) -> str:
+        if self.names:
+            return self.names[index]
         return self.name if self.num_outputs == 1 else f"{self.name}_{index}"
 
     @property
@@ -155,7 +167,6 @@ class Compute(Operation):
 
     axes: tuple[Axis, ...]
     bodies: tuple[Expr, ...]
-    names: tuple[str, ...] | None = None
     facts: IndexFacts | None = None
 
     @property
@@ -177,9 +188,6 @@ class Compute(Operation):
 
     def dtype_of(self, index: int) -> DType:
         return self.bodies[index].dtype
-
-    def name_of(self, index: int) -> str:
-        return self.names[index] if self.names else super().name_of(index)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -241,7 +249,6 @@ class Scan(Operation):
     bodies: tuple[Expr, ...]
     dims: tuple[int, ...]
     reverse: bool
-    names: tuple[str, ...] | None = None
     kept: int | None = None
 
     @property
@@ -271,9 +278,6 @@ class Scan(Operation):
 
     def dtype_of(self, index: int) -> DType:
         return self.bodies[index].dtype
-
-    def name_of(self, index: int) -> str:
-        return self.names[index] if self.names else super().name_of(index)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -463,6 +467,10 @@ class Tensor(Operators, Rich, RichFormula):
     def reshape(self, *shape: Any) -> Tensor:
         """The same elements in row-major order under another shape; one extent may be -1."""
         return self._methods["reshape"](self, *shape)  # type: ignore[no-any-return]
+
+    def named(self, name: str) -> Tensor:
+        """An equal tensor under a name that formulas, loops, gradients and schedules call it by."""
+        return self._methods["named"](self, name)  # type: ignore[no-any-return]
 
     def astype(self, dtype: object) -> Tensor:
         """The elements converted to another dtype."""

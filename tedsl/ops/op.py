@@ -22,6 +22,7 @@ from tedsl.backend.calling.kernel import Kernel
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.errors import user_location
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.titles import takes_variables
 from tedsl.ops.compiling import OPS, compiling
 from tedsl.ops.definition import Author, Definition, inlined
 from tedsl.ops.explaining import OpExplanation, explanation_of
@@ -95,6 +96,10 @@ class Op:
         self._definitions: dict[Template, Definition] = {}
         self._prepared: dict[Any, Callable[..., Any]] = {}
         self._numbers = NumbersSeen()
+        is_ours = str(getattr(function, "__module__", "")).startswith(
+            "tedsl."
+        )  # whose names say nothing to its callers
+        self._on_tensors = takes_variables(self._inlined) if is_ours else self._inlined
         if "out" in self.signature.parameters.parameters:
             raise TypeError(f"op {self.signature}: the parameter 'out' has a meaning of its own; name it otherwise")
         self._has_mode = "mode" in self.signature.parameters.parameters
@@ -235,7 +240,7 @@ class Op:
                     f"a {kind_of(call.arrays[0])}; give arrays of one framework"
                 )
         if home == "tensor":
-            return self._inlined(call, out, mode)
+            return self._on_tensors(call, out, mode)
         self._numbers.add(call, getattr(self, "__name__", self.name))
         if home != "numpy":
             return import_module(home).call(self, call, out, mode)

@@ -155,10 +155,10 @@ def test_names_are_escaped() -> None:
 
 def test_names_are_the_same_all_over_a_page() -> None:
     x = te.placeholder((4,), name="x")
-    y = te.tanh(te.tanh(x))
-    shown = text_of(te.display.program(y)._repr_html_())
+    page = te.display.program(te.tanh(te.tanh(x)))
+    shown = text_of(page._repr_html_())
     assert shown.count("tanh_1float32[4]") == 2  # in the graph and in the table
-    assert te.display.latex(te.display.program(y)) == (
+    assert te.display.latex(page) == (
         "$\\displaystyle \\begin{aligned}\n"
         r"\mathrm{tanh}_{i} &= \operatorname{tanh}\left( x_{i} \right) && i<4 " + "\\\\\n"
         r"\mathrm{tanh\_1}_{i} &= \operatorname{tanh}\left( \mathrm{tanh}_{i} \right) && i<4" + "\n"

@@ -205,7 +205,7 @@ def test_programs_list_every_stage_once_under_unique_names() -> None:
         "mul[i, j] = C[i, j] * 2.0   for i < n, j < n",
         "mul_1[i, j] = C[i, j] * 3.0   for i < n, j < n",
         "sub[i, j] = mul[i, j] - mul_1[i, j]   for i < n, j < n",
-        "sub_sum[i] = sum(r < n) sub[r, i]   for i < n",
+        "total[i] = sum(r < n) sub[r, i]   for i < n",
     ]
     assert program_text(c) == program_text([c])
 
