@@ -27,6 +27,12 @@ again = te.Schedule(D)
 again.add(*s.directives)  # a schedule is a list of directives
 again.directives
 
+# %% te.Schedule.regrouped
+summed = te.Schedule(C)
+outer, inner = summed[C].split("k", 8)
+summed[C].reorder(inner, outer)
+summed.regrouped  # floats are rounded after each term
+
 # %% te.Schedule.auto
 print(te.Schedule(D).auto())  # what the default schedule does, to be changed
 

@@ -21,6 +21,7 @@ from schedules.directives import (
 )
 from schedules.loops import Level, base_of, definitions_of
 from schedules.plan import Plan
+from schedules.written.order import changed_order
 from tedsl.analysis.iteration import free_dimensions
 from tedsl.lang.expr import TRUE, Axis, Const, Expr
 from tedsl.lang.printing import tensor_text
@@ -32,6 +33,7 @@ from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter
 __all__ = ["difference", "schedule_text"]
 
 INDENT = "  "
+CHANGED = "its terms in another order: other bits"
 _ASSIGN = {"sum": "+=", "prod": "*=", "any": "|=", "all": "&=", "add": "+=", "mul": "*="}
 
 
@@ -60,6 +62,7 @@ class _Printer:
                 for state, tensor in zip(op.states, op.outputs, strict=True):
                     names.alias(state, names.of(tensor))
         self.style = Style(prefix="", empty_index="", names=names)
+        self.reordered = frozenset(changed_order(plan))
         self.inside: dict[tuple[str, str], list[str]] = {}
         for stage in plan.program.stages:
             step = plan.places.get(stage)
@@ -87,6 +90,7 @@ class _Printer:
             self.stored(stage),
             *(self.storage(step.directive) for step in self.plan.storage.get(stage, ())),
             *self.shared(stage, op),
+            CHANGED * (stage in self.reordered),
         ]
         listed = ", ".join(note for note in notes if note)
         made = [f"{stage}: {listed}"] if listed else []

@@ -337,6 +337,7 @@ def test_rfactor() -> None:
             for ki < 16:
               if ko * 16 + ki < 40:
                 C_rf[i, ko] += A[i, ko * 16 + ki]
+        C: its terms in another order: other bits
         for i < 8:
           C[i] = 0.0
         for i < 8:
@@ -395,6 +396,7 @@ def test_scatter_atomic_and_scan() -> None:
     s = te.Schedule(W)
     s[W].atomic().parallel("r")
     assert text(s) == golden("""
+        W: its terms in another order: other bits
         for d0 < 5:
           for c < 4:
             W[d0, c] = 0.0
