@@ -16,6 +16,7 @@ from typing import Any
 from schedules.cases import condition_text
 from schedules.directives import (
     AlignStorage,
+    Async,
     Atomic,
     Auto,
     Bound,
@@ -407,7 +408,8 @@ class Plan:
     def _check_layout(self, d: Directive, op: Operation) -> None:
         names = dimensions(d.stage, op)
         if d.stage in self.program.final and not isinstance(d, (BoundExtent, Bound)):
-            raise ScheduleError(f"{d.stage} is an output; its memory is given")
+            given = "nobody waits for it" if isinstance(d, Async) else "its memory is given"
+            raise ScheduleError(f"{d.stage} is an output; {given}")
         if isinstance(d, HoistStorage):
             if d.consumer:
                 self._check_at(d.stage, d.consumer, d.loop)
@@ -597,6 +599,7 @@ _RULES: dict[type, Callable[[Plan, Step, Any], Plan]] = {
     ComputeAt: Plan._placed, ComputeRoot: Plan._placed, ComputeInline: Plan._placed, StoreAt: Plan._stored,
     StoreRoot: Plan._stored, ReorderStorage: Plan._laid_out, StoreIn: Plan._laid_out, BoundExtent: Plan._laid_out,
     Bound: Plan._laid_out, AlignStorage: Plan._laid_out, FoldStorage: Plan._laid_out, HoistStorage: Plan._laid_out,
+    Async: Plan._laid_out,
     CacheWrite: Plan._cache_write, CacheRead: Plan._cache_read, Pack: Plan._pack, Rfactor: Plan._rfactor,
     CloneIn: Plan._clone_in,
 }  # fmt: skip

@@ -177,6 +177,13 @@ s = te.Schedule(rows)
 s[blurred].compute_at(rows, "i").hoist_storage()
 print(s.diff())
 
+# %% StageView.async_
+twice = te.compute((64, 48), lambda i, j: C[i, j % 32] * 2, name="twice")
+wide = te.compute((64, 48), lambda i, j: twice[i, j] + 1, name="wide")
+s = te.Schedule(wide)
+s[twice].compute_at(wide, "i").hoist_storage().async_()
+print(s.diff())
+
 # %% StageView.store_in
 s = te.Schedule(D)
 s[C].compute_at(D, "i").store_in("stack")
