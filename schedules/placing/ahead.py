@@ -130,10 +130,10 @@ def _skips(b: _Between) -> str:
     if not isinstance(op, Compute):
         return f"{b.consumer} is a {type(op).__name__.lower()}"
     nest = b.plan.nest(b.consumer, b.plan.definition(b.consumer, b.loop))
-    for each in (nest, b.plan.nest(b.stage)):  # conditions around a rest are of loops that Halide 21 loses
+    if any("   if " in let or "minimum(" in let for let in nest.lets):
+        return f"a split of {b.consumer} has a rest"
+    for each in (nest, b.plan.nest(b.stage)):
         said = (step.directive for step in b.plan.loops.get((each.stage, each.definition), ()))
-        if any("   if " in let or "minimum(" in let for let in each.lets):
-            return f"a split of {each} has a rest"
         if any(isinstance(d, Split) and (d.exact or d.tail) for d in said):
             return f"a split of {each} may compute more than is read"
     if nest.lets and len(list(b.around)) > 1:

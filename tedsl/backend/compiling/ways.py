@@ -52,7 +52,8 @@ def _divides_by_zero(origin: VariantSource, failure: Exception) -> bool:
 
 def _cannot_be_ahead(origin: VariantSource, failure: Exception) -> bool:
     """Whether it may be threads of stages that Halide fails at."""
-    return isinstance(failure, (hl.HalideError, ScheduleError)) and origin.program.planner.may_be_ahead
+    failures = hl.HalideError, ScheduleError, UnicodeDecodeError  # messages may name what Halide freed already
+    return isinstance(failure, failures) and origin.program.planner.may_be_ahead
 
 
 def _is_refused(origin: VariantSource, failure: Exception) -> bool:
@@ -91,6 +92,11 @@ def first_way(origin: VariantSource) -> MadeCode:
                 f"kernel {origin.program.name!r}: Halide refuses what the default schedule makes of it "
                 f"({str(failure).strip()}); it is compiled without vectors and threads: give it a schedule of its own "
                 "to have it fast"
+            )
+        if way is IN_TURN:
+            warn_user(
+                f"kernel {origin.program.name!r}: Halide refuses threads of their own for stages with async_() "
+                f"({str(failure).strip()}); they are computed in turn"
             )
         chosen = way.of(origin)
         return MadeCode(way, chosen, *chosen.made())
