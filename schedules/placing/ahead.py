@@ -103,7 +103,7 @@ def _other_kinds(b: _Between) -> str:
     if not isinstance(op, Compute):
         return f"it is a {type(op).__name__.lower()}"
     if op.reduction is not None:  # Halide 21 lets it read its own elements in the memory of the other iteration
-        return "it is a reduction; cache_write leaves it a copy of the sum"
+        return "it is a reduction"
     if op.num_outputs > 1:
         return "it has several results"
     return "how much of it an iteration needs is no known number" if None in room_ahead(b.plan, b.stage) else ""
@@ -190,6 +190,19 @@ def _company(b: _Between) -> str:
     return ""
 
 
+def _sources(b: _Between) -> str:
+    """A stage that is read in the loops: its condition, of when it is needed at all, is lost by Halide 21 there."""
+    pending = [b.stage, b.consumer]
+    for name in pending:
+        for t in b.plan.operation(name).inputs:
+            source = b.plan.program.names.get(t.op, b.stage)
+            place = b.plan.places.get(source)
+            if source != b.stage and not (place is not None and isinstance(place.directive, ComputeInline)):
+                return f"{name} reads {source}, which is no input"
+            pending += [source] * (source not in pending)
+    return ""
+
+
 def _reuse(b: _Between) -> str:
     """Whether store_at keeps something that later iterations read: it is computed once then, in turn."""
     if b.stage not in b.plan.stores:
@@ -208,5 +221,5 @@ def _reuse(b: _Between) -> str:
 
 
 _RULES: tuple[Callable[[_Between], str], ...] = (
-    _other_kinds, _loops, _skips, _layout, _cases, _nested, _company, _reuse
+    _other_kinds, _loops, _skips, _sources, _layout, _cases, _nested, _company, _reuse
 )  # fmt: skip

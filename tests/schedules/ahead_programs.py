@@ -31,6 +31,7 @@ def program(chance: random.Random) -> tuple[list[te.Tensor], te.Tensor]:
         lambda i, j: te.select(i < j, before[i, j], x[i, j]),
         lambda i, j: before[i, j] * x[i, j + 1] + before[i + 2, j + 2],
         lambda i, j: x[i, j] * x[i + 1, j + 1],
+        lambda i, j: te.select(i % 3 == 1, x[i, j], x[i + 2, m - j]) - j,
         lambda i, j: te.sum(before[i, k + 1] * w[k, j], axis=k),
     ]
     t = te.compute((n + 2, m), chance.choice(bodies), name="T")
@@ -61,7 +62,9 @@ def drawn(seed: int) -> tuple[list[te.Tensor], te.Schedule]:
         for _ in range(chance.randint(0, 3)):
             _tried(s, lambda view=view: _loops(chance, view))
     for view in reversed([x for x in s if x.name in ("T", "before", "beside", "U") and x.name != output.name]):
-        if view.name == "T" or chance.random() < 0.3:
+        if view.name in ("before", "beside") and chance.random() < 0.6:
+            _tried(s, view.compute_inline)
+        elif view.name == "T" or chance.random() < 0.3:
             _tried(s, lambda view=view: _placed(chance, s, view))
     return inputs, s
 

@@ -151,7 +151,7 @@ def chain() -> tuple[te.Schedule, te.Tensor, te.Tensor, te.Tensor]:
     T = te.compute((12, 18), lambda i, j: S[i, j] * 2, name="T")
     U = te.compute((12, 18), lambda i, j: T[i, j] - 1, name="U")
     s = te.Schedule(U)
-    s[S].compute_root()
+    s[S].compute_inline()
     s[T].compute_at(U, "i").hoist_storage().async_()
     return s, S, T, U
 
@@ -184,6 +184,10 @@ def fused(s: te.Schedule, T: te.Tensor, U: te.Tensor) -> None:
     s[T].compute_at(U, s[U].fuse("i", "j"))
 
 
+def of_another_stage(s: te.Schedule, T: te.Tensor, U: te.Tensor) -> None:
+    s["S"].compute_root()
+
+
 def in_company(s: te.Schedule, T: te.Tensor, U: te.Tensor) -> None:
     s["S"].compute_at(U, "i")
 
@@ -202,7 +206,8 @@ def chained(s: te.Schedule, T: te.Tensor, U: te.Tensor) -> None:
         (rest, "T", "a split of U has a rest"),
         (folded, "T", "bound was said of it"),
         (fused, "T", "U's loop ij is made of a fused one"),
-        (in_company, "T", "S is computed or kept in the same loops"),
+        (of_another_stage, "T", "T reads S, which is no input"),
+        (in_company, "T", "T reads S, which is no input"),
         (chained, "S", "its memory lies outside of the loops of T"),
     ],
 )
