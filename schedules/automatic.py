@@ -21,6 +21,7 @@ from schedules.directives import (
 )
 from schedules.loops import one_of
 from schedules.plan import Plan, Step, described
+from schedules.written.order import regrouped_between
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Extern, Operation, Scan, Tensor
@@ -80,7 +81,9 @@ def _default(plan: Plan, d: Auto) -> Completion:
         machine = Machine.from_json(dict(d.machine))
     except ValueError as error:
         raise ScheduleError(str(error)) from None
-    return completion(plan, (), plan.program.outputs, machine.tuned())
+    found = completion(plan, (), plan.program.outputs, machine.tuned())
+    changed = plan.regrouped | regrouped_between(plan.program, found.stages.program)
+    return replace(found, stages=replace(found.stages, regrouped=changed), plan=replace(found.plan, regrouped=changed))
 
 
 def _in_order(directives: Iterable[Directive]) -> list[Directive]:

@@ -20,6 +20,7 @@ __all__ = [
     "RecipeCall",
     "align_storage",
     "always_partition",
+    "async_",
     "atomic",
     "bound",
     "bound_extent",
@@ -117,8 +118,8 @@ split, tile, fuse, reorder = map(_verb, ("split", "tile", "fuse", "reorder"))
 unroll, vectorize, parallel, prefetch = map(_verb, ("unroll", "vectorize", "parallel", "prefetch"))
 compute_at, compute_root, compute_inline = map(_verb, ("compute_at", "compute_root", "compute_inline"))
 store_at, store_root, store_in = map(_verb, ("store_at", "store_root", "store_in"))
-align_storage, bound, fold_storage, hoist_storage = map(
-    _verb, ("align_storage", "bound", "fold_storage", "hoist_storage")
+align_storage, bound, fold_storage, hoist_storage, async_ = map(
+    _verb, ("align_storage", "bound", "fold_storage", "hoist_storage", "async_")
 )
 clone_in, compute_with, specialize = map(_verb, ("clone_in", "compute_with", "specialize"))
 never_partition, always_partition = map(_verb, ("never_partition", "always_partition"))

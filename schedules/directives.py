@@ -20,6 +20,7 @@ __all__ = [
     "TAILS",
     "AlignStorage",
     "AlwaysPartition",
+    "Async",
     "Atomic",
     "Bound",
     "BoundExtent",
@@ -343,6 +344,18 @@ class HoistStorage(Directive):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Async(Directive):
+    """Let a thread of its own compute a stage, one iteration ahead of the loop that it is computed in.
+
+    rewrites   for i: (T = ...; C[i] = f(T))   ->   two T in turns: (for i: T = ...) beside (for i: C[i] = f(T))
+    checks     the stage is no output
+    It is a wish: where it is not known to be safe, the stage is computed in turn, and the printed schedule says why.
+    """
+
+    verb = "async_"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ComputeWith(LoopDirective):
     """Let a stage share the loops of another one, from the outermost through `loop`; their iterations take turns.
 
@@ -505,7 +518,7 @@ DIRECTIVES: dict[str, type[Directive]] = {
         Prefetch,
         NeverPartition, AlwaysPartition, ComputeWith, Specialize,
         ComputeAt, StoreAt, StoreRoot, ComputeRoot, ComputeInline, ReorderStorage, StoreIn, BoundExtent,
-        Bound, AlignStorage, FoldStorage, HoistStorage,
+        Bound, AlignStorage, FoldStorage, HoistStorage, Async,
         CacheWrite, CacheRead, Rfactor, Pack, CloneIn,
     )
 }  # fmt: skip

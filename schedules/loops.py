@@ -49,6 +49,7 @@ __all__ = [
     "base_of",
     "check_positive",
     "definitions_of",
+    "is_rounded",
     "nest_of",
     "one_of",
     "transformed",
@@ -61,6 +62,7 @@ MOST_UNROLLED = 1024
 MOST_ITERATIONS = 2**30  # of a block: what is counted with it fits 32 bits
 SCATTERED = "a scatter, whose points may meet in one element"
 _REGROUPED = frozenset({"sum", "prod", "any", "all"})
+_ROUNDED = frozenset({"sum", "prod", "custom", "add", "mul"})
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,15 @@ def definitions_of(op: Operation) -> tuple[str, ...]:
     if isinstance(op, Scatter):
         return ("init", "body")
     return ("body",) if isinstance(op, Scan) else ()
+
+
+def is_rounded(op: Operation) -> bool:
+    """Whether the order in which a stage combines terms shows in its result."""
+    if isinstance(op, Scatter):
+        return op.kind in _ROUNDED and op.value.dtype.is_float
+    if not isinstance(op, Compute) or op.reduction is None:
+        return False
+    return op.reduction.reducer.kind in _ROUNDED and any(v.dtype.is_float for v in op.reduction.values)
 
 
 def base_of(definition: str) -> str:

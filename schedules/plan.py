@@ -6,6 +6,7 @@ is the fold of its directives, which is also how a saved one is read back.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -15,6 +16,7 @@ from typing import Any
 from schedules.cases import condition_text
 from schedules.directives import (
     AlignStorage,
+    Async,
     Atomic,
     Auto,
     Bound,
@@ -44,13 +46,14 @@ from schedules.directives import (
     StoreIn,
     StoreRoot,
 )
-from schedules.loops import Nest, base_of, check_positive, definitions_of, nest_of, one_of, transformed
+from schedules.loops import Nest, base_of, check_positive, definitions_of, is_rounded, nest_of, one_of, transformed
 from schedules.program import ProgramStages
 from schedules.rewrites import Half, cache_read, cache_write, clone, pack, rfactor
 from tedsl.analysis.bounds import bounds_of
 from tedsl.analysis.sizes import vars_of
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Const, Var
+from tedsl.lang.extents import number
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Extern, Operation, Tensor
 
@@ -146,6 +149,7 @@ class Plan:
     stores: Mapping[str, Step] = field(default_factory=dict)
     storage: Mapping[str, tuple[Step, ...]] = field(default_factory=dict)
     made: frozenset[str] = frozenset()  # stages that rewrites added
+    regrouped: frozenset[str] = frozenset()  # stages whose terms rewrites combine in groups
     complete: frozenset[str] = frozenset()  # stages that have all their directives
     finite: tuple[str, ...] = ()  # results are those of the program given where these stages hold no inf or NaN
     automatic: str = ""  # the autoscheduler of Halide that does it all
@@ -404,7 +408,8 @@ class Plan:
     def _check_layout(self, d: Directive, op: Operation) -> None:
         names = dimensions(d.stage, op)
         if d.stage in self.program.final and not isinstance(d, (BoundExtent, Bound)):
-            raise ScheduleError(f"{d.stage} is an output; its memory is given")
+            given = "nobody waits for it" if isinstance(d, Async) else "its memory is given"
+            raise ScheduleError(f"{d.stage} is an output; {given}")
         if isinstance(d, HoistStorage):
             if d.consumer:
                 self._check_at(d.stage, d.consumer, d.loop)
@@ -471,7 +476,7 @@ class Plan:
         d = step.directive
         assert isinstance(d, CacheWrite)
         self._check_untouched(d.stage, "cache_write")
-        return self._added(d.local, d.stage, cache_write(op, d.stage, d.local))
+        return self._added(d.local, d.stage, cache_write(op, d.stage, d.local))._regrouped_as(d.stage, d.local)
 
     def _source(self, stage: str, op: Operation, name: str) -> Tensor:
         """The tensor that a stage reads under this name."""
@@ -507,7 +512,11 @@ class Plan:
             raise ScheduleError(
                 f"nobody but {d.consumer} reads {d.stage}: schedule that itself, a clone would replace it"
             )
-        return self._added(d.clone, d.consumer, clone(op, reader, d.clone))
+        return self._added(d.clone, d.consumer, clone(op, reader, d.clone))._regrouped_as(d.stage, d.clone)
+
+    def _regrouped_as(self, stage: str, other: str) -> Plan:
+        """The plan in which another stage combines its terms as this one did."""
+        return replace(self, regrouped=self.regrouped | ({other} if stage in self.regrouped else frozenset()))
 
     def _rfactor(self, step: Step, op: Operation) -> Plan:
         d = step.directive
@@ -522,12 +531,22 @@ class Plan:
             raise ScheduleError(f"{d.loop!r} is no reduce axis; those are {', '.join(free)}")
         (axis,) = own
         half, others = _half_of(d, nest, splits)
-        plan = self._added(d.partial, d.stage, rfactor(op, axis, d.loop, half, d.partial))
+        total, partial = made = rfactor(op, axis, d.loop, half, d.partial)
+        plan = self._added(d.partial, d.stage, made)
+        if is_rounded(op) and _terms(total) != 1 and _terms(partial) != 1:
+            plan = replace(plan, regrouped=plan.regrouped | {d.stage})
         keep = {k: v for k, v in plan.nests.items() if k != (d.stage, "body")}
         plan = replace(plan, nests=keep, loops={k: v for k, v in plan.loops.items() if k != (d.stage, "body")})
         for other in others:
             plan = plan.after(replace(other, directive=replace(other.directive, stage=d.partial)))
         return plan
+
+
+def _terms(op: Operation) -> int | None:
+    """How many terms a stage combines for each element, where that is known."""
+    reduce = op.reduction if isinstance(op, Compute) else None
+    counts = [number(axis.extent) for axis in (reduce.axes if reduce is not None else ())]
+    return None if None in counts else math.prod(n for n in counts if n is not None)
 
 
 def _half_of(d: Rfactor, nest: Nest, steps: tuple[Step, ...]) -> tuple[Half | None, list[Step]]:
@@ -580,6 +599,7 @@ _RULES: dict[type, Callable[[Plan, Step, Any], Plan]] = {
     ComputeAt: Plan._placed, ComputeRoot: Plan._placed, ComputeInline: Plan._placed, StoreAt: Plan._stored,
     StoreRoot: Plan._stored, ReorderStorage: Plan._laid_out, StoreIn: Plan._laid_out, BoundExtent: Plan._laid_out,
     Bound: Plan._laid_out, AlignStorage: Plan._laid_out, FoldStorage: Plan._laid_out, HoistStorage: Plan._laid_out,
+    Async: Plan._laid_out,
     CacheWrite: Plan._cache_write, CacheRead: Plan._cache_read, Pack: Plan._pack, Rfactor: Plan._rfactor,
     CloneIn: Plan._clone_in,
 }  # fmt: skip

@@ -25,6 +25,7 @@ from schedules.stage_view import StageView
 from schedules.undo import without_directive, without_stage, without_verb
 from schedules.written import store
 from schedules.written.code import schedule_code
+from schedules.written.order import changed_order
 from schedules.written.text import difference, schedule_text
 from tedsl.lang.errors import ScheduleError, user_location
 from tedsl.lang.rich import Rich
@@ -66,6 +67,15 @@ class Schedule(Rich):
     def stages(self) -> list[str]:
         """The names of the stages, each after those that it reads."""
         return list(self.plan.program.stages)
+
+    @property
+    def regrouped(self) -> tuple[str, ...]:
+        """The stages whose terms are added or multiplied in another order than that of their reduce axes.
+
+        Floats are rounded after each term, so such a schedule gives other bits; all others keep them. Stages without
+        directives are left to the default schedule, of which `s.copy().auto().regrouped` tells.
+        """
+        return changed_order(self.plan)
 
     def __getitem__(self, key: Any) -> StageView:
         """The stage of a tensor, or of a name."""
@@ -158,7 +168,7 @@ class Schedule(Rich):
 
     def code(self, name: str = "s") -> str:
         """The schedule as Python: directives that can be read, edited and run where the outputs have their names."""
-        return schedule_code(self.outputs, self.steps, name)
+        return schedule_code(self.outputs, self.steps, name, self.regrouped)
 
     def without(self, what: Any) -> Schedule:
         """A schedule without a directive (one of `s.directives`, or its verb), or without all those of a stage.

@@ -9,6 +9,7 @@ from schedules.cases import condition_text
 from schedules.directives import (
     AlignStorage,
     AlwaysPartition,
+    Async,
     Atomic,
     Bound,
     BoundExtent,
@@ -370,6 +371,14 @@ class StageView(Rich):
             return self._add(HoistStorage(stage=self.name))
         name, at = self._place(consumer, loop, "hoist_storage")
         return self._add(HoistStorage(stage=self.name, consumer=name, loop=at))
+
+    def async_(self) -> StageView:
+        """for i: (T = ...; C[i] = f(T))   ->   (for i: T = ...) beside (for i: C[i] = f(T)), on a thread of its own
+
+        For what `compute_at` computes inside a loop and `hoist_storage` keeps outside of it: the thread is at most one
+        iteration ahead of the reader. Elsewhere the stage is computed in turn, and the printed schedule says why.
+        """
+        return self._add(Async(stage=self.name))
 
     # Rewrites
 

@@ -27,6 +27,12 @@ again = te.Schedule(D)
 again.add(*s.directives)  # a schedule is a list of directives
 again.directives
 
+# %% te.Schedule.regrouped
+summed = te.Schedule(C)
+outer, inner = summed[C].split("k", 8)
+summed[C].reorder(inner, outer)
+summed.regrouped  # floats are rounded after each term
+
 # %% te.Schedule.auto
 print(te.Schedule(D).auto())  # what the default schedule does, to be changed
 
@@ -169,6 +175,13 @@ print(s.diff())
 # %% StageView.hoist_storage
 s = te.Schedule(rows)
 s[blurred].compute_at(rows, "i").hoist_storage()
+print(s.diff())
+
+# %% StageView.async_
+twice = te.compute((64, 48), lambda i, j: C[i, j % 32] * 2, name="twice")
+wide = te.compute((64, 48), lambda i, j: twice[i, j] + 1, name="wide")
+s = te.Schedule(wide)
+s[twice].compute_at(wide, "i").hoist_storage().async_()
 print(s.diff())
 
 # %% StageView.store_in

@@ -17,7 +17,7 @@ from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import free_axes
 
-__all__ = ["extent_there"]
+__all__ = ["extent_there", "strides_of"]
 
 
 def extent_there(plan: Plan, stage: str, axis: int, loop: str = "") -> int | None:
@@ -59,7 +59,7 @@ def _spans(plan: Plan, name: str, reader: Compute, consumer: str, loop: str) -> 
     definition = plan.definition(consumer, loop)
     if definition != "body":
         return None
-    nest, strides = plan.nest(consumer), _strides(plan, consumer)
+    nest, strides = plan.nest(consumer), strides_of(plan, consumer)
     spans: dict[Axis, int | None] = {}
     for level in nest.levels[nest.position(loop) + 1 :]:
         for axis in level.origin:
@@ -72,7 +72,7 @@ def _spans(plan: Plan, name: str, reader: Compute, consumer: str, loop: str) -> 
     return spans
 
 
-def _strides(plan: Plan, stage: str) -> dict[str, int | None]:
+def strides_of(plan: Plan, stage: str) -> dict[str, int | None]:
     """How far one iteration of each loop moves along its axis."""
     found: dict[str, int | None] = {}
     for step in plan.loops.get((stage, "body"), ()):

@@ -13,6 +13,7 @@ from textwrap import wrap
 
 from schedules.directives import Auto, Directive, Fuse, Rewrite, Specialize, Split
 from schedules.plan import Step, call_of, receiver_of
+from schedules.written.text import CHANGED
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["schedule_code"]
@@ -20,9 +21,13 @@ __all__ = ["schedule_code"]
 WIDTH = 120
 
 
-def schedule_code(outputs: Sequence[Tensor], steps: Iterable[Step], name: str) -> str:
-    """The text; the outputs are the variables of their names, or `outputs` where those are no variables' names."""
+def schedule_code(outputs: Sequence[Tensor], steps: Iterable[Step], name: str, regrouped: Iterable[str] = ()) -> str:
+    """The text; the outputs are the variables of their names, or `outputs` where those are no variables' names.
+
+    `regrouped`: stages whose terms are combined in another order, which a comment says.
+    """
     lines = ["import tedsl as te", "", f"{name} = te.Schedule({_outputs(outputs)})"]
+    lines += [f"# {stage}: {CHANGED}" for stage in regrouped]
     receiver = ""  # of the calls that the next one may be chained to
     for step in steps:
         directive = step.directive

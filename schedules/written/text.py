@@ -9,6 +9,7 @@ from typing import Any
 
 from schedules.directives import (
     AlwaysPartition,
+    Async,
     Atomic,
     ComputeAt,
     ComputeInline,
@@ -20,7 +21,9 @@ from schedules.directives import (
     StoreRoot,
 )
 from schedules.loops import Level, base_of, definitions_of
+from schedules.placing.ahead import is_asked_ahead, why_in_turn
 from schedules.plan import Plan
+from schedules.written.order import changed_order
 from tedsl.analysis.iteration import free_dimensions
 from tedsl.lang.expr import TRUE, Axis, Const, Expr
 from tedsl.lang.printing import tensor_text
@@ -32,6 +35,7 @@ from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter
 __all__ = ["difference", "schedule_text"]
 
 INDENT = "  "
+CHANGED = "its terms in another order: other bits"
 _ASSIGN = {"sum": "+=", "prod": "*=", "any": "|=", "all": "&=", "add": "+=", "mul": "*="}
 
 
@@ -60,6 +64,7 @@ class _Printer:
                 for state, tensor in zip(op.states, op.outputs, strict=True):
                     names.alias(state, names.of(tensor))
         self.style = Style(prefix="", empty_index="", names=names)
+        self.reordered = frozenset(changed_order(plan))
         self.inside: dict[tuple[str, str], list[str]] = {}
         for stage in plan.program.stages:
             step = plan.places.get(stage)
@@ -86,7 +91,9 @@ class _Printer:
             self.at(stage),
             self.stored(stage),
             *(self.storage(step.directive) for step in self.plan.storage.get(stage, ())),
+            self.ahead(stage),
             *self.shared(stage, op),
+            CHANGED * (stage in self.reordered),
         ]
         listed = ", ".join(note for note in notes if note)
         made = [f"{stage}: {listed}"] if listed else []
@@ -124,7 +131,14 @@ class _Printer:
         ]
 
     def storage(self, d: Any) -> str:
-        return _MEMORY[d.verb](d)
+        return "" if isinstance(d, Async) else _MEMORY[d.verb](d)
+
+    def ahead(self, stage: str) -> str:
+        """Whether a thread of its own computes it, where one was asked for."""
+        if not is_asked_ahead(self.plan, stage):
+            return ""
+        reason = why_in_turn(self.plan, stage)
+        return f"computed in turn ({reason})" if reason else "computed ahead by a thread of its own"
 
     def nest(self, stage: str, op: Operation, definition: str) -> list[str]:
         nest = self.plan.nest(stage, definition)

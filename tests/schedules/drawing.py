@@ -43,9 +43,10 @@ class Drawing:
         before = s.plan, s.steps
         verb = self.pick(self.verbs)
         between = [name for name in s.stages if name not in s.plan.program.final]
-        if verb in INNER_VERBS and not between:
-            verb = self.pick(REWRITES)
-        view = s[self.pick(between if verb in INNER_VERBS else s.stages)]
+        inner = verb in (*INNER_VERBS, *AHEAD_VERBS)
+        if inner and not between:
+            verb, inner = self.pick(REWRITES), False
+        view = s[self.pick(between if inner else s.stages)]
         if (
             "init" in definitions_of(view.operation)
             and verb in (*LOOP_VERBS, *SPREAD)
@@ -201,6 +202,10 @@ class Drawing:
         self.pick((self.store_at, self.store_root))(view)
         view.fold_storage(self.dimension(view), self.pick(FACTORS))
 
+    def async_(self, view: StageView) -> None:
+        self.pick((self.hoist_storage, self.hoist_storage, self.store_at))(view)
+        view.async_()
+
     def hoist_storage(self, view: StageView) -> None:
         self.compute_at(view)
         place: Any = self.schedule.plan.places[view.name].directive
@@ -261,6 +266,7 @@ MEMORY_VERBS = (
     "hoist_storage",
 )
 INNER_VERBS = (*PLACE_VERBS, *MEMORY_VERBS)
+AHEAD_VERBS = ("async_", "async_", "async_")  # for `test_ahead`: such kernels are called in processes of their own
 VERBS = (*LOOP_VERBS, *INNER_VERBS, *REWRITES, "auto")
 SPREAD = ("gpu_tile", "gpu_line", "gpu_blocks", "gpu_threads", "gpu_single_thread")
 HOST_VERBS = ("parallel", "prefetch", "vectorize", "partition", "compute_with", "fold_storage", "hoist_storage")

@@ -122,9 +122,9 @@ def _compiled(core: CompiledKernel, images: dict[str, bytes]) -> tuple[Variant, 
     variant = core.forms.variant(core.forms.usual(modes))
     if variant.has_checks:  # one may be of finite numbers, for which another form of the program would be called
         variant = core.forms.variant(core.forms.usual(modes, Numbers.ANY))
-    kept = variant.kept
-    if kept.entry in images or not kept.image:
-        program = replace(variant.origin.program, name=f"{core.program.name}_{len(images)}")
+    kept, ahead = variant.kept, variant.origin.program.planner.may_be_ahead
+    if kept.entry in images or not kept.image or ahead:  # Halide's own pool, which an export has, may wait for ever
+        program = replace(variant.origin.program, name=f"{core.program.name}_{len(images)}").planned(in_turn=True)
         kept, _ = replace(variant.origin, program=program).compiled()
     images[kept.entry] = kept.image
     return variant, kept.entry

@@ -31,6 +31,7 @@ class Way:
     answers: Callable[[VariantSource, Exception], bool]
     is_careful: bool = False  # divisions are lowered with care
     is_whole: bool = False  # Halide cuts no loop into a beginning, a middle and an end
+    is_in_turn: bool = False  # no stage has a thread of its own
     is_simple: bool = False  # every stage is stored, no loop is changed; never kept on the disk
 
     @property
@@ -40,12 +41,19 @@ class Way:
 
     def of(self, origin: VariantSource) -> VariantSource:
         """What is compiled in this way."""
-        program = origin.program.planned(simple=True) if self.is_simple else origin.program
+        options = {"simple": True} if self.is_simple else {"in_turn": True} if self.is_in_turn else {}
+        program = origin.program.planned(**options) if options else origin.program
         return replace(origin, program=program, is_careful=self.is_careful, is_whole=self.is_whole)
 
 
 def _divides_by_zero(origin: VariantSource, failure: Exception) -> bool:
     return isinstance(failure, (hl.HalideError, ScheduleError)) and divides_by_zero(failure)
+
+
+def _cannot_be_ahead(origin: VariantSource, failure: Exception) -> bool:
+    """Whether it may be threads of stages that Halide fails at."""
+    failures = hl.HalideError, ScheduleError, UnicodeDecodeError  # messages may name what Halide freed already
+    return isinstance(failure, failures) and origin.program.planner.may_be_ahead
 
 
 def _is_refused(origin: VariantSource, failure: Exception) -> bool:
@@ -56,11 +64,12 @@ def _is_refused(origin: VariantSource, failure: Exception) -> bool:
 
 PLANNED = Way("planned", lambda origin, failure: False)
 CAREFUL = Way("careful", _divides_by_zero, is_careful=True)
+IN_TURN = Way("in turn", _cannot_be_ahead, is_in_turn=True)
 WHOLE = Way("whole loops", _is_refused, is_whole=True)
 SIMPLE = Way("simple", _is_refused, is_simple=True)
 SIMPLE_CAREFUL = Way("simple and careful", _divides_by_zero, is_careful=True, is_simple=True)
 
-WAYS = (PLANNED, CAREFUL, WHOLE, SIMPLE, SIMPLE_CAREFUL)
+WAYS = (PLANNED, CAREFUL, IN_TURN, WHOLE, SIMPLE, SIMPLE_CAREFUL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +92,11 @@ def first_way(origin: VariantSource) -> MadeCode:
                 f"kernel {origin.program.name!r}: Halide refuses what the default schedule makes of it "
                 f"({str(failure).strip()}); it is compiled without vectors and threads: give it a schedule of its own "
                 "to have it fast"
+            )
+        if way is IN_TURN:
+            warn_user(
+                f"kernel {origin.program.name!r}: Halide refuses threads of their own for stages with async_() "
+                f"({str(failure).strip()}); they are computed in turn"
             )
         chosen = way.of(origin)
         return MadeCode(way, chosen, *chosen.made())

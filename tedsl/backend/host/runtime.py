@@ -29,6 +29,7 @@ from tedsl.backend.host.linker import link
 from tedsl.backend.host.pool import Waiting
 from tedsl.backend.host.processors import host_words, processor_of
 from tedsl.backend.host.scratch import scratch
+from tedsl.backend.host.tasks import Tasks
 from tedsl.lang.locks import freed_in_children
 
 __all__ = [
@@ -84,7 +85,7 @@ class Runtime:
             # Halide 21 allows a thread 64 registers unless this says otherwise: tiles of sums would go to memory.
             os.environ.setdefault("HL_CUDA_JIT_MAX_REGISTERS", "255")
         image, self._constructors = expose_constructors(_runtime_image(target))
-        self._waiting, self._gate = Waiting(), Gate()
+        self._waiting, self._gate, self._tasks = Waiting(), Gate(), Tasks()
         self._library = link(image, self._constructors, self._waiting.imports)
         self._addresses: dict[str, int | None] = {}
         self._functions: dict[str, Callable[..., int]] = {}
@@ -95,7 +96,9 @@ class Runtime:
         functions = {name: self.address(f"halide_default_{name}") or 0 for name in _PARALLEL}
         hooks = self._waiting.hooks(functions["do_par_for"])
         functions |= {name.removeprefix("halide_set_custom_"): function for name, function in hooks.items()}
+        functions |= self._tasks.instead(functions)
         functions |= self._gate.before(functions)
+        self._tasks.run_by(functions["do_loop_task"])
         self.call("halide_set_custom_parallel_runtime", *functions.values())
         self._most_threads = 0
         threads.on_change(self._set_threads)

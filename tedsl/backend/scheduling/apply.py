@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import halide as hl
@@ -17,6 +18,7 @@ from schedules import directives as d
 from schedules.cases import condition_of
 from schedules.loops import base_of, nest_of
 from schedules.machine import Machine
+from schedules.placing.ahead import is_asked_ahead, room_ahead, why_in_turn
 from schedules.placing.placement import ROOT, Placement, placed
 from schedules.placing.sharing import shared_loops
 from schedules.plan import Plan, Step, described, dimensions
@@ -47,8 +49,8 @@ MEMORY = {
 }  # fmt: skip
 
 
-def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
-    """Schedule every function of the program of a plan."""
+def apply_plan(plan: Plan, lowered: Lowered, machine: Machine, *, in_turn: bool = False) -> None:
+    """Schedule every function of the program of a plan; `in_turn`: no stage has a thread of its own."""
     names = plan.program.names
     places = placed(plan)
     # Halide 21 writes OpenCL that does not compile for vectors of anything but plain arithmetic.
@@ -65,14 +67,19 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine) -> None:
                 if definition in loops.definitions:  # a kernel without the sizes that a case asks for has no such case
                     _apply_definition(plan, loops, definition, stages, lowered)
                     keep_whole(plan, loops, definition, lowered.inlined)
+    # Where objects are not loaded the tasks are run by Halide's pool, which may wait for ever.
+    possible = not in_turn and machine.gpu is None and loads_objects()
     for name, loops in stages.items():
-        _place(places[name], loops, stages, plan)
+        if possible and is_asked_ahead(plan, name) and not why_in_turn(plan, name):
+            _place_ahead(places[name], loops, stages, plan)
+        else:
+            _place(places[name], loops, stages, plan)
         keep_around(plan, places[name], loops, stages)
         for step in plan.storage.get(name, ()):
             with halide_refused(step):
                 if isinstance(step.directive, d.HoistStorage):
                     _hoist(loops, step.directive, places[name], stages)
-                else:
+                elif not isinstance(step.directive, d.Async):
                     _STORAGE[type(step.directive)](loops, step.directive)
     for step in shared_loops(plan):
         _share(plan, step, stages)
@@ -406,6 +413,19 @@ def _place(place: Placement, loops: Loops, stages: Mapping[str, Loops], plan: Pl
             loops.func.store_root()
         else:
             loops.func.store_at(outer.func, outer.anywhere(place.store[1]))
+
+
+def _place_ahead(place: Placement, loops: Loops, stages: Mapping[str, Loops], plan: Plan) -> None:
+    """A stage that a thread of its own computes into memory for two iterations, which lies outside of their loop."""
+    _place(replace(place, store=None), loops, stages, plan)
+    if place.consumer not in stages:
+        return
+    if place.store is not None:
+        consumer, loop = place.store
+        _hoist(loops, d.HoistStorage(stage=loops.name, consumer=consumer, loop=loop), place, stages)
+    loops.func.async_().ring_buffer(2)
+    for dim, most in zip(loops.stage.dims, room_ahead(plan, loops.name), strict=True):
+        loops.func.bound_storage(dim, most)  # else Halide 21 lays the second iteration's memory where the first ends
 
 
 def _dimension(loops: Loops, name: str) -> Any:

@@ -10,6 +10,7 @@ from schedules.cutting.cuts import PlanPart, parts_of
 from schedules.cutting.repetition import without_repetition
 from schedules.default import Machine, completed, stored
 from schedules.machine import Choices, assumed
+from schedules.placing.ahead import is_asked_ahead
 from schedules.plan import Plan
 from schedules.program import program_of
 from schedules.tuning import settled
@@ -38,7 +39,8 @@ class Planner:
     `plan` is what the user says, and `given` the tensors that those of its program stand for; `automatic` one of
     Halide's autoschedulers; `choices` are those of the default scheduler; `merged`: outputs of one shape may share a
     loop nest, and small ones a kernel. `part`: what was decided for one part of a program that was cut. `simple`: every
-    stage is stored, no loop is changed. `in_place`: outputs of one stage may lie in memory that it reads.
+    stage is stored, no loop is changed. `in_place`: outputs of one stage may lie in memory that it reads. `in_turn`: no
+    stage has a thread of its own.
     """
 
     plan: Plan | None = None
@@ -50,11 +52,18 @@ class Planner:
     part: PlanPart | None = None
     simple: bool = False
     in_place: bool = False
+    in_turn: bool = False
 
     @property
     def is_asked(self) -> bool:
         """Whether the user asked for this schedule, who is then told what is wrong with it."""
         return self.plan is not None or bool(self.automatic)
+
+    @property
+    def may_be_ahead(self) -> bool:
+        """Whether a stage may have a thread of its own."""
+        plan = self.plan if self.part is None else self.part.plan
+        return plan is not None and not self.in_turn and any(is_asked_ahead(plan, name) for name in plan.storage)
 
     def machine(self, target: Target) -> Machine:
         """The figures that a program is scheduled for."""
@@ -106,7 +115,7 @@ class Planner:
             inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked,
             in_place=self.in_place, arrays=arrays, fuses=_fuses(machine),
         )  # fmt: skip
-        apply_plan(plan, lowered, machine)
+        apply_plan(plan, lowered, machine, in_turn=self.in_turn)
         return lowered
 
     def parts(

@@ -145,6 +145,24 @@ def test_what_the_user_asked_for_is_refused_and_not_made_simple(monkeypatch: pyt
         ways.first_way(VariantSource(program, Form(("write",))))
 
 
+def test_where_halide_refuses_a_thread_for_a_stage_it_is_computed_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = te.placeholder((4, 8), name="x")
+    T = te.compute((4, 8), lambda i, j: x[i, j] * 2, name="T")
+    U = te.compute((4, 8), lambda i, j: T[i, j] + 1, name="U")
+    s = te.Schedule(U)
+    s[T].compute_at(U, "i").hoist_storage().async_()
+    program = Compilation((x,), (U,), "k", parse_target("host"), Planner(plan=s.plan))
+
+    def made(origin: VariantSource) -> Any:
+        if origin.program.planner.in_turn:
+            return None, None, None
+        raise REFUSES
+
+    monkeypatch.setattr(VariantSource, "made", made)
+    with pytest.warns(UserWarning, match=r"kernel 'k': Halide refuses threads .*no such loop.*; they are computed in"):
+        assert ways.first_way(VariantSource(program, Form(("write",)))).way.name == "in turn"
+
+
 def failed(*values: int) -> KernelError:
     """A call that failed as `hl.require` tells it; without values, in another way."""
     text = "Requirement Failed: (...)" + " ".join(map(str, values)) if values else "out of everything"

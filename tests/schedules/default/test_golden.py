@@ -337,6 +337,7 @@ def test_rfactor() -> None:
             for ki < 16:
               if ko * 16 + ki < 40:
                 C_rf[i, ko] += A[i, ko * 16 + ki]
+        C: its terms in another order: other bits
         for i < 8:
           C[i] = 0.0
         for i < 8:
@@ -358,6 +359,30 @@ def test_rfactor_over_a_whole_axis() -> None:
           for k < 40:
             C[i] += C_rf[i, k]
         """)
+
+
+def test_async_() -> None:
+    x = te.placeholder((12, 18), name="x")
+    T = te.compute((12, 18), lambda i, j: x[i, j] * 2, name="T")
+    U = te.compute((12, 18), lambda i, j: T[i, j] - 1, name="U")
+    s = te.Schedule(U)
+    io, ii = s[U].split("i", 4)
+    s[T].compute_at(U, io).hoist_storage().async_()
+    assert text(s) == golden("""
+        for io < 3:
+          T: what U needs here, allocated at the root, computed ahead by a thread of its own
+          for i < 12:
+            for j < 18:
+              T[i, j] = x[i, j] * 2.0
+          for ii < 4:
+            for j < 18:
+              i = io*4 + ii
+              U[i, j] = T[i, j] - 1.0
+        """)
+    s[U].unroll(ii).parallel(io)
+    assert text(s).splitlines()[2] == (
+        "  T: what U needs here, allocated at the root, computed in turn (U's loop io is parallel)"
+    )
 
 
 def test_init() -> None:
@@ -395,6 +420,7 @@ def test_scatter_atomic_and_scan() -> None:
     s = te.Schedule(W)
     s[W].atomic().parallel("r")
     assert text(s) == golden("""
+        W: its terms in another order: other bits
         for d0 < 5:
           for c < 4:
             W[d0, c] = 0.0
