@@ -51,6 +51,7 @@ from schedules.program import ProgramStages
 from schedules.rewrites import Half, cache_read, cache_write, clone, pack, rfactor
 from tedsl.analysis.bounds import bounds_of
 from tedsl.analysis.sizes import vars_of
+from tedsl.analysis.terms import product_of
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Const, Var
 from tedsl.lang.extents import number
@@ -533,7 +534,7 @@ class Plan:
         half, others = _half_of(d, nest, splits)
         total, partial = made = rfactor(op, axis, d.loop, half, d.partial)
         plan = self._added(d.partial, d.stage, made)
-        if is_rounded(op) and _terms(total) != 1 and _terms(partial) != 1:
+        if is_rounded(op) and _terms(total) != 1 and (_terms(partial) != 1 or _adds_products(op)):
             plan = replace(plan, regrouped=plan.regrouped | {d.stage})
         keep = {k: v for k, v in plan.nests.items() if k != (d.stage, "body")}
         plan = replace(plan, nests=keep, loops={k: v for k, v in plan.loops.items() if k != (d.stage, "body")})
@@ -547,6 +548,12 @@ def _terms(op: Operation) -> int | None:
     reduce = op.reduction if isinstance(op, Compute) else None
     counts = [number(axis.extent) for axis in (reduce.axes if reduce is not None else ())]
     return None if None in counts else math.prod(n for n in counts if n is not None)
+
+
+def _adds_products(op: Compute) -> bool:
+    """Whether the terms are products, which are rounded once more where they are stored before they are added."""
+    reduce = op.reduction
+    return reduce is not None and reduce.reducer.kind == "sum" and product_of(reduce.values[0]) is not None
 
 
 def _half_of(d: Rfactor, nest: Nest, steps: tuple[Step, ...]) -> tuple[Half | None, list[Step]]:

@@ -17,6 +17,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import tedsl as te
 from schedules.loops import Nest, definitions_of
 from schedules.plan import Plan
+from tedsl.backend.host.processors import features_of
+from tedsl.backend.host.targets import parse_target
 from tedsl.lang.scalar_text import Style, expression_text
 from tedsl.lang.tensor import Compute
 from tests.schedules.drawing import Drawing
@@ -188,6 +190,20 @@ def test_a_sum_of_unknown_length_may_change() -> None:
     s = te.Schedule(y)
     halves(s, y)
     assert s.regrouped == ("y",)
+
+
+def test_products_that_are_stored_before_they_are_added_have_the_mark() -> None:
+    """They are rounded twice then, else once; a term that is no product is the same number."""
+    inputs, y = products()
+    s = te.Schedule(y)
+    s[y].rfactor("k").compute_root()
+    s[y].compute_root()
+    assert s.regrouped == ("y",)
+    plain = te.Schedule(y)
+    plain[y].compute_root()
+    arrays = [np.random.default_rng(5).standard_normal(t.shape).astype(np.float32) for t in inputs]
+    results = [te.build(inputs, y, schedule=x)(*arrays) for x in (plain, s)]
+    assert np.array_equal(*results) == ("fma" not in features_of(parse_target("host").text))
 
 
 def test_a_copy_of_a_sum_in_groups_has_the_mark() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import halide as hl
 
+from tedsl.analysis.terms import product_of
 from tedsl.backend.lowering.expressions import Scalars, is_deep
 from tedsl.backend.lowering.indices import is_plain
 from tedsl.backend.lowering.names import identifier
@@ -20,10 +21,10 @@ from tedsl.backend.scalars.casts import cast
 from tedsl.backend.scalars.intrinsics import DEEP, EMIT
 from tedsl.backend.scalars.types import FLOATS, Expr as Halide, const, is_nan
 from tedsl.lang import functions as fn
-from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Reduce
+from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Expr, Fn, Reduce
 from tedsl.lang.reducers import Reducer
 from tedsl.lang.tensor import Compute
-from tedsl.lang.traverse import conjuncts, free_axes, reads_of
+from tedsl.lang.traverse import conjuncts, free_axes
 
 __all__ = ["Accumulator", "added", "combined", "loops_over", "lower_reduction", "restrict", "split_condition"]
 
@@ -192,34 +193,14 @@ def combined(ctx: Context, scope: Scalars, reduce: Reduce, condition: Expr) -> t
 
 
 def added(ctx: Context, scope: Scalars, term: Expr, condition: Expr) -> tuple[Halide, Expr]:
-    """A term of a sum where a condition holds, and that condition; a product is marked.
-
-    A product or else 0, as guards of gradients are said, is a product under a further condition.
-    """
-    inner, negative, holds = term, False, condition
-    while isinstance(inner, Apply):
-        if inner.fn is Fn.SELECT and _is_zero(inner.args[2]):
-            holds, inner = fn.logical_and(holds, inner.args[0]), inner.args[1]
-        elif inner.fn is Fn.NEG:
-            negative, inner = not negative, inner.args[0]
-        else:
-            break
-    if inner.dtype not in ("float32", "float64") or not _is_product(inner):
+    """A term of a sum where a condition holds, and that condition; a product is marked."""
+    found = product_of(term)
+    if found is None:
         return scope.value(term), condition
-    product = ctx.product(scope.value(inner), inner.dtype)
-    return EMIT[Fn.NEG.value](product, dtype=inner.dtype) if negative else product, holds
-
-
-def _is_zero(expr: Expr) -> bool:
-    return isinstance(expr, Const) and expr.value == 0
-
-
-def _is_product(expr: Expr) -> bool:
-    """Whether the last operation multiplies data: the product of two numbers known at build may be rounded there."""
-    if not isinstance(expr, Apply):
-        return False
-    squares = expr.fn is Fn.POW and isinstance(expr.args[1], Const) and expr.args[1].value == 2
-    return (squares or expr.fn is Fn.MUL) and any(True for _ in reads_of((expr,)))
+    dtype = term.dtype
+    product = ctx.product(scope.value(found.value), dtype)
+    value = EMIT[Fn.NEG.value](product, dtype=dtype) if found.negative else product
+    return value, fn.logical_and(condition, found.condition)
 
 
 def mentioning(domain: hl.RDom, new: Sequence[Halide], old: Sequence[Halide]) -> tuple[Halide, ...]:

@@ -1,0 +1,42 @@
+"""Terms of sums that are products: these are added with one rounding where the processor can."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tedsl.lang import functions as fn
+from tedsl.lang.expr import TRUE, Apply, Const, Expr, Fn
+from tedsl.lang.traverse import reads_of
+
+__all__ = ["Product", "product_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A product, the condition under which it is added, and whether it is subtracted."""
+
+    value: Expr
+    condition: Expr
+    negative: bool
+
+
+def product_of(term: Expr) -> Product | None:
+    """The product that a term is; guarded, as terms of gradients are, it is a product under a condition, or else 0."""
+    value, negative, condition = term, False, TRUE
+    while isinstance(value, Apply):
+        if value.fn is Fn.SELECT and isinstance(value.args[2], Const) and value.args[2].value == 0:
+            condition, value = fn.logical_and(condition, value.args[0]), value.args[1]
+        elif value.fn is Fn.NEG:
+            negative, value = not negative, value.args[0]
+        else:
+            break
+    fuses = value.dtype in ("float32", "float64") and _multiplies_data(value)
+    return Product(value, condition, negative) if fuses else None
+
+
+def _multiplies_data(value: Expr) -> bool:
+    """Whether the last operation is a product of data; one of numbers known at build may be rounded there."""
+    if not isinstance(value, Apply):
+        return False
+    squares = value.fn is Fn.POW and isinstance(value.args[1], Const) and value.args[1].value == 2
+    return (squares or value.fn is Fn.MUL) and bool(reads_of((value,)))
