@@ -204,7 +204,16 @@ class Linear:
             if len(without.coefficients) < len(rest.coefficients):
                 found.append((s, factor))
                 rest = without
-        return found, rest
+        return _turned(found, rest)
+
+
+def _turned(remainders: list[tuple[Quotient, int]], rest: Linear) -> tuple[list[tuple[Quotient, int]], Linear]:
+    """The same sum, c - 1 - e % c as (c - 1 - e) % c."""
+    for k, (q, factor) in enumerate(remainders):
+        if factor < 0 and rest.constant == -factor * (q.divisor - 1):
+            remainders[k] = Quotient(q.divisor - 1 - q.numerator, q.divisor), -factor
+            rest -= rest.constant
+    return remainders, rest
 
 
 def _owning(coefficients: dict[Symbol, int], constant: int) -> Linear:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 
 from schedules.machine import Machine
+from tedsl.analysis.rounds import goes_round
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number
 from tedsl.lang.operand_types import FLOAT_BINARY, FLOAT_UNARY
@@ -89,8 +90,11 @@ def costs_of(
             costs.readers.setdefault(read.tensor.op, []).append((op, read))
     single = _used_at_one_place(stages, outputs, planned, costs)
     paths: dict[Operation, int] = {}
+    circling: set[Operation] = set()
     for op in stages:
         paths[op] = _paths(op, paths, costs.inlined)
+        if any(goes_round(r) or (r.tensor.op in circling and r.tensor.op in costs.inlined) for r in op.reads):
+            circling.add(op)
         costs.element[op] = element_cost(op) + sum(
             costs.element[r.tensor.op] for r in op.reads if r.tensor.op in costs.inlined
         )
@@ -99,6 +103,8 @@ def costs_of(
         sites = costs.readers.get(op, [])
         if paths[op] > MOST_PATHS and not all(is_same_point(*site) for site in sites):
             continue
+        if op in circling and any(goes_round(read) for _, read in sites):
+            continue  # a choice within each branch of a choice
         once = len(sites) == 1 and is_once(*sites[0])
         if (
             op in again

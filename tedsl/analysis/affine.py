@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping
 
 from tedsl.lang.dtypes import INT32, INT64, integer_bounds
 from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
-from tedsl.lang.polynomials import RING, Affine, atom_form, form_over
+from tedsl.lang.intervals import INT32_MAX
+from tedsl.lang.polynomials import RING, Affine, atom_form, form_over, interval
 
 __all__ = ["affine_of", "form_of", "quotient_apart", "with_plain_indices"]
 
 Predicate = Callable[[Expr], bool]
 Forms = Mapping[Expr, Affine | None]
+Inside = Callable[[Expr], Affine | None]  # what is divided in an atom that is a quotient or a remainder
 
 
 def affine_of(expr: Expr) -> Affine | None:
@@ -48,22 +50,26 @@ def form_of(expr: Expr, opaque: Predicate, exact: Predicate) -> Affine | None:
     Sums and products agree with integers that wrap; quotients and casts only where `exact` says that nothing wrapped.
     """
 
+    def divided(atom: Expr) -> Affine | None:
+        numerator = atom.children[0]
+        return form_of(numerator, opaque, exact) if exact(numerator) else None
+
     def leaf(node: Expr, forms: Forms) -> Affine | None:
         form = None
         if isinstance(node, Apply) and node.fn not in RING and exact(node.args[0]):
-            form = _operation(node, forms)
+            form = _operation(node, forms, divided)
         return atom_form(node) if form is None and opaque(node) else form
 
     return form_over(expr, leaf)
 
 
-def _operation(node: Apply, forms: Forms) -> Affine | None:
+def _operation(node: Apply, forms: Forms, form_divided: Inside) -> Affine | None:
     operands = [form for form in (forms[a] for a in node.args) if form is not None]
     if len(operands) < len(node.args) or node.dtype not in (INT32, INT64):
         return None
     if node.fn is Fn.CAST:
         return operands[0] if _widens(node) else None
-    return _divided(node.fn, *operands) if node.fn in (Fn.FLOORDIV, Fn.MOD) else None
+    return _divided(node.fn, form_divided, *operands) if node.fn in (Fn.FLOORDIV, Fn.MOD) else None
 
 
 def _widens(node: Apply) -> bool:
@@ -74,12 +80,35 @@ def _widens(node: Apply) -> bool:
     return least <= low and high <= most
 
 
-def _divided(fn: Fn, numerator: Affine, divisor: Affine) -> Affine | None:
+def _divided(fn: Fn, form_divided: Inside, numerator: Affine, divisor: Affine) -> Affine | None:
     by = divisor.constant
     if divisor.terms or by == 0 or abs(by) > integer_bounds(INT32)[1]:  # forms become int32 expressions again
         return None
     whole, rest = numerator.divided(by)
+    if fn is Fn.MOD:
+        rest = _unwound(rest, by, form_divided)
     if rest.is_constant:
         return whole if fn is Fn.FLOORDIV else rest
     remainder = atom_form(Expr._apply(fn, rest.canonical().to_expr(), by))
     return whole + remainder if fn is Fn.FLOORDIV else remainder
+
+
+def _unwound(rest: Affine, by: int, form_divided: Inside) -> Affine:
+    """A form that leaves the same remainder, without remainders inside: (a % n + b) % n is (a + b) % n."""
+    for monomial, factor in rest.terms.items():
+        if len(monomial) > 1 or factor * _remainder_by(monomial[0]) % by:
+            continue
+        inner = form_divided(monomial[0])
+        if inner is None:
+            continue
+        found = rest.without(monomial[0]).plus(inner, factor).divided(by)[1]
+        low, high = interval(found, {})
+        if low >= -INT32_MAX and high <= INT32_MAX:
+            return _unwound(found, by, form_divided)
+    return rest
+
+
+def _remainder_by(atom: Expr) -> int:
+    """The number that leaves an atom as its remainder; 1 of any other atom."""
+    by = atom.args[1] if isinstance(atom, Apply) and atom.fn is Fn.MOD else None
+    return int(by.value) if isinstance(by, Const) else 1

@@ -202,12 +202,15 @@ def _quotient(facts: Facts, q: Affine, node: Apply) -> Found:
 
 
 def _remainder(facts: Facts, m: Affine, node: Apply) -> Found:
-    """x % p = m: 0 <= m < p, and x - m is p times the quotient."""
+    """x % p = m: 0 <= m < p, and x - m is p times the quotient; what 0 divides leaves 0."""
     x, p = facts.operand(node.args[0]), facts.operand(node.args[1])
     low_x, low_p = (range_of(a, facts.known)[0] for a in node.args)
-    if low_p < 1:
+    if low_p < 0:
         return [], []
-    rows = [m, p - 1 - m] + ([x - m] if low_x >= 0 else [])
+    least = [m] + ([x - m] if low_x >= 0 else [])
+    if low_p == 0:
+        return least, [[p - 1 - m], [-p, -m]]
+    rows = [*least, p - 1 - m]
     if p.is_constant:
         whole = facts.form(Expr._apply(Fn.FLOORDIV, *node.args))
         rows += [x - whole * p.constant - m, m + whole * p.constant - x]

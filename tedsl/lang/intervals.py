@@ -16,7 +16,7 @@ from tedsl.lang.traverse import topological
 
 __all__ = [
     "INT32_MAX", "Known", "Range", "cut", "exact_range", "hull", "leaves", "may_wrap", "minus", "negated", "plus",
-    "product", "range_of", "verdict", "wraps_early",
+    "product", "range_of", "verdict", "with_sizes", "wraps_early",
 ]  # fmt: skip
 
 Range = tuple[int, int]
@@ -47,20 +47,26 @@ def wraps_early(expr: Expr) -> bool:
 
     That it may wrap for larger ones says nothing: an array of which the index `i*n + j` wraps cannot be held.
     """
+    known = with_sizes(expr, (0, FEW))
+    order = topological(expr)
+    for node in order:
+        range_of(node, known)
+    return any(leaves(node, known) for node in order)
+
+
+def with_sizes(expr: Expr, sizes: Range) -> Known:
+    """Intervals to begin with: every size lies within `sizes`, also those of extents, and all that is read is 0."""
     known: Known = {}
     stack = [expr]
     while stack:
         for node in topological(stack.pop()):
             if isinstance(node, Var):
-                known[node] = 0, FEW
+                known[node] = sizes
             elif isinstance(node, Read):
                 known[node] = 0, 0
             elif isinstance(node, Axis):
                 stack += [e for e in (node.begin, node.extent) if e is not None and e not in known]
-    order = topological(expr)
-    for node in order:
-        range_of(node, known)
-    return any(leaves(node, known) for node in order)
+    return known
 
 
 def _everything(node: Expr) -> Range:

@@ -69,6 +69,28 @@ def test_forms_are_normal(build: Any, expected: str) -> None:
     assert str(form.to_expr()) == expected
 
 
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda i, j: ((i + 1) % 8 + j + 1) % 8, "(i + j + 2) % 8"),
+        (lambda i, j: ((i + 1) % 8 + j + 1) % 4, "(i + j + 2) % 4"),
+        (lambda i, j: (3 * ((i + j) % 4) + j) % 12, "(i * 3 + j * 4) % 12"),
+        (lambda i, j: ((i + 1) % 4 + j) % 8, "((i + 1) % 4 + j) % 8"),
+    ],
+)
+def test_remainders_of_remainders(build: Any, expected: str) -> None:
+    i, j = te.reduce_axis(100, "i"), te.reduce_axis(90, "j")
+    form = affine_of(build(i, j))
+    assert form is not None
+    assert str(form.to_expr()) == expected
+
+
+def test_what_may_wrap_keeps_its_remainder() -> None:
+    i, j, _, _ = axes_and_sizes()
+    assert str(affine_of(((i + 1) % 8 + 1) % 8).to_expr()) == "(i + 2) % 8"  # type: ignore[union-attr]
+    assert str(affine_of((i % 7 + j) % 7).to_expr()) == "(i % 7 + j) % 7"  # type: ignore[union-attr]
+
+
 def test_what_has_no_form() -> None:
     i, _, n, _ = axes_and_sizes()
     idx = te.placeholder((4,), "int32")

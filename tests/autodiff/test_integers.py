@@ -148,4 +148,7 @@ def test_forms_print_as_they_are_read() -> None:
     x, y = symbol("x"), symbol("y")
     assert str(x * 2 - y + 1) == "2*x - y + 1"
     assert str(mod(x + y, 3) + floordiv(x, 2)) == "((x + y) % 3) + (x // 2)"
+    assert str(2 - mod(x, 3)) == "((-x + 2) % 3)"
+    assert str(2 * y - 3 * mod(x, 4) + 9) == "3*((-x + 3) % 4) + 2*y"
+    assert str(1 - mod(x, 3)) == "-(x % 3) + 1"
     assert str(Linear({}, 0)) == "0"

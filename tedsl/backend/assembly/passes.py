@@ -13,6 +13,7 @@ from typing import Literal
 
 from tedsl.backend.assembly.alignment import misaligned, realigned
 from tedsl.backend.assembly.atomics import compared_once, compared_twice
+from tedsl.backend.assembly.clamped_loads import loaded_under_masks
 from tedsl.backend.assembly.exponentials import scaled
 from tedsl.backend.assembly.fences import fenced, unfenced
 from tedsl.backend.assembly.fma import fused
@@ -57,6 +58,9 @@ PASSES = (
     Pass("fences", "needed", lambda lines, _: fenced(lines), lambda around: "avx512" in around.features, unfenced),
     Pass("atomics", "needed", lambda lines, _: compared_once(lines), left=compared_twice),
     Pass("gathers", "faster", lambda lines, _: gathered(lines)),
+    Pass(
+        "clamped loads", "faster", lambda lines, _: loaded_under_masks(lines), lambda around: "avx2" in around.features
+    ),
     Pass("exponentials", "faster", lambda lines, around: scaled(lines, around.features)),
     Pass("extremes", "faster", lambda lines, around: extremes(lines, around.features)),
     Pass("fused multiply-add", "faster", lambda lines, around: fused(lines, around.features)),

@@ -21,6 +21,7 @@ from contextvars import ContextVar
 import halide as hl
 
 from tedsl.analysis.places import are_places
+from tedsl.analysis.rounds import straight_part
 from tedsl.backend.lowering import indices
 from tedsl.backend.lowering.constants import Constants
 from tedsl.backend.scalars.casts import cast
@@ -190,6 +191,8 @@ class Scalars:
         """The element at indices that are in bounds, made so where that is not plain to see."""
         extents = node.tensor.extents
         place = [self.index(i, n) for i, n in zip(node.indices, extents, strict=True)]
+        if place:
+            place[-1] = self._unrolled(node.indices[-1], extents[-1], place[-1])
         if place and indices.counts_down(node.indices[-1]):
             # Halide stops at a masked vector read backwards from a known place near the beginning of a buffer. The
             # promise keeps the unknown number from being the place at which a stage begins, where it would cancel.
@@ -207,6 +210,14 @@ class Scalars:
         # A bound that Halide could prove it would drop, and then miss.
         is_unseen = cancels or indices.folds(index)
         return _promised(inside, limit + self._unknown_zero()) if is_unseen else inside
+
+    def _unrolled(self, index: Expr, extent: Expr, given: Halide) -> Halide:
+        """A given index; one that goes round in loops of their own as its straight part, which is loaded as it lies."""
+        straight = straight_part(index) if indices.is_plain(index) else None
+        if straight is None or wraps_early(index) or indices.cancels(index):
+            return given
+        place, length = indices.plain(straight, self._symbols), self.extent(index.children[1])
+        return hl.select(hl.likely((place >= 0) & (place < length)), _clamped(place, self.extent(extent)), given)
 
     def _hidden(self, value: Halide, meaning: Expr) -> Halide:
         """A value into which Halide does not look, but for its range."""

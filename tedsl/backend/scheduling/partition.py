@@ -16,6 +16,7 @@ from schedules.loops import Level
 from schedules.placing.placement import Placement
 from schedules.plan import Plan
 from tedsl.analysis.points import is_data_free
+from tedsl.analysis.rounds import goes_round
 from tedsl.backend.scheduling.loops import Loops
 from tedsl.lang.expr import Apply, Axis, Const, Fn, Reduce
 from tedsl.lang.extents import number
@@ -37,10 +38,11 @@ def keep_all_whole(functions: Iterable[hl.Func]) -> None:
 
 
 def keep_whole(plan: Plan, loops: Loops, definition: str, inlined: Collection[Operation]) -> None:
-    """Where the vectors' axis has no known extent, let Halide cut only its loops where a condition changes its value.
+    """Let Halide cut only the loops along the vectors where a condition changes its value.
 
     Every loop that is cut is there three times, with all that is inside; along axes that are neither vectors nor
-    written out a condition is one value for a vector, which is tested as fast as it is left out.
+    written out a condition is one value for a vector, which is tested as fast as it is left out. So only these are cut
+    where their extent is not known, or a read goes round.
 
     So it is where the last vector is masked and several choices hang on conditions. Halide 21 writes the body twice
     then, once with masks, names what is used several times alike in both, and drops a choice in both that is known in
@@ -50,7 +52,7 @@ def keep_whole(plan: Plan, loops: Loops, definition: str, inlined: Collection[Op
     along = {axis for v in levels if v.kind == "vectorized" for axis in v.origin}
     if _has_masked_end(levels, loops) and _has_alike_choices(loops.stage.op, along, inlined):
         cut = along
-    elif any(_is_unknown(axis, loops) for axis in along):
+    elif any(_is_unknown(axis, loops) for axis in along) or (along and _goes_round(loops.stage.op, inlined)):
         cut = along | {axis for v in levels if v.kind == "unrolled" for axis in v.origin}
     else:
         return
@@ -82,12 +84,25 @@ def _has_alike_choices(op: Operation, along: set[Axis | int], inlined: Collectio
     for reader in pending:
         conditions = [node.args[0] for node in reader.nodes if isinstance(node, Apply) and node.fn is Fn.SELECT]
         conditions += [node.where for node in reader.nodes if isinstance(node, Reduce)]
+        conditions += [read.indices[-1] for read in reader.reads if goes_round(read)]
         choices += sum(is_data_free((c,)) and not along.issuperset(free_axes(c)) for c in conditions)
         uses = Counter(child for node in reader.nodes for child in node.children)
         is_shared = is_shared or any(uses[read] > 1 for read in reader.reads)
         if choices > 1 or (choices and is_shared):
             return True
         pending += [read.tensor.op for read in reader.reads if read.tensor.op in inlined]
+    return False
+
+
+def _goes_round(op: Operation, inlined: Collection[Operation]) -> bool:
+    """Whether a read of a stage goes round, or one of what is computed inside."""
+    seen, pending = {op}, [op]
+    for reader in pending:
+        if any(map(goes_round, reader.reads)):
+            return True
+        further = {read.tensor.op for read in reader.reads if read.tensor.op in inlined} - seen
+        seen |= further
+        pending += further
     return False
 
 

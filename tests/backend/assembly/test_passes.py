@@ -97,6 +97,11 @@ def _lookup() -> Any:
     return [table, ids], te.compute((4096,), lambda i: table[te.clip(ids[i], 0, 999), 3])
 
 
+def _joined() -> Any:
+    x, y = te.placeholder((1000,), name="x"), te.placeholder((2000,), name="y")
+    return [x, y], te.concatenate([x, y])
+
+
 def _large() -> Any:
     x = te.placeholder((1 << 24,), name="x")
     return [x], x * 2.0
@@ -108,6 +113,7 @@ FIRES = {
     ("fused multiply-add", "x86-64-v4"): _product, ("fused multiply-add", "x86-64-v3"): _product,
     ("fused multiply-add", "arm-64-linux"): _product, ("fences", "x86-64-v4"): _product,
     ("alignment", "x86-64-v3"): _product, ("gathers", "x86-64-v3"): _lookup, ("gathers", "x86-64-v4"): _lookup,
+    ("clamped loads", "x86-64-v3"): _joined, ("clamped loads", "x86-64-v4"): _joined,
     ("stores past the cache", "x86-64-v4"): _large,
 }  # fmt: skip
 

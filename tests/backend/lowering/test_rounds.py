@@ -1,0 +1,138 @@
+"""Reads that go round: what they read, and that vectors are loaded as they lie but where they go round."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import tedsl as te
+from schedules.default import LOWEST, assuming
+
+SHIFTS = st.integers(-70, 70)
+SIZES = st.sampled_from([1, 2, 3, 4, 5, 15, 16, 17, 33, 64, 100])
+DTYPES = st.sampled_from(["float32", "float64", "int8", "uint16", "int64"])
+
+
+def numbers(shape: tuple[int, ...], dtype: str) -> Any:
+    return (np.arange(np.prod(shape)) * 7 % 101).reshape(shape).astype(dtype)
+
+
+def check(output: Any, feeds: Any) -> None:
+    np.testing.assert_array_equal(te.evaluate(output, feeds), te.interpret(output, feeds))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(shifts=st.lists(SHIFTS, min_size=1, max_size=4), n=SIZES, longer=st.integers(0, 40), dtype=DTYPES)
+def test_shifts_in_rows(shifts: list[int], n: int, longer: int, dtype: str) -> None:
+    x = te.placeholder((3, n), dtype, name="x")
+
+    def element(i: Any, j: Any) -> Any:
+        reads = [x.at(i - 1, j - longer // 2 + s, mode="wrap") for s in shifts]
+        return sum(reads[1:], reads[0])
+
+    check(te.compute((3, n + longer), element), {x: numbers((3, n), dtype)})
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(shifts=st.lists(SHIFTS, min_size=2, max_size=3), n=SIZES, is_backward=st.booleans(), is_bare=st.booleans())
+def test_lengths_that_are_not_known(shifts: list[int], n: int, is_backward: bool, is_bare: bool) -> None:
+    size = te.var("n")
+    x = te.placeholder((size,), name="x")
+    length = size if is_bare else te.maximum(size, 1)
+
+    def element(i: Any) -> Any:
+        return sum((x[((s - i) if is_backward else (i + s)) % length] for s in shifts), te.const(0, "float32"))
+
+    check(te.compute((size,), element), {x: numbers((n,), "float32")})
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(shifts=st.lists(st.integers(-9, 9), min_size=2, max_size=5), n=SIZES, is_known=st.booleans(), low=st.booleans())
+def test_rings_of_rings(shifts: list[int], n: int, is_known: bool, low: bool) -> None:
+    size = n if is_known else te.var("n")
+    x = te.placeholder((2, size), name="x")
+    y = x
+    for s in shifts:
+        before = y
+        y = te.compute((2, size), lambda i, j: before.at(i, j + s, mode="wrap") - before.at(i, j - 1, mode="wrap"))  # noqa: B023
+    with assuming(LOWEST if low else {}):
+        check(y, {x: numbers((2, n), "float32")})
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(shift=SHIFTS, n=SIZES, is_known=st.booleans(), is_backward=st.booleans())
+def test_gradients(shift: int, n: int, is_known: bool, is_backward: bool) -> None:
+    size = n if is_known else te.var("n")
+    x, h = te.placeholder((size,), name="x"), te.placeholder((size,), name="h")
+    y = te.compute((size,), lambda i: x.at((shift - i) if is_backward else (i + shift), mode="wrap") * x[i])
+    (dx,) = te.differentiate([y], [x], head=[h])
+    values, heads = numbers((n,), "float32"), numbers((n,), "float32")[::-1].copy()
+    places = (shift - np.arange(n) if is_backward else np.arange(n) + shift) % n
+    expected = heads * values[places]
+    np.add.at(expected, places, heads * values)
+    np.testing.assert_allclose(te.evaluate(dx, {x: values, h: heads}), expected)
+
+
+def test_circular_convolutions() -> None:
+    x, w = te.placeholder((2, 3, 9, 37), name="x"), te.placeholder((4, 3, 3, 5), name="w")
+
+    def element(b: Any, o: Any, i: Any, j: Any) -> Any:
+        return te.sum(lambda c, u, v: x.at(b, c, i + u - 1, j + v - 2, mode="wrap") * w[o, c, u, v])
+
+    y = te.compute((2, 4, 9, 37), element)
+    feeds = {x: numbers((2, 3, 9, 37), "float32"), w: numbers((4, 3, 3, 5), "float32") % 5}
+    check(y, feeds)
+    for gradient in te.differentiate(y, [x, w], head=te.constant(np.ones((2, 4, 9, 37), "float32"))):
+        check(gradient, feeds)
+
+
+def innermost_loops(kernel: te.Kernel) -> list[str]:
+    """The bodies of the loops that hold no other."""
+    return re.findall(r"for \([^{}]*\{([^{}]*)\}", kernel.source("stmt"))
+
+
+def test_vectors_are_loaded_as_they_lie() -> None:
+    size = te.var("n")
+    for n in (512, 500, size):
+        x, h = te.placeholder((n,), name="x"), te.placeholder((n,), name="h")
+        rolled = te.compute((n,), lambda i: x[(i + 7) % n])  # noqa: B023
+        outputs = [
+            rolled,
+            te.compute((n,), lambda i: x.at(i - 1, mode="wrap") + x.at(i + 1, mode="wrap") - 2 * x[i]),  # noqa: B023
+            te.compute((n + 6,), lambda i: x.at(i - 3, mode="wrap")),  # noqa: B023
+            te.compute((n,), lambda i: x[((i + 3) % n + n - 5) % n]),  # noqa: B023
+            te.differentiate(rolled, [x], head=h)[0] if n is not size else rolled,
+        ]
+        for output in outputs:
+            loops = innermost_loops(te.build([x, h], output, target="x86-64-v4"))
+            assert any("ramp(" in body and "%" not in body and "select" not in body for body in loops), loops
+
+
+def test_stages_that_go_round_are_not_computed_in_what_goes_round() -> None:
+    x = te.placeholder((4096,), name="x")
+    y = te.compute((4096,), lambda i: x.at(i + 1, mode="wrap") + x[i], name="y")
+    z = te.compute((4096,), lambda i: y.at(i + 1, mode="wrap") + y[i])
+    same = te.compute((4096,), lambda i: y[i] * 2)
+    assert "y[" in te.build([x], z).source("stmt")
+    assert "y[" not in te.build([x], same).source("stmt")
+
+
+def test_nothing_is_checked_of_a_remainder_by_an_extent() -> None:
+    n = te.var("n")
+    x = te.placeholder((n,), name="x")
+    kernel = te.build([x], te.compute((n,), lambda i: x[(i * i + 1) % n]))
+    assert "check" not in kernel.source("stmt")
+    assert kernel(np.zeros(0, "float32")).shape == (0,)
+
+
+def test_a_remainder_by_zero_is_refused() -> None:
+    n, m = te.var("n"), te.var("m")
+    x = te.placeholder((n,), name="x")
+    kernel = te.build([x], te.compute((m,), lambda i: x[i % n]))
+    np.testing.assert_array_equal(kernel(np.arange(3, dtype="float32"), sizes={m: 7}), [0, 1, 2, 0, 1, 2, 0])
+    with pytest.raises(ZeroDivisionError, match="i % n"):
+        kernel(np.zeros(0, "float32"), sizes={m: 1})
