@@ -8,11 +8,11 @@ from tedsl.lang import functions as fn
 from tedsl.lang.expr import TRUE, Apply, Const, Expr, Fn
 from tedsl.lang.traverse import reads_of
 
-__all__ = ["Product", "product_of"]
+__all__ = ["AddedProduct", "product_of"]
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class AddedProduct:
     """A product, the condition under which it is added, and whether it is subtracted."""
 
     value: Expr
@@ -20,7 +20,7 @@ class Product:
     negative: bool
 
 
-def product_of(term: Expr) -> Product | None:
+def product_of(term: Expr) -> AddedProduct | None:
     """The product that a term is; guarded, as terms of gradients are, it is a product under a condition, or else 0."""
     value, negative, condition = term, False, TRUE
     while isinstance(value, Apply):
@@ -31,7 +31,7 @@ def product_of(term: Expr) -> Product | None:
         else:
             break
     fuses = value.dtype in ("float32", "float64") and _multiplies_data(value)
-    return Product(value, condition, negative) if fuses else None
+    return AddedProduct(value, condition, negative) if fuses else None
 
 
 def _multiplies_data(value: Expr) -> bool:

@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The options."""
     parser = commands.add_parser(
         "cache",
-        help="list or clear the kernels kept on disk",
+        help="list, clear, pack or unpack the kernels kept on disk",
         description="Compiled kernels are kept in $TEDSL_CACHE_DIR (else ~/.cache/tedsl), at most $TEDSL_CACHE_MB "
-        "(1024) megabytes of them; TEDSL_CACHE=off keeps none.",
+        "(1024) megabytes of them; TEDSL_CACHE=off keeps none. Those of $TEDSL_CACHE_SHARED are used, too, if it "
+        "belongs to root or to you and nobody else can write it. Unpacked code is run: unpack what you packed.",
     )
-    parser.add_argument("action", nargs="?", choices=("list", "clear"), default="list")
-    parser.set_defaults(run=lambda options: _clear() if options.action == "clear" else _list())
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    actions.add_parser("list", help="the kernels, the one used last first")
+    actions.add_parser("clear", help="remove them")
+    packed = actions.add_parser("pack", help="write them into a file")
+    unpacked = actions.add_parser("unpack", help="put those of a file to them")
+    for each in (packed, unpacked):
+        each.add_argument("file", type=Path)
+    unpacked.add_argument("--into", type=Path, metavar="FOLDER", help="a folder to be shared ($TEDSL_CACHE_SHARED)")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    actions: dict[str | None, Callable[[], int]] = {
+        "clear": _clear, "pack": lambda: _pack(options.file), "unpack": lambda: _unpack(options.file, options.into),
+    }  # fmt: skip
+    return actions.get(options.action, _list)()
 
 
 def _clear() -> int:
@@ -23,6 +42,35 @@ def _clear() -> int:
 
     print(f"{forget_all()} kernels removed")
     return 0
+
+
+def _pack(path: Path) -> int:
+    from tedsl.backend.compiling.prepared import pack
+
+    try:
+        kernels, size = pack(path)
+    except OSError as error:
+        return _failed(error)
+    print(f"{kernels} kernels, {size / 2**20:.1f} MB, in {path} ({path.stat().st_size / 2**20:.1f} MB)")
+    return 0
+
+
+def _unpack(path: Path, into: Path | None) -> int:
+    from tedsl.backend.compiling.prepared import unpack
+
+    try:
+        kernels, fresh = unpack(path, into)
+    except zipfile.BadZipFile:
+        return _failed(f"{path} is no file that `tedsl cache pack` writes")
+    except (OSError, ValueError) as error:
+        return _failed(error)
+    print(f"{kernels} kernels, {fresh} of them new")
+    return 0
+
+
+def _failed(reason: object) -> int:
+    print(f"tedsl cache: {reason}", file=sys.stderr)
+    return 1
 
 
 def _list() -> int:

@@ -1,9 +1,9 @@
 """Compiled kernels kept on disk: another process that builds the same program for the same machine loads its code.
 
 The key is a digest of all that compiling depends on: the program with its names, the schedule, the form, the target,
-the machine, and the versions of Halide, LLVM and this library down to its source files. What is kept is data: object
-code and a few numbers, in files that carry their own digest (`host.files`). The name of the code's function has a seal
-over these numbers, so that none is believed that the code was not made for. TEDSL_CACHE=off keeps nothing,
+the machine, and the versions of Halide, LLVM and this library down to what its source files hold. What is kept is data:
+object code and a few numbers, in files that carry their own digest (`host.files`). The name of the code's function has
+a seal over these numbers, so that none is believed that the code was not made for. TEDSL_CACHE=off keeps nothing,
 TEDSL_CACHE_MB (1024 unless set) is how much is kept; the files used longest ago go first.
 """
 
@@ -135,12 +135,23 @@ def _directives(plan: Plan) -> str:
 
 @functools.cache
 def _versions() -> tuple[str, ...]:
-    """Of what compiles, and the size and time of every source file of the compiler itself."""
+    """Of what compiles, and a digest of the compiler's own source files."""
     packages = [f"{name} {importlib.metadata.version(name)}" for name in ("halide", "llvmlite")]
-    top = Path(__file__).parents[3]
-    files = sorted(path for folder in _SOURCES for path in (top / folder).rglob("*.py"))
-    stats = [(str(path.relative_to(top)), path.stat()) for path in files]
-    return (*packages, *(f"{name} {s.st_size} {s.st_mtime_ns}" for name, s in stats))
+    return (*packages, _digest_of_sources(Path(__file__).parents[3]))
+
+
+def _digest_of_sources(top: Path) -> str:
+    """Of what is in the files, which is the same wherever the library is installed; read once while nothing changes."""
+    found = sorted(path for folder in _SOURCES for path in (top / folder).rglob("*.py"))
+    names = [path.relative_to(top).as_posix() for path in found]
+    stats = [path.stat() for path in found]
+    state = _digest([str(top), *(f"{n} {s.st_size} {s.st_mtime_ns}" for n, s in zip(names, stats, strict=True))])
+    known = read(state, "sources")
+    if known is None:
+        contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in found]
+        known = _digest([*names, *contents]).encode()
+        write(state, "sources", known)
+    return known.decode()
 
 
 def recall(key: str | None) -> Kept | None:
@@ -151,21 +162,21 @@ def recall(key: str | None) -> Kept | None:
 
 def is_kept(key: str | None) -> bool:
     """Whether there is code under a key; it may still be found to be damaged."""
-    folder = None if key is None else files.private_folder(FOLDER)
-    return folder is not None and (folder / f"{key}.kernel").exists()
+    folders = () if key is None else (files.private_folder(FOLDER), files.shared_folder(FOLDER))
+    return any(folder is not None and (folder / f"{key}.kernel").exists() for folder in folders)
 
 
 def read(key: str | None, kind: str) -> bytes | None:
-    """The content of a kept file, if it is there and whole."""
-    folder = None if key is None else files.private_folder(FOLDER)
-    if folder is None:
+    """The content of a kept file, if it is there and whole, in the folder of our own or in that of many users."""
+    if key is None:
         return None
-    path = folder / f"{key}.{kind}"
-    payload = files.read(path)
-    if payload is not None:
+    folder, shared = files.private_folder(FOLDER), files.shared_folder(FOLDER)
+    payload = None if folder is None else files.read(folder / f"{key}.{kind}")
+    if folder is not None and payload is not None:
         with contextlib.suppress(OSError):
-            os.utime(path)  # used just now
-    return payload
+            os.utime(folder / f"{key}.{kind}")  # used just now
+        return payload
+    return None if shared is None else files.read(shared / f"{key}.{kind}")
 
 
 def write(key: str | None, kind: str, payload: bytes) -> None:
@@ -224,7 +235,7 @@ def forget_all() -> int:
     if folder is None:
         return 0
     kernels = sum(_is_removed(path) for path in folder.glob("*.kernel*"))
-    for path in folder.glob("*.program*"):
+    for path in (*folder.glob("*.program*"), *folder.glob("*.sources*")):
         _is_removed(path)
     return kernels
 

@@ -2,7 +2,7 @@
 
 Machine code is read back from it, so the folder must belong to the user alone, and every file carries the digest of
 its name and of what it holds: what is damaged, or was kept under another name, is built again, never run. Where no such
-folder can be had, nothing is kept.
+folder can be had, nothing is kept. A second folder, which many users share, is only read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["fetch", "private_folder", "read", "read_whole", "write", "write_whole"]
+__all__ = ["fetch", "private_folder", "read", "read_whole", "shared_folder", "verified", "write", "write_whole"]
 
 MOST_BYTES = 1 << 28  # of a file
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -33,8 +33,30 @@ def private_folder(name: str = "objects") -> Path | None:
     except (OSError, RuntimeError):
         return None
     foreign = hasattr(os, "getuid") and found.st_uid != os.getuid()
-    open_to_others = os.name == "posix" and stat.S_IMODE(found.st_mode) & 0o022 != 0
-    return None if foreign or open_to_others or not os.access(folder, os.W_OK | os.X_OK) else folder
+    return None if foreign or _is_open(found) or not os.access(folder, os.W_OK | os.X_OK) else folder
+
+
+def shared_folder(name: str) -> Path | None:
+    """A folder in $TEDSL_CACHE_SHARED, which is only read; None where others than we and root could write it."""
+    named = os.environ.get("TEDSL_CACHE_SHARED")
+    if not named:
+        return None
+    folder = Path(named).expanduser() / name
+    try:
+        levels = [path.stat() for path in (folder, folder.parent)]
+    except OSError:
+        return None
+    return folder if all(_is_trusted(found) and not _is_open(found) for found in levels) else None
+
+
+def _is_open(found: os.stat_result) -> bool:
+    """Whether others than its owner may write it."""
+    return os.name == "posix" and stat.S_IMODE(found.st_mode) & 0o022 != 0
+
+
+def _is_trusted(found: os.stat_result) -> bool:
+    """Whether it belongs to us or to root."""
+    return not hasattr(os, "getuid") or found.st_uid in (0, os.getuid())
 
 
 def fetch(name: str, build: Callable[[], bytes]) -> bytes:
@@ -53,24 +75,27 @@ def fetch(name: str, build: Callable[[], bytes]) -> bytes:
 def read(path: Path) -> bytes | None:
     """What `write` put there; None where that is missing or damaged, or was put elsewhere."""
     stored = read_whole(path)
-    if stored is None:
-        return None
+    return None if stored is None else verified(path.name, stored)
+
+
+def verified(name: str, stored: bytes) -> bytes | None:
+    """The payload of what `write` puts into a file of that name; None of anything else."""
     digest, payload = stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]
-    return payload if _digest(path, payload) == digest else None
+    return payload if _digest(name, payload) == digest else None
 
 
 def write(path: Path, payload: bytes) -> None:
     """Put a payload with its digest there, if that can be done."""
-    write_whole(path, _digest(path, payload) + payload)
+    write_whole(path, _digest(path.name, payload) + payload)
 
 
-def _digest(path: Path, payload: bytes) -> bytes:
+def _digest(name: str, payload: bytes) -> bytes:
     """Of a payload in its place: the names of files tell what is in them."""
-    return hashlib.sha256(os.fsencode(path.name) + b"\0" + payload).digest()
+    return hashlib.sha256(os.fsencode(name) + b"\0" + payload).digest()
 
 
 def read_whole(path: Path) -> bytes | None:
-    """What a file holds; None where there is none, or no plain one of a reasonable size."""
+    """What a file holds; None where there is none, or no plain one of a reasonable size that is ours or root's."""
     try:
         handle = os.open(path, _CAREFULLY)
     except OSError:
@@ -78,7 +103,8 @@ def read_whole(path: Path) -> bytes | None:
     try:
         with os.fdopen(handle, "rb") as file:
             found = os.fstat(handle)
-            return file.read() if stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES else None
+            is_ours = stat.S_ISREG(found.st_mode) and _is_trusted(found)
+            return file.read() if is_ours and found.st_size <= MOST_BYTES else None
     except OSError:
         return None
 
