@@ -22,7 +22,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read
 from tedsl.lang.lift import lift_reductions
-from tedsl.lang.tensor import Operation, Scan, ScanState, Tensor
+from tedsl.lang.tensor import Operation, Part, Scan, ScanState, Tensor
 from tedsl.lang.traverse import reads_of, rebuild_all, replaced, substitute_all
 
 __all__ = ["scan_flows", "seeds_of"]
@@ -145,7 +145,11 @@ def _reverse_scan(
     moved = dict(zip(held, substitute_all(tuple(held.values()), around), strict=True))
     recurrent = {h: e for h, e in moved.items() if h in again}
     names = {h: f"d{op.name_of(k)}" for k, h in handles.items()} | {h: h.op.name for h in shared}
-    done = _scanned(op, (*outer, *axes), tuple(len(outer) + d for d in op.dims), recurrent, names) if recurrent else {}
+    done = (
+        _scanned(op, (*outer, *axes), tuple(len(outer) + d for d in op.dims), recurrent, handles, names)
+        if recurrent
+        else {}
+    )
     for handle, body in moved.items():
         if handle not in recurrent:  # nothing earlier asks for it: a stage that every step is done in at once
             done[handle] = compute_tensors((*outer, *axes), (_renamed(body, done),), names[handle])[0]
@@ -153,16 +157,35 @@ def _reverse_scan(
 
 
 def _scanned(
-    op: Scan, axes: tuple[Axis, ...], dims: tuple[int, ...], bodies: Mapping[Tensor, Expr], names: Mapping[Tensor, str]
+    op: Scan,
+    axes: tuple[Axis, ...],
+    dims: tuple[int, ...],
+    bodies: Mapping[Tensor, Expr],
+    handles: Mapping[int, Tensor],
+    names: Mapping[Tensor, str],
 ) -> dict[Tensor, Tensor]:
     """The recurrence itself: handle -> tensor."""
     states = tuple(bodies)
+    number = {h: k for k, h in handles.items()}
+    named = tuple(names[h] for h in states)
     made = Scan(
         name=f"d{op.name}", where=op.where, axes=axes, states=states,
         bodies=lift_reductions(tuple(bodies.values()), axes, f"d{op.name}", states), dims=dims, reverse=not op.reverse,
-        names=tuple(names[h] for h in states),
+        names=named, parts=_parts(op, [number.get(h) for h in states], named),
     )  # fmt: skip
     return dict(zip(states, made.outputs, strict=True))
+
+
+def _parts(op: Scan, held: Sequence[int | None], names: Sequence[str]) -> tuple[Part, ...]:
+    """Where a packed scan's adjoints lie, by the states whose they are; what they share may lie in every phase."""
+    found: list[Part] = []
+    for output, (state, name) in enumerate(zip(held, names, strict=True)):
+        if state is None:
+            phases = {p.phase: p for p in op.parts}.values()
+            found += [Part(f"{name}_{p.phase}", output, p.phase, p.extents) for p in phases]
+        else:
+            found += [Part(f"d{p.name}", output, p.phase, p.extents) for p in op.parts if p.output == state]
+    return tuple(found)
 
 
 def _external(adjoint: Cotangent | None, prefix: tuple[Axis, ...], axes: tuple[Axis, ...], state: Tensor) -> Expr:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Reduce
 from tedsl.lang.extents import simplify_extent
+from tedsl.lang.phases import part_shown, unpacked
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scalar_text import Names, Style, expression_text, lines_of
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
@@ -21,7 +22,8 @@ _IDENTITY_OF = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 def tensor_text(tensor: Tensor) -> str:
     """The definition of one tensor (with the other outputs of its loop nest)."""
     style = _listing()
-    return _definition(tensor.op, style)
+    shown = part_shown(tensor.op)
+    return _definition(tensor.op if shown is None else shown[0], style)
 
 
 def program_text(outputs: Tensor | Iterable[Tensor]) -> str:
@@ -29,10 +31,16 @@ def program_text(outputs: Tensor | Iterable[Tensor]) -> str:
     tensors = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     style = _listing()
     stages = stages_of(tensors)
+    listed = [op for op in stages if not part_shown(op)]
+    for op in listed:
+        for thing in op.handles.values() if isinstance(op, Scan) and op.parts else op.outputs:
+            style.names.of(thing)
     for op in stages:
-        for index in range(op.num_outputs):
-            style.names.of(op.output(index))
-    return "\n".join(_definition(op, style) for op in stages)
+        shown = part_shown(op)
+        if shown is not None:
+            scan, part = shown
+            style.names.alias(op.output(0), style.names.of(scan.handles[part]))
+    return "\n".join(_definition(op, style) for op in listed)
 
 
 def kind_of(op: Operation) -> str:
@@ -115,7 +123,24 @@ def _bodies(bodies: tuple[Expr, ...], style: Style) -> list[str]:
     return [*lines[:count], ", ".join(lines[count:])]
 
 
+def _packed(op: Scan, style: Style) -> str:
+    """A line for each part, in the order of a step."""
+    order = "downwards" if op.reverse else "in order"
+    around = op.axes[: op.dims[-1]]
+    steps = ", ".join(_range(a, style) + (f" {order}" if a in set(op.steps) else "") for a in around)
+    lines = [f"for {steps}:"]
+    for made in unpacked(op):
+        inner = replace(style, names=style.names.inner())
+        index = f"[{', '.join(inner.names.of(a) for a in made.axes)}]"
+        *lets, body = _bodies((made.body,), inner)
+        text = _joined(f"{inner.names.of(made.tensor)}{index} = {body}", _ranges(made.axes[len(around) :], inner), lets)
+        lines += [f"    {line}" for line in text.split("\n")]
+    return "\n".join(lines)
+
+
 def _scan(op: Scan, style: Style) -> str:
+    if op.parts:
+        return _packed(op, style)
     for state, output in zip(op.states, op.outputs, strict=True):
         style.names.alias(state, style.names.of(output))
     heads = _heads(op, style)

@@ -57,7 +57,7 @@ def scatter(
         raise TypeError(f"{what} at {user_location()}: bool values cannot be combined by {op!r}; te.cast them first")
     loops, parts = resolve_ranges(loops, (*exprs, body, guard), what)
     check_scope(parts, loops, what)
-    check_states(parts, (), what)
+    check_states(parts, what)
     *row_parts, body, guard = lift_reductions(parts, loops, name) if _has_reduce(parts) else parts
     made = Scatter(
         name=name, shape=extents, axes=loops, index=tuple(row_parts), value=body, guard=guard, kind=op, init=init
