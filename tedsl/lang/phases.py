@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import is_
 
@@ -15,7 +15,16 @@ from tedsl.lang.operators import NEGATED
 from tedsl.lang.tensor import Compute, Operation, Part, Scan, Tensor
 from tedsl.lang.traverse import rebuild_all, substitute_all, topological
 
-__all__ = ["Unpacked", "decided_all", "in_order", "in_phase", "part_shown", "unpacked"]
+__all__ = ["Phase", "Unpacked", "part_shown", "phases_of", "unpacked"]
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """A phase of a packed scan: its number, axes for its parts, and by output the body of each part over these."""
+
+    number: int
+    axes: tuple[Axis, ...]
+    bodies: dict[int, Expr]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +37,29 @@ class Unpacked:
     body: Expr
 
 
-def in_order(op: Scan) -> list[Part]:
-    """The parts as a step computes them."""
-    return sorted(op.parts, key=lambda part: part.phase, reverse=op.reverse)
+def phases_of(op: Scan) -> list[Phase]:
+    """The phases of a packed scan in the order of a step."""
+    found: dict[int, list[Part]] = {}
+    for part in op.parts:
+        found.setdefault(part.phase, []).append(part)
+    return [_phase(op, found[number]) for number in sorted(found, reverse=op.reverse)]
+
+
+def _phase(op: Scan, parts: Sequence[Part]) -> Phase:
+    """The bodies as they are in the phase of some parts, at the only place of the axes that these do not have."""
+    first = parts[0]
+    around, box = op.axes[op.dims[-1] + 1 : len(op.axes) - len(first.extents)], _box(op, first)
+    axes = tuple(Axis(a.name, extent) for a, extent in zip(box, first.extents, strict=True))
+    known: dict[Expr, Expr] = {op.steps[-1]: Const(first.phase, INT32)}
+    known.update((a, Const(0, INT32)) for a in around)
+    known.update(zip(box, axes, strict=True))
+    bodies = decided_all(substitute_all([op.bodies[p.output] for p in parts], known))
+    return Phase(first.phase, axes, {p.output: b for p, b in zip(parts, bodies, strict=True)})
+
+
+def _box(op: Scan, part: Part) -> tuple[Axis, ...]:
+    """The axes at the end of those of a scan that a part has."""
+    return op.axes[len(op.axes) - len(part.extents) :]
 
 
 def unpacked(op: Scan) -> list[Unpacked]:
@@ -41,13 +70,11 @@ def unpacked(op: Scan) -> list[Unpacked]:
         return op.as_written(node) if isinstance(node, Read) and node.tensor in own else node
 
     made = []
-    for part in in_order(op):
-        axes = _own_axes(op, part)
-        box = op.axes[len(op.axes) - len(axes) :] if axes else ()
-        place: dict[Expr, Expr] = dict(zip(box, axes, strict=True))
-        body = in_phase(op, part, (op.bodies[part.output],))
-        body = decided_all(substitute_all(body, place))
-        made.append(Unpacked(part, op.handles[part], (*op.axes[: op.dims[-1]], *axes), *rebuild_all(body, renamed)))
+    for phase in phases_of(op):
+        for part in (p for p in op.parts if p.phase == phase.number):
+            axes = (*op.axes[: op.dims[-1]], *phase.axes)
+            (body,) = rebuild_all((phase.bodies[part.output],), renamed)
+            made.append(Unpacked(part, op.handles[part], axes, body))
     return made
 
 
@@ -63,18 +90,6 @@ def part_shown(op: Operation) -> tuple[Scan, Part] | None:
         return None
     places = set(scan.as_written(read).indices)
     return (scan, part) if places == set(op.axes) and len(places) == len(op.axes) else None
-
-
-def _own_axes(op: Scan, part: Part) -> tuple[Axis, ...]:
-    box = op.axes[len(op.axes) - len(part.extents) :] if part.extents else ()
-    return tuple(Axis(a.name, extent) for a, extent in zip(box, part.extents, strict=True))
-
-
-def in_phase(op: Scan, part: Part, exprs: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Expressions as they are in the phase of a part, at its only place of the axes that it does not have."""
-    known: dict[Expr, Expr] = {op.steps[-1]: Const(part.phase, INT32)}
-    known.update((a, Const(0, INT32)) for a in op.axes[op.dims[-1] + 1 : len(op.axes) - len(part.extents)])
-    return decided_all(rebuild_all(exprs, lambda node: known.get(node, node)))
 
 
 def decided_all(exprs: Iterable[Expr]) -> tuple[Expr, ...]:

@@ -170,15 +170,19 @@ def _in_tasks(op: Scan, nest: Nest, counts: Mapping[str, int], machine: Machine)
 
 def _within_steps(op: Scan, nest: Nest, machine: Machine) -> list[Directive]:
     """Vectors along memory within each step, which needs all of the step before; sums over states run inside them."""
+    say: list[Directive] = [ComputeRoot(stage=op.name)]
+    if op.parts:  # each phase is loops of its own then
+        phase = next(v.name for v in nest.levels if v.origin == {op.steps[-1]})
+        say.append(Unroll(stage=op.name, loop=phase))
     last = next((v for v in nest.levels if v.carried == "within" and v.origin == {op.axes[-1]}), None)
     width = machine.vector_bytes // max(4, *(t.dtype.itemsize for t in op.outputs))
     if last is None or width < 2 or not along(op, op.axes[-1]) or (last.known or 0) < 2:
-        return []
+        return say if op.parts else []
     while width > (last.known or 0):
         width //= 2
     lane = f"{last.name}_v"
     split = Split(stage=op.name, loop=last.name, outer=f"{last.name}_o", inner=lane, factor=width)
-    return [ComputeRoot(stage=op.name), split, Vectorize(stage=op.name, loop=lane)]
+    return [*say, split, Vectorize(stage=op.name, loop=lane)]
 
 
 def _columns(say: list[Directive], op: Scan, level: Level, width: int) -> list[str]:

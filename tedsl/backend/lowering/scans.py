@@ -4,12 +4,16 @@ Where the body stays at one place of the other axes, those remain pure loops, fr
 otherwise they run inside each time step. A reduction over the state runs innermost, inside the step: its accumulators
 are further components of the function, and the last iteration stores the new state. When every reduction of a step is
 over axes that no other one uses, they follow one another, those that a later one reads first.
+
+The phases of a packed scan are iterations of one loop. Each has a body, accumulators and iterations of its own; once
+that loop is unrolled, so that a phase is a number, nothing of the others is left in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import halide as hl
 
@@ -22,7 +26,10 @@ from tedsl.backend.lowering.reductions import Accumulator, accumulator
 from tedsl.backend.lowering.stages import Context, Place, Stage, function, tuple_of, variables
 from tedsl.backend.lowering.together import exposed_reads, together
 from tedsl.backend.scalars.types import TYPES, Expr as Halide
+from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Reduce
+from tedsl.lang.extents import same_extent
+from tedsl.lang.phases import phases_of
 from tedsl.lang.tensor import Scan, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, topological
 
@@ -35,8 +42,21 @@ class _Inner:
 
     reduce: Reduce  # component 0
     kept: Accumulator
-    first: int  # its first component of the function
-    phase: int
+    slots: tuple[int, ...]  # of the components of the function
+    turn: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Phase:
+    """What one iteration of the phases computes: by output its body, over axes of its own in place of some others.
+
+    `number` is None for a scan that has no phases.
+    """
+
+    number: int | None
+    places: dict[Axis, Axis]
+    bodies: dict[int, Expr]
+    inner: list[_Inner]
 
 
 def can_lower_scan(op: Scan) -> bool:
@@ -60,17 +80,17 @@ def _whole(reduce: Reduce) -> Reduce:
 
 def lower_scan(ctx: Context, op: Scan) -> Stage:
     """f[..] is undefined at first; f[.., t, ..] = bodies for every step t in order."""
-    inner = _inner_reductions(ctx, op)
+    types = [TYPES[b.dtype] for b in op.bodies]
+    phases = _phases(ctx, op, types)
     states = len(op.bodies)
-    types = [TYPES[b.dtype] for b in op.bodies] + [TYPES[d] for i in inner for d in i.kept.dtypes]
     func, dims = function(op.name, len(types)), variables(a.name for a in op.axes)
     empty = hl.undef if ctx.token is None else (lambda t: ctx.after_checks(hl.cast(t, 0)))
     func[dims[::-1]] = tuple_of(map(empty, types))
-    stepped = is_stepped(op)
-    others = [a for d, a in enumerate(op.axes) if d not in op.dims] if stepped else []
+    others = [a for d, a in enumerate(op.axes) if d not in op.dims] if is_stepped(op) else []
     looped = [*op.steps, *others][::-1]  # the fastest first
-    total = _iterations(ctx, inner)
-    ranges = [(0, total)] if inner else []
+    inner = [i for phase in phases for i in phase.inner]
+    totals = [_iterations(ctx, phase.inner) if phase.inner else hl.i32(1) for phase in phases]
+    ranges = [(0, _largest(totals))] if inner else []
     ranges += [(0, ctx.extent(_extent(a))) for a in looped]
     domain = hl.RDom(ranges, identifier(op.steps[0].name))
     loops: dict[Axis, hl.RVar] = {axis: domain[d + len(ranges) - len(looped)] for d, axis in enumerate(looped)}
@@ -78,6 +98,8 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     place.update((a, hl.Expr(v)) for a, v in loops.items())
     if op.reverse:
         place.update((a, ctx.extent(_extent(a)) - 1 - loops[a]) for a in op.steps)
+    tick = hl.Expr(domain[0]) if inner else None
+    _narrow(ctx, domain, phases, place, op, tick, totals)
     at = _stored(ctx, op, tuple(place[a] for a in op.axes))[::-1]
     several = len(types) > 1
     positions = {id(state): k for k, state in enumerate(op.states)}
@@ -89,25 +111,106 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
         position = positions.get(id(tensor))
         return ctx.read(tensor, indices) if position is None else element(position, _stored(ctx, op, indices)[::-1])
 
-    scope = ctx.scalars(place, read)
-    held = [
-        value
-        for phase in sorted({i.phase for i in inner})
-        for value in _phase(ctx, scope, [i for i in inner if i.phase == phase], domain, element, at, inner)
-    ]
-    new = [_steady(op, scope, b) for b in op.bodies]
-    if inner:
-        waiting = hl.likely(hl.Expr(domain[0]) < total - 1)
-        new = [hl.select(waiting, element(k, at), value) for k, value in enumerate(new)]
-    values = (*new, *held)
-    old = [element(k, at) for k in range(len(values))]
-    exposed = [] if inner else exposed_reads(ctx, op, range(states))
+    old = [element(k, at) for k in range(len(types))]
+    values = old
+    exposed: list[Expr] = []
+    for phase, total in zip(phases, totals, strict=True):
+        scope = ctx.scalars(_placed(ctx, place, phase), read)
+        new = _values(ctx, op, scope, phase, domain, old, total)
+        if phase.number is None:
+            exposed = [] if inner else exposed_reads(ctx, op, range(states))
+            values = new
+        else:
+            now = place[op.steps[-1]] == phase.number
+            values = [v if n is o else hl.select(now, n, v) for n, o, v in zip(new, old, values, strict=True)]
     dtypes = [b.dtype for b in op.bodies]
     func[at] = together(ctx, scope, values, old, dtypes, exposed) if exposed else ctx.updated(values, old)
-    at_once = not inner and ctx.token is None and (states == 1 or bool(exposed))
+    at_once = not inner and ctx.token is None and (states == 1 or bool(exposed)) and not op.parts
     axes: dict[Axis, hl.Var | hl.RVar] = dict(zip(op.axes, dims, strict=True))
     axes.update(loops)
     return Stage(op, "scan", func, dims, tuple(range(states)), element, not inner, axes, together=at_once)
+
+
+def _phases(ctx: Context, op: Scan, types: list[Any]) -> list[_Phase]:
+    """The phases; accumulators are added to the types of the function's components, those of phases share some."""
+    if not op.parts:
+        return [_Phase(None, {}, dict(enumerate(op.bodies)), _inner_reductions(ctx, op.bodies, types, set()))]
+    found = []
+    for phase in phases_of(op):
+        free = set(range(len(op.bodies), len(types)))
+        inner = _inner_reductions(ctx, tuple(phase.bodies.values()), types, free)
+        box = op.axes[len(op.axes) - len(phase.axes) :]
+        found.append(_Phase(phase.number, dict(zip(phase.axes, box, strict=True)), phase.bodies, inner))
+    return found
+
+
+def _largest(totals: Sequence[Halide]) -> Halide:
+    most = totals[0]
+    for total in totals[1:]:
+        most = hl.max(most, total)
+    return most
+
+
+def _narrow(
+    ctx: Context,
+    domain: hl.RDom,
+    phases: Sequence[_Phase],
+    place: Mapping[Axis, Halide],
+    op: Scan,
+    tick: Halide | None,
+    totals: Sequence[Halide],
+) -> None:
+    """Let each phase have the iterations of its parts only."""
+    if not op.parts:
+        return
+    inside: Halide = hl.Expr(False)
+    for phase, total in zip(phases, totals, strict=True):
+        within: Halide = place[op.steps[-1]] == phase.number
+        if tick is not None:
+            within = within & (tick < total)
+        own = {box: axis for axis, box in phase.places.items()}
+        for box in op.axes[op.dims[-1] + 1 :]:
+            extent = _extent(own[box]) if box in own else Const(1, INT32)
+            if not same_extent(extent, _extent(box)):
+                within = within & (place[box] < ctx.extent(extent))
+        inside = inside | within
+    domain.where(inside)
+
+
+def _placed(ctx: Context, place: Mapping[Axis, Halide], phase: _Phase) -> dict[Axis, Halide]:
+    """Where loops are, and the axes of a phase within those of all."""
+    placed = dict(place)
+    for axis, box in phase.places.items():
+        most = hl.max(ctx.extent(_extent(axis)) - 1, 0) + ctx.unknown_zero()
+        whole = same_extent(_extent(axis), _extent(box))
+        placed[axis] = place[box] if whole else hl.unsafe_promise_clamped(place[box], 0, most)
+    return placed
+
+
+def _values(
+    ctx: Context,
+    op: Scan,
+    scope: Scalars,
+    phase: _Phase,
+    domain: hl.RDom,
+    old: Sequence[Halide],
+    total: Halide,
+) -> list[Halide]:
+    """The new values of all components in one phase; those it leaves alone are the old ones."""
+    new = list(old)
+    for turn in sorted({i.turn for i in phase.inner}):
+        members = [i for i in phase.inner if i.turn == turn]
+        for slot, value in _turn(
+            ctx, scope, members, domain, old, phase.inner, is_narrowed=phase.number is not None
+        ).items():
+            new[slot] = value
+    for k, body in phase.bodies.items():
+        value = _steady(op, scope, body)
+        if phase.inner:
+            waiting = hl.likely(hl.Expr(domain[0]) < total - 1)
+            value = hl.select(waiting, old[k], value)
+        new[k] = value
+    return new
 
 
 def _stored(ctx: Context, op: Scan, place: Place) -> Place:
@@ -142,18 +245,26 @@ def _extent(axis: Axis) -> Expr:
     return axis.extent
 
 
-def _inner_reductions(ctx: Context, op: Scan) -> list[_Inner]:
-    """Every reduction of the bodies once, with a turn after those that it contains."""
+def _inner_reductions(ctx: Context, bodies: tuple[Expr, ...], types: list[Any], free: set[int]) -> list[_Inner]:
+    """Every reduction of the bodies once, with a turn after those that it contains.
+
+    Accumulators lie in `free` components of their types, else in new ones.
+    """
     found: dict[Reduce, _Inner] = {}
-    first = len(op.bodies)
-    for reduce in _reductions(op.bodies):
+    for reduce in _reductions(bodies):
         whole = _whole(reduce)
         if whole in found:
             continue
-        inside = [found[_whole(r)].phase for r in _reductions(reduce.children)]
-        made = _Inner(whole, accumulator(ctx, whole), first, max(inside, default=-1) + 1)
-        first += len(made.kept.dtypes)
-        found[whole] = made
+        inside = [found[_whole(r)].turn for r in _reductions(reduce.children)]
+        kept = accumulator(ctx, whole)
+        slots = []
+        for dtype in kept.dtypes:
+            slot = next((k for k in sorted(free) if types[k] == TYPES[dtype]), len(types))
+            free.discard(slot)
+            if slot == len(types):
+                types.append(TYPES[dtype])
+            slots.append(slot)
+        found[whole] = _Inner(whole, kept, tuple(slots), max(inside, default=-1) + 1)
     return list(found.values())
 
 
@@ -164,7 +275,7 @@ def _points(ctx: Context, reduce: Reduce) -> Halide:
     return total
 
 
-def _phase_length(ctx: Context, members: Sequence[_Inner]) -> Halide:
+def _turn_length(ctx: Context, members: Sequence[_Inner]) -> Halide:
     """Iterations of one turn: at least one, which sets the accumulators to their identity."""
     length: Halide = hl.i32(1)
     for member in members:
@@ -172,39 +283,45 @@ def _phase_length(ctx: Context, members: Sequence[_Inner]) -> Halide:
     return length
 
 
-def _start(ctx: Context, inner: Sequence[_Inner], phase: int) -> Halide:
+def _start(ctx: Context, inner: Sequence[_Inner], turn: int) -> Halide:
     start: Halide = hl.i32(0)
-    for earlier in range(phase):
-        start = start + _phase_length(ctx, [i for i in inner if i.phase == earlier])
+    for earlier in range(turn):
+        start = start + _turn_length(ctx, [i for i in inner if i.turn == earlier])
     return start
 
 
 def _iterations(ctx: Context, inner: Sequence[_Inner]) -> Halide:
-    return _start(ctx, inner, max((i.phase for i in inner), default=-1) + 1)
+    return _start(ctx, inner, max((i.turn for i in inner), default=-1) + 1)
 
 
-def _phase(
+def _turn(
     ctx: Context,
     scope: Scalars,
     members: Sequence[_Inner],
     domain: hl.RDom,
-    element: object,
-    at: Place,
+    current: Sequence[Halide],
     inner: Sequence[_Inner],
-) -> list[Halide]:
-    """The new accumulators of one turn's reductions; binds the reductions to their values so far."""
-    start = _start(ctx, inner, members[0].phase)
+    *,
+    is_narrowed: bool,
+) -> dict[int, Halide]:
+    """The new accumulators of one turn's reductions; binds the reductions to their values so far.
+
+    `is_narrowed`: the loop has more iterations than these take, which are left out.
+    """
+    start = _start(ctx, inner, members[0].turn)
     alone = len(members) == len(inner) == 1
-    new: list[Halide] = []
+    new: dict[int, Halide] = {}
     for member in members:
-        reduce, kept, count = member.reduce, member.kept, len(member.kept.dtypes)
+        reduce, kept = member.reduce, member.kept
         points = _points(ctx, reduce)
         tick = hl.Expr(domain[0]) - start
         counted = alone and all(isinstance(a.extent, Const) and a.extent.value > 0 for a in reduce.axes)
         ordinal = tick if counted else hl.max(hl.min(tick, points - 1), 0)
+        if counted and is_narrowed:
+            ordinal = hl.unsafe_promise_clamped(tick, 0, points - 1 + ctx.unknown_zero())
         for axis, value in _decoded(ctx, reduce, ordinal).items():
             scope.bind_loop(axis, value)
-        old = [element(member.first + k, at) for k in range(count)]  # type: ignore[operator]
+        old = [current[slot] for slot in member.slots]
         base = [hl.select(tick == 0, i, o) for i, o in zip(kept.identity, old, strict=True)]
         step = kept.step(base, [scope.value(v) for v in reduce.values], ordinal)
         taken = None if counted else (tick >= 0) & (tick < points)
@@ -215,7 +332,7 @@ def _phase(
         for k in range(len(reduce.values) if reduce.reducer.is_custom else 1):
             component = Reduce(reduce.reducer, reduce.values, reduce.axes, reduce.where, k)
             scope.bind(component, kept.result(k, values))
-        new += values
+        new.update(zip(member.slots, values, strict=True))
     return new
 
 
