@@ -38,7 +38,7 @@ WIDE = 4  # vectors of a step
 def steps_asked_for(operations: Sequence[Operation], outputs: Iterable[Tensor]) -> dict[Operation, int]:
     """How many of its last steps a scan has to keep, where that is not most of them: for its readers and itself."""
     final = {tensor.op for tensor in outputs}
-    scans = [op for op in operations if isinstance(op, Scan) and op not in final and len(op.dims) == 1]
+    scans = [op for op in operations if isinstance(op, Scan) and op not in final and len(op.dims) == 1 + bool(op.parts)]
     most = {op: _looked_back(op) for op in scans}
     for op in operations:
         reads = list(reads_of(op.expressions)) if not isinstance(op, Extern) else []
@@ -57,7 +57,7 @@ def _looked_back(op: Scan) -> int:
     """
     if op.kept is not None:
         return ALL
-    (dim,), (step,) = op.dims, op.steps
+    dim, step = op.dims[0], op.steps[0]
     own, deepest = set(map(id, op.states)), 0
     for read in op.reads:
         if id(read.tensor) in own:
@@ -70,7 +70,7 @@ def _looked_back(op: Scan) -> int:
 
 def _from_the_end(scan: Scan, read: Read) -> int:
     """How far from its last step a scan is read."""
-    (dim,), steps = scan.dims, number(scan.steps[0].extent)
+    dim, steps = scan.dims[0], number(scan.steps[0].extent)
     low, high = range_of(read.indices[dim])
     end = high + 1 if scan.reverse else None if steps is None else steps - low
     return int(end) if end is not None and end < ALL else ALL

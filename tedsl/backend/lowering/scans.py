@@ -2,17 +2,17 @@
 
 Where the body stays at one place of the other axes, those remain pure loops, free to be vectorized or run in parallel;
 otherwise they run inside each time step. A reduction over the state runs innermost, inside the step: its accumulators
-are further components of the function, and the last iteration stores the new state. When every reduction of a step is
-over axes that no other one uses, they follow one another, those that a later one reads first.
-
-The phases of a packed scan are iterations of one loop. Each has a body, accumulators and iterations of its own; once
-that loop is unrolled, so that a phase is a number, nothing of the others is left in it.
+are further components of the function. Reductions take turns, those that a later one reads first, and the last turn,
+of one iteration, stores the new state. The turns are iterations of a loop that is always unrolled, so that each is a
+loop of its own with nothing of the others in it; so are the phases of a packed scan, each with its own body.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import halide as hl
@@ -28,7 +28,7 @@ from tedsl.backend.lowering.together import exposed_reads, together
 from tedsl.backend.scalars.types import TYPES, Expr as Halide
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Reduce
-from tedsl.lang.extents import same_extent
+from tedsl.lang.extents import number, same_extent
 from tedsl.lang.phases import phases_of
 from tedsl.lang.tensor import Scan, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, topological
@@ -57,6 +57,11 @@ class _Phase:
     places: dict[Axis, Axis]
     bodies: dict[int, Expr]
     inner: list[_Inner]
+
+    @property
+    def turns(self) -> int:
+        """Those of its reductions, before the one that stores what it computes."""
+        return max((i.turn + 1 for i in self.inner), default=0)
 
 
 def can_lower_scan(op: Scan) -> bool:
@@ -88,18 +93,18 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     func[dims[::-1]] = tuple_of(map(empty, types))
     others = [a for d, a in enumerate(op.axes) if d not in op.dims] if is_stepped(op) else []
     looped = [*op.steps, *others][::-1]  # the fastest first
-    inner = [i for phase in phases for i in phase.inner]
-    totals = [_iterations(ctx, phase.inner) if phase.inner else hl.i32(1) for phase in phases]
-    ranges = [(0, _largest(totals))] if inner else []
+    turns = max(phase.turns for phase in phases)
+    ranges = [(0, _most_ticks(ctx, phases)), (0, turns + 1)] if turns else []
     ranges += [(0, ctx.extent(_extent(a))) for a in looped]
     domain = hl.RDom(ranges, identifier(op.steps[0].name))
     loops: dict[Axis, hl.RVar] = {axis: domain[d + len(ranges) - len(looped)] for d, axis in enumerate(looped)}
+    clock = _Clock(hl.Expr(domain[0]), hl.Expr(domain[1])) if turns else None
     place: dict[Axis, Halide] = {a: hl.Expr(v) for a, v in zip(op.axes, dims, strict=True)}
     place.update((a, hl.Expr(v)) for a, v in loops.items())
     if op.reverse:
         place.update((a, ctx.extent(_extent(a)) - 1 - loops[a]) for a in op.steps)
-    tick = hl.Expr(domain[0]) if inner else None
-    _narrow(ctx, domain, phases, place, op, tick, totals)
+    for limit in _limits(ctx, op, phases, place, clock):
+        domain.where(limit)
     at = _stored(ctx, op, tuple(place[a] for a in op.axes))[::-1]
     several = len(types) > 1
     positions = {id(state): k for k, state in enumerate(op.states)}
@@ -114,21 +119,36 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     old = [element(k, at) for k in range(len(types))]
     values = old
     exposed: list[Expr] = []
-    for phase, total in zip(phases, totals, strict=True):
-        scope = ctx.scalars(_placed(ctx, place, phase), read)
-        new = _values(ctx, op, scope, phase, domain, old, total)
+    for phase in phases:
+        placed = _placed(ctx, place, phase)
+        new = _values(ctx, op, partial(ctx.scalars, placed, read), phase, clock, old)
         if phase.number is None:
-            exposed = [] if inner else exposed_reads(ctx, op, range(states))
             values = new
+            exposed = [] if turns else exposed_reads(ctx, op, range(states))
         else:
             now = place[op.steps[-1]] == phase.number
             values = [v if n is o else hl.select(now, n, v) for n, o, v in zip(new, old, values, strict=True)]
-    dtypes = [b.dtype for b in op.bodies]
-    func[at] = together(ctx, scope, values, old, dtypes, exposed) if exposed else ctx.updated(values, old)
-    at_once = not inner and ctx.token is None and (states == 1 or bool(exposed)) and not op.parts
+    if exposed:
+        scope, dtypes = ctx.scalars(place, read), [b.dtype for b in op.bodies]
+        func[at] = together(ctx, scope, values, old, dtypes, exposed)
+    elif turns and all(len(i.slots) == 1 for phase in phases for i in phase.inner):
+        func[at] = tuple_of(values)  # none reads what another one stores in its turn
+    else:
+        func[at] = ctx.updated(values, old)
+    at_once = not turns and not op.parts and ctx.token is None and (states == 1 or bool(exposed))
     axes: dict[Axis, hl.Var | hl.RVar] = dict(zip(op.axes, dims, strict=True))
     axes.update(loops)
-    return Stage(op, "scan", func, dims, tuple(range(states)), element, not inner, axes, together=at_once)
+    written_out = (domain[1],) if turns else ()
+    held = tuple(range(states))
+    return Stage(op, "scan", func, dims, held, element, not turns, axes, together=at_once, written_out=written_out)
+
+
+@dataclass(frozen=True, eq=False)
+class _Clock:
+    """The iteration of a turn, and the turn."""
+
+    tick: Halide
+    turn: Halide
 
 
 def _phases(ctx: Context, op: Scan, types: list[Any]) -> list[_Phase]:
@@ -144,72 +164,78 @@ def _phases(ctx: Context, op: Scan, types: list[Any]) -> list[_Phase]:
     return found
 
 
-def _largest(totals: Sequence[Halide]) -> Halide:
-    most = totals[0]
-    for total in totals[1:]:
-        most = hl.max(most, total)
+def _most_ticks(ctx: Context, phases: Sequence[_Phase]) -> Halide:
+    most: Halide = hl.i32(1)
+    for points in dict.fromkeys(tuple(_extent(a) for a in i.reduce.axes) for p in phases for i in p.inner):
+        most = hl.max(most, _product(ctx, points))
     return most
 
 
-def _narrow(
-    ctx: Context,
-    domain: hl.RDom,
-    phases: Sequence[_Phase],
-    place: Mapping[Axis, Halide],
-    op: Scan,
-    tick: Halide | None,
-    totals: Sequence[Halide],
-) -> None:
-    """Let each phase have the iterations of its parts only."""
-    if not op.parts:
-        return
-    inside: Halide = hl.Expr(False)
-    for phase, total in zip(phases, totals, strict=True):
-        within: Halide = place[op.steps[-1]] == phase.number
-        if tick is not None:
-            within = within & (tick < total)
+def _limits(
+    ctx: Context, op: Scan, phases: Sequence[_Phase], place: Mapping[Axis, Halide], clock: _Clock | None
+) -> Iterator[Halide]:
+    """Which iterations there are: of each phase those of its parts, of each turn those of its reductions.
+
+    Each is a condition of its own, so that Halide asks it outside of the loops that it does not depend on.
+    """
+    for phase in phases:
+        other: Halide = hl.Expr(False) if phase.number is None else place[op.steps[-1]] != phase.number
         own = {box: axis for axis, box in phase.places.items()}
-        for box in op.axes[op.dims[-1] + 1 :]:
+        for box in op.axes[op.dims[-1] + 1 :] if phase.number is not None else ():
             extent = _extent(own[box]) if box in own else Const(1, INT32)
             if not same_extent(extent, _extent(box)):
-                within = within & (place[box] < ctx.extent(extent))
-        inside = inside | within
-    domain.where(inside)
+                yield other | hl.likely(place[box] < ctx.extent(extent))
+        if clock is not None:
+            counted: Halide = (clock.turn == phase.turns) & (clock.tick < 1)
+            for turn in range(phase.turns):
+                ticks = _turn_length(ctx, [i for i in phase.inner if i.turn == turn])
+                counted = counted | ((clock.turn == turn) & (clock.tick < ticks))
+            yield other | counted
 
 
 def _placed(ctx: Context, place: Mapping[Axis, Halide], phase: _Phase) -> dict[Axis, Halide]:
     """Where loops are, and the axes of a phase within those of all."""
     placed = dict(place)
     for axis, box in phase.places.items():
-        most = hl.max(ctx.extent(_extent(axis)) - 1, 0) + ctx.unknown_zero()
         whole = same_extent(_extent(axis), _extent(box))
-        placed[axis] = place[box] if whole else hl.unsafe_promise_clamped(place[box], 0, most)
+        placed[axis] = place[box] if whole else _promised(place[box], ctx.extent(_extent(axis)))
     return placed
+
+
+def _promised(value: Halide, extent: Halide) -> Halide:
+    """A loop that has only so many of its iterations, as Halide is told."""
+    return hl.unsafe_promise_clamped(value, 0, hl.max(extent - 1, 0))
 
 
 def _values(
     ctx: Context,
     op: Scan,
-    scope: Scalars,
+    scope: Callable[[], Scalars],
     phase: _Phase,
-    domain: hl.RDom,
+    clock: _Clock | None,
     old: Sequence[Halide],
-    total: Halide,
 ) -> list[Halide]:
     """The new values of all components in one phase; those it leaves alone are the old ones."""
     new = list(old)
-    for turn in sorted({i.turn for i in phase.inner}):
+    results: dict[Expr, Halide] = {}
+    for turn in range(phase.turns):
         members = [i for i in phase.inner if i.turn == turn]
-        for slot, value in _turn(
-            ctx, scope, members, domain, old, phase.inner, is_narrowed=phase.number is not None
-        ).items():
-            new[slot] = value
+        for member in members:
+            assert clock is not None
+            inner = scope()
+            for component, value in results.items():
+                inner.bind(component, value)
+            made = _accumulated(ctx, inner, member, members, clock, [old[slot] for slot in member.slots])
+            for slot, value in zip(member.slots, made, strict=True):
+                new[slot] = hl.select(clock.turn == turn, value, new[slot])
+        for member in members:
+            results.update(_results(member, [old[slot] for slot in member.slots]))
+    last = scope()
+    for component, value in results.items():
+        last.bind(component, value)
     for k, body in phase.bodies.items():
-        value = _steady(op, scope, body)
-        if phase.inner:
-            waiting = hl.likely(hl.Expr(domain[0]) < total - 1)
-            value = hl.select(waiting, old[k], value)
-        new[k] = value
+        value = _steady(op, last, body)
+        new[k] = value if clock is None else hl.select(clock.turn == phase.turns, value, old[k])
     return new
 
 
@@ -217,7 +243,7 @@ def _stored(ctx: Context, op: Scan, place: Place) -> Place:
     """Where a step lies: where only the last are kept, each takes the place of one that nobody asks for any more."""
     if op.kept is None:
         return place
-    (dim,) = op.dims
+    dim = op.dims[0]
     first = hl.i32(0) if op.reverse else ctx.extent(_extent(op.axes[dim])) - op.kept
     return *place[:dim], (place[dim] - first) % op.kept, *place[dim + 1 :]
 
@@ -269,9 +295,13 @@ def _inner_reductions(ctx: Context, bodies: tuple[Expr, ...], types: list[Any], 
 
 
 def _points(ctx: Context, reduce: Reduce) -> Halide:
+    return _product(ctx, [_extent(a) for a in reduce.axes])
+
+
+def _product(ctx: Context, extents: Sequence[Expr]) -> Halide:
     total: Halide = hl.i32(1)
-    for axis in reduce.axes:
-        total = total * ctx.extent(_extent(axis))
+    for extent in extents:
+        total = total * ctx.extent(extent)
     return total
 
 
@@ -283,57 +313,37 @@ def _turn_length(ctx: Context, members: Sequence[_Inner]) -> Halide:
     return length
 
 
-def _start(ctx: Context, inner: Sequence[_Inner], turn: int) -> Halide:
-    start: Halide = hl.i32(0)
-    for earlier in range(turn):
-        start = start + _turn_length(ctx, [i for i in inner if i.turn == earlier])
-    return start
-
-
-def _iterations(ctx: Context, inner: Sequence[_Inner]) -> Halide:
-    return _start(ctx, inner, max((i.turn for i in inner), default=-1) + 1)
-
-
-def _turn(
+def _accumulated(
     ctx: Context,
     scope: Scalars,
+    member: _Inner,
     members: Sequence[_Inner],
-    domain: hl.RDom,
-    current: Sequence[Halide],
-    inner: Sequence[_Inner],
-    *,
-    is_narrowed: bool,
-) -> dict[int, Halide]:
-    """The new accumulators of one turn's reductions; binds the reductions to their values so far.
+    clock: _Clock,
+    held: Sequence[Halide],
+) -> list[Halide]:
+    """The accumulators of a reduction after one more of its points; the others of its turn may have more of them."""
+    reduce, kept, tick = member.reduce, member.kept, clock.tick
+    points = _points(ctx, reduce)
+    lengths = {math.prod(number(_extent(a)) or 0 for a in i.reduce.axes) for i in members}
+    counted = len(lengths) == 1 and 0 not in lengths
+    ordinal = _promised(tick, points) if counted else hl.max(hl.min(tick, points - 1), 0)
+    for axis, value in _decoded(ctx, reduce, ordinal).items():
+        scope.bind_loop(axis, value)
+    base = [hl.select(tick == 0, i, o) for i, o in zip(kept.identity, held, strict=True)]
+    step = kept.step(base, [scope.value(v) for v in reduce.values], ordinal)
+    taken = None if counted else tick < points
+    if reduce.where is not TRUE:
+        condition = scope.value(reduce.where)
+        taken = condition if taken is None else taken & condition
+    return list(step) if taken is None else [hl.select(taken, s, b) for s, b in zip(step, base, strict=True)]
 
-    `is_narrowed`: the loop has more iterations than these take, which are left out.
-    """
-    start = _start(ctx, inner, members[0].turn)
-    alone = len(members) == len(inner) == 1
-    new: dict[int, Halide] = {}
-    for member in members:
-        reduce, kept = member.reduce, member.kept
-        points = _points(ctx, reduce)
-        tick = hl.Expr(domain[0]) - start
-        counted = alone and all(isinstance(a.extent, Const) and a.extent.value > 0 for a in reduce.axes)
-        ordinal = tick if counted else hl.max(hl.min(tick, points - 1), 0)
-        if counted and is_narrowed:
-            ordinal = hl.unsafe_promise_clamped(tick, 0, points - 1 + ctx.unknown_zero())
-        for axis, value in _decoded(ctx, reduce, ordinal).items():
-            scope.bind_loop(axis, value)
-        old = [current[slot] for slot in member.slots]
-        base = [hl.select(tick == 0, i, o) for i, o in zip(kept.identity, old, strict=True)]
-        step = kept.step(base, [scope.value(v) for v in reduce.values], ordinal)
-        taken = None if counted else (tick >= 0) & (tick < points)
-        if reduce.where is not TRUE:
-            condition = scope.value(reduce.where)
-            taken = condition if taken is None else taken & condition
-        values = list(step) if taken is None else [hl.select(taken, s, b) for s, b in zip(step, base, strict=True)]
-        for k in range(len(reduce.values) if reduce.reducer.is_custom else 1):
-            component = Reduce(reduce.reducer, reduce.values, reduce.axes, reduce.where, k)
-            scope.bind(component, kept.result(k, values))
-        new.update(zip(member.slots, values, strict=True))
-    return new
+
+def _results(member: _Inner, held: Sequence[Halide]) -> dict[Expr, Halide]:
+    """What a reduction is, by its components, once its turn is over."""
+    reduce = member.reduce
+    count = len(reduce.values) if reduce.reducer.is_custom else 1
+    whole = {k: Reduce(reduce.reducer, reduce.values, reduce.axes, reduce.where, k) for k in range(count)}
+    return {component: member.kept.result(k, held) for k, component in whole.items()}
 
 
 def _decoded(ctx: Context, reduce: Reduce, ordinal: Halide) -> dict[Axis, Halide]:
