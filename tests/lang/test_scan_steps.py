@@ -377,8 +377,11 @@ def test_indices_are_checked_against_the_shape_of_each_part() -> None:
 
 
 @st.composite
-def drawn_steps(draw: Any) -> tuple[Any, Any, list[tuple[int, ...]]]:
-    """States and stages of random ranks, each a sum over all that it may read: as a scan and as a loop."""
+def drawn_steps(draw: Any) -> tuple[Any, te.Tensor, Any, bool]:
+    """States and stages of random ranks, each a sum of what it may read: as a scan, its input, and as a loop.
+
+    What a stage gives is cheap, and written out where it is read, or a sine.
+    """
     steps, reverse = draw(st.integers(1, 4)), draw(st.booleans())
     shape = st.lists(st.integers(1, 3), max_size=2).map(tuple)
     states = draw(st.lists(shape, min_size=1, max_size=3))
@@ -392,7 +395,8 @@ def drawn_steps(draw: Any) -> tuple[Any, Any, list[tuple[int, ...]]]:
         ]
         for k in [*range(len(stages)), *[len(stages)] * len(states)]
     ]
-    by_tensor = draw(st.booleans())
+    by_tensor, is_smooth = draw(st.booleans()), draw(st.booleans())
+    w = te.placeholder((len(terms),), "float64", name="w")
 
     def read(source: Any, at: tuple[Any, ...], place: tuple[Any, ...], kind: str) -> Any:
         """A term at a place, of a tensor that is read at `at` and then at its own axes."""
@@ -410,13 +414,13 @@ def drawn_steps(draw: Any) -> tuple[Any, Any, list[tuple[int, ...]]]:
         made: list[Any] = []
 
         def element(number: int, place: tuple[Any, ...]) -> Any:
-            total = te.cast(0.125 * (number + 1), "float64") + 0.25 * te.cast(t, "float64")
+            total = w[number] + 0.25 * t
             for source, kind in terms[number]:
                 if source < 0:
                     total = total + read(made[-source - 1], (), place, kind)
                 else:
                     total = total + te.select(first, 1.0, read(handles[source], (before,), place, kind))
-            return te.clip(total, -8.0, 8.0)
+            return te.sin(total) if is_smooth else te.clip(total, -8.0, 8.0)
 
         for number, own in enumerate(stages):
             made.append(te.compute(own, lambda *ix, n=number: element(n, ix), name=f"z{number}"))
@@ -426,9 +430,11 @@ def drawn_steps(draw: Any) -> tuple[Any, Any, list[tuple[int, ...]]]:
             results.append(function() if not own else te.compute(own, function) if by_tensor else function)
         return tuple(results)
 
-    def value(number: int, place: tuple[int, ...], t: int, found: list[Array], made: list[Array]) -> float:
+    def value(
+        number: int, place: tuple[int, ...], t: int, found: list[Array], made: list[Array], weights: Array
+    ) -> float:
         first, before = t == (steps - 1 if reverse else 0), t + 1 if reverse else t - 1
-        total = 0.125 * (number + 1) + 0.25 * t
+        total = weights[number] + 0.25 * t
         for source, kind in terms[number]:
             if source >= 0 and first:
                 total += 1.0
@@ -437,14 +443,14 @@ def drawn_steps(draw: Any) -> tuple[Any, Any, list[tuple[int, ...]]]:
             last = [min(place[d], n - 1) if d < len(place) else n - 1 for d, n in enumerate(array.shape)]
             one = array[tuple(last)] * (0.5 if kind == "half" else -1.0)
             total += 0.25 * array.sum() if kind == "sum" and array.ndim else one
-        return float(np.clip(total, -8.0, 8.0))
+        return float(np.sin(total) if is_smooth else np.clip(total, -8.0, 8.0))
 
-    def loop() -> list[Array]:
+    def loop(weights: Array) -> list[Array]:
         found = [np.zeros((steps, *own)) for own in states]
         for t in range(steps)[:: -1 if reverse else 1]:
             made: list[Array] = []
             for number, own in enumerate([*stages, *states]):
-                values = [value(number, place, t, found, made) for place in np.ndindex(*own)]
+                values = [value(number, place, t, found, made, weights) for place in np.ndindex(*own)]
                 if number < len(stages):
                     made.append(np.reshape(values, own))
                 else:
@@ -452,14 +458,23 @@ def drawn_steps(draw: Any) -> tuple[Any, Any, list[tuple[int, ...]]]:
         return found
 
     results = te.scan([(steps, *own) for own in states], step, reverse=reverse, dtype="float64")
-    return results, loop(), states
+    return results, w, loop, is_smooth
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=drawn_steps(), level=PROCESSORS)
-def test_drawn_steps_are_those_of_a_loop(case: tuple[Any, Any, Any], level: str) -> None:
-    results, want, _ = case
+def test_drawn_steps_are_those_of_a_loop(case: tuple[Any, te.Tensor, Any, bool], level: str) -> None:
+    results, w, loop, is_smooth = case
     outputs = list(results) if isinstance(results, tuple) else [results]
-    close(te.interpret(outputs, {}), want)
+    weights = CHANCE.random(w.shape)
+    want = loop(weights)
+    close(te.interpret(outputs, {w: weights}), want)
     with assuming(LOWEST), processor(level):
-        close(te.evaluate(outputs, {}), want)
+        close(te.evaluate(outputs, {w: weights}), want)
+        if not is_smooth:
+            return
+        loss = te.differentiate(outputs, [w], head=[te.ones(y.shape, "float64") for y in outputs])
+        (gradient,) = te.evaluate(list(loss), {w: weights})
+    shifts = 1e-6 * np.eye(len(weights))
+    sums = [[sum(y.sum() for y in loop(weights + sign * s)) for sign in (1, -1)] for s in shifts]
+    np.testing.assert_allclose(gradient, [(up - down) / 2e-6 for up, down in sums], rtol=1e-6, atol=1e-6)
