@@ -20,10 +20,12 @@ from autodiff.turning.cotangent import Cotangent, Sparse, Stored
 from autodiff.turning.gather import gather_expression
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
+from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read
 from tedsl.lang.lift import lift_reductions
+from tedsl.lang.phases import cases_of
 from tedsl.lang.tensor import Operation, Part, Scan, ScanState, Tensor
-from tedsl.lang.traverse import reads_of, rebuild_all, replaced, substitute_all
+from tedsl.lang.traverse import asked_inside, reads_of, rebuild_all, replaced, substitute_all
 
 __all__ = ["scan_flows", "seeds_of"]
 
@@ -42,8 +44,7 @@ def scan_flows(
     assert isinstance(op, Scan)
     handles = _handles(op, prefix, _reached(op, adjoints))
     own = {id(op.states[k]): k for k in handles}
-    seeds = seeds_of((op.bodies[k], Read(h, (*prefix, *op.axes))) for k, h in handles.items())
-    found = sweep(seeds, TRUE, {**kept, **_steps_done(op)}, frozenset(own) | wanted, slopes)
+    found = _swept(op, handles, prefix, frozenset(own) | wanted, kept, slopes)
     inner = [(own[id(s.read.tensor)], _on_outputs(op, s)) for s in found if id(s.read.tensor) in own]
     outer = [_on_outputs(op, s) for s in found if id(s.read.tensor) not in own]
     if not inner and all(isinstance(adjoints.get(k), Stored | Sparse) for k in handles):
@@ -64,6 +65,30 @@ def scan_flows(
         for (k, _), flow in zip(inner, site_flows([s for _, s in inner], prefix, op.axes), strict=True)
     ]
     return done + site_flows([_with_adjoint(s, _renamed(s.adjoint, totals)) for s in outer], prefix, op.axes)
+
+
+def _swept(
+    op: Scan,
+    handles: Mapping[int, Tensor],
+    prefix: tuple[Axis, ...],
+    wanted: frozenset[int],
+    kept: Mapping[Expr, Expr],
+    slopes: Slopes,
+) -> list[ReadSite]:
+    """What the bodies send back to each read; a phase of a packed scan has reads of its own, though equal ones."""
+    if not op.parts:
+        seeds = seeds_of((op.bodies[k], Read(h, (*prefix, *op.axes))) for k, h in handles.items())
+        return sweep(seeds, TRUE, {**kept, **_steps_done(op, dict(enumerate(op.bodies)), op.axes)}, wanted, slopes)
+    found: list[ReadSite] = []
+    for number, inside, bodies in cases_of(op):
+        here = tuple(Const(number, INT32) if a is op.steps[-1] else a for a in op.axes)
+        own = {k: h for k, h in handles.items() if k in bodies}
+        seeds = seeds_of((bodies[k], Read(h, (*prefix, *here))) for k, h in own.items())
+        found += [
+            ReadSite(s.read, s.adjoint, asked_inside(inside, s.condition), s.axes)
+            for s in sweep(seeds, TRUE, {**kept, **_steps_done(op, bodies, here)}, wanted, slopes)
+        ]
+    return found
 
 
 def _reached(op: Scan, adjoints: Cotangents) -> list[int]:
@@ -89,9 +114,9 @@ def _handles(op: Scan, prefix: tuple[Axis, ...], states: Iterable[int]) -> dict[
     }
 
 
-def _steps_done(op: Scan) -> dict[Expr, Expr]:
+def _steps_done(op: Scan, bodies: Mapping[int, Expr], place: tuple[Expr, ...]) -> dict[Expr, Expr]:
     """The bodies whose values are there as elements of the finished outputs."""
-    return {body: Read(op.output(k), op.axes) for k, body in enumerate(op.bodies) if isinstance(body, Apply)}
+    return {body: Read(op.output(k), place) for k, body in bodies.items() if isinstance(body, Apply)}
 
 
 def seeds_of(pairs: Iterable[tuple[Expr, Expr]]) -> dict[Expr, Expr]:

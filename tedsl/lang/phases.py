@@ -8,14 +8,14 @@ from operator import is_
 
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
-from tedsl.lang.extents import simplify_extent
+from tedsl.lang.extents import same_extent, simplify_extent
 from tedsl.lang.folding import folded, select_node
 from tedsl.lang.intervals import may_wrap, range_of, verdict
 from tedsl.lang.operators import NEGATED
 from tedsl.lang.tensor import Compute, Operation, Part, Scan, Tensor
 from tedsl.lang.traverse import rebuild_all, substitute_all, topological
 
-__all__ = ["Phase", "Unpacked", "part_shown", "phases_of", "unpacked"]
+__all__ = ["Phase", "Unpacked", "cases_of", "part_shown", "phases_of", "unpacked"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,13 +48,32 @@ def phases_of(op: Scan) -> list[Phase]:
 def _phase(op: Scan, parts: Sequence[Part]) -> Phase:
     """The bodies as they are in the phase of some parts, at the only place of the axes that these do not have."""
     first = parts[0]
-    around, box = op.axes[op.dims[-1] + 1 : len(op.axes) - len(first.extents)], _box(op, first)
+    box = _box(op, first)
+    around = op.axes[op.dims[-1] + 1 : len(op.axes) - len(box)]
     axes = tuple(Axis(a.name, extent) for a, extent in zip(box, first.extents, strict=True))
     known: dict[Expr, Expr] = {op.steps[-1]: Const(first.phase, INT32)}
     known.update((a, Const(0, INT32)) for a in around)
     known.update(zip(box, axes, strict=True))
     bodies = decided_all(substitute_all([op.bodies[p.output] for p in parts], known))
     return Phase(first.phase, axes, {p.output: b for p, b in zip(parts, bodies, strict=True)})
+
+
+def cases_of(op: Scan) -> list[tuple[int, Expr, dict[int, Expr]]]:
+    """Of each phase its number, the condition for it over the scan's axes, and the bodies of its parts under that."""
+    cases = []
+    for phase in phases_of(op):
+        own = [a.extent for a in phase.axes if a.extent is not None]
+        extents = [*[Const(1, INT32)] * (len(op.axes) - len(own) - op.dims[-1] - 1), *own]
+        inside: Expr = Expr._apply(Fn.EQ, op.steps[-1], Const(phase.number, INT32))
+        known: dict[Expr, Expr] = {op.steps[-1]: Const(phase.number, INT32)}
+        for axis, extent in zip(op.axes[op.dims[-1] + 1 :], extents, strict=True):
+            if axis.extent is not None and not same_extent(axis.extent, extent):
+                within: Expr = Expr._apply(Fn.LT, axis, extent)
+                inside, known[within] = folded(Fn.AND, (inside, within), inside.dtype), TRUE
+        outputs = list(phase.bodies)
+        bodies = decided_all(substitute_all([op.bodies[k] for k in outputs], known))
+        cases.append((phase.number, inside, dict(zip(outputs, bodies, strict=True))))
+    return cases
 
 
 def _box(op: Scan, part: Part) -> tuple[Axis, ...]:

@@ -13,7 +13,7 @@ from tedsl.lang.scalar_text import Names, Style, expression_text, lines_of
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import stages_of
 
-__all__ = ["kind_of", "program_text", "tensor_text"]
+__all__ = ["give_names", "kind_of", "program_text", "tensor_text"]
 
 _ASSIGN = {"add": "+=", "mul": "*=", "max": "max=", "min": "min="}
 _IDENTITY_OF = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
@@ -31,16 +31,26 @@ def program_text(outputs: Tensor | Iterable[Tensor]) -> str:
     tensors = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     style = _listing()
     stages = stages_of(tensors)
+    give_names(style.names, stages)
     listed = [op for op in stages if not part_shown(op)]
-    for op in listed:
-        for thing in op.handles.values() if isinstance(op, Scan) and op.parts else op.outputs:
-            style.names.of(thing)
+    return "\n".join(_definition(op, style) for op in listed)
+
+
+def give_names(names: Names, stages: Iterable[Operation]) -> None:
+    """Names for the tensors of a program, unique in it; the parts of a packed scan have theirs wherever they are."""
+    stages = list(stages)
+    for op in stages:
+        if isinstance(op, Scan) and op.parts:
+            for k, tensor in enumerate(op.outputs):
+                names.alias(tensor, ", ".join(names.of(op.handles[p]) for p in op.parts if p.output == k))
+        elif not part_shown(op):
+            for tensor in op.outputs:
+                names.of(tensor)
     for op in stages:
         shown = part_shown(op)
         if shown is not None:
             scan, part = shown
-            style.names.alias(op.output(0), style.names.of(scan.handles[part]))
-    return "\n".join(_definition(op, style) for op in listed)
+            names.alias(op.output(0), names.of(scan.handles[part]))
 
 
 def kind_of(op: Operation) -> str:

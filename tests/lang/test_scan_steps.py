@@ -478,3 +478,22 @@ def test_drawn_steps_are_those_of_a_loop(case: tuple[Any, te.Tensor, Any, bool],
     shifts = 1e-6 * np.eye(len(weights))
     sums = [[sum(y.sum() for y in loop(weights + sign * s)) for sign in (1, -1)] for s in shifts]
     np.testing.assert_allclose(gradient, [(up - down) / 2e-6 for up, down in sums], rtol=1e-6, atol=1e-6)
+
+
+def test_formulas_and_pages_show_what_was_written() -> None:
+    v, size = te.scan([(6, 4), (6,)], by_elements)
+    formula = te.display.latex(v)
+    assert formula is not None
+    assert "phase" not in formula
+    assert formula.count(r"\text{t in order}") + formula.count("t in order") >= 4
+    page = te.display.program([v * 2.0, size])._repr_html_()
+    assert "phase" not in page
+    assert "w, v" in page or "w, norm, v" in page
+
+
+def test_work_is_that_of_the_parts() -> None:
+    v, size = te.scan([(6, 4), (6,)], by_elements)
+    scan = next(op for op in (v.op.bodies[0].tensor.op,))
+    counted = te.work([v, size]).iterations - te.work([te.compute((6, 5), lambda i, j: 0.0)]).iterations
+    assert scan.parts
+    assert counted == 6 * (4 * (1 + 4) + (1 + 4) + 4 + (1 + 4))

@@ -20,8 +20,9 @@ from schedules.loops import Level, Nest, nest_of
 from schedules.machine import Machine
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.iteration import is_stepped
+from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Expr, Read, Reduce
-from tedsl.lang.extents import number
+from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.intervals import range_of
 from tedsl.lang.tensor import Extern, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, rebuild_all
@@ -89,7 +90,7 @@ def along_memory(rw: Rewriting, op: Scan) -> Scan:
     def rule(node: Expr) -> Expr:
         if not isinstance(node, Read) or id(node.tensor) in own:
             return node
-        across = [d for d, index in enumerate(node.indices[:-1]) if index is last]
+        across = [d for d, index in enumerate(node.indices[:-1]) if _goes_along(index, last)]
         if len(across) != 1 or sum(last in set(free_axes(i)) for i in node.indices) != 1:
             return node
         key = node.tensor, across[0]
@@ -102,6 +103,11 @@ def along_memory(rw: Rewriting, op: Scan) -> Scan:
 
     bodies = rebuild_all(op.bodies, rule)
     return replace(op, bodies=bodies, _outputs={}) if turned else op
+
+
+def _goes_along(index: Expr, axis: Axis) -> bool:
+    """Whether an index is an axis, or that and what does not depend on it."""
+    return index is axis or (index.dtype is INT32 and axis not in set(free_axes(simplify_extent(index - axis))))
 
 
 def _turned(rw: Rewriting, op: Scan, tensor: Tensor, dim: int) -> Tensor:
