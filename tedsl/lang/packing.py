@@ -408,17 +408,19 @@ def _aligned(extents: Sequence[Expr | None], rank: int) -> Shape:
 
 
 def _widest(from_end: int, phases: Sequence[Sequence[State | _Stage]]) -> tuple[str, Expr]:
-    """The name and the extent of an axis of the box, counted from the last one."""
-    own = [p.axes[-from_end] for phase in phases for p in phase if len(p.axes) >= from_end]
-    widest, name = own[0].extent, own[0].name
-    for axis in own[1:]:
-        assert axis.extent is not None
+    """The name and the extent of an axis of the box, counted from the last one; parts without it lie at its first."""
+    parts = [p for phase in phases for p in phase]
+    own = [p.axes[-from_end] for p in parts if len(p.axes) >= from_end]
+    name, widest = own[0].name, own[0].extent
+    others = [(a.name, a.extent) for a in own[1:]] + [("", Const(1, INT32))] * (len(own) < len(parts))
+    for label, extent in others:
+        assert extent is not None
         assert widest is not None
-        gap = number(simplify_extent(axis.extent - widest))
+        gap = number(simplify_extent(extent - widest))
         if gap is None:
-            widest = simplify_extent(fn.maximum(widest, axis.extent))
-        elif gap >= 0:
-            widest, name = axis.extent, axis.name
+            widest = simplify_extent(fn.maximum(widest, extent))
+        elif gap > 0:
+            name, widest = label or name, extent
     assert widest is not None
     return name, widest
 

@@ -497,3 +497,73 @@ def test_work_is_that_of_the_parts() -> None:
     counted = te.work([v, size]).iterations - te.work([te.compute((6, 5), lambda i, j: 0.0)]).iterations
     assert scan.parts
     assert counted == 6 * (4 * (1 + 4) + (1 + 4) + 4 + (1 + 4))
+
+
+def summed(h: Any, c: Any, t: Any) -> Any:
+    return te.where(t == 0, rows[t], h[t - 1] * c[t - 1]), te.select(t == 0, 1.0, te.sum(lambda k: h[t - 1, k]))
+
+
+T, n = te.var("T"), te.var("n")
+rows = te.placeholder((T, n), "float64", name="rows")
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (0, 3), (3, 0), (1, 1), (4, 1), (2, 40)])
+def test_extents_of_any_size(shape: tuple[int, int]) -> None:
+    """Known or not, and zero."""
+    values = CHANCE.standard_normal(shape)
+    known = te.placeholder(shape, "float64", name="rows")
+    outputs = {rows: list(te.scan([(T, n), (T,)], summed))}
+    fixed = lambda h, c, t: (  # noqa: E731
+        te.where(t == 0, known[t], h[t - 1] * c[t - 1]), te.select(t == 0, 1.0, te.sum(lambda k: h[t - 1, k])),
+    )  # fmt: skip
+    outputs[known] = list(te.scan([shape, shape[:1]], fixed))
+    want = [np.zeros(shape), np.ones(shape[0])]
+    for t in range(shape[0]):
+        if t == 0:
+            want[0][0] = values[0]
+        else:
+            want[0][t], want[1][t] = want[0][t - 1] * want[1][t - 1], want[0][t - 1].sum()
+    for source, states in outputs.items():
+        gradient = te.differentiate(states, [source], head=states)
+        for run in (te.interpret, te.evaluate):
+            found = run([*states, *gradient], {source: values})
+            close(found[:2], want)
+        close([found[2]], [te.interpret(list(gradient), {source: values})[0]], 1e-9)
+
+
+def test_schedules_and_derivatives_of_derivatives() -> None:
+    v, size = te.scan([(6, 4), (6,)], by_tensors)
+    feeds = {A: CHANCE.random((4, 4)), v0: CHANCE.random(4)}
+    want = te.interpret([v, size], feeds)
+    automatic = te.Schedule([v, size]).auto()
+    assert "unroll('phase')" in automatic.code()
+    by_hand = te.Schedule([v, size])
+    by_hand["scan"].unroll("phase")
+    for schedule in (te.Schedule([v, size]), automatic, by_hand, "adams2019"):
+        kernel = te.build([A, v0], [v, size], schedule=schedule)
+        close(kernel(feeds[A], feeds[v0]), want)
+    with pytest.raises(te.ScheduleError):
+        te.Schedule([v, size])["scan"].parallel("phase")
+    with te.checked():
+        close(te.build([A, v0], [v, size])(feeds[A], feeds[v0]), want)
+    (second,) = te.hvp((v * v * v).sum() + size.sum(), [A], [te.ones((4, 4), "float64")])
+    te.gradcheck(second.sum(), [A, v0], feeds)
+
+
+def test_operators_and_batches() -> None:
+    @te.op
+    def power(matrix: te.Tensor, first: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
+        def step(v: Any, size: Any, t: Any) -> Any:
+            w = matrix @ v[t - 1]
+            return te.where(t == 0, first, w / te.sqrt((w * w).sum())), te.select(t == 0, 0.0, (w * v[t - 1]).sum())
+
+        return te.scan([(5, *first.shape), (5,)], step)  # type: ignore[no-any-return]
+
+    matrices, firsts = CHANCE.random((3, 4, 4)), CHANCE.random((3, 4))
+    want = [iterated(m, f, 5) for m, f in zip(matrices, firsts, strict=True)]
+    found = te.vmap(power)(matrices, firsts)
+    close(found, [np.stack([w[k] for w in want]) for k in range(2)])
+    gradient = te.grad(lambda m: power(m, te.constant(firsts[0]))[1].sum())(matrices[0])
+    shift = 1e-6 * np.eye(16)[5].reshape(4, 4)
+    up, down = (iterated(matrices[0] + s, firsts[0], 5)[1].sum() for s in (shift, -shift))
+    np.testing.assert_allclose(gradient[1, 1], (up - down) / 2e-6, rtol=1e-6)
