@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
 
@@ -15,7 +15,7 @@ from tedsl.lang.operators import NEGATED
 from tedsl.lang.tensor import Compute, Operation, Part, Scan, Tensor
 from tedsl.lang.traverse import rebuild_all, substitute_all, topological
 
-__all__ = ["Phase", "Unpacked", "cases_of", "part_shown", "phases_of", "unpacked"]
+__all__ = ["Phase", "Unpacked", "cases_of", "part_shown", "phases_of", "read_through", "unpacked"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +109,17 @@ def part_shown(op: Operation) -> tuple[Scan, Part] | None:
         return None
     places = set(scan.as_written(read).indices)
     return (scan, part) if places == set(op.axes) and len(places) == len(op.axes) else None
+
+
+def read_through(read: Read, parts: Mapping[Tensor, Compute]) -> Read:
+    """The read of the scan that a read of its part is."""
+    op = parts.get(read.tensor)
+    if op is None:
+        return read
+    place: dict[Expr, Expr] = dict(zip(op.axes, read.indices, strict=True))
+    (found,) = substitute_all(op.bodies, place)
+    assert isinstance(found, Read)
+    return found
 
 
 def decided_all(exprs: Iterable[Expr]) -> tuple[Expr, ...]:

@@ -567,3 +567,27 @@ def test_operators_and_batches() -> None:
     shift = 1e-6 * np.eye(16)[5].reshape(4, 4)
     up, down = (iterated(matrices[0] + s, firsts[0], 5)[1].sum() for s in (shift, -shift))
     np.testing.assert_allclose(gradient[1, 1], (up - down) / 2e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_steps_that_nobody_asks_for_are_not_kept(reverse: bool) -> None:
+    """Readers of a state are readers of the scan that holds it."""
+    many = te.placeholder((40, 4), "float64", name="many")
+    last, one = (39, 1) if reverse else (0, -1)
+
+    def step(h: Any, c: Any, t: Any) -> Any:
+        norm = te.sqrt((h[t + one] ** 2).sum())
+        return te.where(t == last, many[t], many[t] + h[t + one] / (1.0 + norm)), te.select(t == last, 0.0, norm[()])
+
+    h, c = te.scan([(40, 4), (40,)], step, reverse=reverse)
+    end = 0 if reverse else 39
+    total = te.compute((), lambda: te.sum(lambda i: h[end, i] * (i + 1)) + c[end])
+    values = CHANCE.standard_normal((40, 4))
+    every, kept = te.build([many], [total, h]), te.build([many], total)
+    np.testing.assert_allclose(kept(values), te.interpret(total, {many: values}), rtol=1e-12)
+    np.testing.assert_allclose(every(values)[0], te.interpret(total, {many: values}), rtol=1e-12)
+    assert "steps are kept)" in str(te.Schedule(total).auto())
+    assert "steps are kept)" not in str(te.Schedule([total, h]).auto())
+    assert kept.stats.peak_bytes < every.stats.peak_bytes / 4
+    whole = te.sort(h, axis=0)[-1].sum()  # all steps, by a routine
+    np.testing.assert_allclose(te.evaluate(whole, {many: values}), te.interpret(whole, {many: values}), rtol=1e-12)
