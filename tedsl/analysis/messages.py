@@ -58,7 +58,7 @@ class Overrun:
             return f"dimension {self.dim} of {self.tensor!r}"
         own = self.dim - (self.tensor.ndim - len(self.part.extents))
         shape = ", ".join(map(str, self.part.extents))
-        return f"{'a step' if own < 0 else f'dimension {own}'} of {self.part.name} : {self.tensor.dtype}[{shape}]"
+        return f"{'the steps' if own < 0 else f'dimension {own}'} of {self.part.name} : {self.tensor.dtype}[{shape}]"
 
     def _expected(self) -> str:
         if self.step is not None:
@@ -66,6 +66,8 @@ class Overrun:
             return f"expected {side} of 0 <= index < {self.extent}; start the recurrence with te.select"
         if self.writes:
             return f"expected 0 <= index < {self.extent}; leave such points out with where="
+        if self.part is not None and self.dim < self.tensor.ndim - len(self.part.extents):
+            return f"expected 0 <= index < {self.extent}; start the recurrence with te.select"
         name = self.tensor.name if self.part is None else self.part.name
         return (
             f"expected 0 <= index < {self.extent}; guard the read with te.select or where=, "

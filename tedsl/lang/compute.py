@@ -70,6 +70,8 @@ def compute_tensors(
     what = f"compute {name!r}"
     axes, bodies = resolve_ranges(axes, bodies, what)
     step = present_step()
+    if step is not None:
+        step.check(bodies, what)
     if step is not None and step.makes(bodies):
         check_scope(bodies, (*axes, *step.axes, *step.places), what)
         return step.stage(axes, bodies, name, names).outputs
@@ -129,6 +131,8 @@ def check_states(bodies: tuple[Expr, ...], what: str) -> None:
     for node in topological(bodies):
         if not isinstance(node, Read) or not isinstance(node.tensor.op, (ScanState, StepStage)):
             continue
+        if step is not None:
+            step.check(bodies, what)
         if step is None or node.tensor.op not in step.members:
             is_state = isinstance(node.tensor.op, ScanState)
             found = "the state of a te.scan" if is_state else f"a stage of a step of a te.scan ({node.tensor.op.where})"

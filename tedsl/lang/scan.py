@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_shape
 from tedsl.lang.compute import axis_names, check_scope, check_states, compute_tensors, resolve_ranges, titled
-from tedsl.lang.dtypes import BOTTOM, FLOAT32, INT32, DType, as_dtype
+from tedsl.lang.constants import constant
+from tedsl.lang.dtypes import BOTTOM, FLOAT16, FLOAT32, INT32, DType, as_dtype
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number, same_extent
 from tedsl.lang.packing import State, scan_of
 from tedsl.lang.signatures import parameters_of
-from tedsl.lang.step import Step, present_step, written
+from tedsl.lang.step import Step, written
 from tedsl.lang.tensor import Scan, ScanState, Shape, Tensor
 
 __all__ = ["scan"]
@@ -53,11 +57,6 @@ def scan(
         raise TypeError(
             f"{what} at {user_location()}: expected a function of the states and the axes, found "
             f"{type(function).__name__}"
-        )
-    if present_step() is not None:
-        raise ValueError(
-            f"{what} at {user_location()}: a te.scan within a step of another one; give the outer one two axes, "
-            "axis=(0, 1), and the inner one's steps the second"
         )
     traced = _traced(function, form, dtype, title, what)
     if names is not None and len(names) != len(traced.states):
@@ -189,15 +188,35 @@ def _traced(function: Callable[..., Any], form: _Form, dtype: Any, name: str, wh
     rank = len(form.dims[0]) if form.apart else len(form.shapes[0])
     counts = [len(form.shapes)] if form.apart else _numbers_of_states(function, rank, what)
     for count in counts:
+        fixed = _dtypes(dtype, count)
         labels = axis_names(function, rank, what, skip=count)
         extents = form.steps if form.apart else form.shapes[0]
         axes = tuple(Axis(label, e) for label, e in zip(labels, extents, strict=True))
-        try:
-            return _trace(function, form, axes, _dtypes(dtype, count), count, name, what)
-        except (TypeError, ValueError, IndexError) as error:
-            refused = refused or error
+        for first in [fixed] if fixed is not None else _beginnings(count):
+            found = _attempted(partial(_trace, function, form, axes, fixed, first, name, what))
+            if isinstance(found, _Traced):
+                return found
+            refused = refused or found
+            if not isinstance(found, TypeError):
+                break
     assert refused is not None
     raise refused
+
+
+def _attempted(trace: Callable[[], _Traced]) -> _Traced | Exception:
+    """What tracing gives, or the error that says why it gives nothing."""
+    try:
+        return trace()
+    except (TypeError, ValueError, IndexError) as error:
+        return error
+
+
+def _beginnings(count: int) -> Iterator[tuple[DType, ...]]:
+    """The dtypes to begin with: the weakest one; where a function asks for floats, of one state or of all."""
+    yield (BOTTOM,) * count
+    for k in range(count if count > 1 else 0):
+        yield tuple(FLOAT16 if k == j else BOTTOM for j in range(count))
+    yield (FLOAT16,) * count
 
 
 def _trace(
@@ -205,12 +224,12 @@ def _trace(
     form: _Form,
     axes: tuple[Axis, ...],
     fixed: tuple[DType, ...] | None,
-    count: int,
+    dtypes: tuple[DType, ...],
     name: str,
     what: str,
 ) -> _Traced:
-    """States and bodies whose dtypes agree: states start as the weakest type and are traced again until they settle."""
-    dtypes = fixed or (BOTTOM,) * count
+    """States and bodies whose dtypes agree: states are traced again until they settle, from some to begin with."""
+    count = len(dtypes)
     shapes = form.shapes if form.apart else form.shapes * count
     dims = form.dims if form.apart else form.dims * count
     steps = axes if form.apart else tuple(axes[d] for d in form.dims[0])
@@ -240,6 +259,7 @@ def _trace(
             if fixed is not None:
                 bodies = tuple(fn.convert(b, d) for b, d in zip(returned, fixed, strict=True))
             if fixed is not None or (found == dtypes and BOTTOM not in found):
+                step.check(bodies, what)
                 steps, own, bodies = _checked(steps, own, bodies, what)
                 states = map(State, [h.name for h in handles], handles, dims, own, bodies)
                 labels = parameters_of(function, what)[0][:count]
@@ -279,6 +299,7 @@ def _element(value: Any, axes: tuple[Axis, ...], what: str) -> Any:
     shape = f"({', '.join(str(a.extent) for a in axes)}{',' * (len(axes) == 1)})"
     if callable(value):
         return value(*axes)
+    value = constant(value) if isinstance(value, np.ndarray) and value.ndim else value
     if isinstance(value, Tensor) and value.ndim:
         if not _are_extents(axes, value.extents):
             raise ValueError(

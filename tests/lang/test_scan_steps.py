@@ -306,8 +306,17 @@ def leaked() -> te.Tensor:
 
 
 def nested() -> Any:
-    inner = lambda t: te.scan((3,), lambda y, s: te.select(s == 0, 0.0, y[s - 1] + 1.0))  # noqa: E731
+    inner = lambda t: te.scan((3,), lambda y, s: te.select(s == 0, x[t, 0], y[s - 1] + 1.0))  # noqa: E731
     return te.scan((6,), lambda h, t: te.select(t == 0, 0.0, inner(t)[2]))
+
+
+def scattered(h: Any, t: Any) -> Any:
+    r = te.reduce_axis(4)
+    return te.where(t == 0, x[0], te.scatter((4,), [r], (r,), h[t - 1, r]))
+
+
+def early(h: Any, t: Any) -> Any:
+    return x[t] + te.sqrt((h[t - 1] ** 2).sum())
 
 
 def sorted_step(h: Any, t: Any) -> Any:
@@ -322,7 +331,17 @@ def element_stage(h: Any, t: Any, i: Any) -> Any:
 ROWS, BOTH = [(6, 4)], [(6, 4), (6,)]
 MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (leaked, ValueError, r"a stage of a step of a te.scan \(.*\) outside its body; make what is wanted a state"),
-    (nested, ValueError, r"a te.scan within a step of another one; give the outer one two axes"),
+    (
+        nested,
+        ValueError,
+        r"a te.scan within a step of another one reads what that step computes; give the outer one two",
+    ),
+    (lambda: te.scan(ROWS, scattered), ValueError, r"scatter 'scatter' .* reads what a step of a te.scan computes"),
+    (
+        lambda: te.build([x], te.scan(ROWS, early)),
+        IndexError,
+        r"`t - 1` of the steps of h .*; start the recurrence with",
+    ),
     (
         lambda: te.scan(ROWS, sorted_step),
         ValueError,
@@ -591,3 +610,22 @@ def test_steps_that_nobody_asks_for_are_not_kept(reverse: bool) -> None:
     assert kept.stats.peak_bytes < every.stats.peak_bytes / 4
     whole = te.sort(h, axis=0)[-1].sum()  # all steps, by a routine
     np.testing.assert_allclose(te.evaluate(whole, {many: values}), te.interpret(whole, {many: values}), rtol=1e-12)
+
+
+def test_what_functions_of_tensors_ask_for() -> None:
+    """A catalogue's function that takes floats, an array, a scan of what is known before, a window of earlier steps."""
+    ones = np.full(4, 0.5)
+
+    def step(h: Any, count: Any, t: Any) -> Any:
+        before = te.where(t < 2, ones, h[t - 2 : t].sum(0))
+        return te.ops.softmax(before, 0) + te.cumsum(x[0]), te.select(t == 0, 0, count[t - 1] + 1)
+
+    h, count = te.scan([(6, 4), (6,)], step)
+    assert (h.dtype, count.dtype) == ("float64", "int32")
+    assert te.scan([(6, 4)], lambda h, t: ones).dtype == "float64"
+    values, found = CHANCE.standard_normal((6, 4)), []
+    for t in range(6):
+        before = ones if t < 2 else found[t - 2] + found[t - 1]
+        found.append(np.exp(before) / np.exp(before).sum() + values[0].cumsum())
+    for run in (te.interpret, te.evaluate):
+        close([run(h, {x: values})], [found])
