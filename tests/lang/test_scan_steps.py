@@ -305,6 +305,12 @@ def leaked() -> te.Tensor:
     return kept[-1] + 1.0
 
 
+def leaked_whole() -> Any:
+    kept: list[te.Tensor] = []
+    te.scan(ROWS, lambda h, t: kept.append(te.sin(x[t])) or kept[-1])  # type: ignore[func-returns-value]
+    return te.evaluate(kept[-1], {})
+
+
 def nested() -> Any:
     inner = lambda t: te.scan((3,), lambda y, s: te.select(s == 0, x[t, 0], y[s - 1] + 1.0))  # noqa: E731
     return te.scan((6,), lambda h, t: te.select(t == 0, 0.0, inner(t)[2]))
@@ -331,6 +337,7 @@ def element_stage(h: Any, t: Any, i: Any) -> Any:
 ROWS, BOTH = [(6, 4)], [(6, 4), (6,)]
 MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (leaked, ValueError, r"a stage of a step of a te.scan \(.*\) outside its body; make what is wanted a state"),
+    (leaked_whole, ValueError, r"te.evaluate: sin : float64\[4\] .* is there within the steps of a te.scan only"),
     (
         nested,
         ValueError,
