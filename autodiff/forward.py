@@ -30,7 +30,7 @@ from tedsl.lang.lift import lift_reductions
 from tedsl.lang.native import Native
 from tedsl.lang.operators import Fn
 from tedsl.lang.reducers import BUILTIN
-from tedsl.lang.tensor import Compute, Extern, Operation, Part, Placeholder, Scan, ScanState, Scatter, Tensor
+from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, ScanState, Scatter, StepPart, Tensor
 from tedsl.lang.traverse import topological
 
 __all__ = ["hvp", "jvp"]
@@ -226,7 +226,7 @@ def _scan(op: Operation, dots: Produced) -> Produced:
     return {op.output(k): made.output(position) for position, k in enumerate(floats)}
 
 
-def _tangent_parts(op: Scan, outputs: Sequence[int]) -> tuple[Part, ...]:
+def _tangent_parts(op: Scan, outputs: Sequence[int]) -> tuple[StepPart, ...]:
     """Where the tangents of a packed scan lie, of which these outputs have some."""
     own = {k: position for position, k in enumerate(outputs)}
     return tuple(replace(p, name=f"{p.name}_dot", output=own[p.output]) for p in op.parts if p.output in own)

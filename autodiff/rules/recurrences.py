@@ -24,7 +24,7 @@ from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.phases import cases_of
-from tedsl.lang.tensor import Operation, Part, Scan, ScanState, Tensor
+from tedsl.lang.tensor import Operation, Scan, ScanState, StepPart, Tensor
 from tedsl.lang.traverse import asked_inside, reads_of, rebuild_all, replaced, substitute_all
 
 __all__ = ["scan_flows", "seeds_of"]
@@ -201,15 +201,15 @@ def _scanned(
     return dict(zip(states, made.outputs, strict=True))
 
 
-def _parts(op: Scan, held: Sequence[int | None], names: Sequence[str]) -> tuple[Part, ...]:
+def _parts(op: Scan, held: Sequence[int | None], names: Sequence[str]) -> tuple[StepPart, ...]:
     """Where a packed scan's adjoints lie, by the states whose they are; what they share may lie in every phase."""
-    found: list[Part] = []
+    found: list[StepPart] = []
     for output, (state, name) in enumerate(zip(held, names, strict=True)):
         if state is None:
             phases = {p.phase: p for p in op.parts}.values()
-            found += [Part(f"{name}_{p.phase}", output, p.phase, p.extents) for p in phases]
+            found += [StepPart(f"{name}_{p.phase}", output, p.phase, p.extents) for p in phases]
         else:
-            found += [Part(f"d{p.name}", output, p.phase, p.extents) for p in op.parts if p.output == state]
+            found += [StepPart(f"d{p.name}", output, p.phase, p.extents) for p in op.parts if p.output == state]
     return tuple(found)
 
 

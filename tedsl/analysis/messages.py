@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tedsl.lang.expr import Expr
-from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Part, Placeholder, Scan, Scatter, Tensor
+from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, StepPart, Tensor
 
 __all__ = ["Overrun", "describe"]
 
@@ -37,7 +37,7 @@ class Overrun:
     writes: bool = False
     step: int | str | None = None
     reverse: bool = False
-    part: Part | None = None
+    part: StepPart | None = None
 
     def error(self) -> IndexError:
         return IndexError(str(self))

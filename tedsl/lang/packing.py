@@ -25,7 +25,7 @@ from tedsl.lang.extents import number, same_extent, simplify_extent
 from tedsl.lang.guards import guards_of
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.operators import NEGATED
-from tedsl.lang.tensor import Part, Scan, ScanState, Shape, StepStage, Tensor
+from tedsl.lang.tensor import Scan, ScanState, Shape, StepPart, StepStage, Tensor
 from tedsl.lang.traverse import (
     conjuncts,
     free_axes,
@@ -36,7 +36,7 @@ from tedsl.lang.traverse import (
     topological,
 )
 
-__all__ = ["State", "scan_of"]
+__all__ = ["StepState", "scan_of"]
 
 CHEAP = frozenset(NEGATED) | {
     Fn.ADD, Fn.SUB, Fn.MUL, Fn.NEG, Fn.ABS, Fn.SIGN, Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.RELU, Fn.SELECT, Fn.CAST,
@@ -47,7 +47,7 @@ FEW = 12
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class StepState:
     """A state of a scan as its function gave it: its handle, the dimensions of the steps, the other axes, the body."""
 
     name: str
@@ -84,7 +84,12 @@ class _Place:
 
 
 def scan_of(
-    name: str, steps: tuple[Axis, ...], states: Sequence[State], reverse: bool, names: tuple[str, ...] | None, what: str
+    name: str,
+    steps: tuple[Axis, ...],
+    states: Sequence[StepState],
+    reverse: bool,
+    names: tuple[str, ...] | None,
+    what: str,
 ) -> tuple[Scan, dict[Tensor, tuple[Tensor, int]]]:
     """The scan, and for each handle where its state lies: an output, and a phase where it is packed (else -1)."""
     states, stages = _without_cheap(name, steps, tuple(states), what)
@@ -100,7 +105,7 @@ def scan_of(
     return _Packing(name, steps, states, stages, reverse).scan()
 
 
-def _are_alike(a: State, b: State) -> bool:
+def _are_alike(a: StepState, b: StepState) -> bool:
     """Whether two states are computed by the same axes."""
     return a.dims == b.dims and len(a.axes) == len(b.axes) and all(map(is_, a.axes, b.axes))
 
@@ -115,8 +120,8 @@ def _in_place(steps: Sequence[Axis], axes: Sequence[Axis], dims: Sequence[int]) 
 
 
 def _without_cheap(
-    name: str, steps: tuple[Axis, ...], states: tuple[State, ...], what: str
-) -> tuple[tuple[State, ...], list[_Stage]]:
+    name: str, steps: tuple[Axis, ...], states: tuple[StepState, ...], what: str
+) -> tuple[tuple[StepState, ...], list[_Stage]]:
     """The states, and the stages that are left to be stored, reductions of what is known before the scan lifted."""
     stages = _stages_of(states, what)
     needed = _needed(steps, states, stages)
@@ -142,14 +147,14 @@ def _without_cheap(
             continue
         writing = _Writing()
         writing.write_out(stage.tensors, stage.axes, tuple(map(_unguarded, stage.bodies)))
-        states = tuple(State(s.name, s.tensor, s.dims, s.axes, writing.of(s.bodies)[0]) for s in states)
+        states = tuple(StepState(s.name, s.tensor, s.dims, s.axes, writing.of(s.bodies)[0]) for s in states)
         stored = [_Stage(s.tensors, s.axes, writing.of(s.bodies)) for s in stored]
     return states, stored
 
 
 def _lifted(
-    name: str, steps: tuple[Axis, ...], states: tuple[State, ...], writing: _Writing, members: tuple[Tensor, ...]
-) -> tuple[State, ...]:
+    name: str, steps: tuple[Axis, ...], states: tuple[StepState, ...], writing: _Writing, members: tuple[Tensor, ...]
+) -> tuple[StepState, ...]:
     """The states with stages written out and reductions lifted; those of equal axes share what is lifted."""
     done: dict[Tensor, Expr] = {}
     for first in states:
@@ -159,10 +164,10 @@ def _lifted(
             bodies = writing.of([s.body for s in alike])
             lifted = lift_reductions(bodies, axes, name if len(alike) == len(states) else first.name, members)
             done.update(zip([s.tensor for s in alike], lifted, strict=True))
-    return tuple(State(s.name, s.tensor, s.dims, s.axes, done[s.tensor]) for s in states)
+    return tuple(StepState(s.name, s.tensor, s.dims, s.axes, done[s.tensor]) for s in states)
 
 
-def _stages_of(states: Sequence[State], what: str) -> list[StepStage]:
+def _stages_of(states: Sequence[StepState], what: str) -> list[StepStage]:
     """The stages that the states need, each before its readers."""
     own = {s.tensor for s in states}
     read = [r.tensor for r in reads_of(s.body for s in states)]
@@ -178,7 +183,7 @@ def _stages_of(states: Sequence[State], what: str) -> list[StepStage]:
     return found
 
 
-def _needed(steps: Sequence[Axis], states: Sequence[State], stages: Sequence[StepStage]) -> dict[StepStage, Expr]:
+def _needed(steps: Sequence[Axis], states: Sequence[StepState], stages: Sequence[StepStage]) -> dict[StepStage, Expr]:
     """At which steps each stage is read."""
     known = set(steps)
     needed: dict[StepStage, Expr] = dict.fromkeys(stages, FALSE)
@@ -302,7 +307,7 @@ class _Packing:
     """A scan over phases, put together."""
 
     def __init__(
-        self, name: str, steps: tuple[Axis, ...], states: Sequence[State], stages: Sequence[_Stage], reverse: bool
+        self, name: str, steps: tuple[Axis, ...], states: Sequence[StepState], stages: Sequence[_Stage], reverse: bool
     ) -> None:
         self.name, self.steps, self.reverse = name, steps, reverse
         self.phases = _phases(states, stages)
@@ -321,7 +326,7 @@ class _Packing:
                     else:
                         self.dtypes.append(tensor.dtype)
                     number_of_phase = len(self.phases) - 1 - turn if reverse else turn
-                    dims = part.dims if isinstance(part, State) else ()
+                    dims = part.dims if isinstance(part, StepState) else ()
                     self.places[tensor] = _Place(output, number_of_phase, dims)
 
     def scan(self) -> tuple[Scan, dict[Tensor, tuple[Tensor, int]]]:
@@ -332,7 +337,7 @@ class _Packing:
             for k, d in enumerate(self.dtypes)
         )
         bodies: list[Expr] = [_zero(d) for d in self.dtypes]
-        parts: list[Part] = []
+        parts: list[StepPart] = []
         for phase in self.phases[::-1]:
             for part in phase:
                 inside = self._inside(part.axes, self.places[part.tensors[0]].phase)
@@ -340,8 +345,8 @@ class _Packing:
                     place = self.places[tensor]
                     bodies[place.output] = fn.select_node(inside, value, bodies[place.output])
                     extents = tuple(a.extent for a in part.axes if a.extent is not None)
-                    title = part.name if isinstance(part, State) else tensor.name
-                    parts.insert(0, Part(title, place.output, place.phase, extents))
+                    title = part.name if isinstance(part, StepState) else tensor.name
+                    parts.insert(0, StepPart(title, place.output, place.phase, extents))
         made = Scan(
             name=self.name, axes=axes, states=handles, bodies=tuple(bodies), dims=tuple(range(len(self.steps) + 1)),
             reverse=self.reverse, parts=tuple(parts),
@@ -356,7 +361,7 @@ class _Packing:
                 inside = fn.logical_and(inside, axis < extent)
         return inside
 
-    def _moved(self, part: State | _Stage, handles: Sequence[Tensor]) -> tuple[Expr, ...]:
+    def _moved(self, part: StepState | _Stage, handles: Sequence[Tensor]) -> tuple[Expr, ...]:
         """Bodies over the axes of the box that read where their tensors lie."""
         box = self.box[len(self.box) - len(part.axes) :]
         place: dict[Expr, Expr] = dict(zip(part.axes, box, strict=True))
@@ -373,21 +378,21 @@ class _Packing:
         return rebuild_all(part.bodies, rule)
 
 
-def _both(first: Sequence[State | _Stage], then: Sequence[State | _Stage]) -> list[State | _Stage]:
+def _both(first: Sequence[StepState | _Stage], then: Sequence[StepState | _Stage]) -> list[StepState | _Stage]:
     return [*first, *then]
 
 
-def _phases(states: Sequence[State], stages: Sequence[_Stage]) -> list[list[State | _Stage]]:
+def _phases(states: Sequence[StepState], stages: Sequence[_Stage]) -> list[list[StepState | _Stage]]:
     """What has one shape and reads nothing of its own step that is not there, phase after phase."""
     level: dict[Tensor, int] = {}
-    turn: dict[State | _Stage, int] = {}
+    turn: dict[StepState | _Stage, int] = {}
     for part in _both(stages, states):
         turn[part] = max([level[r.tensor] + 1 for r in reads_of(part.bodies) if r.tensor in level], default=0)
         if isinstance(part, _Stage):
             level.update(dict.fromkeys(part.tensors, turn[part]))
     for state in states:  # read by later steps only, they may come as late as others like them
         turn[state] = max(turn[s] for s in states if _same_shape(s.axes, state.axes))
-    phases: list[tuple[int, list[State | _Stage]]] = []
+    phases: list[tuple[int, list[StepState | _Stage]]] = []
     for part, when in sorted(turn.items(), key=lambda item: item[1]):
         found = next((p for w, p in phases if w == when and _same_shape(p[0].axes, part.axes)), None)
         if found is None:
@@ -407,7 +412,7 @@ def _aligned(extents: Sequence[Expr | None], rank: int) -> Shape:
     return (*(Const(1, INT32),) * (rank - len(extents)), *(e for e in extents if e is not None))
 
 
-def _widest(from_end: int, phases: Sequence[Sequence[State | _Stage]]) -> tuple[str, Expr]:
+def _widest(from_end: int, phases: Sequence[Sequence[StepState | _Stage]]) -> tuple[str, Expr]:
     """The name and the extent of an axis of the box, counted from the last one; parts without it lie at its first."""
     parts = [p for phase in phases for p in phase]
     own = [p.axes[-from_end] for p in parts if len(p.axes) >= from_end]

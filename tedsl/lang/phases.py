@@ -12,7 +12,7 @@ from tedsl.lang.extents import same_extent, simplify_extent
 from tedsl.lang.folding import folded, select_node
 from tedsl.lang.intervals import may_wrap, range_of, verdict
 from tedsl.lang.operators import NEGATED
-from tedsl.lang.tensor import Compute, Operation, Part, Scan, Tensor
+from tedsl.lang.tensor import Compute, Operation, Scan, StepPart, Tensor
 from tedsl.lang.traverse import rebuild_all, substitute_all, topological
 
 __all__ = ["Phase", "Unpacked", "cases_of", "part_shown", "phases_of", "read_through", "unpacked"]
@@ -31,7 +31,7 @@ class Phase:
 class Unpacked:
     """A part of a packed scan: a handle under its name, the axes of the steps and its own, and its body over these."""
 
-    part: Part
+    part: StepPart
     tensor: Tensor
     axes: tuple[Axis, ...]
     body: Expr
@@ -39,13 +39,13 @@ class Unpacked:
 
 def phases_of(op: Scan) -> list[Phase]:
     """The phases of a packed scan in the order of a step."""
-    found: dict[int, list[Part]] = {}
+    found: dict[int, list[StepPart]] = {}
     for part in op.parts:
         found.setdefault(part.phase, []).append(part)
     return [_phase(op, found[number]) for number in sorted(found, reverse=op.reverse)]
 
 
-def _phase(op: Scan, parts: Sequence[Part]) -> Phase:
+def _phase(op: Scan, parts: Sequence[StepPart]) -> Phase:
     """The bodies as they are in the phase of some parts, at the only place of the axes that these do not have."""
     first = parts[0]
     box = _box(op, first)
@@ -76,7 +76,7 @@ def cases_of(op: Scan) -> list[tuple[int, Expr, dict[int, Expr]]]:
     return cases
 
 
-def _box(op: Scan, part: Part) -> tuple[Axis, ...]:
+def _box(op: Scan, part: StepPart) -> tuple[Axis, ...]:
     """The axes at the end of those of a scan that a part has."""
     return op.axes[len(op.axes) - len(part.extents) :]
 
@@ -97,7 +97,7 @@ def unpacked(op: Scan) -> list[Unpacked]:
     return made
 
 
-def part_shown(op: Operation) -> tuple[Scan, Part] | None:
+def part_shown(op: Operation) -> tuple[Scan, StepPart] | None:
     """The part of a packed scan that a stage is, under its own name and nothing else."""
     if not isinstance(op, Compute) or len(op.bodies) != 1 or not isinstance(op.bodies[0], Read):
         return None

@@ -17,9 +17,9 @@ from tedsl.lang.dtypes import BOTTOM, FLOAT16, FLOAT32, INT32, DType, as_dtype
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number, same_extent
-from tedsl.lang.packing import State, scan_of
+from tedsl.lang.packing import StepState, scan_of
 from tedsl.lang.signatures import parameters_of
-from tedsl.lang.step import Step, written
+from tedsl.lang.step import ScanStep, written
 from tedsl.lang.tensor import Scan, ScanState, Shape, Tensor
 
 __all__ = ["scan"]
@@ -91,7 +91,7 @@ class _Traced:
     """What the function of a scan gave; `several`: a tuple of states."""
 
     steps: tuple[Axis, ...]
-    states: tuple[State, ...]
+    states: tuple[StepState, ...]
     labels: tuple[str, ...]
     several: bool
 
@@ -112,7 +112,7 @@ def _form_of(shape: Any, axis: Any, what: str) -> _Form:
     return form
 
 
-def _result(made: Scan, state: State, tensor: Tensor, phase: int, keep: Any, what: str) -> tuple[Tensor, ...]:
+def _result(made: Scan, state: StepState, tensor: Tensor, phase: int, keep: Any, what: str) -> tuple[Tensor, ...]:
     """A state out of a scan that holds it: all of its steps, or those that were made last."""
     shape = state.tensor.extents
     begin: Any = 0
@@ -241,7 +241,7 @@ def _trace(
             ScanState(name=name + suffix, shape=s, dtype=d).output()
             for suffix, s, d in zip(suffixes, shapes, dtypes, strict=True)
         )
-        step = Step(steps, handles)
+        step = ScanStep(steps, handles)
         step.places += places
         with written(step):
             result = function(*handles, *axes)
@@ -261,7 +261,7 @@ def _trace(
             if fixed is not None or (found == dtypes and BOTTOM not in found):
                 step.check(bodies, what)
                 steps, own, bodies = _checked(steps, own, bodies, what)
-                states = map(State, [h.name for h in handles], handles, dims, own, bodies)
+                states = map(StepState, [h.name for h in handles], handles, dims, own, bodies)
                 labels = parameters_of(function, what)[0][:count]
                 labels += [h.name for h in handles[len(labels) :]]
                 return _Traced(steps, tuple(states), tuple(labels), several)
@@ -271,7 +271,7 @@ def _trace(
 
 
 def _elements(
-    returned: Sequence[Any], form: _Form, step: Step, what: str
+    returned: Sequence[Any], form: _Form, step: ScanStep, what: str
 ) -> tuple[list[tuple[Axis, ...]], tuple[Any, ...]]:
     """For each state its axes beside the steps, and its element there; states of one shape have the same axes."""
     known: list[tuple[Axis, ...]] = []

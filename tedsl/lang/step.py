@@ -11,10 +11,10 @@ from tedsl.lang.expr import Axis, Expr
 from tedsl.lang.tensor import Operation, StepStage, Tensor
 from tedsl.lang.traverse import free_axes, reads_of
 
-__all__ = ["Step", "axes_outside", "present_step", "written"]
+__all__ = ["ScanStep", "axes_outside", "present_step", "written"]
 
 
-class Step:
+class ScanStep:
     """What the function of a scan is called with, and the stages that it has made of that so far.
 
     `axes` are those of the steps, `places` the others that the function got. `outer` is the step of another scan in
@@ -49,10 +49,10 @@ class Step:
         return made
 
 
-_PRESENT: ContextVar[Step | None] = ContextVar("step", default=None)
+_PRESENT: ContextVar[ScanStep | None] = ContextVar("step", default=None)
 
 
-def present_step() -> Step | None:
+def present_step() -> ScanStep | None:
     """The step whose function is running."""
     return _PRESENT.get()
 
@@ -64,7 +64,7 @@ def axes_outside(expr: Expr) -> list[Axis]:
 
 
 @contextmanager
-def written(step: Step) -> Iterator[None]:
+def written(step: ScanStep) -> Iterator[None]:
     """The function of a scan runs."""
     before = _PRESENT.set(step)
     try:

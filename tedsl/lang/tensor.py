@@ -34,11 +34,11 @@ __all__ = [
     "Extern",
     "IndexFacts",
     "Operation",
-    "Part",
     "Placeholder",
     "Scan",
     "ScanState",
     "Scatter",
+    "StepPart",
     "StepStage",
     "Tensor",
 ]
@@ -257,7 +257,7 @@ class StepStage(Operation):
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class StepPart:
     """What one phase of the steps of a packed scan computes: a box of an output, that of the last axes."""
 
     name: str
@@ -284,7 +284,7 @@ class Scan(Operation):
     reverse: bool
     names: tuple[str, ...] | None = None
     kept: int | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[StepPart, ...] = ()
 
     @property
     def num_outputs(self) -> int:
@@ -299,7 +299,7 @@ class Scan(Operation):
         """The axes along which it goes, the slowest first."""
         return tuple(self.axes[d] for d in self.dims)
 
-    def part_of(self, read: Read) -> Part | None:
+    def part_of(self, read: Read) -> StepPart | None:
         """The part that a read lies in, of a state or of a result, where the scan is packed."""
         output = read.tensor.index if read.tensor.op is self else self._positions.get(read.tensor)
         if not self.parts or output is None:
@@ -313,7 +313,7 @@ class Scan(Operation):
         return {state: k for k, state in enumerate(self.states)}
 
     @cached_property
-    def handles(self) -> dict[Part, Tensor]:
+    def handles(self) -> dict[StepPart, Tensor]:
         """Each part of a packed scan as a tensor, by which people speak of it."""
         steps = tuple(_known(a) for a in self.axes[: self.dims[-1]])
         made = {}
