@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import reduce
 from types import MappingProxyType
 from typing import Any
@@ -29,7 +30,7 @@ from tedsl.lang.lift import lift_reductions
 from tedsl.lang.native import Native
 from tedsl.lang.operators import Fn
 from tedsl.lang.reducers import BUILTIN
-from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, ScanState, Scatter, Tensor
+from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, ScanState, Scatter, StepPart, Tensor
 from tedsl.lang.titles import check_not_renamed
 from tedsl.lang.traverse import topological
 
@@ -222,8 +223,15 @@ def _scan(op: Operation, dots: Produced) -> Produced:
     made = Scan(
         name=f"{op.name}_dot", where=op.where, axes=op.axes, states=tuple(handles.values()), bodies=bodies,
         dims=op.dims, reverse=op.reverse,
+        parts=_tangent_parts(op, floats),
     )  # fmt: skip
     return {op.output(k): made.output(position) for position, k in enumerate(floats)}
+
+
+def _tangent_parts(op: Scan, outputs: Sequence[int]) -> tuple[StepPart, ...]:
+    """Where the tangents of a packed scan lie, of which these outputs have some."""
+    own = {k: position for position, k in enumerate(outputs)}
+    return tuple(replace(p, name=f"{p.name}_dot", output=own[p.output]) for p in op.parts if p.output in own)
 
 
 def _scatter(op: Operation, dots: Produced) -> Produced:

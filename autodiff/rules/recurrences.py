@@ -20,10 +20,12 @@ from autodiff.turning.cotangent import Cotangent, Sparse, Stored
 from autodiff.turning.gather import gather_expression
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
+from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read
 from tedsl.lang.lift import lift_reductions
-from tedsl.lang.tensor import Operation, Scan, ScanState, Tensor
-from tedsl.lang.traverse import reads_of, rebuild_all, replaced, substitute_all
+from tedsl.lang.phases import cases_of
+from tedsl.lang.tensor import Operation, Scan, ScanState, StepPart, Tensor
+from tedsl.lang.traverse import asked_inside, reads_of, rebuild_all, replaced, substitute_all
 
 __all__ = ["scan_flows", "seeds_of"]
 
@@ -42,8 +44,7 @@ def scan_flows(
     assert isinstance(op, Scan)
     handles = _handles(op, prefix, _reached(op, adjoints))
     own = {id(op.states[k]): k for k in handles}
-    seeds = seeds_of((op.bodies[k], Read(h, (*prefix, *op.axes))) for k, h in handles.items())
-    found = sweep(seeds, TRUE, {**kept, **_steps_done(op)}, frozenset(own) | wanted, slopes)
+    found = _swept(op, handles, prefix, frozenset(own) | wanted, kept, slopes)
     inner = [(own[id(s.read.tensor)], _on_outputs(op, s)) for s in found if id(s.read.tensor) in own]
     outer = [_on_outputs(op, s) for s in found if id(s.read.tensor) not in own]
     if not inner and all(isinstance(adjoints.get(k), Stored | Sparse) for k in handles):
@@ -64,6 +65,30 @@ def scan_flows(
         for (k, _), flow in zip(inner, site_flows([s for _, s in inner], prefix, op.axes), strict=True)
     ]
     return done + site_flows([_with_adjoint(s, _renamed(s.adjoint, totals)) for s in outer], prefix, op.axes)
+
+
+def _swept(
+    op: Scan,
+    handles: Mapping[int, Tensor],
+    prefix: tuple[Axis, ...],
+    wanted: frozenset[int],
+    kept: Mapping[Expr, Expr],
+    slopes: Slopes,
+) -> list[ReadSite]:
+    """What the bodies send back to each read; a phase of a packed scan has reads of its own, though equal ones."""
+    if not op.parts:
+        seeds = seeds_of((op.bodies[k], Read(h, (*prefix, *op.axes))) for k, h in handles.items())
+        return sweep(seeds, TRUE, {**kept, **_steps_done(op, dict(enumerate(op.bodies)), op.axes)}, wanted, slopes)
+    found: list[ReadSite] = []
+    for number, inside, bodies in cases_of(op):
+        here = tuple(Const(number, INT32) if a is op.steps[-1] else a for a in op.axes)
+        own = {k: h for k, h in handles.items() if k in bodies}
+        seeds = seeds_of((bodies[k], Read(h, (*prefix, *here))) for k, h in own.items())
+        found += [
+            ReadSite(s.read, s.adjoint, asked_inside(inside, s.condition), s.axes)
+            for s in sweep(seeds, TRUE, {**kept, **_steps_done(op, bodies, here)}, wanted, slopes)
+        ]
+    return found
 
 
 def _reached(op: Scan, adjoints: Cotangents) -> list[int]:
@@ -89,9 +114,9 @@ def _handles(op: Scan, prefix: tuple[Axis, ...], states: Iterable[int]) -> dict[
     }
 
 
-def _steps_done(op: Scan) -> dict[Expr, Expr]:
+def _steps_done(op: Scan, bodies: Mapping[int, Expr], place: tuple[Expr, ...]) -> dict[Expr, Expr]:
     """The bodies whose values are there as elements of the finished outputs."""
-    return {body: Read(op.output(k), op.axes) for k, body in enumerate(op.bodies) if isinstance(body, Apply)}
+    return {body: Read(op.output(k), place) for k, body in bodies.items() if isinstance(body, Apply)}
 
 
 def seeds_of(pairs: Iterable[tuple[Expr, Expr]]) -> dict[Expr, Expr]:
@@ -145,7 +170,11 @@ def _reverse_scan(
     moved = dict(zip(held, substitute_all(tuple(held.values()), around), strict=True))
     recurrent = {h: e for h, e in moved.items() if h in again}
     names = {h: f"d{op.name_of(k)}" for k, h in handles.items()} | {h: h.op.name for h in shared}
-    done = _scanned(op, (*outer, *axes), tuple(len(outer) + d for d in op.dims), recurrent, names) if recurrent else {}
+    done = (
+        _scanned(op, (*outer, *axes), tuple(len(outer) + d for d in op.dims), recurrent, handles, names)
+        if recurrent
+        else {}
+    )
     for handle, body in moved.items():
         if handle not in recurrent:  # nothing earlier asks for it: a stage that every step is done in at once
             done[handle] = compute_tensors((*outer, *axes), (_renamed(body, done),), names[handle])[0]
@@ -153,16 +182,35 @@ def _reverse_scan(
 
 
 def _scanned(
-    op: Scan, axes: tuple[Axis, ...], dims: tuple[int, ...], bodies: Mapping[Tensor, Expr], names: Mapping[Tensor, str]
+    op: Scan,
+    axes: tuple[Axis, ...],
+    dims: tuple[int, ...],
+    bodies: Mapping[Tensor, Expr],
+    handles: Mapping[int, Tensor],
+    names: Mapping[Tensor, str],
 ) -> dict[Tensor, Tensor]:
     """The recurrence itself: handle -> tensor."""
     states = tuple(bodies)
+    number = {h: k for k, h in handles.items()}
+    named = tuple(names[h] for h in states)
     made = Scan(
         name=f"d{op.name}", where=op.where, axes=axes, states=states,
         bodies=lift_reductions(tuple(bodies.values()), axes, f"d{op.name}", states), dims=dims, reverse=not op.reverse,
-        names=tuple(names[h] for h in states),
+        names=named, parts=_parts(op, [number.get(h) for h in states], named),
     )  # fmt: skip
     return dict(zip(states, made.outputs, strict=True))
+
+
+def _parts(op: Scan, held: Sequence[int | None], names: Sequence[str]) -> tuple[StepPart, ...]:
+    """Where a packed scan's adjoints lie, by the states whose they are; what they share may lie in every phase."""
+    found: list[StepPart] = []
+    for output, (state, name) in enumerate(zip(held, names, strict=True)):
+        if state is None:
+            phases = {p.phase: p for p in op.parts}.values()
+            found += [StepPart(f"{name}_{p.phase}", output, p.phase, p.extents) for p in phases]
+        else:
+            found += [StepPart(f"d{p.name}", output, p.phase, p.extents) for p in op.parts if p.output == state]
+    return tuple(found)
 
 
 def _external(adjoint: Cotangent | None, prefix: tuple[Axis, ...], axes: tuple[Axis, ...], state: Tensor) -> Expr:

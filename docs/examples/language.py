@@ -51,6 +51,15 @@ te.evaluate(te.compute((2,), lambda i: longest(te.abs(x[i, k]), axis=k)), {x: a}
 total = te.scan((2, 3), lambda s, t, j: te.select(t == 0, x[0, j], s[t - 1, j] + x[t, j]))
 te.evaluate(total, {x: a})
 
+
+def centred(row, mean, t):  # states of their own shapes, and a stage of the step
+    before = te.where(t == 0, 0.0, row[t - 1]) + x[t]
+    return before - before.sum() / 3, before.sum() / 3
+
+
+row, mean = te.scan([(2, 3), (2,)], centred)
+te.evaluate([row, mean], {x: a})
+
 # %% te.scatter
 r = te.reduce_axis(10, name="r")
 te.evaluate(te.scatter((3,), [r], (r % 3,), te.const(1)), {})  # how often each remainder occurs

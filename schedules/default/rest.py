@@ -5,7 +5,7 @@ Vectors lie along the last axis, where its iterations are independent and memory
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from schedules.default.gpu.kernels import spread
 from schedules.directives import ComputeRoot, ComputeWith, Definition, Directive, Prefetch, Reorder, Split, Vectorize
@@ -14,12 +14,12 @@ from schedules.machine import Machine
 from schedules.placing.placement import Placement, around, placed
 from schedules.placing.sharing import shared_loops
 from schedules.plan import Plan
-from tedsl.lang.expr import Axis
+from tedsl.lang.expr import Axis, Read
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan
 from tedsl.lang.traverse import topological
 
-__all__ = ["along", "plan_rest", "spoken_of"]
+__all__ = ["along", "is_along", "plan_rest", "spoken_of"]
 
 
 def spoken_of(plan: Plan) -> set[str]:
@@ -110,7 +110,12 @@ def _last_axis(op: Operation) -> Axis | int | None:
 
 def along(op: Operation, axis: Axis) -> bool:
     """Whether neighbours along `axis` are neighbours in memory in every read, or one and the same element."""
-    for read in op.reads:
+    return is_along(op.reads, axis)
+
+
+def is_along(reads: Iterable[Read], axis: Axis) -> bool:
+    """The same of some reads."""
+    for read in reads:
         inside = [d for d, index in enumerate(read.indices) if axis in set(topological(index))]
         if any(d != len(read.indices) - 1 for d in inside):
             return False

@@ -13,6 +13,7 @@ from schedules.program import ProgramStages, reading, rewritten_expressions
 from schedules.thresholds import Thresholds
 from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.extents import number, simplify_extent
+from tedsl.lang.phases import read_through
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Scan, Tensor
 from tedsl.lang.traverse import operations_between, substitute, substitute_all
 
@@ -46,6 +47,7 @@ class Rewriting:
     alike: dict[Hashable, Any] = field(default_factory=dict)  # how stages were planned, by what they compute
     numbered: list[Axis] = field(default_factory=list)  # one for each position, to compare reductions by
     begins: dict[Tensor, tuple[int, int]] = field(default_factory=dict)  # a dimension, and how much of it is not kept
+    parts: dict[Tensor, Compute] = field(default_factory=dict)  # of packed scans, which their readers read instead
 
     def __post_init__(self) -> None:
         self.taken |= self.program.taken
@@ -81,10 +83,11 @@ class Rewriting:
 
     def _moved(self, op: Operation) -> Operation:
         """The operation with indices that count from where the tensors begin that hold less than they did."""
-        if self.begins.keys().isdisjoint(op.inputs):
+        if self.begins.keys().isdisjoint(op.inputs) and self.parts.keys().isdisjoint(op.inputs):
             return op
 
         def rule(node: Expr) -> Expr:
+            node = read_through(node, self.parts) if isinstance(node, Read) else node
             if not isinstance(node, Read) or node.tensor not in self.begins:
                 return node
             dim, begin = self.begins[node.tensor]

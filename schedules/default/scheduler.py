@@ -23,7 +23,7 @@ from schedules.default.patterns.lookups import plan_lookup
 from schedules.default.patterns.nests import plan_nests
 from schedules.default.patterns.outputs import merge_outputs
 from schedules.default.patterns.padding import is_window, padded_windows
-from schedules.default.patterns.scans import along_memory, plan_scan, steps_asked_for
+from schedules.default.patterns.scans import along_memory, parts_read_through, plan_scan, steps_asked_for
 from schedules.default.patterns.scatters import plan_scatter
 from schedules.default.products.panels import plan_contraction
 from schedules.default.recompute import costs_without_trips, widely_read
@@ -78,10 +78,13 @@ def completion(
     kept = {op for op in operations if plan.program.names[op] in spoken} if machine.gpu is None else set(operations)
     chains = chains_of(operations, outputs, kept)
     final = set(outputs)
-    asked = steps_asked_for(operations, outputs) if machine.gpu is None and not apart else {}
+    if machine.gpu is None and not apart:
+        parts = parts_read_through(operations, outputs)
+        rw.parts = {t: op for t, op in parts.items() if op not in kept}
+    asked = steps_asked_for(operations, outputs, rw.parts) if machine.gpu is None and not apart else {}
     joined = {op for earlier in chains.values() for op in earlier}
     for original in operations:
-        if original in joined:
+        if original in joined or not rw.parts.keys().isdisjoint(original.outputs):
             continue
         if apart and plan.program.names[original] not in spoken and not final.intersection(original.outputs):
             source = copied_by(original)  # kernels with it and without it are then the same

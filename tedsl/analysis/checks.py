@@ -192,10 +192,15 @@ class _Deciding:
         side, sign = ("later", "+") if site.reverse else ("earlier", "-")
         there, now, advice = str(site.index), str(site.step), f"read `{site.step} {sign} 1`"
         if site.along is not None and isinstance(site.op, Scan) and site.read is not None:
-            there, now = (_place(indices, site.along) for indices in (site.read.indices, site.op.axes))
-            advice = f"`{site.op.steps[0]}` goes slowest, as `axis=` says"
+            dims = site.along[:-1] if site.part is not None else site.along
+            there, now = (_place(indices, dims) for indices in (site.read.indices, site.op.axes))
+            if len(dims) > 1:
+                advice = f"`{site.op.steps[0]}` goes slowest, as `axis=` says"
+            else:
+                advice = f"read `{site.op.steps[0]} {sign} 1`"
+        called = repr(site.tensor) if site.part is None else site.part.name
         return ValueError(
-            f"{describe(site.op)}: step `{there}` of {site.tensor!r} is read while step `{now}` is computed{at}; only "
+            f"{describe(site.op)}: step `{there}` of {called} is read while step `{now}` is computed{at}; only "
             f"{side} steps are known: {advice}"
         )
 
@@ -270,7 +275,7 @@ class _Deciding:
         extent = int(site.extent.value) if isinstance(site.extent, Const) else site.extent
         overrun = Overrun(
             site.op, site.tensor, site.dim, site.index, value, extent, dict(point), low, high,
-            writes=site.read is None, step=step, reverse=site.reverse,
+            writes=site.read is None, step=step, reverse=site.reverse, part=site.part,
         )  # fmt: skip
         inside = isinstance(value, int) and value >= 0 and not (isinstance(extent, int) and value >= extent)
         if site.step is not None and (step is None or inside):
@@ -315,6 +320,8 @@ class _Deciding:
 
 
 def _place(indices: Sequence[Expr], dims: Sequence[int]) -> str:
+    if len(dims) == 1:
+        return str(indices[dims[0]])
     return f"({', '.join(str(indices[d]) for d in dims)})"
 
 

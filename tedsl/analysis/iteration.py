@@ -34,5 +34,5 @@ def reads_elsewhere(op: Scan) -> bool:
 
 
 def is_stepped(op: Scan) -> bool:
-    """Whether all other axes run inside each time step: a body reads elsewhere, or reduces over a state."""
-    return reads_elsewhere(op) or any(isinstance(node, Reduce) for node in op.nodes)
+    """Whether all other axes run inside each time step: a body reads elsewhere, reduces over a state, or has phases."""
+    return bool(op.parts) or reads_elsewhere(op) or any(isinstance(node, Reduce) for node in op.nodes)

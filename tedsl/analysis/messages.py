@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tedsl.lang.expr import Expr
-from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
+from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, StepPart, Tensor
 
 __all__ = ["Overrun", "describe"]
 
@@ -37,18 +37,28 @@ class Overrun:
     writes: bool = False
     step: int | str | None = None
     reverse: bool = False
+    part: StepPart | None = None
 
     def error(self) -> IndexError:
         return IndexError(str(self))
 
     def __str__(self) -> str:
-        at = ", ".join(f"{name} = {value}" for name, value in self.point.items())
+        phase = self.op.steps[-1].name if isinstance(self.op, Scan) and self.op.parts else None
+        at = ", ".join(f"{name} = {value}" for name, value in self.point.items() if name != phase)
         value = "outside" if self.value is None else f"{self.value}"
         ranges = f" (its range: {self.low} to {self.high})" if self.low is not None and self.high is not None else ""
         return (
-            f"{describe(self.op)}: index `{self.index}` of dimension {self.dim} of {self.tensor!r} is out of bounds: "
+            f"{describe(self.op)}: index `{self.index}` of {self._dimension()} is out of bounds: "
             f"it is {value}{' at ' + at if at else ''}{ranges}, {self._expected()}"
         )
+
+    def _dimension(self) -> str:
+        """Where the index stands; parts of a packed scan are called as they were written."""
+        if self.part is None:
+            return f"dimension {self.dim} of {self.tensor!r}"
+        own = self.dim - (self.tensor.ndim - len(self.part.extents))
+        shape = ", ".join(map(str, self.part.extents))
+        return f"{'the steps' if own < 0 else f'dimension {own}'} of {self.part.name} : {self.tensor.dtype}[{shape}]"
 
     def _expected(self) -> str:
         if self.step is not None:
@@ -56,7 +66,10 @@ class Overrun:
             return f"expected {side} of 0 <= index < {self.extent}; start the recurrence with te.select"
         if self.writes:
             return f"expected 0 <= index < {self.extent}; leave such points out with where="
+        if self.part is not None and self.dim < self.tensor.ndim - len(self.part.extents):
+            return f"expected 0 <= index < {self.extent}; start the recurrence with te.select"
+        name = self.tensor.name if self.part is None else self.part.name
         return (
             f"expected 0 <= index < {self.extent}; guard the read with te.select or where=, "
-            f"or use {self.tensor.name}.at(..., mode='zero', 'clamp', 'reflect' or 'wrap')"
+            f"or use {name}.at(..., mode='zero', 'clamp', 'reflect' or 'wrap')"
         )

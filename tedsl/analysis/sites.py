@@ -9,7 +9,7 @@ from operator import mul
 
 from tedsl.lang.expr import Axis, Expr, Fn, Read
 from tedsl.lang.guards import guards_of
-from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
+from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, StepPart, Tensor
 from tedsl.lang.traverse import free_axes
 
 __all__ = ["Site", "sites_of"]
@@ -36,8 +36,14 @@ class Site:
 
     @property
     def extent(self) -> Expr:
-        extents = self.tensor.extents
+        own = isinstance(self.op, Scan) and self.read is not None
+        extents = self.op.bounds_of(self.read) if own else self.tensor.extents  # type: ignore[attr-defined]
         return extents[self.dim] if self.along is None else _product([extents[d] for d in self.along])
+
+    @property
+    def part(self) -> StepPart | None:
+        """The part of a packed scan that is read."""
+        return self.op.part_of(self.read) if isinstance(self.op, Scan) and self.read is not None else None
 
     @property
     def along(self) -> tuple[int, ...] | None:

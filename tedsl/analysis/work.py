@@ -16,6 +16,7 @@ from tedsl.analysis.counting import count_points
 from tedsl.analysis.sizes import axis_length, check_sizes, concrete_shape, evaluate_extent
 from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Formal, Read, Reduce, Var
 from tedsl.lang.intervals import Known, range_of
+from tedsl.lang.phases import unpacked
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes, stages_of, topological
@@ -54,7 +55,8 @@ def work(outputs: Any, sizes: Sizes | None = None) -> Work:
     """The work of every stage that the outputs need, summed: `work(C, sizes={n: 10})`.
 
     iterations  points of data and reduce axes; a scatter also passes over its result once, to initialise it; a scan
-                counts its box, and for each reduction inside the box times the reduction
+                counts its box, and for each reduction inside the box times the reduction; one whose states have
+                shapes of their own counts that of each, and of the stages of a step
     masked      iterations at which the `where=` of a reduction or scatter is false. Only that: a `select` whose branch
                 is not taken still is an iteration. Parts of a guard that depend on data count as true
     flops       arithmetic on values (index arithmetic is not counted) at iterations that are not masked; any function,
@@ -83,13 +85,20 @@ def _of_stage(op: Operation, sizes: Sizes) -> Work:
         return points + Work(math.prod(concrete_shape(op.output(), sizes, WHAT)), 0, 0, moved)
     if isinstance(op, Compute) and op.reduction is not None:
         return _of_reduction(op.reduction, op.axes, sizes) + Work(0, 0, 0, moved)
+    if isinstance(op, Scan) and op.parts:
+        parts = [_of_bodies(made.axes, (made.body,), sizes) for made in unpacked(op)]
+        return sum(parts, Work(0, 0, 0, moved))
     if isinstance(op, (Compute, Scan)):
-        total = _loops(op.axes, TRUE, _flops(op.bodies), sizes) + Work(0, 0, 0, moved)
-        for node in op.nodes:
-            if isinstance(node, Reduce):
-                total += _of_reduction(node, op.axes, sizes)
-        return total
+        return _of_bodies(op.axes, op.bodies, sizes) + Work(0, 0, 0, moved)
     return Work(0, 0, 0, moved)
+
+
+def _of_bodies(axes: tuple[Axis, ...], bodies: tuple[Expr, ...], sizes: Sizes) -> Work:
+    total = _loops(axes, TRUE, _flops(bodies), sizes)
+    for node in topological(bodies):
+        if isinstance(node, Reduce):
+            total += _of_reduction(node, axes, sizes)
+    return total
 
 
 def _of_reduction(reduce: Reduce, outer: tuple[Axis, ...], sizes: Sizes) -> Work:

@@ -201,7 +201,8 @@ class _Crop:
         shape = tuple(Const(b - a, INT32) for a, b in copy.box)
         states = tuple(ScanState(name=s.name, where=s.op.where, shape=shape, dtype=s.dtype).output() for s in op.states)
         own = {s: TensorPart(s, copy.box, new) for s, new in zip(op.states, states, strict=True)}
-        return replace(op, axes=copy.axes, states=states, bodies=self._bodies(copy, own), _outputs={})
+        parts = op.parts if copy.box == whole(op.output()) else ()
+        return replace(op, axes=copy.axes, states=states, bodies=self._bodies(copy, own), parts=parts, _outputs={})
 
     def _built_scatter(self, copy: _Copy) -> Operation:
         op = copy.op

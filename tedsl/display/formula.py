@@ -15,6 +15,7 @@ from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Re
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.intervals import range_of
 from tedsl.lang.native import Native
+from tedsl.lang.phases import part_shown, unpacked
 from tedsl.lang.scalar_text import Names, shared_parts
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import conjuncts, topological
@@ -51,7 +52,8 @@ class TooLong(ValueError):
 def formula_of(op: Operation, names: Names | None = None) -> Table:
     """The definition of a stage; TooLong if it is better left to text."""
     style = (names or Names()).inner()
-    return _Writer(style, op).table()
+    shown = part_shown(op)
+    return _Writer(style, op if shown is None else shown[0]).table()
 
 
 def scalar_formula(expr: Expr) -> Math:
@@ -133,7 +135,21 @@ class _Writer:
         pairs = enumerate(zip(heads, bodies, strict=True))
         return [Line(head, self.math(body), remark if k == last else None) for k, (head, body) in pairs]
 
+    def packed(self, op: Scan) -> list[Line]:
+        """A line for each part, in the order of a step."""
+        lines: list[Line] = []
+        for made in unpacked(op):
+            inner = _Writer(self.names.inner(), op)
+            named = inner.named((made.body,))
+            steps = ", ".join(inner.names.of(a) for a in op.steps[:-1])
+            order = Word(f"{steps} {'downwards' if op.reverse else 'in order'}")
+            remark = Row((inner.ranges(made.axes) or Row(()), Operator(","), order))
+            lines += [*inner.bodies([inner.element(made.tensor, made.axes)], (made.body,), remark), *named]
+        return lines
+
     def scan(self, op: Scan) -> list[Line]:
+        if op.parts:
+            return self.packed(op)
         for state, output in zip(op.states, op.outputs, strict=True):
             self.names.alias(state, self.names.of(output))
         lines = self.named(op.bodies)
@@ -164,6 +180,9 @@ class _Writer:
 
     def indexed(self, tensor: Tensor, indices: Sequence[Expr]) -> Math:
         """C with subscripts i, j; C[2i + k, j] where an index is longer than a name."""
+        if isinstance(tensor.op, Scan) and tensor.op.parts:
+            read = tensor.op.as_written(Read(tensor, tuple(indices)))
+            tensor, indices = read.tensor, read.indices
         name = Name(self.names.of(tensor))
         if not indices:
             return name

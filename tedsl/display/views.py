@@ -21,7 +21,8 @@ from tedsl.display.math import Line, Name, Table, Word
 from tedsl.display.nest import nest_tree
 from tedsl.display.stages import COLOUR, stage_graph
 from tedsl.lang.expr import Const, Expr
-from tedsl.lang.printing import kind_of, program_text, tensor_text
+from tedsl.lang.phases import part_shown
+from tedsl.lang.printing import give_names, kind_of, program_text, tensor_text
 from tedsl.lang.scalar_text import Names
 from tedsl.lang.tensor import Operation, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
@@ -100,16 +101,14 @@ def _view(shown: Any) -> Callable[[Any], Iterator[str]]:
 def _names(stages: Sequence[Operation]) -> Names:
     """Names that are unique in a program."""
     names = Names()
-    for op in stages:
-        for tensor in op.outputs:
-            names.of(tensor)
+    give_names(names, stages)
     return names
 
 
 def _formulas(stages: Sequence[Operation]) -> str | None:
     """The formulas of the stages below one another; None where there are none."""
     names = _names(stages)
-    computed = [op for op in stages if not isinstance(op, Placeholder)]
+    computed = [op for op in stages if not isinstance(op, Placeholder) and not part_shown(op)]
     lines = [line for op in computed[:MOST_FORMULAS] for line in _lines(op, names)]
     if len(computed) > MOST_FORMULAS:
         lines.append(Line(Word("..."), Word(f"{len(computed) - MOST_FORMULAS} more stages")))
@@ -171,7 +170,7 @@ def _stages(results: Sequence[Tensor], stages: Sequence[Operation], formulas_ope
     names = _names(stages)
     yield f'<div class="te-wide">{stage_graph(results, names)}</div>'
     yield _stage_table(results, stages, names)
-    computed = [op for op in stages if not isinstance(op, Placeholder)]
+    computed = [op for op in stages if not isinstance(op, Placeholder) and not part_shown(op)]
     shown = [_definition(op, names) for op in computed[:MOST_FORMULAS]]
     more = len(computed) - len(shown)
     if more:

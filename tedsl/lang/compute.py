@@ -17,7 +17,8 @@ from tedsl.lang.expr import TRUE, Axis, Const, Expr, Formal, Read, Reduce
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.ranges import infer_ranges
 from tedsl.lang.signatures import parameters_of
-from tedsl.lang.tensor import Compute, Placeholder, ScanState, Tensor
+from tedsl.lang.step import present_step
+from tedsl.lang.tensor import Compute, Placeholder, ScanState, StepStage, Tensor
 from tedsl.lang.titles import titled
 from tedsl.lang.traverse import free_axes, substitute_all, topological
 
@@ -60,6 +61,12 @@ def compute_tensors(
     """The tensors of one loop nest over `axes`, brought to normal form."""
     what = f"compute {name!r}"
     axes, bodies = resolve_ranges(axes, bodies, what)
+    step = present_step()
+    if step is not None:
+        step.check(bodies, what)
+    if step is not None and step.makes(bodies):
+        check_scope(bodies, (*axes, *step.axes, *step.places), what)
+        return step.stage(axes, bodies, name, names).outputs
     check_scope(bodies, axes, what)
     return Compute(name=name, axes=axes, bodies=lift_reductions(bodies, axes, name), names=names).outputs
 
@@ -110,15 +117,19 @@ def _check_not_empty(reduce: Reduce, axes: tuple[Axis, ...], what: str) -> None:
         )
 
 
-def check_states(bodies: tuple[Expr, ...], own: tuple[Tensor, ...], what: str) -> None:
-    """The state of a scan is read in its own body only."""
-    allowed = set(map(id, own))
+def check_states(bodies: tuple[Expr, ...], what: str) -> None:
+    """The states of a scan, and the stages of its steps, are read in its own body only."""
+    step = present_step()
     for node in topological(bodies):
-        if isinstance(node, Read) and isinstance(node.tensor.op, ScanState) and id(node.tensor) not in allowed:
-            raise ValueError(
-                f"{what} at {user_location()}: `{node}` reads the state of a te.scan outside its body; "
-                "use the tensor that te.scan returned"
-            )
+        if not isinstance(node, Read) or not isinstance(node.tensor.op, (ScanState, StepStage)):
+            continue
+        if step is not None:
+            step.check(bodies, what)
+        if step is None or node.tensor.op not in step.members:
+            is_state = isinstance(node.tensor.op, ScanState)
+            found = "the state of a te.scan" if is_state else f"a stage of a step of a te.scan ({node.tensor.op.where})"
+            fix = "use the tensor that te.scan returned" if is_state else "make what is wanted a state, and return it"
+            raise ValueError(f"{what} at {user_location()}: `{node}` reads {found} outside its body; {fix}")
 
 
 def _trace_axes(shape: Any, function: Callable[..., Any], what: str) -> tuple[Axis, ...]:
@@ -163,5 +174,5 @@ def _body(value: Any, what: str) -> Expr:
         body = fn.as_expr(value)
     except TypeError as error:
         raise TypeError(f"{what}: the function must return scalar expressions: {error}") from error
-    check_states((body,), (), what)
+    check_states((body,), what)
     return body

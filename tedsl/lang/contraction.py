@@ -145,7 +145,7 @@ def _contract(terms: Sequence[tuple[Tensor, Labels]], result: Labels, what: str,
         read = Read(tensor, tuple(_index(at[v], n) for v, n in zip(labels, tensor.extents, strict=True)))
         body = read if body is None else body * read
     assert body is not None
-    check_states((body,), (), what)
+    check_states((body,), what)
     if inner:
         kind = "any" if body.dtype.is_bool else "sum"
         body = reduce_expr(BUILTIN[kind], (body,), tuple(inner.values()), None, what)[0]

@@ -14,8 +14,9 @@ from tedsl.lang.dtypes import INT32, INT64
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
+from tedsl.lang.step import axes_outside
 from tedsl.lang.tensor import Shape, Tensor
-from tedsl.lang.traverse import free_axes, topological
+from tedsl.lang.traverse import topological
 
 __all__ = [
     "as_tensor", "fresh_axes", "is_one", "is_zero", "normal_axes", "normal_axis", "product",
@@ -42,13 +43,13 @@ def tensor_of(shape: Shape, element: Callable[..., Expr], name: str) -> Tensor:
     """The tensor whose element at (i, j, ...) is `element(i, j, ...)`."""
     axes = fresh_axes(shape)
     body = element(*axes)
-    check_states((body,), (), name)
+    check_states((body,), name)
     return compute_tensors(axes, (body,), name)[0]
 
 
 def whole(leaf: Any, name: str) -> Any:
     """An element of a tensor, or what is made of elements without an axis, as a tensor of rank 0; all else as it is."""
-    is_value = isinstance(leaf, Expr) and not free_axes(leaf) and any(isinstance(e, Read) for e in topological(leaf))
+    is_value = isinstance(leaf, Expr) and not axes_outside(leaf) and any(isinstance(e, Read) for e in topological(leaf))
     return compute((), lambda: leaf, name=name) if is_value else leaf
 
 
@@ -67,7 +68,7 @@ def as_tensor(value: Any, what: str) -> Tensor:
 
 def scalar_operand(value: Any, what: str) -> Any:
     """A scalar that meets whole tensors: it may not use the axes of a compute."""
-    if isinstance(value, Expr) and (axes := free_axes(value)):
+    if isinstance(value, Expr) and (axes := axes_outside(value)):
         raise TypeError(
             f"{what} at {user_location()}: a whole tensor meets the scalar `{value}`, which uses axis "
             f"{axes[0].name!r}; inside te.compute read an element of the tensor, e.g. A[i, j]"

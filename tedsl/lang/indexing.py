@@ -22,6 +22,7 @@ from tedsl.lang.errors import RankError, user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
 from tedsl.lang.reshaping import ravel
+from tedsl.lang.step import axes_outside
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.titles import takes_variables
 from tedsl.lang.traverse import free_axes
@@ -77,7 +78,7 @@ def _expanded(x: Tensor, items: tuple[Any, ...]) -> tuple[Any, ...]:
         raise IndexError(f"index of {x!r} at {user_location()}: an index can hold a single ellipsis ('...')")
     if used > x.ndim:
         raise RankError(f"index of {x!r} at {user_location()}: expected at most {x.ndim} indices, found {used}")
-    if used < x.ndim and not dots and any(isinstance(item, Expr) and free_axes(item) for item in items):
+    if used < x.ndim and not dots and any(map(_is_of_axes, items)):
         raise RankError(
             f"index of {x!r} at {user_location()}: expected {x.ndim} indices, found {used}; inside te.compute every "
             "dimension needs one"
@@ -89,7 +90,7 @@ def _expanded(x: Tensor, items: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _is_of_axes(item: Any) -> bool:
-    return isinstance(item, Expr) and bool(free_axes(item))
+    return isinstance(item, Expr) and bool(axes_outside(item))
 
 
 def _is_one_place(item: Any) -> bool:

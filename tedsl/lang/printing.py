@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Reduce
 from tedsl.lang.extents import simplify_extent
+from tedsl.lang.phases import part_shown, unpacked
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scalar_text import Names, Style, expression_text, lines_of
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import stages_of
 
-__all__ = ["kind_of", "program_text", "tensor_text"]
+__all__ = ["give_names", "kind_of", "program_text", "tensor_text"]
 
 _ASSIGN = {"add": "+=", "mul": "*=", "max": "max=", "min": "min="}
 _IDENTITY_OF = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
@@ -21,7 +22,8 @@ _IDENTITY_OF = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 def tensor_text(tensor: Tensor) -> str:
     """The definition of one tensor (with the other outputs of its loop nest)."""
     style = _listing()
-    return _definition(tensor.op, style)
+    shown = part_shown(tensor.op)
+    return _definition(tensor.op if shown is None else shown[0], style)
 
 
 def program_text(outputs: Tensor | Iterable[Tensor]) -> str:
@@ -29,10 +31,26 @@ def program_text(outputs: Tensor | Iterable[Tensor]) -> str:
     tensors = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     style = _listing()
     stages = stages_of(tensors)
+    give_names(style.names, stages)
+    listed = [op for op in stages if not part_shown(op)]
+    return "\n".join(_definition(op, style) for op in listed)
+
+
+def give_names(names: Names, stages: Iterable[Operation]) -> None:
+    """Names for the tensors of a program, unique in it; the parts of a packed scan have theirs wherever they are."""
+    stages = list(stages)
     for op in stages:
-        for index in range(op.num_outputs):
-            style.names.of(op.output(index))
-    return "\n".join(_definition(op, style) for op in stages)
+        if isinstance(op, Scan) and op.parts:
+            for k, tensor in enumerate(op.outputs):
+                names.alias(tensor, ", ".join(names.of(op.handles[p]) for p in op.parts if p.output == k))
+        elif not part_shown(op):
+            for tensor in op.outputs:
+                names.of(tensor)
+    for op in stages:
+        shown = part_shown(op)
+        if shown is not None:
+            scan, part = shown
+            names.alias(op.output(0), names.of(scan.handles[part]))
 
 
 def kind_of(op: Operation) -> str:
@@ -115,7 +133,24 @@ def _bodies(bodies: tuple[Expr, ...], style: Style) -> list[str]:
     return [*lines[:count], ", ".join(lines[count:])]
 
 
+def _packed(op: Scan, style: Style) -> str:
+    """A line for each part, in the order of a step."""
+    order = "downwards" if op.reverse else "in order"
+    around = op.axes[: op.dims[-1]]
+    steps = ", ".join(_range(a, style) + (f" {order}" if a in set(op.steps) else "") for a in around)
+    lines = [f"for {steps}:"]
+    for made in unpacked(op):
+        inner = replace(style, names=style.names.inner())
+        index = f"[{', '.join(inner.names.of(a) for a in made.axes)}]"
+        *lets, body = _bodies((made.body,), inner)
+        text = _joined(f"{inner.names.of(made.tensor)}{index} = {body}", _ranges(made.axes[len(around) :], inner), lets)
+        lines += [f"    {line}" for line in text.split("\n")]
+    return "\n".join(lines)
+
+
 def _scan(op: Scan, style: Style) -> str:
+    if op.parts:
+        return _packed(op, style)
     for state, output in zip(op.states, op.outputs, strict=True):
         style.names.alias(state, style.names.of(output))
     heads = _heads(op, style)

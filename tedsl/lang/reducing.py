@@ -39,7 +39,7 @@ def _reduced(x: Tensor, kind: str, axis: Any, keepdims: bool) -> Tensor:
     over = removed_axes(axis, x.ndim, f"te.{kind}")
     axes, inner, element = _element(x, over, keepdims)
     value = _operand(kind, element)
-    check_states((value,), (), f"te.{kind}")
+    check_states((value,), f"te.{kind}")
     if inner:
         body = reduce_expr(BUILTIN[kind], (value,), inner, None, f"te.{kind}")[0]
     else:  # over no axes: a copy
@@ -79,7 +79,7 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     count = fn.convert(product(source.extents[d] for d in over), work)
     axes, inner, element = _element(source, over, keepdims)
     value = fn.convert(element, work)
-    check_states((value,), (), "te.mean")
+    check_states((value,), "te.mean")
     total = reduce_expr(BUILTIN["sum"], (value,), inner, None, "te.mean")[0] if inner else value
     return compute_tensors(axes, (fn.convert(total / count, result),), f"{source.name}_mean")[0]
 

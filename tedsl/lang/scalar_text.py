@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tedsl.lang.border_text import parts_as_said, said_at
 from tedsl.lang.dtypes import BOOL, FLOAT32, INT32, DType
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Reduce, Var, WeakFloat
-from tedsl.lang.tensor import Tensor
+from tedsl.lang.tensor import Scan, Tensor
 from tedsl.lang.weak import is_number, number_of
 
 __all__ = ["Names", "Style", "expression_text", "lines_of", "shared_parts"]
@@ -218,6 +218,8 @@ def _listed(pieces: list[Piece]) -> list[Piece]:
 
 
 def _read(node: Read, style: Style) -> list[Piece]:
+    if isinstance(node.tensor.op, Scan):
+        node = node.tensor.op.as_written(node)
     name = style.names.of(node.tensor)
     if not node.indices:
         return [name + style.empty_index]

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_shape
 from tedsl.lang.compute import axis_names, check_scope, check_states, compute_tensors, resolve_ranges
-from tedsl.lang.dtypes import BOTTOM, FLOAT32, INT32, DType, as_dtype
+from tedsl.lang.constants import constant
+from tedsl.lang.dtypes import BOTTOM, FLOAT16, FLOAT32, INT32, DType, as_dtype
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
-from tedsl.lang.extents import number
-from tedsl.lang.lift import lift_reductions
+from tedsl.lang.extents import number, same_extent
+from tedsl.lang.packing import StepState, scan_of
 from tedsl.lang.signatures import parameters_of
-from tedsl.lang.tensor import Scan, ScanState, Tensor
+from tedsl.lang.step import ScanStep, written
+from tedsl.lang.tensor import Scan, ScanState, Shape, Tensor
 from tedsl.lang.titles import titled
 
 __all__ = ["scan"]
-
-Traced = tuple[tuple[Axis, ...], tuple[Tensor, ...], tuple[Expr, ...], bool]  # the last: several are returned
 
 
 def scan(
@@ -39,49 +43,105 @@ def scan(
     under a reduction. Several axes, such as (0, 1), are walked as nested loops, the first one slowest: step (i, j) may
     read all of (i - 1, anything) and what is before j in its own row.
 
+    A list of shapes gives each state its own. The function then takes the handles and the axes of the steps alone, and
+    returns for each state a function of its other axes, a tensor of their shape, or an expression where none are left.
+
+    Tensors that the function makes of its handles and axes are stages of the step: `te.compute`, `w @ h[t - 1]`.
+
     `keep` gives the last steps that were made, so many of them, in the order of `axis`. Where nobody asks for others a
     kernel holds no more steps than the body looks back, whoever says so: `keep`, or readers of `y[T - 1, ...]` alone.
     """
     title = titled(name, "scan", "te.scan")
     what = f"scan {title.text!r}"
-    extents = as_shape(shape, what)
+    form = _form_of(shape, axis, what)
     if not callable(function):
         raise TypeError(
             f"{what} at {user_location()}: expected a function of the states and the axes, found "
             f"{type(function).__name__}"
         )
-    dims = _dimensions(axis, len(extents), what)
-    axes, states, bodies, several = _traced(function, extents, dtype, title.text, what)
-    text, names = title.of(len(states), several, what, "states")
-    made = Scan(
-        name=text,
-        axes=axes,
-        states=states,
-        bodies=lift_reductions(bodies, axes, text, states),
-        dims=dims,
-        reverse=bool(reverse),
-        names=names,
-    )
-    results = made.outputs if keep is None else _last_steps(made, keep, what)
-    return results if several else results[0]
+    traced = _traced(function, form, dtype, title.text, what)
+    text, names = title.of(len(traced.states), traced.several, what, "states")
+    if names is not None or (form.apart and not title.is_given):
+        own = names or tuple(traced.labels)
+        traced = replace(traced, states=tuple(replace(s, name=n) for s, n in zip(traced.states, own, strict=True)))
+        names = own
+    made, places = scan_of(text, traced.steps, traced.states, bool(reverse), names, what)
+    results: list[Tensor] = []
+    for state in traced.states:
+        tensor, phase = places[state.tensor]
+        results += [tensor] if phase < 0 and keep is None else _result(made, state, tensor, phase, keep, what)
+    return tuple(results) if traced.several else results[0]
 
 
-def _last_steps(made: Scan, keep: Any, what: str) -> tuple[Tensor, ...]:
-    """The steps that were made last."""
-    if len(made.dims) > 1:
-        raise ValueError(f"{what} at {user_location()}: keep={keep!r} is for steps along one axis, found {made.dims}")
-    (dim,), (extent,) = made.dims, (a.extent for a in made.steps)
-    count = number(extent)
-    if not isinstance(keep, int) or keep < 1 or (count is not None and keep > count):
-        most = "" if count is None else f" to {count}"
-        raise ValueError(f"{what} at {user_location()}: expected keep from 1{most} steps, found {keep!r}")
-    begin = 0 if made.reverse or extent is None else extent - keep
-    last: list[Tensor] = []
-    for state in made.outputs:
-        axes = tuple(Axis(a.name, Const(keep, INT32) if d == dim else a.extent) for d, a in enumerate(made.axes))
-        place = tuple(begin + a if d == dim else a for d, a in enumerate(axes))
-        last += compute_tensors(axes, (Read(state, place),), f"{state.name}_last")
-    return tuple(last)
+@dataclass(frozen=True)
+class _Form:
+    """The shapes that were asked for, each with the dimensions of the steps; `apart`: a list of them, one per state."""
+
+    shapes: tuple[Shape, ...]
+    dims: tuple[tuple[int, ...], ...]
+    apart: bool
+
+    @property
+    def steps(self) -> Shape:
+        return tuple(self.shapes[0][d] for d in self.dims[0])
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """What the function of a scan gave; `several`: a tuple of states."""
+
+    steps: tuple[Axis, ...]
+    states: tuple[StepState, ...]
+    labels: tuple[str, ...]
+    several: bool
+
+
+def _form_of(shape: Any, axis: Any, what: str) -> _Form:
+    apart = isinstance(shape, (tuple, list)) and bool(shape) and all(isinstance(s, (tuple, list)) for s in shape)
+    shapes = tuple(as_shape(s, what) for s in (shape if apart else (shape,)))
+    dims = tuple(_dimensions(axis, len(s), what) for s in shapes)
+    form = _Form(shapes, dims, apart)
+    for own, at in zip(shapes, dims, strict=True):
+        for extent, d in zip(form.steps, at, strict=True):
+            if not same_extent(own[d], extent):
+                raise ValueError(
+                    f"{what} at {user_location()}: states of shapes ({', '.join(map(str, shapes[0]))}) and "
+                    f"({', '.join(map(str, own))}) have {extent} and {own[d]} steps along axis {axis!r}; all states "
+                    "take as many"
+                )
+    return form
+
+
+def _result(made: Scan, state: StepState, tensor: Tensor, phase: int, keep: Any, what: str) -> tuple[Tensor, ...]:
+    """A state out of a scan that holds it: all of its steps, or those that were made last."""
+    shape = state.tensor.extents
+    begin: Any = 0
+    if keep is not None:
+        if len(state.dims) > 1:
+            raise ValueError(
+                f"{what} at {user_location()}: keep={keep!r} is for steps along one axis, found {state.dims}"
+            )
+        (dim,) = state.dims
+        extent = shape[dim]
+        count = number(extent)
+        if not isinstance(keep, int) or keep < 1 or (count is not None and keep > count):
+            most = "" if count is None else f" to {count}"
+            raise ValueError(f"{what} at {user_location()}: expected keep from 1{most} steps, found {keep!r}")
+        begin = 0 if made.reverse else extent - keep
+        shape = (*shape[:dim], Const(keep, INT32), *shape[dim + 1 :])
+    labels = {**dict(zip(state.dims, (a.name for a in made.steps), strict=False))}
+    rest = iter([a.name for a in state.axes])
+    axes = tuple(Axis(labels[d] if d in labels else next(rest), e) for d, e in enumerate(shape))
+    at: list[Expr] = [begin + axes[d] for d in state.dims] if keep is not None else [axes[d] for d in state.dims]
+    others = [a for d, a in enumerate(axes) if d not in state.dims]
+    if phase < 0:
+        steps, free = dict(zip(state.dims, at, strict=True)), iter(others)
+        place = [steps[d] if d in steps else next(free) for d in range(len(axes))]
+    else:
+        zeros = [Const(0, INT32)] * (tensor.ndim - len(at) - 1 - len(others))
+        place = [*at, Const(phase, INT32), *zeros, *others]
+    title = f"{state.name}_last" if keep is not None else state.name
+    return compute_tensors(axes, (Read(tensor, tuple(place)),), title)
 
 
 def _dimensions(axis: Any, rank: int, what: str) -> tuple[int, ...]:
@@ -122,57 +182,147 @@ def _dtypes(dtype: Any, count: int) -> tuple[DType, ...] | None:
     return tuple(as_dtype(d) for d in (dtype if isinstance(dtype, (tuple, list)) else [dtype] * count))
 
 
-def _traced(function: Callable[..., Any], extents: tuple[Expr, ...], dtype: Any, name: str, what: str) -> Traced:
+def _traced(function: Callable[..., Any], form: _Form, dtype: Any, name: str, what: str) -> _Traced:
     """What the function makes of as many states as it makes sense with; otherwise the first error says why not."""
     refused: Exception | None = None
-    for count in _numbers_of_states(function, len(extents), what):
-        labels = axis_names(function, len(extents), what, skip=count)
+    rank = len(form.dims[0]) if form.apart else len(form.shapes[0])
+    counts = [len(form.shapes)] if form.apart else _numbers_of_states(function, rank, what)
+    for count in counts:
+        fixed = _dtypes(dtype, count)
+        labels = axis_names(function, rank, what, skip=count)
+        extents = form.steps if form.apart else form.shapes[0]
         axes = tuple(Axis(label, e) for label, e in zip(labels, extents, strict=True))
-        try:
-            states, bodies, several = _trace(function, axes, _dtypes(dtype, count), count, name, what)
-            axes, bodies = resolve_ranges(axes, bodies, what)
-            check_scope(bodies, axes, what)
-            check_states(bodies, states, what)
-        except (TypeError, ValueError, IndexError) as error:
-            refused = refused or error
-        else:
-            return axes, states, bodies, several
+        for first in [fixed] if fixed is not None else _beginnings(count):
+            found = _attempted(partial(_trace, function, form, axes, fixed, first, name, what))
+            if isinstance(found, _Traced):
+                return found
+            refused = refused or found
+            if not isinstance(found, TypeError):
+                break
     assert refused is not None
     raise refused
 
 
+def _attempted(trace: Callable[[], _Traced]) -> _Traced | Exception:
+    """What tracing gives, or the error that says why it gives nothing."""
+    try:
+        return trace()
+    except (TypeError, ValueError, IndexError) as error:
+        return error
+
+
+def _beginnings(count: int) -> Iterator[tuple[DType, ...]]:
+    """The dtypes to begin with: the weakest one; where a function asks for floats, of one state or of all."""
+    yield (BOTTOM,) * count
+    for k in range(count if count > 1 else 0):
+        yield tuple(FLOAT16 if k == j else BOTTOM for j in range(count))
+    yield (FLOAT16,) * count
+
+
 def _trace(
     function: Callable[..., Any],
+    form: _Form,
     axes: tuple[Axis, ...],
     fixed: tuple[DType, ...] | None,
-    count: int,
+    dtypes: tuple[DType, ...],
     name: str,
     what: str,
-) -> tuple[tuple[Tensor, ...], tuple[Expr, ...], bool]:
-    """States and bodies whose dtypes agree: states start as the weakest type and are traced again until they settle."""
-    dtypes = fixed or (BOTTOM,) * count
+) -> _Traced:
+    """States and bodies whose dtypes agree: states are traced again until they settle, from some to begin with."""
+    count = len(dtypes)
+    shapes = form.shapes if form.apart else form.shapes * count
+    dims = form.dims if form.apart else form.dims * count
+    steps = axes if form.apart else tuple(axes[d] for d in form.dims[0])
+    places = [] if form.apart else [a for d, a in enumerate(axes) if d not in form.dims[0]]
     weak: set[int] = set()
-    shape = tuple(a.extent for a in axes if a.extent is not None)
     for _ in range(8):
         suffixes = [""] if count == 1 else [f"_{i}" for i in range(count)]
-        states = tuple(
-            ScanState(name=name + suffix, shape=shape, dtype=d).output()
-            for suffix, d in zip(suffixes, dtypes, strict=True)
+        handles = tuple(
+            ScanState(name=name + suffix, shape=s, dtype=d).output()
+            for suffix, s, d in zip(suffixes, shapes, dtypes, strict=True)
         )
-        result = function(*states, *axes)
-        several = isinstance(result, (tuple, list))
-        returned = tuple(result) if several else (result,)
-        bodies = tuple(fn.as_expr(b) for b in returned)
-        if len(bodies) != count:
-            raise ValueError(f"{what} at {user_location()}: {count} states but {len(bodies)} expressions returned")
-        if fixed is not None:
-            return states, tuple(fn.convert(b, d) for b, d in zip(returned, fixed, strict=True)), several
-        found = tuple(b.dtype for b in bodies)
-        if found == dtypes and BOTTOM not in found:
-            return states, bodies, several
+        step = ScanStep(steps, handles)
+        step.places += places
+        with written(step):
+            result = function(*handles, *axes)
+            several = isinstance(result, (tuple, list))
+            returned = tuple(result) if several else (result,)
+            if len(returned) != count:
+                raise ValueError(
+                    f"{what} at {user_location()}: {count} states but {len(returned)} expressions returned"
+                )
+            own = [tuple(places)] * count
+            if form.apart:
+                own, returned = _elements(returned, form, step, what)
+            bodies = tuple(fn.as_expr(b) for b in returned)
+            found = tuple(b.dtype for b in bodies)
+            if fixed is not None:
+                bodies = tuple(fn.convert(b, d) for b, d in zip(returned, fixed, strict=True))
+            if fixed is not None or (found == dtypes and BOTTOM not in found):
+                step.check(bodies, what)
+                steps, own, bodies = _checked(steps, own, bodies, what)
+                states = map(StepState, [h.name for h in handles], handles, dims, own, bodies)
+                labels = parameters_of(function, what)[0][:count]
+                labels += [h.name for h in handles[len(labels) :]]
+                return _Traced(steps, tuple(states), tuple(labels), several)
         weak |= {i for i, d in enumerate(found) if d is BOTTOM}
         dtypes = _next(dtypes, found, weak)
     raise TypeError(f"{what} at {user_location()}: the state's dtype does not settle (last {dtypes}); give dtype=")
+
+
+def _elements(
+    returned: Sequence[Any], form: _Form, step: ScanStep, what: str
+) -> tuple[list[tuple[Axis, ...]], tuple[Any, ...]]:
+    """For each state its axes beside the steps, and its element there; states of one shape have the same axes."""
+    known: list[tuple[Axis, ...]] = []
+    elements: list[Any] = []
+    for number_of_state, (value, shape, dims) in enumerate(zip(returned, form.shapes, form.dims, strict=True)):
+        extents = tuple(e for d, e in enumerate(shape) if d not in dims)
+        which = f"{what}, state {number_of_state}"
+        labels = axis_names(value, len(extents), which) if callable(value) else [f"i{d}" for d in range(len(extents))]
+        axes = next((a for a in known if _are_extents(a, extents)), None)
+        if axes is None:
+            axes = tuple(Axis(label, e) for label, e in zip(labels, extents, strict=True))
+            step.places += axes
+        known.append(axes)
+        elements.append(_element(value, axes, which))
+    return known, tuple(elements)
+
+
+def _are_extents(axes: Sequence[Axis], extents: Sequence[Expr]) -> bool:
+    own = [a.extent for a in axes if a.extent is not None]
+    return len(own) == len(extents) and all(map(same_extent, own, extents))
+
+
+def _element(value: Any, axes: tuple[Axis, ...], what: str) -> Any:
+    """The element at some axes of what was returned for a state."""
+    shape = f"({', '.join(str(a.extent) for a in axes)}{',' * (len(axes) == 1)})"
+    if callable(value):
+        return value(*axes)
+    value = constant(value) if isinstance(value, np.ndarray) and value.ndim else value
+    if isinstance(value, Tensor) and value.ndim:
+        if not _are_extents(axes, value.extents):
+            raise ValueError(
+                f"{what} at {user_location()}: expected a tensor of shape {shape} for a step, found {value!r}"
+            )
+        return Read(value, axes)
+    if axes:
+        raise TypeError(
+            f"{what} at {user_location()}: a step of it has the shape {shape}; expected a function of its axes "
+            f"(lambda {', '.join(a.name for a in axes)}: ...) or a tensor, found `{value!s:.60}`"
+        )
+    return value
+
+
+def _checked(
+    steps: tuple[Axis, ...], own: Sequence[tuple[Axis, ...]], bodies: tuple[Expr, ...], what: str
+) -> tuple[tuple[Axis, ...], list[tuple[Axis, ...]], tuple[Expr, ...]]:
+    """Steps, axes and bodies with every extent known, reading and using what they may."""
+    _, bodies = resolve_ranges(steps, bodies, what)
+    for axes, body in zip(own, bodies, strict=True):
+        check_scope((body,), (*steps, *axes), what)
+    check_states(bodies, what)
+    return steps, list(own), bodies
 
 
 def _next(now: tuple[DType, ...], found: tuple[DType, ...], weak: set[int]) -> tuple[DType, ...]:

@@ -13,6 +13,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Expr, Reduce
 from tedsl.lang.extents import same_extent
 from tedsl.lang.lift import lift_reductions
+from tedsl.lang.step import present_step
 from tedsl.lang.tensor import Extern, Scatter, Tensor
 from tedsl.lang.titles import titled
 from tedsl.lang.traverse import topological
@@ -58,8 +59,14 @@ def scatter(
     if body.dtype.is_bool:
         raise TypeError(f"{what} at {user_location()}: bool values cannot be combined by {op!r}; te.cast them first")
     loops, parts = resolve_ranges(loops, (*exprs, body, guard), what)
+    step = present_step()
+    if step is not None and step.makes(parts):
+        raise ValueError(
+            f"{what} at {user_location()}: it reads what a step of a te.scan computes; the stages of a step are "
+            "written with te.compute, or as operations on whole tensors"
+        )
     check_scope(parts, loops, what)
-    check_states(parts, (), what)
+    check_states(parts, what)
     *row_parts, body, guard = lift_reductions(parts, loops, title) if _has_reduce(parts) else parts
     made = Scatter(
         name=title, shape=extents, axes=loops, index=tuple(row_parts), value=body, guard=guard, kind=op, init=init

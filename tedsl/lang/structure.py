@@ -195,7 +195,8 @@ class _Writer:
 
     def scan(self, op: Scan) -> str:
         self.states = {state: number for number, state in enumerate(op.states)}
-        return f"{self.axes(op.axes)} = {self.exprs(op.bodies)} along {op.dims} {op.reverse} {op.kept}"
+        parts = "; ".join(f"{p.output} {p.phase} {self.exprs(p.extents)}" for p in op.parts)
+        return f"{self.axes(op.axes)} = {self.exprs(op.bodies)} along {op.dims} {op.reverse} {op.kept} {parts}"
 
     def scatter(self, op: Scatter) -> str:
         init = "" if op.init is None else self.tensor(op.init)

@@ -41,6 +41,8 @@ __all__ = [
     "Scan",
     "ScanState",
     "Scatter",
+    "StepPart",
+    "StepStage",
     "Tensor",
 ]
 
@@ -237,11 +239,50 @@ class ScanState(Operation):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class StepStage(Operation):
+    """Tensors that each step of a scan makes, while its function runs: stored by the scan then, or written out."""
+
+    axes: tuple[Axis, ...]
+    bodies: tuple[Expr, ...]
+    names: tuple[str, ...] | None = None
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.bodies)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return self.bodies
+
+    def shape_of(self, index: int) -> Shape:
+        return tuple(_known(a) for a in self.axes)
+
+    def dtype_of(self, index: int) -> DType:
+        return self.bodies[index].dtype
+
+    def name_of(self, index: int) -> str:
+        return self.names[index] if self.names else super().name_of(index)
+
+
+@dataclass(frozen=True, eq=False)
+class StepPart:
+    """What one phase of the steps of a packed scan computes: a box of an output, that of the last axes."""
+
+    name: str
+    output: int
+    phase: int
+    extents: Shape
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Scan(Operation):
     """Tensors filled step by step; bodies read `states` at earlier steps (later ones if `reverse`).
 
     The steps are those of the axes in `dims`, the first of which moves slowest. Of those along a single axis only the
     last ones may be kept: `kept` says how many the tensors hold.
+
+    A scan with `parts` is packed: the last axis of its steps counts phases, each with parts of one shape at the end of
+    the axes that follow; elements outside of these are nobody's.
     """
 
     axes: tuple[Axis, ...]
@@ -250,6 +291,7 @@ class Scan(Operation):
     dims: tuple[int, ...]
     reverse: bool
     kept: int | None = None
+    parts: tuple[StepPart, ...] = ()
 
     @property
     def num_outputs(self) -> int:
@@ -263,6 +305,46 @@ class Scan(Operation):
     def steps(self) -> tuple[Axis, ...]:
         """The axes along which it goes, the slowest first."""
         return tuple(self.axes[d] for d in self.dims)
+
+    def part_of(self, read: Read) -> StepPart | None:
+        """The part that a read lies in, of a state or of a result, where the scan is packed."""
+        output = read.tensor.index if read.tensor.op is self else self._positions.get(read.tensor)
+        if not self.parts or output is None:
+            return None
+        phase = read.indices[self.dims[-1]]
+        known = phase.value if isinstance(phase, Const) else None
+        return next((p for p in self.parts if p.output == output and p.phase == known), None)
+
+    @cached_property
+    def _positions(self) -> dict[Tensor, int]:
+        return {state: k for k, state in enumerate(self.states)}
+
+    @cached_property
+    def handles(self) -> dict[StepPart, Tensor]:
+        """Each part of a packed scan as a tensor, by which people speak of it."""
+        steps = tuple(_known(a) for a in self.axes[: self.dims[-1]])
+        made = {}
+        for part in self.parts:
+            shape, dtype = (*steps, *part.extents), self.dtype_of(part.output)
+            made[part] = ScanState(name=part.name, where=self.where, shape=shape, dtype=dtype).output()
+        return made
+
+    def as_written(self, read: Read) -> Read:
+        """A read of a part by its handle; any other as it is."""
+        part = self.part_of(read)
+        if part is None:
+            return read
+        own = read.indices[len(read.indices) - len(part.extents) :] if part.extents else ()
+        return Read(self.handles[part], (*read.indices[: self.dims[-1]], *own))
+
+    def bounds_of(self, read: Read) -> Shape:
+        """The extents of what is read: those of the part, where the scan is packed and a state is read."""
+        part, extents = self.part_of(read), read.tensor.extents
+        if part is None:
+            return extents
+        around = extents[: self.dims[-1] + 1]
+        units = (Const(1, INT32),) * (len(extents) - len(around) - len(part.extents))
+        return (*around, *units, *part.extents)
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:

@@ -15,10 +15,11 @@ import numpy as np
 
 from tedsl.analysis.messages import Overrun, describe
 from tedsl.analysis.pointwise import Array, apply_numpy, held_type, rounded
+from tedsl.analysis.sizes import evaluate_extent
 from tedsl.lang.dtypes import INT32, DType
 from tedsl.lang.errors import ZeroDivisorError
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Formal, Read, Reduce, Var
-from tedsl.lang.tensor import Operation
+from tedsl.lang.tensor import Operation, Scan
 from tedsl.lang.traverse import free_axes, topological
 from tedsl.reference.folds import Fold, builtin_fold
 
@@ -112,7 +113,7 @@ class PointGrid:
     def _gather(self, node: Read, value: dict[Expr, Array], wrong: list[tuple[Expr, int, Array]]) -> Array:
         array = self.tensors[node.tensor.op, node.tensor.index]
         where: list[Array] = []
-        for dim, (expr, extent) in enumerate(zip(node.indices, array.shape, strict=True)):
+        for dim, (expr, extent) in enumerate(zip(node.indices, self._bounds(node, array), strict=True)):
             index = _wide(value[expr])
             bad = (index < 0) | (index >= extent)
             where.append(np.clip(index, 0, max(extent - 1, 0)))
@@ -124,6 +125,12 @@ class PointGrid:
         if array.size == 0:
             return np.zeros(np.broadcast_shapes((1,) * self.rank, *(w.shape for w in where)), array.dtype)
         return array[tuple(where)] if where else array.reshape((1,) * self.rank)
+
+    def _bounds(self, node: Read, array: Array) -> tuple[int, ...]:
+        """The extents of what is read."""
+        if isinstance(self.op, Scan) and self.op.parts and self._is_state(node):
+            return tuple(evaluate_extent(e, self.sizes) for e in self.op.bounds_of(node))
+        return array.shape
 
     def _is_state(self, node: Read) -> bool:
         return self.progress is not None and node.tensor.op in self.progress.states
@@ -139,7 +146,7 @@ class PointGrid:
             raise _undefined_error(node, self.op, point)
         assert isinstance(node, Read)
         index = np.broadcast_to(value[node.indices[dim]], failing.shape)
-        extent = self.tensors[node.tensor.op, node.tensor.index].shape[dim]
+        extent = self._bounds(node, self.tensors[node.tensor.op, node.tensor.index])[dim]
         found = index[np.broadcast_to(need, failing.shape)]
         progress = self.progress if self._is_state(node) else None
         raise Overrun(
@@ -147,6 +154,7 @@ class PointGrid:
             low=int(found.min()), high=int(found.max()),
             step=str(progress) if progress and dim in progress.dims else None,
             reverse=bool(progress and progress.reverse),
+            part=self.op.part_of(node) if isinstance(self.op, Scan) else None,
         ).error()  # fmt: skip
 
     def _at(self, axis: Axis, position: tuple[int, ...]) -> int:

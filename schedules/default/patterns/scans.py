@@ -10,23 +10,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TypeVar
 
 from schedules.default.patterns.nests import TASKS
-from schedules.default.rest import along
+from schedules.default.rest import along, is_along
 from schedules.default.rewriting import Rewriting, fused
 from schedules.directives import ComputeRoot, Directive, Parallel, Reorder, Split, Unroll, Vectorize
 from schedules.loops import Level, Nest, nest_of
 from schedules.machine import Machine
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.iteration import is_stepped
+from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Expr, Read, Reduce
-from tedsl.lang.extents import number
+from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.intervals import range_of
-from tedsl.lang.tensor import Extern, Operation, Scan, Scatter, Tensor
-from tedsl.lang.traverse import free_axes, reads_of, rebuild_all
+from tedsl.lang.phases import part_shown, phases_of, read_through
+from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
+from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, topological
 
-__all__ = ["along_memory", "plan_scan", "steps_asked_for"]
+__all__ = ["along_memory", "parts_read_through", "plan_scan", "steps_asked_for"]
 
 T = TypeVar("T")
 
@@ -35,14 +38,30 @@ ALL = 1 << 62  # steps
 WIDE = 4  # vectors of a step
 
 
-def steps_asked_for(operations: Sequence[Operation], outputs: Iterable[Tensor]) -> dict[Operation, int]:
-    """How many of its last steps a scan has to keep, where that is not most of them: for its readers and itself."""
+def parts_read_through(operations: Sequence[Operation], outputs: Iterable[Tensor]) -> dict[Tensor, Compute]:
+    """Stages that are a part of a packed scan and nothing else, where they are read element by element alone."""
     final = {tensor.op for tensor in outputs}
-    scans = [op for op in operations if isinstance(op, Scan) and op not in final and len(op.dims) == 1]
+    whole = {t for op in operations if isinstance(op, Extern) for t in op.args}
+    whole |= {op.init for op in operations if isinstance(op, Scatter) and op.init is not None}
+    parts = [op for op in operations if isinstance(op, Compute) and op not in final and part_shown(op)]
+    return {op.output(): op for op in parts if op.output() not in whole}
+
+
+def steps_asked_for(
+    operations: Sequence[Operation], outputs: Iterable[Tensor], parts: Mapping[Tensor, Compute] = MappingProxyType({})
+) -> dict[Operation, int]:
+    """How many of its last steps a scan has to keep, where that is not most of them: for its readers and itself.
+
+    Its `parts` are no readers of their own.
+    """
+    final = {tensor.op for tensor in outputs}
+    scans = [op for op in operations if isinstance(op, Scan) and op not in final and len(op.dims) == 1 + bool(op.parts)]
     most = {op: _looked_back(op) for op in scans}
     for op in operations:
-        reads = list(reads_of(op.expressions)) if not isinstance(op, Extern) else []
-        for tensor in op.inputs:
+        if isinstance(op, Compute) and op.output() in parts:
+            continue
+        reads = [read_through(r, parts) for r in reads_of(op.expressions)] if not isinstance(op, Extern) else []
+        for tensor in dict.fromkeys((*op.inputs, *(r.tensor for r in reads))):
             scan, own = tensor.op, [r for r in reads if r.tensor is tensor]
             if isinstance(scan, Scan) and scan in most:
                 init = isinstance(op, Scatter) and op.init is tensor
@@ -57,7 +76,7 @@ def _looked_back(op: Scan) -> int:
     """
     if op.kept is not None:
         return ALL
-    (dim,), (step,) = op.dims, op.steps
+    dim, step = op.dims[0], op.steps[0]
     own, deepest = set(map(id, op.states)), 0
     for read in op.reads:
         if id(read.tensor) in own:
@@ -70,7 +89,7 @@ def _looked_back(op: Scan) -> int:
 
 def _from_the_end(scan: Scan, read: Read) -> int:
     """How far from its last step a scan is read."""
-    (dim,), steps = scan.dims, number(scan.steps[0].extent)
+    dim, steps = scan.dims[0], number(scan.steps[0].extent)
     low, high = range_of(read.indices[dim])
     end = high + 1 if scan.reverse else None if steps is None else steps - low
     return int(end) if end is not None and end < ALL else ALL
@@ -89,7 +108,7 @@ def along_memory(rw: Rewriting, op: Scan) -> Scan:
     def rule(node: Expr) -> Expr:
         if not isinstance(node, Read) or id(node.tensor) in own:
             return node
-        across = [d for d, index in enumerate(node.indices[:-1]) if index is last]
+        across = [d for d, index in enumerate(node.indices[:-1]) if _goes_along(index, last)]
         if len(across) != 1 or sum(last in set(free_axes(i)) for i in node.indices) != 1:
             return node
         key = node.tensor, across[0]
@@ -102,6 +121,11 @@ def along_memory(rw: Rewriting, op: Scan) -> Scan:
 
     bodies = rebuild_all(op.bodies, rule)
     return replace(op, bodies=bodies, _outputs={}) if turned else op
+
+
+def _goes_along(index: Expr, axis: Axis) -> bool:
+    """Whether an index is an axis, or that and what does not depend on it."""
+    return index is axis or (index.dtype is INT32 and axis not in set(free_axes(simplify_extent(index - axis))))
 
 
 def _turned(rw: Rewriting, op: Scan, tensor: Tensor, dim: int) -> Tensor:
@@ -170,15 +194,33 @@ def _in_tasks(op: Scan, nest: Nest, counts: Mapping[str, int], machine: Machine)
 
 def _within_steps(op: Scan, nest: Nest, machine: Machine) -> list[Directive]:
     """Vectors along memory within each step, which needs all of the step before; sums over states run inside them."""
+    say: list[Directive] = [ComputeRoot(stage=op.name)]
+    if op.parts:  # each phase is loops of its own then
+        phase = next(v.name for v in nest.levels if v.origin == {op.steps[-1]})
+        say.append(Unroll(stage=op.name, loop=phase))
     last = next((v for v in nest.levels if v.carried == "within" and v.origin == {op.axes[-1]}), None)
     width = machine.vector_bytes // max(4, *(t.dtype.itemsize for t in op.outputs))
-    if last is None or width < 2 or not along(op, op.axes[-1]) or (last.known or 0) < 2:
-        return []
+    if last is None or width < 2 or not _is_along(op) or (last.known or 0) < 2:
+        return say if op.parts else []
     while width > (last.known or 0):
         width //= 2
     lane = f"{last.name}_v"
     split = Split(stage=op.name, loop=last.name, outer=f"{last.name}_o", inner=lane, factor=width)
-    return [ComputeRoot(stage=op.name), split, Vectorize(stage=op.name, loop=lane)]
+    return [*say, split, Vectorize(stage=op.name, loop=lane)]
+
+
+def _is_along(op: Scan) -> bool:
+    """Whether neighbours along the last axis are neighbours in memory; for most of its work, if a scan is packed."""
+    if not op.parts:
+        return along(op, op.axes[-1])
+    points = {True: 0, False: 0}
+    for phase in phases_of(op):
+        bodies = tuple(phase.bodies.values())
+        inner = [math.prod(number(a.extent) or 1 for a in n.axes) for n in topological(bodies) if isinstance(n, Reduce)]
+        if phase.axes:
+            size = math.prod(number(a.extent) or 1 for a in phase.axes) * (1 + sum(inner))
+            points[is_along(reads_of(bodies), phase.axes[-1])] += size
+    return points[True] >= points[False]
 
 
 def _columns(say: list[Directive], op: Scan, level: Level, width: int) -> list[str]:

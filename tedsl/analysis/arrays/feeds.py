@@ -13,7 +13,7 @@ from tedsl.analysis.arrays.foreign import check_not_recorded
 from tedsl.analysis.pointwise import Array
 from tedsl.lang.constants import is_plain
 from tedsl.lang.dtypes import DType, dtype_of_array, is_masked
-from tedsl.lang.tensor import Tensor
+from tedsl.lang.tensor import ScanState, StepStage, Tensor
 
 __all__ = ["as_outputs", "check_array", "check_dtype", "check_not_masked", "checked_dtype"]
 
@@ -66,5 +66,10 @@ def as_outputs(outputs: Any, what: str) -> tuple[tuple[Tensor, ...], bool]:
             raise TypeError(
                 f"{what}: outputs are tensors, found {type(tensor).__name__} ({tensor!r:.60}); "
                 "an expression becomes a tensor by te.compute"
+            )
+        if isinstance(tensor.op, (ScanState, StepStage)):
+            raise ValueError(
+                f"{what}: {tensor!r} ({tensor.op.where}) is there within the steps of a te.scan only; make it a state, "
+                "and return it"
             )
     return tuple(tensors), several

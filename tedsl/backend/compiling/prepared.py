@@ -36,7 +36,7 @@ def pack(path: Path) -> tuple[int, int]:
 
 
 def unpack(path: Path, into: Path | None = None) -> tuple[int, int]:
-    """Put what a file holds to what is kept, or into a folder for many users; how many kernels, how many of them new."""
+    """Put what a file holds to what is kept, or into a folder for many users; how many kernels, how many are new."""
     kernels = fresh = 0
     with zipfile.ZipFile(path) as archive:
         contents = [(info, _content(archive, info, path)) for info in archive.infolist()]

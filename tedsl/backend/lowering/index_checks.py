@@ -56,7 +56,7 @@ def failed(sites: Sequence[ReadCheck], requirement: Sequence[str]) -> IndexError
     found, least, most = map(_told, (low if low < 0 else high, low, high))
     return Overrun(
         site.op, site.tensor, site.dim, site.index, found, extent, {}, least, most, writes=site.read is None,
-        step=None if site.step is None else str(site.step), reverse=site.reverse,
+        step=None if site.step is None else str(site.step), reverse=site.reverse, part=site.part,
     ).error()  # fmt: skip
 
 

@@ -2,14 +2,18 @@
 
 Where the body stays at one place of the other axes, those remain pure loops, free to be vectorized or run in parallel;
 otherwise they run inside each time step. A reduction over the state runs innermost, inside the step: its accumulators
-are further components of the function, and the last iteration stores the new state. When every reduction of a step is
-over axes that no other one uses, they follow one another, those that a later one reads first.
+are further components of the function. Reductions take turns, those that a later one reads first, and the last turn,
+of one iteration, stores the new state. The turns are iterations of a loop that is always unrolled, so that each is a
+loop of its own with nothing of the others in it; so are the phases of a packed scan, each with its own body.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import halide as hl
 
@@ -22,7 +26,10 @@ from tedsl.backend.lowering.reductions import Accumulator, accumulator, combined
 from tedsl.backend.lowering.stages import Context, Place, Stage, function, tuple_of, variables
 from tedsl.backend.lowering.together import exposed_reads, together
 from tedsl.backend.scalars.types import TYPES, Expr as Halide
+from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Reduce
+from tedsl.lang.extents import number, same_extent
+from tedsl.lang.phases import phases_of
 from tedsl.lang.tensor import Scan, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, topological
 
@@ -35,8 +42,26 @@ class _Inner:
 
     reduce: Reduce  # component 0
     kept: Accumulator
-    first: int  # its first component of the function
-    phase: int
+    slots: tuple[int, ...]  # of the components of the function
+    turn: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Phase:
+    """What one iteration of the phases computes: by output its body, over axes of its own in place of some others.
+
+    `number` is None for a scan that has no phases.
+    """
+
+    number: int | None
+    places: dict[Axis, Axis]
+    bodies: dict[int, Expr]
+    inner: list[_Inner]
+
+    @property
+    def turns(self) -> int:
+        """Those of its reductions, before the one that stores what it computes."""
+        return max((i.turn + 1 for i in self.inner), default=0)
 
 
 def can_lower_scan(op: Scan) -> bool:
@@ -60,24 +85,26 @@ def _whole(reduce: Reduce) -> Reduce:
 
 def lower_scan(ctx: Context, op: Scan) -> Stage:
     """f[..] is undefined at first; f[.., t, ..] = bodies for every step t in order."""
-    inner = _inner_reductions(ctx, op)
+    types = [TYPES[b.dtype] for b in op.bodies]
+    phases = _phases(ctx, op, types)
     states = len(op.bodies)
-    types = [TYPES[b.dtype] for b in op.bodies] + [TYPES[d] for i in inner for d in i.kept.dtypes]
     func, dims = function(op.name, len(types)), variables(a.name for a in op.axes)
     empty = hl.undef if ctx.token is None else (lambda t: ctx.after_checks(hl.cast(t, 0)))
     func[dims[::-1]] = tuple_of(map(empty, types))
-    stepped = is_stepped(op)
-    others = [a for d, a in enumerate(op.axes) if d not in op.dims] if stepped else []
+    others = [a for d, a in enumerate(op.axes) if d not in op.dims] if is_stepped(op) else []
     looped = [*op.steps, *others][::-1]  # the fastest first
-    total = _iterations(ctx, inner)
-    ranges = [(0, total)] if inner else []
+    turns = max(phase.turns for phase in phases)
+    ranges = [(0, _most_ticks(ctx, phases)), (0, turns + 1)] if turns else []
     ranges += [(0, ctx.extent(_extent(a))) for a in looped]
     domain = hl.RDom(ranges, identifier(op.steps[0].name))
     loops: dict[Axis, hl.RVar] = {axis: domain[d + len(ranges) - len(looped)] for d, axis in enumerate(looped)}
+    clock = _Clock(hl.Expr(domain[0]), hl.Expr(domain[1])) if turns else None
     place: dict[Axis, Halide] = {a: hl.Expr(v) for a, v in zip(op.axes, dims, strict=True)}
     place.update((a, hl.Expr(v)) for a, v in loops.items())
     if op.reverse:
         place.update((a, ctx.extent(_extent(a)) - 1 - loops[a]) for a in op.steps)
+    for limit in _limits(ctx, op, phases, place, clock):
+        domain.where(limit)
     at = _stored(ctx, op, tuple(place[a] for a in op.axes))[::-1]
     several = len(types) > 1
     positions = {id(state): k for k, state in enumerate(op.states)}
@@ -89,32 +116,134 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
         position = positions.get(id(tensor))
         return ctx.read(tensor, indices) if position is None else element(position, _stored(ctx, op, indices)[::-1])
 
-    scope = ctx.scalars(place, read)
-    held = [
-        value
-        for phase in sorted({i.phase for i in inner})
-        for value in _phase(ctx, scope, [i for i in inner if i.phase == phase], domain, element, at, inner)
-    ]
-    new = [_steady(op, scope, b) for b in op.bodies]
-    if inner:
-        waiting = hl.likely(hl.Expr(domain[0]) < total - 1)
-        new = [hl.select(waiting, element(k, at), value) for k, value in enumerate(new)]
-    values = (*new, *held)
-    old = [element(k, at) for k in range(len(values))]
-    exposed = [] if inner else exposed_reads(ctx, op, range(states))
-    dtypes = [b.dtype for b in op.bodies]
-    func[at] = together(ctx, scope, values, old, dtypes, exposed) if exposed else ctx.updated(values, old)
-    at_once = not inner and ctx.token is None and (states == 1 or bool(exposed))
+    old = [element(k, at) for k in range(len(types))]
+    values = old
+    exposed: list[Expr] = []
+    for phase in phases:
+        placed = _placed(ctx, place, phase)
+        new = _values(ctx, op, partial(ctx.scalars, placed, read), phase, clock, old)
+        if phase.number is None:
+            values = new
+            exposed = [] if turns else exposed_reads(ctx, op, range(states))
+        else:
+            now = place[op.steps[-1]] == phase.number
+            values = [v if n is o else hl.select(now, n, v) for n, o, v in zip(new, old, values, strict=True)]
+    if exposed:
+        scope, dtypes = ctx.scalars(place, read), [b.dtype for b in op.bodies]
+        func[at] = together(ctx, scope, values, old, dtypes, exposed)
+    elif turns and all(len(i.slots) == 1 for phase in phases for i in phase.inner):
+        func[at] = tuple_of(values)  # none reads what another one stores in its turn
+    else:
+        func[at] = ctx.updated(values, old)
+    at_once = not turns and not op.parts and ctx.token is None and (states == 1 or bool(exposed))
     axes: dict[Axis, hl.Var | hl.RVar] = dict(zip(op.axes, dims, strict=True))
     axes.update(loops)
-    return Stage(op, "scan", func, dims, tuple(range(states)), element, not inner, axes, together=at_once)
+    written_out = (domain[1],) if turns else ()
+    held = tuple(range(states))
+    return Stage(op, "scan", func, dims, held, element, not turns, axes, together=at_once, written_out=written_out)
+
+
+@dataclass(frozen=True, eq=False)
+class _Clock:
+    """The iteration of a turn, and the turn."""
+
+    tick: Halide
+    turn: Halide
+
+
+def _phases(ctx: Context, op: Scan, types: list[Any]) -> list[_Phase]:
+    """The phases; accumulators are added to the types of the function's components, those of phases share some."""
+    if not op.parts:
+        return [_Phase(None, {}, dict(enumerate(op.bodies)), _inner_reductions(ctx, op.bodies, types, set()))]
+    found = []
+    for phase in phases_of(op):
+        free = set(range(len(op.bodies), len(types)))
+        inner = _inner_reductions(ctx, tuple(phase.bodies.values()), types, free)
+        box = op.axes[len(op.axes) - len(phase.axes) :]
+        found.append(_Phase(phase.number, dict(zip(phase.axes, box, strict=True)), phase.bodies, inner))
+    return found
+
+
+def _most_ticks(ctx: Context, phases: Sequence[_Phase]) -> Halide:
+    most: Halide = hl.i32(1)
+    for points in dict.fromkeys(tuple(_extent(a) for a in i.reduce.axes) for p in phases for i in p.inner):
+        most = hl.max(most, _product(ctx, points))
+    return most
+
+
+def _limits(
+    ctx: Context, op: Scan, phases: Sequence[_Phase], place: Mapping[Axis, Halide], clock: _Clock | None
+) -> Iterator[Halide]:
+    """Which iterations there are: of each phase those of its parts, of each turn those of its reductions.
+
+    Each is a condition of its own, so that Halide asks it outside of the loops that it does not depend on.
+    """
+    for phase in phases:
+        other: Halide = hl.Expr(False) if phase.number is None else place[op.steps[-1]] != phase.number
+        own = {box: axis for axis, box in phase.places.items()}
+        for box in op.axes[op.dims[-1] + 1 :] if phase.number is not None else ():
+            extent = _extent(own[box]) if box in own else Const(1, INT32)
+            if not same_extent(extent, _extent(box)):
+                yield other | hl.likely(place[box] < ctx.extent(extent))
+        if clock is not None:
+            counted: Halide = (clock.turn == phase.turns) & (clock.tick < 1)
+            for turn in range(phase.turns):
+                ticks = _turn_length(ctx, [i for i in phase.inner if i.turn == turn])
+                counted = counted | ((clock.turn == turn) & (clock.tick < ticks))
+            yield other | counted
+
+
+def _placed(ctx: Context, place: Mapping[Axis, Halide], phase: _Phase) -> dict[Axis, Halide]:
+    """Where loops are, and the axes of a phase within those of all."""
+    placed = dict(place)
+    for axis, box in phase.places.items():
+        whole = same_extent(_extent(axis), _extent(box))
+        placed[axis] = place[box] if whole else _promised(place[box], ctx.extent(_extent(axis)))
+    return placed
+
+
+def _promised(value: Halide, extent: Halide) -> Halide:
+    """A loop that has only so many of its iterations, as Halide is told."""
+    return hl.unsafe_promise_clamped(value, 0, hl.max(extent - 1, 0))
+
+
+def _values(
+    ctx: Context,
+    op: Scan,
+    scope: Callable[[], Scalars],
+    phase: _Phase,
+    clock: _Clock | None,
+    old: Sequence[Halide],
+) -> list[Halide]:
+    """The new values of all components in one phase; those it leaves alone are the old ones."""
+    new = list(old)
+    results: dict[Expr, Halide] = {}
+    for turn in range(phase.turns):
+        members = [i for i in phase.inner if i.turn == turn]
+        for member in members:
+            assert clock is not None
+            inner = scope()
+            for component, value in results.items():
+                inner.bind(component, value)
+            made = _accumulated(ctx, inner, member, members, clock, [old[slot] for slot in member.slots])
+            for slot, value in zip(member.slots, made, strict=True):
+                new[slot] = hl.select(clock.turn == turn, value, new[slot])
+        for member in members:
+            results.update(_results(member, [old[slot] for slot in member.slots]))
+    last = scope()
+    for component, value in results.items():
+        last.bind(component, value)
+    for k, body in phase.bodies.items():
+        value = _steady(op, last, body)
+        new[k] = value if clock is None else hl.select(clock.turn == phase.turns, value, old[k])
+    return new
 
 
 def _stored(ctx: Context, op: Scan, place: Place) -> Place:
     """Where a step lies: where only the last are kept, each takes the place of one that nobody asks for any more."""
     if op.kept is None:
         return place
-    (dim,) = op.dims
+    dim = op.dims[0]
     first = hl.i32(0) if op.reverse else ctx.extent(_extent(op.axes[dim])) - op.kept
     return *place[:dim], (place[dim] - first) % op.kept, *place[dim + 1 :]
 
@@ -142,29 +271,41 @@ def _extent(axis: Axis) -> Expr:
     return axis.extent
 
 
-def _inner_reductions(ctx: Context, op: Scan) -> list[_Inner]:
-    """Every reduction of the bodies once, with a turn after those that it contains."""
+def _inner_reductions(ctx: Context, bodies: tuple[Expr, ...], types: list[Any], free: set[int]) -> list[_Inner]:
+    """Every reduction of the bodies once, with a turn after those that it contains.
+
+    Accumulators lie in `free` components of their types, else in new ones.
+    """
     found: dict[Reduce, _Inner] = {}
-    first = len(op.bodies)
-    for reduce in _reductions(op.bodies):
+    for reduce in _reductions(bodies):
         whole = _whole(reduce)
         if whole in found:
             continue
-        inside = [found[_whole(r)].phase for r in _reductions(reduce.children)]
-        made = _Inner(whole, accumulator(ctx, whole), first, max(inside, default=-1) + 1)
-        first += len(made.kept.dtypes)
-        found[whole] = made
+        inside = [found[_whole(r)].turn for r in _reductions(reduce.children)]
+        kept = accumulator(ctx, whole)
+        slots = []
+        for dtype in kept.dtypes:
+            slot = next((k for k in sorted(free) if types[k] == TYPES[dtype]), len(types))
+            free.discard(slot)
+            if slot == len(types):
+                types.append(TYPES[dtype])
+            slots.append(slot)
+        found[whole] = _Inner(whole, kept, tuple(slots), max(inside, default=-1) + 1)
     return list(found.values())
 
 
 def _points(ctx: Context, reduce: Reduce) -> Halide:
+    return _product(ctx, [_extent(a) for a in reduce.axes])
+
+
+def _product(ctx: Context, extents: Sequence[Expr]) -> Halide:
     total: Halide = hl.i32(1)
-    for axis in reduce.axes:
-        total = total * ctx.extent(_extent(axis))
+    for extent in extents:
+        total = total * ctx.extent(extent)
     return total
 
 
-def _phase_length(ctx: Context, members: Sequence[_Inner]) -> Halide:
+def _turn_length(ctx: Context, members: Sequence[_Inner]) -> Halide:
     """Iterations of one turn: at least one, which sets the accumulators to their identity."""
     length: Halide = hl.i32(1)
     for member in members:
@@ -172,52 +313,38 @@ def _phase_length(ctx: Context, members: Sequence[_Inner]) -> Halide:
     return length
 
 
-def _start(ctx: Context, inner: Sequence[_Inner], phase: int) -> Halide:
-    start: Halide = hl.i32(0)
-    for earlier in range(phase):
-        start = start + _phase_length(ctx, [i for i in inner if i.phase == earlier])
-    return start
-
-
-def _iterations(ctx: Context, inner: Sequence[_Inner]) -> Halide:
-    return _start(ctx, inner, max((i.phase for i in inner), default=-1) + 1)
-
-
-def _phase(
+def _accumulated(
     ctx: Context,
     scope: Scalars,
+    member: _Inner,
     members: Sequence[_Inner],
-    domain: hl.RDom,
-    element: object,
-    at: Place,
-    inner: Sequence[_Inner],
+    clock: _Clock,
+    held: Sequence[Halide],
 ) -> list[Halide]:
-    """The new accumulators of one turn's reductions; binds the reductions to their values so far."""
-    start = _start(ctx, inner, members[0].phase)
-    alone = len(members) == len(inner) == 1
-    new: list[Halide] = []
-    for member in members:
-        reduce, kept, count = member.reduce, member.kept, len(member.kept.dtypes)
-        points = _points(ctx, reduce)
-        tick = hl.Expr(domain[0]) - start
-        counted = alone and all(isinstance(a.extent, Const) and a.extent.value > 0 for a in reduce.axes)
-        ordinal = tick if counted else hl.max(hl.min(tick, points - 1), 0)
-        for axis, value in _decoded(ctx, reduce, ordinal).items():
-            scope.bind_loop(axis, value)
-        old = [element(member.first + k, at) for k in range(count)]  # type: ignore[operator]
-        base = [hl.select(tick == 0, i, o) for i, o in zip(kept.identity, old, strict=True)]
-        terms, holds = combined(ctx, scope, reduce, reduce.where)
-        step = kept.step(base, terms, ordinal)
-        taken = None if counted else (tick >= 0) & (tick < points)
-        if holds is not TRUE:
-            condition = scope.value(holds)
-            taken = condition if taken is None else taken & condition
-        values = list(step) if taken is None else [hl.select(taken, s, b) for s, b in zip(step, base, strict=True)]
-        for k in range(len(reduce.values) if reduce.reducer.is_custom else 1):
-            component = Reduce(reduce.reducer, reduce.values, reduce.axes, reduce.where, k)
-            scope.bind(component, kept.result(k, values))
-        new += values
-    return new
+    """The accumulators of a reduction after one more of its points; the others of its turn may have more of them."""
+    reduce, kept, tick = member.reduce, member.kept, clock.tick
+    points = _points(ctx, reduce)
+    lengths = {math.prod(number(_extent(a)) or 0 for a in i.reduce.axes) for i in members}
+    counted = len(lengths) == 1 and 0 not in lengths
+    ordinal = _promised(tick, points) if counted else hl.max(hl.min(tick, points - 1), 0)
+    for axis, value in _decoded(ctx, reduce, ordinal).items():
+        scope.bind_loop(axis, value)
+    base = [hl.select(tick == 0, i, o) for i, o in zip(kept.identity, held, strict=True)]
+    terms, holds = combined(ctx, scope, reduce, reduce.where)
+    step = kept.step(base, terms, ordinal)
+    taken = None if counted else tick < points
+    if holds is not TRUE:
+        condition = scope.value(holds)
+        taken = condition if taken is None else taken & condition
+    return list(step) if taken is None else [hl.select(taken, s, b) for s, b in zip(step, base, strict=True)]
+
+
+def _results(member: _Inner, held: Sequence[Halide]) -> dict[Expr, Halide]:
+    """What a reduction is, by its components, once its turn is over."""
+    reduce = member.reduce
+    count = len(reduce.values) if reduce.reducer.is_custom else 1
+    whole = {k: Reduce(reduce.reducer, reduce.values, reduce.axes, reduce.where, k) for k in range(count)}
+    return {component: member.kept.result(k, held) for k, component in whole.items()}
 
 
 def _decoded(ctx: Context, reduce: Reduce, ordinal: Halide) -> dict[Axis, Halide]:

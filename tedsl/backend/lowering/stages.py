@@ -41,6 +41,7 @@ class Stage:
     reduce_axes: dict[Axis, hl.RVar] = field(default_factory=dict)
     parallel: bool = True  # different elements of `dims` can be computed at once in the update, too
     together: bool = False  # no element is stored before all that is read for its components
+    written_out: tuple[hl.RVar, ...] = ()  # loops of its update that are always unrolled
 
     @property
     def is_update(self) -> bool:

@@ -76,6 +76,8 @@ def _named(stage: Stage) -> dict[Axis, Any]:
         taken.add(free)
         found[axis] = hl.RVar(free)
         stage.func.update(0).rename(loop, found[axis])
+    for loop in stage.written_out:
+        stage.func.update(0).unroll(loop)
     if stage.is_update and not loops:
         stage.func.update(0).unscheduled()  # else Halide prints a warning that nobody scheduled it
     return found

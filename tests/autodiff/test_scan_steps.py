@@ -1,0 +1,148 @@
+"""Steps with stages, and states of their own shapes, beside `jax.lax.scan` and its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+
+jax = pytest.importorskip("jax")
+jnp = pytest.importorskip("jax.numpy")
+
+CHANCE = np.random.default_rng(3)
+Array = np.ndarray[Any, Any]
+
+
+def lstm(x: Any, w: Any, u: Any, h0: Any) -> Any:
+    """The gates are one product of matrices."""
+    n = h0.shape[0]
+
+    def step(h: Any, c: Any, t: Any) -> Any:
+        z = w @ x[t] + u @ te.where(t == 0, h0, h[t - 1])
+        i, f, g, o = (z[q * n : (q + 1) * n] for q in range(4))
+        cell = te.sigmoid(f) * te.where(t == 0, 0.0, c[t - 1]) + te.sigmoid(i) * te.tanh(g)
+        return te.sigmoid(o) * te.tanh(cell), cell
+
+    return te.scan([(x.shape[0], n)] * 2, step)
+
+
+def jax_lstm(x: Any, w: Any, u: Any, h0: Any) -> Any:
+    def step(before: Any, row: Any) -> Any:
+        h, c = before
+        i, f, g, o = jnp.split(w @ row + u @ h, 4)
+        cell = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(cell)
+        return (h, cell), (h, cell)
+
+    return jax.lax.scan(step, (h0, jnp.zeros_like(h0)), x)[1]
+
+
+def kalman(f: Any, q: Any, h: Any, y: Any) -> Any:
+    n, steps = h.shape[0], y.shape[0]
+    eye = te.constant(np.eye(n, dtype=f.dtype.numpy), "eye")
+
+    def step(m: Any, p: Any, t: Any) -> Any:
+        ahead = f @ te.where(t == 0, 0.0, m[t - 1])
+        spread = f @ te.where(t == 0, eye, p[t - 1]) @ f.T + q @ q.T
+        gain = spread @ h / (h @ spread @ h + 0.5)
+        return ahead + gain * (y[t] - h @ ahead), spread - te.outer(gain, h) @ spread
+
+    return te.scan([(steps, n), (steps, n, n)], step)
+
+
+def jax_kalman(f: Any, q: Any, h: Any, y: Any) -> Any:
+    def step(before: Any, value: Any) -> Any:
+        m, p = before
+        m, p = f @ m, f @ p @ f.T + q @ q.T
+        gain = p @ h / (h @ p @ h + 0.5)
+        m, p = m + gain * (value - h @ m), p - jnp.outer(gain, h) @ p
+        return (m, p), (m, p)
+
+    return jax.lax.scan(step, (jnp.zeros_like(h), jnp.eye(len(h), dtype=h.dtype)), y)[1]
+
+
+def attention(x: Any, k: Any) -> Any:
+    """A row that looks at what it is itself, backwards in time; a softmax is a stage that every element reads."""
+    steps, n = x.shape
+
+    def step(s: Any, top: Any, t: Any) -> Any:
+        before = te.where(t == steps - 1, 1.0, s[t + 1])
+        scores = te.compute((n,), lambda i: te.sum(lambda j: k[i, j] * before[j]), name="scores")
+        largest = te.compute((), lambda: te.max(lambda i: scores[i]), name="largest")
+        weights = te.compute((n,), lambda i: te.exp(scores[i] - largest), name="weights")
+        total = te.compute((), lambda: te.sum(lambda i: weights[i]), name="total")
+        return (lambda i: x[t, i] + te.sum(lambda j: weights[j] * before[j]) * weights[i] / total), largest + total[()]
+
+    return te.scan([(steps, n), (steps,)], step, reverse=True)
+
+
+def jax_attention(x: Any, k: Any) -> Any:
+    def step(before: Any, row: Any) -> Any:
+        scores = k @ before
+        weights = jnp.exp(scores - scores.max())
+        new = row + (weights @ before) * weights / weights.sum()
+        return new, (new, scores.max() + weights.sum())
+
+    return jax.lax.scan(step, jnp.ones_like(x[0]), x, reverse=True)[1]
+
+
+def orthogonal(a: Any) -> Any:
+    """Gram and Schmidt's: each column loses what lies along those before it; lengths beside."""
+    n, m = a.shape
+
+    def step(q: Any, r: Any, t: Any) -> Any:
+        j = te.reduce_axis(m, "j")
+        along = te.compute(
+            (m,), lambda j: te.sum(lambda i: te.select(j < t, q[te.minimum(j, t - 1), i], 0.0) * a[i, t])
+        )
+        rest = te.compute(
+            (n,), lambda i: a[i, t] - te.sum(te.select(j < t, along[j] * q[te.minimum(j, t - 1), i], 0.0), axis=j)
+        )
+        size = te.compute((), lambda: te.sqrt(te.sum(lambda i: rest[i] * rest[i])))
+        return (lambda i: rest[i] / size), size[()]
+
+    return te.scan([(m, n), (m,)], step)
+
+
+def jax_orthogonal(a: Any) -> Any:
+    columns: list[Any] = []
+    sizes: list[Any] = []
+    for t in range(a.shape[1]):
+        rest = a[:, t] - sum(((q @ a[:, t]) * q for q in columns), jnp.zeros_like(a[:, t]))
+        sizes.append(jnp.sqrt(rest @ rest))
+        columns.append(rest / sizes[-1])
+    return jnp.stack(columns), jnp.stack(sizes)
+
+
+CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], Sequence[tuple[int, ...]]]] = {
+    "lstm": (lstm, jax_lstm, [(7, 3), (20, 3), (20, 5), (5,)]),
+    "wide lstm": (lstm, jax_lstm, [(3, 8), (128, 8), (128, 32), (32,)]),
+    "kalman": (kalman, jax_kalman, [(3, 3), (3, 3), (3,), (6,)]),
+    "wide kalman": (kalman, jax_kalman, [(16, 16), (16, 16), (16,), (4,)]),
+    "attention": (attention, jax_attention, [(5, 6), (6, 6)]),
+    "wide attention": (attention, jax_attention, [(3, 40), (40, 40)]),
+    "orthogonal": (orthogonal, jax_orthogonal, [(6, 4)]),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("case", CASES)
+def test_results_and_gradients(case: str, dtype: str) -> None:
+    ours, theirs, shapes = CASES[case]
+    inputs = [te.placeholder(s, dtype, name=f"p{k}") for k, s in enumerate(shapes)]
+    values = [(CHANCE.standard_normal(s) / np.sqrt(s[-1])).astype(dtype) for s in shapes]
+    outputs = list(ours(*inputs))
+    heads = [CHANCE.standard_normal(y.shape).astype(dtype) for y in outputs]
+    gradients = te.differentiate(outputs, inputs, head=[te.constant(h) for h in heads])
+    found = te.evaluate([*outputs, *gradients], dict(zip(inputs, values, strict=True)))
+    with jax.enable_x64(dtype == "float64"):
+        want, back = jax.vjp(theirs, *map(jnp.asarray, values))
+        want = [*want, *back(tuple(map(jnp.asarray, heads)))]
+        want = [np.asarray(w) for w in want]
+    rtol = 2e-4 if dtype == "float32" else 1e-10
+    for got, expected in zip(found, want, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=rtol, atol=rtol * max(1.0, np.abs(expected).max()))
