@@ -105,9 +105,8 @@ def _form_of(shape: Any, axis: Any, what: str) -> _Form:
         for extent, d in zip(form.steps, at, strict=True):
             if not same_extent(own[d], extent):
                 raise ValueError(
-                    f"{what} at {user_location()}: states of shapes ({', '.join(map(str, shapes[0]))}) and "
-                    f"({', '.join(map(str, own))}) have {extent} and {own[d]} steps along axis {axis!r}; all states "
-                    "take as many"
+                    f"{what} at {user_location()}: states of shapes {_shape_text(shapes[0])} and {_shape_text(own)} "
+                    f"have {extent} and {own[d]} steps along axis {axis!r}; all states take as many"
                 )
     return form
 
@@ -294,16 +293,21 @@ def _are_extents(axes: Sequence[Axis], extents: Sequence[Expr]) -> bool:
     return len(own) == len(extents) and all(map(same_extent, own, extents))
 
 
+def _shape_text(extents: Sequence[object]) -> str:
+    return f"({', '.join(map(str, extents))}{',' * (len(extents) == 1)})"
+
+
 def _element(value: Any, axes: tuple[Axis, ...], what: str) -> Any:
     """The element at some axes of what was returned for a state."""
-    shape = f"({', '.join(str(a.extent) for a in axes)}{',' * (len(axes) == 1)})"
+    shape = _shape_text([a.extent for a in axes])
     if callable(value):
         return value(*axes)
     value = constant(value) if isinstance(value, np.ndarray) and value.ndim else value
     if isinstance(value, Tensor) and value.ndim:
         if not _are_extents(axes, value.extents):
             raise ValueError(
-                f"{what} at {user_location()}: expected a tensor of shape {shape} for a step, found {value!r}"
+                f"{what} at {user_location()}: expected a tensor of shape {shape} for a step, found {value.name} of "
+                f"shape {_shape_text(value.extents)}"
             )
         return Read(value, axes)
     if axes:
