@@ -104,9 +104,9 @@ class _Function:
         if len(found) != 1:
             return None
         (term, rest, (product, condition)), lines = found[0], list[str]()
-        negative = product.negative ^ (own.kind == "fsub" and term is second)
+        is_subtracted = own.kind == "fsub" and term is second
         a, b = product.factors
-        if negative:
+        if product.negative ^ is_subtracted:
             a = self._named(lines, f"fneg {product.type} {a}")
         a, b = (self._moved(lines, product, factor) for factor in (a, b))
         if own.kind == "fsub" and term is first:
@@ -118,7 +118,7 @@ class _Function:
         if condition is None:
             return [*lines, f"  {name} = {call}"]
         both = [self._named(lines, call), rest]
-        if not condition.adds_nothing ^ (own.kind == "fsub"):
+        if condition.adds_nothing == is_subtracted:
             zero = "zeroinitializer" if lanes else "0.000000e+00"
             both[1] = self._named(lines, f"fadd {own.type} {rest}, {zero}")
         one, other = both if condition.holds else both[::-1]

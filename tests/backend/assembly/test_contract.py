@@ -194,6 +194,8 @@ FORMS = {
                          "fadd <4 x float> %c, %t", lambda a, b, c, p: c - a * b),
     "chosen": ("%t = select <4 x i1> %p, <4 x float> %v, <4 x float> splat (float -0.000000e+00)",
                "fadd <4 x float> %c, %t", lambda a, b, c, p: np.where(p, c + a * b, c)),
+    "chosen, less something": ("%t = select <4 x i1> %p, <4 x float> %v, <4 x float> zeroinitializer",
+                               "fsub <4 x float> %t, %c", lambda a, b, c, p: np.where(p, a * b - c, -c)),
     "left out": ("%t = select <4 x i1> %p, <4 x float> zeroinitializer, <4 x float> %v",
                  "fadd <4 x float> %c, %t", lambda a, b, c, p: np.where(p, c, c + a * b)),
     "bits chosen": ("%s = select <4 x i1> %p, <4 x i32> %m, <4 x i32> splat (i32 -2147483648)\n"
