@@ -24,10 +24,11 @@ from tedsl.backend.scalars import float32_math, float64_math, wide_math
 
 __all__ = ["fused"]
 
-_KINDS = "fmul|fadd|fsub|fneg|bitcast|xor|select|shufflevector|insertelement|sext|zext|freeze|load"
+_KINDS = "fmul|fadd|fsub|fneg|bitcast|xor|select|shufflevector|insertelement|sext|zext|freeze|phi|load"
 _DEFINED = re.compile(rf"^  ({NAME}) = (?:tail )?({_KINDS}) (.*?)(?:, ![\w.]+ !\d+)*$")
 _TYPE = re.compile(r"(?:<(\d+) x (\w+)>|(\w+)) (.*)$")
 _CONSTANT = re.compile(r"0x[0-9A-F]{16}")
+_ARRIVING = re.compile(r"\[ (.+?), %")
 _LANE = re.compile(r"(?:i\d+|float|double) ([-+.\w]+)")
 _ZEROS, _NEGATIVE_ZERO = ("zeroinitializer", "0", "0.000000e+00"), "-0.000000e+00"
 _SIGNS = tuple(str(-1 << bits - 1) for bits in (32, 64))
@@ -75,6 +76,7 @@ class _Function:
         self.has_fma = has_fma
         self.made: dict[str, _Made] = {}
         self._products: dict[str, _Product | None] = {}
+        self._zeros: dict[str, bool | None] = {}
         self._new = 0
         for line in lines:
             match = _DEFINED.match(line)
@@ -239,21 +241,24 @@ class _Function:
 
         No other number that is given to a kernel meets the bits of floats.
         """
-        is_changed, own = False, self.made.get(name)
-        while own is not None and own.kind != "load":
-            if own.kind == "xor" and _constant(own.operands[1]) in _SIGNS:
-                is_changed, source = not is_changed, own.operands[0]
-            elif own.kind in ("sext", "zext", "freeze"):
-                source = own.operands[0]
-            elif (moved := _mover_of(own)) is not None:
-                source = moved
-            else:
-                return None
-            name, own = source, self.made.get(source)
-        if own is not None:
-            return is_changed if own.type == "i32" else None
-        is_argument = re.search(rf"\bi32 (?:noundef )?{re.escape(name)}[,)]", self.lines[0]) is not None
-        return is_changed if is_argument else None
+        if name not in self._zeros:
+            self._zeros[name] = None
+            self._zeros[name] = self._sign_of_made(name, self.made.get(name))
+        return self._zeros[name]
+
+    def _sign_of_made(self, name: str, own: _Made | None) -> bool | None:
+        if own is None:
+            return False if re.search(rf"\bi32 (?:noundef )?{re.escape(name)}[,)]", self.lines[0]) else None
+        if own.kind == "load":
+            return False if own.type in ("i32", "i64") else None
+        if own.kind == "phi":
+            signs = {self._sign_of_zero(source) for source in own.operands if source != name}
+            return signs.pop() if len(signs) == 1 else None
+        if own.kind == "xor" and _constant(own.operands[1]) in _SIGNS:
+            sign = self._sign_of_zero(own.operands[0])
+            return None if sign is None else not sign
+        source = own.operands[0] if own.kind in ("sext", "zext", "freeze") else _mover_of(own)
+        return None if source is None else self._sign_of_zero(source)
 
     def _is_tail(self, product: _Made, other: str) -> bool:
         """Whether of the terms r and r r p this is the second one, with p a polynomial of ours."""
@@ -304,6 +309,8 @@ def _parsed(kind: str, text: str) -> _Made | None:
     if match is None:
         return None
     type_ = f"<{match[1]} x {match[2]}>" if match[1] else match[3]
+    if kind == "phi":
+        return _Made(kind, type_, tuple(_ARRIVING.findall(match[4])))
     if kind in ("bitcast", "sext", "zext"):
         source, _, to = match[4].partition(" to ")
         return _Made(kind, type_, (source, to))

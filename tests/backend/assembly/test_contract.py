@@ -241,6 +241,17 @@ attributes #0 = {{ "target-features"="+avx2,+fma" }}
         np.testing.assert_array_equal(numbers[0], expected)
 
 
+@pytest.mark.parametrize(("n", "dtype"), [(300, "float64"), (300, "float32"), (67, "float64")])
+def test_every_product_of_a_large_kernel_fuses(n: int, dtype: str) -> None:
+    """LLVM makes the argument that is 0 anew in blocks that meet, and of loads in functions of their own."""
+    a, b = te.placeholder((n, n), dtype, name="a"), te.placeholder((n, n), dtype, name="b")
+    c = a @ b
+    kernel = te.build([a, b], list(te.differentiate((c * c).sum(), [a, b])), target="x86-64-v4")
+    fused, separate = products(kernel.source("asm"))
+    assert fused > 0
+    assert separate == 0
+
+
 def test_a_product_of_single_numbers_in_all_lanes() -> None:
     text = """
 define <4 x float> @f(<4 x float> %c, float %a, float %b, i32 %zero) {
