@@ -206,7 +206,7 @@ class Scalars:
         cancels = indices.cancels(index)
         plain = indices.plain(index, self._symbols, self._hidden if cancels else None)
         limit = self.extent(extent)
-        inside = plain if indices.stays_inside(index, extent) else _clamped(plain, limit)
+        inside = plain if indices.stays_inside(index, extent, hides=cancels) else _clamped(plain, limit)
         # A bound that Halide could prove it would drop, and then miss.
         is_unseen = cancels or indices.folds(index)
         return _promised(inside, limit + self._unknown_zero()) if is_unseen else inside

@@ -136,9 +136,12 @@ def _said_otherwise(node: Apply) -> Expr | None:
 Bounds = tuple[Expr, Expr]
 
 
-def stays_inside(index: Expr, extent: Expr) -> bool:
-    """Whether interval arithmetic, which is what Halide does, shows 0 <= index < extent."""
-    bounds = _bounds(index)
+def stays_inside(index: Expr, extent: Expr, *, hides: bool = False) -> bool:
+    """Whether interval arithmetic, which is what Halide does, shows 0 <= index < extent of what it is told.
+
+    `hides`: `plain` hides from it what is divided, and tells its range.
+    """
+    bounds = _bounds(index, hides=hides)
     if bounds is None:
         return False
     return _is_natural(bounds[0]) and _is_natural(extent - 1 - bounds[1])
@@ -210,10 +213,11 @@ def _quotient_of(atom: Expr | None) -> tuple[Affine | None, int]:
     return None, 1
 
 
-def _bounds(root: Expr) -> Bounds | None:
+def _bounds(root: Expr, *, hides: bool) -> Bounds | None:
     known: dict[Expr, Bounds | None] = {}
     for node in topological(root):
-        known[node] = _bounds_of_node(node, known)
+        told = _said_otherwise(node) if isinstance(node, Apply) and not hides else None
+        known[node] = _bounds_of_node(node, known) if told is None else _bounds(told, hides=hides)
     return known[root]
 
 

@@ -101,3 +101,22 @@ def test_transposed_convolutions_of_any_size() -> None:
         np.testing.assert_array_equal(kernel(*arrays), expected)
         program = Compilation((x, w, h), (gradient,), "large", parse_target("host"), Planner())
         assert compile_variant(program, Form(("write",), LARGE)).has_checks
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_quotients_that_are_said_otherwise_are_bounded_as_they_are_said(reduced: bool) -> None:
+    """`((k + 1) % 2 - k + 1) // 2` is from 0 to 1; as `((k + 1) % 2 + k + 1) // 2 - k` Halide takes it for -1 to 1."""
+    x = te.placeholder((3, 5), "float64", name="x")
+
+    def row(k: Any, p: Any) -> Any:
+        return p + ((k + 1) % 2 - k + 1) // 2
+
+    def body(k: Any, i: Any) -> Any:
+        if not reduced:
+            return x[row(k, i % 2), i]
+        p, j = te.reduce_axis(2), te.reduce_axis(5)
+        return te.sum(x[row(k, p), j] * (i + 1), axis=(p, j))
+
+    y = te.compute((2, 5), body, name="y")
+    values = np.arange(15.0).reshape(3, 5)
+    np.testing.assert_array_equal(te.build([x], y)(values), te.interpret(y, {x: values}))
