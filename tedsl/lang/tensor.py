@@ -161,25 +161,15 @@ class IndexFacts:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Compute(Operation):
-    """One loop nest over `axes`: each body pointwise, or all of them the components of one reduction.
-
-    `facts` are what somebody said of the elements of the first output.
-    """
+class LoopNest(Operation):
+    """One loop nest over `axes` with a body for each output."""
 
     axes: tuple[Axis, ...]
     bodies: tuple[Expr, ...]
-    facts: IndexFacts | None = None
 
     @property
     def num_outputs(self) -> int:
         return len(self.bodies)
-
-    @property
-    def reduction(self) -> Reduce | None:
-        """The reduction that the bodies are components of, if they are."""
-        first = self.bodies[0]
-        return first if isinstance(first, Reduce) else None
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
@@ -190,6 +180,22 @@ class Compute(Operation):
 
     def dtype_of(self, index: int) -> DType:
         return self.bodies[index].dtype
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Compute(LoopNest):
+    """A loop nest whose bodies are pointwise, or all of them the components of one reduction.
+
+    `facts` are what somebody said of the elements of the first output.
+    """
+
+    facts: IndexFacts | None = None
+
+    @property
+    def reduction(self) -> Reduce | None:
+        """The reduction that the bodies are components of, if they are."""
+        first = self.bodies[0]
+        return first if isinstance(first, Reduce) else None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -239,29 +245,8 @@ class ScanState(Operation):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class StepStage(Operation):
+class StepStage(LoopNest):
     """Tensors that each step of a scan makes, while its function runs: stored by the scan then, or written out."""
-
-    axes: tuple[Axis, ...]
-    bodies: tuple[Expr, ...]
-    names: tuple[str, ...] | None = None
-
-    @property
-    def num_outputs(self) -> int:
-        return len(self.bodies)
-
-    @property
-    def expressions(self) -> tuple[Expr, ...]:
-        return self.bodies
-
-    def shape_of(self, index: int) -> Shape:
-        return tuple(_known(a) for a in self.axes)
-
-    def dtype_of(self, index: int) -> DType:
-        return self.bodies[index].dtype
-
-    def name_of(self, index: int) -> str:
-        return self.names[index] if self.names else super().name_of(index)
 
 
 @dataclass(frozen=True, eq=False)

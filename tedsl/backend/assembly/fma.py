@@ -19,7 +19,7 @@ import struct
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 
-from tedsl.backend.assembly.text import NAME, declaring, functions_of
+from tedsl.backend.assembly.text import NAME, declaring, each_function
 from tedsl.backend.scalars import float32_math, float64_math, wide_math
 
 __all__ = ["fused"]
@@ -41,14 +41,9 @@ def fused(lines: list[str], features: Set[str]) -> list[str]:
     Where the processor has none, the marks go.
     """
     declared: dict[str, None] = {}
-    made: list[str] = []
-    done = 0
-    for begin, end in functions_of(lines):
-        function = _Function(lines[begin:end], has_fma="fma" in features)
-        made += lines[done:begin]
-        made += function.rewritten(declared)
-        done = end
-    return declaring(made + lines[done:], declared)
+    has_fma = "fma" in features
+    made = each_function(lines, lambda function: _Function(function, has_fma=has_fma).rewritten(declared))
+    return declaring(made, declared)
 
 
 @dataclass(frozen=True)
