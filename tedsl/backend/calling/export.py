@@ -98,7 +98,7 @@ def _objects(
 ) -> list[tuple[str, bytes]]:
     """The objects of the kernels, and that of the function that calls them."""
     plan, program, modes = core.plan, core.program, ("write",) * len(core.program.outputs)
-    placing = Placing(plan.steps, plan.results, modes, frozenset())
+    placing = Placing(plan, modes, frozenset())
     chain = Chain(plan.tensors, placing, modes, sizes)
     images: dict[str, bytes] = {}
     entries: dict[CompiledKernel, tuple[Variant, str]] = {}
@@ -166,6 +166,16 @@ def _assembly(
     for cell, offset in zip(chain.inside, chain.arena.offsets, strict=True):
         place[cell] = f"%t{cell}"
         body.append(f"  %t{cell} = getelementptr i8, ptr %block, i64 {offset}")
+    for cell, view in placing.plan.views.items():
+        shape, dtype = chain.layout(view.of)
+        if math.prod(shape[: view.dim]) != 1:
+            raise ValueError(
+                f"kernel {signature.title!r}: export: it is cut along time, which must be the first dimension of "
+                f"{chain.tensors[view.of].name!r}, found dimension {view.dim} of {shape}"
+            )
+        offset = view.begin * math.prod(shape[view.dim + 1 :]) * dtype.itemsize
+        place[cell] = f"%t{cell}"
+        body.append(f"  %t{cell} = getelementptr i8, ptr {place[view.of]}, i64 {offset}")
     for k, call in enumerate(calls):
         body += _called(k, call, place)
     for k, (position, cell) in enumerate(placing.copied):

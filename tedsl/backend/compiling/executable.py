@@ -26,6 +26,7 @@ from tedsl.lang.tensor import Operation, Tensor
 
 __all__ = [
     "CallMemory", "CompiledKernel", "Executable", "KernelStep", "MemoryPlan", "Prepared", "Proof", "Shared", "StepPlan",
+    "View",
 ]  # fmt: skip
 
 Modes = tuple[str, ...]
@@ -210,6 +211,20 @@ class KernelStep:
         return {own: sizes[v] for own, v in self.sizes.items()} if self.sizes else sizes
 
 
+@dataclass(frozen=True)
+class View:
+    """A part of another tensor: its elements from `begin` to before `end` along `dim`."""
+
+    of: int
+    dim: int
+    begin: int
+    end: int
+
+    def part(self, array: Array) -> Array:
+        """The same part of an array."""
+        return array[(slice(None),) * self.dim + (slice(self.begin, self.end),)]
+
+
 @dataclass(frozen=True, eq=False)
 class StepPlan:
     """The steps of a program in their order, and its tensors by their numbers, of which the inputs are the first."""
@@ -220,7 +235,12 @@ class StepPlan:
     again: frozenset[int] = frozenset()  # places of steps that compute what was forgotten
     numbers: Mapping[Tensor, int] = field(default_factory=dict)  # of the user's tensors that are stored
     users: Mapping[int, Tensor] = field(default_factory=dict)  # the user's tensors that others stand for, by number
+    views: Mapping[int, View] = field(default_factory=dict)  # numbers that are parts of other tensors
     is_finest: bool = False  # it is cut into as many steps as it can be
+
+    def read_by(self, step: KernelStep) -> list[int]:
+        """The tensors that a step reads, all or parts of them."""
+        return [self.views[c].of if c in self.views else c for c in step.inputs]
 
     @property
     def kernels(self) -> list[CompiledKernel]:

@@ -22,7 +22,7 @@ from tedsl.backend.sequence.ordering import in_little_memory
 from tedsl.lang.tensor import Extern, Operation, Placeholder, Scan, Tensor
 from tedsl.lang.traverse import operations_between
 
-__all__ = ["cut_program", "is_apart", "is_routine", "least_kernels", "shared_key"]
+__all__ = ["Cutter", "cut_program", "is_apart", "is_routine", "least_kernels", "shared_key"]
 
 
 def is_apart(op: Operation) -> bool:
@@ -42,12 +42,8 @@ def least_kernels(program: Compilation) -> int:
 
 def cut_program(program: Compilation, least: int) -> StepPlan:
     """The steps of a program, cut where at least so many kernels are possible; 1: as many as can be."""
-    cutter = _Cutter(program, least)
-    for op in program.operations:
-        if is_apart(op):
-            cutter.compute([t for t in op.inputs if t not in cutter.numbers], f"{program.name}_{op.name}")
-            cutter.add_apart(op)
-    cutter.compute([t for t in dict.fromkeys(program.outputs) if t not in cutter.numbers], program.name)
+    cutter = Cutter(program, least)
+    cutter.reach(program.outputs, program.name)
     return cutter.plan()
 
 
@@ -57,7 +53,7 @@ def shared_key(digest: str, program: Compilation) -> tuple[object, ...]:
     return digest, program.target, planner.is_asked, planner.deterministic, planner.in_place
 
 
-class _Cutter:
+class Cutter:
     """The steps so far."""
 
     def __init__(self, program: Compilation, least: int) -> None:
@@ -75,7 +71,26 @@ class _Cutter:
             is_finest=self.least == 1,
         )  # fmt: skip
 
-    def add_apart(self, op: Operation) -> None:
+    def reach(self, wanted: Sequence[Tensor], name: str) -> None:
+        """Steps for some tensors and all that they need, those that no kernel computes too."""
+        for op in operations_between(self.numbers.keys(), wanted):
+            if is_apart(op):
+                self._compute([t for t in op.inputs if t not in self.numbers], f"{self.program.name}_{op.name}")
+                self._add_apart(op)
+        self._compute([t for t in dict.fromkeys(wanted) if t not in self.numbers], name)
+
+    def call(self, kernel: SingleKernel, inputs: Sequence[int]) -> tuple[int, ...]:
+        """A step that calls a kernel; the numbers of what it makes."""
+        outputs = tuple(self.add(t) for t in kernel.program.outputs)
+        self.steps.append(KernelStep(kernel, None, tuple(inputs), outputs))
+        return outputs
+
+    def add(self, tensor: Tensor) -> int:
+        """The number of one more tensor, which may be another one's, too."""
+        self.tensors.append(tensor)
+        return len(self.tensors) - 1
+
+    def _add_apart(self, op: Operation) -> None:
         """A step that is no kernel."""
         read, target = tuple(self.numbers[t] for t in op.inputs), self.program.target
         if is_routine(op, target):
@@ -90,8 +105,8 @@ class _Cutter:
         read = {t for other in self.program.operations for t in other.inputs}.union(self.program.outputs)
         return tuple(t for t in op.outputs if t in read)
 
-    def compute(self, wanted: Sequence[Tensor], name: str) -> None:
-        """Steps that compute some tensors from those that are known."""
+    def _compute(self, wanted: Sequence[Tensor], name: str) -> None:
+        """Steps that compute some tensors from those that are known, by kernels."""
         if not wanted:
             return
         known = _frontier(list(self.numbers), wanted)
@@ -131,8 +146,7 @@ class _Cutter:
     def _numbered(self, tensors: Sequence[Tensor]) -> tuple[int, ...]:
         """Numbers for tensors that are computed now."""
         for tensor in tensors:
-            self.numbers[tensor] = len(self.tensors)
-            self.tensors.append(tensor)
+            self.numbers[tensor] = self.add(tensor)
         return tuple(self.numbers[t] for t in tensors)
 
 

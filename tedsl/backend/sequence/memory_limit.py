@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +11,12 @@ from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import CompiledKernel, KernelStep, StepPlan
 from tedsl.backend.host.units import parse_bytes, readable
+from tedsl.backend.sequence.along_time import plans_along_time
 from tedsl.backend.sequence.ordering import typical_bytes
 from tedsl.backend.sequence.recompute import Saved, StepCosts, saved
 from tedsl.backend.sequence.runner import Chain, Placing
-from tedsl.lang.tensor import Tensor
+from tedsl.backend.sequence.timeline import NotAlongTime
+from tedsl.lang.tensor import Scan, Tensor
 from tedsl.lang.traverse import operations_between
 
 __all__ = ["save_memory"]
@@ -40,10 +42,10 @@ def _with_copies(plan: StepPlan, copies: Mapping[int, int]) -> tuple[Tensor, ...
     return (*plan.tensors, *(plan.tensors[copies[n]] for n in sorted(copies)))
 
 
-def _peak_bytes(program: Compilation, plan: StepPlan, steps: Sequence[KernelStep], tensors: Sequence[Tensor]) -> int:
+def _peak_bytes(program: Compilation, plan: StepPlan) -> int:
     """The most memory that a call of these steps would hold, with arrays whose extents are numbers."""
     modes = ("write",) * len(plan.results)
-    chain = Chain(tensors, Placing(steps, plan.results, modes, frozenset()), modes, {})
+    chain = Chain(plan.tensors, Placing(plan, modes, frozenset()), modes, {})
     return Chain.bytes_of((*program.inputs, *program.outputs)) + sum(chain.buffers())
 
 
@@ -110,24 +112,30 @@ def _fit(program: Compilation, plan: StepPlan, most: int, asked: Any) -> StepPla
         costs = _costs(program, plan, f"te.build: memory={asked!r}")
     except ValueError as error:
         raise ValueError(f"te.build: memory={asked!r} needs extents that are numbers: {error}") from None
-    whole, bound, found = _peak_bytes(program, plan, plan.steps, plan.tensors), most, None
+    whole, bound, found = _peak_bytes(program, plan), most, None
     if whole <= most:
         return plan
     for _ in range(ATTEMPTS):
         found = saved(plan.steps, plan.results, len(plan.tensors), costs, None, bound)
         if found.needed or len(found.again) > 2 * len(plan.steps):
             break
-        over = _peak_bytes(program, plan, found.steps, _with_copies(plan, found.copies)) - most
+        fewer = _with_steps(plan, found)
+        over = _peak_bytes(program, fewer) - most
         if over <= 0:
-            return _with_steps(plan, found)
+            return fewer
         bound -= over
-    raise _refused(program, asked, found, costs, whole)
-
-
-def _refused(program: Compilation, asked: Any, found: Saved | None, costs: StepCosts, whole: int) -> ValueError:
-    least = found.needed if found is not None and found.needed else None
-    need = f"about {readable(least)}" if least else "more"
-    return ValueError(
+    least = found.needed if found is not None and found.needed else 0
+    why, peaks = "", [least] if least else []
+    try:
+        for shorter in plans_along_time(program, most):
+            peaks.append(_peak_bytes(program, shorter))
+            if peaks[-1] <= most:
+                return shorter
+    except NotAlongTime as error:
+        if any(isinstance(op, Scan) for op in program.operations):
+            why = f"; it cannot be cut along time: {error}"
+    need = f"about {readable(min(peaks))}" if peaks else "more"
+    raise ValueError(
         f"te.build: memory={asked!r} is too little for {program.name!r}: a call needs {need}, of which its inputs and "
-        f"outputs take {readable(costs.arrays)}; it takes {readable(whole)} with nothing computed twice"
+        f"outputs take {readable(costs.arrays)}; it takes {readable(whole)} with nothing computed twice{why}"
     )

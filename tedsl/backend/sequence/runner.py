@@ -15,7 +15,7 @@ import numpy as np
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.arguments.blocks import BoundFunction
-from tedsl.backend.compiling.executable import CallMemory, KernelStep
+from tedsl.backend.compiling.executable import CallMemory, KernelStep, StepPlan
 from tedsl.backend.compiling.profiling import RECORDING, recorded
 from tedsl.backend.compiling.variant import Variant
 from tedsl.backend.host.runtime import KernelError
@@ -33,14 +33,13 @@ __all__ = ["Chain", "Placing", "is_compact"]
 class Placing:
     """Which steps a call needs, and which of them write straight to where the caller wants a result."""
 
-    def __init__(
-        self, steps: Sequence[KernelStep], results: Sequence[int], modes: Sequence[str], given: Set[int]
-    ) -> None:
+    def __init__(self, plan: StepPlan, modes: Sequence[str], given: Set[int]) -> None:
+        self.plan, results = plan, plan.results
         wanted = [p for p, mode in enumerate(modes) if mode != "null"]
-        self.steps = _needed(steps, {results[p] for p in wanted})
+        self.steps = _needed(plan, {results[p] for p in wanted})
         self.born = {c: k for k, step in enumerate(self.steps) for c in step.outputs}
-        self.read = {c for step in self.steps for c in step.inputs}
-        self.last = {c: k for k, step in enumerate(self.steps) for c in (*step.outputs, *step.inputs)}
+        self.read = {c for step in self.steps for c in plan.read_by(step)}
+        self.last = {c: k for k, step in enumerate(self.steps) for c in (*step.outputs, *plan.read_by(step))}
         self.direct: dict[int, int] = {}  # number of a tensor -> position of the output
         self.copied: list[tuple[int, int]] = []  # position of an output, the tensor that is copied there
         failing = [k for k, step in enumerate(self.steps) if given and step.can_fail]
@@ -62,13 +61,13 @@ class Placing:
         return {c for step in self.steps if isinstance(step.op, Extern) for c in step.inputs}
 
 
-def _needed(steps: Sequence[KernelStep], wanted: Set[int]) -> list[KernelStep]:
+def _needed(plan: StepPlan, wanted: Set[int]) -> list[KernelStep]:
     """The steps whose results somebody reads, and stages of the user's, which are run in any case."""
     read, found = set(wanted), []
-    for step in reversed(steps):
+    for step in reversed(plan.steps):
         if step.core is None or not read.isdisjoint(step.outputs):
             found.append(step)
-            read.update(step.inputs)
+            read.update(plan.read_by(step))
     return found[::-1]
 
 
@@ -175,6 +174,9 @@ class Chain:
             arrays[cell] = np.ndarray(*self.layouts[cell], _bytes_in(arrays[source]), offset)
         for cell in self.outside:
             arrays[cell] = np.empty(*self.layouts[cell])
+        arrays.update(
+            (c, view.part(arrays[view.of])) for c, view in self.placing.plan.views.items() if view.of in arrays
+        )
         return arrays
 
     def _call(self, step: KernelStep, arrays: Mapping[int, Array]) -> _Call:

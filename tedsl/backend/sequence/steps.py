@@ -121,7 +121,7 @@ class Steps:
         """The form of each kernel that a call with contiguous arrays needs first."""
         steps, results = self.plan.steps, self.plan.results
         added = {results[p] for p, mode in enumerate(wanted) if mode == "add"}
-        read = {c for step in steps for c in step.inputs}
+        read = {c for step in steps for c in self.plan.read_by(step)}
         forms: dict[CompiledKernel, Form] = {}
         for step in steps:
             if step.core is not None:
@@ -178,7 +178,7 @@ class Steps:
         return Chain(tensors, placing, modes, sizes, lend if lent else None, lambda: self.whole.plan.tensors)
 
     def _placing(self, modes: Sequence[str], given: Set[int]) -> Placing:
-        return Placing(self.plan.steps, self.plan.results, modes, given)
+        return Placing(self.plan, modes, given)
 
     def hazard(self, position: int, source: Tensor, form: Form | None = None) -> Hazard | None:
         modes = form.modes if form is not None else ("write",) * len(self.program.outputs)
@@ -190,12 +190,14 @@ class Steps:
         if placing.direct.get(result) != position:
             return None
         begin = placing.born[result]
-        for step in (s for s in placing.steps[begin + 1 :] if number in s.inputs):
+        for step in (s for s in placing.steps[begin + 1 :] if number in self.plan.read_by(s)):
             reader = step.op or self.plan.tensors[step.outputs[0]].op
             return Hazard(reader, source.name, f"in a later step than the one that computes {tensor.name!r}")
         step = placing.steps[begin]
-        if number not in step.inputs or step.core is None:
+        if number not in self.plan.read_by(step) or step.core is None:
             return None
+        if number not in step.inputs:
+            return Hazard(tensor.op, source.name, "of which it reads a part")
         read = step.core.program.inputs[step.inputs.index(number)]
         found = step.core.hazard(step.outputs.index(result), read)
         # The kernel may have been made for another step like this one, whose names it knows.

@@ -71,6 +71,8 @@ class Lender:
             return problem
         if step.core is None or self.placing.born[cell] not in self.modes:
             return "its step may read it later"
+        if source not in step.inputs and source in self.placing.plan.read_by(step):
+            return "its step reads a part of it"
         form = step.core.forms.usual(self.modes[self.placing.born[cell]])
         for k in (k for k, c in enumerate(step.inputs) if c == source):
             hazard = step.core.hazard(step.outputs.index(cell), step.core.program.inputs[k], form)
@@ -92,7 +94,7 @@ class Lender:
 def lender_of(plan: StepPlan) -> Lender:
     """What may lie in the memory of donated inputs, whatever the symbolic extents are."""
     tensors = plan.tensors
-    placing = Placing(plan.steps, plan.results, ("write",) * len(plan.results), frozenset())
+    placing = Placing(plan, ("write",) * len(plan.results), frozenset())
     kept = placing.kept()
     cells = [c for c, k in placing.born.items()
              if placing.steps[k].core is not None and c not in placing.direct and c not in kept]  # fmt: skip

@@ -1,0 +1,196 @@
+"""Programs with scans cut along time, for less memory: the steps of a segment are forgotten when the next one begins.
+
+The first turn goes through all segments and keeps, of each, the last steps of its scans. The second, as of gradients,
+goes back: each segment is computed again from these, and then what reads it. With s segments of k steps, that holds s
+ends and k steps instead of s * k, for at most twice the work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from schedules.program import reading, rewritten_expressions
+from tedsl.analysis.sizes import concrete_shape
+from tedsl.backend.compiling.compilation import Compilation
+from tedsl.backend.compiling.executable import StepPlan, View
+from tedsl.backend.compiling.single_kernel import SingleKernel
+from tedsl.backend.scheduling.planner import Planner
+from tedsl.backend.sequence.cutting import Cutter
+from tedsl.backend.sequence.segments import Given, Segment, SegmentProgram, Segments, at_the_end
+from tedsl.backend.sequence.timeline import NotAlongTime, Timeline
+from tedsl.lang import functions as fn
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import Axis, Const, Expr, Read
+from tedsl.lang.locks import cached_property
+from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
+
+__all__ = ["MOST_PROGRAMS", "plans_along_time"]
+
+MOST_PROGRAMS = 12  # of segments, each compiled
+LEAST_STEPS = 4  # of a segment
+ATTEMPTS = 3
+_TURNS = ("forwards", "backwards")
+
+
+def plans_along_time(program: Compilation, most: int) -> Iterator[StepPlan]:
+    """The program in segments that should fit in so many bytes, then in shorter ones; NotAlongTime: it has none."""
+    line = Timeline(program.operations, program.outputs)
+    state, step = _bytes_of(line, Segments(line, _cut(line.steps, max(LEAST_STEPS, line.steps // 4))))
+    free: float = most - sum(map(_bytes, {*program.inputs, *program.outputs}))
+    for _ in range(ATTEMPTS):
+        length = _length(line.steps, state, step, free)
+        plan = _Plan(program, line, Segments(line, _cut(line.steps, length))).plan()
+        yield plan
+        inside = max(s.bytes_inside({}) for s in plan.steps)
+        step, free = max(step, inside / length), free * 0.9
+
+
+def _cut(steps: int, length: int) -> list[Segment]:
+    """Segments of one length, but for the first, which has what is left."""
+    count = max(2, steps // length)
+    first = steps - (count - 1) * length
+    if first < 1:
+        raise NotAlongTime(f"{steps} steps are too few")
+    ends = [first + k * length for k in range(count)]
+    return [Segment(begin, end, steps) for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def _bytes_of(line: Timeline, segments: Segments) -> tuple[float, float]:
+    """Bytes that a segment leaves to the next one, and those of one step of everything along time."""
+    kept = each = 0.0
+    for op, timed in line.timed.items():
+        if timed.is_sum:
+            continue
+        one = sum(map(_bytes, op.outputs)) / (timed.end - timed.begin)
+        each += one
+        if timed.is_scan and timed.turn == 0:
+            kept += one * segments.depths[op]
+    return kept, each
+
+
+def _length(steps: int, state: float, step: float, free: float) -> int:
+    """The longest segments with which everything fits, or those that need the least."""
+    inside = free * free - 4 * step * state * steps
+    length = (free + math.sqrt(inside)) / (2 * step) if inside >= 0 and free > 0 else math.sqrt(state * steps / step)
+    return max(LEAST_STEPS, min(int(length), steps // 2))
+
+
+def _bytes(tensor: Tensor) -> int:
+    return math.prod(concrete_shape(tensor, {}, tensor.name)) * tensor.dtype.itemsize
+
+
+class _Plan:
+    """The steps of a program in segments."""
+
+    def __init__(self, program: Compilation, line: Timeline, segments: Segments) -> None:
+        self.program, self.line, self.segments = program, line, segments
+        self.cutter = Cutter(program, 1)
+        self.new: dict[Tensor, Tensor] = {}  # results of stages that read single steps, as they are here
+        self.finals: dict[Given, Tensor] = {}
+        self.carries: dict[tuple[Tensor, int], int] = {}  # what scans left, and at which step
+        self.views: dict[View, int] = {}
+        self.kernels: dict[tuple[Segment, int], tuple[SingleKernel, SegmentProgram]] = {}
+        self.again: set[int] = set()
+
+    def plan(self) -> StepPlan:
+        others = [op for op in self.line.operations if op not in self.line.timed]
+        for turn in range(self.segments.turns):
+            self._redirect(op for op in others if self.line.levels[op] == turn)
+            self._compute(self._ready(turn), f"{self.program.name}_ready")
+            for segment in self.segments.in_turn(turn):
+                self._run(segment, turn)
+        self._redirect(op for op in others if self.line.levels[op] == self.segments.turns)
+        self._compute(self.program.outputs, self.program.name)
+        with ThreadPoolExecutor(2) as pool:  # what a kernel needs inside is known when it is compiled
+            list(pool.map(lambda made: made[0].any_variant(), self.kernels.values()))
+        views = {cell: view for view, cell in self.views.items()}
+        return replace(self.cutter.plan(), views=views, again=frozenset(self.again))
+
+    def _redirect(self, operations: Iterable[Operation]) -> None:
+        """Stages that read single steps of a scan read them from what its turn left."""
+
+        def rule(node: Expr) -> Expr:
+            timed = self.line.of(node.tensor) if isinstance(node, Read) else None
+            if timed is None or timed.is_sum:
+                return node
+            assert isinstance(node, Read)
+            return at_the_end(self.line, node, self.finals.__getitem__)
+
+        for op in operations:
+            made = reading(op, self.new)
+            made = rewritten_expressions(made, rule) if isinstance(made, (Compute, Scan, Scatter)) else made
+            if made is not op:
+                self.new.update(zip(op.outputs, made.outputs, strict=True))
+
+    def _ready(self, turn: int) -> list[Tensor]:
+        """What a turn reads that is computed before it, and does not go along time."""
+        read = dict.fromkeys(t for op in self.line.timed for t in op.inputs)
+        return [t for t in read if t.op not in self.line.timed and self.line.levels.get(t.op, 0) <= turn]
+
+    def _compute(self, wanted: Sequence[Tensor], name: str) -> None:
+        """Steps for tensors that do not go along time."""
+        missing = [t for t in wanted if t not in self.cutter.numbers]
+        self.cutter.reach([self.new.get(t, t) for t in missing], name)
+        self.cutter.numbers.update((t, self.cutter.numbers[self.new.get(t, t)]) for t in missing)
+
+    def _run(self, segment: Segment, turn: int) -> None:
+        """The step of a segment in a turn."""
+        kernel, made = self._kernel(segment, turn)
+        inputs = [self._cell(given, tensor, segment) for given, tensor in made.inputs.items()]
+        if turn == 0 < self.segments.turns - 1:
+            self.again.add(len(self.cutter.steps))
+        outputs = self.cutter.call(kernel, inputs)
+        for (given, tensor), cell in zip(made.outputs.items(), outputs, strict=True):
+            assert given.of is not None
+            if given.kind == "final":
+                self.finals[given] = tensor
+            elif given.kind == "carry":
+                self.carries[given.of, segment.end if turn == 0 else segment.begin] = cell
+            else:
+                self.cutter.numbers[given.of] = cell
+
+    def _kernel(self, segment: Segment, turn: int) -> tuple[SingleKernel, SegmentProgram]:
+        """The kernel of a segment, which those that are alike share."""
+        alike = self.segments.like(segment)
+        if (alike, turn) not in self.kernels:
+            if len(self.kernels) >= MOST_PROGRAMS:
+                raise NotAlongTime("too many segments are unlike the others")
+            made = self.segments.program(alike, turn)
+            name = f"{self.program.name}_{_TURNS[turn]}"
+            inputs, outputs = tuple(made.inputs.values()), tuple(made.outputs.values())
+            kernel = SingleKernel(Compilation(inputs, outputs, name, self.program.target, Planner()))
+            self.kernels[alike, turn] = kernel, made
+        return self.kernels[alike, turn]
+
+    def _cell(self, given: Given, tensor: Tensor, segment: Segment) -> int:
+        """The number of an input of a segment."""
+        if given.kind == "origin":
+            place = self.segments.alike.index(segment)
+            return self._view(View(self._origins, 0, place, place + 1), tensor)
+        assert given.of is not None
+        if given.kind == "carry":
+            turn = self.line.timed[given.of.op].turn
+            return self.carries[given.of, segment.begin if turn == 0 else segment.end]
+        cell = self.cutter.numbers[self.finals[given] if given.kind == "final" else given.of]
+        if given.kind != "window":
+            return cell
+        moved = segment.begin - self.segments.like(segment).begin
+        return self._view(View(cell, given.dim, given.begin + moved, given.end + moved), tensor)
+
+    @cached_property
+    def _origins(self) -> int:
+        """Where all segments that are alike begin, as a tensor."""
+        axis = Axis("s", Const(len(self.segments.alike), INT32))
+        first, last = self.segments.alike[0].begin, self.segments.alike[-1].begin
+        step = (last - first) // max(1, len(self.segments.alike) - 1)
+        origins = Compute(name="origins", axes=(axis,), bodies=(fn.as_expr(axis * step + first),)).output()
+        self.cutter.reach([origins], "origins")
+        return self.cutter.numbers[origins]
+
+    def _view(self, view: View, tensor: Tensor) -> int:
+        if view not in self.views:
+            self.views[view] = self.cutter.add(tensor)
+        return self.views[view]
