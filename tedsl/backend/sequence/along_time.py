@@ -38,22 +38,26 @@ _TURNS = ("forwards", "backwards")
 def plans_along_time(program: Compilation, most: int) -> Iterator[StepPlan]:
     """The program in segments that should fit in so many bytes, then in shorter ones; NotAlongTime: it has none."""
     line = Timeline(program.operations, program.outputs)
-    state, step = _bytes_of(line, Segments(line, _cut(line.steps, max(LEAST_STEPS, line.steps // 4))))
+    tried = Segments(line, _cut(line.steps, max(LEAST_STEPS, line.steps // 4)))
+    (state, step), least = _bytes_of(line, tried), max(LEAST_STEPS, 2 * tried.overlap + 1)
+    if 2 * least > line.steps:
+        raise NotAlongTime(f"its {line.steps} steps are too few")
     free: float = most - sum(map(_bytes, {*program.inputs, *program.outputs}))
     for _ in range(ATTEMPTS):
-        length = _length(line.steps, state, step, free)
-        plan = _Plan(program, line, Segments(line, _cut(line.steps, length))).plan()
+        length = max(least, _length(line.steps, state, step, free))
+        plan = _Plan(program, line, Segments(line, _cut(line.steps, length, least))).plan()
         yield plan
         inside = max(s.bytes_inside({}) for s in plan.steps)
         step, free = max(step, inside / length), free * 0.9
 
 
-def _cut(steps: int, length: int) -> list[Segment]:
-    """Segments of one length, but for the first, which has what is left."""
-    count = max(2, steps // length)
+def _cut(steps: int, length: int, least: int = 1) -> list[Segment]:
+    """Segments of at most one length, but for the first, which has what is left, at least so much."""
+    count = max(2, -(-steps // length))
+    length = -(-steps // count)
     first = steps - (count - 1) * length
-    if first < 1:
-        raise NotAlongTime(f"{steps} steps are too few")
+    while first < least:
+        first, length = first + count - 1, length - 1
     ends = [first + k * length for k in range(count)]
     return [Segment(begin, end, steps) for begin, end in zip([0, *ends], ends, strict=False)]
 
@@ -75,7 +79,7 @@ def _length(steps: int, state: float, step: float, free: float) -> int:
     """The longest segments with which everything fits, or those that need the least."""
     inside = free * free - 4 * step * state * steps
     length = (free + math.sqrt(inside)) / (2 * step) if inside >= 0 and free > 0 else math.sqrt(state * steps / step)
-    return max(LEAST_STEPS, min(int(length), steps // 2))
+    return min(int(length), steps // 2)
 
 
 def _bytes(tensor: Tensor) -> int:
@@ -147,8 +151,9 @@ class _Plan:
             assert given.of is not None
             if given.kind == "final":
                 self.finals[given] = tensor
+                self.cutter.numbers[tensor] = cell
             elif given.kind == "carry":
-                self.carries[given.of, segment.end if turn == 0 else segment.begin] = cell
+                self.carries[given.of, segment.end if self.line.is_up(turn) else segment.begin] = cell
             else:
                 self.cutter.numbers[given.of] = cell
 
@@ -173,7 +178,7 @@ class _Plan:
         assert given.of is not None
         if given.kind == "carry":
             turn = self.line.timed[given.of.op].turn
-            return self.carries[given.of, segment.begin if turn == 0 else segment.end]
+            return self.carries[given.of, segment.begin if self.line.is_up(turn) else segment.end]
         cell = self.cutter.numbers[self.finals[given] if given.kind == "final" else given.of]
         if given.kind != "window":
             return cell

@@ -37,13 +37,9 @@ class Segment:
     end: int
     steps: int
 
-    def begins(self, turn: int) -> bool:
-        """Whether no other one comes before it in a turn."""
-        return self.begin == 0 if turn == 0 else self.end == self.steps
-
-    def ends(self, turn: int) -> bool:
-        """Whether no other one comes after it in a turn."""
-        return self.begins(1 - turn)
+    def begins(self, *, up: bool) -> bool:
+        """Whether no other one comes before it in a turn, upwards or down."""
+        return self.begin == 0 if up else self.end == self.steps
 
     def span(self, timed: Timed, shift: int) -> Span:
         """What a stage does of its own in this segment, a fixed number of steps before or behind it."""
@@ -111,13 +107,18 @@ class Segments:
         return self.alike[0] if segment in self.alike else segment
 
     @property
+    def overlap(self) -> int:
+        """How far a segment reads into others, at most."""
+        return max(map(abs, (*self.depths.values(), *self.shifts.values())), default=0)
+
+    @property
     def origins(self) -> Span:
         """Where segments that are alike begin, from the first to the last."""
         return self.alike[0].begin, self.alike[-1].begin
 
     def in_turn(self, turn: int) -> tuple[Segment, ...]:
         """The segments in the order of a turn."""
-        return self.segments if turn == 0 else self.segments[::-1]
+        return self.segments if self.line.is_up(turn) else self.segments[::-1]
 
     def first_of(self, timed: Timed) -> Segment:
         """The first segment in which a stage computes something."""
@@ -130,6 +131,7 @@ class Segments:
     def _spans(self, segment: Segment, turn: int) -> _Spans:
         """By what sums and scans do, from readers to what they read."""
         spans = _Spans(is_cut=segment.begin == 0 or segment.end == segment.steps)
+        self._reach_points(spans, segment, turn)
         for op, timed in reversed(self.line.timed.items()):
             span = self._span(segment, turn, timed, spans)
             if span is None or (timed.is_sum and span[0] >= span[1]):
@@ -146,6 +148,16 @@ class Segments:
                     spans.reaches(spans.windows, (read.tensor, dim), (span[0] + step, span[1] + step), whole)
         return spans
 
+    def _reach_points(self, spans: _Spans, segment: Segment, turn: int) -> None:
+        """The single steps that are read where a turn ends."""
+        if not segment.begins(up=not self.line.is_up(turn)):
+            return
+        for tensor, away in self.line.points.items():
+            timed = self.line.timed[tensor.op]
+            if timed.turn == turn:
+                first = timed.end - away if self.line.is_up(turn) else timed.begin
+                spans.reaches(spans.read, tensor.op, (first, first + away), (timed.begin, timed.end))
+
     def _span(self, segment: Segment, turn: int, timed: Timed, spans: _Spans) -> Span | None:
         wanted = spans.read.get(timed.op)
         if not timed.is_sum and not timed.is_scan:
@@ -155,16 +167,18 @@ class Segments:
         shift = self.shifts[timed.op]
         begin, end = segment.span(timed, shift)
         spans.is_cut |= (begin, end) != (segment.begin + shift, segment.end + shift)
-        return (begin, end) if timed.turn == turn or wanted is None else (begin, max(begin, wanted[1]))
+        if timed.turn == turn or wanted is None:
+            return begin, end
+        return (begin, max(begin, wanted[1])) if self.line.is_up(timed.turn) else (min(end, wanted[0]), end)
 
     def _depth(self, op: Operation) -> int:
         """The most steps of a scan that a segment reads of those before it, in the order of its turn."""
         timed, depth = self.line.timed[op], 0
         for (segment, _), spans in self.spans.items():
-            if op not in spans.of or op not in spans.read or segment.begins(timed.turn):
+            if op not in spans.of or op not in spans.read or segment.begins(up=self.line.is_up(timed.turn)):
                 continue
             (begin, end), (near, far) = spans.of[op], spans.read[op]
-            depth = max(depth, begin - near if timed.turn == 0 else far - end)
+            depth = max(depth, begin - near if self.line.is_up(timed.turn) else far - end)
         return depth
 
 
@@ -175,8 +189,8 @@ def _shifts(line: Timeline) -> dict[Operation, int]:
         away[op] = 0
         for tensor, (low, high) in timed.offsets.items():
             if tensor.op is not op and line.timed[tensor.op].turn == timed.turn:
-                away[op] = max(away[op], away[tensor.op] + (high if timed.turn == 0 else -low))
-    return {op: -n if line.timed[op].turn == 0 else n for op, n in away.items()}
+                away[op] = max(away[op], away[tensor.op] + (high if line.is_up(timed.turn) else -low))
+    return {op: -n if line.is_up(line.timed[op].turn) else n for op, n in away.items()}
 
 
 class _Writer:
@@ -206,7 +220,7 @@ class _Writer:
             made = self._built(timed)
             for old, new in zip(timed.op.outputs, made.outputs, strict=True):
                 begin = self.spans[timed.op][0]
-                if timed.is_scan and timed.turn == 0:
+                if timed.is_scan and self.line.is_up(timed.turn):
                     begin -= self._carried(timed)
                 self.made[old] = new, begin
                 if timed.turn == self.turn:
@@ -218,13 +232,13 @@ class _Writer:
         """What a scan or a sum leaves to those who come later."""
         if timed.is_sum:
             return {Given("sum", old): self._added(timed, old, new)}
-        if not timed.is_scan or timed.dim is None:
+        if timed.dim is None:
             return {}
         length = number(new.extents[timed.dim]) or 0
-        kind, depth = "carry", self.all.depths[timed.op]
-        if self.segment.ends(self.turn):
+        kind, depth = "carry", self.all.depths.get(timed.op, 0)
+        if self.segment.begins(up=not self.line.is_up(self.turn)):
             kind, depth = "final", self.line.points.get(old, 0)
-        first = length - depth if self.turn == 0 else 0
+        first = length - depth if self.line.is_up(self.turn) else 0
         return {Given(kind, old): _steps(new, timed.dim, first, depth)} if depth else {}
 
     def _added(self, timed: Timed, old: Tensor, new: Tensor) -> Tensor:
@@ -241,7 +255,7 @@ class _Writer:
 
     def _carried(self, timed: Timed) -> int:
         """The steps that a scan copies."""
-        return 0 if self.segment.begins(timed.turn) else self.all.depths[timed.op]
+        return 0 if self.segment.begins(up=self.line.is_up(timed.turn)) else self.all.depths[timed.op]
 
     def _given(self, given: Given) -> Tensor:
         """The tensor of an input."""
@@ -269,7 +283,7 @@ class _Writer:
         """A stage over its steps here."""
         op, (begin, end) = timed.op, self.spans[timed.op]
         carried = self._carried(timed) if timed.is_scan else 0
-        start = begin - carried if timed.turn == 0 else begin  # the step of the axis at 0
+        start = begin - carried if self.line.is_up(timed.turn) else begin  # the step of the axis at 0
         extent = Const(end - begin + carried, INT32)
         axis = Axis(timed.axis.name, extent, is_reduce=timed.axis.is_reduce)
         states: dict[Tensor, Tensor] = {}
@@ -305,9 +319,10 @@ class _Writer:
         if not depth or not isinstance(timed.op, Scan):
             return body
         carry = self._given(Given("carry", tensor))
-        first = 0 if timed.turn == 0 else own
+        up = self.line.is_up(timed.turn)
+        first = 0 if up else own
         indices = tuple(axis - first if a is timed.axis else a for a in timed.op.axes)
-        is_copy = Expr._apply(Fn.LT, axis, Const(depth, INT32)) if timed.turn == 0 else _at_least(axis, own)
+        is_copy = Expr._apply(Fn.LT, axis, Const(depth, INT32)) if up else _at_least(axis, own)
         return select_node(is_copy, Read(carry, indices), body)
 
     def _expressions(self, timed: Timed, axis: Axis, start: int, states: dict[Tensor, Tensor]) -> tuple[Expr, ...]:
@@ -355,7 +370,7 @@ def at_the_end(line: Timeline, read: Read, given: Callable[[Given], Tensor]) -> 
     """A read of a single step of a scan, of those in which its turn ended."""
     timed = line.timed[read.tensor.op]
     dim = timed.dim or 0
-    first = timed.end - line.points[read.tensor] if timed.turn == 0 else timed.begin
+    first = timed.end - line.points[read.tensor] if line.is_up(timed.turn) else timed.begin
     step = number(simplify_extent(read.indices[dim])) or 0
     return Read(given(Given("final", read.tensor)), _with(read.indices, dim, Const(step - first, INT32)))
 

@@ -1,8 +1,8 @@
 """Which stages of a program go along time: along the steps of its longest scans, read by read.
 
 A stage goes along time if it reads what does at `t + c`, for an axis t of its own and numbers c; where t is reduced, it
-is a sum over time. First all scans upwards have their turn, then those downwards, as of gradients: a stage belongs to
-the first turn in which all that it reads is known.
+is a sum over time. There are two turns: all scans in the direction of the first one, then those that go back, as of
+gradients. A stage belongs to the first turn in which all that it reads is known.
 """
 
 from __future__ import annotations
@@ -59,17 +59,22 @@ class Timeline:
         self.timed: dict[Operation, Timed] = {}
         self.points: dict[Tensor, int] = {}  # how far before the end of its turn a single step is read
         self.levels: dict[Operation, int] = {}  # of other stages: the turns that must be over
-        self.steps = _longest(self.operations)
+        self.steps, self.is_up_first = _longest(self.operations)
         for op in self.operations:
             found = self._link(op)
             if found is not None:
                 self.timed[op] = found
         self._widen(set(outputs))
+        self.timed = {op: self.timed[op] for op in self.operations if op in self.timed}
         for op in self.operations:
             self._order(op)
         for tensor in outputs:
             if (timed := self.of(tensor)) is not None and not timed.is_sum:
                 raise NotAlongTime(f"all steps of {tensor.name!r} are a result")
+
+    def is_up(self, turn: int) -> bool:
+        """Whether a turn begins with the first step."""
+        return self.is_up_first == (turn == 0)
 
     def of(self, tensor: Tensor) -> Timed | None:
         """The stage along time that computes a tensor."""
@@ -94,7 +99,7 @@ class Timeline:
     def _link(self, op: Operation) -> Timed | None:
         """How a stage goes along time, by what it reads."""
         if isinstance(op, Scan) and number(op.steps[0].extent) == self.steps and op.kept is None:
-            timed = Timed(op, op.steps[0], op.dims[0], int(op.reverse))
+            timed = Timed(op, op.steps[0], op.dims[0], int(op.reverse == self.is_up_first))
         else:
             axis = next((a for a, _, _ in self._reads(op) if a is not None), None)
             if axis is None:
@@ -139,7 +144,7 @@ class Timeline:
         if dim is not None:
             return dim
         bound: tuple[Axis, ...] = ()
-        if isinstance(op, Scatter) and op.kind == "sum":
+        if isinstance(op, Scatter) and op.kind == "add":
             bound = op.axes
         elif isinstance(op, Compute) and op.reduction is not None and _is_sum(op):
             bound = op.reduction.axes
@@ -199,8 +204,8 @@ class Timeline:
         timed.turn = wanted
 
     def _point(self, timed: Timed, read: Read, step: int) -> None:
-        away = timed.end - step if timed.turn == 0 else step + 1
-        if not timed.is_scan or not 1 <= away <= NEAR:
+        away = timed.end - step if self.is_up(timed.turn) else step + 1
+        if timed.is_sum or not 1 <= away <= NEAR:
             raise NotAlongTime(f"`{read}` is a single step of it, far from where its turn ends")
         self.points[read.tensor] = max(away, self.points.get(read.tensor, 0))
 
@@ -210,11 +215,13 @@ def offset_of(index: Expr, axis: Axis) -> int | None:
     return number(simplify_extent(index - axis)) if index.dtype is axis.dtype else None
 
 
-def _longest(operations: Sequence[Operation]) -> int:
-    steps = [number(op.steps[0].extent) or 0 for op in operations if isinstance(op, Scan) and op.kept is None]
+def _longest(operations: Sequence[Operation]) -> tuple[int, bool]:
+    """The most steps of a scan, and whether the first one with so many goes upwards."""
+    scans = [op for op in operations if isinstance(op, Scan) and op.kept is None]
+    steps = [number(op.steps[0].extent) or 0 for op in scans]
     if not any(steps):
-        raise NotAlongTime("it has no te.scan of which all steps are needed")
-    return max(steps)
+        raise NotAlongTime("it has no te.scan of a known number of steps")
+    return max(steps), not scans[steps.index(max(steps))].reverse
 
 
 def _is_sum(op: Compute) -> bool:

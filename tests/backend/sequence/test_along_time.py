@@ -1,0 +1,231 @@
+"""memory= for programs with scans: cut along time, a segment is forgotten and computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import tedsl as te
+
+STEPS, PLACES = 97, 6
+Made = tuple[list[te.Tensor], list[te.Tensor]]
+
+
+def arrays_for(inputs: list[te.Tensor], seed: int = 0) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    return [rng.uniform(-0.5, 0.5, t.shape).astype(t.dtype.numpy) for t in inputs]
+
+
+def check(made: Made, share: float = 0.5) -> Any:
+    """The same numbers in a share of the memory; sums over time are added segment by segment."""
+    inputs, outputs = made
+    whole = te.build(inputs, outputs)
+    used = whole.program.memory
+    most = used.arrays + int(share * (used.between + used.inside))
+    less = te.build(inputs, outputs, memory=most)
+    assert less.program.peak_bytes <= most < whole.program.peak_bytes
+    assert any(call.again for call in less.program.calls)
+    arrays = arrays_for(inputs)
+    for _ in range(2):
+        for found, want in zip(less(*arrays), whole(*arrays), strict=True):
+            np.testing.assert_allclose(found, want, rtol=1e-9, atol=1e-9)
+    return less
+
+
+def wave(steps: int = STEPS) -> Made:
+    """A wave equation, its misfit at two places, and the gradient for the speed and the source."""
+    speed = te.placeholder((PLACES,), "float64", name="speed")
+    source = te.placeholder((steps,), "float64", name="source")
+    heard = te.placeholder((steps, 2), "float64", name="heard")
+
+    def step(u: te.Tensor, t: te.Expr, x: te.Expr) -> te.Expr:
+        def at(back: int, place: te.Expr) -> te.Expr:
+            return te.select((t >= back) & (place >= 0) & (place < PLACES), u[t - back, place], 0.0)
+
+        push = te.select(x == 2, source[t], 0.0)
+        return 2 * at(1, x) - at(2, x) + speed[x] ** 2 * (at(1, x - 1) - 2 * at(1, x) + at(1, x + 1)) + push
+
+    u = te.scan((steps, PLACES), step, dtype="float64", name="u")
+    loss = te.compute((), lambda: te.sum(lambda t, k: (u[t, 4 * k + 1] - heard[t, k]) ** 2), name="loss")
+    return [speed, source, heard], [loss, *te.differentiate(loss, [speed])]
+
+
+def final() -> Made:
+    """A loss of the last step, which the adjoint begins with."""
+    w = te.placeholder((PLACES, PLACES), "float64", name="w")
+    start = te.placeholder((PLACES,), "float64", name="start")
+
+    def step(h: te.Tensor, t: te.Expr, i: te.Expr) -> te.Expr:
+        return te.select(t == 0, start[i], te.tanh(te.sum(lambda k: w[i, k] * h[t - 1, k])))
+
+    h = te.scan((STEPS, PLACES), step, dtype="float64", name="h")
+    loss = te.compute((), lambda: te.sum(lambda i: h[STEPS - 1, i] ** 3), name="loss")
+    return [w, start], [loss, *te.differentiate(loss, [w, start])]
+
+
+def normed() -> Made:
+    """What goes back depends on a sum over all steps, and neighbours in time are compared."""
+    a = te.placeholder((PLACES,), "float64", name="a")
+    x = te.placeholder((STEPS, PLACES), "float64", name="x")
+    y = te.scan(
+        (STEPS, PLACES),
+        lambda y, t, i: te.select(t >= 3, 0.5 * y[t - 3, i] + a[i] * y[t - 1, i], 1.0) + x[t, i],
+        dtype="float64",
+        name="y",
+    )
+    ahead = te.reduce_axis(STEPS - 1, name="r")
+    rough = te.compute((), lambda: te.sum((y[ahead + 1, 0] - y[ahead, 1]) ** 2, axis=ahead), name="rough")
+    size = te.compute((), lambda: te.sum(lambda t, i: y[t, i] ** 2), name="size")
+    loss = te.compute((), lambda: rough[()] / te.sqrt(size[()]), name="loss")
+    return [a, x], [loss, *te.differentiate(loss, [a])]
+
+
+def clocked() -> Made:
+    """The step itself is a number, and one step is unlike the others."""
+    a = te.placeholder((PLACES,), "float64", name="a")
+    y = te.scan(
+        (STEPS, PLACES),
+        lambda y, t, i: te.select(t >= 1, y[t - 1, i] * a[i], 1.0) * te.sin(0.1 * t) + te.select(t == 50, a[i] ** 2, 0.0),
+        dtype="float64",
+        name="y",
+    )
+    loss = te.compute((), lambda: te.sum(lambda t, i: y[t, i] ** 2 * te.cast(t, "float64")), name="loss")
+    return [a], [loss, *te.differentiate(loss, [a])]
+
+
+def backwards() -> Made:
+    """A scan from the last step to the first: its gradient goes upwards."""
+    a = te.placeholder((PLACES,), "float64", name="a")
+    x = te.placeholder((STEPS, PLACES), "float64", name="x")
+    y = te.scan(
+        (STEPS, PLACES),
+        lambda y, t, i: te.select(t < STEPS - 2, y[t + 2, (i + 1) % PLACES] * a[i], 1.0) + te.tanh(x[t, i]),
+        reverse=True,
+        dtype="float64",
+        name="y",
+    )
+    loss = te.compute((), lambda: te.sum(lambda i: y[0, i] * y[1, i]), name="loss")
+    return [a, x], [loss, *te.differentiate(loss, [a])]
+
+
+def across() -> Made:
+    """Time is the last dimension, of inputs too."""
+    a = te.placeholder((PLACES,), "float64", name="a")
+    x = te.placeholder((PLACES, STEPS), "float64", name="x")
+    y = te.scan(
+        (PLACES, STEPS),
+        lambda y, i, t: te.select(t >= 1, te.sin(y[(i + 1) % PLACES, t - 1]) * a[i], 0.0) + x[i, t],
+        axis=1,
+        dtype="float64",
+        name="y",
+    )
+    loss = te.compute((), lambda: te.sum(lambda i, t: y[i, t] ** 2), name="loss")
+    return [a, x], [loss, *te.differentiate(loss, [a])]
+
+
+def packed() -> Made:
+    """States of shapes of their own, and a stage in each step."""
+    w = te.placeholder((PLACES, PLACES), "float64", name="w")
+
+    def step(h: te.Tensor, s: te.Tensor, t: te.Expr) -> Any:
+        z = te.compute((PLACES,), lambda i: te.sum(lambda k: w[i, k] * h[t - 1, k]), name="z")
+        scale = te.compute((), lambda: 1.0 + te.sum(lambda i: z[i] ** 2), name="scale")
+        return (
+            lambda i: te.select(t >= 1, te.tanh(z[i] / scale[()]), 0.1 * (i + 1)),
+            te.select(t >= 1, 0.9 * s[t - 1] + scale[()], 0.0),
+        )
+
+    h, s = te.scan([(STEPS, PLACES), (STEPS,)], step, dtype="float64", name=("h", "s"))
+    loss = te.compute((), lambda: s[STEPS - 1] + te.sum(lambda i: h[STEPS - 1, i] ** 2), name="loss")
+    return [w], [loss, *te.differentiate(loss, [w])]
+
+
+def looked_up() -> Made:
+    """Each step reads rows of a table at places that data say; their gradient is a scatter over time."""
+    table = te.placeholder((11, PLACES), "float64", name="table")
+    at = te.placeholder((STEPS,), "int32", name="at")
+    y = te.scan(
+        (STEPS, PLACES),
+        lambda y, t, i: te.select(t >= 1, 0.9 * y[t - 1, i], 0.0) + te.tanh(table[at[t], i]),
+        dtype="float64",
+        name="y",
+    )
+    loss = te.compute((), lambda: te.sum(lambda t, i: y[t, i] ** 2), name="loss")
+    return [table, at], [loss, *te.differentiate(loss, [table])]
+
+
+PROGRAMS: list[Callable[[], Made]] = [wave, final, normed, clocked, backwards, across, packed, looked_up]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_programs_are_the_same_in_half_of_the_memory(program: Callable[[], Made]) -> None:
+    check(program())
+
+
+@st.composite
+def recurrences(draw: st.DrawFn) -> Made:
+    """Two scans, the second of what the first one does, with reads before and after, and losses of several kinds."""
+    steps, places = draw(st.integers(200, 400)), draw(st.integers(5, 12))
+    back, reverse = draw(st.integers(1, 3)), draw(st.booleans())
+    shift, other = draw(st.integers(-2, 2)), draw(st.integers(-2, 2 if draw(st.booleans()) else 0))
+    a = te.placeholder((places,), "float64", name="a")
+    x = te.placeholder((steps, places), "float64", name="x")
+
+    def before(tensor: te.Tensor, t: te.Expr, by: int, i: Any, other: Any) -> te.Expr:
+        """What lies `by` steps before in the order of the scan, where there is something."""
+        at = t + by if reverse else t - by
+        return te.select((at >= 0) & (at < steps), tensor[at, i], other)
+
+    def first(u: te.Tensor, t: te.Expr, i: te.Expr) -> te.Expr:
+        pushed = before(x, t, shift, i, 0.25)
+        return te.tanh(before(u, t, back, i, a[i]) + before(u, t, 1, (i + 1) % places, 0.5) * a[i] + pushed)
+
+    def second(v: te.Tensor, t: te.Expr, i: te.Expr) -> te.Expr:
+        return 0.5 * before(v, t, 1, i, 0.0) + a[i] * before(u, t, other, i, 1.0) ** 2
+
+    u = te.scan((steps, places), first, reverse=reverse, dtype="float64", name="u")
+    v = te.scan((steps, places), second, reverse=reverse, dtype="float64", name="v")
+    end = 0 if reverse else steps - 1
+    losses = [
+        lambda: te.sum(lambda t, i: u[t, i] * v[t, i]),
+        lambda: te.sum(lambda i: v[end, i] ** 2 + u[end, i]),
+        lambda: te.sum(lambda i, t=te.reduce_axis((2, steps)): (v[t, i] - u[t - 2, i]) ** 2),
+    ]
+    made = te.compute((), draw(st.sampled_from(losses)), name="loss")
+    loss = te.log(1.0 + made * made) if draw(st.booleans()) else made
+    return [a, x], [loss, *te.differentiate(loss, draw(st.sampled_from([[a], [a]])))]
+
+
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@given(recurrences(), st.sampled_from([0.7, 0.5]))
+def test_drawn_recurrences_are_the_same_in_less_memory(made: Made, share: float) -> None:
+    check(made, share)
+
+
+@pytest.mark.long
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(recurrences(), st.sampled_from([0.7, 0.5]))
+def test_many_drawn_recurrences_are_the_same_in_less_memory(made: Made, share: float) -> None:
+    check(made, share)
+
+
+def test_the_last_state_of_a_long_wave_needs_no_more_than_two_segments_and_all_ends() -> None:
+    kernel = check(wave(2_000), 0.1)
+    assert len(kernel.program.kernels) == 6  # first, last, and all between, forwards and backwards
+    assert kernel.program.extra_work < 0.7
+    assert "calls compute again what was forgotten" in repr(kernel.program)
+
+
+def test_what_cannot_be_cut_is_said() -> None:
+    inputs, outputs = wave()
+    u = next(op for op in te.differentiate(outputs[0], [inputs[0]])[0].op.inputs if op.name == "u")
+    with pytest.raises(ValueError, match=r"memory='4KB' is too little .*; it cannot be cut along time: all steps of 'u'"):
+        te.build(inputs, [u, *outputs], memory="4KB")
+    mean = te.compute((PLACES,), lambda x: te.max(lambda t: u[t, x]), name="peak")
+    gradient = te.differentiate(te.sum(mean * mean), [inputs[0]])
+    with pytest.raises(ValueError, match=r"cannot be cut along time: 'peak_winner' takes steps together by something other"):
+        te.build(inputs[:2], gradient, memory="4KB")
