@@ -242,6 +242,10 @@ class StepPlan:
         """The tensors that a step reads, all or parts of them."""
         return [self.views[c].of if c in self.views else c for c in step.inputs]
 
+    def made_by(self, step: KernelStep) -> list[int]:
+        """The tensors that a step writes, all or parts of them."""
+        return [self.views[c].of if c in self.views else c for c in step.outputs]
+
     @property
     def kernels(self) -> list[CompiledKernel]:
         """The kernels, each once."""

@@ -146,7 +146,8 @@ class _Plan:
         inputs = [self._cell(given, tensor, segment) for given, tensor in made.inputs.items()]
         if turn == 0 < self.segments.turns - 1:
             self.again.add(len(self.cutter.steps))
-        outputs = self.cutter.call(kernel, inputs)
+        outputs = [self._result(given, tensor, segment) for given, tensor in made.outputs.items()]
+        self.cutter.call(kernel, inputs, outputs)
         for (given, tensor), cell in zip(made.outputs.items(), outputs, strict=True):
             assert given.of is not None
             if given.kind == "final":
@@ -154,7 +155,7 @@ class _Plan:
                 self.cutter.numbers[tensor] = cell
             elif given.kind == "carry":
                 self.carries[given.of, segment.end if self.line.is_up(turn) else segment.begin] = cell
-            else:
+            elif given.kind == "sum":
                 self.cutter.numbers[given.of] = cell
 
     def _kernel(self, segment: Segment, turn: int) -> tuple[SingleKernel, SegmentProgram]:
@@ -180,8 +181,17 @@ class _Plan:
             turn = self.line.timed[given.of.op].turn
             return self.carries[given.of, segment.begin if self.line.is_up(turn) else segment.end]
         cell = self.cutter.numbers[self.finals[given] if given.kind == "final" else given.of]
-        if given.kind != "window":
-            return cell
+        return self._window(cell, given, tensor, segment) if given.kind == "window" else cell
+
+    def _result(self, given: Given, tensor: Tensor, segment: Segment) -> int:
+        """The number of an output of a segment."""
+        if given.kind != "window" or given.of is None:
+            return self.cutter.add(tensor)
+        if given.of not in self.cutter.numbers:
+            self.cutter.numbers[given.of] = self.cutter.add(given.of)
+        return self._window(self.cutter.numbers[given.of], given, tensor, segment)
+
+    def _window(self, cell: int, given: Given, tensor: Tensor, segment: Segment) -> int:
         moved = segment.begin - self.segments.like(segment).begin
         return self._view(View(cell, given.dim, given.begin + moved, given.end + moved), tensor)
 

@@ -79,11 +79,9 @@ class Cutter:
                 self._add_apart(op)
         self._compute([t for t in dict.fromkeys(wanted) if t not in self.numbers], name)
 
-    def call(self, kernel: SingleKernel, inputs: Sequence[int]) -> tuple[int, ...]:
-        """A step that calls a kernel; the numbers of what it makes."""
-        outputs = tuple(self.add(t) for t in kernel.program.outputs)
-        self.steps.append(KernelStep(kernel, None, tuple(inputs), outputs))
-        return outputs
+    def call(self, kernel: SingleKernel, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """A step that calls a kernel, by the numbers of what it reads and makes."""
+        self.steps.append(KernelStep(kernel, None, tuple(inputs), tuple(outputs)))
 
     def add(self, tensor: Tensor) -> int:
         """The number of one more tensor, which may be another one's, too."""

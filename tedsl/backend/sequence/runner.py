@@ -37,9 +37,13 @@ class Placing:
         self.plan, results = plan, plan.results
         wanted = [p for p, mode in enumerate(modes) if mode != "null"]
         self.steps = _needed(plan, {results[p] for p in wanted})
-        self.born = {c: k for k, step in enumerate(self.steps) for c in step.outputs}
+        self.born: dict[int, int] = {}  # where it is written, or the first part of it
+        for k, step in enumerate(self.steps):
+            for c in plan.made_by(step):
+                self.born.setdefault(c, k)
+        parts = {view.of for view in plan.views.values()}
         self.read = {c for step in self.steps for c in plan.read_by(step)}
-        self.last = {c: k for k, step in enumerate(self.steps) for c in (*step.outputs, *plan.read_by(step))}
+        self.last = {c: k for k, step in enumerate(self.steps) for c in (*plan.made_by(step), *plan.read_by(step))}
         self.direct: dict[int, int] = {}  # number of a tensor -> position of the output
         self.copied: list[tuple[int, int]] = []  # position of an output, the tensor that is copied there
         failing = [k for k, step in enumerate(self.steps) if given and step.can_fail]
@@ -48,7 +52,7 @@ class Placing:
             made = c in self.born and self.steps[self.born[c]].core is not None and c not in self.direct
             if (
                 made
-                and (modes[p] == "write" or c not in self.read)
+                and (modes[p] == "write" or c not in self.read | parts)
                 and (p not in given or not failing or failing[-1] <= self.born[c])
             ):
                 self.direct[c] = p
@@ -65,7 +69,7 @@ def _needed(plan: StepPlan, wanted: Set[int]) -> list[KernelStep]:
     """The steps whose results somebody reads, and stages of the user's, which are run in any case."""
     read, found = set(wanted), []
     for step in reversed(plan.steps):
-        if step.core is None or not read.isdisjoint(step.outputs):
+        if step.core is None or not read.isdisjoint(plan.made_by(step)):
             found.append(step)
             read.update(plan.read_by(step))
     return found[::-1]
@@ -191,7 +195,7 @@ class Chain:
 
     def step_modes(self, step: KernelStep) -> tuple[str, ...]:
         """What a step does with each of its results."""
-        return tuple(map(self._mode, step.outputs))
+        return tuple(map(self._mode, self.placing.plan.made_by(step)))
 
     def _mode(self, cell: int) -> str:
         if cell in self.placing.direct:

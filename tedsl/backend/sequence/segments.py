@@ -50,8 +50,9 @@ class Segment:
 
 @dataclass(frozen=True)
 class Given:
-    """An input of a segment: a tensor (`whole`), its elements from `begin` to `end` along `dim` (`window`), what
-    segments before left of it (`carry`, `sum`), the steps in which its turn ended (`final`), or where it is (`origin`).
+    """What a segment is given or makes: a tensor (`whole`), its elements from `begin` to `end` along `dim` (`window`),
+    what goes from segment to segment (`carry`, `sum`), the steps in which a turn ends (`final`), or where it is
+    (`origin`).
     """
 
     kind: str
@@ -63,7 +64,7 @@ class Given:
 
 @dataclass(frozen=True, eq=False)
 class SegmentProgram:
-    """A program over inputs that are given; each of its outputs is what becomes of a `carry`, a `sum` or a `final`."""
+    """A program over inputs that are given; its outputs are each a `carry`, a `sum`, a `final` or a `window`."""
 
     inputs: dict[Given, Tensor]
     outputs: dict[Given, Tensor]
@@ -160,13 +161,16 @@ class Segments:
 
     def _span(self, segment: Segment, turn: int, timed: Timed, spans: _Spans) -> Span | None:
         wanted = spans.read.get(timed.op)
-        if not timed.is_sum and not timed.is_scan:
+        is_result = timed.turn == turn and any(t.op is timed.op for t in self.line.results)
+        if not timed.is_sum and not timed.is_scan and not is_result:
             return wanted
         if timed.turn > turn or (timed.turn < turn and wanted is None):
             return None
         shift = self.shifts[timed.op]
         begin, end = segment.span(timed, shift)
         spans.is_cut |= (begin, end) != (segment.begin + shift, segment.end + shift)
+        if wanted is not None and is_result and not timed.is_scan:
+            return min(begin, wanted[0]), max(end, wanted[1])
         if timed.turn == turn or wanted is None:
             return begin, end
         return (begin, max(begin, wanted[1])) if self.line.is_up(timed.turn) else (min(end, wanted[0]), end)
@@ -234,12 +238,20 @@ class _Writer:
             return {Given("sum", old): self._added(timed, old, new)}
         if timed.dim is None:
             return {}
+        found: dict[Given, Tensor] = {}
+        if old in self.line.results:
+            first, last = self.segment.span(timed, self.all.shifts[timed.op])
+            if first < last:
+                part = _steps(new, timed.dim, first - begin, last - first)
+                found[Given("window", old, timed.dim, first, last)] = part
         length = number(new.extents[timed.dim]) or 0
         kind, depth = "carry", self.all.depths.get(timed.op, 0)
         if self.segment.begins(up=not self.line.is_up(self.turn)):
             kind, depth = "final", self.line.points.get(old, 0)
         first = length - depth if self.line.is_up(self.turn) else 0
-        return {Given(kind, old): _steps(new, timed.dim, first, depth)} if depth else {}
+        if depth:
+            found[Given(kind, old)] = _steps(new, timed.dim, first, depth)
+        return found
 
     def _added(self, timed: Timed, old: Tensor, new: Tensor) -> Tensor:
         """A sum with what was added in the segments before."""
@@ -391,6 +403,8 @@ def _at_least(axis: Axis, low: int) -> Expr:
 
 def _steps(tensor: Tensor, dim: int, begin: int, count: int) -> Tensor:
     """Some steps of a tensor."""
+    if count == number(tensor.extents[dim]):
+        return tensor
     axes = fresh_axes((*tensor.extents[:dim], Const(count, INT32), *tensor.extents[dim + 1 :]))
     indices = tuple(a + begin if d == dim and begin else a for d, a in enumerate(axes))
     return Compute(name=f"{tensor.name}_left", axes=axes, bodies=(Read(tensor, indices),)).output()

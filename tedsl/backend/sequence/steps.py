@@ -198,6 +198,8 @@ class Steps:
             return None
         if number not in step.inputs:
             return Hazard(tensor.op, source.name, "of which it reads a part")
+        if result not in step.outputs:
+            return Hazard(tensor.op, source.name, "while it is written part by part")
         read = step.core.program.inputs[step.inputs.index(number)]
         found = step.core.hazard(step.outputs.index(result), read)
         # The kernel may have been made for another step like this one, whose names it knows.

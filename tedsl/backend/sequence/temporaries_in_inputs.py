@@ -73,6 +73,8 @@ class Lender:
             return "its step may read it later"
         if source not in step.inputs and source in self.placing.plan.read_by(step):
             return "its step reads a part of it"
+        if cell not in step.outputs:
+            return "it is written part by part"
         form = step.core.forms.usual(self.modes[self.placing.born[cell]])
         for k in (k for k, c in enumerate(step.inputs) if c == source):
             hazard = step.core.hazard(step.outputs.index(cell), step.core.program.inputs[k], form)
@@ -99,7 +101,7 @@ def lender_of(plan: StepPlan) -> Lender:
     cells = [c for c, k in placing.born.items()
              if placing.steps[k].core is not None and c not in placing.direct and c not in kept]  # fmt: skip
     read = placing.read | {c for _, c in placing.copied} | set(placing.direct)
-    own = {k: tuple("write" if c in read else "null" for c in step.outputs)
+    own = {k: tuple("write" if c in read else "null" for c in plan.made_by(step))
            for k, step in enumerate(placing.steps)}  # fmt: skip
     return Lender(
         tensors, placing, cells, lambda c: typical_bytes(tensors[c]), own,

@@ -68,9 +68,7 @@ class Timeline:
         self.timed = {op: self.timed[op] for op in self.operations if op in self.timed}
         for op in self.operations:
             self._order(op)
-        for tensor in outputs:
-            if (timed := self.of(tensor)) is not None and not timed.is_sum:
-                raise NotAlongTime(f"all steps of {tensor.name!r} are a result")
+        self.results = {t for t in outputs if (timed := self.of(t)) is not None and not timed.is_sum}
 
     def is_up(self, turn: int) -> bool:
         """Whether a turn begins with the first step."""
