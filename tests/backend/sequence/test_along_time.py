@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +16,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import tedsl as te
 
 STEPS, PLACES = 97, 6
+needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler is needed")
 Made = tuple[list[te.Tensor], list[te.Tensor]]
 
 
@@ -229,6 +234,35 @@ def test_results_along_time_are_written_part_by_part() -> None:
     kernel(speed, source, out=given)
     for found, want in zip(given, expected, strict=True):
         np.testing.assert_array_equal(found, want)
+
+
+def test_parts_are_added_to_what_was_there() -> None:
+    inputs, outputs = recorded()
+    arrays, kernel = arrays_for(inputs), check((inputs, outputs), 0.4)
+    out = [np.ones(t.shape) for t in outputs]
+    kernel(*arrays, out=out, mode="add")
+    for found, want in zip(out, kernel(*arrays), strict=True):
+        np.testing.assert_allclose(found, want + 1)
+
+
+@needs_cc
+def test_what_is_cut_along_time_is_exported(tmp_path: Path) -> None:
+    inputs, outputs = recorded()
+    arrays, kernel = arrays_for(inputs), check((inputs, outputs), 0.4)
+    kernel.export(tmp_path)
+    script = (
+        f"import numpy as np, {kernel.name} as made\n"
+        "arrays = np.load('given.npz'); results = made." + kernel.name + "(*arrays.values())\n"
+        "np.savez('made.npz', *results)"
+    )
+    np.savez(tmp_path / "given.npz", *arrays)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for found, want in zip(np.load(tmp_path / "made.npz").values(), kernel(*arrays), strict=True):
+        np.testing.assert_array_equal(found, want)
+    across_time = check(across(), 0.6)
+    with pytest.raises(ValueError, match=r"export: it is cut along time, which must be the first dimension of 'x'"):
+        across_time.export(tmp_path)
 
 
 def test_results_across_time_and_gradients_share_a_program() -> None:
