@@ -47,6 +47,7 @@ class Thresholds:
     scatter_reuse: int = 32  # points for each element, from which on blocks have tables of their own
     scan_threads: int = 1 << 17  # elements
     wide_readers: int = 3  # kernels that read a stage made of several tensors
+    forgotten: int = 1 << 23  # bytes of the steps of scans that nobody needs at once
     kernels: int = 24  # of a program that is cut: one kernel for fewer is called faster and compiles as fast
     gpu_taps: int = 3  # reads of a tensor for an element of a stencil that is staged in shared memory
     gpu_reuse: int = 2  # times that an element of such a copy is read

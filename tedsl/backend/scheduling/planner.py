@@ -60,6 +60,11 @@ class Planner:
         return self.plan is not None or bool(self.automatic)
 
     @property
+    def is_free(self) -> bool:
+        """Whether nothing is said of loops and memory, by users or of a part."""
+        return not (self.is_asked or self.part or self.simple or self.in_place) and self.merged
+
+    @property
     def may_be_ahead(self) -> bool:
         """Whether a stage may have a thread of its own."""
         plan = self.plan if self.part is None else self.part.plan

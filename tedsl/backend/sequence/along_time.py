@@ -2,7 +2,8 @@
 
 The first turn goes through all segments and keeps, of each, the last steps of its scans. The second, as of gradients,
 goes back: each segment is computed again from these, and then what reads it. With s segments of k steps, that holds s
-ends and k steps instead of s * k, for at most twice the work.
+ends and k steps instead of s * k, for at most twice the work. Where there is no second turn nothing is computed twice,
+and segments that stay in the cache are the faster way, too.
 """
 
 from __future__ import annotations
@@ -13,11 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from schedules.program import reading, rewritten_expressions
-from tedsl.analysis.sizes import concrete_shape
+from tedsl.analysis.sizes import known_shape
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import StepPlan, View
 from tedsl.backend.compiling.single_kernel import SingleKernel
-from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.sequence.cutting import Cutter
 from tedsl.backend.sequence.segments import Given, Segment, SegmentProgram, Segments, at_the_end
 from tedsl.backend.sequence.timeline import NotAlongTime, Timeline
@@ -27,7 +27,7 @@ from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
 
-__all__ = ["MOST_PROGRAMS", "plans_along_time"]
+__all__ = ["MOST_PROGRAMS", "plan_in_one_turn", "plans_along_time"]
 
 MOST_PROGRAMS = 12  # of segments, each compiled
 LEAST_STEPS = 4  # of a segment
@@ -38,17 +38,45 @@ _TURNS = ("forwards", "backwards")
 def plans_along_time(program: Compilation, most: int) -> Iterator[StepPlan]:
     """The program in segments that should fit in so many bytes, then in shorter ones; NotAlongTime: it has none."""
     line = Timeline(program.operations, program.outputs)
-    tried = Segments(line, _cut(line.steps, max(LEAST_STEPS, line.steps // 4)))
-    (state, step), least = _bytes_of(line, tried), max(LEAST_STEPS, 2 * tried.overlap + 1)
-    if 2 * least > line.steps:
-        raise NotAlongTime(f"its {line.steps} steps are too few")
+    state, step, least = _bytes_of(line)
     free: float = most - sum(map(_bytes, {*program.inputs, *program.outputs}))
     for _ in range(ATTEMPTS):
         length = max(least, _length(line.steps, state, step, free))
-        plan = _Plan(program, line, Segments(line, _cut(line.steps, length, least))).plan()
+        making = _Plan(program, line, Segments(line, _cut(line.steps, length, least)))
+        plan = making.plan()
+        making.compile()  # what a kernel needs inside is known when it is compiled
         yield plan
         inside = max(s.bytes_inside({}) for s in plan.steps)
         step, free = max(step, inside / length), free * 0.9
+
+
+def plan_in_one_turn(program: Compilation) -> StepPlan | None:
+    """The program in segments that stay in the cache, where it needs one turn and would hold many steps; else None."""
+    planner, machine = program.planner, program.planner.machine(program.target)
+    if program.target.backend != "host" or not planner.is_free:
+        return None
+    scans = [op for op in program.operations if isinstance(op, Scan)]
+    if sum(map(_bytes, (t for op in scans for t in op.outputs))) < machine.least.forgotten:
+        return None
+    try:
+        line = Timeline(program.operations, program.outputs)
+        read = {t for op, timed in line.timed.items() for t in timed.offsets if t.op is not op}
+        held = sum(_bytes(t) for t in read - line.results if line.timed[t.op].is_scan)
+        if any(timed.turn for timed in line.timed.values()) or held < machine.least.forgotten:
+            return None
+        _, step, least = _bytes_of(line)
+        length = max(least, int(machine.l2 / 2 / step))
+        if 2 * length > line.steps:
+            return None
+        return _Plan(program, line, Segments(line, _cut(line.steps, length, least))).plan()
+    except NotAlongTime:
+        return None
+
+
+def _bytes(tensor: Tensor) -> int:
+    """The size of a tensor; 0 where it is not known."""
+    shape = known_shape(tensor)
+    return 0 if shape is None else math.prod(shape) * tensor.dtype.itemsize
 
 
 def _cut(steps: int, length: int, least: int = 1) -> list[Segment]:
@@ -62,8 +90,12 @@ def _cut(steps: int, length: int, least: int = 1) -> list[Segment]:
     return [Segment(begin, end, steps) for begin, end in zip([0, *ends], ends, strict=False)]
 
 
-def _bytes_of(line: Timeline, segments: Segments) -> tuple[float, float]:
-    """Bytes that a segment leaves to the next one, and those of one step of everything along time."""
+def _bytes_of(line: Timeline) -> tuple[float, float, int]:
+    """Bytes that a segment leaves to the next one, those of one step of everything, and the least steps of one."""
+    segments = Segments(line, _cut(line.steps, max(LEAST_STEPS, line.steps // 4)))
+    least = max(LEAST_STEPS, 2 * segments.overlap + 1)
+    if 2 * least > line.steps:
+        raise NotAlongTime(f"its {line.steps} steps are too few")
     kept = each = 0.0
     for op, timed in line.timed.items():
         if timed.is_sum:
@@ -72,7 +104,7 @@ def _bytes_of(line: Timeline, segments: Segments) -> tuple[float, float]:
         each += one
         if timed.is_scan and timed.turn == 0:
             kept += one * segments.depths[op]
-    return kept, each
+    return kept, each, least
 
 
 def _length(steps: int, state: float, step: float, free: float) -> int:
@@ -80,10 +112,6 @@ def _length(steps: int, state: float, step: float, free: float) -> int:
     inside = free * free - 4 * step * state * steps
     length = (free + math.sqrt(inside)) / (2 * step) if inside >= 0 and free > 0 else math.sqrt(state * steps / step)
     return min(int(length), steps // 2)
-
-
-def _bytes(tensor: Tensor) -> int:
-    return math.prod(concrete_shape(tensor, {}, tensor.name)) * tensor.dtype.itemsize
 
 
 class _Plan:
@@ -108,10 +136,13 @@ class _Plan:
                 self._run(segment, turn)
         self._redirect(op for op in others if self.line.levels[op] == self.segments.turns)
         self._compute(self.program.outputs, self.program.name)
-        with ThreadPoolExecutor(2) as pool:  # what a kernel needs inside is known when it is compiled
-            list(pool.map(lambda made: made[0].any_variant(), self.kernels.values()))
         views = {cell: view for view, cell in self.views.items()}
         return replace(self.cutter.plan(), views=views, again=frozenset(self.again))
+
+    def compile(self) -> None:
+        """The kernels of all segments."""
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda made: made[0].any_variant(), self.kernels.values()))
 
     def _redirect(self, operations: Iterable[Operation]) -> None:
         """Stages that read single steps of a scan read them from what its turn left."""
@@ -167,7 +198,7 @@ class _Plan:
             made = self.segments.program(alike, turn)
             name = f"{self.program.name}_{_TURNS[turn]}"
             inputs, outputs = tuple(made.inputs.values()), tuple(made.outputs.values())
-            kernel = SingleKernel(Compilation(inputs, outputs, name, self.program.target, Planner()))
+            kernel = SingleKernel(Compilation(inputs, outputs, name, self.program.target, self.program.planner))
             self.kernels[alike, turn] = kernel, made
         return self.kernels[alike, turn]
 

@@ -14,6 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
+from schedules.machine import assuming
+from tedsl.lang.tensor import Scan
+from tedsl.lang.traverse import stages_of
 
 STEPS, PLACES = 97, 6
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler is needed")
@@ -270,6 +273,51 @@ def test_results_across_time_and_gradients_share_a_program() -> None:
     y = next(t for t in slope.op.inputs if t.name == "y")
     kernel = check(([a, x], [y, loss, slope]), 0.6)
     assert len(kernel.program.calls) > 4
+
+
+def test_a_recording_needs_no_more_memory_than_its_arrays_and_a_cache() -> None:
+    steps, places = 3000, 1024
+    speed, source = te.placeholder((places,), name="speed"), te.placeholder((steps,), name="source")
+
+    def step(u: te.Tensor, t: te.Expr, x: te.Expr) -> te.Expr:
+        left, right = u[t - 1, te.maximum(x - 1, 0)], u[t - 1, te.minimum(x + 1, places - 1)]
+        moved = u[t - 1, x] + speed[x] * (left - 2 * u[t - 1, x] + right)
+        return te.select(t == 0, 0.0, moved) + te.select(x == 3, source[t], 0.0)
+
+    u = te.scan((steps, places), step, name="u")
+    heard = te.compute((steps,), lambda t: u[t, 9], name="heard")
+    most = te.compute((), lambda: te.sum(lambda x: u[steps - 1, x]), name="most")
+    kernel = te.build([speed, source], [heard, most])
+    assert kernel.program.peak_bytes < 4 << 20 < 4 * steps * places
+    arrays = arrays_for([speed, source])
+    for found, want in zip(
+        kernel(*arrays), te.interpret([heard, most], dict(zip([speed, source], arrays))), strict=True
+    ):
+        np.testing.assert_allclose(found, want, rtol=2e-4, atol=1e-5)
+
+
+def in_one_turn(made: Made) -> None:
+    """In segments of a small cache, results and numbers as the reference has them."""
+    inputs, outputs = made
+    arrays = arrays_for(inputs)
+    with assuming({"forgotten": 1, "l2": 4096}):
+        kernel = te.build(inputs, outputs)
+        assert len(kernel.program.calls) > 2
+        results = kernel(*arrays)
+    for found, want in zip(results, te.interpret(outputs, dict(zip(inputs, arrays, strict=True))), strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_losses_alone_need_one_turn(program: Callable[[], Made]) -> None:
+    inputs, (loss, *_) = program()
+    states = [op.output() for op in stages_of([loss]) if isinstance(op, Scan)]
+    axes = [state.op.steps[0] for state in states]
+    listened = [
+        te.compute((STEPS,), lambda t, s=s, a=a: s[tuple(t if b is a else 0 for b in s.op.axes)], name="listened")
+        for s, a in zip(states, axes, strict=True)
+    ]
+    in_one_turn((inputs, [*listened, loss]))
 
 
 def test_the_last_state_of_a_long_wave_needs_no_more_than_two_segments_and_all_ends() -> None:
