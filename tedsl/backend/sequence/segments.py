@@ -348,11 +348,8 @@ class _Writer:
             if isinstance(node, Read):
                 new[node] = self._read(timed, node, children, axis, start, states)
                 continue
-            made = (
-                node
-                if all(a is b for a, b in zip(children, node.children, strict=True))
-                else node.with_children(children)
-            )
+            same = all(a is b for a, b in zip(children, node.children, strict=True))
+            made = node if same else node.with_children(children)
             if isinstance(made, Reduce) and any(a is timed.axis for a in made.axes):
                 made = made.with_axes(tuple(axis if a is timed.axis else a for a in made.axes))
             new[node] = made

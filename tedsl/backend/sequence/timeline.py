@@ -180,15 +180,18 @@ class Timeline:
     def _order(self, op: Operation) -> None:
         """The turn of a stage along time; of another one, how many turns must be over."""
         over = 0
+        whole = set(op.inputs).difference(read.tensor for read in op.reads)
         for tensor in op.inputs:
             before = self.timed.get(tensor.op)
             if before is None:
                 over = max(over, self.levels.get(tensor.op, 0))
             elif before.is_sum:
                 over = max(over, before.turn + 1)
-        for _, step, read in self._reads(op):
+            elif tensor in whole:
+                raise NotAlongTime(f"{op.name!r} takes all steps of {tensor.name!r} at once")
+        for axis, step, read in self._reads(op):
             before = self.timed[read.tensor.op]
-            if _ is None:
+            if axis is None:
                 over = max(over, before.turn + 1)
                 self._point(before, read, step)
         timed = self.timed.get(op)
