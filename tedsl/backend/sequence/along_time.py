@@ -2,8 +2,8 @@
 
 The first turn goes through all segments and keeps, of each, the last steps of its scans. The second, as of gradients,
 goes back: each segment is computed again from these, and then what reads it. With s segments of k steps, that holds s
-ends and k steps instead of s * k, for at most twice the work. Where there is no second turn nothing is computed twice,
-and segments that stay in the cache are the faster way, too.
+ends and k steps instead of s * k, for at most twice the work. Segments that stay in the cache are the faster way, too:
+where there is no second turn nothing is computed twice, and where there is one a step may cost less than its memory.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from schedules.program import reading, rewritten_expressions
 from tedsl.analysis.sizes import known_shape
+from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import StepPlan, View
 from tedsl.backend.compiling.single_kernel import SingleKernel
@@ -27,11 +28,13 @@ from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
 
-__all__ = ["MOST_PROGRAMS", "plan_in_one_turn", "plans_along_time"]
+__all__ = ["MOST_PROGRAMS", "plan_in_cache", "plans_along_time"]
 
 MOST_PROGRAMS = 12  # of segments, each compiled
 LEAST_STEPS = 4  # of a segment
 ATTEMPTS = 3
+CHEAP = 4  # operations for each byte that is held, up to which computing them twice is faster
+COPIED = 4  # times the least steps of a segment, so that few of them are copies
 _TURNS = ("forwards", "backwards")
 
 
@@ -50,8 +53,8 @@ def plans_along_time(program: Compilation, most: int) -> Iterator[StepPlan]:
         step, free = max(step, inside / length), free * 0.9
 
 
-def plan_in_one_turn(program: Compilation) -> StepPlan | None:
-    """The program in segments that stay in the cache, where it needs one turn and would hold many steps; else None."""
+def plan_in_cache(program: Compilation) -> StepPlan | None:
+    """The program in segments that stay in the cache, where it would hold many steps for little work; else None."""
     planner, machine = program.planner, program.planner.machine(program.target)
     if program.target.backend != "host" or not planner.is_free:
         return None
@@ -60,17 +63,23 @@ def plan_in_one_turn(program: Compilation) -> StepPlan | None:
         return None
     try:
         line = Timeline(program.operations, program.outputs)
-        read = {t for op, timed in line.timed.items() for t in timed.offsets if t.op is not op}
-        held = sum(_bytes(t) for t in read - line.results if line.timed[t.op].is_scan)
-        if any(timed.turn for timed in line.timed.values()) or held < machine.least.forgotten:
-            return None
         _, step, least = _bytes_of(line)
-        length = max(least, int(machine.l2 / 2 / step))
+        held = sum(map(_bytes, _held(line)))
+        again = sum(flops_of(t.op, {}) for t in line.timed.values() if t.is_scan and t.turn == 0)
+        if held < machine.least.forgotten or (line.turns > 1 and again > CHEAP * held):
+            return None
+        length = max(COPIED * least, int(machine.l2 / step))
         if 2 * length > line.steps:
             return None
         return _Plan(program, line, Segments(line, _cut(line.steps, length, least))).plan()
     except NotAlongTime:
         return None
+
+
+def _held(line: Timeline) -> set[Tensor]:
+    """The scans of which others read all steps, and which are no results."""
+    read = {t for op, timed in line.timed.items() for t in timed.offsets if t.op is not op}
+    return {t for t in read - line.results if line.timed[t.op].is_scan}
 
 
 def _bytes(tensor: Tensor) -> int:
@@ -129,12 +138,12 @@ class _Plan:
 
     def plan(self) -> StepPlan:
         others = [op for op in self.line.operations if op not in self.line.timed]
-        for turn in range(self.segments.turns):
+        for turn in range(self.line.turns):
             self._redirect(op for op in others if self.line.levels[op] == turn)
             self._compute(self._ready(turn), f"{self.program.name}_ready")
             for segment in self.segments.in_turn(turn):
                 self._run(segment, turn)
-        self._redirect(op for op in others if self.line.levels[op] == self.segments.turns)
+        self._redirect(op for op in others if self.line.levels[op] == self.line.turns)
         self._compute(self.program.outputs, self.program.name)
         views = {cell: view for view, cell in self.views.items()}
         return replace(self.cutter.plan(), views=views, again=frozenset(self.again))
@@ -175,7 +184,7 @@ class _Plan:
         """The step of a segment in a turn."""
         kernel, made = self._kernel(segment, turn)
         inputs = [self._cell(given, tensor, segment) for given, tensor in made.inputs.items()]
-        if turn == 0 < self.segments.turns - 1:
+        if turn == 0 < self.line.turns - 1:
             self.again.add(len(self.cutter.steps))
         outputs = [self._result(given, tensor, segment) for given, tensor in made.outputs.items()]
         self.cutter.call(kernel, inputs, outputs)

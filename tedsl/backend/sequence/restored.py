@@ -16,7 +16,7 @@ from tedsl.backend.compiling.disk_cache import key_of_program
 from tedsl.backend.compiling.executable import CompiledKernel, Executable, KernelStep, StepPlan
 from tedsl.backend.compiling.memory_cache import shared_kernel
 from tedsl.backend.compiling.single_kernel import SingleKernel
-from tedsl.backend.sequence.along_time import plan_in_one_turn
+from tedsl.backend.sequence.along_time import plan_in_cache
 from tedsl.backend.sequence.cutting import cut_program, is_apart, is_routine, least_kernels, shared_key
 from tedsl.backend.sequence.found_kernel import FoundKernel
 from tedsl.backend.sequence.saved_form import SavedProgram, keep_cut, layouts_of, numbered, recall_cut
@@ -35,7 +35,7 @@ def executable_for(program: Compilation, structure: str | None = None) -> Execut
     operations, least = program.operations, least_kernels(program)
     if len(operations) == 1 and is_routine(operations[0], program.target):
         return SingleKernel(program)
-    in_segments = plan_in_one_turn(program)
+    in_segments = plan_in_cache(program)
     if in_segments is not None:
         return Steps(program, in_segments)
     is_cut = any(map(is_apart, operations))

@@ -93,15 +93,14 @@ class Segments:
 
     def __init__(self, line: Timeline, segments: Sequence[Segment]) -> None:
         self.line, self.segments = line, tuple(segments)
-        self.turns = max(t.turn for t in line.timed.values()) + 1
         self.shifts = _shifts(line)
-        self.spans = {(s, turn): self._spans(s, turn) for s in self.segments for turn in range(self.turns)}
+        self.spans = {(s, turn): self._spans(s, turn) for s in self.segments for turn in range(line.turns)}
         self.depths = {op: self._depth(op) for op, timed in line.timed.items() if timed.is_scan}
 
     @cached_property
     def alike(self) -> list[Segment]:
         """The segments that have one program."""
-        return [s for s in self.segments if not any(self.spans[s, turn].is_cut for turn in range(self.turns))]
+        return [s for s in self.segments if not any(self.spans[s, turn].is_cut for turn in range(self.line.turns))]
 
     def like(self, segment: Segment) -> Segment:
         """The first segment whose program this one has."""

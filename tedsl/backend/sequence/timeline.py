@@ -68,6 +68,7 @@ class Timeline:
         self.timed = {op: self.timed[op] for op in self.operations if op in self.timed}
         for op in self.operations:
             self._order(op)
+        self.turns = max(timed.turn for timed in self.timed.values()) + 1
         self.results = {t for t in outputs if (timed := self.of(t)) is not None and not timed.is_sum}
 
     def is_up(self, turn: int) -> bool:
