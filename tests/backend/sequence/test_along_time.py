@@ -61,15 +61,15 @@ def wave(steps: int = STEPS) -> Made:
     return [speed, source, heard], [loss, *te.differentiate(loss, [speed])]
 
 
-def final() -> Made:
+def final(places: int = PLACES) -> Made:
     """A loss of the last step, which the adjoint begins with."""
-    w = te.placeholder((PLACES, PLACES), "float64", name="w")
-    start = te.placeholder((PLACES,), "float64", name="start")
+    w = te.placeholder((places, places), "float64", name="w")
+    start = te.placeholder((places,), "float64", name="start")
 
     def step(h: te.Tensor, t: te.Expr, i: te.Expr) -> te.Expr:
         return te.select(t == 0, start[i], te.tanh(te.sum(lambda k: w[i, k] * h[t - 1, k])))
 
-    h = te.scan((STEPS, PLACES), step, dtype="float64", name="h")
+    h = te.scan((STEPS, places), step, dtype="float64", name="h")
     loss = te.compute((), lambda: te.sum(lambda i: h[STEPS - 1, i] ** 3), name="loss")
     return [w, start], [loss, *te.differentiate(loss, [w, start])]
 
@@ -330,7 +330,7 @@ def test_gradients_of_steps_that_cost_less_than_their_memory_go_back_through_the
     for found, want in zip(results, te.build(inputs, outputs)(*arrays_for(inputs)), strict=True):
         np.testing.assert_allclose(found, want, rtol=1e-9)
     with assuming({"forgotten": 1, "l2": 1}):
-        dear = te.build(*final())  # products of a matrix and a state
+        dear = te.build(*final(64))  # products of a matrix and a state
     assert not any(call.again for call in dear.program.calls)
 
 
