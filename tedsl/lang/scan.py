@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -23,9 +23,22 @@ from tedsl.lang.step import ScanStep, written
 from tedsl.lang.tensor import Scan, ScanState, Shape, Tensor
 from tedsl.lang.titles import titled
 
+if TYPE_CHECKING:
+    from tedsl.lang.annotations import Element
+
 __all__ = ["scan"]
 
 
+@overload
+def scan(
+    shape: Any, function: Callable[..., Element], axis: int | Sequence[int] = 0, reverse: bool = False,
+    keep: int | None = None, *, dtype: Any = None, name: Any = None,
+) -> Tensor: ...  # fmt: skip
+@overload
+def scan(
+    shape: Any, function: Callable[..., tuple[Any, ...]], axis: int | Sequence[int] = 0, reverse: bool = False,
+    keep: int | None = None, *, dtype: Any = None, name: Any = None,
+) -> tuple[Tensor, ...]: ...  # fmt: skip
 def scan(
     shape: Any,
     function: Callable[..., Any],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -31,6 +31,14 @@ LIMIT = 1 << 20
 WHAT = "te.interpret"
 
 
+@overload
+def interpret(
+    outputs: Tensor, feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None
+) -> Array: ...
+@overload
+def interpret(
+    outputs: Sequence[Tensor], feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None
+) -> tuple[Array, ...]: ...
 def interpret(outputs: Any, feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None) -> Any:
     """The values of `outputs` for the arrays in `feeds`, by definition: `interpret(C, {A: a, B: b})`.
 
