@@ -44,7 +44,7 @@ TYPES = {
     "te.compute((), lambda: 1.0)": "Tensor",
     "te.compute((4,), doubled)": "Tensor",
     "te.compute((4,), lambda i: (A[i, 0], A[i, 1] ** 2))": "tuple[Tensor, ...]",
-    "te.compute((4,), lambda i, two=2: A[i, 0] * two)": "Tensor",
+    "te.compute((4,), lambda i, two=2: A[i, two] + 1)": "Tensor",
     "te.scan((4,), lambda y, t: te.select(t == 0, A[0, 0], A[t, 0]))": "Any",  # nothing tells states from axes
     "te.scan((4,), lambda y, z, t: (y[t - 1], z[t - 1]))": "tuple[Tensor, ...]",
     "te.extern(np.sin, (4,), 'float32', [A])": "Tensor",
