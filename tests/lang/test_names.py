@@ -346,5 +346,5 @@ def test_states_of_a_scan_are_called_like_the_parameters_of_its_step() -> None:
     assert "high[t, i], low[t, i] = " in str(te.Schedule(pair))
     with pytest.raises(IndexError, match=r"index `t - back\[t\]` of dimension 0 of high : .* at t = 1, i = 0"):
         te.evaluate(pair, {x: np.ones((5, 4), "float32"), back: np.zeros(5, "int32")})
-    with pytest.raises(ValueError, match="index of low : .*expected at most 2 indices, found 3"):
+    with pytest.raises(ValueError, match=r"index of low : .*expected at most 2 indices, found 3"):
         te.scan((5, 4), lambda high, low, t, i: (x[t, i], low[t - 1, i, 0]))
