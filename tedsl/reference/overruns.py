@@ -51,12 +51,14 @@ class _Search:
         # What is read from its own steps is known step by step only.
         in_turn = isinstance(op, Scan) and not {read.tensor, *index}.isdisjoint(op.states)
         stages = operations_between(self.known, op.inputs if in_turn else index)
-        known = {**{s.output(): s.array for s in stages if isinstance(s, Constant)}, **self.known}
+        constants = {s.output(): s.array for s in stages if isinstance(s, Constant)}
         stages = [s for s in stages if not isinstance(s, Constant)] + [op] * in_turn
         if any(isinstance(s, (Placeholder, Extern)) for s in stages):
             return None
         if sum(map(self._points, stages)) + (0 if in_turn else self._count(self._axes)) > MOST_POINTS:
             return None
+        needed = {*index, *(t for s in stages for t in s.inputs)}  # what is looked up is not, and may be large
+        known = {t: a for t, a in {**constants, **self.known}.items() if t in needed}
         values = evaluate_stages(stages, known, self.sizes)  # in turn, the fault is an error of this
         return None if in_turn else self._first({(t.op, t.index): a for t, a in values.items()})
 

@@ -1,5 +1,7 @@
 """What a kernel says of an index out of bounds: which element it is, as the reference says it, point by point."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -103,3 +105,17 @@ def test_numbers_beyond_int32_are_told_as_they_are():
     y = te.compute((n,), lambda i: TABLE[far[i], 0], name="y")
     text = told(te.build([TABLE, far], y), [np.ones((10, 4), "float32"), np.array([1, 2**40])])
     assert f"it is {2**40} at i = 1, where far[1] is {2**40}" in text
+
+
+def test_a_table_that_is_read_is_not_copied():
+    table = te.placeholder((n, 8), name="table")
+    places = te.placeholder((2,), "int32", name="places")
+    kern = te.build([table, places], te.compute((2, 8), lambda i, j: table[places[i], j], name="y"))
+    large = np.zeros((500_000, 8), "float32")
+    kern(large, np.zeros(2, "int32"))
+    tracemalloc.start()
+    text = told(kern, [large, np.array([1, 500_000], "int32")])
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "it is 500000 at i = 1, j = 0, where places[1] is 500000" in text
+    assert most < large.nbytes / 4
