@@ -261,8 +261,8 @@ def _trace(
             returned = tuple(result) if several else (result,)
             if len(returned) != count:
                 raise ValueError(
-                    f"{what} at {user_location()}: {count} states ({', '.join(labels)}) but {len(returned)} "
-                    "expressions returned"
+                    f"{what} at {user_location()}: expected {count} expression{'s' * (count != 1)}, one for "
+                    f"each state ({', '.join(labels)}), found {len(returned)}"
                 )
             own = [tuple(places)] * count
             if form.apart:

@@ -364,7 +364,11 @@ MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: te.scan(ROWS, lambda a, t: x), ValueError, r"expected a tensor of shape \(4,\) for a step, found x"),
     (lambda: te.scan(ROWS, lambda a, t: lambda i, j: 0.0), ValueError, "takes 2 axes .*, the shape has 1 dim"),
     (lambda: te.scan(BOTH, lambda a, t: x[t]), ValueError, "takes 0 axes|2 states"),
-    (lambda: te.scan(BOTH, lambda a, b, t: x[t]), ValueError, r"2 states \(a, b\) but 1 expressions"),
+    (
+        lambda: te.scan(BOTH, lambda a, b, t: x[t]),
+        ValueError,
+        r"expected 2 expressions, one for each state \(a, b\), found 1",
+    ),
     (lambda: te.scan(BOTH, lambda a, b, t: (x[t], 0.0), axis=1), ValueError, "axis 1 does not exist"),
 ]
 
