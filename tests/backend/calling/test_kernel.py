@@ -258,7 +258,7 @@ def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         ({"out": np.zeros((3, 4))}, TypeError, "expected dtype float32, found float64"),
         ({"out": read_only(floats(3, 4))}, ValueError, "read-only"),
         ({"out": np.lib.stride_tricks.as_strided(floats(4), (3, 4), (0, 4))}, ValueError, "share memory"),
-        ({"out": [floats(3, 4)] * 2}, ValueError, "out= must hold 1 arrays (C), found 2"),
+        ({"out": [floats(3, 4)] * 2}, ValueError, "out= must hold 1 array (C), found 2"),
         ({"out": [[0.0] * 4] * 3}, ValueError, "out= must hold 1"),
         ({"out": 3.0}, TypeError, "expected a NumPy array"),
         ({"out": {"D": floats(3, 4)}}, ValueError, "names 'D'; the outputs are C"),
