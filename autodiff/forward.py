@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 from types import MappingProxyType
-from typing import Any
+from typing import Any, overload
 
 from autodiff.custom import rule_of, stages_along
 from autodiff.heads import floats, tensors
@@ -39,6 +39,10 @@ __all__ = ["hvp", "jvp"]
 Dot = Callable[[Read], "Expr | None"]
 
 
+@overload
+def jvp(outputs: Tensor, inputs: Any, tangents: Any) -> Tensor: ...
+@overload
+def jvp(outputs: Sequence[Tensor], inputs: Any, tangents: Any) -> tuple[Tensor, ...]: ...
 def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
     """The derivative of `outputs` along `tangents`, one per input: a tensor for a tensor, a tuple for a list."""
     asked = tensors(outputs, "outputs", "jvp")
@@ -59,6 +63,10 @@ def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
     return results[0] if isinstance(outputs, Tensor) else results
 
 
+@overload
+def hvp(loss: Tensor, inputs: Tensor, vectors: Any) -> Tensor: ...
+@overload
+def hvp(loss: Tensor, inputs: Sequence[Tensor], vectors: Any) -> tuple[Tensor, ...]: ...
 def hvp(loss: Tensor, inputs: Any, vectors: Any) -> Any:
     """The Hessian of a scalar `loss` times `vectors`, one per input: the gradient of the gradient along them."""
     if not isinstance(loss, Tensor) or loss.ndim:

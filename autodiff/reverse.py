@@ -7,7 +7,7 @@ Nothing of the size of a Jacobian is formed unless a Jacobian is asked for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, overload
 
 from autodiff.custom import rule_of, stages_along
 from autodiff.heads import check_jacobian_size, common_prefix, extents_of, floats, heads_of, prefix_axes
@@ -28,6 +28,16 @@ from tedsl.lang.titles import check_not_renamed
 __all__ = ["differentiate", "vjp"]
 
 
+@overload
+def differentiate(
+    output: Tensor | Sequence[Tensor], inputs: Tensor, head: Any = None, override: Override | None = None,
+    fdiff: Fdiff | None = None,
+) -> Tensor: ...  # fmt: skip
+@overload
+def differentiate(
+    output: Tensor | Sequence[Tensor], inputs: Sequence[Tensor] | None = None, head: Any = None,
+    override: Override | None = None, fdiff: Fdiff | None = None,
+) -> Gradients: ...  # fmt: skip
 def differentiate(
     output: Any, inputs: Any = None, head: Any = None, override: Override | None = None, fdiff: Fdiff | None = None
 ) -> Any:

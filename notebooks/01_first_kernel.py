@@ -86,6 +86,23 @@ print("split:    ", type(stage).split.__doc__)
 print("vectorize:", type(stage).vectorize.__doc__)
 
 # %% [markdown]
+# How high should a tile be, and where is the first stage computed? Choose one: each stop is a schedule of its own,
+# made by the same function.
+
+
+# %%
+def tiled(height):
+    schedule = te.Schedule(blurred)
+    stage = schedule[blurred]
+    outer, inner = stage.split("i", height)
+    stage.vectorize("j", 8).parallel(outer)
+    schedule[rows].compute_at(stage, outer if height < 16 else inner).vectorize("j", 8)
+    return schedule
+
+
+te.display.slider(tiled, [4, 8, 16, 32, 64], name="height", begin=3)
+
+# %% [markdown]
 # A directive that makes no sense is refused at once, with the loops there are.
 
 # %%

@@ -77,8 +77,8 @@ def fold_in(key: Key, data: Any) -> Any:
     if not isinstance(key, Tensor) and not isinstance(data, Tensor):
         low = np.array([int(data) & 0xFFFFFFFF], "uint32")
         return np.concatenate(_hashed(key, low, "te.random.fold_in"))
-    low = fn.cast(data[()] if isinstance(data, Tensor) else data, "uint32")
-    return _derived(words(key, "te.random.fold_in"), 1, lambda row: low)[0]
+    number = fn.cast(data[()] if isinstance(data, Tensor) else data, "uint32")
+    return _derived(words(key, "te.random.fold_in"), 1, lambda row: number)[0]
 
 
 @takes_variables

@@ -108,8 +108,8 @@ def test_type_checkers_see_the_table_of_the_face() -> None:
 
 def test_unknown_name_is_an_attribute_error_with_a_hint() -> None:
     with pytest.raises(AttributeError, match="module 'tedsl' has no attribute 'placholder'") as caught:
-        tedsl.placholder
-    assert caught.value.name == "placholder"
+        tedsl.placholder  # codespell:ignore placholder
+    assert caught.value.name == "placholder"  # codespell:ignore placholder
     assert caught.value.obj is tedsl
 
 
@@ -187,3 +187,16 @@ def test_a_name_of_a_class_stands_for_one_thing() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     assert not [f"{name}: {', '.join(places)}" for name, places in found.items() if len(places) > 1]
+
+
+def test_words_are_spelled_as_they_should_be() -> None:
+    """Texts, docstrings, comments and messages; the settings are in pyproject.toml."""
+    pytest.importorskip("codespell_lib")
+    known = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    files = known.stdout.split() if known.returncode == 0 else [str(p) for p in ROOT.rglob("*.md")]
+    files = [f for f in files if f.endswith((".md", ".py", ".toml", ".css", ".js")) and (ROOT / f).exists()]
+    assert len(files) > 10
+    done = subprocess.run(
+        [sys.executable, "-m", "codespell_lib", *files], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr

@@ -44,14 +44,14 @@ def names_of(s: Symbol, names: Names) -> Expr:
         return names[s]
     match s:
         case Quotient():
-            return expression_of(s.numerator, names) // s.divisor  # type: ignore[no-any-return]
+            return expression_of(s.numerator, names) // s.divisor
         case Least():
-            return fn.minimum(expression_of(s.a, names), expression_of(s.b, names))  # type: ignore[no-any-return]
+            return fn.minimum(expression_of(s.a, names), expression_of(s.b, names))
         case Greatest():
-            return fn.maximum(expression_of(s.a, names), expression_of(s.b, names))  # type: ignore[no-any-return]
+            return fn.maximum(expression_of(s.a, names), expression_of(s.b, names))
         case Choice():
             a, b = expression_of(s.a, names), expression_of(s.b, names)
-            return fn.select(truth_of(s.condition, names), a, b)  # type: ignore[no-any-return]
+            return fn.select(truth_of(s.condition, names), a, b)
     assert isinstance(s, Expr), f"a symbol without a name: {s}"
     return s
 
@@ -82,18 +82,18 @@ def truth_of(c: Condition, names: Names, opaque: Callable[[Expr], Expr] = lambda
     match c:
         case NonNegative(form):
             left, right = _two_sides(form, names)
-            return right <= left if isinstance(left, Const) else left >= right  # type: ignore[no-any-return]
+            return right <= left if isinstance(left, Const) else left >= right
         case Zero(form):
             left, right = _two_sides(form, names)
-            return right == left if isinstance(left, Const) else left == right  # type: ignore[no-any-return]
+            return right == left if isinstance(left, Const) else left == right
         case AllOf(inner) | AnyOf(inner):
-            joined = TRUE if isinstance(c, AllOf) else FALSE
+            joined: Expr = TRUE if isinstance(c, AllOf) else FALSE
             join = fn.logical_and if isinstance(c, AllOf) else fn.logical_or
             for i in inner:
                 joined = join(joined, truth_of(i, names, opaque))
             return joined
         case Not(inner_condition):
-            return fn.logical_not(truth_of(inner_condition, names, opaque))  # type: ignore[no-any-return]
+            return fn.logical_not(truth_of(inner_condition, names, opaque))
         case Opaque(key):
             assert isinstance(key, Expr)
             return opaque(key)

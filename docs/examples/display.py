@@ -20,6 +20,16 @@ te.display.program(y)
 # %% te.display.graph
 te.display.graph(te.differentiate(y.sum(), [x]))
 
+
+# %% te.display.slider te.display.Slider
+def split(factor):
+    schedule = te.Schedule(y)
+    schedule[y].split("i", factor)
+    return schedule
+
+
+print(te.display.slider(split, [2, 4], name="factor"))
+
 # %% te.display.plot.gradcheck_errors
 te.display.plot.gradcheck_errors(te.gradcheck(y.sum(), x)).get_xlabel()
 

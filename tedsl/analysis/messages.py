@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tedsl.lang.expr import Expr
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, StepPart, Tensor
@@ -38,6 +38,8 @@ class Overrun:
     step: int | str | None = None
     reverse: bool = False
     part: StepPart | None = None
+    elements: Mapping[str, int | float | bool] = field(default_factory=dict)  # that the index is read from: "idx[17]"
+    only_outside: bool = False  # `low` and `high` are those of the indices out of bounds
 
     def error(self) -> IndexError:
         return IndexError(str(self))
@@ -46,11 +48,18 @@ class Overrun:
         phase = self.op.steps[-1].name if isinstance(self.op, Scan) and self.op.parts else None
         at = ", ".join(f"{name} = {value}" for name, value in self.point.items() if name != phase)
         value = "outside" if self.value is None else f"{self.value}"
-        ranges = f" (its range: {self.low} to {self.high})" if self.low is not None and self.high is not None else ""
+        read = " and ".join(f"{element} is {number}" for element, number in self.elements.items())
+        known = f" at {at}" * bool(at) + f", where {read}" * bool(read)
         return (
             f"{describe(self.op)}: index `{self.index}` of {self._dimension()} is out of bounds: "
-            f"it is {value}{' at ' + at if at else ''}{ranges}, {self._expected()}"
+            f"it is {value}{known}{self._range()}, {self._expected()}"
         )
+
+    def _range(self) -> str:
+        if self.low is None or self.high is None:
+            return ""
+        what = "those outside" if self.only_outside else "its range"
+        return f" ({what}: {self.low} to {self.high})"
 
     def _dimension(self) -> str:
         """Where the index stands; parts of a packed scan are called as they were written."""

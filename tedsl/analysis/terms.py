@@ -22,7 +22,8 @@ class AddedProduct:
 
 def product_of(term: Expr) -> AddedProduct | None:
     """The product that a term is; guarded, as terms of gradients are, it is a product under a condition, or else 0."""
-    value, negative, condition = term, False, TRUE
+    value, negative = term, False
+    condition: Expr = TRUE
     while isinstance(value, Apply):
         if value.fn is Fn.SELECT and isinstance(value.args[2], Const) and value.args[2].value == 0:
             condition, value = fn.logical_and(condition, value.args[0]), value.args[1]

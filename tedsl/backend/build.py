@@ -9,10 +9,11 @@ tensors, options -> BuildRequest      checked                        `building.r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
 
 from schedules import Schedule
+from tedsl.analysis.pointwise import Array
 from tedsl.backend.building.memory_of_inputs import accumulating_for, settled
 from tedsl.backend.building.request import BuildOptions, BuildRequest, request_for
 from tedsl.backend.calling.kernel import SAFE, Kernel
@@ -65,6 +66,16 @@ def build(
     return kernel
 
 
+@overload
+def evaluate(
+    outputs: Tensor, feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None,
+    casting: str = SAFE,
+) -> Array: ...  # fmt: skip
+@overload
+def evaluate(
+    outputs: Sequence[Tensor], feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None,
+    casting: str = SAFE,
+) -> tuple[Array, ...]: ...  # fmt: skip
 def evaluate(
     outputs: Any, feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None, casting: str = SAFE
 ) -> Any:

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tedsl.display import plot
+    from tedsl.display.stops import Slider, slider
     from tedsl.display.training import WatchedLoop, progress
     from tedsl.display.views import Shown, graph, html, latex, program
 
 # Name -> where it is defined.
 _HOME = {
     "html": "views", "latex": "views", "program": "views", "graph": "views", "Shown": "views",
-    "WatchedLoop": "training", "progress": "training",
+    "WatchedLoop": "training", "progress": "training", "Slider": "stops", "slider": "stops",
 }  # fmt: skip
 
-__all__ = ["Shown", "WatchedLoop", "graph", "html", "latex", "plot", "program", "progress"]
+__all__ = ["Shown", "Slider", "WatchedLoop", "graph", "html", "latex", "plot", "program", "progress", "slider"]
 
 
 def __getattr__(name: str) -> Any:

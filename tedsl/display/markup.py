@@ -20,9 +20,9 @@ MOST_ROWS = 60
 
 
 @functools.cache
-def style() -> str:
-    """The style sheet, without what only its writers need."""
-    text = resources.files("tedsl.display").joinpath("style.css").read_text("utf-8")
+def style(name: str = "style.css") -> str:
+    """A style sheet, without what only its writers need."""
+    text = resources.files("tedsl.display").joinpath(name).read_text("utf-8")
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     return re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r"\s+", " ", text)).strip()
 

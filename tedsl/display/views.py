@@ -28,7 +28,7 @@ from tedsl.lang.tensor import Operation, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
 from tedsl.testing.report import CheckReport
 
-__all__ = ["Shown", "graph", "html", "latex", "program"]
+__all__ = ["Shown", "graph", "html", "latex", "parts_of", "program"]
 
 # Stages whose formulas are shown; the table lists all.
 MOST_FORMULAS = 24
@@ -55,7 +55,7 @@ class Shown:
 
 def html(shown: Any) -> str:
     """The page of a tensor, gradients, an index inversion, a schedule, a kernel, a report or work."""
-    return page(_view(shown)(shown))
+    return page(parts_of(shown))
 
 
 def latex(shown: Any) -> str | None:
@@ -86,6 +86,11 @@ def graph(outputs: Tensor | Iterable[Tensor]) -> Shown:
     results = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     stages = stages_of(results)
     return Shown([f'<div class="te-wide">{stage_graph(results, _names(stages))}</div>'], program_text(results), stages)
+
+
+def parts_of(shown: Any) -> Iterable[str]:
+    """What the page of anything consists of."""
+    return _view(shown)(shown)
 
 
 def _view(shown: Any) -> Callable[[Any], Iterator[str]]:

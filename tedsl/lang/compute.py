@@ -7,7 +7,7 @@ nested inside the expression become tensors of their own, and what is left is ch
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_name, as_shape
@@ -22,6 +22,9 @@ from tedsl.lang.tensor import Compute, Placeholder, ScanState, StepStage, Tensor
 from tedsl.lang.titles import titled
 from tedsl.lang.traverse import free_axes, substitute_all, topological
 
+if TYPE_CHECKING:
+    from tedsl.lang.annotations import Element, OfAxes
+
 __all__ = ["compute", "placeholder"]
 
 
@@ -31,6 +34,14 @@ def placeholder(shape: Any, dtype: object = "float32", name: str = "x") -> Tenso
     return Placeholder(name=name, shape=as_shape(shape, what), dtype=as_dtype(dtype)).output()
 
 
+@overload
+def compute(shape: OfAxes[Element], *, name: Any = None) -> Tensor: ...
+@overload
+def compute(shape: OfAxes[tuple[Element, ...]], *, name: Any = None) -> tuple[Tensor, ...]: ...
+@overload
+def compute(shape: Any, function: OfAxes[Element], name: Any = None) -> Tensor: ...
+@overload
+def compute(shape: Any, function: OfAxes[tuple[Element, ...]], name: Any = None) -> tuple[Tensor, ...]: ...
 def compute(shape: Any, function: Any = None, name: Any = None) -> Any:
     """A tensor by its elements: `compute((n, m), lambda i, j: A[i, j] + 1)`; without a shape, ranges are inferred.
 

@@ -62,6 +62,11 @@ def as_tensor(value: Any, what: str) -> Tensor:
         return tensor
     if not isinstance(value, (Expr, bool, int, float, np.generic, np.ndarray)):
         raise TypeError(f"{what} at {user_location()}: expected a tensor, found {type(value).__name__} ({value!r:.60})")
+    if isinstance(value, Expr) and (axes := axes_outside(value)):
+        raise TypeError(
+            f"{what} at {user_location()}: expected a tensor, found the element `{value}` at axis {axes[0].name!r}; "
+            "write what it is an element of as a te.compute of its own, with one axis more for several such elements"
+        )
     scalar = scalar_operand(value, what)
     return tensor_of((), lambda: fn.as_expr(scalar), "scalar")
 

@@ -39,7 +39,7 @@ _INTERNING = freed_in_children(threading.RLock())
 _SERIAL = itertools.count()
 
 
-class Expr(Operators, RichFormula):
+class Expr(Operators["Expr"], RichFormula):
     """A scalar expression of a dtype. Arithmetic, comparisons and `& | ~` build larger ones."""
 
     __slots__ = ("__weakref__", "dtype")

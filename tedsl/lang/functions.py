@@ -6,14 +6,19 @@ a whole tensor it works element by element (see `tedsl.lang.broadcast`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from tedsl.lang.annotations import of_one, of_pair
 from tedsl.lang.errors import user_location
 from tedsl.lang.folding import select_node as select_node
 from tedsl.lang.nodes import apply as apply, as_expr as as_expr, const, convert as convert, operand as operand
 from tedsl.lang.operators import Fn, Operators
+
+if TYPE_CHECKING:
+    from tedsl.lang.expr import Expr
+    from tedsl.lang.tensor import Tensor
 
 __all__ = [
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cast", "cbrt", "ceil", "clip", "const",
@@ -50,6 +55,10 @@ def refuse_arrays(operands: tuple[Any, ...], name: str, numpys: str | None = Non
             )
 
 
+@overload
+def cast(x: Expr | complex, dtype: object) -> Expr: ...
+@overload
+def cast(x: Tensor, dtype: object) -> Tensor: ...
 def cast(x: Any, dtype: object) -> Any:
     """`x` converted to `dtype`; floats outside an integer type's range saturate, NaN gives 0."""
     if not isinstance(x, Operators):
@@ -58,231 +67,310 @@ def cast(x: Any, dtype: object) -> Any:
     return x._apply(Fn.CAST, x, dtype)
 
 
+@overload
+def select(cond: Expr | bool, a: Expr | complex, b: Expr | complex) -> Expr: ...
+@overload
+def select(cond: Tensor, a: Any, b: Any) -> Tensor: ...
+@overload
+def select(cond: Any, a: Tensor, b: Any) -> Tensor: ...
+@overload
+def select(cond: Any, a: Any, b: Tensor) -> Tensor: ...
 def select(cond: Any, a: Any, b: Any) -> Any:
     """`a` where `cond`, else `b`; only the branch taken is read and computed."""
     return _dispatch(Fn.SELECT, (cond, a, b))
 
 
+@of_pair
 def minimum(a: Any, b: Any) -> Any:
     """The smaller of two; NaN if either is. The gradient at a tie is halved."""
     return _dispatch(Fn.MINIMUM, (a, b))
 
 
+@of_pair
 def maximum(a: Any, b: Any) -> Any:
     """The larger of two; NaN if either is. The gradient at a tie is halved."""
     return _dispatch(Fn.MAXIMUM, (a, b))
 
 
+@overload
+def clip(x: Expr | complex, low: Any, high: Any) -> Expr: ...
+@overload
+def clip(x: Tensor, low: Any, high: Any) -> Tensor: ...
 def clip(x: Any, low: Any, high: Any) -> Any:
     """`x` held within [low, high]; the gradient is 1 there, bounds included."""
     return _dispatch(Fn.CLIP, (x, low, high))
 
 
+@of_one
 def relu(x: Any) -> Any:
     """max(x, 0), with gradient 0 at 0."""
     return _dispatch(Fn.RELU, (x,))
 
 
+@overload
+def pow(x: Expr | complex, y: Expr | complex) -> Expr: ...
+@overload
+def pow(x: Tensor, y: Any) -> Tensor: ...
+@overload
+def pow(x: Any, y: Tensor) -> Tensor: ...
 def pow(x: Any, y: Any) -> Any:
     """x to the power y; d/dx pow(x, 0) is 0 everywhere."""
     return _dispatch(Fn.POW, (x, y))
 
 
+@overload
+def atan2(y: Expr | complex, x: Expr | complex) -> Expr: ...
+@overload
+def atan2(y: Tensor, x: Any) -> Tensor: ...
+@overload
+def atan2(y: Any, x: Tensor) -> Tensor: ...
 def atan2(y: Any, x: Any) -> Any:
     """The angle of the point (x, y)."""
     return _dispatch(Fn.ATAN2, (y, x))
 
 
+@overload
+def hypot(x: Expr | complex, y: Expr | complex) -> Expr: ...
+@overload
+def hypot(x: Tensor, y: Any) -> Tensor: ...
+@overload
+def hypot(x: Any, y: Tensor) -> Tensor: ...
 def hypot(x: Any, y: Any) -> Any:
     """sqrt(x*x + y*y) without overflow on the way."""
     return _dispatch(Fn.HYPOT, (x, y))
 
 
+@overload
+def copysign(x: Expr | complex, y: Expr | complex) -> Expr: ...
+@overload
+def copysign(x: Tensor, y: Any) -> Tensor: ...
+@overload
+def copysign(x: Any, y: Tensor) -> Tensor: ...
 def copysign(x: Any, y: Any) -> Any:
     """The magnitude of x with the sign of y."""
     return _dispatch(Fn.COPYSIGN, (x, y))
 
 
+@of_pair
 def logical_and(a: Any, b: Any) -> Any:
     """Both conditions."""
     return _dispatch(Fn.AND, (a, b))
 
 
+@of_pair
 def logical_or(a: Any, b: Any) -> Any:
     """Either condition."""
     return _dispatch(Fn.OR, (a, b))
 
 
+@overload
+def logical_not(a: Expr | complex) -> Expr: ...
+@overload
+def logical_not(a: Tensor) -> Tensor: ...
 def logical_not(a: Any) -> Any:
     """The opposite condition."""
     return _dispatch(Fn.NOT, (a,))
 
 
+@of_one
 def abs(x: Any) -> Any:
     """The magnitude; its gradient at 0 is 0."""
     return _dispatch(Fn.ABS, (x,))
 
 
+@of_one
 def sign(x: Any) -> Any:
     """-1, 0 or 1; NaN stays NaN."""
     return _dispatch(Fn.SIGN, (x,))
 
 
+@of_one
 def exp(x: Any) -> Any:
     """e to the power x."""
     return _dispatch(Fn.EXP, (x,))
 
 
+@of_one
 def exp2(x: Any) -> Any:
     """2 to the power x."""
     return _dispatch(Fn.EXP2, (x,))
 
 
+@of_one
 def expm1(x: Any) -> Any:
     """exp(x) - 1, exact near 0."""
     return _dispatch(Fn.EXPM1, (x,))
 
 
+@of_one
 def log(x: Any) -> Any:
     """The natural logarithm."""
     return _dispatch(Fn.LOG, (x,))
 
 
+@of_one
 def log1p(x: Any) -> Any:
     """log(1 + x), exact near 0."""
     return _dispatch(Fn.LOG1P, (x,))
 
 
+@of_one
 def log2(x: Any) -> Any:
     """The logarithm to base 2."""
     return _dispatch(Fn.LOG2, (x,))
 
 
+@of_one
 def log10(x: Any) -> Any:
     """The logarithm to base 10."""
     return _dispatch(Fn.LOG10, (x,))
 
 
+@of_one
 def sqrt(x: Any) -> Any:
     """The square root."""
     return _dispatch(Fn.SQRT, (x,))
 
 
+@of_one
 def rsqrt(x: Any) -> Any:
     """1 / sqrt(x)."""
     return _dispatch(Fn.RSQRT, (x,))
 
 
+@of_one
 def cbrt(x: Any) -> Any:
     """The cube root."""
     return _dispatch(Fn.CBRT, (x,))
 
 
+@of_one
 def sin(x: Any) -> Any:
     """Sine."""
     return _dispatch(Fn.SIN, (x,))
 
 
+@of_one
 def cos(x: Any) -> Any:
     """Cosine."""
     return _dispatch(Fn.COS, (x,))
 
 
+@of_one
 def tan(x: Any) -> Any:
     """Tangent."""
     return _dispatch(Fn.TAN, (x,))
 
 
+@of_one
 def asin(x: Any) -> Any:
     """Inverse sine."""
     return _dispatch(Fn.ASIN, (x,))
 
 
+@of_one
 def acos(x: Any) -> Any:
     """Inverse cosine."""
     return _dispatch(Fn.ACOS, (x,))
 
 
+@of_one
 def atan(x: Any) -> Any:
     """Inverse tangent."""
     return _dispatch(Fn.ATAN, (x,))
 
 
+@of_one
 def sinh(x: Any) -> Any:
     """Hyperbolic sine."""
     return _dispatch(Fn.SINH, (x,))
 
 
+@of_one
 def cosh(x: Any) -> Any:
     """Hyperbolic cosine."""
     return _dispatch(Fn.COSH, (x,))
 
 
+@of_one
 def tanh(x: Any) -> Any:
     """Hyperbolic tangent."""
     return _dispatch(Fn.TANH, (x,))
 
 
+@of_one
 def asinh(x: Any) -> Any:
     """Inverse hyperbolic sine."""
     return _dispatch(Fn.ASINH, (x,))
 
 
+@of_one
 def acosh(x: Any) -> Any:
     """Inverse hyperbolic cosine."""
     return _dispatch(Fn.ACOSH, (x,))
 
 
+@of_one
 def atanh(x: Any) -> Any:
     """Inverse hyperbolic tangent."""
     return _dispatch(Fn.ATANH, (x,))
 
 
+@of_one
 def erf(x: Any) -> Any:
     """The error function."""
     return _dispatch(Fn.ERF, (x,))
 
 
+@of_one
 def erfc(x: Any) -> Any:
     """1 - erf(x), exact for large x."""
     return _dispatch(Fn.ERFC, (x,))
 
 
+@of_one
 def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(-x))."""
     return _dispatch(Fn.SIGMOID, (x,))
 
 
+@of_one
 def floor(x: Any) -> Any:
     """The largest integer not above x."""
     return _dispatch(Fn.FLOOR, (x,))
 
 
+@of_one
 def ceil(x: Any) -> Any:
     """The smallest integer not below x."""
     return _dispatch(Fn.CEIL, (x,))
 
 
+@of_one
 def round(x: Any) -> Any:
     """The nearest integer, halves to even."""
     return _dispatch(Fn.ROUND, (x,))
 
 
+@of_one
 def trunc(x: Any) -> Any:
     """The integer part."""
     return _dispatch(Fn.TRUNC, (x,))
 
 
+@of_one
 def isnan(x: Any) -> Any:
     """Whether x is NaN."""
     return _dispatch(Fn.ISNAN, (x,))
 
 
+@of_one
 def isinf(x: Any) -> Any:
     """Whether x is infinite."""
     return _dispatch(Fn.ISINF, (x,))
 
 
+@of_one
 def isfinite(x: Any) -> Any:
     """Whether x is neither infinite nor NaN."""
     return _dispatch(Fn.ISFINITE, (x,))

@@ -40,9 +40,9 @@ class _Slice:
 
     def at(self, axis: Expr) -> Expr:
         if self.step < 0:
-            return self.begin - -self.step * axis if self.step < -1 else self.begin - axis  # type: ignore[no-any-return]
+            return self.begin - -self.step * axis if self.step < -1 else self.begin - axis
         scaled = axis * self.step
-        return scaled if isinstance(self.begin, Const) and self.begin.value == 0 else scaled + self.begin  # type: ignore[no-any-return]
+        return scaled if isinstance(self.begin, Const) and self.begin.value == 0 else scaled + self.begin
 
 
 @takes_variables
@@ -227,7 +227,7 @@ def _bound(value: Any, default: Expr, extent: Expr, cut: Expr | None) -> Expr:
         return default
     if isinstance(value, (int, np.integer)):
         if value < 0:
-            return extent + int(value)  # type: ignore[no-any-return]
+            return extent + int(value)
         return fn.convert(int(value), INT32) if cut is None else fn.minimum(cut, int(value))
     return fn.convert(value, INT32)
 

@@ -160,7 +160,7 @@ def _inside(x: Tensor, indices: list[Any], widths: list[tuple[int, int]], fill: 
             inside = fn.logical_and(inside, index >= 0)
         if after:
             inside = fn.logical_and(inside, index < extent)
-    return fn.select(inside, Read(x, tuple(indices)), fill)  # type: ignore[no-any-return]
+    return fn.select(inside, Read(x, tuple(indices)), fill)
 
 
 def _widths(pad_width: Any, ndim: int, what: str) -> list[tuple[int, int]]:

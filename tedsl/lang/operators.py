@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -107,7 +107,10 @@ NEGATED = {Fn.LT: Fn.GE, Fn.LE: Fn.GT, Fn.GT: Fn.LE, Fn.GE: Fn.LT, Fn.EQ: Fn.NE,
 MIRRORED = {Fn.LT: Fn.GT, Fn.LE: Fn.GE, Fn.GT: Fn.LT, Fn.GE: Fn.LE, Fn.EQ: Fn.EQ, Fn.NE: Fn.NE}
 
 
-class Operators:
+R = TypeVar("R", covariant=True)
+
+
+class Operators(Generic[R]):
     """Python's operators, each one call of `_apply(fn, *operands)`, which the two users of this class define."""
 
     __slots__ = ()
@@ -127,107 +130,107 @@ class Operators:
             f"np.{name}{told} at {user_location()}: takes arrays, found {self!r:.60}; write it with tedsl's functions"
         )
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Any) -> R:
         return self._apply(Fn.ADD, self, other)
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: Any) -> R:
         return self._apply(Fn.ADD, other, self)
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: Any) -> R:
         return self._apply(Fn.SUB, self, other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: Any) -> R:
         return self._apply(Fn.SUB, other, self)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: Any) -> R:
         return self._apply(Fn.MUL, self, other)
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: Any) -> R:
         return self._apply(Fn.MUL, other, self)
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: Any) -> R:
         return self._apply(Fn.DIV, self, other)
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: Any) -> R:
         return self._apply(Fn.DIV, other, self)
 
-    def __floordiv__(self, other: Any) -> Any:
+    def __floordiv__(self, other: Any) -> R:
         return self._apply(Fn.FLOORDIV, self, other)
 
-    def __rfloordiv__(self, other: Any) -> Any:
+    def __rfloordiv__(self, other: Any) -> R:
         return self._apply(Fn.FLOORDIV, other, self)
 
-    def __mod__(self, other: Any) -> Any:
+    def __mod__(self, other: Any) -> R:
         return self._apply(Fn.MOD, self, other)
 
-    def __rmod__(self, other: Any) -> Any:
+    def __rmod__(self, other: Any) -> R:
         return self._apply(Fn.MOD, other, self)
 
-    def __pow__(self, other: Any) -> Any:
+    def __pow__(self, other: Any) -> R:
         return self._apply(Fn.POW, self, other)
 
-    def __rpow__(self, other: Any) -> Any:
+    def __rpow__(self, other: Any) -> R:
         return self._apply(Fn.POW, other, self)
 
-    def __and__(self, other: Any) -> Any:
+    def __and__(self, other: Any) -> R:
         return self._apply(Fn.BITAND, self, other)
 
-    def __rand__(self, other: Any) -> Any:
+    def __rand__(self, other: Any) -> R:
         return self._apply(Fn.BITAND, other, self)
 
-    def __or__(self, other: Any) -> Any:
+    def __or__(self, other: Any) -> R:
         return self._apply(Fn.BITOR, self, other)
 
-    def __ror__(self, other: Any) -> Any:
+    def __ror__(self, other: Any) -> R:
         return self._apply(Fn.BITOR, other, self)
 
-    def __xor__(self, other: Any) -> Any:
+    def __xor__(self, other: Any) -> R:
         return self._apply(Fn.BITXOR, self, other)
 
-    def __rxor__(self, other: Any) -> Any:
+    def __rxor__(self, other: Any) -> R:
         return self._apply(Fn.BITXOR, other, self)
 
-    def __lshift__(self, other: Any) -> Any:
+    def __lshift__(self, other: Any) -> R:
         return self._apply(Fn.LSHIFT, self, other)
 
-    def __rlshift__(self, other: Any) -> Any:
+    def __rlshift__(self, other: Any) -> R:
         return self._apply(Fn.LSHIFT, other, self)
 
-    def __rshift__(self, other: Any) -> Any:
+    def __rshift__(self, other: Any) -> R:
         return self._apply(Fn.RSHIFT, self, other)
 
-    def __rrshift__(self, other: Any) -> Any:
+    def __rrshift__(self, other: Any) -> R:
         return self._apply(Fn.RSHIFT, other, self)
 
-    def __eq__(self, other: Any) -> Any:
+    def __eq__(self, other: Any) -> R:  # type: ignore[override]
         return self._apply(Fn.EQ, self, other)
 
-    def __ne__(self, other: Any) -> Any:
+    def __ne__(self, other: Any) -> R:  # type: ignore[override]
         return self._apply(Fn.NE, self, other)
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: Any) -> R:
         return self._apply(Fn.LT, self, other)
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: Any) -> R:
         return self._apply(Fn.LE, self, other)
 
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: Any) -> R:
         return self._apply(Fn.GT, self, other)
 
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: Any) -> R:
         return self._apply(Fn.GE, self, other)
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> R:
         return self._apply(Fn.NEG, self)
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> R:
         return self._apply(Fn.ABS, self)
 
-    def __invert__(self) -> Any:
+    def __invert__(self) -> R:
         return self._apply(Fn.INVERT, self)
 
-    def __pos__(self) -> Any:
-        return self
+    def __pos__(self) -> R:
+        return self  # type: ignore[return-value]
 
     def __format__(self, spec: str) -> str:
         return format(str(self), spec)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tedsl.lang import functions as fn
+from tedsl.lang.annotations import as_reduction
 from tedsl.lang.axes import INT32_MAX
 from tedsl.lang.dtypes import BOOL, BOTTOM, INT32, DType, Kind, default_type, integer_bounds, promote
 from tedsl.lang.errors import user_location
@@ -167,48 +168,56 @@ def _check_argument_range(axes: tuple[Axis, ...], what: str) -> None:
         raise ValueError(f"{what} at {user_location()}: {total} positions do not fit in the int32 result")
 
 
+@as_reduction
 @numpy_keywords
 def sum(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """The sum of `value` over reduce axes where a condition holds; 0 over nothing."""
     return _builtin("sum", value, axis, where, keepdims)
 
 
+@as_reduction
 @numpy_keywords
 def prod(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """The product over reduce axes where a condition holds; 1 over nothing."""
     return _builtin("prod", value, axis, where, keepdims)
 
 
+@as_reduction
 @numpy_keywords
 def max(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """The largest value (NaN if there is one); -inf or the smallest integer over nothing."""
     return _builtin("max", value, axis, where, keepdims)
 
 
+@as_reduction
 @numpy_keywords
 def min(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """The smallest value (NaN if there is one); inf or the largest integer over nothing."""
     return _builtin("min", value, axis, where, keepdims)
 
 
+@as_reduction
 @numpy_keywords
 def any(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """Whether a condition holds anywhere; False over nothing."""
     return _builtin("any", value, axis, where, keepdims)
 
 
+@as_reduction
 @numpy_keywords
 def all(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """Whether a condition holds everywhere; True over nothing."""
     return _builtin("all", value, axis, where, keepdims)
 
 
+@as_reduction
 @numpy_keywords
 def argmax(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """The position of the first largest value (or first NaN), counted row-major over the axes; 0 over nothing."""
     return _builtin("argmax", value, axis, where, keepdims)
 
 
+@as_reduction
 @numpy_keywords
 def argmin(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """The position of the first smallest value (or first NaN), counted row-major over the axes; 0 over nothing."""

@@ -64,7 +64,7 @@ def _operand(kind: str, value: Expr) -> Expr:
     if kind in ("sum", "prod") and value.dtype.is_bool:
         return fn.convert(value, INT32)
     if kind in ("any", "all") and not value.dtype.is_bool:
-        return value != 0  # type: ignore[no-any-return]
+        return value != 0
     return value
 
 

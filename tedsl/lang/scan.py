@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -23,9 +23,22 @@ from tedsl.lang.step import ScanStep, written
 from tedsl.lang.tensor import Scan, ScanState, Shape, Tensor
 from tedsl.lang.titles import titled
 
+if TYPE_CHECKING:
+    from tedsl.lang.annotations import Element
+
 __all__ = ["scan"]
 
 
+@overload
+def scan(
+    shape: Any, function: Callable[..., Element], axis: int | Sequence[int] = 0, reverse: bool = False,
+    keep: int | None = None, *, dtype: Any = None, name: Any = None,
+) -> Tensor: ...  # fmt: skip
+@overload
+def scan(
+    shape: Any, function: Callable[..., tuple[Any, ...]], axis: int | Sequence[int] = 0, reverse: bool = False,
+    keep: int | None = None, *, dtype: Any = None, name: Any = None,
+) -> tuple[Tensor, ...]: ...  # fmt: skip
 def scan(
     shape: Any,
     function: Callable[..., Any],
@@ -61,8 +74,8 @@ def scan(
         )
     traced = _traced(function, form, dtype, title.text, what)
     text, names = title.of(len(traced.states), traced.several, what, "states")
-    if names is not None or (form.apart and not title.is_given):
-        own = names or tuple(traced.labels)
+    if names is not None or ((form.apart or len(traced.states) > 1) and not title.is_given):
+        own = names or traced.labels
         traced = replace(traced, states=tuple(replace(s, name=n) for s, n in zip(traced.states, own, strict=True)))
         names = own
     made, places = scan_of(text, traced.steps, traced.states, bool(reverse), names, what)
@@ -231,14 +244,14 @@ def _trace(
     count = len(dtypes)
     shapes = form.shapes if form.apart else form.shapes * count
     dims = form.dims if form.apart else form.dims * count
+    labels = _labels(function, count, name, what)
     steps = axes if form.apart else tuple(axes[d] for d in form.dims[0])
     places = [] if form.apart else [a for d, a in enumerate(axes) if d not in form.dims[0]]
     weak: set[int] = set()
     for _ in range(8):
-        suffixes = [""] if count == 1 else [f"_{i}" for i in range(count)]
         handles = tuple(
-            ScanState(name=name + suffix, shape=s, dtype=d).output()
-            for suffix, s, d in zip(suffixes, shapes, dtypes, strict=True)
+            ScanState(name=label if count > 1 else name, shape=s, dtype=d).output()
+            for label, s, d in zip(labels, shapes, dtypes, strict=True)
         )
         step = ScanStep(steps, handles)
         step.places += places
@@ -248,11 +261,12 @@ def _trace(
             returned = tuple(result) if several else (result,)
             if len(returned) != count:
                 raise ValueError(
-                    f"{what} at {user_location()}: {count} states but {len(returned)} expressions returned"
+                    f"{what} at {user_location()}: expected {count} expression{'s' * (count != 1)}, one for "
+                    f"each state ({', '.join(labels)}), found {len(returned)}"
                 )
             own = [tuple(places)] * count
             if form.apart:
-                own, returned = _elements(returned, form, step, what)
+                own, returned = _elements(returned, form, step, [f"{what}, state {label!r}" for label in labels])
             bodies = tuple(fn.as_expr(b) for b in returned)
             found = tuple(b.dtype for b in bodies)
             if fixed is not None:
@@ -261,23 +275,26 @@ def _trace(
                 step.check(bodies, what)
                 steps, own, bodies = _checked(steps, own, bodies, what)
                 states = map(StepState, [h.name for h in handles], handles, dims, own, bodies)
-                labels = parameters_of(function, what)[0][:count]
-                labels += [h.name for h in handles[len(labels) :]]
-                return _Traced(steps, tuple(states), tuple(labels), several)
+                return _Traced(steps, tuple(states), labels, several)
         weak |= {i for i, d in enumerate(found) if d is BOTTOM}
         dtypes = _next(dtypes, found, weak)
     raise TypeError(f"{what} at {user_location()}: the state's dtype does not settle (last {dtypes}); give dtype=")
 
 
+def _labels(function: Callable[..., Any], count: int, name: str, what: str) -> tuple[str, ...]:
+    """What the function calls its states."""
+    own = parameters_of(function, what)[0][:count]
+    return (*own, *(f"{name}_{k}" for k in range(len(own), count)))
+
+
 def _elements(
-    returned: Sequence[Any], form: _Form, step: ScanStep, what: str
+    returned: Sequence[Any], form: _Form, step: ScanStep, whats: Sequence[str]
 ) -> tuple[list[tuple[Axis, ...]], tuple[Any, ...]]:
     """For each state its axes beside the steps, and its element there; states of one shape have the same axes."""
     known: list[tuple[Axis, ...]] = []
     elements: list[Any] = []
-    for number_of_state, (value, shape, dims) in enumerate(zip(returned, form.shapes, form.dims, strict=True)):
+    for value, shape, dims, which in zip(returned, form.shapes, form.dims, whats, strict=True):
         extents = tuple(e for d, e in enumerate(shape) if d not in dims)
-        which = f"{what}, state {number_of_state}"
         labels = axis_names(value, len(extents), which) if callable(value) else [f"i{d}" for d in range(len(extents))]
         axes = next((a for a in known if _are_extents(a, extents)), None)
         if axes is None:

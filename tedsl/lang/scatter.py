@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_shape
@@ -101,6 +101,15 @@ def _checked_init(init: Tensor, extents: tuple[Expr, ...], value: Any, what: str
     return init.dtype
 
 
+@overload
+def extern(
+    fn: Callable[..., Any], shape: Any, dtype: list[Any] | tuple[Any, ...], args: Any, pure: bool = True, *,
+    name: Any = None,
+) -> tuple[Tensor, ...]: ...  # fmt: skip
+@overload
+def extern(
+    fn: Callable[..., Any], shape: Any, dtype: object, args: Any, pure: bool = True, *, name: Any = None
+) -> Tensor: ...
 def extern(fn: Callable[..., Any], shape: Any, dtype: Any, args: Any, pure: bool = True, *, name: Any = None) -> Any:
     """A Python function of NumPy arrays as a stage: `fn(*arrays)` returns an array of `shape` and `dtype`.
 

@@ -51,7 +51,7 @@ variance.__name__ = "var"  # as a method; te.var makes a symbol
 @takes_variables
 def std(x: Any, axis: Any = None, keepdims: bool = False, *, ddof: float = 0) -> Tensor:
     """The standard deviation over an axis, several, or all: the square root of `x.var`, with its arguments."""
-    return fn.sqrt(_variance(x, axis, ddof, keepdims, "te.std"))  # type: ignore[no-any-return]
+    return fn.sqrt(_variance(x, axis, ddof, keepdims, "te.std"))
 
 
 @numpy_keywords

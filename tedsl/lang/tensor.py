@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import mul
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, overload
 
 import numpy as np
 
@@ -377,7 +377,7 @@ def _known(axis: Axis) -> Expr:
     return axis.extent
 
 
-class Tensor(Operators, Rich, RichFormula):
+class Tensor(Operators["Tensor"], Rich, RichFormula):
     """A value of a shape and a dtype: `A[i, j]` reads an element, `A + B`, `A.sum(0)`, `A[1:]` make tensors."""
 
     __slots__ = ("__weakref__", "dtype", "extents", "index", "op")
@@ -418,6 +418,10 @@ class Tensor(Operators, Rich, RichFormula):
             )
         return Read(self, ())
 
+    @overload
+    def __getitem__(self, key: Expr | int | tuple[Expr | int, ...]) -> Item: ...
+    @overload
+    def __getitem__(self, key: Any) -> Tensor: ...
     def __getitem__(self, key: Any) -> Any:
         items = key if isinstance(key, tuple) else (key,)
         if len(items) == self.ndim and all(_is_scalar(item) for item in items):
@@ -586,6 +590,12 @@ class Tensor(Operators, Rich, RichFormula):
         raise AttributeError(f"tensor {title!r} has no attribute {name!r}{told}", name=name, obj=self)
 
 
+if TYPE_CHECKING:
+
+    class Item(Expr, Tensor):  # type: ignore[misc]
+        """An element; a tensor where there are fewer indices than axes, which no type knows."""
+
+
 def _is_scalar(item: Any) -> bool:
     if isinstance(item, (bool, np.bool_)):
         return False
@@ -618,7 +628,7 @@ def _remainder(index: Expr, period: Expr) -> Expr:
     """An index modulo a period, signed."""
     if index.dtype is UINT64:
         return fn.convert(index % fn.convert(period, UINT64), INT64)
-    return _signed(index) % period  # type: ignore[no-any-return]
+    return _signed(index) % period
 
 
 def _zero(tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
@@ -628,7 +638,7 @@ def _zero(tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
         if _inside(index, extent):
             continue
         inside = fn.logical_and(inside, fn.logical_and(index >= 0, index < extent))
-    return fn.select(inside, Read(tensor, indices), fn.convert(0, tensor.dtype))  # type: ignore[no-any-return]
+    return fn.select(inside, Read(tensor, indices), fn.convert(0, tensor.dtype))
 
 
 def _each(rule: Callable[[Any, Any], Any]) -> Callable[[Tensor, tuple[Expr, ...]], Expr]:

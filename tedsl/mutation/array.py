@@ -54,7 +54,7 @@ class Size(int):
         return self.shape if dim is None else self.shape[dim]
 
 
-class Array(Operators):
+class Array(Operators[Any]):
     """A traced array: a view of a storage. `is_value`: NumPy would give a scalar here, which cannot be assigned to."""
 
     __slots__ = ("ghost", "is_value", "origin", "storage")

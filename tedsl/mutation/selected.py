@@ -37,7 +37,7 @@ from tedsl.mutation.tracing import Trace
 __all__ = ["Selected", "spread"]
 
 
-class Selected(Operators):
+class Selected(Operators[Any]):
     """The elements of `full` where `mask` holds; the axes of the mask begin at `place`."""
 
     __slots__ = ("full", "mask", "place", "trace")

@@ -64,7 +64,7 @@ def prelu(x: te.Tensor, weight: te.Tensor) -> te.Tensor:
     check_float(x, "prelu", "x")
     check_rank(weight, 1, "prelu", "weight", "(1 or channels)")
     if weight.shape[0] == 1:
-        return te.compute(x.shape, lambda *i: te.select(x[i] > 0, x[i], x[i] * weight[0]), name="prelu")  # type: ignore[no-any-return]
+        return te.compute(x.shape, lambda *i: te.select(x[i] > 0, x[i], x[i] * weight[0]), name="prelu")
     if x.ndim < 2:
         raise refuse("prelu", f"weight: expected 1 element for x without channels, found {weight!r} for {x!r}")
     check_extent(weight, 0, x.shape[1], "prelu", "weight", "the channels of x")

@@ -164,5 +164,5 @@ def _transpose(
     forward = _conv(rank, what, source, weight, None, strides, pads, dilations, groups, order.name, "zeros")
     (result,) = differentiate([forward], [source], head=[x])
     if bias is None:
-        return result  # type: ignore[no-any-return]
+        return result
     return te.compute(result.shape, lambda *i: result[i] + bias[order.split(i)[1]], name=what)  # type: ignore[no-any-return]

@@ -96,7 +96,7 @@ def unsharp_mask(
     """x + amount (x - gaussian_blur(x)): edges made steeper. As skimage.filters.unsharp_mask, without its clipping."""
     check_image(x, "unsharp_mask", mode)
     smooth = blurred(x, sigma, radius_of(sigma, radius, "unsharp_mask"), mode, "smooth")
-    return te.compute(x.shape, lambda *i: x[i] + (x[i] - smooth[i]) * amount, name="unsharp_mask")  # type: ignore[no-any-return]
+    return te.compute(x.shape, lambda *i: x[i] + (x[i] - smooth[i]) * amount, name="unsharp_mask")
 
 
 def _slope(x: te.Tensor, axis: int, mode: str, name: str) -> te.Tensor:
@@ -174,4 +174,4 @@ def bilateral_filter(
         return te.sum(weight * value, axis=(p, q)), te.sum(weight, axis=(p, q))
 
     total, weights = te.compute(x.shape, taps, name=("total", "weights"))
-    return te.compute(x.shape, lambda *i: total[i] / weights[i], name="bilateral_filter")  # type: ignore[no-any-return]
+    return te.compute(x.shape, lambda *i: total[i] / weights[i], name="bilateral_filter")

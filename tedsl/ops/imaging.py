@@ -88,11 +88,11 @@ def local_laplacian(
 
 
 def _difference(a: te.Tensor, b: te.Tensor, name: str) -> te.Tensor:
-    return te.compute(a.shape, lambda *i: a[i] - b[i], name=name)  # type: ignore[no-any-return]
+    return te.compute(a.shape, lambda *i: a[i] - b[i], name=name)
 
 
 def _sum(a: te.Tensor, b: te.Tensor, name: str) -> te.Tensor:
-    return te.compute(a.shape, lambda *i: a[i] + b[i], name=name)  # type: ignore[no-any-return]
+    return te.compute(a.shape, lambda *i: a[i] + b[i], name=name)
 
 
 def _picked(guide: te.Tensor, bands: te.Tensor, intensities: int, name: str) -> te.Tensor:

@@ -144,7 +144,7 @@ def masked_fill(x: te.Tensor, mask: te.Tensor, value: float) -> te.Tensor:
     if not mask.dtype.is_bool:
         raise refuse("masked_fill", f"mask: expected bools, found {mask!r}")
     fill = te.const(value, x.dtype)
-    return te.compute(x.shape, lambda *i: te.select(mask[i], fill, x[i]), name="masked_fill")  # type: ignore[no-any-return]
+    return te.compute(x.shape, lambda *i: te.select(mask[i], fill, x[i]), name="masked_fill")
 
 
 @op

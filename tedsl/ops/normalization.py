@@ -32,7 +32,7 @@ def log_softmax(x: te.Tensor, axis: int = -1) -> te.Tensor:
 def log_softmax_of(x: te.Tensor, dim: int) -> te.Tensor:
     """log_softmax of a checked tensor."""
     shifted = x - x.max(dim, keepdims=True)
-    return shifted - te.log(te.exp(shifted).sum(dim, keepdims=True))  # type: ignore[no-any-return]
+    return shifted - te.log(te.exp(shifted).sum(dim, keepdims=True))
 
 
 @op
@@ -45,7 +45,7 @@ def logsumexp(x: te.Tensor, axis: int = -1, keepdims: bool = False) -> te.Tensor
 def _normal(x: te.Tensor, axes: tuple[int, ...], eps: float) -> te.Tensor:
     """x with mean 0 and (but for eps) variance 1 over the axes."""
     centred = x - x.mean(axes, keepdims=True)
-    return centred / te.sqrt((centred * centred).mean(axes, keepdims=True) + eps)  # type: ignore[no-any-return]
+    return centred / te.sqrt((centred * centred).mean(axes, keepdims=True) + eps)
 
 
 def _scaled(x: te.Tensor, weight: te.Tensor | None, bias: te.Tensor | None, dim: int | None) -> te.Tensor:
@@ -236,4 +236,4 @@ def normalize(x: te.Tensor, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -
         norm = te.pow(te.pow(te.abs(x), p).sum(dim, keepdims=True), 1.0 / p)
     else:
         raise refuse("normalize", f"p: expected a positive number, found {p!r}")
-    return x / te.maximum(norm, eps)  # type: ignore[no-any-return]
+    return x / te.maximum(norm, eps)

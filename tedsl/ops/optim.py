@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -110,10 +112,7 @@ def adam_step(
 
 def clip_by_global_norm(grads: Sequence[te.Tensor], max_norm: float) -> list[te.Tensor]:
     """The gradients scaled so that the norm of all together is at most max_norm. As torch.nn.utils.clip_grad_norm_."""
-    total = None
-    for g in grads:
-        part = (g * g).sum()
-        total = part if total is None else total + part
+    total = reduce(add, [(g * g).sum() for g in grads])
     norm = te.sqrt(total)
     scale = te.minimum(max_norm / (norm + 1e-6), 1.0)
     return [g * scale for g in grads]

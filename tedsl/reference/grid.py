@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +20,11 @@ from tedsl.analysis.sizes import evaluate_extent
 from tedsl.lang.dtypes import INT32, DType
 from tedsl.lang.errors import ZeroDivisorError
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Formal, Read, Reduce, Var
-from tedsl.lang.tensor import Operation, Scan
+from tedsl.lang.tensor import Operation, Scan, Scatter
 from tedsl.lang.traverse import free_axes, topological
 from tedsl.reference.folds import Fold, builtin_fold
 
-__all__ = ["PointGrid", "ScanProgress", "TensorKey", "boxes", "fold_over"]
+__all__ = ["PointGrid", "ScanProgress", "TensorKey", "boxes", "fold_over", "unknown_array"]
 
 TensorKey = tuple[Operation, int]
 # Where a root is needed: everywhere, where another root is true, or at the points given.
@@ -72,6 +73,15 @@ class PointGrid:
 
     def evaluate(self, roots: Mapping[Expr, Use], order: Sequence[Expr] | None = None) -> dict[Expr, Array]:
         """The value of every node below the roots, each with the condition under which it is needed."""
+        value, fault = self.tried(roots, order)
+        if fault is not None:
+            raise fault.error() if isinstance(fault, Overrun) else fault
+        return value
+
+    def tried(
+        self, roots: Mapping[Expr, Use], order: Sequence[Expr] | None = None
+    ) -> tuple[dict[Expr, Array], Overrun | Exception | None]:
+        """The values, and the first fault where it matters."""
         order = topological(roots) if order is None else order
         value: dict[Expr, Array] = {}
         wrong: list[tuple[Expr, int, Array]] = []
@@ -80,8 +90,9 @@ class PointGrid:
         if wrong:
             need = _needed(order, roots, value)
             for node, dim, bad in wrong:
-                self._raise_if_needed(node, dim, bad, need[node], value)
-        return value
+                if (bad & need[node]).any():
+                    return value, self._fault(node, dim, bad, need, value)
+        return value, None
 
     def _value(self, node: Expr, value: dict[Expr, Array], wrong: list[tuple[Expr, int, Array]]) -> Array:
         if isinstance(node, Const):
@@ -135,30 +146,51 @@ class PointGrid:
     def _is_state(self, node: Read) -> bool:
         return self.progress is not None and node.tensor.op in self.progress.states
 
-    def _raise_if_needed(self, node: Expr, dim: int, bad: Array, need: Array, value: Mapping[Expr, Array]) -> None:
-        failing = bad & need
-        if not failing.any():
-            return
+    def _fault(
+        self, node: Expr, dim: int, bad: Array, need: Mapping[Expr, Array], value: Mapping[Expr, Array]
+    ) -> Overrun | Exception:
+        """What is wrong at the first point at which it matters."""
+        failing = bad & need[node]
         first = tuple(np.argwhere(failing)[0])
-        children = node.children
-        point = {a.name: self._at(a, first) for a in free_axes(children) if a in self.dims}
+        point = {a.name: self._at(a, first) for a in free_axes(node.children) if a in self.dims}
         if isinstance(node, Apply):
-            raise _undefined_error(node, self.op, point)
+            return _undefined_error(node, self.op, point)
         assert isinstance(node, Read)
         index = np.broadcast_to(value[node.indices[dim]], failing.shape)
         extent = self._bounds(node, self.tensors[node.tensor.op, node.tensor.index])[dim]
-        found = index[np.broadcast_to(need, failing.shape)]
+        found = index[np.broadcast_to(need[node], failing.shape)]
         progress = self.progress if self._is_state(node) else None
-        raise Overrun(
+        return Overrun(
             self.op, node.tensor, dim, node.indices[dim], int(index[first]), extent, point,
             low=int(found.min()), high=int(found.max()),
+            writes=isinstance(self.op, Scatter) and node.tensor.op is self.op,
             step=str(progress) if progress and dim in progress.dims else None,
             reverse=bool(progress and progress.reverse),
             part=self.op.part_of(node) if isinstance(self.op, Scan) else None,
-        ).error()  # fmt: skip
+            elements=self._elements(node.indices[dim], first, need, value),
+        )  # fmt: skip
+
+    def _elements(
+        self, index: Expr, point: tuple[int, ...], need: Mapping[Expr, Array], value: Mapping[Expr, Array]
+    ) -> dict[str, Any]:
+        """The elements that an index is read from at a point."""
+
+        def at(array: Array) -> Any:
+            return array[tuple(0 if n == 1 else p for p, n in zip(point, array.shape, strict=True))].item()
+
+        reads = [e for e in topological((index,)) if isinstance(e, Read) and at(need[e])]
+        own = self.op.parts if isinstance(self.op, Scan) else ()  # a packed state is no tensor that the user knows
+        named = [e for e in reads if not (own and self._is_state(e))]
+        places = [", ".join(str(at(value[i])) for i in e.indices) or "()" for e in named]
+        return {f"{e.tensor.name}[{place}]": at(value[e]) for e, place in zip(named, places, strict=True)}
 
     def _at(self, axis: Axis, position: tuple[int, ...]) -> int:
         return self.ranges[axis][0] + int(position[self.dims[axis]])
+
+
+def unknown_array(shape: tuple[int, ...]) -> Array:
+    """What stands for a tensor of which only the shape matters; it takes no memory."""
+    return np.broadcast_to(np.zeros((), np.int8), shape)
 
 
 def _wide(index: Array) -> Array:

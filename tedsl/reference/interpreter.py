@@ -5,24 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from tedsl.analysis.arrays.feeds import as_outputs, check_array, check_dtype, check_not_masked
 from tedsl.analysis.calling import returned_by
-from tedsl.analysis.messages import Overrun, describe
+from tedsl.analysis.messages import describe
 from tedsl.analysis.overflow import check_limits, limits_of
 from tedsl.analysis.pointwise import Array, held_type, rounded
 from tedsl.analysis.sizes import axis_length, bind_sizes, concrete_shape, evaluate_extent
 from tedsl.lang.dtypes import DType
-from tedsl.lang.expr import Axis, Expr, Reduce, Var
+from tedsl.lang.expr import Axis, Expr, Read, Reduce, Var
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scatter import SCATTER_KINDS
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
-from tedsl.lang.traverse import free_axes, operations_between, topological
+from tedsl.lang.traverse import operations_between, topological
 from tedsl.reference.folds import wide_type
-from tedsl.reference.grid import PointGrid, ScanProgress, TensorKey, boxes, fold_over
+from tedsl.reference.grid import PointGrid, ScanProgress, TensorKey, boxes, fold_over, unknown_array
 
 __all__ = ["evaluate_stages", "interpret"]
 
@@ -31,6 +31,14 @@ LIMIT = 1 << 20
 WHAT = "te.interpret"
 
 
+@overload
+def interpret(
+    outputs: Tensor, feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None
+) -> Array: ...
+@overload
+def interpret(
+    outputs: Sequence[Tensor], feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None
+) -> tuple[Array, ...]: ...
 def interpret(outputs: Any, feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None) -> Any:
     """The values of `outputs` for the arrays in `feeds`, by definition: `interpret(C, {A: a, B: b})`.
 
@@ -145,42 +153,28 @@ _MEET: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "
 
 
 def _scatter(op: Scatter, values: Mapping[TensorKey, Array], sizes: Mapping[Var, int]) -> list[Array]:
-    stage = _Stage(op, values, sizes)
     shape = concrete_shape(op.output(), sizes, WHAT)
+    # Where it is written is looked at as a read of the result would be, of which nothing is known yet.
+    target = Read(op.output(), op.index)
+    stage = _Stage(op, {**values, (op, 0): unknown_array(shape)}, sizes)
     dtype = op.dtype_of(0)
     kind = wide_type(dtype) if op.kind in ("add", "mul") else held_type(dtype)
     identity = BUILTIN[SCATTER_KINDS[op.kind]].identity_of(dtype).value
     start = np.full(shape, identity, kind) if op.init is None else values[op.init.op, op.init.index]
     result: Array = start.astype(kind)
     lengths = stage.lengths(op.axes)
-    order = op.nodes
+    order = topological((target, op.value, op.guard))
     for box in boxes(lengths, LIMIT):
         grid = stage.grid(stage.ranges(op.axes, box))
         full = tuple(end - start for start, end in box) or (1,)
-        found = grid.evaluate({**dict.fromkeys((*op.index, op.value), op.guard), op.guard: None}, order)
+        found = grid.evaluate({**dict.fromkeys((target, op.value), op.guard), op.guard: None}, order)
         used = np.broadcast_to(found[op.guard], full)
         rows = [np.broadcast_to(found[row], full)[used] for row in op.index]
-        for dim, row in enumerate(rows):
-            _check_target(op, dim, row, shape[dim], used, grid)
         terms = np.broadcast_to(found[op.value], full)[used].astype(kind)
         # NumPy combines several values in one element only where there is an index to repeat.
         place = tuple(row.astype(np.int64) for row in rows) if rows else (np.zeros(terms.shape, np.int64),)
         _MEET[op.kind].at(result if rows else result.reshape(1), place, terms)
     return [rounded(result, dtype)]
-
-
-def _check_target(op: Scatter, dim: int, row: Array, extent: int, used: Array, grid: PointGrid) -> None:
-    bad = (row < 0) | (row >= extent)
-    if not bad.any():
-        return
-    first = int(np.argmax(bad))
-    position = tuple(int(p) for p in np.argwhere(used)[first])
-    own = set(free_axes(op.index[dim])) or set(grid.dims)
-    point = {a.name: grid.ranges[a][0] + position[d] for a, d in grid.dims.items() if a in own}
-    raise Overrun(
-        op, op.output(), dim, op.index[dim], int(row[first]), extent, point,
-        low=int(row[bad].min()), high=int(row[bad].max()), writes=True,
-    ).error()  # fmt: skip
 
 
 def _scan(op: Scan, values: Mapping[TensorKey, Array], sizes: Mapping[Var, int]) -> list[Array]:

@@ -243,3 +243,39 @@ def test_a_tuned_schedule_shows_its_trials() -> None:
     tuned = te.tune(te.compute((64,), lambda i: te.exp(x[i]), name="y"), budget=0.5, progress=False)
     assert "times as fast as by default" in text_of(tuned._repr_html_())
     assert "trials" in text_of(tuned._repr_html_())
+
+
+def split_by(factor: int) -> te.Schedule:
+    _, _, _, loss = layer()
+    schedule = te.Schedule(loss)
+    schedule["conv"].split("i", factor)
+    return schedule
+
+
+def test_a_slider_has_a_page_for_every_value() -> None:
+    made = te.display.slider(split_by, [2, 4, 8], name="rows", begin=1)
+    page = made._repr_html_()
+    text = text_of(page.replace(" checked", ""))
+    assert [f"rows = {n}" in text and f"ii < {n}" in text for n in (2, 4, 8)] == [True] * 3
+    assert [bool(c) for c in re.findall(r'<input type="radio" name="stop"( checked)?/>', page)] == [False, True, False]
+    for k in (1, 2, 3):  # the style alone shows the page of the stop that is chosen
+        assert f":has(label:nth-of-type({k}) :checked)>.te-frame:nth-of-type({k + 1})" in page
+    assert "<script" not in page
+    assert page == made._repr_html_()
+    assert repr(made).startswith("rows = 2:\nfor f < 4:")
+    assert str(split_by(8)) in repr(made)
+
+
+def test_a_slider_shows_whatever_has_a_page_and_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    escaped = te.display.slider(lambda v: layer()[2], ["<b>", "&"])
+    assert "&lt;b&gt;" in escaped._repr_html_()
+    assert "value = &amp;" in escaped._repr_html_()
+    monkeypatch.setattr("tedsl.display.stops.MOST_BYTES", 9000)
+    assert "2 pages are too much for one output" in escaped._repr_html_()
+    for mistake, said in (
+        (lambda: te.display.slider(split_by, []), "expected 1 to 24 values, found 0"),
+        (lambda: te.display.slider(split_by, [2], begin=1), "expected begin from 0 to 0"),
+        (lambda: te.display.slider([2], [2]), "expected a function of one value, found list"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=said):
+            mistake()

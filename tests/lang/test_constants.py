@@ -170,7 +170,7 @@ def test_kernels_take_what_they_took_without_constants() -> None:
     np.testing.assert_array_equal(out, A * F + W[:, 0])
     kern(A, out=out, mode="add")
     np.testing.assert_array_equal(out, 2 * (A * F + W[:, 0]))
-    with pytest.raises(TypeError, match=r"kernel 'scaled': expected 1 arrays \(x\), found 2"):
+    with pytest.raises(TypeError, match=r"kernel 'scaled': expected 1 array \(x\), found 2"):
         kern(A, F)
     made = X * F
     onto = te.build(X, made, alias={made: X})

@@ -332,3 +332,19 @@ def test_externs_have_names_for_their_outputs() -> None:
     assert alone.name == "cos"  # the function has a name
     with pytest.raises(ValueError, match="2 names for 1 outputs"):
         te.extern(np.cos, (3,), "float32", [w], name=("a", "b"))
+
+
+def test_states_of_a_scan_are_called_like_the_parameters_of_its_step() -> None:
+    x = te.placeholder((5, 4), name="x")
+    back = te.placeholder((5,), "int32", name="back")
+
+    def step(high: Any, low: Any, t: Any, i: Any) -> Any:
+        return te.select(t == 0, x[0, i], low[t - 1, i]), te.select(t == 0, 0.0, high[t - back[t], i])
+
+    pair = list(te.scan((5, 4), step))
+    assert [t.name for t in pair] == ["high", "low"]
+    assert "high[t, i], low[t, i] = " in str(te.Schedule(pair))
+    with pytest.raises(IndexError, match=r"index `t - back\[t\]` of dimension 0 of high : .* at t = 1, i = 0"):
+        te.evaluate(pair, {x: np.ones((5, 4), "float32"), back: np.zeros(5, "int32")})
+    with pytest.raises(ValueError, match=r"index of low : .*expected at most 2 indices, found 3"):
+        te.scan((5, 4), lambda high, low, t, i: (x[t, i], low[t - 1, i, 0]))

@@ -360,11 +360,15 @@ MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
         r"stage 'z' of the step .* depends on axis 'i' of the element",
     ),
     (lambda: te.scan([(6, 4), (5,)], lambda a, b, t: 0), ValueError, r"\(6, 4\) and \(5,\) have 6 and 5 steps"),
-    (lambda: te.scan(ROWS, lambda a, t: 0.0), TypeError, r"state 0 .*shape \(4,\); expected a function of its axes"),
+    (lambda: te.scan(ROWS, lambda a, t: 0.0), TypeError, r"state .a. .*shape \(4,\); expected a function of its axes"),
     (lambda: te.scan(ROWS, lambda a, t: x), ValueError, r"expected a tensor of shape \(4,\) for a step, found x"),
     (lambda: te.scan(ROWS, lambda a, t: lambda i, j: 0.0), ValueError, "takes 2 axes .*, the shape has 1 dim"),
     (lambda: te.scan(BOTH, lambda a, t: x[t]), ValueError, "takes 0 axes|2 states"),
-    (lambda: te.scan(BOTH, lambda a, b, t: x[t]), ValueError, "2 states but 1 expressions"),
+    (
+        lambda: te.scan(BOTH, lambda a, b, t: x[t]),
+        ValueError,
+        r"expected 2 expressions, one for each state \(a, b\), found 1",
+    ),
     (lambda: te.scan(BOTH, lambda a, b, t: (x[t], 0.0), axis=1), ValueError, "axis 1 does not exist"),
 ]
 

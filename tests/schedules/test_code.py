@@ -126,7 +126,7 @@ def test_a_directive_is_taken_back() -> None:
     with pytest.raises(te.ScheduleError, match="was not given; directives of D: s"):
         less.without(vector)
     with pytest.raises(te.ScheduleError, match=r"no directive or stage 'paralel'.*did you mean 'parallel'"):
-        s.without("paralel")
+        s.without("paralel")  # codespell:ignore paralel
 
 
 def test_what_a_rewrite_added_goes_with_it() -> None:

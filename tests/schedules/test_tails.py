@@ -66,7 +66,7 @@ def test_code_and_files_keep_the_tail() -> None:
 def test_what_would_be_wrong_is_refused() -> None:
     s, A, C = single()
     assert "there is no tail 'shfit'; tails: round_up, guard, shift, predicate; did you mean 'shift'?" in refusal(
-        lambda: s[C].split("j", 8, tail="shfit")
+        lambda: s[C].split("j", 8, tail="shfit")  # codespell:ignore shfit
     )
     for how, words in {
         "round_up": "computes up to a multiple of 8, expected of the extent of 'j', found 45",

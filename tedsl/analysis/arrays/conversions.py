@@ -47,7 +47,7 @@ def _fix(array: Array, found: DType | None, dtype: DType, offered: bool) -> str:
     if not offered or found is None:
         return by_hand
     rule = next(c for c in CASTINGS if np.can_cast(array.dtype, dtype.numpy, c))  # type: ignore[arg-type]
-    return f"call the kernel with casting={rule!r}, or {by_hand}"
+    return f"give casting={rule!r} in the call, or {by_hand}"
 
 
 def of_numbers(value: Any, dtype: DType, place: str, casting: str = "safe", offered: bool = False) -> Array:

@@ -40,7 +40,10 @@ def in_order(inputs: Sequence[Tensor], given: Sequence[Any], named: Mapping[str,
         absent = f" and {len(named)} by name, not {', '.join(map(repr, missing))}" if named and missing else ""
         option = next((f"; {name}= is an option of every call, so give that input by position"
                        for name in missing if name in OPTIONS), "")  # fmt: skip
-        raise TypeError(f"{what}: expected {len(names)} arrays ({listed}), found {len(given)}{absent}{option}")
+        raise TypeError(
+            f"{what}: expected {len(names)} array{'s' * (len(names) != 1)} ({listed}), found {len(given)}"
+            f"{absent}{option}"
+        )
     return [*given, *(named[name] for name in names[len(given) :])]
 
 
@@ -87,7 +90,9 @@ def given_outputs(outputs: Sequence[Tensor], out: Any, what: str) -> dict[int, A
     listed = list(out) if isinstance(out, (tuple, list)) else [out]
     if len(listed) != len(outputs):
         names = ", ".join(t.name for t in outputs)
-        raise ValueError(f"{what}: out= must hold {len(outputs)} arrays ({names}), found {len(listed)}")
+        raise ValueError(
+            f"{what}: out= must hold {len(outputs)} array{'s' * (len(outputs) != 1)} ({names}), found {len(listed)}"
+        )
     return {p: array for p, array in enumerate(listed) if array is not None}
 
 

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 
 from schedules.plan import described
+from tedsl.analysis.pointwise import Array
 from tedsl.backend.calling.signature import KernelParts
 from tedsl.backend.host.runtime import KernelError
 from tedsl.lang.errors import ScheduleError
+from tedsl.lang.expr import Var
 from tedsl.lang.traverse import operations_between
 
 __all__ = ["explained"]
 
 
-def explained(kernel: KernelParts, error: KernelError) -> Exception:
+def explained(
+    kernel: KernelParts, error: KernelError, inputs: Sequence[Array] = (), sizes: Mapping[Var, int] | None = None
+) -> Exception:
     """What went wrong: a promise of the schedule, or an index out of bounds; the error itself where it says enough."""
     plan = kernel.core.program.planner.plan
     if error.requirement is None and plan is not None and plan.promises:
         said = "; ".join(f"{described(step.directive)} at {step.where}" for step in plan.promises)
         what = kernel.signature.what
         return ScheduleError(f"{what}: the schedule promises what may not hold at this call ({said}): {error}")
-    text = error.explanation or kernel.core.explanation(error)
+    text = error.explanation or kernel.core.explanation(error, inputs, sizes or {})
     return IndexError(_in_our_places(kernel, text)) if text else error
 
 

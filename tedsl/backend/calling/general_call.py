@@ -178,7 +178,7 @@ def _run(kernel: KernelParts, call: PreparedCall, memory: CallMemory, given: Seq
         chosen.core.run(memory, chosen.modes, chosen.sizes)
     except KernelError as error:
         changed = error.requirement is None  # else nothing was written: see Placing
-        raise explained(kernel, error) from None
+        raise explained(kernel, error, memory.inputs, chosen.sizes) from None
     except (IndexError, ValueError, TypeError):
         changed = False
         raise

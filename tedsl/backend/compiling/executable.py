@@ -116,8 +116,11 @@ class Runnable(Protocol):
     def temporary_bytes(self, sizes: Sizes, lent: Set[int] = frozenset()) -> list[int]:
         """Sizes of the buffers for intermediate results, where the memory of some inputs may be used."""
 
-    def explanation(self, error: KernelError) -> str:
-        """What a failed requirement of the program means; "" where something else failed."""
+    def explanation(self, error: KernelError, inputs: Sequence[Array], sizes: Sizes) -> str:
+        """What a failed requirement of the program means; "" where something else failed.
+
+        The arrays of the inputs, where they are at hand, say which element is wrong.
+        """
 
     def source(self, kind: str) -> str:
         """What the compiler made of the program, as text."""

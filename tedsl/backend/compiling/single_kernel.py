@@ -138,10 +138,11 @@ class SingleKernel:
     def is_proven(self, position: int, source: Tensor, form: Form) -> bool:
         return proof_of(self.program, position, source, form) in self.proven
 
-    def explanation(self, error: KernelError) -> str:
+    def explanation(self, error: KernelError, inputs: Sequence[Array], sizes: Sizes) -> str:
         if error.requirement is None or not (sites := self.any_variant().lowered.sites):
             return ""
-        return str(failed(sites, error.requirement))
+        # A call of code that only has addresses tells of no arrays.
+        return failed(sites, error.requirement, dict(zip(self.program.inputs, inputs, strict=False)), sizes)
 
     def source(self, kind: str) -> str:
         return self.any_variant().source(kind)

@@ -16,6 +16,7 @@ import halide as hl
 from tedsl.analysis.checks import ReadCheck, read_checks
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.messages import Overrun
+from tedsl.analysis.pointwise import Array
 from tedsl.backend.assembly.numbering import numbered_func
 from tedsl.backend.host.runtime import NOT_FINITE
 from tedsl.backend.lowering.expressions import Scalars
@@ -24,10 +25,11 @@ from tedsl.backend.lowering.names import identifier
 from tedsl.backend.lowering.stages import Context, Place
 from tedsl.backend.scalars.types import Expr as Halide, const
 from tedsl.lang.dtypes import integer_bounds
-from tedsl.lang.expr import TRUE, Axis, Const, Expr, Fn
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Fn, Var
 from tedsl.lang.intervals import Range
 from tedsl.lang.tensor import Operation, Scan, ScanState, Tensor
 from tedsl.lang.traverse import free_axes, reads_of
+from tedsl.reference import found_overrun
 
 __all__ = ["Checks", "checks_of", "failed", "lower_checks", "operations_checked", "undecided"]
 
@@ -49,15 +51,21 @@ class Checks:
         return requirement is not None and int(requirement[-4]) == NOT_FINITE
 
 
-def failed(sites: Sequence[ReadCheck], requirement: Sequence[str]) -> IndexError:
-    """The error for what a failed requirement on one of the accesses printed."""
+def failed(
+    sites: Sequence[ReadCheck], requirement: Sequence[str], known: Mapping[Tensor, Array], sizes: Mapping[Var, int]
+) -> str:
+    """What a failed requirement on one of the accesses means, in a call on these arrays."""
     number, low, high, extent = map(int, requirement[-4:])
     site = sites[number].site
+    told = found_overrun(sites[number], known, sizes)
+    if told is not None:
+        return str(told)
     found, least, most = map(_told, (low if low < 0 else high, low, high))
-    return Overrun(
+    return str(Overrun(
         site.op, site.tensor, site.dim, site.index, found, extent, {}, least, most, writes=site.read is None,
         step=None if site.step is None else str(site.step), reverse=site.reverse, part=site.part,
-    ).error()  # fmt: skip
+        only_outside=True,
+    ))  # fmt: skip
 
 
 def _told(found: int) -> int | str:

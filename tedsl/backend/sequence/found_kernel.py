@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 
 from tedsl.analysis.hazards import Hazard
+from tedsl.analysis.pointwise import Array
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.compiled_forms import CompiledForms
 from tedsl.backend.compiling.disk_cache import key_of_part
@@ -81,8 +82,8 @@ class FoundKernel:
     def temporary_bytes(self, sizes: Sizes, lent: Set[int] = frozenset()) -> list[int]:
         return [self._kernel.inside]
 
-    def explanation(self, error: KernelError) -> str:
-        return self.whole.explanation(error)
+    def explanation(self, error: KernelError, inputs: Sequence[Array], sizes: Sizes) -> str:
+        return self.whole.explanation(error, inputs, sizes)
 
     def source(self, kind: str) -> str:
         return self.whole.source(kind)

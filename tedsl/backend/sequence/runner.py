@@ -235,14 +235,16 @@ class Chain:
         try:
             core.run(self._shared(call, arrays, memory), call.modes, call.sizes, failure)
         except KernelError as error:
-            error.explanation = self._explained(call, error)
+            error.explanation = self._explained(call, error, arrays)
             raise
 
-    def _explained(self, call: _Call, error: KernelError) -> str:
+    def _explained(self, call: _Call, error: KernelError, arrays: Mapping[int, Array]) -> str:
         """What a failed requirement means, in the terms of the program: the kernel may be that of another step too."""
         if error.requirement is None:
             return ""
-        return str(failed(checks_of(operations_between(*self._between(call))), error.requirement))
+        read, written = self._between(call)
+        known = {t: arrays[c] for t, c in zip(read, call.step.inputs, strict=True)}
+        return failed(checks_of(operations_between(read, written)), error.requirement, known, self.sizes)
 
     def _between(self, call: _Call) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """The tensors that a call reads and writes."""

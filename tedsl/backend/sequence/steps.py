@@ -208,7 +208,7 @@ class Steps:
     def is_proven(self, position: int, source: Tensor, form: Form) -> bool:
         return False  # its kernels remember what they prove
 
-    def explanation(self, error: KernelError) -> str:
+    def explanation(self, error: KernelError, inputs: Sequence[Array], sizes: Sizes) -> str:
         return ""  # a step that fails explains itself
 
     def memory_plan(self, arrays: int, sizes: Sizes, lent: Set[int]) -> MemoryPlan:

@@ -50,7 +50,7 @@ def test_stores_of_a_loop_go_past_the_cache() -> None:
     llvm.parse_assembly(text)
 
 
-@pytest.mark.parametrize("names", [[], ["other"], ["resul"]])
+@pytest.mark.parametrize("names", [[], ["other"], ["resul"]])  # codespell:ignore resul
 def test_other_buffers_stay_in_the_cache(names: list[str]) -> None:
     assert past(names) == TEXT
 

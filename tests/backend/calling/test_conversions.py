@@ -96,7 +96,7 @@ def test_what_numpy_calls_safe_is_converted_and_nothing_else(to: Any) -> None:
             continue
         rule = "same_kind" if np.can_cast(source, to, "same_kind") else "unsafe"
         with pytest.raises(
-            TypeError, match=rf"expected dtype {to}, found {source}; call .* casting='{rule}', or .*ast"
+            TypeError, match=rf"expected dtype {to}, found {source}; give casting='{rule}' in the call, or .*ast"
         ):
             kern(given)
         np.testing.assert_array_equal(kern(given, casting=rule), given.astype(to))
@@ -144,7 +144,7 @@ def test_lists_and_numbers_take_the_dtype_of_the_input(affine: Kernel) -> None:
         ("uint8", [1, -1, 2], ValueError, r"-1 is out of range for uint8"),
         ("int64", [1, 2, 2**70], ValueError, "which no dtype holds"),
         ("float32", [1, [2], 3], ValueError, "several lengths"),
-        ("float32", [np.float64(1), 2, 3], TypeError, r"found float64; call the kernel with casting='same_kind'"),
+        ("float32", [np.float64(1), 2, 3], TypeError, r"found float64; give casting='same_kind' in the call"),
         ("float32", ["a", "b", "c"], TypeError, r"expected dtype float32, found <U1; convert"),
         ("float32", [1, 2], ValueError, "expected extent 3"),
         ("float32", 1.0, TypeError, "expected an array of float32, found float"),

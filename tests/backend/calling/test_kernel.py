@@ -258,7 +258,7 @@ def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         ({"out": np.zeros((3, 4))}, TypeError, "expected dtype float32, found float64"),
         ({"out": read_only(floats(3, 4))}, ValueError, "read-only"),
         ({"out": np.lib.stride_tricks.as_strided(floats(4), (3, 4), (0, 4))}, ValueError, "share memory"),
-        ({"out": [floats(3, 4)] * 2}, ValueError, "out= must hold 1 arrays (C), found 2"),
+        ({"out": [floats(3, 4)] * 2}, ValueError, "out= must hold 1 array (C), found 2"),
         ({"out": [[0.0] * 4] * 3}, ValueError, "out= must hold 1"),
         ({"out": 3.0}, TypeError, "expected a NumPy array"),
         ({"out": {"D": floats(3, 4)}}, ValueError, "names 'D'; the outputs are C"),
@@ -329,8 +329,7 @@ def test_data_dependent_index_out_of_range_writes_nothing() -> None:
         bad = rows.copy()
         bad[36] = wrong
         for _ in range(2):
-            said = wrong if abs(wrong) < 2**30 else f"{2**30 if wrong > 0 else -(2**30)} or beyond"
-            where = rf"compute 'G' at .*test_kernel.py.*index `index\[i\]` of dimension 0 of A.*it is {said}[ ,]"
+            where = rf"compute 'G' at .*test_kernel.py.*index `index\[i\]` of dimension 0 of A.*it is {wrong} at i = 36"
             with pytest.raises(IndexError, match=where):
                 kern(a, bad, out=out)
         assert (out == 7).all()

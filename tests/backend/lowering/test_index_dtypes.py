@@ -107,7 +107,7 @@ def test_every_index_outside_is_found(dtype: Any, is_symbolic: bool) -> None:
             if 0 <= int(value) < N:
                 kernel(*given, sizes=sizes)
                 continue
-            with pytest.raises(IndexError, match=f"it is {value} at k = 1 "):
+            with pytest.raises(IndexError, match=f"it is {value} at k = 1[ ,]"):
                 te.interpret(tensor, dict(zip(inputs, given, strict=True)), sizes=sizes)
-            with pytest.raises(IndexError, match="or beyond" if abs(int(value)) >= 2**30 else f"it is {value} "):
+            with pytest.raises(IndexError, match=f"it is {value} at k = 1[ ,]"):
                 kernel(*given, sizes=sizes)

@@ -1,0 +1,121 @@
+"""What a kernel says of an index out of bounds: which element it is, as the reference says it, point by point."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import tedsl as te
+
+n = te.var("n")
+TABLE = te.placeholder((10, 4), name="x")
+INDEX = te.placeholder((n,), "int32", name="idx")
+PLACES = np.array([3, 0, 9, 12, 2, -5, 7], "int32")
+
+
+def told(kern, feeds):
+    with pytest.raises(IndexError) as error:
+        kern(*feeds)
+    return str(error.value)
+
+
+def looked_up():
+    return te.compute((n, 4), lambda i, j: TABLE[INDEX[i], j], name="y")
+
+
+def counted():
+    r = te.reduce_axis(n, name="r")
+    return te.scatter((10,), axes=[r], index=(INDEX[r] + 1,), value=TABLE[0, 0], name="counts")
+
+
+def guarded():
+    return te.compute((n,), lambda i: te.select(INDEX[i] >= 0, TABLE[INDEX[i], 1], 0), name="y")
+
+
+def twice():
+    return te.compute((n,), lambda i: te.sum(lambda k: TABLE[INDEX[te.abs(INDEX[k])], 0]), name="y")
+
+
+def behind():
+    doubled = te.compute((n,), lambda i: INDEX[i] * 2, name="doubled")
+    return te.compute((n,), lambda i: TABLE[doubled[i], 0] + TABLE[i % 4, 1], name="y")
+
+
+def stepwise():
+    return te.scan((n,), lambda h, t: te.select(t == 0, TABLE[0, 0], h[t - 1] + TABLE[INDEX[t], 0]), name="h")
+
+
+def own_steps():
+    return te.scan((n,), lambda h, t: te.select(t == 0, TABLE[0, 0], h[INDEX[t] - 2] + t), name="h")
+
+
+@pytest.mark.parametrize("make", [looked_up, counted, guarded, twice, behind, stepwise, own_steps])
+def test_kernel_and_reference_name_the_same_element(make):
+    outputs = make()
+    feeds = {TABLE: np.ones((10, 4), "float32"), INDEX: PLACES}
+    if outputs.op.name == "h":
+        feeds[INDEX] = np.array([3, 0, 9, 12, 2, 5, 7], "int32")
+    with pytest.raises(IndexError) as error:
+        te.interpret(outputs, feeds)
+    kern = te.build([TABLE, INDEX], outputs)
+    said = [told(kern, feeds.values()) for _ in range(2)]  # a prepared call says no less
+    if make is stepwise:  # the reference looks at one step after another, and has not seen the others
+        assert "is out of bounds: it is 12 at t = 3, where idx[3] is 12 (its range: 0 to 12)" in said[0]
+        said = [text.replace("0 to 12", "12 to 12") for text in said]
+    assert said == [str(error.value)] * 2
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (looked_up, "it is 12 at i = 3, j = 0, where idx[3] is 12 (its range: -5 to 12)"),
+        (counted, "it is 10 at r = 2, where idx[2] is 9 (its range: -4 to 13)"),
+        (guarded, "it is 12 at i = 3, where idx[3] is 12 (its range: 0 to 12)"),
+        (twice, "it is 9 at k = 2, where idx[2] is 9 (its range: 0 to 12)"),
+        (behind, "it is 18 at i = 2, where doubled[2] is 18 (its range: -10 to 24)"),
+    ],
+)
+def test_element_value_and_range_are_those_of_the_data(make, text):
+    assert text in told(te.build([TABLE, INDEX], make()), [np.ones((10, 4), "float32"), PLACES])
+
+
+def test_steps_of_a_program_name_their_elements():
+    sent = te.extern(lambda a: a + 1, (n,), "int32", [INDEX], name="sent")
+    y = te.compute((n,), lambda i: TABLE[sent[i], 0], name="y")
+    text = told(te.build([TABLE, INDEX], y), [np.ones((10, 4), "float32"), PLACES])
+    assert "it is 10 at i = 2, where sent[2] is 10 (its range: -4 to 13)" in text
+
+
+def test_range_is_that_of_all_points_of_a_large_array():
+    places = np.arange(3_000_000, dtype="int32") % 10
+    places[[10, 2_999_999]] = 11, -7
+    y = te.compute((n,), lambda i: TABLE[INDEX[i], 0], name="y")
+    text = told(te.build([TABLE, INDEX], y), [np.ones((10, 4), "float32"), places])
+    assert "it is 11 at i = 10, where idx[10] is 11 (its range: -7 to 11)" in text
+
+
+def test_what_is_too_much_to_look_at_is_told_by_its_extremes(monkeypatch):
+    monkeypatch.setattr("tedsl.reference.overruns.MOST_POINTS", 3)
+    text = told(te.build([TABLE, INDEX], looked_up()), [np.ones((10, 4), "float32"), PLACES])
+    assert "it is -5 (those outside: -5 to 12), expected 0 <= index < 10" in text
+
+
+def test_numbers_beyond_int32_are_told_as_they_are():
+    far = te.placeholder((n,), "int64", name="far")
+    y = te.compute((n,), lambda i: TABLE[far[i], 0], name="y")
+    text = told(te.build([TABLE, far], y), [np.ones((10, 4), "float32"), np.array([1, 2**40])])
+    assert f"it is {2**40} at i = 1, where far[1] is {2**40}" in text
+
+
+def test_a_table_that_is_read_is_not_copied():
+    table = te.placeholder((n, 8), name="table")
+    places = te.placeholder((2,), "int32", name="places")
+    kern = te.build([table, places], te.compute((2, 8), lambda i, j: table[places[i], j], name="y"))
+    large = np.zeros((500_000, 8), "float32")
+    kern(large, np.zeros(2, "int32"))
+    tracemalloc.start()
+    text = told(kern, [large, np.array([1, 500_000], "int32")])
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "it is 500000 at i = 1, j = 0, where places[1] is 500000" in text
+    assert most < large.nbytes / 4
