@@ -153,7 +153,7 @@ def _nesting(plan: Plan, places: Mapping[str, Placement], stages: Mapping[str, L
             order.again.add(loops.stage.op)
         levels = plan.nest(name, "body").levels
         order.loops[loops.stage.op] = tuple(
-            StageLoop(v.origin, v.kind == "serial" and not plan.cases(name)) for v in levels
+            StageLoop(v.origin, v.kind == "serial" and not plan.cases(name) and not loops.stage.pieces) for v in levels
         )
         place = places[name]
         if place.kind == "at" and place.consumer in stages:
@@ -174,6 +174,9 @@ def check_target(plan: Plan, backend: str) -> None:
     step = next((s for s in steps if isinstance(s.directive, (d.GpuBlocks, d.GpuThreads, d.GpuSingleThread))), None)
     if step is not None and backend == "host":
         raise step.refused("the target is the host; build with target='cuda' or 'opencl', or leave the directive out")
+    cut = next((s for listed in plan.loops.values() for s in listed if isinstance(s.directive, d.CutAt)), None)
+    if cut is not None and backend != "host":
+        raise cut.refused("on a GPU each thread computes one element; leave the directive out")
 
 
 def check_atomics(plan: Plan, target: str, *, deterministic: bool) -> None:
@@ -268,8 +271,8 @@ def _apply_definition(plan: Plan, loops: Loops, definition: str, stages: Mapping
                 _prefetch(loops, step, stages, lowered)
             elif isinstance(step.directive, d.Specialize):
                 _specialize(plan, loops, step.directive, lowered)
-            elif isinstance(step.directive, d.ComputeWith):
-                continue  # when all stages have their loops
+            elif isinstance(step.directive, (d.ComputeWith, d.CutAt)):
+                continue  # when all stages have their loops; when they were lowered
             elif isinstance(step.directive, d.Vectorize) and _is_single(plan, step.directive):
                 continue  # LLVM has no masked stores of vectors of one element
             else:

@@ -1,0 +1,171 @@
+"""Where along its axes a stage changes what it reads, and at which of these places its loops are cut.
+
+Concatenations, stacks, rolls, wide borders and choices by index are pieces that each read one tensor as it lies. Places
+are found by what conditions and indices are, not by how they are written: a comparison changes where its sides meet, a
+quotient or a remainder where what is divided reaches a multiple, a minimum where its operands meet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence, Set as AbstractSet
+
+from schedules.default.sizes import typical
+from schedules.directives import CutAt
+from schedules.machine import Machine
+from schedules.pieces import boxes, decided, in_order, pieces_of, written_out
+from tedsl.analysis.affine import form_of
+from tedsl.analysis.facts import Facts
+from tedsl.analysis.points import is_data_free
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
+from tedsl.lang.extents import number, simplify_extent
+from tedsl.lang.intervals import range_of
+from tedsl.lang.polynomials import Affine
+from tedsl.lang.tensor import Compute, Operation
+from tedsl.lang.traverse import free_axes, reads_of, substitute_all, topological
+
+__all__ = ["cuts_of"]
+
+MOST_PIECES = 32
+MOST_NODES = 1600  # of all pieces
+MOST_TURNS = 16  # multiples that a place reaches along an axis
+ROUNDS = 3  # a remainder within a remainder
+FEW_ROWS = 16  # for which a short loop of their own costs nothing
+LONG = 1024  # elements of a loop beside which another one costs nothing
+SHARE = 16  # a part of an axis that is no border
+
+
+def cuts_of(op: Compute, inlined: AbstractSet[Operation], machine: Machine) -> dict[Axis, list[Expr]]:
+    """The positions at which the loops of a pointwise stage are cut; none where pieces would not pay."""
+    extents = [number(a.extent) for a in op.axes]
+    if math.prod(n for n in extents if n is not None) < machine.least.pieces or 0 in extents:
+        return {}
+    bodies = written_out(op, inlined)
+    if bodies is None or not any(_switches(n) for n in topological(bodies)):
+        return {}
+    lanes = machine.vector_bytes // max(b.dtype.itemsize for b in op.bodies)
+    found: dict[Axis, list[Expr]] = {}
+    for place, axis in enumerate(op.axes):
+        at = _breaks(bodies, axis, op.axes)
+        outside = math.prod(typical(a.extent) for a in op.axes[:place])
+        inside = math.prod(typical(a.extent) for a in op.axes[place + 1 :])
+        at = _worth(axis, at, outside, inside, lanes)
+        if at and in_order(axis, at):
+            found[axis] = at
+    if not found or math.prod(len(at) + 1 for at in found.values()) > MOST_PIECES:
+        return {}
+    made = pieces_of(op.axes, bodies, found)
+    return found if sum(len(topological(p.bodies)) for p in made) <= MOST_NODES else {}
+
+
+def _worth(axis: Axis, at: Sequence[Expr], outside: int, inside: int, lanes: int) -> list[Expr]:
+    """The positions between which the loops are long, or are begun seldom."""
+    assert axis.extent is not None
+    kept: list[Expr] = []
+    end = simplify_extent(axis.begin + axis.extent)
+    for position in at:
+        sides = (position - (kept[-1] if kept else axis.begin), end - position)
+        if all(_is_long(typical(simplify_extent(n)), axis, outside, inside, lanes) for n in sides):
+            kept.append(position)
+    return kept
+
+
+def _is_long(width: int, axis: Axis, outside: int, inside: int, lanes: int) -> bool:
+    if outside <= FEW_ROWS:
+        return True
+    return width * inside >= lanes and (width * SHARE >= typical(axis.extent) or width * inside >= LONG)
+
+
+def _breaks(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis], rounds: int = ROUNDS) -> list[Expr]:
+    """The positions at which anything that matters changes along an axis, in order."""
+    assert axis.extent is not None
+    facts = Facts(axes)
+    begin, end = facts.form(axis.begin), facts.form(simplify_extent(axis.begin + axis.extent))
+    at: list[Affine] = []
+    for form in _crossings(roots, axis, facts):
+        position = _reached(form, axis)
+        if position is None or any((position - p).is_constant and not (position - p).constant for p in at):
+            continue
+        if not (facts.proves(position - begin - 1) and facts.proves(end - position - 1)):
+            continue
+        place = next((k for k, p in enumerate(at) if facts.proves(p - position)), len(at))
+        if place == 0 or facts.proves(position - at[place - 1]):
+            at.insert(place, position)
+    found: list[Expr] = [simplify_extent(p.to_expr()) for p in at]
+    if not found or rounds == 1 or len(found) >= MOST_PIECES:
+        return found
+    all_found: list[Expr] = []
+    for k, box in enumerate(boxes(axis, found)):
+        own = decided(substitute_all(roots, {axis: box}), [box if a is axis else a for a in axes])
+        all_found += [*found[k - 1 : k], *_breaks(own, box, [box if a is axis else a for a in axes], rounds - 1)]
+    return all_found
+
+
+def _reached(form: Affine, axis: Axis) -> Affine | None:
+    """The first position of an axis at which a form, which grows or falls along it, is on the other side of zero."""
+    factor, rest = form.coefficient(axis), form.without(axis)
+    if factor is None or not factor.is_constant or not factor.constant:
+        return None
+    if any(free_axes(a) or reads_of((a,)) for a in rest.atoms):
+        return None
+    # The least i with steps * i >= -rest, or with steps * i > rest.
+    steps, offset = (factor.constant, -rest) if factor.constant > 0 else (-factor.constant, rest + 1)
+    if steps == 1:
+        return offset
+    up = offset + (steps - 1)
+    return form_of(simplify_extent(up.to_expr() // steps), lambda node: True, lambda node: True)
+
+
+def _crossings(roots: Sequence[Expr], axis: Axis, facts: Facts) -> Iterator[Affine]:
+    """The forms where an expression changes at which they are zero, of choices between reads and of indices."""
+    for node in topological(_deciding(roots)):
+        if _switches(node) and is_data_free((node,)) and axis in set(free_axes(node)):
+            assert isinstance(node, Apply)
+            yield from _CROSSINGS[node.fn](node, facts)
+
+
+def _deciding(roots: Sequence[Expr]) -> list[Expr]:
+    """The conditions of choices in which something is read, and the indices of what is read."""
+    found: dict[Expr, None] = {}
+    for node in topological(roots):
+        if isinstance(node, Read):
+            found.update(dict.fromkeys(node.indices))
+        elif isinstance(node, Apply) and node.fn is Fn.SELECT and reads_of(node.args[1:]):
+            found[node.args[0]] = None
+    return list(found)
+
+
+def _switches(node: Expr) -> bool:
+    """Whether a node may change its form along an axis."""
+    return isinstance(node, Apply) and node.fn in _CROSSINGS and node.args[0].dtype is INT32
+
+
+def _compared(node: Apply, facts: Facts) -> Iterable[Affine]:
+    form = facts.form(node.args[0]) - facts.form(node.args[1])
+    if node.fn in (Fn.EQ, Fn.NE):
+        return form, form - 1
+    return (form,) if node.fn in (Fn.LT, Fn.GE) else (form - 1,)
+
+
+def _divided(node: Apply, facts: Facts) -> Iterable[Affine]:
+    place, by = facts.form(node.args[0]), facts.form(node.args[1])
+    if not isinstance(node.args[1], Const):
+        return [place - by * turns for turns in (0, 1, 2)]
+    step = int(node.args[1].value)
+    if step < 1:
+        return ()
+    low, high = (end // step for end in range_of(node.args[0], facts.known))
+    return [place - step * turns for turns in range(low + 1, high + 1)] if high - low <= MOST_TURNS else ()
+
+
+def _met(node: Apply, facts: Facts) -> Iterable[Affine]:
+    first, *others = map(facts.form, node.args)
+    return [first - other for other in others] or [first]
+
+
+_CROSSINGS = {
+    **dict.fromkeys((Fn.EQ, Fn.NE, Fn.LT, Fn.LE, Fn.GT, Fn.GE), _compared),
+    Fn.FLOORDIV: _divided, Fn.MOD: _divided,
+    **dict.fromkeys((Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.ABS), _met),
+}  # fmt: skip
