@@ -419,8 +419,8 @@ class CutAt(LoopDirective):
 
     rewrites   for i in [0, n): C[i] = select(i < m, a[i], b[i - m])
                ->   for i in [0, m): C[i] = a[i]; for i in [m, n): C[i] = b[i - m]
-    checks     C is pointwise, computed at the root, and nothing is computed inside its loops or with them; the positions
-               are made of sizes and numbers, in order, and within the axis whatever the sizes are
+    checks     C is pointwise, computed at the root, and nothing is computed inside its loops or with them; the
+               positions are made of sizes and numbers, in order, and within the axis whatever the sizes are
     What the beginning and the end of a piece decide is decided in it. Every other directive holds for the loops of all
     pieces. Several axes may be cut, the pieces are then boxes.
     """

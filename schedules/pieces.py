@@ -6,17 +6,18 @@ places brought into bounds, and chooses; in pieces each loop reads its own tenso
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set as AbstractSet
+from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass
 from itertools import pairwise, product
 
 from schedules.conditions import tidy
+from tedsl.analysis.affine import with_plain_indices
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.places import are_places
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import simplify_extent
-from tedsl.lang.intervals import may_wrap, range_of
+from tedsl.lang.intervals import Known, may_wrap, range_of, wraps_early
 from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import rebuild_all, substitute_all, topological
@@ -29,9 +30,10 @@ TURNS = (0, 1, -1, 2)  # how often a place may have gone round a length that is 
 
 @dataclass(frozen=True)
 class Piece:
-    """A box of a stage's loops, in their order, and the values of its elements there."""
+    """A box of a stage's loops, each from 0 on: the places of its elements, and their values."""
 
-    axes: tuple[Axis, ...]
+    loops: tuple[Axis, ...]
+    places: tuple[Expr, ...]
     bodies: tuple[Expr, ...]
 
 
@@ -39,8 +41,11 @@ def pieces_of(axes: Sequence[Axis], bodies: Sequence[Expr], cuts: Mapping[Axis, 
     """The pieces of a stage cut at these positions of its loops, in order."""
     made = []
     for box in product(*(boxes(a, cuts.get(a, ())) for a in axes)):
-        moved: dict[Expr, Expr] = {a: b for a, b in zip(axes, box, strict=True) if a is not b}
-        made.append(Piece(box, decided(substitute_all(bodies, moved), box)))
+        loops = tuple(b if b is a else Axis(b.name, b.extent) for a, b in zip(axes, box, strict=True))
+        places = tuple(loop if loop is b else loop + b.begin for loop, b in zip(loops, box, strict=True))
+        moved: dict[Expr, Expr] = dict(zip(axes, places, strict=True))
+        there = decided(substitute_all(bodies, moved), loops)
+        made.append(Piece(loops, places, rebuild_all(there, with_plain_indices)))
     return made
 
 
@@ -63,15 +68,26 @@ def in_order(axis: Axis, at: Sequence[Expr]) -> bool:
 
 def decided(roots: Sequence[Expr], axes: Sequence[Axis]) -> tuple[Expr, ...]:
     """Expressions with the comparisons, quotients, remainders and minima that the ranges of the axes decide."""
-    rule = _Rule(Facts(axes))
-    return rebuild_all(roots, rule.node)
+    facts = Facts(axes)
+    rule, place = _Rule(facts, may_wrap), _Rule(facts, lambda index, known: wraps_early(index))
+
+    def node(given: Expr) -> Expr:
+        made = rule.node(given)
+        return Read(made.tensor, rebuild_all(made.indices, place.node)) if isinstance(made, Read) else made
+
+    return rebuild_all(roots, node)
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """What a node over decided operands is, by what is known of the axes."""
+    """What a node over decided operands is, by what is known of the axes.
+
+    `wraps`: whether an expression counts as one that may leave its dtype. Of an index that wraps for large sizes only
+    it does not matter what it is then: the array could not be held.
+    """
 
     facts: Facts
+    wraps: Callable[[Expr, Known], bool]
 
     def node(self, given: Expr) -> Expr:
         node = tidy(given)
@@ -104,7 +120,11 @@ class _Rule:
                 return None
             low, high = (end // int(by.value) for end in range_of(place, self.facts.known))
             return low if low == high else None
-        if may_wrap(place, {}) or may_wrap(by, {}) or not self.is_natural(self.facts.form(by) - 1):
+        if (
+            self.wraps(place, self.facts.known)
+            or self.wraps(by, self.facts.known)
+            or not self.is_natural(self.facts.form(by) - 1)
+        ):
             return None
         form, length = self.facts.form(place), self.facts.form(by)
         for turns in TURNS:
@@ -115,7 +135,7 @@ class _Rule:
 
     def extreme(self, node: Apply) -> Expr:
         """The smaller or the larger one of two, where that is the same one everywhere."""
-        if any(may_wrap(a, self.facts.known) for a in node.args):
+        if any(self.wraps(a, self.facts.known) for a in node.args):
             return node
         a, b = node.args
         difference = self.facts.form(a) - self.facts.form(b)
@@ -127,7 +147,7 @@ class _Rule:
     def clipped(self, node: Apply) -> Expr:
         """A place that is never clipped, or always to one end."""
         place, low, high = node.args
-        if any(may_wrap(a, self.facts.known) for a in node.args):
+        if any(self.wraps(a, self.facts.known) for a in node.args):
             return node
         form, least, most = map(self.facts.form, node.args)
         if self.is_natural(form - least):
@@ -136,7 +156,7 @@ class _Rule:
 
     def absolute(self, node: Apply) -> Expr:
         (value,) = node.args
-        if may_wrap(value, self.facts.known):
+        if self.wraps(value, self.facts.known):
             return node
         form = self.facts.form(value)
         return value if self.is_natural(form) else (-form).to_expr() if self.is_natural(-form) else node

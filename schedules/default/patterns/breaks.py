@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence, Set as AbstractSet
 
 from schedules.default.sizes import typical
-from schedules.directives import CutAt
 from schedules.machine import Machine
 from schedules.pieces import boxes, decided, in_order, pieces_of, written_out
 from tedsl.analysis.affine import form_of
@@ -34,23 +33,27 @@ ROUNDS = 3  # a remainder within a remainder
 FEW_ROWS = 16  # for which a short loop of their own costs nothing
 LONG = 1024  # elements of a loop beside which another one costs nothing
 SHARE = 16  # a part of an axis that is no border
+BEYOND = 4  # second caches that a stage fills, of which short runs are written one after another
+RUN = 1 << 14  # bytes
 
 
 def cuts_of(op: Compute, inlined: AbstractSet[Operation], machine: Machine) -> dict[Axis, list[Expr]]:
     """The positions at which the loops of a pointwise stage are cut; none where pieces would not pay."""
-    extents = [number(a.extent) for a in op.axes]
-    if math.prod(n for n in extents if n is not None) < machine.least.pieces or 0 in extents:
+    extents = [typical(a.extent) for a in op.axes]
+    if any(number(a.extent) == 0 for a in op.axes) or math.prod(extents) < machine.least.pieces:
         return {}
     bodies = written_out(op, inlined)
-    if bodies is None or not any(_switches(n) for n in topological(bodies)):
+    if bodies is None or not any(map(_switches, topological(bodies))):
         return {}
-    lanes = machine.vector_bytes // max(b.dtype.itemsize for b in op.bodies)
+    widest = max(4, *(b.dtype.itemsize for b in op.bodies))
+    is_beyond = all(number(a.extent) for a in op.axes) and math.prod(extents) * widest > BEYOND * machine.l2
     found: dict[Axis, list[Expr]] = {}
     for place, axis in enumerate(op.axes):
+        outside, inside = math.prod(extents[:place]), math.prod(extents[place + 1 :])
         at = _breaks(bodies, axis, op.axes)
-        outside = math.prod(typical(a.extent) for a in op.axes[:place])
-        inside = math.prod(typical(a.extent) for a in op.axes[place + 1 :])
-        at = _worth(axis, at, outside, inside, lanes)
+        if is_beyond and outside > FEW_ROWS and extents[place] * inside * widest < RUN * (len(at) + 1):
+            continue  # each piece would walk through all pages of the result
+        at = _worth(axis, at, outside, inside, machine.vector_bytes // widest)
         if at and in_order(axis, at):
             found[axis] = at
     if not found or math.prod(len(at) + 1 for at in found.values()) > MOST_PIECES:
@@ -77,8 +80,28 @@ def _is_long(width: int, axis: Axis, outside: int, inside: int, lanes: int) -> b
     return width * inside >= lanes and (width * SHARE >= typical(axis.extent) or width * inside >= LONG)
 
 
-def _breaks(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis], rounds: int = ROUNDS) -> list[Expr]:
-    """The positions at which anything that matters changes along an axis, in order."""
+def _breaks(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis]) -> list[Expr]:
+    """The positions at which what is read changes along an axis, in order, without those that decide nothing."""
+    assert axis.extent is not None
+    ends = [axis.begin, *_changes(roots, axis, axes), simplify_extent(axis.begin + axis.extent)]
+    place = 1
+    while place < len(ends) - 1:
+        both = Axis(axis.name, simplify_extent(ends[place + 1] - ends[place - 1]), begin=ends[place - 1])
+        if _crossed(roots, axis, both, axes):
+            place += 1
+        else:
+            del ends[place]
+    return ends[1:-1]
+
+
+def _crossed(roots: Sequence[Expr], axis: Axis, box: Axis, axes: Sequence[Axis]) -> list[Expr]:
+    """The positions at which something changes within a part of an axis."""
+    others = [box if a is axis else a for a in axes]
+    return _changes(decided(substitute_all(roots, {axis: box}), others), box, others, 1)
+
+
+def _changes(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis], rounds: int = ROUNDS) -> list[Expr]:
+    """The positions at which any condition or index changes its form along an axis, in order."""
     assert axis.extent is not None
     facts = Facts(axes)
     begin, end = facts.form(axis.begin), facts.form(simplify_extent(axis.begin + axis.extent))
@@ -87,7 +110,7 @@ def _breaks(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis], rounds: int
         position = _reached(form, axis)
         if position is None or any((position - p).is_constant and not (position - p).constant for p in at):
             continue
-        if not (facts.proves(position - begin - 1) and facts.proves(end - position - 1)):
+        if not all(_is_within(distance, facts) for distance in (position - begin, end - position)):
             continue
         place = next((k for k, p in enumerate(at) if facts.proves(p - position)), len(at))
         if place == 0 or facts.proves(position - at[place - 1]):
@@ -95,11 +118,18 @@ def _breaks(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis], rounds: int
     found: list[Expr] = [simplify_extent(p.to_expr()) for p in at]
     if not found or rounds == 1 or len(found) >= MOST_PIECES:
         return found
-    all_found: list[Expr] = []
-    for k, box in enumerate(boxes(axis, found)):
-        own = decided(substitute_all(roots, {axis: box}), [box if a is axis else a for a in axes])
-        all_found += [*found[k - 1 : k], *_breaks(own, box, [box if a is axis else a for a in axes], rounds - 1)]
-    return all_found
+    further: list[Expr] = []
+    for begin_of, box in zip((None, *found), boxes(axis, found), strict=True):
+        others = [box if a is axis else a for a in axes]
+        own = decided(substitute_all(roots, {axis: box}), others)
+        further += [] if begin_of is None else [begin_of]
+        further += _changes(own, box, others, rounds - 1)
+    return further
+
+
+def _is_within(distance: Affine, facts: Facts) -> bool:
+    """Whether a position is known not to lie beyond an end, nor always on it."""
+    return distance.constant > 0 if distance.is_constant else facts.proves(distance)
 
 
 def _reached(form: Affine, axis: Axis) -> Affine | None:

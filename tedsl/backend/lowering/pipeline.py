@@ -242,11 +242,12 @@ def lower_pieces(ctx: Context, op: Compute, pieces: Sequence[Piece]) -> Stage:
     func[dims[::-1]] = tuple_of(hl.undef(TYPES[op.bodies[k].dtype]) for k in components)
     updates = []
     for piece in pieces:
-        _, loops = loops_over(ctx, piece.axes, identifier(op.axes[0].name))
-        scope, place = ctx.scalars(loops), tuple(loops[a] for a in piece.axes)[::-1]
+        _, loops = loops_over(ctx, piece.loops, identifier(op.axes[0].name))
+        scope = ctx.scalars(loops)
+        place = tuple(map(scope.extent, piece.places))[::-1]
         values = [ctx.onto(op.output(k), place, scope.value(piece.bodies[k])) for k in components]
         func[place] = tuple_of(map(ctx.after_checks, values))
-        updates.append({axis: loops[a] for axis, a in zip(op.axes, piece.axes, strict=True)})
+        updates.append({axis: loops[a] for axis, a in zip(op.axes, piece.loops, strict=True)})
     return Stage(
         op, "pointwise", func, dims, components, elements(func, components), axes=dict(updates[0]),
         pieces=tuple(updates),
