@@ -16,7 +16,7 @@ from tedsl.analysis.facts import Facts
 from tedsl.analysis.places import are_places
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read
-from tedsl.lang.extents import simplify_extent
+from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.intervals import Known, may_wrap, range_of, wraps_early
 from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute, Operation
@@ -38,9 +38,11 @@ class Piece:
 
 
 def pieces_of(axes: Sequence[Axis], bodies: Sequence[Expr], cuts: Mapping[Axis, Sequence[Expr]]) -> list[Piece]:
-    """The pieces of a stage cut at these positions of its loops, in order."""
+    """The pieces of a stage cut at these positions of its loops, in order, without those that are known to be empty."""
     made = []
     for box in product(*(boxes(a, cuts.get(a, ())) for a in axes)):
+        if any(number(b.extent) == 0 for b in box):
+            continue
         loops = tuple(b if b is a else Axis(b.name, b.extent) for a, b in zip(axes, box, strict=True))
         places = tuple(loop if loop is b else loop + b.begin for loop, b in zip(loops, box, strict=True))
         moved: dict[Expr, Expr] = dict(zip(axes, places, strict=True))

@@ -56,4 +56,4 @@ def planned_pieces(plan: Plan, places: Mapping[str, _Place]) -> dict[Operation, 
             assert isinstance(op, Compute)
             cuts = {plan.axis_of(name, d.loop): [position_of(p, plan.sizes) for p in d.positions] for d in said}
             found[op] = pieces_of(op.axes, written_out(op, inlined) or op.bodies, cuts)
-    return found
+    return {op: pieces for op, pieces in found.items() if pieces}

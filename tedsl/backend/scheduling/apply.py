@@ -35,7 +35,7 @@ from tedsl.backend.scheduling.partition import keep_around, keep_whole
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Const, Expr
-from tedsl.lang.tensor import Scan, Scatter
+from tedsl.lang.tensor import Operation, Scan, Scatter
 
 __all__ = ["apply_plan", "check_atomics", "check_target", "fix_sizes", "halide_refused"]
 
@@ -86,13 +86,28 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine, *, in_turn: bool 
     for result in lowered.results:
         if result.stage is None:
             _copied(result, machine)
+    whole = {loops.stage.op for loops in stages.values() if _goes_beyond(plan, loops)} | _read_in_pieces(lowered)
     for name, loops in stages.items():
-        if places[name].kind == "root" and (_has_fused(plan, loops) or _goes_beyond(plan, loops)):
-            _compute_whole(loops.stage, lowered, always=_goes_beyond(plan, loops))
+        if places[name].kind == "root" and (_has_fused(plan, loops) or loops.stage.op in whole):
+            _compute_whole(loops.stage, lowered, always=loops.stage.op in whole)
     fix_sizes(lowered)
     results = {result.stage for result in lowered.results}
     lowered.may_round = any(loops.stage in results and _may_round(plan, loops) for loops in stages.values())
     lowered.nesting = _nesting(plan, places, stages, lowered)
+
+
+def _read_in_pieces(lowered: Lowered) -> set[Operation]:
+    """The stages that others read in pieces, of which Halide would see that some elements are not needed.
+
+    Tiles begin at 0, and what is computed for the last one ends where it does if all of a stage is computed.
+    """
+    found: set[Operation] = set()
+    pending = [stage.op for stage in lowered.stages if stage.pieces]
+    for op in pending:
+        fresh = {t.op for t in op.inputs} - found
+        found |= fresh
+        pending += fresh & lowered.inlined
+    return found
 
 
 def _has_fused(plan: Plan, loops: Loops) -> bool:
