@@ -17,7 +17,7 @@ from tedsl.analysis.affine import form_of
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.points import is_data_free
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Var
 from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.intervals import range_of
 from tedsl.lang.polynomials import Affine
@@ -137,7 +137,7 @@ def _reached(form: Affine, axis: Axis) -> Affine | None:
     factor, rest = form.coefficient(axis), form.without(axis)
     if factor is None or not factor.is_constant or not factor.constant:
         return None
-    if any(free_axes(a) or reads_of((a,)) for a in rest.atoms):
+    if not all(map(_can_be_said, topological(rest.atoms))):
         return None
     # The least i with steps * i >= -rest, or with steps * i > rest.
     steps, offset = (factor.constant, -rest) if factor.constant > 0 else (-factor.constant, rest + 1)
@@ -145,6 +145,11 @@ def _reached(form: Affine, axis: Axis) -> Affine | None:
         return offset
     up = offset + (steps - 1)
     return form_of(simplify_extent(up.to_expr() // steps), lambda node: True, lambda node: True)
+
+
+def _can_be_said(node: Expr) -> bool:
+    """Whether a position may be made of it: sizes, numbers, and what `cut_at` reads."""
+    return isinstance(node, (Const, Var)) or (isinstance(node, Apply) and node.fn in _SAID and node.dtype is INT32)
 
 
 def _crossings(roots: Sequence[Expr], axis: Axis, facts: Facts) -> Iterator[Affine]:
@@ -194,6 +199,7 @@ def _met(node: Apply, facts: Facts) -> Iterable[Affine]:
     return [first - other for other in others] or [first]
 
 
+_SAID = (Fn.ADD, Fn.SUB, Fn.MUL, Fn.FLOORDIV, Fn.MOD)
 _CROSSINGS = {
     **dict.fromkeys((Fn.EQ, Fn.NE, Fn.LT, Fn.LE, Fn.GT, Fn.GE), _compared),
     Fn.FLOORDIV: _divided, Fn.MOD: _divided,

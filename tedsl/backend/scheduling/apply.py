@@ -7,7 +7,7 @@ names.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ import halide as hl
 
 from schedules import directives as d
 from schedules.cases import condition_of
-from schedules.loops import base_of, nest_of
+from schedules.loops import Level, base_of, nest_of
 from schedules.machine import Machine
 from schedules.placing.ahead import is_asked_ahead, room_ahead, why_in_turn
 from schedules.placing.placement import ROOT, Placement, placed
@@ -167,14 +167,19 @@ def _nesting(plan: Plan, places: Mapping[str, Placement], stages: Mapping[str, L
         if not loops.writes_once and any(_shifts(plan, name, definition) for definition in loops.definitions):
             order.again.add(loops.stage.op)
         levels = plan.nest(name, "body").levels
-        order.loops[loops.stage.op] = tuple(
-            StageLoop(v.origin, v.kind == "serial" and not plan.cases(name) and not loops.stage.pieces) for v in levels
-        )
+        in_turn = not plan.cases(name) and _goes_on(plan, name, levels)
+        order.loops[loops.stage.op] = tuple(StageLoop(v.origin, v.kind == "serial" and in_turn) for v in levels)
         place = places[name]
         if place.kind == "at" and place.consumer in stages:
             nest = plan.nest(place.consumer, plan.definition(place.consumer, place.loop))
             order.places[loops.stage.op] = stages[place.consumer].stage.op, nest.position(place.loop) + 1
     return order
+
+
+def _goes_on(plan: Plan, name: str, levels: Sequence[Level]) -> bool:
+    """Whether each piece of a stage goes on where the one before ended: those of the outermost loop alone do."""
+    cut = [{plan.axis_of(name, d.loop)} for d in plan.cut_loops(name)]
+    return not cut or (len(cut) == 1 and levels[0].origin == cut[0])
 
 
 def _shifts(plan: Plan, name: str, definition: str) -> bool:
