@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass
 from itertools import pairwise, product
 
-from schedules.conditions import tidy
+from schedules.conditions import extremes, tidy
 from tedsl.analysis.affine import with_plain_indices
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.places import are_places
@@ -46,7 +46,7 @@ def pieces_of(axes: Sequence[Axis], bodies: Sequence[Expr], cuts: Mapping[Axis, 
         loops = tuple(b if b is a else Axis(b.name, b.extent) for a, b in zip(axes, box, strict=True))
         places = tuple(loop if loop is b else loop + b.begin for loop, b in zip(loops, box, strict=True))
         moved: dict[Expr, Expr] = dict(zip(axes, places, strict=True))
-        there = decided(substitute_all(bodies, moved), loops)
+        there = decided(bodies, moved, loops)
         made.append(Piece(loops, places, rebuild_all(there, with_plain_indices)))
     return made
 
@@ -68,16 +68,41 @@ def in_order(axis: Axis, at: Sequence[Expr]) -> bool:
     return all(facts.proves(b - a) for a, b in pairwise(forms))
 
 
-def decided(roots: Sequence[Expr], axes: Sequence[Axis]) -> tuple[Expr, ...]:
-    """Expressions with the comparisons, quotients, remainders and minima that the ranges of the axes decide."""
+def decided(roots: Sequence[Expr], moved: Mapping[Expr, Expr], axes: Sequence[Axis]) -> tuple[Expr, ...]:
+    """Expressions with axes `moved`, and the comparisons, quotients, remainders and minima decided that `axes` decide.
+
+    What is not chosen is not looked at.
+    """
     facts = Facts(axes)
     rule, place = _Rule(facts, may_wrap), _Rule(facts, lambda index, known: wraps_early(index))
+    new: dict[Expr, Expr] = dict(moved)
+    stack = list(roots)
+    while stack:
+        node = stack[-1]
+        operands: Sequence[Expr] = () if node in new else _asked(node, new)
+        missing = [a for a in operands if a not in new]
+        stack += missing
+        if missing:
+            continue
+        stack.pop()
+        if node not in new and len(operands) < len(node.children):
+            new[node] = new[operands[-1]]  # the one that is chosen
+        elif node not in new:
+            made = rule.node(node.with_children(tuple(new[a] for a in operands)) if operands else node)
+            if isinstance(made, Read):
+                made = Read(made.tensor, rebuild_all(made.indices, place.node))
+            new[node] = made
+    return tuple(new[root] for root in roots)
 
-    def node(given: Expr) -> Expr:
-        made = rule.node(given)
-        return Read(made.tensor, rebuild_all(made.indices, place.node)) if isinstance(made, Read) else made
 
-    return rebuild_all(roots, node)
+def _asked(node: Expr, new: Mapping[Expr, Expr]) -> Sequence[Expr]:
+    """The operands that a node needs, as far as its condition is known: that first."""
+    if not isinstance(node, Apply) or node.fn is not Fn.SELECT:
+        return node.children
+    condition = new.get(node.args[0])
+    if condition is None:
+        return node.args[:1]
+    return (node.args[0], node.args[1 if condition.value else 2]) if isinstance(condition, Const) else node.args
 
 
 @dataclass(frozen=True)
@@ -102,7 +127,8 @@ class _Rule:
 
     def is_natural(self, form: Affine) -> bool:
         """Whether a form is never below zero."""
-        return self.facts.proves(form)
+        ends = extremes(form)  # exact, and quick
+        return ends[0] >= 0 if ends is not None else self.facts.proves(form)
 
     def divided(self, node: Apply) -> Expr:
         """A quotient that is the same everywhere, or a remainder of which the quotient is."""

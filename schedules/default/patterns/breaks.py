@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence, Set as AbstractSet
+from dataclasses import dataclass
 
 from schedules.default.sizes import typical
 from schedules.machine import Machine
@@ -22,12 +23,14 @@ from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.intervals import range_of
 from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute, Operation
-from tedsl.lang.traverse import free_axes, reads_of, substitute_all, topological
+from tedsl.lang.traverse import free_axes, reads_of, topological
 
 __all__ = ["cuts_of"]
 
 MOST_PIECES = 32
 MOST_NODES = 1600  # of all pieces
+MOST_OF_ONE = 320  # of a stage
+FEW_OPERATIONS, FEW = 4, 10
 MOST_TURNS = 16  # multiples that a place reaches along an axis
 ROUNDS = 3  # a remainder within a remainder
 FEW_ROWS = 16  # for which a short loop of their own costs nothing
@@ -43,17 +46,19 @@ def cuts_of(op: Compute, inlined: AbstractSet[Operation], machine: Machine) -> d
     if any(number(a.extent) == 0 for a in op.axes) or math.prod(extents) < machine.least.pieces:
         return {}
     bodies = written_out(op, inlined)
-    if bodies is None or not any(map(_switches, topological(bodies))):
+    nodes = topological(bodies or ())
+    if bodies is None or len(nodes) > MOST_OF_ONE or not any(map(_switches, nodes)):
         return {}
     widest = max(4, *(b.dtype.itemsize for b in op.bodies))
     is_beyond = all(number(a.extent) for a in op.axes) and math.prod(extents) * widest > BEYOND * machine.l2
     found: dict[Axis, list[Expr]] = {}
     for place, axis in enumerate(op.axes):
         outside, inside = math.prod(extents[:place]), math.prod(extents[place + 1 :])
-        at = _breaks(bodies, axis, op.axes)
+        loop = _Loop(outside, inside, machine.vector_bytes // widest, _is_copy(bodies))
+        at = _breaks(bodies, axis, op.axes) if loop.worth(axis, _changes(bodies, axis, op.axes, 1)) else []
         if is_beyond and outside > FEW_ROWS and extents[place] * inside * widest < RUN * (len(at) + 1):
             continue  # each piece would walk through all pages of the result
-        at = _worth(axis, at, outside, inside, machine.vector_bytes // widest)
+        at = loop.worth(axis, at)
         if at and in_order(axis, at):
             found[axis] = at
     if not found or math.prod(len(at) + 1 for at in found.values()) > MOST_PIECES:
@@ -62,29 +67,52 @@ def cuts_of(op: Compute, inlined: AbstractSet[Operation], machine: Machine) -> d
     return found if sum(len(topological(p.bodies)) for p in made) <= MOST_NODES else {}
 
 
-def _worth(axis: Axis, at: Sequence[Expr], outside: int, inside: int, lanes: int) -> list[Expr]:
-    """The positions between which the loops are long, or are begun seldom."""
-    assert axis.extent is not None
-    kept: list[Expr] = []
-    end = simplify_extent(axis.begin + axis.extent)
-    for position in at:
-        sides = (position - (kept[-1] if kept else axis.begin), end - position)
-        if all(_is_long(typical(simplify_extent(n)), axis, outside, inside, lanes) for n in sides):
-            kept.append(position)
-    return kept
+@dataclass(frozen=True)
+class _Loop:
+    """What there is of a loop: iterations around it, elements inside, lanes of a vector; whether a body is a copy."""
+
+    outside: int
+    inside: int
+    lanes: int
+    is_copy: bool
+
+    def worth(self, axis: Axis, at: Sequence[Expr]) -> list[Expr]:
+        """The positions between which loops are long; all of them where loops are begun seldom, and do little."""
+        if self.is_copy and self.outside <= FEW_ROWS:
+            return list(at)
+        assert axis.extent is not None
+        kept: list[Expr] = []
+        end = simplify_extent(axis.begin + axis.extent)
+        for position in at:
+            sides = (position - (kept[-1] if kept else axis.begin), end - position)
+            if all(self._is_long(typical(simplify_extent(n)), typical(axis.extent)) for n in sides):
+                kept.append(position)
+        return kept
+
+    def _is_long(self, width: int, extent: int) -> bool:
+        elements = width * self.inside
+        return elements >= self.lanes and (width * SHARE >= extent or (self.is_copy and elements >= LONG))
 
 
-def _is_long(width: int, axis: Axis, outside: int, inside: int, lanes: int) -> bool:
-    if outside <= FEW_ROWS:
-        return True
-    return width * inside >= lanes and (width * SHARE >= typical(axis.extent) or width * inside >= LONG)
+def _is_copy(bodies: Sequence[Expr]) -> bool:
+    """Whether little is done with what is read."""
+    count, stack, seen = 0, list(bodies), set(bodies)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Apply):
+            chooses = node.fn is Fn.SELECT
+            count += not chooses
+            fresh = set(node.args[1:] if chooses else node.args) - seen
+            seen |= fresh
+            stack += fresh
+    return count <= FEW_OPERATIONS
 
 
 def _breaks(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis]) -> list[Expr]:
     """The positions at which what is read changes along an axis, in order, without those that decide nothing."""
     assert axis.extent is not None
     ends = [axis.begin, *_changes(roots, axis, axes), simplify_extent(axis.begin + axis.extent)]
-    place = 1
+    place = 1 if len(ends) <= FEW else len(ends)  # between many tensors each of them decides something
     while place < len(ends) - 1:
         both = Axis(axis.name, simplify_extent(ends[place + 1] - ends[place - 1]), begin=ends[place - 1])
         if _crossed(roots, axis, both, axes):
@@ -97,7 +125,7 @@ def _breaks(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis]) -> list[Exp
 def _crossed(roots: Sequence[Expr], axis: Axis, box: Axis, axes: Sequence[Axis]) -> list[Expr]:
     """The positions at which something changes within a part of an axis."""
     others = [box if a is axis else a for a in axes]
-    return _changes(decided(substitute_all(roots, {axis: box}), others), box, others, 1)
+    return _changes(decided(roots, {axis: box}, others), box, others, 1)
 
 
 def _changes(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis], rounds: int = ROUNDS) -> list[Expr]:
@@ -112,8 +140,8 @@ def _changes(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis], rounds: in
             continue
         if not all(_is_within(distance, facts) for distance in (position - begin, end - position)):
             continue
-        place = next((k for k, p in enumerate(at) if facts.proves(p - position)), len(at))
-        if place == 0 or facts.proves(position - at[place - 1]):
+        place = next((k for k, p in enumerate(at) if _is_natural(p - position, facts)), len(at))
+        if place == 0 or _is_natural(position - at[place - 1], facts):
             at.insert(place, position)
     found: list[Expr] = [simplify_extent(p.to_expr()) for p in at]
     if not found or rounds == 1 or len(found) >= MOST_PIECES:
@@ -121,7 +149,7 @@ def _changes(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis], rounds: in
     further: list[Expr] = []
     for begin_of, box in zip((None, *found), boxes(axis, found), strict=True):
         others = [box if a is axis else a for a in axes]
-        own = decided(substitute_all(roots, {axis: box}), others)
+        own = decided(roots, {axis: box}, others)
         further += [] if begin_of is None else [begin_of]
         further += _changes(own, box, others, rounds - 1)
     return further
@@ -130,6 +158,10 @@ def _changes(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis], rounds: in
 def _is_within(distance: Affine, facts: Facts) -> bool:
     """Whether a position is known not to lie beyond an end, nor always on it."""
     return distance.constant > 0 if distance.is_constant else facts.proves(distance)
+
+
+def _is_natural(form: Affine, facts: Facts) -> bool:
+    return form.constant >= 0 if form.is_constant else facts.proves(form)
 
 
 def _reached(form: Affine, axis: Axis) -> Affine | None:
