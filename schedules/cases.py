@@ -1,6 +1,6 @@
-"""Conditions on sizes, under which a stage has loops of its own: read from text, and written as it.
+"""Conditions on sizes, under which a stage has loops of its own, and positions in loops: read from text, written as it.
 
-A condition is made of sizes alone, so that it is one value for a whole call.
+Both are made of sizes alone, so that each is one value for a whole call.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from typing import Any
 
 from tedsl.analysis.sizes import vars_of
 from tedsl.lang import functions as fn
+from tedsl.lang.dtypes import INT32
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Const, Expr, Read, Var
+from tedsl.lang.extents import simplify_extent
 from tedsl.lang.scalar_text import Style, expression_text
 from tedsl.lang.traverse import free_axes, topological
 
-__all__ = ["condition_of", "condition_text"]
+__all__ = ["condition_of", "condition_text", "position_of", "position_text"]
 
 _TWO: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -46,6 +48,25 @@ def condition_text(condition: Any, sizes: Mapping[str, Var]) -> str:
     if condition_of(text, sizes) is not condition:
         raise ScheduleError(f"{text} has more in it than sums, products, quotients and comparisons; {_FIX}")
     return text
+
+
+def position_text(position: Any, sizes: Mapping[str, Var]) -> str:
+    """The text of a position in a loop: a whole number or an expression of sizes, or text already."""
+    if isinstance(position, str):
+        return position_text(position_of(position, sizes), sizes)
+    found = fn.as_expr(position)
+    if isinstance(position, bool) or found.dtype is not INT32:
+        raise ScheduleError(f"expected a position, a whole number or made of sizes, found {position!r:.60}")
+    found = simplify_extent(found)
+    text = expression_text(found, Style(prefix=""))
+    if position_of(text, sizes) is not found:
+        raise ScheduleError(f"{text} is no position made of sizes, sums, products and quotients")
+    return text
+
+
+def position_of(text: str, sizes: Mapping[str, Var]) -> Expr:
+    """The position that a text says."""
+    return simplify_extent(condition_of(text, sizes))
 
 
 def condition_of(text: str, sizes: Mapping[str, Var]) -> Expr:

@@ -31,6 +31,7 @@ __all__ = [
     "compute_inline",
     "compute_root",
     "compute_with",
+    "cut_at",
     "fold_storage",
     "fuse",
     "gpu_blocks",
@@ -122,7 +123,7 @@ align_storage, bound, fold_storage, hoist_storage, async_ = map(
     _verb, ("align_storage", "bound", "fold_storage", "hoist_storage", "async_")
 )
 clone_in, compute_with, specialize = map(_verb, ("clone_in", "compute_with", "specialize"))
-never_partition, always_partition = map(_verb, ("never_partition", "always_partition"))
+never_partition, always_partition, cut_at = map(_verb, ("never_partition", "always_partition", "cut_at"))
 reorder_storage, bound_extent = map(_verb, ("reorder_storage", "bound_extent"))
 cache_read, cache_write, rfactor, pack = map(_verb, ("cache_read", "cache_write", "rfactor", "pack"))
 gpu_tile, gpu_blocks = map(_verb, ("gpu_tile", "gpu_blocks"))

@@ -31,6 +31,7 @@ __all__ = [
     "ComputeInline",
     "ComputeRoot",
     "ComputeWith",
+    "CutAt",
     "Directive",
     "FoldStorage",
     "Fuse",
@@ -413,6 +414,23 @@ class AlwaysPartition(LoopDirective):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CutAt(LoopDirective):
+    """Compute a stage in pieces: the loop of one of its axes ends at each position, and another one goes on from there.
+
+    rewrites   for i in [0, n): C[i] = select(i < m, a[i], b[i - m])
+               ->   for i in [0, m): C[i] = a[i]; for i in [m, n): C[i] = b[i - m]
+    checks     C is pointwise, computed at the root, and nothing is computed inside its loops or with them; the
+               positions are made of sizes and numbers, in order, and within the axis whatever the sizes are
+    What the beginning and the end of a piece decide is decided in it. Every other directive holds for the loops of all
+    pieces. Several axes may be cut, the pieces are then boxes.
+    """
+
+    verb = "cut_at"
+    loop: str
+    positions: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rewrite(Directive):
     """A change of the program that keeps its results: stages are added, those that were there keep their names."""
 
@@ -516,7 +534,7 @@ DIRECTIVES: dict[str, type[Directive]] = {
         Auto,
         Split, Fuse, Reorder, Unroll, Vectorize, Parallel, Atomic, GpuBlocks, GpuThreads, GpuSingleThread,
         Prefetch,
-        NeverPartition, AlwaysPartition, ComputeWith, Specialize,
+        NeverPartition, AlwaysPartition, CutAt, ComputeWith, Specialize,
         ComputeAt, StoreAt, StoreRoot, ComputeRoot, ComputeInline, ReorderStorage, StoreIn, BoundExtent,
         Bound, AlignStorage, FoldStorage, HoistStorage, Async,
         CacheWrite, CacheRead, Rfactor, Pack, CloneIn,

@@ -18,6 +18,7 @@ from schedules.directives import (
     AlwaysPartition,
     Atomic,
     ComputeWith,
+    CutAt,
     Fuse,
     GpuBlocks,
     GpuSingleThread,
@@ -404,11 +405,24 @@ def _partition(nest: Nest, d: NeverPartition | AlwaysPartition) -> Nest:
     return nest
 
 
+def _cut(nest: Nest, d: CutAt) -> Nest:
+    level = nest.level(d.loop)
+    if level.kind not in ("serial", "parallel") or len(level.origin) != 1 or _is_made(nest, d.loop):
+        raise ScheduleError(f"loop {d.loop!r} of {nest} is no longer that of an axis; cut it before other directives")
+    return nest
+
+
+def _is_made(nest: Nest, loop: str) -> bool:
+    """Whether a loop was split off, or split and kept its name."""
+    return any(re.search(rf"(^|\W){re.escape(loop)}\W", let) for let in nest.lets)
+
+
 _RULES: dict[type, Callable[[Nest, Any], Nest]] = {
     Split: _split, Fuse: _fuse, Reorder: _reorder, Unroll: _unroll, Vectorize: _vectorize, Parallel: _parallel,
     Atomic: _atomic,
     GpuBlocks: _gpu("gpu block"), GpuThreads: _gpu("gpu thread"),
     GpuSingleThread: _single_thread, Prefetch: _prefetch, NeverPartition: _partition, AlwaysPartition: _partition,
+    CutAt: _cut,
     ComputeWith: lambda nest, d: nest,  # judged when the schedule is complete
     Specialize: lambda nest, d: nest,
 }  # fmt: skip

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
-from schedules.cases import condition_text
+from schedules.cases import condition_text, position_of, position_text
 from schedules.directives import (
     AlignStorage,
     Async,
@@ -28,6 +28,7 @@ from schedules.directives import (
     ComputeInline,
     ComputeRoot,
     ComputeWith,
+    CutAt,
     Definition,
     Directive,
     FoldStorage,
@@ -47,13 +48,14 @@ from schedules.directives import (
     StoreRoot,
 )
 from schedules.loops import Nest, base_of, check_positive, definitions_of, is_rounded, nest_of, one_of, transformed
+from schedules.pieces import in_order
 from schedules.program import ProgramStages
 from schedules.rewrites import Half, cache_read, cache_write, clone, pack, rfactor
 from tedsl.analysis.bounds import bounds_of
 from tedsl.analysis.sizes import vars_of
 from tedsl.analysis.terms import product_of
 from tedsl.lang.errors import ScheduleError
-from tedsl.lang.expr import Const, Var
+from tedsl.lang.expr import Axis, Const, Var
 from tedsl.lang.extents import number
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Extern, Operation, Tensor
@@ -330,6 +332,8 @@ class Plan:
             raise ScheduleError(f"{d.stage} is computed inline (at {place.where}) and has no loops")
         if isinstance(d, Specialize):
             self._check_condition(d)
+        if isinstance(d, CutAt):
+            self._check_cut(d, op)
         if isinstance(d, ComputeWith):
             self.nest(one_of(d.consumer, self.program.stages, "stage", "stages"), d.definition).level(d.loop)
         if isinstance(d, Prefetch) and self._source(d.stage, op, d.source).ndim == 0:
@@ -344,8 +348,33 @@ class Plan:
             raise ScheduleError(
                 f"{d.stage} has no loops of their own where {asked}; conditions: {there}; specialize it first"
             )
-        if isinstance(d, (Specialize, ComputeWith, Atomic, GpuBlocks, GpuThreads, GpuSingleThread)):
+        if isinstance(d, (Specialize, ComputeWith, CutAt, Atomic, GpuBlocks, GpuThreads, GpuSingleThread)):
             raise ScheduleError(f"{d.verb} is said of a stage, not of one of its cases")
+
+    def _check_cut(self, d: CutAt, op: Operation) -> None:
+        """Refuse positions that are not known to be in order within an axis of a pointwise stage."""
+        if not isinstance(op, Compute) or op.reduction is not None:
+            raise ScheduleError(f"{d.stage} is not pointwise; only stages that are can be computed in pieces")
+        texts = tuple(position_text(p, self.sizes) for p in d.positions)
+        if texts != d.positions or not texts:
+            raise ScheduleError(f"expected positions, written {texts}, found {d.positions}")
+        if any(other.loop == d.loop for other in self.cut_loops(d.stage)):
+            raise ScheduleError(f"loop {d.loop!r} is cut already; give all positions at once")
+        axis = self.axis_of(d.stage, one_of(d.loop, dimensions(d.stage, op), "loop", f"axes of {d.stage}"))
+        if not in_order(axis, [position_of(p, self.sizes) for p in texts]):
+            raise ScheduleError(
+                f"expected positions in order, from 0 to {axis.extent} whatever the sizes are, found {', '.join(texts)}"
+            )
+
+    def cut_loops(self, stage: str) -> list[CutAt]:
+        """What a stage is cut at, loop by loop."""
+        return [s.directive for s in self.loops.get((stage, "body"), ()) if isinstance(s.directive, CutAt)]
+
+    def axis_of(self, stage: str, name: str) -> Axis:
+        """The axis of a stage whose loop had this name at first."""
+        op = self.operation(stage)
+        axis: Axis = getattr(op, "axes", ())[dimensions(stage, op).index(name)]
+        return axis
 
     def _check_condition(self, d: Specialize) -> None:
         text = condition_text(d.condition, self.sizes)

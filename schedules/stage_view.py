@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from schedules.cases import condition_text
+from schedules.cases import condition_text, position_text
 from schedules.directives import (
     AlignStorage,
     AlwaysPartition,
@@ -20,6 +20,7 @@ from schedules.directives import (
     ComputeInline,
     ComputeRoot,
     ComputeWith,
+    CutAt,
     Definition,
     Directive,
     FoldStorage,
@@ -239,6 +240,19 @@ class StageView(Rich):
         except ScheduleError as error:
             raise ScheduleError(f"s[{self.name!r}].case, at {user_location()}: {error}") from None
         return StageView(self.schedule, self.name, f"{self.definition} if {text}")
+
+    def cut_at(self, loop: Any, *positions: Any) -> StageView:
+        """for i in [0, n): s   ->   for i in [0, m): s; for i in [m, n): s; what a piece decides is decided in it
+
+        The positions are numbers or made of sizes (`te.var`), in order. The loops of all pieces have one name, and what
+        is said of it holds for each of them.
+        """
+        name = self._loop(loop, "cut_at")
+        try:
+            texts = tuple(position_text(p, self.schedule.plan.sizes) for p in _flat(positions))
+        except (ScheduleError, TypeError) as error:
+            raise ScheduleError(f"s[{self.name!r}].cut_at, at {user_location()}: {error}") from None
+        return self._add(CutAt(stage=self.name, definition=self.definition, loop=name, positions=texts))
 
     def never_partition(self, loop: Any) -> StageView:
         """Keep a loop in one piece, though conditions inside change their value on the way: less code, more tests."""

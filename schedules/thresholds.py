@@ -34,6 +34,7 @@ class Thresholds:
     column_rows: int = 64  # rows of a reduction that are worth a few streams through memory
     shared: int = 40  # operations of an element that most iterations of a short loop share
     across: int = 16  # elements of a transposed row
+    pieces: int = 64  # elements of a stage whose loops are cut where it changes what it reads
     lookup_points: int = 64  # in a row of the result, whose rows of a table are looked up
     lookup_row: int = 8  # elements of such a row
     lookup_threads: int = 1 << 14  # points

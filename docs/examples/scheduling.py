@@ -234,6 +234,12 @@ s = te.Schedule(D)
 s[D].prefetch(C, "i", 2)
 print(s.diff())
 
+# %% StageView.cut_at
+joined = te.compute((128, 48), lambda i, j: te.select(i < 64, u[i, j], v[i - 64, j]), name="joined")
+s = te.Schedule(joined)
+s[joined].cut_at("i", 64)  # two loops, each of which reads one of them
+print(s.diff())
+
 # %% StageView.never_partition
 s = te.Schedule(rows)
 s[rows].never_partition("i")

@@ -224,5 +224,5 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine, *, apart: bool) -> li
     else:
         if apart:
             kept |= widely_read(rw.stages, kept, rw.planned, machine)
-        plan_nests(rw, finals, costs_without_trips(rw.stages, finals, kept, rw.planned, machine), machine)
+        plan_nests(rw, finals, costs_without_trips(rw.stages, finals, kept, rw.planned, machine), machine, plan)
     return rw.directives

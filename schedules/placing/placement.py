@@ -21,6 +21,7 @@ from schedules.directives import (
 )
 from schedules.loops import Level, definitions_of
 from schedules.placing.memory import check_fold, check_hoist
+from schedules.placing.pieces import check_pieces
 from schedules.placing.sharing import check_shared_loops
 from schedules.placing.sliding import what_does_not_slide
 from schedules.placing.tails import check_tails
@@ -64,6 +65,7 @@ def placed(plan: Plan, *, checked: bool = True) -> dict[str, Placement]:
         places[name] = _stored(plan, places, name, step)
     if checked:
         check_shared_loops(plan, places)
+        check_pieces(plan, places)
     for steps in plan.storage.values() if checked else ():
         for step in steps:
             _check_memory(plan, places, step)

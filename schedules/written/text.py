@@ -93,6 +93,7 @@ class _Printer:
             *(self.storage(step.directive) for step in self.plan.storage.get(stage, ())),
             self.ahead(stage),
             *self.shared(stage, op),
+            *(f"in pieces, {d.loop} cut at {' and '.join(d.positions)}" for d in self.plan.cut_loops(stage)),
             CHANGED * (stage in self.reordered),
         ]
         listed = ", ".join(note for note in notes if note)

@@ -163,6 +163,14 @@ class Drawing:
         loop = self.loop(view)
         self.pick((view.never_partition, view.always_partition))(loop)
 
+    def cut_at(self, view: StageView) -> None:
+        """Pieces of any sizes, some of them empty; of an axis of unknown extent halves."""
+        loop = self.loop(view)
+        known = next((v.known for v in view.nest.levels if v.name == loop), None)
+        extent = next((v.extent for v in view.nest.levels if v.name == loop), None)
+        at = sorted(self.random.randint(0, known) for _ in range(self.pick((1, 1, 2)))) if known else []
+        view.cut_at(loop, *(at or ([extent // 2] if extent is not None else [1])))
+
     def clone_in(self, view: StageView) -> None:
         view.clone_in(self.consumer(view))
 
@@ -252,6 +260,7 @@ LOOP_VERBS = (
     "parallel",
     "prefetch",
     "partition",
+    "cut_at",
     "compute_with",
 )
 PLACE_VERBS = ("compute_at", "compute_at", "compute_at", "store_at", "store_root", "compute_root", "compute_inline")

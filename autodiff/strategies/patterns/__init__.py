@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from autodiff.strategies.patterns import images, layouts, lookups, products, recurrences, reductions, windows
+from autodiff.strategies.patterns import choices, images, layouts, lookups, products, recurrences, reductions, windows
 from autodiff.strategies.patterns.canvas import FLOATS, Canvas, Source
 from autodiff.strategies.patterns.following import followed
 from autodiff.strategies.program import Program
@@ -43,6 +43,8 @@ PATTERNS: Mapping[str, Callable[[Canvas], Source]] = {
     "broadcast": layouts.broadcast,
     "reshaped": layouts.reshaped,
     "interleaved": layouts.interleaved,
+    "joined": choices.joined,
+    "rolled": choices.rolled,
 }
 FEW, MANY = 4000, (1 << 15, 1 << 18, 1 << 20, 1 << 22)  # iterations of a stage
 

@@ -6,8 +6,10 @@ import math
 from collections.abc import Sequence, Set as AbstractSet
 from dataclasses import dataclass
 
+from schedules.cases import position_text
 from schedules.default.costs import Costs, points
 from schedules.default.groups import Group, groups_of
+from schedules.default.patterns.breaks import cuts_of
 from schedules.default.rest import along
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.default.sizes import typical
@@ -16,6 +18,7 @@ from schedules.directives import (
     ComputeAt,
     ComputeInline,
     ComputeRoot,
+    CutAt,
     Definition,
     Directive,
     Parallel,
@@ -25,6 +28,8 @@ from schedules.directives import (
     Vectorize,
 )
 from schedules.machine import Machine
+from schedules.plan import Plan
+from tedsl.analysis.sizes import vars_of
 from tedsl.lang.expr import Axis
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation
@@ -41,11 +46,11 @@ ROWS_ALIKE = 4  # that are divided by the same numbers
 LOOKUP = 40  # operations in the time in which the lanes of an index that is data are taken out one by one
 
 
-def plan_nests(rw: Rewriting, outputs: AbstractSet[Operation], costs: Costs, machine: Machine) -> None:
-    """Directives for every stage that has none."""
+def plan_nests(rw: Rewriting, outputs: AbstractSet[Operation], costs: Costs, machine: Machine, plan: Plan) -> None:
+    """Directives for every stage of a plan that has none."""
     rw.directives += [ComputeInline(stage=op.name) for op in rw.stages if op in costs.inlined]
     for group in groups_of(rw.stages, outputs, rw.planned, costs, machine):
-        _Nest(rw, group, costs, machine).plan()
+        _Nest(rw, group, costs, machine, plan).give()
 
 
 @dataclass
@@ -56,21 +61,34 @@ class _Nest:
     group: Group
     costs: Costs
     machine: Machine
+    plan: Plan
 
     def say(self, *directives: Directive) -> None:
         self.rw.directives += directives
 
-    def plan(self) -> None:
+    def give(self) -> None:
         root = self.group.root
         self.say(ComputeRoot(stage=root.name))
         if self.rw.kinds.get(root.name) == "padded":
             self._whole(root)
+        elif not self.group.members and root.reduction is None:
+            self._cut_loops(root)
         at = self._root_loops(root)
         for member in self.group.members:
             depth = self.group.deeper.get(member, self.group.depth)
             loop = at if depth == self.group.depth else loop_names(root)[root.axes[depth - 1]]
             self.say(ComputeAt(stage=member.name, consumer=root.name, loop=loop))
             self._inner(member, depth)
+
+    def _cut_loops(self, root: Compute) -> None:
+        """Pieces of a stage that reads other tensors, or goes round, in parts of its loops."""
+        cuts = cuts_of(root, self.costs.inlined, self.machine)
+        sizes = self.plan.sizes if any(vars_of(p) for at in cuts.values() for p in at) else {}
+        if all(sizes.get(v.name) is v for at in cuts.values() for p in at for v in vars_of(p)):
+            names = loop_names(root)
+            for axis, at in cuts.items():
+                texts = tuple(position_text(p, sizes) for p in at)
+                self.say(CutAt(stage=root.name, loop=names[axis], positions=texts))
 
     # ------------------------------------------------------------------------------------------- the root's loops
 

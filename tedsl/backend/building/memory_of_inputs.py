@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from schedules.machine import Choices
 from tedsl.backend.building.executables import made_for, shared_executable
 from tedsl.backend.building.request import BuildRequest
 from tedsl.backend.calling.accumulate import Accumulating, addends
@@ -15,6 +16,7 @@ from tedsl.backend.compiling.executable import Shared
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.sequence.steps import finest
 from tedsl.lang.errors import AliasError
+from tedsl.lang.expr import SIZE_MAX
 
 __all__ = ["Settled", "accumulating_for", "settled"]
 
@@ -53,6 +55,8 @@ def settled(request: BuildRequest, *, is_adding: bool) -> Settled:
     found = Settled(shared, _donations(request, shared))
     if found.donations.in_turn and not is_adding:
         found = _together(request, found)
+    if found.donations.refused and not is_adding and request.options.is_default:
+        found = _in_one_piece(request, found)
     return _cut(request, found) if found.donations.refused else found
 
 
@@ -64,11 +68,13 @@ def _proven(request: BuildRequest, shared: Shared) -> Shared:
     """The program, or another one for it, that may write outputs on inputs; AliasError without one.
 
     Where outputs of one stage are in each other's way, they are stored together; or else, where the schedule is left to
-    us, each output gets a loop nest of its own. The one with the fewest hazards is taken where these may be copied.
+    us, each output gets a loop nest of its own, or no stage is computed in pieces. The one with the fewest hazards is
+    taken where these may be copied.
     """
     tried: list[tuple[int, Shared]] = []
     plain = request.compilation
-    for program in (plain, plain.planned(merged=False)) if request.options.is_default else (plain,):
+    others = (plain.planned(merged=False), plain.planned(choices=_whole(plain))) if request.options.is_default else ()
+    for program in (plain, *others):
         made = made_for(request, program) if tried else shared
         hazards = hazards_in(made.core, request.alias)
         if hazards and all(h.in_turn for h in hazards.values()):
@@ -80,6 +86,20 @@ def _proven(request: BuildRequest, shared: Shared) -> Shared:
     if request.options.on_hazard != "copy":
         check_proof(tried[0][1].core, request.alias, request.outputs, request.fed)
     return min(tried, key=lambda item: item[0])[1]
+
+
+def _whole(program: Compilation) -> Choices:
+    """The choices of a program of which no stage is computed in pieces, one after another."""
+    return (*program.planner.choices, ("pieces", SIZE_MAX))
+
+
+def _in_one_piece(request: BuildRequest, found: Settled) -> Settled:
+    """The program without pieces, if more of what is donated can be used then."""
+    made = made_for(request, request.compilation.planned(choices=_whole(request.compilation)))
+    donations = _donations(request, made)
+    before, after = (hazards_in(s.core, request.alias).keys() for s in (found.shared, made))
+    is_better = len(donations.refused) < len(found.donations.refused) and after <= before
+    return Settled(made, donations) if is_better else found
 
 
 def _together(request: BuildRequest, found: Settled) -> Settled:

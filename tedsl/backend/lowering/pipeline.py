@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import halide as hl
 
+from schedules.pieces import Piece
 from tedsl.analysis.checks import ReadCheck
 from tedsl.analysis.hazards import Order
 from tedsl.analysis.places import are_places
@@ -21,7 +23,7 @@ from tedsl.backend.lowering.finite_checks import operations_below
 from tedsl.backend.lowering.index_checks import Checks, checks_of, lower_checks, operations_checked, undecided
 from tedsl.backend.lowering.names import identifier, size_names, unused
 from tedsl.backend.lowering.natives import lower_native
-from tedsl.backend.lowering.reductions import WIDE, lower_reduction
+from tedsl.backend.lowering.reductions import WIDE, loops_over, lower_reduction
 from tedsl.backend.lowering.scans import lower_scan
 from tedsl.backend.lowering.scatters import lower_scatter
 from tedsl.backend.lowering.stages import ANY_ARRAYS, Arrays, Context, Stage, elements, function, tuple_of, variables
@@ -107,6 +109,7 @@ class Lowered:
 def lower(
     inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterable[int] = (), finite: Sequence[Tensor] = (),
     promised: bool = False, in_place: bool = False, arrays: Arrays = ANY_ARRAYS, fuses: bool = False,
+    pieces: Mapping[Operation, Sequence[Piece]] = MappingProxyType({}),
 ) -> Lowered:  # fmt: skip
     """The functions that compute `outputs` from `inputs`; those at the positions `added` are summed to what is there.
 
@@ -116,7 +119,7 @@ def lower(
     may lie in memory that it reads, so all of them are computed before any is stored. Of flat `arrays` Halide sees one
     axis with all elements. It checks every axis of every buffer, and carries these checks through all that it does:
     for kernels of little else a third of its time. `fuses`: the passes over the assembly will see the code, which make
-    fused multiply-adds of the products in sums that are marked for them.
+    fused multiply-adds of the products in sums that are marked for them. `pieces`: of the stages that are computed so.
     """
     operations, added = operations_between(inputs, outputs), tuple(added)
     given = tuple(dict.fromkeys(inputs))
@@ -128,7 +131,7 @@ def lower(
     sizes = {v: hl.Param(hl.Int(32), name) for v, name in size_names(symbols, operations, used).items()}
     own = outputs if in_place and not added else ()
     ctx = Context(images, sizes, (*given, *outputs) if promised else (), arrays=arrays, in_place=own, fuses=fuses)
-    ctx.needed = _needed(operations, outputs)
+    ctx.needed, ctx.pieces = _needed(operations, outputs), pieces
     places = {p: unused(f"previous_{p}", used) for p in sorted(set(added))}
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, name) for p, name in places.items()}
     ctx.added = {outputs[p]: image for p, image in previous.items() if _can_start(outputs[p], operations, outputs)}
@@ -210,6 +213,9 @@ def _sizes(inputs: Sequence[Tensor], operations: Sequence[Operation]) -> list[Va
 
 def lower_pointwise(ctx: Context, op: Compute) -> Stage:
     """f[..] = bodies, those that somebody needs."""
+    exposed = exposed_reads(ctx, op, ctx.needed[op])
+    if op in ctx.pieces and not exposed:
+        return lower_pieces(ctx, op, ctx.pieces[op])
     dims, components = variables(a.name for a in op.axes), ctx.needed[op]
     func = function(op.name, len(components))
     axes: dict[Axis, Any] = dict(zip(op.axes, dims, strict=True))
@@ -219,7 +225,7 @@ def lower_pointwise(ctx: Context, op: Compute) -> Stage:
     if are_places(op):
         values = [_opaque(v) for v in values]
     values = list(map(ctx.after_checks, values))
-    read, exposed = elements(func, components), exposed_reads(ctx, op, components)
+    read = elements(func, components)
     if exposed:
         dtypes = [op.bodies[k].dtype for k in components]
         func[place] = tuple_of(hl.undef(TYPES[d]) for d in dtypes)
@@ -227,6 +233,25 @@ def lower_pointwise(ctx: Context, op: Compute) -> Stage:
     else:
         func[place] = tuple_of(values)
     return Stage(op, "pointwise", func, dims, components, read, True, axes, together=bool(exposed))
+
+
+def lower_pieces(ctx: Context, op: Compute, pieces: Sequence[Piece]) -> Stage:
+    """f[..] is not defined; f[..] = bodies in a box, for one box after another."""
+    dims, components = variables(a.name for a in op.axes), ctx.needed[op]
+    func = function(op.name, len(components))
+    func[dims[::-1]] = tuple_of(hl.undef(TYPES[op.bodies[k].dtype]) for k in components)
+    updates = []
+    for piece in pieces:
+        _, loops = loops_over(ctx, piece.loops, identifier(op.axes[0].name))
+        scope = ctx.scalars(loops)
+        place = tuple(map(scope.extent, piece.places))[::-1]
+        values = [ctx.onto(op.output(k), place, scope.value(piece.bodies[k])) for k in components]
+        func[place] = tuple_of(map(ctx.after_checks, values))
+        updates.append({axis: loops[a] for axis, a in zip(op.axes, piece.loops, strict=True)})
+    return Stage(
+        op, "pointwise", func, dims, components, elements(func, components), axes=dict(updates[0]),
+        pieces=tuple(updates),
+    )  # fmt: skip
 
 
 def _opaque(value: Halide) -> Halide:

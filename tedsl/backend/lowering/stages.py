@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import halide as hl
 
+from schedules.pieces import Piece
 from tedsl.analysis.sizes import known_shape
 from tedsl.backend.arguments.blocks import contiguous_strides
 from tedsl.backend.arguments.layouts import LARGEST
@@ -42,11 +43,12 @@ class Stage:
     parallel: bool = True  # different elements of `dims` can be computed at once in the update, too
     together: bool = False  # no element is stored before all that is read for its components
     written_out: tuple[hl.RVar, ...] = ()  # loops of its update that are always unrolled
+    pieces: tuple[dict[Axis, hl.RVar], ...] = ()  # the loops of each of its updates, which are all of its body
 
     @property
     def is_update(self) -> bool:
         """Whether the loops of its body are those of an update."""
-        return self.kind != "pointwise" or self.together
+        return self.kind != "pointwise" or self.together or bool(self.pieces)
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Context:
         self.promised = frozenset(promised)  # tensors of which Halide is told that no index leaves them
         self.stages: dict[Operation, Stage] = {}
         self.needed: dict[Operation, tuple[int, ...]] = {}
+        self.pieces: Mapping[Operation, Sequence[Piece]] = {}
         self.token: hl.Func | None = None  # what must be 0 before an output may be written
         self.before_checks: set[Operation] = set()
         self.added: dict[Tensor, hl.ImageParam] = {}  # outputs that start from what their memory holds

@@ -7,7 +7,7 @@ names.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ import halide as hl
 
 from schedules import directives as d
 from schedules.cases import condition_of
-from schedules.loops import base_of, nest_of
+from schedules.loops import Level, base_of, nest_of
 from schedules.machine import Machine
 from schedules.placing.ahead import is_asked_ahead, room_ahead, why_in_turn
 from schedules.placing.placement import ROOT, Placement, placed
@@ -35,7 +35,7 @@ from tedsl.backend.scheduling.partition import keep_around, keep_whole
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Const, Expr
-from tedsl.lang.tensor import Scan, Scatter
+from tedsl.lang.tensor import Operation, Scan, Scatter
 
 __all__ = ["apply_plan", "check_atomics", "check_target", "fix_sizes", "halide_refused"]
 
@@ -86,13 +86,28 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine, *, in_turn: bool 
     for result in lowered.results:
         if result.stage is None:
             _copied(result, machine)
+    whole = {loops.stage.op for loops in stages.values() if _goes_beyond(plan, loops)} | _read_in_pieces(lowered)
     for name, loops in stages.items():
-        if places[name].kind == "root" and (_has_fused(plan, loops) or _goes_beyond(plan, loops)):
-            _compute_whole(loops.stage, lowered, always=_goes_beyond(plan, loops))
+        if places[name].kind == "root" and (_has_fused(plan, loops) or loops.stage.op in whole):
+            _compute_whole(loops.stage, lowered, always=loops.stage.op in whole)
     fix_sizes(lowered)
     results = {result.stage for result in lowered.results}
     lowered.may_round = any(loops.stage in results and _may_round(plan, loops) for loops in stages.values())
     lowered.nesting = _nesting(plan, places, stages, lowered)
+
+
+def _read_in_pieces(lowered: Lowered) -> set[Operation]:
+    """The stages that others read in pieces, of which Halide would see that some elements are not needed.
+
+    Tiles begin at 0, and what is computed for the last one ends where it does if all of a stage is computed.
+    """
+    found: set[Operation] = set()
+    pending = [stage.op for stage in lowered.stages if stage.pieces]
+    for op in pending:
+        fresh = {t.op for t in op.inputs} - found
+        found |= fresh
+        pending += fresh & lowered.inlined
+    return found
 
 
 def _has_fused(plan: Plan, loops: Loops) -> bool:
@@ -152,14 +167,19 @@ def _nesting(plan: Plan, places: Mapping[str, Placement], stages: Mapping[str, L
         if not loops.writes_once and any(_shifts(plan, name, definition) for definition in loops.definitions):
             order.again.add(loops.stage.op)
         levels = plan.nest(name, "body").levels
-        order.loops[loops.stage.op] = tuple(
-            StageLoop(v.origin, v.kind == "serial" and not plan.cases(name)) for v in levels
-        )
+        in_turn = not plan.cases(name) and _goes_on(plan, name, levels)
+        order.loops[loops.stage.op] = tuple(StageLoop(v.origin, v.kind == "serial" and in_turn) for v in levels)
         place = places[name]
         if place.kind == "at" and place.consumer in stages:
             nest = plan.nest(place.consumer, plan.definition(place.consumer, place.loop))
             order.places[loops.stage.op] = stages[place.consumer].stage.op, nest.position(place.loop) + 1
     return order
+
+
+def _goes_on(plan: Plan, name: str, levels: Sequence[Level]) -> bool:
+    """Whether each piece of a stage goes on where the one before ended: those of the outermost loop alone do."""
+    cut = [{plan.axis_of(name, d.loop)} for d in plan.cut_loops(name)]
+    return not cut or (len(cut) == 1 and levels[0].origin == cut[0])
 
 
 def _shifts(plan: Plan, name: str, definition: str) -> bool:
@@ -174,6 +194,9 @@ def check_target(plan: Plan, backend: str) -> None:
     step = next((s for s in steps if isinstance(s.directive, (d.GpuBlocks, d.GpuThreads, d.GpuSingleThread))), None)
     if step is not None and backend == "host":
         raise step.refused("the target is the host; build with target='cuda' or 'opencl', or leave the directive out")
+    cut = next((s for listed in plan.loops.values() for s in listed if isinstance(s.directive, d.CutAt)), None)
+    if cut is not None and backend != "host":
+        raise cut.refused("on a GPU each thread computes one element; leave the directive out")
 
 
 def check_atomics(plan: Plan, target: str, *, deterministic: bool) -> None:
@@ -268,8 +291,8 @@ def _apply_definition(plan: Plan, loops: Loops, definition: str, stages: Mapping
                 _prefetch(loops, step, stages, lowered)
             elif isinstance(step.directive, d.Specialize):
                 _specialize(plan, loops, step.directive, lowered)
-            elif isinstance(step.directive, d.ComputeWith):
-                continue  # when all stages have their loops
+            elif isinstance(step.directive, (d.ComputeWith, d.CutAt)):
+                continue  # when all stages have their loops; when they were lowered
             elif isinstance(step.directive, d.Vectorize) and _is_single(plan, step.directive):
                 continue  # LLVM has no masked stores of vectors of one element
             else:

@@ -31,10 +31,16 @@ class Loops:
         self.masked = _masked(plan, name, width) if vectors else set()
         op = plan.program.stages[name]
         for definition in definitions_of(op):
-            self.definitions[definition] = stage.func.update(0) if self.is_update(definition) else stage.func
+            self.definitions[definition] = self._definition(definition)
             levels = nest_of(name, op, definition).levels
             self.known[definition] = {v.name: self._variable(next(iter(v.origin))) for v in levels}
         self.whole = {v: dict(names) for v, names in self.known.items()}  # before loops are split
+
+    def _definition(self, definition: str) -> Any:
+        """What the loops of a definition are said of."""
+        if self.stage.pieces:
+            return _Several([self.func.update(k) for k in range(len(self.stage.pieces))])
+        return self.func.update(0) if self.is_update(definition) else self.func
 
     def _variable(self, origin: Axis | int) -> Any:
         if isinstance(origin, int):
@@ -65,6 +71,19 @@ class Loops:
         return next(self.known[x][name] for x in ("body", "init") if name in self.known.get(x, {}))
 
 
+class _Several:
+    """Definitions with loops of the same names: what is said of them is said of each."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self._parts = parts
+
+    def __getattr__(self, verb: str) -> Any:
+        def said(*arguments: Any) -> _Several:
+            return _Several([getattr(part, verb)(*arguments) for part in self._parts])
+
+        return said
+
+
 def _named(stage: Stage) -> dict[Axis, Any]:
     """The variables of a stage, those of its update under the names of the axes."""
     found: dict[Axis, Any] = {**stage.axes, **stage.reduce_axes}
@@ -75,7 +94,12 @@ def _named(stage: Stage) -> dict[Axis, Any]:
         free = next(n for n in (base, *(f"{base}{k}" for k in range(1, len(taken) + 2))) if n not in taken)
         taken.add(free)
         found[axis] = hl.RVar(free)
-        stage.func.update(0).rename(loop, found[axis])
+        if not stage.pieces:
+            stage.func.update(0).rename(loop, found[axis])
+    for k, piece in enumerate(stage.pieces):  # each element is in one of them, and stored once
+        update = stage.func.update(k).allow_race_conditions()
+        for axis, loop in piece.items():
+            update.rename(loop, found[axis])
     for loop in stage.written_out:
         stage.func.update(0).unroll(loop)
     if stage.is_update and not loops:

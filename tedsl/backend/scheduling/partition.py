@@ -64,7 +64,9 @@ def keep_whole(plan: Plan, loops: Loops, definition: str, inlined: Collection[Op
 
 
 def _has_masked_end(levels: Sequence[Level], loops: Loops) -> bool:
-    """Whether the last vector is not full."""
+    """Whether the last vector is not full, as it may be in any of several pieces."""
+    if loops.stage.pieces:
+        return any(level.kind == "vectorized" for level in levels)
     for level in levels:
         if level.kind == "vectorized":
             extents = [loops.stage.op.outputs[0].extents[a] if isinstance(a, int) else a.extent for a in level.origin]

@@ -11,6 +11,8 @@ from schedules.cutting.repetition import without_repetition
 from schedules.default import Machine, completed, stored
 from schedules.machine import Choices, assumed
 from schedules.placing.ahead import is_asked_ahead
+from schedules.placing.pieces import planned_pieces
+from schedules.placing.placement import placed
 from schedules.plan import Plan
 from schedules.program import program_of
 from schedules.tuning import settled
@@ -119,6 +121,7 @@ class Planner:
         lowered = lower(
             inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked,
             in_place=self.in_place, arrays=arrays, fuses=_fuses(machine),
+            pieces=planned_pieces(plan, placed(plan)),
         )  # fmt: skip
         apply_plan(plan, lowered, machine, in_turn=self.in_turn)
         return lowered

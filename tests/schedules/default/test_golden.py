@@ -550,6 +550,21 @@ def test_compute_with() -> None:
         """)
 
 
+def test_cut_at() -> None:
+    n, m = te.var("n"), te.var("m")
+    A, B = te.placeholder((n,), name="A"), te.placeholder((m,), name="B")
+    C = te.compute((n + m,), lambda i: te.select(i < n, A[i], B[i - n]), name="C")
+    s = te.Schedule(C)
+    s[C].cut_at("i", n).vectorize("i", 8)
+    assert text(s) == golden("""
+        C: in pieces, i cut at n
+        for i < (n + m + 7) // 8:
+          for iv < 8, vectorized:
+            i = i*8 + iv   if i < n + m
+            C[i] = select(i < n, A[i], B[i - n])
+        """)
+
+
 def test_specialize() -> None:
     n = te.var("n")
     A = te.placeholder((n,), name="A")
