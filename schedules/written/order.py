@@ -59,8 +59,8 @@ def _walks_of(stage: str, before: ProgramStages, after: ProgramStages) -> list[W
 def _walk(op: Operation) -> Walk:
     """The reduce axes of more than one iteration, told by names and extents, or by themselves where two are alike."""
     axes = op.reduction.axes if isinstance(op, Compute) and op.reduction is not None else ()
-    told = [(a.name, a.extent) for a in axes if number(a.extent) != 1]
-    return tuple(told) if len(set(told)) == len(told) else axes
+    told = [(a.name, id(a.extent)) for a in axes if number(a.extent) != 1]
+    return tuple(told if len(set(told)) == len(told) else [("", id(a)) for a in axes])
 
 
 def _is_changed(plan: Plan, stage: str, definition: str) -> bool:

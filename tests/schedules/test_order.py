@@ -244,3 +244,10 @@ def test_the_default_schedule_says_whether_it_regroups(program: Callable[[], Any
     results = [te.build(inputs, y, schedule=s)(*arrays) for s in (plain, default)]
     assert np.array_equal(*results) == (not default.regrouped)
     assert bool(default.regrouped) == (program is rows)
+
+
+def test_axes_of_one_name_and_other_extents_are_other_walks() -> None:
+    x, v, w = (te.placeholder(s, name=n) for s, n in (((2, 3, 12, 12), "x"), ((4, 3, 3, 3), "v"), ((5, 4, 3, 3), "w")))
+    y = te.ops.conv2d(te.ops.conv2d(x, v), w)
+    loss = (y * y).sum()
+    assert "te.Schedule" not in str(te.Schedule([loss, *te.differentiate(loss, [x, v])]).auto())
