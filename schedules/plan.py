@@ -45,6 +45,7 @@ from schedules.directives import (
     StoreAt,
     StoreIn,
     StoreRoot,
+    Vectorize,
 )
 from schedules.loops import Nest, base_of, check_positive, definitions_of, is_rounded, nest_of, one_of, transformed
 from schedules.program import ProgramStages
@@ -53,7 +54,7 @@ from tedsl.analysis.bounds import bounds_of
 from tedsl.analysis.sizes import vars_of
 from tedsl.analysis.terms import product_of
 from tedsl.lang.errors import ScheduleError
-from tedsl.lang.expr import Const, Var
+from tedsl.lang.expr import Axis, Const, Var
 from tedsl.lang.extents import number
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Extern, Operation, Tensor
@@ -211,6 +212,22 @@ class Plan:
     def bounds(self, stage: str) -> list[BoundExtent | Bound]:
         """What was promised of the extents of a stage."""
         return [s.directive for s in self.storage.get(stage, ()) if isinstance(s.directive, (BoundExtent, Bound))]
+
+    @property
+    def lanes(self) -> dict[tuple[str, Axis], int]:
+        """How wide the vectors along an axis of a stage are, by the name of the stage and the axis."""
+        found: dict[tuple[str, Axis], int] = {}
+        for (stage, definition), steps in self.loops.items():
+            said = [step.directive for step in steps]
+            vectors = {d.loop for d in said if isinstance(d, Vectorize)}
+            splits = [d for d in said if isinstance(d, Split) and d.inner in vectors] if definition == "body" else []
+            nest = nest_of(stage, self.program.stages[stage], definition) if splits else None
+            for split in splits:
+                level = next((v for v in nest.levels if v.name == split.loop), None) if nest is not None else None
+                for axis in level.origin if level is not None and len(level.origin) == 1 else ():
+                    if isinstance(axis, Axis):
+                        found[stage, axis] = split.factor
+        return found
 
     def scheduled_by(self, autoscheduler: str) -> Plan:
         """The plan that leaves everything to one of Halide's autoschedulers."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import halide as hl
@@ -107,6 +108,7 @@ class Lowered:
 def lower(
     inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterable[int] = (), finite: Sequence[Tensor] = (),
     promised: bool = False, in_place: bool = False, arrays: Arrays = ANY_ARRAYS, fuses: bool = False,
+    lanes: Mapping[tuple[str, Axis], int] = MappingProxyType({}),
 ) -> Lowered:  # fmt: skip
     """The functions that compute `outputs` from `inputs`; those at the positions `added` are summed to what is there.
 
@@ -116,7 +118,8 @@ def lower(
     may lie in memory that it reads, so all of them are computed before any is stored. Of flat `arrays` Halide sees one
     axis with all elements. It checks every axis of every buffer, and carries these checks through all that it does:
     for kernels of little else a third of its time. `fuses`: the passes over the assembly will see the code, which make
-    fused multiply-adds of the products in sums that are marked for them.
+    fused multiply-adds of the products in sums that are marked for them. `lanes`: how wide vectors will be along a loop
+    of a stage, by the name of the stage and the axis of the loop.
     """
     operations, added = operations_between(inputs, outputs), tuple(added)
     given = tuple(dict.fromkeys(inputs))
@@ -127,7 +130,8 @@ def lower(
     images = {t: hl.ImageParam(TYPES[t.dtype], min(t.ndim, 1) if arrays.are_flat else t.ndim, names[t]) for t in given}
     sizes = {v: hl.Param(hl.Int(32), name) for v, name in size_names(symbols, operations, used).items()}
     own = outputs if in_place and not added else ()
-    ctx = Context(images, sizes, (*given, *outputs) if promised else (), arrays=arrays, in_place=own, fuses=fuses)
+    seen = (*given, *outputs) if promised else ()
+    ctx = Context(images, sizes, seen, arrays=arrays, in_place=own, fuses=fuses, lanes=lanes)
     ctx.needed = _needed(operations, outputs)
     places = {p: unused(f"previous_{p}", used) for p in sorted(set(added))}
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, name) for p, name in places.items()}

@@ -113,7 +113,7 @@ class Planner:
         finite = [] if trusted else [stages[name].output() for name in plan.finite if name in stages]
         lowered = lower(
             inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked,
-            in_place=self.in_place, arrays=arrays, fuses=_fuses(machine),
+            in_place=self.in_place, arrays=arrays, fuses=_fuses(machine), lanes=plan.lanes,
         )  # fmt: skip
         apply_plan(plan, lowered, machine, in_turn=self.in_turn)
         return lowered
