@@ -31,6 +31,7 @@ from schedules.directives import (
     Definition,
     Directive,
     FoldStorage,
+    Fuse,
     GpuBlocks,
     GpuSingleThread,
     GpuThreads,
@@ -38,6 +39,7 @@ from schedules.directives import (
     LoopDirective,
     Pack,
     Prefetch,
+    Reorder,
     ReorderStorage,
     Rfactor,
     Specialize,
@@ -45,6 +47,7 @@ from schedules.directives import (
     StoreAt,
     StoreIn,
     StoreRoot,
+    Unroll,
     Vectorize,
 )
 from schedules.loops import Nest, base_of, check_positive, definitions_of, is_rounded, nest_of, one_of, transformed
@@ -213,21 +216,24 @@ class Plan:
         """What was promised of the extents of a stage."""
         return [s.directive for s in self.storage.get(stage, ()) if isinstance(s.directive, (BoundExtent, Bound))]
 
-    @property
-    def lanes(self) -> dict[tuple[str, Axis], int]:
-        """How wide the vectors along an axis of a stage are, by the name of the stage and the axis."""
-        found: dict[tuple[str, Axis], int] = {}
-        for (stage, definition), steps in self.loops.items():
-            said = [step.directive for step in steps]
-            vectors = {d.loop for d in said if isinstance(d, Vectorize)}
-            splits = [d for d in said if isinstance(d, Split) and d.inner in vectors] if definition == "body" else []
-            nest = nest_of(stage, self.program.stages[stage], definition) if splits else None
-            for split in splits:
-                level = next((v for v in nest.levels if v.name == split.loop), None) if nest is not None else None
-                for axis in level.origin if level is not None and len(level.origin) == 1 else ():
-                    if isinstance(axis, Axis):
-                        found[stage, axis] = split.factor
+    def lanes(self, stage: str) -> dict[Axis, int]:
+        """How wide the vectors along an axis of a stage are."""
+        found: dict[Axis, int] = {}
+        said = self._said_of_loops(stage)
+        vectors = {d.loop for d in said if isinstance(d, Vectorize)}
+        splits = {d.loop: d.factor for d in said if isinstance(d, Split) and d.inner in vectors}
+        for level in nest_of(stage, self.program.stages[stage], "body").levels if splits else ():
+            if level.name in splits:
+                found.update((a, splits[level.name]) for a in level.origin if isinstance(a, Axis))
         return found
+
+    def is_in_order(self, stage: str) -> bool:
+        """Whether the loops of a stage start at their first iterations, one after another."""
+        return all(isinstance(d, (Split, Fuse, Reorder, Vectorize, Unroll)) for d in self._said_of_loops(stage))
+
+    def _said_of_loops(self, stage: str) -> list[LoopDirective]:
+        said = [step.directive for step in self.loops.get((stage, "body"), ())]
+        return [d for d in said if isinstance(d, LoopDirective)]
 
     def scheduled_by(self, autoscheduler: str) -> Plan:
         """The plan that leaves everything to one of Halide's autoschedulers."""

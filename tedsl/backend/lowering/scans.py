@@ -10,7 +10,7 @@ loop of its own with nothing of the others in it; so are the phases of a packed 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from tedsl.analysis.iteration import is_stepped
 from tedsl.backend.lowering.expressions import Scalars
 from tedsl.backend.lowering.indices import is_plain
 from tedsl.backend.lowering.names import identifier
-from tedsl.backend.lowering.stages import Context, Place, Stage, function, tuple_of, variables
+from tedsl.backend.lowering.stages import UNPLANNED, Context, Place, Stage, function, tuple_of, variables
 from tedsl.backend.lowering.together import exposed_reads, together
 from tedsl.backend.lowering.turns import (
     Inner,
@@ -109,12 +109,17 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
         position = positions.get(id(tensor))
         return ctx.read(tensor, indices) if position is None else element(position, _stored(ctx, op, indices)[::-1])
 
+    def kept_at(inner: Inner) -> list[Halide]:
+        here = {**place, **dict.fromkeys(inner.across, hl.i32(0))}
+        there = _stored(ctx, op, tuple(here[a] for a in op.axes))[::-1]
+        return [element(slot, there) for slot in inner.slots]
+
     old = [element(k, at) for k in range(len(types))]
     values = old
     exposed: list[Expr] = []
     for phase in phases:
         placed = _placed(ctx, place, phase)
-        new = _values(ctx, op, partial(ctx.scalars, placed, read), phase, turns_of[phase], clock, old)
+        new = _values(ctx, op, partial(ctx.scalars, placed, read), phase, turns_of[phase], clock, old, kept_at)
         if phase.number is None:
             values = new
             exposed = [] if turns else exposed_reads(ctx, op, range(states))
@@ -153,13 +158,45 @@ def _turns(
             at, axis = placed.get(atom), phase.places.get(atom, atom)
             if at is None or axis not in loops:
                 return None
-            lanes = ctx.lanes.get((op.name, axis), 1)
+            lanes = _lanes(ctx, op, axis)
             if lanes > 1:
                 at = at / lanes * lanes + ctx.opaque_zero() + (lanes - 1 if (factor > 0) == largest else 0)
             total = total + at * factor
         return total
 
-    return [turn_of(ctx, [i for i in phase.inner if i.turn == turn], ends) for turn in range(phase.turns)]
+    made = []
+    for turn in range(phase.turns):
+        members = [i for i in phase.inner if i.turn == turn]
+        made.append(turn_of(ctx, members, ends, [_is_first(ctx, op, place, i) for i in members]))
+    return made
+
+
+def _is_first(ctx: Context, op: Scan, place: Mapping[Axis, Halide], inner: Inner) -> Halide | None:
+    """Whether this is where a reduction is computed that many places share, or a vector with it."""
+    found: Halide | None = None
+    for axis in inner.across:
+        lanes = _lanes(ctx, op, axis)
+        at = place[axis] if lanes == 1 else place[axis] / lanes * lanes + ctx.opaque_zero()
+        found = at < 1 if found is None else found & (at < 1)
+    return found
+
+
+def _lanes(ctx: Context, op: Scan, axis: Axis) -> int:
+    return ctx.loops.get(op.name, UNPLANNED).lanes.get(axis, 1)
+
+
+def _shared(ctx: Context, op: Scan, inner: list[Inner], places: Mapping[Axis, Axis]) -> list[Inner]:
+    """Reductions with the loops over places (by the axes of a phase) that they do not depend on, where loops run in
+    order.
+    """
+    if not ctx.loops.get(op.name, UNPLANNED).in_order:
+        return inner
+    found = []
+    for one in inner:
+        used = set(free_axes(one.reduce))
+        across = [box for own, box in places.items() if own not in used and number(extent_of(own)) != 1]
+        found.append(replace(one, across=tuple(across)))
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,13 +210,16 @@ class _Clock:
 def _phases(ctx: Context, op: Scan, types: list[Any]) -> list[_Phase]:
     """The phases; accumulators are added to the types of the function's components, those of phases share some."""
     if not op.parts:
-        return [_Phase(None, {}, dict(enumerate(op.bodies)), inner_reductions(ctx, op.bodies, types, set()))]
+        places = {a: a for d, a in enumerate(op.axes) if d not in op.dims}
+        inner = _shared(ctx, op, inner_reductions(ctx, op.bodies, types, set()), places)
+        return [_Phase(None, {}, dict(enumerate(op.bodies)), inner)]
     found = []
     for phase in phases_of(op):
         free = set(range(len(op.bodies), len(types)))
         inner = inner_reductions(ctx, tuple(phase.bodies.values()), types, free)
         box = op.axes[len(op.axes) - len(phase.axes) :]
-        found.append(_Phase(phase.number, dict(zip(phase.axes, box, strict=True)), phase.bodies, inner))
+        places = dict(zip(phase.axes, box, strict=True))
+        found.append(_Phase(phase.number, places, phase.bodies, _shared(ctx, op, inner, places)))
     return found
 
 
@@ -216,7 +256,7 @@ def _within(ctx: Context, op: Scan, box: Axis, at: Halide, extent: Expr) -> Hali
     Halide would mask whole vectors instead of leaving them out.
     """
     if number(extent) == 1:
-        lanes = ctx.lanes.get((op.name, box), 1)
+        lanes = _lanes(ctx, op, box)
         at = at / lanes * lanes + ctx.opaque_zero() if lanes > 1 else at
     return at < ctx.extent(extent)
 
@@ -242,8 +282,11 @@ def _values(
     turns: Sequence[Turn],
     clock: _Clock | None,
     old: Sequence[Halide],
+    kept_at: Callable[[Inner], list[Halide]],
 ) -> list[Halide]:
-    """The new values of all components in one phase; those it leaves alone are the old ones."""
+    """The new values of all components in one phase; those it leaves alone are the old ones. `kept_at`: what the
+    accumulators of a reduction hold once its turn is over.
+    """
     new = list(old)
     results: dict[Expr, Halide] = {}
     for number_of_turn, turn in enumerate(turns):
@@ -256,7 +299,7 @@ def _values(
             for slot, value in zip(member.slots, made, strict=True):
                 new[slot] = hl.select(clock.turn == number_of_turn, value, new[slot])
         for member in turn.members:
-            results.update(results_of(member, [old[slot] for slot in member.slots]))
+            results.update(results_of(member, kept_at(member)))
     last = scope()
     for component, value in results.items():
         last.bind(component, value)

@@ -21,10 +21,21 @@ from tedsl.lang.expr import SIZE_MAX, Axis, Expr, Fn, Var
 from tedsl.lang.intervals import Known, Range
 from tedsl.lang.tensor import Operation, Tensor
 
-__all__ = ["ANY_ARRAYS", "Arrays", "Context", "Stage"]
+__all__ = ["ANY_ARRAYS", "UNPLANNED", "Arrays", "Context", "PlannedLoops", "Stage"]
 
 Place = tuple[Halide, ...]
 Reader = Callable[[int, Place], Halide]
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedLoops:
+    """What lowering is told of the loops of a stage: lanes of the vectors along an axis; whether they run in order."""
+
+    lanes: Mapping[Axis, int] = field(default_factory=dict)
+    in_order: bool = False
+
+
+UNPLANNED = PlannedLoops()
 
 
 @dataclass(eq=False)
@@ -67,7 +78,7 @@ class Context:
     def __init__(
         self, images: Mapping[Tensor, hl.ImageParam], sizes: Mapping[Var, hl.Param],
         promised: Iterable[Tensor] = (), *, arrays: Arrays = ANY_ARRAYS, in_place: Iterable[Tensor] = (),
-        fuses: bool = False, lanes: Mapping[tuple[str, Axis], int] = MappingProxyType({}),
+        fuses: bool = False, loops: Mapping[str, PlannedLoops] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.images = images
         self.arrays = arrays
@@ -84,7 +95,7 @@ class Context:
         self.zero: hl.Param | None = None  # an argument that is always 0, which the compiler does not know
         self.hides = False  # whether numbers are hidden from Halide by it, places among them
         self.fuses = fuses  # whether products in sums are marked
-        self.lanes = lanes  # of the vectors along a loop of a stage, by the name of the one and the axis of the other
+        self.loops = loops  # by the names of stages
 
     def read(self, tensor: Tensor, indices: Place) -> Halide:
         """An element at indices in the order of the axes."""

@@ -37,6 +37,7 @@ class Inner:
     kept: Accumulator
     slots: tuple[int, ...]  # of the components of the function
     turn: int
+    across: tuple[Axis, ...] = ()  # loops over places that all have one value: it is computed at the first of them
 
 
 def reductions(roots: Sequence[Expr]) -> list[Reduce]:
@@ -112,8 +113,10 @@ class Turn:
         return tick if self.first is None else self.first + tick
 
 
-def turn_of(ctx: Context, members: Sequence[Inner], ends: Ends) -> Turn:
-    """The iterations that one of the members may count; at least one, which sets the accumulators to their identity."""
+def turn_of(ctx: Context, members: Sequence[Inner], ends: Ends, firsts: Sequence[Halide | None]) -> Turn:
+    """The iterations that one of the members may count; at least one, which sets the accumulators to their identity,
+    but none where all members are computed somewhere else: not where `firsts` says.
+    """
     axes = members[0].reduce.axes
     length = hl.max(product_of_extents(ctx, [extent_of(a) for a in axes]), 1)
     span = ALL
@@ -128,7 +131,11 @@ def turn_of(ctx: Context, members: Sequence[Inner], ends: Ends) -> Turn:
         rest = product_of_extents(ctx, [extent_of(a) for a in axes[1:]])
         first = None if span.low is None else start * rest
         length = hl.max((stop - start) * rest, 1)
-    return Turn(tuple(members), first, length if span.holds is None else hl.select(span.holds, length, 1))
+    length = length if span.holds is None else hl.select(span.holds, length, 1)
+    here: Halide | None = firsts[0]
+    for other in firsts[1:]:
+        here = None if here is None or other is None else here | other
+    return Turn(tuple(members), first, length if here is None else hl.select(here, length, 0))
 
 
 def _condition(reduce: Reduce) -> Expr:

@@ -52,8 +52,8 @@ def program(where: Condition, *, inner: bool, reverse: bool, begin: int, terms: 
         k = te.reduce_axis((begin, terms), name="k")
         total = te.sum(s[before, i, k] * x[i, j], axis=k, where=where(t, i, j, k))
         if inner:  # two loops, the conditions on the outer one
-            l, m = te.reduce_axis(terms, name="l"), te.reduce_axis(2, name="m")
-            total = total + te.sum(s[before, m, l], axis=(l, m), where=where(t, i, j, l))
+            p, m = te.reduce_axis(terms, name="p"), te.reduce_axis(2, name="m")
+            total = total + te.sum(s[before, m, p], axis=(p, m), where=where(t, i, j, p))
         return te.select(first, x[i, j], 0.25 * s[before, i, j] + 0.125 * total)
 
     return x, te.scan((STEPS, ROWS, COLUMNS), element, axis=0, reverse=reverse)
@@ -125,3 +125,47 @@ def test_an_adjoint_at_one_place_is_a_sum_there_alone() -> None:
     for t in range(n - 1, 0, -1):
         want[:, t - 1] -= 0.5 * want.sum(1)
     np.testing.assert_allclose(kern(first, seed), want, rtol=1e-12, atol=1e-12)
+
+
+def shared(which: str, *, reverse: bool = False) -> tuple[te.Tensor, te.Tensor]:
+    """A recurrence with a sum, and one in that, that depend on some of the places of a step."""
+    x = te.placeholder((ROWS, COLUMNS), "float64", name="x")
+
+    def element(s: Any, t: Any, i: Any, j: Any) -> Any:
+        first = t == STEPS - 1 if reverse else t == 0
+        before = t + 1 if reverse else t - 1
+        row, column = (i if "i" in which else 2), (j if "j" in which else 3)
+        least = te.max(lambda m: s[before, m, column])
+        total = te.sum(lambda k: te.minimum(s[before, row, k], least) * x[row, column], where=lambda k: k != row)
+        count = te.sum(lambda k: s[before, row, k]) if "2" in which else 0.0
+        return te.select(first, x[i, j], 0.25 * s[before, i, j] + 0.125 * total + 0.01 * count)
+
+    return x, te.scan((STEPS, ROWS, COLUMNS), element, axis=0, reverse=reverse)
+
+
+SCHEDULES: dict[str, Any] = {
+    "default": None,
+    "as written": lambda s, i, j: None,
+    "parallel": lambda s, i, j: s.parallel(i),
+    "in vectors": lambda s, i, j: s.vectorize(j, 4),
+    "all at once": lambda s, i, j: (s.parallel(i), s.vectorize(j, 4)),
+}
+
+
+@pytest.mark.parametrize("which", ["", "i", "j", "ij", "i2"])
+@pytest.mark.parametrize("how", SCHEDULES)
+def test_sums_that_places_share(which: str, how: str) -> None:
+    """They are computed at the first of these places, where loops go in order."""
+    x, y = shared(which, reverse=how == "as written")
+    schedule: Any = "default"
+    if SCHEDULES[how] is not None:
+        schedule = te.Schedule(y)
+        view = schedule[y]
+        SCHEDULES[how](view, *[a for a in view.axes if a.name in ("i", "j")])
+    given_x = CHANCE.standard_normal((ROWS, COLUMNS))
+    agree(te.build(x, y, schedule=schedule)(given_x), te.interpret(y, {x: given_x}))
+
+
+def test_a_sum_that_all_places_share_is_computed_once() -> None:
+    x, y = shared("")
+    assert not {str(ROWS), str(COLUMNS)} & lengths(te.build(x, y, target="x86-64-v3"))
