@@ -20,7 +20,7 @@ from tedsl.lang.operators import NEGATED
 from tedsl.lang.polynomials import Affine
 from tedsl.lang.traverse import topological
 
-__all__ = ["ALL", "Ends", "Span", "span_of"]
+__all__ = ["ALL", "Ends", "Iterations", "iterations_of"]
 
 
 class Ends(Protocol):
@@ -30,36 +30,36 @@ class Ends(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Span:
+class Iterations:
     """From `low` to before `high`, where `holds`; None says nothing."""
 
     holds: Halide | None = None
     low: Halide | None = None
     high: Halide | None = None
 
-    def both(self, other: Span) -> Span:
+    def both(self, other: Iterations) -> Iterations:
         """What is in both."""
-        return Span(
+        return Iterations(
             _joined(self.holds, other.holds, lambda a, b: a & b),
             _joined(self.low, other.low, hl.max),
             _joined(self.high, other.high, hl.min),
         )
 
-    def either(self, other: Span) -> Span:
+    def either(self, other: Iterations) -> Iterations:
         """What is in one of them, and what is between."""
-        return Span(
+        return Iterations(
             _unless_unknown(self.holds, other.holds, lambda a, b: a | b),
             _unless_unknown(self.low, other.low, hl.min),
             _unless_unknown(self.high, other.high, hl.max),
         )
 
 
-ALL = Span()
+ALL = Iterations()
 
 
-def span_of(where: Expr, axis: Axis, inner: frozenset[Axis], ends: Ends) -> Span:
+def iterations_of(where: Expr, axis: Axis, inner: frozenset[Axis], ends: Ends) -> Iterations:
     """The iterations of an axis at which a condition may hold; `inner`: all axes of the reduction."""
-    found: dict[tuple[Expr, bool], Span] = {}
+    found: dict[tuple[Expr, bool], Iterations] = {}
     for node in topological(where):
         if not node.dtype.is_bool:
             continue
@@ -69,8 +69,8 @@ def span_of(where: Expr, axis: Axis, inner: frozenset[Axis], ends: Ends) -> Span
 
 
 def _span(
-    node: Expr, axis: Axis, inner: frozenset[Axis], ends: Ends, found: dict[tuple[Expr, bool], Span], *, holds: bool
-) -> Span:  # fmt: skip
+    node: Expr, axis: Axis, inner: frozenset[Axis], ends: Ends, found: dict[tuple[Expr, bool], Iterations], *, holds: bool
+) -> Iterations:  # fmt: skip
     if not isinstance(node, Apply):
         return ALL
     if node.fn is Fn.NOT:
@@ -84,7 +84,7 @@ def _span(
     return ALL
 
 
-def _compared(fn: Fn, gap: Affine, axis: Axis, inner: frozenset[Axis], ends: Ends) -> Span:
+def _compared(fn: Fn, gap: Affine, axis: Axis, inner: frozenset[Axis], ends: Ends) -> Iterations:
     """Where `gap fn 0` may hold."""
     if fn in (Fn.GT, Fn.GE):
         gap, fn = gap * -1, {Fn.GT: Fn.LT, Fn.GE: Fn.LE}[fn]
@@ -102,8 +102,8 @@ def _compared(fn: Fn, gap: Affine, axis: Axis, inner: frozenset[Axis], ends: End
     if least is None:
         return ALL
     if factor == 0:
-        return Span(holds=least <= 0)
-    return Span(high=1 - least) if factor > 0 else Span(low=least)
+        return Iterations(holds=least <= 0)
+    return Iterations(high=1 - least) if factor > 0 else Iterations(low=least)
 
 
 def _joined(a: Halide | None, b: Halide | None, join: Callable[[Halide, Halide], Halide]) -> Halide | None:

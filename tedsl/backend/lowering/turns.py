@@ -15,7 +15,7 @@ import halide as hl
 from tedsl.analysis.terms import product_of
 from tedsl.backend.lowering.expressions import Scalars
 from tedsl.backend.lowering.reductions import Accumulator, accumulator, combined
-from tedsl.backend.lowering.spans import ALL, Ends, span_of
+from tedsl.backend.lowering.spans import ALL, Ends, iterations_of
 from tedsl.backend.lowering.stages import Context
 from tedsl.backend.scalars.types import TYPES, Expr as Halide
 from tedsl.lang import functions as fn
@@ -121,7 +121,7 @@ def turn_of(ctx: Context, members: Sequence[Inner], ends: Ends, firsts: Sequence
     length = hl.max(product_of_extents(ctx, [extent_of(a) for a in axes]), 1)
     span = ALL
     for k, member in enumerate(members):
-        own = span_of(_condition(member.reduce), member.reduce.axes[0], frozenset(member.reduce.axes), ends)
+        own = iterations_of(_condition(member.reduce), member.reduce.axes[0], frozenset(member.reduce.axes), ends)
         span = own if k == 0 else span.either(own)
     first: Halide | None = None
     if not (span.low is None and span.high is None):
