@@ -69,8 +69,14 @@ def iterations_of(where: Expr, axis: Axis, inner: frozenset[Axis], ends: Ends) -
 
 
 def _span(
-    node: Expr, axis: Axis, inner: frozenset[Axis], ends: Ends, found: dict[tuple[Expr, bool], Iterations], *, holds: bool
-) -> Iterations:  # fmt: skip
+    node: Expr,
+    axis: Axis,
+    inner: frozenset[Axis],
+    ends: Ends,
+    found: dict[tuple[Expr, bool], Iterations],
+    *,
+    holds: bool,
+) -> Iterations:
     if not isinstance(node, Apply):
         return ALL
     if node.fn is Fn.NOT:
