@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
@@ -24,11 +26,20 @@ def test_results(program: Program) -> None:
         assert largest_error(found, want) < 1e-12
 
 
+@pytest.fixture
+def doubles() -> Iterator[None]:
+    """JAX with float64."""
+    jax = pytest.importorskip("jax")
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
 @pytest.mark.long
+@pytest.mark.usefixtures("doubles")
 @each
 def test_gradients(program: Program) -> None:
-    jax = pytest.importorskip("jax")
-    with jax.experimental.enable_x64():
-        for workload in workloads(program, program.small, "g"):
-            found = te.build(workload.inputs, workload.outputs)(*workload.arrays)
-            assert largest_error(found, peers(workload, ("jax",))["jax"]()) < 1e-10
+    for workload in workloads(program, program.small, "g"):
+        found = te.build(workload.inputs, workload.outputs)(*workload.arrays)
+        assert largest_error(found, peers(workload, ("jax",))["jax"]()) < 1e-10
