@@ -32,6 +32,7 @@ from schedules.directives import (
     Definition,
     Directive,
     FoldStorage,
+    Fuse,
     GpuBlocks,
     GpuSingleThread,
     GpuThreads,
@@ -39,6 +40,7 @@ from schedules.directives import (
     LoopDirective,
     Pack,
     Prefetch,
+    Reorder,
     ReorderStorage,
     Rfactor,
     Specialize,
@@ -46,6 +48,8 @@ from schedules.directives import (
     StoreAt,
     StoreIn,
     StoreRoot,
+    Unroll,
+    Vectorize,
 )
 from schedules.loops import Nest, base_of, check_positive, definitions_of, is_rounded, nest_of, one_of, transformed
 from schedules.pieces import in_order
@@ -213,6 +217,25 @@ class Plan:
     def bounds(self, stage: str) -> list[BoundExtent | Bound]:
         """What was promised of the extents of a stage."""
         return [s.directive for s in self.storage.get(stage, ()) if isinstance(s.directive, (BoundExtent, Bound))]
+
+    def lanes(self, stage: str) -> dict[Axis, int]:
+        """How wide the vectors along an axis of a stage are."""
+        found: dict[Axis, int] = {}
+        said = self._said_of_loops(stage)
+        vectors = {d.loop for d in said if isinstance(d, Vectorize)}
+        splits = {d.loop: d.factor for d in said if isinstance(d, Split) and d.inner in vectors}
+        for level in nest_of(stage, self.program.stages[stage], "body").levels if splits else ():
+            if level.name in splits:
+                found.update((a, splits[level.name]) for a in level.origin if isinstance(a, Axis))
+        return found
+
+    def is_in_order(self, stage: str) -> bool:
+        """Whether the loops of a stage start at their first iterations, one after another."""
+        return all(isinstance(d, (Split, Fuse, Reorder, Vectorize, Unroll)) for d in self._said_of_loops(stage))
+
+    def _said_of_loops(self, stage: str) -> list[LoopDirective]:
+        said = [step.directive for step in self.loops.get((stage, "body"), ())]
+        return [d for d in said if isinstance(d, LoopDirective)]
 
     def scheduled_by(self, autoscheduler: str) -> Plan:
         """The plan that leaves everything to one of Halide's autoschedulers."""

@@ -112,8 +112,11 @@ def _either(a: Alternatives, b: Alternatives) -> Alternatives:
 
 
 def _both(a: Alternatives, b: Alternatives) -> Alternatives:
-    if len(a) * len(b) > MAX_CASES:
-        return a if len(a) <= len(b) else b  # saying less is never wrong
+    if len(a) * len(b) > MAX_CASES:  # saying less is never wrong: of the longer one what holds in all of its cases
+        few, many = (a, b) if len(a) <= len(b) else (b, a)
+        others = [set(map(id, rows)) for rows in many[1:]]
+        certain = [row for row in many[0] if all(id(row) in rows for rows in others)]
+        return [rows + certain for rows in few]
     return [x + y for x in a for y in b]
 
 

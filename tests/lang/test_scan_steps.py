@@ -640,3 +640,45 @@ def test_what_functions_of_tensors_ask_for() -> None:
         found.append(np.exp(before) / np.exp(before).sum() + values[0].cumsum())
     for run in (te.interpret, te.evaluate):
         close([run(h, {x: values})], [found])
+
+
+@pytest.mark.parametrize("unit", [(), (1,)])
+def test_a_number_of_a_step_is_no_vector_of_masks(unit: tuple[int, ...]) -> None:
+    """What is one element of a step, beside a state that is a vector, is computed once."""
+    n = 96
+    r = te.placeholder((n,), "float64", name="r")
+    w = te.placeholder(unit, "float64", name="w")
+
+    def step(y: Any, total: Any, t: Any) -> Any:
+        before = te.compute((n,), lambda i: te.select(t == 0, r[i], y[t - 1, i]), name="before")
+        whole = te.compute(
+            unit, lambda *at: w[at] * te.sum(lambda k: before[k] * r[n - 1 - k], where=lambda k: k <= t), name="whole"
+        )
+        first = (0,) * len(unit)
+        return lambda i: before[i] - 0.1 * whole[first] * r[i], lambda *at: whole[at]
+
+    y, total = te.scan([(8, n), (8, *unit)], step)
+    feeds = {r: CHANCE.standard_normal(n), w: np.ones(unit)}
+    close(te.evaluate([y, total], feeds), te.interpret([y, total], feeds))
+    assert "predicate" not in te.build([r, w], [y, total], target="x86-64-v3").source("stmt")
+
+
+def test_reads_at_the_step_of_a_smaller_state_are_not_checked_when_called() -> None:
+    """`a[t - 1, i, t]` lies inside as there are as many columns as steps, though phases of other shapes lie beside."""
+    m, n = 110, 90  # too many points to try them all
+    x = te.placeholder((m, n), "float64", name="x")
+
+    def step(w: Any, q: Any, t: Any) -> Any:
+        def before(i: Any, j: Any) -> Any:
+            return te.select(t == 0, x[i, j], w[t - 1, i, j])
+
+        norm = te.compute((), lambda: te.sqrt(te.sum(lambda i: before(i, t) * before(i, t))), name="norm")
+        unit = te.compute((m,), lambda i: before(i, t) / norm[()], name="unit")
+        r = te.compute((n,), lambda j: te.sum(lambda i: unit[i] * before(i, j)), name="r")
+        return lambda i, j: before(i, j) - te.select(j > t, unit[i] * r[j], 0.0), unit
+
+    _, q = te.scan([(n, m, n), (n, m)], step)
+    assert "check_" not in te.build(x, q).source("stmt")
+    given_x = CHANCE.standard_normal((m, n))
+    want = np.linalg.qr(given_x)[0].T
+    np.testing.assert_allclose(np.abs(te.evaluate(q, {x: given_x})), np.abs(want), rtol=1e-9, atol=1e-9)

@@ -70,17 +70,18 @@ def guarded_outside(op: Compute, least: Thresholds) -> Parts | None:
         return None
     where = folded(logical_and, [TRUE, *inner])
     part = over(op.axes, summed(reduce, reduce.values[0], reduce.axes, where), op, f"{op.name}_whole")
-    if contraction_of(part, least) is None:
+    if contraction_of(part, least) is None and not any(known(part, least) for known in (apart, outside, in_order)):
         return None
     read = Read(part.output(), op.axes)
     return Parts((part,), select_node(folded(logical_and, outer), read, const(0, read.dtype)))
 
 
 def in_order(op: Compute, least: Thresholds) -> Parts | None:
-    """A product of three factors and more: the loops of a sum that not all of them have are summed before the rest."""
+    """A product of several factors: the loops of a sum that not all of them have are summed before the rest."""
     reduce = sum_of(op)
-    factors = _factors(reduce.values[0])
-    if not 2 < len(factors) <= MOST_TERMS or reduce.where is not TRUE:
+    ((sign, value), *others) = _terms(reduce.values[0])
+    factors = _factors(value)
+    if others or not 1 < len(factors) <= MOST_TERMS or reduce.where is not TRUE:
         return None
     sizes = typical_sizes(op)
     axes = (*op.axes, *reduce.axes)
@@ -100,7 +101,8 @@ def in_order(op: Compute, least: Thresholds) -> Parts | None:
             best = work, axis, inside
     if best is None or best[0] * WORTH > math.prod(sizes.values()):
         return None
-    return _summed_before(op, best[1], best[2], factors)
+    parts = _summed_before(op, best[1], best[2], factors)
+    return parts if sign > 0 else Parts(parts.stages, -parts.body)
 
 
 def _summed_before(op: Compute, axis: Axis, inside: Sequence[Expr], factors: Sequence[Expr]) -> Parts:

@@ -96,9 +96,9 @@ def _from_the_end(scan: Scan, read: Read) -> int:
 
 
 def along_memory(rw: Rewriting, op: Scan) -> Scan:
-    """A scan whose steps are vectors along its last axis: what lies across that is turned before the first step."""
+    """A scan whose vectors lie along its last axis: what lies across that is turned before the first step."""
     last = op.axes[-1]
-    if not is_stepped(op) or len(op.axes) - 1 in op.dims or any(number(a.extent) is None for a in op.axes):
+    if len(op.axes) - 1 in op.dims or any(number(a.extent) is None for a in op.axes):
         return op
     own = set(map(id, op.states))
     inner = [math.prod(number(a.extent) or 1 for a in n.axes) for n in op.nodes if isinstance(n, Reduce)]

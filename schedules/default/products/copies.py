@@ -173,8 +173,11 @@ def copy_of(
     padded: Mapping[Axis, int],
     panel: tuple[Axis, int] | None,
     inner: Sequence[Axis],
+    *,
+    whole: bool = True,
 ) -> PackedTable | None:
-    """The table of `factor`: loops in `padded` run to a multiple of so many, past their ends the last one is repeated.
+    """The table of `factor`: loops in `padded` run to a multiple of so many, past their ends the last one is repeated;
+    so it is where tiles divide an extent, but need not begin with it (`whole` is false).
 
     `panel` = (axis, width) cuts the dimension of that axis into panels of so many lanes, which lie innermost; `inner`
     orders the dimensions between, the last one innermost. `sizes` are typical of the loops.
@@ -206,7 +209,7 @@ def copy_of(
             begins = number(low) == 0
             at = own if begins else own + low
             made.append((own, count, (form.plane - (affine_of(low) or Affine({(low,): 1}))).to_expr()))
-        if last is not high:
+        if last is not high or (not whole and any(padded.get(a, 1) > 1 for a in form.axes)):
             at = minimum(at, high)
         if low is not start:
             at = maximum(at, start)

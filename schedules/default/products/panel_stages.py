@@ -51,23 +51,29 @@ class Panels:
         return self.rows_table
 
 
-def panels_of(rw: Rewriting, found: Contraction, asked: Compute, name: str, machine: Machine) -> Panels:
+def panels_of(
+    rw: Rewriting, found: Contraction, asked: Compute, name: str, machine: Machine, *, whole: bool
+) -> Panels:  # fmt: skip
     """The stages under `name`; the accesses of `asked` are those of the tables, which may hold elements that no term
-    needs."""
+    needs.
+
+    Where readers may need a part of the result only, not the `whole`, its tiles begin where that part begins, and the
+    last one reaches past the end though tiles divide the extent.
+    """
     before, tile, names = len(rw.stages), tile_for(found, machine), loop_names(found.op)
     padded = {found.lane: tile.lanes, **dict(tile.rows)}
     columns = copy_of(
-        found.columns, found.sizes, padded, None if found.window else (found.lane, tile.lanes), found.sums
+        found.columns, found.sizes, padded, None if found.window else (found.lane, tile.lanes), found.sums, whole=whole
     )
     assert columns is not None
     blocks = _turned_columns(rw, found, columns, name, machine)
     columns_table = rw.compute(
         f"{name}_columns", columns.axes, columns.body if blocks is None else _out_of_blocks(columns, blocks)
     )
-    row_copy = _row_copy(found, tile, padded)
+    row_copy = _row_copy(found, tile, padded, whole=whole)
     rows_table = None if row_copy is None else rw.compute(f"{name}_rows", row_copy.axes, row_copy.body)
     if row_copy is None or rows_table is None:
-        rows = _rows_in_place(found, tile)
+        rows = _rows_in_place(found, tile, whole=whole)
     else:
         rows = Read(rows_table, row_copy.index)
     sums = _sums(rw, found, name, padded, rows * Read(columns_table, columns.index))
@@ -120,7 +126,7 @@ def _out_of_blocks(copy: PackedTable, blocks: Turned) -> Expr:
     return blocks.at((*others, lane // SIDE, along // SIDE), lane % SIDE, along % SIDE)
 
 
-def _row_copy(found: Contraction, tile: Tile, padded: Mapping[Axis, int]) -> PackedTable | None:
+def _row_copy(found: Contraction, tile: Tile, padded: Mapping[Axis, int], *, whole: bool) -> PackedTable | None:
     """The table of the rows; None where they are read in place, along the innermost loop of the sum."""
     rows = found.rows
     if not found.window:
@@ -129,16 +135,18 @@ def _row_copy(found: Contraction, tile: Tile, padded: Mapping[Axis, int]) -> Pac
         if len(tile.rows) == 1 and isinstance(rows, Read) and rows.indices[-1] is tile.rows[0][0]:
             if found.sizes[found.lane] / tile.lanes <= FEW_PANELS and found.terms <= FEW_TERMS:
                 return None
-            panel = copy_of(rows, found.sizes, padded, tile.rows[0], found.sums)
+            panel = copy_of(rows, found.sizes, padded, tile.rows[0], found.sums, whole=whole)
             if panel is not None:
                 return panel
-    return copy_of(rows, found.sizes, padded, None, found.sums)
+    return copy_of(rows, found.sizes, padded, None, found.sums, whole=whole)
 
 
-def _rows_in_place(found: Contraction, tile: Tile) -> Expr:
+def _rows_in_place(found: Contraction, tile: Tile, *, whole: bool) -> Expr:
     """The rows, the last of which stands for those past the end."""
     overrun: dict[Expr, Expr] = {
-        a: minimum(a, extent_of(a) - 1) for a, n in tile.rows if rounded_up(extent_of(a), n) is not a.extent
+        a: minimum(a, extent_of(a) - 1)
+        for a, n in tile.rows
+        if (n > 1 and not whole) or rounded_up(extent_of(a), n) is not a.extent
     }
     return replaced(found.rows, overrun) if overrun else found.rows
 

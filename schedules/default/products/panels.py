@@ -36,17 +36,20 @@ def plan_contraction(rw: Rewriting, original: Operation, op: Compute, machine: M
     if found is None or (plain and found.guarded):
         return False
     blocks = sum_blocks(found, machine)
+    whole = rw.program.names.get(original) in rw.program.final
     if blocks is None:
-        result = _planned(rw, found, op, op.name, machine)
+        result = _planned(rw, found, op, op.name, machine, whole=whole)
     else:
-        result = _planned_by_blocks(rw, found, blocks, machine)
+        result = _planned_by_blocks(rw, found, blocks, machine, whole=whole)
     rw.new[original.outputs[0]] = result
     return True
 
 
-def _planned(rw: Rewriting, found: Contraction, asked: Compute, name: str, machine: Machine) -> Tensor:
-    """The result, whose stages are `name` and others, with all their directives."""
-    panels = panels_of(rw, found, asked, name, machine)
+def _planned(
+    rw: Rewriting, found: Contraction, asked: Compute, name: str, machine: Machine, *, whole: bool
+) -> Tensor:  # fmt: skip
+    """The result, whose stages are `name` and others, with all their directives; `whole`: all of it is computed."""
+    panels = panels_of(rw, found, asked, name, machine, whole=whole)
     _schedule(panels)
     if found.guarded:
         rw.finite.append(panels.unguarded)
@@ -54,12 +57,12 @@ def _planned(rw: Rewriting, found: Contraction, asked: Compute, name: str, machi
 
 
 def _planned_by_blocks(
-    rw: Rewriting, found: Contraction, cuts: Sequence[tuple[Axis, int]], machine: Machine
+    rw: Rewriting, found: Contraction, cuts: Sequence[tuple[Axis, int]], machine: Machine, *, whole: bool
 ) -> Tensor:  # fmt: skip
     """partial[block, ..] over the terms of a block, then the sum over the blocks in order."""
     op = found.op
     by_blocks, blocks = _by_blocks(found, cuts)
-    held = _planned(rw, by_blocks, op, by_blocks.op.name, machine)
+    held = _planned(rw, by_blocks, op, by_blocks.op.name, machine, whole=whole)
     order = _lane_last(found)
     fresh = {a: Axis(loop_names(op)[a], a.extent) for a in order}
     sums = tuple(Axis(f"{a.name}_block", a.extent, is_reduce=True) for a in blocks)

@@ -26,7 +26,17 @@ from tedsl.backend.lowering.natives import lower_native
 from tedsl.backend.lowering.reductions import WIDE, loops_over, lower_reduction
 from tedsl.backend.lowering.scans import lower_scan
 from tedsl.backend.lowering.scatters import lower_scatter
-from tedsl.backend.lowering.stages import ANY_ARRAYS, Arrays, Context, Stage, elements, function, tuple_of, variables
+from tedsl.backend.lowering.stages import (
+    ANY_ARRAYS,
+    Arrays,
+    Context,
+    PlannedLoops,
+    Stage,
+    elements,
+    function,
+    tuple_of,
+    variables,
+)
 from tedsl.backend.lowering.together import exposed_reads, together
 from tedsl.backend.scalars.intrinsics import EMIT
 from tedsl.backend.scalars.types import TYPES, Expr as Halide
@@ -110,6 +120,7 @@ def lower(
     inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterable[int] = (), finite: Sequence[Tensor] = (),
     promised: bool = False, in_place: bool = False, arrays: Arrays = ANY_ARRAYS, fuses: bool = False,
     pieces: Mapping[Operation, Sequence[Piece]] = MappingProxyType({}),
+    loops: Mapping[str, PlannedLoops] = MappingProxyType({}),
 ) -> Lowered:  # fmt: skip
     """The functions that compute `outputs` from `inputs`; those at the positions `added` are summed to what is there.
 
@@ -120,6 +131,7 @@ def lower(
     axis with all elements. It checks every axis of every buffer, and carries these checks through all that it does:
     for kernels of little else a third of its time. `fuses`: the passes over the assembly will see the code, which make
     fused multiply-adds of the products in sums that are marked for them. `pieces`: of the stages that are computed so.
+    `loops`: what is planned for those of a stage, by its name.
     """
     operations, added = operations_between(inputs, outputs), tuple(added)
     given = tuple(dict.fromkeys(inputs))
@@ -130,7 +142,8 @@ def lower(
     images = {t: hl.ImageParam(TYPES[t.dtype], min(t.ndim, 1) if arrays.are_flat else t.ndim, names[t]) for t in given}
     sizes = {v: hl.Param(hl.Int(32), name) for v, name in size_names(symbols, operations, used).items()}
     own = outputs if in_place and not added else ()
-    ctx = Context(images, sizes, (*given, *outputs) if promised else (), arrays=arrays, in_place=own, fuses=fuses)
+    seen = (*given, *outputs) if promised else ()
+    ctx = Context(images, sizes, seen, arrays=arrays, in_place=own, fuses=fuses, loops=loops)
     ctx.needed, ctx.pieces = _needed(operations, outputs), pieces
     places = {p: unused(f"previous_{p}", used) for p in sorted(set(added))}
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, name) for p, name in places.items()}

@@ -9,9 +9,8 @@ loop of its own with nothing of the others in it; so are the phases of a packed 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,28 +21,30 @@ from tedsl.analysis.iteration import is_stepped
 from tedsl.backend.lowering.expressions import Scalars
 from tedsl.backend.lowering.indices import is_plain
 from tedsl.backend.lowering.names import identifier
-from tedsl.backend.lowering.reductions import Accumulator, accumulator, combined
-from tedsl.backend.lowering.stages import Context, Place, Stage, function, tuple_of, variables
+from tedsl.backend.lowering.stages import UNPLANNED, Context, Place, Stage, function, tuple_of, variables
 from tedsl.backend.lowering.together import exposed_reads, together
+from tedsl.backend.lowering.turns import (
+    Inner,
+    Turn,
+    accumulated,
+    extent_of,
+    inner_reductions,
+    product_of_extents,
+    promised,
+    reductions,
+    results_of,
+    turn_of,
+)
 from tedsl.backend.scalars.types import TYPES, Expr as Halide
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Reduce
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.extents import number, same_extent
 from tedsl.lang.phases import phases_of
+from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Scan, Tensor
-from tedsl.lang.traverse import free_axes, reads_of, topological
+from tedsl.lang.traverse import free_axes, reads_of
 
 __all__ = ["can_lower_scan", "lower_scan"]
-
-
-@dataclass(frozen=True, eq=False)
-class _Inner:
-    """One reduction inside a step: its accumulator, the components that hold it, and its turn."""
-
-    reduce: Reduce  # component 0
-    kept: Accumulator
-    slots: tuple[int, ...]  # of the components of the function
-    turn: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,7 @@ class _Phase:
     number: int | None
     places: dict[Axis, Axis]
     bodies: dict[int, Expr]
-    inner: list[_Inner]
+    inner: list[Inner]
 
     @property
     def turns(self) -> int:
@@ -68,19 +69,10 @@ def can_lower_scan(op: Scan) -> bool:
     """Whether no reduction of the body lies inside another one and uses its axes, or in an index that needs a check."""
     nested = any(
         set(outer.axes).intersection(free_axes(inner))
-        for outer in _reductions(op.bodies)
-        for inner in _reductions(outer.children)
+        for outer in reductions(op.bodies)
+        for inner in reductions(outer.children)
     )
-    return not nested and not any(c.status == "run" and _reductions((c.index, c.guard)) for c in read_checks(op))
-
-
-def _reductions(roots: Sequence[Expr]) -> list[Reduce]:
-    return [node for node in topological(roots) if isinstance(node, Reduce)]
-
-
-def _whole(reduce: Reduce) -> Reduce:
-    """The first component, which stands for all of one reduction."""
-    return Reduce(reduce.reducer, reduce.values, reduce.axes, reduce.where, 0)
+    return not nested and not any(c.status == "run" and reductions((c.index, c.guard)) for c in read_checks(op))
 
 
 def lower_scan(ctx: Context, op: Scan) -> Stage:
@@ -95,15 +87,16 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     looped = [*op.steps, *others][::-1]  # the fastest first
     turns = max(phase.turns for phase in phases)
     ranges = [(0, _most_ticks(ctx, phases)), (0, turns + 1)] if turns else []
-    ranges += [(0, ctx.extent(_extent(a))) for a in looped]
+    ranges += [(0, ctx.extent(extent_of(a))) for a in looped]
     domain = hl.RDom(ranges, identifier(op.steps[0].name))
     loops: dict[Axis, hl.RVar] = {axis: domain[d + len(ranges) - len(looped)] for d, axis in enumerate(looped)}
     clock = _Clock(hl.Expr(domain[0]), hl.Expr(domain[1])) if turns else None
     place: dict[Axis, Halide] = {a: hl.Expr(v) for a, v in zip(op.axes, dims, strict=True)}
     place.update((a, hl.Expr(v)) for a, v in loops.items())
     if op.reverse:
-        place.update((a, ctx.extent(_extent(a)) - 1 - loops[a]) for a in op.steps)
-    for limit in _limits(ctx, op, phases, place, clock):
+        place.update((a, ctx.extent(extent_of(a)) - 1 - loops[a]) for a in op.steps)
+    turns_of = {phase: _turns(ctx, op, place, phase, loops) for phase in phases}
+    for limit in _limits(ctx, op, turns_of, place, clock):
         domain.where(limit)
     at = _stored(ctx, op, tuple(place[a] for a in op.axes))[::-1]
     several = len(types) > 1
@@ -116,12 +109,17 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
         position = positions.get(id(tensor))
         return ctx.read(tensor, indices) if position is None else element(position, _stored(ctx, op, indices)[::-1])
 
+    def kept_at(inner: Inner) -> list[Halide]:
+        here = {**place, **dict.fromkeys(inner.across, hl.i32(0))}
+        there = _stored(ctx, op, tuple(here[a] for a in op.axes))[::-1]
+        return [element(slot, there) for slot in inner.slots]
+
     old = [element(k, at) for k in range(len(types))]
     values = old
     exposed: list[Expr] = []
     for phase in phases:
         placed = _placed(ctx, place, phase)
-        new = _values(ctx, op, partial(ctx.scalars, placed, read), phase, clock, old)
+        new = _values(ctx, op, partial(ctx.scalars, placed, read), phase, turns_of[phase], clock, old, kept_at)
         if phase.number is None:
             values = new
             exposed = [] if turns else exposed_reads(ctx, op, range(states))
@@ -143,6 +141,64 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     return Stage(op, "scan", func, dims, held, element, not turns, axes, together=at_once, written_out=written_out)
 
 
+def _turns(
+    ctx: Context, op: Scan, place: Mapping[Axis, Halide], phase: _Phase, loops: Mapping[Axis, hl.RVar]
+) -> list[Turn]:
+    """The turns of a phase's reductions."""
+    placed = _placed(ctx, place, phase)
+
+    def ends(form: Affine, *, largest: bool) -> Halide | None:
+        total: Halide = hl.i32(form.constant)
+        for (atom, *others), factor in form.terms.items():
+            if others or not isinstance(atom, (Axis, Var)):
+                return None
+            if isinstance(atom, Var):
+                total = total + ctx.extent(atom) * factor
+                continue
+            at, axis = placed.get(atom), phase.places.get(atom, atom)
+            if at is None or axis not in loops:
+                return None
+            lanes = _lanes(ctx, op, axis)
+            if lanes > 1:
+                at = at / lanes * lanes + ctx.opaque_zero() + (lanes - 1 if (factor > 0) == largest else 0)
+            total = total + at * factor
+        return total
+
+    made = []
+    for turn in range(phase.turns):
+        members = [i for i in phase.inner if i.turn == turn]
+        made.append(turn_of(ctx, members, ends, [_is_first(ctx, op, place, i) for i in members]))
+    return made
+
+
+def _is_first(ctx: Context, op: Scan, place: Mapping[Axis, Halide], inner: Inner) -> Halide | None:
+    """Whether this is where a reduction is computed that many places share, or a vector with it."""
+    found: Halide | None = None
+    for axis in inner.across:
+        lanes = _lanes(ctx, op, axis)
+        at = place[axis] if lanes == 1 else place[axis] / lanes * lanes + ctx.opaque_zero()
+        found = at < 1 if found is None else found & (at < 1)
+    return found
+
+
+def _lanes(ctx: Context, op: Scan, axis: Axis) -> int:
+    return ctx.loops.get(op.name, UNPLANNED).lanes.get(axis, 1)
+
+
+def _shared(ctx: Context, op: Scan, inner: list[Inner], places: Mapping[Axis, Axis]) -> list[Inner]:
+    """Reductions with the loops over places (by the axes of a phase) that they do not depend on, where loops run in
+    order.
+    """
+    if not ctx.loops.get(op.name, UNPLANNED).in_order:
+        return inner
+    found = []
+    for one in inner:
+        used = set(free_axes(one.reduce))
+        across = [box for own, box in places.items() if own not in used and number(extent_of(own)) != 1]
+        found.append(replace(one, across=tuple(across)))
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class _Clock:
     """The iteration of a turn, and the turn."""
@@ -154,57 +210,68 @@ class _Clock:
 def _phases(ctx: Context, op: Scan, types: list[Any]) -> list[_Phase]:
     """The phases; accumulators are added to the types of the function's components, those of phases share some."""
     if not op.parts:
-        return [_Phase(None, {}, dict(enumerate(op.bodies)), _inner_reductions(ctx, op.bodies, types, set()))]
+        places = {a: a for d, a in enumerate(op.axes) if d not in op.dims}
+        inner = _shared(ctx, op, inner_reductions(ctx, op.bodies, types, set()), places)
+        return [_Phase(None, {}, dict(enumerate(op.bodies)), inner)]
     found = []
     for phase in phases_of(op):
         free = set(range(len(op.bodies), len(types)))
-        inner = _inner_reductions(ctx, tuple(phase.bodies.values()), types, free)
+        inner = inner_reductions(ctx, tuple(phase.bodies.values()), types, free)
         box = op.axes[len(op.axes) - len(phase.axes) :]
-        found.append(_Phase(phase.number, dict(zip(phase.axes, box, strict=True)), phase.bodies, inner))
+        places = dict(zip(phase.axes, box, strict=True))
+        found.append(_Phase(phase.number, places, phase.bodies, _shared(ctx, op, inner, places)))
     return found
 
 
 def _most_ticks(ctx: Context, phases: Sequence[_Phase]) -> Halide:
     most: Halide = hl.i32(1)
-    for points in dict.fromkeys(tuple(_extent(a) for a in i.reduce.axes) for p in phases for i in p.inner):
-        most = hl.max(most, _product(ctx, points))
+    for points in dict.fromkeys(tuple(extent_of(a) for a in i.reduce.axes) for p in phases for i in p.inner):
+        most = hl.max(most, product_of_extents(ctx, points))
     return most
 
 
 def _limits(
-    ctx: Context, op: Scan, phases: Sequence[_Phase], place: Mapping[Axis, Halide], clock: _Clock | None
+    ctx: Context, op: Scan, phases: Mapping[_Phase, Sequence[Turn]], place: Mapping[Axis, Halide], clock: _Clock | None
 ) -> Iterator[Halide]:
     """Which iterations there are: of each phase those of its parts, of each turn those of its reductions.
 
     Each is a condition of its own, so that Halide asks it outside of the loops that it does not depend on.
     """
-    for phase in phases:
+    for phase, turns in phases.items():
         other: Halide = hl.Expr(False) if phase.number is None else place[op.steps[-1]] != phase.number
         own = {box: axis for axis, box in phase.places.items()}
         for box in op.axes[op.dims[-1] + 1 :] if phase.number is not None else ():
-            extent = _extent(own[box]) if box in own else Const(1, INT32)
-            if not same_extent(extent, _extent(box)):
-                yield other | hl.likely(place[box] < ctx.extent(extent))
+            extent = extent_of(own[box]) if box in own else Const(1, INT32)
+            if not same_extent(extent, extent_of(box)):
+                yield other | hl.likely(_within(ctx, op, box, place[box], extent))
         if clock is not None:
             counted: Halide = (clock.turn == phase.turns) & (clock.tick < 1)
-            for turn in range(phase.turns):
-                ticks = _turn_length(ctx, [i for i in phase.inner if i.turn == turn])
-                counted = counted | ((clock.turn == turn) & (clock.tick < ticks))
+            for number_of_turn, turn in enumerate(turns):
+                counted = counted | ((clock.turn == number_of_turn) & (clock.tick < turn.length))
             yield other | counted
+
+
+def _within(ctx: Context, op: Scan, box: Axis, at: Halide, extent: Expr) -> Halide:
+    """Whether a part has an element there. One that has a single element has as many, all alike, as a vector has lanes:
+    Halide would mask whole vectors instead of leaving them out.
+    """
+    if number(extent) == 1:
+        lanes = _lanes(ctx, op, box)
+        at = at / lanes * lanes + ctx.opaque_zero() if lanes > 1 else at
+    return at < ctx.extent(extent)
 
 
 def _placed(ctx: Context, place: Mapping[Axis, Halide], phase: _Phase) -> dict[Axis, Halide]:
     """Where loops are, and the axes of a phase within those of all."""
     placed = dict(place)
     for axis, box in phase.places.items():
-        whole = same_extent(_extent(axis), _extent(box))
-        placed[axis] = place[box] if whole else _promised(place[box], ctx.extent(_extent(axis)))
+        if same_extent(extent_of(axis), extent_of(box)):
+            placed[axis] = place[box]
+        elif number(extent_of(axis)) == 1:
+            placed[axis] = hl.i32(0)
+        else:
+            placed[axis] = promised(place[box], ctx.extent(extent_of(axis)))
     return placed
-
-
-def _promised(value: Halide, extent: Halide) -> Halide:
-    """A loop that has only so many of its iterations, as Halide is told."""
-    return hl.unsafe_promise_clamped(value, 0, hl.max(extent - 1, 0))
 
 
 def _values(
@@ -212,24 +279,27 @@ def _values(
     op: Scan,
     scope: Callable[[], Scalars],
     phase: _Phase,
+    turns: Sequence[Turn],
     clock: _Clock | None,
     old: Sequence[Halide],
+    kept_at: Callable[[Inner], list[Halide]],
 ) -> list[Halide]:
-    """The new values of all components in one phase; those it leaves alone are the old ones."""
+    """The new values of all components in one phase; those it leaves alone are the old ones. `kept_at`: what the
+    accumulators of a reduction hold once its turn is over.
+    """
     new = list(old)
     results: dict[Expr, Halide] = {}
-    for turn in range(phase.turns):
-        members = [i for i in phase.inner if i.turn == turn]
-        for member in members:
+    for number_of_turn, turn in enumerate(turns):
+        for member in turn.members:
             assert clock is not None
             inner = scope()
             for component, value in results.items():
                 inner.bind(component, value)
-            made = _accumulated(ctx, inner, member, members, clock, [old[slot] for slot in member.slots])
+            made = accumulated(ctx, inner, member, turn, clock.tick, [old[slot] for slot in member.slots])
             for slot, value in zip(member.slots, made, strict=True):
-                new[slot] = hl.select(clock.turn == turn, value, new[slot])
-        for member in members:
-            results.update(_results(member, [old[slot] for slot in member.slots]))
+                new[slot] = hl.select(clock.turn == number_of_turn, value, new[slot])
+        for member in turn.members:
+            results.update(results_of(member, kept_at(member)))
     last = scope()
     for component, value in results.items():
         last.bind(component, value)
@@ -244,7 +314,7 @@ def _stored(ctx: Context, op: Scan, place: Place) -> Place:
     if op.kept is None:
         return place
     dim = op.dims[0]
-    first = hl.i32(0) if op.reverse else ctx.extent(_extent(op.axes[dim])) - op.kept
+    first = hl.i32(0) if op.reverse else ctx.extent(extent_of(op.axes[dim])) - op.kept
     return *place[:dim], (place[dim] - first) % op.kept, *place[dim + 1 :]
 
 
@@ -264,99 +334,3 @@ def _steady(op: Scan, scope: Scalars, body: Expr) -> Halide:
                 else hl.select(hl.likely(hl.logical_not(holds)), second, first)
             )
     return scope.value(body)
-
-
-def _extent(axis: Axis) -> Expr:
-    assert axis.extent is not None
-    return axis.extent
-
-
-def _inner_reductions(ctx: Context, bodies: tuple[Expr, ...], types: list[Any], free: set[int]) -> list[_Inner]:
-    """Every reduction of the bodies once, with a turn after those that it contains.
-
-    Accumulators lie in `free` components of their types, else in new ones.
-    """
-    found: dict[Reduce, _Inner] = {}
-    for reduce in _reductions(bodies):
-        whole = _whole(reduce)
-        if whole in found:
-            continue
-        inside = [found[_whole(r)].turn for r in _reductions(reduce.children)]
-        kept = accumulator(ctx, whole)
-        slots = []
-        for dtype in kept.dtypes:
-            slot = next((k for k in sorted(free) if types[k] == TYPES[dtype]), len(types))
-            free.discard(slot)
-            if slot == len(types):
-                types.append(TYPES[dtype])
-            slots.append(slot)
-        found[whole] = _Inner(whole, kept, tuple(slots), max(inside, default=-1) + 1)
-    return list(found.values())
-
-
-def _points(ctx: Context, reduce: Reduce) -> Halide:
-    return _product(ctx, [_extent(a) for a in reduce.axes])
-
-
-def _product(ctx: Context, extents: Sequence[Expr]) -> Halide:
-    total: Halide = hl.i32(1)
-    for extent in extents:
-        total = total * ctx.extent(extent)
-    return total
-
-
-def _turn_length(ctx: Context, members: Sequence[_Inner]) -> Halide:
-    """Iterations of one turn: at least one, which sets the accumulators to their identity."""
-    length: Halide = hl.i32(1)
-    for member in members:
-        length = hl.max(length, _points(ctx, member.reduce))
-    return length
-
-
-def _accumulated(
-    ctx: Context,
-    scope: Scalars,
-    member: _Inner,
-    members: Sequence[_Inner],
-    clock: _Clock,
-    held: Sequence[Halide],
-) -> list[Halide]:
-    """The accumulators of a reduction after one more of its points; the others of its turn may have more of them."""
-    reduce, kept, tick = member.reduce, member.kept, clock.tick
-    points = _points(ctx, reduce)
-    lengths = {math.prod(number(_extent(a)) or 0 for a in i.reduce.axes) for i in members}
-    counted = len(lengths) == 1 and 0 not in lengths
-    ordinal = _promised(tick, points) if counted else hl.max(hl.min(tick, points - 1), 0)
-    for axis, value in _decoded(ctx, reduce, ordinal).items():
-        scope.bind_loop(axis, value)
-    base = [hl.select(tick == 0, i, o) for i, o in zip(kept.identity, held, strict=True)]
-    terms, holds = combined(ctx, scope, reduce, reduce.where)
-    step = kept.step(base, terms, ordinal)
-    taken = None if counted else tick < points
-    if holds is not TRUE:
-        condition = scope.value(holds)
-        taken = condition if taken is None else taken & condition
-    return list(step) if taken is None else [hl.select(taken, s, b) for s, b in zip(step, base, strict=True)]
-
-
-def _results(member: _Inner, held: Sequence[Halide]) -> dict[Expr, Halide]:
-    """What a reduction is, by its components, once its turn is over."""
-    reduce = member.reduce
-    count = len(reduce.values) if reduce.reducer.is_custom else 1
-    whole = {k: Reduce(reduce.reducer, reduce.values, reduce.axes, reduce.where, k) for k in range(count)}
-    return {component: member.kept.result(k, held) for k, component in whole.items()}
-
-
-def _decoded(ctx: Context, reduce: Reduce, ordinal: Halide) -> dict[Axis, Halide]:
-    """The values of the reduce axes at a position in their order."""
-    found: dict[Axis, Halide] = {}
-    rest = ordinal
-    for axis in reduce.axes[::-1]:
-        begin = ctx.extent(axis.begin)
-        if axis is reduce.axes[0]:
-            found[axis] = begin + rest
-        else:
-            extent = ctx.extent(_extent(axis))
-            found[axis] = begin + rest % extent
-            rest = rest / extent
-    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import halide as hl
 
@@ -21,10 +22,21 @@ from tedsl.lang.expr import SIZE_MAX, Axis, Expr, Fn, Var
 from tedsl.lang.intervals import Known, Range
 from tedsl.lang.tensor import Operation, Tensor
 
-__all__ = ["ANY_ARRAYS", "Arrays", "Context", "Stage"]
+__all__ = ["ANY_ARRAYS", "UNPLANNED", "Arrays", "Context", "PlannedLoops", "Stage"]
 
 Place = tuple[Halide, ...]
 Reader = Callable[[int, Place], Halide]
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedLoops:
+    """What lowering is told of the loops of a stage: lanes of the vectors along an axis; whether they run in order."""
+
+    lanes: Mapping[Axis, int] = field(default_factory=dict)
+    in_order: bool = False
+
+
+UNPLANNED = PlannedLoops()
 
 
 @dataclass(eq=False)
@@ -68,7 +80,7 @@ class Context:
     def __init__(
         self, images: Mapping[Tensor, hl.ImageParam], sizes: Mapping[Var, hl.Param],
         promised: Iterable[Tensor] = (), *, arrays: Arrays = ANY_ARRAYS, in_place: Iterable[Tensor] = (),
-        fuses: bool = False,
+        fuses: bool = False, loops: Mapping[str, PlannedLoops] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.images = images
         self.arrays = arrays
@@ -86,6 +98,7 @@ class Context:
         self.zero: hl.Param | None = None  # an argument that is always 0, which the compiler does not know
         self.hides = False  # whether numbers are hidden from Halide by it, places among them
         self.fuses = fuses  # whether products in sums are marked
+        self.loops = loops  # by the names of stages
 
     def read(self, tensor: Tensor, indices: Place) -> Halide:
         """An element at indices in the order of the axes."""
@@ -130,9 +143,10 @@ class Context:
     def unknown_zero(self) -> Halide:
         """0, unknown to the compiler."""
         self.hides = True
-        return self._zero()
+        return self.opaque_zero()
 
-    def _zero(self) -> Halide:
+    def opaque_zero(self) -> Halide:
+        """The same where it is in no place of a tensor."""
         if self.zero is None:
             self.zero = hl.Param(hl.Int(32), "opaque_zero")
         return hl.Expr(self.zero)
@@ -146,7 +160,7 @@ class Context:
         if not self.fuses:
             return value
         bits = bits_of(value, dtype)
-        return from_bits(bits ^ hl.cast(bits.type(), self._zero()), dtype)
+        return from_bits(bits ^ hl.cast(bits.type(), self.opaque_zero()), dtype)
 
     def opaque(self, value: Halide, dtype: str) -> Halide:
         """A value to combine with what an update holds, of which Halide knows nothing; floats cost no instruction.

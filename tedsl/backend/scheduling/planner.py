@@ -20,10 +20,10 @@ from tedsl.backend.host.loaders import loads_objects
 from tedsl.backend.host.targets import Target, machine_of
 from tedsl.backend.lowering.natives import native_alone
 from tedsl.backend.lowering.pipeline import Lowered, lower
-from tedsl.backend.lowering.stages import ANY_ARRAYS, Arrays
+from tedsl.backend.lowering.stages import ANY_ARRAYS, Arrays, PlannedLoops
 from tedsl.backend.scheduling.apply import apply_plan, check_atomics, check_target, fix_sizes
 from tedsl.backend.scheduling.autoschedulers import apply_autoscheduler
-from tedsl.lang.tensor import Tensor
+from tedsl.lang.tensor import Scan, Tensor
 from tedsl.lang.traverse import operations_between
 
 __all__ = ["Planner"]
@@ -121,7 +121,7 @@ class Planner:
         lowered = lower(
             inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked,
             in_place=self.in_place, arrays=arrays, fuses=_fuses(machine),
-            pieces=planned_pieces(plan, placed(plan)),
+            pieces=planned_pieces(plan, placed(plan)), loops=_loops(plan),
         )  # fmt: skip
         apply_plan(plan, lowered, machine, in_turn=self.in_turn)
         return lowered
@@ -165,3 +165,9 @@ class Planner:
         apply_autoscheduler(self.automatic, lowered, target, machine, deterministic=self.deterministic)
         fix_sizes(lowered)
         return lowered
+
+
+def _loops(plan: Plan) -> dict[str, PlannedLoops]:
+    """What lowering is told of the loops of scans, whose steps it writes as loops."""
+    scans = [name for name, op in plan.program.stages.items() if isinstance(op, Scan)]
+    return {name: PlannedLoops(plan.lanes(name), plan.is_in_order(name)) for name in scans}

@@ -151,20 +151,20 @@ def test_groups_and_shuffles_of_any_size(data: st.DataObject) -> None:
 @CHEAP
 @given(data=st.data())
 def test_products_of_several_factors(data: st.DataObject) -> None:
-    """Drawn einsums of three and four tensors, one of them perhaps a number, plus or minus another."""
+    """Drawn einsums of two to four tensors, one of them perhaps a number, plus or minus another."""
     draw = data.draw
     names = "ijkmn"
     sizes = {name: draw(st.integers(1, 6)) for name in names}
     axes = {name: te.reduce_axis(sizes[name], name=name) for name in "kmn"}
     letters = draw(
-        st.lists(st.text(names, max_size=3).map(lambda s: "".join(dict.fromkeys(s))), min_size=3, max_size=4)
+        st.lists(st.text(names, max_size=3).map(lambda s: "".join(dict.fromkeys(s))), min_size=2, max_size=4)
     )
     inputs = placeholders(*[tuple(sizes[n] for n in word) for word in letters])
 
     def body(i: Any, j: Any) -> Any:
         known = {**axes, "i": i, "j": j}
         read = [t[tuple(known[n] for n in word)] for t, word in zip(inputs, letters, strict=True)]
-        product = read[0] * read[1] * read[2]
+        product = read[0] * read[1] * read[2] if len(read) > 2 else read[0] * read[1]
         return te.sum(product - read[3] * read[0] if len(read) > 3 else product, axis=tuple(axes.values()))
 
     check(inputs, te.compute((sizes["i"], sizes["j"]), body, name="y"), draw(PROCESSORS))
@@ -184,3 +184,25 @@ def test_a_condition_that_guards_a_read_stays() -> None:
     y = te.compute((9, 9), lambda i, j: te.sum(a[i - 1, k] * b[k, j], axis=k, where=i > 0), name="y")
     assert stages(y) == []
     check([a, b], y)
+
+
+def test_a_loop_that_one_of_two_factors_has_is_summed_before() -> None:
+    """The mean of rows in a gradient of a covariance: n m instead of n m k."""
+    a, b = placeholders((9, 9), (8, 9))
+    k, j = te.reduce_axis(8, name="k"), te.reduce_axis(9, name="j")
+    y = te.compute((9,), lambda i: te.sum(-(a[i, j] * (b[k, j] - 1.0)), axis=(k, j)), name="y")
+    assert stages(y) == [
+        "te.sum(x1[k, j] - 1.0, axis=k)", "te.sum(x0[i, j] * y_inner[j], axis=j)", "-y_outer[i]"
+    ]  # fmt: skip
+    check([a, b], y)
+
+
+def test_a_condition_of_the_result_is_asked_about_a_sum_of_products() -> None:
+    a, b, c = placeholders((9, 9), (9, 9), (9, 9))
+    y = te.compute(
+        (9, 9),
+        lambda i, j: te.select(j <= i, te.sum(lambda k: a[j, k] * b[i, k] + b[j, k] * a[i, k]), c[i, j]), name="y",
+    )  # fmt: skip
+    check([a, b, c], y)
+    product = te.compute((9, 9), lambda i, j: te.sum(lambda k: a[j, k] * b[i, k] + b[j, k] * a[i, k], where=j <= i))
+    assert len(stages(product)) == 2

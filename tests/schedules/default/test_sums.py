@@ -89,3 +89,22 @@ def test_blocks_of_a_sum_do_not_meet_infinite_neighbours() -> None:
     want = np.full((40, 48), 4099.0)
     want[3] = np.inf
     np.testing.assert_array_equal(te.evaluate(a @ b, {a: x, b: y}), want)
+
+
+@pytest.mark.parametrize("rows", [slice(1, None), slice(33, None), slice(40, 41)])
+@pytest.mark.parametrize("columns", [slice(None), slice(17, None)])
+@pytest.mark.parametrize("size", [96, 100])
+def test_products_of_which_a_part_is_read(rows: slice, columns: slice, size: int) -> None:
+    """Their tiles begin where the part begins, and the last one reaches past the end."""
+    a, b = (te.placeholder((size, size), "float64", name=n) for n in "ab")
+    part = (a @ b)[rows, columns] + 1.0
+    x, y = np.random.default_rng(0).standard_normal((2, size, size))
+    np.testing.assert_allclose(te.evaluate(part, {a: x, b: y}), (x @ y)[rows, columns] + 1.0, rtol=1e-11, atol=1e-11)
+
+
+def test_products_under_a_triangle_of_the_result() -> None:
+    """Halide needs the rows of the product from the first that is asked for."""
+    a, b = (te.placeholder((100, 70), "float64", name=n) for n in "ab")
+    low = te.compute((100, 100), lambda i, j: te.sum(lambda k: a[i, k] * b[j, k], where=lambda k: i > j))
+    x, y = np.random.default_rng(0).standard_normal((2, 100, 70))
+    np.testing.assert_allclose(te.evaluate(low, {a: x, b: y}), np.tril(x @ y.T, -1), rtol=1e-11, atol=1e-11)

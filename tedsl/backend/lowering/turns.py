@@ -1,0 +1,193 @@
+"""Reductions inside a step of a scan: their accumulators, and the turns that they take.
+
+Each reduction runs innermost; its accumulators are components of the function. What one needs of another has an earlier
+turn. A turn runs the iterations that its conditions leave (`spans`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import halide as hl
+
+from tedsl.analysis.terms import product_of
+from tedsl.backend.lowering.expressions import Scalars
+from tedsl.backend.lowering.reductions import Accumulator, accumulator, combined
+from tedsl.backend.lowering.spans import ALL, Ends, iterations_of
+from tedsl.backend.lowering.stages import Context
+from tedsl.backend.scalars.types import TYPES, Expr as Halide
+from tedsl.lang import functions as fn
+from tedsl.lang.expr import TRUE, Axis, Expr, Reduce
+from tedsl.lang.extents import number
+from tedsl.lang.traverse import topological
+
+__all__ = [
+    "Inner", "Turn", "accumulated", "extent_of", "inner_reductions", "product_of_extents", "promised", "reductions",
+    "results_of", "turn_of",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Inner:
+    """One reduction inside a step: its accumulator, the components that hold it, and its turn."""
+
+    reduce: Reduce  # component 0
+    kept: Accumulator
+    slots: tuple[int, ...]  # of the components of the function
+    turn: int
+    across: tuple[Axis, ...] = ()  # loops over places that all have one value: it is computed at the first of them
+
+
+def reductions(roots: Sequence[Expr]) -> list[Reduce]:
+    return [node for node in topological(roots) if isinstance(node, Reduce)]
+
+
+def whole_of(reduce: Reduce) -> Reduce:
+    """The first component, which stands for all of one reduction."""
+    return Reduce(reduce.reducer, reduce.values, reduce.axes, reduce.where, 0)
+
+
+def promised(value: Halide, extent: Halide) -> Halide:
+    """A loop that has only so many of its iterations, as Halide is told."""
+    return hl.unsafe_promise_clamped(value, 0, hl.max(extent - 1, 0))
+
+
+def extent_of(axis: Axis) -> Expr:
+    assert axis.extent is not None
+    return axis.extent
+
+
+def inner_reductions(ctx: Context, bodies: tuple[Expr, ...], types: list[Any], free: set[int]) -> list[Inner]:
+    """Every reduction of the bodies once, with a turn after those that it contains and shared by those of its extents.
+
+    Accumulators lie in `free` components of their types, else in new ones.
+    """
+    found: dict[Reduce, Inner] = {}
+    level: dict[Reduce, int] = {}
+    for reduce in reductions(bodies):
+        whole = whole_of(reduce)
+        if whole in found:
+            continue
+        level[whole] = max((level[whole_of(r)] + 1 for r in reductions(reduce.children)), default=0)
+        kept = accumulator(ctx, whole)
+        slots = []
+        for dtype in kept.dtypes:
+            slot = next((k for k in sorted(free) if types[k] == TYPES[dtype]), len(types))
+            free.discard(slot)
+            if slot == len(types):
+                types.append(TYPES[dtype])
+            slots.append(slot)
+        found[whole] = Inner(whole, kept, tuple(slots), 0)
+    together = sorted(dict.fromkeys((level[r], _shape(r)) for r in found), key=lambda key: key[0])
+    turn = {key: k for k, key in enumerate(together)}
+    return [replace(inner, turn=turn[level[r], _shape(r)]) for r, inner in found.items()]
+
+
+def _shape(reduce: Reduce) -> tuple[Expr, ...]:
+    return tuple(end for a in reduce.axes for end in (a.begin, extent_of(a)))
+
+
+def _points(ctx: Context, reduce: Reduce) -> Halide:
+    return product_of_extents(ctx, [extent_of(a) for a in reduce.axes])
+
+
+def product_of_extents(ctx: Context, extents: Sequence[Expr]) -> Halide:
+    total: Halide = hl.i32(1)
+    for extent in extents:
+        total = total * ctx.extent(extent)
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """Reductions that run together: the first of their iterations that counts (None: the first one), how many run."""
+
+    members: tuple[Inner, ...]
+    first: Halide | None
+    length: Halide
+
+    def ordinal(self, tick: Halide) -> Halide:
+        """Which iteration one is that runs."""
+        return tick if self.first is None else self.first + tick
+
+
+def turn_of(ctx: Context, members: Sequence[Inner], ends: Ends, firsts: Sequence[Halide | None]) -> Turn:
+    """The iterations that one of the members may count; at least one, which sets the accumulators to their identity,
+    but none where all members are computed somewhere else: not where `firsts` says.
+    """
+    axes = members[0].reduce.axes
+    length = hl.max(product_of_extents(ctx, [extent_of(a) for a in axes]), 1)
+    span = ALL
+    for k, member in enumerate(members):
+        own = iterations_of(_condition(member.reduce), member.reduce.axes[0], frozenset(member.reduce.axes), ends)
+        span = own if k == 0 else span.either(own)
+    first: Halide | None = None
+    if not (span.low is None and span.high is None):
+        count, begin = ctx.extent(extent_of(axes[0])), ctx.extent(axes[0].begin)
+        start = hl.i32(0) if span.low is None else hl.max(hl.min(span.low - begin, count - 1), 0)
+        stop = count if span.high is None else hl.min(span.high - begin, count)
+        rest = product_of_extents(ctx, [extent_of(a) for a in axes[1:]])
+        first = None if span.low is None else start * rest
+        length = hl.max((stop - start) * rest, 1)
+    length = length if span.holds is None else hl.select(span.holds, length, 1)
+    here: Halide | None = firsts[0]
+    for other in firsts[1:]:
+        here = None if here is None or other is None else here | other
+    return Turn(tuple(members), first, length if here is None else hl.select(here, length, 0))
+
+
+def _condition(reduce: Reduce) -> Expr:
+    """Where a term counts: `where=`, and what guards a product."""
+    product = product_of(reduce.values[0]) if reduce.reducer.kind == "sum" else None
+    return reduce.where if product is None else fn.logical_and(reduce.where, product.condition)
+
+
+def accumulated(
+    ctx: Context,
+    scope: Scalars,
+    member: Inner,
+    turn: Turn,
+    tick: Halide,
+    held: Sequence[Halide],
+) -> list[Halide]:
+    """The accumulators of a reduction after one more of its points."""
+    reduce, kept = member.reduce, member.kept
+    points = _points(ctx, reduce)
+    counted = all(number(extent_of(a)) for a in reduce.axes)
+    reached = turn.ordinal(tick)
+    ordinal = promised(reached, points) if counted else hl.max(hl.min(reached, points - 1), 0)
+    for axis, value in _decoded(ctx, reduce, ordinal).items():
+        scope.bind_loop(axis, value)
+    base = [hl.select(tick == 0, i, o) for i, o in zip(kept.identity, held, strict=True)]
+    terms, holds = combined(ctx, scope, reduce, reduce.where)
+    step = kept.step(base, terms, ordinal)
+    taken = None if counted else reached < points
+    if holds is not TRUE:
+        condition = scope.value(holds)
+        taken = condition if taken is None else taken & condition
+    return list(step) if taken is None else [hl.select(taken, s, b) for s, b in zip(step, base, strict=True)]
+
+
+def results_of(member: Inner, held: Sequence[Halide]) -> dict[Expr, Halide]:
+    """What a reduction is, by its components, once its turn is over."""
+    reduce = member.reduce
+    count = len(reduce.values) if reduce.reducer.is_custom else 1
+    whole = {k: Reduce(reduce.reducer, reduce.values, reduce.axes, reduce.where, k) for k in range(count)}
+    return {component: member.kept.result(k, held) for k, component in whole.items()}
+
+
+def _decoded(ctx: Context, reduce: Reduce, ordinal: Halide) -> dict[Axis, Halide]:
+    """The values of the reduce axes at a position in their order."""
+    found: dict[Axis, Halide] = {}
+    rest = ordinal
+    for axis in reduce.axes[::-1]:
+        begin = ctx.extent(axis.begin)
+        if axis is reduce.axes[0]:
+            found[axis] = begin + rest
+        else:
+            extent = ctx.extent(extent_of(axis))
+            found[axis] = begin + rest % extent
+            rest = rest / extent
+    return found
