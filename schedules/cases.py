@@ -28,6 +28,7 @@ _TWO: dict[type, Callable[[Any, Any], Any]] = {
     ast.NotEq: operator.ne,
 }  # fmt: skip
 _ONE: dict[type, Callable[[Any], Any]] = {ast.USub: operator.neg, ast.Invert: operator.invert}
+_CALLS: dict[str, Callable[[Any, Any], Any]] = {"maximum": fn.maximum, "minimum": fn.minimum}
 _FIX = "give a condition made of sizes and whole numbers, such as n % 16 == 0 or (n >= 64) & (m < 8)"
 
 
@@ -46,7 +47,7 @@ def condition_text(condition: Any, sizes: Mapping[str, Var]) -> str:
         raise ScheduleError(f"{condition} asks for {asked}; sizes of the program: {known}; {_FIX}")
     text = expression_text(condition, Style(prefix=""))
     if condition_of(text, sizes) is not condition:
-        raise ScheduleError(f"{text} has more in it than sums, products, quotients and comparisons; {_FIX}")
+        raise ScheduleError(f"{text} has more in it than sums, products, quotients, extremes and comparisons; {_FIX}")
     return text
 
 
@@ -60,7 +61,7 @@ def position_text(position: Any, sizes: Mapping[str, Var]) -> str:
     found = simplify_extent(found)
     text = expression_text(found, Style(prefix=""))
     if position_of(text, sizes) is not found:
-        raise ScheduleError(f"{text} is no position made of sizes, sums, products and quotients")
+        raise ScheduleError(f"{text} is no position made of sizes, sums, products, quotients and extremes")
     return text
 
 
@@ -91,6 +92,9 @@ def _value(node: ast.AST, sizes: Mapping[str, Var]) -> Any:
         return _TWO[type(node.op)](_value(node.left, sizes), _value(node.right, sizes))
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _TWO:
         return _TWO[type(node.ops[0])](_value(node.left, sizes), _value(node.comparators[0], sizes))
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in _CALLS and len(node.args) == 2 and not node.keywords:
+        first, second = node.args
+        return _CALLS[ast.unparse(node.func)](_value(first, sizes), _value(second, sizes))
     if isinstance(node, ast.UnaryOp) and type(node.op) in _ONE:
         return _ONE[type(node.op)](_value(node.operand, sizes))
     raise ScheduleError(f"{ast.unparse(node)!r:.60} is no part of a condition on sizes; {_FIX}")

@@ -10,7 +10,7 @@ from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import same_extent, simplify_extent
 from tedsl.lang.folding import folded, select_node
-from tedsl.lang.intervals import Known, may_wrap, range_of, verdict
+from tedsl.lang.intervals import may_wrap, range_of, verdict
 from tedsl.lang.operators import NEGATED
 from tedsl.lang.tensor import Compute, Operation, Scan, StepPart, Tensor
 from tedsl.lang.traverse import rebuild_all, substitute_all, topological
@@ -122,17 +122,14 @@ def read_through(read: Read, parts: Mapping[Tensor, Compute]) -> Read:
     return found
 
 
-def decided_all(exprs: Iterable[Expr], known: Known | None = None) -> tuple[Expr, ...]:
-    """Expressions without the comparisons that the ranges of their axes decide, and what was chosen by them.
-
-    `known`: ranges of what else is in them.
-    """
-    roots, known = tuple(exprs), {} if known is None else known
+def decided_all(exprs: Iterable[Expr]) -> tuple[Expr, ...]:
+    """Expressions without the comparisons that the ranges of their axes decide, and what was chosen by them."""
+    roots = tuple(exprs)
     new: dict[Expr, Expr] = {}
     for node in topological(roots):
         children = tuple([new[c] for c in node.children])
         same = all(map(is_, children, node.children))
-        new[node] = _decided(node if same else node.with_children(children), known)
+        new[node] = _decided(node if same else node.with_children(children))
         if isinstance(node, Apply) and node.fn is Fn.ADD:  # what turned out to be zero was nothing but that
             left = [n for n, o in zip(children, node.children, strict=True) if n is o or not _is_zero(n)]
             new[node] = new[node] if len(left) == 2 else left[0] if left else children[0]
@@ -143,7 +140,7 @@ def _is_zero(node: Expr) -> bool:
     return isinstance(node, Const) and node.dtype.is_float and node.value == 0
 
 
-def _decided(node: Expr, known: Known) -> Expr:
+def _decided(node: Expr) -> Expr:
     if isinstance(node, Reduce):
         nothing = node.where is FALSE and not node.reducer.is_custom
         return node.reducer.identity_of(node.dtype) if nothing and node.reducer.kind == "sum" else node
@@ -154,12 +151,12 @@ def _decided(node: Expr, known: Known) -> Expr:
     if node.fn in (Fn.AND, Fn.OR, Fn.NOT) and node.dtype.is_bool:
         return folded(node.fn, node.args, node.dtype)
     if node.fn in NEGATED and all(a.dtype is INT32 for a in node.args):
-        return _compared(node, known)
+        return _compared(node)
     return node
 
 
-def _compared(node: Apply, known: Known) -> Expr:
-    if any(may_wrap(a, known) for a in node.args):
+def _compared(node: Apply) -> Expr:
+    if any(may_wrap(a, {}) for a in node.args):
         return node
-    found = verdict(node.fn, range_of(simplify_extent(node.args[0] - node.args[1]), known))
+    found = verdict(node.fn, range_of(simplify_extent(node.args[0] - node.args[1]), {}))
     return node if found is None else TRUE if found else FALSE

@@ -136,7 +136,7 @@ def test_the_reason_of_a_refusal() -> None:
     assert "'h0', 'h1' come before 'late', which still reads it" in refusal(inputs[:3], late, inputs[2])
     assert "nor an intermediate result: it is a result, too" in refusal(inputs, [x, y], x)
     turned = te.compute((N, N), lambda i, j: te.sum(lambda k: x[k, i] * inputs[1][k, j]), name="turned")
-    z = te.compute((), lambda: te.sum(lambda i, j, k: turned[i, k] * turned[k, j]), name="z")
+    z = te.compute((), lambda: te.sum(lambda i, j, k: te.tanh(turned[i, k] + turned[k, j])), name="z")
     s = te.Schedule(z)
     s[turned].compute_root()
     text = refusal(inputs[:2], z, x, schedule=s)
@@ -144,7 +144,7 @@ def test_the_reason_of_a_refusal() -> None:
     small = te.placeholder((4,), name="small")
     first = te.compute((N, N), lambda i, j: x[i, j] * small[0], name="first")
     h = te.compute((N, N), lambda i, j: te.sum(lambda k: first[i, k] * inputs[1][k, j]), name="h")
-    z = te.compute((), lambda: te.sum(lambda i, j, k: h[i, k] * h[k, j]), name="z")
+    z = te.compute((), lambda: te.sum(lambda i, j, k: te.tanh(h[i, k] + h[k, j])), name="z")
     assert "larger, or not known to fit" in refusal([*inputs[:2], small], z, small)
 
 

@@ -231,7 +231,7 @@ def _met(node: Apply, facts: Facts) -> Iterable[Affine]:
     return [first - other for other in others] or [first]
 
 
-_SAID = (Fn.ADD, Fn.SUB, Fn.MUL, Fn.FLOORDIV, Fn.MOD)
+_SAID = (Fn.ADD, Fn.SUB, Fn.MUL, Fn.FLOORDIV, Fn.MOD, Fn.MAXIMUM, Fn.MINIMUM)
 _CROSSINGS = {
     **dict.fromkeys((Fn.EQ, Fn.NE, Fn.LT, Fn.LE, Fn.GT, Fn.GE), _compared),
     Fn.FLOORDIV: _divided, Fn.MOD: _divided,

@@ -18,7 +18,7 @@ from tedsl.lang.elements import fresh_axes
 from tedsl.lang.expr import Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.folding import select_node
-from tedsl.lang.intervals import Known
+from tedsl.lang.functions import clip
 from tedsl.lang.locks import cached_property
 from tedsl.lang.phases import decided_all
 from tedsl.lang.tensor import Compute, Operation, Scan, ScanState, Scatter, Tensor
@@ -205,7 +205,6 @@ class _Writer:
         self.ops = [timed for op, timed in self.line.timed.items() if op in self.spans]
         self.inputs: dict[Given, Tensor] = {}
         self.made: dict[Tensor, tuple[Tensor, int]] = {}  # a tensor along time -> that here, and where it begins
-        self.known: Known = {}
         self.windows = segments.spans[segment, turn].windows
 
     @cached_property
@@ -214,8 +213,7 @@ class _Writer:
         if self.segment not in self.all.alike:
             return None
         read = Read(self._given(Given("origin")), (Const(0, INT32),))
-        self.known[read] = self.all.origins
-        return read
+        return clip(read, *self.all.origins)  # so that everyone knows that what is read at a step lies inside
 
     def program(self) -> SegmentProgram:
         outputs: dict[Given, Tensor] = {}
@@ -352,7 +350,7 @@ class _Writer:
             if isinstance(made, Reduce) and any(a is timed.axis for a in made.axes):
                 made = made.with_axes(tuple(axis if a is timed.axis else a for a in made.axes))
             new[node] = made
-        return decided_all([new[e] for e in timed.op.expressions], self.known)
+        return decided_all([new[e] for e in timed.op.expressions])
 
     def _read(
         self, timed: Timed, read: Read, indices: tuple[Expr, ...], axis: Axis, start: int, states: dict[Tensor, Tensor]

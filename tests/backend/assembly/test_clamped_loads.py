@@ -63,10 +63,13 @@ def test_nothing_is_read_beside_an_array(level: str) -> None:
         second = np.frombuffer(memory, "float32", 300, 3 * page)
         x, y = te.placeholder((100,), name="x"), te.placeholder((300,), name="y")
         joined = te.concatenate([x, y])
+        in_one_loop = te.Schedule(joined)
+        in_one_loop[joined].vectorize(joined.op.axes[0], 8)
         with processor(level):
-            kernel = te.build([x, y], joined)
+            kernel = te.build([x, y], joined, in_one_loop)
             assert "clamped loads: 0" not in kernel.source("passes")
             np.testing.assert_array_equal(kernel(first, second), np.zeros(400, "float32"))
+            np.testing.assert_array_equal(te.build([x, y], joined)(first, second), np.zeros(400, "float32"))
     finally:
         protect(ctypes.c_void_p(begin + page), ctypes.c_size_t(2 * page), 3)
 

@@ -99,7 +99,10 @@ def _lookup() -> Any:
 
 def _joined() -> Any:
     x, y = te.placeholder((1000,), name="x"), te.placeholder((2000,), name="y")
-    return [x, y], te.concatenate([x, y])
+    joined = te.concatenate([x, y])
+    in_one_loop = te.Schedule(joined)
+    in_one_loop[joined].vectorize(joined.op.axes[0], 8)
+    return [x, y], joined, in_one_loop
 
 
 def _large() -> Any:
@@ -121,7 +124,7 @@ FIRES = {
 @pytest.mark.parametrize(("name", "target"), FIRES)
 def test_passes_fire_on_what_halide_makes(name: str, target: str) -> None:
     """For named processors, so that it is the same on every machine: a new Halide or llvmlite shows here."""
-    inputs, output = FIRES[name, target]()
-    said = te.build(inputs, output, target=target).source("passes")
+    inputs, output, *schedule = FIRES[name, target]()
+    said = te.build(inputs, output, *schedule, target=target).source("passes")
     counts = dict(line.rpartition(": ")[::2] for line in said.splitlines())
     assert int(counts[name].split()[0]) > 0, said

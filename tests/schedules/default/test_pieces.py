@@ -101,6 +101,8 @@ def test_sizes_that_are_known_when_the_kernel_is_called() -> None:
     half = te.compute((n,), lambda i: u[(i + n // 2) % n])
     assert cuts(joined) == {"i": ("n",)}
     assert cuts(half) == {"i": ("n - n // 2",)}
+    bordered = te.compute((n + 6,), lambda i: u.at(i - 3, mode="wrap"))
+    assert cuts(bordered) == {"i": ("3", "maximum(n, 1) + 3")}
     for sizes in ((37, 50), (0, 5), (5, 0), (1, 1)):
         arrays = [CHANCE.random(s).astype("float32") for s in sizes]
         np.testing.assert_array_equal(te.build([u, v], joined)(*arrays), np.concatenate(arrays))
@@ -108,6 +110,7 @@ def test_sizes_that_are_known_when_the_kernel_is_called() -> None:
     for size in (1, 2, 3, 31, 64):
         array = CHANCE.random(size).astype("float32")
         np.testing.assert_array_equal(kernel(array), np.roll(array, -(size // 2)))
+        np.testing.assert_array_equal(te.build(u, bordered)(array), np.pad(array, 3, mode="wrap"))
 
 
 @pytest.mark.parametrize("level", LEVELS_HERE)
