@@ -78,11 +78,13 @@ def _compiled(workload: Workload) -> tuple[Kernel, Any, float]:
     return kernel, found, (2 * ready - start - time.process_time()) * 1e3
 
 
-def interleaved(sides: dict[str, Callable[[], Any]], clock: Callable[[], float]) -> dict[str, list[float]]:
+def interleaved(
+    sides: dict[str, Callable[[], Any]], clock: Callable[[], float], seconds: float = SECONDS
+) -> dict[str, list[float]]:
     """Seconds of each side, in turns of a few calls back to back, when no thread of the side before is busy."""
     times: dict[str, list[float]] = {name: [] for name in sides}
     begin = time.perf_counter()
-    while len(times["ours"]) < 5 or (time.perf_counter() - begin < SECONDS and len(times["ours"]) < 200):
+    while len(times["ours"]) < 5 or (time.perf_counter() - begin < seconds and len(times["ours"]) < 200):
         for name, call in sides.items():
             _until_idle()
             call()
