@@ -29,7 +29,7 @@ class Thresholds:
     blocks: int = 1 << 17  # terms of an element that is cut into blocks
     chain: int = 1 << 9  # floats that are added up in a row: more of them lose digits
     block_extent: int = 16  # iterations of the loop that is cut
-    position: int = 64  # elements of a row whose extreme is looked for in two passes
+    position: int = 2  # elements of a row whose extreme is looked for in two passes
     nest_threads: int = 1 << 17  # scalar operations
     column_rows: int = 64  # rows of a reduction that are worth a few streams through memory
     shared: int = 40  # operations of an element that most iterations of a short loop share

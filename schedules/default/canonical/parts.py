@@ -7,6 +7,7 @@
 | `guarded_outside` | `sum(a b, where=i >= j)`, i and j loops of the result | `select(i >= j, sum(a b), 0)` |
 | `in_order` | `sum over k, l of a[i, k] b[k, l] c[l, j]` | `sum over k of a[i, k] t[k, j]`, t summed over l |
 | `in_order` | `sum over k, l of a[i, k] b[k, l]` | `sum over k of a[i, k] t[k]`, t summed over l |
+| `in_order` | `sum over k, l of a[k, i] b[l, i] h[k, l]` | `sum over k of a[k, i] t[k, i]`, t a product |
 | `split` | indices with `o // 4`, `o % 4` | loops `q`, `r` of `o = 4 q + r` |
 | `split` | `(i + 1) // 2 - a`, `(i + 1) % 2` | a sum for each remainder of `i`, its indices affine |
 

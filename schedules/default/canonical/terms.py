@@ -99,9 +99,12 @@ def in_order(op: Compute, least: Thresholds) -> Parts | None:
         work += math.prod(sizes[a] for a in axes if a in left)
         if best is None or work < best[0]:
             best = work, axis, inside
-    if best is None or best[0] * WORTH > math.prod(sizes.values()):
+    if best is None:
         return None
-    parts = _summed_before(op, best[1], best[2], factors)
+    parts, whole = _summed_before(op, best[1], best[2], factors), math.prod(sizes.values())
+    is_product = contraction_of(parts.stages[0], least) is not None and contraction_of(op, least) is None
+    if best[0] * WORTH > whole and not (is_product and best[0] < whole * WORTH):
+        return None
     return parts if sign > 0 else Parts(parts.stages, -parts.body)
 
 

@@ -59,8 +59,11 @@ def rewrite_reduction(
     width = max(4, machine.vector_bytes // max(4, dtype.itemsize))
     lanes = 0
     if along is not None:
+        rows = terms // max(1, typical(along.extent))
+        least = max(1, machine.least.row_vectors // rows)
+        width = _width(along, width, least)
         most = machine.choose("lanes", 8 if number(along.extent) is not None else 4, op.name)
-        lanes = _lanes(typical(along.extent), width, most, machine.least.row_vectors)
+        lanes = _lanes(typical(along.extent), width, most, least)
     few = elements * 4 < BLOCKS * machine.cores
     rounds = dtype.is_float and reduce.reducer.kind == "sum"
     if blocked and any(number(a.extent) is None for a in reduce.axes):
@@ -94,13 +97,26 @@ def _along(op: Compute) -> Axis | None:
     return best if best in set(reduce.axes) else None
 
 
+def _width(along: Axis, widest: int, least: int) -> int:
+    """The lanes of a vector, fewer of them where a row is shorter than so many of the widest; one may be half full."""
+    extent, width = number(along.extent), widest
+    while extent is not None and width > 4 and not _fills(extent, width, least):
+        width //= 2
+    return width
+
+
+def _fills(extent: int, width: int, least: int) -> bool:
+    """Whether a row fills so many vectors."""
+    return extent > width // 2 if least == 1 else extent >= least * width
+
+
 def _lanes(extent: int, width: int, most: int, least: int) -> int:
     """How many lanes a row of this extent is spread over: 0 where it is shorter than so many vectors."""
     for vectors in (n for n in (16, 8, 4, 2) if n <= most):
         if extent % (vectors * width) == 0 and extent >= 2 * vectors * width:
             return vectors * width
     for vectors in (n for n in (16, 8, 4, 2, 1) if n <= most):
-        if extent >= 4 * vectors * width or (vectors == 1 and extent >= least * width):
+        if extent >= 4 * vectors * width or (vectors == 1 and _fills(extent, width, least)):
             return vectors * width
     return 0
 
@@ -175,12 +191,13 @@ def _by_lanes(rw: Rewriting, original: Operation, op: Compute, along: Axis, lane
         lane = Axis("lane", Const(width, INT32))
         outer, mapping, inside = _cut_rest(along, lanes, width, lane)
         rest = _partial(rw, op, along, outer, lane, mapping, inside, name="rest")
-        rw.kinds[rest.op.name] = "partial"
+        rw.kinds[rest.op.name], rw.widths[rest.op.name] = "partial", width
         parts = [combine(p, Read(rest, (*op.axes, Const(k, INT32)))) for k, p in enumerate(parts)]
     rw.add(replace(op, name=rw.name(op.name), names=None, bodies=(_tree(parts, combine),), _outputs={}), original)
     rw.kinds[rw.stages[-1].name] = "tree"
     for stage in (partial.op.name, held.op.name):
         rw.inside[stage] = rw.stages[-1].name
+        rw.widths[stage] = width
 
 
 def _tree(parts: Sequence[Expr], combine: Callable[[Expr, Expr], Expr]) -> Expr:

@@ -77,6 +77,19 @@ def test_factors_are_summed_in_the_cheapest_order() -> None:
     check([a, b, c], y)
 
 
+def test_a_product_within_a_sum_of_three_factors_is_a_stage_though_that_is_no_less_work() -> None:
+    a, b, c = placeholders((9, 10), (11, 10), (10,))
+    y = te.compute((9, 11), lambda i, j: te.sum(lambda k: a[i, k] * b[j, k] * c[k]), name="y")
+    h = te.placeholder((9, 11), name="h")
+    (gradient,) = te.differentiate(y, [c], head=h)
+    first, second, body = stages(gradient)
+    assert first == "te.sum(h[i, j] * x1[j, i_1], axis=j)"
+    assert "x0[" in second
+    assert "dx2_y_inner[" in second
+    assert body == "dx2_y_outer[i]"
+    check([a, b, c], y)
+
+
 def test_groups() -> None:
     x, w = placeholders((2, 6, 9), (12, 2, 3))
     c, p = te.reduce_axis(2, name="c"), te.reduce_axis(3, name="p")

@@ -77,7 +77,7 @@ def test_what_is_alike_is_compiled_once_and_called_often() -> None:
     x, w = te.placeholder((8,), name="x"), te.placeholder((8, 8), name="w")
     h: Any = x
     for step in range(6):
-        h = te.compute((8,), lambda i, h=h: te.sum(lambda k: w[i, k] * te.tanh(h[k])), name=f"h{step}")
+        h = te.compute((8,), lambda i, h=h: te.sum(lambda k: w[k, i] * te.tanh(h[k])), name=f"h{step}")
     found = cut([x, w], [h])
     assert len(found) == 6
     assert len({p.digest for p in found}) == 1

@@ -108,3 +108,20 @@ def test_products_under_a_triangle_of_the_result() -> None:
     low = te.compute((100, 100), lambda i, j: te.sum(lambda k: a[i, k] * b[j, k], where=lambda k: i > j))
     x, y = np.random.default_rng(0).standard_normal((2, 100, 70))
     np.testing.assert_allclose(te.evaluate(low, {a: x, b: y}), np.tril(x @ y.T, -1), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+@pytest.mark.parametrize("width", [2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 24, 31, 33])
+def test_short_rows_are_reduced_by_vectors_as_long_as_they_are(width: int, dtype: str) -> None:
+    """Over one axis, over two that lie side by side, and where the extreme is: with a NaN, too."""
+    x = te.placeholder((5, 12, width), dtype, name="x")
+    a = np.random.default_rng(width).integers(-9, 9, (5, 12, width)).astype(dtype)
+    if dtype.startswith("float"):
+        a[2, 3, width // 2] = np.nan
+    results = [x.sum(2), x.sum((1, 2)), x.max(2), x.min((0, 1, 2)), x.argmax(2), x.argmin(2), x.argmax()]
+    found = te.build(x, results)(a)
+    want = [a.sum(2), a.sum((1, 2)), a.max(2), a.min(), a.argmax(2), a.argmin(2), a.argmax()]
+    for got, expected in zip(found, want, strict=True):
+        np.testing.assert_array_equal(got, expected)
+    loops = str(te.Schedule(x.max(2)).auto())
+    assert ("partial" in loops) == (width >= 8)
