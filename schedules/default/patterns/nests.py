@@ -279,7 +279,7 @@ class _Nest:
     # ----------------------------------------------------------------------------------- vectors and inner loops
 
     def _width(self, op: Compute) -> int:
-        most = max(1, self.machine.vector_bytes // max(4, *(b.dtype.itemsize for b in op.bodies)))
+        most = max(1, self.machine.vector_bytes // self.costs.lane_bytes(op))
         return self.rw.widths.get(op.name, most)
 
     def _vector_axis(self, op: Compute, depth: int) -> Axis | None:
