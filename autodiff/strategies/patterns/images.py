@@ -67,13 +67,10 @@ def _filter(c: Canvas, made: Sequence[Source]) -> Source:
     reach = [0] * (len(x.dims) - 2) + [c.pick((0, 1, 1, 2)), c.pick((0, 0, 1, 2))]
     taps = [[c.number(-r, r) for r in reach] for _ in range(c.number(1, 5))]
     least = [min(a.size, b.size) for a, b in zip(x.dims, y.dims, strict=True)]
-    if mode == "inside":
-        least = [n - 2 * r for n, r in zip(least, reach, strict=True)]
-        shift = reach
-    else:
-        shift = [0] * len(reach)
-    if min(least) < 1:
-        return x
+    if mode == "inside" and any(n <= 2 * r for n, r in zip(least, reach, strict=True)):
+        mode = "clamp"
+    shift = reach if mode == "inside" else [0] * len(reach)
+    least = [n - 2 * s for n, s in zip(least, shift, strict=True)]
     dims = [a if a.size == n else Dim(n, n) for a, n in zip(x.dims, least, strict=True)]
     multiplies, alike = c.chance(4), c.chance(3)
 
