@@ -133,6 +133,8 @@ class _Search:
             height = min(height, self.machine.l2 // max(1, row) - overlap)
             if 2 * height < least.pipeline_share * overlap:
                 return None
+        turns = max(1, extent // (max(1, height) * self.machine.cores))  # as many strips for each core
+        height = -(-extent // (turns * self.machine.cores)) if slides else height
         return Pipeline(root, rows, around, tuple(members), max(1, height), slides)
 
     def _is_stored(self, op: Compute, sites: Sequence[tuple[Operation, Read]]) -> bool:
