@@ -304,8 +304,9 @@ class Plan:
         They are gathered in place; loops are made of them, and places looked at, when these are asked for.
         """
         later: dict[tuple[str, str], _Later] = {}
-        loops, places, storage = dict(self.loops), dict(self.places), dict(self.storage)
-        plan = replace(self, loops=loops, places=places, storage=storage)
+        loops, places, stores = dict(self.loops), dict(self.places), dict(self.stores)
+        storage = dict(self.storage)
+        plan = replace(self, loops=loops, places=places, stores=stores, storage=storage)
         for step in steps:
             d = step.directive
             try:
@@ -318,6 +319,9 @@ class Plan:
                 elif _RULES[type(d)] is Plan._placed:
                     plan._check_place(d, op)
                     places[d.stage] = step
+                elif _RULES[type(d)] is Plan._stored:
+                    plan._check_store(d)
+                    stores[d.stage] = step
                 else:
                     assert _RULES[type(d)] is Plan._laid_out, f"{d.verb} changes the program"
                     plan._check_layout(d, op)
@@ -442,11 +446,14 @@ class Plan:
 
     def _stored(self, step: Step, op: Operation) -> Plan:
         d = step.directive
-        if d.stage in self.program.final:
-            raise ScheduleError(f"{d.stage} is an output; its memory is given")
+        self._check_store(d)
         if isinstance(d, StoreAt):
             self._check_at(d.stage, d.consumer, d.loop)
         return replace(self, stores={**self.stores, d.stage: step})
+
+    def _check_store(self, d: Directive) -> None:
+        if d.stage in self.program.final:
+            raise ScheduleError(f"{d.stage} is an output; its memory is given")
 
     def _laid_out(self, step: Step, op: Operation) -> Plan:
         d = step.directive

@@ -34,6 +34,9 @@ class Thresholds:
     column_rows: int = 64  # rows of a reduction that are worth a few streams through memory
     shared: int = 40  # operations of an element that most iterations of a short loop share
     across: int = 16  # elements of a transposed row
+    pipeline: int = 1 << 19  # bytes of stages that are computed row by row together
+    pipeline_strip: int = 32  # rows of which a task computes all stages
+    pipeline_share: int = 8  # rows of a strip for each one that another strip computes too
     pieces: int = 64  # elements of a stage whose loops are cut where it changes what it reads
     lookup_points: int = 64  # in a row of the result, whose rows of a table are looked up
     lookup_row: int = 8  # elements of such a row

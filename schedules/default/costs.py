@@ -31,6 +31,7 @@ MOST = 400  # arithmetic of one expression; longer ones take the compiler more t
 MOST_PATHS = 1 << 12  # through one expression: where it has no loop of its own, Halide 21 walks each of them
 UNKNOWN = 1024  # taken for an extent that is not known
 _ROUNDING = {Fn.FLOOR, Fn.CEIL, Fn.ROUND, Fn.TRUNC}
+_DIVISIONS = {Fn.FLOORDIV, Fn.MOD}
 _COSTLY = (FLOAT_UNARY | FLOAT_BINARY | {Fn.POW, Fn.FLOORDIV, Fn.MOD, Fn.DIV}) - _ROUNDING
 
 
@@ -56,6 +57,20 @@ class Costs:
                 moved = [a for a, i in zip(getattr(inner, "axes", ()), node.indices, strict=True) if i in changes]
                 total += self.varying(inner, *moved)
         return total
+
+    def lane_bytes(self, op: Operation) -> int:
+        """The bytes of the widest number that an element is made of, at least 4 where some are not plain integers."""
+        widest, seen = 1, {op}
+        pending: list[Operation] = [op]
+        for stage in pending:
+            if not is_pointwise(stage) or stage.looks_up:
+                return max(4, *(t.dtype.itemsize for t in op.outputs))
+            for node in _values(getattr(stage, "bodies", ())):
+                widest = max(widest, _width_of(node))
+                if isinstance(node, Read) and node.tensor.op in self.inlined and node.tensor.op not in seen:
+                    seen.add(node.tensor.op)
+                    pending.append(node.tensor.op)
+        return widest
 
     def divides_alike(self, op: Operation, rows: Expr, columns: Expr) -> bool:
         """Whether an element is divided by something that changes along `columns` and not along `rows`."""
@@ -156,6 +171,26 @@ def is_same_point(reader: Operation, read: Read) -> bool:
     """Whether the indices of a read are the reader's axes, in order."""
     axes = getattr(reader, "axes", ())
     return len(axes) == len(read.indices) and all(a is i for a, i in zip(axes, read.indices, strict=True))
+
+
+def _values(roots: Sequence[Expr]) -> list[Expr]:
+    """What elements are made of, without the places at which they are read."""
+    found = dict.fromkeys(roots)
+    pending = list(found)
+    for node in pending:
+        fresh = [c for c in node.children if c not in found] if isinstance(node, Apply) else []
+        found.update(dict.fromkeys(fresh))
+        pending += fresh
+    return list(found)
+
+
+def _width_of(node: Expr) -> int:
+    """The bytes in which a number is computed: narrow floats are float32 then, and so are quotients by what varies."""
+    if node.dtype.is_bool or isinstance(node, Const):
+        return 1
+    is_divided = isinstance(node, Apply) and node.fn in _DIVISIONS and not isinstance(node.args[1], Const)
+    plain = node.dtype.is_integer and not is_divided
+    return node.dtype.itemsize if plain else max(4, node.dtype.itemsize)
 
 
 def cheap_components(op: Compute) -> list[int]:

@@ -19,7 +19,7 @@ from tedsl.lang.expr import Read
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Compute, Operation, Scan
 
-__all__ = ["Group", "groups_of"]
+__all__ = ["Group", "groups_of", "read_by_checks"]
 
 MOST_BYTES = 1 << 17  # of a stage, for each row
 
@@ -49,7 +49,7 @@ def groups_of(
 ) -> list[Group]:
     """The groups of the stages that are neither inlined nor planned, each stage in one of them."""
     places: dict[Operation, _Place | None] = {}
-    checked = _read_by_checks(stages)
+    checked = read_by_checks(stages)
     for op in reversed(stages):
         alone = op in outputs or op.name in planned or not isinstance(op, Compute) or op in checked
         places[op] = None if alone else _place(op, places, planned, costs, machine)
@@ -81,7 +81,7 @@ def _is_for_root(op: Operation, root: Compute, costs: Costs) -> bool:
     )
 
 
-def _read_by_checks(stages: Sequence[Operation]) -> set[Operation]:
+def read_by_checks(stages: Sequence[Operation]) -> set[Operation]:
     """What checks of indices that come from memory read, as a whole and before anything else is computed."""
     read = {op: read_to_check(op) for op in stages}
     found = {op for op, decide in read.items() if decide and isinstance(op, Scan)}.union(*read.values())

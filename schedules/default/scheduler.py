@@ -23,6 +23,7 @@ from schedules.default.patterns.lookups import plan_lookup
 from schedules.default.patterns.nests import plan_nests
 from schedules.default.patterns.outputs import merge_outputs
 from schedules.default.patterns.padding import is_window, padded_windows
+from schedules.default.patterns.pipelines import pipelines_of, plan_pipelines
 from schedules.default.patterns.scans import along_memory, parts_read_through, plan_scan, steps_asked_for
 from schedules.default.patterns.scatters import plan_scatter
 from schedules.default.products.panels import plan_contraction
@@ -224,5 +225,8 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine, *, apart: bool) -> li
     else:
         if apart:
             kept |= widely_read(rw.stages, kept, rw.planned, machine)
-        plan_nests(rw, finals, costs_without_trips(rw.stages, finals, kept, rw.planned, machine), machine, plan)
+        costs = costs_without_trips(rw.stages, finals, kept, rw.planned, machine)
+        pipelines, costs = pipelines_of(rw, kept, costs, machine)
+        plan_pipelines(rw, pipelines, costs, machine, plan)
+        plan_nests(rw, finals, costs, machine, plan)
     return rw.directives

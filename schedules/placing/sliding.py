@@ -16,7 +16,7 @@ from tedsl.lang.expr import Apply, Axis, Expr, Fn
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes
 
-__all__ = ["steps_of", "what_does_not_slide"]
+__all__ = ["held", "steps_of", "what_does_not_slide"]
 
 
 class _Stands(Exception):
@@ -68,10 +68,7 @@ def _rate(row: Expr, steps: Mapping[Axis, int]) -> int | None:
     moving = [a for a in free_axes(row) if steps.get(a, 0)]
     if not moving:
         return 0
-    if isinstance(row, Apply) and row.fn in (Fn.MINIMUM, Fn.MAXIMUM):
-        held = [a for a in row.args if free_axes(a)]
-        return _rate(held[0], steps) if len(held) == 1 else None
-    form = affine_of(row)
+    form = affine_of(held(row))
     total = 0
     for axis in moving:
         factor = None if form is None else form.coefficient(axis)
@@ -79,3 +76,13 @@ def _rate(row: Expr, steps: Mapping[Axis, int]) -> int | None:
             return None
         total += factor.constant * steps[axis]
     return total
+
+
+def held(index: Expr) -> Expr:
+    """What an index is where it is not held at a bound."""
+    while isinstance(index, Apply) and index.fn in (Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP):
+        inner = [a for a in index.args if free_axes(a)]
+        if len(inner) != 1 or (index.fn is Fn.CLIP and inner[0] is not index.args[0]):
+            return index
+        index = inner[0]
+    return index

@@ -31,6 +31,7 @@ PATTERNS: Mapping[str, Callable[[Canvas], Source]] = {
     "placed": lookups.placed,
     "histogram": lookups.histogram,
     "resampled": images.resampled,
+    "filtered": images.filtered,
     "pyramid": images.pyramid,
     "extremes": images.extremes,
     "pixels": images.pixels,

@@ -10,7 +10,7 @@ from autodiff.strategies.patterns.canvas import Canvas, Dim, Source, loop
 from tedsl.lang import functions as fn, reducers
 from tedsl.lang.expr import Axis
 
-__all__ = ["extremes", "pixels", "pyramid", "resampled"]
+__all__ = ["extremes", "filtered", "pixels", "pyramid", "resampled"]
 
 
 def resampled(c: Canvas) -> Source:
@@ -45,6 +45,55 @@ def _changed(c: Canvas, x: Source, along: int, kind: str = "") -> Source:
         return reducers.sum(read(i * step + r), axis=r)
 
     return c.stage(out, body, x.bound * 4)
+
+
+def filtered(c: Canvas) -> Source:
+    """Filters one after another, of what the ones before made: rows and columns of windows, products, borders."""
+    planes = [c.dim(c.number(1, 3))] if c.chance(3) else []
+    rows, columns = c.pick((17, 32, 40, 65)), c.pick((1, 5, 8, 17, 33))
+    if c.large:
+        rows, columns = c.pick((256, 500, 1024)), c.pick((96, 255, 512))
+    dims = [*planes, c.dim(rows), c.dim(columns)]
+    made = [c.source(dims, "float64")]
+    for _ in range(c.number(2, 4)):
+        made.append(_filter(c, made))
+    return made[-1]
+
+
+def _filter(c: Canvas, made: Sequence[Source]) -> Source:
+    """A few neighbours in one or two of the tensors so far; beyond a border by a mode, or the result is smaller."""
+    mode = c.pick((*MODES, "select", "inside"))
+    x, y = made[-1], c.pick((made[-1], *made[-3:]))
+    reach = [0] * (len(x.dims) - 2) + [c.pick((0, 1, 1, 2)), c.pick((0, 0, 1, 2))]
+    taps = [[c.number(-r, r) for r in reach] for _ in range(c.number(1, 5))]
+    least = [min(a.size, b.size) for a, b in zip(x.dims, y.dims, strict=True)]
+    if mode == "inside" and any(n <= 2 * r for n, r in zip(least, reach, strict=True)):
+        mode = "clamp"
+    shift = reach if mode == "inside" else [0] * len(reach)
+    least = [n - 2 * s for n, s in zip(least, shift, strict=True)]
+    dims = [a if a.size == n else Dim(n, n) for a, n in zip(x.dims, least, strict=True)]
+    multiplies, alike = c.chance(4), c.chance(3)
+
+    def body(*axes: Axis) -> Any:
+        def near(s: Source, by: Sequence[int]) -> Any:
+            place = [a + (o + m) for a, o, m in zip(axes, by, shift, strict=True)]
+            if mode == "inside":
+                return s[tuple(place)]
+            if mode != "select":
+                return s.at(*place, mode=mode)
+            inside: Any = None
+            for p, d in zip(place[-2:], s.dims[-2:], strict=True):
+                here = (p >= 0) & (p < d.expr)
+                inside = here if inside is None else inside & here
+            return fn.select(inside, s[tuple(place)], 0)
+
+        total: Any = near(y, [0] * len(reach))
+        for k, by in enumerate(taps):
+            value = near(x, by)
+            total = total + (value * value if multiplies and k == 0 else value + value if alike else value * (k + 1))
+        return total
+
+    return c.stage(dims, body, max(x.bound, y.bound) * 20 * (x.bound if multiplies else 1))
 
 
 def pyramid(c: Canvas) -> Source:

@@ -35,7 +35,7 @@ from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of
 
-__all__ = ["plan_nests"]
+__all__ = ["GroupLoops", "plan_nests"]
 
 TASKS = 8  # for each core
 LONGEST_TASK = 1 << 20  # iterations: there may be fewer of them than sizes that are not known let expect
@@ -50,11 +50,11 @@ def plan_nests(rw: Rewriting, outputs: AbstractSet[Operation], costs: Costs, mac
     """Directives for every stage of a plan that has none."""
     rw.directives += [ComputeInline(stage=op.name) for op in rw.stages if op in costs.inlined]
     for group in groups_of(rw.stages, outputs, rw.planned, costs, machine):
-        _Nest(rw, group, costs, machine, plan).give()
+        GroupLoops(rw, group, costs, machine, plan).give()
 
 
 @dataclass
-class _Nest:
+class GroupLoops:
     """The loops of one group."""
 
     rw: Rewriting
@@ -279,7 +279,7 @@ class _Nest:
     # ----------------------------------------------------------------------------------- vectors and inner loops
 
     def _width(self, op: Compute) -> int:
-        most = max(1, self.machine.vector_bytes // max(4, *(b.dtype.itemsize for b in op.bodies)))
+        most = max(1, self.machine.vector_bytes // self.costs.lane_bytes(op))
         return self.rw.widths.get(op.name, most)
 
     def _vector_axis(self, op: Compute, depth: int) -> Axis | None:

@@ -25,6 +25,7 @@ from tedsl.analysis.rounds import straight_part
 from tedsl.backend.lowering import indices
 from tedsl.backend.lowering.constants import Constants
 from tedsl.backend.scalars.casts import cast
+from tedsl.backend.scalars.int_math import divides_by, quotient_by, remainder_by
 from tedsl.backend.scalars.intrinsics import DEEP, EMIT, constant_power
 from tedsl.backend.scalars.types import Expr as Halide, const
 from tedsl.lang.dtypes import INT32, UINT32, UINT64, DType
@@ -43,6 +44,7 @@ UNBOUNDED = RING | {Fn.BITOR, Fn.BITXOR}  # of indices: what Halide may simplify
 ORDER = frozenset({Fn.LT, Fn.LE, Fn.GT, Fn.GE})
 CHOICES = frozenset({Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.SELECT})
 SEEN = RING | CHOICES | {Fn.FLOORDIV, Fn.MOD}  # what Halide's simplifier knows of integers
+_BY_CONSTANT = {Fn.FLOORDIV: quotient_by, Fn.MOD: remainder_by}
 ROOM = 1 << 30  # of a term, beside which there is room in int32 for what is moved
 SIGN = 1 << 31
 
@@ -119,6 +121,10 @@ class Scalars:
             return cast(operands[0], node.args[0].dtype, node.dtype)
         if node.fn is Fn.POW and isinstance(node.args[1], Const):
             return constant_power(operands[0], node.args[1].value, node.dtype)
+        if node.fn in _BY_CONSTANT and isinstance(node.args[1], Const) and node.dtype.is_integer:
+            divisor = int(node.args[1].value)
+            if divides_by(divisor, node.dtype):
+                return _BY_CONSTANT[node.fn](operands[0], divisor, node.dtype)
         if node.fn is Fn.DIV and _CAREFUL.get():
             return _divided(operands[0], operands[1], node.dtype)
         if node.fn in (Fn.EQ, Fn.NE) and node.args[0] is node.args[1] and node.args[0].dtype.is_float:

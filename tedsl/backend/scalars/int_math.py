@@ -13,8 +13,8 @@ import halide as hl
 from tedsl.backend.scalars.types import SIGNED, TYPES, Expr, as_float64, bits_of, const, width
 
 __all__ = [
-    "absolute", "floor_divide", "floor_mod", "negative", "power", "reciprocal", "shift_left", "shift_right", "sign",
-    "wrapping",
+    "absolute", "divides_by", "floor_divide", "floor_mod", "negative", "power", "quotient_by", "reciprocal",
+    "remainder_by", "shift_left", "shift_right", "sign", "wrapping",
 ]  # fmt: skip
 
 ROUNDER = {"float32": 1.5 * 2.0**23, "float64": 1.5 * 2.0**52}
@@ -105,6 +105,34 @@ def floor_mod(a: Expr, b: Expr, dtype: str) -> Expr:
     """a % b with the sign of b; 0 where b is 0."""
     divisor, quotient, _ = _divide(a, b, dtype)
     return _sub(a, _mul(quotient, divisor, dtype), dtype)
+
+
+def divides_by(divisor: float, dtype: str) -> bool:
+    """Whether `quotient_by` and `remainder_by` know a constant divisor."""
+    return width(dtype) <= 32 and divisor > 0
+
+
+def quotient_by(a: Expr, divisor: int, dtype: str) -> Expr:
+    """a // divisor, rounded down: Halide multiplies and shifts, in lanes of the type itself.
+
+    before   floor(float32(a) / 3)      after   a / 3, which is mulhi(a, 43691) >> 1 for uint16
+
+    Halide rounds down for positive divisors. Its simplifier moves factors across comparisons of int32, where they may
+    wrap: a negative int32 is the complement of the quotient of its complement, both without a sign.
+    """
+    if dtype != "int32":
+        return a / const(divisor, dtype)
+    sign = a >> hl.u32(31)
+    return hl.cast(hl.Int(32), hl.cast(hl.UInt(32), a ^ sign) / hl.u32(divisor)) ^ sign
+
+
+def remainder_by(a: Expr, divisor: int, dtype: str) -> Expr:
+    """a % divisor, which is not negative."""
+    if dtype != "int32":
+        return a % const(divisor, dtype)
+    if divisor & (divisor - 1) == 0:
+        return a & hl.i32(divisor - 1)
+    return _sub(a, _mul(quotient_by(a, divisor, dtype), const(divisor, dtype), dtype), dtype)
 
 
 def shift_left(a: Expr, b: Expr, dtype: str) -> Expr:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 
 import halide as hl
 
@@ -18,7 +18,7 @@ from schedules.plan import Plan
 from tedsl.analysis.points import is_data_free
 from tedsl.analysis.rounds import goes_round
 from tedsl.backend.scheduling.loops import Loops
-from tedsl.lang.expr import Apply, Axis, Const, Fn, Reduce
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Operation
 from tedsl.lang.traverse import free_axes
@@ -46,11 +46,19 @@ def keep_whole(plan: Plan, loops: Loops, definition: str, inlined: Collection[Op
 
     So it is where the last vector is masked and several choices hang on conditions. Halide 21 writes the body twice
     then, once with masks, names what is used several times alike in both, and drops a choice in both that is known in
-    one of them: it replaces what reads alike.
+    one of them: it replaces what reads alike. Where such choices hang on the place along the vectors alone, as all may
+    in a piece, it does so as it cuts the loop of the vectors itself.
     """
     levels = plan.nest(loops.name, definition).levels
     along = {axis for v in levels if v.kind == "vectorized" for axis in v.origin}
-    if _has_masked_end(levels, loops) and _has_alike_choices(loops.stage.op, along, inlined):
+    cut: Collection[Axis | int]
+    if _has_masked_end(plan, levels, loops) and _has_alike_choices(
+        loops.stage.op, inlined, lambda axes: not along.isdisjoint(axes) and (bool(loops.stage.pieces) or axes <= along)
+    ):
+        cut = ()
+    elif _has_masked_end(plan, levels, loops) and _has_alike_choices(
+        loops.stage.op, inlined, lambda axes: not axes <= along
+    ):
         cut = along
     elif any(_is_unknown(axis, loops) for axis in along) or (along and _goes_round(loops.stage.op, inlined)):
         cut = along | {axis for v in levels if v.kind == "unrolled" for axis in v.origin}
@@ -59,16 +67,17 @@ def keep_whole(plan: Plan, loops: Loops, definition: str, inlined: Collection[Op
     for level in levels:
         if level.name in _asked(plan, loops.name, definition):
             continue
-        if level.kind in ("serial", "parallel") and cut.isdisjoint(level.origin):
+        if level.kind in ("serial", "parallel") and level.origin.isdisjoint(cut):
             loops.definitions[definition].partition(loops.loop(definition, level.name), hl.Partition.Never)
 
 
-def _has_masked_end(levels: Sequence[Level], loops: Loops) -> bool:
-    """Whether the last vector is not full, as it may be in any of several pieces."""
-    if loops.stage.pieces:
-        return any(level.kind == "vectorized" for level in levels)
+def _has_masked_end(plan: Plan, levels: Sequence[Level], loops: Loops) -> bool:
+    """Whether the last vector is not full, as it may be in any of several pieces of a row."""
+    in_pieces = {plan.axis_of(loops.name, d.loop) for d in plan.cut_loops(loops.name)} if loops.stage.pieces else set()
     for level in levels:
         if level.kind == "vectorized":
+            if not in_pieces.isdisjoint(level.origin):
+                return True
             extents = [loops.stage.op.outputs[0].extents[a] if isinstance(a, int) else a.extent for a in level.origin]
             sizes = [number(extent) for extent in extents]
             if level.known is None or None in sizes or math.prod(n or 0 for n in sizes) % level.known:
@@ -76,24 +85,34 @@ def _has_masked_end(levels: Sequence[Level], loops: Loops) -> bool:
     return False
 
 
-def _has_alike_choices(op: Operation, along: set[Axis | int], inlined: Collection[Operation]) -> bool:
-    """Whether a choice by conditions on loops, beside those `along` which vectors lie, may be named in parts.
+def _has_alike_choices(op: Operation, inlined: Collection[Operation], concerns: Callable[[Set[Axis]], bool]) -> bool:
+    """Whether a choice by conditions on loops may be named in parts, of those by axes that it `concerns`.
 
     So it may with another one like it, or with one of its values used elsewhere; those of stages computed inside count
-    as often as these are read.
+    as often as these are read, each by the loops of the stage that its own stand for there.
     """
-    choices, is_shared, pending = 0, False, [op]
-    for reader in pending:
+    choices, is_shared = 0, False
+    pending: list[tuple[Operation, Mapping[Axis, Set[Axis]]]] = [(op, {})]
+    for reader, loops in pending:
         conditions = [node.args[0] for node in reader.nodes if isinstance(node, Apply) and node.fn is Fn.SELECT]
         conditions += [node.where for node in reader.nodes if isinstance(node, Reduce)]
         conditions += [read.indices[-1] for read in reader.reads if goes_round(read)]
-        choices += sum(is_data_free((c,)) and not along.issuperset(free_axes(c)) for c in conditions)
+        choices += sum(is_data_free((c,)) and concerns(_loops_of(c, loops)) for c in conditions)
         uses = Counter(child for node in reader.nodes for child in node.children)
         is_shared = is_shared or any(uses[read] > 1 for read in reader.reads)
         if choices > 1 or (choices and is_shared):
             return True
-        pending += [read.tensor.op for read in reader.reads if read.tensor.op in inlined]
+        for read in reader.reads:
+            if read.tensor.op in inlined:
+                own = getattr(read.tensor.op, "axes", ())
+                places = [_loops_of(index, loops) for index in read.indices]
+                pending.append((read.tensor.op, dict(zip(own, places, strict=True))))
     return False
+
+
+def _loops_of(e: Expr, loops: Mapping[Axis, Set[Axis]]) -> Set[Axis]:
+    """The loops that the axes in an expression stand for: themselves, or those of the places at which it is read."""
+    return {loop for axis in free_axes(e) for loop in loops.get(axis, {axis})}
 
 
 def _goes_round(op: Operation, inlined: Collection[Operation]) -> bool:

@@ -13,6 +13,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from tedsl.backend.scalars import int_math
 from tedsl.backend.scalars.intrinsics import EMIT, constant_power
 from tedsl.backend.scalars.types import FLOATS, INTEGERS, SIGNED, TYPES, const
 from tedsl.lang.operators import Fn
@@ -408,6 +409,62 @@ def test_integers_with_constant_operands() -> None:
     assert_same("x ** 3", [x], got["x ** 3"], x * x * x)
     assert not got["x % 0"].any()
     assert not got["x // 0"].any()
+
+
+def divisors(dtype: str) -> list[int]:
+    """All of 7 bits, the ends, powers of two and their neighbours; a few drawn ones."""
+    most = int(np.iinfo(dtype).max)
+    powers = {p + d for k in range(INTEGERS[dtype]) for p in [1 << k] for d in (-1, 0, 1)}
+    drawn = np.random.default_rng(INTEGERS[dtype]).integers(1, most, 20, endpoint=True).tolist()
+    small = range(1, 128) if most < 256 else (3, 5, 7, 9, 10, 25, 100, 641)
+    return sorted(d for d in {*small, *powers, *drawn, most, most // 2, most // 3} if 0 < d <= most)
+
+
+def dividends(dtype: str) -> Array:
+    """All of up to 16 bits; of 32 the pool, and multiples of every divisor with what lies beside them."""
+    info = np.iinfo(dtype)
+    if INTEGERS[dtype] <= 16:
+        return np.arange(info.min, info.max + 1).astype(dtype)
+    times = [d * m for d in divisors(dtype) for m in (-9, -1, 1, 2, info.max // d, info.min // d)]
+    near = [v + e for v in times for e in (-1, 0, 1)]
+    drawn = np.random.default_rng(5).integers(info.min, info.max, 5000, dtype=dtype, endpoint=True)
+    return np.concatenate([int_pool(dtype), drawn, np.array([v for v in near if info.min <= v <= info.max], dtype)])
+
+
+@pytest.mark.parametrize("dtype", [d for d in INTEGERS if INTEGERS[d] <= 32])
+def test_quotients_by_constants(dtype: str) -> None:
+    """Rounded down, whatever the sign: by multiplication and shift."""
+    x, known = dividends(dtype), divisors(dtype)
+    for some in (known[k : k + 40] for k in range(0, len(known), 40)):
+        rows = {f"// {d}": lambda a, d=d: int_math.quotient_by(a, d, dtype) for d in some}
+        rows |= {f"% {d}": lambda a, d=d: int_math.remainder_by(a, d, dtype) for d in some}
+        got = run(rows, [x], [dtype])
+        for d in some:
+            assert_same(f"{dtype} // {d}", [x], got[f"// {d}"], x // np.array(d, dtype))
+            assert_same(f"{dtype} % {d}", [x], got[f"% {d}"], x % np.array(d, dtype))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
+def test_no_term_is_moved_across_a_quotient_where_it_would_wrap(dtype: str) -> None:
+    info = np.iinfo(dtype)
+    x = dividends(dtype)
+    large = info.max // 2
+    rows = {
+        "x // 3 < c": lambda a: EMIT["lt"](int_math.quotient_by(a, 3, dtype), const(large, dtype), dtype=dtype),
+        "x // 3 * 3 == x": lambda a: EMIT["eq"](
+            EMIT["mul"](int_math.quotient_by(a, 3, dtype), const(3, dtype), dtype=dtype), a, dtype=dtype
+        ),
+        "(x + c) // 2": lambda a: int_math.quotient_by(EMIT["add"](a, const(large, dtype), dtype=dtype), 2, dtype),
+        "x * 3 // 3": lambda a: int_math.quotient_by(EMIT["mul"](a, const(3, dtype), dtype=dtype), 3, dtype),
+        "x * 4 % 4": lambda a: int_math.remainder_by(EMIT["mul"](a, const(4, dtype), dtype=dtype), 4, dtype),
+    }
+    three, c = np.array(3, dtype), np.array(large, dtype)
+    got = run(rows, [x], [dtype])
+    assert_same("x // 3 < c", [x], got["x // 3 < c"], x // three < c)
+    assert_same("x // 3 * 3 == x", [x], got["x // 3 * 3 == x"], x // three * three == x)
+    assert_same("(x + c) // 2", [x], got["(x + c) // 2"], (x + c) // np.array(2, dtype))
+    assert_same("x * 3 // 3", [x], got["x * 3 // 3"], (x * three) // three)
+    assert not got["x * 4 % 4"].any()
 
 
 def test_bools() -> None:

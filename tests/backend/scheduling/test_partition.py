@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
+from schedules.machine import assuming
 from tests.levels import PROCESSORS, processor
 
 CHANCE = np.random.default_rng(7)
@@ -50,6 +51,31 @@ def test_borders_of_stages_in_one_another(data: st.DataObject, level: str) -> No
     with processor(level):
         for out in outputs:
             np.testing.assert_array_equal(te.evaluate(out, {a: values}), te.interpret(out, {a: values}))
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), level=PROCESSORS)
+def test_choices_along_the_vectors(data: st.DataObject, level: str) -> None:
+    """The gradient of a window, whose terms are left out at borders: in the last columns none of them was."""
+    rows, columns = data.draw(st.integers(8, 16)), data.draw(st.integers(17, 40))
+    by_rows, is_inside = data.draw(st.booleans()), data.draw(st.booleans())
+    dtype = data.draw(st.sampled_from(["float64", "float32"]))
+    a = te.placeholder((rows + 2, columns), dtype, name="a")
+    s = te.placeholder((rows + 2, columns - 2), dtype, name="s")
+    moved = te.compute(s.shape, lambda i, j: s[i, j] * (a[i, j] * a[i, j]), name="moved")
+
+    def term(i: Any, j: Any, p: int, q: int) -> Any:
+        inside = (j >= q) & (j <= columns - 3 + q)
+        value = moved[i + 2 - p, j - q] * a[i, j]
+        return te.select(inside & (i >= p) & (i <= rows - 3 + p) if by_rows else inside, value + value, 0.0)
+
+    out = te.compute((rows, columns), lambda i, j: sum(term(i, j, p, q) for p in range(3) for q in range(3)))
+    if is_inside:
+        inner = out
+        out = te.compute(inner.shape, lambda i, j: inner[i, j] + a[i, j], name="outer")
+    values = {t: CHANCE.integers(1, 4, [int(n) for n in t.shape]).astype(dtype) for t in (s, a)}
+    with processor(level), assuming({"pieces": data.draw(st.sampled_from([1, 1 << 30]))}):
+        np.testing.assert_array_equal(te.evaluate(out, values), te.interpret(out, values))
 
 
 def test_halide_still_takes_two_bodies_for_one() -> None:

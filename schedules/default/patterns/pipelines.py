@@ -1,0 +1,230 @@
+"""Stages that read each other through windows, computed together row by row, so that what they read is in the cache.
+
+    blur[y, x] = x[y, x] + x[y, x + 1] + x[y, x + 2]                 for each strip of rows, in parallel:
+    out[y, x] = blur[y, x] + blur[y + 1, x] + blur[y + 2, x]   ->      for each row: one more of blur, one of out
+
+Each stage would be written to memory and read again where it does not fit the cache, or computed once more for each
+place of the window that it is read through. Here it has memory for as many rows as the window is high, or where rows
+are held at an end for those of a strip. What is computed twice is the height of a window for each strip.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from schedules.default.costs import Costs, costs_of, is_pointwise, points
+from schedules.default.groups import Group, read_by_checks
+from schedules.default.patterns.nests import TASKS, GroupLoops
+from schedules.default.rewriting import Rewriting, fused, loop_names
+from schedules.directives import ComputeAt, ComputeRoot, Parallel, Reorder, Split, StoreAt
+from schedules.machine import Machine
+from schedules.placing.sliding import held
+from schedules.plan import Plan
+from tedsl.analysis.affine import affine_of
+from tedsl.lang.expr import Axis, Expr, Read
+from tedsl.lang.extents import number
+from tedsl.lang.intervals import range_of
+from tedsl.lang.tensor import Compute, Operation
+from tedsl.lang.traverse import free_axes, reads_of
+
+__all__ = ["Pipeline", "pipelines_of", "plan_pipelines"]
+
+LOADS = 3  # operations in the time that a number takes into the first cache and back
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where along the loops of the root an axis is: beside one of them, from `low` to `high`; or some way off.
+
+    `moves`: the loops of the root by which it moves at all.
+    """
+
+    axis: Axis | None
+    low: int
+    high: int
+    moves: frozenset[Axis]
+
+
+_Places = Mapping[Axis, _Place]
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """A stage, one of its loops, and the stages of which each iteration computes what it reads, users before inputs.
+
+    `around`: loops farther out, of which each iteration has a part of every member to itself. `height`: the rows of a
+    strip. `slides`: members have memory for a window of rows, or else for all that a strip needs.
+    """
+
+    root: Compute
+    rows: Axis
+    around: tuple[Axis, ...]
+    members: tuple[Compute, ...]
+    height: int
+    slides: bool
+
+
+def pipelines_of(rw: Rewriting, kept: Set[Operation], costs: Costs, machine: Machine) -> tuple[list[Pipeline], Costs]:
+    """The pipelines of a program, and the costs of its stages where members are not computed where they are read."""
+    found: list[Pipeline] = []
+    search = _Search(rw, kept, costs, machine)
+    for op in reversed(rw.stages):
+        if isinstance(op, Compute) and op not in costs.inlined and search.is_free(op):
+            made = next((p for rows in op.axes[:-1] if (p := search.along(op, rows)) is not None), None)
+            if made is not None:
+                found.append(made)
+                search.busy |= {op, *made.members}
+    members = {m for p in found for m in p.members}
+    if members & costs.inlined:
+        costs = costs_of(rw.stages, kept | members, rw.planned, machine, costs.inlined - members)
+    return found, costs
+
+
+class _Search:
+    """What may be computed within a loop of a stage."""
+
+    def __init__(self, rw: Rewriting, kept: Set[Operation], costs: Costs, machine: Machine) -> None:
+        self.rw, self.costs, self.machine = rw, costs, machine
+        self.busy: set[Operation] = set()  # in a pipeline already
+        self.outside = {*kept, *read_by_checks(rw.stages)}
+
+    def is_free(self, op: Operation) -> bool:
+        """Whether the loops of a stage may be those of a pipeline."""
+        known = is_pointwise(op) and all(number(a.extent) for a in getattr(op, "axes", ()))
+        return known and op not in self.busy and op.name not in self.rw.planned and op.name not in self.rw.kinds
+
+    def along(self, root: Compute, rows: Axis) -> Pipeline | None:
+        """The pipeline of a stage along one of its loops, where it pays."""
+        extent, least = number(rows.extent) or 0, self.machine.least
+        most = extent // (least.pipeline_share * max(2, self.machine.cores))  # rows of a window
+        room = self.machine.l2 // 2
+        own = {a: _Place(a, 0, 0, frozenset({a})) for a in root.axes}
+        inside: dict[Operation, _Places] = {root: own}  # the stages all of whose readers are
+        members: dict[Compute, _Place] = {}
+        slides = True
+        for op in reversed(self.rw.stages[: self.rw.stages.index(root)]):  # users before inputs
+            sites = self.costs.readers.get(op, [])
+            if not sites or not self.is_free(op) or any(reader not in inside for reader, _ in sites):
+                continue
+            assert isinstance(op, Compute)
+            places = _joined(op, [(inside[reader], read) for reader, read in sites])
+            beside = [(a, p) for a, p in places.items() if rows in p.moves]
+            if len(beside) == 1 and beside[0][1].axis is rows and self._is_stored(op, sites):
+                along, place = beside[0]
+                size = (place.high - place.low + 1) * _bytes(op) // extent
+                if place.high - place.low < most and size <= room:
+                    members[op], inside[op], room = place, places, room - size
+                    slides = slides and all(_stays_inside(op, along, read) for _, read in sites)
+            elif op in self.costs.inlined:
+                inside[op] = places
+        overlap = max((p.high - p.low for p in members.values()), default=0)
+        if not overlap or sum(map(_bytes, members)) < least.pipeline:
+            return None
+        before = itertools.takewhile(lambda a: a is not rows, root.axes)
+        around = tuple(a for a in before if all(_is_alone(a, inside[m].values()) for m in members))
+        even = -(-extent // (TASKS * self.machine.cores))
+        height = max(
+            min(even, self.machine.choose("strip", least.pipeline_strip, root.name)), least.pipeline_share * overlap
+        )
+        if not slides:
+            row = sum(map(_bytes, members)) // (extent * points(around))
+            height = min(height, self.machine.l2 // max(1, row) - overlap)
+            if 2 * height < least.pipeline_share * overlap:
+                return None
+        turns = max(1, extent // (max(1, height) * self.machine.cores))  # as many strips for each core
+        height = -(-extent // (turns * self.machine.cores)) if slides else height
+        return Pipeline(root, rows, around, tuple(members), max(1, height), slides)
+
+    def _is_stored(self, op: Compute, sites: Sequence[tuple[Operation, Read]]) -> bool:
+        """Whether a stage has memory: whether it is dearer to compute it as often as it is read."""
+        if op in self.outside or len(op.bodies) > 1:
+            return False
+        if op not in self.costs.inlined:
+            return True
+        reads = len({(reader, read) for reader, read in sites})
+        return reads > 1 and (reads - 1) * self.costs.element[op] > LOADS * (reads + 1)
+
+
+def _stays_inside(op: Compute, axis: Axis, read: Read) -> bool:
+    """Whether a read needs no bound along an axis.
+
+    Halide 21 finds the first row that is new to a window by solving for the last one that is not. Where both are held
+    at an end it may find all of the first window to be there already.
+    """
+    (index,) = (i for a, i in zip(op.axes, read.indices, strict=True) if a is axis)
+    low, high = range_of(index)
+    return held(index) is index and low >= 0 and high < (number(axis.extent) or 0)
+
+
+def _is_alone(axis: Axis, places: Iterable[_Place]) -> bool:
+    """Whether one place moves with a loop, and exactly so."""
+    moved = [p for p in places if axis in p.moves]
+    return len(moved) == 1 and moved[0].axis is axis and moved[0].low == moved[0].high
+
+
+def _bytes(op: Compute) -> int:
+    return points(op.axes) * op.bodies[0].dtype.itemsize
+
+
+def _joined(op: Compute, sites: Sequence[tuple[_Places, Read]]) -> dict[Axis, _Place]:
+    """Where the axes of a stage are, by all reads of it."""
+    found: dict[Axis, _Place] = {}
+    for places, read in sites:
+        for axis, index in zip(op.axes, read.indices, strict=True):
+            here, known = _place_of(index, places), found.get(axis)
+            found[axis] = here if known is None else _both(known, here)
+    return found
+
+
+def _both(a: _Place, b: _Place) -> _Place:
+    axis = a.axis if a.axis is b.axis else None
+    return _Place(axis, min(a.low, b.low), max(a.high, b.high), a.moves | b.moves)
+
+
+def _place_of(index: Expr, places: _Places) -> _Place:
+    """Where an index is."""
+    if reads_of((index,)):
+        return _Place(None, 0, 0, frozenset().union(*(p.moves for p in places.values())))
+    moves = frozenset[Axis]().union(*(places[a].moves for a in free_axes(index)))
+    form = affine_of(held(index))
+    if form is not None and len(form.axes) == 1:
+        axis = form.axes[0]
+        by, rest = form.coefficient(axis), form.without(axis)
+        if by is not None and by.is_constant and by.constant == 1 and rest.is_constant:
+            at = places[axis]
+            return _Place(at.axis, at.low + rest.constant, at.high + rest.constant, moves)
+    return _Place(None, 0, 0, moves)
+
+
+def plan_pipelines(rw: Rewriting, pipelines: Sequence[Pipeline], costs: Costs, machine: Machine, plan: Plan) -> None:
+    """Directives for the stages of pipelines, which are planned then."""
+    for made in pipelines:
+        _Strips(rw, Group(made.root, 0, list(made.members)), costs, machine, plan).share(made)
+        rw.planned |= {op.name for op in (made.root, *made.members)}
+
+
+class _Strips(GroupLoops):
+    """The loops of a pipeline."""
+
+    def share(self, made: Pipeline) -> None:
+        root, rows, names = made.root, made.rows, loop_names(made.root)
+        self.say(ComputeRoot(stage=root.name))
+        strip, row = f"{names[rows]}_t", f"{names[rows]}_r"
+        around = [names[a] for a in made.around]
+        inner_axes = [a for a in root.axes if a is not rows and names[a] not in around]
+        order = [names[a] for a in inner_axes]
+        self.say(Split(stage=root.name, loop=names[rows], outer=strip, inner=row, factor=made.height))
+        inner = self._cut(root, "body", self._vector_axis(root, 0), order)
+        loops = [*around, strip, row, *order, *inner]
+        self.say(Reorder(stage=root.name, loops=tuple(loops)))
+        fusing, (task,) = fused(root.name, [*around, strip], "f")
+        self.say(*fusing)
+        if self.machine.cores > 1 and self._work() >= self.machine.least.nest_threads:
+            self.say(Parallel(stage=root.name, loop=task))
+        for member in made.members:
+            self.say(ComputeAt(stage=member.name, consumer=root.name, loop=row if made.slides else task))
+            if made.slides:
+                self.say(StoreAt(stage=member.name, consumer=root.name, loop=task))
+            self._inner(member, 0)

@@ -1,0 +1,111 @@
+"""Stages that read each other through windows: which are computed together row by row, and that their bits stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from schedules.default import LOWEST, assuming
+from tests.levels import LEVELS_HERE
+
+CHANCE = np.random.default_rng(11)
+SMALL = {**LOWEST, "cores": 4, "l2": 1 << 16}
+SHAPE = (70, 37)
+MACHINE = {
+    "vector_bytes": 32, "vector_registers": 16, "l1": 1 << 15, "l2": 1 << 20, "l3": 1 << 24, "cores": 2, "gpu": None,
+    "choices": [],
+}  # fmt: skip
+
+
+def blurred(a: te.Tensor) -> te.Tensor:
+    """Two passes over what lies inside."""
+    h, w = (int(n) for n in a.shape)
+    across = te.compute((h, w - 2), lambda y, x: a[y, x] + a[y, x + 1] + a[y, x + 2], name="across")
+    return te.compute((h - 2, w - 2), lambda y, x: across[y, x] + 2 * across[y + 1, x] + across[y + 2, x], name="out")
+
+
+def corners(a: te.Tensor) -> te.Tensor:
+    """Derivatives, sums of their products, and what is made of these."""
+    h, w = (int(n) for n in a.shape)
+    dy = te.compute((h - 2, w - 2), lambda y, x: a[y + 2, x] - a[y, x] + 2 * (a[y + 2, x + 1] - a[y, x + 1]), name="dy")
+    dx = te.compute((h - 2, w - 2), lambda y, x: a[y, x + 2] - a[y, x] + 2 * (a[y + 1, x + 2] - a[y + 1, x]), name="dx")
+
+    def total(p: te.Tensor, q: te.Tensor) -> te.Tensor:
+        near = [(j, i) for j in range(3) for i in range(3)]
+        return te.compute((h - 4, w - 4), lambda y, x: sum(p[y + j, x + i] * q[y + j, x + i] for j, i in near))
+
+    xx, yy, xy = total(dx, dx), total(dy, dy), total(dx, dy)
+    return te.compute(xx.shape, lambda y, x: xx[y, x] * yy[y, x] - xy[y, x] * xy[y, x], name="out")
+
+
+def sharpened(a: te.Tensor) -> te.Tensor:
+    """Borders, and planes that share what is computed."""
+    h, w = (int(n) for n in a.shape)
+    taps = (-2, -1, 0, 1)
+    down = te.compute((h, w), lambda y, x: sum(a.at(y + k, x, mode="clamp") * (k + 3) for k in taps), name="down")
+    both = te.compute((h, w), lambda y, x: sum(down.at(y + k, x + k, mode="clamp") for k in (-1, 0, 1)), name="both")
+    return te.compute((3, h, w), lambda c, y, x: both[y, x] * a[y, x] - c, name="out")
+
+
+def planes(a: te.Tensor) -> te.Tensor:
+    """The same for each plane."""
+    h, w = (int(n) for n in a.shape)
+    made = te.compute((3, h, w - 1), lambda c, y, x: (a[y, x] + a[y, x + 1]) * (c + 1), name="made")
+    body = lambda c, y, x: made[c, y, x] + made[c, y + 1, x] * made[c, y + 2, x]  # noqa: E731
+    return te.compute((3, h - 2, w - 1), body, name="out")
+
+
+PROGRAMS = {
+    "blurred": (blurred, {"across"}, True), "corners": (corners, {"dx", "dy"}, True),
+    "sharpened": (sharpened, {"down", "both"}, False), "planes": (planes, {"made"}, True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_and_gradients_are_those_of_the_reference(name: str, level: str) -> None:
+    a = te.placeholder(SHAPE, "float64", name="a")
+    out = PROGRAMS[name][0](a)
+    head = te.placeholder(out.shape, "float64", name="head")
+    gradient = te.differentiate(out, a, head=head)
+    feeds = {t: CHANCE.integers(-2, 3, [int(n) for n in t.shape]).astype("float64") for t in (a, head)}
+    with assuming(SMALL):
+        found = te.build([a, head], [out, gradient], target=level)(*feeds.values())
+    for got, want in zip(found, te.interpret([out, gradient], feeds), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_members_are_computed_within_the_rows_of_their_reader(name: str) -> None:
+    program, members, slides = PROGRAMS[name]
+    plan = te.Schedule([program(te.placeholder((1026, 1030), "float64", name="a"))]).auto(machine=MACHINE).plan
+    inside = {stage for stage, step in plan.places.items() if step.directive.verb == "compute_at"}
+    assert inside == members
+    assert set(plan.stores) == (members if slides else set())
+
+
+def test_small_stages_stay_apart() -> None:
+    """What fits into the cache is computed as a whole."""
+    assert not te.Schedule([blurred(te.placeholder((64, 64), name="a"))]).auto(machine=MACHINE).plan.stores
+
+
+def test_rows_that_are_held_at_an_end() -> None:
+    """With windows that slide the first rows were left out: of each one Halide took the beginning to be there."""
+    h, w = 40, 8
+    a, head = te.placeholder((h, w), "float64", name="a"), te.placeholder((h, w), "float64", name="head")
+    first = te.compute((h, w), lambda y, x: a[y, x] + 2 * a.at(y, x - 1, mode="zero") + a.at(y + 1, x, mode="zero"))
+
+    def near(t: te.Tensor, by: int) -> Any:
+        return lambda y, x: t[y, x] + 3 * t.at(y, x + by, mode="zero")
+
+    second = te.compute((h, w), near(first, -1), name="second")
+    out = te.compute((h, w), near(second, 2), name="out")
+    gradient = te.differentiate(out, a, head=head)
+    feeds = {t: CHANCE.integers(-2, 3, (h, w)).astype("float64") for t in (a, head)}
+    for strip in (1, 2, 5, 40):
+        with assuming({**SMALL, "strip": strip}):
+            found = te.build([a, head], gradient)(*feeds.values())
+        np.testing.assert_array_equal(found, te.interpret(gradient, feeds))
