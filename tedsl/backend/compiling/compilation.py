@@ -59,6 +59,12 @@ class Compilation:
         inputs, outputs = tuple(part.given(self.inputs)), tuple(part.given(self.outputs))
         return replace(self, inputs=inputs, outputs=outputs, planner=Planner())
 
+    def defined(self) -> tuple[tuple[Tensor, ...], list[Operation]]:
+        """The user's tensors for the inputs, and what the user defined between them and the outputs."""
+        part = self.planner.part
+        inputs = self.inputs if part is None else tuple(part.given(self.inputs))
+        return inputs, operations_between(inputs, self.outputs if part is None else part.given(self.outputs))
+
     def without(self, touched: Container[Operation]) -> Compilation:
         """The program for what all other operations make: outputs, and what the touched ones read."""
         read = {t for op in self.operations if op in touched for t in op.inputs}

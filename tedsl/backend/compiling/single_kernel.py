@@ -142,7 +142,8 @@ class SingleKernel:
         if error.requirement is None or not (sites := self.any_variant().lowered.sites):
             return ""
         # A call of code that only has addresses tells of no arrays.
-        return failed(sites, error.requirement, dict(zip(self.program.inputs, inputs, strict=False)), sizes)
+        read, defined = self.program.defined()
+        return failed(sites, error.requirement, dict(zip(read, inputs, strict=False)), sizes, defined)
 
     def source(self, kind: str) -> str:
         return self.any_variant().source(kind)

@@ -52,14 +52,22 @@ class Checks:
 
 
 def failed(
-    sites: Sequence[ReadCheck], requirement: Sequence[str], known: Mapping[Tensor, Array], sizes: Mapping[Var, int]
-) -> str:
-    """What a failed requirement on one of the accesses means, in a call on these arrays."""
+    sites: Sequence[ReadCheck], requirement: Sequence[str], known: Mapping[Tensor, Array], sizes: Mapping[Var, int],
+    defined: Sequence[Operation],
+) -> str:  # fmt: skip
+    """What a failed requirement on one of the accesses means, in a call on these arrays.
+
+    It is said of the stages that the user `defined` between them, not of those that a schedule makes of them.
+    """
     number, low, high, extent = map(int, requirement[-4:])
+    own = checks_of(defined)
+    for check in (*own, sites[number]):
+        told = found_overrun(check, known, sizes)
+        if told is not None:
+            return str(told)
     site = sites[number].site
-    told = found_overrun(sites[number], known, sizes)
-    if told is not None:
-        return str(told)
+    alike = [c.site for c in own if c.site.dim == site.dim and c.site.tensor.name == site.tensor.name]
+    site = alike[0] if len(alike) == 1 else site
     found, least, most = map(_told, (low if low < 0 else high, low, high))
     return str(Overrun(
         site.op, site.tensor, site.dim, site.index, found, extent, {}, least, most, writes=site.read is None,

@@ -96,11 +96,11 @@ class Chain:
         modes: tuple[str, ...],
         sizes: Mapping[Var, int],
         lend: Callable[[Chain], Mapping[int, tuple[int, int]]] | None = None,
-        terms: Callable[[], Sequence[Tensor]] | None = None,
+        whole: Callable[[], StepPlan] | None = None,
     ) -> None:
         self.placing, self.modes, self.sizes = placing, modes, sizes
         self.tensors, self.total = tensors, len(tensors)
-        self.terms = terms or (lambda: tensors)  # the tensors as the kernels know them, for texts and counts
+        self.whole = whole  # with the tensors as the kernels know them, and as the user does: for texts and counts
         computed = [c for c, k in placing.born.items() if placing.steps[k].core is not None and c not in placing.direct]
         self.layouts = {c: (concrete_shape(tensors[c], sizes, "a program"), tensors[c].dtype.numpy) for c in computed}
         made = [c for c, k in placing.born.items() if placing.steps[k].core is None]
@@ -242,15 +242,19 @@ class Chain:
         """What a failed requirement means, in the terms of the program: the kernel may be that of another step too."""
         if error.requirement is None:
             return ""
-        read, written = self._between(call)
+        sites = checks_of(operations_between(*self._between(call)))
+        read, written = self._between(call, None if self.whole is None else self.whole().users)
         known = {t: arrays[c] for t, c in zip(read, call.step.inputs, strict=True)}
-        return failed(checks_of(operations_between(read, written)), error.requirement, known, self.sizes)
+        return failed(sites, error.requirement, known, self.sizes, operations_between(read, written))
 
-    def _between(self, call: _Call) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """The tensors that a call reads and writes."""
+    def _between(
+        self, call: _Call, users: Mapping[int, Tensor] | None = None
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The tensors that a call reads and writes, those of `users` where there are such."""
         wanted = [c for c, mode in zip(call.step.outputs, call.modes, strict=True) if mode != "null"]
-        tensors = self.terms()
-        return tuple(tensors[c] for c in call.step.inputs), tuple(tensors[c] for c in wanted)
+        tensors = self.tensors if self.whole is None else self.whole().tensors
+        read, written = ([(users or {}).get(c, tensors[c]) for c in cells] for cells in (call.step.inputs, wanted))
+        return tuple(read), tuple(written)
 
     def _shared(self, call: _Call, arrays: Mapping[int, Array], memory: CallMemory) -> CallMemory:
         """The memory of a call, with the inputs in whose memory its results are written."""

@@ -175,7 +175,7 @@ class Steps:
             own = {k: chain.step_modes(step) for k, step in enumerate(placing.steps) if in_place}
             return Lender(tensors, placing, chain.inside, chain.bytes, own).loans(lent)
 
-        return Chain(tensors, placing, modes, sizes, lend if lent else None, lambda: self.whole.plan.tensors)
+        return Chain(tensors, placing, modes, sizes, lend if lent else None, lambda: self.whole.plan)
 
     def _placing(self, modes: Sequence[str], given: Set[int]) -> Placing:
         return Placing(self.plan, modes, given)

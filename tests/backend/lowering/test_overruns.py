@@ -119,3 +119,17 @@ def test_a_table_that_is_read_is_not_copied():
     tracemalloc.stop()
     assert "it is 500000 at i = 1, j = 0, where places[1] is 500000" in text
     assert most < large.nbytes / 4
+
+
+@pytest.mark.parametrize("size", [8, 64, 200])
+def test_it_is_said_of_what_the_user_defined_not_of_what_a_schedule_makes_of_it(size):
+    """The rows are reduced by lanes, in a stage of its own with loops of its own."""
+    x, rows = te.placeholder((size, size), name="x"), te.placeholder((size,), "int32", name="rows")
+    largest = te.compute((size,), lambda i: te.max(lambda k: x[rows[i], k]), name="largest")
+    total = te.compute((), lambda: te.sum(lambda i: largest[i] * largest[i]), name="total")
+    places = np.arange(size, dtype="int32")
+    places[5] = -2
+    for outputs in (largest, [largest, total]):
+        message = told(te.build([x, rows], outputs), (np.ones((size, size), "float32"), places))
+        assert message.startswith(f"compute 'largest' at {__file__}")
+        assert f"it is -2 at i = 5, k = 0, where rows[5] is -2 (its range: -2 to {size - 1})" in message
