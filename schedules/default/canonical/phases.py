@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce as folded
 from itertools import product
 
-from schedules.conditions import extremes, tidied
+from schedules.conditions import tidied
+from schedules.default.canonical.indices import QUOTIENTS, plain
 from schedules.default.canonical.stages import Parts, over, sum_of, summed
 from schedules.default.products.contraction import contraction_of
 from schedules.thresholds import Thresholds
-from tedsl.analysis.affine import affine_of, quotient_apart, with_plain_indices
+from tedsl.analysis.affine import affine_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number
@@ -28,7 +29,6 @@ from tedsl.lang.traverse import free_axes, rebuild_all, substitute_all, topologi
 __all__ = ["split"]
 
 MOST_PHASES = 16
-QUOTIENTS = frozenset({Fn.FLOORDIV, Fn.MOD})
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +77,39 @@ def split(op: Compute, least: Thresholds) -> Parts | None:
         fixed = dict(zip(phases, left, strict=True))
         part = _phase(op, kept, fixed, taps, f"{op.name}_phase{which}" if phases else f"{op.name}_split")
         if part is None or contraction_of(part, least) is None:
-            return None
+            return None if phases or part is None else _side_by_side(op, kept, part, least)
         made.append((fixed, part))
     return Parts(tuple(part for _, part in made), _element(op, kept, phases, made))
+
+
+def _side_by_side(op: Compute, kept: list[_Cut], part: Compute, least: Thresholds) -> Parts | None:
+    """A sum that is no product, its phases as loops around the rest: in each of them lanes read one after another.
+
+    Taken where the last loop was cut, along which vectors lie: a vector of it would be put together lane by lane.
+    """
+    if op.axes[-1] not in {c.axis for c in kept} or any(c.axis.is_reduce for c in kept):
+        return None
+    points = math.prod(number(a.extent) or 0 for a in (*op.axes, *sum_of(op).axes))
+    if points < least.product or (number(part.axes[-2].extent) or 0) < least.product_lanes:
+        return None
+    rests = {part.axes[k] for k in _places_of_rests(op, kept)}
+    order = (*(a for a in part.axes if a in rests), *(a for a in part.axes if a not in rests))
+    turned = replace(part, axes=order, _outputs={})
+    body = _element(op, kept, [], [({}, part)])
+    assert isinstance(body, Read)
+    places = dict(zip(part.axes, body.indices, strict=True))
+    return Parts((turned,), Read(turned.output(), tuple(places[a] for a in order)))
+
+
+def _places_of_rests(op: Compute, kept: list[_Cut]) -> list[int]:
+    """Where among the loops of the part the remainders stand."""
+    cut, found, place = {c.axis for c in kept}, [], 0
+    for axis in op.axes:
+        place += 1
+        if axis in cut:
+            found.append(place)
+            place += 1
+    return found
 
 
 def _cuts(roots: tuple[Expr, ...], loops: tuple[Axis, ...]) -> list[_Cut]:
@@ -110,7 +140,7 @@ class _Split:
         reduce = sum_of(op)
         mapping: dict[Expr, Expr] = {c.axis: whole * c.step + rest for c, (whole, rest) in loops.items()}
         roots = substitute_all((*reduce.values, reduce.where), mapping)
-        self.value, self.where = tidied(rebuild_all(roots, _plain))
+        self.value, self.where = tidied(rebuild_all(roots, plain))
 
     def under_quotients(self) -> set[Axis]:
         """The loops that still stand under quotients and remainders."""
@@ -172,23 +202,3 @@ def _element(op: Compute, kept: list[_Cut], phases: list[_Cut], made: list[tuple
         here = [apply(Fn.EQ, cut.axis % cut.step, rest) for cut, rest in fixed.items()]
         body = select_node(folded(logical_and, here), read(part), body)
     return body
-
-
-def _plain(node: Expr) -> Expr:
-    return with_plain_indices(_settled(node))
-
-
-def _settled(node: Expr) -> Expr:
-    """A quotient or remainder without what its divisor divides, and without itself where that is always the same."""
-    if not isinstance(node, Apply) or node.fn not in QUOTIENTS:
-        return node
-    apart = quotient_apart(node)
-    if apart is None:
-        return node
-    whole, rest, by = apart
-    ends = extremes(rest)
-    if ends is not None and ends[0] // by == ends[1] // by:
-        same = ends[0] // by
-        return (whole + same).to_expr() if node.fn is Fn.FLOORDIV else (rest - same * by).to_expr()
-    left = apply(node.fn, rest.to_expr(), by)
-    return left if node.fn is Fn.MOD else whole.to_expr() + left
