@@ -107,7 +107,7 @@ def _at(loop: Axis, step: int, rest: int) -> Expr:
 def _holds(conditions: Sequence[Expr], axis: Axis, at: Expr) -> Expr:
     """Whether all conditions hold with something else in the place of an axis, as far as one can tell."""
     found = tidied(rebuild_all(substitute_all(conditions, {axis: at}), plain))
-    return FALSE if any(c is FALSE for c in found) else folded(logical_and, found, TRUE)
+    return FALSE if any(c is FALSE for c in found) else folded(logical_and, [TRUE, *found])
 
 
 def taken_apart(op: Compute, reduce: Reduce) -> Reduce | None:

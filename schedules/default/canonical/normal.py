@@ -40,7 +40,7 @@ def condition_of_sum(op: Compute, reduce: Reduce) -> Reduce | None:
         value = rest if swapped else chosen
     if others or not conditions or reduce.reducer.kind != "sum" or not _is_product(value):
         return None
-    where = functools.reduce(logical_and, [c for w in (reduce.where, *conditions) for c in conjuncts(w)], TRUE)
+    where = functools.reduce(logical_and, [TRUE, *(c for w in (reduce.where, *conditions) for c in conjuncts(w))])
     return Reduce(reduce.reducer, (value,), reduce.axes, tidied((where,))[0], 0)
 
 

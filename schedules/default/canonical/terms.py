@@ -80,8 +80,9 @@ def guarded_outside(op: Compute, least: Thresholds) -> Parts | None:
 def in_order(op: Compute, least: Thresholds) -> Parts | None:
     """A product of several factors: the loops of a sum that not all of them have are summed before the rest."""
     reduce = sum_of(op)
-    factors = factors_of(reduce.values[0])
-    if not 1 < len(factors) <= MOST_TERMS or reduce.where is not TRUE:
+    ((sign, value), *others) = _terms(reduce.values[0])
+    factors = factors_of(value)
+    if others or not 1 < len(factors) <= MOST_TERMS or reduce.where is not TRUE:
         return None
     sizes = typical_sizes(op)
     axes = (*op.axes, *reduce.axes)
