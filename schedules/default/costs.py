@@ -165,7 +165,7 @@ def cheap_components(op: Compute) -> list[int]:
 
 def _cost_of(node: Expr) -> int:
     if isinstance(node, Apply):
-        return 20 if is_costly(node) else int(node.fn is not Fn.NEG)  # a + -b is a - b
+        return 20 if is_costly(node) else 1
     return int(isinstance(node, Read))
 
 

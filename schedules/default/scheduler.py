@@ -154,15 +154,18 @@ def _rewrite(
     if rw.program.names[original] in spoken or isinstance(original, Extern):
         rw.kept(original, None if plan.storage.get(rw.program.names[original]) else steps)
         return
-    kind = None if any(is_view(t.op) for t in original.inputs) else kind_of(rw, original, machine)
+    reads_views = any(is_view(rw.new.get(t, t).op) for t in original.inputs)
+    kind = None if reads_views else kind_of(rw, original, machine)
     if kind is not None and kind.is_planned():
         return
     op = rw.carried(original)
     if isinstance(op, Compute) and machine.gpu is None:
         made = normal(op)
-        asked_for = {*plan.made, *spoken, *rw.planned}
-        seen = through_views(made, lambda view: view in rw.stages and view.name not in asked_for)
-        op = made if seen is made else normal(seen)
+        op = made
+        if op.reduction is not None:
+            asked_for = {*plan.made, *spoken, *rw.planned}
+            seen = through_views(made, lambda view: view in rw.stages and view.name not in asked_for)
+            op = made if seen is made else normal(seen)
     if isinstance(op, Compute) and op.reduction is not None and machine.gpu is not None:
         rewrite_sum(rw, original, op)
         return

@@ -12,26 +12,38 @@
 from __future__ import annotations
 
 import math
+import operator
 
 from schedules.conditions import extremes
 from tedsl.analysis.affine import affine_of, quotient_apart, with_plain_indices
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import Apply, Expr, Fn
+from tedsl.lang.expr import Apply, Expr, Fn, Read
 from tedsl.lang.functions import apply
 from tedsl.lang.operators import MIRRORED
-from tedsl.lang.traverse import topological
+from tedsl.lang.traverse import rebuild_all, topological
 
 __all__ = ["QUOTIENTS", "plain", "shortened"]
 
 QUOTIENTS = frozenset({Fn.FLOORDIV, Fn.MOD})
-COMPARED = frozenset({*MIRRORED, Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.ABS})
+BOUNDED = frozenset({Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP})
 
 
 def plain(node: Expr) -> Expr:
     """A node over plain operands: indices and what is compared as forms, quotients without what is known of them."""
-    if isinstance(node, Apply) and node.fn in COMPARED and node.args[0].dtype is INT32:
-        return _inside(_of_forms(node))
-    return with_plain_indices(_settled(node))
+    if isinstance(node, Apply) and node.fn in MIRRORED and node.args[0].dtype is INT32:
+        return _of_forms(node)
+    return with_plain_indices(_unbounded(_settled(node)))
+
+
+def _unbounded(node: Expr) -> Expr:
+    """A read without the bounds of its indices where none of them matters: a border is known by all its bounds."""
+    if not isinstance(node, Read) or not any(
+        isinstance(n, Apply) and n.fn in BOUNDED for n in topological(node.indices)
+    ):
+        return node
+    free = rebuild_all(node.indices, _inside)
+    indices = tuple(i if affine_of(f) is None else f for i, f in zip(node.indices, free, strict=True))
+    return node if all(map(operator.is_, indices, node.indices)) else Read(node.tensor, indices)
 
 
 def shortened(node: Expr) -> Expr:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from operator import invert
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import Phase, example, given, settings, strategies as st
 
 import tedsl as te
+from schedules.conditions import tidied
 from schedules.default import LOWEST, assuming
 from schedules.default.canonical.factors import grouped
 from schedules.default.canonical.indices import plain
@@ -18,7 +21,9 @@ from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr
-from tedsl.lang.traverse import rebuild, substitute
+from tedsl.lang.functions import apply
+from tedsl.lang.operators import MIRRORED
+from tedsl.lang.traverse import rebuild, rebuild_all, substitute
 
 RANDOM = np.random.default_rng(5)
 SMALL_CACHES = {"cores": 4, "l1": 2 << 10, "l2": 8 << 10, "l3": 32 << 10}
@@ -167,6 +172,49 @@ def test_phases_of_a_sum_that_is_no_product_lie_side_by_side() -> None:
     check(y, x, w)
 
 
+def test_bounds_that_are_never_met_are_no_bounds_and_borders_stay_whole() -> None:
+    x = tensor(24, 10)
+    kept = "te.clip(te.maximum(te.minimum(i - 1, 40 - i), 1 - i), 0, 9)"
+    for index, text in (
+        (lambda i: te.minimum(te.maximum(i, 0), 9), "i"),
+        (lambda i: te.maximum(te.minimum(9, i), 0), "i"),
+        (lambda i: te.clip(i, 0, 12), "i"),
+        (lambda i: te.minimum(i, 3), "te.minimum(i, 3)"),
+        (lambda i: te.clip(te.maximum(te.minimum(i - 1, 40 - i), 1 - i), 0, 9), kept),
+    ):
+        y = te.compute((24, 10), lambda j, i, index=index: x[j, index(i)])
+        assert body(y) == f"x[j, {text}]"
+        check(y, x)
+
+
+def test_what_is_read_through_a_view_is_checked_as_the_view() -> None:
+    x, places, k = tensor(9), te.placeholder((5,), "int32", name="places"), r(5)
+    border = te.compute((11,), lambda i: te.select((i > 0) & (i < 10), x[te.clip(i - 1, 0, 8)], 0.0), name="border")
+    y = te.compute((1,), lambda i: te.sum(border[places[k] + i] * 2.0, axis=k), name="y")
+    kern = te.build([x, places], [y])
+    numbers = np.arange(9, dtype="f4")
+    np.testing.assert_array_equal(kern(numbers, np.array([0, 1, 2, 3, 10], "i4"))[0], [6.0])
+    for wrong in (11, -1):
+        with pytest.raises(IndexError, match="of border"):
+            kern(numbers, np.array([0, 1, 2, 3, wrong], "i4"))
+
+
+def test_views_that_leave_elements_out_stay() -> None:
+    x, w = tensor(6, 30), tensor(15, 7, name="w")
+    k = r(15)
+    halved = te.compute((6, 15), lambda i, j: x[i, j * 2], name="halved")
+    y = te.compute((6, 7), lambda i, j: te.sum(halved[i, k] * w[k, j], axis=k), name="y")
+    assert through_views(y.op, lambda view: True) is y.op  # type: ignore[arg-type]
+    check(y, x, w)
+
+
+def test_kinds_of_products_over_windows_are_told_apart() -> None:
+    x, w = tensor(2, 8, 40, 40), tensor(8, 8, 3, 3, name="w")
+    first, second = te.ops.avg_pool2d(x, 2, stride=1), te.ops.avg_pool2d(x + 1.0, 2, stride=1)
+    y = te.ops.conv2d(first, w) + te.ops.conv2d(second, w)
+    check(y, x, w)
+
+
 # ------------------------------------------------------------------------------------ integers, by brute force
 
 M, N = (Axis(name, Const(extent, INT32)) for name, extent in (("m", 24), ("n", 7)))
@@ -176,10 +224,6 @@ REWRITTEN = [
     ((N - M % 3) // 3 - M // 3, "(n - m) // 3"),
     ((6 * M + 1) // 4, "m * 3 // 2"),
     ((6 * M + 1) % 4, "m * 3 % 2 * 2 + 1"),
-    (te.minimum(te.maximum(M, 0), 23), "m"),
-    (te.maximum(te.minimum(23, M), 0), "m"),
-    (te.clip(N, 0, 9), "n"),
-    (te.minimum(N, 3), "te.minimum(n, 3)"),
 ]
 
 
@@ -191,6 +235,53 @@ def test_integers_have_one_form(expr: Expr, text: str) -> None:
     assert str(made) == text
     both = [te.compute((24, 7), lambda m, n, e=e: substitute(e, {M: m, N: n}) + 0 * m) for e in (expr, made)]
     np.testing.assert_array_equal(*te.interpret(both, {}))
+
+
+def integers() -> st.SearchStrategy[Expr]:
+    """Sums, quotients, remainders and bounds of two loops."""
+    numbers = st.integers(-9, 9)
+    divisors = st.integers(1, 6)
+    return st.recursive(
+        st.sampled_from([M, N]),
+        lambda inner: st.one_of(
+            st.builds(lambda a, n: a * n, inner, numbers),
+            st.builds(lambda a, n: a + n, inner, numbers),
+            st.builds(lambda a, b: a - b, inner, inner),
+            st.builds(lambda a, n: a // n, inner, divisors),
+            st.builds(lambda a, n: a % n, inner, divisors),
+            st.builds(te.minimum, inner, inner),
+            st.builds(te.maximum, inner, inner),
+        ),
+        max_leaves=6,
+    )
+
+
+def conditions() -> st.SearchStrategy[Expr]:
+    """What is asked of those, and of one of them several times."""
+    asked = st.builds(lambda fn, a, b: apply(fn, a, b), st.sampled_from(tuple(MIRRORED)), integers(), integers())
+    at = st.builds(lambda fn, n: apply(fn, M - N, n), st.sampled_from(tuple(MIRRORED)), st.integers(-3, 3))
+    return st.recursive(
+        st.one_of(asked, at),
+        lambda inner: st.one_of(
+            st.builds(lambda a, b: a & b, inner, inner), st.builds(lambda a, b: a | b, inner, inner), inner.map(invert)
+        ),
+        max_leaves=5,
+    )
+
+
+def check_integers(expr: Expr) -> None:
+    (made,) = tidied(rebuild_all((expr,), plain))
+    value = te.select(expr, 1, 0) if expr.dtype.is_bool else expr
+    other = te.select(made, 1, 0) if expr.dtype.is_bool else made
+    both = [te.compute((24, 7), lambda m, n, e=e: substitute(e, {M: m, N: n}) + 0 * m) for e in (value, other)]
+    np.testing.assert_array_equal(*te.interpret(both, {}))
+
+
+@settings(max_examples=300, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@example(M < ((N + 1) * 68 + 2) // 3 - N * 68 // 3)
+@given(expr=st.one_of(integers(), conditions()))
+def test_integers_and_conditions_mean_the_same(expr: Expr) -> None:
+    check_integers(expr)
 
 
 def test_factors_in_another_order_are_told() -> None:
