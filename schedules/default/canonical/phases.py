@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce as folded
 from itertools import product
 
@@ -77,39 +77,9 @@ def split(op: Compute, least: Thresholds) -> Parts | None:
         fixed = dict(zip(phases, left, strict=True))
         part = _phase(op, kept, fixed, taps, f"{op.name}_phase{which}" if phases else f"{op.name}_split")
         if part is None or contraction_of(part, least) is None:
-            return None if phases or part is None else _side_by_side(op, kept, part, least)
+            return None
         made.append((fixed, part))
     return Parts(tuple(part for _, part in made), _element(op, kept, phases, made))
-
-
-def _side_by_side(op: Compute, kept: list[_Cut], part: Compute, least: Thresholds) -> Parts | None:
-    """A sum that is no product, its phases as loops around the rest: in each of them lanes read one after another.
-
-    Taken where the last loop was cut, along which vectors lie: a vector of it would be put together lane by lane.
-    """
-    if op.axes[-1] not in {c.axis for c in kept} or any(c.axis.is_reduce for c in kept):
-        return None
-    points = math.prod(number(a.extent) or 0 for a in (*op.axes, *sum_of(op).axes))
-    if points < least.product or (number(part.axes[-2].extent) or 0) < least.product_lanes:
-        return None
-    rests = {part.axes[k] for k in _places_of_rests(op, kept)}
-    order = (*(a for a in part.axes if a in rests), *(a for a in part.axes if a not in rests))
-    turned = replace(part, axes=order, _outputs={})
-    body = _element(op, kept, [], [({}, part)])
-    assert isinstance(body, Read)
-    places = dict(zip(part.axes, body.indices, strict=True))
-    return Parts((turned,), Read(turned.output(), tuple(places[a] for a in order)))
-
-
-def _places_of_rests(op: Compute, kept: list[_Cut]) -> list[int]:
-    """Where among the loops of the part the remainders stand."""
-    cut, found, place = {c.axis for c in kept}, [], 0
-    for axis in op.axes:
-        place += 1
-        if axis in cut:
-            found.append(place)
-            place += 1
-    return found
 
 
 def _cuts(roots: tuple[Expr, ...], loops: tuple[Axis, ...]) -> list[_Cut]:

@@ -15,7 +15,6 @@ from schedules.default import LOWEST, assuming
 from schedules.default.canonical.factors import grouped
 from schedules.default.canonical.indices import plain
 from schedules.default.canonical.normal import normal
-from schedules.default.canonical.parts import parts_of
 from schedules.default.canonical.views import through_views
 from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import affine_of
@@ -150,25 +149,6 @@ def test_views_in_another_shape_stay() -> None:
     k = r(15)
     y = te.compute((4, 7), lambda i, j: te.sum(x.reshape((4, 15))[i, k] * w[k, j], axis=k), name="y")
     assert through_views(y.op, lambda view: True) is y.op  # type: ignore[arg-type]
-    check(y, x, w)
-
-
-def test_phases_of_a_sum_that_is_no_product_lie_side_by_side() -> None:
-    x, w = tensor(4, 18, 18), tensor(2, 2, 4, 3, 3, name="w")
-    c, p, q = r(4, "c"), r(3, "p"), r(3, "q")
-    y = te.compute(
-        (16, 16),
-        lambda i, j: te.sum(w[i % 2, j % 2, c, p, q] * x[c, i + p, j + q], axis=(c, p, q)),
-        name="y",
-    )
-    found = parts_of(y.op, Thresholds(product=64, product_lanes=1))  # type: ignore[arg-type]
-    assert found is not None
-    (part,) = found.stages
-    assert (
-        str(part.bodies[0])
-        == "te.sum(w[i_r, j_r, c, p, q] * x[c, i_q * 2 + i_r + p, j_q * 2 + j_r + q], axis=(c, p, q))"
-    )
-    assert str(found.body) == "y_split[i % 2, j % 2, i // 2, j // 2]"
     check(y, x, w)
 
 
