@@ -154,7 +154,13 @@ def _rewrite(
     if rw.program.names[original] in spoken or isinstance(original, Extern):
         rw.kept(original, None if plan.storage.get(rw.program.names[original]) else steps)
         return
-    reads_views = any(is_view(rw.new.get(t, t).op) for t in original.inputs)
+
+    def may_pass(view: Operation) -> bool:
+        """Whether a view is there for its readers alone, and nobody planned it."""
+        planned = any(view.name in names for names in (plan.made, spoken, rw.planned))
+        return not planned and view in rw.stages
+
+    reads_views = any(is_view(t.op) and may_pass(t.op) for t in (rw.new.get(t, t) for t in original.inputs))
     kind = None if reads_views else kind_of(rw, original, machine)
     if kind is not None and kind.is_planned():
         return
@@ -163,8 +169,7 @@ def _rewrite(
         made = normal(op)
         op = made
         if op.reduction is not None:
-            asked_for = {*plan.made, *spoken, *rw.planned}
-            seen = through_views(made, lambda view: view in rw.stages and view.name not in asked_for)
+            seen = through_views(made, may_pass)
             op = made if seen is made else normal(seen)
     if isinstance(op, Compute) and op.reduction is not None and machine.gpu is not None:
         rewrite_sum(rw, original, op)
