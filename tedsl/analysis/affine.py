@@ -98,7 +98,7 @@ def _carried(form: Affine, atom: Apply, factor: int, form_divided: Inside) -> tu
     """The same where what is divided in an atom has the rest in it."""
     by = atom.args[-1]
     inner = form_divided(atom) if atom.fn is Fn.FLOORDIV else None
-    if inner is None or not isinstance(by, Const):
+    if inner is None or not isinstance(by, Const) or by.value < 1:
         return None
     for (rest, *others), times in inner.terms.items():
         if others or not isinstance(rest, Apply) or rest.fn is not Fn.MOD or rest.args[1] is not by:
@@ -121,7 +121,8 @@ def _rest_of(atom: Expr) -> tuple[Expr, Const, int] | None:
     if not isinstance(atom, Apply) or atom.fn is not Fn.MOD or left < 1:
         return None
     divided, by = atom.args
-    return (divided, by, left) if isinstance(by, Const) and int(by.value) % left == 0 else None
+    fits = isinstance(by, Const) and by.value >= 1 and int(by.value) % left == 0
+    return (divided, by, left) if isinstance(by, Const) and fits else None
 
 
 def _operation(node: Apply, forms: Forms, form_divided: Inside) -> Affine | None:

@@ -115,7 +115,7 @@ def taken_apart(op: Compute, reduce: Reduce) -> Reduce | None:
     for axis in _begin_at_zero(reduce.axes):
         extent = number(axis.extent) or 0
         for by in sorted(_divisors((*reduce.values, reduce.where), axis)):
-            if extent % by or not 1 < by < extent:
+            if not 1 < by < extent or extent % by:
                 continue
             outer, inner = _loop(f"{axis.name}_q", extent // by), _loop(f"{axis.name}_r", by)
             roots = _rewritten(reduce, {axis: outer * by + inner})

@@ -89,6 +89,13 @@ def test_a_loop_over_quotient_and_remainder_is_two() -> None:
     check(y, x, w)
 
 
+def test_a_loop_that_is_divided_by_data_stays() -> None:
+    x, d, k = tensor(9, 8), te.placeholder((), "int32", name="d"), r(8)
+    y = te.compute((9,), lambda i: te.sum(x[i, k] * te.cast(k % d[()], "float32"), axis=k))
+    feeds = {x: np.ones((9, 8), "f4"), d: np.array(3, "i4")}
+    np.testing.assert_array_equal(te.evaluate([y], feeds)[0], te.interpret([y], feeds)[0])
+
+
 def test_iterations_that_a_condition_leaves_out_are_not_walked() -> None:
     x = tensor(9, 30)
     k = r(30)
