@@ -82,7 +82,7 @@ def _default(plan: Plan, d: Auto) -> Completion:
     except ValueError as error:
         raise ScheduleError(str(error)) from None
     found = completion(plan, (), plan.program.outputs, machine.tuned())
-    changed = plan.regrouped | regrouped_between(plan.program, found.stages.program)
+    changed = plan.regrouped | found.stages.regrouped | regrouped_between(plan.program, found.stages.program)
     return replace(found, stages=replace(found.stages, regrouped=changed), plan=replace(found.plan, regrouped=changed))
 
 

@@ -32,6 +32,37 @@ def extremes(form: Affine) -> tuple[int, int] | None:
     return interval(form, {})
 
 
+def _extremes_of_quotients(form: Affine) -> tuple[int, int, int] | None:
+    """Range of a form with quotients, times a number above 0, and that number: x // n is (x - r) / n, 0 <= r < n.
+
+    None where something in it may wrap.
+    """
+    for (atom, *others), factor in form.terms.items():
+        if isinstance(atom, Apply) and not others:
+            by = atom.args[-1]
+            inner = affine_of(atom.args[0]) if atom.fn in (Fn.FLOORDIV, Fn.MOD) else None
+            if inner is None or not isinstance(by, Const) or by.value < 1 or not _is_small(inner):
+                return None
+            rest, last = form.without(atom), int(by.value) - 1
+            if atom.fn is Fn.MOD:
+                known, times, slack = _extremes_of_quotients(rest), 1, factor * last
+            else:
+                joined = (rest * (last + 1)).plus(inner, factor)
+                known, times, slack = _extremes_of_quotients(joined), last + 1, -factor * last
+            if known is None:
+                return None
+            low, high, scale = known
+            return low + min(0, slack * scale), high + max(0, slack * scale), scale * times
+    found = extremes(form)
+    return None if found is None else (*found, 1)
+
+
+def _is_small(form: Affine) -> bool:
+    """Whether nothing in it wraps, by the ranges of its loops."""
+    found = _extremes_of_quotients(form)
+    return found is not None and -LIMIT * found[2] <= found[0] <= found[1] < LIMIT * found[2]
+
+
 def tidied(roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """The expressions with comparisons of loops decided or in normal form."""
     return rebuild_all(roots, tidy)
@@ -45,6 +76,8 @@ def tidy(node: Expr) -> Expr:
         return node
     if node.fn in MIRRORED and node.args[0].dtype is INT32:
         return _compared(node)
+    if node.fn is Fn.NOT:
+        return _denied(node)
     if node.fn is Fn.AND:
         a, b = node.args
         if a is FALSE or b is FALSE:
@@ -57,9 +90,28 @@ def tidy(node: Expr) -> Expr:
         return b if a is FALSE else a if b is FALSE else node
     if node.fn is Fn.SELECT and isinstance(node.args[0], Const):
         return node.args[1] if node.args[0].value else node.args[2]
+    if node.fn is Fn.ADD and (node.dtype is INT32 or node.dtype.is_float):
+        a, b = node.args
+        if isinstance(b, Apply) and b.fn is Fn.NEG and b.dtype == node.dtype:
+            return tidy(fn.apply(Fn.SUB, a, b.args[0]))
     if node.fn is Fn.SUB:
         return _reflected_once(node)
     return _pinned(node) if node.fn is Fn.SELECT else node
+
+
+def _denied(node: Apply) -> Expr:
+    """What is not so, without saying it that way; a comparison of floats may fail together with its opposite."""
+    (inner,) = node.args
+    if isinstance(inner, Const):
+        return FALSE if inner.value else TRUE
+    if not isinstance(inner, Apply):
+        return node
+    if inner.fn is Fn.NOT:
+        return inner.args[0]
+    if inner.fn in NEGATED and inner.args[0].dtype is INT32:
+        made: Expr = fn.apply(NEGATED[inner.fn], *inner.args)
+        return tidy(made)
+    return node
 
 
 def reflected(index: Expr, last: int) -> Expr:
@@ -111,6 +163,10 @@ def _compared(node: Apply) -> Expr:
     form, op = left - right, node.fn
     found, sides = extremes(form), (extremes(left), extremes(right))
     if found is None:
+        ends = _extremes_of_quotients(form)
+        decided = None if ends is None else verdict(op, ends[:2])
+        if decided is not None and all(_is_small(s) for s in (left, right)):
+            return TRUE if decided else FALSE
         return _compared_with_sizes(node, form)
     if any(s is None or not -LIMIT <= s[0] <= s[1] < LIMIT for s in (found, *sides)):
         return node

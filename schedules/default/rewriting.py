@@ -47,6 +47,7 @@ class Rewriting:
     alike: dict[Hashable, Any] = field(default_factory=dict)  # how stages were planned, by what they compute
     numbered: list[Axis] = field(default_factory=list)  # one for each position, to compare reductions by
     begins: dict[Tensor, tuple[int, int]] = field(default_factory=dict)  # a dimension, and how much of it is not kept
+    regrouped: set[str] = field(default_factory=set)  # sums whose terms are multiplied in another order
     parts: dict[Tensor, Compute] = field(default_factory=dict)  # of packed scans, which their readers read instead
 
     def __post_init__(self) -> None:

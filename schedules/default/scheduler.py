@@ -12,7 +12,10 @@ from dataclasses import dataclass, replace
 from schedules.conditions import tidy
 from schedules.cutting.repetition import copied_by
 from schedules.default.alike import kind_of
-from schedules.default.canonical.parts import parts_of
+from schedules.default.canonical.factors import grouped
+from schedules.default.canonical.normal import normal
+from schedules.default.canonical.parts import is_float_sum, parts_of
+from schedules.default.canonical.views import is_view, through_views
 from schedules.default.costs import cheap_components, costs_of
 from schedules.default.gpu.kernels import plan_gpu
 from schedules.default.gpu.shared import stage_stencils
@@ -110,11 +113,12 @@ def completion(
     rw.directives = [d for d in rw.directives if d.stage in stages]
     made = plan.over(ProgramStages(wanted, stages, _handles(rw, stages)))
     finite = (*plan.finite, *(t.op.name for t in rw.finite))
-    begin = replace(made, finite=finite, complete=frozenset(stages))
+    regrouped = made.regrouped | (rw.regrouped & set(stages))
+    begin = replace(made, finite=finite, complete=frozenset(stages), regrouped=regrouped)
     known = _patterns(rw, made, machine, apart=apart)
     made = _said(made, known)
     rest = plan_rest(rw.stages, made, spoken, machine)
-    made = replace(_said(made, rest), finite=finite, complete=frozenset(stages))
+    made = replace(_said(made, rest), finite=finite, complete=frozenset(stages), regrouped=regrouped)
     return Completion(begin, (*known, *rest), made)
 
 
@@ -151,10 +155,23 @@ def _rewrite(
     if rw.program.names[original] in spoken or isinstance(original, Extern):
         rw.kept(original, None if plan.storage.get(rw.program.names[original]) else steps)
         return
-    kind = kind_of(rw, original, machine)
+
+    def may_pass(view: Operation) -> bool:
+        """Whether a view is there for its readers alone, and nobody planned it."""
+        planned = any(view.name in names for names in (plan.made, spoken, rw.planned))
+        return not planned and view in rw.stages
+
+    reads_views = any(is_view(t.op) and may_pass(t.op) for t in (rw.new.get(t, t) for t in original.inputs))
+    kind = None if reads_views else kind_of(rw, original, machine)
     if kind is not None and kind.is_planned():
         return
     op = rw.carried(original)
+    if isinstance(op, Compute) and machine.gpu is None:
+        made = normal(op)
+        op = made
+        if op.reduction is not None:
+            seen = through_views(made, may_pass)
+            op = made if seen is made else normal(seen)
     if isinstance(op, Compute) and op.reduction is not None and machine.gpu is not None:
         rewrite_sum(rw, original, op)
         return
@@ -192,7 +209,10 @@ def _in_parts(rw: Rewriting, op: Compute, machine: Machine, *, plain: bool) -> C
     """The stage over sums of products that it is made of, each planned; as it is where it is none, or one of them."""
     parts = parts_of(op, machine.least)
     if parts is None:
-        return op
+        product = grouped(op, machine.least) if is_float_sum(op) else op
+        if product is not op:
+            rw.regrouped.add(rw.current or op.name)
+        return product
     own, rw.current = rw.current, ""
     for part in parts.stages:
         read = reading(part, rw.new, tidy)

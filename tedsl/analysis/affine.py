@@ -60,7 +60,69 @@ def form_of(expr: Expr, opaque: Predicate, exact: Predicate) -> Affine | None:
             form = _operation(node, forms, divided)
         return atom_form(node) if form is None and opaque(node) else form
 
-    return form_over(expr, leaf)
+    form = form_over(expr, leaf)
+    return form if form is None or len(form.terms) < 2 else _rejoined(form, divided)
+
+
+def _rejoined(form: Affine, form_divided: Inside) -> Affine:
+    """A form without what was divided and put together again.
+
+    (a // n) * n + a % n is a; (a // n) * m + (a % n) // d is a // d where n is m * d; a // n + (b + a % n) // n is
+    (b + a) // n.
+    """
+    for (atom, *others), factor in form.terms.items():
+        if others or not isinstance(atom, Apply):
+            continue
+        found = _whole_of(form, atom, factor, form_divided) or _carried(form, atom, factor, form_divided)
+        if found is not None:
+            whole, made = found
+            alone = {m: c for m, c in form.terms.items() if len(m) > 1 or (m[0] is not atom and m[0] is not whole)}
+            return _rejoined(Affine(alone, form.constant) + made, form_divided)
+    return form
+
+
+def _whole_of(form: Affine, atom: Apply, factor: int, form_divided: Inside) -> tuple[Expr, Affine] | None:
+    """The quotient that stands in the form for an atom that is the rest of it, and what both are together."""
+    parts = _rest_of(atom)
+    if parts is None:
+        return None
+    divided, by, left = parts
+    whole = Expr._apply(Fn.FLOORDIV, divided, by)
+    if form.terms.get((whole,), 0) != factor * (int(by.value) // left):
+        return None
+    made = form_divided(whole) if left == 1 else atom_form(Expr._apply(Fn.FLOORDIV, divided, left))
+    return None if made is None else (whole, made * factor)
+
+
+def _carried(form: Affine, atom: Apply, factor: int, form_divided: Inside) -> tuple[Expr, Affine] | None:
+    """The same where what is divided in an atom has the rest in it."""
+    by = atom.args[-1]
+    inner = form_divided(atom) if atom.fn is Fn.FLOORDIV else None
+    if inner is None or not isinstance(by, Const) or by.value < 1:
+        return None
+    for (rest, *others), times in inner.terms.items():
+        if others or not isinstance(rest, Apply) or rest.fn is not Fn.MOD or rest.args[1] is not by:
+            continue
+        whole = Expr._apply(Fn.FLOORDIV, *rest.args)
+        divided = form_divided(rest)
+        if form.terms.get((whole,), 0) == factor * times and divided is not None:
+            joined = inner.without(rest).plus(divided, times)
+            made, left = joined.divided(int(by.value))
+            low = atom_form(Expr._apply(Fn.FLOORDIV, left.canonical().to_expr(), by))
+            return whole, (made + low) * factor
+    return None
+
+
+def _rest_of(atom: Expr) -> tuple[Expr, Const, int] | None:
+    """(a, n, d) of a % n // d; d is 1 of a % n."""
+    left = 1
+    if isinstance(atom, Apply) and atom.fn is Fn.FLOORDIV and isinstance(atom.args[1], Const):
+        left, atom = int(atom.args[1].value), atom.args[0]
+    if not isinstance(atom, Apply) or atom.fn is not Fn.MOD or left < 1:
+        return None
+    divided, by = atom.args
+    fits = isinstance(by, Const) and by.value >= 1 and int(by.value) % left == 0
+    return (divided, by, left) if isinstance(by, Const) and fits else None
 
 
 def _operation(node: Apply, forms: Forms, form_divided: Inside) -> Affine | None:

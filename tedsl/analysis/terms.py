@@ -25,14 +25,20 @@ def product_of(term: Expr) -> AddedProduct | None:
     value, negative = term, False
     condition: Expr = TRUE
     while isinstance(value, Apply):
-        if value.fn is Fn.SELECT and isinstance(value.args[2], Const) and value.args[2].value == 0:
+        if value.fn is Fn.SELECT and _is_zero(value.args[2]):
             condition, value = fn.logical_and(condition, value.args[0]), value.args[1]
+        elif value.fn is Fn.SELECT and _is_zero(value.args[1]):
+            condition, value = fn.logical_and(condition, fn.logical_not(value.args[0])), value.args[2]
         elif value.fn is Fn.NEG:
             negative, value = not negative, value.args[0]
         else:
             break
     fuses = value.dtype in ("float32", "float64") and _multiplies_data(value)
     return AddedProduct(value, condition, negative) if fuses else None
+
+
+def _is_zero(value: Expr) -> bool:
+    return isinstance(value, Const) and value.value == 0
 
 
 def _multiplies_data(value: Expr) -> bool:

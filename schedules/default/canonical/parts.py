@@ -25,7 +25,7 @@ from schedules.default.canonical.terms import apart, guarded_outside, in_order, 
 from schedules.thresholds import Thresholds
 from tedsl.lang.tensor import Compute
 
-__all__ = ["parts_of"]
+__all__ = ["is_float_sum", "parts_of"]
 
 
 PASSES: tuple[Callable[[Compute, Thresholds], Parts | None], ...] = (apart, outside, guarded_outside, in_order, split)
@@ -33,9 +33,14 @@ PASSES: tuple[Callable[[Compute, Thresholds], Parts | None], ...] = (apart, outs
 
 def parts_of(op: Compute, least: Thresholds) -> Parts | None:
     """What the first pass that knows the stage makes of it; its stages may be taken apart in turn."""
-    reduce = op.reduction
-    if reduce is None or len(op.bodies) > 1 or reduce.reducer.kind != "sum":
-        return None
-    if str(reduce.values[0].dtype) not in ("float32", "float64"):
+    if not is_float_sum(op):
         return None
     return next((found for known in PASSES if (found := known(op, least)) is not None), None)
+
+
+def is_float_sum(op: Compute) -> bool:
+    """Whether a stage is one sum of floats that patterns of products know."""
+    reduce = op.reduction
+    if reduce is None or len(op.bodies) > 1 or reduce.reducer.kind != "sum":
+        return False
+    return str(reduce.values[0].dtype) in ("float32", "float64")

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from functools import reduce as folded
 from itertools import product
 
-from schedules.conditions import extremes, tidied
+from schedules.conditions import tidied
+from schedules.default.canonical.indices import QUOTIENTS, plain
 from schedules.default.canonical.stages import Parts, over, sum_of, summed
 from schedules.default.products.contraction import contraction_of
 from schedules.thresholds import Thresholds
-from tedsl.analysis.affine import affine_of, quotient_apart, with_plain_indices
+from tedsl.analysis.affine import affine_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number
@@ -28,7 +29,6 @@ from tedsl.lang.traverse import free_axes, rebuild_all, substitute_all, topologi
 __all__ = ["split"]
 
 MOST_PHASES = 16
-QUOTIENTS = frozenset({Fn.FLOORDIV, Fn.MOD})
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +110,7 @@ class _Split:
         reduce = sum_of(op)
         mapping: dict[Expr, Expr] = {c.axis: whole * c.step + rest for c, (whole, rest) in loops.items()}
         roots = substitute_all((*reduce.values, reduce.where), mapping)
-        self.value, self.where = tidied(rebuild_all(roots, _plain))
+        self.value, self.where = tidied(rebuild_all(roots, plain))
 
     def under_quotients(self) -> set[Axis]:
         """The loops that still stand under quotients and remainders."""
@@ -172,23 +172,3 @@ def _element(op: Compute, kept: list[_Cut], phases: list[_Cut], made: list[tuple
         here = [apply(Fn.EQ, cut.axis % cut.step, rest) for cut, rest in fixed.items()]
         body = select_node(folded(logical_and, here), read(part), body)
     return body
-
-
-def _plain(node: Expr) -> Expr:
-    return with_plain_indices(_settled(node))
-
-
-def _settled(node: Expr) -> Expr:
-    """A quotient or remainder without what its divisor divides, and without itself where that is always the same."""
-    if not isinstance(node, Apply) or node.fn not in QUOTIENTS:
-        return node
-    apart = quotient_apart(node)
-    if apart is None:
-        return node
-    whole, rest, by = apart
-    ends = extremes(rest)
-    if ends is not None and ends[0] // by == ends[1] // by:
-        same = ends[0] // by
-        return (whole + same).to_expr() if node.fn is Fn.FLOORDIV else (rest - same * by).to_expr()
-    left = apply(node.fn, rest.to_expr(), by)
-    return left if node.fn is Fn.MOD else whole.to_expr() + left

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import reduce as folded
 from operator import mul
 
+from schedules.default.canonical.factors import factors_of
 from schedules.default.canonical.stages import Parts, over, sum_of, summed
 from schedules.default.products.contraction import contraction_of, stays_inside
 from schedules.default.sizes import typical_sizes
@@ -47,7 +48,7 @@ def apart(op: Compute, least: Thresholds) -> Parts | None:
 def outside(op: Compute, least: Thresholds) -> Parts | None:
     """A factor without a loop of the sum is multiplied with it."""
     reduce = sum_of(op)
-    factors = _factors(reduce.values[0])
+    factors = factors_of(reduce.values[0])
     inner = [f for f in factors if not set(reduce.axes).isdisjoint(free_axes(f))]
     if not 1 < len(inner) < len(factors) <= MOST_TERMS or reduce.where is not TRUE:
         return None
@@ -80,7 +81,7 @@ def in_order(op: Compute, least: Thresholds) -> Parts | None:
     """A product of several factors: the loops of a sum that not all of them have are summed before the rest."""
     reduce = sum_of(op)
     ((sign, value), *others) = _terms(reduce.values[0])
-    factors = _factors(value)
+    factors = factors_of(value)
     if others or not 1 < len(factors) <= MOST_TERMS or reduce.where is not TRUE:
         return None
     sizes = typical_sizes(op)
@@ -137,12 +138,6 @@ def _terms(value: Expr, sign: int = 1) -> list[tuple[int, Expr]]:
     return [(sign, value)]
 
 
-def _factors(value: Expr) -> list[Expr]:
-    if isinstance(value, Apply) and value.fn is Fn.MUL:
-        return [f for arg in value.args for f in _factors(arg)]
-    return [value]
-
-
 def _product(factors: Iterable[Expr]) -> Expr:
     return folded(mul, factors)
 
@@ -151,4 +146,4 @@ def _is_product(op: Compute, least: Thresholds) -> bool:
     """Whether it is a sum of products that is worth a pattern, now or when it is taken apart in turn."""
     if contraction_of(op, least) is not None:
         return True
-    return len(_factors(sum_of(op).values[0])) > 2 and in_order(op, least) is not None
+    return len(factors_of(sum_of(op).values[0])) > 2 and in_order(op, least) is not None

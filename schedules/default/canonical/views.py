@@ -1,0 +1,94 @@
+"""Stages that only move elements, written out where they are read.
+
+| before | after |
+|---|---|
+| `t[j, k] = b[k, j]`, `sum over k of a[i, k] t[j, k]` | `sum over k of a[i, k] b[k, j]` |
+| `p[i] = select(i > 0, x[i - 1], 0)`, `sum over q of p[i + q]` | `sum over q of select(i + q > 0, x[i + q - 1], 0)` |
+
+A pattern asks how loops stand in the indices of its reads; a stage in between would hide that. It is
+left where an index would become a quotient of several loops together, as of an array that is seen in another shape,
+where it leaves elements out, which are better brought together before they are read, and where it is not proven that
+a read is inside it: the array behind it may have more elements, or it may have a border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from schedules.conditions import tidied
+from schedules.default.canonical.indices import QUOTIENTS, plain
+from schedules.default.costs import element_cost
+from tedsl.analysis.checks import read_checks
+from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
+from tedsl.lang.tensor import Compute, Operation
+from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute, topological
+
+__all__ = ["is_view", "through_views"]
+
+MOVES = frozenset({Fn.ADD, Fn.SUB, Fn.NEG, Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP})
+MOST = 60  # operations for the place of an element and the conditions under which it is one
+
+
+def through_views(op: Compute, may_pass: Callable[[Operation], bool]) -> Compute:
+    """The stage over what the views among its inputs are views of; `may_pass`: those that nobody has planned."""
+    while True:
+        views = {t.op for t in op.inputs if is_view(t.op) and may_pass(t.op) and _is_inside(op, t.op)}
+        made = next(
+            (m for view in sorted(views, key=lambda v: v.number) if (m := _without(op, view)) is not None), None
+        )
+        if made is None:
+            return op
+        op = made
+
+
+def is_view(op: Operation) -> bool:
+    """Whether an element is one of another tensor, or a number, at places that are known."""
+    if not isinstance(op, Compute) or len(op.bodies) > 1 or op.reduction is not None or element_cost(op) > MOST:
+        return False
+    reads = reads_of(op.bodies)
+    return len(reads) == 1 and _is_dense(reads[0].indices) and _only_moves(op.bodies[0])
+
+
+def _is_dense(indices: Sequence[Expr]) -> bool:
+    """Whether neighbours in a view are neighbours in what it is a view of: no index is read, multiplied or divided."""
+    inner = topological(indices)
+    return not any(isinstance(n, Read) or (isinstance(n, Apply) and n.fn not in MOVES) for n in inner)
+
+
+def _is_inside(op: Compute, view: Operation) -> bool:
+    """Whether every read of the view is known to be within its bounds."""
+    try:
+        return all(c.status != "run" for c in read_checks(op) if c.tensor.op is view)
+    except IndexError:
+        return False  # who builds it is told
+
+
+def _only_moves(value: Expr) -> bool:
+    """Whether a value is a read, chosen under conditions."""
+    while isinstance(value, Apply) and value.fn is Fn.SELECT and isinstance(value.args[2], Const):
+        if reads_of((value.args[0],)):
+            return False
+        value = value.args[1]
+    return isinstance(value, Read)
+
+
+def _without(op: Compute, view: Operation) -> Compute | None:
+    """The stage with a view written out, if no index of it becomes a quotient."""
+    assert isinstance(view, Compute)
+
+    def rule(node: Expr) -> Expr:
+        if not isinstance(node, Read) or node.tensor.op is not view:
+            return node
+        return substitute(view.bodies[0], dict(zip(view.axes, node.indices, strict=True)))
+
+    bodies = tidied(rebuild_all(rebuild_all(op.bodies, rule), plain))
+    if _flattened(bodies) > _flattened(op.bodies):
+        return None
+    return replace(op, bodies=bodies, _outputs={})
+
+
+def _flattened(roots: tuple[Expr, ...]) -> int:
+    """How many quotients there are of several loops together, as where an array is seen in another shape."""
+    quotients = (n for n in topological(roots) if isinstance(n, Apply) and n.fn in QUOTIENTS)
+    return sum(len(free_axes(n)) > 1 for n in quotients)
