@@ -8,11 +8,14 @@ they do not move together: it computed nothing at all where one read stands stil
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from schedules.loops import Level
 from schedules.plan import Plan
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.expr import Apply, Axis, Expr, Fn
+from tedsl.lang.guards import guards_of
+from tedsl.lang.intervals import range_of
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes
 
@@ -31,6 +34,7 @@ def what_does_not_slide(plan: Plan, stage: str, between: Sequence[tuple[str, Lev
             return f"{consumer}'s loop {level.name!r} runs over more than one axis"
         try:
             steps_of(plan, stage, consumer, axis)
+            _follow(plan, stage, consumer, axis)
         except _Stands as problem:
             return str(problem)
     return None
@@ -61,6 +65,71 @@ def _ownsteps_of(plan: Plan, name: str, reader: Operation, consumer: str, axis: 
     if not isinstance(reader, Compute):
         raise _Stands(f"{name} reads it in an order of its own")
     return dict(zip(reader.axes, steps_of(plan, name, consumer, axis), strict=True))
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One read of a stage along a dimension: how far behind the loop, and whether it is plain, held or guarded."""
+
+    text: str
+    lead: int
+    kind: str
+
+
+def _follow(plan: Plan, stage: str, consumer: str, axis: Axis) -> None:
+    """Refuse a window whose end is a plain read, beside one that is held or guarded at the beginning.
+
+    Halide takes the end of the window before the first iteration for what has been computed. A guarded read is held
+    where its guard begins to be true, so that this end may lie within the first window, which is then left out.
+    """
+    for rows in _rows_of(plan, stage, consumer, axis):
+        end = max((r.lead for r in rows), default=0)
+        others = [r for r in rows if r.kind == "guarded" or (r.kind == "held" and r.lead == end)]
+        kinds = {r.kind for r in rows if r.lead == end}
+        if others and "plain" in kinds and "guarded" not in kinds:
+            raise _Stands(f"{others[0].text} is {others[0].kind} at an end, where Halide loses the first window")
+
+
+def _rows_of(plan: Plan, stage: str, consumer: str, axis: Axis) -> list[list[_Row]]:
+    """All reads of a stage along each of its dimensions that moves with a loop."""
+    source = plan.program.stages[stage]
+    found: list[list[_Row]] = [[] for _ in source.outputs[0].extents]
+    for name in plan.program.readers[stage]:
+        reader = plan.program.stages[name]
+        own = _ownsteps_of(plan, name, reader, consumer, axis)
+        above = None if name == consumer else _rows_of(plan, name, consumer, axis)
+        guards = guards_of(reader.expressions)
+        for read in reader.reads:
+            if read.tensor.op is source:
+                for dim, row in enumerate(read.indices):
+                    found[dim] += _rows(f"{name}'s read {read}", row, guards[read], own, reader, above)
+    return found
+
+
+def _rows(
+    text: str, row: Expr, guard: Expr, steps: Mapping[Axis, int], reader: Operation, above: list[list[_Row]] | None
+) -> list[_Row]:
+    """A read along one dimension, by every way in which its reader is read in turn."""
+    along = [a for a in free_axes(row) if steps.get(a, 0)]
+    form = affine_of(held(row))
+    if len(along) != 1 or form is None:
+        return []
+    (moving,) = along
+    factor, rest = form.coefficient(moving), range_of(form.without(moving).to_expr())
+    if factor is None or not factor.is_constant:
+        return []
+    turned = 1 if factor.constant * steps[moving] > 0 else -1
+    lead = rest[1] if turned > 0 else -rest[0]
+    asked = any(steps.get(a, 0) for a in free_axes(guard))
+    kind = "guarded" if asked else "plain" if held(row) is row else "held"
+    if above is None:
+        return [_Row(text, lead, kind)]
+    assert isinstance(reader, Compute)
+    scale = abs(factor.constant)
+    return [
+        _Row(r.text if r.kind != "plain" else text, lead + scale * r.lead, r.kind if r.kind != "plain" else kind)
+        for r in above[reader.axes.index(moving)]
+    ]
 
 
 def _rate(row: Expr, steps: Mapping[Axis, int]) -> int | None:

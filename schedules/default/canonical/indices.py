@@ -19,6 +19,7 @@ from tedsl.analysis.affine import affine_of, quotient_apart, with_plain_indices
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Expr, Fn, Read
 from tedsl.lang.functions import apply
+from tedsl.lang.intervals import may_wrap
 from tedsl.lang.operators import MIRRORED
 from tedsl.lang.traverse import rebuild_all, topological
 
@@ -47,9 +48,19 @@ def _unbounded(node: Expr) -> Expr:
 
 
 def shortened(node: Expr) -> Expr:
-    """The same where that is shorter; what is no longer stays as its author wrote it, for messages that show it."""
+    """The same where that is shorter; what is no longer stays as its author wrote it, for messages that show it.
+
+    What may leave int32 for arrays of more than two gigabytes stays, too: their kernels check it as it is written.
+    """
     made = plain(node)
-    return made if made is not node and len(topological(made)) < len(topological(node)) else node
+    shorter = made is not node and len(topological(made)) < len(topological(node))
+    return made if shorter and not _wraps(node) else node
+
+
+def _wraps(node: Expr) -> bool:
+    """Whether an integer below a node that is changed may leave int32."""
+    integers = node.indices if isinstance(node, Read) else (node,) if node.dtype is INT32 else node.children
+    return any(may_wrap(i, {}) for i in integers if i.dtype is INT32)
 
 
 def _inside(node: Expr) -> Expr:

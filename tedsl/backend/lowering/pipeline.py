@@ -42,7 +42,7 @@ from tedsl.backend.scalars.intrinsics import EMIT
 from tedsl.backend.scalars.types import TYPES, Expr as Halide
 from tedsl.lang.expr import Apply, Axis, Const, Fn, Read, Reduce, Var
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
-from tedsl.lang.traverse import operations_between, topological
+from tedsl.lang.traverse import operations_between, substitute_all, topological
 
 __all__ = ["Lowered", "Result", "lower", "sizes_of"]
 
@@ -253,7 +253,7 @@ def lower_pieces(ctx: Context, op: Compute, pieces: Sequence[Piece]) -> Stage:
     dims, components = variables(a.name for a in op.axes), ctx.needed[op]
     func = function(op.name, len(components))
     func[dims[::-1]] = tuple_of(hl.undef(TYPES[op.bodies[k].dtype]) for k in components)
-    updates = []
+    updates, boxes = [], []
     for piece in pieces:
         _, loops = loops_over(ctx, piece.loops, identifier(op.axes[0].name))
         scope = ctx.scalars(loops)
@@ -261,9 +261,10 @@ def lower_pieces(ctx: Context, op: Compute, pieces: Sequence[Piece]) -> Stage:
         values = [ctx.onto(op.output(k), place, scope.value(piece.bodies[k])) for k in components]
         func[place] = tuple_of(map(ctx.after_checks, values))
         updates.append({axis: loops[a] for axis, a in zip(op.axes, piece.loops, strict=True)})
+        boxes.append(substitute_all(piece.bodies, dict(zip(piece.loops, op.axes, strict=True))))
     return Stage(
         op, "pointwise", func, dims, components, elements(func, components), axes=dict(updates[0]),
-        pieces=tuple(updates),
+        pieces=tuple(updates), boxes=tuple(boxes),
     )  # fmt: skip
 
 

@@ -56,6 +56,7 @@ class Stage:
     together: bool = False  # no element is stored before all that is read for its components
     written_out: tuple[hl.RVar, ...] = ()  # loops of its update that are always unrolled
     pieces: tuple[dict[Axis, hl.RVar], ...] = ()  # the loops of each of its updates, which are all of its body
+    boxes: tuple[tuple[Expr, ...], ...] = ()  # what is computed in each of them, by the axes of `op`
 
     @property
     def is_update(self) -> bool:

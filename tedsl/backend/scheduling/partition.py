@@ -17,11 +17,12 @@ from schedules.placing.placement import Placement
 from schedules.plan import Plan
 from tedsl.analysis.points import is_data_free
 from tedsl.analysis.rounds import goes_round
+from tedsl.backend.lowering.stages import Stage
 from tedsl.backend.scheduling.loops import Loops
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Reduce
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Operation
-from tedsl.lang.traverse import free_axes
+from tedsl.lang.traverse import free_axes, topological
 
 __all__ = ["keep_all_whole", "keep_around", "keep_whole"]
 
@@ -52,13 +53,12 @@ def keep_whole(plan: Plan, loops: Loops, definition: str, inlined: Collection[Op
     levels = plan.nest(loops.name, definition).levels
     along = {axis for v in levels if v.kind == "vectorized" for axis in v.origin}
     cut: Collection[Axis | int]
-    if _has_masked_end(plan, levels, loops) and _has_alike_choices(
-        loops.stage.op, inlined, lambda axes: not along.isdisjoint(axes) and (bool(loops.stage.pieces) or axes <= along)
+    is_masked = _has_masked_end(plan, levels, loops)
+    if is_masked and _has_alike_choices(
+        loops.stage, inlined, lambda axes: not along.isdisjoint(axes) and (bool(loops.stage.pieces) or axes <= along)
     ):
         cut = ()
-    elif _has_masked_end(plan, levels, loops) and _has_alike_choices(
-        loops.stage.op, inlined, lambda axes: not axes <= along
-    ):
+    elif is_masked and _has_alike_choices(loops.stage, inlined, lambda axes: not axes <= along, rounds=True):
         cut = along
     elif any(_is_unknown(axis, loops) for axis in along) or (along and _goes_round(loops.stage.op, inlined)):
         cut = along | {axis for v in levels if v.kind == "unrolled" for axis in v.origin}
@@ -85,28 +85,39 @@ def _has_masked_end(plan: Plan, levels: Sequence[Level], loops: Loops) -> bool:
     return False
 
 
-def _has_alike_choices(op: Operation, inlined: Collection[Operation], concerns: Callable[[Set[Axis]], bool]) -> bool:
+def _has_alike_choices(
+    stage: Stage, inlined: Collection[Operation], concerns: Callable[[Set[Axis]], bool], *, rounds: bool = False
+) -> bool:
     """Whether a choice by conditions on loops may be named in parts, of those by axes that it `concerns`.
 
     So it may with another one like it, or with one of its values used elsewhere; those of stages computed inside count
-    as often as these are read, each by the loops of the stage that its own stand for there.
+    as often as these are read, each by the loops of the stage that its own stand for there. What a piece has decided is
+    no choice in it. With `rounds` a place that goes round counts as one.
     """
+    bodies = stage.boxes or (stage.op.expressions,)
+    return any(_are_alike(topological(body), inlined, concerns, rounds=rounds) for body in bodies)
+
+
+def _are_alike(
+    body: Sequence[Expr], inlined: Collection[Operation], concerns: Callable[[Set[Axis]], bool], *, rounds: bool
+) -> bool:
     choices, is_shared = 0, False
-    pending: list[tuple[Operation, Mapping[Axis, Set[Axis]]]] = [(op, {})]
-    for reader, loops in pending:
-        conditions = [node.args[0] for node in reader.nodes if isinstance(node, Apply) and node.fn is Fn.SELECT]
-        conditions += [node.where for node in reader.nodes if isinstance(node, Reduce)]
-        conditions += [read.indices[-1] for read in reader.reads if goes_round(read)]
+    pending: list[tuple[Sequence[Expr], Mapping[Axis, Set[Axis]]]] = [(body, {})]
+    for nodes, loops in pending:
+        reads = [node for node in nodes if isinstance(node, Read)]
+        conditions = [node.args[0] for node in nodes if isinstance(node, Apply) and node.fn is Fn.SELECT]
+        conditions += [node.where for node in nodes if isinstance(node, Reduce)]
+        conditions += [read.indices[-1] for read in reads if rounds and goes_round(read)]
         choices += sum(is_data_free((c,)) and concerns(_loops_of(c, loops)) for c in conditions)
-        uses = Counter(child for node in reader.nodes for child in node.children)
-        is_shared = is_shared or any(uses[read] > 1 for read in reader.reads)
+        uses = Counter(child for node in nodes for child in node.children)
+        is_shared = is_shared or any(uses[read] > 1 for read in reads)
         if choices > 1 or (choices and is_shared):
             return True
-        for read in reader.reads:
+        for read in reads:
             if read.tensor.op in inlined:
                 own = getattr(read.tensor.op, "axes", ())
                 places = [_loops_of(index, loops) for index in read.indices]
-                pending.append((read.tensor.op, dict(zip(own, places, strict=True))))
+                pending.append((read.tensor.op.nodes, dict(zip(own, places, strict=True))))
     return False
 
 

@@ -1,0 +1,87 @@
+"""Windows that slide along a loop: what was computed is what is read, or the schedule is refused.
+
+Halide 21 leaves out the first window where a read at its end is plain and another one is held or guarded at the
+beginning: it takes the end of the window before the first iteration, held as well, for computed already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import tedsl as te
+
+ROWS = 12
+A = te.placeholder((ROWS, 4), "float64", name="a")
+FEED = np.random.default_rng(0).integers(-9, 9, (ROWS, 4)).astype("float64")
+
+
+def slid(output: te.Tensor, stages: list[te.Tensor], strip: int) -> te.Schedule:
+    """The stages row by row, kept for a strip of rows, or for all of them."""
+    s = te.Schedule(output)
+    if strip:
+        s[output].split("y", strip, names=("yo", "yi"))
+    for stage in stages:
+        view = s[stage].compute_at(output, "yi" if strip else "y")
+        view.store_at(output, "yo") if strip else view.store_root()
+    return s
+
+
+def right(output: te.Tensor, stages: list[te.Tensor], strip: int) -> bool | None:
+    """Whether the result is that of the reference; None where the schedule is refused."""
+    try:
+        kernel = te.build(A, output, slid(output, stages, strip))
+    except te.ScheduleError:
+        return None
+    return np.array_equal(kernel(FEED), te.interpret(output, {A: FEED}))
+
+
+READS: dict[str, tuple[Callable[[Any, Any, Any], Any], bool]] = {
+    "guarded": (lambda p, y, x: te.select(y >= 1, p[y - 1, x], 0.0) + p[y, x], False),
+    "guarded late": (lambda p, y, x: te.select(y > 4, p[y - 1, x], 0.0) + p[y, x], False),
+    "zero": (lambda p, y, x: p.at(y - 2, x, mode="zero") + p[y, x], False),
+    "held with it": (lambda p, y, x: p[te.maximum(y, 3), x] + p[y, x], False),
+    "held": (lambda p, y, x: p[te.maximum(y - 1, 0), x] + p[y, x], True),
+    "guarded on both sides": (lambda p, y, x: sum(p.at(y + k, x, mode="zero") for k in (-1, 0, 1)), True),
+    "clamped": (lambda p, y, x: p.at(y - 1, x, mode="clamp") + p[y, x] + p.at(y + 2, x, mode="clamp"), True),
+}
+
+
+@pytest.mark.parametrize("strip", [0, 4])
+@pytest.mark.parametrize("name", READS)
+def test_a_window_slides_or_is_refused(name: str, strip: int) -> None:
+    body, slides = READS[name]
+    p = te.compute((ROWS, 4), lambda y, x: A[y, x] * 2, name="p")
+    output = te.compute((ROWS, 4), lambda y, x: body(p, y, x), name="out")
+    assert right(output, [p], strip) is (True if slides else None)
+
+
+def test_what_is_said() -> None:
+    p = te.compute((ROWS, 4), lambda y, x: A[y, x] * 2, name="p")
+    output = te.compute((ROWS, 4), lambda y, x: p.at(y - 1, x, mode="zero") + p[y, x], name="out")
+    with pytest.raises(te.ScheduleError, match=r"out's read p\[.*\] is guarded .*store it where it is computed"):
+        te.build(A, output, slid(output, [p], 4))
+
+
+TAPS = st.lists(st.tuples(st.integers(-2, 2), st.sampled_from(["clamp", "zero", "plain"])), min_size=1, max_size=3)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(taps=st.lists(TAPS, min_size=2, max_size=3), strip=st.sampled_from([0, 3, 4]), some=st.integers(1, 3))
+def test_chains(taps: list[list[tuple[int, str]]], strip: int, some: int) -> None:
+    stages = [A]
+    for number, each in enumerate(taps):
+
+        def element(y: Any, x: Any, p: te.Tensor = stages[-1], each: Any = each) -> Any:
+            return sum(
+                (k + 1) * (p[y, x] if mode == "plain" else p.at(y + by, x, mode=mode))
+                for k, (by, mode) in enumerate(each)
+            )
+
+        stages.append(te.compute((ROWS, 4), element, name=f"s{number}"))
+    chosen = [stage for k, stage in enumerate(stages[1:-1]) if some & (1 << k)]
+    assert right(stages[-1], chosen, strip) is not False
