@@ -90,9 +90,11 @@ def test_writing_a_program_does_not_load_the_compiler() -> None:
 
 
 def test_gradients_load_sympy_where_there_is_something_to_solve() -> None:
-    """Its import takes longer than these gradients: an index that is an axis alone needs no algebra."""
+    """Its import takes longer than these gradients: an index that is an axis, or a window, needs no algebra."""
     program = "import tedsl as te; x = te.placeholder((4, 4)); y = {}; te.differentiate(te.tanh(y).sum(), [x])"
     assert "sympy" not in modules_after(program.format("(x @ x.T + x.sum(0)) * x[:, 0]"))
+    window = "te.compute((4, 3), lambda i, j: x.at(i - 1, j, mode='clamp') * te.sum(lambda k: x[i, j + k]))"
+    assert "sympy" not in modules_after(program.format(window))
     assert "sympy" in modules_after(program.format("te.compute((3, 3), lambda i, j: x[i + j // 2, 2 * j % 3])"))
 
 

@@ -2,14 +2,16 @@
 
 On this side a matrix is rows of Python integers; sympy's are made and read here, whatever its integers are (gmpy2's or
 python-flint's, where these are installed). The same few matrices return in every layer of a program, so answers are
-kept. sympy is imported when it is first asked, and a matrix that is an identity, as in pointwise stages and products of
-matrices, is its own answer. The README of `autodiff` says what each step takes.
+kept. sympy is imported when it is first asked: a matrix that is in normal form, as in pointwise stages and products of
+matrices, is its own answer, and one row with a 1 in it, as in windows, needs none. The README of `autodiff` says what
+each step takes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 __all__ = ["Matrix", "diagonalized", "identity", "independent_rows", "triangular_basis"]
@@ -28,8 +30,11 @@ def diagonalized(a: Sequence[Sequence[int]], columns: int) -> tuple[Matrix, tupl
     (((1, 0), (1, -1)), (1, 2), ((1, -1), (0, 1)))
     """
     rows = _rows(a)
-    if _is_unit(rows):
-        return identity(len(rows)), (1,) * min(len(rows), columns), identity(columns)
+    diagonal = tuple(row[i] for i, row in enumerate(rows[:columns]))
+    if _is_diagonal(rows) and all(d >= 0 and (e % d == 0 if d else e == 0) for d, e in pairwise((*diagonal, 0))):
+        return identity(len(rows)), diagonal, identity(columns)
+    if len(rows) == 1 and {1, -1} & set(rows[0]):
+        return ((1,),), (1,), _solved_for_one(rows[0])
     return _diagonalized(rows, columns)
 
 
@@ -46,6 +51,9 @@ def triangular_basis(basis: Sequence[Sequence[int]], order: Sequence[int]) -> Ma
     rows = _rows(basis)
     if _is_unit([rows[i] for i in order]):
         return rows
+    if len(order) == len(rows[order[0]]) == 1:
+        pivot = rows[order[0]][0]
+        return tuple((e if pivot > 0 else -e,) for (e,) in rows) if pivot else None
     return _triangular(rows, tuple(order))
 
 
@@ -58,6 +66,19 @@ def independent_rows(a: Matrix, order: tuple[int, ...]) -> tuple[int, ...]:
 
 def identity(n: int) -> Matrix:
     return tuple(tuple(int(i == j) for j in range(n)) for i in range(n))
+
+
+def _solved_for_one(row: Sequence[int]) -> Matrix:
+    """V of a row with a 1 or -1 in it: its column first, and from each other column what the row makes of it."""
+    at = next(k for k, e in enumerate(row) if abs(e) == 1)
+    others = [k for k in range(len(row)) if k != at]
+    columns = [[row[at] * (k == at) for k in range(len(row))]]
+    columns += [[(k == other) - row[at] * row[other] * (k == at) for k in range(len(row))] for other in others]
+    return tuple(zip(*columns, strict=True))
+
+
+def _is_diagonal(a: Sequence[Sequence[int]]) -> bool:
+    return all(not e for i, row in enumerate(a) for j, e in enumerate(row) if i != j)
 
 
 def _is_unit(a: Sequence[Sequence[int]]) -> bool:

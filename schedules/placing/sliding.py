@@ -125,10 +125,10 @@ def _rows(
     if above is None:
         return [_Row(text, lead, kind)]
     assert isinstance(reader, Compute)
-    scale = abs(factor.constant)
+    scale, place = abs(factor.constant), next(k for k, a in enumerate(reader.axes) if a is moving)
     return [
         _Row(r.text if r.kind != "plain" else text, lead + scale * r.lead, r.kind if r.kind != "plain" else kind)
-        for r in above[reader.axes.index(moving)]
+        for r in above[place]
     ]
 
 

@@ -71,17 +71,26 @@ TAPS = st.lists(st.tuples(st.integers(-2, 2), st.sampled_from(["clamp", "zero", 
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
-@given(taps=st.lists(TAPS, min_size=2, max_size=3), strip=st.sampled_from([0, 3, 4]), some=st.integers(1, 3))
-def test_chains(taps: list[list[tuple[int, str]]], strip: int, some: int) -> None:
-    stages = [A]
+@given(
+    taps=st.lists(TAPS, min_size=2, max_size=3), strip=st.sampled_from([0, 3, 4]), some=st.integers(1, 3),
+    is_last=st.booleans(),
+)  # fmt: skip
+def test_chains(taps: list[list[tuple[int, str]]], strip: int, some: int, is_last: bool) -> None:
+    """Of two and three stages; the loop along which they slide is the first one or the last."""
+    stages = [te.compute((4, ROWS), lambda x, y: A[y, x], name="turned") if is_last else A]
     for number, each in enumerate(taps):
 
         def element(y: Any, x: Any, p: te.Tensor = stages[-1], each: Any = each) -> Any:
-            return sum(
-                (k + 1) * (p[y, x] if mode == "plain" else p.at(y + by, x, mode=mode))
-                for k, (by, mode) in enumerate(each)
-            )
+            def read(by: int, mode: str) -> Any:
+                at = (x, y + by) if is_last else (y + by, x)
+                return p.at(*at, mode=mode)
 
-        stages.append(te.compute((ROWS, 4), element, name=f"s{number}"))
+            plain = p[x, y] if is_last else p[y, x]
+            return sum((k + 1) * (plain if mode == "plain" else read(by, mode)) for k, (by, mode) in enumerate(each))
+
+        body = (
+            (lambda x, y, element=element: element(y, x)) if is_last else (lambda y, x, element=element: element(y, x))
+        )
+        stages.append(te.compute((4, ROWS) if is_last else (ROWS, 4), body, name=f"s{number}"))
     chosen = [stage for k, stage in enumerate(stages[1:-1]) if some & (1 << k)]
     assert right(stages[-1], chosen, strip) is not False
