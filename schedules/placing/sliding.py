@@ -76,13 +76,16 @@ class _Row:
     kind: str
 
 
+_Rows = tuple[_Row, ...]
+
+
 def _follow(plan: Plan, stage: str, consumer: str, axis: Axis) -> None:
     """Refuse a window whose end is a plain read, beside one that is held or guarded at the beginning.
 
     Halide takes the end of the window before the first iteration for what has been computed. A guarded read is held
     where its guard begins to be true, so that this end may lie within the first window, which is then left out.
     """
-    for rows in _rows_of(plan, stage, consumer, axis):
+    for rows in _rows_of(plan, stage, consumer, axis, {}):
         end = max((r.lead for r in rows), default=0)
         others = [r for r in rows if r.kind == "guarded" or (r.kind == "held" and r.lead == end)]
         kinds = {r.kind for r in rows if r.lead == end}
@@ -90,24 +93,28 @@ def _follow(plan: Plan, stage: str, consumer: str, axis: Axis) -> None:
             raise _Stands(f"{others[0].text} is {others[0].kind} at an end, where Halide loses the first window")
 
 
-def _rows_of(plan: Plan, stage: str, consumer: str, axis: Axis) -> list[list[_Row]]:
-    """All reads of a stage along each of its dimensions that moves with a loop."""
+def _rows_of(plan: Plan, stage: str, consumer: str, axis: Axis, known: dict[str, list[_Rows]]) -> list[_Rows]:
+    """The reads of a stage along each of its dimensions that moves with a loop, of those that are alike the first."""
+    if stage in known:
+        return known[stage]
     source = plan.program.stages[stage]
-    found: list[list[_Row]] = [[] for _ in source.outputs[0].extents]
+    found: list[dict[tuple[int, str], _Row]] = [{} for _ in source.outputs[0].extents]
     for name in plan.program.readers[stage]:
         reader = plan.program.stages[name]
         own = _ownsteps_of(plan, name, reader, consumer, axis)
-        above = None if name == consumer else _rows_of(plan, name, consumer, axis)
+        above = None if name == consumer else _rows_of(plan, name, consumer, axis, known)
         guards = guards_of(reader.expressions)
         for read in reader.reads:
             if read.tensor.op is source:
                 for dim, row in enumerate(read.indices):
-                    found[dim] += _rows(f"{name}'s read {read}", row, guards[read], own, reader, above)
-    return found
+                    for r in _rows(f"{name}'s read {read}", row, guards[read], own, reader, above):
+                        found[dim].setdefault((r.lead, r.kind), r)
+    known[stage] = [tuple(rows.values()) for rows in found]
+    return known[stage]
 
 
 def _rows(
-    text: str, row: Expr, guard: Expr, steps: Mapping[Axis, int], reader: Operation, above: list[list[_Row]] | None
+    text: str, row: Expr, guard: Expr, steps: Mapping[Axis, int], reader: Operation, above: Sequence[_Rows] | None
 ) -> list[_Row]:
     """A read along one dimension, by every way in which its reader is read in turn."""
     along = [a for a in free_axes(row) if steps.get(a, 0)]
