@@ -23,7 +23,7 @@ from tedsl.lang.intervals import may_wrap
 from tedsl.lang.operators import MIRRORED
 from tedsl.lang.traverse import rebuild_all, topological
 
-__all__ = ["QUOTIENTS", "plain", "shortened"]
+__all__ = ["QUOTIENTS", "exact", "plain", "shortened"]
 
 QUOTIENTS = frozenset({Fn.FLOORDIV, Fn.MOD})
 BOUNDED = frozenset({Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP})
@@ -34,6 +34,15 @@ def plain(node: Expr) -> Expr:
     if isinstance(node, Apply) and node.fn in MIRRORED and node.args[0].dtype is INT32:
         return _of_forms(node)
     return with_plain_indices(_unbounded(_settled(node)))
+
+
+def exact(node: Expr) -> Expr:
+    """The same, but for quotients and bounds of what may leave int32: kernels for large arrays check these as they are.
+
+    Sums and products may be written in any order, wrapped or not.
+    """
+    made = plain(node)
+    return node if made is node or _wraps(node) else made
 
 
 def _unbounded(node: Expr) -> Expr:
@@ -48,19 +57,16 @@ def _unbounded(node: Expr) -> Expr:
 
 
 def shortened(node: Expr) -> Expr:
-    """The same where that is shorter; what is no longer stays as its author wrote it, for messages that show it.
-
-    What may leave int32 for arrays of more than two gigabytes stays, too: their kernels check it as it is written.
-    """
-    made = plain(node)
-    shorter = made is not node and len(topological(made)) < len(topological(node))
-    return made if shorter and not _wraps(node) else node
+    """The same where that is shorter; what is no longer stays as its author wrote it, for messages that show it."""
+    made = exact(node)
+    return made if made is not node and len(topological(made)) < len(topological(node)) else node
 
 
 def _wraps(node: Expr) -> bool:
-    """Whether an integer below a node that is changed may leave int32."""
-    integers = node.indices if isinstance(node, Read) else (node,) if node.dtype is INT32 else node.children
-    return any(may_wrap(i, {}) for i in integers if i.dtype is INT32)
+    """Whether an integer of which a quotient or a bound is taken may leave int32."""
+    inside = topological(node.indices if isinstance(node, Read) else (node,))
+    taken = (n for n in inside if isinstance(n, Apply) and n.fn in QUOTIENTS | BOUNDED and n.dtype is INT32)
+    return any(may_wrap(n, {}) for n in taken)
 
 
 def _inside(node: Expr) -> Expr:

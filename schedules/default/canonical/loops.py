@@ -19,7 +19,7 @@ from functools import reduce as folded
 from itertools import permutations
 
 from schedules.conditions import tidied
-from schedules.default.canonical.indices import QUOTIENTS, plain
+from schedules.default.canonical.indices import QUOTIENTS, exact
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Read, Reduce
@@ -106,7 +106,7 @@ def _at(loop: Axis, step: int, rest: int) -> Expr:
 
 def _holds(conditions: Sequence[Expr], axis: Axis, at: Expr) -> Expr:
     """Whether all conditions hold with something else in the place of an axis, as far as one can tell."""
-    found = tidied(rebuild_all(substitute_all(conditions, {axis: at}), plain))
+    found = tidied(rebuild_all(substitute_all(conditions, {axis: at}), exact))
     return FALSE if any(c is FALSE for c in found) else folded(logical_and, [TRUE, *found])
 
 
@@ -177,7 +177,7 @@ def _divisors(roots: Iterable[Expr], axis: Axis) -> set[int]:
 def _rewritten(reduce: Reduce, mapping: dict[Expr, Expr]) -> Roots:
     """Values and condition with other loops, their indices in plain form."""
     roots = substitute_all((*reduce.values, reduce.where), mapping)
-    return tidied(rebuild_all(roots, plain))
+    return tidied(rebuild_all(roots, exact))
 
 
 def _over(reduce: Reduce, axes: tuple[Axis, ...], roots: Roots) -> Reduce:

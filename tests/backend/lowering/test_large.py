@@ -114,6 +114,10 @@ def test_indices_that_wrap_for_large_arrays_alone_are_checked_for_those() -> Non
     assert "check" not in kernel.source("stmt")
     assert "float64" not in kernel.source("stmt")
     np.testing.assert_array_equal(kernel(np.arange(10, dtype="float32")), [9])
+    unit = te.reduce_axis(1, "unit")  # a loop that the normal form leaves out
+    largest = te.compute((1,), lambda i: te.max(x[2 * k // 2 + unit], axis=(unit, k)))
+    with pytest.raises(IndexError, match="-1073741824 or beyond"):
+        te.evaluate(largest, {x: repeated((2**30 + 5,), "float32")})
     with pytest.raises(IndexError, match=r"index `2 \* k // 2 \+ i` of dimension 0 of x .* -1073741824 or beyond"):
         kernel(repeated((2**30 + 5,), "float32"))
     np.testing.assert_array_equal(kernel(np.arange(10, dtype="float32")), [9])
