@@ -180,8 +180,7 @@ class _Loops:
             for read in inline:
                 op = read.tensor.op
                 assert isinstance(op, Compute)
-                body = op.bodies[read.tensor.index]
-                (mapping[read],) = substitute_all((body,), dict(zip(op.axes, read.indices, strict=True)))
+                mapping[read] = op.written_at(read)
             roots = substitute_all(roots, mapping)
         seen: dict[Expr, None] = {}
         reads: dict[Read, None] = {}

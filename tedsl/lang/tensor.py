@@ -27,7 +27,7 @@ from tedsl.lang.locks import cached_property
 from tedsl.lang.names import OF_TENSORS
 from tedsl.lang.operators import Fn, Operators
 from tedsl.lang.rich import Rich, RichFormula
-from tedsl.lang.traverse import reads_of, topological
+from tedsl.lang.traverse import reads_of, substitute, topological
 
 __all__ = [
     "AUTHOR_RULES",
@@ -196,6 +196,10 @@ class Compute(LoopNest):
         """The reduction that the bodies are components of, if they are."""
         first = self.bodies[0]
         return first if isinstance(first, Reduce) else None
+
+    def written_at(self, read: Read) -> Expr:
+        """What is computed at the place at which it is read."""
+        return substitute(self.bodies[read.tensor.index], dict(zip(self.axes, read.indices, strict=True)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from schedules.conditions import tidied
-from schedules.default.canonical.indices import QUOTIENTS, plain
+from schedules.default.canonical.indices import QUOTIENTS, exact
 from schedules.default.costs import element_cost
 from tedsl.analysis.checks import read_checks
 from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
 from tedsl.lang.tensor import Compute, Operation
-from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute, topological
+from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, topological
 
 __all__ = ["is_view", "through_views"]
 
@@ -80,9 +80,9 @@ def _without(op: Compute, view: Operation) -> Compute | None:
     def rule(node: Expr) -> Expr:
         if not isinstance(node, Read) or node.tensor.op is not view:
             return node
-        return substitute(view.bodies[0], dict(zip(view.axes, node.indices, strict=True)))
+        return view.written_at(node)
 
-    bodies = tidied(rebuild_all(rebuild_all(op.bodies, rule), plain))
+    bodies = tidied(rebuild_all(rebuild_all(op.bodies, rule), exact))
     if _flattened(bodies) > _flattened(op.bodies):
         return None
     return replace(op, bodies=bodies, _outputs={})

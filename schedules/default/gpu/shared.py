@@ -26,7 +26,7 @@ from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number
 from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute, Operation, Tensor
-from tedsl.lang.traverse import reads_of, rebuild_all, substitute_all
+from tedsl.lang.traverse import reads_of, rebuild_all
 
 __all__ = [
     "HELD", "MOST_BYTES", "STENCIL", "Copy", "copied", "is_safe", "plan_copy", "replaced", "stage_stencils",
@@ -215,9 +215,7 @@ def expanded(op: Compute, inlined: Set[Tensor]) -> Compute:
         for read in once:
             made = read.tensor.op
             assert isinstance(made, Compute)
-            (bodies[read],) = substitute_all(
-                (made.bodies[read.tensor.index],), dict(zip(made.axes, read.indices, strict=True))
-            )
+            bodies[read] = made.written_at(read)
         op = replaced(op, bodies)
     return op
 

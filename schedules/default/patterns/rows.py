@@ -77,7 +77,7 @@ def shared_along(rw: Rewriting, roots: Sequence[Expr], lane: Axis) -> tuple[Expr
         op = node.tensor.op
         if not isinstance(op, Compute) or op.reduction is not None or op not in stages:
             return node
-        (body,) = substitute_all((op.bodies[node.tensor.index],), dict(zip(op.axes, node.indices, strict=True)))
+        body = op.written_at(node)
         return node if lane in set(free_axes(body)) else body
 
     return rebuild_all(roots, rule)
