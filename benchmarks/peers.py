@@ -32,9 +32,9 @@ def _torch(workload: Workload, peer: Peer) -> Call:
     given, head = (tensors[:-1], tensors[-1]) if workload.has_head else (tensors, None)
 
     def step() -> Any:
-        leaves = [a.detach().requires_grad_() for a in given]
+        leaves = [a.detach().requires_grad_() if a.is_floating_point() else a for a in given]
         result = peer(*leaves)
-        return (result.detach(), *torch.autograd.grad(result, leaves, head))
+        return (result.detach(), *torch.autograd.grad(result, [a for a in leaves if a.requires_grad], head))
 
     return step
 
@@ -54,8 +54,14 @@ def _jax(workload: Workload) -> Call | None:
     import jax.numpy as jnp
 
     def step(*arrays: Any) -> Any:
-        given, head = (arrays[:-1], arrays[-1]) if workload.has_head else (arrays, jnp.ones(()))
-        result, back = jax.vjp(peer, *given)
+        given, head = (arrays[:-1], arrays[-1]) if workload.has_head else (arrays, jnp.ones((), arrays[0].dtype))
+        floats = [k for k, a in enumerate(given) if jnp.issubdtype(a.dtype, jnp.floating)]
+
+        def of_floats(*leaves: Any) -> Any:
+            found = dict(zip(floats, leaves, strict=True))
+            return peer(*(found.get(k, a) for k, a in enumerate(given)))
+
+        result, back = jax.vjp(of_floats, *(given[k] for k in floats))
         return (result, *back(head))
 
     wait: Callable[[Any], Any] = jax.block_until_ready

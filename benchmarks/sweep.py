@@ -1,25 +1,27 @@
-"""Programs drawn from families by a seed, forward and with gradients, beside PyTorch: where does it fall off?
+"""Programs drawn from families by a seed, forward and with gradients, beside PyTorch and JAX: where does it fall off?
 
-    python -m benchmarks.sweep [--seed N] [--count N] [--families NAME ...] [--target TARGET] [--threads N]
+    python -m benchmarks.sweep [--seed N] [--count N] [--families NAME ...] [--target TARGET] [--threads N] [--peers P]
 
-Results are compared first, then both sides are timed in turns; the ratio is PyTorch's time over ours. A wrong result,
-an error, a default schedule that Halide refuses and a build of more than three seconds are failures. At the end stands
-how the ratios are distributed, and the worst of them. Another seed brings other programs.
+Results are compared first, then all sides are timed in turns; the ratio is the best peer's time over ours, on one
+thread by the clock of the process (JAX has threads of its own), on more by the clock. A wrong result, an error, a
+default schedule that Halide refuses and a build of more than three seconds are failures. At the end stands how the
+ratios are distributed, and the worst of them with what the cost model says: its time, and the stages that it says most
+of it is spent in. Another seed brings other programs.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import os
 import platform
 import statistics
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,14 +29,24 @@ import torch
 import tedsl as te
 from benchmarks.compare import interleaved
 from benchmarks.npbench import largest_error
+from benchmarks.peers import peers
 from benchmarks.sweep_families import FAMILIES, Drawn
+from benchmarks.workload import Workload
+from schedules.default import completion
+from schedules.estimate import Cost, cost_of
+from schedules.plan import Plan
+from schedules.program import program_of
+from tedsl.backend.host.targets import machine_of, parse_target
 from tedsl.backend.host.threads import set_num_threads
 
-__all__ = ["Line", "distribution", "drawn", "main", "measured"]
+__all__ = ["Line", "distribution", "drawn", "main", "measured", "worst"]
 
 SECONDS, LONG_BUILD = 0.3, 3.0
 TOLERANCE = 2e-3  # float32, sums of thousands
 KINDS = ("forward", "with gradients")
+
+
+HEAD = "| program | | best peer / ours | best peer | ours (ms) | build (s) | |\n|---|---|---|---|---|---|---|"
 
 
 @dataclass
@@ -47,9 +59,12 @@ class Line:
     ours: float  # milliseconds
     build: float  # seconds
     fault: str = ""
+    best: str = ""  # peer
+    cost: Cost = field(default_factory=lambda: Cost({}))  # cycles, by the cost model
 
     def __str__(self) -> str:
-        return f"| {self.text} | {self.kind} | {self.ratio:.2f} | {self.ours:.3f} | {self.build:.2f} | {self.fault} |"
+        told = f"{self.ratio:.2f} | {self.best} | {self.ours:.3f} | {self.build:.2f} | {self.fault}"
+        return f"| {self.text} | {self.kind} | {told} |"
 
 
 def drawn(seed: int, count: int, families: Sequence[str] = ()) -> Iterator[tuple[str, Drawn]]:
@@ -59,45 +74,56 @@ def drawn(seed: int, count: int, families: Sequence[str] = ()) -> Iterator[tuple
         yield name, FAMILIES[name](Random(f"{seed} {number} {name}"))
 
 
-def measured(name: str, program: Drawn, kind: str, target: str = "host", seconds: float = SECONDS) -> Line:
-    """Build, compare and time one program."""
-    line = Line(f"{name}: {program.text}", kind, 0.0, 0.0, 0.0)
-    chance = np.random.default_rng(0)
-    leaves = [t for t in program.inputs if t not in program.given]
-    head = te.placeholder(program.output.shape, name="head")
+def workload_of(program: Drawn, kind: str, chance: np.random.Generator) -> Workload:
+    """A program with its arrays, alone or with the gradients by all its floats."""
     inputs, outputs = list(program.inputs), [program.output]
     arrays = [program.given.get(t, chance.standard_normal(t.shape).astype(np.float32)) for t in inputs]
-    if kind == KINDS[1]:
-        outputs += te.differentiate(program.output, leaves, head=head)
-        inputs.append(head)
-        arrays.append(chance.standard_normal(head.shape).astype(np.float32))
+    is_step = kind == KINDS[1]
+    if is_step:
+        y, leaves = program.output, [t for t, a in zip(inputs, arrays, strict=True) if a.dtype.kind == "f"]
+        heads = [te.placeholder(y.shape, y.dtype, name="head")] if y.ndim else []
+        outputs += te.differentiate(y, leaves, head=heads[0]) if heads else te.differentiate(y, leaves)
+        inputs += heads
+        arrays += [chance.standard_normal(head.shape).astype(str(head.dtype)) for head in heads]
+    return Workload("sweep", program.text, 0.8, inputs, outputs, arrays, program.peer, program.jax, step=is_step)
+
+
+def measured(
+    name: str, program: Drawn, kind: str, target: str = "host", seconds: float = SECONDS,
+    chosen: Sequence[str] = ("torch",), threads: int = 2,
+) -> Line:  # fmt: skip
+    """Build, compare and time one program."""
+    line = Line(f"{name}: {program.text}", kind, 0.0, 0.0, 0.0)
+    workload = workload_of(program, kind, np.random.default_rng(0))
     try:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             start = time.perf_counter()
-            kernel = te.build(inputs, outputs, target=target)
-            found = kernel(*arrays)
+            kernel = te.build(workload.inputs, workload.outputs, target=target)
+            found = kernel(*workload.arrays)
             line.build = time.perf_counter() - start
     except Exception as error:
         line.fault = f"FAILED: {type(error).__name__}: {error}".replace("\n", " ")[:200]
         return line
-    tensors = [torch.from_numpy(a) for a in arrays]
-
-    def peer() -> Any:
-        if kind == KINDS[0]:
-            return program.peer(*tensors)
-        given = [a.detach().requires_grad_() if a.dtype.is_floating_point else a for a in tensors[:-1]]
-        result = program.peer(*given)
-        return (result.detach(), *torch.autograd.grad(result, [a for a in given if a.requires_grad], tensors[-1]))
-
-    away = largest_error(found, peer())
-    times = interleaved({"ours": lambda: kernel(*arrays, out=found), "torch": peer}, time.perf_counter, seconds)
+    line.cost = _cost(workload, target, threads)
+    others = peers(workload, chosen)
+    away = max(largest_error(found, call()) for call in others.values())
+    clock = time.process_time if threads == 1 else time.perf_counter
+    times = interleaved({"ours": lambda: kernel(*workload.arrays, out=found), **others}, clock, seconds)
     middle = {side: statistics.median(spent) for side, spent in times.items()}
-    line.ours, line.ratio = middle["ours"] * 1e3, middle["torch"] / middle["ours"]
+    line.best = min(others, key=lambda side: middle[side])
+    line.ours, line.ratio = middle["ours"] * 1e3, middle[line.best] / middle["ours"]
     faults = ["WRONG" if not away <= TOLERANCE else "", "long build" if line.build > LONG_BUILD else ""]
     faults += [f"warned: {w.message}".replace("\n", " ")[:120] for w in said]
     line.fault = ", ".join(filter(None, faults))
     return line
+
+
+def _cost(workload: Workload, target: str, threads: int) -> Cost:
+    """What the cost model says of the program as one kernel."""
+    machine = replace(machine_of(parse_target(target)), cores=threads)
+    plan = completion(Plan(program_of(workload.outputs)), workload.inputs, workload.outputs, machine).plan
+    return cost_of(plan, machine)
 
 
 def distribution(lines: Iterable[Line]) -> str:
@@ -117,6 +143,22 @@ def distribution(lines: Iterable[Line]) -> str:
     return "\n".join(rows)
 
 
+def worst(lines: Iterable[Line], count: int) -> str:
+    """Faults, and the least ratios, each with what the cost model says of it.
+
+    Its cycles are told as times by what a cycle takes in the median of all lines.
+    """
+    found = list(lines)
+    rates = [x.ours / x.cost.total for x in found if x.ours and x.cost.total]
+    cycle = statistics.median(rates) if rates else math.nan
+    rows = [f"{row} model (ms) | of it |" if k == 0 else f"{row}---|---|" for k, row in enumerate(HEAD.splitlines())]
+    for line in sorted(found, key=lambda x: (not x.fault, x.ratio))[:count]:
+        most = sorted(line.cost.stages.items(), key=lambda item: -item[1])[:3]
+        parts = ", ".join(f"{name} {cycles / line.cost.total:.0%}" for name, cycles in most if cycles)
+        rows.append(f"{line} {line.cost.total * cycle:.3f} | {parts} |")
+    return "\n".join(rows)
+
+
 def main() -> None:
     os.environ["TEDSL_CACHE"] = "off"  # building is measured
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -125,21 +167,24 @@ def main() -> None:
     parser.add_argument("--families", nargs="*", default=(), choices=list(FAMILIES), metavar="NAME")
     parser.add_argument("--target", default="host", help="the processor that kernels are built for")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--peers", default="torch,jax", help="those to compare with")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of turns for each program and kind")
     parser.add_argument("--worst", type=int, default=20, help="how many of the worst are told again at the end")
     chosen = parser.parse_args()
     set_num_threads(chosen.threads)
     torch.set_num_threads(chosen.threads)
     te.build([], te.compute((1,), lambda i: te.const(1.0), name="warm"))()
-    head = "| program | | PyTorch / ours | ours (ms) | build (s) | |\n|---|---|---|---|---|---|"
-    print(head, flush=True)
+    print(HEAD, flush=True)
     lines = []
+    others = chosen.peers.split(",")
     for name, program in drawn(chosen.seed, chosen.count, chosen.families):
         for kind in KINDS:
-            lines.append(measured(name, program, kind, chosen.target))
+            lines.append(
+                measured(name, program, kind, chosen.target, chosen.seconds, chosen=others, threads=chosen.threads)
+            )
             print(lines[-1], flush=True)
     print(f"\nSeed {chosen.seed}, {chosen.threads} threads, {platform.processor() or platform.machine()}\n")
-    print(distribution(lines), end="\n\n")
-    print(head, *sorted(lines, key=lambda x: (not x.fault, x.ratio))[: chosen.worst], sep="\n")
+    print(distribution(lines), worst(lines, chosen.worst), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ import pytest
 
 pytest.importorskip("threadpoolctl")  # which the benchmark needs
 pytest.importorskip("torch")
-from benchmarks.sweep import KINDS, Line, distribution, drawn, measured
+from benchmarks.sweep import KINDS, Line, distribution, drawn, measured, worst
 from benchmarks.sweep_families import FAMILIES
+from schedules.estimate import Cost
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -15,7 +16,7 @@ def test_families(family: str) -> None:
     """One program of each in the default tier."""
     ((name, program),) = drawn(11, 1, [family])
     for kind in KINDS:
-        line = measured(name, program, kind, seconds=0)
+        line = measured(name, program, kind, seconds=0, chosen=("torch", "jax"))
         assert line.ratio > 0
         assert not {"WRONG", "FAILED"} & set(line.fault.replace(":", ",").split(","))
 
@@ -32,3 +33,14 @@ def test_distribution() -> None:
     lines += [Line("lost", KINDS[1], 0.0, 0.0, 0.0, "FAILED")]
     (*_, row) = distribution(lines).splitlines()
     assert row == "| forward | 5 | 0.25 | 0.40 | 1.00 | 2.00 | 3.00 | 1 | 0 |"
+
+
+def test_worst() -> None:
+    """The least first, each beside what the cost model says in the time that its cycles take in the median."""
+    lines = [
+        Line(name, KINDS[0], ratio, ms, 0.1, cost=Cost({"y": 100.0 * k, "x": 25.0}))
+        for name, ratio, ms, k in (("a", 2.0, 1.0, 1), ("b", 0.5, 4.0, 1), ("c", 1.0, 1.0, 1))
+    ]
+    *_, first, second = worst(lines, 2).splitlines()
+    assert first == "| b | forward | 0.50 |  | 4.000 | 0.10 |  | 1.000 | y 80%, x 20% |"
+    assert second.startswith("| c |")
