@@ -145,13 +145,18 @@ def _turns(
     ctx: Context, op: Scan, place: Mapping[Axis, Halide], phase: _Phase, loops: Mapping[Axis, hl.RVar]
 ) -> list[Turn]:
     """The turns of a phase's reductions."""
-    placed = _placed(ctx, place, phase)
+    placed, fixed, own = _placed(ctx, place, phase), ctx.scalars({}), set(map(id, op.states))
 
     def ends(form: Affine, *, largest: bool) -> Halide | None:
         total: Halide = hl.i32(form.constant)
         for (atom, *others), factor in form.terms.items():
-            if others or not isinstance(atom, (Axis, Var)):
+            if others:
                 return None
+            if not isinstance(atom, (Axis, Var)):  # read, or made of what is read, before the first step
+                if not own.isdisjoint(id(r.tensor) for r in reads_of((atom,))):
+                    return None
+                total = total + fixed.value(atom) * factor
+                continue
             if isinstance(atom, Var):
                 total = total + ctx.extent(atom) * factor
                 continue

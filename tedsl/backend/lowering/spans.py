@@ -13,12 +13,14 @@ from typing import Protocol
 
 import halide as hl
 
-from tedsl.analysis.affine import affine_of
+from tedsl.analysis.affine import affine_of, form_of
 from tedsl.backend.scalars.types import Expr as Halide
+from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Expr, Fn
+from tedsl.lang.intervals import may_wrap
 from tedsl.lang.operators import NEGATED
 from tedsl.lang.polynomials import Affine
-from tedsl.lang.traverse import topological
+from tedsl.lang.traverse import free_axes, topological
 
 __all__ = ["ALL", "Ends", "Iterations", "iterations_of"]
 
@@ -85,9 +87,22 @@ def _span(
         a, b = (found[part, holds] for part in node.args)
         return a.both(b) if (node.fn is Fn.AND) == holds else a.either(b)
     if node.fn in NEGATED and not node.args[0].dtype.is_bool:
-        gap = affine_of(node.args[0] - node.args[1]) if node.args[0].dtype.is_integer else None
+        gap = _gap(node)
         return ALL if gap is None else _compared(node.fn if holds else NEGATED[node.fn], gap, axis, inner, ends)
     return ALL
+
+
+def _gap(node: Apply) -> Affine | None:
+    """The difference of two sides; what is the same in every iteration, as the place of a segment, is an atom."""
+    if not node.args[0].dtype.is_integer:
+        return None
+    gap = node.args[0] - node.args[1]
+    form = affine_of(gap)
+    return form if form is not None or may_wrap(gap, {}) else form_of(gap, _is_fixed, lambda _: True)
+
+
+def _is_fixed(node: Expr) -> bool:
+    return node.dtype is INT32 and not free_axes(node)
 
 
 def _compared(fn: Fn, gap: Affine, axis: Axis, inner: frozenset[Axis], ends: Ends) -> Iterations:

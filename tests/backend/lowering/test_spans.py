@@ -170,3 +170,21 @@ def test_sums_that_places_share(which: str, how: str) -> None:
 def test_a_sum_that_all_places_share_is_computed_once() -> None:
     x, y = shared("")
     assert not {str(ROWS), str(COLUMNS)} & lengths(te.build(x, y, target="x86-64-v3"))
+
+
+def test_a_place_that_is_read_ends_a_sum() -> None:
+    """As that of a segment of time: a number that is read before the first step is an atom of conditions."""
+    x, at = te.placeholder((4, 19), "float64", name="x"), te.placeholder((1,), "int32", name="at")
+    here = te.clip(at[0], 0, 18)
+
+    def element(s: Any, t: Any, i: Any, j: Any) -> Any:
+        total = te.sum(lambda k: s[t - 1, i, k], where=lambda k: (j == here + 2) & (k < here))
+        return te.select(t == 0, x[i, j], 0.5 * s[t - 1, i, j] + total)
+
+    y = te.scan((STEPS, 4, 19), element, axis=0)
+    kernel = te.build([x, at], y)
+    given_x = CHANCE.standard_normal((4, 19))
+    for place in (0, 3, 16, 18, 40):
+        given_at = np.array([place], "int32")
+        agree(kernel(given_x, given_at), te.interpret(y, {x: given_x, at: given_at}))
+    assert "19" not in lengths(te.build([x, at], y, target="x86-64-v3"))
