@@ -244,6 +244,8 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine, *, apart: bool) -> li
         plan_gpu(rw, costs_of(rw.stages, kept, rw.planned, machine))
     else:
         if apart:
+            # A tree goes with its partial results, whatever the vectors: inlined, it would take them to its readers.
+            kept |= {op for op in rw.stages if rw.kinds.get(op.name) == "tree"}
             kept |= widely_read(rw.stages, kept, rw.planned, machine)
         costs = costs_without_trips(rw.stages, finals, kept, rw.planned, machine)
         pipelines, costs = pipelines_of(rw, kept, costs, machine)

@@ -128,3 +128,18 @@ def test_a_copy_that_is_a_result_is_made() -> None:
     a = sums(x, "a")
     copied = te.compute((64, 64), lambda i, j: a[i, j], name="copied")
     assert [p.outputs[0].name for p in parts([x], [a, copied])] == ["a", "copied"]
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_go_with_their_vectors_on_every_level(level: str, dtype: str) -> None:
+    """A sum of four lanes is as cheap as what is inlined: its partial sums would come with it, all in one kernel."""
+    x = te.placeholder((200,), dtype, name="x")
+    h, sums = x, []
+    for _ in range(30):
+        h = te.compute((200,), lambda i, h=h: te.tanh(h[i] + h.at(i - 1, mode="clamp")))
+        sums.append(te.compute((1,), lambda _, h=h: te.sum(lambda i: h[i] * x[i])))
+    total = te.compute((1,), lambda i: sum((s[i] for s in sums), te.const(0, dtype)))
+    _, found = Planner().parts([x], [total], parse_target(level))
+    assert max(len(part.plan.program.stages) for part in found) < 8
+    assert len({part.digest for part in found}) < 8
