@@ -16,10 +16,19 @@ from tedsl.lang.traverse import substitute_all
 __all__ = ["total", "written_out", "zeros"]
 
 
+# Tensors that a stage of a long sum adds: for a hundred arrays there is code to compile that unpacks each.
+AT_ONCE = 8
+
+
 def total(parts: Sequence[Tensor], name: str) -> Tensor:
-    """The sum of tensors of one shape."""
-    if len(parts) == 1:
-        return parts[0]
+    """The sum of tensors of one shape; of many, some at a time and in the same order, by stages that are alike."""
+    first, rest = parts[0], list(parts[1:])
+    while len(rest) > AT_ONCE:
+        first, rest = _added([first, *rest[:AT_ONCE]], f"{name}_sofar"), rest[AT_ONCE:]
+    return _added([first, *rest], name) if rest else first
+
+
+def _added(parts: Sequence[Tensor], name: str) -> Tensor:
     axes = fresh_axes(parts[0].extents)
     value: Expr = Read(parts[0], axes)
     for part in parts[1:]:

@@ -34,6 +34,8 @@ LINE = 16  # vector instructions in the time in which one core gets a vector fro
 DIVISION, FUNCTION = 20, 30  # vector instructions in the time of one
 MOST_READERS = 3
 MUCH_SMALLER = 16  # how often elements of a tensor must be used to stay in the cache
+MOST_STREAMS = 8  # tensors that a small stage is made of within the kernel that reads it
+SMALL = 1024  # elements of such a stage
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ def widely_read(
     """The stages made of several tensors that many kernels would compute again, each from all of these.
 
     Kept in memory they are read by each as one. What is more, kernels that differ in nothing but how such a stage comes
-    about are then the same: those of repeated layers.
+    about are then the same: those of repeated layers. So are small stages made of very many tensors: to compile
+    code that unpacks as many arrays takes longer than all that it computes.
     """
     costs = costs_of(stages, kept, planned, machine)
     nests = _nests_reading(stages, costs)
@@ -88,7 +91,8 @@ def widely_read(
         large = [r.tensor for r in reads if _size(r.tensor) * MUCH_SMALLER > size]
         read = frozenset().union(*(streams.get(t.op, {t}) for t in large))
         directly = {reader for reader, _ in costs.readers.get(op, [])}
-        if len(directly) > 1 and len(nests[op]) >= machine.least.wide_readers and len(read) > 1:
+        is_wide = len(directly) > 1 and len(nests[op]) >= machine.least.wide_readers and len(read) > 1
+        if is_wide or (len(read) > MOST_STREAMS and size <= SMALL):
             found.add(op)
         else:
             element[op], streams[op] = cost, read

@@ -8,6 +8,7 @@ import pytest
 
 import tedsl as te
 from autodiff import differentiate, gradcheck, hvp, jvp, vjp
+from tedsl.lang.traverse import stages_of
 from tedsl.reference import interpret
 
 RNG = np.random.default_rng(7)
@@ -472,3 +473,22 @@ def test_the_jacobian_of_a_chain_leads_through_stages_that_read_the_prefix():
     slope = 1 - np.tanh(a @ b) ** 2
     expected = np.einsum("ij,ik,jl->ijkl", slope, a, np.eye(2))
     np.testing.assert_allclose(interpret(differentiate(y, w), {x: a, w: b}), expected, atol=1e-14)
+
+
+@pytest.mark.parametrize("readers", [8, 9, 10, 17, 18, 40])
+def test_many_summands_are_added_in_order_by_stages_of_a_few(readers: int) -> None:
+    x = te.placeholder((4,), "float32", name="x")
+    parts = [te.compute((4,), lambda i, k=k: x[i] * (1.0 + k / 3)) for k in range(readers)]
+    heads = [te.placeholder((4,), "float32", name=f"h{k}") for k in range(readers)]
+    grads = te.differentiate(parts, [x], head=heads)
+    arrays = np.random.default_rng(2).standard_normal((readers, 4)).astype("float32")
+    found = te.interpret(grads[x], dict(zip(heads, arrays, strict=True)))
+    summands = grads.adjoint_summands[x].values()
+    assert len(summands) == readers
+    expected = te.interpret(list(summands), dict(zip(heads, arrays, strict=True)))
+    total = expected[0]
+    for term in expected[1:]:
+        total = total + term
+    np.testing.assert_array_equal(found, total)
+    np.testing.assert_array_equal(te.evaluate(grads[x], dict(zip(heads, arrays, strict=True))), total)
+    assert max(len(op.inputs) for op in stages_of([grads[x]])) <= 9

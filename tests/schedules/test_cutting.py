@@ -143,3 +143,13 @@ def test_sums_go_with_their_vectors_on_every_level(level: str, dtype: str) -> No
     _, found = Planner().parts([x], [total], parse_target(level))
     assert max(len(part.plan.program.stages) for part in found) < 8
     assert len({part.digest for part in found}) < 8
+
+
+def test_no_kernel_reads_all_summands_of_a_small_gradient() -> None:
+    x, w = te.placeholder((200,), name="x"), te.placeholder((3,), name="w")
+    h = x
+    for _ in range(30):
+        h = te.compute((200,), lambda i, h=h: te.tanh(w[0] * h.at(i - 1, mode="clamp") + w[1] * h[i] + w[2]))
+    found = parts([x, w], list(te.differentiate(te.compute((), lambda: te.sum(lambda i: h[i])), [w])))
+    assert max(len(part.inputs) for part in found) <= 3 * 9
+    assert len({part.digest for part in found}) < 16
