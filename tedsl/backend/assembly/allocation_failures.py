@@ -8,7 +8,7 @@ memory, and returns the code then. Whatever is computed meanwhile nobody sees: t
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections.abc import Collection, Iterable, Sequence, Set
 
 __all__ = ["GuardError", "guarded"]
 
@@ -18,6 +18,8 @@ _ALLOCATION = re.compile(
 )
 _RELEASE = re.compile(rf"^  (?:tail )?call void @halide_free\(ptr (?:[a-z]+ )*%{_NAME}, ptr (?:[a-z]+ )*(%{_NAME})\)")
 _CALL = re.compile(rf"^  (%{_NAME}) = (?:tail )?call (?:noundef )?i32 @({_NAME})\(")
+_ONE_OF = re.compile(rf"^  (%{_NAME}) = (?:phi ptr \[|select i1 [^,]+, ptr )")
+_POINTER = re.compile(rf"(?:\[ |, ptr )(%{_NAME}|\w+)")
 _LABEL = re.compile(rf"^({_NAME}):")
 _DEFINITION = re.compile(rf"^define (.*?)i32 @({_NAME})\(")
 _RUNTIME = re.compile(r"call [^@\n]*@(halide_\w+)\(")
@@ -94,6 +96,7 @@ def _fails(line: str, fallible: Set[str]) -> str | None:
 def _rewritten(lines: list[str], slots: dict[str, str], fallible: Set[str]) -> tuple[list[str], dict[str, str]]:
     """The lines with tests, and the blocks that were cut in two, by the label of their second half."""
     made, renamed = [lines[0]], {}
+    sources = _sources(lines, slots)
     label, begun, count = "", False, 0
     for line in lines[1:]:
         found = _LABEL.match(line)
@@ -119,6 +122,8 @@ def _rewritten(lines: list[str], slots: dict[str, str], fallible: Set[str]) -> t
             ]
         elif release is not None and release[1] in slots:
             made.insert(-1, f"  store ptr null, ptr {slots[release[1]]}")
+        elif release is not None and release[1] in sources:
+            made[-1:-1] = _forgotten(release[1], [slots[name] for name in sources[release[1]]], count)
         elif release is not None and len(slots) > 0:
             raise GuardError("what is freed was not allocated in the same function")
         elif line == _RETURN:
@@ -147,6 +152,36 @@ def _tested(match: re.Match[str], slots: dict[str, str], count: int) -> list[str
         f"  ret i32 %te.error.{count}",
         f"te.full.{count}:",
         f"  store ptr {name}, ptr {slots[name]}",
+    ]
+
+
+def _sources(lines: Sequence[str], slots: Collection[str]) -> dict[str, list[str]]:
+    """Of each pointer that is one of several, where all of these are allocations, which they are."""
+    operands = {m[1]: _POINTER.findall(line) for line in lines if (m := _ONE_OF.match(line)) is not None}
+    found = {}
+    for name in operands:
+        reached, stack = {name}, [name]
+        while stack:
+            fresh = [p for p in operands.get(stack.pop(), ()) if p not in reached]
+            reached.update(fresh)
+            stack += fresh
+        leaves = reached - operands.keys()
+        if leaves and leaves <= set(slots):
+            found[name] = sorted(leaves)
+    return found
+
+
+def _forgotten(freed: str, slots: Iterable[str], count: int) -> list[str]:
+    """What precedes the release of one of several allocations: LLVM lets branches that end alike share their end."""
+    return [
+        text
+        for k, slot in enumerate(slots)
+        for text in (
+            f"  %te.one.{count}.{k} = load ptr, ptr {slot}",
+            f"  %te.same.{count}.{k} = icmp eq ptr %te.one.{count}.{k}, {freed}",
+            f"  %te.left.{count}.{k} = select i1 %te.same.{count}.{k}, ptr null, ptr %te.one.{count}.{k}",
+            f"  store ptr %te.left.{count}.{k}, ptr {slot}",
+        )
     ]
 
 

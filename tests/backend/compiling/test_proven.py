@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
+
 import halide as hl
 import numpy as np
 import pytest
+from llvmlite import binding
 
 import tedsl as te
 from tedsl.backend.arguments.layouts import LARGEST, misfit
@@ -232,3 +236,66 @@ def test_assembly_of_another_form_is_refused() -> None:
             guarded(head + good.replace(before, after))
     nothing = "define i32 @f(ptr %c) {\n  ret i32 3\n}\n"
     assert guarded(nothing) == nothing
+
+
+BRANCHES = """
+@left = global i32 0
+@freed = global i32 0
+@byte = global i8 0
+define ptr @halide_malloc(ptr %c, i64 %n) {
+entry:
+  %a = load i32, ptr @left
+  %b = sub i32 %a, 1
+  store i32 %b, ptr @left
+  %none = icmp slt i32 %b, 0
+  %found = select i1 %none, ptr null, ptr @byte
+  ret ptr %found
+}
+define void @halide_free(ptr %c, ptr %m) {
+entry:
+  %a = load i32, ptr @freed
+  %b = add i32 %a, 1
+  store i32 %b, ptr @freed
+  ret void
+}
+define i32 @halide_error_out_of_memory(ptr %c) {
+entry:
+  ret i32 -11
+}
+"""
+BRANCHED = """define i32 @f(ptr %c, i1 %first) {
+entry:
+  br i1 %first, label %one, label %other
+one:
+  %m = call ptr @halide_malloc(ptr %c, i64 8)
+  br label %end
+other:
+  %"m$1" = call ptr @halide_malloc(ptr %c, i64 9)
+  br label %end
+end:
+  %m.sink = phi ptr [ %m, %one ], [ %"m$1", %other ]
+  call void @halide_free(ptr %c, ptr %m.sink)
+  %last = call ptr @halide_malloc(ptr %c, i64 10)
+  call void @halide_free(ptr %c, ptr %last)
+  ret i32 0
+}
+"""
+
+
+def test_branches_that_free_their_memory_together() -> None:
+    made = guarded(f"declare ptr @halide_malloc(ptr, i64)\ndeclare void @halide_free(ptr, ptr)\n{BRANCHED}")
+    with pytest.raises(GuardError, match="freed"):
+        guarded(BRANCHED.replace('%"m$1", %other', "%c, %other"))
+    declared = re.sub(r"declare .*\n", "", made)
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    module = binding.parse_assembly(BRANCHES + declared)
+    machine = binding.Target.from_default_triple().create_target_machine()
+    engine = binding.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_bool)(engine.get_function_address("f"))
+    left, freed = (ctypes.c_int.from_address(engine.get_global_value_address(n)) for n in ("left", "freed"))
+    for first in (True, False):
+        for there, code, times in ((2, 0, 2), (1, -11, 1), (0, -11, 0)):
+            left.value, freed.value = there, 0
+            assert (call(None, first), freed.value) == (code, times)
