@@ -20,6 +20,7 @@ from autodiff.turning.affine_read import Reader
 from autodiff.turning.affine_write import expression_of, truth_of
 from autodiff.turning.answers import Answer, Contribution, answer_of, body_of, fresh_axes, masked, moved
 from autodiff.turning.asking import conditions_of
+from autodiff.turning.borders import by_borders
 from autodiff.turning.cotangent import Support
 from autodiff.turning.known import IN_RUNS, split_of
 from autodiff.turning.open_rows import scattered
@@ -71,6 +72,15 @@ def adjoint_of_read(
         return replace(made, reason=IN_RUNS) if split is not None and split.facts.sorted else made
     if not answer.found.gathers:
         return Contribution(None, "zero", "no point of the domain reads an element")
+    if not prefix:
+        made = by_borders(
+            read, tuple(shape), answer, name,
+            lambda part, extents, title: adjoint_of_read(
+                part.axes, part.index, part.value, extents, conditions=part.conditions, name=title
+            ),
+        )  # fmt: skip
+        if made is not None:
+            return Contribution(made, "gather", f"{_summary(answer.found)}, borders after the rest", answer)
     known = None if reached is None else _reached(answer, reached, prefix)
     changed = answer.read is not read
     if _is_sparse(answer):

@@ -359,3 +359,24 @@ def test_indices_that_wrap(size: Any) -> None:
     for run in (te.evaluate, te.interpret):
         for got, want in zip(run([hashed, chosen, *gradients], {a: values}), expected, strict=True):
             np.testing.assert_array_equal(got, want)
+
+
+MODES: dict[str, Callable[[Any, int], Any]] = {
+    "clamp": clamp,
+    "reflect": lambda i, n: (n - 1) - abs((n - 1) - i % (2 * n - 2)),
+    "wrap": lambda i, n: i % n,
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("turn", [1, -1])
+def test_borders_of_windows_are_folded_after_the_rest(mode: str, step: int, turn: int) -> None:
+    def index(i: Any, j: Any, p: Any, q: Any, f: Any, k: Any) -> Any:
+        down, right = i * step + p * 2 - 3, j + turn * q - (1 if turn > 0 else -1)
+        return MODES[mode](down, 9), k, MODES[mode](right, 6)
+
+    found = Site((4, 6, 5, 3, 8, 2), index, (9, 2, 6)).check()
+    assert found.kind == "gather"
+    assert found.tensor is not None
+    assert any("_wide" in name for name in te.Schedule(found.tensor).stages)

@@ -40,8 +40,13 @@ BEYOND = 4  # second caches that a stage fills, of which short runs are written 
 RUN = 1 << 14  # bytes
 
 
-def cuts_of(op: Compute, inlined: AbstractSet[Operation], machine: Machine) -> dict[Axis, list[Expr]]:
-    """The positions at which the loops of a pointwise stage are cut; none where pieces would not pay."""
+def cuts_of(
+    op: Compute, inlined: AbstractSet[Operation], machine: Machine, whole: AbstractSet[Axis] = frozenset()
+) -> dict[Axis, list[Expr]]:
+    """The positions at which the loops of a pointwise stage are cut; none where pieces would not pay.
+
+    `whole`: loops that are not cut.
+    """
     extents = [typical(a.extent) for a in op.axes]
     if any(number(a.extent) == 0 for a in op.axes) or math.prod(extents) < machine.least.pieces:
         return {}
@@ -53,6 +58,8 @@ def cuts_of(op: Compute, inlined: AbstractSet[Operation], machine: Machine) -> d
     is_beyond = all(number(a.extent) for a in op.axes) and math.prod(extents) * widest > BEYOND * machine.l2
     found: dict[Axis, list[Expr]] = {}
     for place, axis in enumerate(op.axes):
+        if axis in whole:
+            continue
         outside, inside = math.prod(extents[:place]), math.prod(extents[place + 1 :])
         loop = _Loop(outside, inside, machine.vector_bytes // widest, _is_copy(bodies))
         at = _breaks(bodies, axis, op.axes) if loop.worth(axis, _changes(bodies, axis, op.axes, 1)) else []

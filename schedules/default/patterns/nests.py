@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set as AbstractSet
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set as AbstractSet
+from dataclasses import dataclass, field
 
 from schedules.cases import position_text
 from schedules.default.costs import Costs, points
 from schedules.default.groups import Group, groups_of
 from schedules.default.patterns.breaks import cuts_of
+from schedules.default.patterns.phases import phases_of
 from schedules.default.rest import along
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.default.sizes import typical
@@ -62,6 +63,7 @@ class GroupLoops:
     costs: Costs
     machine: Machine
     plan: Plan
+    phases: Mapping[Axis, int] = field(default_factory=dict)  # of the root's loops, where it chooses by remainders
 
     def say(self, *directives: Directive) -> None:
         self.rw.directives += directives
@@ -72,6 +74,8 @@ class GroupLoops:
         if self.rw.kinds.get(root.name) == "padded":
             self._whole(root)
         elif not self.group.members and root.reduction is None:
+            loops = set(root.axes).difference((self._vector_axis(root, 0),))
+            self.phases = phases_of(root, loops, self.costs.inlined)
             self._cut_loops(root)
         at = self._root_loops(root)
         for member in self.group.members:
@@ -82,7 +86,7 @@ class GroupLoops:
 
     def _cut_loops(self, root: Compute) -> None:
         """Pieces of a stage that reads other tensors, or goes round, in parts of its loops."""
-        cuts = cuts_of(root, self.costs.inlined, self.machine)
+        cuts = cuts_of(root, self.costs.inlined, self.machine, set(self.phases))
         sizes = self.plan.sizes if any(vars_of(p) for at in cuts.values() for p in at) else {}
         if all(sizes.get(v.name) is v for at in cuts.values() for p in at for v in vars_of(p)):
             names = loop_names(root)
@@ -122,6 +126,7 @@ class GroupLoops:
         if together is not None:
             inner = self._side_by_side(root, names[together], order, inner)
             names = {**names, together: f"{names[together]}_o"}
+        inner, names = self._phases_apart(root, names, order, inner)
         outer = self._outer(axes, depth, vector)
         loops = [names[a] for a in outer]
         rest = [n for n in order if n not in loops]
@@ -129,7 +134,8 @@ class GroupLoops:
             loops, rest = rest[:1], rest[1:]
             outer_points = self._vectors(vector)
         else:
-            outer_points = points(outer) // (1 if together is None or together not in set(outer) else ROWS_ALIKE)
+            alike = 1 if together is None or together not in set(outer) else ROWS_ALIKE
+            outer_points = points(outer) // math.prod([alike, *(n for a, n in self.phases.items() if a in set(outer))])
             if outer_points == 1 and depth == 0 and rest:
                 loops, rest = [*loops, rest[0]], rest[1:]
                 outer_points = self._vectors(vector)
@@ -225,6 +231,24 @@ class GroupLoops:
         )
         order[order.index(name)] = f"{name}_o"
         return [rows, *inner]
+
+    def _phases_apart(
+        self, root: Compute, names: dict[Axis, str], order: list[str], inner: list[str]
+    ) -> tuple[list[str], dict[Axis, str]]:
+        """A copy of the body for each phase of a loop, around its vectors."""
+        copies = []
+        for axis, period in self.phases.items() if inner else ():
+            name, exact = names[axis], (number(axis.extent) or 0) % period == 0
+            outer, phase = f"{name}_q", f"{name}_r"
+            tail = "" if exact else "guard"
+            self.say(
+                Split(stage=root.name, loop=name, outer=outer, inner=phase, factor=period, exact=exact, tail=tail),
+                Unroll(stage=root.name, loop=phase),
+            )
+            order[order.index(name)] = outer
+            names = {**names, axis: outer}
+            copies.append(phase)
+        return [*copies, *inner], names
 
     def _across(self, root: Compute, vector: Axis | None) -> Axis | None:
         """The loop along which a read lies in memory, where that is not the loop of the vectors: a transposition."""
