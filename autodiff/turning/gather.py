@@ -73,14 +73,14 @@ def adjoint_of_read(
     if not answer.found.gathers:
         return Contribution(None, "zero", "no point of the domain reads an element")
     if not prefix:
-        made = by_borders(
+        folded = by_borders(
             read, tuple(shape), answer, name,
             lambda part, extents, title: adjoint_of_read(
                 part.axes, part.index, part.value, extents, conditions=part.conditions, name=title
             ),
         )  # fmt: skip
-        if made is not None:
-            return Contribution(made, "gather", f"{_summary(answer.found)}, borders after the rest", answer)
+        if folded is not None:
+            return Contribution(folded, "gather", f"{_summary(answer.found)}, borders after the rest", answer)
     known = None if reached is None else _reached(answer, reached, prefix)
     changed = answer.read is not read
     if _is_sparse(answer):

@@ -23,7 +23,7 @@ MOST_COPIES = 16  # of the body of a stage
 FEW_TURNS = 4  # times that a loop goes through all its phases
 
 
-def phases_of(op: Compute, loops: AbstractSet[Axis], inlined: AbstractSet[Operation]) -> dict[Axis, int]:
+def phases_of(op: Compute, loops: set[Axis], inlined: AbstractSet[Operation]) -> dict[Axis, int]:
     """The periods of those of the loops by whose remainders alone it is chosen what is read."""
     bodies = written_out(op, inlined) if op.reduction is None else None
     found: dict[Axis, int] = {}
@@ -31,9 +31,10 @@ def phases_of(op: Compute, loops: AbstractSet[Axis], inlined: AbstractSet[Operat
         n for n in topological(bodies or ()) if isinstance(n, Apply) and n.fn is Fn.SELECT and reads_of(n.args[1:])
     ]
     for node in topological([n.args[0] for n in chosen]):
-        for axis, period in _periods(node).items():
+        own = _periods(node)
+        for axis, period in own.items() if loops.issuperset(own) else ():
             found[axis] = math.lcm(found.get(axis, 1), period)
-    periods = {a: n for a, n in found.items() if a in loops and n > 1 and (number(a.extent) or 0) >= n * FEW_TURNS}
+    periods = {a: n for a, n in found.items() if n > 1 and (number(a.extent) or 0) >= n * FEW_TURNS}
     return periods if math.prod(periods.values()) <= MOST_COPIES else {}
 
 

@@ -208,3 +208,29 @@ def test_a_gpu_has_no_pieces() -> None:
     s[made].cut_at("i", 20)
     with pytest.raises(te.ScheduleError, match="on a GPU"):
         te.build(x, made, schedule=s, target="opencl").source("stmt")
+
+
+@pytest.mark.parametrize("period", [2, 3])
+@pytest.mark.parametrize("rows", [48, 49, 50])
+def test_loops_that_choose_by_a_remainder_are_unrolled_by_its_period(period: int, rows: int) -> None:
+    parts = [te.placeholder((20, 30, 24), name=f"P{k}") for k in range(period)]
+
+    def element(i: Any, j: Any, k: Any) -> Any:
+        row, column = i // period, (j + 1) // 2
+        chosen = parts[-1][row, column, k]
+        for r in range(period - 1):
+            chosen = te.select((i + 1) % period == r, parts[r][row, column, k], chosen)
+        return te.select((j + 1) % 2 == 0, chosen, chosen * parts[0][row, column, k])
+
+    woven = te.compute((min(rows, 20 * period), 40, 24), element, name="woven")
+    text = str(te.Schedule(woven).auto())
+    assert "in pieces" not in text
+    for line in (f"for i_r < {period}, unrolled", "for j_r < 2, unrolled"):
+        assert line in text
+    check(woven)
+
+
+def test_a_remainder_along_vectors_is_not_unrolled() -> None:
+    woven = te.compute((40, 90), lambda i, j: te.select((i + j) % 2 == 0, A[i + j // 2], B[i]), name="woven")
+    assert not any(loop in str(te.Schedule(woven).auto()) for loop in ("i_r", "j_r"))
+    check(woven)
