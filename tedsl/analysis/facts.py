@@ -257,9 +257,9 @@ def _selected(facts: Facts, t: Affine, node: Apply) -> Found:
 
 def _converted(facts: Facts, t: Affine, node: Apply) -> Found:
     source = node.args[0]
-    (low, high), (least, most) = range_of(source, facts.known), integer_bounds(node.dtype)
-    if source.dtype.is_bool:
+    if source.dtype.is_bool or source.dtype.is_float:
         return [], []
+    (low, high), (least, most) = range_of(source, facts.known), integer_bounds(node.dtype)
     x = facts.operand(source)
     return ([t - x, x - t] if least <= low and high <= most else []), []
 

@@ -1,16 +1,18 @@
 """Intervals of integers: their arithmetic, what an expression ranges over, and whether anything in it wraps.
 
-Quick and sound, not exact: operands are taken as independent. No interval is infinite: a value that may leave its dtype
-wraps there, and is then anything that the dtype holds, as is a value of which nothing is known.
+Quick and sound, not exact: operands are taken as independent. No interval of integers is infinite: a value that may
+leave its dtype wraps there, and is then anything that the dtype holds, as is a value of which nothing is known.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 from tedsl.lang.dtypes import INT32, integer_bounds
 from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Read, Var
+from tedsl.lang.float_intervals import ALL, FloatRange, float_range, truncated
 from tedsl.lang.operators import NEGATED
 from tedsl.lang.traverse import topological
 
@@ -26,7 +28,10 @@ FEW = 16
 
 
 def range_of(expr: Expr, known: Known | None = None) -> Range:
-    """The least and greatest value of an integer or bool expression; `known` remembers between calls."""
+    """The least and greatest value of an integer or bool expression; `known` remembers between calls.
+
+    Of floats, which NaN is beside, `known` has the ends as floats.
+    """
     known = {} if known is None else known
     if expr in known:
         return known[expr]
@@ -70,12 +75,14 @@ def with_sizes(expr: Expr, sizes: Range) -> Known:
 
 
 def _everything(node: Expr) -> Range:
-    return (0, 0) if node.dtype.is_float else integer_bounds(node.dtype)
+    return integer_bounds(node.dtype)
 
 
 def _range(node: Expr, known: Known) -> Range:
+    if node.dtype.is_float:
+        return _of_floats(node, known)  # type: ignore[return-value]  # no rule of integers looks at it
     if isinstance(node, Const):
-        return (0, 0) if node.dtype.is_float else (int(node.value), int(node.value))
+        return int(node.value), int(node.value)
     if isinstance(node, Var):
         return 0, SIZE_MAX
     if isinstance(node, Axis):
@@ -85,9 +92,17 @@ def _range(node: Expr, known: Known) -> Range:
     if not isinstance(node, Apply) or not (node.dtype.is_integer or node.dtype.is_bool):
         return everything
     if any(a.dtype.is_float for a in node.args):
-        return everything
+        return (
+            truncated(known[node.args[0]], node.dtype) if node.fn is Fn.CAST and node.dtype.is_integer else everything
+        )
     found = exact_range(node, known)
     return found if found is not None and everything[0] <= found[0] and found[1] <= everything[1] else everything
+
+
+def _of_floats(node: Expr, known: Known) -> FloatRange:
+    if isinstance(node, Const):
+        return ALL if math.isnan(value := float(node.value)) else (value, value)
+    return float_range(node, tuple(known[a] for a in node.args)) if isinstance(node, Apply) else ALL
 
 
 def _longest(extent: Expr | None, known: Known) -> int:

@@ -44,6 +44,7 @@ MOST_UNROLLED = 32
 FEW_UNROLLED = 4  # where each step has to look for the end of a row that may be anywhere
 ROWS, COLUMNS = 8, 2048  # of a reduction along columns, at a time
 ROWS_ALIKE = 4  # that are divided by the same numbers
+FULL_ROWS = 4  # vectors of narrow results in a row: the end of a shorter one counts
 LOOKUP = 40  # operations in the time in which the lanes of an index that is data are taken out one by one
 
 
@@ -87,6 +88,9 @@ class GroupLoops:
     def _cut_loops(self, root: Compute) -> None:
         """Pieces of a stage that reads other tensors, or goes round, in parts of its loops."""
         cuts = cuts_of(root, self.costs.inlined, self.machine, set(self.phases))
+        shared = self._shared_along(root, self._vector_axis(root, 0))
+        if shared is not None:
+            cuts.pop(shared, None)  # each piece would compute what they share again
         sizes = self.plan.sizes if any(vars_of(p) for at in cuts.values() for p in at) else {}
         if all(sizes.get(v.name) is v for at in cuts.values() for p in at for v in vars_of(p)):
             names = loop_names(root)
@@ -140,10 +144,12 @@ class GroupLoops:
                 loops, rest = [*loops, rest[0]], rest[1:]
                 outer_points = self._vectors(vector)
         shared = self._shared_along(root, vector) if depth == 0 and inner else None
-        if shared is not None and len(axes) > 2:
+        if shared is not None and shared is not together and shared not in self.phases:
             # What its iterations share is computed once: it runs around each vector.
             name = names[shared]
-            loops, rest = [n for n in loops if n != name], [*(n for n in rest if n != name), name]
+            written = self._written_out(root, shared, inner)
+            last, inner = [name] if written is inner else [], written
+            loops, rest = [n for n in loops if n != name], [*(n for n in rest if n != name), *last]
             if not loops:
                 loops, rest = rest[:1], rest[1:]
             outer_points = max(1, points([a for a in axes if names[a] in loops]))
@@ -200,7 +206,7 @@ class GroupLoops:
     def _shared_along(self, root: Compute, vector: Axis | None) -> Axis | None:
         """A short loop that most of the arithmetic of an element does not depend on."""
         total = self.costs.element[root] + LOOKUP * root.looks_up
-        if root.reduction is not None or total < self.machine.least.shared:
+        if root.reduction is not None or len(root.axes) < 3 or total < self.machine.least.shared:
             return None
         for axis in root.axes:
             count = number(axis.extent)
@@ -212,6 +218,17 @@ class GroupLoops:
             ):
                 return axis
         return None
+
+    def _written_out(self, root: Compute, axis: Axis, inner: list[str]) -> list[str]:
+        """The loops inside, and around them a short one that is written out: what chooses by it is decided then."""
+        name, extent = loop_names(root)[axis], number(axis.extent) or 0
+        if extent > FEW_UNROLLED:
+            return inner
+        self.say(
+            Split(stage=root.name, loop=name, outer=f"{name}_o", inner=f"{name}_u", factor=extent, exact=True),
+            Unroll(stage=root.name, loop=f"{name}_u"),
+        )
+        return [f"{name}_o", f"{name}_u", *inner]
 
     def _together(self, root: Compute, vector: Axis | None) -> Axis | None:
         """The rows whose elements are divided by the same numbers, those of their columns."""
@@ -304,6 +321,11 @@ class GroupLoops:
 
     def _width(self, op: Compute) -> int:
         most = max(1, self.machine.vector_bytes // self.costs.lane_bytes(op))
+        narrow = max(t.dtype.itemsize for t in op.outputs)
+        if op.reduction is None and len(op.axes) and narrow * most < self.machine.vector_bytes:
+            full = self.machine.vector_bytes // narrow  # whole vectors are written, of several that are computed
+            extent = number(op.axes[-1].extent)
+            most = full if extent is None or extent >= FULL_ROWS * full else most
         return self.rw.widths.get(op.name, most)
 
     def _vector_axis(self, op: Compute, depth: int) -> Axis | None:

@@ -120,7 +120,8 @@ class _Search:
             elif op in self.costs.inlined:
                 inside[op] = places
         overlap = max((p.high - p.low for p in members.values()), default=0)
-        if not overlap or sum(map(_bytes, members)) < least.pipeline:
+        size = sum(map(_bytes, members))
+        if size < least.pipeline or not (overlap or (size > self.machine.l2 and self._are_apart(members))):
             return None
         before = itertools.takewhile(lambda a: a is not rows, root.axes)
         around = tuple(a for a in before if all(_is_alone(a, inside[m].values()) for m in members))
@@ -136,6 +137,11 @@ class _Search:
         turns = max(1, extent // (max(1, height) * self.machine.cores))  # as many strips for each core
         height = -(-extent // (turns * self.machine.cores)) if slides else height
         return Pipeline(root, rows, around, tuple(members), max(1, height), slides)
+
+    def _are_apart(self, members: Iterable[Compute]) -> bool:
+        """Whether some are read by other places than the outermost loop of their readers: no group has them."""
+        sites = [site for m in members for site in self.costs.readers[m]]
+        return any(not isinstance(r, Compute) or read.indices[0] is not r.axes[0] for r, read in sites)
 
     def _is_stored(self, op: Compute, sites: Sequence[tuple[Operation, Read]]) -> bool:
         """Whether a stage has memory: whether it is dearer to compute it as often as it is read."""

@@ -38,6 +38,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import number
+from tedsl.lang.intervals import range_of
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scatter import SCATTER_KINDS
 from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
@@ -169,8 +170,9 @@ class _Table:
             return made
         rows = [r for r in made.index if not isinstance(r, Axis)]
         limits = [e for r, e in zip(made.index, made.shape, strict=True) if not isinstance(r, Axis)]
-        places = [fn.cast(fn.minimum(fn.maximum(r, 0), e - 1), INT32) for r, e in zip(rows, limits, strict=True)]
-        bodies = (*places, made.value, *([made.guard] if made.guard is not TRUE else []))
+        places = [fn.cast(_held_inside(r, e), INT32) for r, e in zip(rows, limits, strict=True)]
+        value = [made.value] if not isinstance(made.value, Const) else []
+        bodies = (*places, *value, *([made.guard] if made.guard is not TRUE else []))
         order = [*(a for a in made.axes if a is not run), run]
         fresh = tuple(Axis(a.name, a.extent) for a in order)
         begins = [number(a.begin) or 0 for a in order]
@@ -183,7 +185,8 @@ class _Table:
         rest = iter(found)
         index = tuple(r if isinstance(r, Axis) else next(rest) for r in made.index)
         self.terms, self.run = terms, run
-        return replace(made, index=index, value=next(rest), guard=next(rest, TRUE), _outputs={})
+        found_value = next(rest) if value else made.value
+        return replace(made, index=index, value=found_value, guard=next(rest, TRUE), _outputs={})
 
     def _with_rows(self, made: Scatter) -> Scatter:
         """Rows at places that are one number each; points outside write to a row of their own, past the last one."""
@@ -329,6 +332,12 @@ class _Table:
             Split(stage=name, loop=last, outer=f"{last}_o", inner=f"{last}_v", factor=self.width),
             Vectorize(stage=name, loop=f"{last}_v"),
         ]
+
+
+def _held_inside(index: Expr, extent: Expr) -> Expr:
+    low, high = range_of(index)
+    inside = isinstance(extent, Const) and low >= 0 and high < extent.value
+    return index if inside else fn.minimum(fn.maximum(index, 0), extent - 1)
 
 
 def _tasks(made: Scatter, definition: Definition, loop: str, extent: int) -> tuple[list[Directive], list[str]]:

@@ -24,11 +24,11 @@ from tedsl.analysis.places import are_places
 from tedsl.analysis.rounds import straight_part
 from tedsl.backend.lowering import indices
 from tedsl.backend.lowering.constants import Constants
-from tedsl.backend.scalars.casts import cast
+from tedsl.backend.scalars.casts import cast, truncate
 from tedsl.backend.scalars.int_math import divides_by, quotient_by, remainder_by
 from tedsl.backend.scalars.intrinsics import DEEP, EMIT, constant_power
 from tedsl.backend.scalars.types import Expr as Halide, const
-from tedsl.lang.dtypes import INT32, UINT32, UINT64, DType
+from tedsl.lang.dtypes import INT32, UINT32, UINT64, DType, integer_bounds
 from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Read, Var
 from tedsl.lang.intervals import Known, Range, leaves, may_wrap, range_of, wraps_early
 from tedsl.lang.tensor import Compute, Tensor
@@ -47,6 +47,12 @@ SEEN = RING | CHOICES | {Fn.FLOORDIV, Fn.MOD}  # what Halide's simplifier knows 
 _BY_CONSTANT = {Fn.FLOORDIV: quotient_by, Fn.MOD: remainder_by}
 ROOM = 1 << 30  # of a term, beside which there is room in int32 for what is moved
 SIGN = 1 << 31
+EXACT = {
+    "bfloat16": 1 << 23,
+    "float16": 1 << 23,
+    "float32": 1 << 23,
+    "float64": 1 << 31,
+}  # integers and their neighbours
 
 
 @contextmanager
@@ -117,8 +123,12 @@ class Scalars:
         if self._is_plain_value(node):
             return indices.plain(node, self._symbols, self._hidden if indices.cancels(node) else None)
         operands = [self._values[a] for a in node.args]
+        if (clipped := _clipped_before(node)) is not None:
+            low, high = (int(e.value) for e in node.args[1:])  # type: ignore[attr-defined]
+            of_nan = min(max(0, low), high)
+            return truncate(self.value(clipped), clipped.dtype, node.dtype, high, of_nan)
         if node.fn is Fn.CAST:
-            return cast(operands[0], node.args[0].dtype, node.dtype)
+            return self._converted(operands[0], node.args[0], node.dtype)
         if node.fn is Fn.POW and isinstance(node.args[1], Const):
             return constant_power(operands[0], node.args[1].value, node.dtype)
         if node.fn in _BY_CONSTANT and isinstance(node.args[1], Const) and node.dtype.is_integer:
@@ -137,6 +147,15 @@ class Scalars:
             return indices.PLAIN[node.fn](*operands)
         table = DEEP if node.fn.value in DEEP and any(map(self._is_tested_by_bits, node.args[1:])) else EMIT
         return table[node.fn.value](*operands, dtype=node.args[-1].dtype)
+
+    def _converted(self, value: Halide, source: Expr, dtype: DType) -> Halide:
+        """A value in another dtype; of floats that it holds without a look at its ends."""
+        if source.dtype.is_float and dtype.is_integer:
+            ends = range_of(source, self._ranges)
+            least, greatest = integer_bounds(dtype)
+            if least - 1 < ends[0] and ends[1] < greatest + 1 and max(map(abs, ends)) < EXACT[source.dtype.name]:
+                return truncate(value, source.dtype, dtype, math.trunc(ends[1]))
+        return cast(value, source.dtype, dtype)
 
     def _is_tested_by_bits(self, operand: Expr) -> bool:
         """Whether Halide's own test for NaN does not do."""
@@ -240,7 +259,7 @@ class Scalars:
         """
         limit = self.extent(extent)
         clamped = hl.cast(hl.Int(32), self.value(index))
-        if not self._was_clamped(index, extent):
+        if not self._was_clamped(index, extent) and not self._lies_within(index, extent):
             clamped = _clamped(clamped, limit)
         # What the simplifier can prove, it drops as a whole; the bounds of what was a float or unsigned on
         # its way Halide does not infer, so that of a promise that is proven nothing would be left.
@@ -256,9 +275,28 @@ class Scalars:
         low, high = range_of(op.bodies[index.tensor.index])
         return low >= 0 and high < extent.value
 
+    def _lies_within(self, index: Expr, extent: Expr) -> bool:
+        """Whether an index made of floats lies inside, whatever these are: Halide knows nothing of their ranges."""
+        low, high = range_of(index, self._ranges)
+        return _is_of_other_numbers(index) and isinstance(extent, Const) and low >= 0 and high < extent.value
+
     def extent(self, extent: Expr) -> Halide:
         """An extent, or any other plain expression of extents and axes."""
         return indices.plain(extent, self._symbols)
+
+
+def _clipped_before(node: Apply) -> Expr | None:
+    """The clipped float where an integer made of it is clipped: then nothing is looked for that does not fit."""
+    if node.fn is not Fn.CLIP or not isinstance(node.args[0], Apply) or node.args[0].fn is not Fn.CAST:
+        return None
+    (x,), ends = node.args[0].args, node.args[1:]
+    if x.dtype.name not in ("float32", "float64") or not all(isinstance(e, Const) for e in ends):
+        return None
+    low, high = (int(e.value) for e in ends)  # type: ignore[attr-defined]
+    if not -EXACT[x.dtype.name] < low <= high < EXACT[x.dtype.name]:
+        return None
+    bounds = (Const(float(low), x.dtype), Const(float(high), x.dtype))
+    return Apply(Fn.CLIP, (x, *bounds), x.dtype)
 
 
 def _shifted(value: Halide) -> Halide:

@@ -25,7 +25,7 @@ from tedsl.backend.scalars.types import (
     width,
 )
 
-__all__ = ["cast", "narrow", "widen"]
+__all__ = ["cast", "narrow", "truncate", "widen"]
 
 NARROW = frozenset({"float16", "bfloat16"})
 
@@ -98,6 +98,15 @@ def _float_to_float(x: Expr, source: str, target: str) -> Expr:
     if target in NARROW:
         return narrow(_odd_float32(x) if source == "float64" else x, target)
     return hl.cast(TYPES[target], x)
+
+
+def truncate(x: Expr, source: str, target: str, high: int, of_nan: int = 0) -> Expr:
+    """A float that the target holds and that is below high + 1, where it is not NaN, as an integer."""
+    if source in NARROW:
+        x, source = widen(x, source), "float32"
+    # One comparison, which only NaN makes false; not x == x, which Halide may drop.
+    safe = hl.select(x < const(float(high + 1), source), x, const(float(of_nan), source))
+    return hl.cast(TYPES[target], hl.cast(hl.Int(32), safe) if INTEGERS[target] < 32 else safe)
 
 
 def _float_to_int(x: Expr, source: str, target: str) -> Expr:

@@ -234,3 +234,24 @@ def test_a_remainder_along_vectors_is_not_unrolled() -> None:
     woven = te.compute((40, 90), lambda i, j: te.select((i + j) % 2 == 0, A[i + j // 2], B[i]), name="woven")
     assert not any(loop in str(te.Schedule(woven).auto()) for loop in ("i_r", "j_r"))
     check(woven)
+
+
+def test_planes_that_share_most_of_their_arithmetic_are_not_cut_apart() -> None:
+    """What all planes are made of is computed once; lanes fill a vector of bytes."""
+    a = te.placeholder((3, 64, 160), "uint8", name="a")
+
+    def body(c: Any, y: Any, x: Any) -> Any:
+        gray = te.exp(sum(te.cast(a[k, y, x], "float32") * 0.25 for k in range(3)) * -0.01) * te.sqrt(
+            te.cast(a[0, y, x], "float32") + 1.0
+        )
+        return te.cast(
+            te.clip(te.select(c == 0, gray, te.select(c == 1, gray * 9.0, 90.0 - gray)), 0.0, 255.0), "uint8"
+        )
+
+    out = te.compute((3, 64, 160), body, name="out")
+    machine = te.Schedule(out).auto(target="x86-64-v3")
+    assert "c_u < 3, unrolled" in str(machine)
+    assert "x_v < 32, vectorized" in str(machine)
+    values = np.random.default_rng(2).integers(0, 256, (3, 64, 160)).astype("uint8")
+    found, wanted = (f.astype(int) for f in (te.build([a], out)(values), te.interpret(out, {a: values})))
+    assert np.abs(found - wanted).max() <= 1

@@ -58,9 +58,19 @@ def planes(a: te.Tensor) -> te.Tensor:
     return te.compute((3, h - 2, w - 1), body, name="out")
 
 
+def normalised(a: te.Tensor) -> te.Tensor:
+    """No window, but each plane is divided by another one, of which no row comes before those of all planes."""
+    h, w = (int(n) for n in a.shape)
+    near = lambda k, y, x: a.at(y, x + k, mode="clamp")  # noqa: E731
+    made = te.compute((4, h, w), lambda c, y, x: sum(near(k, y, x) * near(-k, y, x) * (c + k) for k in range(5)))
+    made = te.compute((4, h, w), lambda c, y, x: made[c, y, x] * made[3, y, x] + 1.0, name="made")
+    return te.compute((3, h, w), lambda c, y, x: made[c, y, x] - 2.0 * made[3, y, x], name="out")
+
+
 PROGRAMS = {
     "blurred": (blurred, {"across"}, True), "corners": (corners, {"dx", "dy"}, True),
     "sharpened": (sharpened, {"down", "both"}, False), "planes": (planes, {"made"}, True),
+    "normalised": (normalised, {"made"}, True),
 }  # fmt: skip
 
 
