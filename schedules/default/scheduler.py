@@ -13,6 +13,7 @@ from schedules.conditions import tidy
 from schedules.cutting.repetition import copied_by
 from schedules.default.alike import kind_of
 from schedules.default.canonical.factors import grouped
+from schedules.default.canonical.growing import growing
 from schedules.default.canonical.normal import normal
 from schedules.default.canonical.parts import is_float_sum, parts_of
 from schedules.default.canonical.views import is_view, through_views
@@ -176,6 +177,8 @@ def _rewrite(
         rewrite_sum(rw, original, op)
         return
     if isinstance(op, Compute) and machine.gpu is None:
+        op = _along_ranges(rw, op, machine, plain=plain)
+    if isinstance(op, Compute) and machine.gpu is None:
         rw.remember_extreme(op, original)
         if plan_lookup(rw, original, op, machine):
             return
@@ -200,9 +203,54 @@ def _rewrite(
         rw.add_components(op, original, cheap_components(op))
         return
     if isinstance(op, Scan) and machine.gpu is None:
-        op = along_memory(rw, op if steps is None else rw.holding(op, original, steps))
-        rw.directives += plan_scan(op, machine)
-    rw.add(op, original)
+        _add_scan(rw, op if steps is None else rw.holding(op, original, steps), original, machine)
+    else:
+        rw.add(op, original)
+
+
+def _along_ranges(rw: Rewriting, op: Compute, machine: Machine, *, plain: bool) -> Compute | Scan:
+    """A reduction over a growing range as a recurrence, or a reader of one; any other stage as it is."""
+    found = growing(op, machine.least)
+    if found is None:
+        return op
+    rw.regrouped.add(rw.current or op.name)
+    own, scan = rw.current, found.scan
+    rw.current = ""
+    if found.terms is not None:
+        _add_part(rw, found.terms, machine, plain=plain)
+        read = reading(scan, rw.new, tidy)
+        assert isinstance(read, Scan)
+        scan = read
+    rw.current = own
+    if found.body is None:
+        return scan
+    _add_scan(rw, replace(scan, name=rw.name(f"{op.name}_range"), _outputs={}), found.scan, machine)
+    reader = reading(replace(op, bodies=(found.body,), _outputs={}), rw.new, tidy)
+    assert isinstance(reader, Compute)
+    return reader
+
+
+def _add_part(rw: Rewriting, part: Compute, machine: Machine, *, plain: bool) -> None:
+    """A reduction that another stage is made of, by the pattern that knows it."""
+    read = reading(part, rw.new, tidy)
+    assert isinstance(read, Compute)
+    op = _along_ranges(rw, read, machine, plain=plain)
+    if isinstance(op, Compute) and op.reduction is not None:
+        op = _in_parts(rw, op, machine, plain=plain)
+        if plan_contraction(rw, part, op, machine, plain=plain) or rewrite_reduction(rw, part, op, machine):
+            return
+    named = replace(op, name=rw.name(op.name), _outputs={})
+    if isinstance(named, Scan):
+        _add_scan(rw, named, part, machine)
+    else:
+        rw.add(named, part)
+
+
+def _add_scan(rw: Rewriting, op: Scan, original: Operation, machine: Machine) -> None:
+    """A scan with what it reads turned to lie along its vectors."""
+    made = along_memory(rw, op)
+    rw.directives += plan_scan(made, machine)
+    rw.add(made, original)
 
 
 def _in_parts(rw: Rewriting, op: Compute, machine: Machine, *, plain: bool) -> Compute:
@@ -215,11 +263,7 @@ def _in_parts(rw: Rewriting, op: Compute, machine: Machine, *, plain: bool) -> C
         return product
     own, rw.current = rw.current, ""
     for part in parts.stages:
-        read = reading(part, rw.new, tidy)
-        assert isinstance(read, Compute)
-        carried = _in_parts(rw, read, machine, plain=plain)
-        if not plan_contraction(rw, part, carried, machine, plain=plain):
-            rw.add(replace(carried, name=rw.name(carried.name), _outputs={}), part)
+        _add_part(rw, part, machine, plain=plain)
     rw.current = own
     made = reading(replace(op, bodies=(parts.body,), _outputs={}), rw.new, tidy)
     assert isinstance(made, Compute)

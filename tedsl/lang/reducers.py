@@ -20,7 +20,7 @@ from tedsl.lang.signatures import parameters_of, takes
 from tedsl.lang.traverse import free_axes, topological
 from tedsl.lang.weak import is_weak_kind, kind_of
 
-__all__ = ["Reducer", "all", "any", "argmax", "argmin", "max", "min", "prod", "reducer", "sum"]
+__all__ = ["COMBINE", "Reducer", "all", "any", "argmax", "argmin", "max", "min", "prod", "reducer", "sum"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +67,11 @@ _IDENTITY: dict[str, Callable[[DType], Const]] = {
     "argmax": lambda dtype: fn.const(0, INT32),
     "argmin": lambda dtype: fn.const(0, INT32),
 }
+COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "sum": lambda a, b: a + b, "prod": lambda a, b: a * b, "max": fn.maximum, "min": fn.minimum,
+    "any": fn.logical_or, "all": fn.logical_and,
+}  # fmt: skip
+"""How two results of a builtin reducer become one."""
 _OF_TWO = {"te.max": "te.maximum", "te.min": "te.minimum"}
 BUILTIN = {kind: Reducer(kind) for kind in _IDENTITY}
 

@@ -39,6 +39,7 @@ PATTERNS: Mapping[str, Callable[[Canvas], Source]] = {
     "recurrent": recurrences.recurrent,
     "walked": recurrences.walked,
     "reduced": reductions.reduced,
+    "ranged": reductions.ranged,
     "grouped": reductions.grouped,
     "normalized": reductions.normalized,
     "broadcast": layouts.broadcast,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 from hypothesis import strategies as st
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 from autodiff.strategies.patterns.canvas import Canvas, Source, loop
 from tedsl.lang import reducers
 from tedsl.lang.expr import Axis
+from tedsl.lang.functions import clip, logical_and, select
 
-__all__ = ["grouped", "normalized", "reduced"]
+__all__ = ["grouped", "normalized", "ranged", "reduced"]
 
 
 def reduced(c: Canvas) -> Source:
@@ -47,6 +49,39 @@ def reduced(c: Canvas) -> Source:
         return getattr(reducers, kind)(value, axis=tuple(loops.values()), where=where)
 
     return c.stage([d for k, d in enumerate(dims) if k not in gone], body, bound)
+
+
+def ranged(c: Canvas) -> Source:
+    """Reductions over what lies before or behind a loop of the result, by a condition or a choice."""
+    rows, terms, inner = c.dims(3, max(2, int(c.most**0.6)))
+    ends = c.pick((terms, terms, terms + 2, c.dims(1, max(2, int(c.most**0.4)))[0]))
+    kind, compare = c.pick(("sum", "sum", "max", "min")), c.pick((operator.le, operator.lt, operator.ge, operator.gt))
+    away, shift, chooses, is_deep = c.pick((0, 0, -2, 1, 3)), c.pick((0, 0, 1)), c.chance(2), c.chance(2)
+    reads_row = c.chance(2)
+    x = c.source([rows, terms + 1, inner] if reads_row else [terms + 1, inner])
+    last = c.chance(2)
+    bound = 2.0 * terms.size * inner.size
+
+    def body(*at: Axis) -> Any:
+        row, end = at if last else at[::-1]
+        k, deep = loop(terms, "k"), loop(inner, "l")
+        column = deep if is_deep else 0
+        value = x[row, k + shift, column] if reads_row else x[k + shift, column]
+        value = c.widened(value, bound) if kind == "sum" else value
+        holds = compare(k, end + away)
+        if is_deep and not reads_row:
+            holds = logical_and(holds, deep <= row)
+        loops = (k, deep) if is_deep else (k,)
+        nothing = 0.0 if kind == "sum" else -math.inf if kind == "max" else math.inf
+        if chooses:
+            return getattr(reducers, kind)(select(holds, value, nothing), axis=loops)
+        return getattr(reducers, kind)(value, axis=loops, where=holds)
+
+    def finite(*at: Axis) -> Any:
+        found = body(*at)
+        return found if kind == "sum" else clip(found, -bound, bound)
+
+    return c.stage([rows, ends] if last else [ends, rows], finite, bound)
 
 
 def grouped(c: Canvas) -> Source:

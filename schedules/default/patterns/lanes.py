@@ -22,16 +22,12 @@ from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import number, simplify_extent
-from tedsl.lang.reducers import BUILTIN
+from tedsl.lang.reducers import BUILTIN, COMBINE
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import asked_inside, free_axes, substitute_all
 
 __all__ = ["rewrite_reduction"]
 
-COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
-    "sum": lambda a, b: a + b, "prod": lambda a, b: a * b, "max": fn.maximum, "min": fn.minimum,
-    "any": fn.logical_or, "all": fn.logical_and,
-}  # fmt: skip
 BLOCKS = 16
 BLOCK = 1 << 16  # terms of a block where their number is not known
 CHAIN = 1 << 9  # the same where an element's terms are added up in a row

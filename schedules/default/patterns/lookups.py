@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from schedules.default.patterns.lanes import COMBINE
 from schedules.default.patterns.rows import Rows, looks_up, shared_along, whole
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.directives import (
@@ -31,6 +30,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import number
+from tedsl.lang.reducers import COMBINE
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import reads_of, substitute
 

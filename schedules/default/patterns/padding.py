@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from schedules.conditions import extremes, reflected
 from schedules.default.costs import INLINE, element_cost, is_pointwise
 from schedules.default.groups import MOST_BYTES
-from schedules.default.patterns.lanes import COMBINE
 from schedules.default.rewriting import Rewriting
 from schedules.machine import Machine
 from tedsl.analysis.affine import affine_of
@@ -29,6 +28,7 @@ from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.polynomials import Affine
+from tedsl.lang.reducers import COMBINE
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import conjuncts, reads_of, rebuild_all, topological
 

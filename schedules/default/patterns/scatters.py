@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from schedules.default.patterns.chains import MOST_TAPS, is_known, joined
-from schedules.default.patterns.lanes import COMBINE
 from schedules.default.patterns.rows import Rows, flat, numbered, shared_along, whole
 from schedules.default.rewriting import Rewriting
 from schedules.directives import (
@@ -39,7 +38,7 @@ from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.intervals import range_of
-from tedsl.lang.reducers import BUILTIN
+from tedsl.lang.reducers import BUILTIN, COMBINE
 from tedsl.lang.scatter import SCATTER_KINDS
 from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
 from tedsl.lang.traverse import free_axes, substitute_all
