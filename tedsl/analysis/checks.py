@@ -117,6 +117,13 @@ def _extent_is_not_zero(extent: Expr) -> bool:
     return not (isinstance(extent, Const) and extent.value == 0)
 
 
+def _before(extent: Expr) -> Expr:
+    """The last index below an extent; most are numbers, for which no algebra is needed."""
+    if isinstance(extent, Const):
+        return Const(int(extent.value) - 1, extent.dtype)
+    return simplify_extent(extent - Const(1, extent.dtype))
+
+
 class _Deciding:
     """One access on its way to a status."""
 
@@ -125,7 +132,7 @@ class _Deciding:
         self.facts = facts
         one = Const(1, site.extent.dtype)
         self.lower: Expr = Const(0, site.extent.dtype)
-        self.upper: Expr = simplify_extent(site.extent - one)
+        self.upper: Expr = _before(site.extent)
         if site.step is not None:
             if site.reverse:
                 self.lower = simplify_extent(site.step + one)

@@ -27,6 +27,8 @@ __all__ = [
 
 def topological(roots: Expr | Iterable[Expr]) -> list[Expr]:
     """Every node below the roots, operands before users, in the order a reader meets them."""
+    if isinstance(roots, Expr) and not roots.children:
+        return [roots]
     stack: list[Any] = [roots] if isinstance(roots, Expr) else list(roots)[::-1]
     order: list[Expr] = []
     seen: set[Expr] = set()
@@ -115,6 +117,8 @@ def reads_of(roots: Iterable[Expr]) -> list[Read]:
 
 def free_axes(roots: Expr | Iterable[Expr]) -> list[Axis]:
     """The axes used below the roots and not bound by a reduction there, in order of use."""
+    if isinstance(roots, Expr) and not roots.children:
+        return [roots] if isinstance(roots, Axis) else []
     order = topological(roots)
     free: dict[Expr, dict[Axis, None]] = {}
     for node in order:

@@ -23,7 +23,7 @@ from schedules.machine import Machine
 from schedules.placing.sliding import held
 from schedules.plan import Plan
 from tedsl.analysis.affine import affine_of
-from tedsl.lang.expr import Axis, Expr, Read
+from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number
 from tedsl.lang.intervals import range_of
 from tedsl.lang.tensor import Compute, Operation
@@ -69,6 +69,8 @@ class Pipeline:
 def pipelines_of(rw: Rewriting, kept: Set[Operation], costs: Costs, machine: Machine) -> tuple[list[Pipeline], Costs]:
     """The pipelines of a program, and the costs of its stages where members are not computed where they are read."""
     found: list[Pipeline] = []
+    if not any(_reads_windows(op) for op in rw.stages):
+        return found, costs
     search = _Search(rw, kept, costs, machine)
     for op in reversed(rw.stages):
         if isinstance(op, Compute) and op not in costs.inlined and search.is_free(op):
@@ -80,6 +82,11 @@ def pipelines_of(rw: Rewriting, kept: Set[Operation], costs: Costs, machine: Mac
     if members & costs.inlined:
         costs = costs_of(rw.stages, kept | members, rw.planned, machine, costs.inlined - members)
     return found, costs
+
+
+def _reads_windows(op: Operation) -> bool:
+    """Whether a stage may read several places of a row: whether an index of it is more than a loop."""
+    return is_pointwise(op) and any(not isinstance(i, (Axis, Const)) for r in op.reads for i in r.indices)
 
 
 class _Search:
@@ -191,6 +198,8 @@ def _both(a: _Place, b: _Place) -> _Place:
 
 def _place_of(index: Expr, places: _Places) -> _Place:
     """Where an index is."""
+    if isinstance(index, Axis):
+        return places[index]
     if reads_of((index,)):
         return _Place(None, 0, 0, frozenset().union(*(p.moves for p in places.values())))
     moves = frozenset[Axis]().union(*(places[a].moves for a in free_axes(index)))

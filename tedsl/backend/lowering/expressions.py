@@ -30,6 +30,7 @@ from tedsl.backend.scalars.intrinsics import DEEP, EMIT, constant_power
 from tedsl.backend.scalars.types import Expr as Halide, const
 from tedsl.lang.dtypes import INT32, UINT32, UINT64, DType, integer_bounds
 from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Read, Var
+from tedsl.lang.extents import number
 from tedsl.lang.intervals import Known, Range, leaves, may_wrap, range_of, wraps_early
 from tedsl.lang.tensor import Compute, Tensor
 from tedsl.lang.traverse import topological
@@ -226,6 +227,8 @@ class Scalars:
 
     def index(self, index: Expr, extent: Expr) -> Halide:
         """An int32 index that Halide knows to lie within [0, extent)."""
+        if isinstance(index, Axis) and index.extent is extent and number(index.begin) == 0:
+            return self._symbols[index]
         if not indices.is_plain(index) or wraps_early(index):
             return self._computed(index, extent)
         cancels = indices.cancels(index)
