@@ -15,6 +15,7 @@ from typing import Any, overload
 from schedules import Schedule
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.building.memory_of_inputs import accumulating_for, settled
+from tedsl.backend.building.planners import check_opt
 from tedsl.backend.building.request import BuildOptions, BuildRequest, request_for
 from tedsl.backend.calling.kernel import SAFE, Kernel
 from tedsl.backend.calling.signature import KernelParts, KernelSignature
@@ -69,24 +70,26 @@ def build(
 @overload
 def evaluate(
     outputs: Tensor, feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None,
-    casting: str = SAFE,
+    casting: str = SAFE, opt: str = "default",
 ) -> Array: ...  # fmt: skip
 @overload
 def evaluate(
     outputs: Sequence[Tensor], feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None,
-    casting: str = SAFE,
+    casting: str = SAFE, opt: str = "default",
 ) -> tuple[Array, ...]: ...  # fmt: skip
 def evaluate(
-    outputs: Any, feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None, casting: str = SAFE
-) -> Any:
+    outputs: Any, feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None,
+    casting: str = SAFE, opt: str = "default",
+) -> Any:  # fmt: skip
     """The values of `outputs` for the arrays in `feeds`, compiled: `evaluate(C, {A: a, B: b})`.
 
-    An array of another dtype is converted as `casting` says, in NumPy's words, as by a kernel.
+    An array of another dtype is converted as `casting` says, in NumPy's words, as by a kernel; `opt` as of te.build.
     """
     feeds = {} if feeds is None else feeds
     if not isinstance(feeds, Mapping):
         raise TypeError(f"te.evaluate: feeds is a dict {{tensor: array}}, found {type(feeds).__name__}")
-    kernel = _kernel(request_for(list(feeds), outputs, BuildOptions(), "te.evaluate"))
+    check_opt(opt, "te.evaluate")
+    kernel = _kernel(request_for(list(feeds), outputs, BuildOptions(opt=opt), "te.evaluate"))
     kernel.core.keep()
     return kernel(*feeds.values(), sizes=sizes, casting=casting)
 

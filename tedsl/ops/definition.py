@@ -33,6 +33,7 @@ class Author:
     jvp: Callable[..., Any] | None = None
     schedules: dict[str, Callable[..., Any]] = field(default_factory=dict)  # for "host" and "cuda"
     save: str | tuple[str, ...] = "reductions"
+    opt: str = "default"  # as of te.build
 
 
 class Definition(Routine):
@@ -45,6 +46,7 @@ class Definition(Routine):
         self.label = f"{signature.name}({', '.join(f'{k}={v!r}' for k, v in template.arguments.items())})"
         self.input_names = template.names
         self.symbolic = symbolic
+        self.opt = author.opt
 
     def trace(self, inputs: Tensors) -> tuple[Tensors, Any]:
         first = self._once(inputs)

@@ -18,6 +18,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from tedsl.backend.building.planners import check_opt
 from tedsl.backend.calling.kernel import Kernel
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.errors import user_location
@@ -48,6 +49,7 @@ def op(
     name: str | None = None,
     save: str | list[str] | tuple[str, ...] = "reductions",
     symbolic: bool | None = None,
+    opt: str = "default",
 ) -> Callable[[Callable[..., Any]], Op]: ...
 
 
@@ -57,23 +59,25 @@ def op(
     name: str | None = None,
     save: str | list[str] | tuple[str, ...] = "reductions",
     symbolic: bool | None = None,
+    opt: str = "default",
 ) -> Any:
     """An operator from a function of tensors; arguments that are not arrays are static.
 
     Use it as `@te.op` or with options. `save` is what a forward pass keeps for the backward pass beside inputs and
     outputs: "reductions" (whatever it reads that is not pointwise), "inputs" (nothing, all is computed again), or names
     of stages. `symbolic` is whether one kernel serves all extents: never (False), always (True), or, by default, once
-    there have been several shapes, if the function allows it.
+    there have been several shapes, if the function allows it. `opt` is as of `te.build`, for it and its derivatives.
     """
+    check_opt(opt, f"te.op at {user_location()}")
     if function is None:
-        return functools.partial(op, name=name, save=save, symbolic=symbolic)
+        return functools.partial(op, name=name, save=save, symbolic=symbolic, opt=opt)
     if not callable(function):
         raise TypeError(f"te.op at {user_location()}: expected a function, found {type(function).__name__}")
     if isinstance(save, str) and save not in ("reductions", "inputs"):
         raise ValueError(
             f"te.op at {user_location()}: save must be 'reductions', 'inputs' or a list of stage names, found {save!r}"
         )
-    return Op(function, name or str(getattr(function, "__name__", "op")), save, symbolic)
+    return Op(function, name or str(getattr(function, "__name__", "op")), save, symbolic, opt)
 
 
 class Op:
@@ -82,13 +86,14 @@ class Op:
     __qualname__: str
 
     def __init__(
-        self, function: Callable[..., Any], name: str, save: str | list[str] | tuple[str, ...], symbolic: bool | None
-    ) -> None:
+        self, function: Callable[..., Any], name: str, save: str | list[str] | tuple[str, ...], symbolic: bool | None,
+        opt: str = "default",
+    ) -> None:  # fmt: skip
         functools.update_wrapper(self, function)  # name, docstring and signature, as help() shows them
         self.function = function
         self.name = name
         self.signature = Signature(function, name)
-        self.author = Author(save=save if isinstance(save, str) else tuple(save))
+        self.author = Author(save=save if isinstance(save, str) else tuple(save), opt=opt)
         self.symbolic = symbolic
         self.key = f"{name} {next(_numbers)}"
         OPS[self.key] = self

@@ -48,6 +48,7 @@ class TracedRoutine:
     name: str
     schedule: Callable[[str], Schedule | None]  # for "host" or "cuda"
     is_symbolic: bool = False
+    opt: str = "default"
     kernels: dict[str, Kernel] = field(default_factory=dict)  # compiled, by their targets
     _lock: threading.Lock = field(default_factory=lambda: freed_in_children(threading.Lock()))
 
@@ -64,7 +65,9 @@ class TracedRoutine:
                 found = self.kernels.get(target)
                 if found is None:
                     schedule = self.schedule(target.partition("-")[0])
-                    found = build(list(self.inputs), list(self.outputs), schedule, target, name=self.name)
+                    found = build(
+                        list(self.inputs), list(self.outputs), schedule, target, name=self.name, opt=self.opt
+                    )  # fmt: skip
                     self.kernels[target] = found
         return found
 
@@ -90,6 +93,7 @@ class Routine:
     of: Routine | None = None
     input_names: tuple[str, ...]
     symbolic: bool | None = None  # extents as symbols: always, never, or once there were many shapes
+    opt: str = "default"  # how much work the default schedule is worth
 
     def __init__(self) -> None:
         self.traces: dict[tuple[Spec, ...], TracedRoutine] = {}
@@ -186,7 +190,8 @@ class Routine:
         inputs = self.placeholders(specs)
         outputs, result = self.trace(inputs)
         outputs = distinct(inputs, outputs)
-        return TracedRoutine(inputs, outputs, result, self.name, partial(self.schedule, inputs, outputs), is_symbolic)
+        schedule = partial(self.schedule, inputs, outputs)
+        return TracedRoutine(inputs, outputs, result, self.name, schedule, is_symbolic, self.opt)
 
 
 def _pattern(specs: Sequence[Spec]) -> tuple[Spec, ...]:
@@ -225,7 +230,7 @@ class Pullback(Routine):
         self.name = f"{of.name}_backward"
         self.label = f"pullback({wanted}, {heads})"
         self.input_names = (*of.input_names, *(f"head_{p}" for p in heads))
-        self.symbolic = of.symbolic
+        self.symbolic, self.opt = of.symbolic, of.opt
 
     def placeholders(self, specs: Sequence[Spec]) -> Tensors:
         """A head has the shape of its output."""
@@ -253,7 +258,7 @@ class Pushforward(Routine):
         self.name = f"{of.name}_forward"
         self.label = f"pushforward({moving})"
         self.input_names = (*of.input_names, *(f"{of.input_names[p]}_dot" for p in moving))
-        self.symbolic = of.symbolic
+        self.symbolic, self.opt = of.symbolic, of.opt
 
     def placeholders(self, specs: Sequence[Spec]) -> Tensors:
         """A tangent has the shape of its input."""
@@ -276,7 +281,7 @@ class Batched(Routine):
         self.name = f"{of.name}_batched"
         self.label = f"batched({flags})"
         self.input_names = of.input_names
-        self.symbolic = of.symbolic
+        self.symbolic, self.opt = of.symbolic, of.opt
 
     def placeholders(self, specs: Sequence[Spec]) -> Tensors:
         """Those of one, with the batch axis where it is flagged."""

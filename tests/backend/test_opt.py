@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -51,3 +52,27 @@ def test_other_words_are_refused() -> None:
         te.build(inputs, c, opt="quick")
     with pytest.raises(ValueError, match="leave one of the two out"):
         te.build(inputs, c, opt="fast", schedule="tuned")
+
+
+def test_evaluation_operators_and_functions_take_it() -> None:
+    inputs, c = product(96)
+    arrays = [RANDOM.integers(-3, 4, (96, 96)).astype("float32") for _ in inputs]
+    want = arrays[0] @ arrays[1]
+    np.testing.assert_array_equal(te.evaluate(c, dict(zip(inputs, arrays, strict=True)), opt="fast"), want)
+    quick, usual = te.op(opt="fast")(lambda a, b: a @ b), te.op(lambda a, b: a @ b)
+    np.testing.assert_array_equal(quick(*arrays), want)
+    np.testing.assert_array_equal(te.grad(lambda a, b: quick(a, b).sum())(*arrays), te.grad(
+        lambda a, b: usual(a, b).sum())(*arrays))  # fmt: skip
+    for made in (te.jit(lambda a, b: a @ b, opt="fast"), te.jit(opt="fast")(lambda a, b: a @ b)):
+        np.testing.assert_array_equal(made(*arrays), want)
+        assert {t.opt for d in made._definitions.values() for t in d.traces.values()} == {"fast"}
+
+
+@pytest.mark.parametrize("ask", [
+    lambda opt: te.evaluate(te.compute((2,), lambda i: i + 1), opt=opt),
+    lambda opt: te.op(opt=opt),
+    lambda opt: te.jit(lambda x: x, opt=opt),
+])  # fmt: skip
+def test_all_of_them_refuse_other_words(ask: Callable[[str], object]) -> None:
+    with pytest.raises(ValueError, match="opt must be one of 'fast', 'default', 'best', found 'quick'"):
+        ask("quick")

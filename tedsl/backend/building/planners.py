@@ -18,7 +18,7 @@ from tedsl.lang.errors import ScheduleError, warn_user
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import stages_of
 
-__all__ = ["planner_for"]
+__all__ = ["check_opt", "planner_for"]
 
 OPTIONS = ("fast", "default", "best")
 BEST = 10.0  # seconds of a search, where there was none before
@@ -31,8 +31,7 @@ def planner_for(
     schedule: Any, outputs: tuple[Tensor, ...], target: Target, *, deterministic: bool, opt: str = "default"
 ) -> Planner:
     """The planner that follows `schedule=`, or `opt=` where the schedule is left to us."""
-    if opt not in OPTIONS:
-        raise ValueError(f"te.build: opt must be one of {', '.join(map(repr, OPTIONS))}, found {opt!r:.40}")
+    check_opt(opt, "te.build")
     if opt != "default":
         if schedule is not None and schedule != "default":
             raise ValueError(
@@ -53,6 +52,12 @@ def planner_for(
             f"te.build: schedule must be a te.Schedule, None or the name of a scheduler, found {schedule!r:.40}"
         )
     raise ScheduleError(f"te.build: {_unknown(schedule)}")
+
+
+def check_opt(opt: str, what: str) -> None:
+    """Refuse what is no word for how much work the default schedule is worth."""
+    if opt not in OPTIONS:
+        raise ValueError(f"{what}: opt must be one of {', '.join(map(repr, OPTIONS))}, found {opt!r:.40}")
 
 
 def _of_schedule(schedule: Schedule, *, deterministic: bool) -> Planner:

@@ -64,8 +64,9 @@ class Transformed(Op):
         argnums: Sequence[int] | None,
         isolates: bool,
         recipe: tuple[Callable[..., Any], tuple[Any, ...]],
+        opt: str = "default",
     ) -> None:
-        super().__init__(rule, name, "reductions", None)
+        super().__init__(rule, name, "reductions", None, opt)
         self.signature = FunctionSignature(rule, name, argnums)
         self.isolates = isolates  # whether it differentiates by its arguments
         self.recipe = recipe
@@ -92,12 +93,13 @@ def transformed(
     rule: Callable[..., Any],
     argnums: Sequence[int] | None = (),
     isolates: bool | None = None,
+    opt: str = "default",
 ) -> Transformed:
     """What `make(f, *options)` returns: `rule` with the parameters of `f`."""
     wrapped = functools.wraps(f, updated=())(rule)
     derives = getattr(f, "isolates", False) if isolates is None else isolates
     name = re.sub(r"\W", "", f"{make.__name__}_{name_of(f)}")
-    return Transformed(wrapped, name, argnums, derives, (make, (f, *options)))
+    return Transformed(wrapped, name, argnums, derives, (make, (f, *options)), opt)
 
 
 def traceable(f: Any, what: str) -> Callable[..., Any]:
