@@ -30,6 +30,7 @@ from tedsl.backend.calling.signature import Asked, KernelParts
 from tedsl.backend.calling.stats import Stats
 from tedsl.backend.compiling.executable import Executable
 from tedsl.backend.compiling.profiling import RECORDING
+from tedsl.backend.host.phases import added
 from tedsl.backend.host.processors import misfit_here
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.host.targets import refusal
@@ -151,8 +152,9 @@ class Kernel(Rich):
     def stats(self) -> Stats:
         """Milliseconds of compiling so far, and what the last call did."""
         adding = self._parts.accumulating
-        spent = self.core.compile_ms + (0.0 if adding is None else adding.shared.core.compile_ms)
-        return replace(self._stats, compile_ms=spent)
+        cores = [self.core] if adding is None else [self.core, adding.shared.core]
+        spent, phases = sum(core.compile_ms for core in cores), added(core.phases for core in cores)
+        return replace(self._stats, compile_ms=spent, phases=phases)
 
     @property
     def program(self) -> ProgramReport:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,16 +11,23 @@ __all__ = ["Stats"]
 
 @dataclass(frozen=True)
 class Stats:
-    """What compiling took so far, and what the last call did: its copies, its own buffers, bytes of all arrays."""
+    """What compiling took so far, and what the last call did: its copies, its own buffers, bytes of all arrays.
+
+    `phases` splits the milliseconds of the build: "schedule", "lower" to Halide's functions, "Halide" (with LLVM's
+    optimisations), "LLVM" (its machine code), "load", and "elsewhere" where other processes compiled beside this one.
+    Threads that compile at once count each, and a program of several kernels is scheduled before `compile_ms` begins.
+    """
 
     compile_ms: float = 0.0
+    phases: Mapping[str, float] = field(default_factory=dict, kw_only=True)
     copies: list[tuple[str, str]] = field(default_factory=list)
     bytes: int = 0
     buffers: Callable[[], Sequence[int]] = field(default=tuple, repr=False)  # bytes of each, counted when asked for
     on_device: bool = field(default=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _stats_of, (self.compile_ms, self.copies, self.bytes, tuple(self.buffers()), self.on_device)
+        told = self.compile_ms, dict(self.phases), self.copies, self.bytes
+        return _stats_of, (*told, tuple(self.buffers()), self.on_device)
 
     @property
     def temporaries(self) -> int:
@@ -38,6 +45,9 @@ class Stats:
         return self.peak_bytes if self.on_device else 0
 
 
-def _stats_of(ms: float, copies: list[tuple[str, str]], size: int, buffers: Sequence[int], on_device: bool) -> Stats:
+def _stats_of(
+    ms: float, phases: Mapping[str, float], copies: list[tuple[str, str]], size: int, buffers: Sequence[int],
+    on_device: bool,
+) -> Stats:  # fmt: skip
     """What was pickled of them, with the buffers counted."""
-    return Stats(ms, copies, size, lambda: buffers, on_device)
+    return Stats(ms, copies, size, lambda: buffers, on_device, phases=phases)

@@ -13,6 +13,7 @@ from tedsl.backend.compiling.disk_cache import is_kept
 from tedsl.backend.compiling.facts import KnownFacts
 from tedsl.backend.compiling.forms import Form, Numbers, layout_of, usual_layout
 from tedsl.backend.compiling.variant import Variant
+from tedsl.backend.host.phases import Spent, added
 from tedsl.lang.expr import Var
 from tedsl.lang.locks import freed_in_children
 
@@ -68,6 +69,11 @@ class CompiledForms:
     def compile_ms(self) -> float:
         """Milliseconds of compiling so far."""
         return sum(v.compile_ms for v in self.variants.values())
+
+    @property
+    def phases(self) -> Spent:
+        """Where that went."""
+        return added(v.phases for v in self.variants.values())
 
     def usual(self, modes: tuple[str, ...], numbers: Numbers = Numbers.FINITE) -> Form:
         """The form for contiguous arrays, below two gigabytes where their shapes are not known."""

@@ -19,6 +19,7 @@ from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.compiled_forms import CompiledForms
 from tedsl.backend.compiling.facts import KnownFacts
 from tedsl.backend.compiling.forms import Form
+from tedsl.backend.host.phases import Spent
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.host.units import readable
 from tedsl.lang.expr import Var
@@ -103,6 +104,10 @@ class Runnable(Protocol):
     @property
     def compile_ms(self) -> float:
         """Milliseconds of compiling so far."""
+
+    @property
+    def phases(self) -> Spent:
+        """Where that went, and what scheduling took before."""
 
     def run(self, memory: CallMemory, modes: Modes, sizes: Sizes, failure: KernelError | None = None) -> None:
         """Compute the outputs whose mode is not "null"; `failure`: how a call failed that has written nothing."""
@@ -240,6 +245,7 @@ class StepPlan:
     users: Mapping[int, Tensor] = field(default_factory=dict)  # the user's tensors that others stand for, by number
     views: Mapping[int, View] = field(default_factory=dict)  # numbers that are parts of other tensors
     is_finest: bool = False  # it is cut into as many steps as it can be
+    schedule_ms: float = field(default=0.0, compare=False)  # what it took to schedule and cut it
 
     def read_by(self, step: KernelStep) -> list[int]:
         """The tensors that a step reads, all or parts of them."""

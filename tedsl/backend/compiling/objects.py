@@ -18,6 +18,7 @@ from tedsl.backend.halide_text.errors import says_nothing
 from tedsl.backend.host.emit import Definitions, emit_assembly, emit_object
 from tedsl.backend.host.linker import LoadedCode, link, runtime_names
 from tedsl.backend.host.loaders import loads_objects
+from tedsl.backend.host.phases import phase
 from tedsl.backend.host.processors import features_of, misfit_here
 from tedsl.backend.host.runtime import runtime_for
 from tedsl.backend.host.scratch import scratch
@@ -60,7 +61,8 @@ def compile_object(
     with scratch() as file:
         _compile(pipeline, {kind: file.path}, arguments, symbol, target)
         written = file.read()
-    image = _emitted(_finished(written.decode(), target, streams)) if _may_contract(target) else written
+    with phase("LLVM"):
+        image = _emitted(_finished(written.decode(), target, streams)) if _may_contract(target) else written
     return ObjectCode(name, f"{symbol}_argv", target, image)
 
 
@@ -73,12 +75,13 @@ def _compile(
     Twice in some 25 000 random programs Halide refused one with an error that has no text, on a machine short of
     time, and took the very same program at any other time. So such an error counts when it comes twice.
     """
-    try:
-        pipeline.compile_to(files, list(arguments), symbol, hl.Target(target))
-    except hl.HalideError as error:
-        if not says_nothing(error):
-            raise
-        pipeline.compile_to(files, list(arguments), symbol, hl.Target(target))
+    with phase("Halide"):
+        try:
+            pipeline.compile_to(files, list(arguments), symbol, hl.Target(target))
+        except hl.HalideError as error:
+            if not says_nothing(error):
+                raise
+            pipeline.compile_to(files, list(arguments), symbol, hl.Target(target))
 
 
 def _may_contract(target: str) -> bool:

@@ -29,6 +29,7 @@ from tedsl.backend.compiling.executable import (
 from tedsl.backend.compiling.forms import Form, Numbers
 from tedsl.backend.compiling.profiling import RECORDING, recorded
 from tedsl.backend.compiling.variant import Variant, compile_variant
+from tedsl.backend.host.phases import Spent
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.lowering.index_checks import failed
 from tedsl.lang.locks import cached_property
@@ -78,6 +79,10 @@ class SingleKernel:
     @property
     def compile_ms(self) -> float:
         return self.forms.compile_ms
+
+    @property
+    def phases(self) -> Spent:
+        return self.forms.phases
 
     def any_variant(self) -> Variant:
         """A compiled form to look at."""

@@ -19,6 +19,7 @@ from tedsl.backend.compiling.forms import DENSE, Form
 from tedsl.backend.compiling.objects import compile_outputs
 from tedsl.backend.compiling.variant_source import VariantSource
 from tedsl.backend.compiling.ways import first_way
+from tedsl.backend.host.phases import Spent, counting
 from tedsl.backend.lowering.natives import is_native
 from tedsl.backend.lowering.pipeline import Lowered
 from tedsl.backend.scheduling.halide_words import loop_nest_text
@@ -37,6 +38,7 @@ class Variant:
     kept: Kept
     function: Function
     compile_ms: float
+    phases: Spent = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     hazards: dict[tuple[int, Tensor], Hazard | None] = field(default_factory=dict)
 
@@ -129,17 +131,18 @@ class LoadedVariant(Variant):
 
 def compile_variant(program: Compilation, form: Form) -> Variant:
     """Lower, schedule and compile; or load what was compiled before, in this process or another."""
-    begin, key = time.perf_counter(), key_of(program, form)
-    kept = recall(key)
-    if kept is not None:
-        origin = VariantSource(program, form, kept.careful)
-        return Variant(origin, kept, origin.loaded(kept), _since(begin))
-    made = first_way(VariantSource(program, form))
-    if made.way.is_kept:
-        keep(key, made.kept)
-    variant = Variant(made.origin, made.kept, made.function, _since(begin))
-    variant.lowered = made.lowered
-    return variant
+    with counting() as phases:
+        begin, key = time.perf_counter(), key_of(program, form)
+        kept = recall(key)
+        if kept is not None:
+            origin = VariantSource(program, form, kept.careful)
+            return Variant(origin, kept, origin.loaded(kept), _since(begin), phases)
+        made = first_way(VariantSource(program, form))
+        if made.way.is_kept:
+            keep(key, made.kept)
+        variant = Variant(made.origin, made.kept, made.function, _since(begin), phases)
+        variant.lowered = made.lowered
+        return variant
 
 
 def _since(begin: float) -> float:
@@ -149,8 +152,9 @@ def _since(begin: float) -> float:
 
 def loaded_variant(origin: VariantSource, key: str | None, whole: Callable[[], Variant]) -> Variant:
     """What was kept under a key; where nothing is, what `whole` makes, which knows how to schedule the program."""
-    begin = time.perf_counter()
-    kept = recall(key)
-    if kept is None:
-        return whole()
-    return LoadedVariant(origin, kept, origin.loaded(kept), _since(begin), whole=whole)
+    with counting() as phases:
+        begin = time.perf_counter()
+        kept = recall(key)
+        if kept is None:
+            return whole()
+        return LoadedVariant(origin, kept, origin.loaded(kept), _since(begin), phases, whole=whole)

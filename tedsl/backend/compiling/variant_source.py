@@ -24,6 +24,7 @@ from tedsl.backend.compiling.jit import JitFunction
 from tedsl.backend.compiling.objects import UNCHECKED, ObjectCode, compile_object, compile_outputs, load
 from tedsl.backend.compiling.strides import fix_strides, free_strides
 from tedsl.backend.host.loaders import loads_objects
+from tedsl.backend.host.phases import phase
 from tedsl.backend.host.targets import has_device, machine_of
 from tedsl.backend.lowering.expressions import careful_division
 from tedsl.backend.lowering.finite_checks import moved_from
@@ -84,7 +85,7 @@ class VariantSource:
         wanted, target = self.wanted, self.program.target
         added = tuple(k for k, p in enumerate(wanted) if self.form.modes[p] == "add")
         opencl = for_opencl() if target.backend == "opencl" else nullcontext()
-        with careful_division() if self.is_careful else nullcontext(), opencl:
+        with phase("lower"), careful_division() if self.is_careful else nullcontext(), opencl:
             inputs, outputs = self.seen
             arrays = Arrays(are_flat=self.flat, are_small=not self.form.layout.is_large)
             lowered = self.program.planner.lowered(
@@ -219,7 +220,8 @@ class VariantSource:
 
     def loaded(self, kept: Kept) -> Function:
         """The code in memory."""
-        code = load(ObjectCode(self.program.name, kept.entry, kept.target, kept.image))
+        with phase("load"):
+            code = load(ObjectCode(self.program.name, kept.entry, kept.target, kept.image))
         shapes, compact = kept.shapes, self.form.layout is COMPACT
         return CompiledFunction(code, self._specs(kept), shapes=shapes, compact=compact, finite=kept.finite)
 

@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["Progress", "counted", "shown"]
 
 WIDTH = 24
-PATIENCE = 3.0  # seconds before what is counted shows a bar
+PATIENCE = 1.0  # seconds before what is counted shows a bar
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from schedules.plan import Plan
 from schedules.program import program_of
 from schedules.tuning import settled
 from tedsl.backend.host.loaders import loads_objects
+from tedsl.backend.host.phases import phase
 from tedsl.backend.host.targets import Target, machine_of
 from tedsl.backend.lowering.natives import native_alone
 from tedsl.backend.lowering.pipeline import Lowered, lower
@@ -109,7 +110,8 @@ class Planner:
         if self.simple:
             return self._applied(stored(plan), inputs, added, machine, arrays=arrays)
         options = {"plain": plain, "merged": self.merged, "together": self.in_place}
-        plan = completed(plan, inputs, outputs, machine, **options)
+        with phase("schedule"):
+            plan = completed(plan, inputs, outputs, machine, **options)
         return self._applied(plan, inputs, added, machine, arrays=arrays)
 
     def _applied(

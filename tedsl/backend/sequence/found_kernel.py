@@ -16,6 +16,7 @@ from tedsl.backend.compiling.forms import Form
 from tedsl.backend.compiling.single_kernel import proof_of
 from tedsl.backend.compiling.variant import Variant, loaded_variant
 from tedsl.backend.compiling.variant_source import VariantSource
+from tedsl.backend.host.phases import Spent
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.sequence.saved_form import CutKernel
 from tedsl.lang.tensor import Tensor
@@ -60,6 +61,10 @@ class FoundKernel:
     @property
     def compile_ms(self) -> float:
         return self.forms.compile_ms
+
+    @property
+    def phases(self) -> Spent:
+        return self.forms.phases
 
     def run(self, memory: CallMemory, modes: Modes, sizes: Sizes, failure: KernelError | None = None) -> None:
         theirs = dict(zip(self.program.inputs, self.whole.program.inputs, strict=True))

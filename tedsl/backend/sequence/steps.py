@@ -29,6 +29,7 @@ from tedsl.backend.compiling.executable import (
     StepPlan,
 )
 from tedsl.backend.compiling.forms import Form, is_dense
+from tedsl.backend.host.phases import Spent, added
 from tedsl.backend.host.progress import counted
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.sequence.cutting import cut_program
@@ -97,6 +98,11 @@ class Steps:
     @property
     def compile_ms(self) -> float:
         return sum(core.compile_ms for core in self.plan.kernels) + self._apart_ms
+
+    @property
+    def phases(self) -> Spent:
+        own = {"schedule": self.plan.schedule_ms, "elsewhere": self._apart_ms}
+        return added([own, *(core.phases for core in self.plan.kernels)])
 
     def compile(self, modes: Modes | None = None) -> None:
         """Compile the kernels, several at a time: in processes of their own where that is possible, else in threads."""
