@@ -52,6 +52,7 @@ class Thresholds:
     scatter_reuse: int = 32  # points for each element, from which on blocks have tables of their own
     scan_threads: int = 1 << 17  # elements
     wide_readers: int = 3  # kernels that read a stage made of several tensors
+    step_kernels: int = 1 << 16  # scalar operations of a step that is a kernel of its own
     forgotten: int = 1 << 23  # bytes of the steps of scans that nobody needs at once
     kernels: int = 24  # of a program that is cut: one kernel for fewer is called faster and compiles as fast
     gpu_taps: int = 3  # reads of a tensor for an element of a stencil that is staged in shared memory
@@ -64,4 +65,5 @@ class Thresholds:
         return cls(**{f.name: choices[f.name] for f in fields(cls) if f.name in choices})
 
 
-LOWEST = {**dict.fromkeys((f.name for f in fields(Thresholds)), 1), "chain": 8}
+# Kernels for each step take several times as long to compile; their own tests draw programs for them.
+LOWEST = {**dict.fromkeys((f.name for f in fields(Thresholds)), 1), "chain": 8, "step_kernels": 1 << 16}

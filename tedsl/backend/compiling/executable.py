@@ -221,16 +221,18 @@ class KernelStep:
 
 @dataclass(frozen=True)
 class View:
-    """A part of another tensor: its elements from `begin` to before `end` along `dim`."""
+    """A part of another tensor: its elements from `begin` to before `end` along `dim`, the only one without `dim`."""
 
     of: int
     dim: int
     begin: int
     end: int
+    is_single: bool = False
 
     def part(self, array: Array) -> Array:
         """The same part of an array."""
-        return array[(slice(None),) * self.dim + (slice(self.begin, self.end),)]
+        taken = self.begin if self.is_single else slice(self.begin, self.end)
+        return array[(slice(None),) * self.dim + (taken, ...)]
 
 
 @dataclass(frozen=True, eq=False)

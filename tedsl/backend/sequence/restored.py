@@ -20,6 +20,7 @@ from tedsl.backend.sequence.along_time import plan_in_cache
 from tedsl.backend.sequence.cutting import cut_program, is_apart, is_routine, least_kernels, shared_key
 from tedsl.backend.sequence.found_kernel import FoundKernel
 from tedsl.backend.sequence.saved_form import SavedProgram, keep_cut, layouts_of, numbered, recall_cut
+from tedsl.backend.sequence.step_by_step import plan_step_by_step
 from tedsl.backend.sequence.steps import Steps
 from tedsl.lang.locks import freed_in_children
 from tedsl.lang.tensor import Tensor
@@ -35,9 +36,9 @@ def executable_for(program: Compilation, structure: str | None = None) -> Execut
     operations, least = program.operations, least_kernels(program)
     if len(operations) == 1 and is_routine(operations[0], program.target):
         return SingleKernel(program)
-    in_segments = plan_in_cache(program)
-    if in_segments is not None:
-        return Steps(program, in_segments)
+    along_time = plan_step_by_step(program) or plan_in_cache(program)
+    if along_time is not None:
+        return Steps(program, along_time)
     is_cut = any(map(is_apart, operations))
     if not is_cut and len(operations) < least:
         return SingleKernel(program)
