@@ -24,6 +24,7 @@ __all__ = [
     "is_pointwise",
     "is_same_point",
     "points",
+    "shared_of",
 ]
 
 INLINE = 12  # arithmetic that is cheaper than a trip to memory
@@ -196,6 +197,29 @@ def _width_of(node: Expr) -> int:
 def cheap_components(op: Compute) -> list[int]:
     """The bodies of a pointwise stage that are cheaper than a trip to memory."""
     return [k for k, body in enumerate(op.bodies) if sum(map(_cost_of, topological(body))) <= INLINE]
+
+
+def shared_of(op: Compute) -> Expr | None:
+    """What all bodies of a pointwise stage are made of, where they are cheaper than a trip to memory without it."""
+    common = set.intersection(*(set(topological(body)) for body in op.bodies))
+    dearest = [n for n in topological(op.bodies) if n in common and isinstance(n, Apply) and n.dtype.is_float]
+    if not dearest or len(cheap_components(op)) == len(op.bodies):
+        return None
+    shared = dearest[-1]
+    return shared if all(_cost_beside(body, shared) <= INLINE for body in op.bodies) else None
+
+
+def _cost_beside(body: Expr, known: Expr) -> int:
+    """What an expression costs where a part of it is known."""
+    seen = {known}
+    total, stack = 1, [] if body is known else [body]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            total += _cost_of(node)
+            stack += node.children
+    return total
 
 
 def _cost_of(node: Expr) -> int:

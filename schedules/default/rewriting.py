@@ -146,11 +146,19 @@ class Rewriting:
             body = substitute(op.bodies[k], dict(zip(op.axes, fresh, strict=True)))
             self.new[original.output(k)] = self.compute(f"{op.name}_{k}", fresh, body)
 
+    def sharing(self, op: Compute, part: Expr) -> Compute:
+        """The stage with a part of its bodies read from a stage of its own."""
+        fresh = tuple(Axis(a.name, a.extent) for a in op.axes)
+        made = self.compute(f"{op.name}_shared", fresh, substitute(part, dict(zip(op.axes, fresh, strict=True))))
+        found = Read(made, op.axes)
+        return replace(op, bodies=tuple(substitute(b, {part: found}) for b in op.bodies), _outputs={})
+
     def add_window(self, op: Compute, original: Operation) -> None:
         """A reduction of a few terms, and a stage that reads it: a row is reduced in the cache, then stored."""
         axes = tuple(Axis(a.name, a.extent) for a in op.axes)
         made = replace(op, name=self.name(f"{op.name}_window"), names=None, _outputs={})
         self.stages.append(made)
+        self.kinds[made.name] = "window"
         body = Read(made.output(), axes)
         self.add(replace(op, name=self.name(op.name), axes=axes, bodies=(body,), names=None, _outputs={}), original)
 

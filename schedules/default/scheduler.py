@@ -17,14 +17,14 @@ from schedules.default.canonical.growing import growing
 from schedules.default.canonical.normal import normal
 from schedules.default.canonical.parts import is_float_sum, parts_of
 from schedules.default.canonical.views import is_view, through_views
-from schedules.default.costs import cheap_components, costs_of
+from schedules.default.costs import cheap_components, costs_of, shared_of
 from schedules.default.gpu.kernels import plan_gpu
 from schedules.default.gpu.shared import stage_stencils
 from schedules.default.gpu.sums import rewrite_sum
 from schedules.default.patterns.chains import chains_of
 from schedules.default.patterns.lanes import rewrite_reduction
 from schedules.default.patterns.lookups import plan_lookup
-from schedules.default.patterns.nests import plan_nests
+from schedules.default.patterns.nests import plan_nests, windows_alone
 from schedules.default.patterns.outputs import merge_outputs
 from schedules.default.patterns.padding import is_window, padded_windows
 from schedules.default.patterns.pipelines import pipelines_of, plan_pipelines
@@ -160,7 +160,8 @@ def _rewrite(
     def may_pass(view: Operation) -> bool:
         """Whether a view is there for its readers alone, and nobody planned it."""
         planned = any(view.name in names for names in (plan.made, spoken, rw.planned))
-        return not planned and view in rw.stages
+        is_window = any(rw.kinds.get(t.op.name) == "window" for t in view.inputs)  # summed where this is stored
+        return not planned and not is_window and view in rw.stages
 
     reads_views = any(is_view(t.op) and may_pass(t.op) for t in (rw.new.get(t, t) for t in original.inputs))
     kind = None if reads_views else kind_of(rw, original, machine)
@@ -200,6 +201,9 @@ def _rewrite(
         and op.name not in plan.made
         and not whole
     ):
+        apart = shared_of(op)
+        if apart is not None:
+            op = rw.sharing(op, apart)
         rw.add_components(op, original, cheap_components(op))
         return
     if isinstance(op, Scan) and machine.gpu is None:
@@ -292,6 +296,10 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine, *, apart: bool) -> li
             kept |= {op for op in rw.stages if rw.kinds.get(op.name) == "tree"}
             kept |= widely_read(rw.stages, kept, rw.planned, machine)
         costs = costs_without_trips(rw.stages, finals, kept, rw.planned, machine)
+        alone = windows_alone(rw, finals, costs, machine)
+        if alone:
+            kept |= alone
+            costs = costs_without_trips(rw.stages, finals, kept, rw.planned, machine)
         pipelines, costs = pipelines_of(rw, kept, costs, machine)
         plan_pipelines(rw, pipelines, costs, machine, plan)
         plan_nests(rw, finals, costs, machine, plan)

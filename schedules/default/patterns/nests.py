@@ -36,7 +36,7 @@ from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of
 
-__all__ = ["GroupLoops", "plan_nests"]
+__all__ = ["GroupLoops", "plan_nests", "windows_alone"]
 
 TASKS = 8  # for each core
 LONGEST_TASK = 1 << 20  # iterations: there may be fewer of them than sizes that are not known let expect
@@ -44,6 +44,7 @@ MOST_UNROLLED = 32
 FEW_UNROLLED = 4  # where each step has to look for the end of a row that may be anywhere
 ROWS, COLUMNS = 8, 2048  # of a reduction along columns, at a time
 ROWS_ALIKE = 4  # that are divided by the same numbers
+SHORT_ROW = 128  # elements
 FULL_ROWS = 4  # vectors of narrow results in a row: the end of a shorter one counts
 LOOKUP = 40  # operations in the time in which the lanes of an index that is data are taken out one by one
 
@@ -53,6 +54,16 @@ def plan_nests(rw: Rewriting, outputs: AbstractSet[Operation], costs: Costs, mac
     rw.directives += [ComputeInline(stage=op.name) for op in rw.stages if op in costs.inlined]
     for group in groups_of(rw.stages, outputs, rw.planned, costs, machine):
         GroupLoops(rw, group, costs, machine, plan).give()
+
+
+def windows_alone(rw: Rewriting, outputs: AbstractSet[Operation], costs: Costs, machine: Machine) -> set[Operation]:
+    """Copies of large windows that would be summed in memory: where these are stored, a row is summed in the cache."""
+    if not any(kind == "window" for kind in rw.kinds.values()):
+        return set()
+    groups = groups_of(rw.stages, outputs, rw.planned, costs, machine)
+    alone = {g.root for g in groups if not g.members and rw.kinds.get(g.root.name) == "window"}
+    large = {w for w in alone if points(w.axes) * w.bodies[0].dtype.itemsize > machine.l2}
+    return {reader for w in large for reader, _ in costs.readers[w] if reader in costs.inlined}
 
 
 @dataclass
@@ -132,6 +143,8 @@ class GroupLoops:
             names = {**names, together: f"{names[together]}_o"}
         inner, names = self._phases_apart(root, names, order, inner)
         outer = self._outer(axes, depth, vector)
+        within = self._short_rows(root, depth)  # loops of rows that stay within a task
+        outer = outer[: len(outer) - len(within)]
         loops = [names[a] for a in outer]
         rest = [n for n in order if n not in loops]
         if not loops and rest:
@@ -156,6 +169,21 @@ class GroupLoops:
         self._order(root, [*loops, *rest], inner, vector is not None)
         fusing, (task,) = fused(root.name, loops, "f")
         self.say(*fusing)
+        if within:
+            self._tasks(root, task, outer_points, threads=threads)
+            return names[within[-1]]
+        return self._tasks(root, task, outer_points, threads=threads)
+
+    def _short_rows(self, root: Compute, depth: int) -> list[Axis]:
+        """The last loop at which members are computed, where rows are so short that their place costs as much."""
+        if depth < 2 or points(root.axes[depth:]) > SHORT_ROW or not all(number(a.extent) for a in root.axes):
+            return []
+        enough = points(root.axes[: depth - 1]) >= TASKS * self.machine.cores
+        return [root.axes[depth - 1]] if enough else []
+
+    def _tasks(self, root: Compute, task: str, outer_points: int, *, threads: bool) -> str:
+        """The loop over what is done by one thread after another, shared out; the innermost of its parts."""
+        blocks = self.rw.kinds.get(root.name) == "blocks"
         if not threads:
             return task
         tasks = self.machine.choose("tasks", TASKS, root.name)
@@ -338,7 +366,9 @@ class GroupLoops:
             return None
         if op.reduction is None:
             return None if self._folds_across(op, last) else last
-        return last if along(op, last) or not _sums_along(op) else None
+        if along(op, last) or not _sums_along(op):
+            return last
+        return last if _steps(op) <= MOST_UNROLLED and typical(last.extent) > _steps(op) else None
 
     def _folds_across(self, op: Compute, axis: Axis) -> bool:
         """Whether rows of partial results are folded along `axis`: a vector of it is gathered number by number."""

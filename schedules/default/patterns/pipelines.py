@@ -110,7 +110,7 @@ class _Search:
         own = {a: _Place(a, 0, 0, frozenset({a})) for a in root.axes}
         inside: dict[Operation, _Places] = {root: own}  # the stages all of whose readers are
         members: dict[Compute, _Place] = {}
-        slides = True
+        moves: dict[Compute, bool] = {}  # whether the window on a member slides
         for op in reversed(self.rw.stages[: self.rw.stages.index(root)]):  # users before inputs
             sites = self.costs.readers.get(op, [])
             if not sites or not self.is_free(op) or any(reader not in inside for reader, _ in sites):
@@ -123,9 +123,22 @@ class _Search:
                 size = (place.high - place.low + 1) * _bytes(op) // extent
                 if place.high - place.low < most and size <= room:
                     members[op], inside[op], room = place, places, room - size
-                    slides = slides and all(_stays_inside(op, along, read) for _, read in sites)
+                    moves[op] = all(_stays_inside(op, along, read) for _, read in sites)
             elif op in self.costs.inlined:
                 inside[op] = places
+        while members:
+            made = self._pipeline(root, rows, inside, members, slides=all(moves[m] for m in members))
+            if made is not None:
+                return made
+            members.popitem()  # what is farthest from the root
+        return None
+
+    def _pipeline(
+        self, root: Compute, rows: Axis, inside: Mapping[Operation, _Places], members: Mapping[Compute, _Place], *,
+        slides: bool,
+    ) -> Pipeline | None:  # fmt: skip
+        """The pipeline of these members, where it pays."""
+        extent, least = number(rows.extent) or 0, self.machine.least
         overlap = max((p.high - p.low for p in members.values()), default=0)
         size = sum(map(_bytes, members))
         if size < least.pipeline or not (overlap or (size > self.machine.l2 and self._are_apart(members))):
@@ -137,7 +150,7 @@ class _Search:
             min(even, self.machine.choose("strip", least.pipeline_strip, root.name)), least.pipeline_share * overlap
         )
         if not slides:
-            row = sum(map(_bytes, members)) // (extent * points(around))
+            row = size // (extent * points(around))
             height = min(height, self.machine.l2 // max(1, row) - overlap)
             if 2 * height < least.pipeline_share * overlap:
                 return None

@@ -76,5 +76,6 @@ def _field(extents: Shape, field: str, dimension: int, compact: bool) -> Value:
     if not 0 <= dimension < len(extents):
         return None
     if field == "stride":
-        return math.prod(extents[:dimension]) if compact or dimension == 0 else None
+        is_last = dimension == 0 or (math.prod(extents[:dimension]) == 1 and extents[dimension] > 1)
+        return math.prod(extents[:dimension]) if compact or is_last else None
     return {"min": 0, "extent": extents[dimension]}.get(field)

@@ -36,7 +36,7 @@ class ArrayLayout:
 
     name: str
     fits: Callable[[KnownFacts, _Seen], bool] = field(repr=False, compare=False)
-    is_dense: bool = True  # every last axis steps by one element
+    is_dense: bool = True  # every last axis of more than one element steps by one
     is_large: bool = False  # some array holds more than 2**31 - 1 bytes
 
 
@@ -107,8 +107,9 @@ def usual_layout(facts: KnownFacts) -> ArrayLayout:
 
 
 def is_dense(array: Array) -> bool:
-    """Whether the last axis steps by one element."""
-    return array.ndim == 0 or array.shape[-1] <= 1 or array.strides[-1] == array.itemsize
+    """Whether the last axis steps by one element; of those that have only one, the axis before it."""
+    last = next((k for k in reversed(range(array.ndim)) if array.shape[k] != 1), None)
+    return last is None or array.shape[last] == 0 or array.strides[last] == array.itemsize
 
 
 def _is_large(array: Array) -> bool:

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import math
 from itertools import count
+from typing import Any
 
 import halide as hl
 
 from tedsl.analysis.sizes import known_shape
 from tedsl.backend.arguments.blocks import contiguous_strides
 from tedsl.backend.lowering.pipeline import Lowered
+from tedsl.lang.extents import number
+from tedsl.lang.tensor import Tensor
 
-__all__ = ["fix_strides", "free_strides"]
+__all__ = ["fix_last_strides", "fix_strides", "free_strides"]
 
 
 def fix_strides(lowered: Lowered) -> None:
     """Tell Halide the strides of contiguous arrays: addresses are then computed by the compiler, as far as they can."""
-    images = [(t, image, True) for t, image in lowered.inputs.items()]
-    images += [(lowered.outputs[p], image, True) for p, image in lowered.previous.items()]
-    for result in lowered.results:
-        tensors = (lowered.outputs[p] for p in result.positions)
-        # Further components lie where the first one does, and Halide minds being told so.
-        images += zip(tensors, result.func.output_buffers(), (k == 0 for k in count()), strict=False)
-    for tensor, image, is_free in images:
+    for tensor, image, is_free in _images(lowered):
         shape = known_shape(tensor)
         assert shape is not None
         if image.dimensions() < len(shape):  # a row of all elements
@@ -31,6 +28,26 @@ def fix_strides(lowered: Lowered) -> None:
             image.dim(dim).set_stride(step)
             if is_free:
                 image.dim(dim).set_bounds(0, extent)
+
+
+def fix_last_strides(lowered: Lowered) -> None:
+    """Of dense arrays the axis before those of one element, such as the one channel of a filter, is the last one."""
+    for tensor, image, _ in _images(lowered):
+        extents = [number(n) for n in tensor.extents][::-1]
+        last = next((k for k, n in enumerate(extents) if n != 1), 0)
+        if last and (extents[last] or 0) > 1 and image.dimensions() == len(extents):
+            image.dim(last).set_stride(1)
+
+
+def _images(lowered: Lowered) -> list[tuple[Tensor, Any, bool]]:
+    """Every tensor outside, what Halide knows its array by, and whether Halide may be told its bounds."""
+    images = [(t, image, True) for t, image in lowered.inputs.items()]
+    images += [(lowered.outputs[p], image, True) for p, image in lowered.previous.items()]
+    for result in lowered.results:
+        tensors = (lowered.outputs[p] for p in result.positions)
+        # Further components lie where the first one does, and Halide minds being told so.
+        images += zip(tensors, result.func.output_buffers(), (k == 0 for k in count()), strict=False)
+    return images
 
 
 def free_strides(lowered: Lowered) -> None:

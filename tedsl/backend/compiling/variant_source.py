@@ -22,7 +22,7 @@ from tedsl.backend.compiling.forms import COMPACT, MERGED, Form
 from tedsl.backend.compiling.gpu_limits import check_launches
 from tedsl.backend.compiling.jit import JitFunction
 from tedsl.backend.compiling.objects import UNCHECKED, ObjectCode, compile_object, compile_outputs, load
-from tedsl.backend.compiling.strides import fix_strides, free_strides
+from tedsl.backend.compiling.strides import fix_last_strides, fix_strides, free_strides
 from tedsl.backend.host.loaders import loads_objects
 from tedsl.backend.host.phases import phase
 from tedsl.backend.host.targets import has_device, machine_of
@@ -98,6 +98,8 @@ class VariantSource:
             fix_strides(lowered)
         elif not self.form.layout.is_dense:
             free_strides(lowered)
+        else:
+            fix_last_strides(lowered)
         return lowered
 
     @property
