@@ -117,6 +117,7 @@ def is_along(reads: Iterable[Read], axis: Axis) -> bool:
     """The same of some reads."""
     for read in reads:
         inside = [d for d, index in enumerate(read.indices) if axis in set(topological(index))]
-        if any(d != len(read.indices) - 1 for d in inside):
+        last = max((d for d, n in enumerate(read.tensor.extents) if number(n) != 1), default=len(read.indices) - 1)
+        if any(d != last for d in inside):
             return False
     return True

@@ -357,10 +357,11 @@ class GroupLoops:
         return self.rw.widths.get(op.name, most)
 
     def _vector_axis(self, op: Compute, depth: int) -> Axis | None:
-        """The axis of the result along which vectors lie: the last one, if terms are read along it."""
-        if len(op.axes) <= depth or not op.axes:
+        """The axis of the result along which vectors lie: the last longer one, if terms are read along it."""
+        longer = [a for a in op.axes[depth:] if number(a.extent) != 1]
+        if not longer:
             return None
-        last = op.axes[-1]
+        last = longer[-1]
         extent = number(last.extent)
         if extent is not None and extent < 2:
             return None

@@ -70,3 +70,13 @@ def test_arrays_whose_last_axis_has_one_element(cut: Any) -> None:
     place = np.empty((*values.shape[:3], 3), "float32")[..., 1:2]
     te.build(a, twice)(values, out=place)
     np.testing.assert_array_equal(place, values * 2)
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE)
+def test_vectors_lie_along_the_last_axis_of_several_elements(level: str) -> None:
+    """The gradient of a depthwise filter: each channel has sums of its own."""
+    a, head = te.placeholder((3, 20, 30, 16), name="a"), te.placeholder((3, 18, 28, 16), name="head")
+    near = lambda i, j, d, u: te.sum(lambda n, y, x: head[n, y, x, d] * a[n, y + i, x + j, d])  # noqa: E731
+    out = te.compute((3, 3, 16, 1), near, name="out")
+    assert "vectorized" in str(te.Schedule(out).auto(target="x86-64-v3")).split("out")[0]
+    checked([a, head], out, level)
