@@ -152,7 +152,7 @@ class _Search:
         if not slides:
             row = size // (extent * points(around))
             height = min(height, self.machine.l2 // max(1, row) - overlap)
-            if 2 * height < least.pipeline_share * overlap:
+            if 4 * height < least.pipeline_share * overlap:  # half as much again of one stage is still cheaper
                 return None
         turns = max(1, extent // (max(1, height) * self.machine.cores))  # as many strips for each core
         height = -(-extent // (turns * self.machine.cores)) if slides else height
