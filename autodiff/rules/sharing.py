@@ -8,7 +8,7 @@ compiler looks at every result of a nest on its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from autodiff.rules.flows import Flow
@@ -25,6 +25,7 @@ __all__ = ["common_parts", "cost", "share_values"]
 
 WORTH_STORING = 4  # operations saved per element that pay for a store and its reads
 LONG = 48  # operations of a loop nest, where it has several results
+RESULTS = 16  # of such a nest: what takes the compiler long is both together
 
 
 def share_values(flows: list[Flow], reach: Mapping[Expr, Expr], name: str) -> list[Flow]:
@@ -156,15 +157,27 @@ def _where_used(part: Expr, used: Expr) -> Expr:
 
 
 def _groups(parts: Sequence[Expr]) -> list[list[Expr]]:
-    """The parts, and what lies between them, cut into pieces of no more than so many operations, in order."""
+    """The parts, and what lies between them, cut into pieces of no more than so many operations, in order.
+
+    What later pieces need of a piece is a result, too; where these are very many, the piece is cut once more.
+    """
     order = topological(parts)
+    results = {node for group in _pieces(order, set(parts), set()) for node in group}
+    return _pieces(order, set(parts), results)
+
+
+def _pieces(order: Sequence[Expr], wanted: Set[Expr], counted: Set[Expr]) -> list[list[Expr]]:
+    """What each piece stores, where it holds no more than so many operations, and of those `counted` even fewer."""
     piece: dict[Expr, int] = {}  # of what could be stored
+    number = operations = results = 0
     for node in order:
         if isinstance(node, Apply) and node.dtype.is_float:
-            piece[node] = len(piece) // LONG
+            if operations == LONG or results == RESULTS:
+                number, operations, results = number + 1, 0, 0
+            piece[node] = number
+            operations, results = operations + 1, results + (node in counted)
     last = _last_users(order, piece)
-    wanted = set(parts)
-    groups: list[list[Expr]] = [[] for _ in range(max(piece.values(), default=0) + 1)]
+    groups: list[list[Expr]] = [[] for _ in range(number + 1)]
     for node, k in piece.items():
         if node in wanted or last.get(node, k) > k:
             groups[k].append(node)

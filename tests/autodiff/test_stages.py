@@ -2,6 +2,8 @@
 reference.
 """
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -406,3 +408,21 @@ class TestTiesAndZeros:
         loss = te.compute((), lambda: te.sum(lambda i: y[i]))
         got = interpret(differentiate(loss, x), {x: np.array([[1.0, 2.0], [0.0, 0.0], [-1.0, -3.0]])})
         np.testing.assert_array_equal(got, [[1, 0.5], [0, 0], [0, 0]])
+
+
+@pytest.mark.parametrize("taps", [12, 60])
+def test_a_long_chain_of_maxima_has_nests_of_a_few_results(taps: int) -> None:
+    """What the compiler takes for a nest grows with its results times its operations (52 taps: 16 s)."""
+    x = te.placeholder((100,), "float64", name="x")
+    best = te.compute((20,), lambda i: functools.reduce(te.maximum, [x[i + k] * (1 + k % 3) for k in range(taps)]))
+    head = te.placeholder((20,), "float64", name="head")
+    (gradient,) = te.differentiate(best, [x], head=head)
+    assert max(len(op.outputs) for op in stages_of([gradient])) <= 20
+    random = np.random.default_rng(taps)
+    feeds = {x: random.standard_normal(100), head: random.standard_normal(20)}
+    want = np.zeros(100)
+    for i in range(20):
+        terms = [feeds[x][i + k] * (1 + k % 3) for k in range(taps)]
+        k = int(np.argmax(terms))
+        want[i + k] += feeds[head][i] * (1 + k % 3)
+    np.testing.assert_allclose(te.evaluate(gradient, feeds), want, rtol=1e-12, atol=1e-12)
