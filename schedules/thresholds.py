@@ -17,7 +17,7 @@ __all__ = ["LOWEST", "Thresholds"]
 class Thresholds:
     """The least sizes, each of what its name says."""
 
-    product: int = 1 << 15  # multiplications of a sum of products whose factors are packed
+    product: int = 1 << 12  # multiplications of a sum of products whose factors are packed
     product_lanes: int = 4  # columns of such a sum
     product_threads: int = 1 << 22  # multiplications
     product_terms: int = 2048  # of a sum that is cut into blocks, for each of which the factors stay in the cache

@@ -204,9 +204,16 @@ def _within_steps(op: Scan, nest: Nest, machine: Machine) -> list[Directive]:
         return say if op.parts else []
     while width > (last.known or 0):
         width //= 2
+    width *= _chains(op, (last.known or 0) // width)
     lane = f"{last.name}_v"
     split = Split(stage=op.name, loop=last.name, outer=f"{last.name}_o", inner=lane, factor=width)
     return [*say, split, Vectorize(stage=op.name, loop=lane)]
+
+
+def _chains(op: Scan, vectors: int) -> int:
+    """How many vectors a step sums side by side: one sum alone waits for each of its own terms."""
+    sums = any(isinstance(n, Reduce) for n in op.nodes)
+    return min(WIDE, 1 << vectors.bit_length() - 1) if sums and not op.parts else 1
 
 
 def _is_along(op: Scan) -> bool:

@@ -26,6 +26,8 @@ from tedsl.lang.extents import number
 __all__ = ["TileLoops", "tile_loops"]
 
 MOST_ROWS = 128  # of a block
+TASKS = 16  # for each core, at least, where several are put together
+SHORT = 1 << 18  # multiplications of a task to which others are added
 LARGE = 5 << 24  # multiplications, from which on columns are cut for twice as many tasks
 
 
@@ -214,12 +216,27 @@ class _Order:
         fusing, (task,) = fused(self.stage, self.outer[:1] if self.column_tasks else list(self.outer), "task")
         self._say(*fusing)
         if self.threads:
-            self._say(Parallel(stage=self.stage, loop=task))
+            task = self._shared_out(task)
         inside = bool(self.column_tasks) or (bool(self.batch) and len(self.batch) == len(self.outer))
         self.loops.columns_at = task if inside else None
         self.loops.rows_at = self.outer[-1] if self.column_tasks and len(self.outer) > 1 else task
         self.loops.repeats_rows = bool(self.column_tasks)
         return task
+
+    def _shared_out(self, task: str) -> str:
+        """The tasks in parallel; where each is short, so many of them by one thread that it is worth being woken for."""
+        found = self.found
+        count = found.points(found.batch) if len(self.batch) == len(self.outer) else 1
+        work = found.points(found.op.axes) * found.terms // max(1, count)
+        most = -(-count // (TASKS * self.p.machine.cores))
+        together = min(most, SHORT // max(1, work))
+        if together < 2:
+            self._say(Parallel(stage=self.stage, loop=task))
+            return task
+        shared, one = f"{task}s", f"{task}_one"
+        self._say(Split(stage=self.stage, loop=task, outer=shared, inner=one, factor=together))
+        self._say(Parallel(stage=self.stage, loop=shared))
+        return one
 
 
 def _inner_extent(p: Panels, loop: str) -> int:
