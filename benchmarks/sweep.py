@@ -77,7 +77,7 @@ def drawn(seed: int, count: int, families: Sequence[str] = ()) -> Iterator[tuple
 def workload_of(program: Drawn, kind: str, chance: np.random.Generator) -> Workload:
     """A program with its arrays, alone or with the gradients by all its floats."""
     inputs, outputs = list(program.inputs), [program.output]
-    arrays = [program.given.get(t, chance.standard_normal(t.shape).astype(np.float32)) for t in inputs]
+    arrays = [program.given.get(t, chance.standard_normal(t.shape).astype(str(t.dtype))) for t in inputs]
     is_step = kind == KINDS[1]
     if is_step:
         y, leaves = program.output, [t for t, a in zip(inputs, arrays, strict=True) if a.dtype.kind == "f"]

@@ -19,6 +19,16 @@ import tedsl as te
 from benchmarks.sweep_drawing import Drawn, extent, input_of, shape_of, taking
 from benchmarks.sweep_elements import normalization, pointwise, recurrence, reduction
 from benchmarks.sweep_moves import joining, lookup, resampling
+from benchmarks.sweep_products import (
+    complex_product,
+    cross_entropy,
+    einsum,
+    layer,
+    local,
+    oblong,
+    per_channel,
+    symmetric,
+)
 
 __all__ = ["FAMILIES", "Drawn"]
 
@@ -276,6 +286,7 @@ FAMILIES: dict[str, Callable[[Random], Drawn]] = {
     f.__name__.replace("_", " "): f
     for f in (
         convolution, transposed, pool, stencil, contraction, small_products, attention, reduction, normalization,
-        pointwise, joining, lookup, resampling, recurrence,
+        pointwise, joining, lookup, resampling, recurrence, oblong, per_channel, local, einsum, symmetric, layer,
+        complex_product, cross_entropy,
     )
 }  # fmt: skip

@@ -21,6 +21,7 @@ from schedules.default.costs import cheap_components, costs_of, shared_of
 from schedules.default.gpu.kernels import plan_gpu
 from schedules.default.gpu.shared import stage_stencils
 from schedules.default.gpu.sums import rewrite_sum
+from schedules.default.patterns.across import plan_across, tables_turned
 from schedules.default.patterns.chains import chains_of
 from schedules.default.patterns.lanes import rewrite_reduction
 from schedules.default.patterns.lookups import plan_lookup
@@ -188,11 +189,8 @@ def _rewrite(
             if kind is not None:
                 kind.note()
             return
-        if rewrite_reduction(rw, original, op, machine):
-            return
-        op = padded_windows(rw, op, machine)
-        if is_window(op):
-            rw.add_window(op, original)
+        if op.reduction is not None:
+            _reduce(rw, original, op, machine)
             return
     if (
         isinstance(op, Compute)
@@ -255,6 +253,20 @@ def _add_scan(rw: Rewriting, op: Scan, original: Operation, machine: Machine) ->
     made = along_memory(rw, op)
     rw.directives += plan_scan(made, machine)
     rw.add(made, original)
+
+
+def _reduce(rw: Rewriting, original: Operation, op: Compute, machine: Machine) -> None:
+    """Make a reduction that is no product."""
+    op = tables_turned(rw, op)
+    if plan_across(rw, original, op, lambda own, turned: _reduce(rw, own, turned, machine)):
+        return
+    if rewrite_reduction(rw, original, op, machine):
+        return
+    op = padded_windows(rw, op, machine)
+    if is_window(op):
+        rw.add_window(op, original)
+    else:
+        rw.add(op, original)
 
 
 def _in_parts(rw: Rewriting, op: Compute, machine: Machine, *, plain: bool) -> Compute:

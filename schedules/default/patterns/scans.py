@@ -13,6 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeVar
 
+from schedules.default.patterns.across import goes_along, last_of, turned_table
 from schedules.default.patterns.nests import TASKS
 from schedules.default.rest import along, is_along
 from schedules.default.rewriting import Rewriting, fused
@@ -21,9 +22,8 @@ from schedules.loops import Level, Nest, nest_of
 from schedules.machine import Machine
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.iteration import is_stepped
-from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import Axis, Expr, Read, Reduce
-from tedsl.lang.extents import number, simplify_extent
+from tedsl.lang.expr import Expr, Read, Reduce
+from tedsl.lang.extents import number
 from tedsl.lang.intervals import range_of
 from tedsl.lang.phases import part_shown, phases_of, read_through
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
@@ -108,7 +108,7 @@ def along_memory(rw: Rewriting, op: Scan) -> Scan:
     def rule(node: Expr) -> Expr:
         if not isinstance(node, Read) or id(node.tensor) in own:
             return node
-        across = [d for d, index in enumerate(node.indices[:-1]) if _goes_along(index, last)]
+        across = [d for d, index in enumerate(node.indices[:-1]) if goes_along(index, last)]
         if len(across) != 1 or sum(last in set(free_axes(i)) for i in node.indices) != 1:
             return node
         key = node.tensor, across[0]
@@ -116,28 +116,11 @@ def along_memory(rw: Rewriting, op: Scan) -> Scan:
             size = math.prod(number(n) or points for n in node.tensor.extents)
             if size > points:
                 return node
-            turned[key] = _turned(rw, op, *key)
-        return Read(turned[key], _last(node.indices, across[0]))
+            turned[key] = turned_table(rw, op.name, *key)
+        return Read(turned[key], last_of(node.indices, across[0]))
 
     bodies = rebuild_all(op.bodies, rule)
     return replace(op, bodies=bodies, _outputs={}) if turned else op
-
-
-def _goes_along(index: Expr, axis: Axis) -> bool:
-    """Whether an index is an axis, or that and what does not depend on it."""
-    return index is axis or (index.dtype is INT32 and axis not in set(free_axes(simplify_extent(index - axis))))
-
-
-def _turned(rw: Rewriting, op: Scan, tensor: Tensor, dim: int) -> Tensor:
-    axes = [Axis(f"d{k}", extent) for k, extent in enumerate(tensor.extents)]
-    made = rw.compute(f"{op.name}_{tensor.name}", _last(axes, dim), Read(tensor, tuple(axes)))
-    rw.kinds[made.op.name] = "turned"
-    return made
-
-
-def _last(items: Sequence[T], dim: int) -> tuple[T, ...]:
-    """With one of them last."""
-    return (*items[:dim], *items[dim + 1 :], items[dim])
 
 
 def plan_scan(op: Scan, machine: Machine) -> list[Directive]:

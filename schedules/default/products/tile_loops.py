@@ -224,7 +224,7 @@ class _Order:
         return task
 
     def _shared_out(self, task: str) -> str:
-        """The tasks in parallel; where each is short, so many of them by one thread that it is worth being woken for."""
+        """The tasks in parallel; short ones so many at a time that it is worth waking a thread for them."""
         found = self.found
         count = found.points(found.batch) if len(self.batch) == len(self.outer) else 1
         work = found.points(found.op.axes) * found.terms // max(1, count)

@@ -394,3 +394,14 @@ def test_windows_that_some_sizes_have_none_of() -> None:
         found = te.evaluate(gradients, feeds)
     for got, want in zip(found, te.interpret(gradients, feeds, {m: 1, n: 17}), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_many_small_products_are_few_tasks() -> None:
+    a, b = te.placeholder((20_000, 4, 13), name="a"), te.placeholder((20_000, 13, 16), name="b")
+    y = te.compute((20_000, 4, 16), lambda t, i, j: te.sum(lambda k: a[t, i, k] * b[t, k, j]), name="y")
+    loops = te.build([a, b], y, target="x86-64-v3").loop_nest()
+    assert "parallel t.ts" in loops
+    assert "for t.t_one" in loops
+    x, w = te.placeholder((8, 256, 256), name="x"), te.placeholder((256, 256), name="w")
+    z = te.compute((8, 256, 256), lambda t, i, j: te.sum(lambda k: x[t, i, k] * w[k, j]), name="z")
+    assert "_one" not in te.build([x, w], z, target="x86-64-v3").loop_nest()

@@ -36,6 +36,15 @@ def test_steps_are_vectors(across: bool) -> None:
     assert "vectorized" in loops.split("produce h__parts")[1].split("consume")[0]
 
 
+@pytest.mark.parametrize(("width", "lanes"), [(112, 32), (83, 32), (20, 16), (9, 8), (7, 4)])
+def test_steps_sum_several_vectors_side_by_side(width: int, lanes: int) -> None:
+    x, u, h = recurrent(4, 2, width, across=False)
+    kern = te.build([x, u], h, target="x86-64-v3")
+    assert f"_v in [0, {lanes - 1}]" in kern.loop_nest()
+    feeds = {t: RANDOM.integers(-1, 2, tuple(map(int, t.shape))).astype("float32") for t in (x, u)}
+    np.testing.assert_array_equal(kern(*feeds.values()), te.interpret(h, feeds))
+
+
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_results_and_gradients_are_those_of_the_reference(data: st.DataObject) -> None:

@@ -1,0 +1,131 @@
+"""Reductions that read memory across the lanes of their result: what is small is turned first.
+
+| before | after |
+|---|---|
+| `y[i, c] = sum over u of x[i + u, c] w[c, u]` | `t[u, c] = w[c, u]`, the sum of `x[i + u, c] t[u, c]` |
+| `d[c, u] = sum over i of g[i, c] x[i + u, c]` | `s[u, c] = sum over i of g[i, c] x[i + u, c]`, `d[c, u] = s[u, c]` |
+
+Filters of single channels, channels last, are such sums. Terms keep their order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from schedules.default.rest import along
+from schedules.default.rewriting import Rewriting
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import Axis, Expr, Read
+from tedsl.lang.extents import number, simplify_extent
+from tedsl.lang.tensor import Compute, Operation, Tensor
+from tedsl.lang.traverse import free_axes, reads_of, rebuild_all
+
+__all__ = ["goes_along", "last_of", "plan_across", "tables_turned", "turned_table"]
+
+T = TypeVar("T")
+
+LEAST_LANES = 4
+REUSE = 8  # times that an element of what is turned is read, or terms that each one sums
+
+
+def tables_turned(rw: Rewriting, op: Compute) -> Compute:
+    """The reduction with the tables that it reads across its last axis turned, where others lie along that."""
+    points = _points(op)
+    if not points or len(op.axes) == 0 or (number(op.axes[-1].extent) or 0) < LEAST_LANES:
+        return op
+    last = op.axes[-1]
+    across = {r for r in op.reads if any(last in set(free_axes(i)) for i in r.indices[:-1])}
+    sides = [r for r in op.reads if r not in across and r.indices and last in set(free_axes(r.indices[-1]))]
+    found = {read: _dimension(read, last) for read in across}
+    if not across or not sides or reads_of(i for r in op.reads for i in r.indices):
+        return op
+    if any(d is None or _size(r.tensor) * REUSE > points for r, d in found.items()):
+        return op
+    made: dict[tuple[Tensor, int], Tensor] = {}
+
+    def rule(node: Expr) -> Expr:
+        d = found.get(node) if isinstance(node, Read) else None
+        if d is None:
+            return node
+        assert isinstance(node, Read)
+        if (node.tensor, d) not in made:
+            made[node.tensor, d] = turned_table(rw, op.name, node.tensor, d)
+        return Read(made[node.tensor, d], last_of(node.indices, d))
+
+    return replace(op, bodies=rebuild_all(op.bodies, rule), _outputs={})
+
+
+def plan_across(
+    rw: Rewriting, original: Operation, op: Compute, plan: Callable[[Operation, Compute], None]
+) -> bool:  # fmt: skip
+    """A reduction of which all reads lie along another axis than the last, with that axis last, and a copy."""
+    place = _other_lane(op)
+    if place is None:
+        return False
+    own, rw.current = rw.current, ""
+    made = replace(
+        op, name=rw.name(f"{op.name}_across"), axes=last_of(op.axes, place), names=None, _outputs={}
+    )  # fmt: skip
+    plan(made, made)
+    rw.current = own
+    axes = tuple(Axis(a.name, a.extent) for a in op.axes)
+    table = rw.new.get(made.output(), made.output())
+    rw.add(
+        replace(
+            op, name=rw.name(op.name), axes=axes, bodies=(Read(table, last_of(axes, place)),), names=None, _outputs={}
+        ),
+        original,
+    )
+    return True
+
+
+def _other_lane(op: Compute) -> int | None:
+    """The place of the axis along which everything is read, where that is not the last one."""
+    reduce = op.reduction
+    if reduce is None or len(op.bodies) > 1 or len(op.axes) < 2 or along(op, op.axes[-1]):
+        return None
+    points, elements = _points(op), math.prod(number(a.extent) or 0 for a in op.axes)
+    if points < REUSE * elements or reads_of(i for r in op.reads for i in r.indices):
+        return None
+    for place, axis in enumerate(op.axes[:-1]):
+        used = [r for r in op.reads if axis in set(free_axes(r.indices))]
+        if (number(axis.extent) or 0) >= LEAST_LANES and along(op, axis) and len(used) == len(set(op.reads)):
+            return place
+    return None
+
+
+def _points(op: Compute) -> int:
+    """Terms of a reduction, 0 where that is not known."""
+    reduce = op.reduction
+    return 0 if reduce is None else math.prod(number(a.extent) or 0 for a in (*op.axes, *reduce.axes))
+
+
+def _size(tensor: Tensor) -> float:
+    return math.prod(number(n) or math.inf for n in tensor.extents)
+
+
+def _dimension(read: Read, axis: Axis) -> int | None:
+    """The one dimension along which an axis goes."""
+    found = [d for d, index in enumerate(read.indices) if axis in set(free_axes(index))]
+    return found[0] if len(found) == 1 and goes_along(read.indices[found[0]], axis) else None
+
+
+def goes_along(index: Expr, axis: Axis) -> bool:
+    """Whether an index is an axis, or that and what does not depend on it."""
+    return index is axis or (index.dtype is INT32 and axis not in set(free_axes(simplify_extent(index - axis))))
+
+
+def turned_table(rw: Rewriting, name: str, tensor: Tensor, dim: int) -> Tensor:
+    """A copy of a tensor with one of its dimensions last."""
+    axes = [Axis(f"d{k}", extent) for k, extent in enumerate(tensor.extents)]
+    made = rw.compute(f"{name}_{tensor.name}", last_of(axes, dim), Read(tensor, tuple(axes)))
+    rw.kinds[made.op.name] = "turned"
+    return made
+
+
+def last_of(items: Sequence[T], dim: int) -> tuple[T, ...]:
+    """With one of them last."""
+    return (*items[:dim], *items[dim + 1 :], items[dim])

@@ -1,0 +1,68 @@
+"""Reductions that read memory across the lanes of their result, which is turned, or what they read of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.lang.tensor import Placeholder
+from tedsl.lang.traverse import stages_of
+
+CHANCE = np.random.default_rng(0)
+X = te.placeholder((2, 20, 21, 16), name="X")
+W, V = te.placeholder((16, 3, 3), name="W"), te.placeholder((3, 16, 3), name="V")
+G = te.placeholder((2, 18, 19, 16), name="G")
+
+
+def filtered(weight: Callable[..., Any]) -> te.Tensor:
+    return te.compute(
+        (2, 18, 19, 16),
+        lambda b, i, j, c: te.sum(lambda u, v: X[b, i + u, j + v, c] * weight(c, u, v)),
+        name="Y",
+    )
+
+
+PROGRAMS: dict[str, Callable[[], te.Tensor]] = {
+    "filters": lambda: filtered(lambda c, u, v: W[c, u, v]),
+    "filters between": lambda: filtered(lambda c, u, v: V[u, c, v]),
+    "largest": lambda: te.compute(
+        (2, 18, 19, 16),
+        lambda b, i, j, c: te.max(
+            lambda u, v: X[b, i + u, j + v, c] + W[c, u, v], axis=[te.reduce_axis(3), te.reduce_axis(3)]
+        ),
+        name="Y",
+    ),
+    "gradient": lambda: te.compute(
+        (16, 3, 3), lambda c, u, v: te.sum(lambda b, i, j: G[b, i, j, c] * X[b, i + u, j + v, c]), name="Y"
+    ),
+    "gradient in the middle": lambda: te.compute(
+        (3, 16, 3), lambda u, c, v: te.sum(lambda b, i, j: G[b, i, j, c] * X[b, i + u, j + v, c]), name="Y"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_vectors_lie_along_memory(name: str) -> None:
+    output = PROGRAMS[name]()
+    text = str(te.Schedule(output).auto())
+    assert "for c_v < 8, vectorized" in text or "for c_v < 16, vectorized" in text
+    inputs = [op.output() for op in stages_of([output]) if isinstance(op, Placeholder)]
+    feeds = {t: CHANCE.integers(-4, 5, tuple(int(e.value) for e in t.extents)).astype("f4") for t in inputs}
+    np.testing.assert_array_equal(te.build(inputs, output)(*feeds.values()), te.interpret(output, feeds))
+
+
+def test_what_is_large_or_read_at_data_stays_as_it_lies() -> None:
+    a, b = te.placeholder((64, 90), name="a"), te.placeholder((90, 64), name="b")
+    beside = te.compute((90,), lambda i: te.sum(lambda k: te.exp(a[k, i] + b[i, k])), name="beside")
+    assert "beside_b" not in te.Schedule(beside).auto().stages
+    index = te.placeholder((9,), "int32", name="index")
+    looked = te.compute(
+        (2, 18, 19, 16),
+        lambda b, i, j, c: te.sum(lambda u: X[b, i + u, te.clip(index[u], 0, 20), c] * W[c, u, 0]),
+        name="looked",
+    )  # fmt: skip
+    assert "looked_W" not in te.Schedule(looked).auto().stages
