@@ -333,9 +333,7 @@ def _steady(op: Scan, scope: Scalars, body: Expr) -> Halide:
         if asked and asked <= set(op.steps) and is_plain(condition) and recurs[0] != recurs[1]:
             holds = scope.value(condition)
             first, second = (scope.value(b) for b in branches)
-            return (
-                hl.select(hl.likely(holds), first, second)
-                if recurs[0]
-                else hl.select(hl.likely(hl.logical_not(holds)), second, first)
-            )
+            # Halide looks for this mark in the values, not in the condition.
+            marked = (hl.likely(first), second) if recurs[0] else (first, hl.likely(second))
+            return hl.select(holds, *marked)
     return scope.value(body)

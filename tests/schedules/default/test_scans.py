@@ -209,3 +209,13 @@ def test_axes_may_be_called_as_loops_are(names: str) -> None:
     y = te.scan(x.shape, body, axis=3)
     values = RANDOM.integers(-9, 9, x.shape).astype("float32")
     np.testing.assert_array_equal(te.evaluate(y, {x: values}), np.cumsum(values, 3))
+
+
+def test_the_first_step_is_a_loop_of_its_own() -> None:
+    """One number waits for the one before it alone, in a register."""
+    x = te.placeholder((1000,), name="x")
+    y = x.cumsum(0)
+    kern = te.build([x], y, target="x86-64-v3")
+    assert "select(" not in kern.source("stmt")
+    values = RANDOM.integers(-9, 9, 1000).astype("float32")
+    np.testing.assert_array_equal(kern(values), np.cumsum(values))
