@@ -15,6 +15,7 @@ import numpy as np
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.arguments.blocks import BoundFunction
+from tedsl.backend.arguments.host_memory import register
 from tedsl.backend.compiling.executable import CallMemory, KernelStep, StepPlan
 from tedsl.backend.compiling.profiling import RECORDING, recorded
 from tedsl.backend.compiling.variant import Variant
@@ -28,6 +29,8 @@ from tedsl.lang.traverse import operations_between
 from tedsl.reference import evaluate_stages
 
 __all__ = ["Chain", "Placing", "is_compact"]
+
+KEPT = 1 << 26  # bytes that wait for the next call: fresh pages take longer than what is computed in them
 
 
 class Placing:
@@ -116,6 +119,14 @@ class Chain:
         spans = [Span(_bytes(*self.layouts[c]), placing.born[c], placing.last[c]) for c in self.inside]
         self.arena = Arena(spans)
         self.calls: list[_Call] = []
+        self._blocks: list[Array] = []  # that no call uses now
+        register(self)
+
+    def release(self) -> int:
+        """Forget the memory that no call uses now; its bytes."""
+        freed = sum(block.nbytes for block in self._blocks)
+        self._blocks.clear()
+        return freed
 
     @staticmethod
     def bytes_of(tensors: Iterable[Tensor]) -> int:
@@ -149,7 +160,8 @@ class Chain:
 
     def run(self, memory: CallMemory) -> None:
         """Compute the outputs."""
-        arrays = self._arrays(memory)
+        block = self._block()
+        arrays = self._arrays(memory, block)
         first = not self.calls
         calls: list[_Call] = []
         for step in self.placing.steps:
@@ -165,13 +177,21 @@ class Chain:
         for position, cell in self.placing.copied:
             former, target = memory.previous.get(position), memory.outputs[position]
             target[...] = arrays[cell] if former is None else former + arrays[cell]
+        if block.nbytes <= KEPT and not self._blocks:
+            self._blocks.append(block)
 
-    def _arrays(self, memory: CallMemory) -> dict[int, Array]:
+    def _block(self) -> Array:
+        """Memory for what passes between steps: that of an earlier call, whose pages are there."""
+        try:
+            return self._blocks.pop()
+        except IndexError:
+            return self.arena.block()
+
+    def _arrays(self, memory: CallMemory, block: Array) -> dict[int, Array]:
         """Memory for what is known before the steps run; former values of outputs follow the tensors."""
         arrays = dict(enumerate(memory.inputs))
         arrays.update((c, memory.outputs[p]) for c, p in self.placing.direct.items())
         arrays.update((self.total + p, a) for p, a in memory.previous.items())
-        block = self.arena.block()
         for cell, offset in zip(self.inside, self.arena.offsets, strict=True):
             arrays[cell] = np.ndarray(*self.layouts[cell], block, offset)
         for cell, (source, offset) in self.loans.items():

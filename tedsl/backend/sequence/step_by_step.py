@@ -40,6 +40,7 @@ from tedsl.lang.traverse import operations_between, reads_of, stages_of, topolog
 __all__ = ["plan_step_by_step"]
 
 FARTHEST = 4  # steps that a step may look back
+TO_SHARE = 1 << 16  # elements of a step, from which on threads that sleep between two of them are woken
 MOST_NODES = 300  # of the bodies of a scan: what is larger takes seconds to compile in any case
 IN_VECTORS, TO_MEMORY = 0.35, 2  # of an operation done for several elements at once, and of a byte of new memory
 
@@ -92,6 +93,7 @@ class _Loop:
     def __init__(self, op: Scan) -> None:
         self.op, self.members = op, members_of(op)
         self.steps = number(op.axes[0].extent) or 0
+        self.elements = max(math.prod(known_shape(m.handle) or ()) for m in self.members) // max(1, self.steps)
         self.by_handle = {m.handle: m for m in self.members}
         self.stacked: set[Tensor] = set()  # handles of which all steps are asked for
         self.single: set[tuple[Tensor, int]] = set()  # and single steps of handles
@@ -255,10 +257,10 @@ class _Plan:
         """A kernel of a step, of what is known."""
         between = operations_between(known - set(outputs), outputs)
         read = [t for t in dict.fromkeys(t for op in between for t in op.inputs) if t in known]
-        name = f"{self.program.name}_{loop.op.name}"
-        return SingleKernel(
-            Compilation(tuple(read), tuple(outputs), name, self.program.target, self.program.planner)
-        )  # fmt: skip
+        name, planner = f"{self.program.name}_{loop.op.name}", self.program.planner
+        if loop.elements < TO_SHARE:
+            planner = replace(planner, choices=tuple({**dict(planner.choices), "cores": 1}.items()))
+        return SingleKernel(Compilation(tuple(read), tuple(outputs), name, self.program.target, planner))
 
     def _compute_given(self, loop: _Loop, given: Iterable[StepInput]) -> None:
         """What steps read that is no step of a scan, before the first of them."""
