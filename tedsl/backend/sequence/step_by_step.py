@@ -42,7 +42,7 @@ __all__ = ["plan_step_by_step"]
 FARTHEST = 4  # steps that a step may look back
 TO_SHARE = 1 << 16  # elements of a step, from which on threads that sleep between two of them are woken
 MOST_NODES = 300  # of the bodies of a scan: what is larger takes seconds to compile in any case
-IN_VECTORS, TO_MEMORY = 0.35, 2  # of an operation done for several elements at once, and of a byte of new memory
+IN_VECTORS, TO_MEMORY = 0.5, 2  # of an operation done for several elements at once, and of a byte of new memory
 
 
 def plan_step_by_step(program: Compilation) -> StepPlan | None:
