@@ -12,52 +12,19 @@ import argparse
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import tedsl as te
+from benchmarks.halide_images import IMAGES
+from benchmarks.halide_kit import GRAY, App, extent, func, image as floats, largest_difference, words
 
 __all__ = ["APPS", "App", "by_halide", "largest_difference", "main"]
 
 SECONDS = 1.0  # of each side
-GRAY = (0.299, 0.587, 0.114)
 WEIGHTS = [float(np.float32(math.exp(-k * k / 4.5) / (math.sqrt(2 * math.pi) * 1.5))) for k in range(4)]
-
-
-@dataclass(frozen=True)
-class App:
-    """`data` of a size; `expert` makes Halide's function of its image, `ours` the result; `origin` of Halide's."""
-
-    name: str
-    data: Callable[[int, int], np.ndarray]
-    expert: Callable[[Any, Any], Any]
-    ours: Callable[[te.Tensor], te.Tensor]
-    size: tuple[int, int] = (2560, 1536)
-    small: tuple[int, int] = (70, 128)
-    origin: tuple[int, ...] = ()
-    differentiable: bool = True
-
-
-def _image(channels: int) -> Callable[[int, int], np.ndarray]:
-    shape = (channels,) if channels else ()
-    return lambda h, w: np.random.default_rng(0).random((*shape, h, w), dtype=np.float32) + np.float32(0.1)
-
-
-def _words(most: int) -> Callable[[int, int], np.ndarray]:
-    return lambda h, w: np.random.default_rng(0).integers(0, most, (h, w), "uint16")
-
-
-def _func(hl: Any, name: str, args: Sequence[Any], value: Any) -> Any:
-    made = hl.Func(name)
-    made[tuple(args)] = value
-    return made
-
-
-def _extent(t: te.Tensor, axis: int) -> int:
-    return int(str(t.shape[axis]))
 
 
 # --- blur: a mean of three along each axis, of integers
@@ -65,15 +32,15 @@ def _extent(t: te.Tensor, axis: int) -> int:
 
 def blur_expert(hl: Any, image: Any) -> Any:
     x, y, inner = hl.Var("x"), hl.Var("y"), hl.Var("inner")
-    across = _func(hl, "across", (x, y), (image[x, y] + image[x + 1, y] + image[x + 2, y]) // 3)
-    out = _func(hl, "out", (x, y), (across[x, y] + across[x, y + 1] + across[x, y + 2]) // 3)
+    across = func(hl, "across", (x, y), (image[x, y] + image[x + 1, y] + image[x + 2, y]) // 3)
+    out = func(hl, "out", (x, y), (across[x, y] + across[x, y + 1] + across[x, y + 2]) // 3)
     out.split(y, y, inner, 32).parallel(y).vectorize(x, 16)
     across.store_at(out, y).compute_at(out, x).vectorize(x, 16)
     return out
 
 
 def blur(a: te.Tensor) -> te.Tensor:
-    h, w = _extent(a, 0), _extent(a, 1)
+    h, w = extent(a, 0), extent(a, 1)
     across = te.compute((h, w - 2), lambda y, x: (a[y, x] + a[y, x + 1] + a[y, x + 2]) // 3)
     out: te.Tensor = te.compute((h - 2, w - 2), lambda y, x: (across[y, x] + across[y + 1, x] + across[y + 2, x]) // 3)
     return out
@@ -86,16 +53,16 @@ def unsharp_expert(hl: Any, image: Any) -> Any:
     x, y, c, outer, inner = (hl.Var(v) for v in ("x", "y", "c", "outer", "inner"))
     lanes = hl.get_host_target().natural_vector_size(hl.Float(32))
     whole = hl.BoundaryConditions.repeat_edge(image)
-    gray = _func(hl, "gray", (x, y), sum((hl.f32(g) * whole[x, y, k] for k, g in enumerate(GRAY)), hl.f32(0)))
+    gray = func(hl, "gray", (x, y), sum((hl.f32(g) * whole[x, y, k] for k, g in enumerate(GRAY)), hl.f32(0)))
 
     def filtered(name: str, at: Callable[[int], Any]) -> Any:
         around = sum((hl.f32(WEIGHTS[k]) * (at(-k) + at(k)) for k in (1, 2, 3)), hl.f32(WEIGHTS[0]) * at(0))
-        return _func(hl, name, (x, y), around)
+        return func(hl, name, (x, y), around)
 
     down = filtered("down", lambda k: gray[x, y + k])
     both = filtered("both", lambda k: down[x + k, y])
-    ratio = _func(hl, "ratio", (x, y), (2 * gray[x, y] - both[x, y]) / gray[x, y])
-    out = _func(hl, "out", (x, y, c), ratio[x, y] * image[x, y, c])
+    ratio = func(hl, "ratio", (x, y), (2 * gray[x, y] - both[x, y]) / gray[x, y])
+    out = func(hl, "out", (x, y, c), ratio[x, y] * image[x, y, c])
     out.split(y, outer, inner, 32).vectorize(x, lanes).parallel(outer).reorder(x, c, inner, outer)
     for stage in (gray, down, ratio):
         stage.compute_at(out, inner).store_at(out, outer).vectorize(x, lanes)
@@ -103,7 +70,7 @@ def unsharp_expert(hl: Any, image: Any) -> Any:
 
 
 def unsharp(a: te.Tensor) -> te.Tensor:
-    plane = _extent(a, 1), _extent(a, 2)
+    plane = extent(a, 1), extent(a, 2)
     gray = te.compute(plane, lambda y, x: sum(g * a[k, y, x] for k, g in enumerate(GRAY)))
 
     def filtered(t: te.Tensor, dy: int, dx: int) -> te.Tensor:
@@ -129,16 +96,16 @@ SOBEL = [(j, k, j * (2 - k * k)) for j in (-1, 1) for k in (-1, 0, 1)]
 def harris_expert(hl: Any, image: Any) -> Any:
     x, y, inner = hl.Var("x"), hl.Var("y"), hl.Var("inner")
     lanes = hl.get_host_target().natural_vector_size(hl.Float(32))
-    gray = _func(hl, "gray", (x, y), sum((hl.f32(g) * image[x, y, k] for k, g in enumerate(GRAY)), hl.f32(0)))
-    dy = _func(hl, "dy", (x, y), sum((gray[x + k, y + j] * hl.f32(w / 12) for j, k, w in SOBEL), hl.f32(0)))
-    dx = _func(hl, "dx", (x, y), sum((gray[x + j, y + k] * hl.f32(w / 12) for j, k, w in SOBEL), hl.f32(0)))
+    gray = func(hl, "gray", (x, y), sum((hl.f32(g) * image[x, y, k] for k, g in enumerate(GRAY)), hl.f32(0)))
+    dy = func(hl, "dy", (x, y), sum((gray[x + k, y + j] * hl.f32(w / 12) for j, k, w in SOBEL), hl.f32(0)))
+    dx = func(hl, "dx", (x, y), sum((gray[x + j, y + k] * hl.f32(w / 12) for j, k, w in SOBEL), hl.f32(0)))
 
     def total(p: Any, q: Any) -> Any:
         near = [(x + i, y + j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
         return sum((p[at] * q[at] for at in near), hl.f32(0))
 
     xx, yy, xy = total(dx, dx), total(dy, dy), total(dx, dy)
-    out = _func(hl, "out", (x, y), xx * yy - xy * xy - hl.f32(0.04) * (xx + yy) * (xx + yy))
+    out = func(hl, "out", (x, y), xx * yy - xy * xy - hl.f32(0.04) * (xx + yy) * (xx + yy))
     out.split(y, y, inner, 32).parallel(y).vectorize(x, lanes)
     for stage in (gray, dx, dy):
         stage.store_at(out, y).compute_at(out, inner).vectorize(x, lanes)
@@ -147,7 +114,7 @@ def harris_expert(hl: Any, image: Any) -> Any:
 
 
 def harris(a: te.Tensor) -> te.Tensor:
-    h, w = _extent(a, 1), _extent(a, 2)
+    h, w = extent(a, 1), extent(a, 2)
     gray = te.compute((h - 2, w - 2), lambda y, x: sum(g * a[k, y + 1, x + 1] for k, g in enumerate(GRAY)))
     dy = te.compute((h - 4, w - 4), lambda y, x: sum(gray[y + 1 + j, x + 1 + k] * (c / 12) for j, k, c in SOBEL))
     dx = te.compute((h - 4, w - 4), lambda y, x: sum(gray[y + 1 + k, x + 1 + j] * (c / 12) for j, k, c in SOBEL))
@@ -174,7 +141,7 @@ def chain_expert(hl: Any, image: Any) -> Any:
     stages = [hl.BoundaryConditions.repeat_edge(image)]
     for k in range(STAGES):
         terms = (stages[-1][x + i, y + j] * hl.u16((i + 3) * (j + 3)) for i, j in NEAR)
-        stages.append(_func(hl, f"stage_{k}", (x, y), sum(terms, hl.u16(0))))
+        stages.append(func(hl, f"stage_{k}", (x, y), sum(terms, hl.u16(0))))
     *earlier, out = stages
     out.compute_root().tile(x, y, outer_x, outer_y, inner_x, inner_y, image.width() // 4, image.height() // 4)
     out.fuse(outer_x, outer_y, task).parallel(task).vectorize(inner_x, lanes)
@@ -184,7 +151,7 @@ def chain_expert(hl: Any, image: Any) -> Any:
 
 
 def chain(a: te.Tensor) -> te.Tensor:
-    h, w = _extent(a, 0), _extent(a, 1)
+    h, w = extent(a, 0), extent(a, 1)
     t, beyond = a, 0
     for k in range(STAGES):
         margin = 2 * (STAGES - 1 - k)
@@ -200,10 +167,11 @@ def chain(a: te.Tensor) -> te.Tensor:
 
 
 APPS = (
-    App("blur of uint16", _words(1 << 12), blur_expert, blur, differentiable=False),
-    App("unsharp mask", _image(3), unsharp_expert, unsharp),
-    App("Harris corners", _image(3), harris_expert, harris, origin=(3, 3)),
-    App("chain of stencils of uint16", _words(1 << 16), chain_expert, chain, (640, 768), (64, 128), (), False),
+    App("blur of uint16", words(1 << 12), blur_expert, blur, differentiable=False),
+    App("unsharp mask", floats(3), unsharp_expert, unsharp),
+    App("Harris corners", floats(3), harris_expert, harris, origin=(3, 3)),
+    App("chain of stencils of uint16", words(1 << 16), chain_expert, chain, (640, 768), (64, 128), (), False),
+    *IMAGES,
 )
 
 
@@ -212,19 +180,13 @@ def by_halide(app: App, image: np.ndarray, out: np.ndarray) -> Callable[[], Any]
     import halide as hl
 
     param = hl.ImageParam(hl.Buffer(image).type(), image.ndim, "image")
-    for axis, extent in enumerate(image.shape[::-1]):
-        param.dim(axis).set_bounds(0, extent)
+    for axis, n in enumerate(image.shape[::-1]):
+        param.dim(axis).set_bounds(0, n)
     call = hl.Pipeline(app.expert(hl, param)).compile_to_callable([param], hl.get_host_target())
     given, result = hl.Buffer(image), hl.Buffer(out)
     if app.origin:
         result.set_min(list(app.origin))
     return lambda: call(given, result)
-
-
-def largest_difference(found: np.ndarray, want: np.ndarray) -> float:
-    """The largest difference of two results, relative to the largest element."""
-    a, b = found.astype("float64"), want.astype("float64")
-    return float(np.abs(a - b).max() / max(1e-30, np.abs(b).max()))
 
 
 def _best(sides: dict[str, Callable[[], Any]]) -> dict[str, float]:
@@ -250,7 +212,7 @@ def measured(app: App) -> str:
     want = np.zeros_like(found)
     expert = by_halide(app, image, want)
     expert()
-    wrong = largest_difference(found, want)
+    wrong = app.differs(found, want, 1e-4)
     sides: dict[str, Callable[[], Any]] = {"halide": expert, "ours": lambda: kernel(image, out=found)}
     if app.differentiable:
         head = te.placeholder(out.shape, str(out.dtype), name="head")
@@ -260,7 +222,7 @@ def measured(app: App) -> str:
         sides["gradient"] = lambda: backward(image, weights, out=gradient)
     ms = _best(sides)
     last = f"{ms['gradient']:.2f}" if "gradient" in ms else ""
-    said = "" if wrong <= (1e-4 if image.dtype.kind == "f" else 0) else f" WRONG ({wrong:.1e})"
+    said = f" WRONG ({largest_difference(found, want):.1e})" if wrong else ""
     return f"| {app.name}{said} | {ms['halide'] / ms['ours']:.2f} | {ms['ours']:.2f} | {ms['halide']:.2f} | {last} |"
 
 

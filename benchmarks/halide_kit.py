@@ -1,0 +1,70 @@
+"""What the applications of Halide are said with: an application, its images, short forms of Halide's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tedsl as te
+
+__all__ = ["GRAY", "App", "extent", "func", "image", "largest_difference", "words"]
+
+GRAY = (0.299, 0.587, 0.114)
+
+
+@dataclass(frozen=True)
+class App:
+    """`data` of a size; `expert` makes Halide's function of its image, `ours` the result; `origin` of Halide's.
+
+    `off`: the share of integers that may differ by `by`, where they are floats cut off that were rounded otherwise.
+    """
+
+    name: str
+    data: Callable[[int, int], np.ndarray]
+    expert: Callable[[Any, Any], Any]
+    ours: Callable[[te.Tensor], te.Tensor]
+    size: tuple[int, int] = (2560, 1536)
+    small: tuple[int, int] = (70, 128)
+    origin: tuple[int, ...] = ()
+    differentiable: bool = True
+    off: float = 0.0
+    by: int = 0
+
+    def differs(self, found: np.ndarray, want: np.ndarray, tolerance: float) -> bool:
+        """Whether a result is another one than Halide's."""
+        if found.dtype.kind == "f":
+            return largest_difference(found, want) > tolerance
+        wide = np.abs(found.astype("int64") - want.astype("int64"))
+        return bool(np.mean(wide > 0) > self.off or wide.max() > self.by)
+
+
+def largest_difference(found: np.ndarray, want: np.ndarray) -> float:
+    """The largest difference of two results, relative to the largest element."""
+    a, b = found.astype("float64"), want.astype("float64")
+    return float(np.abs(a - b).max() / max(1e-30, np.abs(b).max()))
+
+
+def image(channels: int) -> Callable[[int, int], np.ndarray]:
+    """Floats from 0.1 to 1.1, of so many channels, or of one without an axis for it."""
+    shape = (channels,) if channels else ()
+    return lambda h, w: np.random.default_rng(0).random((*shape, h, w), dtype=np.float32) + np.float32(0.1)
+
+
+def words(most: int) -> Callable[[int, int], np.ndarray]:
+    """Integers of 16 bits below `most`."""
+    return lambda h, w: np.random.default_rng(0).integers(0, most, (h, w), "uint16")
+
+
+def func(hl: Any, name: str, args: Sequence[Any], value: Any) -> Any:
+    """A function of Halide."""
+    made = hl.Func(name)
+    made[tuple(args)] = value
+    return made
+
+
+def extent(t: te.Tensor, axis: int) -> int:
+    """A known extent as a number."""
+    return int(str(t.shape[axis]))
