@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from schedules.default.patterns.run_lanes import rewrite_run
 from schedules.default.rewriting import Rewriting
 from schedules.default.sizes import blocks_of, can_be_cut, typical
 from schedules.machine import Machine
@@ -62,6 +63,9 @@ def rewrite_reduction(
         lanes = _lanes(typical(along.extent), width, most, least)
     few = elements * 4 < BLOCKS * machine.cores
     rounds = dtype.is_float and reduce.reducer.kind == "sum"
+    blocks = BLOCKS if blocked and few and terms >= machine.least.blocks else 1
+    if rewrite_run(rw, original, op, machine, COMBINE[reduce.reducer.kind], blocks):
+        return True
     if blocked and any(number(a.extent) is None for a in reduce.axes):
         if few or (rounds and not lanes):
             return _in_blocks_of_one_size(rw, original, op, machine, BLOCK if lanes else CHAIN)

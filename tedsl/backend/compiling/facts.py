@@ -16,6 +16,7 @@ from tedsl.backend.lowering.index_checks import checks_of
 from tedsl.backend.lowering.pipeline import sizes_of
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.lang.expr import Const, Expr, Var
+from tedsl.lang.extents import number
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
 from tedsl.lang.traverse import operations_between
@@ -23,6 +24,7 @@ from tedsl.lang.traverse import operations_between
 __all__ = ["FoundFacts", "KnownFacts", "ProgramFacts"]
 
 Sizes = Mapping[Var, int]
+NARROW = 64  # elements of a row
 
 
 class KnownFacts(Protocol):
@@ -34,7 +36,7 @@ class KnownFacts(Protocol):
 
     @property
     def is_compact(self) -> bool:
-        """Whether it is usually called with contiguous arrays of shapes that are known: between parts of a program."""
+        """Whether it is usually called with contiguous arrays of known shapes: parts, and what has short rows."""
 
     @property
     def is_large(self) -> bool:
@@ -109,11 +111,18 @@ class ProgramFacts:
 
     @cached_property
     def is_compact(self) -> bool:
-        if self.planner.part is None or self.target.backend != "host":
-            return False
         tensors = (*self.inputs, *self.outputs)
+        if self.target.backend != "host" or (self.planner.part is None and not self._is_narrow(tensors)):
+            return False
         sizes = [(math.prod(shape), t.dtype) for t in tensors if (shape := known_shape(t)) is not None]
         return len(sizes) == len(tensors) and all(0 < n * dtype.itemsize <= LARGEST for n, dtype in sizes)
+
+    def _is_narrow(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether rows are so short that vectors run on into the next one, for which strides must be known."""
+        if self.planner.is_asked or self.checks_indices or self.merging is not None:
+            return False
+        rows = [number(t.extents[-1]) for t in tensors if t.ndim > 1]
+        return any(n is not None and n < NARROW for n in rows)
 
     @cached_property
     def merging(self) -> Merging | None:

@@ -72,14 +72,16 @@ ReadRule = Callable[[Tensor, tuple[Halide, ...]], Halide]
 class Scalars:
     """Builder of Halide expressions: `symbols` gives the loop variables, `read` an element of a tensor.
 
-    Of the tensors that are `given` as arrays nothing is known, whatever computed them. `ranges`: of extents.
+    Of the tensors that are `given` as arrays nothing is known, whatever computed them; `are_flat`: they are rows of all
+    their elements. `ranges`: of extents.
     """
 
     def __init__(
         self, read: ReadRule, symbols: Mapping[Expr, Halide], unknown_zero: Callable[[], Halide],
-        given: Collection[Tensor], ranges: Mapping[Expr, Range], constants: Constants,
+        given: Collection[Tensor], ranges: Mapping[Expr, Range], constants: Constants, *, are_flat: bool = False,
     ) -> None:  # fmt: skip
         self._read = read
+        self._are_flat = are_flat
         self._given = given
         self._unknown_zero = unknown_zero
         self._symbols = dict(symbols)
@@ -216,6 +218,8 @@ class Scalars:
     def read(self, node: Read) -> Halide:
         """The element at indices that are in bounds, made so where that is not plain to see."""
         extents = node.tensor.extents
+        if self._are_flat and node.tensor in self._given and (row := indices.row_of(node)) is not None:
+            return self._read(node.tensor, (self.index(*row),))
         place = [self.index(i, n) for i, n in zip(node.indices, extents, strict=True)]
         if place:
             place[-1] = self._unrolled(node.indices[-1], extents[-1], place[-1])

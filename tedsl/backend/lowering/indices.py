@@ -7,6 +7,7 @@ it is emitted that way, too, where it provably never leaves int32.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,13 +16,15 @@ import halide as hl
 from tedsl.analysis.affine import affine_of, quotient_apart
 from tedsl.backend.scalars.types import Expr as Halide
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var
-from tedsl.lang.extents import simplify_extent
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Var
+from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.intervals import minus, negated, plus
 from tedsl.lang.polynomials import Affine, atom_form
 from tedsl.lang.traverse import topological
 
-__all__ = ["PLAIN", "cancels", "counts_down", "folds", "is_plain", "plain", "stays_inside"]
+__all__ = ["PLAIN", "cancels", "counts_down", "folds", "is_plain", "plain", "row_of", "stays_inside"]
+
+QUOTIENTS = frozenset({Fn.FLOORDIV, Fn.MOD})
 
 # Halide's integer / and % round down, and give 0 for a divisor of 0, as the language does.
 PLAIN: dict[Fn, Callable[..., Halide]] = {
@@ -51,6 +54,24 @@ PLAIN: dict[Fn, Callable[..., Halide]] = {
 def is_plain(expr: Expr) -> bool:
     """Whether an int32 or bool expression is made of axes, extents and literals by the operations of `PLAIN` alone."""
     return all(_is_plain_node(node) for node in topological(expr))
+
+
+def row_of(read: Read) -> tuple[Expr, Const] | None:
+    """The place of what is read in the row of all elements, and their number, where quotients cancel there.
+
+    Of vectors along `x[f // 3, f % 3]` Halide would gather every element.
+    """
+    nodes = topological(read.indices)
+    if not any(isinstance(n, Apply) and n.fn in QUOTIENTS for n in nodes) or not all(map(_is_plain_node, nodes)):
+        return None
+    place: Expr = Const(0, INT32)
+    for index, extent in zip(read.indices, read.tensor.extents, strict=True):
+        place = place * extent + index
+    form = affine_of(place)
+    made = None if form is None else form.to_expr()
+    if made is None or any(isinstance(n, Apply) and n.fn in QUOTIENTS for n in topological(made)):
+        return None
+    return made, Const(math.prod(number(e) or 0 for e in read.tensor.extents), INT32)
 
 
 def _is_plain_node(node: Expr) -> bool:

@@ -102,8 +102,10 @@ class Context:
         self.loops = loops  # by the names of stages
 
     def read(self, tensor: Tensor, indices: Place) -> Halide:
-        """An element at indices in the order of the axes."""
+        """An element at indices in the order of the axes, or at one place in the row of all elements."""
         place = indices[::-1]
+        if len(place) < tensor.ndim:
+            return self.images[tensor][place]
         if tensor in self.promised:
             ends = [hl.max(self.extent(n) - 1, 0) + self.unknown_zero() for n in tensor.extents[::-1]]
             place = tuple(hl.unsafe_promise_clamped(i, 0, end) for i, end in zip(place, ends, strict=True))
@@ -122,7 +124,10 @@ class Context:
         """A builder of expressions in the scope of the given loops."""
         known: dict[Expr, Halide] = {a: x if isinstance(x, hl.Expr) else hl.Expr(x) for a, x in symbols.items()}
         known.update((v, hl.Expr(p)) for v, p in self.sizes.items())
-        return Scalars(read or self.read, known, self.unknown_zero, self.images, self.ranges, self.constants)
+        flat = self.arrays.are_flat
+        return Scalars(
+            read or self.read, known, self.unknown_zero, self.images, self.ranges, self.constants, are_flat=flat
+        )
 
     def after_checks(self, value: Halide) -> Halide:
         """A value that waits for the checks of indices, so that nothing is written before them."""

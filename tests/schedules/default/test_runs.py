@@ -1,0 +1,83 @@
+"""Reductions in vectors that run on from one short row into the next: `schedules.default.patterns.run_lanes`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import tedsl as te
+
+KINDS = {"sum": te.sum, "max": te.max, "min": te.min, "prod": te.prod}
+
+
+def stages(y: te.Tensor) -> set[str]:
+    """The names of the stages that the default schedule makes."""
+    text = str(te.Schedule([y]).auto())
+    return {line.split("[")[0].strip().split(":")[0] for line in text.splitlines()}
+
+
+def array_of(chance: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
+    numbers = chance.integers(1, 4, shape)
+    return numbers.astype(dtype) if dtype == "int32" else (1 + numbers / 512).astype(dtype)
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_drawn(data: st.DataObject) -> None:
+    """Any short axes, some of them reduced, also with weights of a column and of what is kept."""
+    dims = data.draw(st.integers(2, 4))
+    shape = tuple(data.draw(st.sampled_from((1, 2, 3, 5, 7, 11, 13, 24, 40))) for _ in range(dims))
+    axes = tuple(sorted(data.draw(st.sets(st.integers(0, dims - 1), min_size=1, max_size=dims))))
+    kind = data.draw(st.sampled_from(list(KINDS)))
+    dtype = data.draw(st.sampled_from(("float32", "float64", "int32")))
+    x, w = te.placeholder(shape, dtype, name="x"), te.placeholder(shape[-1:], dtype, name="w")
+    value = te.compute(shape, lambda *at: x[at] * w[at[-1]]) if data.draw(st.booleans()) else x
+    y = value.sum(axes) if kind == "sum" else getattr(value, kind)(axes)
+    chance = np.random.default_rng(data.draw(st.integers(0, 9)))
+    feeds = {x: array_of(chance, shape, dtype), w: array_of(chance, shape[-1:], dtype)}
+    found = te.build([x, w], y)(*feeds.values())
+    terms = math.prod(shape[a] for a in axes)
+    np.testing.assert_allclose(found, te.interpret(y, feeds), rtol=3e-7 * (terms + 4), atol=1e-6 * terms)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((40, 133, 3), (1,)), ((9, 521, 22), (1, 2)), ((1338, 15), (0,)), ((100_000, 3), (0,)), ((20, 4, 7, 7), (2, 3)),
+        ((40, 30, 20, 6), (0, 2)), ((6, 30, 5, 3), (1,)), ((301, 40, 7), (0, 1, 2)), ((3, 1000, 13), (1,)),
+    ],
+)  # fmt: skip
+def test_shapes(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    """Each of these is a run; the same for arrays whose rows do not follow one another."""
+    x = te.placeholder(shape, name="x")
+    y = x.sum(axes)
+    assert any("partial" in name for name in stages(y))
+    kernel = te.build([x], y)
+    wide = np.random.default_rng(0).standard_normal((*shape[:-1], shape[-1] + 1)).astype(np.float32)
+    for given_array in (np.ascontiguousarray(wide[..., 1:]), wide[..., 1:]):
+        want = given_array.astype(np.float64).sum(axes)
+        size = math.prod(shape[a] for a in axes)
+        np.testing.assert_allclose(kernel(given_array), want, rtol=1e-5, atol=4e-7 * size**0.5 * 10)
+
+
+def test_one_piece() -> None:
+    """Vectors are loaded as they lie in memory, under no mask, where squares are inlined, too."""
+    x = te.placeholder((64, 1000, 7), name="x")
+    text = te.build([x], (x * x).sum(1), target="x86-64-v3").source("asm")
+    assert "gather" not in text
+    assert "vmaskmov" not in text
+
+
+def test_full_rows_stay() -> None:
+    """Rows that are vectors as they are, and conditions on rows, are left to other patterns."""
+    x = te.placeholder((30, 50, 16), name="x")
+    assert not any("partial" in name for name in stages(x.sum(1)))
+    z = te.placeholder((30, 50, 3), name="z")
+    triangle = te.compute(
+        (30, 3), lambda i, k: te.sum(lambda r: z[i, r, k], te.reduce_axis(50), where=lambda r: r <= i)
+    )
+    assert not any("partial" in name for name in stages(triangle))
