@@ -31,10 +31,10 @@ from schedules.directives import (
 from schedules.machine import Machine
 from schedules.plan import Plan
 from tedsl.analysis.sizes import vars_of
-from tedsl.lang.expr import Axis
+from tedsl.lang.expr import Apply, Axis, Const, Fn
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation
-from tedsl.lang.traverse import free_axes, reads_of
+from tedsl.lang.traverse import free_axes, reads_of, topological
 
 __all__ = ["GroupLoops", "plan_nests", "windows_alone"]
 
@@ -46,6 +46,7 @@ ROWS, COLUMNS = 8, 2048  # of a reduction along columns, at a time
 ROWS_ALIKE = 4  # that are divided by the same numbers
 SHORT_ROW = 128  # elements
 FULL_ROWS = 4  # vectors of narrow results in a row: the end of a shorter one counts
+MOST_PERIOD = 8  # vectors
 LOOKUP = 40  # operations in the time in which the lanes of an index that is data are taken out one by one
 
 
@@ -399,6 +400,8 @@ class GroupLoops:
         wide = most if reduces and (extent is None or extent >= most * width) and along(op, vector) else 1
         if extent is None and _steps(op) <= MOST_UNROLLED:
             wide = 1
+        if op.reduction is None:
+            wide = _period(op, vector, width)
         outer, vectors, lane = f"{name}_o", f"{name}_w", f"{name}_v"
         order[order.index(name)] = outer
         if wide > 1:
@@ -475,6 +478,21 @@ def _at_a_time(extent: int | None, width: int) -> int:
     if extent is None or extent % width or extent % (4 * width) == 0:
         return 4
     return next((n for n in (7, 6, 5, 3) if extent // width % n == 0), 4)
+
+
+def _period(op: Compute, vector: Axis, width: int) -> int:
+    """So many vectors after which quotients and remainders along them begin anew: each of these is then known by lane.
+
+    `x[j // 3]` is a few elements and a shuffle in each of three vectors, where in one it is a lookup.
+    """
+    every, extent = 1, number(vector.extent)
+    for index in {i for r in op.reads for i in r.indices if vector in set(free_axes(i))}:
+        for node in topological(index):
+            if isinstance(node, Apply) and node.fn in (Fn.FLOORDIV, Fn.MOD) and vector in set(free_axes(node)):
+                by = node.args[1]
+                every = math.lcm(every, int(by.value) if isinstance(by, Const) and by.value > 0 else LONGEST_TASK)
+    times = math.lcm(every, width) // width
+    return times if times <= MOST_PERIOD and extent is not None and extent >= times * width else 1
 
 
 def _steps(op: Compute) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from schedules.flattening import flattened
 from schedules.merging import Merging, merging_of
 from tedsl.analysis.overflow import Limit, limits_of
 from tedsl.analysis.sizes import concrete_shape, evaluate_extent, known_shape
@@ -45,6 +46,10 @@ class KnownFacts(Protocol):
     @property
     def merging(self) -> Merging | None:
         """The program with axes that it walks together as one, where that is left to us and fills vectors better."""
+
+    @property
+    def flattening(self) -> Merging | None:
+        """The program with results of longer rows, for contiguous arrays of known shapes, likewise."""
 
     @property
     def limits(self) -> Sequence[Limit]:
@@ -131,6 +136,11 @@ class ProgramFacts:
             return None
         return merging_of(self.inputs, self.outputs)
 
+    @cached_property
+    def flattening(self) -> Merging | None:
+        is_ours = self.planner.part is None and not self.planner.is_asked
+        return flattened(self.inputs, self.outputs) if is_ours and self.is_compact else None
+
     def has_empty_stage(self, inputs: Sequence[Any], sizes: Sizes) -> bool:
         shapes = [a.shape for a in inputs] + [concrete_shape(t, sizes, self.name) for t in self.between]
         return any(0 in shape for shape in shapes) or any(self._is_idle(op, sizes) for op in self._loops)
@@ -162,6 +172,7 @@ class FoundFacts:
     is_compact: bool
     is_large: bool = False
     merging: Merging | None = None  # its code is that of a part, which is compiled as it was cut
+    flattening: Merging | None = None
     limits: Sequence[Limit] = ()
 
     def has_empty_stage(self, inputs: Sequence[Any], sizes: Sizes) -> bool:

@@ -47,7 +47,8 @@ STRIDED = ArrayLayout("strided", lambda facts, seen: not seen.is_large, is_dense
 LARGE = ArrayLayout("large", lambda facts, seen: seen.is_dense, is_large=True)
 LARGE_STRIDED = ArrayLayout("large and strided", lambda facts, seen: True, is_dense=False, is_large=True)
 
-# Compact: contiguous and of shapes that are known, so the code knows all strides. Merged: contiguous, so axes that are
+# Compact: contiguous and of shapes that are known, so the code knows all strides (and short rows of results may be one
+# with the next, `flattening`). Merged: contiguous, so axes that are
 # walked together are one. The others take any arrays of which no more holds than they say.
 LAYOUTS = (COMPACT, MERGED, DENSE, STRIDED, LARGE, LARGE_STRIDED)
 

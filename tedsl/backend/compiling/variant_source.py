@@ -54,7 +54,10 @@ class VariantSource:
 
     @property
     def _merging(self) -> Merging | None:
-        return self.program.facts.merging if self.form.layout is MERGED else None
+        facts = self.program.facts
+        if self.form.layout is COMPACT:
+            return facts.flattening
+        return facts.merging if self.form.layout is MERGED else None
 
     @cached_property
     def seen(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
