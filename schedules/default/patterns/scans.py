@@ -22,7 +22,7 @@ from schedules.loops import Level, Nest, nest_of
 from schedules.machine import Machine
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.iteration import is_stepped
-from tedsl.lang.expr import Expr, Read, Reduce
+from tedsl.lang.expr import Apply, Expr, Read, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.intervals import range_of
 from tedsl.lang.phases import part_shown, phases_of, read_through
@@ -36,6 +36,7 @@ T = TypeVar("T")
 ROWS, STEPS = 4, 8
 ALL = 1 << 62  # steps
 WIDE = 4  # vectors of a step
+ALONE, FEW_OPERATIONS = 32, 12  # steps of a recurrence that has nothing beside it
 
 
 def parts_read_through(operations: Sequence[Operation], outputs: Iterable[Tensor]) -> dict[Tensor, Compute]:
@@ -133,15 +134,17 @@ def plan_scan(op: Scan, machine: Machine) -> list[Directive]:
     sizes = [v.known for v in nest.levels]
     if is_stepped(op):
         return _within_steps(op, nest, machine)
-    if not free or None in sizes or 0 in sizes:
+    if None in sizes or 0 in sizes:
         return []
+    if not free or free[-1].known == 1:
+        return _alone(op, nest)
     chosen = free[-1]
     width = machine.vector_bytes // max(4, *(t.dtype.itemsize for t in op.outputs))
     say: list[Directive] = [ComputeRoot(stage=op.name)]
     if chosen.origin == {op.axes[-1]}:
         if not along(op, op.axes[-1]) or width < 2:
             return []
-        inner = _columns(say, op, chosen, width)
+        inner = _columns(say, op, chosen, width, time)
     else:
         inner = _rows(say, op, chosen, time)
     if not inner:
@@ -151,6 +154,24 @@ def plan_scan(op: Scan, machine: Machine) -> list[Directive]:
     if machine.cores > 1 and math.prod(n or 1 for n in sizes) >= machine.least.scan_threads:
         say += _in_tasks(op, nest, counts, machine)
     return say
+
+
+def _alone(op: Scan, nest: Nest) -> list[Directive]:
+    """Many steps written out, between which the state stays in a register; through memory each would take longer.
+
+    The order of terms is as it was, and so are the bits. The few rows that there may be follow one another.
+    """
+    steps = nest.levels[-1]
+    most = ALONE if _is_small(op) else STEPS
+    if steps.carried == "free" or (steps.known or 0) < 2 * most or any(isinstance(n, Reduce) for n in op.nodes):
+        return []
+    outer, inner = nest.fresh(f"{steps.name}_o"), nest.fresh(f"{steps.name}_i")
+    split = Split(stage=op.name, loop=steps.name, outer=outer, inner=inner, factor=most)
+    return [ComputeRoot(stage=op.name), split, Unroll(stage=op.name, loop=inner)]
+
+
+def _is_small(op: Scan) -> bool:
+    return sum(isinstance(n, Apply) for n in topological(op.bodies)) <= FEW_OPERATIONS
 
 
 def _blocks(say: Sequence[Directive], level: Level) -> int:
@@ -213,9 +234,21 @@ def _is_along(op: Scan) -> bool:
     return points[True] >= points[False]
 
 
-def _columns(say: list[Directive], op: Scan, level: Level, width: int) -> list[str]:
-    """Vectors along memory, a few at a time where there are as many."""
+def _columns(say: list[Directive], op: Scan, level: Level, width: int, time: list[str]) -> list[str]:
+    """Vectors along memory, a few at a time where there are as many; number by number where they fill no vector."""
     name, extent = level.name, number(level.extent) or 0
+    if extent < width and extent & (extent - 1):
+        return _rows(say, op, level, time)
+    if (
+        extent <= 2 * WIDE * width
+        and len(time) == 1
+        and _is_small(op)
+        and (number(op.steps[0].extent) or 0) >= 2 * STEPS
+    ):
+        steps, step = f"{time[0]}_o", f"{time[0]}_i"  # the states stay in registers between steps written out
+        say.append(Split(stage=op.name, loop=time[0], outer=steps, inner=step, factor=STEPS))
+        say.append(Unroll(stage=op.name, loop=step))
+        time[:] = [steps, step]
     while width > extent:
         width //= 2
     if width < 2:
@@ -237,11 +270,13 @@ def _columns(say: list[Directive], op: Scan, level: Level, width: int) -> list[s
 
 def _rows(say: list[Directive], op: Scan, level: Level, time: list[str]) -> list[str]:
     """A few steps of each of a few rows; the loops over steps that stay outside take the place of `time`."""
-    if len(time) > 1 or (number(level.extent) or 0) < ROWS or number(op.steps[0].extent) is None:
+    extent = number(level.extent) or 0
+    if len(time) > 1 or extent < 2 or number(op.steps[0].extent) is None:
         return []
+    rows = extent if extent < 2 * ROWS else ROWS
     row, steps, step = f"{level.name}_i", f"{time[0]}_o", f"{time[0]}_i"
     say += [
-        Split(stage=op.name, loop=level.name, outer=f"{level.name}_o", inner=row, factor=ROWS),
+        Split(stage=op.name, loop=level.name, outer=f"{level.name}_o", inner=row, factor=rows),
         Split(stage=op.name, loop=time[0], outer=steps, inner=step, factor=STEPS),
         Unroll(stage=op.name, loop=row),
         Unroll(stage=op.name, loop=step),

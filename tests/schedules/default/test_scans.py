@@ -181,7 +181,7 @@ def test_axes_of_one_element_change_no_scan(shape: tuple[int, ...], axis: int) -
     values = RANDOM.integers(-9, 9, shape).astype("float64")
     with assuming(LOWEST):
         found = te.evaluate([y, te.differentiate([y], [x], head=[x])[0]], {x: values})
-        text = te.build([x], y).loop_nest()
+        text = te.build([x], y, target="x86-64-v4").loop_nest()
     np.testing.assert_array_equal(found[0], np.cumsum(values, axis))
     np.testing.assert_array_equal(found[1], np.flip(np.cumsum(np.flip(values, axis), axis), axis))
     if max(shape) > 3:
@@ -219,3 +219,33 @@ def test_the_first_step_is_a_loop_of_its_own() -> None:
     assert "select(" not in kern.source("stmt")
     values = RANDOM.integers(-9, 9, 1000).astype("float32")
     np.testing.assert_array_equal(kern(values), np.cumsum(values))
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((5000,), 0), ((1913, 5), 0), ((3, 1000), 1), ((1, 1001), 1), ((300, 40), 0), ((129, 8), 0), ((2, 3, 500), 2),
+        ((64, 3), 0),
+    ],
+)  # fmt: skip
+def test_steps_written_out_keep_their_order(shape: tuple[int, ...], axis: int) -> None:
+    """Many steps beside few or no others are written out, one after the other: the bits are those of a plain loop."""
+    x = te.placeholder(shape, name="x")
+    y = x.cumsum(axis)
+    assert "unrolled" in str(te.Schedule([y]).auto())
+    a = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    np.testing.assert_array_equal(te.build([x], y)(a), np.cumsum(a, axis))
+
+
+def test_edit_distances_are_written_out_too() -> None:
+    """Two loops over time, of which the inner one is."""
+    a, b = (te.placeholder((70,), "int32", name=n) for n in "ab")
+
+    def step(d: Any, i: Any, j: Any) -> Any:
+        same = d[i - 1, j - 1] + te.select(a[te.maximum(i - 1, 0)] == b[te.maximum(j - 1, 0)], 0, 1)
+        other = te.minimum(d[i - 1, j], d[i, j - 1]) + 1
+        return te.select(i == 0, j, te.select(j == 0, i, te.minimum(same, other)))
+
+    y = te.scan((71, 71), step, axis=(0, 1))
+    feeds = {t: np.random.default_rng(k).integers(0, 3, 70).astype(np.int32) for k, t in enumerate((a, b))}
+    np.testing.assert_array_equal(te.build([a, b], y)(*feeds.values()), te.interpret(y, feeds))
