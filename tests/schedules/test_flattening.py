@@ -79,3 +79,14 @@ def test_quotients_by_lane(by: int) -> None:
     assert "gather" not in te.build([x], y, target="x86-64-v3").source("asm")
     a = numbers((3, 24, 56))
     np.testing.assert_array_equal(te.build([x], y)(a), a.repeat(by, 1).repeat(by, 2)[..., :-1])
+
+
+@pytest.mark.parametrize("shape", [(700, 2), (40, 30, 3), (900,)])
+def test_short_rows_of_many_tensors_are_written_out(shape: tuple[int, ...]) -> None:
+    """Stacked along the last axes, every element is read from the one tensor that has it."""
+    tensors = [te.placeholder(shape, name=f"x{k}") for k in range(3)]
+    arrays = [numbers(shape, k) for k in range(3)]
+    for axis in {max(1, len(shape) - 1), len(shape)}:
+        y = te.stack(tensors, axis)
+        assert "unrolled" in str(te.Schedule([y]).auto())
+        np.testing.assert_array_equal(te.build(tensors, y)(*arrays), np.stack(arrays, axis))

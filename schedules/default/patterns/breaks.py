@@ -25,7 +25,7 @@ from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of, topological
 
-__all__ = ["cuts_of"]
+__all__ = ["changes_along", "cuts_of"]
 
 MOST_PIECES = 32
 MOST_NODES = 1600  # of all pieces
@@ -72,6 +72,13 @@ def cuts_of(
         return {}
     made = pieces_of(op.axes, bodies, found)
     return found if sum(len(topological(p.bodies)) for p in made) <= MOST_NODES else {}
+
+
+def changes_along(op: Compute, axes: Sequence[Axis]) -> bool:
+    """Whether a pointwise stage that does little changes what it reads along one of these axes."""
+    if len(topological(op.bodies)) > MOST_OF_ONE or not _is_copy(op.bodies):
+        return False
+    return any(_changes(op.bodies, axis, op.axes, 1) for axis in axes)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from schedules.cases import position_text
 from schedules.default.costs import Costs, points
 from schedules.default.groups import Group, groups_of
-from schedules.default.patterns.breaks import cuts_of
+from schedules.default.patterns.breaks import changes_along, cuts_of
 from schedules.default.patterns.phases import phases_of
 from schedules.default.rest import along
 from schedules.default.rewriting import Rewriting, fused, loop_names
@@ -47,6 +47,7 @@ ROWS_ALIKE = 4  # that are divided by the same numbers
 SHORT_ROW = 128  # elements
 FULL_ROWS = 4  # vectors of narrow results in a row: the end of a shorter one counts
 MOST_PERIOD = 8  # vectors
+MOST_WRITTEN_OUT = 16  # elements
 LOOKUP = 40  # operations in the time in which the lanes of an index that is data are taken out one by one
 
 
@@ -86,7 +87,7 @@ class GroupLoops:
         self.say(ComputeRoot(stage=root.name))
         if self.rw.kinds.get(root.name) == "padded":
             self._whole(root)
-        elif not self.group.members and root.reduction is None:
+        elif not self.group.members and root.reduction is None and not self._short(root):
             loops = set(root.axes).difference((self._vector_axis(root, 0),))
             self.phases = phases_of(root, loops, self.costs.inlined)
             self._cut_loops(root)
@@ -125,11 +126,18 @@ class GroupLoops:
         axes = list(root.axes)
         blocks = self.rw.kinds.get(root.name) == "blocks"
         threads = self.machine.cores > 1 and (blocks or self._work() >= self.machine.least.nest_threads)
-        vector = self._vector_axis(root, depth)
+        short = self._short(root)
+        vector = None if short else self._vector_axis(root, depth)
         if vector is not None and self._is_down(root, vector):
             return self._down(root, names, vector, threads=threads)
         order = [names[a] for a in axes]
         inner = self._cut(root, "body", vector, order)
+        if short:
+            inner, order = (
+                self._written_out(root, short),
+                [f"{n}_o" if a in set(short) else n for a, n in names.items()],
+            )
+            names = {a: f"{n}_o" if a in set(short) else n for a, n in names.items()}
         if root.reduction is not None:
             self._cut(root, "init", vector, [names[a] for a in axes])
         if not axes:
@@ -195,6 +203,32 @@ class GroupLoops:
             return "row"
         self.say(Parallel(stage=root.name, loop=task))
         return task
+
+    def _short(self, root: Compute) -> list[Axis]:
+        """Last axes that fill no vector, at each place of which something else is read: they are written out."""
+        if root.reduction is not None or self.group.members or root.name in self.rw.kinds:
+            return []
+        found: list[Axis] = []
+        for axis in root.axes[::-1]:
+            extent = number(axis.extent)
+            if extent is None or extent * points(found) > MOST_WRITTEN_OUT:
+                break
+            found.append(axis)
+        others = [a for a in root.axes if a not in set(found)]
+        if not found or (number(found[0].extent) or 0) >= self._width(root) or points(others) < TASKS * TASKS:
+            return []
+        return found if changes_along(root, found) else []
+
+    def _written_out(self, root: Compute, short: Sequence[Axis]) -> list[str]:
+        """Whole loops unrolled; their names from the outermost to the innermost."""
+        names = [loop_names(root)[a] for a in short]
+        for name, axis in zip(names, short, strict=True):
+            extent = number(axis.extent) or 1
+            self.say(
+                Split(stage=root.name, loop=name, outer=f"{name}_o", inner=f"{name}_i", factor=extent, exact=True),
+                Unroll(stage=root.name, loop=f"{name}_i"),
+            )
+        return [f"{n}_i" for n in names[::-1]]
 
     def _is_down(self, root: Compute, vector: Axis) -> bool:
         """Whether long columns are reduced, all of them side by side in memory."""
