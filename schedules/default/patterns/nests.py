@@ -133,11 +133,9 @@ class GroupLoops:
         order = [names[a] for a in axes]
         inner = self._cut(root, "body", vector, order)
         if short:
-            inner, order = (
-                self._written_out(root, short),
-                [f"{n}_o" if a in set(short) else n for a, n in names.items()],
-            )
-            names = {a: f"{n}_o" if a in set(short) else n for a, n in names.items()}
+            inner, rows = self._unrolled_rows(root, short), set(short)
+            names = {a: f"{n}_o" if a in rows else n for a, n in names.items()}
+            order = [names[a] for a in axes]
         if root.reduction is not None:
             self._cut(root, "init", vector, [names[a] for a in axes])
         if not axes:
@@ -165,7 +163,7 @@ class GroupLoops:
             if outer_points == 1 and depth == 0 and rest:
                 loops, rest = [*loops, rest[0]], rest[1:]
                 outer_points = self._vectors(vector)
-        shared = self._shared_along(root, vector) if depth == 0 and inner else None
+        shared = self._shared_along(root, vector) if depth == 0 and inner and not short else None
         if shared is not None and shared is not together and shared not in self.phases:
             # What its iterations share is computed once: it runs around each vector.
             name = names[shared]
@@ -219,7 +217,7 @@ class GroupLoops:
             return []
         return found if changes_along(root, found) else []
 
-    def _written_out(self, root: Compute, short: Sequence[Axis]) -> list[str]:
+    def _unrolled_rows(self, root: Compute, short: Sequence[Axis]) -> list[str]:
         """Whole loops unrolled; their names from the outermost to the innermost."""
         names = [loop_names(root)[a] for a in short]
         for name, axis in zip(names, short, strict=True):
