@@ -31,6 +31,12 @@ class ReadReport:
     stage: Tensor | None
     answer: Answer | None = field(default=None, repr=False, compare=False)
     left: Answer | None = field(default=None, repr=False, compare=False)
+    beyond: str = field(default="", repr=False)  # the read as it was written, where that says what lies beyond a border
+
+    @property
+    def read(self) -> str:
+        """The read as it was written: x[i + k], x.at(i - 1, mode='clamp')."""
+        return self.beyond or (f"{self.source.name}[{self.index}]" if self.index else self.source.name)
 
     @cached_property
     def inversion(self) -> IndexInversion | None:
@@ -52,8 +58,7 @@ class ReadReport:
 
     def row(self) -> tuple[str, ...]:
         name = "-" if self.stage is None else self.stage.name
-        read = f"{self.source.name}[{self.index}]" if self.index else self.source.name
-        return self.consumer.name, read, self.kind, name, self.reason
+        return self.consumer.name, self.read, self.kind, name, self.reason
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class Explanation(Rich):
             for t in self.zeros
         ]
         for r in self.scatters:
-            lines += [f"{r.consumer.name} reads {r.source.name}[{r.index}]: {line}" for line in r.tried]
+            lines += [f"{r.consumer.name} reads {r.read}: {line}" for line in r.tried]
         return "\n".join(lines)
 
     def __repr__(self) -> str:

@@ -20,6 +20,7 @@ from autodiff.turning.answers import Answer
 from autodiff.turning.cotangent import Cotangent, Sparse, Stored, Support, common_support
 from autodiff.turning.gather import adjoint_of_read
 from autodiff.turning.reached import Reached, together
+from tedsl.lang.border_text import read_beyond
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis
 from tedsl.lang.tensor import Constant, Operation, Placeholder, Tensor
@@ -235,8 +236,9 @@ class _Reverse:
         found: Answer | None = None,
         left: Answer | None = None,
     ) -> None:
-        index = ", ".join(map(str, flow.index[len(self.prefix) :]))
-        self.reports.append(ReadReport(consumer, flow.source, index, kind, reason, stage, found, left))
+        indices = flow.index[len(self.prefix) :]
+        index, beyond = ", ".join(map(str, indices)), read_beyond(flow.source, indices)
+        self.reports.append(ReadReport(consumer, flow.source, index, kind, reason, stage, found, left, beyond))
 
     def _by_edges(self, op: Operation, positions: Iterable[int]) -> None:
         assert self.fdiff is not None

@@ -66,11 +66,10 @@ class Comparison(Rich):
         return not any(r.differing for r in self.results)
 
     def __str__(self) -> str:
-        faster = "the schedule is" if self.ratio >= 1 else "the other schedule is"
-        times = max(self.ratio, 1 / self.ratio)
+        faster, slower = ("this one", "the other") if self.ratio >= 1 else ("the other", "this one")
         lines = [
             f"{_time(self.seconds)} a call, the other {_time(self.other_seconds)}: "
-            f"{faster} {times:.2f} times as fast as the other",
+            f"{faster} is {max(self.ratio, 1 / self.ratio):.2f} times as fast as {slower}",
             *map(str, self.results),
             f"loops, the other's with -:\n{self.loops}" if self.loops else "the loops are the same",
         ]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tedsl.display.math import Big, Cases, Fenced, Fraction, Line, Math, Name, Operator, Root, Row, Script, Table, Word
+from tedsl.display.wrapping import wrapped
 from tedsl.lang.border_text import said_at
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Reduce, Var
 from tedsl.lang.extents import simplify_extent
@@ -92,7 +93,7 @@ class _Writer:
             for node in topological(extent):
                 if isinstance(node, Var):
                     self.names.of(node)
-        return Table(rule(self, op))
+        return Table([part for line in rule(self, op) for part in wrapped(line)])
 
     def named(self, roots: tuple[Expr, ...]) -> list[Line]:
         """A line for each part that the roots share, if they are long; the lines come after that of the roots."""
@@ -126,7 +127,7 @@ class _Writer:
         _check_length(reducer.results)
         result = _tuple([self.math(e) for e in reducer.results])
         identity = _tuple([self.math(e) for e in reducer.identity])
-        head = Row((Word("reducer"), Fenced(_listed(sides))))
+        head = Row((Word(reducer.name), Fenced(_listed(sides))))
         return [Line(head, result, Row((Word("of nothing: "), identity)))]
 
     def bodies(self, heads: Sequence[Math], bodies: Sequence[Expr], remark: Math | None) -> list[Line]:
@@ -319,7 +320,7 @@ class _Writer:
         guards = self.conditions(reduce.where, reduce.axes) if reduce.where is not TRUE else []
         values = [self.math(v, PRODUCT) for v in reduce.values]
         operand = _tuple(values)
-        sign = SIGN.get(kind, "reducer")
+        sign = SIGN.get(kind, reduce.reducer.title)
         (axis, *others) = reduce.axes or (None,)
         if axis is not None and not others and not guards and sign in "∑∏" and axis.extent is not None:
             last = simplify_extent(axis.begin + axis.extent - 1)

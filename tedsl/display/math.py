@@ -289,7 +289,7 @@ class Table(Math):
     def latex(self) -> str:
         lines = []
         for x in self.lines:
-            sign = x.sign if len(x.sign) == 1 else f"\\mathrel{{{_text(x.sign)}}}"
+            sign = LATEX.get(x.sign, x.sign) if len(x.sign) == 1 else f"\\mathrel{{{_text(x.sign)}}}"
             remark = f" && {x.remark.latex()}" if x.remark is not None else ""
             lines.append(f"{x.left.latex()} &{sign} {x.right.latex()}{remark}")
         return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"

@@ -249,8 +249,7 @@ def _reads(explanation: Explanation, works: dict[Operation, Work]) -> Iterator[s
 
 def _read(r: ReadReport, works: dict[Operation, Work], columns: int) -> list[str]:
     """The cells of one read; several reads of a scan share one adjoint, whose work stands at the first."""
-    read = f"{r.source.name}[{r.index}]" if r.index else r.source.name
-    row = [code(read), escape(r.consumer.name), badge(r.kind, KIND.get(r.kind, "")), escape(r.reason)]
+    row = [code(r.read), escape(r.consumer.name), badge(r.kind, KIND.get(r.kind, "")), escape(r.reason)]
     if works:
         parts = _parts(r.stage) if r.stage is not None else []
         row += _cells(sum((works[op] for op in parts if op in works), NOTHING))[:2] if parts else []

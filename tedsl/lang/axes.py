@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from tedsl.lang import functions as fn
@@ -10,20 +11,24 @@ from tedsl.lang.expr import Axis, Const, Expr, Read, Var
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.operators import Operators
 from tedsl.lang.traverse import free_axes, topological
+from tedsl.lang.variables import variables_of
 
 __all__ = ["as_extent", "as_name", "as_shape", "reduce_axis", "var"]
 
 INT32_MAX = 2**31 - 1
 
 
-def var(name: str = "n") -> Var:
-    """A symbolic extent: an int32 that is at least 0 and takes its value from the arrays of a call."""
+def var(name: str | None = None) -> Var:
+    """A symbolic extent: an int32 that is at least 0 and takes its value from the arrays of a call.
+
+    Without a name it is called like the variable that it is stored in.
+    """
     if isinstance(name, Operators) or getattr(name, "ndim", False):
         raise TypeError(
             f"te.var at {user_location()}: expected a name, found {type(name).__name__}: te.var makes a symbol; "
             "x.var() is the variance of a tensor"
         )
-    return Var(as_name(name, "te.var"))
+    return Var(given_name(name, "n", "te.var"))
 
 
 def as_name(name: Any, what: str) -> str:
@@ -33,9 +38,20 @@ def as_name(name: Any, what: str) -> str:
     return name
 
 
-def reduce_axis(extent: Any, name: str = "k") -> Axis:
-    """An axis to reduce over: `reduce_axis(64)` counts 0..63, `reduce_axis((2, 5))` counts 2, 3, 4."""
-    as_name(name, "te.reduce_axis")
+def given_name(name: Any, default: str, what: str) -> str:
+    """The name that a user gave, else that of the variable in which the result of a public function is stored."""
+    if name is not None:
+        return as_name(name, what)
+    variable = variables_of(sys._getframe(2))
+    return variable if isinstance(variable, str) else default
+
+
+def reduce_axis(extent: Any, name: str | None = None) -> Axis:
+    """An axis to reduce over: `reduce_axis(64)` counts 0..63, `reduce_axis((2, 5))` counts 2, 3, 4.
+
+    Without a name it is called like the variable that it is stored in.
+    """
+    name = given_name(name, "k", "te.reduce_axis")
     if not isinstance(extent, tuple):
         return Axis(name, as_extent(extent, f"reduce_axis {name!r}"), is_reduce=True)
     if len(extent) != 2:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["parts_as_said", "said_at"]
+__all__ = ["parts_as_said", "read_beyond", "said_at"]
 
 Said = tuple[Tensor, tuple[Expr, ...], str]
 
@@ -25,6 +25,14 @@ def said_at(node: Expr) -> Said | None:
         if is_new and all(p.dtype.is_integer for p in places) and read.tensor.at(*places, mode=mode) is node:
             return read.tensor, places, mode
     return None
+
+
+def read_beyond(tensor: Tensor, indices: tuple[Expr, ...]) -> str:
+    """A read as it was written, `x.at(i - 1, mode='clamp')`, where it says what lies beyond a border; else nothing."""
+    said = said_at(Read(tensor, indices)) if indices else None
+    if said is None:
+        return ""
+    return f"{tensor.name}.at({', '.join(map(str, said[1]))}, mode={said[2]!r})"
 
 
 def parts_as_said(roots: Iterable[Expr]) -> dict[Expr, tuple[Expr, ...]]:

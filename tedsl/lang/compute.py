@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 from tedsl.lang import functions as fn
-from tedsl.lang.axes import as_name, as_shape
+from tedsl.lang.axes import as_shape, given_name
 from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Formal, Read, Reduce
@@ -28,9 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["compute", "placeholder"]
 
 
-def placeholder(shape: Any, dtype: object = "float32", name: str = "x") -> Tensor:
-    """A tensor whose elements are given when the kernel is called."""
-    what = f"placeholder {as_name(name, 'te.placeholder')!r}"
+def placeholder(shape: Any, dtype: object = "float32", name: str | None = None) -> Tensor:
+    """A tensor whose elements are given when the kernel is called, by place or by its name.
+
+    Without a name it is called like the variable that it is stored in.
+    """
+    name = given_name(name, "x", "te.placeholder")
+    what = f"placeholder {name!r}"
     return Placeholder(name=name, shape=as_shape(shape, what), dtype=as_dtype(dtype)).output()
 
 

@@ -97,7 +97,7 @@ class _Lifting:
         count = len(reduce.values) if reduce.reducer.is_custom else 1
         bodies = tuple(Reduce(reduce.reducer, values[:-1], reduce.axes, values[-1], k) for k in range(count))
         ordinal = f"{len(self.made)}" if self.made else ""
-        op = Compute(name=f"{self.name}_{reduce.reducer.kind}{ordinal}", axes=fresh, bodies=bodies)
+        op = Compute(name=f"{self.name}_{reduce.reducer.title}{ordinal}", axes=fresh, bodies=bodies)
         return op, tuple(a - a.begin for a in outer)
 
 

@@ -107,9 +107,8 @@ def _compute(op: Compute, style: Style) -> str:
     values, guard = lines[count : count + len(first.values)], lines[count + len(first.values) :]
     axes = ", ".join([_range(a, style) for a in first.axes] + [f"where {g}" for g in guard])
     value = f"({', '.join(values)})" if len(values) > 1 else values[0]
-    name = "reducer" if first.reducer.is_custom else first.reducer.kind
     lets = lines[:count] + ([_combining(first, style)] if first.reducer.is_custom else [])
-    return _joined(f"{heads} = {name}({axes}) {value}", _ranges(op.axes, style), lets)
+    return _joined(f"{heads} = {first.reducer.title}({axes}) {value}", _ranges(op.axes, style), lets)
 
 
 def _combining(reduce: Reduce, style: Style) -> str:
@@ -119,7 +118,7 @@ def _combining(reduce: Reduce, style: Style) -> str:
     arguments = ", ".join(_tuple([style.names.of(f) for f in side]) for side in (reducer.left, reducer.right))
     identity = _tuple([expression_text(c, style) for c in reducer.identity])
     results = f"({results})" if len(reducer.results) > 1 else results
-    return "; ".join([*lets, f"reducer({arguments}) = {results}, identity {identity}"])
+    return "; ".join([*lets, f"{reducer.name}({arguments}) = {results}, identity {identity}"])
 
 
 def _tuple(texts: list[str]) -> str:

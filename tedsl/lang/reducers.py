@@ -10,7 +10,7 @@ import numpy as np
 
 from tedsl.lang import functions as fn
 from tedsl.lang.annotations import as_reduction
-from tedsl.lang.axes import INT32_MAX
+from tedsl.lang.axes import INT32_MAX, given_name
 from tedsl.lang.dtypes import BOOL, BOTTOM, INT32, DType, Kind, default_type, integer_bounds, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Formal, Reduce
@@ -22,6 +22,8 @@ from tedsl.lang.weak import is_weak_kind, kind_of
 
 __all__ = ["COMBINE", "Reducer", "all", "any", "argmax", "argmin", "max", "min", "prod", "reducer", "sum"]
 
+DEFAULT_NAME = "reducer"
+
 
 @dataclass(frozen=True, eq=False)
 class Reducer:
@@ -32,6 +34,7 @@ class Reducer:
     right: tuple[Formal, ...] = ()
     results: tuple[Expr, ...] = ()
     identity: tuple[Const, ...] = ()
+    name: str = DEFAULT_NAME  # of one that a user defined
 
     def result_dtype(self, values: tuple[Expr, ...], index: int) -> DType:
         return INT32 if self.kind in ("argmax", "argmin") else values[index].dtype
@@ -39,6 +42,11 @@ class Reducer:
     @property
     def is_custom(self) -> bool:
         return self.kind == "custom"
+
+    @property
+    def title(self) -> str:
+        """What formulas and texts call it."""
+        return self.name if self.is_custom else self.kind
 
     def identity_of(self, dtype: DType, index: int = 0) -> Const:
         """The result over nothing."""
@@ -236,6 +244,7 @@ class CustomReducer:
     combine: Callable[..., Any]
     identity: Any
     where: str
+    name: str = DEFAULT_NAME
     _traced: dict[tuple[Kind, ...], Reducer] = field(default_factory=dict, repr=False)
 
     @property
@@ -243,7 +252,8 @@ class CustomReducer:
         return len(self.identity) if isinstance(self.identity, tuple) else None
 
     def __call__(self, value: Any, axis: Any = None, where: Any = None) -> Any:
-        what = f"te.reducer defined at {self.where}"
+        title = "te.reducer" if self.name == DEFAULT_NAME else f"te.reducer {self.name!r}"
+        what = f"{title} defined at {self.where}"
         if callable(value) and not isinstance(value, Operators):
             value, axis = trace_lambda(value, what, axis)
         elif axis is None:
@@ -296,7 +306,12 @@ class CustomReducer:
             raise ValueError(f"{what}: combine may only use its two arguments, found axis {free_axes(exprs)[0].name!r}")
         identity = (self.identity,) if self.arity is None else self.identity
         return Reducer(
-            "custom", left, right, exprs, tuple(fn.const(v, d) for v, d in zip(identity, dtypes, strict=True))
+            "custom",
+            left,
+            right,
+            exprs,
+            tuple(fn.const(v, d) for v, d in zip(identity, dtypes, strict=True)),
+            self.name,
         )
 
 
@@ -309,8 +324,12 @@ def _formals(dtypes: tuple[DType, ...]) -> tuple[tuple[Formal, ...], tuple[Forma
     return left, right
 
 
-def reducer(combine: Callable[..., Any], identity: Any) -> CustomReducer:
-    """A reducer of your own: `combine(a, b)` must be associative, `identity` neutral; tuples for several values."""
+def reducer(combine: Callable[..., Any], identity: Any, name: str | None = None) -> CustomReducer:
+    """A reducer of your own: `combine(a, b)` must be associative, `identity` neutral; tuples for several values.
+
+    Formulas call it by its name, or like the variable that it is stored in.
+    """
+    name = given_name(name, DEFAULT_NAME, "te.reducer")
     if not callable(combine) or not takes(combine, 2):
         raise TypeError(
             f"te.reducer at {user_location()}: combine must be a function of two arguments, found {combine!r}"
@@ -319,4 +338,4 @@ def reducer(combine: Callable[..., Any], identity: Any) -> CustomReducer:
         raise ValueError(
             f"te.reducer at {user_location()}: the identity must be a number or a tuple, found {identity!r}"
         )
-    return CustomReducer(combine, identity, user_location())
+    return CustomReducer(combine, identity, user_location(), name)

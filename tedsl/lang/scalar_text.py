@@ -233,7 +233,7 @@ def _index(index: Expr, style: Style) -> Piece:
 
 
 def _reduce(node: Reduce, style: Style) -> list[Piece]:
-    name = "reducer" if node.reducer.is_custom else style.prefix + node.reducer.kind
+    name = node.reducer.name if node.reducer.is_custom else style.prefix + node.reducer.kind
     several = len(node.values) > 1
     axes = ", ".join(style.names.of(a) for a in node.axes)
     pieces: list[Piece] = [name, "((" if several else "(", *_listed(list(node.values)), ")" if several else ""]

@@ -105,7 +105,7 @@ def softmax(x: Any, axis: Any) -> Tensor:
 
 @numpy_keywords
 @takes_variables
-def logsumexp(x: Any, axis: Any, keepdims: bool = False) -> Tensor:
+def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """log(sum of exp(x)) over an axis, several, or all (None), without overflow; -inf where every element is."""
     source = _floats(x, "logsumexp")
     top = _max(source, axis, True)

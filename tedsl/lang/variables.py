@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from opcode import HAVE_ARGUMENT, opmap, opname
+from opcode import HAVE_ARGUMENT, opmap, opname, stack_effect
 from types import CodeType, FrameType
 from typing import NamedTuple
 
@@ -32,6 +32,11 @@ _OPERATORS = ("BINARY_", "COMPARE_", "INPLACE_", "UNARY_")
 _CACHE = opmap.get("CACHE", -1)
 _STORES = frozenset(("STORE_NAME", "STORE_GLOBAL", "STORE_FAST", "STORE_DEREF"))
 _PAIRS = frozenset(("STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST"))
+# Instructions that put values on the stack, or take some from its top and put one there, by how they begin.
+_OF_ONE = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
+_NEUTRAL = frozenset(("KW_NAMES", "NOP", "PUSH_NULL"))
+_SIMPLE = ("BINARY_", "BUILD_", "CALL", "COMPARE_OP", "LOAD_", "MAKE_FUNCTION", "PRECALL", "SET_FUNCTION_", "UNARY_")
+_TURNS = {"ROT_TWO": {0: 1, 1: 0}, "ROT_THREE": {0: 2, 1: 0, 2: 1}}
 
 
 class _Known(NamedTuple):
@@ -84,21 +89,57 @@ def _instruction_at(code: CodeType, offset: int) -> str:
 
 
 def stored_names(code: CodeType, offset: int) -> Variables | None:
-    """The names that the result of the instruction at `offset` is stored under by what comes next, if it is."""
+    """The names that the result of the instruction at `offset` is stored under by what comes next, if it is.
+
+    In `a, b = f(), g()` other values are made in between: `above` counts those that lie above the result on the stack.
+    """
+    above = 0
     following = _instructions(code.co_code, offset + 2)
-    name, argument = next(following, ("", 0))
-    if name in ("COPY", "DUP_TOP"):  # (y := ...), a = b = ...
-        name, argument = next(following, ("", 0))
-    if name != "UNPACK_SEQUENCE":
+    for name, argument in following:
+        if not above:
+            if name in ("COPY", "DUP_TOP"):  # (y := ...), a = b = ...
+                name, argument = next(following, ("", 0))
+            if name == "UNPACK_SEQUENCE":
+                return _unpacked(code, argument, following)
         stored = _stored(code, name, argument)
-        return stored[0] if stored else None
-    count, found = argument, list[str | None]()
+        if len(stored) > above:
+            return stored[above]
+        if stored:
+            above += stack_effect(opmap[name], argument)
+        elif name == "BUILD_TUPLE" and argument > above:  # a, b, c, d = ... of four and more
+            if next(following, None) != ("UNPACK_SEQUENCE", argument):
+                return None
+            above = argument - 1 - above
+        elif (moved := _moved(name, argument, above)) is None:
+            return None
+        else:
+            above = moved
+    return None
+
+
+def _unpacked(code: CodeType, count: int, following: Iterator[tuple[str, int]]) -> Variables | None:
+    """The names of so many parts of a result."""
+    found = list[str | None]()
     while len(found) < count:
         stored = _stored(code, *next(following, ("", 0)))
         if not stored:
             return None
         found += stored
     return tuple(found[:count]) if any(found) else None
+
+
+def _moved(name: str, argument: int, above: int) -> int | None:
+    """How many values lie above ours after an instruction; None where it takes ours, or is none that is known."""
+    if name in _TURNS:  # Python 3.10
+        return _TURNS[name].get(above, above)
+    if name == "SWAP":
+        return {0: argument - 1, argument - 1: 0}.get(above, above)
+    number = opmap.get(name, 0)
+    if not name.startswith(_SIMPLE) and name not in _NEUTRAL:
+        return None
+    effect = stack_effect(number, argument if number >= HAVE_ARGUMENT else None)
+    taken = 0 if name in _NEUTRAL else 1 if name in _OF_ONE else 1 - effect
+    return above + effect if taken <= above else None
 
 
 def _instructions(code: bytes, begin: int) -> Iterator[tuple[str, int]]:

@@ -27,6 +27,12 @@ def check_described(
     """Once some arrays are described, every parameter without a default is given."""
     needed = [name for name, p in parameters.items() if p.default is p.empty]
     missing = [name for name in needed if name not in given]
+    for value in given.values() if missing else ():
+        if isinstance(value, (list, tuple)) and len(value) > 1 and all(isinstance(part, str) for part in value):
+            raise TypeError(
+                f"check_op at {user_location()}: descriptions are arguments of their own, found the "
+                f"{type(value).__name__} {value!r:.60}; write check_op({title}, {', '.join(map(repr, value))})"
+            )
     if count and missing:
         raise TypeError(
             f"check_op at {user_location()}: {title} takes {listed(needed)}; found {count} "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from typing import Any
@@ -60,8 +61,8 @@ FORMULAS = [
     (lambda: made(lambda i: te.sum(v[i - K], axis=K, where=(i >= K) & (v[0] > 0) & (i - 3 <= K))),
      r"C_{i} &= \sum_{\substack{k<8 \\ i-3\le k\le i \\ v_{0}>0}} v\left[ i-k \right] && i<8"),
     (lambda: made(lambda i: MEAN(A[i, K], axis=K)),
-     r"C_{i} &= \operatorname*{reducer}_{k<8} A_{i,\,k} && i<8 \\" "\n"
-     r"\text{reducer}\left( a,\,b \right) &= \frac{a+b}{2} && \text{of nothing: }0"),
+     r"C_{i} &= \operatorname*{MEAN}_{k<8} A_{i,\,k} && i<8 \\" "\n"
+     r"\text{MEAN}\left( a,\,b \right) &= \frac{a+b}{2} && \text{of nothing: }0"),
     (lambda: te.compute((8,), lambda i: v[i], name="50% $ of_x"),
      r"{\text{50}\%\text{ }\$\text{ of}\_\text{x}}_{i} &= v_{i} && i<8"),
     (lambda: te.compute((n,), lambda alpha: te.cast(alpha, "float32"), name="conv_out"),
@@ -99,6 +100,24 @@ def test_shared_parts_of_a_long_formula_have_lines_of_their_own() -> None:
         return e
 
     assert r"t_{0} &=" in str(te.display.latex(made(body)))
+
+
+def test_a_sum_that_is_too_wide_goes_on_below() -> None:
+    wide = made(lambda i: sum((-1) ** k * te.exp(v[(i + k) % 8]) * (k + 2) for k in range(9)))
+    first, *others = str(te.display.latex(wide)).splitlines()[1:-1]
+    assert first.startswith("C_{i} &= ")
+    assert first.endswith(r" \\")
+    assert len(others) >= 1
+    assert all(re.match(r" &[+-] ", line) for line in others)
+    assert "i<8" in others[-1]
+    assert "i<8" not in first
+    narrow = made(lambda i: te.exp(v[i]) + v[i] - 1)
+    assert len(str(te.display.latex(narrow)).splitlines()) == 3
+    for tensor in (wide, narrow):
+        assert (
+            tensor._repr_html_().count("<mtr>")
+            == str(te.display.latex(tensor)).count("&&") + len(str(te.display.latex(tensor)).splitlines()) - 3
+        )
 
 
 def test_what_is_too_long_is_left_to_text() -> None:

@@ -90,6 +90,14 @@ def test_a_name_changes_nothing_of_a_program(expression: str) -> None:
         ("for row in [te.exp(w)]: pass", {"row": "exp"}),
         ("a, b = te.compute((2,), lambda i: w[i]).reshape(2, 1)", {"a": "T_reshape_slice", "b": "T_reshape_slice"}),
         ("y = x.astype('float32')", {"y": "x"}),
+        ("a, b = te.exp(w), te.compute((3,), lambda i: w[i])", {"a": "a", "b": "b"}),
+        ("a, b, c = w + 1, te.exp(te.exp(w)), x.sum(axis=0)", {"a": "a", "b": "b", "c": "c"}),
+        ("a, b, c, d = te.exp(w), x @ w, w, te.sort(w)", {"a": "a", "b": "b", "c": "w", "d": "d"}),
+        ("a, (b, c) = te.exp(w), te.split(v, 2)", {"a": "a", "b": "b", "c": "c"}),
+        ("a, b = te.exp(w) + 1, -(te.exp(w) * 2)", {"a": "a", "b": "b"}),
+        ("a, b = c = te.exp(w), te.exp(v)", {"a": "exp", "b": "exp"}),
+        ("a = te.exp(w), te.exp(v)\nb = a[0]", {"b": "exp"}),
+        ("y = te.exp(w) if te.exp(w) is v else te.sqrt(w)", {"y": "y"}),
         ("held = [te.exp(w)]\ny = held[0]", {"y": "exp"}),
         ("held = [te.exp(w)]\ny = held[0].astype('float32')", {"y": "exp"}),
         ("total = sum([w, w, w])", {"total": "add"}),
@@ -111,6 +119,37 @@ def test_a_name_changes_nothing_of_a_program(expression: str) -> None:
 def test_what_takes_a_name_and_what_does_not(code: str, names: dict[str, str]) -> None:
     found = run(code)
     assert {name: found[name].name for name in names} == names
+
+
+@pytest.mark.parametrize("place", [run, run_inside])
+def test_placeholders_axes_sizes_and_reducers_too(place: Any) -> None:
+    found = place(
+        "n, rows = te.var(), te.var('m')\n"
+        "image, kernel = te.placeholder((n, 4)), te.placeholder((3, 3), 'float64')\n"
+        "p, q = te.reduce_axis(3), te.reduce_axis((1, 3))\n"
+        "given = te.placeholder((n,), name='other')\n"
+        "held = [te.placeholder((3,)), te.reduce_axis(2), te.var()]\n"
+        "largest = te.reducer(lambda a, b: te.maximum(a, b), 0.0)\n"
+        "named = te.reducer(lambda a, b: a * b, 1.0, name='times')\n"
+        "y = te.compute((3,), lambda i: largest(kernel[i, p], axis=p))\n"
+        "z = te.compute((3,), lambda i: named(kernel[i, p], axis=p) + 1)"
+    )
+    names = {k: found[k].name for k in ("n", "rows", "image", "kernel", "p", "q", "given", "largest", "named")}
+    assert names == {**{k: k for k in names}, "rows": "m", "given": "other", "named": "times"}
+    assert [t.name for t in found["held"]] == ["x", "k", "n"]
+    assert str(found["y"]).startswith("y[i] = largest(p < 3) kernel[i, p]   for i < 3\n    with largest(a, b) = ")
+    assert "times(p < 3)" in program_text(found["z"])
+    built = te.build([found["image"]], found["image"] * 2)
+    np.testing.assert_array_equal(built(image=np.ones((2, 4), "float32")), np.full((2, 4), 2.0))
+
+
+@pytest.mark.parametrize("make", [
+    lambda: te.placeholder((3,), name=4), lambda: te.var(3), lambda: te.reduce_axis(3, name=("a",)),
+    lambda: te.reducer(lambda a, b: a, 0.0, name=3),
+])  # fmt: skip
+def test_a_name_is_a_string(make: Any) -> None:
+    with pytest.raises(TypeError, match=r"expected a name, found (int|tuple)"):
+        make()
 
 
 def test_only_the_operation_that_is_returned_takes_the_name() -> None:

@@ -190,8 +190,8 @@ def test_custom_reducers_show_what_they_combine() -> None:
     best = te.reducer(lambda a, b: (te.maximum(a[0], b[0]), te.select(a[0] >= b[0], a[1], b[1])), (-math.inf, 0))
     value, _ = te.compute((n,), lambda i: best((A[i, k], k), axis=k), name=("value", "place"))
     assert str(value) == (
-        "value[i], place[i] = reducer(k < 64) (A[i, k], k)   for i < n\n"
-        "    with reducer((a0, a1), (b0, b1)) = (maximum(a0, b0), select(a0 >= b0, a1, b1)), identity (-inf, 0)"
+        "value[i], place[i] = best(k < 64) (A[i, k], k)   for i < n\n"
+        "    with best((a0, a1), (b0, b1)) = (maximum(a0, b0), select(a0 >= b0, a1, b1)), identity (-inf, 0)"
     )
 
 

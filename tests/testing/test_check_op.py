@@ -337,6 +337,10 @@ MISUSE: dict[str, tuple[Any, str]] = {
         lambda: te.testing.check_op(looked_up, "h w 3"),
         r"looked_up takes image and table; found 1 description; describe table as well \('...' for an array of any ",
     ),
+    "descriptions in a list": (
+        lambda: te.testing.check_op(looked_up, ["h w 3", "3 3 3 3"]),
+        r"found the list \['h w 3', '3 3 3 3'\]; write check_op\(looked_up, 'h w 3', '3 3 3 3'\)",
+    ),
     "by name": (lambda: te.testing.check_op(looked_up, table="3 3 3 3"), "image and table.*describe image as well"),
 }  # fmt: skip
 

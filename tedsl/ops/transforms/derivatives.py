@@ -23,8 +23,9 @@ Argnums = int | tuple[int, ...]
 def grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Transformed:
     """The gradient of `f`, whose result is a scalar: a function of the same arguments.
 
-    It has the structure of the argument at `argnums`, a tuple of gradients for a tuple of positions; None in an
-    argument stays None. With `has_aux`, `f` returns (loss, aux) and the function (gradient, aux).
+    It has the structure of the argument at `argnums`, a tuple of gradients for a tuple of positions; what is no number
+    in an argument (None, a bool, a string, a function) stays as it is. With `has_aux`, `f` returns (loss, aux) and the
+    function (gradient, aux).
     """
     inner = _value_and_grad(f, argnums, has_aux, "grad")
 
@@ -128,7 +129,7 @@ class _By:
 
     def _tensor(self, leaf: Any, name: str) -> Any:
         leaf = constant(as_array(leaf, self.weak)) if is_number(leaf) else leaf
-        if leaf is None or (isinstance(leaf, Tensor) and leaf.dtype.is_float):
+        if _has_no_slope(leaf) or (isinstance(leaf, Tensor) and leaf.dtype.is_float):
             return leaf
         found = leaf.dtype if isinstance(leaf, Tensor) else f"{type(leaf).__name__} ({leaf!r:.40})"
         raise IntegerGradientError(
@@ -137,10 +138,15 @@ class _By:
         )
 
     def _listed(self, leaf: Any, name: str) -> Any:
-        if leaf is None:
-            return Static(None)
+        if not isinstance(leaf, Tensor):
+            return Static(leaf)
         self.tensors.append(leaf)
         return len(self.tensors) - 1
+
+
+def _has_no_slope(leaf: Any) -> bool:
+    """Whether a part of a nest is no number: settings beside arrays, as dataclasses have them."""
+    return leaf is None or isinstance(leaf, (bool, str, bytes)) or (callable(leaf) and not isinstance(leaf, Tensor))
 
 
 def _rows(result: Any, by: _By, argnums: Argnums, name: str) -> Any:

@@ -57,6 +57,8 @@ class FunctionSignature(Signature):
 class Transformed(Op):
     """A function made from a function, on tensors and on arrays of every framework."""
 
+    signature: FunctionSignature
+
     def __init__(
         self,
         rule: Callable[..., Any],

@@ -25,6 +25,7 @@ Array = np.ndarray[Any, Any]
 def with_arrays(values: Sequence[Any], wanted: Sequence[bool] | None) -> list[Any]:
     """Arguments in which numbers are arrays where they are wanted so, and lists with a float in them everywhere.
 
+    So are floats of NumPy: they come of arithmetic on arrays of rank 0, and are others at each step of a loop.
     `wanted` None: if there is no array, floats and lists with floats are arrays.
     """
     found = [leaf for value in values for leaf in leaves(value)]
@@ -44,8 +45,8 @@ def with_arrays(values: Sequence[Any], wanted: Sequence[bool] | None) -> list[An
             return type(value)(taken(v, is_wanted) for v in value)
         if isinstance(value, dict):
             return {k: taken(v, is_wanted) for k, v in value.items()}
-        is_float = isinstance(value, (float, np.floating))
-        if is_number(value) and (is_wanted or (wanted is None and is_float and not arrays)):
+        is_alone = wanted is None and not arrays and isinstance(value, float)
+        if is_number(value) and (is_wanted or is_alone or isinstance(value, np.floating)):
             return _given(as_array(value, weak), like)
         return value
 
