@@ -225,6 +225,8 @@ class Schedule(Rich):
 
         Where `auto("default")` was asked for, that is the default schedule.
         """
+        if other is not None and not isinstance(other, Schedule):
+            raise TypeError(f"s.diff at {user_location()}: expected a te.Schedule, found {type(other).__name__}")
         return difference(self._start() if other is None else other.plan, self.plan)
 
     def compare(self, other: Schedule, feeds: Mapping[Tensor, Any], **options: Any) -> Any:

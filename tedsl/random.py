@@ -126,7 +126,7 @@ def chance(key: Key, p: float, shape: Any) -> Callable[..., Any]:
 @takes_variables
 def randint(key: Key, shape: Any, low: int, high: int) -> Tensor:
     """int32 from low to below high, as jax.random.randint has them."""
-    if not -(2**31) <= low < high <= 2**31:
+    if not all(isinstance(v, (int, np.integer)) for v in (low, high)) or not -(2**31) <= low < high <= 2**31:
         raise ValueError(
             f"te.random.randint at {user_location()}: expected low below high, both int32, found {low!r} and {high!r}"
         )

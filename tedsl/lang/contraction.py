@@ -59,14 +59,16 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
     left, right = as_tensor(a, "te.tensordot"), as_tensor(b, "te.tensordot")
     if isinstance(axes, int):
         first, second = list(range(left.ndim - axes, left.ndim)), list(range(axes))
+    elif isinstance(axes, (tuple, list)) and len(axes) == 2:
+        first, second = (list(v) if isinstance(v, (tuple, list)) else [v] for v in axes)
     else:
-        first, second = ([v] if isinstance(v, int) else list(v) for v in axes)
+        raise TypeError(f"te.tensordot at {user_location()}: axes= takes a number or two lists, found {axes!r:.40}")
     rows: list[Any] = [f"a{d}" for d in range(left.ndim)]
     columns: list[Any] = [f"b{d}" for d in range(right.ndim)]
     try:
         for n, (p, q) in enumerate(zip(first, second, strict=True)):
             rows[p] = columns[q] = f"k{n}"
-    except (IndexError, ValueError):
+    except (IndexError, TypeError, ValueError):
         raise ValueError(
             f"te.tensordot at {user_location()}: axes={axes!r} do not pair axes of {left!r} and {right!r}"
         ) from None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_extent, as_shape
 from tedsl.lang.dtypes import FLOAT32, as_dtype
@@ -76,9 +78,12 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: object = None) ->
     what = "te.arange"
     if stop is None:
         start, stop = 0, start
+    values = (start, stop, step)
+    for v in values:
+        if not isinstance(v, (int, float, np.number, Expr)):
+            raise TypeError(f"{what} at {user_location()}: expected numbers, found {type(v).__name__} ({v!r:.40})")
     if isinstance(step, Expr) or step == 0:
         raise ValueError(f"{what} at {user_location()}: the step must be a number other than 0, found {step}")
-    values = (start, stop, step)
     if any(isinstance(v, Expr) for v in values):
         width = as_int(abs(step), f"{what}, step")
         span = stop - start if step > 0 else start - stop

@@ -39,7 +39,7 @@ def scatter(
     """out = init (else the identity of `op`), then out[index] op= value at each point of `axes`; duplicates combine."""
     title = titled(name, "scatter", "te.scatter").of_one("te.scatter")
     what = f"scatter {title!r}"
-    if op not in SCATTER_KINDS:
+    if not isinstance(op, str) or op not in SCATTER_KINDS:
         raise ValueError(f"{what} at {user_location()}: op must be one of {', '.join(SCATTER_KINDS)}; found {op!r}")
     extents = as_shape(shape, what)
     loops = _loop_axes(axes, what)

@@ -144,7 +144,8 @@ def inlined(signature: Signature, template: Template, author: Author, inputs: Se
         returned = signature.called(template, inputs)
     except Exception as error:
         add_list_hints(error, signature, template)
-        misfit = signature.misfit(template) if isinstance(error, AttributeError) else None
+        is_of_kinds = isinstance(error, (AttributeError, TypeError, ValueError))
+        misfit = signature.misfit(template) if is_of_kinds else None
         if misfit is None:
             raise
         raise _with_notes(TypeError(f"{signature.name} at {user_location()}: {misfit}"), error) from error

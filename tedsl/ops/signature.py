@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tedsl.analysis.arrays import nests
+from tedsl.lang.expr import Expr
 from tedsl.lang.tensor import Tensor
 
 __all__ = [
@@ -122,12 +123,16 @@ class Signature:
         return key
 
     def misfit(self, template: Template) -> str | None:
-        """The first argument that is annotated as a tensor and is none; None without one."""
+        """The first argument that is annotated as a tensor, or as a number, and is none; None without one."""
         for name, value in template.arguments.items():
             note = self.parameters.parameters[name].annotation
             is_absent = value is None and str(note).endswith("None")
-            if is_tensor_annotation(note) and not isinstance(value, Slot) and not is_absent:
+            if is_absent or isinstance(value, Slot):
+                continue
+            if is_tensor_annotation(note):
                 return f"argument {name!r}: expected an array, found {type(value).__name__} ({value!r:.40})"
+            if str(getattr(note, "__name__", note)) in ("int", "float") and not isinstance(value, _NUMBERS):
+                return f"argument {name!r}: expected a number, found {type(value).__name__} ({value!r:.40})"
         return None
 
     def given(self, template: Template, inputs: Sequence[Tensor]) -> str:
@@ -176,6 +181,7 @@ def is_tensor_annotation(note: Any) -> bool:
     return str(text).removeprefix("te.").removesuffix(" | None") == "Tensor"
 
 
+_NUMBERS = (int, float, np.generic, Expr)
 PROTOCOLS = ("__dlpack__", "__array_interface__", "__array__", "__cuda_array_interface__")
 
 

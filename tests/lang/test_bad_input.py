@@ -66,6 +66,16 @@ def axes_of_one(k: Any = None) -> Any:
 
 
 CASES: list[tuple[Any, type[Exception], str]] = [
+    (lambda: te.arange("5"), TypeError, "te.arange at .*: expected numbers, found str"),
+    (lambda: te.arange(0, 5, [1]), TypeError, "te.arange at .*: expected numbers, found list"),
+    (lambda: te.arange(0, 5, 0), ValueError, "te.arange at .*: the step must be a number other than 0, found 0"),
+    (lambda: te.tensordot(v, v, len), TypeError, "te.tensordot at .*: axes= takes a number or two lists, found <built"),
+    (lambda: te.tensordot(v, v, ("a", 0)), ValueError, "te.tensordot at .*do not pair axes"),
+    (lambda: te.scatter((3,), [te.reduce_axis(8)], 0, v[0], op=np.ones(1)), ValueError, "op must be one of add"),
+    (lambda: te.random.randint(te.random.key(0), (3,), 0, "9"), ValueError, "expected low below high, both int32"),
+    (lambda: te.ops.hardtanh(v, -1, {}), TypeError, "hardtanh at .*argument 'max_val': expected a number, found dict"),
+    (lambda: te.ops.dropout(v, "half"), TypeError, "dropout at .*argument 'p': expected a number, found str"),
+    (lambda: te.Schedule(v + 1).diff("s"), TypeError, "s.diff at .*: expected a te.Schedule, found str"),
     # rank and shape
     (
         lambda: te.compute((n,), lambda i: A[i] + 1),
