@@ -103,6 +103,18 @@ def tiled(height):
 te.display.slider(tiled, [4, 8, 16, 32, 64], name="height", begin=3)
 
 # %% [markdown]
+# In which order are the elements computed then, and what is read for each? On a small image one can look on. Lanes of
+# a vector are one step, and so are parallel iterations. Colors and numbers tell the order where nothing moves.
+
+# %%
+small_image = te.placeholder((8, 16))
+smooth = te.compute((8, 16), lambda i, j: sum(small_image.at(i + d, j, mode="clamp") for d in (-1, 0, 1)) / 3)
+order = te.Schedule(smooth)
+order[smooth].tile("i", "j", 4, 8)
+order[smooth].vectorize("ji").parallel("io")
+te.display.trace(order)
+
+# %% [markdown]
 # A directive that makes no sense is refused at once, with the loops there are.
 
 # %%

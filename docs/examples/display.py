@@ -30,6 +30,16 @@ def split(factor):
 
 print(te.display.slider(split, [2, 4], name="factor"))
 
+# %% te.display.trace te.display.Trace
+tiles = te.Schedule(y)
+tiles[y].split("i", 2)
+tiles[y].vectorize("ii")
+print(te.display.trace(tiles))
+
+# %% te.display.tuning te.display.WatchedTuning
+te.tune(y, budget=1, progress=(search := te.display.tuning()))
+print(len(search.seconds) > 0)
+
 # %% te.display.plot.gradcheck_errors
 te.display.plot.gradcheck_errors(te.gradcheck(y.sum(), x)).get_xlabel()
 

@@ -12,16 +12,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tedsl.display import plot
     from tedsl.display.stops import Slider, slider
-    from tedsl.display.training import WatchedLoop, progress
+    from tedsl.display.traces import Trace, trace
+    from tedsl.display.training import WatchedLoop, WatchedTuning, progress, tuning
     from tedsl.display.views import Shown, graph, html, latex, program
 
 # Name -> where it is defined.
 _HOME = {
     "html": "views", "latex": "views", "program": "views", "graph": "views", "Shown": "views",
     "WatchedLoop": "training", "progress": "training", "Slider": "stops", "slider": "stops",
+    "WatchedTuning": "training", "tuning": "training", "Trace": "traces", "trace": "traces",
 }  # fmt: skip
 
-__all__ = ["Shown", "Slider", "WatchedLoop", "graph", "html", "latex", "plot", "program", "progress", "slider"]
+__all__ = [
+    "Shown", "Slider", "Trace", "WatchedLoop", "WatchedTuning", "graph", "html", "latex", "plot", "program", "progress",
+    "slider", "trace", "tuning",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

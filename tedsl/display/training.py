@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any
 
-__all__ = ["WatchedLoop", "progress"]
+__all__ = ["WatchedLoop", "WatchedTuning", "progress", "tuning"]
 
 
 class WatchedLoop:
@@ -67,13 +67,13 @@ class WatchedLoop:
         if self._bar is not None:
             self._bar.set_postfix({name: f"{values[-1]:.4g}" for name, values in self.history.items()})
         if self._plots and self.history:
-            self._draw()
+            self._draw(self.plot)
 
-    def _draw(self) -> None:
+    def _draw(self, plot: Callable[[], Any]) -> None:
         import matplotlib.pyplot as plt
         from IPython.display import display
 
-        figure = self.plot().figure
+        figure = plot().figure
         if self._handle is None:
             self._handle = display(figure, display_id=True)
         else:
@@ -92,6 +92,49 @@ def progress(over: Iterable[Any] | int, *, plot: bool = False, every: float = 0.
     The bar is tqdm's, where that is installed and a notebook or a terminal looks on.
     """
     return WatchedLoop(over, plot=plot, every=every)
+
+
+class WatchedTuning:
+    """What `te.tune(..., progress=)` reports, kept: in a notebook with a curve that grows while it searches."""
+
+    def __init__(self, *, every: float = 0.5) -> None:
+        self.seconds: list[float] = []  # of a call by the best schedule, each time that it was told
+        self.elapsed: list[float] = []
+        self.default = 0.0
+        self._loop = WatchedLoop((), plot=True, every=every)
+
+    def __call__(self, told: Any) -> None:
+        self.seconds.append(told.best)
+        self.elapsed.append(told.elapsed)
+        self.default = told.default
+        if self._loop._plots and time.monotonic() - self._loop._told > self._loop._every:
+            self._loop._told = time.monotonic()
+            self._loop._draw(self.plot)
+
+    def __repr__(self) -> str:
+        if not self.seconds:
+            return "WatchedTuning(nothing told yet)"
+        best = self.seconds[-1]
+        return f"WatchedTuning({1e3 * best:.3g} ms, {self.default / best:.2f} times as fast as by default)"
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """The best time over the seconds of the search, and that of the default schedule. Returns the axes."""
+        loop = WatchedLoop(())
+        ax = loop.plot(ax=ax, xlabel="seconds of search", ylabel="milliseconds of a call")
+        ax.step(self.elapsed, [1e3 * s for s in self.seconds], where="post", label="best so far")
+        if self.default:
+            ax.axhline(1e3 * self.default, color="#7a7a7a", linewidth=1, linestyle="--", label="default schedule")
+        ax.set_ylim(bottom=0)
+        ax.legend(frameon=False)
+        return ax
+
+
+def tuning(*, every: float = 0.5) -> WatchedTuning:
+    """What to give `te.tune` as `progress=`, to look on while it searches; `.plot()` draws it again afterwards.
+
+    te.tune(y, budget=20, progress=(search := te.display.tuning()))
+    """
+    return WatchedTuning(every=every)
 
 
 def _in_notebook() -> bool:

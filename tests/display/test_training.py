@@ -46,3 +46,20 @@ def test_a_bar_where_a_terminal_looks_on(monkeypatch: pytest.MonkeyPatch, capsys
     told = capsys.readouterr().err
     assert "3/3" in told
     assert "loss=0.25" in told
+
+
+def test_a_search_is_watched() -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from tedsl.backend.host.progress import Progress
+
+    search = te.display.tuning()
+    assert repr(search) == "WatchedTuning(nothing told yet)"
+    for k, best in enumerate((4e-3, 2e-3, 1e-3)):
+        search(Progress(float(k), 3.0, k, 4e-3, best))
+    assert search.seconds == [4e-3, 2e-3, 1e-3]
+    assert repr(search) == "WatchedTuning(1 ms, 4.00 times as fast as by default)"
+    ax = search.plot()
+    assert list(ax.lines[0].get_ydata()) == [4.0, 2.0, 1.0]
+    assert ax.get_xlabel() == "seconds of search"
+    matplotlib.pyplot.close("all")
