@@ -160,7 +160,7 @@ def _reads(
 
 def _values(exprs: Sequence[Expr], axes: Mapping[Axis, Array], sizes: Mapping[Var, int], count: int) -> list[Array]:
     """Expressions at each iteration."""
-    value: dict[Expr, Array] = dict(axes)
+    value: dict[Any, Array] = dict(axes)
     for node in topological(exprs):
         if isinstance(node, Const):
             value[node] = np.full(count, node.value, held_type(node.dtype))
