@@ -72,7 +72,7 @@ for _ in range(150):
     clean -= 0.02 * down
 assert losses[-1] < 0.7 * losses[0]
 
-_, places = plt.subplots(1, 3, figsize=(9, 3))
+_, places = plt.subplots(1, 3, figsize=(9, 3), layout="constrained")
 places[0].imshow(noisy, cmap="gray")
 places[0].set_title("noisy")
 places[1].imshow(clean, cmap="gray")

@@ -39,6 +39,9 @@ _INTERNING = freed_in_children(threading.RLock())
 _SERIAL = itertools.count()
 
 
+_OVER_AXES = frozenset(("all", "any", "argmax", "argmin", "max", "min", "prod", "sum"))
+
+
 class Expr(Operators["Expr"], RichFormula):
     """A scalar expression of a dtype. Arithmetic, comparisons and `& | ~` build larger ones."""
 
@@ -60,6 +63,14 @@ class Expr(Operators["Expr"], RichFormula):
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{type(self).__name__} is immutable: cannot set {name}")
+
+    if not TYPE_CHECKING:  # which would take every name for one that there is
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Nothing of this name; those who ask mostly took an element for a tensor."""
+            told = f"; over an axis it is te.{name}(lambda k: x[i, k])" if name in _OVER_AXES else ""
+            kind = type(self).__name__
+            raise AttributeError(f"a scalar ({kind}) has no attribute {name!r}{told}", name=name, obj=self)
 
     def __bool__(self) -> bool:
         known = type(self)._decided(self)

@@ -24,7 +24,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.keywords import numpy_keywords
 from tedsl.lang.locks import cached_property
-from tedsl.lang.names import OF_TENSORS
+from tedsl.lang.names import OF_MODULES, OF_TENSORS
 from tedsl.lang.operators import Fn, Operators
 from tedsl.lang.rich import Rich, RichFormula
 from tedsl.lang.traverse import reads_of, substitute, topological
@@ -580,10 +580,8 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
         """np.sum(x, 0), np.where(c, x, y): ours of that name."""
         rule = self._numpy.get(function.__name__)
         if rule is None:
-            raise TypeError(
-                f"np.{function.__name__} at {user_location()}: takes arrays, found {self!r}; write it with tedsl's "
-                "functions"
-            )
+            told = OF_MODULES.get(function.__name__, "write it with tedsl's functions")
+            raise TypeError(f"np.{function.__name__} at {user_location()}: takes arrays, found {self!r}; {told}")
         return rule(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:

@@ -66,6 +66,9 @@ def axes_of_one(k: Any = None) -> Any:
 
 
 CASES: list[tuple[Any, type[Exception], str]] = [
+    (lambda: te.compute((8,), lambda i: v[i].sum()), AttributeError, r"a scalar .*'sum'; over an axis it is te.sum\("),
+    (lambda: te.compute((8,), lambda i: v[i].foo), AttributeError, "a scalar .* has no attribute 'foo'$"),
+    (lambda: np.linalg.norm(v), TypeError, r"np.norm at .*takes arrays, found v : .*; it is x.norm\(\)"),
     (lambda: te.arange("5"), TypeError, "te.arange at .*: expected numbers, found str"),
     (lambda: te.arange(0, 5, [1]), TypeError, "te.arange at .*: expected numbers, found list"),
     (lambda: te.arange(0, 5, 0), ValueError, "te.arange at .*: the step must be a number other than 0, found 0"),
