@@ -30,7 +30,7 @@ def split(factor):
 
 print(te.display.slider(split, [2, 4], name="factor"))
 
-# %% te.display.trace te.display.Trace
+# %% te.display.trace te.display.ScheduleTrace
 tiles = te.Schedule(y)
 tiles[y].split("i", 2)
 tiles[y].vectorize("ii")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tedsl.display import plot
     from tedsl.display.stops import Slider, slider
-    from tedsl.display.traces import Trace, trace
+    from tedsl.display.traces import ScheduleTrace, trace
     from tedsl.display.training import WatchedLoop, WatchedTuning, progress, tuning
     from tedsl.display.views import Shown, graph, html, latex, program
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _HOME = {
     "html": "views", "latex": "views", "program": "views", "graph": "views", "Shown": "views",
     "WatchedLoop": "training", "progress": "training", "Slider": "stops", "slider": "stops",
-    "WatchedTuning": "training", "tuning": "training", "Trace": "traces", "trace": "traces",
+    "WatchedTuning": "training", "tuning": "training", "ScheduleTrace": "traces", "trace": "traces",
 }  # fmt: skip
 
 __all__ = [
-    "Shown", "Slider", "Trace", "WatchedLoop", "WatchedTuning", "graph", "html", "latex", "plot", "program", "progress",
+    "Shown", "Slider", "ScheduleTrace", "WatchedLoop", "WatchedTuning", "graph", "html", "latex", "plot", "program", "progress",
     "slider", "trace", "tuning",
 ]  # fmt: skip
 

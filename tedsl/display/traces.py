@@ -26,7 +26,7 @@ from tedsl.lang.expr import Apply, Axis, Const, Expr, Read, Var
 from tedsl.lang.tensor import Compute, Tensor
 from tedsl.lang.traverse import topological
 
-__all__ = ["Trace", "trace"]
+__all__ = ["ScheduleTrace", "trace"]
 
 MOST_POINTS, MOST_CELLS, MOST_TENSORS, MOST_MARKS = 4096, 256, 3, 1200
 SECONDS, LONGEST = 0.25, 30.0  # of a step, of all
@@ -44,7 +44,7 @@ class Visits:
     steps: Mapping[Place, list[int]]
 
 
-class Trace:
+class ScheduleTrace:
     """What `trace(...)` returns: the steps of a stage, and the elements of each."""
 
     def __init__(self, stage: str, count: int, computed: Visits, read: Sequence[Visits]) -> None:
@@ -72,7 +72,7 @@ class Trace:
         return shown
 
 
-def trace(schedule: Schedule, stage: Any = None, *, sizes: Mapping[Var, int] | None = None) -> Trace:
+def trace(schedule: Schedule, stage: Any = None, *, sizes: Mapping[Var, int] | None = None) -> ScheduleTrace:
     """The order in which a schedule computes the elements of a stage, as an animation.
 
     `stage` is a tensor or a name; without one it is the first output. `sizes={n: 8}` are extents that are symbols.
@@ -96,7 +96,7 @@ def trace(schedule: Schedule, stage: Any = None, *, sizes: Mapping[Var, int] | N
     axes, times = _points(nest, op, extents, known)
     count, times = _ranked(times)
     computed = _visits(op.output(), shape, [axes[a] for a in op.axes], times)
-    return Trace(view.name, count, computed, list(_reads(op, axes, known, times, what)))
+    return ScheduleTrace(view.name, count, computed, list(_reads(op, axes, known, times, what)))
 
 
 def _points(nest: Nest, op: Compute, extents: list[int], sizes: Mapping[Var, int]) -> tuple[dict[Axis, Array], Array]:
