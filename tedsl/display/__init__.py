@@ -24,8 +24,8 @@ _HOME = {
 }  # fmt: skip
 
 __all__ = [
-    "Shown", "Slider", "ScheduleTrace", "WatchedLoop", "WatchedTuning", "graph", "html", "latex", "plot", "program", "progress",
-    "slider", "trace", "tuning",
+    "ScheduleTrace", "Shown", "Slider", "WatchedLoop", "WatchedTuning", "graph", "html", "latex", "plot", "program",
+    "progress", "slider", "trace", "tuning",
 ]  # fmt: skip
 
 
