@@ -14,6 +14,7 @@ from schedules.cutting.repetition import copied_by
 from schedules.default.alike import kind_of
 from schedules.default.canonical.factors import grouped
 from schedules.default.canonical.growing import growing
+from schedules.default.canonical.invariants import invariants_apart
 from schedules.default.canonical.normal import normal
 from schedules.default.canonical.parts import is_float_sum, parts_of
 from schedules.default.canonical.views import is_view, through_views
@@ -192,6 +193,7 @@ def _rewrite(
         if op.reduction is not None:
             _reduce(rw, original, op, machine)
             return
+        op = invariants_apart(rw, op)
     if (
         isinstance(op, Compute)
         and op.reduction is None

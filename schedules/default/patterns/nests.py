@@ -41,6 +41,7 @@ __all__ = ["GroupLoops", "plan_nests", "windows_alone"]
 TASKS = 8  # for each core
 LONGEST_TASK = 1 << 20  # iterations: there may be fewer of them than sizes that are not known let expect
 MOST_UNROLLED = 32
+MOST_WRITTEN = 512  # operations of the steps that are written out: for more, what a loop costs does not count
 FEW_UNROLLED = 4  # where each step has to look for the end of a row that may be anywhere
 ROWS, COLUMNS = 8, 2048  # of a reduction along columns, at a time
 ROWS_ALIKE = 4  # that are divided by the same numbers
@@ -461,7 +462,9 @@ class GroupLoops:
             sums = [names[a] for a in op.reduction.axes]
             most = MOST_UNROLLED if not op.axes or number(op.axes[-1].extent) is not None else FEW_UNROLLED
             # Around a look-up a loop is no shorter when it is written out.
-            if vectorized and _steps(op) <= most and not op.looks_up:
+            steps = _steps(op)
+            written = steps * self.costs.element[op] * (_at_a_time(None, 1) if len(inner) > 1 else 1)
+            if vectorized and steps <= most and written <= MOST_WRITTEN and not op.looks_up:
                 self.say(*(Unroll(stage=op.name, loop=s) for s in sums))
         if len(outer) + len(sums) + len(inner) > 1:
             self.say(Reorder(stage=op.name, loops=(*outer, *sums, *inner)))
