@@ -27,6 +27,7 @@ class Thresholds:
     turned: int = 1 << 14  # elements of a table that is turned in squares
     row_vectors: int = 2  # of a row that is reduced by lanes
     blocks: int = 1 << 17  # terms of an element that is cut into blocks
+    phase_terms: int = 8  # products that a packed column goes into, in a sum that is taken apart by remainders
     growing: int = 16  # iterations of a loop up to which, or from which, a reduction goes
     chain: int = 1 << 9  # floats that are added up in a row: more of them lose digits
     block_extent: int = 16  # iterations of the loop that is cut

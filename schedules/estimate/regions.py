@@ -142,22 +142,25 @@ def _atom_width(atom: Expr, spans: Spans) -> int:
 def extents_of(levels: Iterable[Level], spans: Spans, dims: Sequence[int] = ()) -> list[int]:
     """Iterations of each loop where axes, or dimensions, span so much: inner loops whole, outer ones the rest."""
     levels = list(levels)
-    inner: dict[Axis | int, int] = {}
-    outer: dict[Axis | int, Level] = {}
+    inner: dict[frozenset[Axis | int], int] = {}  # iterations of the loops of numbers, by what they go through
     for level in levels:
-        for origin in level.origin:
-            if level.constant is not None and len(level.origin) == 1 and (level.known or 0) == level.constant:
-                inner[origin] = inner.get(origin, 1) * level.constant
-            else:
-                outer.setdefault(origin, level)
+        if _is_whole(level):
+            inner[frozenset(level.origin)] = inner.get(frozenset(level.origin), 1) * (level.constant or 1)
     found = []
     for level in levels:
-        if level.constant is not None and len(level.origin) == 1 and (level.known or 0) == level.constant:
-            found.append(level.constant)
+        if _is_whole(level):
+            found.append(level.constant or 1)
             continue
         extent = 1
         for origin in level.origin:
             span = spans.get(origin, 1) if isinstance(origin, Axis) else dims[origin] if dims else 0
-            extent *= max(1, -(-span // inner.get(origin, 1))) if span else max(1, level.known or typical(level.extent))
-        found.append(extent)
+            blocks = inner.get(frozenset({origin}), 1)
+            extent *= max(1, -(-span // blocks)) if span else max(1, level.known or typical(level.extent))
+        joined = inner.get(frozenset(level.origin), 1) if len(level.origin) > 1 else 1
+        found.append(max(1, -(-extent // joined)))
     return found
+
+
+def _is_whole(level: Level) -> bool:
+    """Whether a loop always takes a number of iterations, as the inner one of a split does."""
+    return level.constant is not None and level.known == level.constant

@@ -16,7 +16,7 @@ from itertools import product
 from schedules.conditions import tidied
 from schedules.default.canonical.indices import QUOTIENTS, plain
 from schedules.default.canonical.stages import Parts, over, sum_of, summed
-from schedules.default.products.contraction import contraction_of
+from schedules.default.products.contraction import Contraction, contraction_of
 from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.dtypes import INT32
@@ -76,10 +76,16 @@ def split(op: Compute, least: Thresholds) -> Parts | None:
     for which, left in enumerate(product(*(range(c.step) for c in phases))):
         fixed = dict(zip(phases, left, strict=True))
         part = _phase(op, kept, fixed, taps, f"{op.name}_phase{which}" if phases else f"{op.name}_split")
-        if part is None or contraction_of(part, least) is None:
+        known = None if part is None else contraction_of(part, least)
+        if part is None or known is None or (phases and not _is_worth_phases(known, least)):
             return None
         made.append((fixed, part))
     return Parts(tuple(part for _, part in made), _element(op, kept, phases, made))
+
+
+def _is_worth_phases(known: Contraction, least: Thresholds) -> bool:
+    """Whether packing, and writing the elements of several stages in turn, is paid back by what they are made of."""
+    return known.points(known.row_axes) * known.terms >= least.phase_terms
 
 
 def _cuts(roots: tuple[Expr, ...], loops: tuple[Axis, ...]) -> list[_Cut]:
