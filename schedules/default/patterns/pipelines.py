@@ -244,7 +244,8 @@ class _Strips(GroupLoops):
         inner_axes = [a for a in root.axes if a is not rows and names[a] not in around]
         order = [names[a] for a in inner_axes]
         self.say(Split(stage=root.name, loop=names[rows], outer=strip, inner=row, factor=made.height))
-        inner = self._cut(root, "body", self._vector_axis(root, 0), order)
+        vector = self._vector_axis(root, 0)  # of columns of one element it is the rows themselves
+        inner = self._cut(root, "body", None if vector not in set(inner_axes) else vector, order)
         loops = [*around, strip, row, *order, *inner]
         self.say(Reorder(stage=root.name, loops=tuple(loops)))
         fusing, (task,) = fused(root.name, [*around, strip], "f")

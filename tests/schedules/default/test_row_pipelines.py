@@ -119,3 +119,14 @@ def test_rows_that_are_held_at_an_end() -> None:
         with assuming({**SMALL, "strip": strip}):
             found = te.build([a, head], gradient)(*feeds.values())
         np.testing.assert_array_equal(found, te.interpret(gradient, feeds))
+
+
+def test_columns_of_one_element_have_no_vectors_within_their_rows() -> None:
+    a = te.placeholder((40, 1), name="a")
+    down = te.compute((38, 1), lambda y, x: te.tanh(a[y, x]) + a[y + 1, x] * a[y + 2, x], name="down")
+    outputs = [te.compute((36, 1), lambda y, x, k=k: down[y, x] + k * down[y + 2, x], name=f"out{k}") for k in (1, 2)]
+    given = CHANCE.integers(-2, 3, (40, 1)).astype("f4")
+    with assuming(SMALL):
+        found = te.evaluate(outputs, {a: given})
+    for got, want in zip(found, te.interpret(outputs, {a: given}), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
