@@ -27,13 +27,14 @@ from benchmarks.plots import plot
 from benchmarks.workload import Workload
 from benchmarks.workloads import workloads
 from tedsl.backend.calling.kernel import Kernel
+from tedsl.backend.host.targets import parse_target
 from tedsl.backend.host.threads import set_num_threads
 
 HERE = Path(__file__).parent
 THREADS = (1, 2)
 SECONDS = 1.0  # of each workload and number of threads
 TURN = 0.02  # of one side
-BEGIN, END = "<!-- table -->", "<!-- end of table -->"
+TABLES = {"AVX-512": "results.json", "AVX2": "results_avx2.json"}  # each processor has a file, and a table of its own
 
 
 def measure(workload: Workload, copying: dict[int, float], chosen: Sequence[str]) -> dict[str, Any]:
@@ -164,7 +165,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help="measure the workloads whose name contains one of these")
     parser.add_argument(
-        "--write", action="store_true", help="write what was measured to results.json and the table of README.md"
+        "--write", action="store_true", help="write to the table of this processor and its results*.json"
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the ratios (needs matplotlib)")
     parser.add_argument(
@@ -193,14 +194,16 @@ def main() -> None:
 
 
 def write(rows: list[dict[str, Any]], machine: dict[str, Any]) -> None:
-    """Put rows into results.json and the table, beside those of earlier runs that were not measured now."""
-    kept, readme = HERE / "results.json", HERE / "README.md"
-    now = {row["name"]: row for row in rows}
-    known = {row["name"]: row for row in json.loads(kept.read_text())["rows"]} | now
+    """Put rows into the file and the table of this processor, beside those that were not measured now."""
+    level = "AVX-512" if parse_target("x86-64-v4").problem is None else "AVX2"
+    kept, readme = HERE / TABLES[level], HERE / "README.md"
+    known = {row["name"]: row for row in json.loads(kept.read_text())["rows"]} if kept.exists() else {}
+    known |= {row["name"]: row for row in rows}
     listed = [known[w.name] for w in workloads() if w.name in known]
     kept.write_text(json.dumps({"machine": machine, "rows": listed}, indent=1) + "\n")
-    head, rest = readme.read_text().split(BEGIN)
-    readme.write_text(f"{head}{BEGIN}\n{table(listed)}\n{END}{rest.split(END)[1]}")
+    begin, end = f"<!-- table {level} -->", f"<!-- end of table {level} -->"
+    head, rest = readme.read_text().split(begin)
+    readme.write_text(f"{head}{begin}\n{table(listed)}\n{end}{rest.split(end)[1]}")
 
 
 if __name__ == "__main__":
