@@ -14,6 +14,7 @@ from tedsl.analysis.sizes import concrete_shape, evaluate_extent, known_shape
 from tedsl.backend.arguments.layouts import LARGEST
 from tedsl.backend.host.targets import Target
 from tedsl.backend.lowering.index_checks import checks_of
+from tedsl.backend.lowering.natives import native_alone
 from tedsl.backend.lowering.pipeline import sizes_of
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.lang.expr import Const, Expr, Var
@@ -125,6 +126,8 @@ class ProgramFacts:
     def _is_narrow(self, tensors: Sequence[Tensor]) -> bool:
         """Whether rows are so short that vectors run on into the next one, for which strides must be known."""
         if self.planner.is_asked or self.checks_indices or self.merging is not None:
+            return False
+        if native_alone(self.inputs, self.outputs):  # a routine takes arrays of the dimensions that they have
             return False
         rows = [number(t.extents[-1]) for t in tensors if t.ndim > 1]
         return any(n is not None and n < NARROW for n in rows)
