@@ -132,8 +132,8 @@ def test_the_reason_of_a_refusal() -> None:
     x = inputs[0]
     text = refusal([x], x.max(), x)
     assert "nor an intermediate result: it is one kernel, which stores them inside its loops" in text
-    late = te.compute((), lambda: y[()] + te.sum(lambda i, j: inputs[2][i, j]), name="late")
-    assert "'h0', 'h1' come before 'late', which still reads it" in refusal(inputs[:3], late, inputs[2])
+    late = te.compute((5,), lambda i: y[()] + inputs[2][i, i], name="late")
+    assert "'h0', 'h1', 'h1_max' come before 'late', which still reads it" in refusal(inputs[:3], late, inputs[2])
     assert "nor an intermediate result: it is a result, too" in refusal(inputs, [x, y], x)
     turned = te.compute((N, N), lambda i, j: te.sum(lambda k: x[k, i] * inputs[1][k, j]), name="turned")
     z = te.compute((), lambda: te.sum(lambda i, j, k: te.tanh(turned[i, k] + turned[k, j])), name="z")

@@ -340,7 +340,7 @@ class GroupLoops:
                 last = [
                     a
                     for a in free_axes(read.indices[-1])
-                    if a is not vector and typical(a.extent) >= self.machine.least.across
+                    if a is not vector and typical(a.extent) >= max(2, self.machine.least.across)
                 ]
                 if last:
                     return last[-1]
@@ -350,7 +350,8 @@ class GroupLoops:
         self, root: Compute, names: dict[Axis, str], across: Axis, order: list[str], inner: list[str], *, threads: bool
     ) -> str:
         """Tiles of a vector by sixteen, so that every line of memory that is touched is used up."""
-        name, columns = names[across], order[-1]
+        name = names[across]
+        columns = next(n for n in reversed(order) if n != name)
         rows = self.machine.choose("turned", 16, root.name)
         extent = number(across.extent)
         whole = extent is not None and extent % rows == 0

@@ -141,7 +141,7 @@ class ProgramFacts:
 
     @cached_property
     def flattening(self) -> Merging | None:
-        is_ours = self.planner.part is None and not self.planner.is_asked
+        is_ours = self.planner.part is None and not self.planner.is_asked and not self.planner.in_place
         return flattened(self.inputs, self.outputs) if is_ours and self.is_compact else None
 
     def has_empty_stage(self, inputs: Sequence[Any], sizes: Sizes) -> bool:

@@ -106,6 +106,9 @@ class Variant:
         output = lowered.outputs[self.origin.wanted.index(position)]
         if is_native(output.op):
             return Hazard(output.op, source.name, "all of which it needs until it ends")
+        if self.origin.is_flattened:
+            why = "in vectors that go on from one row into the next"  # not so where it is stored in place
+            return Hazard(output.op, source.name, why, in_turn=True)
         if lowered.nesting is None:
             return Hazard(output.op, source.name, "in an order that only the autoscheduler knows")
         own = any(r.stage is not None and r.stage.op is output.op for r in lowered.results)

@@ -59,6 +59,11 @@ class VariantSource:
             return facts.flattening
         return facts.merging if self.form.layout is MERGED else None
 
+    @property
+    def is_flattened(self) -> bool:
+        """Whether vectors of results go on from one row into the next."""
+        return self.form.layout is COMPACT and self._merging is not None
+
     @cached_property
     def seen(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """The inputs and outputs as they are compiled."""

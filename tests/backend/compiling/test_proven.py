@@ -139,11 +139,11 @@ def test_arrays_of_every_layout() -> None:
 
 
 def test_an_array_that_does_not_fit_is_refused_before_the_call() -> None:
-    x = te.placeholder((3, 4), name="x")
-    function = te.build([x], te.compute((3, 4), lambda i, j: x[i, j] * x[i, 0])).core.any_variant().function
-    good = ((3, 4), (16, 4))
+    x = te.placeholder((3, 80), name="x")  # rows that are not compiled for one stride
+    function = te.build([x], te.compute((3, 80), lambda i, j: x[i, j] * x[i, 0])).core.any_variant().function
+    good = ((3, 80), (320, 4))
     function.bind([good, good])
-    for bad in [((3, 5), (20, 4)), ((4, 4), (16, 4)), ((3, 4), (32, 8)), ((3, 4), (2**33 - 4, 4))]:
+    for bad in [((3, 81), (324, 4)), ((4, 80), (320, 4)), ((3, 80), (640, 8)), ((3, 80), (2**33 - 4, 4))]:
         with pytest.raises((KernelError, ValueError)):
             function.bind([bad, good])
         with pytest.raises((KernelError, ValueError)):

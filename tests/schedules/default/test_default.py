@@ -252,14 +252,14 @@ def test_the_first_of_equal_values_and_nan_win_an_argmax() -> None:
 @pytest.mark.parametrize("name", ["max", "min"])
 def test_a_winner_is_found_by_the_extreme_that_is_there(name: str) -> None:
     x = te.placeholder((8, 256), "float32", name="x")
-    best, head = getattr(x, name)(axis=1), te.placeholder((8,), "float32", name="head")
-    (dx,) = te.differentiate(best, [x], head=head)
-    kern = te.build([x, head], [best, dx])
+    top, head = getattr(x, name)(axis=1), te.placeholder((8,), "float32", name="head")
+    (dx,) = te.differentiate(top, [x], head=head)
+    kern = te.build([x, head], [top, dx])
     assert "best" not in kern.loop_nest()  # no maximum of its own
     a, g = floats(8, 256), floats(8)
     a[1, 7], a[2, 9], a[2, 200], a[3, 100:], a[4] = np.nan, np.inf, np.inf, -np.nan, -0.0
     a[4, 60:] = 0.0
-    wanted = te.interpret([best, dx], {x: a, head: g})
+    wanted = te.interpret([top, dx], {x: a, head: g})
     for found, expected in zip(kern(a, g), wanted, strict=True):
         np.testing.assert_array_equal(found, expected)
 
