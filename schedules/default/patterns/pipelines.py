@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from schedules.default.costs import Costs, costs_of, is_pointwise, points
+from schedules.default.costs import Costs, costs_of, is_pointwise, is_same_point, points
 from schedules.default.groups import Group, read_by_checks
 from schedules.default.patterns.nests import TASKS, GroupLoops
 from schedules.default.rewriting import Rewriting, fused, loop_names
@@ -23,7 +23,7 @@ from schedules.machine import Machine
 from schedules.placing.sliding import held
 from schedules.plan import Plan
 from tedsl.analysis.affine import affine_of
-from tedsl.lang.expr import Axis, Const, Expr, Read
+from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.extents import number
 from tedsl.lang.intervals import range_of
 from tedsl.lang.tensor import Compute, Operation
@@ -69,8 +69,9 @@ class Pipeline:
 def pipelines_of(rw: Rewriting, kept: Set[Operation], costs: Costs, machine: Machine) -> tuple[list[Pipeline], Costs]:
     """The pipelines of a program, and the costs of its stages where members are not computed where they are read."""
     found: list[Pipeline] = []
-    if not any(_reads_windows(op) for op in rw.stages):
-        return found, costs
+    pointwise = filter(is_pointwise, rw.stages)
+    if all(is_same_point(op, read) for op in pointwise for read in op.reads):
+        return found, costs  # each element is made of those at its own place: there is nothing to keep for others
     search = _Search(rw, kept, costs, machine)
     for op in reversed(rw.stages):
         if isinstance(op, Compute) and op not in costs.inlined and search.is_free(op):
@@ -82,11 +83,6 @@ def pipelines_of(rw: Rewriting, kept: Set[Operation], costs: Costs, machine: Mac
     if members & costs.inlined:
         costs = costs_of(rw.stages, kept | members, rw.planned, machine, costs.inlined - members)
     return found, costs
-
-
-def _reads_windows(op: Operation) -> bool:
-    """Whether a stage may read several places of a row: whether an index of it is more than a loop."""
-    return is_pointwise(op) and any(not isinstance(i, (Axis, Const)) for r in op.reads for i in r.indices)
 
 
 class _Search:
