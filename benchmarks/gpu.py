@@ -240,10 +240,12 @@ class Bench:
 
     def _peer(self, work: Workload, there: Sequence[Any]) -> tuple[list[Any], Callable[[], object]]:
         """What PyTorch makes of it, and the call that does."""
+        peer = work.torch_peer
+        assert peer is not None, work.name
         if not work.step:
-            made = work.torch_peer(*there)
-            return [_host(t) for t in (made if isinstance(made, tuple) else (made,))], lambda: work.torch_peer(*there)
-        step = self._step(work.torch_peer, there if work.has_head else [*there, None])
+            made = peer(*there)
+            return [_host(t) for t in (made if isinstance(made, tuple) else (made,))], lambda: peer(*there)
+        step = self._step(peer, there if work.has_head else [*there, None])
         return [_host(t) for t in step()], step
 
 

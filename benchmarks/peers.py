@@ -23,23 +23,30 @@ def peers(workload: Workload, chosen: Sequence[str] = PEERS[:-1]) -> dict[str, C
     return {name: call for name, call in made.items() if call is not None}
 
 
-def _torch(workload: Workload, peer: Peer) -> Call:
+def _torch(workload: Workload, peer: Peer | None) -> Call | None:
+    if peer is None:
+        return None
     import torch
 
-    tensors = [torch.from_numpy(a) for a in workload.arrays]
+    tensors = [torch.as_tensor(a) for a in workload.arrays]
     if not workload.step:
         return lambda: peer(*tensors)
-    given, head = (tensors[:-1], tensors[-1]) if workload.has_head else (tensors, None)
+    count, leaves = len(tensors) - workload.heads, workload.leaves
+    given, heads = tensors[:count], tensors[count:] or None
 
     def step() -> Any:
-        leaves = [a.detach().requires_grad_() if a.is_floating_point() else a for a in given]
-        result = peer(*leaves)
-        return (result.detach(), *torch.autograd.grad(result, [a for a in leaves if a.requires_grad], head))
+        inputs = [a.detach().requires_grad_() if k in leaves else a for k, a in enumerate(given)]
+        found = peer(*inputs)
+        results = found if isinstance(found, tuple) else (found,)
+        floats = [y for y in results if y.is_floating_point()]
+        return (*(y.detach() for y in results), *torch.autograd.grad(floats, [inputs[k] for k in leaves], heads))
 
     return step
 
 
-def _compiled(workload: Workload) -> Call:
+def _compiled(workload: Workload) -> Call | None:
+    if workload.torch_peer is None:
+        return None
     import torch
 
     torch._dynamo.reset()
@@ -55,13 +62,12 @@ def _jax(workload: Workload) -> Call | None:
 
     def step(*arrays: Any) -> Any:
         given, head = (arrays[:-1], arrays[-1]) if workload.has_head else (arrays, jnp.ones((), arrays[0].dtype))
-        floats = [k for k, a in enumerate(given) if jnp.issubdtype(a.dtype, jnp.floating)]
 
-        def of_floats(*leaves: Any) -> Any:
-            found = dict(zip(floats, leaves, strict=True))
+        def of_leaves(*leaves: Any) -> Any:
+            found = dict(zip(workload.leaves, leaves, strict=True))
             return peer(*(found.get(k, a) for k, a in enumerate(given)))
 
-        result, back = jax.vjp(of_floats, *(given[k] for k in floats))
+        result, back = jax.vjp(of_leaves, *(given[k] for k in workload.leaves))
         return (result, *back(head))
 
     wait: Callable[[Any], Any] = jax.block_until_ready

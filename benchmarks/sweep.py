@@ -75,17 +75,20 @@ def drawn(seed: int, count: int, families: Sequence[str] = ()) -> Iterator[tuple
 
 
 def workload_of(program: Drawn, kind: str, chance: np.random.Generator) -> Workload:
-    """A program with its arrays, alone or with the gradients by all its floats."""
-    inputs, outputs = list(program.inputs), [program.output]
+    """A program with its arrays, alone or with the gradients by all its floats that are not fixed."""
+    results, heads, grads = list(program.results), [], []
+    if kind == KINDS[1]:
+        ends = [y for y in results if y.dtype.is_float]
+        leaves = [t for t in program.inputs if t.dtype.is_float and t not in program.fixed]
+        if len(results) > 1 or results[0].ndim:
+            heads = [te.placeholder(y.shape, y.dtype, name="head") for y in ends]
+        grads = list(te.differentiate(ends, leaves, head=heads) if heads else te.differentiate(ends[0], leaves))
+    inputs = [*program.inputs, *heads]
     arrays = [program.given.get(t, chance.standard_normal(t.shape).astype(str(t.dtype))) for t in inputs]
-    is_step = kind == KINDS[1]
-    if is_step:
-        y, leaves = program.output, [t for t, a in zip(inputs, arrays, strict=True) if a.dtype.kind == "f"]
-        heads = [te.placeholder(y.shape, y.dtype, name="head")] if y.ndim else []
-        outputs += te.differentiate(y, leaves, head=heads[0]) if heads else te.differentiate(y, leaves)
-        inputs += heads
-        arrays += [chance.standard_normal(head.shape).astype(str(head.dtype)) for head in heads]
-    return Workload("sweep", program.text, 0.8, inputs, outputs, arrays, program.peer, program.jax, step=is_step)
+    return Workload(
+        "sweep", program.text, 0.8, inputs, results + grads, arrays, program.peer, program.jax, step=kind == KINDS[1],
+        results=len(results), fixed=frozenset(k for k, t in enumerate(program.inputs) if t in program.fixed),
+    )  # fmt: skip
 
 
 def measured(

@@ -20,15 +20,22 @@ Body = Callable[..., Any]
 class Drawn:
     """A program with its inputs, and a function of PyTorch tensors that gives the same.
 
-    Arrays that are no normal numbers are `given`. `jax` is the same function of JAX arrays.
+    Arrays that are no normal numbers are `given`, inputs that no gradient is asked for `fixed`. `jax` is the same
+    function of JAX arrays.
     """
 
     text: str
     inputs: list[te.Tensor]
-    output: te.Tensor
-    peer: Peer
+    output: te.Tensor | tuple[te.Tensor, ...]
+    peer: Peer | None
     given: dict[te.Tensor, Array] = field(default_factory=dict)
     jax: Peer | None = None
+    fixed: frozenset[te.Tensor] = frozenset()
+
+    @property
+    def results(self) -> tuple[te.Tensor, ...]:
+        """The output, or all of them."""
+        return self.output if isinstance(self.output, tuple) else (self.output,)
 
 
 def extent(chance: Random, low: int, high: int) -> int:

@@ -21,8 +21,9 @@ _RANDOM = np.random.default_rng(0)
 class Workload:
     """`outputs` from `inputs`, and functions of PyTorch tensors, JAX and NumPy arrays that give the same values.
 
-    A workload with a `step` has the gradients of the first output by the inputs as its other outputs; its peers are the
-    forward functions. The head is the last input, where that output is no scalar.
+    A workload with a `step` has the gradients of its first outputs, the `results`, by the inputs that are not `fixed`
+    as its other outputs; its peers are the forward functions. Heads are the last inputs: one for each result of floats,
+    none for a scalar that is the only one.
     """
 
     group: str
@@ -31,17 +32,31 @@ class Workload:
     inputs: list[te.Tensor]
     outputs: list[te.Tensor]
     arrays: list[Array]
-    torch_peer: Peer
+    torch_peer: Peer | None
     jax_peer: Peer | None = None
     numpy_peer: Peer | None = None
     flops: float = 0.0
     tolerance: float = 1e-3
     step: bool = False
+    results: int = 1
+    fixed: frozenset[int] = frozenset()  # positions of inputs
+
+    @property
+    def heads(self) -> int:
+        """How many of the last arrays are adjoints of results."""
+        found = [y for y in self.outputs[: self.results] if y.dtype.is_float]
+        return len(found) if self.step and (self.results > 1 or found[0].ndim) else 0
 
     @property
     def has_head(self) -> bool:
         """Whether the last array is the adjoint of the first output."""
-        return self.step and self.outputs[0].ndim > 0
+        return self.heads > 0
+
+    @property
+    def leaves(self) -> list[int]:
+        """Positions of the inputs that have a gradient."""
+        given = self.inputs[: len(self.inputs) - self.heads]
+        return [k for k, t in enumerate(given) if t.dtype.is_float and k not in self.fixed]
 
 
 def floats(tensors: Sequence[te.Tensor]) -> list[Array]:
