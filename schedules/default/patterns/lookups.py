@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from schedules.default.patterns.rows import Rows, looks_up, shared_along, whole
+from schedules.default.patterns.rows import Rows, has_rows, looks_up, shared_along, whole
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.directives import (
     BoundExtent,
@@ -37,7 +37,7 @@ from tedsl.lang.traverse import reads_of, substitute
 __all__ = ["plan_lookup"]
 
 PIECE = 64  # points whose rows are computed at a time
-MOST = 64  # elements of a row
+MOST, MOST_IN_ROWS = 64, 128  # elements of a row of a table that is copied; of one that has such rows
 
 
 def plan_lookup(rw: Rewriting, original: Operation, op: Compute, machine: Machine) -> bool:
@@ -50,7 +50,8 @@ def plan_lookup(rw: Rewriting, original: Operation, op: Compute, machine: Machin
     run = op.axes[-1]
     points = [a for a in op.axes if a is not lane]
     count = number(lane.extent) or 1
-    lanes = whole(count, width)
+    tables = [r for r in reads_of([value]) if looks_up(r, lane) is not None]
+    lanes = count if all(has_rows(r, lane) for r in tables) else whole(count, width)
     vector = Axis(lane.name, Const(lanes, INT32))
     along: Expr = fn.minimum(vector, count - 1) if lanes > count else vector
     rows = Rows(rw, op.name, vector, points, run, width, along)
@@ -87,12 +88,15 @@ def _found(rw: Rewriting, op: Compute, machine: Machine) -> tuple[Axis, Expr] | 
     width = machine.vector_bytes // op.bodies[0].dtype.itemsize
     for lane in candidates:
         count = number(lane.extent) or 0
-        if not machine.least.lookup_row <= count <= MOST or whole(count, width) > 2 * count:
+        if not machine.least.lookup_row <= count <= MOST_IN_ROWS:
             continue
         (value,) = shared_along(rw, [op.bodies[0] if reduce is None else reduce.values[0]], lane)
-        tables = {r.tensor for r in reads_of([value]) if looks_up(r, lane) is not None}
+        reads = [r for r in reads_of([value]) if looks_up(r, lane) is not None]
+        if reads and all(has_rows(r, lane) for r in reads):
+            return lane, value
         points = math.prod(s or 0 for a, s in zip(op.axes, sizes, strict=True) if a is not lane)
-        if tables and all(_is_small(t, lane, points, machine) for t in tables):
+        is_short = count <= MOST and whole(count, width) <= 2 * count
+        if reads and is_short and all(_is_small(r.tensor, lane, points, machine) for r in reads):
             return lane, value
     return None
 
@@ -130,10 +134,13 @@ def _tile_loops(tile: Operation, consumer: Compute, loop: str, width: int) -> li
     names, lane = loop_names(tile), tile.axes[-1]
     name, lanes = names[lane], number(lane.extent) or 1
     vector = min(width, lanes)
+    tail = "shift" if lanes % vector else ""
     return [
         ComputeAt(stage=tile.name, consumer=consumer.name, loop=loop),
         BoundExtent(stage=tile.name, axis=name, extent=lanes),
-        Split(stage=tile.name, loop=name, outer=f"{name}_o", inner=f"{name}_v", factor=vector, exact=True),
+        Split(
+            stage=tile.name, loop=name, outer=f"{name}_o", inner=f"{name}_v", factor=vector, exact=not tail, tail=tail
+        ),
         Vectorize(stage=tile.name, loop=f"{name}_v"),
         Unroll(stage=tile.name, loop=f"{name}_o"),
     ]

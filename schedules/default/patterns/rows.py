@@ -24,7 +24,7 @@ from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, replaced_all, substitute_all, topological
 
-__all__ = ["Rows", "flat", "looks_up", "numbered", "shared_along", "unfolded", "whole"]
+__all__ = ["Rows", "flat", "has_rows", "looks_up", "numbered", "shared_along", "unfolded", "whole"]
 
 
 def whole(count: int, width: int) -> int:
@@ -65,6 +65,12 @@ def looks_up(read: Read, row: Expr) -> int | None:
     others = [index for index in read.indices if index is not row]
     own = set(free_axes(row))
     return along[0] if len(along) == 1 and reads_of(others) and own.isdisjoint(free_axes(others)) else None
+
+
+def has_rows(read: Read, lane: Axis) -> bool:
+    """Whether what is looked up lies in rows as it is, each as long as a row of the result."""
+    extents = read.tensor.extents
+    return len(extents) == 2 and read.indices[-1] is lane and number(extents[-1]) == number(lane.extent)
 
 
 def shared_along(rw: Rewriting, roots: Sequence[Expr], lane: Axis) -> tuple[Expr, ...]:
@@ -162,6 +168,8 @@ class Rows:
         """The copy of what a read looks up, and the number of the place."""
         tensor = read.tensor
         extents = [number(e) or 0 for d, e in enumerate(tensor.extents) if d != along]
+        if has_rows(read, self.lane):
+            return tensor, flat(read.indices[:1], extents)
         key = tensor, along
         if key not in self.packed:
             count, lanes = number(tensor.extents[along]) or 1, number(self.lane.extent) or 1

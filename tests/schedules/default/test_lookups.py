@@ -125,3 +125,15 @@ def test_a_scatter_of_rows_whose_axes_are_named_as_they_please(sizes: tuple[int,
     c, *points = (te.reduce_axis(n, name=a) for n, a in zip((4, *sizes), ("c", "block", "within", "tap"), strict=True))
     y = te.scatter((4, 25), [c, *points], (c, index[tuple(points)]), x[(c, *points)], name="y")
     compare([index, x], [y], [RANDOM.integers(0, 25, sizes).astype(np.int32), floats(4, *sizes)])
+
+
+@pytest.mark.parametrize(("rows", "width", "count"), [(4000, 40, 70), (50, 33, 130), (9000, 9, 64), (300, 127, 65)])
+def test_rows_that_a_table_has_are_read_where_they_are(rows: int, width: int, count: int) -> None:
+    table, places = te.placeholder((rows, width), name="table"), te.placeholder((count,), "int32", name="places")
+    y = te.compute((width, count), lambda j, i: table[places[i], j] * 2.0 + te.cast(i, "float32"), name="y")
+    nest = te.build([table, places], y).loop_nest()
+    assert "y_rows" in nest
+    assert "y_table" not in nest
+    compare([table, places], [y], [floats(rows, width), RANDOM.integers(0, rows, count).astype(np.int32)])
+    with pytest.raises(IndexError, match="places"):
+        te.evaluate(y, {table: floats(rows, width), places: np.full(count, rows, np.int32)})
