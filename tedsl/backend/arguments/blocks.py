@@ -38,6 +38,7 @@ __all__ = [
     "TYPE",
     "ArgSpec",
     "Binding",
+    "Block",
     "BoundFunction",
     "CompiledFunction",
     "DeviceBinding",
@@ -200,7 +201,7 @@ class Binding:
         self._function = function
         assert function.entry is not None  # see check_layouts
         self._entry = function.entry
-        self._free: list[_Block] = []
+        self._free: list[Block] = []
         self._words, self._pointers, self._buffers = lay_out(function, layouts, scalars)
         self._hosts = tuple(at + HOST for at in self._buffers)
         register(self)
@@ -211,12 +212,27 @@ class Binding:
         self._free.clear()
         return freed
 
+    @property
+    def address(self) -> int:
+        """Where the function begins."""
+        assert self._function.code.address is not None
+        return self._function.code.address
+
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        """The words of a block that are the addresses of the arrays."""
+        return self._hosts
+
+    def block(self) -> Block:
+        """A block of words for calls by somebody else."""
+        return Block(self._words, self._pointers)
+
     def run(self, arrays: Sequence[Array]) -> None:
         """Call the function on NumPy arrays (nothing else) of the shapes, strides and types bound here."""
         try:
             block = self._free.pop()
         except IndexError:
-            block = _Block(self._words, self._pointers)
+            block = Block(self._words, self._pointers)
         words = block.words
         for host, array in zip(self._hosts, arrays):
             words[host] = address_of(array)
@@ -225,9 +241,13 @@ class Binding:
             self._fail(code, block.address)
         self._free.append(block)
 
-    def _fail(self, code: int, context: int) -> None:
+    def error(self, code: int, context: int) -> Exception:
+        """What a call that returned a code other than 0 raises."""
         error = failure(self._function.code.name, code, context)
-        raise error if self._function.translate is None else self._function.translate(error)
+        return error if self._function.translate is None else self._function.translate(error)
+
+    def _fail(self, code: int, context: int) -> None:
+        raise self.error(code, context)
 
 
 class FiniteBinding(Binding):
@@ -310,15 +330,15 @@ class DeviceBinding(Binding):
             install(runtime)
         return runtime
 
-    def _begun(self, place: CudaStream) -> tuple[_Block, int]:
+    def _begun(self, place: CudaStream) -> tuple[Block, int]:
         """A block of its own, and the call's context: the address of the words that the hooks read."""
-        block = _Block([*self._words, *place], self._pointers)
+        block = Block([*self._words, *place], self._pointers)
         context = block.address + 8 * len(self._words)
         block.words[self._pointers[0]] = context
         return block, context
 
 
-class _Block:
+class Block:
     """The words of a binding at an address of their own."""
 
     __slots__ = ("address", "words")

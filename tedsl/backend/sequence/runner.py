@@ -14,11 +14,14 @@ import numpy as np
 
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
+from tedsl.backend.arguments.addresses import address_of
 from tedsl.backend.arguments.blocks import BoundFunction
+from tedsl.backend.arguments.call_lists import CallList
 from tedsl.backend.arguments.host_memory import register
 from tedsl.backend.compiling.executable import CallMemory, KernelStep, StepPlan
 from tedsl.backend.compiling.profiling import RECORDING, recorded
 from tedsl.backend.compiling.variant import Variant
+from tedsl.backend.host.loaders import loads_objects
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.lowering.index_checks import checks_of, failed
 from tedsl.backend.sequence.arena import Arena, Span
@@ -119,6 +122,7 @@ class Chain:
         spans = [Span(_bytes(*self.layouts[c]), placing.born[c], placing.last[c]) for c in self.inside]
         self.arena = Arena(spans)
         self.calls: list[_Call] = []
+        self._list: CallList | None = None  # the calls without Python between them
         self._blocks: list[Array] = []  # that no call uses now
         register(self)
 
@@ -126,6 +130,7 @@ class Chain:
         """Forget the memory that no call uses now; its bytes."""
         freed = sum(block.nbytes for block in self._blocks)
         self._blocks.clear()
+        self._list = None
         return freed
 
     @staticmethod
@@ -160,8 +165,25 @@ class Chain:
 
     def run(self, memory: CallMemory) -> None:
         """Compute the outputs."""
-        block = self._block()
-        arrays = self._arrays(memory, block)
+        block, listed = self._block(), self._list
+        if listed is None or RECORDING:
+            arrays, is_again = self._arrays(memory, block), bool(self.calls)
+            self._run_steps(arrays, memory)
+            if is_again and listed is None:
+                self._list = self._listed(arrays, memory, block)
+        else:
+            failed = listed.run([address_of(a) for a in self._bases(memory, block)])
+            arrays = self._arrays(memory, block) if failed or self.placing.copied else {}
+            if failed:
+                self._go_on(*failed, arrays, memory)
+        for position, cell in self.placing.copied:
+            former, target = memory.previous.get(position), memory.outputs[position]
+            target[...] = arrays[cell] if former is None else former + arrays[cell]
+        if block.nbytes <= KEPT and not self._blocks:
+            self._blocks.append(block)
+
+    def _run_steps(self, arrays: dict[int, Array], memory: CallMemory) -> None:
+        """Run the steps one by one; the first time, prepare their calls."""
         first = not self.calls
         calls: list[_Call] = []
         for step in self.placing.steps:
@@ -174,11 +196,37 @@ class Chain:
             self._run(call, arrays, memory)
         if first:
             self.calls = calls
-        for position, cell in self.placing.copied:
-            former, target = memory.previous.get(position), memory.outputs[position]
-            target[...] = arrays[cell] if former is None else former + arrays[cell]
-        if block.nbytes <= KEPT and not self._blocks:
-            self._blocks.append(block)
+
+    @staticmethod
+    def _bases(memory: CallMemory, block: Array) -> list[Array]:
+        """The arrays of a call, in or beside which all others lie."""
+        return [*memory.arrays, block]
+
+    def _listed(self, arrays: Mapping[int, Array], memory: CallMemory, block: Array) -> CallList | None:
+        """The calls as a list, where each does no more than to run a function on what lies in or beside the bases."""
+        if not loads_objects() or any(c.binding is None or not CallList.takes(c.binding) for c in self.calls):
+            return None
+        if len(self.calls) < len(self.placing.steps) or self.outside:
+            return None
+        starts = [address_of(a) for a in self._bases(memory, block)]
+        count, outputs, before = len(memory.inputs), sorted(memory.outputs), sorted(memory.previous)
+        numbers = {c: c for c in range(count)}
+        numbers.update((c, count + outputs.index(p)) for c, p in self.placing.direct.items())
+        numbers.update((self.total + p, count + len(outputs) + k) for k, p in enumerate(before))
+        numbers.update((c, numbers[source]) for c, (source, _) in self.loans.items())
+        numbers.update(dict.fromkeys(self.inside, len(starts) - 1))
+        numbers.update((c, numbers[v.of]) for c, v in self.placing.plan.views.items() if v.of in numbers)
+        spots = {c: (k, address_of(arrays[c]) - starts[k]) for c, k in numbers.items() if c in arrays}
+        calls = [(c.binding, [spots[cell] for cell in c.order]) for c in self.calls]
+        return CallList(calls, len(starts))  # type: ignore[arg-type]
+
+    def _go_on(self, number: int, error: Exception, arrays: Mapping[int, Array], memory: CallMemory) -> None:
+        """Answer a call of the list that failed, and run those after it."""
+        if not isinstance(error, KernelError):
+            raise error
+        self._answer(self.calls[number], error, arrays, memory)
+        for call in self.calls[number + 1 :]:
+            self._run(call, arrays, memory)
 
     def _block(self) -> Array:
         """Memory for what passes between steps: that of an earlier call, whose pages are there."""

@@ -238,3 +238,56 @@ def test_collecting_goes_on_after_a_build_whatever_it_came_to() -> None:
     assert gc.isenabled()
     with collected_later():
         assert not gc.isenabled()
+
+
+def test_calls_without_python_between_them_take_other_arrays_and_tell_what_fails() -> None:
+    x, weights, results = layers(4)
+    kern = te.build([x, *weights], [results[-1], results[1]])
+    for _ in range(4):  # prepared, listed, and run as a list
+        same(kern, [x, *weights], [results[-1], results[1]], *(small(N, N) for _ in range(5)))
+    (chain,) = kern.core._chains.values()
+    assert chain._list is not None
+    both = small(N, N)
+    same(kern, [x, *weights], [results[-1], results[1]], both, both, *(small(N, N) for _ in range(3)))
+    given = [small(N, N) for _ in range(5)]
+    out = [np.empty((N, N), np.float32) for _ in range(2)]
+    kern(*given, out=out)
+    for a, b in zip(out, kern(*given), strict=True):
+        np.testing.assert_array_equal(a, b)
+    te.free_memory()
+    assert chain._list is None
+    same(kern, [x, *weights], [results[-1], results[1]], *given)
+
+
+def test_a_listed_call_that_fails_is_answered_where_it_failed() -> None:
+    n = 8
+    rows, places = te.placeholder((n, n), name="rows"), te.placeholder((n,), "int32", name="places")
+    before = te.compute((n, n), lambda i, j: te.sum(lambda k: rows[i, k] * rows[k, j]), name="before")
+    taken = te.compute((n, n), lambda i, j: before[places[i], j], name="taken")
+    after = te.compute((n, n), lambda i, j: te.sum(lambda k: taken[i, k] * rows[k, j]), name="after")
+    kern = te.build([rows, places], [after])
+    good, bad = np.arange(n, dtype=np.int32), np.full(n, n, np.int32)
+    for _ in range(3):
+        same(kern, [rows, places], [after], small(n, n), good)
+    for _ in range(2):
+        with pytest.raises(IndexError, match="places"):
+            kern(small(n, n), bad)
+        same(kern, [rows, places], [after], small(n, n), good)
+
+
+def test_lists_of_calls_are_safe_in_threads() -> None:
+    x, weights, results = layers(6)
+    kern = te.build([x, *weights], results[-1])
+    arrays = [[small(N, N) for _ in range(7)] for _ in range(4)]
+    want = [kern(*a) for a in arrays]
+    wrong: list[int] = []
+
+    def calls(k: int) -> None:
+        wrong.extend(k for _ in range(50) if not np.array_equal(kern(*arrays[k]), want[k]))
+
+    threads = [threading.Thread(target=calls, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
