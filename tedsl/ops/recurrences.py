@@ -75,30 +75,39 @@ def _lstm_vjp(output: Any, inputs: Any, head: Any) -> tuple[te.Tensor, ...]:
 
     names = ("di", "df", "dg", "do", "dcell", "forget")
     di, df, dg, do, through, forget = te.compute(h.shape, slopes, name=names)
-    (j,) = loops(units, name="j")
 
-    def body(e: te.Tensor, b: te.Tensor, t: Any, n: Any, k: Any) -> Any:
-        s = t + 1
-        by_cell = (
-            di[s, n, j] * weight[j, k] + df[s, n, j] * weight[units + j, k] + dg[s, n, j] * weight[2 * units + j, k]
-        )
-        term = b[s, n, j] * by_cell + e[s, n, j] * do[s, n, j] * weight[3 * units + j, k]
+    def body(b: Any, i: Any, f: Any, g: Any, o: Any, t: Any, n: Any, k: Any) -> Any:
         last = t == steps - 1
-        state = dh[t, n, k] + te.select(last, 0.0, te.sum(term, axis=j))
-        here = dc[t, n, k] + state * through[t, n, k]
-        return state, here + te.select(last, 0.0, b[s, n, k] * forget[s, n, k])
+        state = dh[t, n, k] + _sent_back((i, f, g, o), weight, units, t, n, k, last)
+        kept = te.select(last, 0.0, b[t + 1, n, k] * forget[t + 1, n, k])
+        here = dc[t, n, k] + state * through[t, n, k] + kept
+        return (here, *(here * d[t, n, k] for d in (di, df, dg)), state * do[t, n, k])
 
-    e, b = te.scan(h.shape, body, reverse=True, dtype=(h.dtype, h.dtype), name=("dh", "dc"))
-
-    def gates(t: Any, n: Any, q: Any) -> Any:
-        at = (t, n, q % units)
-        kind = q // units
-        by_cell = te.select(kind == 0, di[at], te.select(kind == 1, df[at], dg[at]))
-        return te.select(kind == 3, e[at] * do[at], b[at] * by_cell)
-
-    da = te.compute(a.shape, gates, name="da")
+    sent_names = ("dc", "dgate_i", "dgate_f", "dgate_g", "dgate_o")
+    b, *sent = te.scan(h.shape, body, reverse=True, dtype=(h.dtype,) * 5, name=sent_names)
+    da = _side_by_side(sent, a, "da")
     first = te.compute(c0.shape, lambda n, k: b[0, n, k] * forget[0, n, k], name="dc0")
     return da, _to_first(da, weight, h0), first, te.einsum("tnq,tnk->qk", da, before)
+
+
+def _sent_back(later: Any, weight: te.Tensor, units: Any, t: Any, n: Any, k: Any, last: Any) -> Any:
+    """What the gates of the step after send back to a state: a product for each of them, `later` their adjoints."""
+    (j,) = loops(units, name="j")
+    sums = [te.sum(gate[t + 1, n, j] * weight[q * units + j, k], axis=j) for q, gate in enumerate(later)]
+    return te.select(last, 0.0, sum(sums[1:], sums[0]))
+
+
+def _side_by_side(gates: Any, like: te.Tensor, name: str) -> te.Tensor:
+    """Tensors (steps, n, hidden) as one of all gates."""
+    units = gates[0].shape[-1]
+
+    def element(t: Any, n: Any, q: Any) -> Any:
+        found = gates[-1][t, n, q % units]
+        for number, gate in reversed(list(enumerate(gates[:-1]))):
+            found = te.select(q // units == number, gate[t, n, q % units], found)
+        return found
+
+    return te.compute(like.shape, element, name=name)  # type: ignore[no-any-return]
 
 
 def _to_first(da: te.Tensor, weight: te.Tensor, h0: te.Tensor) -> te.Tensor:
@@ -149,25 +158,16 @@ def _gru_vjp(output: Any, inputs: Any, head: Any) -> tuple[te.Tensor, ...]:
         return down * s[2] * r * (1.0 - r), (before[t, n, j] - new) * z * (1.0 - z), down, down * r, z
 
     dr, dz, dn, dp, kept = te.compute(h.shape, slopes, name=("dr", "dz", "dn", "dp", "kept"))
-    (j,) = loops(units, name="j")
 
-    def body(e: te.Tensor, t: Any, n: Any, k: Any) -> Any:
-        s = t + 1
-        w = [weight[q * units + j, k] for q in range(3)]
-        gate = dr[s, n, j] * w[0] + dz[s, n, j] * w[1] + dp[s, n, j] * w[2]
-        later = te.sum(e[s, n, j] * gate, axis=j) + e[s, n, k] * kept[s, n, k]
-        return dh[t, n, k] + te.select(t == steps - 1, 0.0, later)
+    def body(e: Any, r: Any, z: Any, p: Any, t: Any, n: Any, k: Any) -> Any:
+        last = t == steps - 1
+        direct = te.select(last, 0.0, e[t + 1, n, k] * kept[t + 1, n, k])
+        here = dh[t, n, k] + _sent_back((r, z, p), weight, units, t, n, k, last) + direct
+        return (here, *(here * d[t, n, k] for d in (dr, dz, dp)))
 
-    e = te.scan(h.shape, body, reverse=True, dtype=h.dtype, name="dh")
-
-    def gates(last: te.Tensor, name: str) -> te.Tensor:
-        def element(t: Any, n: Any, q: Any) -> Any:
-            at = (t, n, q % units)
-            return e[at] * te.select(q // units == 0, dr[at], te.select(q // units == 1, dz[at], last[at]))
-
-        return te.compute(a.shape, element, name=name)  # type: ignore[no-any-return]
-
-    da, products = gates(dn, "da"), gates(dp, "dproducts")
+    e, *sent = te.scan(h.shape, body, reverse=True, dtype=(h.dtype,) * 4, name=("dh", "dgate_r", "dgate_z", "dgate_n"))
+    through = te.compute(h.shape, lambda t, n, j: e[t, n, j] * dn[t, n, j], name="dgate_a")
+    da, products = _side_by_side([*sent[:2], through], a, "da"), _side_by_side(sent, a, "dproducts")
     direct = _to_first(products, weight, h0)
     first = te.compute(h0.shape, lambda n, k: direct[n, k] + e[0, n, k] * kept[0, n, k], name="dh0")
     return da, first, te.einsum("tnq,tnk->qk", products, before), products.sum((0, 1))
