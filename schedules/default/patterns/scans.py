@@ -22,20 +22,23 @@ from schedules.loops import Level, Nest, nest_of
 from schedules.machine import Machine
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.iteration import is_stepped
-from tedsl.lang.expr import Apply, Expr, Read, Reduce
+from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.intervals import range_of
 from tedsl.lang.phases import part_shown, phases_of, read_through
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, topological
 
-__all__ = ["along_memory", "parts_read_through", "plan_scan", "steps_asked_for"]
+__all__ = ["along_memory", "parts_read_through", "plan_scan", "rows_summed_alike", "steps_asked_for"]
 
 T = TypeVar("T")
 
 ROWS, STEPS = 4, 8
 ALL = 1 << 62  # steps
 WIDE = 4  # vectors of a step
+BESIDE = (8, 4, 2, 1)  # vectors of a step that are summed side by side
+ROWS_BESIDE = 6  # and rows
+FREE, LATENCY = 4, 4  # registers beside those that hold the sums; cycles until a sum can take its next term
 ALONE, FEW_OPERATIONS = 32, 12  # steps of a recurrence that has nothing beside it
 
 
@@ -109,19 +112,24 @@ def along_memory(rw: Rewriting, op: Scan) -> Scan:
     def rule(node: Expr) -> Expr:
         if not isinstance(node, Read) or id(node.tensor) in own:
             return node
-        across = [d for d, index in enumerate(node.indices[:-1]) if goes_along(index, last)]
-        if len(across) != 1 or sum(last in set(free_axes(i)) for i in node.indices) != 1:
+        if not _is_turned(node, last):
             return node
-        key = node.tensor, across[0]
+        key = node.tensor, next(d for d, index in enumerate(node.indices) if goes_along(index, last))
         if key not in turned:
             size = math.prod(number(n) or points for n in node.tensor.extents)
             if size > points:
                 return node
             turned[key] = turned_table(rw, op.name, *key)
-        return Read(turned[key], last_of(node.indices, across[0]))
+        return Read(turned[key], last_of(node.indices, key[1]))
 
     bodies = rebuild_all(op.bodies, rule)
     return replace(op, bodies=bodies, _outputs={}) if turned else op
+
+
+def _is_turned(read: Read, last: Axis) -> bool:
+    """Whether a read goes along an axis across memory."""
+    across = [d for d, index in enumerate(read.indices[:-1]) if goes_along(index, last)]
+    return len(across) == 1 and sum(last in set(free_axes(i)) for i in read.indices) == 1
 
 
 def plan_scan(op: Scan, machine: Machine) -> list[Directive]:
@@ -208,16 +216,82 @@ def _within_steps(op: Scan, nest: Nest, machine: Machine) -> list[Directive]:
         return say if op.parts else []
     while width > (last.known or 0):
         width //= 2
-    width *= _chains(op, (last.known or 0) // width)
-    lane = f"{last.name}_v"
-    split = Split(stage=op.name, loop=last.name, outer=f"{last.name}_o", inner=lane, factor=width)
-    return [*say, split, Vectorize(stage=op.name, loop=lane)]
+    sums, lane = sum(isinstance(n, Reduce) for n in op.nodes), f"{last.name}_v"
+    row = _shared_row(op, nest, last) if sums and not op.parts else None
+    beside, rows = 1, 1
+    if sums and not op.parts:
+        counts = (last.known or 0) / width, 1 if row is None else row.known or 1
+        beside, rows = _tile(*counts, sums, machine.vector_registers - FREE)
+    say.append(Split(stage=op.name, loop=last.name, outer=f"{last.name}_o", inner=lane, factor=width * beside))
+    if row is not None and rows > 1:
+        say += _rows_within(op, nest, last, row, rows)
+    return [*say, Vectorize(stage=op.name, loop=lane)]
 
 
-def _chains(op: Scan, vectors: int) -> int:
-    """How many vectors a step sums side by side: one sum alone waits for each of its own terms."""
-    sums = any(isinstance(n, Reduce) for n in op.nodes)
-    return min(WIDE, 1 << vectors.bit_length() - 1) if sums and not op.parts else 1
+def _tile(vectors: float, rows: int, sums: int, registers: int) -> tuple[int, int]:
+    """How many vectors of how many rows a step sums side by side: what takes the least of the processor's time.
+
+    Two terms of a sum a cycle, and two loads: a vector for each of the sums, which all rows share and which may come
+    from the second cache, and a number of each row. One sum alone waits four cycles for each of its own terms.
+    """
+
+    def cycles(tile: tuple[int, int]) -> float:
+        beside, most = tile
+        held = sums * beside * most
+        each = max(0.5, (1.5 * sums * beside + most) / (2 * held), LATENCY / held)
+        return each * (-(-vectors // beside) * beside / vectors) * (-(-rows // most) * most / rows)
+
+    tiles = [(v, r) for v in BESIDE if v <= vectors for r in range(1, min(rows, ROWS_BESIDE) + 1)]
+    return min((t for t in tiles if sums * math.prod(t) <= registers or t == (1, 1)), key=cycles)
+
+
+def _shared_row(op: Scan, nest: Nest, last: Level) -> Level | None:
+    """The loop of a step whose sums read alike, along their vectors, at all of its places."""
+    sums = [n for n in op.nodes if isinstance(n, Reduce)]
+    inside = topological([e for s in sums for e in s.children])
+    conditions = [n.args[0] for n in inside if isinstance(n, Apply) and n.fn is Fn.SELECT] + [s.where for s in sums]
+    (lane,) = last.origin
+    for level in reversed(nest.levels):
+        (axis,) = level.origin
+        if level.carried != "within" or level is last or (level.known or 0) < 2 or axis in set(free_axes(conditions)):
+            continue
+        vectors = [r for r in reads_of(inside) if lane in set(free_axes(r))]
+        if all(axis in set(free_axes(s)) for s in sums) and any(axis not in set(free_axes(r)) for r in vectors):
+            return level
+    return None
+
+
+def rows_summed_alike(op: Scan) -> int:
+    """How many rows of a step its sums are tiles of, vectors along memory; 0 where terms are left out, or each step has
+    factors of its own.
+    """
+    sums = [n for n in op.nodes if isinstance(n, Reduce)]
+    if not sums or op.parts or len(op.axes) - 1 in op.dims:
+        return 0
+    own, last = set(map(id, op.states)), op.axes[-1]
+    if not is_along([r for r in op.reads if id(r.tensor) in own or not _is_turned(r, last)], last):
+        return 0
+    inside = topological([e for s in sums for e in s.children])
+    conditions = [n.args[0] for n in inside if isinstance(n, Apply) and n.fn is Fn.SELECT] + [s.where for s in sums]
+    if not set(free_axes(conditions)) <= set(op.steps) or any(last not in set(free_axes(s)) for s in sums):
+        return 0
+    if not set(op.steps).isdisjoint(free_axes([r for r in reads_of(inside) if id(r.tensor) not in own])):
+        return 0
+    nest = nest_of(op.name, op, "body")
+    row = _shared_row(op, nest, nest.levels[-1])
+    return 1 if row is None else row.known or 1
+
+
+def _rows_within(op: Scan, nest: Nest, last: Level, row: Level, count: int) -> list[Directive]:
+    """Several rows side by side; what they share along the vectors is walked by them all before it moves on."""
+    others = [v.name for v in nest.levels if v.carried == "within" and v is not last and v is not row]
+    outer, inner = nest.fresh(f"{row.name}_o"), nest.fresh(f"{row.name}_i")
+    order = (*others, f"{last.name}_o", outer, inner, f"{last.name}_v")
+    return [
+        Split(stage=op.name, loop=row.name, outer=outer, inner=inner, factor=count),
+        Reorder(stage=op.name, loops=order),
+        Unroll(stage=op.name, loop=inner),
+    ]
 
 
 def _is_along(op: Scan) -> bool:

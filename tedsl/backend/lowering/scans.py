@@ -22,6 +22,7 @@ from tedsl.backend.lowering.expressions import Scalars
 from tedsl.backend.lowering.indices import is_plain
 from tedsl.backend.lowering.names import identifier
 from tedsl.backend.lowering.stages import UNPLANNED, Context, Place, Stage, function, tuple_of, variables
+from tedsl.backend.lowering.tiles import Tile, tile_of, tiles_along
 from tedsl.backend.lowering.together import exposed_reads, together
 from tedsl.backend.lowering.turns import (
     Inner,
@@ -42,7 +43,7 @@ from tedsl.lang.extents import number, same_extent
 from tedsl.lang.phases import phases_of
 from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Scan, Tensor
-from tedsl.lang.traverse import free_axes, reads_of
+from tedsl.lang.traverse import free_axes, reads_of, topological
 
 __all__ = ["can_lower_scan", "lower_scan"]
 
@@ -83,19 +84,24 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     func, dims = function(op.name, len(types)), variables(a.name for a in op.axes)
     empty = hl.undef if ctx.token is None else (lambda t: ctx.after_checks(hl.cast(t, 0)))
     func[dims[::-1]] = tuple_of(map(empty, types))
+    planned = ctx.loops.get(op.name, UNPLANNED)
     others = [a for d, a in enumerate(op.axes) if d not in op.dims] if is_stepped(op) else []
-    looped = [*op.steps, *others][::-1]  # the fastest first
+    looped = [*op.steps, *(planned.order or others)][::-1]  # the fastest first
     turns = max(phase.turns for phase in phases)
-    ranges = [(0, _most_ticks(ctx, phases)), (0, turns + 1)] if turns else []
-    ranges += [(0, ctx.extent(extent_of(a))) for a in looped]
+    ranges = [(0, count) for count in planned.tiles.values()]
+    ranges += [(0, _most_ticks(ctx, phases)), (0, 2 * turns + 1)] if turns else []
+    ranges += [(0, tiles_along(ctx, a, planned.tiles)) for a in looped]
     domain = hl.RDom(ranges, identifier(op.steps[0].name))
     loops: dict[Axis, hl.RVar] = {axis: domain[d + len(ranges) - len(looped)] for d, axis in enumerate(looped)}
-    clock = _Clock(hl.Expr(domain[0]), hl.Expr(domain[1])) if turns else None
+    inside = len(planned.tiles)
+    clock = _Clock(hl.Expr(domain[inside]), hl.Expr(domain[inside + 1])) if turns else None
     place: dict[Axis, Halide] = {a: hl.Expr(v) for a, v in zip(op.axes, dims, strict=True)}
     place.update((a, hl.Expr(v)) for a, v in loops.items())
+    tiles = {a: tile_of(a, count, loops[a], domain[d]) for d, (a, count) in enumerate(planned.tiles.items())}
+    place.update((a, tile.place) for a, tile in tiles.items())
     if op.reverse:
         place.update((a, ctx.extent(extent_of(a)) - 1 - loops[a]) for a in op.steps)
-    turns_of = {phase: _turns(ctx, op, place, phase, loops) for phase in phases}
+    turns_of = {phase: _turns(ctx, op, place, phase, loops, tiles) for phase in phases}
     for limit in _limits(ctx, op, turns_of, place, clock):
         domain.where(limit)
     at = _stored(ctx, op, tuple(place[a] for a in op.axes))[::-1]
@@ -136,14 +142,20 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     at_once = not turns and not op.parts and ctx.token is None and (states == 1 or bool(exposed))
     axes: dict[Axis, hl.Var | hl.RVar] = dict(zip(op.axes, dims, strict=True))
     axes.update(loops)
-    written_out = (domain[1],) if turns else ()
+    written_out = (domain[inside + 1],) if turns else ()
     held = tuple(range(states))
-    return Stage(op, "scan", func, dims, held, element, not turns, axes, together=at_once, written_out=written_out)
+    again = any((number(extent_of(a)) or 1) % tile.count for a, tile in tiles.items())
+    within = {a: tile.loop for a, tile in tiles.items()}
+    return Stage(
+        op, "scan", func, dims, held, element, not turns, axes, together=at_once, written_out=written_out,
+        within=within, is_again=again,
+    )  # fmt: skip
 
 
 def _turns(
-    ctx: Context, op: Scan, place: Mapping[Axis, Halide], phase: _Phase, loops: Mapping[Axis, hl.RVar]
-) -> list[Turn]:
+    ctx: Context, op: Scan, place: Mapping[Axis, Halide], phase: _Phase, loops: Mapping[Axis, hl.RVar],
+    tiles: Mapping[Axis, Tile],
+) -> list[Turn]:  # fmt: skip
     """The turns of a phase's reductions."""
     placed, fixed, own = _placed(ctx, place, phase), ctx.scalars({}), set(map(id, op.states))
 
@@ -164,7 +176,9 @@ def _turns(
             if at is None or axis not in loops:
                 return None
             lanes = _lanes(ctx, op, axis)
-            if lanes > 1:
+            if axis in tiles:
+                at = tiles[axis].start + (tiles[axis].count - 1 if (factor > 0) == largest else 0)
+            elif lanes > 1:
                 at = at / lanes * lanes + ctx.opaque_zero() + (lanes - 1 if (factor > 0) == largest else 0)
             total = total + at * factor
         return total
@@ -172,16 +186,19 @@ def _turns(
     made = []
     for turn in range(phase.turns):
         members = [i for i in phase.inner if i.turn == turn]
-        made.append(turn_of(ctx, members, ends, [_is_first(ctx, op, place, i) for i in members]))
+        made.append(turn_of(ctx, members, ends, [_is_first(ctx, op, place, i, tiles) for i in members]))
     return made
 
 
-def _is_first(ctx: Context, op: Scan, place: Mapping[Axis, Halide], inner: Inner) -> Halide | None:
+def _is_first(
+    ctx: Context, op: Scan, place: Mapping[Axis, Halide], inner: Inner, tiles: Mapping[Axis, Tile]
+) -> Halide | None:
     """Whether this is where a reduction is computed that many places share, or a vector with it."""
     found: Halide | None = None
     for axis in inner.across:
         lanes = _lanes(ctx, op, axis)
         at = place[axis] if lanes == 1 else place[axis] / lanes * lanes + ctx.opaque_zero()
+        at = tiles[axis].start if axis in tiles else at
         found = at < 1 if found is None else found & (at < 1)
     return found
 
@@ -250,9 +267,10 @@ def _limits(
             if not same_extent(extent, extent_of(box)):
                 yield other | hl.likely(_within(ctx, op, box, place[box], extent))
         if clock is not None:
-            counted: Halide = (clock.turn == phase.turns) & (clock.tick < 1)
+            counted: Halide = (clock.turn == 2 * phase.turns) & (clock.tick < 1)
             for number_of_turn, turn in enumerate(turns):
-                counted = counted | ((clock.turn == number_of_turn) & (clock.tick < turn.length))
+                counted = counted | ((clock.turn == 2 * number_of_turn) & (clock.tick < turn.begin))
+                counted = counted | ((clock.turn == 2 * number_of_turn + 1) & (clock.tick < turn.length))
             yield other | counted
 
 
@@ -292,6 +310,12 @@ def _values(
     """The new values of all components in one phase; those it leaves alone are the old ones. `kept_at`: what the
     accumulators of a reduction hold once its turn is over.
     """
+
+    def mark(scope: Scalars, term: Expr) -> None:
+        for node in _outside_sums(term):
+            if _begins_apart(op, node):
+                scope.bind(node, _steady(op, scope, node))
+
     new = list(old)
     results: dict[Expr, Halide] = {}
     for number_of_turn, turn in enumerate(turns):
@@ -300,9 +324,10 @@ def _values(
             inner = scope()
             for component, value in results.items():
                 inner.bind(component, value)
-            made = accumulated(ctx, inner, member, turn, clock.tick, [old[slot] for slot in member.slots])
-            for slot, value in zip(member.slots, made, strict=True):
-                new[slot] = hl.select(clock.turn == number_of_turn, value, new[slot])
+            made = accumulated(ctx, inner, member, turn, clock.tick, [old[slot] for slot in member.slots], mark)
+            for slot, first, value in zip(member.slots, member.kept.identity, made, strict=True):
+                stored = hl.select(clock.turn == 2 * number_of_turn + 1, value, new[slot])
+                new[slot] = hl.select(clock.turn == 2 * number_of_turn, first, stored)
         for member in turn.members:
             results.update(results_of(member, kept_at(member)))
     last = scope()
@@ -310,7 +335,7 @@ def _values(
         last.bind(component, value)
     for k, body in phase.bodies.items():
         value = _steady(op, last, body)
-        new[k] = value if clock is None else hl.select(clock.turn == phase.turns, value, old[k])
+        new[k] = value if clock is None else hl.select(clock.turn == 2 * phase.turns, value, old[k])
     return new
 
 
@@ -324,16 +349,33 @@ def _stored(ctx: Context, op: Scan, place: Place) -> Place:
 
 
 def _steady(op: Scan, scope: Scalars, body: Expr) -> Halide:
-    """A body; where its first steps are a branch of their own, Halide is told to give them a loop of their own."""
-    if isinstance(body, Apply) and body.fn is Fn.SELECT:
-        condition, *branches = body.args
-        own = set(map(id, op.states))
-        recurs = [any(id(r.tensor) in own for r in reads_of((b,))) for b in branches]
-        asked = set(free_axes(condition))
-        if asked and asked <= set(op.steps) and is_plain(condition) and recurs[0] != recurs[1]:
-            holds = scope.value(condition)
-            first, second = (scope.value(b) for b in branches)
-            # Halide looks for this mark in the values, not in the condition.
-            marked = (hl.likely(first), second) if recurs[0] else (first, hl.likely(second))
-            return hl.select(holds, *marked)
-    return scope.value(body)
+    """A value; where its first steps are a branch of their own, Halide is told to give them a loop of their own."""
+    if not _begins_apart(op, body):
+        return scope.value(body)
+    assert isinstance(body, Apply)
+    condition, *branches = body.args
+    holds = scope.value(condition)
+    first, second = (scope.value(b) for b in branches)
+    # Halide looks for this mark in the values, not in the condition.
+    marked = (hl.likely(first), second) if _recurs(op, branches[0]) else (first, hl.likely(second))
+    return hl.select(holds, *marked)
+
+
+def _begins_apart(op: Scan, node: Expr) -> bool:
+    """Whether a value is chosen by the step alone, between one that reads earlier steps and one that does not."""
+    if not isinstance(node, Apply) or node.fn is not Fn.SELECT:
+        return False
+    asked = set(free_axes(node.args[0]))
+    chosen_by_step = bool(asked) and asked <= set(op.steps) and is_plain(node.args[0])
+    return chosen_by_step and _recurs(op, node.args[1]) != _recurs(op, node.args[2])
+
+
+def _outside_sums(root: Expr) -> list[Expr]:
+    """The nodes of an expression but for those inside its reductions, operands first."""
+    inside = {n for r in reductions((root,)) for c in r.children for n in topological((c,))}
+    return [n for n in topological((root,)) if n not in inside]
+
+
+def _recurs(op: Scan, value: Expr) -> bool:
+    own = set(map(id, op.states))
+    return any(id(r.tensor) in own for r in reads_of((value,)))

@@ -30,10 +30,16 @@ Reader = Callable[[int, Place], Halide]
 
 @dataclass(frozen=True, eq=False)
 class PlannedLoops:
-    """What lowering is told of the loops of a stage: lanes of the vectors along an axis; whether they run in order."""
+    """What lowering is told of the loops of a stage: lanes of the vectors along an axis; whether they run in order.
+
+    `tiles`: how many places along an axis of a step are computed together inside the loops of its sums, the vectors
+    first. `order`: the axes of a step with tiles.
+    """
 
     lanes: Mapping[Axis, int] = field(default_factory=dict)
     in_order: bool = False
+    tiles: Mapping[Axis, int] = field(default_factory=dict)
+    order: tuple[Axis, ...] = ()
 
 
 UNPLANNED = PlannedLoops()
@@ -55,6 +61,8 @@ class Stage:
     parallel: bool = True  # different elements of `dims` can be computed at once in the update, too
     together: bool = False  # no element is stored before all that is read for its components
     written_out: tuple[hl.RVar, ...] = ()  # loops of its update that are always unrolled
+    within: Mapping[Axis, hl.RVar] = field(default_factory=dict)  # the inner ones of loops that lowering split
+    is_again: bool = False  # some elements are computed twice
     pieces: tuple[dict[Axis, hl.RVar], ...] = ()  # the loops of each of its updates, which are all of its body
     boxes: tuple[tuple[Expr, ...], ...] = ()  # what is computed in each of them, by the axes of `op`
 

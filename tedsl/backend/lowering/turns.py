@@ -6,7 +6,7 @@ turn. A turn runs the iterations that its conditions leave (`spans`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,11 +102,15 @@ def product_of_extents(ctx: Context, extents: Sequence[Expr]) -> Halide:
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """Reductions that run together: the first of their iterations that counts (None: the first one), how many run."""
+    """Reductions that run together: the first of their iterations that counts (None: the first one), how many run.
+
+    Before them, their accumulators begin: so many times, 0 where all are computed somewhere else.
+    """
 
     members: tuple[Inner, ...]
     first: Halide | None
     length: Halide
+    begin: Halide
 
     def ordinal(self, tick: Halide) -> Halide:
         """Which iteration one is that runs."""
@@ -114,11 +118,11 @@ class Turn:
 
 
 def turn_of(ctx: Context, members: Sequence[Inner], ends: Ends, firsts: Sequence[Halide | None]) -> Turn:
-    """The iterations that one of the members may count; at least one, which sets the accumulators to their identity,
-    but none where all members are computed somewhere else: not where `firsts` says.
+    """The iterations that one of the members may count; none where all members are computed somewhere else, which
+    `firsts` says.
     """
     axes = members[0].reduce.axes
-    length = hl.max(product_of_extents(ctx, [extent_of(a) for a in axes]), 1)
+    length = product_of_extents(ctx, [extent_of(a) for a in axes])
     span = ALL
     for k, member in enumerate(members):
         own = iterations_of(_condition(member.reduce), member.reduce.axes[0], frozenset(member.reduce.axes), ends)
@@ -130,12 +134,14 @@ def turn_of(ctx: Context, members: Sequence[Inner], ends: Ends, firsts: Sequence
         stop = count if span.high is None else hl.min(span.high - begin, count)
         rest = product_of_extents(ctx, [extent_of(a) for a in axes[1:]])
         first = None if span.low is None else start * rest
-        length = hl.max((stop - start) * rest, 1)
-    length = length if span.holds is None else hl.select(span.holds, length, 1)
+        length = hl.max((stop - start) * rest, 0)
+    length = length if span.holds is None else hl.select(span.holds, length, 0)
     here: Halide | None = firsts[0]
     for other in firsts[1:]:
         here = None if here is None or other is None else here | other
-    return Turn(tuple(members), first, length if here is None else hl.select(here, length, 0))
+    if here is None:
+        return Turn(tuple(members), first, length, hl.i32(1))
+    return Turn(tuple(members), first, hl.select(here, length, 0), hl.select(here, hl.i32(1), hl.i32(0)))
 
 
 def _condition(reduce: Reduce) -> Expr:
@@ -151,8 +157,9 @@ def accumulated(
     turn: Turn,
     tick: Halide,
     held: Sequence[Halide],
+    mark: Callable[[Scalars, Expr], None],
 ) -> list[Halide]:
-    """The accumulators of a reduction after one more of its points."""
+    """The accumulators of a reduction after one more of its points; `mark` sees its terms before they are lowered."""
     reduce, kept = member.reduce, member.kept
     points = _points(ctx, reduce)
     counted = all(number(extent_of(a)) for a in reduce.axes)
@@ -160,14 +167,15 @@ def accumulated(
     ordinal = promised(reached, points) if counted else hl.max(hl.min(reached, points - 1), 0)
     for axis, value in _decoded(ctx, reduce, ordinal).items():
         scope.bind_loop(axis, value)
-    base = [hl.select(tick == 0, i, o) for i, o in zip(kept.identity, held, strict=True)]
+    for term in reduce.values:
+        mark(scope, term)
     terms, holds = combined(ctx, scope, reduce, reduce.where)
-    step = kept.step(base, terms, ordinal)
+    step = kept.step(held, terms, ordinal)
     taken = None if counted else reached < points
     if holds is not TRUE:
         condition = scope.value(holds)
         taken = condition if taken is None else taken & condition
-    return list(step) if taken is None else [hl.select(taken, s, b) for s, b in zip(step, base, strict=True)]
+    return list(step) if taken is None else [hl.select(taken, s, b) for s, b in zip(step, held, strict=True)]
 
 
 def results_of(member: Inner, held: Sequence[Halide]) -> dict[Expr, Halide]:

@@ -88,8 +88,9 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine, *, in_turn: bool 
             _copied(result, machine)
     whole = {loops.stage.op for loops in stages.values() if _goes_beyond(plan, loops)} | _read_in_pieces(lowered)
     for name, loops in stages.items():
-        if places[name].kind == "root" and (_has_fused(plan, loops) or loops.stage.op in whole):
-            _compute_whole(loops.stage, lowered, always=loops.stage.op in whole)
+        always = loops.stage.op in whole or bool(loops.tiles)  # tiles then know how far apart their rows lie
+        if places[name].kind == "root" and (_has_fused(plan, loops) or always):
+            _compute_whole(loops.stage, lowered, always=always)
     fix_sizes(lowered)
     results = {result.stage for result in lowered.results}
     lowered.may_round = any(loops.stage in results and _may_round(plan, loops) for loops in stages.values())
@@ -164,7 +165,8 @@ def _nesting(plan: Plan, places: Mapping[str, Placement], stages: Mapping[str, L
     """The order in which the stages run, for the proof that an output may lie on an input."""
     order = Order(set(lowered.inlined), together={stage.op for stage in lowered.stages if stage.together})
     for name, loops in stages.items():
-        if not loops.writes_once and any(_shifts(plan, name, definition) for definition in loops.definitions):
+        shifts = not loops.writes_once and any(_shifts(plan, name, definition) for definition in loops.definitions)
+        if shifts or loops.stage.is_again:
             order.again.add(loops.stage.op)
         levels = plan.nest(name, "body").levels
         in_turn = not plan.cases(name) and _goes_on(plan, name, levels)
@@ -314,6 +316,11 @@ def _is_single(plan: Plan, v: d.Vectorize) -> bool:
 def _split(loops: Loops, s: d.Split) -> None:
     known = loops.known[s.definition]
     old = known.pop(s.loop)
+    if s.loop in loops.tiles:
+        within = loops.derived(s.definition, s.inner, old)
+        loops.definitions[s.definition].rename(loops.tiles[s.loop], within)
+        known.update({s.outer: old, s.inner: within})
+        return
     outer, inner = loops.derived(s.definition, s.outer, old), loops.derived(s.definition, s.inner, old)
     # A guard around vectors would be taken apart lane by lane; a predicate masks them.
     tail = PREDICATE if id(s) in loops.masked else GUARD
@@ -349,7 +356,7 @@ def _fuse(loops: Loops, f: d.Fuse) -> None:
 
 
 def _reorder(loops: Loops, r: d.Reorder) -> None:
-    if len(r.loops) > 1:
+    if len(r.loops) > 1 and not loops.tiles:  # else lowering has put them in their order
         loops.definitions[r.definition].reorder(*(loops.loop(r.definition, n) for n in reversed(r.loops)))
 
 

@@ -24,6 +24,7 @@ class Loops:
         self.vectors = vectors  # or else the loops that would be vectors are written out
         self.writes_once = False  # each of its elements must be stored once
         self.definitions: dict[str, Any] = {}
+        self.tiles: dict[str, Any] = {}  # of the loops that lowering split, the inner ones
         self.known: dict[str, dict[str, Any]] = {}
         self.variables = _named(stage)
         own = {v.name() for v in (*stage.dims, *self.variables.values())}
@@ -34,6 +35,9 @@ class Loops:
             self.definitions[definition] = self._definition(definition)
             levels = nest_of(name, op, definition).levels
             self.known[definition] = {v.name: self._variable(next(iter(v.origin))) for v in levels}
+            self.tiles |= {
+                v.name: stage.within[a] for v in levels for a in v.origin if isinstance(a, Axis) and a in stage.within
+            }
         self.whole = {v: dict(names) for v, names in self.known.items()}  # before loops are split
 
     def _definition(self, definition: str) -> Any:

@@ -75,7 +75,7 @@ def _has_masked_end(plan: Plan, levels: Sequence[Level], loops: Loops) -> bool:
     """Whether the last vector is not full, as it may be in any of several pieces of a row."""
     in_pieces = {plan.axis_of(loops.name, d.loop) for d in plan.cut_loops(loops.name)} if loops.stage.pieces else set()
     for level in levels:
-        if level.kind == "vectorized":
+        if level.kind == "vectorized" and level.origin.isdisjoint(loops.stage.within):
             if not in_pieces.isdisjoint(level.origin):
                 return True
             extents = [loops.stage.op.outputs[0].extents[a] if isinstance(a, int) else a.extent for a in level.origin]

@@ -13,6 +13,7 @@ from schedules.machine import Choices, assumed
 from schedules.placing.ahead import is_asked_ahead
 from schedules.placing.pieces import planned_pieces
 from schedules.placing.placement import placed
+from schedules.placing.tiles import tiles_of
 from schedules.plan import Plan
 from schedules.program import program_of
 from schedules.tuning import settled
@@ -24,6 +25,7 @@ from tedsl.backend.lowering.pipeline import Lowered, lower
 from tedsl.backend.lowering.stages import ANY_ARRAYS, Arrays, PlannedLoops
 from tedsl.backend.scheduling.apply import apply_plan, check_atomics, check_target, fix_sizes
 from tedsl.backend.scheduling.autoschedulers import apply_autoscheduler
+from tedsl.lang.extents import number
 from tedsl.lang.tensor import Scan, Tensor
 from tedsl.lang.traverse import operations_between
 
@@ -123,7 +125,7 @@ class Planner:
         lowered = lower(
             inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked,
             in_place=self.in_place, arrays=arrays, fuses=_fuses(machine),
-            pieces=planned_pieces(plan, placed(plan)), loops=_loops(plan),
+            pieces=planned_pieces(plan, placed(plan)), loops=_loops(plan, in_place=self.in_place),
         )  # fmt: skip
         apply_plan(plan, lowered, machine, in_turn=self.in_turn)
         return lowered
@@ -169,7 +171,17 @@ class Planner:
         return lowered
 
 
-def _loops(plan: Plan) -> dict[str, PlannedLoops]:
-    """What lowering is told of the loops of scans, whose steps it writes as loops."""
-    scans = [name for name, op in plan.program.stages.items() if isinstance(op, Scan)]
-    return {name: PlannedLoops(plan.lanes(name), plan.is_in_order(name)) for name in scans}
+def _loops(plan: Plan, *, in_place: bool) -> dict[str, PlannedLoops]:
+    """What lowering is told of the loops of scans, whose steps it writes as loops.
+
+    `in_place`: no element is computed twice, whose inputs may be gone by then.
+    """
+    found: dict[str, PlannedLoops] = {}
+    for name, op in plan.program.stages.items():
+        if isinstance(op, Scan):
+            tiles, order = tiles_of(plan, name)
+            if in_place and any((number(a.extent) or 1) % count for a, count in tiles.items()):
+                tiles, order = {}, ()
+            lanes = {a: n for a, n in plan.lanes(name).items() if a not in tiles}
+            found[name] = PlannedLoops(lanes, plan.is_in_order(name), tiles, order)
+    return found

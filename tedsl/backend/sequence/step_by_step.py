@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from schedules.default.patterns.scans import parts_read_through, steps_asked_for
+from schedules.default.patterns.scans import parts_read_through, rows_summed_alike, steps_asked_for
 from schedules.default.rest import is_along
 from schedules.program import reading, rewritten_expressions
 from tedsl.analysis.checks import read_checks
@@ -42,6 +42,7 @@ __all__ = ["plan_step_by_step"]
 FARTHEST = 4  # steps that a step may look back
 TO_SHARE = 1 << 16  # elements of a step, from which on threads that sleep between two of them are woken
 MOST_NODES = 300  # of the bodies of a scan: what is larger takes seconds to compile in any case
+ROWS, IN_TILES = 8, 1 << 20  # of a step's products, and its operations: from both on they gain by packed factors
 IN_VECTORS, TO_MEMORY = 0.5, 2  # of an operation done for several elements at once, and of a byte of new memory
 
 
@@ -78,6 +79,9 @@ def _amount(op: Scan, *, is_kept: bool) -> float:
     `is_kept`: each lies in memory of its own then.
     """
     own = set(map(id, op.states))
+    rows = rows_summed_alike(op)
+    if rows and (rows < ROWS or flops_of(op, {}) < (number(op.axes[0].extent) or 1) * IN_TILES):
+        return 0
     along = is_along([r for r in op.reads if id(r.tensor) in own], op.axes[-1])  # what others hold is turned before
     has_sums = any(isinstance(node, Reduce) for node in op.nodes)
     if not is_stepped(op) or (along and not op.parts and not has_sums):

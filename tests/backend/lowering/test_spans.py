@@ -97,7 +97,7 @@ def test_sizes_that_the_call_tells(size: int) -> None:
 
 def lengths(kern: Any) -> set[str]:
     """How long the loops over terms are, in Halide's program."""
-    found = set(re.findall(r"for \(\S+\.s1\.\S+\$x, 0, (.*)\) \{", kern.source("stmt")))
+    found = set(re.findall(r"for \(\S+\.s1\.\S+\$[xyz], 0, (.*)\) \{", kern.source("stmt")))
     assert found
     return found
 

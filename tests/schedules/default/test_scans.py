@@ -36,13 +36,34 @@ def test_steps_are_vectors(across: bool) -> None:
     assert "vectorized" in loops.split("produce h__parts")[1].split("consume")[0]
 
 
-@pytest.mark.parametrize(("width", "lanes"), [(112, 32), (83, 32), (20, 16), (9, 8), (7, 4)])
-def test_steps_sum_several_vectors_side_by_side(width: int, lanes: int) -> None:
-    x, u, h = recurrent(4, 2, width, across=False)
+@pytest.mark.parametrize(
+    ("rows", "width", "lanes", "tile"),
+    [(1, 112, 64, 1), (2, 112, 32, 2), (4, 83, 32, 2), (7, 40, 16, 4), (3, 20, 16, 3), (13, 9, 8, 5), (2, 7, 4, 2)],
+)
+def test_steps_sum_several_vectors_of_several_rows_side_by_side(rows: int, width: int, lanes: int, tile: int) -> None:
+    x, u, h = recurrent(4, rows, width, across=False)
     kern = te.build([x, u], h, target="x86-64-v3")
     assert f"_v in [0, {lanes - 1}]" in kern.loop_nest()
+    assert (f"in [0, {tile - 1}]" in kern.loop_nest()) == (tile > 1)
     feeds = {t: RANDOM.integers(-1, 2, tuple(map(int, t.shape))).astype("float32") for t in (x, u)}
     np.testing.assert_array_equal(kern(*feeds.values()), te.interpret(h, feeds))
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_tiles_of_rows_by_hand_and_results_in_place(data: st.DataObject) -> None:
+    steps, rows, width = data.draw(st.integers(2, 4)), data.draw(st.integers(2, 9)), data.draw(st.integers(3, 20))
+    x, u, h = recurrent(steps, rows, width, across=data.draw(st.booleans()))
+    s = te.Schedule(h)
+    s[h].split("b", data.draw(st.integers(2, rows)), names=("outer", "row"))
+    s[h].reorder("outer", "j", "row") if data.draw(st.booleans()) else s[h].reorder("j", "outer", "row")
+    s[h].unroll("row")
+    feeds = {t: RANDOM.integers(-1, 2, tuple(map(int, t.shape))).astype("float32") for t in (x, u)}
+    want = te.interpret(h, feeds)
+    np.testing.assert_array_equal(te.build([x, u], h, schedule=s)(*feeds.values()), want)
+    given = feeds[x].copy()
+    kern = te.build([x, u], h, alias={h: x}) if data.draw(st.booleans()) else te.build([x, u], h)
+    np.testing.assert_array_equal(kern(given, feeds[u]), want)
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
