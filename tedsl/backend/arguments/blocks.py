@@ -38,7 +38,7 @@ __all__ = [
     "TYPE",
     "ArgSpec",
     "Binding",
-    "Block",
+    "ArgumentBlock",
     "BoundFunction",
     "CompiledFunction",
     "DeviceBinding",
@@ -201,7 +201,7 @@ class Binding:
         self._function = function
         assert function.entry is not None  # see check_layouts
         self._entry = function.entry
-        self._free: list[Block] = []
+        self._free: list[ArgumentBlock] = []
         self._words, self._pointers, self._buffers = lay_out(function, layouts, scalars)
         self._hosts = tuple(at + HOST for at in self._buffers)
         register(self)
@@ -223,16 +223,16 @@ class Binding:
         """The words of a block that are the addresses of the arrays."""
         return self._hosts
 
-    def block(self) -> Block:
+    def block(self) -> ArgumentBlock:
         """A block of words for calls by somebody else."""
-        return Block(self._words, self._pointers)
+        return ArgumentBlock(self._words, self._pointers)
 
     def run(self, arrays: Sequence[Array]) -> None:
         """Call the function on NumPy arrays (nothing else) of the shapes, strides and types bound here."""
         try:
             block = self._free.pop()
         except IndexError:
-            block = Block(self._words, self._pointers)
+            block = ArgumentBlock(self._words, self._pointers)
         words = block.words
         for host, array in zip(self._hosts, arrays):
             words[host] = address_of(array)
@@ -330,15 +330,15 @@ class DeviceBinding(Binding):
             install(runtime)
         return runtime
 
-    def _begun(self, place: CudaStream) -> tuple[Block, int]:
+    def _begun(self, place: CudaStream) -> tuple[ArgumentBlock, int]:
         """A block of its own, and the call's context: the address of the words that the hooks read."""
-        block = Block([*self._words, *place], self._pointers)
+        block = ArgumentBlock([*self._words, *place], self._pointers)
         context = block.address + 8 * len(self._words)
         block.words[self._pointers[0]] = context
         return block, context
 
 
-class Block:
+class ArgumentBlock:
     """The words of a binding at an address of their own."""
 
     __slots__ = ("address", "words")

@@ -22,7 +22,7 @@ from tedsl.backend.lowering.expressions import Scalars
 from tedsl.backend.lowering.indices import is_plain
 from tedsl.backend.lowering.names import identifier
 from tedsl.backend.lowering.stages import UNPLANNED, Context, Place, Stage, function, tuple_of, variables
-from tedsl.backend.lowering.tiles import Tile, tile_of, tiles_along
+from tedsl.backend.lowering.tiles import StepTile, tile_of, tiles_along
 from tedsl.backend.lowering.together import exposed_reads, together
 from tedsl.backend.lowering.turns import (
     Inner,
@@ -154,7 +154,7 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
 
 def _turns(
     ctx: Context, op: Scan, place: Mapping[Axis, Halide], phase: _Phase, loops: Mapping[Axis, hl.RVar],
-    tiles: Mapping[Axis, Tile],
+    tiles: Mapping[Axis, StepTile],
 ) -> list[Turn]:  # fmt: skip
     """The turns of a phase's reductions."""
     placed, fixed, own = _placed(ctx, place, phase), ctx.scalars({}), set(map(id, op.states))
@@ -191,7 +191,7 @@ def _turns(
 
 
 def _is_first(
-    ctx: Context, op: Scan, place: Mapping[Axis, Halide], inner: Inner, tiles: Mapping[Axis, Tile]
+    ctx: Context, op: Scan, place: Mapping[Axis, Halide], inner: Inner, tiles: Mapping[Axis, StepTile]
 ) -> Halide | None:
     """Whether this is where a reduction is computed that many places share, or a vector with it."""
     found: Halide | None = None

@@ -17,11 +17,11 @@ from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const
 from tedsl.lang.extents import number
 
-__all__ = ["Tile", "tile_of", "tiles_along"]
+__all__ = ["StepTile", "tile_of", "tiles_along"]
 
 
 @dataclass(frozen=True, eq=False)
-class Tile:
+class StepTile:
     """Where it begins along an axis, how many places it has, and the loop over these."""
 
     start: Halide
@@ -41,8 +41,8 @@ def tiles_along(ctx: Context, axis: Axis, counts: Mapping[Axis, int]) -> Halide:
     return ctx.extent(extent if count == 1 else Const(-(-(number(extent) or 0) // count), INT32))
 
 
-def tile_of(axis: Axis, count: int, outer: hl.RVar, inner: hl.RVar) -> Tile:
+def tile_of(axis: Axis, count: int, outer: hl.RVar, inner: hl.RVar) -> StepTile:
     """The tile of an iteration; there are as many places."""
     start, extent = hl.Expr(outer) * count, number(axis.extent)
     assert extent is not None
-    return Tile(hl.min(start, extent - count) if extent % count else start, count, inner)
+    return StepTile(hl.min(start, extent - count) if extent % count else start, count, inner)
