@@ -540,7 +540,9 @@ def test_bad_feeds() -> None:
         ({A: [[1, 2, 3], [4, 5]]}, ValueError, "lists .* are of several lengths"),
         ({A: [["1"] * 3] * 2}, TypeError, "found <U1"),
         ({A: np.array([[None] * 3] * 2)}, TypeError, "found object"),
-        ({"A": arange(2, 3)}, TypeError, "keys of feeds"),
+        ({1: arange(2, 3)}, TypeError, "keys of feeds"),
+        ({"a": arange(2, 3)}, ValueError, "no input named 'a', but 'A'"),
+        ({"A": arange(2, 3), A: arange(2, 3)}, ValueError, "two arrays for A"),
         (arange(2, 3), TypeError, "feeds is a dict"),
     ]
     for feeds, error, text in cases:
@@ -548,6 +550,18 @@ def test_bad_feeds() -> None:
             interpret(C, feeds)
     with pytest.raises(TypeError, match=re.escape("outputs are tensors")):
         interpret(A[0, 0] + 1, {A: arange(2, 3)})
+
+
+@pytest.mark.parametrize("evaluate", [interpret, te.evaluate])
+def test_feeds_by_name(evaluate: Any) -> None:
+    A, B = te.placeholder((2, 3), name="A"), te.placeholder((3,), name="B")
+    C = te.compute((2, 3), lambda i, j: A[i, j] - B[j], name="C")
+    a, b = arange(2, 3), arange(3)
+    np.testing.assert_array_equal(evaluate(C, {"B": b, "A": a}), a - b)
+    np.testing.assert_array_equal(evaluate(C, {"B": b, A: a}), a - b)
+    twice = te.compute((3,), lambda j: B[j] + te.placeholder((3,), name="B")[j], name="twice")
+    with pytest.raises(ValueError, match=r"'B' is the name of B .* and B .*; give the tensors themselves"):
+        evaluate(twice, {"B": b})
 
 
 def test_numbers_for_rank_0() -> None:

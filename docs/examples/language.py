@@ -101,6 +101,7 @@ print((x * 2).named("double"))
 
 # %% te.Tensor.at
 te.evaluate(te.compute((2, 3), lambda i, j: x.at(i, j - 1, mode="reflect")), {x: a})
+te.evaluate(x.at[0, ::2].set(7.0), {x: a})
 
 # %% te.Tensor.as_scalar
 mean = x.mean()

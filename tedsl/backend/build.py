@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 from schedules import Schedule
+from tedsl.analysis.arrays.feeds import Feeds, as_feeds, as_outputs
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.building.memory_of_inputs import accumulating_for, settled
 from tedsl.backend.building.planners import check_opt
@@ -69,29 +70,28 @@ def build(
 
 @overload
 def evaluate(
-    outputs: Tensor, feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None,
+    outputs: Tensor, feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None,
     casting: str = SAFE, opt: str = "default",
 ) -> Array: ...  # fmt: skip
 @overload
 def evaluate(
-    outputs: Sequence[Tensor], feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None,
+    outputs: Sequence[Tensor], feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None,
     casting: str = SAFE, opt: str = "default",
 ) -> tuple[Array, ...]: ...  # fmt: skip
 def evaluate(
-    outputs: Any, feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None,
+    outputs: Any, feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None,
     casting: str = SAFE, opt: str = "default",
 ) -> Any:  # fmt: skip
     """The values of `outputs` for the arrays in `feeds`, compiled: `evaluate(C, {A: a, B: b})`.
 
-    An array of another dtype is converted as `casting` says, in NumPy's words, as by a kernel; `opt` as of te.build.
+    A name may stand for a tensor in `feeds`. An array of another dtype is converted as `casting` says, in NumPy's
+    words, as by a kernel; `opt` as of te.build.
     """
-    feeds = {} if feeds is None else feeds
-    if not isinstance(feeds, Mapping):
-        raise TypeError(f"te.evaluate: feeds is a dict {{tensor: array}}, found {type(feeds).__name__}")
     check_opt(opt, "te.evaluate")
-    kernel = _kernel(request_for(list(feeds), outputs, BuildOptions(opt=opt), "te.evaluate"))
+    given = as_feeds(feeds, as_outputs(outputs, "te.evaluate")[0], "te.evaluate")
+    kernel = _kernel(request_for(list(given), outputs, BuildOptions(opt=opt), "te.evaluate"))
     kernel.core.keep()
-    return kernel(*feeds.values(), sizes=sizes, casting=casting)
+    return kernel(*given.values(), sizes=sizes, casting=casting)
 
 
 def made_kernel(program: Compilation) -> Kernel:

@@ -22,6 +22,7 @@ from tedsl.lang.sorting import argsort, searchsorted, sort
 from tedsl.lang.statistics import logsumexp, norm, softmax, std, variance
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.titles import named
+from tedsl.lang.updates import updated
 
 __all__ = [
     "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "diff", "dot", "einsum", "expand_dims",
@@ -56,7 +57,7 @@ _OF_ONE = (
 )  # fmt: skip
 
 Tensor._apply = staticmethod(elementwise)
-Tensor._methods.update(METHODS, named=named)
+Tensor._methods.update(METHODS, named=named, updated=updated)
 for name, method in {
     **METHODS, **STATISTICS, "argsort": argsort, "diff": diff, **{name: getattr(fn, name) for name in _OF_ONE},
 }.items():  # fmt: skip

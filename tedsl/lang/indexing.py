@@ -27,11 +27,11 @@ from tedsl.lang.tensor import Tensor
 from tedsl.lang.titles import takes_variables
 from tedsl.lang.traverse import free_axes
 
-__all__ = ["getitem", "slice_axis", "take", "take_along_axis"]
+__all__ = ["Places", "Slice", "getitem", "parsed", "slice_axis", "take", "take_along_axis"]
 
 
 @dataclass(frozen=True)
-class _Slice:
+class Slice:
     """begin + step * i for i below extent."""
 
     begin: Expr
@@ -45,27 +45,38 @@ class _Slice:
         return scaled if isinstance(self.begin, Const) and self.begin.value == 0 else scaled + self.begin
 
 
+Dim = Slice | Tensor | Expr | None
+
+
 @takes_variables
 def getitem(x: Tensor, items: tuple[Any, ...]) -> Tensor:
     """NumPy's basic indexing, and indexing by integer arrays (constants) and tensors.
 
     The elements of a tensor count from 0, a negative one is an error when the kernel runs.
     """
-    items = _expanded(x, tuple(np.asarray(item) if isinstance(item, (list, tuple)) else item for item in items))
-    dims: list[_Slice | Tensor | Expr | None] = []
+    dims = parsed(x, items)
+    if (
+        all(isinstance(d, Slice) and d.step == 1 and d.extent is n for d, n in zip(dims, x.extents))
+        and len(dims) == x.ndim
+    ):
+        return x
+    places = Places(dims)
+    return tensor_of(
+        tuple(places.shape), lambda *axes: Read(x, places.at(axes)), f"{x.name}_{'take' if places.picks else 'slice'}"
+    )
+
+
+def parsed(x: Tensor, items: tuple[Any, ...]) -> list[Dim]:
+    """One slice, index tensor, scalar index or new axis per position."""
+    dims: list[Dim] = []
     dim = 0
-    for item in items:
+    for item in _expanded(x, tuple(np.asarray(item) if isinstance(item, (list, tuple)) else item for item in items)):
         if item is None:
             dims.append(None)
             continue
         dims.append(_item(x, dim, item))
         dim += 1
-    if (
-        all(isinstance(d, _Slice) and d.step == 1 and d.extent is n for d, n in zip(dims, x.extents))
-        and len(dims) == x.ndim
-    ):
-        return x
-    return _read(x, dims)
+    return dims
 
 
 def _expanded(x: Tensor, items: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -155,7 +166,7 @@ def _check_kind(x: Tensor, item: Any) -> None:
         )
 
 
-def _item(x: Tensor, dim: int, item: Any) -> _Slice | Tensor | Expr:
+def _item(x: Tensor, dim: int, item: Any) -> Slice | Tensor | Expr:
     if isinstance(item, slice):
         return _slice(x, dim, item)
     if isinstance(item, Tensor) and item.ndim:
@@ -186,7 +197,7 @@ def places_of(array: np.ndarray[Any, Any], x: Tensor, dim: int) -> Tensor:
     return fn.select(places < 0, places + extent, places) if low < 0 else places
 
 
-def _slice(x: Tensor, dim: int, item: slice) -> _Slice:
+def _slice(x: Tensor, dim: int, item: slice) -> Slice:
     extent = x.extents[dim]
     step = 1 if item.step is None else item.step
     if not isinstance(step, (int, np.integer)) or step == 0:
@@ -204,7 +215,7 @@ def _slice(x: Tensor, dim: int, item: slice) -> _Slice:
     plain = (item.start, item.stop)
     if isinstance(extent, Const) and all(v is None or isinstance(v, (int, np.integer)) for v in plain):
         begin, end, step = slice(item.start, item.stop, step).indices(int(extent.value))
-        return _Slice(Const(begin, INT32), step, Const(len(range(begin, end, step)), INT32))
+        return Slice(Const(begin, INT32), step, Const(len(range(begin, end, step)), INT32))
     what = f"slice of dimension {dim} of {x!r}"
     if step > 0:
         first = _bound(item.start, Const(0, INT32), extent, None)
@@ -214,7 +225,7 @@ def _slice(x: Tensor, dim: int, item: slice) -> _Slice:
         first = _bound(item.start, extent - 1, extent, extent - 1)
         last = _bound(item.stop, Const(-1, INT32), extent, None)
         length = (first - last + (-step - 1)) // -step
-    return _Slice(simplify_extent(first), step, as_extent(length, what))
+    return Slice(simplify_extent(first), step, as_extent(length, what))
 
 
 def _is_size(bound: Any) -> bool:
@@ -232,37 +243,41 @@ def _bound(value: Any, default: Expr, extent: Expr, cut: Expr | None) -> Expr:
     return fn.convert(value, INT32)
 
 
-def _read(x: Tensor, dims: list[_Slice | Tensor | Expr | None]) -> Tensor:
-    """The tensor for one slice, index tensor, scalar index or new axis per position."""
-    picks = [d for d in dims if isinstance(d, Tensor)]
-    shared = broadcast_shapes(picks, "index tensors") if picks else ()
-    places = [p for p, d in enumerate(dims) if isinstance(d, (Tensor, Expr))] if picks else []
-    together = not places or places == list(range(places[0], places[-1] + 1))
-    first = (places[0] if together else 0) if picks else None
-    shape: list[Expr] = [] if together else list(shared)
-    for position, d in enumerate(dims):
-        if position == first and together:
-            shape += shared
-        if d is None:
-            shape.append(Const(1, INT32))
-        elif isinstance(d, _Slice):
-            shape.append(d.extent)
-    offset = sum(d is None or isinstance(d, _Slice) for d in dims[:first]) if together and picks else 0
+class Places:
+    """The elements of `x` that slices, index tensors, scalar indices and new axes name, and the shape they have."""
 
-    def element(*axes: Axis) -> Expr:
-        own = axes[offset : offset + len(shared)]
-        rest = iter(axes[:offset] + axes[offset + len(shared) :])
+    def __init__(self, dims: list[Dim]) -> None:
+        self.dims = dims
+        self.picks = [d for d in dims if isinstance(d, Tensor)]
+        self._shared = broadcast_shapes(self.picks, "index tensors") if self.picks else ()
+        found = [p for p, d in enumerate(dims) if isinstance(d, (Tensor, Expr))] if self.picks else []
+        together = not found or found == list(range(found[0], found[-1] + 1))
+        first = (found[0] if together else 0) if self.picks else None
+        self.shape: list[Expr] = [] if together else list(self._shared)
+        for position, d in enumerate(dims):
+            if position == first and together:
+                self.shape += self._shared
+            if d is None:
+                self.shape.append(Const(1, INT32))
+            elif isinstance(d, Slice):
+                self.shape.append(d.extent)
+        is_later = together and self.picks
+        self._offset = sum(d is None or isinstance(d, Slice) for d in dims[:first]) if is_later else 0
+
+    def at(self, axes: tuple[Axis, ...]) -> tuple[Expr, ...]:
+        """Where in the tensor the element of these axes is."""
+        end = self._offset + len(self._shared)
+        own = axes[self._offset : end]
+        rest = iter(axes[: self._offset] + axes[end:])
         indices: list[Expr] = []
-        for d in dims:
+        for d in self.dims:
             if d is None:
                 next(rest)
-            elif isinstance(d, _Slice):
+            elif isinstance(d, Slice):
                 indices.append(d.at(next(rest)))
             else:
                 indices.append(fn.as_expr(element_at(d, own)) if isinstance(d, Tensor) else d)
-        return Read(x, tuple(indices))
-
-    return tensor_of(tuple(shape), element, f"{x.name}_{'take' if picks else 'slice'}")
+        return tuple(indices)
 
 
 @takes_variables

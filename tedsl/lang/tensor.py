@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, overload
 import numpy as np
 
 from tedsl.lang import functions as fn
-from tedsl.lang.borders import border_of
-from tedsl.lang.dtypes import INT32, INT64, UINT64, DType, integer_bounds, promote
+from tedsl.lang.at import At
+from tedsl.lang.dtypes import INT32, DType
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
 from tedsl.lang.keywords import numpy_keywords
 from tedsl.lang.locks import cached_property
 from tedsl.lang.names import OF_MODULES, OF_TENSORS
@@ -457,22 +457,10 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
             )
         return index
 
-    def at(self, *indices: Any, mode: str = "error") -> Expr:
-        """The element at `indices`, which may lie outside: `mode` is error, zero, clamp, reflect or wrap.
-
-        As in np.pad, where zero is "constant" and clamp is "edge"; `tedsl.lang.borders` has the other words for them.
-        """
-        if len(indices) == 1 and isinstance(indices[0], tuple):
-            indices = indices[0]
-        if len(indices) != self.ndim:
-            raise ValueError(
-                f"{self.name}.at at {user_location()}: expected {self.ndim} indices for {self!r}, found {len(indices)}"
-            )
-        mode = border_of(mode, f"{self.name}.at", allowed=tuple(_BOUNDARY))
-        exprs = tuple(
-            self._index(d, item) if mode == "error" else _outside(self, item) for d, item in enumerate(indices)
-        )
-        return _BOUNDARY[mode](self, exprs)
+    @property
+    def at(self) -> At:
+        """`x.at(i, j, mode="zero")`: an element that may lie outside; `x.at[0, 1:].set(v)`: x with others there."""
+        return At(self)
 
     def __iter__(self) -> Any:
         if not self.extents or not isinstance(self.extents[0], Const):
@@ -606,71 +594,3 @@ def _is_scalar(item: Any) -> bool:
     return isinstance(item, (int, np.integer, float, np.floating, Expr)) or (
         isinstance(item, Tensor) and item.ndim == 0
     )
-
-
-def _outside(tensor: Tensor, item: Any) -> Expr:
-    """An index that may lie outside the tensor."""
-    index = fn.as_expr(item)
-    if not index.dtype.may_be_integer:
-        raise TypeError(
-            f"{tensor.name}.at at {user_location()}: expected integer indices, found {index.dtype} `{index}`; "
-            "use te.cast(x, 'int32')"
-        )
-    return index
-
-
-def _signed(index: Expr) -> Expr:
-    """An index in a signed type that holds it; of a uint64 as much as lies beyond every tensor."""
-    if index.dtype is UINT64:
-        return fn.convert(fn.minimum(index, integer_bounds(INT64)[1]), INT64)
-    return fn.convert(index, promote([index.dtype, INT32]))
-
-
-def _remainder(index: Expr, period: Expr) -> Expr:
-    """An index modulo a period, signed."""
-    if index.dtype is UINT64:
-        return fn.convert(index % fn.convert(period, UINT64), INT64)
-    return _signed(index) % period
-
-
-def _zero(tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
-    inside: Expr = TRUE
-    indices = tuple(map(_signed, indices))
-    for index, extent in zip(indices, tensor.extents, strict=True):
-        if _inside(index, extent):
-            continue
-        inside = fn.logical_and(inside, fn.logical_and(index >= 0, index < extent))
-    return fn.select(inside, Read(tensor, indices), fn.convert(0, tensor.dtype))
-
-
-def _each(rule: Callable[[Any, Any], Any]) -> Callable[[Tensor, tuple[Expr, ...]], Expr]:
-    def read(tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
-        pairs = zip(indices, tensor.extents, strict=True)
-        return Read(tensor, tuple(i if _inside(i, n) else rule(i, n) for i, n in pairs))
-
-    return read
-
-
-def _inside(index: Expr, extent: Expr) -> bool:
-    """A plain axis over exactly this extent, or a constant inside: nothing to bring back."""
-    if isinstance(index, Axis):
-        begins_at_zero = isinstance(index.begin, Const) and index.begin.value == 0
-        return begins_at_zero and index.extent is extent
-    return isinstance(index, Const) and isinstance(extent, Const) and 0 <= index.value < extent.value
-
-
-def _reflect(index: Any, extent: Any) -> Any:
-    if isinstance(extent, Const) and 2 * extent.value > integer_bounds(INT32)[1]:
-        extent = fn.convert(extent, INT64)
-    last = extent - 1
-    period = fn.maximum(2 * last, 1)
-    return last - fn.abs(last - _remainder(index, period))
-
-
-_BOUNDARY: dict[str, Callable[[Tensor, tuple[Expr, ...]], Expr]] = {
-    "error": Read,
-    "zero": _zero,
-    "clamp": _each(lambda i, n: fn.minimum(fn.maximum(_signed(i), 0), n - 1)),
-    "reflect": _each(_reflect),
-    "wrap": _each(lambda i, n: _remainder(i, fn.maximum(n, 1))),
-}

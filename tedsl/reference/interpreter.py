@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from tedsl.analysis.arrays.feeds import as_outputs, check_array, check_dtype, check_not_masked
+from tedsl.analysis.arrays.feeds import Feeds, as_feeds, as_outputs, check_array, check_dtype, check_not_masked
 from tedsl.analysis.calling import returned_by
 from tedsl.analysis.messages import describe
 from tedsl.analysis.overflow import check_limits, limits_of
@@ -32,23 +32,20 @@ WHAT = "te.interpret"
 
 
 @overload
-def interpret(
-    outputs: Tensor, feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None
-) -> Array: ...
+def interpret(outputs: Tensor, feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None) -> Array: ...
 @overload
 def interpret(
-    outputs: Sequence[Tensor], feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None
+    outputs: Sequence[Tensor], feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None
 ) -> tuple[Array, ...]: ...
-def interpret(outputs: Any, feeds: Mapping[Tensor, Any] | None = None, sizes: Mapping[Var, int] | None = None) -> Any:
+def interpret(outputs: Any, feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None) -> Any:
     """The values of `outputs` for the arrays in `feeds`, by definition: `interpret(C, {A: a, B: b})`.
 
-    One tensor gives one array, a list gives a tuple. A computed tensor may be fed too; what is behind it is not
-    evaluated then. `sizes={n: 3}` gives the extents that no input carries.
+    One tensor gives one array, a list gives a tuple. A name may stand for a tensor in `feeds`. A computed tensor may be
+    fed too; what is behind it is not evaluated then. `sizes={n: 3}` gives the extents that no input carries.
     """
     tensors, several = as_outputs(outputs, WHAT)
     wanted = [t.dtype.numpy for t in tensors]  # bfloat16 without ml_dtypes is refused before the work
-    given = {} if feeds is None else feeds
-    _check_keys(given)
+    given = as_feeds(feeds, tensors, WHAT)
     stages = operations_between(given, tensors)
     arrays = _checked_feeds(given, stages)
     bound = bind_sizes(list(arrays), [a.shape for a in arrays.values()], sizes, WHAT)
@@ -69,14 +66,6 @@ def evaluate_stages(
             for index, array in enumerate(_EVALUATE[type(op)](op, values, sizes)):
                 values.setdefault((op, index), array)
     return {op.output(index): array for (op, index), array in values.items()}
-
-
-def _check_keys(feeds: Any) -> None:
-    if not isinstance(feeds, Mapping):
-        raise TypeError(f"{WHAT}: feeds is a dict {{tensor: array}}, found {type(feeds).__name__}")
-    for key in feeds:
-        if not isinstance(key, Tensor):
-            raise TypeError(f"{WHAT}: the keys of feeds are tensors, found {type(key).__name__} ({key!r:.40})")
 
 
 def _checked_feeds(feeds: Mapping[Tensor, Any], stages: Sequence[Operation]) -> dict[Tensor, Array]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,13 @@ from tedsl.analysis.arrays.foreign import check_not_recorded
 from tedsl.analysis.pointwise import Array
 from tedsl.lang.constants import is_plain
 from tedsl.lang.dtypes import DType, dtype_of_array, is_masked
-from tedsl.lang.tensor import ScanState, StepStage, Tensor
+from tedsl.lang.tensor import Constant, Placeholder, ScanState, StepStage, Tensor
+from tedsl.lang.traverse import operations_between
 
-__all__ = ["as_outputs", "check_array", "check_dtype", "check_not_masked", "checked_dtype"]
+__all__ = ["Feeds", "as_feeds", "as_outputs", "check_array", "check_dtype", "check_not_masked", "checked_dtype"]
+
+# What arrays are given for: tensors, or inputs by their names.
+Feeds = Mapping[Tensor, Any] | Mapping[str, Any] | Mapping[Tensor | str, Any]
 
 
 def check_array(tensor: Tensor, value: Any, what: str, casting: str = "safe", offered: bool = False) -> Array:
@@ -55,6 +60,41 @@ def checked_dtype(array: Array, place: str) -> Array:
 def check_dtype(array: Array, dtype: DType, place: str) -> None:
     """TypeError unless the elements of `array` are of `dtype`, in this machine's byte order."""
     converted(array, dtype, place, casting="no")
+
+
+def as_feeds(feeds: Feeds | None, outputs: Sequence[Tensor], what: str) -> dict[Tensor, Any]:
+    """The arrays by the tensors that they stand for, which a name may stand for too: `{A: a}` or `{"A": a}`."""
+    if feeds is None:
+        return {}
+    if not isinstance(feeds, Mapping):
+        raise TypeError(f"{what}: feeds is a dict {{tensor: array}}, found {type(feeds).__name__}")
+    found: dict[Tensor, Any] = {}
+    for key, value in feeds.items():
+        tensor = _input_named(key, outputs, what) if isinstance(key, str) else key
+        if not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"{what}: the keys of feeds are tensors or their names, found {type(key).__name__} ({key!r:.40})"
+            )
+        if tensor in found:
+            raise ValueError(f"{what}: feeds has two arrays for {tensor!r}; give one")
+        found[tensor] = value
+    return found
+
+
+def _input_named(name: str, outputs: Sequence[Tensor], what: str) -> Tensor:
+    """The one input of this name that the outputs read."""
+    ops = operations_between((), outputs)
+    inputs = [op.output() for op in ops if isinstance(op, Placeholder) and not isinstance(op, Constant)]
+    alike = [t for t in inputs if t.name == name]
+    if len(alike) == 1:
+        return alike[0]
+    if alike:
+        places = " and ".join(f"{t!r} ({t.op.where})" for t in alike)
+        raise ValueError(f"{what}: {name!r} is the name of {places}; give the tensors themselves as keys")
+    near = get_close_matches(name, [t.name for t in inputs], n=1)
+    told = f"; did you mean {near[0]!r}?" if near else ""
+    listed = ", ".join(repr(t.name) for t in inputs) or "no inputs"
+    raise ValueError(f"{what}: the outputs read no input named {name!r}, but {listed}{told}")
 
 
 def as_outputs(outputs: Any, what: str) -> tuple[tuple[Tensor, ...], bool]:

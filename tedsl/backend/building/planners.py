@@ -108,7 +108,7 @@ def _remembered(outputs: tuple[Tensor, ...], target: Target) -> Planner:
 
 def _unknown(schedule: str) -> ScheduleError:
     try:
-        one_of(schedule, SCHEDULERS, "scheduler", "schedulers")
+        one_of(schedule, (*SCHEDULERS, "tuned"), "scheduler", "schedulers")
     except ScheduleError as error:
         return error
     raise AssertionError(schedule)

@@ -1,0 +1,173 @@
+"""`x.at`: elements that may lie outside a tensor, and a tensor with some of its elements replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tedsl.lang import functions as fn
+from tedsl.lang.borders import border_of
+from tedsl.lang.dtypes import INT32, INT64, UINT64, integer_bounds, promote
+from tedsl.lang.errors import user_location
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read
+
+if TYPE_CHECKING:
+    from tedsl.lang.tensor import Tensor
+
+__all__ = ["At", "Part"]
+
+
+class At:
+    """`x.at(i, j, mode="zero")`: an element that may lie outside; `x.at[0, 1:].set(v)`: x with other elements there."""
+
+    __slots__ = ("_tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+
+    def __call__(self, *indices: Any, mode: str = "error") -> Expr:
+        """The element at `indices`, which may lie outside: `mode` is error, zero, clamp, reflect or wrap.
+
+        As in np.pad, where zero is "constant" and clamp is "edge"; `tedsl.lang.borders` has the other words for them.
+        """
+        x = self._tensor
+        if len(indices) == 1 and isinstance(indices[0], tuple):
+            indices = indices[0]
+        if len(indices) != x.ndim:
+            raise ValueError(
+                f"{x.name}.at at {user_location()}: expected {x.ndim} indices for {x!r}, found {len(indices)}"
+            )
+        mode = border_of(mode, f"{x.name}.at", allowed=tuple(_BOUNDARY))
+        exprs = tuple(x._index(d, item) if mode == "error" else _outside(x, item) for d, item in enumerate(indices))
+        return _BOUNDARY[mode](x, exprs)
+
+    def __getitem__(self, items: Any) -> Part:
+        return Part(self._tensor, items if isinstance(items, tuple) else (items,))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        x = self._tensor.name
+        raise AttributeError(
+            f"{x}.at has no attribute {name!r}; {x}.at(i, mode=...) reads beyond a border, {x}.at[i].set(v) replaces"
+        )
+
+    def __repr__(self) -> str:
+        return f"{self._tensor.name}.at(i, mode=...) or {self._tensor.name}.at[i].set(v)"
+
+
+class Part:
+    """Some elements of a tensor, to be replaced: each method gives the whole tensor with others there."""
+
+    __slots__ = ("_items", "_tensor")
+
+    def __init__(self, tensor: Tensor, items: tuple[Any, ...]) -> None:
+        self._tensor, self._items = tensor, items
+
+    def set(self, value: Any) -> Tensor:
+        """`value` there, of the dtype of the tensor."""
+        return self._updated("set", value)
+
+    def add(self, value: Any) -> Tensor:
+        """`value` added there; places that an index tensor names twice take both."""
+        return self._updated("add", value)
+
+    def subtract(self, value: Any) -> Tensor:
+        """`value` taken away there."""
+        return self._updated("subtract", value)
+
+    def multiply(self, value: Any) -> Tensor:
+        """Multiplied by `value` there."""
+        return self._updated("multiply", value)
+
+    mul = multiply
+
+    def divide(self, value: Any) -> Tensor:
+        """Divided by `value` there."""
+        return self._updated("divide", value)
+
+    def max(self, value: Any) -> Tensor:
+        """The greater of element and `value` there."""
+        return self._updated("max", value)
+
+    def min(self, value: Any) -> Tensor:
+        """The lesser of element and `value` there."""
+        return self._updated("min", value)
+
+    def get(self) -> Tensor:
+        """The elements themselves, `x[...]`."""
+        found: Tensor = self._tensor[self._items]
+        return found
+
+    def _updated(self, way: str, value: Any) -> Tensor:
+        found: Tensor = self._tensor._methods["updated"](self._tensor, self._items, way, value)
+        return found
+
+    def __repr__(self) -> str:
+        return f"{self._tensor.name}.at[...]: .set(v), .add(v), .multiply(v), .divide(v), .max(v), .min(v), .get()"
+
+
+def _outside(tensor: Tensor, item: Any) -> Expr:
+    """An index that may lie outside the tensor."""
+    index = fn.as_expr(item)
+    if not index.dtype.may_be_integer:
+        raise TypeError(
+            f"{tensor.name}.at at {user_location()}: expected integer indices, found {index.dtype} `{index}`; "
+            "use te.cast(x, 'int32')"
+        )
+    return index
+
+
+def _signed(index: Expr) -> Expr:
+    """An index in a signed type that holds it; of a uint64 as much as lies beyond every tensor."""
+    if index.dtype is UINT64:
+        return fn.convert(fn.minimum(index, integer_bounds(INT64)[1]), INT64)
+    return fn.convert(index, promote([index.dtype, INT32]))
+
+
+def _remainder(index: Expr, period: Expr) -> Expr:
+    """An index modulo a period, signed."""
+    if index.dtype is UINT64:
+        return fn.convert(index % fn.convert(period, UINT64), INT64)
+    return _signed(index) % period
+
+
+def _zero(tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
+    inside: Expr = TRUE
+    indices = tuple(map(_signed, indices))
+    for index, extent in zip(indices, tensor.extents, strict=True):
+        if _inside(index, extent):
+            continue
+        inside = fn.logical_and(inside, fn.logical_and(index >= 0, index < extent))
+    return fn.select(inside, Read(tensor, indices), fn.convert(0, tensor.dtype))
+
+
+def _each(rule: Callable[[Any, Any], Any]) -> Callable[[Tensor, tuple[Expr, ...]], Expr]:
+    def read(tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
+        pairs = zip(indices, tensor.extents, strict=True)
+        return Read(tensor, tuple(i if _inside(i, n) else rule(i, n) for i, n in pairs))
+
+    return read
+
+
+def _inside(index: Expr, extent: Expr) -> bool:
+    """A plain axis over exactly this extent, or a constant inside: nothing to bring back."""
+    if isinstance(index, Axis):
+        begins_at_zero = isinstance(index.begin, Const) and index.begin.value == 0
+        return begins_at_zero and index.extent is extent
+    return isinstance(index, Const) and isinstance(extent, Const) and 0 <= index.value < extent.value
+
+
+def _reflect(index: Any, extent: Any) -> Any:
+    if isinstance(extent, Const) and 2 * extent.value > integer_bounds(INT32)[1]:
+        extent = fn.convert(extent, INT64)
+    last = extent - 1
+    period = fn.maximum(2 * last, 1)
+    return last - fn.abs(last - _remainder(index, period))
+
+
+_BOUNDARY: dict[str, Callable[[Tensor, tuple[Expr, ...]], Expr]] = {
+    "error": Read,
+    "zero": _zero,
+    "clamp": _each(lambda i, n: fn.minimum(fn.maximum(_signed(i), 0), n - 1)),
+    "reflect": _each(_reflect),
+    "wrap": _each(lambda i, n: _remainder(i, fn.maximum(n, 1))),
+}
