@@ -20,7 +20,7 @@ from tests.equivalence import EVERY, PHASES, compare, merged
 from tests.levels import LEVELS_HERE, PROCESSORS, processor
 
 BATCH = 4
-PROGRAMS = 500
+PROGRAMS = 240
 MANY_PROGRAMS = 20_000
 CUT = 32
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from autodiff.checking.report import PairReport, Report
 from autodiff.heads import floats
 from autodiff.overrides import Fdiff, Override
 from autodiff.reverse import differentiate
+from tedsl.lang.batching import batched
+from tedsl.lang.dtypes import INT32
 from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Const, Expr, Var
 from tedsl.lang.tensor import Constant, Placeholder, Tensor
@@ -29,6 +32,8 @@ __all__ = ["gradcheck"]
 
 Array = Any
 Evaluate = Callable[[Sequence[Tensor], Mapping[Tensor, Array]], tuple[Array, ...]]
+# The values of an output for each of several arrays for an input.
+Each = Callable[[Mapping[Tensor, Array], Tensor, Array], Array]
 
 # dtype -> (step, absolute tolerance, relative tolerance)
 _DEFAULTS = {
@@ -40,6 +45,7 @@ _DEFAULTS = {
 # Units in the last place by which an output may be off; relative size of a unit.
 _ROUNDINGS = 4
 _UNIT = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+AT_ONCE = 32  # elements that are moved in one evaluation
 # Extent given to each symbolic size when values are drawn here.
 _DRAWN_EXTENT = 3
 
@@ -75,7 +81,7 @@ def gradcheck(
     sources = floats(inputs, "inputs", "gradcheck")
     random = np.random.default_rng(seed)
     feeds = _feeds(targets, sources, _named(values, sources, isinstance(inputs, Tensor)), random)
-    run = evaluate or (lambda tensors, arrays: interpret(list(tensors), dict(arrays)))
+    run = evaluate or _by_definition
     pairs: list[PairReport] = []
     for target in targets:
         pairs += _check_output(target, sources, feeds, run, random, (eps, atol, rtol), override, fdiff)
@@ -157,9 +163,6 @@ def _check_output(
     gradients = list(differentiate([output], list(inputs), head=[head], override=override, fdiff=fdiff))
     analytic = run(gradients, {**feeds, head: weights})
 
-    def result(moved: Mapping[Tensor, Array]) -> Array:
-        return run([output], moved)[0].astype(np.float64)
-
     def contracted(ahead: Array, behind: Array) -> float:
         """The head times a difference; equal elements differ by 0, infinite ones too."""
         same = (ahead == behind) | (np.isnan(ahead) & np.isnan(behind))
@@ -172,33 +175,65 @@ def _check_output(
         units = np.where(np.isfinite(largest), np.where(ahead == behind, 1, _ROUNDINGS) * largest, 0.0)
         return _UNIT[output.dtype] * float(np.sum(units * np.abs(weights.astype(np.float64))))
 
-    probe = _Probe(feeds, result, contracted, rounding)
+    each = _one_by_one(output, run) if run is not _by_definition else _together(output)
+    probe = _Probe(feeds, each, contracted, rounding)
     return [_check_pair(output, t, a, probe, settings) for t, a in zip(inputs, analytic, strict=True)]
+
+
+def _by_definition(tensors: Sequence[Tensor], arrays: Mapping[Tensor, Array]) -> tuple[Array, ...]:
+    return interpret(list(tensors), dict(arrays))
+
+
+def _one_by_one(output: Tensor, run: Evaluate) -> Each:
+    def each(feeds: Mapping[Tensor, Array], source: Tensor, arrays: Array) -> Array:
+        return np.stack([run([output], {**feeds, source: array})[0] for array in arrays])
+
+    return each
+
+
+def _together(output: Tensor) -> Each:
+    """All of them at once, by a program with one more axis: what the interpreter does is done once for each stage."""
+
+    def each(feeds: Mapping[Tensor, Array], source: Tensor, arrays: Array) -> Array:
+        extent = Const(len(arrays), INT32)
+        many = Placeholder(name=source.name, shape=(extent, *source.extents), dtype=source.dtype).output()
+        (results,) = batched([output], {source: many}, extent)
+        rest = {t: a for t, a in feeds.items() if t is not source}
+        return interpret(results, {**rest, many: arrays})
+
+    return each
 
 
 @dataclass(frozen=True)
 class _Probe:
-    """Moves one element and sees what the contracted output does."""
+    """Moves elements and sees what the contracted output does."""
 
     feeds: Mapping[Tensor, Array]
-    result: Callable[[Mapping[Tensor, Array]], Array]
+    each: Each
     contracted: Callable[[Array, Array], float]
     rounding: Callable[[Array, Array], float]
 
-    def at(self, source: Tensor, index: tuple[int, ...], by: float) -> Array:
-        array = self.feeds[source].copy()
-        array[index] += array.dtype.type(by)
-        return self.result({**self.feeds, source: array})
+    def differences(
+        self, source: Tensor, indices: Sequence[tuple[int, ...]], step: float, slack: float
+    ) -> Iterator[tuple[float, bool, float]]:
+        """Of each element the central difference, whether one-sided ones or a smaller step tell of a kink, and what
+        rounding does.
+        """
+        moves = (0.0, step, -step, step / 2, -step / 2)
+        here = self.feeds[source]
+        arrays = np.repeat(here[None], len(moves) * len(indices), axis=0)
+        for at, (index, by) in enumerate(product(indices, moves)):
+            place = at, *index
+            arrays[place] += here.dtype.type(by)
+        results = self.each(self.feeds, source, arrays).astype(np.float64)
+        for at in range(0, len(arrays), len(moves)):
+            yield self._difference(results[at : at + len(moves)], step, slack)
 
-    def difference(
-        self, source: Tensor, index: tuple[int, ...], step: float, slack: float
-    ) -> tuple[float, bool, float]:
-        """The central difference, whether one-sided ones or a smaller step tell of a kink, and what rounding does."""
-        here = self.result(self.feeds)
-        ahead, behind = self.at(source, index, step), self.at(source, index, -step)
+    def _difference(self, results: Sequence[Array], step: float, slack: float) -> tuple[float, bool, float]:
+        here, ahead, behind, nearer, farther = results
         numeric = self.contracted(ahead, behind) / (2 * step)
         left, right = self.contracted(here, behind) / step, self.contracted(ahead, here) / step
-        smaller = self.contracted(self.at(source, index, step / 2), self.at(source, index, -step / 2)) / step
+        smaller = self.contracted(nearer, farther) / step
         is_kink = max(abs(left - right), abs(smaller - numeric)) > slack * (1 + abs(numeric))
         return numeric, is_kink, self.rounding(ahead, behind) / step
 
@@ -218,8 +253,13 @@ def _check_pair(
     worst: tuple[float, tuple[int, ...], float, float, float] = (-1.0, (), 0.0, 0.0, atol)
     checked = kinks = 0
     ok = True
-    for index in np.ndindex(probe.feeds[source].shape):
-        numeric, is_kink, noise = probe.difference(source, index, step, 10 * max(atol, rtol))
+    indices = list(np.ndindex(probe.feeds[source].shape))
+    found = (
+        difference
+        for first in range(0, len(indices), AT_ONCE)
+        for difference in probe.differences(source, indices[first : first + AT_ONCE], step, 10 * max(atol, rtol))
+    )
+    for index, (numeric, is_kink, noise) in zip(indices, found, strict=True):
         exact = float(analytic[index])
         tolerance = atol + rtol * abs(numeric) + (noise if settings[1] is None else 0.0)
         error = abs(exact - numeric)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ __all__ = ["NUMPY", "Array", "apply_numpy", "held_type", "rounded"]
 Array = NDArray[Any]
 
 
+@cache
 def held_type(dtype: DType) -> np.dtype[Any]:
     """The NumPy type in which values of `dtype` are held."""
     return np.dtype("float32" if dtype == "bfloat16" else str(dtype))

@@ -10,6 +10,7 @@ from autodiff import differentiate
 from autodiff.custom import Rule, set_rule, transposed, without_rules
 from autodiff.rules.totals import zeros
 from schedules import Schedule
+from tedsl.lang.batching import batched
 from tedsl.lang.compute import placeholder
 from tedsl.lang.errors import user_location
 from tedsl.lang.extents import same_layout
@@ -17,7 +18,6 @@ from tedsl.lang.native import Native
 from tedsl.lang.structure import same_program, structural_key
 from tedsl.lang.tensor import Constant, Extern, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
-from tedsl.ops.batching import batched
 from tedsl.ops.routines import Routine, Tensors, distinct
 from tedsl.ops.signature import Signature, Static, Template, map_leaves
 from tedsl.ops.static_numbers import add_list_hints

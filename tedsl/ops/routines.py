@@ -22,12 +22,12 @@ from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.backend.build import build
 from tedsl.backend.calling.kernel import Kernel
 from tedsl.lang.axes import var
+from tedsl.lang.batching import batched
 from tedsl.lang.compute import placeholder
 from tedsl.lang.elements import tensor_of
 from tedsl.lang.expr import Read
 from tedsl.lang.locks import freed_in_children
 from tedsl.lang.tensor import Tensor
-from tedsl.ops.batching import batched
 from tedsl.ops.signature import Static, map_leaves
 
 __all__ = ["Batched", "Pullback", "Pushforward", "Routine", "Spec", "Tensors", "TracedRoutine", "copied", "distinct"]

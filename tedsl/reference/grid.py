@@ -127,11 +127,13 @@ class PointGrid:
         for dim, (expr, extent) in enumerate(zip(node.indices, self._bounds(node, array), strict=True)):
             index = _wide(value[expr])
             bad = (index < 0) | (index >= extent)
-            where.append(np.clip(index, 0, max(extent - 1, 0)))
+            is_outside = bad.any()
+            where.append(np.clip(index, 0, max(extent - 1, 0)) if is_outside else index)
             if self.progress is not None and self._is_state(node) and dim == max(self.progress.dims):
                 place = [_wide(value[node.indices[d]]) for d in self.progress.dims]
                 bad = bad | self.progress.not_yet(place)
-            if bad.any():
+                is_outside = bad.any()
+            if is_outside:
                 wrong.append((node, dim, bad))
         if array.size == 0:
             return np.zeros(np.broadcast_shapes((1,) * self.rank, *(w.shape for w in where)), array.dtype)
@@ -197,7 +199,7 @@ def _wide(index: Array) -> Array:
     """An index as int64; a uint64 beyond it stays out of bounds."""
     if index.dtype == np.uint64:
         index = np.minimum(index, np.uint64(2**63 - 1))
-    return index.astype(np.int64)
+    return index.astype(np.int64, copy=False)
 
 
 def _undefined(node: Apply, args: Sequence[Array]) -> Array | None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from autodiff.checking import differences
 
 RNG = np.random.default_rng(3)
 
@@ -115,3 +116,30 @@ class TestNoDependence:
         report = te.gradcheck(lambda x, unused: x.sum(), (np.ones(2), np.ones(3)))
         assert report.ok
         assert "does not depend on unused" in str(report)
+
+
+def test_elements_are_moved_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a program with an axis more: a scan that was interpreted once for each of them took a minute."""
+    calls = []
+    monkeypatch.setattr(differences, "interpret", lambda *args: calls.append(args) or te.interpret(*args))
+    x, n = te.placeholder((6, 7), "float64", name="x"), te.var("n")
+    y = te.placeholder((n,), "float64", name="y")
+    h = te.scan((6, 7), lambda h, t, i: x[t, i] * y[i] + te.select(t > 0, te.sin(h[t - 1, i]), 0.0))
+    report = te.gradcheck(h, [x, y], [np.linspace(0, 1, 42).reshape(6, 7), np.linspace(1, 2, 7)])
+    assert [p.checked for p in report.pairs] == [42, 7]
+    a = te.placeholder((), "float64", name="a")
+    assert [p.checked for p in te.gradcheck(te.sin(a[()]) * x, [a, x]).pairs] == [1, 42]
+    assert len(calls) == 2 * (2 + 2 + 1)  # the value, the gradients, and parts of what is moved
+
+
+def test_a_program_of_ones_own_evaluates_each() -> None:
+    x = te.placeholder((3,), "float64", name="x")
+    kernel = te.build(x, te.exp(x))
+    seen = []
+
+    def evaluate(tensors: Any, feeds: Any) -> Any:
+        seen.append(tensors)
+        return (kernel(feeds[x]),) if len(feeds) == 1 else te.interpret(list(tensors), feeds)
+
+    assert te.gradcheck(te.exp(x), x, np.linspace(0, 1, 3), evaluate=evaluate).ok
+    assert len(seen) == 2 + 5 * 3

@@ -22,7 +22,7 @@ from tedsl.backend.host.loaders import loads_objects
 from tests.processes import run_script
 from tests.schedules.drawing import AHEAD_VERBS, VERBS, Drawing
 
-COUNT, CALLS = (1000, 20) if os.environ.get("TEDSL_LONG") else (80, 5)
+COUNT, CALLS = (1000, 20) if os.environ.get("TEDSL_LONG") else (40, 5)
 SECONDS = 60 + 2 * COUNT
 AHEAD = "computed ahead by a thread of its own"
 

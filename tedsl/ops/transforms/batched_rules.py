@@ -13,11 +13,11 @@ from typing import Any
 from autodiff import differentiate, jvp
 from autodiff.custom import Rule, rule_of, set_rule
 from tedsl.lang.arrays import moveaxis
+from tedsl.lang.batching import batched
 from tedsl.lang.compute import placeholder
 from tedsl.lang.expr import Expr
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import operations_between
-from tedsl.ops.batching import batched
 
 __all__ = ["dependents", "keep_rules"]
 

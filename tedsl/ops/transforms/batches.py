@@ -8,12 +8,12 @@ from typing import Any
 
 from tedsl.analysis.arrays.nests import map_leaves, subscripted
 from tedsl.lang.arrays import moveaxis
+from tedsl.lang.batching import batched
 from tedsl.lang.compute import placeholder
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Tensor
-from tedsl.ops.batching import batched
 from tedsl.ops.transforms.batched_rules import dependents, keep_rules
 from tedsl.ops.transforms.function import Transformed, name_of, tidied, traceable, transformed
 from tedsl.ops.transforms.records import closed
