@@ -14,7 +14,7 @@ from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read
 if TYPE_CHECKING:
     from tedsl.lang.tensor import Tensor
 
-__all__ = ["At", "Part"]
+__all__ = ["At", "Updates"]
 
 
 class At:
@@ -41,8 +41,8 @@ class At:
         exprs = tuple(x._index(d, item) if mode == "error" else _outside(x, item) for d, item in enumerate(indices))
         return _BOUNDARY[mode](x, exprs)
 
-    def __getitem__(self, items: Any) -> Part:
-        return Part(self._tensor, items if isinstance(items, tuple) else (items,))
+    def __getitem__(self, items: Any) -> Updates:
+        return Updates(self._tensor, items if isinstance(items, tuple) else (items,))
 
     def __getattr__(self, name: str) -> NoReturn:
         x = self._tensor.name
@@ -54,7 +54,7 @@ class At:
         return f"{self._tensor.name}.at(i, mode=...) or {self._tensor.name}.at[i].set(v)"
 
 
-class Part:
+class Updates:
     """Some elements of a tensor, to be replaced: each method gives the whole tensor with others there."""
 
     __slots__ = ("_items", "_tensor")
