@@ -84,6 +84,11 @@ def below(high: int) -> Draw:
     return lambda chance, shape: chance.integers(0, high, shape)
 
 
+def segments(chance: np.random.Generator, shape: Shape) -> Array:
+    """Each of them has a member."""
+    return chance.integers(0, 10 if shape[0] < 1000 else 1000, shape)
+
+
 def whole(low: int, high: int) -> Draw:
     """Whole numbers as floats, of which sums are exact, so that ties are the same on all sides."""
     return lambda chance, shape: chance.integers(low, high, shape).astype(np.float32)
@@ -254,7 +259,8 @@ def recurrent(name: str, gates: int, theirs: Peer, steps: Shape = ()) -> Operato
     shapes |= {b: tuple((gates * h,) for h in hidden) for b in ("b_ih", "b_hh")}
     ours = getattr(ops, name)
     states = (lambda *a: ours(*a)[0]) if name == "lstm" else ours
-    return other(name, states, theirs, **shapes)
+    weak = {w: uniform(-0.1, 0.1) for w in ("w_ih", "w_hh")}  # else small differences grow from step to step
+    return other(name, states, theirs, given=weak, **shapes)
 
 
 RECURRENT = [
@@ -288,7 +294,7 @@ INDEXING = [
     other("index_add", lambda x, i, s: ops.index_add(x, 0, i, s), lambda x, i, s: x.index_add(0, i, s), x=TABLE, index=TAKEN, src=PARTS, given=AT),
     other("scatter_add", lambda x, i, s: ops.scatter_add(x, 1, i, s), lambda x, i, s: x.scatter_add(1, i, s), **ON_ROWS, given=AT),
     other("scatter_reduce", lambda x, i, s: ops.scatter_reduce(x, 1, i, s, "amax"), lambda x, i, s: x.scatter_reduce(1, i, s, "amax"), **ON_ROWS, given=AT),
-    *(other(f.name, lambda x, i, count, f=f: f(x, i, count), peer, x=LONG, ids=((100,), (100000,), (1000000,)), sized=SEGMENTS, given={"ids": below(10)})
+    *(other(f.name, lambda x, i, count, f=f: f(x, i, count), peer, x=LONG, ids=((100,), (100000,), (1000000,)), sized=SEGMENTS, given={"ids": segments})
       for f, peer in ((ops.segment_sum, peers.segment_sum), (ops.segment_max, peers.segment_max))),
     other("one_hot", lambda i, classes: ops.one_hot(i, classes), peers.one_hot, index=((32,), (4096,), (8192,)), given={"index": below(100)},
           sized=tuple({"classes": width} for width in WIDTHS)),

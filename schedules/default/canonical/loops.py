@@ -6,6 +6,7 @@
 | `merged` | `sum over k1 < 8, k0 < 4 of a[i, 4 k1 + k0]` | `sum over k < 32 of a[i, k]` |
 | `stepped` | `sum over k < 32 of a[k], where k % 4 == 1` | `sum over k < 8 of a[4 k + 1]` |
 | `in_memory_order` | `sum over l, k of a[k, l]` | `sum over k, l of a[k, l]` |
+| `looked_up` | `sum over c of a[i, c], where c == t[i]` | `a[i, t[i]]` where 0 <= t[i] < n, of one iteration |
 | `taken_apart` | `sum over m < 12 of x[i + m // 3, j + m % 3]` | `sum over p < 4, q < 3 of x[i + p, j + q]` |
 
 Where two loops are put together that are not next to each other, terms are combined in another order; else in the same.
@@ -22,14 +23,15 @@ from schedules.conditions import tidied
 from schedules.default.canonical.indices import QUOTIENTS, exact
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number
-from tedsl.lang.functions import logical_and
+from tedsl.lang.folding import select_node
+from tedsl.lang.functions import cast, logical_and, maximum, minimum
 from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import conjuncts, free_axes, reads_of, rebuild_all, substitute_all, topological
 
-__all__ = ["in_memory_order", "merged", "stepped", "taken_apart", "without_units"]
+__all__ = ["in_memory_order", "looked_up", "merged", "one_term", "stepped", "taken_apart", "without_units"]
 
 Roots = tuple[Expr, ...]
 MOST_CASES = 16  # of a loop that conditions are tried for
@@ -97,6 +99,47 @@ def stepped(op: Compute, reduce: Reduce) -> Reduce | None:
             axes = tuple(loop if a is axis else a for a in reduce.axes)
             return _over(reduce, axes, _rewritten(reduce, {axis: _at(loop, step, left[0])}))
     return None
+
+
+def looked_up(op: Compute, reduce: Reduce) -> Reduce | None:
+    """A sum whose condition asks a loop to be a number that is data, without that loop: its one term is looked up."""
+    if reduce.reducer.kind != "sum":
+        return None
+    asked = conjuncts(reduce.where)
+    for condition in asked:
+        for axis in _begin_at_zero(reduce.axes):
+            place = _equal_to(condition, axis)
+            if place is None:
+                continue
+            last = int(number(axis.extent) or 0) - 1
+            at = cast(minimum(maximum(place, 0), last), INT32)
+            others = [substitute_all((c,), {axis: at})[0] for c in asked if c is not condition]
+            where = folded(logical_and, [place >= 0, place <= last, *others])
+            left = tuple(a for a in reduce.axes if a is not axis) or (_loop(axis.name, 1),)
+            return _over(reduce, left, (*substitute_all(reduce.values, {axis: at}), where))
+    return None
+
+
+def _equal_to(condition: Expr, axis: Axis) -> Expr | None:
+    """What a condition asks an axis to be equal to, where that is data and none of its own."""
+    if not isinstance(condition, Apply) or condition.fn is not Fn.EQ:
+        return None
+    for one, other in permutations(condition.args):
+        plain = one.args[0] if isinstance(one, Apply) and one.fn is Fn.CAST and one.dtype.is_integer else one
+        if plain is axis and one.dtype.itemsize >= INT32.itemsize and reads_of((other,)):
+            return None if axis in set(free_axes(other)) else other
+    return None
+
+
+def one_term(reduce: Reduce) -> Expr | None:
+    """The sum of one term that is there or not as data says, as a choice (0 is added: -0.0 in a sum is 0.0)."""
+    (value, *others), (axis, *loops) = reduce.values, reduce.axes
+    is_one = not others and not loops and (number(axis.extent), number(axis.begin)) == (1, 0)
+    if reduce.reducer.kind != "sum" or not is_one or not reads_of((reduce.where,)):
+        return None
+    (value, where) = substitute_all((value, reduce.where), {axis: Const(0, INT32)})
+    zero = Const(0.0 if value.dtype.is_float else 0, value.dtype)
+    return select_node(where, value, zero) + zero
 
 
 def _at(loop: Axis, step: int, rest: int) -> Expr:

@@ -6,7 +6,7 @@ What is changed here is integers and the loops over terms: no value of a float i
 |---|---|---|
 | `indices.shortened` | `x[i, (j // 4) * 4 + j % 4]` | `x[i, j]` |
 | `condition_of_sum` | `sum(select(c, a b, 0))` | `sum(a b, where=c)` |
-| `without_units`, `stepped`, `merged`, `taken_apart`, `in_memory_order` | see `loops.py` | |
+| `looked_up`, `without_units`, `stepped`, `merged`, `taken_apart`, `in_memory_order` | see `loops.py` | |
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from dataclasses import replace
 
 from schedules.conditions import tidied
 from schedules.default.canonical.indices import shortened
-from schedules.default.canonical.loops import in_memory_order, merged, stepped, taken_apart, without_units
+from schedules.default.canonical.loops import (
+    in_memory_order,
+    looked_up,
+    merged,
+    one_term,
+    stepped,
+    taken_apart,
+    without_units,
+)
 from tedsl.lang.expr import TRUE, Apply, Const, Expr, Fn, Reduce
 from tedsl.lang.functions import logical_and, logical_not
 from tedsl.lang.tensor import Compute
@@ -53,7 +61,7 @@ def _is_product(value: Expr) -> bool:
 
 
 PASSES: tuple[Callable[[Compute, Reduce], Reduce | None], ...] = (
-    condition_of_sum, without_units, stepped, merged, taken_apart, in_memory_order,
+    condition_of_sum, looked_up, without_units, stepped, merged, taken_apart, in_memory_order,
 )  # fmt: skip
 
 
@@ -68,4 +76,7 @@ def normal(op: Compute) -> Compute:
     made = reduce
     while (found := next((r for known in PASSES if (r := known(op, made)) is not None), None)) is not None:
         made = found
-    return op if made is reduce else replace(op, bodies=(made,), _outputs={})
+    if made is reduce:
+        return op
+    alone = one_term(made)
+    return replace(op, bodies=(made if alone is None else alone,), _outputs={})

@@ -336,11 +336,10 @@ class GroupLoops:
         for read in root.reads:
             if not read.indices or reads_of(read.indices):
                 continue
-            if vector in {a for i in read.indices[:-1] for a in free_axes(i)}:
+            own = set(free_axes(read.indices[-1]))
+            if vector not in own and vector in {a for i in read.indices[:-1] for a in free_axes(i)}:
                 last = [
-                    a
-                    for a in free_axes(read.indices[-1])
-                    if a is not vector and typical(a.extent) >= max(2, self.machine.least.across)
+                    a for a in free_axes(read.indices[-1]) if typical(a.extent) >= max(2, self.machine.least.across)
                 ]
                 if last:
                     return last[-1]
@@ -431,7 +430,8 @@ class GroupLoops:
             return []
         reduces = op.reduction is not None and definition == "body"
         most = self.machine.choose("vectors", _at_a_time(extent, width), op.name)
-        wide = most if reduces and (extent is None or extent >= most * width) and along(op, vector) else 1
+        fits = reduces and (extent is None or extent >= most * width) and along(op, vector)
+        wide = most if fits and not self._folds_across(op, vector) else 1
         if extent is None and _steps(op) <= MOST_UNROLLED:
             wide = 1
         if op.reduction is None:
@@ -465,7 +465,8 @@ class GroupLoops:
             # Around a look-up a loop is no shorter when it is written out.
             steps = _steps(op)
             written = steps * self.costs.element[op] * (_at_a_time(None, 1) if len(inner) > 1 else 1)
-            if vectorized and steps <= most and written <= MOST_WRITTEN and not op.looks_up:
+            is_short = steps <= most and written <= MOST_WRITTEN and not op.looks_up
+            if vectorized and is_short and not any(self._folds_across(op, a) for a in op.axes):
                 self.say(*(Unroll(stage=op.name, loop=s) for s in sums))
         if len(outer) + len(sums) + len(inner) > 1:
             self.say(Reorder(stage=op.name, loops=(*outer, *sums, *inner)))

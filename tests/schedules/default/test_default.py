@@ -405,3 +405,10 @@ def test_many_small_products_are_few_tasks() -> None:
     x, w = te.placeholder((8, 256, 256), name="x"), te.placeholder((256, 256), name="w")
     z = te.compute((8, 256, 256), lambda t, i, j: te.sum(lambda k: x[t, i, k] * w[k, j]), name="z")
     assert "_one" not in te.build([x, w], z, target="x86-64-v3").loop_nest()
+
+
+def test_windows_as_columns_are_no_transposition() -> None:
+    """The loop of the vectors runs along memory, whatever else the last index is made of."""
+    x = te.placeholder((4, 64, 56, 56), name="x")
+    y = te.ops.unfold(x, 3, padding=1)
+    assert "16, unrolled" not in str(te.Schedule([y]).auto())

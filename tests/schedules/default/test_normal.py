@@ -73,6 +73,30 @@ def test_a_loop_that_was_cut_is_whole_again(order: tuple[int, int]) -> None:
     check(y, x, s)
 
 
+def test_a_loop_that_is_asked_to_be_data_is_looked_up() -> None:
+    """One term is left of each sum, or none where the number is no place of the loop."""
+    x, t = tensor(9, 6), te.placeholder((9,), "int8", name="t")
+    c, k, i0 = r(6, "c"), r(3), r(9, "i0")
+    alone = te.compute((9,), lambda i: te.sum(x[i, c], axis=c, where=t[i] == c))
+    assert body(alone).endswith("x.at(i, te.cast(t[i], 'int32'), mode='clamp'), 0.0) + 0.0")
+    among = te.compute((9,), lambda i: te.sum(x[i, c] * x[i, k], axis=(c, k), where=(c == t[i] + 1) & (k < i)))
+    down = te.compute((6,), lambda j: te.sum(x[i0, c] * x[i0, j], axis=(i0, c), where=t[i0] == c))
+    wrapped = te.compute((9,), lambda i: te.sum(x[i, c], axis=c, where=te.cast(c * 90, "int8") == t[i]))
+    assert "axis=k" in body(among)
+    assert "axis=i0" in body(down)
+    assert "axis=c" in body(wrapped)
+    head = te.placeholder((9,), name="head")
+    wanted = [alone, among, down, wrapped, *te.differentiate(among, [x], head=head)]
+    feeds = {t: RANDOM.integers(-3, 9, 9).astype("i1"), head: RANDOM.integers(-2, 3, 9).astype("f4")}
+    feeds[x] = np.where(RANDOM.random((9, 6)) < 0.5, -0.0, RANDOM.integers(-2, 3, (9, 6))).astype("f4")
+    for thresholds in ({}, {**LOWEST, **SMALL_CACHES}):
+        with assuming(thresholds):
+            found = te.evaluate(wanted, feeds)
+        for got, want in zip(found, te.interpret(wanted, feeds), strict=True):
+            np.testing.assert_array_equal(got, want)
+            np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
+
+
 def test_loops_that_are_indices_of_their_own_stay() -> None:
     x, w = tensor(30), tensor(6, 4, name="w")
     p, q = r(6, "p"), r(4, "q")

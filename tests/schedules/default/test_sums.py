@@ -36,6 +36,13 @@ def test_sums_into_few_elements_keep_their_digits(shape: tuple[int, ...], axes: 
     assert error(te.evaluate(x.sum(axes), {x: a}), a, axes) <= LOST
 
 
+def test_trees_of_lanes_are_not_written_out_for_many_blocks() -> None:
+    """Each of their vectors is gathered: written out they were half of a megabyte of code."""
+    x = te.placeholder((4, 64, 112, 112), name="x")
+    kernel = te.build([x], x.mean((0, 2, 3)), target="x86-64-v3")
+    assert len(kernel.source("llvm")) < 60_000
+
+
 @pytest.mark.parametrize("shape", [(1_000_000,), (100_000, 10), (10, 100_000), (100, 100, 100)])
 def test_so_do_sums_over_extents_that_are_not_known(shape: tuple[int, ...]) -> None:
     x = te.placeholder(tuple(te.var(f"n{d}") for d in range(len(shape))), name="x")
