@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from autodiff.turning.cotangent import Cotangent, Identity, One, Stored
+from tedsl.lang.elements import whole
 from tedsl.lang.errors import GradientError, user_location, warn_user
 from tedsl.lang.expr import Axis, Const, Expr
 from tedsl.lang.extents import same_extent
@@ -32,6 +33,8 @@ def tensors(value: Any, what: str, function: str = "differentiate") -> tuple[Ten
     """A tensor or a list of tensors as a tuple."""
     single = isinstance(value, (Tensor, Expr)) or hasattr(value, "__array__") or not isinstance(value, Iterable)
     items = (value,) if single else tuple(value)
+    if what in ("output", "outputs"):
+        items = tuple(whole(item, "value") for item in items)
     for item in items:
         if not isinstance(item, Tensor):
             hint = "; pass a te.placeholder and feed it the values" if hasattr(item, "__array__") else ""

@@ -549,7 +549,8 @@ def test_bad_feeds() -> None:
         with pytest.raises(error, match=text):
             interpret(C, feeds)
     with pytest.raises(TypeError, match=re.escape("outputs are tensors")):
-        interpret(A[0, 0] + 1, {A: arange(2, 3)})
+        interpret(A[te.reduce_axis(2), 0] + 1, {A: arange(2, 3)})
+    assert interpret([A[1, 2] + 1, A[0].sum()], {A: arange(2, 3)}) == (6, 3)
 
 
 @pytest.mark.parametrize("evaluate", [interpret, te.evaluate])

@@ -205,11 +205,23 @@ class _Deciding:
                 advice = f"`{site.op.steps[0]}` goes slowest, as `axis=` says"
             else:
                 advice = f"read `{site.op.steps[0]} {sign} 1`"
+        advice += self._other_steps()
         called = repr(site.tensor) if site.part is None else site.part.name
         return ValueError(
             f"{describe(site.op)}: step `{there}` of {called} is read while step `{now}` is computed{at}; only "
             f"{side} steps are known: {advice}"
         )
+
+    def _other_steps(self) -> str:
+        """Advice where it is another axis along which the read goes to an earlier place."""
+        op, read = self.site.op, self.site.read
+        if not isinstance(op, Scan) or read is None or len(op.dims) > 1 or len(read.indices) != len(op.axes):
+            return ""
+        for dim, (axis, index) in enumerate(zip(op.axes, read.indices, strict=True)):
+            behind = self.facts.form(axis) - self.facts.form(index)
+            if dim not in op.dims and self.facts.proves(behind * (-1 if op.reverse else 1) - 1, self.site.guard):
+                return f", or write axis=({op.dims[0]}, {dim}) to walk `{axis}` step by step too"
+        return ""
 
     # What inequalities did not show: points are tried.
 

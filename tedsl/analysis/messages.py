@@ -69,10 +69,21 @@ class Overrun:
         shape = ", ".join(map(str, self.part.extents))
         return f"{'the steps' if own < 0 else f'dimension {own}'} of {self.part.name} : {self.tensor.dtype}[{shape}]"
 
+    def _advice(self) -> str:
+        """What to write where a scan reads a step that is not there yet."""
+        op = self.op
+        is_present = isinstance(op, Scan) and not op.parts and len(op.dims) == 1 < len(op.axes)
+        if isinstance(op, Scan) and is_present and self.index is op.axes[op.dims[0]]:
+            dims = (op.dims[0], next(d for d in range(len(op.axes)) if d not in op.dims))
+            return (
+                f"places of the same step are read along axes that are walked too, as with axis={tuple(sorted(dims))}"
+            )
+        return "start the recurrence with te.select"
+
     def _expected(self) -> str:
         if self.step is not None:
             side = f"a later step (> {self.step})" if self.reverse else f"an earlier step (< {self.step})"
-            return f"expected {side} of 0 <= index < {self.extent}; start the recurrence with te.select"
+            return f"expected {side} of 0 <= index < {self.extent}; {self._advice()}"
         if self.writes:
             return f"expected 0 <= index < {self.extent}; leave such points out with where="
         if self.part is not None and self.dim < self.tensor.ndim - len(self.part.extents):

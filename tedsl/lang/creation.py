@@ -67,6 +67,8 @@ def ones_like(x: Any, dtype: object = None) -> Tensor:
 @takes_variables
 def eye(n: Any, m: Any = None, k: int = 0, dtype: object = FLOAT32) -> Tensor:
     """Ones on diagonal `k` of an n x m matrix (square when m is not given)."""
+    if isinstance(m, (str, type)):
+        raise TypeError(f"te.eye at {user_location()}: m is the number of columns, found {m!r}; write dtype={m!r}")
     kind, offset = as_dtype(dtype), as_int(k, "te.eye")
     shape = as_shape((n, n if m is None else m), "te.eye")
     return tensor_of(shape, lambda i, j: fn.convert(fn.select(j == i + offset, 1, 0), kind), "eye")

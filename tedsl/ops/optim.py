@@ -185,6 +185,15 @@ class State(NamedTuple):
         return State(_each(self.params, _copied), _each(self.slots, _copied), self.steps)
 
 
+def _checked(state: Any) -> State:
+    if not isinstance(state, State):
+        raise TypeError(
+            f"train_step at {user_location()}: the step takes a state, as `loss, state = step(state, *data)`, found "
+            f"{state!r:.60}; the first one is step.start(params)"
+        )
+    return state
+
+
 @dataclass(eq=False)
 class TrainStep:
     """A compiled step on tensors: `loss, state = step(state, *data)`.
@@ -215,7 +224,7 @@ class TrainStep:
 
     def __call__(self, state: State, *data: Any) -> tuple[Any, State]:
         """The loss of the data, and the state one step further."""
-        old = (*state.params, *state.slots)
+        old = (*_checked(state).params, *state.slots)
         self._check(state, old)
         out = self._spare or tuple(np.empty_like(a) for a in old)
         values = [np.empty(t.shape, str(t.dtype)) for t in self.results]
@@ -271,7 +280,7 @@ class FunctionStep:
 
     def __call__(self, state: State, *data: Any, **named: Any) -> tuple[Any, State]:
         """The value of the function (with has_aux, and what comes beside it), and the state one step further."""
-        value, params, slots = self._run(state.params, state.slots, *data, **named)
+        value, params, slots = self._run(_checked(state).params, state.slots, *data, **named)
         return value, State(_each(params, _as_array), _each(slots, _as_array), state.steps + 1)
 
 

@@ -174,6 +174,12 @@ def test_scan_states() -> None:
     for body in (lambda y, t, i: te.select(t > 0, y[t, i], 1.0), lambda y, t, i: te.select(i > 0, y[t, i - 1], 1.0)):
         with pytest.raises(ValueError, match="only earlier steps are known: read `t - 1`"):
             read_checks(scan(body).op)
+    across = scan(lambda y, t, i: te.select(i > 0, y[t, i - 1], 1.0))
+    with pytest.raises(ValueError, match=r"or write axis=\(0, 1\) to walk `i` step by step too"):
+        read_checks(across.op)
+    either = scan(lambda y, t, i: te.select(t > 0, y[t - 1, i], 0.0) + te.select((i > 0) & (t < 9), y[t, i - 1], 0.0))
+    with pytest.raises((IndexError, ValueError), match=r"axis=\(0, 1\)"):
+        te.interpret(either, sizes=dict.fromkeys((M, N), 3))
     with pytest.raises(ValueError, match="only later steps"):
         read_checks(scan(lambda y, t, i: te.select(t > 0, y[t - 1, i], 1.0), reverse=True).op)
     with pytest.raises(IndexError, match="start the recurrence with"):

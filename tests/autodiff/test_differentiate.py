@@ -87,10 +87,11 @@ class TestInputs:
                 differentiate(loss, a, head=head)
         with pytest.raises(ValueError, match="1 output but 2 heads"):
             differentiate(loss, a, head=[None, None])
+        i = te.reduce_axis(2)
         with pytest.raises(
             TypeError, match=r"output must be tensors, found Read .*; an expression becomes a tensor by"
         ):
-            differentiate(a[0, 0], a)
+            differentiate(a[i, 0], a)
         with pytest.raises(ValueError, match=r"override of A : .* reads no tensor.*; override what reads it"):
             differentiate(loss, a, override={a: lambda tensor, deps, adjoint: []})
         with pytest.raises(ValueError, match=r"output is empty, at .*test_differentiate"):
@@ -415,6 +416,12 @@ class TestGradcheck:
         assert gradcheck(y, [s, x], [2, [1, 2, 3]]).values[x].dtype == np.float64
         with pytest.raises(ValueError, match="1 inputs but 2 values"):
             gradcheck(y, x, [np.ones(3), np.ones(3)])
+
+    def test_an_element_is_an_output(self, product):
+        a, b, c, loss, feeds = product
+        assert gradcheck(c[1, 2] * c[0, 0] + a[0, 0], [a, b])
+        da = differentiate(c[1, 2], a)
+        np.testing.assert_array_equal(interpret(da[1, 0], feeds), feeds[b][0, 2])
 
     def test_bad_input(self, product):
         a, b, c, loss, feeds = product

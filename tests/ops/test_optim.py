@@ -184,6 +184,9 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="start: expected a nest with arrays of floats, found 'nothing'"):
         optim.train_step(squared, optim.SGD(0.1)).start("nothing")
     w = te.placeholder((3,), name="w")
+    for stepping in (optim.train_step(lambda p: (p * p).sum(), optimizer=optim.SGD(0.1)), step):
+        with pytest.raises(TypeError, match=r"takes a state, .* found \[1.0\]; the first one is step.start\(params\)"):
+            stepping([1.0])
     with pytest.raises(ValueError, match="found no optimizer"):
         optim.train_step((w * w).sum(), [w])
     with pytest.raises(ValueError, match="loss: expected a 0-rank tensor"):

@@ -14,6 +14,7 @@ from tedsl.analysis.arrays.foreign import check_not_recorded
 from tedsl.analysis.pointwise import Array
 from tedsl.lang.constants import is_plain
 from tedsl.lang.dtypes import DType, dtype_of_array, is_masked
+from tedsl.lang.elements import whole
 from tedsl.lang.tensor import Constant, Placeholder, ScanState, StepStage, Tensor
 from tedsl.lang.traverse import operations_between
 
@@ -100,7 +101,7 @@ def _input_named(name: str, outputs: Sequence[Tensor], what: str) -> Tensor:
 def as_outputs(outputs: Any, what: str) -> tuple[tuple[Tensor, ...], bool]:
     """The tensors asked for, and whether several were (a list or tuple)."""
     several = isinstance(outputs, (list, tuple))
-    tensors: Sequence[Any] = outputs if several else (outputs,)
+    tensors = [whole(output, "value") for output in (outputs if several else (outputs,))]
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             raise TypeError(

@@ -307,7 +307,7 @@ def test_bad_builds() -> None:
         (([A], C), ValueError, "placeholder 'B'"),
         (([A, B, A], C), ValueError, "listed twice"),
         (([A, 3], C), TypeError, "inputs are tensors, found int"),
-        (([A, B], C[0] + 1), TypeError, "outputs are tensors"),
+        (([A, B], C[te.reduce_axis(8)] + 1), TypeError, "outputs are tensors"),
         (([A, B], []), ValueError, "outputs is empty"),
         (([A, B], C, None, "tpu"), ValueError, "target: 'tpu'"),
         (([A, B], C, "fastest"), te.ScheduleError, "no scheduler 'fastest'"),
