@@ -273,19 +273,29 @@ def _reduce(rw: Rewriting, original: Operation, op: Compute, machine: Machine) -
 
 def _in_parts(rw: Rewriting, op: Compute, machine: Machine, *, plain: bool) -> Compute:
     """The stage over sums of products that it is made of, each planned; as it is where it is none, or one of them."""
-    parts = parts_of(op, machine.least)
+    parts = parts_of(op, machine.least, plain=plain)
     if parts is None:
         product = grouped(op, machine.least) if is_float_sum(op) else op
         if product is not op:
             rw.regrouped.add(rw.current or op.name)
         return product
     own, rw.current = rw.current, ""
+    for copy in parts.finite:
+        _add_finite(rw, copy)
     for part in parts.stages:
         _add_part(rw, part, machine, plain=plain)
     rw.current = own
     made = reading(replace(op, bodies=(parts.body,), _outputs={}), rw.new, tidy)
     assert isinstance(made, Compute)
     return made
+
+
+def _add_finite(rw: Rewriting, copy: Compute) -> None:
+    """A copy that is looked at before anything is computed of it."""
+    named = replace(copy, name=rw.name(copy.name), _outputs={})
+    rw.finite.append(rw.add(named, copy).outputs[0])
+    rw.directives.append(ComputeRoot(stage=named.name))
+    rw.planned.add(named.name)
 
 
 def _stored(rw: Rewriting, plan: Plan, outputs: Iterable[Tensor]) -> set[Operation]:

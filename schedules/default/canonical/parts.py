@@ -28,14 +28,19 @@ from tedsl.lang.tensor import Compute
 __all__ = ["is_float_sum", "parts_of"]
 
 
-PASSES: tuple[Callable[[Compute, Thresholds], Parts | None], ...] = (apart, outside, guarded_outside, in_order, split)
+PASSES: tuple[Callable[[Compute, Thresholds], Parts | None], ...] = (apart, outside, guarded_outside, in_order)
 
 
-def parts_of(op: Compute, least: Thresholds) -> Parts | None:
-    """What the first pass that knows the stage makes of it; its stages may be taken apart in turn."""
+def parts_of(op: Compute, least: Thresholds, *, plain: bool = False) -> Parts | None:
+    """What the first pass that knows the stage makes of it; its stages may be taken apart in turn.
+
+    `plain`: without what holds for finite numbers only.
+    """
     if not is_float_sum(op):
         return None
-    return next((found for known in PASSES if (found := known(op, least)) is not None), None)
+    return next((found for known in PASSES if (found := known(op, least)) is not None), None) or split(
+        op, least, plain=plain
+    )
 
 
 def is_float_sum(op: Compute) -> bool:

@@ -8,15 +8,16 @@ is, and r stays a loop. Loops of the sum are split alike, where one of their rem
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce as folded
-from itertools import product
+from itertools import permutations, product
 
 from schedules.conditions import tidied
 from schedules.default.canonical.indices import QUOTIENTS, plain
 from schedules.default.canonical.stages import Parts, over, sum_of, summed
 from schedules.default.products.contraction import Contraction, contraction_of
+from schedules.program import reading
 from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.dtypes import INT32
@@ -24,11 +25,13 @@ from tedsl.lang.expr import FALSE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number
 from tedsl.lang.functions import apply, logical_and, select_node
 from tedsl.lang.tensor import Compute
-from tedsl.lang.traverse import free_axes, rebuild_all, substitute_all, topological
+from tedsl.lang.traverse import asked_inside, free_axes, rebuild_all, substitute_all, topological
 
 __all__ = ["split"]
 
 MOST_PHASES = 16
+
+_Loops = dict["_Cut", tuple[Axis, Axis | int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +62,33 @@ class _Cut:
         return Axis(f"{self.axis.name}_{suffix}", Const(extent, INT32), is_reduce=self.axis.is_reduce)
 
 
-def split(op: Compute, least: Thresholds) -> Parts | None:
-    """The sum with such loops split: a stage, or one for each combination of the remainders that indices hang on."""
+def split(op: Compute, least: Thresholds, *, plain: bool = False) -> Parts | None:
+    """The sum with such loops split: a stage, or one for each combination of the remainders that indices hang on.
+
+    Terms of a factor that is 0 for a remainder are left out, unless `plain`: that holds where the other factor is
+    finite.
+    """
     reduce = sum_of(op)
-    cuts = _cuts((*reduce.values, reduce.where), (*op.axes, *reduce.axes))
-    if not cuts:
-        return None
+    roots, loops = (*reduce.values, reduce.where), (*op.axes, *reduce.axes)
+    cuts = _cuts(roots, loops)
+    long = [c for c in cuts if c.axis.is_reduce or c.extent >= 2 * c.step]
+    found = _split(op, cuts, least, plain=plain) if not plain or cuts == long else None
+    if found is not None and (found.leaves_out or cuts == long):
+        return found.parts
+    found = _split(op, long, least, plain=plain) if len(long) < len(cuts) else None
+    return None if found is None else found.parts
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What a sum is split into, and whether terms are left out because a factor is 0."""
+
+    parts: Parts
+    leaves_out: bool
+
+
+def _split(op: Compute, cuts: Sequence[_Cut], least: Thresholds, *, plain: bool) -> _Found | None:
+    """The sum with some loops split."""
     rests = {c: c.rest() for c in cuts if c.divides}
     bound = _Split(op, {c: (c.whole(0), rest) for c, rest in rests.items()}).under_quotients()
     kept = [c for c, rest in rests.items() if rest not in bound]
@@ -72,15 +96,67 @@ def split(op: Compute, least: Thresholds) -> Parts | None:
     taps = [c for c in cuts if c not in kept and c.axis.is_reduce]
     if math.prod(c.step for c in phases) > MOST_PHASES or not (kept or phases):
         return None
-    made = []
+    tied = None if plain else _tied(op, kept, phases, taps, least)
+    if tied is not None:
+        return tied
+    made: list[tuple[dict[_Cut, int], Compute]] = []
+    taken, leave_out, are_guarded = set[tuple[int, ...]](), False, True
     for which, left in enumerate(product(*(range(c.step) for c in phases))):
         fixed = dict(zip(phases, left, strict=True))
-        part = _phase(op, kept, fixed, taps, f"{op.name}_phase{which}" if phases else f"{op.name}_split")
+        loops: _Loops = {c: (c.whole(0), c.rest()) for c in kept} | {c: (c.whole(r), r) for c, r in fixed.items()}
+        counts, leaves_out = _that_count(op, loops, taps, plain=plain)
+        name = f"{op.name}_phase{which}" if phases else f"{op.name}_split"
+        only = dict(zip(taps, counts[0], strict=True)) if len(counts) == 1 else {}
+        part = _phase(op, loops, only, name, is_asked=leaves_out)
         known = None if part is None else contraction_of(part, least)
         if part is None or known is None or (phases and not _is_worth_phases(known, least)):
             return None
+        leave_out, are_guarded = leave_out | leaves_out, are_guarded and known.guarded
+        taken.update(counts)
         made.append((fixed, part))
-    return Parts(tuple(part for _, part in made), _element(op, kept, phases, made))
+    if leave_out and not (are_guarded and len(taken) == math.prod(c.step for c in taps)):
+        return _with_copy(op, kept, phases, made)  # else each of the sums looks at its own numbers, together at all
+    return _Found(Parts(tuple(part for _, part in made), _element(op, kept, phases, made)), leave_out)
+
+
+def _tied(op: Compute, kept: list[_Cut], phases: list[_Cut], taps: list[_Cut], least: Thresholds) -> _Found | None:
+    """One sum for all remainders, where those of its own loops that count are those of its place, loop by loop."""
+    if len(taps) != len(phases) or not all(c.divides for c in (*phases, *taps)):
+        return None
+    around: _Loops = {c: (c.whole(0), c.rest()) for c in kept}
+    for order in permutations(phases):
+        if any(c.step != t.step for c, t in zip(order, taps, strict=True)):
+            continue
+        own: dict[_Cut, Axis] = {c: c.rest() for c in phases}
+        loops: _Loops = around | {c: (c.whole(0), own[c]) for c in phases}
+        loops |= {t: (t.whole(0), own[c]) for c, t in zip(order, taps, strict=True)}
+        if _Split(op, loops).under_quotients():
+            continue
+        for rests in product(*(range(c.step) for c in order)):
+            fixed: _Loops = {c: (c.whole(0), r) for c, r in zip(order, rests, strict=True)}
+            counts, leaves_out = _that_count(op, around | fixed, taps, plain=False)
+            if counts != [rests] or not leaves_out:
+                return None
+        part = _phase(op, loops, {}, f"{op.name}_split", is_asked=True)
+        if part is None or contraction_of(part, least) is None:
+            return None
+        return _with_copy(op, [*kept, *phases], [], [({}, part)])
+    return None
+
+
+def _with_copy(
+    op: Compute, kept: list[_Cut], phases: list[_Cut], made: list[tuple[dict[_Cut, int], Compute]]
+) -> _Found | None:
+    """The sums of a copy of the factor that must be finite."""
+    value = sum_of(op).values[0]
+    read = next((f for f in value.children if not _may_be_zero(f)), None)
+    if not isinstance(read, Read) or any(number(n) is None for n in read.tensor.extents):
+        return None
+    axes = tuple(Axis(f"d{d}", n) for d, n in enumerate(read.tensor.extents))
+    copy = Compute(name=f"{op.name}_finite", axes=axes, bodies=(Read(read.tensor, axes),), where="")
+    parts = [(fixed, reading(part, {read.tensor: copy.output()})) for fixed, part in made]
+    known = [(fixed, part) for fixed, part in parts if isinstance(part, Compute)]
+    return _Found(Parts(tuple(p for _, p in known), _element(op, kept, phases, known), (copy,)), leaves_out=True)
 
 
 def _is_worth_phases(known: Contraction, least: Thresholds) -> bool:
@@ -103,9 +179,7 @@ def _cuts(roots: tuple[Expr, ...], loops: tuple[Axis, ...]) -> list[_Cut]:
                 step = by // math.gcd(by, factor.constant)
                 steps[axis] = math.lcm(steps.get(axis, 1), step)
     return [
-        _Cut(a, steps[a])
-        for a in loops
-        if a in steps and number(a.begin) == 0 and (number(a.extent) or 0) >= (1 if a.is_reduce else 2) * steps[a]
+        _Cut(a, steps[a]) for a in loops if a in steps and number(a.begin) == 0 and (number(a.extent) or 0) >= steps[a]
     ]
 
 
@@ -124,38 +198,65 @@ class _Split:
         return {a for n in nodes if isinstance(n, Apply) and n.fn in QUOTIENTS for a in free_axes(n)}
 
 
-def _phase(op: Compute, kept: list[_Cut], fixed: Mapping[_Cut, int], taps: list[_Cut], name: str) -> Compute | None:
-    """The stage of the elements whose loops leave these rests; None where quotients are left."""
+def _phase(op: Compute, loops: _Loops, taps: Mapping[_Cut, int], name: str, *, is_asked: bool) -> Compute | None:
+    """The stage of the elements whose loops leave these rests; None where quotients are left.
+
+    `is_asked`: where a factor is 0, there is no term.
+    """
     reduce = sum_of(op)
-    loops: dict[_Cut, tuple[Axis, Axis | int]] = {c: (c.whole(0), c.rest()) for c in kept}
-    loops.update((c, (c.whole(rest), rest)) for c, rest in fixed.items())
-    only = list(_that_count(op, loops, taps))
-    if len(only) == 1:
-        loops.update((c, (c.whole(rest), rest)) for c, rest in only[0].items())
+    loops = loops | {c: (c.whole(rest), rest) for c, rest in taps.items()}
     by_axis = {c.axis: pair for c, pair in loops.items()}
 
     def made(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         found: list[Axis] = []
         for axis in axes:
             whole, rest = by_axis.get(axis, (axis, 0))
-            found += [whole, rest] if isinstance(rest, Axis) else [whole]
+            own = isinstance(rest, Axis) and rest.is_reduce == axis.is_reduce  # else a loop of the result
+            found += [whole, rest] if own and isinstance(rest, Axis) else [whole]
         return tuple(found)
 
     found = _Split(op, loops)
     if found.under_quotients():
         return None
-    return over(made(op.axes), summed(reduce, found.value, made(reduce.axes), found.where), op, name)
+    value, where = _asked(found.value, found.where) if is_asked else (found.value, found.where)
+    return over(made(op.axes), summed(reduce, value, made(reduce.axes), where), op, name)
 
 
-def _that_count(
-    op: Compute, loops: Mapping[_Cut, tuple[Axis, Axis | int]], taps: list[_Cut]
-) -> Iterator[Mapping[_Cut, int]]:
-    """The rests of the loops of the sum for which its condition can hold, and its value is not 0."""
+def _asked(value: Expr, where: Expr) -> tuple[Expr, Expr]:
+    """A product whose factors are chosen, else 0, as one under that condition."""
+    assert isinstance(value, Apply)
+    factors: list[Expr] = []
+    for factor in value.args:
+        while isinstance(factor, Apply) and factor.fn is Fn.SELECT and _is_zero(factor.args[2]):
+            where, factor = asked_inside(where, factor.args[0]), factor.args[1]
+        factors.append(factor)
+    return value.with_children(tuple(factors)), where
+
+
+def _that_count(op: Compute, loops: _Loops, taps: Sequence[_Cut], *, plain: bool) -> tuple[list[tuple[int, ...]], bool]:
+    """The rests of the loops of the sum for which its condition can hold, and its value is not 0; whether some are left
+    out because a factor is 0 there.
+    """
+    value, counts, leaves_out = sum_of(op).values[0], list[tuple[int, ...]](), False
+    is_chosen = isinstance(value, Apply) and value.fn is Fn.MUL and sum(map(_may_be_zero, value.args)) == 1
     for rests in product(*(range(c.step) for c in taps)):
-        fixed = dict(zip(taps, rests, strict=True))
-        found = _Split(op, {**loops, **{c: (c.whole(rest), rest) for c, rest in fixed.items()}})
-        if found.where is not FALSE and not (isinstance(found.value, Const) and found.value.value == 0):
-            yield fixed
+        found = _Split(op, loops | {c: (c.whole(rest), rest) for c, rest in zip(taps, rests, strict=True)})
+        if found.where is FALSE or _is_zero(found.value):
+            continue
+        if not plain and is_chosen and any(map(_is_zero, found.value.children)):
+            leaves_out = True
+        else:
+            counts.append(rests)
+    return counts, leaves_out
+
+
+def _is_zero(value: Expr) -> bool:
+    return isinstance(value, Const) and value.value == 0
+
+
+def _may_be_zero(factor: Expr) -> bool:
+    """Whether a factor is chosen, else 0."""
+    return isinstance(factor, Apply) and factor.fn is Fn.SELECT and _is_zero(factor.args[2])
 
 
 def _element(op: Compute, kept: list[_Cut], phases: list[_Cut], made: list[tuple[dict[_Cut, int], Compute]]) -> Expr:

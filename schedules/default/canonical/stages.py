@@ -14,10 +14,14 @@ __all__ = ["Parts", "over", "sum_of", "summed"]
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Stages, inputs before users, and what the element of the result is in terms of them."""
+    """Stages, inputs before users, and what the element of the result is in terms of them.
+
+    `finite`: copies of what must hold no inf or NaN for that, which the stages read.
+    """
 
     stages: tuple[Compute, ...]
     body: Expr
+    finite: tuple[Compute, ...] = ()
 
 
 def sum_of(op: Compute) -> Reduce:

@@ -219,3 +219,42 @@ def test_a_condition_of_the_result_is_asked_about_a_sum_of_products() -> None:
     check([a, b, c], y)
     product = te.compute((9, 9), lambda i, j: te.sum(lambda k: a[j, k] * b[i, k] + b[j, k] * a[i, k], where=j <= i))
     assert len(stages(product)) == 2
+
+
+def transposed(size: int, taps: int, step: int) -> tuple[list[te.Tensor], te.Tensor]:
+    """A transposed convolution spelled by a condition on what is a multiple."""
+    x, w = placeholders((2, 5, size), (5, 9, taps))
+
+    def element(b: Any, f: Any, i: Any) -> Any:
+        def tap(k: Any, t: Any) -> Any:
+            return te.select((i - t) % step == 0, x.at(b, k, (i - t) // step, mode="zero"), 0.0) * w[k, f, t]
+
+        return te.sum(tap)
+
+    return [x, w], te.compute((2, 9, (size - 1) * step + taps), element, name="y")
+
+
+@pytest.mark.parametrize(
+    ("size", "taps", "step", "parts"), [(12, 4, 2, 1), (12, 3, 3, 1), (11, 2, 2, 1), (12, 3, 2, 2), (9, 5, 3, 3)]
+)
+def test_terms_whose_factor_is_zero_by_a_condition_are_left_out(size: int, taps: int, step: int, parts: int) -> None:
+    inputs, y = transposed(size, taps, step)
+    found = parts_of(y.op, WORTH)  # type: ignore[arg-type]
+    assert found is not None
+    assert len(found.stages) == parts
+    assert not any("%" in str(stage.bodies[0]) for stage in found.stages)
+    assert parts_of(y.op, WORTH, plain=True) is None  # type: ignore[arg-type]
+    check(inputs, y)
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize(("size", "taps", "step"), [(12, 4, 2), (12, 3, 3), (12, 3, 2)])
+def test_terms_that_are_left_out_count_where_the_other_factor_is_not_finite(
+    value: float, size: int, taps: int, step: int
+) -> None:
+    (x, w), y = transposed(size, taps, step)
+    feeds = {x: whole(2, 5, size), w: whole(5, 9, taps)}
+    kern = te.build([x, w], y)
+    np.testing.assert_array_equal(kern(*feeds.values()), te.interpret(y, feeds))
+    feeds[w][3, 4, taps - 1] = value
+    np.testing.assert_array_equal(kern(*feeds.values()), te.interpret(y, feeds))
