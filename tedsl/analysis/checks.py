@@ -94,7 +94,8 @@ def read_to_check(op: Operation) -> set[Operation]:
     """
     deciding = [n for n in op.nodes if n.children and (n.dtype.is_bool or isinstance(n, Read))]
     written = op.index if isinstance(op, Scatter) else ()
-    if not reads_of((*written, *(c for n in deciding for c in n.children))):
+    conditions = [n for n in deciding if n.dtype.is_bool]  # also one that is read as it is
+    if not reads_of((*written, *conditions, *(c for n in deciding for c in n.children))):
         return set()
     checks = [c for c in read_checks(op) if c.status == "run"]
     return {r.tensor.op for c in checks for r in reads_of((c.index, c.guard, c.lower, c.upper))}

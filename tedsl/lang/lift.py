@@ -6,14 +6,16 @@ A reduction under a `select` or `where=` keeps that condition, so that it reads 
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from tedsl.lang import functions as fn
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Expr, Fn, Read, Reduce
 from tedsl.lang.guards import guards_of
+from tedsl.lang.projection import for_any, is_defined
+from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Tensor
-from tedsl.lang.traverse import asked_inside, free_axes, reads_of, substitute_all, topological
+from tedsl.lang.traverse import asked_inside, conjuncts, free_axes, reads_of, substitute_all, topological
 
 __all__ = ["lift_reductions"]
 
@@ -73,18 +75,34 @@ class _Lifting:
         """The element of the lifted tensor that stands for `reduce`."""
         assert isinstance(reduce, Reduce)
         self.waiting[original] = None
-        (guard,) = self.of((without(self.guards[original], self.waiting),))
+        own = [r for r in reads_of((self.guards[original],)) if id(r.tensor) in self.states]  # known to the scan alone
+        (guard,) = self.of((without(self.guards[original], {*self.waiting, *own}),))
         del self.waiting[original]
         used = set(free_axes(reduce))
-        inherited = [c for c in _implied(guard) if used.issuperset(free_axes(c))]
-        where: Expr = TRUE
-        for condition in sorted((*inherited, reduce.where), key=lambda c: bool(reads_of((c,)))):
-            where = asked_inside(where, condition)
+        implied = _implied(guard)
+        inherited = _within(implied, used)
+        if len(inherited) < len(implied) and not is_defined(reduce, (*inherited, *conjuncts(reduce.where))):
+            inherited += self._for_any(reduce, implied, inherited)
+        where = _all((*inherited, reduce.where))
         key = (reduce.reducer, reduce.values, reduce.axes, where)
         if key not in self.made:
             self.made[key] = self._tensor(reduce, where)
         op, indices = self.made[key]
         return Read(op.output(reduce.index), indices)
+
+    def _for_any(self, reduce: Reduce, asked: Iterable[Expr], inherited: Sequence[Expr]) -> list[Expr]:
+        """Whether one of the elements that read a reduction does, beside what all of them ask: a stage for data."""
+        used = set(free_axes(reduce))
+        lost = [c for c in asked if c not in set(inherited)]
+        gone = [a for a in free_axes(lost) if a not in used]
+        found, is_all = for_any(lost, set(gone))
+        known = (*inherited, *conjuncts(found), *conjuncts(reduce.where))
+        if is_all or is_defined(reduce, known, checked=True):
+            return conjuncts(found)
+        own: dict[Expr, Axis] = {a: Axis(a.name, a.extent, begin=a.begin, is_reduce=True) for a in gone}
+        (some,) = substitute_all((_all(asked),), own)
+        asking, indices = self._tensor(Reduce(BUILTIN["any"], (some,), tuple(own.values()), TRUE), TRUE)
+        return [Read(asking.output(), indices)]
 
     def _tensor(self, reduce: Reduce, where: Expr) -> tuple[Compute, tuple[Expr, ...]]:
         used = set(free_axes((*reduce.values, where))) - set(reduce.axes)
@@ -99,6 +117,23 @@ class _Lifting:
         ordinal = f"{len(self.made)}" if self.made else ""
         op = Compute(name=f"{self.name}_{reduce.reducer.title}{ordinal}", axes=fresh, bodies=bodies)
         return op, tuple(a - a.begin for a in outer)
+
+
+def _within(conditions: Implied, used: set[Axis]) -> list[Expr]:
+    """Those over some axes, and that need no others."""
+    found: dict[Expr, None] = {}
+    for condition in sorted(conditions, key=lambda c: len(conditions[c])):
+        if used.issuperset(free_axes(condition)) and conditions[condition] <= found.keys():
+            found[condition] = None
+    return list(found)
+
+
+def _all(conditions: Iterable[Expr]) -> Expr:
+    """All of these; those that read memory are asked inside the others."""
+    found: Expr = TRUE
+    for condition in sorted(conditions, key=lambda c: bool(reads_of((c,)))):
+        found = asked_inside(found, condition)
+    return found
 
 
 def without(condition: Expr, unknown: Container[Expr]) -> Expr:
@@ -132,23 +167,41 @@ def _bounds_of_truth(node: Expr, bounds: dict[Expr, tuple[Expr, Expr]]) -> tuple
     return either, both
 
 
-def _implied(condition: Expr) -> dict[Expr, None]:
-    """What a condition asks in any case: the parts of an `and`; an `or` itself, and what both of its sides ask."""
-    implied: dict[Expr, dict[Expr, None]] = {}
+Implied = dict[Expr, frozenset[Expr]]  # conditions, and those that must hold where one is asked
+
+
+def _implied(condition: Expr) -> Implied:
+    """What a condition asks in any case: the parts of an `and`; an `or` itself, and what both of its sides ask.
+
+    What is asked inside of something, `select(a, b, False)`, reads memory that may be there only where that holds.
+    """
+    implied: dict[Expr, Implied] = {}
     stack = [condition]
     while stack:
         node = stack[-1]
-        sides = node.args if isinstance(node, Apply) and node.fn in (Fn.AND, Fn.OR) else ()
+        sides = _sides(node)
         waiting = [a for a in sides if a not in implied]
         if waiting:
             stack.extend(waiting)
             continue
         stack.pop()
         if not sides:
-            implied[node] = {} if node is TRUE else {node: None}
-        elif isinstance(node, Apply) and node.fn is Fn.AND:
-            implied[node] = {**implied[sides[0]], **implied[sides[1]]}
+            implied[node] = {} if node is TRUE else {node: frozenset()}
+            continue
+        assert isinstance(node, Apply)
+        one, other = (implied[a] for a in sides)
+        if node.fn is Fn.OR:
+            implied[node] = {**{p: one[p] | other[p] for p in one if p in other}, node: frozenset()}
         else:
-            one, other = (implied[a] for a in sides)
-            implied[node] = {**{p: None for p in one if p in other}, node: None}
+            within = frozenset(one) if node.fn is Fn.SELECT else frozenset()
+            inner = {p: needed | within if reads_of((p,)) else needed for p, needed in other.items() if p not in one}
+            implied[node] = {**one, **inner}
     return implied[condition]
+
+
+def _sides(node: Expr) -> tuple[Expr, ...]:
+    if not isinstance(node, Apply):
+        return ()
+    if node.fn is Fn.SELECT and node.args[2] is FALSE:
+        return node.args[:2]
+    return node.args if node.fn in (Fn.AND, Fn.OR) else ()

@@ -217,3 +217,65 @@ def test_a_reduction_that_its_own_condition_may_ask_for() -> None:
     expected = np.where(i > 0, np.where((i == 1) | (before > 0), before, 0), 0)
     np.testing.assert_allclose(te.interpret(moved, {x: values}), expected)
     np.testing.assert_allclose(te.evaluate(moved, {x: values}), expected)
+
+
+def compared(output: te.Tensor, feeds: dict[te.Tensor, Any], expected: Any) -> None:
+    for found in (te.interpret(output, feeds), te.evaluate(output, feeds)):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_a_condition_on_other_axes_leaves_what_it_says_of_those_that_are_used() -> None:
+    """`j < t` for any j is `0 < t`: no element asks for row t - 1 at 0, and there is none."""
+    x = te.placeholder((6, 4), "float64", name="x")
+    a = np.random.default_rng(0).standard_normal((6, 4))
+    before = np.concatenate([[0.0], a.sum(1)[:-1]])
+    t, j = np.mgrid[:6, :5]
+
+    def total(t: Any) -> Any:
+        return te.sum(lambda m: x[t - 1, m])
+
+    asked: list[tuple[Any, Any]] = [
+        (lambda t, j: j < t, j < t),
+        (lambda t, j: (j <= t - 1) & (j > 1), (j < t) & (j > 1)),
+        (lambda t, j: t - 1 == j, t - 1 == j),
+        (lambda t, j: (j < t) | ((j == 2) & (t > 3)), (j < t) | ((j == 2) & (t > 3))),
+        (lambda t, j: ~(t <= 2 * j), t > 2 * j),
+    ]
+    for condition, holds in asked:
+        y = te.compute((6, 5), lambda t, j: te.select(condition(t, j), total(t), -1.0), name="y")  # noqa: B023
+        assert "any" not in program_text(y)
+        compared(y, {x: a}, np.where(holds, before[:, None], -1.0))
+
+
+def test_data_that_say_where_a_reduction_is_asked_for_are_looked_at() -> None:
+    x, p = te.placeholder((4, 3), "float64", name="x"), te.placeholder((5,), "int32", name="p")
+    a, places = np.random.default_rng(0).standard_normal((4, 3)), np.array([3, 1, 2, 1, 5], np.int32)
+
+    def element(i: Any, j: Any) -> Any:
+        return te.select(p[j] <= i, te.sum(lambda m: x[i - 1, m]), 0.0)
+
+    i = np.arange(4)[:, None]
+    expected = np.where(places <= i, np.concatenate([[0.0], a.sum(1)[:-1]])[:, None], 0.0)
+    compared(te.compute((4, 5), element, name="y"), {x: a, p: places}, expected)
+    with pytest.raises(IndexError):
+        te.interpret(te.compute((4, 5), element), {x: a, p: places * 0})
+
+
+def test_conditions_on_other_axes_are_nothing_to_reductions_that_are_there_in_any_case() -> None:
+    y = te.compute((4, 5), lambda i, j: te.select(j < i, te.sum(lambda m: v[m] * v[i]), 0.0), name="y")
+    assert "y_sum[i] = sum(m < 5) v[m] * v[i]   for i < 4" in program_text(y)
+
+
+def test_what_leaves_a_scan_asks_nothing_of_its_states() -> None:
+    x = te.placeholder((6, 4), "float64", name="x")
+    a = np.random.default_rng(0).standard_normal((6, 4))
+
+    def step(y: Any, t: Any) -> Any:
+        before = te.select(t == 0, 1.0, y[t - 1])
+        return te.select(before > 0, te.sum(lambda m: x[t, m]), 0.5) - 0.1 * before
+
+    y = te.scan((6,), step)
+    expected = [1.0]
+    for row in a:
+        expected.append((row.sum() if expected[-1] > 0 else 0.5) - 0.1 * expected[-1])
+    compared(y, {x: a}, expected[1:])

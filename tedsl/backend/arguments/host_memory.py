@@ -1,8 +1,9 @@
 """Giving back memory that nobody uses between two calls.
 
-A kernel allocates its intermediate results at each call and frees them at its end, so no array waits for the next one.
-What stays is small, the blocks of words that calls are made with, and what the C library keeps of freed memory instead
-of giving it back to the system, which is as much as the largest calls needed.
+A program of several kernels keeps the block in which these hand over tensors for its next call, as fresh pages would
+cost more than what is computed into them; every form that was called keeps the blocks of words that it is called with.
+One kernel allocates what it needs inside at each call and frees it at its end, which leaves what the C library keeps
+of freed memory instead of giving it back to the system: as much as the largest calls needed.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, reject, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
 from benchmarks.npbench_programs import PROGRAMS
@@ -23,12 +23,7 @@ def agree(made: Made, *, seed: int = 0, calls: int = 2) -> None:
     rng = np.random.default_rng(seed)
     arrays = [rng.uniform(0.5, 1.5, t.shape) for t in inputs]
     with assuming({"step_kernels": 1}):
-        try:
-            kernel = te.build(inputs, outputs)
-        except IndexError:  # an adjoint whose sum has lost its condition: refused in one kernel, too
-            with assuming({"step_kernels": 1 << 60}), pytest.raises(IndexError):
-                te.build(inputs, outputs)
-            reject()
+        kernel = te.build(inputs, outputs)
     want = te.interpret(outputs, dict(zip(inputs, arrays, strict=True)))
     for _ in range(calls):
         assert largest_error(kernel(*arrays), want) < 1e-11

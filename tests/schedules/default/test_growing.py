@@ -124,3 +124,15 @@ def test_the_default_schedule_says_that_terms_are_added_in_another_order() -> No
     schedule = te.Schedule(y).auto()
     assert "y" in schedule.regrouped
     assert "y[i, k - 1] + x[i, k]" in str(schedule)
+
+
+def test_conditions_on_data_are_asked_where_those_before_them_hold() -> None:
+    """Row k - 1 is there from 1 on."""
+    x, y = te.placeholder((4, 9), name="x"), te.placeholder((9,), name="y")
+
+    def term(i: Any, k: Any) -> Any:
+        return te.select(k > 0, te.select(x[i, k - 1] > 0.0, y[k], 0.0), 0.0)
+
+    total = te.compute((4, 9), lambda i, j: te.sum(lambda k: term(i, k), where=lambda k: k <= j), name="total")
+    assert made_of(total) is not None
+    check([total], {x: numbers(4, 9), y: numbers(9)})
