@@ -165,7 +165,7 @@ def _turns(
             if others:
                 return None
             if not isinstance(atom, (Axis, Var)):  # read, or made of what is read, before the first step
-                if not own.isdisjoint(id(r.tensor) for r in reads_of((atom,))):
+                if free_axes(atom) or not own.isdisjoint(id(r.tensor) for r in reads_of((atom,))):
                     return None
                 total = total + fixed.value(atom) * factor
                 continue

@@ -188,3 +188,17 @@ def test_a_place_that_is_read_ends_a_sum() -> None:
         given_at = np.array([place], "int32")
         agree(kernel(given_x, given_at), te.interpret(y, {x: given_x, at: given_at}))
     assert "19" not in lengths(te.build([x, at], y, target="x86-64-v3"))
+
+
+def test_conditions_on_remainders_say_nothing_of_the_ends() -> None:
+    """They were looked up where no axis is known: KeyError."""
+    x = te.placeholder((STEPS, ROWS), "float64", name="x")
+
+    def element(s: Any, t: Any, i: Any) -> Any:
+        k = te.reduce_axis(ROWS, name="k")
+        total = te.sum(s[t - 1, k] * x[t, k], axis=k, where=((k + t) % 2 == 0) | (k < (t + i) // 3))
+        return te.select(t == 0, x[0, i], 0.25 * total + x[t, i])
+
+    s = te.scan((STEPS, ROWS), element, axis=0)
+    given_x = CHANCE.random((STEPS, ROWS))
+    np.testing.assert_allclose(te.evaluate(s, {x: given_x}), te.interpret(s, {x: given_x}), rtol=1e-12)
