@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from schedules.cutting.cuts import PlanPart
+from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import KernelStep, StepPlan
 from tedsl.backend.compiling.memory_cache import shared_kernel
@@ -23,6 +24,8 @@ from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.sequence.ordering import in_little_memory
 from tedsl.lang.tensor import Extern, Operation, Placeholder, Scan, Tensor
 from tedsl.lang.traverse import operations_between
+
+MUCH = 1 << 20  # operations
 
 __all__ = ["Cutter", "cut_program", "is_apart", "is_routine", "least_kernels", "shared_key"]
 
@@ -38,8 +41,11 @@ def is_routine(op: Operation, target: Target) -> bool:
 
 
 def least_kernels(program: Compilation) -> int:
-    """How many kernels must be possible for a program to be cut."""
-    return program.planner.machine(program.target).least.kernels
+    """How many kernels must be possible for a program to be cut; half as many where calls are nothing beside them."""
+    least, operations = program.planner.machine(program.target).least.kernels, program.operations
+    if 2 * len(operations) < least or program.sizes:
+        return least
+    return least if sum(flops_of(op, {}) for op in operations) < MUCH else -(-least // 2)
 
 
 def cut_program(program: Compilation, least: int) -> StepPlan:
