@@ -9,6 +9,8 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+FIRST = 20  # kernels that are listed
+
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The options."""
@@ -20,7 +22,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "belongs to root or to you and nobody else can write it. Unpacked code is run: unpack what you packed.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    actions.add_parser("list", help="the kernels, the one used last first")
+    listed = actions.add_parser("list", help="the kernels, the one used last first")
+    listed.add_argument("--all", action="store_true", help=f"not only the first {FIRST}")
     actions.add_parser("clear", help="remove them")
     packed = actions.add_parser("pack", help="write them into a file")
     unpacked = actions.add_parser("unpack", help="put those of a file to them")
@@ -34,7 +37,7 @@ def _run(options: argparse.Namespace) -> int:
     actions: dict[str | None, Callable[[], int]] = {
         "clear": _clear, "pack": lambda: _pack(options.file), "unpack": lambda: _unpack(options.file, options.into),
     }  # fmt: skip
-    return actions.get(options.action, _list)()
+    return actions.get(options.action, lambda: _list(all=getattr(options, "all", False)))()
 
 
 def _clear() -> int:
@@ -73,7 +76,7 @@ def _failed(reason: object) -> int:
     return 1
 
 
-def _list() -> int:
+def _list(*, all: bool) -> int:
     from tedsl.backend.compiling.disk_cache import FOLDER, entries
     from tedsl.backend.host.files import private_folder
 
@@ -82,7 +85,9 @@ def _list() -> int:
     print(
         f"{len(found)} kernels, {total / 2**20:.1f} MB, in {private_folder(FOLDER) or 'no folder that is ours alone'}"
     )
-    for entry in found:
+    for entry in found if all else found[:FIRST]:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
         print(f"  {entry.bytes / 1024:8.0f} kB  {used}  {entry.title}")
+    if len(found) > FIRST and not all:
+        print(f"  and {len(found) - FIRST} others, which `tedsl cache list --all` lists")
     return 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import inspect
 import sys
 import time
 from pathlib import Path
@@ -98,7 +99,8 @@ def _program(options: argparse.Namespace) -> tuple[list[Any], list[Any]]:
     if not isinstance(found, te.Tensor):
         if not options.shapes:
             raise SystemExit(f"tedsl: {options.what} is a function: say the shape of each of its arrays, such as 64x64")
-        found = found(*(_placeholder(k, text) for k, text in enumerate(options.shapes)))
+        names = [*_parameters(found), *(f"x{k}" for k in range(len(options.shapes)))]
+        found = found(*(_placeholder(name, text) for name, text in zip(names, options.shapes, strict=False)))
     outputs = list(found) if isinstance(found, (tuple, list)) else [found]
     given = (op for op in stages_of(outputs) if isinstance(op, Placeholder) and not isinstance(op, Constant))
     inputs = [op.output() for op in given]
@@ -108,13 +110,22 @@ def _program(options: argparse.Namespace) -> tuple[list[Any], list[Any]]:
     return inputs, outputs
 
 
-def _placeholder(place: int, text: str) -> Any:
+def _parameters(function: Any) -> list[str]:
+    """What a function calls the arrays that it takes by their places."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def _placeholder(name: str, text: str) -> Any:
     import tedsl as te
 
     extents, _, dtype = text.partition(":")
     try:
         shape = tuple(int(part) for part in extents.replace("x", " ").split())
-        return te.placeholder(shape, dtype or "float32", name=f"x{place}")
+        return te.placeholder(shape, dtype or "float32", name=name)
     except (TypeError, ValueError) as error:
         raise SystemExit(f"tedsl: a shape such as 64x64 or 64:int32 was expected, found {text!r}: {error}") from None
 

@@ -15,6 +15,7 @@ import tedsl as te
 from tedsl.__main__ import main
 from tedsl.backend.compiling import disk_cache, variant_source
 from tedsl.backend.compiling.memory_cache import clear_cache
+from tedsl.commands import cache
 from tests.processes import ROOT, run_script
 
 A = np.arange(12, dtype="float32").reshape(3, 4)
@@ -151,15 +152,23 @@ def test_the_kernels_used_longest_ago_make_room(folder: Path, monkeypatch: pytes
     assert not first.exists()
 
 
-def test_the_command_lists_and_clears(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_lists_and_clears(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     te.build([X], doubled())
     assert main(["cache"]) == 0
     listed = capsys.readouterr().out
     assert "1 kernels, " in listed
     assert str(folder) in listed
     assert "y: y" in listed
+    monkeypatch.setattr(cache, "FIRST", 1)
+    te.build([X], doubled(factor=3.0))
+    assert main(["cache", "list"]) == 0
+    assert capsys.readouterr().out.endswith("y: y\n  and 1 others, which `tedsl cache list --all` lists\n")
+    assert main(["cache", "list", "--all"]) == 0
+    assert capsys.readouterr().out.count("y: y") == 2
     assert main(["cache", "clear"]) == 0
-    assert capsys.readouterr().out == "1 kernels removed\n"
+    assert capsys.readouterr().out == "2 kernels removed\n"
     assert not files(folder)
 
 
