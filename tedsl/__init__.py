@@ -31,6 +31,19 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tedsl.lang.axes": ("reduce_axis", "var"),
     "tedsl.lang.compute": ("compute", "placeholder"),
     "tedsl.lang.constants": ("constant",),
+    "tedsl.lang.elementary": (
+        "deg2rad", "fmax", "fmin", "heaviside", "isclose", "logaddexp", "logical_xor", "nan_to_num",
+        "rad2deg", "sinc", "square",
+    ),
+    "tedsl.lang.quantiles": ("interp", "median", "percentile", "quantile"),
+    "tedsl.lang.rearranging": (
+        "column_stack", "diag", "dstack", "fliplr", "flipud", "hstack", "kron", "meshgrid", "repeat",
+        "rot90", "tile", "vstack",
+    ),
+    "tedsl.lang.summaries": (
+        "allclose", "average", "convolve", "count_nonzero", "cross", "inner", "nanmax",
+        "nanmean", "nanmin", "nansum", "polyval", "ptp", "trapezoid", "vdot",
+    ),
     "tedsl.lang.errors": ("AliasError", "GradientError", "ScheduleError"),
     "tedsl.lang.expr": ("Axis", "Expr"),
     "tedsl.lang.functions": (
@@ -84,6 +97,7 @@ if TYPE_CHECKING:
     from tedsl.lang.axes import reduce_axis as reduce_axis, var as var
     from tedsl.lang.compute import compute as compute, placeholder as placeholder
     from tedsl.lang.constants import constant as constant
+    from tedsl.lang.elementary import *  # noqa: F403 - exactly its names of the table
     from tedsl.lang.errors import (
         AliasError as AliasError,
         GradientError as GradientError,
@@ -91,6 +105,8 @@ if TYPE_CHECKING:
     )
     from tedsl.lang.expr import Axis as Axis, Expr as Expr
     from tedsl.lang.functions import *  # noqa: F403 - exactly its names of the table
+    from tedsl.lang.quantiles import *  # noqa: F403 - exactly its names of the table
+    from tedsl.lang.rearranging import *  # noqa: F403 - exactly its names of the table
     from tedsl.lang.reducers import (
         all as all,
         any as any,
@@ -111,6 +127,7 @@ if TYPE_CHECKING:
         topk as topk,
         unique_counts as unique_counts,
     )
+    from tedsl.lang.summaries import *  # noqa: F403 - exactly its names of the table
     from tedsl.lang.tensor import Tensor as Tensor
     from tedsl.mutation.functional import functionalize as functionalize
     from tedsl.mutation.memory import copy as copy, may_alias as may_alias

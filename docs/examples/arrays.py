@@ -150,3 +150,93 @@ te.evaluate([v.softmax(0), v.logsumexp(0)], {v: c})
 
 # %% te.Tensor.flatten te.Tensor.permute
 te.evaluate(m.permute(1, 0).flatten(), {m: b})
+
+# %% te.allclose
+te.evaluate(te.allclose(m, m + 1e-9), {m: b})
+
+# %% te.average
+te.evaluate(te.average(m, axis=1, weights=v), {m: b, v: c})
+
+# %% te.column_stack
+te.evaluate(te.column_stack([v, v * 10]), {v: c})
+
+# %% te.convolve
+te.evaluate(te.convolve(v, [1, 1], "same"), {v: c})
+
+# %% te.count_nonzero
+te.evaluate(te.count_nonzero(m > 3, axis=0), {m: b})
+
+# %% te.cross
+te.evaluate(te.cross(m, v), {m: b, v: c})
+
+# %% te.diag
+te.evaluate(te.diag(v), {v: c})
+
+# %% te.dstack
+te.evaluate(te.dstack([m, m])[0], {m: b})
+
+# %% te.fliplr
+te.evaluate(te.fliplr(m), {m: b})
+
+# %% te.flipud
+te.evaluate(te.flipud(m), {m: b})
+
+# %% te.hstack
+te.evaluate(te.hstack([m, m]), {m: b})
+
+# %% te.inner
+te.evaluate(te.inner(m, v), {m: b, v: c})
+
+# %% te.interp
+te.evaluate(te.interp(m, v, v * 10), {m: b, v: c})
+
+# %% te.kron
+te.evaluate(te.kron(te.eye(2), v), {v: c})
+
+# %% te.median
+te.evaluate(te.median(m, axis=1), {m: b})
+
+# %% te.meshgrid
+te.evaluate(list(te.meshgrid(v, [0, 1])), {v: c})
+
+# %% te.nanmax
+te.evaluate(te.nanmax(te.log(m - 3), axis=1), {m: b})
+
+# %% te.nanmean
+te.evaluate(te.nanmean(te.log(m - 3), axis=1), {m: b})
+
+# %% te.nanmin
+te.evaluate(te.nanmin(te.log(m - 3), axis=1), {m: b})
+
+# %% te.nansum
+te.evaluate(te.nansum(te.log(m - 3), axis=1), {m: b})
+
+# %% te.percentile
+te.evaluate(te.percentile(m, 25, axis=1), {m: b})
+
+# %% te.polyval
+te.evaluate(te.polyval([1, 0, 2], v), {v: c})
+
+# %% te.ptp
+te.evaluate(te.ptp(m, axis=1), {m: b})
+
+# %% te.quantile
+te.evaluate(te.quantile(m, [0.25, 0.5]), {m: b})
+
+# %% te.repeat
+te.evaluate(te.repeat(v, 2), {v: c})
+
+# %% te.rot90
+te.evaluate(te.rot90(m), {m: b})
+
+# %% te.tile
+te.evaluate(te.tile(v, 2), {v: c})
+
+# %% te.trapezoid
+te.evaluate(te.trapezoid(v, dx=0.5), {v: c})
+
+# %% te.vdot
+te.evaluate(te.vdot(m, m), {m: b})
+
+# %% te.vstack
+te.evaluate(te.vstack([m, v]), {m: b, v: c})

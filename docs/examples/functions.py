@@ -149,3 +149,36 @@ te.evaluate(te.tanh(x), {x: a})
 
 # %% te.trunc
 te.evaluate(te.trunc(x * 1.5), {x: a})  # toward zero
+
+# %% te.square
+te.evaluate(te.square(x), {x: a})
+
+# %% te.deg2rad
+te.evaluate(te.deg2rad(x), {x: a})
+
+# %% te.rad2deg
+te.evaluate(te.rad2deg(x), {x: a})
+
+# %% te.sinc
+te.evaluate(te.sinc(x), {x: a})
+
+# %% te.fmax
+te.evaluate(te.fmax(x, 0), {x: a})
+
+# %% te.fmin
+te.evaluate(te.fmin(x, 0), {x: a})
+
+# %% te.heaviside
+te.evaluate(te.heaviside(x, 0.5), {x: a})
+
+# %% te.isclose
+te.evaluate(te.isclose(x, 0.5), {x: a})
+
+# %% te.logaddexp
+te.evaluate(te.logaddexp(x, x), {x: a})
+
+# %% te.logical_xor
+te.evaluate(te.logical_xor(x > 0, x > 0.7), {x: a})
+
+# %% te.nan_to_num
+te.evaluate(te.nan_to_num(te.log(x), neginf=-100), {x: a})

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tedsl.lang import functions as fn
+from tedsl.lang import elementary, functions as fn, quantiles, rearranging, summaries
 from tedsl.lang.broadcast import broadcast_to, elementwise, expression_operator, where
 from tedsl.lang.contraction import dot, einsum, matmul, outer, tensordot
 from tedsl.lang.creation import arange, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like
 from tedsl.lang.expr import Expr
 from tedsl.lang.indexing import getitem, take, take_along_axis
 from tedsl.lang.joining import concatenate, diff, pad, split, stack
+from tedsl.lang.operators import Operators
 from tedsl.lang.reducing import cumprod, cumsum, mean, reduction, trace
 from tedsl.lang.reshaping import expand_dims, ravel, reshape, squeeze
 from tedsl.lang.shaping import diagonal, flip, moveaxis, roll, swapaxes, transpose, tril, triu
@@ -69,4 +70,8 @@ Tensor._numpy.update({
     **_REDUCTIONS, "var": variance, "clip": fn.clip, "size": lambda x: x.size, "round": fn.round,
     "ndim": lambda x: x.ndim, "shape": lambda x: x.shape,
 })  # fmt: skip
+for module in (elementary, quantiles, rearranging, summaries):
+    Tensor._numpy.update({name: getattr(module, name) for name in module.__all__})
+Operators._ufuncs.update({name: getattr(elementary, name) for name in elementary.__all__})
+Operators._ufuncs.update(degrees=elementary.rad2deg, radians=elementary.deg2rad)
 Expr._apply = staticmethod(expression_operator)

@@ -10,7 +10,7 @@ import numpy as np
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import check_states, compute, compute_tensors
 from tedsl.lang.constants import constants_of_lists, is_constant_like
-from tedsl.lang.dtypes import INT32, INT64
+from tedsl.lang.dtypes import FLOAT64, INT32, INT64
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
@@ -19,7 +19,7 @@ from tedsl.lang.tensor import Shape, Tensor
 from tedsl.lang.traverse import topological
 
 __all__ = [
-    "as_tensor", "fresh_axes", "is_one", "is_zero", "normal_axes", "normal_axis", "product",
+    "as_floats", "as_tensor", "fresh_axes", "is_one", "is_zero", "normal_axes", "normal_axis", "product",
     "reduce_axes_of", "removed_axes", "same_shape", "scalar_operand", "shape_text", "tensor_of", "whole",
 ]  # fmt: skip
 
@@ -69,6 +69,14 @@ def as_tensor(value: Any, what: str) -> Tensor:
         )
     scalar = scalar_operand(value, what)
     return tensor_of((), lambda: fn.as_expr(scalar), "scalar")
+
+
+def as_floats(value: Any, what: str) -> Tensor:
+    """The same in floats: integers become float64, as in NumPy."""
+    source = as_tensor(value, what)
+    return source if source.dtype.is_float else tensor_of(
+        source.extents, lambda *axes: fn.convert(Read(source, axes), FLOAT64), f"{source.name}_float64"
+    )  # fmt: skip
 
 
 def scalar_operand(value: Any, what: str) -> Any:

@@ -18,7 +18,7 @@ OF_MODULES: dict[str, str] = {
         "say it where the derivative is taken: te.differentiate(y, x, override={t: lambda t, inputs, head: [None]})",
     ),
     **dict.fromkeys(("amax", "amin"), "it is te.max, te.min"),
-    **dict.fromkeys(("cat", "concat", "hstack", "vstack"), "it is te.concatenate or te.stack"),
+    **dict.fromkeys(("cat", "concat"), "it is te.concatenate or te.stack"),
     "absolute": "it is te.abs", "add": "it is x + y", "multiply": "it is x * y", "power": "it is te.pow",
     "arccos": "it is te.acos", "arcsin": "it is te.asin", "arctan": "it is te.atan", "arctan2": "it is te.atan2",
     "clamp": "it is te.clip", "permute": "it is te.transpose", "unsqueeze": "it is te.expand_dims",
@@ -26,9 +26,10 @@ OF_MODULES: dict[str, str] = {
     "variance": "it is x.var()", "norm": "it is x.norm()", "compile": "it is te.jit, or te.build",
     "backward": "it is te.differentiate or te.grad", "vjp": "it is te.differentiate(y, x, head=v)",
     "linalg": "there is te.matmul, te.einsum and x.norm()", "nn": "layers and losses are in te.ops",
-    "optim": "it is te.ops.optim", "meshgrid": "it is te.compute((n, m), lambda i, j: ...)",
+    "optim": "it is te.ops.optim", "gradient": "derivatives are te.grad(f), differences of neighbours te.diff(x)",
     "unique": "it is te.unique_counts", "nonzero": "its size would depend on data; use te.where, or where= of a sum",
-    "tile": "it is te.compute with i % n, or te.broadcast_to", "repeat": "it is te.take with i // n",
+    "degrees": "it is te.rad2deg", "radians": "it is te.deg2rad", "around": "it is te.round",
+    "cov": "it is te.ops.covariance", "identity": "it is te.eye",
     "histogram": "it is te.ops.histogram", "bincount": "it is te.scatter",
 }  # fmt: skip
 

@@ -98,6 +98,7 @@ UFUNCS = {
     np.expm1: Fn.EXPM1, np.log: Fn.LOG, np.log1p: Fn.LOG1P, np.log2: Fn.LOG2, np.log10: Fn.LOG10, np.sqrt: Fn.SQRT,
     np.cbrt: Fn.CBRT, np.sin: Fn.SIN, np.cos: Fn.COS, np.tan: Fn.TAN, np.arcsin: Fn.ASIN, np.arccos: Fn.ACOS,
     np.arctan: Fn.ATAN, np.arctan2: Fn.ATAN2, np.sinh: Fn.SINH, np.cosh: Fn.COSH, np.tanh: Fn.TANH, np.hypot: Fn.HYPOT,
+    np.arcsinh: Fn.ASINH, np.arccosh: Fn.ACOSH, np.arctanh: Fn.ATANH,
     np.copysign: Fn.COPYSIGN, np.floor: Fn.FLOOR, np.ceil: Fn.CEIL, np.rint: Fn.ROUND, np.trunc: Fn.TRUNC,
     np.isnan: Fn.ISNAN, np.isinf: Fn.ISINF, np.isfinite: Fn.ISFINITE,
 }  # fmt: skip
@@ -116,12 +117,15 @@ class Operators(Generic[R]):
     __slots__ = ()
     # A static method, attached by tedsl.lang.functions and tedsl.lang.arrays, which lie above.
     _apply: ClassVar[Callable[..., Any]]
+    _ufuncs: ClassVar[dict[str, Callable[..., Any]]] = {}  # functions of NumPy that are made of others here
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """np.exp(x), np.maximum(x, y); NumPy's scalars and arrays on the left of an operator come here as well."""
         if method == "__call__" and not options:
             if ufunc in UFUNCS:
                 return self._apply(UFUNCS[ufunc], *inputs)
+            if (rule := self._ufuncs.get(ufunc.__name__)) is not None:
+                return rule(*inputs)
             if ufunc is np.matmul and hasattr(inputs[1], "__rmatmul__"):
                 return inputs[1].__rmatmul__(inputs[0])
         name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"

@@ -1,0 +1,132 @@
+"""Functions of elements that NumPy has beside those of `tedsl.lang.functions`, made of these.
+
+Each takes elements, and whole tensors element by element.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tedsl.lang import functions as fn
+from tedsl.lang.annotations import of_one, of_pair
+from tedsl.lang.elements import as_tensor
+from tedsl.lang.errors import user_location
+from tedsl.lang.operators import Operators
+from tedsl.lang.titles import takes_variables
+
+__all__ = [
+    "deg2rad", "fmax", "fmin", "heaviside", "isclose", "logaddexp", "logical_xor", "nan_to_num", "rad2deg", "sinc",
+    "square",
+]  # fmt: skip
+
+
+def _operands(*values: Any, what: str) -> tuple[Any, ...]:
+    """Elements as they are; arrays as constants, where a tensor is among them."""
+    if not any(isinstance(v, Operators) for v in values):
+        fn.refuse_arrays(values, what)
+    return tuple(v if isinstance(v, Operators) or not np.ndim(v) else as_tensor(v, f"te.{what}") for v in values)
+
+
+@of_one
+@takes_variables
+def square(x: Any) -> Any:
+    """x times x."""
+    (x,) = _operands(x, what="square")
+    return x * x
+
+
+@of_one
+@takes_variables
+def deg2rad(x: Any) -> Any:
+    """Degrees as radians."""
+    (x,) = _operands(x, what="deg2rad")
+    return x * (math.pi / 180.0)
+
+
+@of_one
+@takes_variables
+def rad2deg(x: Any) -> Any:
+    """Radians as degrees."""
+    (x,) = _operands(x, what="rad2deg")
+    return x * (180.0 / math.pi)
+
+
+@of_one
+@takes_variables
+def sinc(x: Any) -> Any:
+    """sin(pi x) / (pi x), and 1 at 0."""
+    (x,) = _operands(x, what="sinc")
+    turned = x * math.pi
+    return fn.select(turned == 0, 1.0, fn.sin(turned) / turned)
+
+
+@of_pair
+@takes_variables
+def fmax(a: Any, b: Any) -> Any:
+    """The larger; the other one where one is NaN."""
+    a, b = _operands(a, b, what="fmax")
+    return fn.select((a >= b) | (b != b), a, b)
+
+
+@of_pair
+@takes_variables
+def fmin(a: Any, b: Any) -> Any:
+    """The smaller; the other one where one is NaN."""
+    a, b = _operands(a, b, what="fmin")
+    return fn.select((a <= b) | (b != b), a, b)
+
+
+@of_pair
+@takes_variables
+def heaviside(x: Any, middle: Any) -> Any:
+    """0 below 0, 1 above it, `middle` at 0; NaN stays NaN."""
+    x, middle = _operands(x, middle, what="heaviside")
+    return fn.select(x == 0, middle, fn.select(x < 0, 0.0, fn.select(x > 0, 1.0, x)))
+
+
+@of_pair
+@takes_variables
+def logaddexp(a: Any, b: Any) -> Any:
+    """log(exp(a) + exp(b)), without overflow."""
+    a, b = _operands(a, b, what="logaddexp")
+    far = fn.maximum(a, b) + fn.log1p(fn.exp(-fn.abs(a - b)))
+    return fn.select(a == b, a / 2 + b / 2 + math.log(2.0), far)  # infinities of one sign have no distance
+
+
+@of_pair
+@takes_variables
+def logical_xor(a: Any, b: Any) -> Any:
+    """One condition, but not both."""
+    a, b = _operands(a, b, what="logical_xor")
+    return fn.logical_and(fn.logical_or(a, b), fn.logical_not(fn.logical_and(a, b)))
+
+
+@takes_variables
+def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+    """Whether |a - b| is at most atol + rtol |b|; infinities are close to themselves, and NaN if `equal_nan`."""
+    a, b = _operands(a, b, what="isclose")
+    near = (fn.abs(a - b) <= atol + rtol * fn.abs(b)) & fn.isfinite(b)
+    same = near | (a == b)
+    return same | ((a != a) & (b != b)) if equal_nan else same
+
+
+@takes_variables
+def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Any:
+    """Numbers for NaN and the infinities: 0 and the largest ones there are, unless others are given."""
+    (x,) = _operands(x, what="nan_to_num")
+    dtype = getattr(x, "dtype", None)
+    if not isinstance(x, Operators) or dtype is None:
+        raise TypeError(f"te.nan_to_num at {user_location()}: expected a tensor or an element of one, found {x!r:.40}")
+    return _without(x, dtype, nan, posinf, neginf)
+
+
+def _without(x: Any, dtype: Any, nan: float, posinf: float | None, neginf: float | None) -> Any:
+    if not dtype.is_float:
+        return x
+    most = float.fromhex("0x1.fep127") if dtype == "bfloat16" else float(np.finfo(str(dtype)).max)
+    high, low = most if posinf is None else posinf, -most if neginf is None else neginf
+    infinite = fn.select(fn.isinf(x), fn.select(x > 0, fn.cast(high, dtype), fn.cast(low, dtype)), x)
+    return fn.select(fn.isnan(x), fn.cast(nan, dtype), infinite)

@@ -1,0 +1,98 @@
+"""Quantiles of whole tensors, and lines through points: what is found in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tedsl.lang import functions as fn
+from tedsl.lang.broadcast import where
+from tedsl.lang.elements import as_floats, product, removed_axes, tensor_of
+from tedsl.lang.errors import user_location
+from tedsl.lang.expr import Const
+from tedsl.lang.indexing import getitem
+from tedsl.lang.joining import stack
+from tedsl.lang.keywords import numpy_keywords
+from tedsl.lang.reducing import reduction
+from tedsl.lang.reshaping import ravel, reshape
+from tedsl.lang.shaping import moveaxis
+from tedsl.lang.sorting import searchsorted, sort
+from tedsl.lang.tensor import Tensor
+from tedsl.lang.titles import takes_variables
+
+__all__ = ["interp", "median", "percentile", "quantile"]
+
+_any = reduction("any")
+
+
+@numpy_keywords
+@takes_variables
+def quantile(x: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The element below which the part `q` of each row lies, between two of them on the line; for a list of parts,
+    along a new first axis. NaN where a row holds one.
+    """
+    what = "te.quantile"
+    parts = [float(p) for p in q] if isinstance(q, (list, tuple)) else [float(q)]
+    if not all(0 <= p <= 1 for p in parts):
+        raise ValueError(f"{what} at {user_location()}: expected parts from 0 to 1, found {q!r:.40}")
+    source = as_floats(x, what)
+    over = removed_axes(axis, source.ndim, what)
+    count = product(source.extents[d] for d in over)
+    if not isinstance(count, Const):
+        raise ValueError(f"{what} at {user_location()}: the number of elements is symbolic, `{count}`; give extents")
+    rows = sort(_as_rows(source, over, int(count.value)))
+    found = [_between(rows, p * (int(count.value) - 1)) for p in parts]
+    wrong = _any(fn.isnan(source), over, False)
+    results = [where(wrong, float("nan"), r) for r in found]
+    if keepdims:
+        kept = tuple(1 if d in over else n for d, n in enumerate(source.shape))
+        results = [reshape(r, kept) for r in results]
+    return stack(results) if isinstance(q, (list, tuple)) else results[0]
+
+
+def _as_rows(x: Tensor, over: tuple[int, ...], count: int) -> Tensor:
+    """The axes that are reduced, as one, the last."""
+    moved = moveaxis(x, over, tuple(range(x.ndim - len(over), x.ndim)))
+    return reshape(moved, (*moved.shape[: x.ndim - len(over)], count))
+
+
+def _between(rows: Tensor, place: float) -> Tensor:
+    below = int(place)
+    low = getitem(rows, (..., below))
+    part = place - below
+    if not part:
+        return low
+    high = getitem(rows, (..., below + 1))
+    return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
+
+
+@numpy_keywords
+@takes_variables
+def percentile(x: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """te.quantile of hundredths."""
+    parts = [p / 100 for p in q] if isinstance(q, (list, tuple)) else q / 100
+    return quantile(x, parts, axis, keepdims)
+
+
+@numpy_keywords
+@takes_variables
+def median(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The middle element of each row in order, or the mean of the two; NaN where a row holds one."""
+    return quantile(x, 0.5, axis, keepdims)
+
+
+@takes_variables
+def interp(x: Any, xp: Any, fp: Any) -> Tensor:
+    """The line through the points (xp, fp), xp increasing, at x; beyond its ends their values."""
+    places, known, values = (as_floats(t, "te.interp") for t in (x, xp, fp))
+    last = known.extents[0] - 1
+    after = searchsorted(known, ravel(places), side="right")
+    left = fn.clip(reshape(after, places.shape) - 1, 0, fn.maximum(last - 1, 0))
+
+    def element(*i: Any) -> Any:
+        at, k = places[i], left[i]
+        near, far = known[k], known[fn.minimum(k + 1, last)]
+        line = values[k] + (values[fn.minimum(k + 1, last)] - values[k]) * ((at - near) / (far - near))
+        inside = fn.select(at >= known[last], values[last], line)
+        return fn.select(at != at, at, fn.select(at <= known[0], values[0], inside))
+
+    return tensor_of(places.extents, element, "interp")

@@ -1,0 +1,117 @@
+"""What NumPy has for whole arrays, called by its name and by ours: the values and shapes are NumPy's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.lang import elementary, quantiles, rearranging, summaries
+
+RNG = np.random.default_rng(0)
+A, B, V, W = (RNG.standard_normal((4, 6)), RNG.standard_normal((4, 6)), RNG.standard_normal(6), RNG.uniform(0.1, 1, 6))
+HOLES, SORTED, SHORT = A.copy(), np.sort(V), W[:3]
+HOLES[0, 1] = HOLES[2] = np.nan
+HOLES[3, 0] = np.inf
+ODD = np.array([-np.inf, np.inf, 0, 1, np.nan, -2.5])
+
+CASES: dict[str, list[tuple[Any, ...]]] = {  # arguments, the last a dict of those with names
+    "square": [(A,)], "deg2rad": [(A,)], "radians": [(A,)], "rad2deg": [(A,)], "degrees": [(A,)], "arcsinh": [(A,)],
+    "sinc": [(np.array([0, 0.5, 1.0, -2.3]),)],
+    "fmax": [(HOLES, B), (B, HOLES)], "fmin": [(HOLES, B), (B, HOLES)], "heaviside": [(ODD, V)],
+    "logaddexp": [(ODD, ODD), (A, B), (1000 * A, B)], "logical_xor": [(A > 0, B > 0)],
+    "isclose": [(A, A + 1e-9), (A, B), (ODD, ODD), (ODD, ODD, {"equal_nan": True})],
+    "nan_to_num": [(ODD,), (ODD.astype("float32"),), (ODD, {"nan": 3.0, "posinf": 9.0, "neginf": -9.0})],
+    "hstack": [([A, B],), ([V, W],)], "vstack": [([A, V],), ([V, W],)], "dstack": [([A, B],), ([V, W],)],
+    "column_stack": [([V, W],), ([A, A],), ([A.T, V],)],
+    "tile": [(A, 2), (A, (2, 3)), (V, (2, 1, 2)), (V, 0)], "repeat": [(A, 3), (A, 2, {"axis": 0}), (A, 2, {"axis": 1})],
+    "diag": [(V,), (V, 2), (V, -1), (A,), (A, 1)], "fliplr": [(A,)], "flipud": [(A,)],
+    "rot90": [*((A, k) for k in range(-1, 5)), (A, {"axes": (1, 0)})],
+    "kron": [(A[:2, :2], B[:3]), (V, W), (A, V)],
+    "meshgrid": [(V, SHORT), (V, SHORT, {"indexing": "ij"}), (V, SHORT, SORTED[:2]), (V,)],
+    "count_nonzero": [(A > 0,), (np.round(A), {"axis": 1})], "ptp": [(A,), (A, {"axis": 0})],
+    "allclose": [(A, A + 1e-12), (A, B)],
+    "average": [
+        (A,), (A, {"axis": 1}), (A, {"axis": 1, "weights": W}), (A, {"weights": abs(B)}),
+        (A, {"axis": 0, "weights": abs(B)}),
+    ],
+    **dict.fromkeys(
+        ("nansum", "nanmean", "nanmax", "nanmin"), [(HOLES,), (HOLES, {"axis": 1}), (HOLES, {"axis": 0, "keepdims": True})]
+    ),
+    "median": [(A,), (A, {"axis": 0}), (A[:3], {"axis": 0}), (HOLES, {"axis": 1}), (A, {"axis": (0, 1), "keepdims": True})],
+    "quantile": [*((A, q, {"axis": 1}) for q in (0.0, 0.1, 0.37, 0.5, 0.9, 1.0)), (A, [0.1, 0.5], {"axis": 1}), (A, 0.3)],
+    "percentile": [(A, 30, {"axis": 0}), (A, [5, 95])], "interp": [(np.linspace(-4, 4, 50), SORTED, W), (A, SORTED, W)],
+    "inner": [(A, B), (V, W)], "vdot": [(A, B)],
+    "cross": [(A[:, :3], B[:, :3]), (A[:3], B[:3], {"axis": 0})],
+    "convolve": [(a, v, m) for m in ("full", "same", "valid") for a, v in ((V, SHORT), (SHORT, V), (V, W), (V, W[:4]))],
+    "polyval": [(W[:4], A)],
+    "trapezoid": [(A,), (A, {"dx": 0.3, "axis": 0}), (A, SORTED), (A, np.sort(B[:, 0]), {"axis": 0})],
+}  # fmt: skip
+
+
+def tensors(value: Any, feeds: dict[te.Tensor, Any]) -> Any:
+    """The same with a placeholder for each array."""
+    if isinstance(value, np.ndarray):
+        made = te.placeholder(value.shape, str(value.dtype))
+        feeds[made] = value
+        return made
+    return [tensors(v, feeds) for v in value] if isinstance(value, list) else value
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's own, of rows of NaN
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_shapes_are_those_of_numpy(name: str) -> None:
+    for case in CASES[name]:
+        *given, named = case if isinstance(case[-1], dict) else (*case, {})
+        feeds: dict[te.Tensor, Any] = {}
+        own, own_named = [tensors(v, feeds) for v in given], {k: tensors(v, feeds) for k, v in named.items()}
+        with np.errstate(all="ignore"):
+            wanted = getattr(np, name)(*given, **named)
+        for module in (te, np) if hasattr(te, name) else (np,):
+            found = getattr(module, name)(*own, **own_named)
+            results = te.interpret(list(found) if isinstance(found, tuple) else [found], feeds)
+            for got, want in zip(results, wanted if isinstance(wanted, (tuple, list)) else [wanted], strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
+                assert np.shape(got) == np.shape(want)
+
+
+def test_every_function_is_tried() -> None:
+    assert {n for m in (elementary, quantiles, rearranging, summaries) for n in m.__all__} <= set(CASES)
+
+
+def test_elements_and_gradients() -> None:
+    x, y = te.placeholder((6,), "float64", name="x"), te.placeholder((6,), "float64", name="y")
+    z = te.compute((6,), lambda i: te.square(x[i]) + np.logaddexp(x[i], y[i]) + te.sinc(y[i]), name="z")
+    feeds = {x: V, y: W}
+    np.testing.assert_allclose(te.evaluate(z, feeds), V**2 + np.logaddexp(V, W) + np.sinc(W), rtol=1e-12)
+    at = {x: SORTED, y: V}
+    for value in (z, te.median(x), te.quantile(x, 0.3), te.interp(y * 0.5, x, x * x), te.convolve(x, y), te.kron(x, y)):
+        te.gradcheck(value.sum(), [x, y], at)
+    both = te.differentiate(te.logaddexp(x, x + 0).sum(), x)
+    np.testing.assert_allclose(te.evaluate(both, {x: V}), np.ones(6))
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    x, n = te.placeholder((4, 6), name="x"), te.var("n")
+    cases: list[tuple[Callable[[], Any], type[Exception], str]] = [
+        (lambda: te.quantile(x, 1.5), ValueError, "expected parts from 0 to 1, found 1.5"),
+        (lambda: te.median(te.placeholder((n,))), ValueError, "the number of elements is symbolic, `n`"),
+        (lambda: te.cross(x, x), ValueError, "expected 3 elements along axis 1"),
+        (lambda: te.average(x, weights=np.ones(6)), TypeError, "a vector of weights needs one axis"),
+        (lambda: te.convolve(x, x), ValueError, "expected two vectors and the mode"),
+        (lambda: te.tile(x, -1), ValueError, "expected counts of 0 or more"),
+        (lambda: te.repeat(x, 1.5), TypeError, "te.repeat at .*: expected an integer, found 1.5"),
+        (lambda: te.diag(te.placeholder((2, 2, 2))), ValueError, "expected a vector or a matrix"),
+        (lambda: te.hstack(x), TypeError, "expected a list of tensors"),
+        (lambda: te.meshgrid(x, indexing="yx"), ValueError, "indexing is 'xy' or 'ij'"),
+        (lambda: te.square(np.ones(3)), TypeError, "te.square at .*: expected tensors"),
+        (lambda: te.nan_to_num(1.0), TypeError, "expected a tensor or an element of one"),
+        (lambda: te.median(x, dim=0), TypeError, "found dim=, expected axis="),
+    ]
+    for f, error, text in cases:
+        with pytest.raises(error, match=re.sub(r"(?<!\.)\(|\)", ".", text)):
+            f()
