@@ -39,11 +39,16 @@ CASES: dict[str, list[tuple[Any, ...]]] = {  # arguments, the last a dict of tho
         (A,), (A, {"axis": 1}), (A, {"axis": 1, "weights": W}), (A, {"weights": abs(B)}),
         (A, {"axis": 0, "weights": abs(B)}),
     ],
-    **dict.fromkeys(
-        ("nansum", "nanmean", "nanmax", "nanmin"), [(HOLES,), (HOLES, {"axis": 1}), (HOLES, {"axis": 0, "keepdims": True})]
-    ),
-    "median": [(A,), (A, {"axis": 0}), (A[:3], {"axis": 0}), (HOLES, {"axis": 1}), (A, {"axis": (0, 1), "keepdims": True})],
-    "quantile": [*((A, q, {"axis": 1}) for q in (0.0, 0.1, 0.37, 0.5, 0.9, 1.0)), (A, [0.1, 0.5], {"axis": 1}), (A, 0.3)],
+    **{
+        name: [(HOLES,), (HOLES, {"axis": 1}), (HOLES, {"axis": 0, "keepdims": True})]
+        for name in ("nansum", "nanmean", "nanmax", "nanmin")
+    },
+    "median": [
+        (A,), (A, {"axis": 0}), (A[:3], {"axis": 0}), (HOLES, {"axis": 1}), (A, {"axis": (0, 1), "keepdims": True}),
+    ],
+    "quantile": [
+        *((A, q, {"axis": 1}) for q in (0.0, 0.1, 0.37, 0.5, 0.9, 1.0)), (A, [0.1, 0.5], {"axis": 1}), (A, 0.3),
+    ],
     "percentile": [(A, 30, {"axis": 0}), (A, [5, 95])], "interp": [(np.linspace(-4, 4, 50), SORTED, W), (A, SORTED, W)],
     "inner": [(A, B), (V, W)], "vdot": [(A, B)],
     "cross": [(A[:, :3], B[:, :3]), (A[:3], B[:3], {"axis": 0})],
