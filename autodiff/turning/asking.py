@@ -7,9 +7,9 @@ apart again.
 
 from __future__ import annotations
 
-from tedsl.lang.expr import FALSE, TRUE, Apply, Expr
+from tedsl.lang.expr import Apply, Expr
 from tedsl.lang.operators import Fn
-from tedsl.lang.traverse import asked_inside, reads_of, rebuild
+from tedsl.lang.traverse import asked_inside, asked_parts, reads_of, rebuild
 
 __all__ = ["askable", "conditions_of"]
 
@@ -25,12 +25,4 @@ def _nested(node: Expr) -> Expr:
 
 def conditions_of(condition: Expr) -> tuple[Expr, ...]:
     """The parts that must all hold, in the order in which they may be asked."""
-    parts: list[Expr] = []
-    stack = [condition]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Apply) and (node.fn is Fn.AND or (node.fn is Fn.SELECT and node.args[2] is FALSE)):
-            stack += [node.args[1], node.args[0]]
-        elif node is not TRUE:
-            parts.append(askable(node))
-    return tuple(parts)
+    return tuple(askable(part) for part in asked_parts(condition))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "asked_inside",
+    "asked_parts",
     "conjuncts",
     "free_axes",
     "operations_between",
@@ -151,6 +152,19 @@ def asked_inside(outer: Expr, inner: Expr) -> Expr:
         return _both(outer, inner)
     asked: Expr = Expr._apply(Fn.SELECT, outer, inner, FALSE)
     return asked
+
+
+def asked_parts(condition: Expr) -> list[Expr]:
+    """What must all hold, in the order in which it is asked: data are read where what stands before holds."""
+    parts: list[Expr] = []
+    stack = [condition]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Apply) and (node.fn is Fn.AND or (node.fn is Fn.SELECT and node.args[2] is FALSE)):
+            stack += [node.args[1], node.args[0]]
+        elif node is not TRUE:
+            parts.append(node)
+    return parts
 
 
 def conjuncts(condition: Expr) -> list[Expr]:

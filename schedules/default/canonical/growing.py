@@ -21,13 +21,13 @@ from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import affine_of
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.functions import logical_and, logical_not, select_node
 from tedsl.lang.operators import MIRRORED
 from tedsl.lang.reducers import COMBINE
 from tedsl.lang.tensor import Compute, Scan, ScanState
-from tedsl.lang.traverse import asked_inside, free_axes, substitute
+from tedsl.lang.traverse import asked_inside, asked_parts, free_axes, substitute
 
 __all__ = ["Growing", "growing"]
 
@@ -70,7 +70,7 @@ def growing(op: Compute, least: Thresholds) -> Growing | None:
     if reduce.dtype.itemsize < 4 and reduce.reducer.kind in ("sum", "prod"):
         return None
     for found in _ranges(op, reduce):
-        others = [c for c in _parts(reduce.where) if c is not found.condition]
+        others = [c for c in asked_parts(reduce.where) if c is not found.condition]
         begin, behind = found.steps
         if found.end in set(free_axes((*reduce.values, *others))):
             continue
@@ -95,24 +95,11 @@ def _with_conditions(reduce: Reduce) -> Reduce:
     return summed(reduce, value, reduce.axes, where)
 
 
-def _parts(condition: Expr) -> list[Expr]:
-    """What must all hold, in the order in which it is asked: data are read where what stands before holds."""
-    parts: list[Expr] = []
-    stack = [condition]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Apply) and (node.fn is Fn.AND or (node.fn is Fn.SELECT and node.args[2] is FALSE)):
-            stack += [node.args[1], node.args[0]]
-        elif node is not TRUE:
-            parts.append(node)
-    return parts
-
-
 def _ranges(op: Compute, reduce: Reduce) -> Iterator[_Range]:
     """The conditions that compare a loop of the reduction with one of the result."""
     ends = {a for a in op.axes if number(a.extent) is not None}
     loops = {a for a in reduce.axes if number(a.extent) is not None and number(a.begin) is not None}
-    for condition in _parts(reduce.where):
+    for condition in asked_parts(reduce.where):
         if not isinstance(condition, Apply) or condition.fn not in (Fn.LT, Fn.LE, Fn.GT, Fn.GE):
             continue
         sides = [affine_of(a) for a in condition.args]
