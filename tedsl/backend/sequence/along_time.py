@@ -182,7 +182,10 @@ class _Plan:
 
     def _run(self, segment: Segment, turn: int) -> None:
         """The step of a segment in a turn."""
-        kernel, made = self._kernel(segment, turn)
+        found = self._kernel(segment, turn)
+        if found is None:
+            return
+        kernel, made = found
         inputs = [self._cell(given, tensor, segment) for given, tensor in made.inputs.items()]
         if turn == 0 < self.line.turns - 1:
             self.again.add(len(self.cutter.steps))
@@ -198,13 +201,15 @@ class _Plan:
             elif given.kind == "sum":
                 self.cutter.numbers[given.of] = cell
 
-    def _kernel(self, segment: Segment, turn: int) -> tuple[SingleKernel, SegmentProgram]:
-        """The kernel of a segment, which those that are alike share."""
+    def _kernel(self, segment: Segment, turn: int) -> tuple[SingleKernel, SegmentProgram] | None:
+        """The kernel of a segment, which those that are alike share; None where nobody needs what it computes."""
         alike = self.segments.like(segment)
         if (alike, turn) not in self.kernels:
             if len(self.kernels) >= MOST_PROGRAMS:
                 raise NotAlongTime("too many segments are unlike the others")
             made = self.segments.program(alike, turn)
+            if not made.outputs:
+                return None
             name = f"{self.program.name}_{_TURNS[turn]}"
             inputs, outputs = tuple(made.inputs.values()), tuple(made.outputs.values())
             kernel = SingleKernel(Compilation(inputs, outputs, name, self.program.target, self.program.planner))

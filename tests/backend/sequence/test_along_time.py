@@ -320,6 +320,13 @@ def test_losses_alone_need_one_turn(program: Callable[[], Made]) -> None:
     in_segments((inputs, [*listened, loss]))
 
 
+def test_a_segment_that_nobody_reads_has_no_kernel() -> None:
+    """The last one on the way there, where the gradient asks for single steps alone."""
+    x, head = te.placeholder((12, 64), "float64", name="x"), te.placeholder((12,), "float64", name="head")
+    y = te.ops.streaming_logsumexp(x)
+    in_segments(([x, head], [y, *te.differentiate(y, [x], head=head)]))
+
+
 def test_gradients_of_steps_that_cost_less_than_their_memory_go_back_through_the_cache() -> None:
     inputs, outputs = wave(3_000)
     with assuming({"forgotten": 1 << 16, "l2": 1 << 14}):
