@@ -1,10 +1,11 @@
 """A stage in normal form, before anything is asked about it: its indices, its conditions, the loops of its reduction.
 
-What is changed here is integers and the loops over terms: no value of a float is computed otherwise.
+What is changed here is integers, choices and the loops over terms: no value of a float is computed otherwise.
 
 | pass | before | after |
 |---|---|---|
 | `indices.shortened` | `x[i, (j // 4) * 4 + j % 4]` | `x[i, j]` |
+| `choices.chosen_first` | `select(c, exp(a), exp(b))` | `exp(select(c, a, b))` |
 | `condition_of_sum` | `sum(select(c, a b, 0))` | `sum(a b, where=c)` |
 | `looked_up`, `without_units`, `stepped`, `merged`, `taken_apart`, `in_memory_order` | see `loops.py` | |
 """
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from schedules.conditions import tidied
+from schedules.default.canonical.choices import chosen_first
 from schedules.default.canonical.indices import shortened
 from schedules.default.canonical.loops import (
     in_memory_order,
@@ -67,7 +69,7 @@ PASSES: tuple[Callable[[Compute, Reduce], Reduce | None], ...] = (
 
 def normal(op: Compute) -> Compute:
     """The stage in normal form; the same object where it is in it."""
-    bodies = tidied(rebuild_all(op.bodies, shortened))
+    bodies = rebuild_all(tidied(rebuild_all(op.bodies, shortened)), chosen_first)
     if any(map(operator.is_not, bodies, op.bodies)):
         op = replace(op, bodies=bodies, _outputs={})
     reduce = op.reduction

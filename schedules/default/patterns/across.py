@@ -3,6 +3,7 @@
 | before | after |
 |---|---|
 | `y[i, c] = sum over u of x[i + u, c] w[c, u]` | `t[u, c] = w[c, u]`, the sum of `x[i + u, c] t[u, c]` |
+| `y[i] = fold over k of x[i, k]`, by a reducer of one's own | `t[k, i] = x[i, k]`, the fold of `t[k, i]` |
 | `d[c, u] = sum over i of g[i, c] x[i + u, c]` | `s[u, c] = sum over i of g[i, c] x[i + u, c]`, `d[c, u] = s[u, c]` |
 
 Filters of single channels, channels last, are such sums. Terms keep their order.
@@ -32,7 +33,10 @@ REUSE = 8  # times that an element of what is turned is read, or terms that each
 
 
 def tables_turned(rw: Rewriting, op: Compute) -> Compute:
-    """The reduction with the tables that it reads across its last axis turned, where others lie along that."""
+    """The reduction with the tables that it reads across its last axis turned, where others lie along that.
+
+    So is what rows are folded from in a way of their own, which keeps the order of its terms: lanes are rows then.
+    """
     points = _points(op)
     if not points or len(op.axes) == 0 or (number(op.axes[-1].extent) or 0) < LEAST_LANES:
         return op
@@ -40,9 +44,10 @@ def tables_turned(rw: Rewriting, op: Compute) -> Compute:
     across = {r for r in op.reads if any(last in set(free_axes(i)) for i in r.indices[:-1])}
     sides = [r for r in op.reads if r not in across and r.indices and last in set(free_axes(r.indices[-1]))]
     found = {read: _dimension(read, last) for read in across}
-    if not across or not sides or reads_of(i for r in op.reads for i in r.indices):
+    is_fold = not sides and op.reduction is not None and op.reduction.reducer.is_custom
+    if not across or not (sides or is_fold) or reads_of(i for r in op.reads for i in r.indices):
         return op
-    if any(d is None or _size(r.tensor) * REUSE > points for r, d in found.items()):
+    if any(d is None or _size(r.tensor) * (1 if is_fold else REUSE) > points for r, d in found.items()):
         return op
     made: dict[tuple[Tensor, int], Tensor] = {}
 

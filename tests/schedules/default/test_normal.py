@@ -97,6 +97,23 @@ def test_a_loop_that_is_asked_to_be_data_is_looked_up() -> None:
             np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
 
 
+def test_functions_in_both_branches_are_computed_once() -> None:
+    """Of what is chosen, with the same bits; those that two of the other branch could be paired with stay."""
+    x, s = tensor(40), tensor(40, name="s")
+    far = te.compute((40,), lambda i: te.select(x[i] < 0, x[i] - te.log(te.exp(x[i]) + 1.0), -te.log(x[i] * s[i])))
+    assert body(far).count("te.log(") == 2
+    assert body(far).count("te.exp(") == 2
+    near = te.compute((40,), lambda i: te.select(x[i] < 0, te.exp(te.sin(x[i])), te.exp(te.sin(s[i]))))
+    assert body(near) == "te.exp(te.sin(te.select(x[i] < 0.0, x[i], s[i])))"
+    two = te.compute((40,), lambda i: te.select(x[i] < 0, te.exp(x[i]) + te.exp(s[i]), te.exp(x[i] * s[i])))
+    assert body(two).count("te.exp(") == 3
+    feeds = {x: RANDOM.standard_normal(40).astype("f4"), s: RANDOM.standard_normal(40).astype("f4")}
+    feeds[x][:4] = np.nan, np.inf, -np.inf, -0.0
+    found = te.evaluate([far, near, two], feeds)
+    for got, want in zip(found, te.interpret([far, near, two], feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
 def test_loops_that_are_indices_of_their_own_stay() -> None:
     x, w = tensor(30), tensor(6, 4, name="w")
     p, q = r(6, "p"), r(4, "q")
