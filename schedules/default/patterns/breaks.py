@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from schedules.default.sizes import typical
 from schedules.machine import Machine
-from schedules.pieces import boxes, decided, in_order, pieces_of, written_out
+from schedules.pieces import Piece, boxes, decided, in_order, pieces_of, written_out
 from tedsl.analysis.affine import form_of
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.points import is_data_free
@@ -30,6 +30,7 @@ __all__ = ["changes_along", "cuts_of"]
 MOST_PIECES = 32
 MOST_NODES = 1600  # of all pieces
 MOST_OF_ONE = 320  # of a stage
+LOOKUP = 32  # nodes that a read at a place that is data counts for
 FEW_OPERATIONS, FEW = 4, 10
 MOST_TURNS = 16  # multiples that a place reaches along an axis
 ROUNDS = 3  # a remainder within a remainder
@@ -71,7 +72,13 @@ def cuts_of(
     if not found or math.prod(len(at) + 1 for at in found.values()) > MOST_PIECES:
         return {}
     made = pieces_of(op.axes, bodies, found)
-    return found if sum(len(topological(p.bodies)) for p in made) <= MOST_NODES else {}
+    return found if sum(map(_written, made)) <= MOST_NODES else {}
+
+
+def _written(piece: Piece) -> int:
+    """How much code a piece is: a vector of numbers at places that are data is put together one by one."""
+    looked_up = sum(bool(reads_of(r.indices)) for r in reads_of(piece.bodies))
+    return len(topological(piece.bodies)) + LOOKUP * looked_up
 
 
 def changes_along(op: Compute, axes: Sequence[Axis]) -> bool:

@@ -79,6 +79,7 @@ class GroupLoops:
     machine: Machine
     plan: Plan
     phases: Mapping[Axis, int] = field(default_factory=dict)  # of the root's loops, where it chooses by remainders
+    cut: set[Axis] = field(default_factory=set)  # loops of the root that are in pieces
 
     def say(self, *directives: Directive) -> None:
         self.rw.directives += directives
@@ -111,6 +112,7 @@ class GroupLoops:
             for axis, at in cuts.items():
                 texts = tuple(position_text(p, sizes) for p in at)
                 self.say(CutAt(stage=root.name, loop=names[axis], positions=texts))
+                self.cut.add(axis)
 
     # ------------------------------------------------------------------------------------------- the root's loops
 
@@ -434,7 +436,7 @@ class GroupLoops:
         wide = most if fits and not self._folds_across(op, vector) else 1
         if extent is None and _steps(op) <= MOST_UNROLLED:
             wide = 1
-        if op.reduction is None:
+        if op.reduction is None and vector not in self.cut:  # quotients are known within pieces
             wide = _period(op, vector, width)
         outer, vectors, lane = f"{name}_o", f"{name}_w", f"{name}_v"
         order[order.index(name)] = outer

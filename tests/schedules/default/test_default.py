@@ -412,3 +412,15 @@ def test_windows_as_columns_are_no_transposition() -> None:
     x = te.placeholder((4, 64, 56, 56), name="x")
     y = te.ops.unfold(x, 3, padding=1)
     assert "16, unrolled" not in str(te.Schedule([y]).auto())
+
+
+@pytest.mark.parametrize("name", ["unfold", "bilateral_slice"])
+def test_pieces_are_little_code(name: str) -> None:
+    """Within pieces a period of quotients is not written out, and of reads at places that are data there are few."""
+    x, y = te.placeholder((2, 16, 14, 14), name="x"), te.placeholder((1, 32, 32), name="y")
+    grid = te.placeholder((1, 4, 4, 4, 4), name="grid")
+    inputs, made = {
+        "unfold": ([x], lambda: te.ops.unfold(x, 3, padding=1)),
+        "bilateral_slice": ([grid, y], lambda: te.ops.bilateral_slice(grid, y)),
+    }[name]
+    assert len(te.build(inputs, made(), target="x86-64-v3").source("llvm")) < 120_000
