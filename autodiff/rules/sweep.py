@@ -11,17 +11,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from autodiff.rules.derivatives import DERIVATIVE, PIECEWISE_CONSTANT, is_zero
+from autodiff.rules.derivatives import DERIVATIVE, PIECEWISE_CONSTANT, is_zero, times
 from autodiff.rules.slopes import Slopes, through_reduction, with_fresh_axes
 from autodiff.turning.asking import askable
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.guards import guards_of
 from tedsl.lang.operators import Fn
-from tedsl.lang.traverse import topological
+from tedsl.lang.reducers import BUILTIN
+from tedsl.lang.traverse import free_axes, topological
 
 __all__ = ["ReadSite", "sweep"]
+
+
+Scopes = dict[tuple[Axis, ...], Expr]
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,12 @@ def sweep(
     reach = guards_of(roots)
     stored = _values(order, values)
     # Per node, its adjoint in each scope: the reduction axes around the use.
-    adjoints: dict[Expr, dict[tuple[Axis, ...], Expr]] = {root: {(): seed} for root, seed in seeds.items()}
+    adjoints: dict[Expr, Scopes] = {root: {(): seed} for root, seed in seeds.items()}
     sites = []
     for node in reversed(order):
         if node not in active:
             continue
-        for scope, adjoint in adjoints.get(node, {}).items():
+        for scope, adjoint in _summed(node, adjoints.get(node, {}), reach[node]).items():
             if is_zero(adjoint):
                 continue
             if isinstance(node, Read):
@@ -68,6 +72,44 @@ def sweep(
                 known = adjoints.setdefault(child, {}).get(inner)
                 adjoints[child][inner] = masked if known is None else _sum(known, masked)
     return sites[::-1]
+
+
+def _summed(node: Expr, found: Scopes, condition: Expr) -> Scopes:
+    """The adjoints of a reduction that is met inside another one, summed over the axes that it does not depend on.
+
+    The maximum inside the sum of a logsumexp is one for all terms: below it, each would walk all elements again.
+    """
+    if not isinstance(node, Reduce) or not any(found):
+        return found
+    used, asked = set(free_axes(node)), set(free_axes(condition))
+    made: Scopes = {}
+    for scope, adjoint in found.items():
+        gone = tuple(a for a in scope if a not in used and a not in asked)
+        rest = tuple(a for a in scope if a not in set(gone))
+        total = _over(adjoint, gone) if gone else adjoint
+        made[rest] = _sum(made[rest], total) if rest in made else total
+    return made
+
+
+def _over(value: Expr, axes: tuple[Axis, ...]) -> Expr:
+    """The sum of a value over some axes; factors that are the same for all terms stand outside of it."""
+    inside: Expr = Const(1.0, value.dtype)
+    outside: list[tuple[Fn, Expr]] = []
+    stack = [(Fn.MUL, value)]
+    while stack:
+        how, part = stack.pop()
+        if how is Fn.MUL and isinstance(part, Apply) and part.fn in (Fn.MUL, Fn.DIV):
+            stack += [(part.fn, part.args[1]), (Fn.MUL, part.args[0])]
+        elif how is Fn.MUL and isinstance(part, Apply) and part.fn is Fn.NEG:
+            stack += [(Fn.MUL, Const(-1.0, part.dtype)), (Fn.MUL, part.args[0])]
+        elif set(axes).isdisjoint(free_axes(part)):
+            outside.append((how, part))
+        else:
+            inside = times(inside, part) if how is Fn.MUL else inside / part
+    total: Expr = with_fresh_axes(Reduce(BUILTIN["sum"], (inside,), axes, TRUE))
+    for how, part in outside:
+        total = fn.apply(how, total, part)
+    return total
 
 
 def _sum(a: Expr, b: Expr) -> Expr:
