@@ -22,8 +22,10 @@ AREAS = {
         f"tedsl.lang.{name}" for name in ("compute", "constants", "axes", "reducers", "scan", "scatter", "assume")
     )),
     "tensors": ("Tensors and expressions", ("tedsl.lang.tensor", "tedsl.lang.expr")),
-    "functions": ("Functions of scalars and tensors", ("tedsl.lang.functions",)),
-    "arrays": ("Whole tensors", ("tedsl.lang.arrays", "tedsl.lang.sorting")),
+    "functions": ("Functions of scalars and tensors", ("tedsl.lang.functions", "tedsl.lang.elementary")),
+    "arrays": ("Whole tensors", tuple(
+        f"tedsl.lang.{name}" for name in ("arrays", "sorting", "quantiles", "rearranging", "summaries")
+    )),
     "derivatives": ("Derivatives", ("autodiff",)),
     "scheduling": ("Schedules", ("tedsl.backend.build.Schedule", "tedsl.backend.tune")),
     "running": ("Building and running", ("tedsl.backend", "tedsl.reference", "tedsl.blocks", "tedsl.analysis.arrays")),

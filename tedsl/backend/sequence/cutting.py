@@ -25,9 +25,9 @@ from tedsl.backend.sequence.ordering import in_little_memory
 from tedsl.lang.tensor import Extern, Operation, Placeholder, Scan, Tensor
 from tedsl.lang.traverse import operations_between
 
-MUCH = 1 << 20  # operations
-
 __all__ = ["Cutter", "cut_program", "is_apart", "is_routine", "least_kernels", "shared_key"]
+
+MUCH = 1 << 20  # operations
 
 
 def is_apart(op: Operation) -> bool:
@@ -45,7 +45,7 @@ def least_kernels(program: Compilation) -> int:
     least, operations = program.planner.machine(program.target).least.kernels, program.operations
     if 2 * len(operations) < least or program.sizes:
         return least
-    return least if sum(flops_of(op, {}) for op in operations) < MUCH else -(-least // 2)
+    return least if sum(flops_of(op, {}) for op in operations) < MUCH else max(min(least, 2), -(-least // 2))
 
 
 def cut_program(program: Compilation, least: int) -> StepPlan:
