@@ -8,6 +8,7 @@ given, what they are rounded by is allowed for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -20,12 +21,13 @@ from autodiff.checking.report import PairReport, Report
 from autodiff.heads import floats
 from autodiff.overrides import Fdiff, Override
 from autodiff.reverse import differentiate
+from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.lang.batching import batched
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Const, Expr, Var
 from tedsl.lang.tensor import Constant, Placeholder, Tensor
-from tedsl.lang.traverse import stages_of
+from tedsl.lang.traverse import operations_between, stages_of
 from tedsl.reference import interpret
 
 __all__ = ["gradcheck"]
@@ -45,7 +47,9 @@ _DEFAULTS = {
 # Units in the last place by which an output may be off; relative size of a unit.
 _ROUNDINGS = 4
 _UNIT = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-AT_ONCE = 32  # elements that are moved in one evaluation
+AT_ONCE = 32  # elements that are moved in one evaluation, fewer where its tensors would take more than this
+LIMIT = 1 << 22  # numbers
+MOVES = (0.0, 1.0, -1.0, 0.5, -0.5)  # steps by which an element is moved
 # Extent given to each symbolic size when values are drawn here.
 _DRAWN_EXTENT = 3
 
@@ -176,7 +180,7 @@ def _check_output(
         return _UNIT[output.dtype] * float(np.sum(units * np.abs(weights.astype(np.float64))))
 
     each = _one_by_one(output, run) if run is not _by_definition else _together(output)
-    probe = _Probe(feeds, each, contracted, rounding)
+    probe = _Probe(feeds, each, _at_once(output, feeds), contracted, rounding)
     return [_check_pair(output, t, a, probe, settings) for t, a in zip(inputs, analytic, strict=True)]
 
 
@@ -204,12 +208,22 @@ def _together(output: Tensor) -> Each:
     return each
 
 
+def _at_once(output: Tensor, feeds: Mapping[Tensor, Array]) -> int:
+    """How many elements are moved in one evaluation, which holds each tensor once for every move."""
+    inputs = [t for t in feeds if isinstance(t.op, Placeholder) and not isinstance(t.op, Constant)]
+    sizes = bind_sizes(inputs, [feeds[t].shape for t in inputs], None, "gradcheck")
+    stages = operations_between(feeds, [output])
+    numbers = sum(math.prod(concrete_shape(t, sizes, "gradcheck")) for op in stages for t in op.outputs)
+    return max(1, min(AT_ONCE, LIMIT // (len(MOVES) * max(1, numbers))))
+
+
 @dataclass(frozen=True)
 class _Probe:
     """Moves elements and sees what the contracted output does."""
 
     feeds: Mapping[Tensor, Array]
     each: Each
+    at_once: int
     contracted: Callable[[Array, Array], float]
     rounding: Callable[[Array, Array], float]
 
@@ -219,15 +233,14 @@ class _Probe:
         """Of each element the central difference, whether one-sided ones or a smaller step tell of a kink, and what
         rounding does.
         """
-        moves = (0.0, step, -step, step / 2, -step / 2)
         here = self.feeds[source]
-        arrays = np.repeat(here[None], len(moves) * len(indices), axis=0)
-        for at, (index, by) in enumerate(product(indices, moves)):
+        arrays = np.repeat(here[None], len(MOVES) * len(indices), axis=0)
+        for at, (index, by) in enumerate(product(indices, MOVES)):
             place = at, *index
-            arrays[place] += here.dtype.type(by)
+            arrays[place] += here.dtype.type(by * step)
         results = self.each(self.feeds, source, arrays).astype(np.float64)
-        for at in range(0, len(arrays), len(moves)):
-            yield self._difference(results[at : at + len(moves)], step, slack)
+        for at in range(0, len(arrays), len(MOVES)):
+            yield self._difference(results[at : at + len(MOVES)], step, slack)
 
     def _difference(self, results: Sequence[Array], step: float, slack: float) -> tuple[float, bool, float]:
         here, ahead, behind, nearer, farther = results
@@ -256,8 +269,8 @@ def _check_pair(
     indices = list(np.ndindex(probe.feeds[source].shape))
     found = (
         difference
-        for first in range(0, len(indices), AT_ONCE)
-        for difference in probe.differences(source, indices[first : first + AT_ONCE], step, 10 * max(atol, rtol))
+        for first in range(0, len(indices), probe.at_once)
+        for difference in probe.differences(source, indices[first : first + probe.at_once], step, 10 * max(atol, rtol))
     )
     for index, (numeric, is_kink, noise) in zip(indices, found, strict=True):
         exact = float(analytic[index])

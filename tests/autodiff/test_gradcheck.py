@@ -132,6 +132,21 @@ def test_elements_are_moved_together(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == 2 * (2 + 2 + 1)  # the value, the gradients, and parts of what is moved
 
 
+@pytest.mark.parametrize(("limit", "evaluations"), [(2000, 2), (999, 4), (1 << 22, 1)])
+def test_large_programs_are_moved_in_little_memory(
+    limit: int, evaluations: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thirty-two elements at once hold the tensors of a program a hundred and sixty times."""
+    calls = []
+    monkeypatch.setattr(differences, "LIMIT", limit)
+    monkeypatch.setattr(differences, "interpret", lambda *args: calls.append(args) or te.interpret(*args))
+    n = te.var("n")
+    x, y = te.placeholder((4,), "float64", name="x"), te.placeholder((n, 4), "float64", name="y")
+    z = te.compute((n, 4), lambda i, j: x[j] * y[i, j])  # 200 numbers, five for each element that is moved
+    assert te.gradcheck(z, [x], {x: np.arange(4.0), y: np.ones((50, 4))}).pairs[0].checked == 4
+    assert len(calls) == 2 + evaluations  # the value, the gradient, and what is moved
+
+
 def test_a_program_of_ones_own_evaluates_each() -> None:
     x = te.placeholder((3,), "float64", name="x")
     kernel = te.build(x, te.exp(x))
