@@ -45,13 +45,20 @@ class Contraction:
     batch: tuple[Axis, ...]
     sums: tuple[Axis, ...]  # outermost first
     lane: Axis
-    guarded: bool  # a condition of the sum went into the rows, or into the columns of a window
     sizes: Mapping[Axis, int]  # extents, typical ones where they are not known
     window: bool = False  # lanes are pixels of a table that keeps its order; the sum runs over their neighbours, too
+    # Factors that meet zeros which a condition of the sum put into the other one: they have to be finite.
+    finite_rows: bool = False
+    finite_columns: bool = False
 
     @property
     def terms(self) -> int:
         return self.points(self.sums)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether a condition of the sum went into a factor."""
+        return self.finite_rows or self.finite_columns
 
     def points(self, axes: Iterable[Axis]) -> int:
         """Points of a box."""
@@ -142,8 +149,9 @@ def _window(
     if not batch:
         return None
     return Contraction(
-        op, rows, columns, m, (lane,), batch, tuple(reduce.axes), lane, bool(conditions), sizes, window=True
-    )
+        op, rows, columns, m, (lane,), batch, tuple(reduce.axes), lane, sizes, window=True,
+        finite_rows=bool(conditions),
+    )  # fmt: skip
 
 
 def _roles(
@@ -152,11 +160,15 @@ def _roles(
     in_rows, in_columns = set(free_axes(rows)).union(filter(_is_unit, op.axes)), set(free_axes(columns))
     reduce = op.reduction
     assert reduce is not None
-    if any(not in_rows.issuperset(free_axes(c)) for c in conditions):
+    of_rows = [c for c in conditions if in_rows.issuperset(free_axes(c))]
+    of_columns = [c for c in conditions if not in_rows.issuperset(free_axes(c))]
+    if any(not in_columns.issuperset(free_axes(c)) for c in of_columns):
         return None
-    rows = guarded(rows, conditions)
-    if conditions and not stays_inside(columns):
-        columns = guarded(columns, [c for c in conditions if in_columns.issuperset(free_axes(c))])
+    rows, columns = guarded(rows, of_rows), guarded(columns, of_columns)
+    if of_columns and not stays_inside(rows):
+        return None
+    if of_rows and not stays_inside(columns):
+        columns = guarded(columns, [c for c in of_rows if in_columns.issuperset(free_axes(c))])
         if not stays_inside(columns):
             return None
     if not (in_rows | in_columns).issuperset((*op.axes, *reduce.axes)):
@@ -188,7 +200,10 @@ def _roles(
     # Lanes that fill their vectors are best, then contiguous ones; an axis of a window makes a poor lane.
     filled = sizes[lane] / (-(-sizes[lane] // 16) * 16)
     score = 64 * filled + (16 if lane is op.axes[-1] else 0) - (128 if compound & set(n) else 0)
-    return score, Contraction(op, rows, columns, m, n, batch, tuple(sums), lane, bool(conditions), sizes)
+    return score, Contraction(
+        op, rows, columns, m, n, batch, tuple(sums), lane, sizes,
+        finite_rows=bool(of_columns), finite_columns=bool(of_rows),
+    )  # fmt: skip
 
 
 def _is_table_of_rows(

@@ -43,12 +43,10 @@ class Panels:
     out: Tensor
 
     @property
-    def unguarded(self) -> Tensor:
-        """The table of the factor that no condition went into."""
-        if not self.found.window:
-            return self.columns_table
-        assert self.rows_table is not None
-        return self.rows_table
+    def finite(self) -> list[Tensor]:
+        """The tables whose numbers have to be finite."""
+        tables = (self.rows_table, self.found.finite_rows), (self.columns_table, self.found.finite_columns)
+        return [table for table, asked in tables if asked and table is not None]
 
 
 def panels_of(
@@ -130,10 +128,11 @@ def _row_copy(found: Contraction, tile: Tile, padded: Mapping[Axis, int], *, who
     """The table of the rows; None where they are read in place, along the innermost loop of the sum."""
     rows = found.rows
     if not found.window:
-        if isinstance(rows, Read) and rows.indices and rows.indices[-1] is found.sums[-1]:
+        in_place = not found.finite_rows  # what is looked at has to be a table
+        if in_place and isinstance(rows, Read) and rows.indices and rows.indices[-1] is found.sums[-1]:
             return None
         if len(tile.rows) == 1 and isinstance(rows, Read) and rows.indices[-1] is tile.rows[0][0]:
-            if found.sizes[found.lane] / tile.lanes <= FEW_PANELS and found.terms <= FEW_TERMS:
+            if in_place and found.sizes[found.lane] / tile.lanes <= FEW_PANELS and found.terms <= FEW_TERMS:
                 return None
             panel = copy_of(rows, found.sizes, padded, tile.rows[0], found.sums, whole=whole)
             if panel is not None:

@@ -51,8 +51,7 @@ def _planned(
     """The result, whose stages are `name` and others, with all their directives; `whole`: all of it is computed."""
     panels = panels_of(rw, found, asked, name, machine, whole=whole)
     _schedule(panels)
-    if found.guarded:
-        rw.finite.append(panels.unguarded)
+    rw.finite += panels.finite
     return panels.out
 
 
@@ -103,12 +102,12 @@ def _schedule(p: Panels) -> None:
     rw.directives += loops.directives
     schedule_sums(p, loops.tile_loop)
     # What is checked is looked at before anything else is computed, as a whole.
-    columns_at = None if found.guarded and not found.window else loops.columns_at
+    columns_at = None if found.finite_columns else loops.columns_at
     schedule_table(p, p.columns_table, p.columns, columns_at, rows_cut=loops.rows_cut)
     if p.rows_table is not None:
         assert p.row_copy is not None
         shared = found.batch and not set(found.batch).intersection(free_axes(found.rows))
         again = p.row_copy.lane is not None and loops.repeats_rows
-        rows_at = None if shared or again or found.window else loops.rows_at
+        rows_at = None if shared or again or found.finite_rows or found.window else loops.rows_at
         schedule_table(p, p.rows_table, p.row_copy, rows_at, rows_cut=loops.rows_cut)
     rw.planned.update(stage.name for stage in rw.stages[-4 if p.rows_table is not None else -3 :])

@@ -24,6 +24,7 @@ __all__ = ["check_finite", "moved_from", "operations_below"]
 
 # Bits beside the sign, and the least of them that are not finite.
 _BITS = {"float32": (hl.UInt(32), 0x7FFFFFFF, 0x7F800000), "float64": (hl.UInt(64), (1 << 63) - 1, 0x7FF << 52)}
+MOST_LANES, VECTOR = 64, 8  # of a row that is looked at as one vector, and of one of several
 
 
 def operations_below(tables: Sequence[Tensor], operations: Sequence[Operation]) -> set[Operation]:
@@ -56,13 +57,19 @@ def moved_from(tables: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[int] 
     return list(found)
 
 
+def _by_vectors(lanes: hl.Func, lane: hl.Var, domain: hl.RDom) -> None:
+    """Long rows, or such of unknown length: one vector of them after another, row by row."""
+    inner = hl.Var("lane_v")
+    lanes.vectorize(lane, VECTOR, hl.TailStrategy.GuardWithIf)
+    update = lanes.update(0).split(lane, lane, inner, VECTOR, hl.TailStrategy.GuardWithIf).vectorize(inner)
+    update.reorder(inner, lane, *(domain[d] for d in range(domain.dimensions())))
+
+
 def check_finite(ctx: Context, table: Tensor) -> tuple[Halide, list[hl.Func]]:
-    """0, after the requirement that all elements of a table are finite, whose last extent is a number."""
+    """0, after the requirement that all elements of a table are finite."""
     kind, magnitude, limit = _BITS[str(table.dtype)]
     *extents, last = table.extents
-    assert isinstance(last, Const)
-    width = int(last.value)
-    lane = hl.Var("lane")
+    width, lane = ctx.extent(last), hl.Var("lane")
     lanes, worst = numbered_func(f"lanes_{identifier(table.name)}"), numbered_func(f"largest_{identifier(table.name)}")
     ok = numbered_func(f"finite_{identifier(table.name)}")
     lanes[lane] = hl.cast(kind, 0)
@@ -72,8 +79,12 @@ def check_finite(ctx: Context, table: Tensor) -> tuple[Halide, list[hl.Func]]:
         kind, hl.Expr(magnitude) if magnitude < 1 << 31 else magnitude
     )
     lanes[lane] = hl.max(hl.Expr(lanes[lane]), bits)
-    lanes.bound(lane, 0, width).vectorize(lane)
-    lanes.update(0).vectorize(lane)
+    lanes.bound(lane, 0, width)
+    if isinstance(last, Const) and int(last.value) <= MOST_LANES:
+        lanes.vectorize(lane)
+        lanes.update(0).vectorize(lane)
+    else:
+        _by_vectors(lanes, lane, domain)
     every = hl.RDom([(0, width)], "lane")
     worst[()] = hl.cast(kind, 0)
     worst[()] = hl.max(hl.Expr(worst[()]), hl.Expr(lanes[every[0]]))

@@ -240,6 +240,30 @@ def test_numbers_that_are_not_finite_stay_where_they_belong(which: str, value: f
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+def spread() -> tuple[list[te.Tensor], te.Tensor]:
+    """Rows of an image and of a window meet where both lie inside: a condition for either factor."""
+    a, w = te.placeholder((2, 8, 6, 90), name="a"), te.placeholder((8, 12, 9, 7), name="w")
+
+    def element(b: Any, j: Any, k: Any, m: Any) -> Any:
+        f, i, v = te.reduce_axis(8, "f"), te.reduce_axis(6, "i"), te.reduce_axis(7, "v")
+        inside = (k - i >= 0) & (k - i < 9) & (m - v >= 0) & (m - v < 90)
+        return te.sum(a[b, f, i, m - v] * w[f, j, k - i, v], axis=[f, i, v], where=inside)
+
+    return [a, w], te.compute((2, 12, 14, 96), element, name="y")
+
+
+@pytest.mark.parametrize("position", [None, 0, 1])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_conditions_in_both_factors(value: float, position: int | None) -> None:
+    inputs, y = spread()
+    assert "y_sums" in str(te.Schedule(y).auto(target="x86-64-v3"))
+    arrays = [floats(*t.shape) for t in inputs]
+    if position is not None:
+        arrays[position].flat[200] = value
+    found, expected = te.build(inputs, y)(*arrays), te.interpret(y, dict(zip(inputs, arrays, strict=True)))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_the_first_of_equal_values_and_nan_win_an_argmax() -> None:
     x = te.placeholder((4, 200), name="x")
     a = np.zeros((4, 200), np.float32)
