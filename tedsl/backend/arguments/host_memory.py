@@ -2,8 +2,8 @@
 
 A program of several kernels keeps the block in which these hand over tensors for its next call, as fresh pages would
 cost more than what is computed into them; every form that was called keeps the blocks of words that it is called with.
-One kernel allocates what it needs inside at each call and frees it at its end, which leaves what the C library keeps
-of freed memory instead of giving it back to the system: as much as the largest calls needed.
+One kernel asks for what it needs inside at each call and frees it at its end; large blocks are kept then, a bounded
+number of bytes in all (`host/heap`), and small ones by the C library.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import weakref
 from pathlib import Path
 from typing import Protocol
 
+from tedsl.backend.host.heap import heap
 from tedsl.lang.locks import freed_in_children
 
 __all__ = ["Pool", "free_memory", "register"]
@@ -50,7 +51,7 @@ def free_memory() -> int:
     before = _resident()
     with _lock:
         pools = list(_pools)
-    freed = sum(pool.release() for pool in pools)
+    freed = sum(pool.release() for pool in pools) + heap().release()
     _trim()
     return max(freed, before - _resident())
 

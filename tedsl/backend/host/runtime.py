@@ -25,6 +25,7 @@ from tedsl.backend.halide_text.errors import failed_requirement, requirement_fai
 from tedsl.backend.host import files, threads
 from tedsl.backend.host.elf import ZeroedMemory, expose_constructors, zeroed_memory
 from tedsl.backend.host.gate import Gate
+from tedsl.backend.host.heap import heap
 from tedsl.backend.host.linker import link
 from tedsl.backend.host.pool import Waiting
 from tedsl.backend.host.processors import host_words, processor_of
@@ -93,6 +94,8 @@ class Runtime:
         self._construct()
         self.call("halide_set_error_handler", _pointer(_error_callback))
         self.call("halide_set_custom_print", _pointer(_print_callback))
+        for setter, function in heap().hooks.items():
+            self.call(setter, function)
         functions = {name: self.address(f"halide_default_{name}") or 0 for name in _PARALLEL}
         hooks = self._waiting.hooks(functions["do_par_for"])
         functions |= {name.removeprefix("halide_set_custom_"): function for name, function in hooks.items()}
