@@ -7,6 +7,7 @@ Nothing of the size of a Jacobian is formed unless a Jacobian is asked for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, overload
 
 from autodiff.custom import rule_of, stages_along
@@ -20,10 +21,11 @@ from autodiff.turning.answers import Answer
 from autodiff.turning.cotangent import Cotangent, Sparse, Stored, Support, common_support
 from autodiff.turning.gather import adjoint_of_read
 from autodiff.turning.reached import Reached, together
+from tedsl.analysis.scaled_sums import ScaledSums, scaled_sums
 from tedsl.lang.border_text import read_beyond
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis
-from tedsl.lang.tensor import Constant, Operation, Placeholder, Tensor
+from tedsl.lang.tensor import Compute, Constant, Operation, Placeholder, Tensor
 from tedsl.lang.titles import check_not_renamed
 
 __all__ = ["differentiate", "vjp"]
@@ -176,6 +178,8 @@ class _Reverse:
             return
         if self.fdiff is not None:
             self._by_edges(op, cotangents)
+        elif isinstance(op, Compute) and (parts := scaled_sums(op)) is not None:
+            self._by_parts(op, parts, cotangents)
         else:
             self._by_flows(op, cotangents)
 
@@ -225,6 +229,20 @@ class _Reverse:
             if stage is not None and not any(t is stage for t in sums[flow.source].op.inputs):
                 stage = sums[flow.source]
             self._report(consumer, flow, turned.kind, turned.reason, stage, turned.found, turned.left)
+
+    def _by_parts(self, op: Compute, parts: ScaledSums, cotangents: dict[int, Cotangent]) -> None:
+        """A reduction of several components through the stages that it is made of."""
+        reader = replace(op, bodies=parts.bodies, _outputs={})
+        wanted = set(self.wanted)
+        for stage in parts.stages:
+            if any(id(t) in wanted for t in stage.inputs):
+                wanted.add(id(stage.output()))
+        outputs = reader.outputs
+        self.wanted = frozenset(wanted | {id(outputs[k]) for k in cotangents})
+        self.seeds.update((outputs[k], [cotangent]) for k, cotangent in cotangents.items())
+        self.alive += [outputs, *(stage.outputs for stage in parts.stages)]
+        for own in (reader, *reversed(parts.stages)):
+            self._stage(own)
 
     def _report(
         self,

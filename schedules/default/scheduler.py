@@ -40,6 +40,7 @@ from schedules.directives import ComputeRoot, Directive
 from schedules.machine import Machine
 from schedules.plan import Plan, Step
 from schedules.program import ProgramStages, reading
+from tedsl.analysis.scaled_sums import scaled_sums
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Tensor
 
 __all__ = ["WHERE", "Completion", "completed", "completion", "stored"]
@@ -179,6 +180,8 @@ def _rewrite(
     if isinstance(op, Compute) and op.reduction is not None and machine.gpu is not None:
         rewrite_sum(rw, original, op)
         return
+    if isinstance(op, Compute) and machine.gpu is None and op.name not in plan.made and not whole:
+        op = _scaled_apart(rw, op, machine, plain=plain)
     if isinstance(op, Compute) and machine.gpu is None:
         op = _along_ranges(rw, op, machine, plain=plain)
     if isinstance(op, Compute) and machine.gpu is None:
@@ -210,6 +213,25 @@ def _rewrite(
         _add_scan(rw, op if steps is None else rw.holding(op, original, steps), original, machine)
     else:
         rw.add(op, original)
+
+
+def _scaled_apart(rw: Rewriting, op: Compute, machine: Machine, *, plain: bool) -> Compute:
+    """A reader of the reductions that one of several components is made of; any other stage as it is."""
+    found = scaled_sums(op)
+    if found is None:
+        return op
+    own, rw.current = rw.current, ""
+    for part in found.stages:
+        if part.reduction is None:
+            read = reading(part, rw.new, tidy)
+            rw.add(replace(read, name=rw.name(part.name), _outputs={}), part)
+        else:
+            _add_part(rw, part, machine, plain=plain)
+            rw.regrouped.add(rw.new[part.output()].op.name)
+    rw.current = own
+    made = reading(replace(op, bodies=found.bodies, _outputs={}), rw.new, tidy)
+    assert isinstance(made, Compute)
+    return made
 
 
 def _along_ranges(rw: Rewriting, op: Compute, machine: Machine, *, plain: bool) -> Compute | Scan:
