@@ -56,7 +56,11 @@ def differentiate(
     heads = heads_of(outputs, head)
     asked = None if inputs is None else floats(inputs, "inputs")
     gradients = _Reverse(outputs, asked, heads, rules_of(override, fdiff), fdiff).run()
-    return gradients[0] if isinstance(inputs, Tensor) else gradients
+    if not isinstance(inputs, Tensor):
+        return gradients
+    single = gradients[0]
+    single._explanation = gradients.explanation
+    return single
 
 
 def vjp(output: Tensor, input: Tensor, head: Tensor) -> Tensor:

@@ -11,6 +11,9 @@ loss = (x * x * x).sum()
 dx = te.differentiate(loss, x)
 te.evaluate(dx, {x: a})
 
+# %% te.Tensor.explain
+dx.explain()
+
 # %% te.jvp
 te.evaluate(te.jvp(loss, x, te.constant(np.array([1.0, 0.0, 0.0]))), {x: a})  # the slope along the first element
 

@@ -63,7 +63,7 @@ class Updates:
         self._tensor, self._items = tensor, items
 
     def set(self, value: Any) -> Tensor:
-        """`value` there, of the dtype of the tensor."""
+        """`value` there, of the dtype of the tensor; of places that an index tensor names twice the last one counts."""
         return self._updated("set", value)
 
     def add(self, value: Any) -> Tensor:

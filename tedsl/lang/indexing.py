@@ -249,14 +249,14 @@ class Places:
     def __init__(self, dims: list[Dim]) -> None:
         self.dims = dims
         self.picks = [d for d in dims if isinstance(d, Tensor)]
-        self._shared = broadcast_shapes(self.picks, "index tensors") if self.picks else ()
+        self.shared = broadcast_shapes(self.picks, "index tensors") if self.picks else ()
         found = [p for p, d in enumerate(dims) if isinstance(d, (Tensor, Expr))] if self.picks else []
         together = not found or found == list(range(found[0], found[-1] + 1))
         first = (found[0] if together else 0) if self.picks else None
-        self.shape: list[Expr] = [] if together else list(self._shared)
+        self.shape: list[Expr] = [] if together else list(self.shared)
         for position, d in enumerate(dims):
             if position == first and together:
-                self.shape += self._shared
+                self.shape += self.shared
             if d is None:
                 self.shape.append(Const(1, INT32))
             elif isinstance(d, Slice):
@@ -266,7 +266,7 @@ class Places:
 
     def at(self, axes: tuple[Axis, ...]) -> tuple[Expr, ...]:
         """Where in the tensor the element of these axes is."""
-        end = self._offset + len(self._shared)
+        end = self._offset + len(self.shared)
         own = axes[self._offset : end]
         rest = iter(axes[: self._offset] + axes[end:])
         indices: list[Expr] = []
@@ -278,6 +278,10 @@ class Places:
             else:
                 indices.append(fn.as_expr(element_at(d, own)) if isinstance(d, Tensor) else d)
         return tuple(indices)
+
+    def joined(self, own: tuple[Expr, ...], free: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The axes of the shape: those of the index tensors, and those of slices and new axes."""
+        return (*free[: self._offset], *own, *free[self._offset :])
 
 
 @takes_variables

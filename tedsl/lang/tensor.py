@@ -384,7 +384,7 @@ def _known(axis: Axis) -> Expr:
 class Tensor(Operators["Tensor"], Rich, RichFormula):
     """A value of a shape and a dtype: `A[i, j]` reads an element, `A + B`, `A.sum(0)`, `A[1:]` make tensors."""
 
-    __slots__ = ("__weakref__", "dtype", "extents", "index", "op")
+    __slots__ = ("__weakref__", "_explanation", "dtype", "extents", "index", "op")
     # Attached by tedsl.lang.arrays and tedsl.lang.printing, which build on tensors and so lie above this module.
     _methods: ClassVar[dict[str, Callable[..., Any]]] = {}
     _numpy: ClassVar[dict[str, Callable[..., Any]]] = {}
@@ -412,6 +412,16 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
     def size(self) -> Any:
         """The number of elements: an integer, or an expression of `te.var`s."""
         return reduce(mul, self.shape) if self.shape else 1
+
+    def explain(self) -> Any:
+        """Of what `te.differentiate(y, x)` gave for one tensor: how each read was turned around, as for several."""
+        found = getattr(self, "_explanation", None)
+        if found is None:
+            raise TypeError(
+                f"{self!r} is no gradient, at {user_location()}: te.differentiate(y, x).explain() says how each read "
+                "was turned around; te.display.program(y) and te.work(y) tell of any tensor"
+            )
+        return found
 
     def as_scalar(self) -> Expr:
         """The one element of a 0-rank tensor."""

@@ -1,21 +1,23 @@
 """`x.at[...].set(v)`: the tensor with some of its elements replaced, in the words of JAX; tensors are values.
 
 Slices and single places become a selection, `select(i is among them, new, x[i])`, whose gradient is one too. Places
-that are data are combined by a scatter.
+that are data are combined by a scatter. Where they are set, the scatter finds which of them is the last to name each
+element, in the order of memory as in NumPy, and the elements are selected by that: the gradient follows the winners.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import reduce_axis
-from tedsl.lang.broadcast import broadcast_to, where
-from tedsl.lang.dtypes import INT32
+from tedsl.lang.broadcast import broadcast_to, element_at, where
+from tedsl.lang.dtypes import INT32, INT64
 from tedsl.lang.elements import as_tensor, tensor_of
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
@@ -58,7 +60,7 @@ def updated(x: Tensor, items: tuple[Any, ...], way: str, value: Any) -> Tensor:
     places = Places(parsed(x, items))
     read = _reader(new, tuple(places.shape), what)
     if places.picks:
-        return _scattered(x, places, way, read, what)
+        return _scattered(x, places, way, read)
 
     def element(*axes: Axis) -> Expr:
         inside: list[Expr] = []
@@ -71,7 +73,7 @@ def updated(x: Tensor, items: tuple[Any, ...], way: str, value: Any) -> Tensor:
 
 
 def _positions(places: Places, axes: tuple[Axis, ...], inside: list[Expr]) -> tuple[Expr, ...]:
-    """Which of the places these axes are, where the conditions hold that are added to `inside`."""
+    """Where on the slices these axes are, if the conditions hold that are added to `inside`."""
     at: list[Expr] = []
     rest = iter(axes)
     for d in places.dims:
@@ -79,6 +81,8 @@ def _positions(places: Places, axes: tuple[Axis, ...], inside: list[Expr]) -> tu
             at.append(Const(0, INT32))
         elif isinstance(d, Slice):
             at.append(_position(d, next(rest), inside))
+        elif isinstance(d, Tensor):
+            next(rest)
         else:
             inside.append(fn.as_expr(next(rest) == d))
     return tuple(at)
@@ -98,16 +102,50 @@ def _position(d: Slice, axis: Axis, inside: list[Expr]) -> Expr:
     return away // stride
 
 
-def _scattered(x: Tensor, places: Places, way: str, read: Reader, what: str) -> Tensor:
+def _scattered(x: Tensor, places: Places, way: str, read: Reader) -> Tensor:
     """Where places are data, and one may be named twice."""
     if way == "set":
-        raise TypeError(
-            f"{what} at {user_location()}: the places are data, and which of two values is left at a place that is "
-            "named twice is not known; write .add, .max or .min, or te.where(mask, value, x)"
-        )
+        return _last(x, places, read)
     _, kind, combined = _WAYS[way]
     axes = tuple(reduce_axis(n, name=f"r{d}") for d, n in enumerate(places.shape))
     return scatter(x.extents, axes, places.at(axes), combined(read(axes)), kind, init=x)
+
+
+def _last(x: Tensor, places: Places, read: Reader) -> Tensor:
+    """Each element as the last of the places that name it has it, else as it was."""
+    sources = [d for d in places.dims if d is not None]
+    index = [d for d in sources if isinstance(d, Tensor)]
+    own = tuple(reduce_axis(n, name=f"r{d}") for d, n in enumerate(places.shared))
+    shape = tuple(n for n, d in zip(x.extents, sources, strict=True) if isinstance(d, Tensor))
+    number = _raveled(own, places.shared)
+    writer = scatter(shape, own, tuple(element_at(d, own) for d in index), number, "max", name=f"{x.name}_writer")
+
+    def element(*axes: Axis) -> Expr:
+        last = Read(writer, tuple(axis for axis, d in zip(axes, sources, strict=True) if isinstance(d, Tensor)))
+        inside = [fn.as_expr(last >= 0)]
+        free = _positions(places, axes, inside)
+        at = places.joined(_unraveled(last, places.shared), free)
+        return fn.as_expr(fn.select(reduce(fn.logical_and, inside), read(at), Read(x, axes)))
+
+    return tensor_of(x.extents, element, f"{x.name}_set")
+
+
+def _raveled(axes: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
+    """The number of a place in the order of memory; 64 bits, unless 32 are known to hold it."""
+    is_small = all(isinstance(n, Const) for n in shape) and prod(n.value for n in shape if isinstance(n, Const)) < 2**31
+    number: Expr = Const(0, INT32 if is_small else INT64)
+    for axis, extent in zip(axes, shape, strict=True):
+        number = number * extent + axis
+    return number
+
+
+def _unraveled(number: Expr, shape: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The place of a number, within the shape whatever the number is."""
+    at: list[Expr] = []
+    for extent in reversed(shape):
+        at.append(fn.as_expr(fn.clip(number % extent if len(shape) > 1 else number, 0, extent - 1)))
+        number = number // extent
+    return tuple(reversed(at))
 
 
 def _mask(x: Tensor, items: tuple[Any, ...]) -> Any:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from tedsl.analysis.arrays.feeds import check_not_masked
+from tedsl.lang.constants import constant
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.tensor import Tensor
-from tedsl.ops.signature import Signature
+from tedsl.ops.signature import OpCall, Signature
 
-__all__ = ["ARRAYS", "BRIDGES", "home_of", "kind_of", "plain"]
+__all__ = ["ARRAYS", "BRIDGES", "beside_numpy", "home_of", "kind_of", "plain"]
 
 # First part of the module of an array's type -> the bridge, imported on first use; it has `call(op, call, out, mode)`.
 BRIDGES = {
@@ -54,3 +56,19 @@ def plain(array: Any, name: str, signature: Signature) -> np.ndarray[Any, Any]:
     except TypeError as error:
         raise TypeError(f"op {signature}: argument {name!r}: {error}") from None
     return np.asarray(array)
+
+
+def beside_numpy(call: OpCall, kinds: list[str], signature: Signature) -> tuple[OpCall, list[str]]:
+    """NumPy's arrays beside tensors as constants, and beside arrays of JAX, which takes them everywhere, as such."""
+    (home,) = {*kinds} - {"numpy"}
+    if home not in ("tensor", BRIDGES["jax"]):
+        return call, kinds
+    given = next(a for a, kind in zip(call.arrays, kinds, strict=True) if kind == home)
+
+    def taken(array: Any, name: str) -> Any:
+        array = plain(array, name, signature)
+        return constant(array, name) if home == "tensor" else import_module(home).like(array, given)
+
+    found = zip(call.arrays, call.template.names, kinds, strict=True)
+    arrays = tuple(taken(a, name) if kind == "numpy" else a for a, name, kind in found)
+    return OpCall(call.template, arrays), [home] * len(kinds)

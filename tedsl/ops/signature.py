@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tedsl.analysis.arrays import nests
+from tedsl.lang.constants import constant, is_plain
 from tedsl.lang.expr import Expr
 from tedsl.lang.tensor import Tensor
 
@@ -105,6 +106,8 @@ class Signature:
 
         arguments = {}
         for parameter, value in bound.arguments.items():
+            if is_tensor_annotation(self.parameters.parameters[parameter].annotation) and _is_list(value):
+                value = self._array(value, parameter)
             key.append(_shape_of_nest(value))
             arguments[parameter] = map_leaves(value, parameter, taken)
         known = tuple(key)
@@ -112,6 +115,13 @@ class Signature:
         if template is None:
             template = self._templates.setdefault(known, Template(known, arguments, tuple(names)))
         return OpCall(template, tuple(arrays))
+
+    def _array(self, numbers: Any, name: str) -> Any:
+        """Lists of numbers where a tensor is expected, in the dtype that they have as a constant."""
+        try:
+            return constant(numbers, name).op.array  # type: ignore[attr-defined]
+        except ValueError as error:
+            raise ValueError(f"op {self}: argument {name!r}: {error}") from None
 
     def _static(self, value: Any, name: str) -> tuple[Any, ...]:
         key = nests.static_key(value)
@@ -160,6 +170,10 @@ def _is_default(value: Any, parameter: inspect.Parameter) -> bool:
         return not value
     key = nests.static_key(value)
     return value is parameter.default or (key is not None and key == nests.static_key(parameter.default))
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and bool(value) and is_plain(value)
 
 
 class _Bare(str):

@@ -260,6 +260,12 @@ class TestOverrides:
         with pytest.raises(error, match=message):
             differentiate(loss, [a, b], override={c: lambda t, deps, g: result(t)})
 
+    def test_a_single_gradient_explains_itself_as_several_do(self, product):
+        a, b, c, loss, feeds = product
+        assert str(differentiate(loss, a).explain()) == str(differentiate(loss, [a]).explain())
+        with pytest.raises(TypeError, match=r"is no gradient.*te\.differentiate\(y, x\)\.explain"):
+            c.explain()
+
     def test_explain_tells_what_was_given(self, product):
         a, b, c, loss, feeds = product
         given = differentiate(loss, [a, b], override={c: ([a], lambda t, deps, g: [g @ b.T])}).explain()

@@ -107,12 +107,17 @@ def test_an_index_out_of_bounds_is_said() -> None:
     np.testing.assert_array_equal(jax.jit(at)(x, wrong % 3), [0, 1])
 
 
+def test_arrays_of_numpy_stand_beside_those_of_jax() -> None:
+    x, index = jnp.asarray([1.0, 2.0, 0.5], "float32"), np.array([2, 0])
+    for found in (at(x, index), jax.jit(lambda x: at(x, index))(x)):
+        np.testing.assert_array_equal(found, [0.5, 1])
+    np.testing.assert_array_equal(jax.grad(lambda x: at(x, index).sum())(x), [1, 0, 1])
+    assert isinstance(at(np.asarray(x), jnp.asarray(index)), jax.Array)
+
+
 BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "out": (lambda: softmax(jnp.eye(2), out=np.eye(2)), TypeError, "JAX arrays cannot be written"),
     "complex": (lambda: softmax(jnp.eye(2, dtype="complex64")), TypeError, "'x': dtype complex64 is not supported"),
-    "mixed frameworks": (
-        lambda: at(jnp.ones(2), np.array([0])), TypeError, "'index' is a numpy ndarray, but 'x' is a jax",
-    ),
     "effects": (
         lambda: jax.jit(te.op(lambda x: te.extern(np.sort, x.shape, x.dtype, [x], pure=False)))(jnp.ones(2)),
         TypeError, "has effects",

@@ -42,11 +42,7 @@ def test_as_numpy(items: Any) -> None:
     x = rng.standard_normal((6, 7)).astype("float32")
     row = rng.uniform(1, 2, x[items].shape[-1:]).astype("float32")
     a, v = te.placeholder(x.shape, name="a"), te.placeholder(row.shape, name="v")
-    is_data = isinstance(items, tuple) and any(isinstance(i, list) for i in items)
-    if is_data:
-        with pytest.raises(TypeError, match="the places are data"):
-            a.at[items].set(v)
-    ways = [*WAYS] if is_data else ["set", *WAYS]
+    ways = ["set", *WAYS]
     made = [getattr(a.at[items], way)(value) for way in ways for value in (2.5, v)]
     wanted = [expected(x, items, way, value) for way in ways for value in (np.float32(2.5), row)]
     np.testing.assert_allclose(te.evaluate(made[1], {a: x, v: row}), wanted[1], rtol=1e-6)
@@ -68,6 +64,63 @@ def test_slices_and_gradients(data: st.DataObject, shape: tuple[int, ...]) -> No
     da, dv = te.differentiate((made * weights).sum(), [a, v])
     np.testing.assert_array_equal(te.interpret(da, {a: x, v: y}), expected(np.cos(x), items, "set", 0))
     np.testing.assert_array_equal(te.interpret(dv, {a: x, v: y}), np.cos(x)[items])
+
+
+@st.composite
+def places(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Index arrays, at least one, that may name a place twice, beside slices, integers and new axes."""
+    own = draw(hnp.array_shapes(max_dims=2, max_side=4))
+    items: list[Any] = []
+    for n in shape:
+        arrays = hnp.arrays("int64", own, elements=st.integers(-n, n - 1))
+        items.append(draw(st.one_of(arrays, arrays, st.slices(n), st.integers(0, n - 1))))
+    if not any(isinstance(i, np.ndarray) for i in items):
+        items[0] = draw(hnp.arrays("int64", own, elements=st.integers(0, shape[0] - 1)))
+    if draw(st.booleans()):
+        items.insert(draw(st.integers(0, len(items))), None)
+    return tuple(items)
+
+
+@settings(max_examples=40)
+@given(st.data(), hnp.array_shapes(min_dims=1, max_dims=3, max_side=5), st.booleans())
+def test_the_last_of_places_that_are_data_is_set(data: st.DataObject, shape: tuple[int, ...], is_input: bool) -> None:
+    items = data.draw(places(shape))
+    x, weight = np.arange(np.prod(shape), dtype="float64").reshape(shape), np.cos(np.arange(np.prod(shape)))
+    weight = weight.reshape(shape)
+    y = -1.0 - np.arange(x[items].size, dtype="float64").reshape(x[items].shape)
+    a, v = te.placeholder(shape, "float64", name="a"), te.placeholder(y.shape, "float64", name="v")
+    feeds: dict[Any, Any] = {a: x, v: y}
+    given_items = list(items)
+    for d, item in enumerate(items):
+        if is_input and isinstance(item, np.ndarray):  # an index that is known at the call only counts from 0
+            length = [n for n, other in zip(shape, [i for i in items if i is not None], strict=True) if other is item]
+            given_items[d] = te.placeholder(item.shape, "int64", name=f"idx{d}")
+            feeds[given_items[d]] = item % length[0]
+    made = a.at[tuple(given_items)].set(v)
+    da, dv = te.differentiate((made * te.constant(weight)).sum(), [a, v])
+    new = expected(x, items, "set", y)
+    winners = np.zeros(y.size)
+    winners[(-1 - new[new < 0]).astype(int)] = weight[new < 0]
+    for run in (te.interpret, te.evaluate) if data.draw(st.integers(0, 3)) == 0 else (te.interpret,):
+        value, da_value, dv_value = run([made, da, dv], feeds)
+        np.testing.assert_array_equal(value, new)
+        np.testing.assert_array_equal(da_value, np.where(new < 0, 0, weight))
+        np.testing.assert_array_equal(dv_value, winners.reshape(y.shape))
+
+
+def test_places_that_are_data_and_sizes_that_are_symbols() -> None:
+    n, k = te.var("n"), te.var("k")
+    a, at, v = te.placeholder((n, 3)), te.placeholder((k,), "int32"), te.placeholder((k, 3))
+    made = a.at[at].set(v)
+    kernel = te.build([a, at, v], [made, *te.differentiate((made * made).sum(), [a, v])])
+    x, y = np.ones((5, 3), "float32"), np.arange(12, dtype="float32").reshape(4, 3)
+    value, da, dv = kernel(x, np.array([4, 0, 4, 1], "int32"), y)
+    np.testing.assert_array_equal(value, expected(x, [4, 0, 4, 1], "set", y))
+    np.testing.assert_array_equal(da[:, 0], [0, 0, 2, 2, 0])
+    np.testing.assert_array_equal(dv, 2 * y * [[0], [1], [1], [1]])
+    np.testing.assert_array_equal(kernel(x, np.zeros(0, "int32"), y[:0])[0], x)
+    with pytest.raises(IndexError, match="expected 0 <= index < 5"):
+        kernel(x, np.array([5], "int32"), y[:1])
 
 
 def test_masks_and_symbolic_extents() -> None:

@@ -473,6 +473,22 @@ def test_copies_are_the_op_itself() -> None:
     assert copy.deepcopy({"activation": op})["activation"] is op
 
 
+def test_arrays_and_lists_stand_beside_tensors_as_constants() -> None:
+    x, kernel = te.placeholder((1, 1, 5, 5), name="x"), np.arange(9, dtype="float32").reshape(1, 1, 3, 3)
+    image = normal(1, 1, 5, 5)
+    wanted = te.ops.conv2d(image, kernel)
+    for given in (kernel, kernel.tolist()):
+        np.testing.assert_array_equal(te.evaluate(te.ops.conv2d(x, given), {x: image}), wanted)
+        np.testing.assert_array_equal(te.ops.conv2d(image, given), wanted)
+    logits, target = te.placeholder((3, 4), name="logits"), [0, 3, 1]
+    loss = te.ops.cross_entropy(logits, target)
+    assert te.differentiate(loss, logits).dtype.name == "float32"
+    weight = te.placeholder(kernel.shape, name="weight")  # an array may come first
+    np.testing.assert_array_equal(te.evaluate(te.ops.conv2d(image, weight), {weight: kernel}), wanted)
+    double = te.op(lambda a, b: a + b)(x, image.astype("float64"))
+    assert double.dtype.name == "float64"
+
+
 def test_a_definition_may_be_replaced_as_in_a_notebook() -> None:
     cell = types.ModuleType("cell")
     vars(cell)["te"] = te
@@ -495,8 +511,11 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "no array": (lambda: scaled(3.0), TypeError, "no argument is an array"),
     "missing": (lambda: scaled(), TypeError, r"op scaled\(x.*missing a required argument: 'x'"),
     "unknown": (lambda: scaled(normal(2), scale=3), TypeError, r"op scaled\(x.*unexpected keyword argument 'scale'"),
-    "tensors beside arrays": (
-        lambda: te.op(lambda x, y: x + y)(te.placeholder((2,)), normal(2)), TypeError, "give arrays of one framework",
+    "a list that is no array": (
+        lambda: te.ops.relu([[1.0], [2.0, 3.0]]), ValueError, r"op relu\(x\): argument 'x': .*inhomogeneous",
+    ),
+    "arrays of others beside tensors": (
+        lambda: te.op(lambda x, y: x + y)(te.placeholder((2,)), _Foreign()), TypeError, "give arrays of one framework",
     ),
     "unhashable": (lambda: scaled(normal(2), factor={1, 2}), TypeError, "neither an array nor hashable"),
     "complex": (lambda: scaled(np.ones(2, complex)), TypeError, "dtype complex128 is not supported"),
@@ -525,6 +544,14 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "adjoints": (lambda: _with_vjp(lambda y, xs, g: [g, g]), ValueError, "returned 2 adjoints for 1 inputs"),
     "an adjoint": (lambda: _with_vjp(lambda y, xs, g: [g.sum()]), ValueError, "adjoint of the shape and dtype of x"),
 }  # fmt: skip
+
+
+class _Foreign:
+    """An array of some framework."""
+
+    shape, dtype = (2,), np.dtype("float32")
+
+    def __dlpack__(self) -> Any: ...
 
 
 @te.op
