@@ -92,8 +92,8 @@ te.display.plot.jacobian_sparsity(hidden, x, feeds)
 plt.show()
 
 # %% [markdown]
-# `te.jvp` goes the other way, `te.hvp` is the Hessian times a vector. Forward and reverse are of one linear map $J$:
-# $\langle h, J v \rangle = \langle J^\top h, v \rangle$ for every head $h$ and every tangent $v$.
+# `te.jvp` goes the other way, `te.hvp` is the Hessian times a vector. Forward and reverse are of one linear map J:
+# ⟨h, J v⟩ = ⟨Jᵀh, v⟩ for every head h and every tangent v.
 
 # %%
 v = te.placeholder((4,), "float64", name="v")
