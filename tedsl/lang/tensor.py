@@ -385,6 +385,7 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
     """A value of a shape and a dtype: `A[i, j]` reads an element, `A + B`, `A.sum(0)`, `A[1:]` make tensors."""
 
     __slots__ = ("__weakref__", "_explanation", "dtype", "extents", "index", "op")
+    _explanation: Any  # of gradients alone; set by autodiff
     # Attached by tedsl.lang.arrays and tedsl.lang.printing, which build on tensors and so lie above this module.
     _methods: ClassVar[dict[str, Callable[..., Any]]] = {}
     _numpy: ClassVar[dict[str, Callable[..., Any]]] = {}
