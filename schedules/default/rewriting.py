@@ -153,7 +153,7 @@ class Rewriting:
         found = Read(made, op.axes)
         return replace(op, bodies=tuple(substitute(b, {part: found}) for b in op.bodies), _outputs={})
 
-    def add_window(self, op: Compute, original: Operation) -> None:
+    def add_window(self, op: Compute, original: Operation, kind: str = "") -> None:
         """A reduction of a few terms, and a stage that reads it: a row is reduced in the cache, then stored."""
         axes = tuple(Axis(a.name, a.extent) for a in op.axes)
         made = replace(op, name=self.name(f"{op.name}_window"), names=None, _outputs={})
@@ -161,6 +161,8 @@ class Rewriting:
         self.kinds[made.name] = "window"
         body = Read(made.output(), axes)
         self.add(replace(op, name=self.name(op.name), axes=axes, bodies=(body,), names=None, _outputs={}), original)
+        if kind:
+            self.kinds[self.stages[-1].name] = kind
 
     def compute(self, name: str, axes: Sequence[Axis], body: Expr) -> Tensor:
         """A stage of one's own."""

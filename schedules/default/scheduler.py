@@ -23,6 +23,7 @@ from schedules.default.gpu.kernels import plan_gpu
 from schedules.default.gpu.shared import stage_stencils
 from schedules.default.gpu.sums import rewrite_sum
 from schedules.default.patterns.across import plan_across, tables_turned
+from schedules.default.patterns.bordered import bordered_windows
 from schedules.default.patterns.chains import chains_of
 from schedules.default.patterns.lanes import rewrite_reduction
 from schedules.default.patterns.lookups import plan_lookup
@@ -32,6 +33,7 @@ from schedules.default.patterns.padding import is_window, padded_windows
 from schedules.default.patterns.pipelines import pipelines_of, plan_pipelines
 from schedules.default.patterns.scans import along_memory, parts_read_through, plan_scan, steps_asked_for
 from schedules.default.patterns.scatters import plan_scatter
+from schedules.default.patterns.window_tiles import is_tiled_sum
 from schedules.default.products.panels import plan_contraction
 from schedules.default.recompute import costs_without_trips, widely_read
 from schedules.default.rest import plan_rest, spoken_of
@@ -46,6 +48,7 @@ from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Tensor
 __all__ = ["WHERE", "Completion", "completed", "completion", "stored"]
 
 WHERE = "the default schedule"
+KEPT = ("padded", "folded", "turned", "tiled")  # kinds of stages that are not computed where they are read
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,7 @@ def _rewrite(
                 kind.note()
             return
         if op.reduction is not None:
-            _reduce(rw, original, op, machine)
+            _reduce(rw, original, op, machine, plain=plain)
             return
         op = invariants_apart(rw, op)
     if (
@@ -279,16 +282,17 @@ def _add_scan(rw: Rewriting, op: Scan, original: Operation, machine: Machine) ->
     rw.add(made, original)
 
 
-def _reduce(rw: Rewriting, original: Operation, op: Compute, machine: Machine) -> None:
+def _reduce(rw: Rewriting, original: Operation, op: Compute, machine: Machine, *, plain: bool) -> None:
     """Make a reduction that is no product."""
     op = tables_turned(rw, op)
-    if plan_across(rw, original, op, lambda own, turned: _reduce(rw, own, turned, machine)):
+    if plan_across(rw, original, op, lambda own, turned: _reduce(rw, own, turned, machine, plain=plain)):
         return
+    op = bordered_windows(rw, op, machine, plain=plain)
     if rewrite_reduction(rw, original, op, machine):
         return
     op = padded_windows(rw, op, machine)
-    if is_window(op):
-        rw.add_window(op, original)
+    if is_window(op) or is_tiled_sum(op, machine):
+        rw.add_window(op, original, "" if is_window(op) else "tiled")
     else:
         rw.add(op, original)
 
@@ -332,7 +336,11 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine, *, apart: bool) -> li
     between = {t.op for op in rw.stages if isinstance(op, Extern) for t in op.args}
     finals = {t.op for t in plan.program.outputs} | between
     asked_for = {op for name, op in plan.program.stages.items() if name in plan.made}  # inline they would be gone again
-    kept = finals | asked_for | {op for op in rw.stages if rw.kinds.get(op.name) in ("padded", "folded", "turned")}
+    kept = (
+        finals
+        | asked_for
+        | {op for op in rw.stages if rw.kinds.get(op.name) in ("padded", "folded", "turned", "tiled")}
+    )
     if machine.gpu is not None:
         kept |= _stored(rw, plan, plan.program.outputs)
         plan_gpu(rw, costs_of(rw.stages, kept, rw.planned, machine))

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from schedules.default.patterns.run_lanes import rewrite_run
+from schedules.default.patterns.window_tiles import is_tiled_sum
 from schedules.default.rewriting import Rewriting
 from schedules.default.sizes import blocks_of, can_be_cut, typical
 from schedules.machine import Machine
@@ -274,8 +275,11 @@ def _blocked(rw: Rewriting, original: Operation, op: Compute, machine: Machine, 
     made = rw.stages.pop()
     assert isinstance(made, Compute)
     if not rewrite_reduction(rw, made, made, machine):
-        rw.stages.append(made)
-        rw.new[partial] = partial
+        if is_tiled_sum(made, machine):
+            rw.add_window(made, made, "tiled")
+        else:
+            rw.stages.append(made)
+            rw.new[partial] = partial
     held = rw.new[partial]
     every = Axis("block", block.extent, is_reduce=True)
     body = Reduce(reduce.reducer, (Read(held, (every, *op.axes)),), (every,), TRUE, 0)

@@ -11,6 +11,7 @@ from schedules.default.costs import Costs, points
 from schedules.default.groups import Group, groups_of
 from schedules.default.patterns.breaks import changes_along, cuts_of
 from schedules.default.patterns.phases import phases_of
+from schedules.default.patterns.window_tiles import window_tile
 from schedules.default.rest import along
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.default.sizes import typical
@@ -87,6 +88,8 @@ class GroupLoops:
     def give(self) -> None:
         root = self.group.root
         self.say(ComputeRoot(stage=root.name))
+        if self._in_tiles():
+            return
         if self.rw.kinds.get(root.name) == "padded":
             self._whole(root)
         elif not self.group.members and root.reduction is None and not self._short(root):
@@ -99,6 +102,23 @@ class GroupLoops:
             loop = at if depth == self.group.depth else loop_names(root)[root.axes[depth - 1]]
             self.say(ComputeAt(stage=member.name, consumer=root.name, loop=loop))
             self._inner(member, depth)
+
+    def _in_tiles(self) -> bool:
+        """Loops of a window over rows of channels; False for any other group."""
+        root, members = self.group.root, self.group.members
+        width = self._width(members[0]) if members else 0
+        tile = window_tile(self.rw, self.group, self.costs, self.machine, width)
+        if tile is None:
+            return False
+        directives, loops = tile.of_root(root)
+        self.say(*directives, *tile.of_window(members[0], root, loops[-1]))
+        outer = max(1, len(loops) - 2)
+        fusing, (task,) = fused(root.name, loops[:outer], "f")
+        self.say(*fusing)
+        count = points(root.axes[:-2]) if len(root.axes) > 2 else -(-points(root.axes[:1]) // tile.pixels)
+        threads = self.machine.cores > 1 and self._work() >= self.machine.least.nest_threads
+        self._tasks(root, task, count, threads=threads)
+        return True
 
     def _cut_loops(self, root: Compute) -> None:
         """Pieces of a stage that reads other tensors, or goes round, in parts of its loops."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from schedules.conditions import tidied
-from schedules.default.products.copies import forms_of
+from schedules.default.copies import forms_of
 from schedules.default.sizes import can_be_cut, typical_sizes
 from schedules.machine import Machine
 from schedules.thresholds import Thresholds

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from schedules.default.copies import PackedTable, copy_of
 from schedules.default.patterns.turning import SIDE, Turned, can_turn, turned
 from schedules.default.products.contraction import Contraction, Tile, tile_for
-from schedules.default.products.copies import PackedTable, copy_of
 from schedules.default.rewriting import Rewriting, loop_names
 from schedules.default.sizes import extent_of, rounded_up
 from schedules.machine import Machine

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from schedules.default.copies import copy_of
 from schedules.default.products.contraction import Contraction
-from schedules.default.products.copies import copy_of
 from schedules.default.rewriting import Rewriting, loop_names
 from schedules.default.sizes import blocks_of, extent_of
 from schedules.directives import ComputeRoot, Reorder, Split, Vectorize

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from schedules.default.copies import PackedTable
 from schedules.default.patterns.turning import SIDE, Turned
-from schedules.default.products.copies import PackedTable
 from schedules.default.products.panel_stages import Panels
 from schedules.directives import (
     BoundExtent,

@@ -68,8 +68,8 @@ def _proven(request: BuildRequest, shared: Shared) -> Shared:
     """The program, or another one for it, that may write outputs on inputs; AliasError without one.
 
     Where outputs of one stage are in each other's way, they are stored together; or else, where the schedule is left to
-    us, each output gets a loop nest of its own, or no stage is computed in pieces. The one with the fewest hazards is
-    taken where these may be copied.
+    us, each output gets a loop nest of its own, or no stage is computed in pieces or in part twice. The one with the
+    fewest hazards is taken where these may be copied.
     """
     tried: list[tuple[int, Shared]] = []
     plain = request.compilation
@@ -89,8 +89,8 @@ def _proven(request: BuildRequest, shared: Shared) -> Shared:
 
 
 def _whole(program: Compilation) -> Choices:
-    """The choices of a program of which no stage is computed in pieces, one after another."""
-    return (*program.planner.choices, ("pieces", SIZE_MAX))
+    """The choices of a program of which no stage is computed in pieces, one after another, nor some of it twice."""
+    return (*program.planner.choices, ("pieces", SIZE_MAX), ("shifted", SIZE_MAX))
 
 
 def _in_one_piece(request: BuildRequest, found: Settled) -> Settled:

@@ -7,7 +7,7 @@ it and texts can be translated back. Inputs may be any tensors: what lies above 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -120,7 +120,7 @@ def lower(
     inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, added: Iterable[int] = (), finite: Sequence[Tensor] = (),
     promised: bool = False, in_place: bool = False, arrays: Arrays = ANY_ARRAYS, fuses: bool = False,
     pieces: Mapping[Operation, Sequence[Piece]] = MappingProxyType({}),
-    loops: Mapping[str, PlannedLoops] = MappingProxyType({}),
+    loops: Mapping[str, PlannedLoops] = MappingProxyType({}), twice: AbstractSet[Operation] = frozenset(),
 ) -> Lowered:  # fmt: skip
     """The functions that compute `outputs` from `inputs`; those at the positions `added` are summed to what is there.
 
@@ -131,7 +131,8 @@ def lower(
     axis with all elements. It checks every axis of every buffer, and carries these checks through all that it does:
     for kernels of little else a third of its time. `fuses`: the passes over the assembly will see the code, which make
     fused multiply-adds of the products in sums that are marked for them. `pieces`: of the stages that are computed so.
-    `loops`: what is planned for those of a stage, by its name.
+    `loops`: what is planned for those of a stage, by its name. `twice`: stages that compute some elements twice, which
+    must not be added to what is there as they are computed.
     """
     operations, added = operations_between(inputs, outputs), tuple(added)
     given = tuple(dict.fromkeys(inputs))
@@ -147,7 +148,11 @@ def lower(
     ctx.needed, ctx.pieces = _needed(operations, outputs), pieces
     places = {p: unused(f"previous_{p}", used) for p in sorted(set(added))}
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, name) for p, name in places.items()}
-    ctx.added = {outputs[p]: image for p, image in previous.items() if _can_start(outputs[p], operations, outputs)}
+    ctx.added = {
+        outputs[p]: image
+        for p, image in previous.items()
+        if outputs[p].op not in twice and _can_start(outputs[p], operations, outputs)
+    }
     sites = checks_of(operations)
     checks = _define(ctx, operations, undecided(sites, ctx.ranges), finite)
     results = _results(ctx, outputs, previous)

@@ -37,7 +37,7 @@ from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Const, Expr
 from tedsl.lang.tensor import Operation, Scan, Scatter
 
-__all__ = ["apply_plan", "check_atomics", "check_target", "fix_sizes", "halide_refused"]
+__all__ = ["apply_plan", "check_atomics", "check_target", "fix_sizes", "halide_refused", "shifts"]
 
 GUARD = hl.TailStrategy.GuardWithIf
 SHIFT = hl.TailStrategy.ShiftInwards
@@ -165,8 +165,7 @@ def _nesting(plan: Plan, places: Mapping[str, Placement], stages: Mapping[str, L
     """The order in which the stages run, for the proof that an output may lie on an input."""
     order = Order(set(lowered.inlined), together={stage.op for stage in lowered.stages if stage.together})
     for name, loops in stages.items():
-        shifts = not loops.writes_once and any(_shifts(plan, name, definition) for definition in loops.definitions)
-        if shifts or loops.stage.is_again:
+        if (not loops.writes_once and shifts(plan, name)) or loops.stage.is_again:
             order.again.add(loops.stage.op)
         levels = plan.nest(name, "body").levels
         in_turn = not plan.cases(name) and _goes_on(plan, name, levels)
@@ -184,9 +183,9 @@ def _goes_on(plan: Plan, name: str, levels: Sequence[Level]) -> bool:
     return not cut or (len(cut) == 1 and levels[0].origin == cut[0])
 
 
-def _shifts(plan: Plan, name: str, definition: str) -> bool:
-    """Whether some elements are computed twice."""
-    steps = plan.loops.get((name, definition), ())
+def shifts(plan: Plan, name: str) -> bool:
+    """Whether some elements of a stage are computed twice."""
+    steps = (step for definition in plan.definitions(name) for step in plan.loops.get((name, definition), ()))
     return any(isinstance(s.directive, d.Split) and s.directive.tail == "shift" for s in steps)
 
 

@@ -23,7 +23,7 @@ from tedsl.backend.host.targets import Target, machine_of
 from tedsl.backend.lowering.natives import native_alone
 from tedsl.backend.lowering.pipeline import Lowered, lower
 from tedsl.backend.lowering.stages import ANY_ARRAYS, Arrays, PlannedLoops
-from tedsl.backend.scheduling.apply import apply_plan, check_atomics, check_target, fix_sizes
+from tedsl.backend.scheduling.apply import apply_plan, check_atomics, check_target, fix_sizes, shifts
 from tedsl.backend.scheduling.autoschedulers import apply_autoscheduler
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Scan, Tensor
@@ -126,6 +126,7 @@ class Planner:
             inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked,
             in_place=self.in_place, arrays=arrays, fuses=_fuses(machine),
             pieces=planned_pieces(plan, placed(plan)), loops=_loops(plan, in_place=self.in_place),
+            twice={op for name, op in stages.items() if added and shifts(plan, name)},
         )  # fmt: skip
         apply_plan(plan, lowered, machine, in_turn=self.in_turn)
         return lowered

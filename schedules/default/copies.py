@@ -1,4 +1,4 @@
-"""Copies of what a product reads: an expression tabulated over the combinations of loops that it depends on.
+"""Copies of what a product or a window reads: an expression tabulated over the combinations of loops it depends on.
 
 `x[b, c, oy*2 + ky - 1, ox*2 + kx - 1]` with its padding depends on `b`, `c`, `oy*2 + ky` and `ox*2 + kx`: a table over
 those four holds every value once, guards and all, and the inner loop reads it without a test. Combinations that take

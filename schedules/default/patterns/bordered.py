@@ -1,0 +1,146 @@
+"""Images of many channels with their border around them, which windows over them read without a condition.
+
+A window over rows of pixels, whose channels lie side by side, asks at each pixel whether it lies inside:
+
+    bordered[i, j, c] = select(0 <= i - 1 < n, x[i - 1, j - 1, c], 0)    for all i, j that a window reaches
+
+holds every pixel once, so that each tap is a vector of channels and nothing else. See `window_tiles` for the loops.
+A condition of the sum itself goes into the factor that has its loops; the other one has to be finite then.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from schedules.default.copies import PackedTable, copy_of
+from schedules.default.rewriting import Rewriting, fused
+from schedules.directives import ComputeRoot, Parallel, Split, Vectorize
+from schedules.machine import Machine
+from tedsl.analysis.points import is_data_free
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
+from tedsl.lang.extents import number
+from tedsl.lang.functions import const, select_node
+from tedsl.lang.reducers import COMBINE
+from tedsl.lang.tensor import Compute, Tensor
+from tedsl.lang.traverse import free_axes, reads_of, replaced, topological
+
+__all__ = ["FOLDS", "bordered_windows"]
+
+REUSE = 3  # terms for each element of the copy, at least
+FOLDS = (Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.MOD, Fn.ABS)
+
+
+def bordered_windows(rw: Rewriting, op: Compute, machine: Machine, *, plain: bool) -> Compute:
+    """A window over rows of channels, with copies that have borders in place of what it reads under conditions.
+
+    `plain`: without what holds for finite numbers only.
+    """
+    reduce = op.reduction
+    if reduce is None or len(op.bodies) != 1 or reduce.reducer.kind not in COMBINE or not _fills_vectors(op, machine):
+        return op
+    value, finite = (reduce.values[0], None) if reduce.where is TRUE else _conditioned(reduce)
+    if value is None or (plain and finite is not None):
+        return op
+    parts = _factors(value, op.axes[-1])
+    copies = {part: _copied(op, part) for part in parts}
+    if finite is not None:
+        copies[finite] = _copied(op, finite)
+    if not parts or None in copies.values():
+        return op
+    reads: dict[Expr, Expr] = {}
+    for part, copy in copies.items():
+        assert copy is not None
+        table = rw.compute(f"{op.name}_{'finite' if part is finite else 'bordered'}", copy.axes, copy.body)
+        if part is finite:
+            rw.finite.append(table)
+        _schedule(rw, table, machine, math.prod(copy.sizes))
+        reads[part] = Read(table, copy.index)
+    body = Reduce(reduce.reducer, (replaced(value, reads),), reduce.axes, TRUE, reduce.index)
+    return replace(op, bodies=(body,), _outputs={})
+
+
+def _fills_vectors(op: Compute, machine: Machine) -> bool:
+    """Whether a row of channels, single numbers or double ones, fills a vector, and all sizes are known."""
+    assert op.reduction is not None
+    if len(op.axes) < 2 or op.looks_up or any(not number(a.extent) for a in (*op.axes, *op.reduction.axes)):
+        return False
+    size, extent = op.bodies[0].dtype.itemsize, number(op.axes[-1].extent) or 0
+    return size in (4, 8) and extent * size >= machine.vector_bytes
+
+
+def _conditioned(reduce: Reduce) -> tuple[Expr | None, Expr | None]:
+    """The term with the condition of a sum in it, and the factor that has to be finite then."""
+    value, where = reduce.values[0], reduce.where
+    if reduce.reducer.kind != "sum" or not value.dtype.is_float:
+        return None, None
+    zero = const(0, value.dtype)
+    if isinstance(value, Read):
+        return select_node(where, value, zero), None
+    asked = set(free_axes(where))
+    if isinstance(value, Apply) and value.fn is Fn.MUL:
+        for own, other in (value.args, value.args[::-1]):
+            if isinstance(own, Read) and isinstance(other, Read) and asked.issubset(free_axes(own)):
+                return select_node(where, own, zero) * other, other
+    return None, None
+
+
+def _factors(root: Expr, lane: Axis) -> list[Expr]:
+    """The parts of a term that read a row of channels under a condition on its place."""
+    found: list[Expr] = []
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if _is_bordered(node, lane):
+            found.append(node)
+        elif isinstance(node, Apply):
+            pending += node.args
+    return found
+
+
+def _is_bordered(node: Expr, lane: Axis) -> bool:
+    """Whether an expression is one read along `lane`, at places that conditions, or what folds them, depend on."""
+    if not (isinstance(node, Read) or (isinstance(node, Apply) and node.fn is Fn.SELECT)):
+        return False
+    reads = reads_of((node,))
+    if (
+        len(reads) != 1
+        or not reads[0].indices
+        or reads[0].indices[-1] is not lane
+        or not is_data_free(reads[0].indices)
+    ):
+        return False
+    if isinstance(node, Read):
+        return any(isinstance(n, Apply) and n.fn in FOLDS and n.dtype is INT32 for n in topological(node.indices[:-1]))
+    condition, value, rest = node.args
+    return (
+        isinstance(rest, Const)
+        and lane not in set(free_axes(condition))
+        and (value is reads[0] or _is_bordered(value, lane))
+    )
+
+
+def _copied(op: Compute, part: Expr) -> PackedTable | None:
+    """The copy of a part of a term; None where it is as large as what is read of it."""
+    assert op.reduction is not None
+    sizes = {a: number(a.extent) or 0 for a in (*op.axes, *op.reduction.axes)}
+    copy = copy_of(part, sizes, {}, None, ())
+    return None if copy is None or copy.size * REUSE > math.prod(sizes.values()) else copy
+
+
+def _schedule(rw: Rewriting, table: Tensor, machine: Machine, size: int) -> None:
+    """Row after row of pixels."""
+    stage = table.op.name
+    assert isinstance(table.op, Compute)
+    names = [a.name for a in table.op.axes]
+    width = machine.vector_bytes // table.dtype.itemsize
+    rw.planned.add(stage)
+    rw.directives += [
+        ComputeRoot(stage=stage),
+        Split(stage=stage, loop=names[-1], outer="v_o", inner="v_v", factor=width),
+        Vectorize(stage=stage, loop="v_v"),
+    ]
+    if machine.cores > 1 and size >= machine.least.table_threads and len(names) > 2:
+        fusing, (task,) = fused(stage, names[:-2], "f")
+        rw.directives += [*fusing, Parallel(stage=stage, loop=task)]

@@ -1,0 +1,158 @@
+"""Windows over pixels of many channels: the sums of a few pixels by a few vectors of channels stay in registers.
+
+    for each tile of P pixels by V vectors:   sums = 0;   for each tap: sums += x[tap] * w[tap];   out = sums
+
+A tap of the weights is loaded once for P pixels. Where tiles do not fill a row the last ones are shifted inwards, which
+computes some elements twice and needs no masks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from schedules.default.costs import Costs, is_same_point, points
+from schedules.default.groups import Group
+from schedules.default.patterns.bordered import FOLDS
+from schedules.default.rest import along
+from schedules.default.rewriting import Rewriting, loop_names
+from schedules.directives import BoundExtent, ComputeAt, Definition, Directive, Reorder, Split, Unroll, Vectorize
+from schedules.machine import Machine
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import TRUE, Apply, Fn
+from tedsl.lang.extents import number, same_extent
+from tedsl.lang.tensor import Compute, Operation
+from tedsl.lang.traverse import free_axes, topological
+
+__all__ = ["WindowTile", "is_tiled_sum", "window_tile"]
+
+MOST_VECTORS, MOST_PIXELS = 4, 8
+LOOP = 3.0  # operations in the time of a step of the loops around
+
+
+@dataclass(frozen=True)
+class WindowTile:
+    """So many pixels by so many vectors of so many lanes."""
+
+    pixels: int
+    vectors: int
+    width: int
+
+    @property
+    def lanes(self) -> int:
+        return self.vectors * self.width
+
+    def of_window(self, window: Compute, root: Compute, at: str) -> list[Directive]:
+        """The sums of a tile at a loop of what is made of them."""
+        stage, names = window.name, loop_names(window)
+        assert window.reduction is not None
+        outer, (pixel, lane) = [names[a] for a in window.axes[:-2]], (names[a] for a in window.axes[-2:])
+        made: list[Directive] = [
+            ComputeAt(stage=stage, consumer=root.name, loop=at),
+            BoundExtent(stage=stage, axis=pixel, extent=self.pixels),
+            BoundExtent(stage=stage, axis=lane, extent=self.lanes),
+        ]
+        taps = [names[a] for a in window.reduction.axes]
+        for definition, loops in (("init", outer), ("body", [*outer, *taps])):
+            made += self._vectors(stage, definition, lane, loops, pixel)
+        return made
+
+    def of_root(self, root: Compute) -> tuple[list[Directive], list[str]]:
+        """The tiles of the result, and the names of the loops around them, the last two over tiles of a row."""
+        stage, names = root.name, loop_names(root)
+        pixel, lane = (names[a] for a in root.axes[-2:])
+        counts = [number(a.extent) or 0 for a in root.axes[-2:]]
+        made: list[Directive] = []
+        for name, step, count in ((pixel, self.pixels, counts[0]), (lane, self.lanes, counts[1])):
+            rest = bool(count % step)
+            made.append(
+                Split(
+                    stage=stage, loop=name, outer=f"{name}_o", inner=f"{name}_i", factor=step, exact=not rest,
+                    tail="shift" if rest else "",
+                )
+            )  # fmt: skip
+        loops = [*(names[a] for a in root.axes[:-2]), f"{pixel}_o", f"{lane}_o"]
+        made += self._vectors(stage, "body", f"{lane}_i", loops, f"{pixel}_i", lane)
+        return made, loops
+
+    def _vectors(
+        self, stage: str, definition: Definition, loop: str, outer: list[str], pixel: str, name: str = ""
+    ) -> list[Directive]:
+        wide, lane = f"{name or loop}_w", f"{name or loop}_v"
+        return [
+            Split(
+                stage=stage, definition=definition, loop=loop, outer=wide, inner=lane, factor=self.width, exact=True
+            ),
+            Vectorize(stage=stage, definition=definition, loop=lane),
+            Unroll(stage=stage, definition=definition, loop=wide),
+            Unroll(stage=stage, definition=definition, loop=pixel),
+            Reorder(stage=stage, definition=definition, loops=(*outer, pixel, wide, lane)),
+        ]  # fmt: skip
+
+
+def window_tile(rw: Rewriting, group: Group, costs: Costs, machine: Machine, width: int) -> WindowTile | None:
+    """The tile of a group that is a window and what is made of it point by point; None for other groups."""
+    if len(group.members) != 1 or group.root.reduction is not None or len(group.root.axes) < 2:
+        return None
+    (window,), root = group.members, group.root
+    if rw.kinds.get(window.name) != "window" or rw.kinds.get(root.name) not in (None, "tiled") or len(root.bodies) > 1:
+        return None
+    if len(window.axes) != len(root.axes) or not _reads_point(window, root, costs) or _asks(window):
+        return None
+    pairs = zip(window.axes, root.axes, strict=True)
+    if any(a.extent is None or b.extent is None or not same_extent(a.extent, b.extent) for a, b in pairs):
+        return None
+    pixels, lanes = (number(a.extent) for a in root.axes[-2:])
+    if pixels is None or lanes is None or lanes < width or width < 2 or not along(window, window.axes[-1]):
+        return None
+    return _best(pixels, lanes, width, machine, shift=points(root.axes) >= machine.least.shifted)
+
+
+def is_tiled_sum(op: Compute, machine: Machine) -> bool:
+    """Whether a sum of any length is one of products of which a factor serves all pixels: filters, by their taps."""
+    reduce = op.reduction
+    if reduce is None or reduce.reducer.kind != "sum" or len(op.bodies) > 1 or len(op.axes) < 2 or _asks(op):
+        return False
+    value, (pixel, lane) = reduce.values[0], op.axes[-2:]
+    if not isinstance(value, Apply) or value.fn is not Fn.MUL or op.looks_up or not along(op, lane):
+        return False
+    if any(not number(a.extent) for a in (*op.axes, *reduce.axes)) or number(pixel.extent) == 1:
+        return False
+    own = [set(free_axes(factor)) for factor in value.args]
+    shares = any(pixel not in axes for axes in own) and all(lane in axes for axes in own)
+    return shares and (number(lane.extent) or 0) * value.dtype.itemsize >= machine.vector_bytes
+
+
+def _reads_point(window: Compute, root: Compute, costs: Costs) -> bool:
+    """Whether all that reads a window reads it at its own place, and is part of the root."""
+    todo: list[Operation] = [window]
+    for op in todo:
+        for reader, read in costs.readers.get(op, []):
+            if not is_same_point(reader, read) or (reader is not root and reader not in costs.inlined):
+                return False
+            todo += [reader] if reader is not root and reader not in todo else []
+    return True
+
+
+def _asks(window: Compute) -> bool:
+    """Whether a term asks where it is."""
+    assert window.reduction is not None
+    nodes = topological(window.bodies)
+    folds = any(isinstance(n, Apply) and (n.fn is Fn.SELECT or (n.dtype is INT32 and n.fn in FOLDS)) for n in nodes)
+    return folds or window.reduction.where is not TRUE
+
+
+def _best(pixels: int, lanes: int, width: int, machine: Machine, *, shift: bool) -> WindowTile | None:
+    """The tile with the least loads and repetitions whose sums stay in registers; it may `shift` the last ones."""
+    registers = 24 if machine.vector_registers >= 32 else 12
+    best: tuple[float, WindowTile] | None = None
+    for vectors in range(1, min(MOST_VECTORS, lanes // width) + 1):
+        for height in range(1, min(MOST_PIXELS, pixels, registers // vectors) + 1):
+            if not shift and (pixels % height or lanes % (vectors * width)):
+                continue
+            sums = vectors * height
+            computed = math.prod((-(-pixels // height) * height, -(-lanes // (vectors * width)) * vectors * width))
+            cost = computed / (pixels * lanes) * (sums + vectors + LOOP) / sums
+            if best is None or cost < best[0]:
+                best = cost, WindowTile(height, vectors, width)
+    return None if best is None else best[1]

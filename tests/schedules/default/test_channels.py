@@ -1,0 +1,125 @@
+"""Windows over rows of channels: copies with borders, and tiles of sums whose last ones are shifted inwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tests.levels import LEVELS_HERE
+
+CHANCE = np.random.default_rng(11)
+AVX2 = "x86-64-v3"
+
+
+def whole(*shape: int, dtype: str = "float32") -> np.ndarray[Any, Any]:
+    return CHANCE.integers(-3, 4, shape).astype(dtype)
+
+
+def filters(
+    n: int, channels: int, taps: int, step: int = 1, mode: str = "zero", dtype: str = "float32", last: bool = False
+) -> tuple[list[te.Tensor], te.Tensor]:
+    """Each channel of an image, channels last, by a filter of its own; weights by channel first or last."""
+    x = te.placeholder((2, n, n + 3, channels), dtype, name="x")
+    w = te.placeholder((taps, taps, channels) if last else (channels, taps, taps), dtype, name="w")
+    border = taps // 2
+
+    def element(b: Any, i: Any, j: Any, c: Any) -> Any:
+        def tap(u: Any, v: Any) -> Any:
+            weight = w[u, v, c] if last else w[c, u, v]
+            return x.at(b, i * step + u - border, j * step + v - border, c, mode=mode) * weight
+
+        return te.sum(tap)
+
+    return [x, w], te.compute((2, (n - 1) // step + 1, (n + 2) // step + 1, channels), element, name="y")
+
+
+def check(inputs: list[te.Tensor], outputs: list[te.Tensor], **options: Any) -> None:
+    feeds = {t: whole(*map(int, t.shape), dtype=str(t.dtype)) for t in inputs}
+    found = te.build(inputs, outputs, **options)(*feeds.values())
+    for got, want in zip(found, te.interpret(outputs, feeds), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def with_gradients(inputs: list[te.Tensor], y: te.Tensor) -> tuple[list[te.Tensor], list[te.Tensor]]:
+    head = te.placeholder(y.shape, y.dtype, name="head")
+    return [*inputs, head], [y, *te.differentiate(y, inputs, head=head)]
+
+
+CASES = [
+    (9, 21, 3, 1, "zero", "float32", False), (9, 8, 3, 2, "zero", "float32", True),
+    (7, 13, 5, 1, "clamp", "float64", True), (12, 69, 3, 1, "reflect", "float32", False),
+    (5, 33, 5, 2, "wrap", "float32", True), (2, 40, 3, 1, "zero", "float32", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("level", LEVELS_HERE)
+def test_filters_of_channels_and_their_gradients(case: Any, level: str) -> None:
+    check(*with_gradients(*filters(*case)), target=level)
+
+
+def test_the_last_tiles_are_shifted_and_nothing_is_asked_inside() -> None:
+    inputs, y = filters(16, 21, 3)
+    text = str(te.Schedule(y).auto(target=AVX2))
+    inner = text.split("y_window[b, i, j, c] +=")[1].splitlines()[0]
+    assert "select" not in inner
+    assert "y_bordered" in inner
+    assert "minimum(c_o*8, 13)" in text
+
+
+def test_sums_of_filters_are_tiles_too() -> None:
+    inputs, outputs = with_gradients(*filters(32, 21, 3))
+    text = str(te.Schedule(outputs).auto(target=AVX2))
+    (line,) = (row for row in text.splitlines() if "_window[" in row and "+= head" in row)
+    assert "select" not in line
+
+
+@pytest.mark.parametrize("kind", ["largest", "mean"])
+def test_pools_of_channels_with_borders(kind: str) -> None:
+    x = te.placeholder((2, 11, 14, 19), name="x")
+
+    def element(b: Any, i: Any, j: Any, c: Any) -> Any:
+        u, v = te.reduce_axis(3), te.reduce_axis(3)
+        p, q = i + u - 1, j + v - 1
+        inside = (p >= 0) & (p < 11) & (q >= 0) & (q < 14)
+        if kind == "mean":
+            return te.sum(x[b, p, q, c], axis=[u, v], where=inside) / 9.0
+        return te.max(te.select(inside, x[b, p, q, c], -1e9), axis=[u, v])
+
+    y = te.compute((2, 11, 14, 19), element, name="y")
+    assert "_bordered" in str(te.Schedule(y).auto(target=AVX2))
+    check([x], [y])
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_numbers_that_are_not_finite_stay_where_they_belong(position: int, value: float) -> None:
+    inputs, outputs = with_gradients(*filters(9, 21, 3))
+    kernel = te.build(inputs, outputs)
+    arrays = [whole(*map(int, t.shape)) for t in inputs]
+    arrays[position].flat[7] = value
+    for got, want in zip(kernel(*arrays), te.interpret(outputs, dict(zip(inputs, arrays, strict=True))), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_what_is_computed_twice_is_added_once() -> None:
+    inputs, y = filters(9, 21, 3)
+    z = te.compute(y.shape, lambda *at: te.maximum(y[at], 0.0) + 1.0, name="z")
+    arrays = [whole(*map(int, t.shape)) for t in inputs]
+    kernel = te.build(inputs, z)
+    out = whole(*map(int, z.shape))
+    want = out + kernel(*arrays)
+    np.testing.assert_array_equal(kernel(*arrays, out=out, mode="add"), want)
+
+
+def test_what_is_computed_twice_does_not_read_what_it_wrote() -> None:
+    inputs, y = filters(9, 21, 3)
+    before = te.placeholder(y.shape, name="before")
+    z = te.compute(y.shape, lambda *at: y[at] + 2.0 * before[at], name="z")
+    arrays = [whole(*map(int, t.shape)) for t in (*inputs, before)]
+    want = te.interpret(z, dict(zip((*inputs, before), arrays, strict=True)))
+    kernel = te.build([*inputs, before], z, alias={z: before})
+    np.testing.assert_array_equal(kernel(*arrays), want)
