@@ -2,8 +2,11 @@
 
 A picture of 1024 x 1024 x 3 is a row of three million numbers to whoever treats its pixels alike, and vectors fill with
 those, where three channels leave thirteen of sixteen lanes idle. Two axes of a tensor are one where every stage that
-reads or makes it has them side by side, in this order, whole, and does nothing else with either. The arrays must be
+reads or makes it has them side by side, in this order, and does nothing else with either: the second one whole, the
+first one also from another place on, and compared with numbers, as in a concatenation of rows. The arrays must be
 contiguous, which a call knows.
+
+    select(i < 5, a[i, j], b[i - 5, j])   ->   select(f < 5 * 27, a[f], b[f - 5 * 27])      for j < 27
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from schedules.conditions import tidied
 from schedules.program import reading
 from tedsl.analysis.affine import with_plain_indices
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between, rebuild_all, substitute_all
@@ -110,9 +113,18 @@ class _Pairs:
         for node in plain.nodes:
             if isinstance(node, Read):
                 self._look_at_read(op, node, after, before)
-            else:
-                self._use_apart(op, node.children, before)
+            elif (compared := _compared(node)) is not None:
+                self._use_first(op, compared.axis, after, before)
+            elif _moved(node) is None:
+                self._use_apart(op, [p[0] for c in node.children if (p := _moved(c)) is not None], before)
         self._use_apart(op, plain.bodies, before)
+
+    def _use_first(self, op: Operation, axis: Axis, after: Mapping[Axis, Axis], before: Mapping[Axis, Axis]) -> None:
+        """Note a use that a loop may have as the first one of a pair, but not as the second one."""
+        if axis not in after:
+            self._apart[op, axis] = None
+        if axis in before:
+            self._apart[op, before[axis]] = None
 
     def _use_apart(self, op: Operation, nodes: Iterable[Expr], before: Mapping[Axis, Axis]) -> None:
         for axis in nodes:
@@ -123,20 +135,18 @@ class _Pairs:
 
     def _look_at_read(self, op: Operation, read: Read, after: Mapping[Axis, Axis], before: Mapping[Axis, Axis]) -> None:
         extents, last = read.tensor.extents, len(read.indices) - 1
-        for place, index in enumerate(read.indices):
-            if not isinstance(index, Axis):
+        places = [_moved(index) for index in read.indices]
+        for place, found in enumerate(places):
+            if found is None:
                 self._apart[read.tensor, place] = None
                 continue
+            index, away = found
             following = read.indices[place + 1] if place < last else None
-            if (
-                isinstance(following, Axis)
-                and after.get(index) is following
-                and (index.extent is extents[place] and following.extent is extents[place + 1])
-            ):
+            if isinstance(following, Axis) and after.get(index) is following and following.extent is extents[place + 1]:
                 self._join((read.tensor, place), (op, index))
             else:
                 self._apart[read.tensor, place] = self._apart[op, index] = None
-            if index in before and (place == 0 or read.indices[place - 1] is not before[index]):
+            if index in before and (away or place == 0 or (places[place - 1] or (None,))[0] is not before[index]):
                 self._apart[op, before[index]] = None
 
     def _join(self, one: Pair, other: Pair) -> None:
@@ -151,6 +161,46 @@ class _Pairs:
             known.update(fresh)
             pending += fresh
         return known
+
+
+def _moved(node: Expr) -> tuple[Axis, int] | None:
+    """The loop and the number whose sum an index is."""
+    if isinstance(node, Axis):
+        return node, 0
+    if isinstance(node, Apply) and node.fn in (Fn.ADD, Fn.SUB) and node.dtype is INT32:
+        axis, away = node.args
+        if isinstance(axis, Axis) and isinstance(away, Const):
+            return axis, int(away.value) if node.fn is Fn.ADD else -int(away.value)
+    return None
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """Whether a loop is below a number (or not, `is_below` false)."""
+
+    axis: Axis
+    number: int
+    is_below: bool
+
+    def of(self, axis: Axis, inner: int) -> Expr:
+        """The same of a loop of which each iteration is so many of another one."""
+        end = Const(min(max(self.number, 0), number(self.axis.extent) or 0) * inner, INT32)
+        return axis < end if self.is_below else axis >= end
+
+
+def _compared(node: Expr) -> _Compared | None:
+    """A loop that is compared with a number."""
+    if not isinstance(node, Apply) or node.fn not in _BELOW or node.args[0].dtype is not INT32:
+        return None
+    found, end = _moved(node.args[0]), node.args[1]
+    if found is None or not isinstance(end, Const) or not isinstance(node.args[0], (Axis, Apply)):
+        return None
+    axis, away = found
+    more, is_below = _BELOW[node.fn]
+    return _Compared(axis, int(end.value) - away + more, is_below)
+
+
+_BELOW = {Fn.LT: (0, True), Fn.LE: (1, True), Fn.GE: (0, False), Fn.GT: (1, False)}
 
 
 def _is_whole(axis: Axis) -> bool:
@@ -201,6 +251,7 @@ def _merged(
     if not isinstance(plain, Compute):
         return reading(op, {t: made for t, made in new.items() if made is not t})
     one: dict[Axis, Axis] = {}  # of a run, by its first axis
+    inner: dict[Axis, int] = {}  # iterations for each one of that
 
     def joined(axes: Sequence[Axis]) -> tuple[Axis, ...]:
         made = []
@@ -209,21 +260,28 @@ def _merged(
             if len(run) > 1:
                 name = "_".join(a.name for a in run)
                 axis = Axis(name, _product(a.extent for a in run), is_reduce=axis.is_reduce)
-                one[run[0]] = axis
+                one[run[0]], inner[run[0]] = axis, math.prod(number(a.extent) or 0 for a in run[1:])
             made.append(axis)
         return tuple(made)
 
     axes = joined(plain.axes)
-    inner = () if plain.reduction is None else joined(plain.reduction.axes)
+    sums = () if plain.reduction is None else joined(plain.reduction.axes)
+
+    def at(index: Expr, count: int) -> Expr:
+        found = _moved(index)
+        if count == 1 or found is None:
+            return index
+        axis, away = found
+        return one[axis] + away * inner[axis] if away else one[axis]
 
     def rule(node: Expr) -> Expr:
         if isinstance(node, Read):
             places = [sum(runs[node.tensor][:k]) for k in range(len(runs[node.tensor]))]
-            indices = [
-                one[node.indices[p]] if n > 1 else node.indices[p]  # type: ignore[index]
-                for p, n in zip(places, runs[node.tensor], strict=True)
-            ]
+            indices = [at(node.indices[p], n) for p, n in zip(places, runs[node.tensor], strict=True)]
             return Read(new[node.tensor], tuple(indices))
-        return node.with_axes(inner) if isinstance(node, Reduce) else node
+        compared = _compared(node)
+        if compared is not None and compared.axis in one:
+            return compared.of(one[compared.axis], inner[compared.axis])
+        return node.with_axes(sums) if isinstance(node, Reduce) else node
 
     return replace(plain, axes=axes, bodies=rebuild_all(plain.bodies, rule), _outputs={})

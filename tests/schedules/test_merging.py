@@ -63,10 +63,41 @@ def test_other_uses_keep_axes_apart(body: Any) -> None:
     assert shapes([x], te.compute((20, 20), lambda i, j: body(x, i, j))) is None
 
 
-def test_parts_of_a_tensor_keep_its_axes_apart() -> None:
+def test_parts_of_rows_keep_axes_apart() -> None:
     x = place("x", 20, 20)
-    assert shapes([x], te.compute((10, 20), lambda i, j: x[i, j])) is None
+    assert shapes([x], te.compute((10, 20), lambda i, j: x[i, j])) == ([(400,)], [(200,)])
     assert shapes([x], x[:, :10] * 2.0) is None
+    assert shapes([x], te.compute((20, 20), lambda i, j: te.select(j < 7, x[i, j], 0.0))) is None
+
+
+JOINS = {
+    "rows": (lambda x: te.concatenate([x, x[2:9], 2.0 * x], 0), [(33 * 27,)]),
+    "planes": (lambda x: te.concatenate([x[:, :3], 2.0 * x], 1), [(13, 36)]),
+    "slice": (lambda x: x[3:11], [(8 * 27,)]),
+    "stack": (lambda x: te.stack([x, 2.0 * x], 0), [(2, 13 * 27)]),
+    "border": (lambda x: te.compute((15, 9, 3), lambda i, j, k: x.at(i - 1, j, k, mode="zero")), [(15 * 27,)]),
+    "far": (lambda x: te.compute((9, 9, 3), lambda i, j, k: te.select(i > 99, 1.0, x[i, j, k])), [(9 * 27,)]),
+    "either end": (
+        lambda x: te.compute((13, 9, 3), lambda i, j, k: te.select((i <= 4) | (i >= 9), x[i, j, k], 7.0)), [(13 * 27,)]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", JOINS)
+def test_rows_from_another_place_on_are_one_axis(name: str) -> None:
+    x = place("x", 13, 9, 3)
+    body, expected = JOINS[name]
+    y = body(x)
+    assert shapes([x], y)[1] == expected
+    a = np.random.default_rng(0).standard_normal((13, 9, 3)).astype("float32")
+    kernel = te.build([x], y)
+    np.testing.assert_array_equal(kernel(a), te.interpret(y, {x: a}))
+    assert set(merged(kernel)) == {True}
+    head = place("head", *y.shape)
+    (slope,) = te.differentiate(y, [x], head=head)
+    b = np.random.default_rng(1).integers(-4, 5, [int(n) for n in y.shape]).astype("float32")
+    feeds = {x: a, head: b}
+    np.testing.assert_array_equal(te.build([x, head], slope)(a, b), te.interpret(slope, feeds))
 
 
 def test_one_stage_that_needs_the_axes_keeps_them_everywhere() -> None:
