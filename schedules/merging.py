@@ -38,7 +38,10 @@ Pair = tuple[Tensor | Operation, int | Axis]
 
 @dataclass(frozen=True)
 class Merging:
-    """The program on merged axes; `runs` tells for a tensor how many of its axes each of the new ones is."""
+    """The program on other axes; `runs` tells for a tensor how many of its axes each of the new ones is.
+
+    -n stands for an axis that is two new ones, the second one of n elements.
+    """
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]

@@ -68,7 +68,8 @@ _SCALAR_FORMATS = {
 class ArgSpec:
     """One argument of a compiled function; `ndim` None is a scalar passed by value.
 
-    `runs` tells how many axes of a contiguous array each axis of the function is, where they differ.
+    `runs` tells how many axes of a contiguous array each axis of the function is, where they differ; -n stands for one
+    axis of the array that is two of the function, the second one of n elements.
     """
 
     name: str
@@ -425,9 +426,14 @@ def buffer_words(spec: ArgSpec, shape: tuple[int, ...], strides: tuple[int, ...]
 
 
 def _merged(shape: tuple[int, ...], strides: tuple[int, ...], runs: Sequence[int]) -> Layout:
-    """The shape and strides of a contiguous array with runs of its axes as one."""
+    """The shape and strides of a contiguous array with runs of its axes as one, or one of them as two."""
     extents, steps, rest = [], [], list(zip(shape, strides))
     for count in runs:
+        if count < 0:
+            (extent, step), rest = rest[0], rest[1:]
+            extents += [extent // -count, -count]
+            steps += [step * -count, step]
+            continue
         taken, rest = rest[:count], rest[count:]
         extents.append(math.prod(extent for extent, _ in taken))
         steps.append(next((step for extent, step in reversed(taken) if extent > 1), taken[-1][1]))

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from schedules.flattening import flattened
 from schedules.merging import Merging, merging_of
+from schedules.turns import by_turns
 from tedsl.analysis.overflow import Limit, limits_of
 from tedsl.analysis.sizes import concrete_shape, evaluate_extent, known_shape
 from tedsl.backend.arguments.layouts import LARGEST
@@ -137,7 +138,7 @@ class ProgramFacts:
         planned = self.planner.is_asked or self.planner.part is not None
         if planned or self.target.backend != "host" or self.checks_indices:
             return None
-        return merging_of(self.inputs, self.outputs)
+        return merging_of(self.inputs, self.outputs) or by_turns(self.inputs, self.outputs)
 
     @cached_property
     def flattening(self) -> Merging | None:
