@@ -59,6 +59,18 @@ class Costs:
                 total += self.varying(inner, *moved)
         return total
 
+    def in_pieces(self, op: Operation) -> int:
+        """An element's cost where it is known which of the tensors that it may be is read."""
+        seen = dict.fromkeys(getattr(op, "bodies", ()))
+        pending = list(seen)
+        for node in pending:
+            fresh = (node.args[1:] if node.fn is Fn.SELECT else node.args) if isinstance(node, Apply) else ()
+            pending += [c for c in fresh if c not in seen]
+            seen.update(dict.fromkeys(fresh))
+        read = [self.element[n.tensor.op] for n in seen if isinstance(n, Read) and n.tensor.op in self.inlined]
+        done = sum(_cost_of(n) for n in seen if isinstance(n, Apply) and n.fn is not Fn.SELECT)
+        return 1 + done + sum(read)
+
     def lane_bytes(self, op: Operation) -> int:
         """The bytes of the widest number that an element is made of, at least 4 where some are not plain integers."""
         widest, seen = 1, {op}

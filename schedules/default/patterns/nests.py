@@ -140,7 +140,8 @@ class GroupLoops:
         total = 0
         for op in (self.group.root, *self.group.members):
             reduce = op.reduction
-            total += points((*op.axes, *(reduce.axes if reduce is not None else ()))) * max(1, self.costs.element[op])
+            cost = self.costs.in_pieces(op) if op is self.group.root and self.cut else self.costs.element[op]
+            total += points((*op.axes, *(reduce.axes if reduce is not None else ()))) * max(1, cost)
         return total
 
     def _root_loops(self, root: Compute) -> str:
