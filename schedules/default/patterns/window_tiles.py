@@ -19,7 +19,7 @@ from schedules.default.rewriting import Rewriting, loop_names
 from schedules.directives import BoundExtent, ComputeAt, Definition, Directive, Reorder, Split, Unroll, Vectorize
 from schedules.machine import Machine
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import TRUE, Apply, Fn
+from tedsl.lang.expr import Apply, Fn
 from tedsl.lang.extents import number, same_extent
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, topological
@@ -135,11 +135,11 @@ def _reads_point(window: Compute, root: Compute, costs: Costs) -> bool:
 
 
 def _asks(window: Compute) -> bool:
-    """Whether a term asks where it is."""
+    """Whether a term asks where it is in a tile."""
     assert window.reduction is not None
     nodes = topological(window.bodies)
     folds = any(isinstance(n, Apply) and (n.fn is Fn.SELECT or (n.dtype is INT32 and n.fn in FOLDS)) for n in nodes)
-    return folds or window.reduction.where is not TRUE
+    return folds or not set(window.axes[-2:]).isdisjoint(free_axes(window.reduction.where))
 
 
 def _best(pixels: int, lanes: int, width: int, machine: Machine, *, shift: bool) -> WindowTile | None:

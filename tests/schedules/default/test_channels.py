@@ -52,6 +52,7 @@ CASES = [
     (9, 21, 3, 1, "zero", "float32", False), (9, 8, 3, 2, "zero", "float32", True),
     (7, 13, 5, 1, "clamp", "float64", True), (12, 69, 3, 1, "reflect", "float32", False),
     (5, 33, 5, 2, "wrap", "float32", True), (2, 40, 3, 1, "zero", "float32", True),
+    (27, 9, 3, 1, "zero", "float32", False),
 ]  # fmt: skip
 
 
