@@ -86,7 +86,7 @@ class CallList:
     def __init__(self, calls: Sequence[tuple[Binding, Sequence[Spot]]], addresses: int) -> None:
         self._calls, self._addresses = [(binding, tuple(spots)) for binding, spots in calls], addresses
         self._free: list[_Tables] = []
-        _, self._run = _library()
+        self._library, self._run = _library()  # the library is held: threads may have made two at once
 
     @staticmethod
     def takes(binding: object) -> bool:

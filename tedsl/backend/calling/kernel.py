@@ -18,13 +18,14 @@ from tedsl.analysis.checked import is_checked
 from tedsl.analysis.checks import read_checks
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import check_sizes
+from tedsl.backend.arguments.array_calls import ArrayCall
 from tedsl.backend.arguments.device_arrays import is_on_gpu
 from tedsl.backend.calling.call_arguments import check_casting, in_order
 from tedsl.backend.calling.explanations import explained
 from tedsl.backend.calling.export import export
 from tedsl.backend.calling.general_call import answer
 from tedsl.backend.calling.on_gpu import GpuCalls, key_of_tensors, listed
-from tedsl.backend.calling.prepared_calls import PreparedCalls, separate
+from tedsl.backend.calling.prepared_calls import KnownCall, PreparedCalls, separate
 from tedsl.backend.calling.report import ProgramReport, program_of
 from tedsl.backend.calling.signature import Asked, KernelParts
 from tedsl.backend.calling.stats import Stats
@@ -44,6 +45,8 @@ __all__ = ["Kernel"]
 SEVERAL = (tuple, list)
 ADD, SAFE = "add", "safe"  # by `is`, as an array given by a wrong name has no truth value; other objects take longer
 
+LastCall = tuple[KnownCall | None, ArrayCall | None]
+
 
 class Kernel(Rich):
     """A compiled program: `kern(a, b)` computes new arrays, `kern(a, b, out=c, mode="add")` writes into given ones."""
@@ -60,6 +63,8 @@ class Kernel(Rich):
         self._prepared, self._adding = self._calls.writing, self._calls.adding
         self._tensors = self._gpu.prepared
         self._stats = Stats()
+        self._last: LastCall = (None, None)  # by code that looks at the arrays itself, into fresh ones
+        self._last_into: LastCall = (None, None)  # and into those of out=
 
     def __call__(
         self, /, *arrays: Any, out: Any = None, mode: Any = None, sizes: Mapping[Var, int] | None = None,
@@ -76,6 +81,18 @@ class Kernel(Rich):
             if len(arrays) != len(self.inputs):
                 in_order(self.inputs, arrays, {}, self._what)
             arrays = (*arrays, *self._constants)
+        last, quick = self._last if out is None else self._last_into
+        if (
+            last is not None and quick is not None and mode is None and sizes is None and casting is SAFE
+            and len(arrays) == self._count and not DONATED and not is_checked() and not RECORDING
+        ):  # fmt: skip
+            made = [make() for make in last.fresh] if out is None else out if out.__class__ in SEVERAL else (out,)
+            done = quick.run(*arrays, *made)
+            if done:
+                self._stats = last.stats
+                return tuple(made) if self._several else made[0]
+            if done is not None:
+                self._check_failed(quick.error())
         if (
             (mode is None or mode is ADD) and sizes is None and casting is SAFE
             and len(arrays) == self._count and not DONATED and not is_checked() and not RECORDING
@@ -93,12 +110,27 @@ class Kernel(Rich):
                     try:
                         call.run([everything[p] for p in call.order])
                     except KernelError as error:
-                        if error.requirement is None:  # else nothing was written: the call can be made in general
-                            raise self.explained(error) from None
+                        self._check_failed(error)
                     else:
                         self._stats = call.stats
+                        self._remember(call, is_into=out is not None, adds=mode is not None)
                         return tuple(results) if self._several else results[0]
         return self._general(Asked(arrays, out, mode, sizes, casting))
+
+    def _remember(self, call: KnownCall, *, is_into: bool, adds: bool) -> None:
+        """Let the next call try this one first."""
+        if call.quick is not None and not adds:
+            if is_into:
+                self._last_into = call, call.quick
+            else:
+                self._last = call, call.quick
+
+    def _check_failed(self, error: Exception) -> None:
+        """Raise why a call failed, unless nothing was written: then it can be made in general."""
+        if not isinstance(error, KernelError):
+            raise error
+        if error.requirement is None:
+            raise self.explained(error) from None
 
     def _general(self, asked: Asked) -> Any:
         """A call that was not prepared, or of arrays for which the prepared one fails."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -10,17 +11,21 @@ import numpy as np
 
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.addresses import address_of
+from tedsl.backend.arguments.array_calls import ArrayCall, Passed, array_call
 from tedsl.backend.calling.general_call import CallAnswer
 from tedsl.backend.calling.in_place import PreparedCall
 from tedsl.backend.calling.signature import KernelParts
 from tedsl.backend.calling.stats import Stats
 from tedsl.backend.compiling.executable import CallMemory
+from tedsl.backend.sequence.arena import maker_of
+from tedsl.lang.locks import cached_property
 
 __all__ = ["MOST_CALLS", "KnownCall", "PreparedCalls", "separate"]
 
 _may_share = np.may_share_memory
 MOST_CALLS = 256  # prepared calls kept
 FEW_TARGETS = 4  # up to which every pair of arrays is compared
+MOST_PAIRS = 64  # likewise, by code
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +38,17 @@ class KnownCall:
     is_fresh: bool  # every result is in memory of its own
     safe: frozenset[tuple[int, int]]  # (result, input) that may lie element on element
     stats: Stats
+    make_quick: Callable[[], ArrayCall | None]
+
+    @cached_property
+    def fresh(self) -> tuple[Callable[[], Array], ...]:
+        """What makes the results, where all are in memory of their own."""
+        return tuple(functools.partial(maker_of(*r), *r) for r in self.results if not isinstance(r, int))
+
+    @cached_property
+    def quick(self) -> ArrayCall | None:
+        """The same without Python, on the inputs followed by the results; where there is one, for the third call."""
+        return self.make_quick()
 
 
 class PreparedCalls:
@@ -61,7 +77,10 @@ class PreparedCalls:
         results = tuple(alias[p] if on_inputs and p in alias else (a.shape, a.dtype) for p, a in enumerate(outputs))
         keyed = list(given) if on_inputs or not call.targets else [*given, *outputs]
         key = tuple((np.ndarray, a.dtype, a.shape, a.strides) for a in keyed)
-        known = KnownCall(made.run, results, tuple(order), not call.targets, call.safe(outputs, sources), answer.stats)
+        safe = call.safe(outputs, sources)
+        passed = _Arrays(given, outputs, safe, is_fresh=not call.targets)
+        quick = functools.partial(passed.quick, made.run, order) if not on_inputs else _nothing
+        known = KnownCall(made.run, results, tuple(order), not call.targets, safe, answer.stats, quick)
         _put(self.adding if adds else self.writing, key, known)
 
     def _is_as_given(self, call: PreparedCall, memory: CallMemory, given: Sequence[Any]) -> bool:
@@ -79,6 +98,29 @@ class PreparedCalls:
         """Whether all outputs were computed, and either all or none of them in arrays of the caller's."""
         all_or_none = len(call.targets) in (0, len(outputs)) or on_inputs
         return len(outputs) == len(self.kernel.signature.outputs) and all_or_none
+
+
+class _Arrays:
+    """What a call is passed, without the arrays themselves."""
+
+    def __init__(
+        self, given: Sequence[Array], outputs: Sequence[Array], safe: Set[tuple[int, int]], *, is_fresh: bool
+    ) -> None:
+        count = len(given)
+        self.passed = [Passed(a.dtype, a.shape, a.strides) for a in given]
+        self.passed += [Passed(a.dtype, a.shape, a.strides, is_written=True, is_known=is_fresh) for a in outputs]
+        self.pairs = list[tuple[int, int, bool]]()
+        for p in range(0 if is_fresh else len(outputs)):
+            self.pairs += [(count + p, k, (p, k) in safe) for k in range(count)]
+            self.pairs += [(count + p, count + q, False) for q in range(p)]
+
+    def quick(self, run: Callable[..., Any], order: Sequence[int]) -> ArrayCall | None:
+        """The call by code that looks at the arrays itself, where there is one."""
+        return array_call(run, self.passed, order, self.pairs) if len(self.pairs) <= MOST_PAIRS else None
+
+
+def _nothing() -> None:
+    """Of a call that needs Python."""
 
 
 def _adds_all(call: PreparedCall, memory: CallMemory, outputs: Sequence[Array]) -> bool:

@@ -6,7 +6,7 @@ The largest is placed first, each at the lowest address that is free for as long
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.addresses import address_of
 
-__all__ = ["ALIGNMENT", "Arena", "Shelf", "Span", "fresh"]
+__all__ = ["ALIGNMENT", "Arena", "Shelf", "Span", "fresh", "maker_of"]
 
 ALIGNMENT = 128  # two lines of the cache, and whole vectors
 LARGE = 1 << 16  # bytes of an array that is worth a second object
@@ -87,9 +87,16 @@ def fresh(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
     NumPy's begin 16 bytes behind one, and every store of a whole vector would write to two lines.
     """
+    return maker_of(shape, dtype)(shape, dtype)
+
+
+def maker_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[tuple[int, ...], np.dtype[Any]], Array]:
+    """What makes such arrays."""
+    return np.empty if math.prod(shape) * dtype.itemsize < LARGE else _aligned
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     size = math.prod(shape) * dtype.itemsize
-    if size < LARGE:
-        return np.empty(shape, dtype)
     raw = np.empty(size + ALIGNMENT, np.uint8)
     large: Array = np.ndarray(shape, dtype, raw, -address_of(raw) % ALIGNMENT)
     return large

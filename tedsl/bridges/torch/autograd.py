@@ -66,9 +66,15 @@ def is_quiet() -> bool:
         or torch._C._len_torch_dispatch_stack()
         or torch._C._is_torch_function_mode_enabled()
         or forward_ad._current_level >= 0
-        or torch.is_autocast_enabled("cpu")
-        or torch.is_autocast_enabled("cuda")
+        or _casts()
     )
+
+
+def _casts_somewhere() -> bool:
+    return bool(torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"))
+
+
+_casts: Callable[[], bool] = getattr(torch._C, "_is_any_autocast_enabled", _casts_somewhere)  # one question, newer
 
 
 def is_differentiated(tensors: Sequence[Any]) -> bool:

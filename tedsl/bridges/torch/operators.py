@@ -90,13 +90,14 @@ def like(array: np.ndarray[Any, Any], given: Any) -> Any:
 def _compute_here(traced: TracedRoutine) -> Callable[[Sequence[Any]], Any]:
     """The results for tensors on the CPU, by its kernel at once."""
     kernel = traced.kernel_for(torch_memory.HOST)
+    made = tensor_of if any(t.dtype == "bfloat16" for t in traced.outputs) else torch.from_numpy
 
     def compute(tensors: Sequence[Any]) -> Any:
         try:
-            arrays = [t.detach().numpy() for t in tensors]
+            arrays = [(t.detach() if t.requires_grad else t).numpy() for t in tensors]
         except RuntimeError:  # not memory as it is: the negative of it
             return NotImplemented
-        return [tensor_of(a) for a in kernel(*arrays)]
+        return [made(a) for a in kernel(*arrays)]
 
     return compute
 
