@@ -18,6 +18,7 @@ from tedsl.backend.assembly.exponentials import scaled
 from tedsl.backend.assembly.fences import fenced, unfenced
 from tedsl.backend.assembly.fma import fused
 from tedsl.backend.assembly.gathers import gathered
+from tedsl.backend.assembly.lane_choices import chosen_in_lanes
 from tedsl.backend.assembly.masked_stores import masked_singly, unmasked
 from tedsl.backend.assembly.min_max import extremes
 from tedsl.backend.assembly.nontemporal import streamed, tags_of
@@ -63,6 +64,7 @@ PASSES = (
     ),
     Pass("exponentials", "faster", lambda lines, around: scaled(lines, around.features)),
     Pass("extremes", "faster", lambda lines, around: extremes(lines, around.features)),
+    Pass("lane choices", "faster", lambda lines, _: chosen_in_lanes(lines)),
     Pass("fused multiply-add", "faster", lambda lines, around: fused(lines, around.features)),
     Pass("prefetches", "faster", lambda lines, around: fetched_ahead(lines, tags_of(lines, around.streams))),
     Pass(

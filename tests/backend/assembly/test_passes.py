@@ -110,7 +110,13 @@ def _large() -> Any:
     return [x], x * 2.0
 
 
+def _short_rows() -> Any:
+    x = te.placeholder((4096, 8), name="x")
+    return [x], x.max(1)
+
+
 FIRES = {
+    ("lane choices", "x86-64-v3"): _short_rows,
     ("exponentials", "x86-64-v4"): _softmax, ("extremes", "x86-64-v4"): _softmax,
     ("reciprocals", "x86-64-v4"): _softmax, ("extremes", "x86-64-v3"): _softmax, ("reciprocals", "x86-64-v3"): _softmax,
     ("fused multiply-add", "x86-64-v4"): _product, ("fused multiply-add", "x86-64-v3"): _product,
