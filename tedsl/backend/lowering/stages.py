@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from types import MappingProxyType
 
 import halide as hl
@@ -194,13 +196,14 @@ class Context:
         """The right side of an update of several components, all computed before any is stored.
 
         Halide looks for reads of the components to decide which must be stored together, but not inside the arguments
-        of calls, and strict arithmetic is calls. So each component names the next one where Halide looks.
+        of calls, and strict arithmetic is calls. So each value is chosen by a number that is promised to lie between
+        what all components hold: Halide drops the promise once it has split them, and none of them is read.
         """
         if len(values) == 1:
             return values[0]
-        never = self.unknown_zero() != 0
-        following = [*old[1:], old[0]]
-        return hl.Tuple([hl.select(never, hl.cast(v.type(), o), v) for v, o in zip(values, following, strict=True)])
+        named = reduce(operator.add, map(_some_integer, old))
+        never = hl.unsafe_promise_clamped(self.unknown_zero(), named, named) != 0
+        return hl.Tuple([hl.select(never, hl.cast(v.type(), 0), v) for v in values])
 
     def extent(self, extent: Expr) -> Halide:
         """An expression of the extents."""
@@ -216,6 +219,12 @@ def _ranges(tensors: Iterable[Tensor]) -> Known:
                 most = min(ranges.get(extent, (0, SIZE_MAX))[1], LARGEST // tensor.dtype.itemsize)
                 ranges[extent] = 0, most
     return ranges
+
+
+def _some_integer(value: Halide) -> Halide:
+    """A number that names a value."""
+    kind = value.type()
+    return hl.cast(hl.Int(32), hl.reinterpret(hl.UInt(kind.bits()), value) if kind.is_float() else value)
 
 
 def elements(func: hl.Func, components: Sequence[int]) -> Reader:
