@@ -629,19 +629,16 @@ def _stockham(re: te.Tensor, im: te.Tensor) -> Any:
         angle = -np.pi * np.arange(length) / length
         turn = te.constant(np.cos(angle)), te.constant(np.sin(angle))
 
-        def stage(p: Any, q: Any, at: Any, x: Any = (re, im), turn: Any = turn, length: int = length) -> Any:
+        def stage(p: Any, q: Any, x: Any = (re, im), turn: Any = turn, length: int = length) -> Any:
             # element q of block p of the next stage, from block p of both halves
             k = q % length
             a, b = (z[p * length + k] for z in x)
             c, d = (z[half + p * length + k] for z in x)
             u, v = c * turn[0][k] - d * turn[1][k], c * turn[1][k] + d * turn[0][k]
-            return te.select(q < length, (a + u, b + v)[at], (a - u, b - v)[at])
+            return te.select(q < length, a + u, a - u), te.select(q < length, b + v, b - v)
 
         twice = 2 * length
-        re, im = (
-            te.compute((n,), lambda i, at=at, stage=stage, twice=twice: stage(i // twice, i % twice, at))
-            for at in (0, 1)
-        )
+        re, im = te.compute((n,), lambda i, stage=stage, twice=twice: stage(i // twice, i % twice))
         length = twice
     return te.compute((2, n), lambda s, i: te.select(s == 0, re[i], im[i]), name="fft")
 

@@ -67,11 +67,12 @@ def refined(system: System, grid: Grid, setting: Setting, splits: int = 0) -> li
     if diagonal is not None:
         return refined(system, diagonal, setting, splits)
     phases = _phases(part) if splits < MAX_SPLITS else None
+    whole = _boxed(system, part, setting)
     if phases is not None:
         parts = [p for phase in phases for p in refined(system, phase, setting, splits + 1)]
-        if sum(p.cost for p in parts) <= WORTH * part.cost:
+        if sum(p.cost for p in parts) <= WORTH * sum(p.cost for p in whole):
             return parts
-    return _boxed(system, part, setting)
+    return whole
 
 
 def _diagonal(part: Part) -> Grid | None:

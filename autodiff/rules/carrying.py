@@ -8,15 +8,19 @@ step, not once for each read of an earlier one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from autodiff.rules.sharing import common_parts, cost
 from tedsl.lang import functions as fn
-from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Read, Reduce
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.extents import number, same_extent
 from tedsl.lang.guards import guards_of
+from tedsl.lang.phases import cases_of
 from tedsl.lang.tensor import Scan, ScanState, Tensor
-from tedsl.lang.traverse import conjuncts, free_axes, rebuild_all, replaced_all, topological
+from tedsl.lang.traverse import conjuncts, free_axes, reads_of, rebuild_all, replaced_all, topological
 
-__all__ = ["carried_of", "moved_read", "on_outputs", "shared_of"]
+__all__ = ["CommonPart", "carried_of", "moved_read", "on_outputs", "shared_of"]
 
 MOST_SHARED = 4
 """Tensors that a reverse recurrence fills beside the adjoints: each is written and read at every step."""
@@ -41,7 +45,7 @@ def carried_of(
         for child in dict.fromkeys(used.children):
             users.setdefault(child, []).append(used)
     ends = set(roots)
-    reach = dict(zip(*_on_finished(op), strict=True))
+    reach = dict(zip(*_on_finished(op, op.bodies), strict=True))
     carried = {}
     for k, handle in handles.items():
         node: Expr = Read(handle, (*prefix, *op.axes))
@@ -54,10 +58,10 @@ def carried_of(
     return carried
 
 
-def _on_finished(op: Scan) -> tuple[list[Expr], list[Expr]]:
+def _on_finished(op: Scan, bodies: tuple[Expr, ...]) -> tuple[list[Expr], list[Expr]]:
     """The reads of the bodies, and the condition under which each is in bounds for sure."""
-    guards = guards_of(op.bodies)
-    reads = op.reads
+    guards = guards_of(bodies)
+    reads = reads_of(bodies)
     moved = on_outputs(op, tuple(reads) + tuple(guards[r] for r in reads))
     return list(moved[: len(reads)]), list(moved[len(reads) :])
 
@@ -87,52 +91,123 @@ def _is_known_everywhere(
     return True
 
 
+@dataclass(frozen=True, eq=False)
+class CommonPart:
+    """What several uses compute of a step's adjoint: the part as they have it, where they find it, what it is over the
+    axes of the scan, and the condition under which it is known.
+    """
+
+    part: Expr
+    place: tuple[Expr, ...]
+    value: Expr
+    condition: Expr
+
+
 def shared_of(
     op: Scan,
     roots: Sequence[Expr],
     conditions: Sequence[Expr],
     handles: Mapping[int, Tensor],
     prefix: tuple[Axis, ...],
-) -> dict[Tensor, tuple[Expr, Expr]]:
-    """States of their own for what several uses compute of a step's adjoint: what it is, and where it is wanted.
+) -> dict[Tensor, CommonPart]:
+    """States of their own for what several uses compute of a step's adjoint.
 
     Each root is used where its condition holds.
     """
-    axes = (*prefix, *op.axes)
-    own: set[Expr] = {Read(h, axes) for h in handles.values()}
-    reach = dict(zip(*_on_finished(op), strict=True))
-    found: dict[Tensor, tuple[Expr, Expr]] = {}
-    shape = tuple(a.extent for a in axes if a.extent is not None)
+    cases = _cases(op, handles, prefix)
+    found: dict[Tensor, CommonPart] = {}
+    shape = tuple(a.extent for a in (*prefix, *op.axes) if a.extent is not None)
     while len(found) < MOST_SHARED:
-        parts = [p for p in common_parts(roots) if any(n in own for n in topological((p,)))]
         used = guards_of(roots, conditions)
-        known = [(p, c) for p in parts if (c := _known_where(op, p, used[p], axes, own, reach)) is not None]
+        known = [
+            (_gain(part, roots), shared)
+            for part in common_parts(roots)
+            if (shared := _known_in_one(part, used[part], cases, (*prefix, *op.axes))) is not None
+        ]
         if not known:
             break
-        part, condition = max(known, key=lambda pair: cost(topological((pair[0],))))
+        _, shared = max(known, key=lambda pair: pair[0])
         name = f"d{op.name}_shared{len(found) or ''}"
-        state = ScanState(name=name, where=op.where, shape=shape, dtype=part.dtype).output()
-        found[state] = part, condition
+        state = ScanState(name=name, where=op.where, shape=shape, dtype=shared.part.dtype).output()
+        found[state] = shared
         # What is left to share is seen anew: parts of this one may have no other use.
-        roots = replaced_all(roots, {part: Read(state, axes)})
+        roots = replaced_all(roots, {shared.part: Read(state, shared.place)})
     return found
 
 
-def _known_where(
-    op: Scan, part: Expr, used: Expr, axes: tuple[Axis, ...], own: set[Expr], reach: Mapping[Expr, Expr]
-) -> Expr | None:
-    """Where a part can be computed from what is there at each step; None if it may be used elsewhere too."""
-    nodes = topological((part,))
-    if any(isinstance(n, Reduce) for n in nodes) or not set(free_axes(part)) <= set(axes):
+def _gain(part: Expr, roots: Sequence[Expr]) -> int:
+    """Operations that are saved where a part is stored once."""
+    uses = sum(any(n is part for n in topological((root,))) for root in roots)
+    return cost(topological((part,))) * (uses - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """What is there at a step, of a packed scan in one of its phases.
+
+    `own`: the adjoints, by the reads of them in this case those over the axes of the scan. `done`: what the scan has
+    computed. `reach`: where the reads of its bodies are in bounds, as far as `inside` does not say it.
+    """
+
+    place: tuple[Expr, ...]
+    own: dict[Expr, Expr]
+    done: frozenset[Tensor]
+    reach: dict[Expr, Expr]
+    inside: Expr
+
+
+def _cases(op: Scan, handles: Mapping[int, Tensor], prefix: tuple[Axis, ...]) -> list[_Case]:
+    if not op.parts:
+        return [_case(op, op.bodies, TRUE, op.axes, handles, prefix)]
+    cases = []
+    for phase, inside, bodies in cases_of(op):
+        here = tuple(Const(phase, INT32) if a is op.steps[-1] else a for a in op.axes)
+        own = {k: h for k, h in handles.items() if k in bodies}
+        cases.append(_case(op, tuple(bodies.values()), inside, here, own, prefix))
+    return cases
+
+
+def _case(
+    op: Scan, bodies: tuple[Expr, ...], inside: Expr, here: tuple[Expr, ...], handles: Mapping[int, Tensor],
+    prefix: tuple[Axis, ...],
+) -> _Case:  # fmt: skip
+    place = (*prefix, *here)
+    own: dict[Expr, Expr] = {Read(h, place): Read(h, (*prefix, *op.axes)) for h in handles.values()}
+    return _Case(place, own, frozenset(op.outputs), dict(zip(*_on_finished(op, bodies), strict=True)), inside)
+
+
+def _known_in_one(part: Expr, used: Expr, cases: Sequence[_Case], axes: tuple[Axis, ...]) -> CommonPart | None:
+    """A part that is made of the adjoints of one case alone; None if it may be used where it is not known."""
+    nodes = set(topological((part,)))
+    mine = [case for case in cases if not nodes.isdisjoint(case.own)]
+    if len(mine) != 1 or any(isinstance(n, Reduce) for n in nodes) or not set(free_axes(part)) <= set(axes):
         return None
+    (case,) = mine
+    condition = _known_where(part, used, case)
+    if condition is None:
+        return None
+    (value,) = replaced_all((part,), case.own)
+    return CommonPart(part, case.place, value, condition)
+
+
+def _is_within(read: Read) -> bool:
+    """Whether a read is of a place that there is, for all values of the axes that are its indices."""
+    return all(
+        (isinstance(i, Axis) and i.extent is not None and same_extent(i.extent, end))
+        or (isinstance(i, Const) and 0 <= i.value < (number(end) or 0))
+        for i, end in zip(read.indices, read.tensor.extents, strict=True)
+    )
+
+
+def _known_where(part: Expr, used: Expr, case: _Case) -> Expr | None:
+    """Where a part can be computed from what is there at each step; None if it may be used elsewhere too."""
     guards = guards_of(part)
-    at_this_step = own | {Read(t, op.axes) for t in op.outputs}
     always = set(conjuncts(used))
-    needed: dict[Expr, None] = {}
-    for r in nodes:
-        if not isinstance(r, Read) or r in at_this_step:
+    needed = dict.fromkeys(() if case.inside is TRUE else conjuncts(case.inside))
+    for r in topological((part,)):
+        if not isinstance(r, Read) or r in case.own or (r.tensor in case.done and _is_within(r)):
             continue
-        allowed = reach.get(r)
+        allowed = case.reach.get(r)
         if allowed is None:
             return None
         if allowed is not guards[r]:

@@ -7,11 +7,13 @@ not of three.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from autodiff.rules.carrying import carried_of, moved_read, on_outputs, shared_of
+from autodiff.rules.carrying import CommonPart, carried_of, moved_read, on_outputs, shared_of
 from autodiff.rules.flows import Cotangents, Flow, site_flows
 from autodiff.rules.slopes import Slopes
 from autodiff.rules.sweep import ReadSite, sweep
@@ -21,7 +23,7 @@ from autodiff.turning.gather import gather_expression
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.phases import cases_of
 from tedsl.lang.tensor import Operation, Scan, ScanState, StepPart, Tensor
@@ -56,7 +58,7 @@ def scan_flows(
         outer = [_with_adjoint(s, replaced(s.adjoint, stored)) for s in outer]
         sites = [s for _, s in inner] + outer
         shared = shared_of(op, [s.adjoint for s in sites], [s.condition for s in sites], handles, prefix)
-        stored = {e: Read(t, (*prefix, *op.axes)) for t, (e, _) in shared.items()}
+        stored = {s.part: Read(t, s.place) for t, s in shared.items()}
         inner = [(k, _with_adjoint(s, replaced(s.adjoint, stored))) for k, s in inner]
         outer = [_with_adjoint(s, replaced(s.adjoint, stored)) for s in outer]
         totals = _reverse_scan(op, adjoints, prefix, handles, inner, carried, shared)
@@ -148,7 +150,7 @@ def _reverse_scan(
     handles: Mapping[int, Tensor],
     inner: Sequence[tuple[int, ReadSite]],
     carried: Mapping[int, Expr],
-    shared: Mapping[Tensor, tuple[Expr, Expr]],
+    shared: Mapping[Tensor, CommonPart],
 ) -> dict[Tensor, Tensor]:
     """What the recurrence holds of every step: of each float state its adjoint, its own plus what later steps send
     back, and what the uses of these share: handle -> tensor.
@@ -156,16 +158,16 @@ def _reverse_scan(
     axes = tuple(Axis(a.name, a.extent) for a in op.axes)
     outer = tuple(Axis(p.name, p.extent) for p in prefix)
     bodies = {k: _external(adjoints.get(k), prefix, axes, op.states[k]) for k in handles}
-    for state, site in inner:
-        bodies[state] = bodies[state] + _recurrent_part(op, site, axes, state)
+    for state, part in _recurrent_parts(op, inner, axes):
+        bodies[state] = bodies[state] + part
     place: dict[Expr, Expr] = dict(zip(op.axes, axes, strict=True))
     around: dict[Expr, Expr] = dict(zip(prefix, outer, strict=True))
     at_this_step: dict[Expr, Expr] = {Read(handles[k], (*prefix, *axes)): body for k, body in bodies.items()}
     held = {handles[k]: replaced(substitute_all((carried[k],), place)[0], at_this_step) for k in handles}
     at_this_step = {Read(h, (*prefix, *axes)): e for h, e in held.items()}
-    for handle, (part, known) in shared.items():
-        value, condition = substitute_all((part, known), place)
-        held[handle] = fn.select_node(askable(condition), replaced(value, at_this_step), Const(0.0, part.dtype))
+    for handle, common in shared.items():
+        value, condition = substitute_all((common.value, common.condition), place)
+        held[handle] = fn.select_node(askable(condition), replaced(value, at_this_step), Const(0.0, value.dtype))
     again = {r.tensor for r in reads_of(tuple(s.adjoint for _, s in inner))}
     moved = dict(zip(held, substitute_all(tuple(held.values()), around), strict=True))
     recurrent = {h: e for h, e in moved.items() if h in again}
@@ -218,6 +220,39 @@ def _external(adjoint: Cotangent | None, prefix: tuple[Axis, ...], axes: tuple[A
         return Const(0.0, state.dtype)
     value, condition = adjoint.at(prefix, axes)
     return fn.select_node(askable(condition), value, Const(0.0, value.dtype))
+
+
+def _recurrent_parts(
+    op: Scan, inner: Sequence[tuple[int, ReadSite]], axes: tuple[Axis, ...]
+) -> Iterator[tuple[int, Expr]]:
+    """By state what its reads send back. What several send from the same places but for numbers is summed up once."""
+    scaled = [_scaled(site.adjoint) for _, site in inner]
+    keys = [
+        (core, site.read.indices, site.condition, site.axes) for (core, _), (_, site) in zip(scaled, inner, strict=True)
+    ]
+    often, found = Counter(keys), dict[object, Expr]()
+    for key, (core, factors), (state, site) in zip(keys, scaled, inner, strict=True):
+        if often[key] == 1:
+            yield state, _recurrent_part(op, site, axes, state)
+            continue
+        if key not in found:
+            found[key] = _recurrent_part(op, _with_adjoint(site, core), axes, state)
+        part = found[key]
+        for factor in factors:
+            part = part * factor
+        yield state, part
+
+
+def _scaled(e: Expr) -> tuple[Expr, tuple[Const, ...]]:
+    """An expression as another one times numbers, the first of them first."""
+    factors: list[Const] = []
+    while isinstance(e, Apply) and e.fn is Fn.MUL:
+        number = next((a for a in e.args if isinstance(a, Const) and math.isfinite(a.value)), None)
+        if number is None or e.args[0] is e.args[1]:
+            break
+        factors.insert(0, number)
+        e = e.args[1] if e.args[0] is number else e.args[0]
+    return e, tuple(factors)
 
 
 def _recurrent_part(op: Scan, site: ReadSite, axes: tuple[Axis, ...], state: int) -> Expr:

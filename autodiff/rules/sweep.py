@@ -7,8 +7,10 @@ nodes of different conditions meet; what is left at a read is handed over as the
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from types import MappingProxyType
 
 from autodiff.rules.derivatives import DERIVATIVE, PIECEWISE_CONSTANT, is_zero, times
@@ -20,11 +22,12 @@ from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.guards import guards_of
 from tedsl.lang.operators import Fn
 from tedsl.lang.reducers import BUILTIN
-from tedsl.lang.traverse import free_axes, topological
+from tedsl.lang.traverse import conjuncts, free_axes, topological
 
 __all__ = ["ReadSite", "sweep"]
 
 
+FAR = 8  # terms of a sum among which the other branch of a choice is looked for
 Scopes = dict[tuple[Axis, ...], Expr]
 
 
@@ -113,9 +116,47 @@ def _over(value: Expr, axes: tuple[Axis, ...]) -> Expr:
 
 
 def _sum(a: Expr, b: Expr) -> Expr:
-    """a + b; a - c where b is -c."""
-    total: Expr = a - b.args[0] if isinstance(b, Apply) and b.fn is Fn.NEG else a + b
+    """a + b; a - c where b is -c; one choice where a term of `a` is zero where `b` is not."""
+    total: Expr
+    if _is_guarded(b):
+        rest, passed = a, list[Expr]()
+        while len(passed) < FAR:
+            is_sum = isinstance(rest, Apply) and rest.fn is Fn.ADD
+            chosen = _one_or_other(rest.children[1] if is_sum else rest, b)
+            if chosen is not None:
+                total = rest.children[0] + chosen if is_sum else chosen
+                return reduce(operator.add, reversed(passed), total)
+            if not is_sum:
+                break
+            passed.append(rest.children[1])
+            rest = rest.children[0]
+    total = a - b.args[0] if isinstance(b, Apply) and b.fn is Fn.NEG else a + b
     return total
+
+
+def _one_or_other(a: Expr, b: Expr) -> Expr | None:
+    """The sum of what both branches of a choice send back: `select(c, a, 0) + select(~c, b, 0)`, also where both are
+    asked inside of further conditions.
+    """
+    if not (_is_guarded(a) and _is_guarded(b)):
+        return None
+    first, second = conjuncts(a.children[0]), conjuncts(b.children[0])
+    only = [c for c in first if c not in set(second)], [c for c in second if c not in set(first)]
+    if [len(own) for own in only] != [1, 1]:
+        return None
+    ((this,), (that,)) = only
+    if fn.apply(Fn.NOT, this) is not that and fn.apply(Fn.NOT, that) is not this:
+        return None
+    value = a.children[1] if a.children[1] is b.children[1] else fn.select_node(this, a.children[1], b.children[1])
+    around: Expr = TRUE
+    for condition in first:
+        around = around if condition is this else fn.logical_and(around, condition)
+    return value if around is TRUE else fn.select_node(around, value, Const(0.0, value.dtype))
+
+
+def _is_guarded(e: Expr) -> bool:
+    """Whether it is a value under a condition, else 0."""
+    return isinstance(e, Apply) and e.fn is Fn.SELECT and is_zero(e.args[2])
 
 
 def _values(order: list[Expr], known: Mapping[Expr, Expr]) -> dict[Expr, Expr]:

@@ -41,7 +41,7 @@ __all__ = ["plan_step_by_step"]
 
 FARTHEST = 4  # steps that a step may look back
 TO_SHARE = 1 << 16  # elements of a step, from which on threads that sleep between two of them are woken
-MOST_NODES = 300  # of the bodies of a scan: what is larger takes seconds to compile in any case
+MOST_NODES = 400  # of the bodies of a scan: what is larger takes seconds to compile in any case
 ROWS, IN_TILES = 8, 1 << 20  # of a step's products, and its operations: from both on they gain by packed factors
 IN_VECTORS, TO_MEMORY = 0.5, 2  # of an operation done for several elements at once, and of a byte of new memory
 
