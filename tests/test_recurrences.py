@@ -1,12 +1,14 @@
 """Recurrences of every kind: compiled they are what the reference has, and their gradients what JAX has.
 
 Small ones run with the thresholds of the default schedule at their lowest, cut into kernels or not; large ones as they
-are.
+are. Compiling one, or asking JAX, takes seconds; so most are not compiled: their gradients are told along a random
+direction by differences of the reference, and JAX is asked where these say otherwise, as they do beside an edge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,8 @@ from schedules.default import LOWEST, assuming
 from tests.equivalence import PHASES
 from tests.recurrences import Recurrence, recurrences
 
-FEW, BY_JAX, MANY = 5, 2, 500
+FEW, BY_JAX, BY_DIFFERENCES, MANY = 4, 1, 6, 500
+STEP = 1e-6  # of a difference
 MODES: Mapping[str, Mapping[str, int]] = {
     "as it is": {},
     "every pattern": LOWEST,
@@ -30,26 +33,65 @@ MODES: Mapping[str, Mapping[str, int]] = {
 Feeds = dict[te.Tensor, Any]
 
 
-def check(made: Recurrence, mode: str, seed: int, *, by_jax: bool) -> None:
-    """Results and gradients, twice, as memory is kept between calls."""
+@dataclass(frozen=True)
+class Case:
+    """A recurrence with values for all that it reads, and the gradients of its floats for some heads."""
+
+    made: Recurrence
+    feeds: Feeds
+    floats: list[te.Tensor]
+    heads: list[te.Tensor]
+    gradients: list[te.Tensor]
+
+    def close_to_jax(self, found: Sequence[Any]) -> None:
+        from tests.jax_programs import pulled_back
+
+        theirs = pulled_back(self.floats, self.feeds, self.made.sources, [self.feeds[h] for h in self.heads])
+        for got, expected in zip(found, theirs, strict=True):
+            close(got, expected, 1e-8)
+
+
+def case(made: Recurrence, seed: int) -> Case:
     feeds, floats = made.feeds(seed), [y for y in made.outputs if y.dtype.is_float]
     heads = [te.placeholder(y.shape, str(y.dtype), name=f"head{k}") for k, y in enumerate(floats)]
     rng = np.random.default_rng(seed)
     feeds |= {h: rng.standard_normal(tuple(map(int, h.shape))) for h in heads}
     gradients = list(te.differentiate(floats, made.sources, head=heads)) if floats else []
+    return Case(made, feeds, floats, heads, gradients)
+
+
+def check(made: Recurrence, mode: str, seed: int, *, by_jax: bool) -> None:
+    """Results and gradients, twice, as memory is kept between calls."""
+    of = case(made, seed)
     with assuming(MODES[mode]):
-        kernel = te.build(list(feeds), [*made.outputs, *gradients])
-    want = te.interpret([*made.outputs, *gradients], feeds)
+        kernel = te.build(list(of.feeds), [*made.outputs, *of.gradients])
+    want = te.interpret([*made.outputs, *of.gradients], of.feeds)
     for _ in range(2):
-        found = kernel(*feeds.values())
+        found = kernel(*of.feeds.values())
         for got, expected in zip(found, want, strict=True):
             close(got, expected, 1e-9)
-    if by_jax and floats:
-        from tests.jax_programs import pulled_back
+    if by_jax and of.floats:
+        of.close_to_jax(found[len(made.outputs) :])
 
-        theirs = pulled_back(floats, feeds, made.sources, [feeds[h] for h in heads])
-        for got, expected in zip(found[len(made.outputs) :], theirs, strict=True):
-            close(got, expected, 1e-8)
+
+def check_slopes(made: Recurrence, seed: int) -> None:
+    """The gradients along a random direction, by differences; by JAX where they are others."""
+    of = case(made, seed)
+    if not of.floats:
+        return
+    rng = np.random.default_rng(seed + 1)
+    along = {x: rng.standard_normal(tuple(map(int, x.shape))) for x in made.sources}
+    found = te.interpret(of.gradients, of.feeds)
+    slope = sum(float((g * along[x]).sum()) for g, x in zip(found, made.sources, strict=True))
+    ends = []
+    for sign in (1, -1):
+        moved = {t: a + sign * STEP * along[t] if t in along else a for t, a in of.feeds.items()}
+        values = te.interpret(of.floats, moved)
+        ends.append(sum(float((y * of.feeds[h]).sum()) for y, h in zip(values, of.heads, strict=True)))
+    size = sum(float(np.abs(g * along[x]).sum()) for g, x in zip(found, made.sources, strict=True))
+    if not abs((ends[0] - ends[1]) / (2 * STEP) - slope) <= 1e-6 * max(size, abs(ends[0]), 1e-3):
+        pytest.importorskip("jax")
+        of.close_to_jax(found)
 
 
 def close(found: Any, expected: Any, rtol: float) -> None:
@@ -79,6 +121,19 @@ def test_recurrences(made: Recurrence, mode: str, seed: int) -> None:
 def test_gradients_are_those_of_jax(made: Recurrence, mode: str, seed: int) -> None:
     pytest.importorskip("jax")
     check(made, mode, seed, by_jax=True)
+
+
+@draws(BY_DIFFERENCES)
+@given(recurrences(), seeds)
+def test_gradients_are_those_of_differences(made: Recurrence, seed: int) -> None:
+    check_slopes(made, seed)
+
+
+@pytest.mark.long
+@draws(4 * MANY)
+@given(recurrences(), seeds)
+def test_many_gradients_are_those_of_differences(made: Recurrence, seed: int) -> None:
+    check_slopes(made, seed)
 
 
 @pytest.mark.long
