@@ -24,12 +24,13 @@ from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Tensor
-from tedsl.lang.traverse import operations_between, rebuild_all, substitute_all
+from tedsl.lang.traverse import free_axes, operations_between, rebuild_all, substitute_all
 
 __all__ = ["Merging", "merging_of"]
 
 LARGEST = 2**31 - 1
 NARROW, WIDE, LANES = 64, 256, 16
+STREAM = 1024  # columns that are reduced side by side
 
 T = TypeVar("T", int, Axis)
 # An axis of a tensor by its place, or a loop of an operation: together with the next one.
@@ -227,7 +228,17 @@ def _gains(axes: Sequence[Axis], apart: set[Pair], op: Operation) -> bool:
     if not runs or len(runs[-1]) == 1:
         return False
     last = number(runs[-1][-1].extent)
-    return last is not None and (last < NARROW or (last < WIDE and last % LANES != 0))
+    if last is None:
+        return False
+    return last < NARROW or (last < WIDE and last % LANES != 0) or (last < STREAM and _sums_columns(op, axes))
+
+
+def _sums_columns(op: Operation, axes: Sequence[Axis]) -> bool:
+    """Whether columns of one tensor are reduced, which are streams of memory if they lie side by side."""
+    if not isinstance(op, Compute) or op.reduction is None or tuple(axes) != op.axes:
+        return False
+    read = [r for r in dict.fromkeys(op.reads) if not set(axes).isdisjoint(free_axes(r.indices))]
+    return len(read) == 1 and read[0].indices[-1] is axes[-1]
 
 
 def _placeholder(tensor: Tensor, runs: Sequence[int]) -> Tensor:

@@ -46,6 +46,17 @@ def test_reductions_keep_what_they_reduce_apart() -> None:
     assert shapes([x], rest) == ([(200, 35)], [(200, 35)])
 
 
+def test_columns_that_are_reduced_are_one_stream() -> None:
+    x, w = place("x", 40, 6, 288), place("w", 40)
+    assert shapes([x], x.max(axis=0)) == ([(40, 1728)], [(1728,)])
+    weighted = te.compute((6, 288), lambda j, k: te.sum(lambda i: x[i, j, k] * w[i]))
+    assert shapes([x, w], weighted) == ([(40, 1728), (40,)], [(1728,)])
+    a, b = place("a", 6, 288, 40), place("b", 40, 30)
+    assert shapes([a, b], te.compute((6, 288, 30), lambda i, j, k: te.sum(lambda r: a[i, j, r] * b[r, k]))) is None
+    feeds = {x: np.random.default_rng(0).integers(-4, 5, (40, 6, 288)).astype("float32"), w: np.ones(40, "float32")}
+    np.testing.assert_array_equal(te.build([x, w], weighted)(*feeds.values()), te.interpret(weighted, feeds))
+
+
 @pytest.mark.parametrize(
     "body",
     [
