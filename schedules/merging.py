@@ -235,7 +235,7 @@ def _gains(axes: Sequence[Axis], apart: set[Pair], op: Operation) -> bool:
 
 def _sums_columns(op: Operation, axes: Sequence[Axis]) -> bool:
     """Whether columns of one tensor are reduced, which are streams of memory if they lie side by side."""
-    if not isinstance(op, Compute) or op.reduction is None or tuple(axes) != op.axes:
+    if not isinstance(op, Compute) or op.reduction is None or any(a.is_reduce for a in axes):
         return False
     read = [r for r in dict.fromkeys(op.reads) if not set(axes).isdisjoint(free_axes(r.indices))]
     return len(read) == 1 and read[0].indices[-1] is axes[-1]

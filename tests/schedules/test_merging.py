@@ -53,6 +53,8 @@ def test_columns_that_are_reduced_are_one_stream() -> None:
     assert shapes([x, w], weighted) == ([(40, 1728), (40,)], [(1728,)])
     a, b = place("a", 6, 288, 40), place("b", 40, 30)
     assert shapes([a, b], te.compute((6, 288, 30), lambda i, j, k: te.sum(lambda r: a[i, j, r] * b[r, k]))) is None
+    c = place("c", 4, 6, 8, 264)
+    assert shapes([c], c.sum((2, 3))) == ([(24, 2112)], [(24,)])  # as many loops of the sum as of the result
     feeds = {x: np.random.default_rng(0).integers(-4, 5, (40, 6, 288)).astype("float32"), w: np.ones(40, "float32")}
     np.testing.assert_array_equal(te.build([x, w], weighted)(*feeds.values()), te.interpret(weighted, feeds))
 
