@@ -30,6 +30,7 @@ __all__ = [
 INLINE = 12  # arithmetic that is cheaper than a trip to memory
 MOST = 400  # arithmetic of one expression; longer ones take the compiler more time than the trip to memory takes
 MOST_PATHS = 1 << 12  # through one expression: where it has no loop of its own, Halide 21 walks each of them
+ABOUT_ONCE = 4  # times that an element is computed rather than stored
 UNKNOWN = 1024  # taken for an extent that is not known
 _ROUNDING = {Fn.FLOOR, Fn.CEIL, Fn.ROUND, Fn.TRUNC}
 _DIVISIONS = {Fn.FLOORDIV, Fn.MOD}
@@ -248,13 +249,20 @@ def is_costly(node: Apply) -> bool:
 
 
 def is_once(consumer: Operation, read: Read) -> bool:
-    """Whether the consumer reads each element about once: its loops are the read's indices."""
+    """Whether the consumer reads each element about once: its loops are the read's indices, and no quotients of them
+    that stay the same while a loop goes on.
+    """
     if not isinstance(consumer, Compute):
         return False
     loops = set(consumer.axes)
     if consumer.reduction is not None:
         loops |= set(consumer.reduction.axes)
-    used = {a for index in read.indices for a in topological(index) if isinstance(a, Axis)}
+    nodes = topological(read.indices)
+    used = {a for a in nodes if isinstance(a, Axis)}
+    if any(isinstance(n, Apply) and n.fn in _DIVISIONS for n in nodes):
+        elements = math.prod(UNKNOWN if (n := number(e)) is None else n for e in read.tensor.extents)
+        if points(tuple(loops)) > ABOUT_ONCE * elements:
+            return False
     return all(a in used or number(a.extent) == 1 for a in loops)
 
 
