@@ -34,6 +34,7 @@ def explanation_of(title: str, definitions: list[Definition]) -> OpExplanation:
     for definition in definitions:
         for specs, traced in definition.traces.items():
             lines += [f"  {_call(definition, traced)}", *(f"    {line}" for line in _about(definition, specs, traced))]
+        lines += [f"  {line}" for line in _made(definition)]
     return OpExplanation("\n".join(lines if len(lines) > 1 else [*lines, "  not called on arrays yet"]))
 
 
@@ -60,10 +61,14 @@ def _about(definition: Definition, specs: tuple[Spec, ...], traced: TracedRoutin
     else:
         read = [names[p] for p in kept.inputs]
         yield f"the backward pass reads: {', '.join([*read, *kept.names])} (kept: {', '.join(kept.names)})"
+
+
+def _made(definition: Definition) -> Iterator[str]:
+    """What derivatives and batches of it there are, each with the arrays that it takes."""
     for path, routine in _derived(definition):
-        for trace in routine.traces.values():
+        for trace in dict.fromkeys(routine.traces.values()):
             if isinstance(routine, Pullback) or trace.kernels:
-                yield f"{path}: {_state(trace)}"
+                yield f"{path} of ({', '.join(map(repr, trace.inputs))}): {_state(trace)}"
 
 
 def _state(traced: TracedRoutine) -> str:

@@ -461,6 +461,17 @@ def test_explain_shows_what_is_kept_and_what_is_compiled() -> None:
     assert "pullback" not in text
 
 
+def test_explain_tells_each_derivative_once() -> None:
+    op = te.op(softmax.function, name="explained")
+    for rows in (2, 3):
+        op(normal(rows, 3))
+        definition(op, normal(rows, 3)).derived(Pullback, (0,), (0,)).run([normal(rows, 3), normal(rows, 3)])
+    told = [line for line in str(op.explain()).splitlines() if "pullback" in line]
+    assert [line.partition("compiled in")[0] for line in told] == [
+        f"  pullback((0,), (0,)) of (x : float32[{rows}, 3], head_0 : float32[{rows}, 3]): " for rows in (2, 3)
+    ]
+
+
 def test_pickling_goes_by_name() -> None:
     assert pickle.loads(pickle.dumps(scaled)) is scaled
     with pytest.raises(pickle.PicklingError, match="is not this op"):
