@@ -29,6 +29,7 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 600
 nb_execution_show_tb = True
 nb_merge_streams = True
+nb_output_stderr = "remove"  # bars of progress
 myst_enable_extensions = ["colon_fence", "html_image"]
 myst_heading_anchors = 3
 suppress_warnings = ["mystnb.unknown_mime_type"]

@@ -5,6 +5,7 @@
 # never change the result.
 
 # %%
+import inspect
 import time
 
 import numpy as np
@@ -82,8 +83,8 @@ schedule
 
 # %%
 assert [str(loop) for loop in stage.loops] == ["io", "ii", "j", "jv"]
-print("split:    ", type(stage).split.__doc__)
-print("vectorize:", type(stage).vectorize.__doc__)
+for directive in (stage.split, stage.vectorize):
+    print(f"{directive.__name__}: {inspect.getdoc(directive)}\n")
 
 # %% [markdown]
 # How high should a tile be, and where is the first stage computed? Choose one: each stop is a schedule of its own,

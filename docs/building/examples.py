@@ -64,13 +64,15 @@ def _printed(path: Path, code: str, line: int, space: dict[str, Any]) -> str:
     return out.getvalue().rstrip()
 
 
-def scenes(names: Collection[str]) -> list[str]:
-    """What the examples of these names begin with: the first cell of each of their files."""
-    found = []
+def scenes(names: Collection[str]) -> list[tuple[str, list[str]]]:
+    """What the examples of these names begin with, the first cell of each of their files, and which they are."""
+    found, left = [], set(names)
     for path in files():
         listed = [*cells(path)]
-        if not listed[0][0] and any(name in names for told, _, _ in listed for name in told):
-            found.append(listed[0][1])
+        own = [name for told, _, _ in listed for name in told if name in left]
+        left.difference_update(own)
+        if own and not listed[0][0]:
+            found.append((listed[0][1], own))
     return found
 
 

@@ -135,8 +135,11 @@ def _page(title: str, names: Iterable[str]) -> str:
 def _scenes(names: Collection[str]) -> list[str]:
     """What the examples of a page begin with."""
     found = examples.scenes(names)
-    codes = [line for code in found for line in (".. code-block:: python", "", *_indented(code), "")]
-    return ["The examples on this page begin with:", "", *codes] if found else []
+    lines = []
+    for code, own in found:
+        of = "on this page" if len(found) == 1 else f"of {', '.join(f'``{name}``' for name in dict.fromkeys(own))}"
+        lines += [f"The examples {of} begin with:", "", ".. code-block:: python", "", *_indented(code), ""]
+    return lines
 
 
 def _indented(text: str) -> list[str]:
@@ -188,5 +191,6 @@ def example_as_rst(code: str, printed: str) -> list[str]:
     """An example and what it prints."""
     lines = [".. code-block:: python", "", *_indented(code), ""]
     if printed:
-        lines += [".. code-block:: text", "   :class: output", "", *_indented(printed), ""]
+        kind = "output" if "\n" in printed.strip() else "output one-line"
+        lines += [".. code-block:: text", f"   :class: {kind}", "", *_indented(printed), ""]
     return lines

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tedsl.lang.tensor import Tensor
 
     S = TypeVar("S", covariant=True)
-    Element = Operators[Any] | complex
+    Element = Operators[Any] | float
     # Checkers choose by the number of arguments, so that those of a lambda are axes.
     OfAxes = Union[  # noqa: UP007 - generic aliases are not written with a bar
         Callable[[], S], Callable[[Axis], S], Callable[[Axis, Axis], S], Callable[[Axis, Axis, Axis], S],
@@ -30,7 +30,7 @@ class Unary(Protocol):
     """A function of one value."""
 
     @overload
-    def __call__(self, x: Expr | complex) -> Expr: ...
+    def __call__(self, x: Expr | float) -> Expr: ...
     @overload
     def __call__(self, x: Tensor) -> Tensor: ...
 
@@ -39,7 +39,7 @@ class Pair(Protocol):
     """A function of two values."""
 
     @overload
-    def __call__(self, a: Expr | complex, b: Expr | complex) -> Expr: ...
+    def __call__(self, a: Expr | float, b: Expr | float) -> Expr: ...
     @overload
     def __call__(self, a: Tensor, b: Any) -> Tensor: ...
     @overload
@@ -51,7 +51,7 @@ class Reduction(Protocol):
 
     @overload
     def __call__(
-        self, value: Expr | complex | OfAxes[Element], axis: Any = None, where: Any = None, keepdims: bool = False
+        self, value: Expr | float | OfAxes[Element], axis: Any = None, where: Any = None, keepdims: bool = False
     ) -> Expr: ...
     @overload
     def __call__(self, value: Tensor, axis: Any = None, where: None = None, keepdims: bool = False) -> Tensor: ...
