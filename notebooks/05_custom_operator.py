@@ -40,7 +40,7 @@ shrink(x, slope)
 # %% [markdown]
 # ## Before anything depends on it
 #
-# The kink at the threshold is recognised; everything else is held against differences, the compiled result against
+# The kink at the threshold is recognized; everything else is held against differences, the compiled result against
 # the reference.
 
 # %%

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A demosaic, learned by gradients
 #
-# A camera's sensor sees one colour at each pixel: of every 2 x 2, one red, two green, one blue. The other two colours
-# are filled in from the neighbours. Here the filters that do it are fitted by gradient descent: one 5 x 5 filter for
-# each place in the 2 x 2 pattern and each colour, written as one expression.
+# A camera's sensor sees one color at each pixel: of every 2 x 2, one red, two green, one blue. The other two colors
+# are filled in from the neighbors. Here the filters that do it are fitted by gradient descent: one 5 x 5 filter for
+# each place in the 2 x 2 pattern and each color, written as one expression.
 
 # %%
 import matplotlib.pyplot as plt
@@ -24,19 +24,19 @@ rng = np.random.default_rng(3)
 def picture():
     """Smooth shades, edges at any angle, stripes."""
     i, j = np.mgrid[:SIZE, :SIZE] / SIZE
-    colours = np.zeros((3, SIZE, SIZE))
+    colors = np.zeros((3, SIZE, SIZE))
     for _ in range(7):
         angle, place = rng.uniform(0, np.pi), rng.uniform(-0.5, 1)
         side = 1 / (1 + np.exp(-rng.uniform(40, 200) * (np.cos(angle) * i + np.sin(angle) * j - place)))
-        colours = colours * (1 - side) + rng.uniform(0, 1, (3, 1, 1)) * side
+        colors = colors * (1 - side) + rng.uniform(0, 1, (3, 1, 1)) * side
     stripes = 0.5 + 0.5 * np.sin(rng.uniform(20, 60) * (i + rng.uniform(-1, 1) * j))
-    return np.clip(0.8 * colours + 0.2 * stripes, 0, 1).astype("float32")
+    return np.clip(0.8 * colors + 0.2 * stripes, 0, 1).astype("float32")
 
 
-def sensed(colours):
-    """One colour of each pixel: red and green in even rows, green and blue in odd ones."""
+def sensed(colors):
+    """One color of each pixel: red and green in even rows, green and blue in odd ones."""
     i, j = np.mgrid[:SIZE, :SIZE]
-    return np.take_along_axis(colours, ((i % 2) + (j % 2))[None], 0)[0]
+    return np.take_along_axis(colors, ((i % 2) + (j % 2))[None], 0)[0]
 
 
 # %% [markdown]
@@ -72,9 +72,9 @@ assert te.work(gradients[0]).masked < 0.1 * te.work(gradients[0]).iterations
 gradients
 
 # %% [markdown]
-# ## The start: nearest neighbours
+# ## The start: nearest neighbors
 #
-# Each missing colour is taken from the mean of the nearest pixels that saw it.
+# Each missing color is taken from the mean of the nearest pixels that saw it.
 
 # %%
 start = np.zeros((2, 2, 3, TAPS, TAPS), "float32")
@@ -118,7 +118,7 @@ assert ratio > 1.5
 figure, places = plt.subplots(1, 5, figsize=(11, 2.6), layout="constrained")
 images = {
     "sensor": np.broadcast_to(sensed(test), (3, SIZE, SIZE)),
-    "nearest neighbours": seen,
+    "nearest neighbors": seen,
     "learned": restored,
     "truth": test,
 }
@@ -131,7 +131,7 @@ places[-1].set_title("loss", fontsize=9)
 plt.show()
 
 # %% [markdown]
-# What was learned: green at a red pixel is mostly the mean of its four green neighbours, with small negative taps
+# What was learned: green at a red pixel is mostly the mean of its four green neighbors, with small negative taps
 # around them.
 
 # %%

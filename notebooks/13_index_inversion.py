@@ -31,7 +31,7 @@ print(shift, shift.check(), sep="\n\n")
 shift
 
 # %% [markdown]
-# Each point has the colour of the element that it reaches. Elements 0 to 2 and 11 are reached by none: the guard says
+# Each point has the color of the element that it reaches. Elements 0 to 2 and 11 are reached by none: the guard says
 # between what x must lie. A side that the shape of S proves is not asked.
 #
 # ## Stride
@@ -125,7 +125,7 @@ clamp
 # %% [markdown]
 # ## Skew
 #
-# `f(x + y, x - y)` reaches every other element, like the bishops of one colour. That the sum of the indices must have
+# `f(x + y, x - y)` reaches every other element, like the bishops of one color. That the sum of the indices must have
 # the right parity is a condition that elimination over the rationals would not see; over the integers it comes out by
 # itself.
 

@@ -105,8 +105,8 @@ def normal(key: Key, shape: Any = (), mean: float = 0.0, std: float = 1.0, dtype
     least = float(np.nextafter(np.dtype(kind).type(-1), np.dtype(kind).type(0)))
 
     def element(*i: Any) -> Any:
-        centred = fn.maximum(unit(*i) * (1.0 - least) + least, least)  # above -1, below 1
-        return _quantile(centred * 0.5, kind) * std + mean
+        centered = fn.maximum(unit(*i) * (1.0 - least) + least, least)  # above -1, below 1
+        return _quantile(centered * 0.5, kind) * std + mean
 
     return _drawn(shape, element, "normal")
 
@@ -292,14 +292,14 @@ def _not_a_key(key: Any, what: str) -> TypeError:
     )
 
 
-def _quantile(centred: Any, kind: str) -> Any:
-    """The normal quantile of 1/2 + centred."""
-    tail = 0.5 - fn.abs(centred)
-    near = 0.180625 - centred * centred
-    far = fn.sqrt(-fn.log(fn.select(fn.abs(centred) <= 0.425, 0.25, tail)))
+def _quantile(centered: Any, kind: str) -> Any:
+    """The normal quantile of 1/2 + centered."""
+    tail = 0.5 - fn.abs(centered)
+    near = 0.180625 - centered * centered
+    far = fn.sqrt(-fn.log(fn.select(fn.abs(centered) <= 0.425, 0.25, tail)))
     outer = fn.select(far <= 5.0, _ratio(_MIDDLE, far - 1.6, kind), _ratio(_FAR, far - 5.0, kind))
     return fn.select(
-        fn.abs(centred) <= 0.425, centred * _ratio(_CENTRAL, near, kind), fn.select(centred < 0.0, -outer, outer)
+        fn.abs(centered) <= 0.425, centered * _ratio(_CENTRAL, near, kind), fn.select(centered < 0.0, -outer, outer)
     )
 
 

@@ -202,3 +202,16 @@ def test_words_are_spelled_as_they_should_be() -> None:
         [sys.executable, "-m", "codespell_lib", *files], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
+def test_what_people_read_is_spelled_as_in_america() -> None:
+    """Pages, examples, notebooks, and the packages whose docstrings and messages they meet."""
+    pytest.importorskip("codespell_lib")
+    rooms = ("ops", "display", "lang", "commands", "testing", "mutation", "bridges", "dask")
+    folders = ("docs", "examples", "notebooks", *(f"tedsl/{room}" for room in rooms))
+    files = [p for folder in folders for kind in ("md", "py", "css") for p in (ROOT / folder).rglob(f"*.{kind}")]
+    files = [p for p in files if "made" not in p.parts] + [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    names = "catalogue,catalogues,writeable"  # a folder, and NumPy's word
+    command = [sys.executable, "-m", "codespell_lib", "--builtin", "en-GB_to_en-US", "-L", names]
+    done = subprocess.run([*command, *map(str, files)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr

@@ -52,12 +52,12 @@ total = te.scan((2, 3), lambda s, t, j: te.select(t == 0, x[0, j], s[t - 1, j] +
 te.evaluate(total, {x: a})
 
 
-def centred(row, mean, t):  # states of their own shapes, and a stage of the step
+def centered(row, mean, t):  # states of their own shapes, and a stage of the step
     before = te.where(t == 0, 0.0, row[t - 1]) + x[t]
     return before - before.sum() / 3, before.sum() / 3
 
 
-row, mean = te.scan([(2, 3), (2,)], centred)
+row, mean = te.scan([(2, 3), (2,)], centered)
 te.evaluate([row, mean], {x: a})
 
 # %% te.scatter

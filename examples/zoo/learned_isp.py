@@ -1,6 +1,6 @@
 """A learned camera pipeline: from the mosaic of a sensor to a picture. `python examples/zoo/learned_isp.py`
 
-White balance, 5 x 5 filters that fill in the missing colours, a colour matrix and a gamma: four expressions, fitted
+White balance, 5 x 5 filters that fill in the missing colors, a color matrix and a gamma: four expressions, fitted
 together to a reference. `% 2` is solved, so that the gradient of a filter visits the pixels it was used at, no others.
 """
 
@@ -28,7 +28,7 @@ def develop(mosaic: te.Tensor, gains: te.Tensor, filters: te.Tensor, matrix: te.
 
 
 def photograph() -> tuple[Any, Any]:
-    """What a sensor sees of edges between colours, with a cast and noise; and the picture to make of it."""
+    """What a sensor sees of edges between colors, with a cast and noise; and the picture to make of it."""
     rng = np.random.default_rng(0)
     i, j = np.mgrid[:SIZE, :SIZE]
     light = np.full((3, SIZE, SIZE), 0.5)
@@ -44,7 +44,7 @@ def photograph() -> tuple[Any, Any]:
 
 
 def start() -> list[Any]:
-    """Bilinear filters; colours as they are; a gamma of 2."""
+    """Bilinear filters; colors as they are; a gamma of 2."""
     tent, (p, q) = np.outer([0, 1, 2, 1, 0], [0, 1, 2, 1, 0]), np.mgrid[:TAPS, :TAPS]
     filters = np.zeros(SHAPES["filters"])
     for a, b, c in np.ndindex(2, 2, 3):

@@ -14,11 +14,11 @@ CLASSES, POINTS, RATE = 4, 800, 0.5
 
 
 def clusters(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Points of the plane, gathered around one centre for each class, and their classes."""
+    """Points of the plane, gathered around one center for each class, and their classes."""
     labels = random.integers(0, CLASSES, POINTS, "int32")
     angles = 2 * np.pi / CLASSES * labels
-    centres = 2 * np.stack([np.cos(angles), np.sin(angles)], 1)
-    return (centres + random.normal(0, 0.7, (POINTS, 2))).astype("float32"), labels
+    centers = 2 * np.stack([np.cos(angles), np.sin(angles)], 1)
+    return (centers + random.normal(0, 0.7, (POINTS, 2))).astype("float32"), labels
 
 
 def initial() -> dict[str, np.ndarray]:

@@ -1,6 +1,6 @@
 """A neural radiance field, fitted to views of a ball in front of a box: `python examples/zoo/nerf.py`.
 
-A network gives density and colour at each point. A camera sees their sum along a ray, each sample dimmed by those
+A network gives density and color at each point. A camera sees their sum along a ray, each sample dimmed by those
 before it. `composite` is written with NumPy's functions: it takes the scene's arrays and the network's tensors alike.
 """
 
@@ -16,11 +16,11 @@ DEPTHS, STEP = np.linspace(1, 3, SAMPLES), 2 / (SAMPLES - 1)
 SHAPES = [(WIDTH, 3 + 6 * len(BANDS)), (WIDTH,), (WIDTH, WIDTH), (WIDTH,), (4, WIDTH), (4,)]
 
 
-def composite(density: Any, colour: Any) -> Any:
-    """The colours (rays, 3) of samples along rays: density (rays, samples), colour (rays, samples, 3)."""
+def composite(density: Any, color: Any) -> Any:
+    """The colors (rays, 3) of samples along rays: density (rays, samples), color (rays, samples, 3)."""
     thickness = density * STEP
     reached = np.exp(thickness - np.cumsum(thickness, 1))  # the share of light that passes all samples before
-    return ((reached * (1 - np.exp(-thickness)))[..., None] * colour).sum(1)
+    return ((reached * (1 - np.exp(-thickness)))[..., None] * color).sum(1)
 
 
 def scene(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -37,7 +37,7 @@ def view(angle: float) -> np.ndarray:
 
 
 def render(p: tuple[te.Tensor, ...], x: te.Tensor) -> Any:
-    """The colours (rays, 3) that the network gives to samples x (rays, samples, 3)."""
+    """The colors (rays, 3) that the network gives to samples x (rays, samples, 3)."""
     w1, b1, w2, b2, w3, b3 = p
     angle = (x[..., None] * BANDS).reshape(*x.shape[:2], -1)
     h = ops.relu(ops.dense(te.concatenate([x, te.sin(angle), te.cos(angle)], -1), w1, b1))
@@ -59,12 +59,12 @@ def main(steps: int = 300) -> list[float]:
     """Train on eight views, show one between them (the scene, and what was learned), and give the losses."""
     random = np.random.default_rng(0)
     points = np.concatenate([view(k * np.pi / 4) for k in range(8)])
-    colours = composite(*scene(points)).astype("float32")
+    colors = composite(*scene(points)).astype("float32")
     step, losses = trainer(), []
     state = step.start(initial(random))
     for _ in range(steps):
         rays = random.integers(0, len(points), BATCH)
-        value, state = step(state, points[rays], colours[rays])
+        value, state = step(state, points[rays], colors[rays])
         losses.append(float(value))
 
     new = view(np.pi / 8)

@@ -12,10 +12,10 @@ import tedsl as te
 from tedsl.ops import optim
 
 SIZE, DISCS, SOFT = 64, 5, 0.03
-SHAPES = {"place": (DISCS, 2), "radius": (DISCS,), "colour": (DISCS, 3)}
+SHAPES = {"place": (DISCS, 2), "radius": (DISCS,), "color": (DISCS, 3)}
 
 
-def render(place: te.Tensor, radius: te.Tensor, colour: te.Tensor) -> te.Tensor:
+def render(place: te.Tensor, radius: te.Tensor, color: te.Tensor) -> te.Tensor:
     """A picture (3, SIZE, SIZE) of discs in the unit square, on white."""
 
     def covered(k: te.Expr, i: te.Expr, j: te.Expr) -> Any:
@@ -24,7 +24,7 @@ def render(place: te.Tensor, radius: te.Tensor, colour: te.Tensor) -> te.Tensor:
 
     def paint(canvas: te.Tensor, k: te.Expr, c: te.Expr, i: te.Expr, j: te.Expr) -> Any:
         below = te.select(k == 0, 1.0, canvas[k - 1, c, i, j])
-        return below + cover[k, i, j] * (colour[k, c] - below)
+        return below + cover[k, i, j] * (color[k, c] - below)
 
     cover = te.compute((DISCS, SIZE, SIZE), covered)
     picture: te.Tensor = te.scan((DISCS, 3, SIZE, SIZE), paint)[-1]
@@ -32,7 +32,7 @@ def render(place: te.Tensor, radius: te.Tensor, colour: te.Tensor) -> te.Tensor:
 
 
 def arrays() -> tuple[list[Any], list[Any]]:
-    """The discs of the target, and a guess: in about those places, all alike and grey."""
+    """The discs of the target, and a guess: in about those places, all alike and gray."""
     rng = np.random.default_rng(0)
     place = np.array([[0.3, 0.3], [0.35, 0.7], [0.65, 0.25], [0.7, 0.7], [0.5, 0.5]])
     truth = [place, rng.uniform(0.1, 0.2, DISCS), rng.uniform(0, 0.9, (DISCS, 3))]

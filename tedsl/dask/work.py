@@ -108,7 +108,7 @@ def assembled(box: Box, pieces: Sequence[tuple[tuple[slice, ...], Array]]) -> Ar
 
 
 def part(array: Any, place: tuple[slice, ...]) -> Array:
-    """A part of a chunk, in memory of its own: what is sent to a neighbour."""
+    """A part of a chunk, in memory of its own: what is sent to a neighbor."""
     return np.ascontiguousarray(np.asarray(array)[place]).reshape([s.stop - s.start for s in place])
 
 

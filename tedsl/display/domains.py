@@ -1,4 +1,4 @@
-"""The picture of an index map: the points of its domain, each in the colour of the element that it reaches.
+"""The picture of an index map: the points of its domain, each in the color of the element that it reaches.
 
 A box of any rank is laid out on paper: the last dimension goes across, the one before down, the next across again in
 steps of whole blocks, and so on. One element and its points are outlined and joined; under the pointer any other is.
@@ -121,7 +121,7 @@ def _shown(sample: Sample) -> Box:
 
 
 def _hues(target: Box) -> Mapping[Place, tuple[int, float]]:
-    """The number of each element and its colour: as a spectrum, in the order of the memory."""
+    """The number of each element and its color: as a spectrum, in the order of the memory."""
     places = list(layout(target, 1.0).places())
     return {e: (k, SPECTRUM * k / max(1, len(places) - 1)) for k, e in enumerate(places)}
 

@@ -128,7 +128,7 @@ def _condition(c: Any, part: Mapping[Any, Any]) -> Math:
 
 
 def _picture(answer: IndexInversion, sample: Sample) -> Iterator[str]:
-    title = "each point in the colour of the element that it reaches"
+    title = "each point in the color of the element that it reaches"
     drawn = picture(sample, list(answer.domain), answer.elements, title)
     if not drawn:
         return

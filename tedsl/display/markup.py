@@ -1,6 +1,6 @@
 """The pieces of every page: escaped text, tables, badges, and one style that reads well on light and on dark.
 
-A page carries its style, loads nothing and runs nothing. Colours are named by what they mean; those of dark mode follow
+A page carries its style, loads nothing and runs nothing. Colors are named by what they mean; those of dark mode follow
 the notebook's theme where it tells, else the reader's system.
 """
 
@@ -53,12 +53,12 @@ def section(title: str, *marks: str) -> str:
     return f'<div class="te-head">{title}{"".join(marks)}</div>'
 
 
-def badge(text: object, colour: str = "") -> str:
-    return f'<span class="te-badge{f" te-{colour}" if colour else ""}">{escape(text)}</span>'
+def badge(text: object, color: str = "") -> str:
+    return f'<span class="te-badge{f" te-{color}" if color else ""}">{escape(text)}</span>'
 
 
-def code(text: object, colour: str = "") -> str:
-    return f"<code{f' class=te-{colour}' if colour else ''}>{escape(text)}</code>"
+def code(text: object, color: str = "") -> str:
+    return f"<code{f' class=te-{color}' if color else ''}>{escape(text)}</code>"
 
 
 def details(summary: str, body: str, is_open: bool = False) -> str:

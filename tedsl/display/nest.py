@@ -1,4 +1,4 @@
-"""A loop nest as an indented tree: names, extents and marks in colour, guides that show what is inside what.
+"""A loop nest as an indented tree: names, extents and marks in color, guides that show what is inside what.
 
 It is made from the text of the nest, the library's or Halide's, so that the two can never differ.
 """

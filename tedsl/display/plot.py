@@ -20,7 +20,7 @@ from tedsl.reference import interpret
 __all__ = ["benchmark_table", "gradcheck_errors", "index_map", "jacobian_sparsity", "roofline", "tuning_history"]
 
 MOST_LABELS = 24  # of an index map
-BLUE, RED, TEAL, GREY = "#3b7dd8", "#d64550", "#1a9c8a", "#8a94a0"
+BLUE, RED, TEAL, GRAY = "#3b7dd8", "#d64550", "#1a9c8a", "#8a94a0"
 
 
 def _axes(ax: Any, figsize: tuple[float, float] = (5.6, 3.4)) -> Any:
@@ -35,7 +35,7 @@ def _quiet(ax: Any) -> Any:
     """Two spines and light ticks: the data is what is seen."""
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
-    ax.tick_params(length=3, color=GREY)
+    ax.tick_params(length=3, color=GRAY)
     return ax
 
 
@@ -65,9 +65,9 @@ def gradcheck_errors(report: Report, *, ax: Any = None) -> Any:
     ratios = [max(p.error / p.tolerance, 1e-6) if p.tolerance else float(p.error > 0) for p in report.pairs]
     floor = min([1e-3, *(r / 3 for r in ratios)])
     places = np.arange(len(names))[::-1]
-    colours = [TEAL if p.ok else RED for p in report.pairs]
-    ax.barh(places, [r - floor for r in ratios], left=floor, height=0.6, color=colours)
-    ax.axvline(1.0, color=GREY, linewidth=1, linestyle="--")
+    colors = [TEAL if p.ok else RED for p in report.pairs]
+    ax.barh(places, [r - floor for r in ratios], left=floor, height=0.6, color=colors)
+    ax.axvline(1.0, color=GRAY, linewidth=1, linestyle="--")
     ax.set_xscale("log")
     ax.set_xlim(floor, max([3.0, *(3 * r for r in ratios)]))
     ax.set_yticks(places, names)
@@ -91,7 +91,7 @@ def roofline(points: Mapping[str, tuple[Any, float]], *, peak_flops: float, band
     low = min([ridge, *intensities.values()]) / 4
     high = max([ridge, *intensities.values()]) * 4
     x = np.geomspace(low, high, 200)
-    ax.plot(x, np.minimum(peak_flops, bandwidth * x) / 1e9, color=GREY, linewidth=1.5)
+    ax.plot(x, np.minimum(peak_flops, bandwidth * x) / 1e9, color=GRAY, linewidth=1.5)
     for k, (name, (w, seconds)) in enumerate(measured.items()):
         rate = w.flops / seconds / 1e9
         ax.plot(intensities[name], rate, "o", color=[BLUE, TEAL, RED, "#9a5b00", "#7a3bb5"][k % 5], markersize=7)
@@ -120,7 +120,7 @@ def tuning_history(tried: Tuned | Sequence[float], *, ax: Any = None) -> Any:
     trials = np.arange(1, times.size + 1)
     known = np.isfinite(times)
     best = np.minimum.accumulate(np.where(known, times, np.inf))
-    ax.plot(trials[known], times[known], ".", color=GREY, alpha=0.7, label="tried")
+    ax.plot(trials[known], times[known], ".", color=GRAY, alpha=0.7, label="tried")
     ax.step(trials, np.where(np.isfinite(best), best, np.nan), where="post", color=BLUE, label="best so far")
     ax.set(yscale="log", xlabel="schedule", ylabel="milliseconds")
     _plain(ax.yaxis, ax.get_ylim())
@@ -143,7 +143,7 @@ def benchmark_table(rows: Mapping[str, Mapping[str, float]], *, ax: Any = None) 
     made.scale(1, 1.4)
     for (r, c), cell in made.get_celld().items():
         cell.set_linewidth(0.6)
-        cell.set_edgecolor(GREY)
+        cell.set_edgecolor(GRAY)
         times = list(rows.values())[r - 1] if r else {}
         best = min((t for t in times.values() if np.isfinite(t)), default=None)
         is_best = r > 0 and c >= 0 and best is not None and times.get(people[c]) == best
@@ -194,7 +194,7 @@ def index_map(pairs: Iterable[tuple[int, int]], *, names: tuple[str, str] = ("z"
             if place % every == 0:
                 ax.text(place, level, str(place), ha="center", va="center", fontsize=9)
     for z, s in listed:
-        ax.annotate("", (s, 0.13), (z, 0.87), arrowprops={"arrowstyle": "-|>", "color": GREY, "linewidth": 0.9})
+        ax.annotate("", (s, 0.13), (z, 0.87), arrowprops={"arrowstyle": "-|>", "color": GRAY, "linewidth": 0.9})
     ax.set_yticks([1.0, 0.0], list(names))
     ax.set_ylim(-0.35, 1.35)
     ax.set_xticks([])

@@ -1,6 +1,6 @@
 """The stages of a program as a picture: inputs on the left, each stage to the right of what it reads.
 
-A layer is the longest way from an input; within a layer, stages are ordered by where their neighbours are, in a fixed
+A layer is the longest way from an input; within a layer, stages are ordered by where their neighbors are, in a fixed
 number of sweeps, so that the same program always gives the same picture. An edge over several layers has a place in
 each of them, and so goes around the stages there, unless that makes the picture too large.
 """
@@ -16,7 +16,7 @@ from tedsl.lang.scalar_text import Names
 from tedsl.lang.tensor import Operation, Tensor
 from tedsl.lang.traverse import stages_of
 
-__all__ = ["COLOUR", "MOST_STAGES", "stage_graph"]
+__all__ = ["COLOR", "MOST_STAGES", "stage_graph"]
 
 MOST_STAGES = 60
 SWEEPS = 6
@@ -25,7 +25,7 @@ BEND = 4.0  # the height that a passing edge takes
 MOST_BENDS = 600
 LEGIBLE = 0.75  # a graph wider than the page shrinks to this, and scrolls beyond
 CHARACTER, SMALL = 7.4, 6.1  # widths that letters take at most on average
-COLOUR = {"input": "green", "reduction": "blue", "scatter": "amber", "scan": "violet", "function": "amber"}
+COLOR = {"input": "green", "reduction": "blue", "scatter": "amber", "scan": "violet", "function": "amber"}
 
 
 class _Bend:
@@ -101,17 +101,17 @@ def _routed(
 
 
 def _ordered(layers: list[list[Node]], routes: Sequence[Sequence[Node]]) -> list[list[Node]]:
-    """Each layer sorted by the mean place of the neighbours, forwards and backwards in turn."""
+    """Each layer sorted by the mean place of the neighbors, forwards and backwards in turn."""
     before: dict[Node, list[Node]] = {node: [] for layer in layers for node in layer}
     after: dict[Node, list[Node]] = {node: [] for layer in layers for node in layer}
     for a, b in dict.fromkeys(pair for route in routes for pair in pairwise(route)):
         before[b].append(a)
         after[a].append(b)
     for sweep in range(SWEEPS):
-        neighbours = after if sweep % 2 else before
+        neighbors = after if sweep % 2 else before
         for layer in reversed(layers) if sweep % 2 else layers:
             place = {node: k / max(1, len(row)) for row in layers for k, node in enumerate(row)}
-            layer.sort(key=lambda node: _mean([place[n] for n in neighbours[node]], place[node]))
+            layer.sort(key=lambda node: _mean([place[n] for n in neighbors[node]], place[node]))
     return layers
 
 
@@ -120,7 +120,7 @@ def _mean(values: Sequence[float], default: float) -> float:
 
 
 def _boxes(layers: Sequence[Sequence[Node]], titles: Mapping[Operation, str]) -> dict[Node, Box]:
-    """The box of each node; every layer is centred."""
+    """The box of each node; every layer is centered."""
     heights = [sum(_height(node) + GAP_Y for node in layer) for layer in layers]
     boxes: dict[Node, Box] = {}
     x = MARGIN
@@ -171,11 +171,11 @@ def _edge(route: Sequence[Box]) -> str:
 
 def _node(op: Operation, title: str, box: Box, is_final: bool) -> str:
     x, y, width, _ = box
-    colour = COLOUR.get(kind_of(op), "")
+    color = COLOR.get(kind_of(op), "")
     middle = x + width / 2
     thick = ' stroke-width="2"' if is_final else ""
     return (
-        f'<g class="te-k-{colour or "plain"}"><title>{escape(kind_of(op))}, {escape(op.where)}</title>'
+        f'<g class="te-k-{color or "plain"}"><title>{escape(kind_of(op))}, {escape(op.where)}</title>'
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{HEIGHT:.0f}" rx="7"{thick}/>'
         f'<text x="{middle:.1f}" y="{y + 16:.1f}" text-anchor="middle">{escape(title)}</text>'
         f'<text class="te-sub" x="{middle:.1f}" y="{y + 30:.1f}" text-anchor="middle">{escape(_shape(op))}</text></g>'

@@ -1,7 +1,7 @@
 """The trace of a schedule: which elements of a stage are computed at each step, and which elements are read for them.
 
 A step is what runs at once: all lanes of a vector, and iterations of parallel loops as if each had a core of its own.
-Colours tell the order, so that the picture says the same where it does not move; the animation is SVG's own, no script.
+Colors tell the order, so that the picture says the same where it does not move; the animation is SVG's own, no script.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _values(exprs: Sequence[Expr], axes: Mapping[Axis, Array], sizes: Mapping[Va
 
 
 def _picture(visits: Visits, count: int, is_computed: bool) -> str:
-    """The elements of one tensor, each in the colour of the step that first touches it; lit up while it does."""
+    """The elements of one tensor, each in the color of the step that first touches it; lit up while it does."""
     box = tuple((0, n) for n in visits.shape) or ((0, 1),)
     made = layout(box, 26.0)
     width, height = made.size[0] + 2 * MARGIN, made.size[1] + TITLE + 2 * MARGIN

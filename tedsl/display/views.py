@@ -19,7 +19,7 @@ from tedsl.display.formula import TooLong, formula_of, scalar_formula
 from tedsl.display.markup import badge, code, count, details, escape, page, section, size, table
 from tedsl.display.math import Line, Name, Table, Word
 from tedsl.display.nest import nest_tree
-from tedsl.display.stages import COLOUR, stage_graph
+from tedsl.display.stages import COLOR, stage_graph
 from tedsl.lang.expr import Const, Expr
 from tedsl.lang.phases import part_shown
 from tedsl.lang.printing import give_names, kind_of, program_text, tensor_text
@@ -143,7 +143,7 @@ def _definition(op: Operation, names: Names) -> str:
 def _head(tensor: Tensor) -> str:
     kind = kind_of(tensor.op)
     place = f'<span class="te-mute">{escape(_short(tensor.op.where))}</span>'
-    return section(f"<b>{escape(tensor.name)}</b>", _typed(tensor), badge(kind, COLOUR.get(kind, "")), place)
+    return section(f"<b>{escape(tensor.name)}</b>", _typed(tensor), badge(kind, COLOR.get(kind, "")), place)
 
 
 def _short(where: str) -> str:
@@ -197,7 +197,7 @@ def _stage_table(results: Sequence[Tensor], stages: Sequence[Operation], names: 
     for op in stages:
         kind = kind_of(op)
         row = [", ".join(f"<b>{escape(names.of(t))}</b>" for t in op.outputs), _typed(op.output(0))]
-        row.append(badge(kind, COLOUR.get(kind, "")))
+        row.append(badge(kind, COLOR.get(kind, "")))
         w = works.get(op)
         row += ["", "", "", ""] if w is None else [*_cells(w), _bar(w.flops, most)]
         rows.append(row)

@@ -1,6 +1,6 @@
 """Element types and their promotion: NumPy 2's rules, with bfloat16 added as JAX has it.
 
-A `DType` is a string, so that it prints, compares and serialises as users write it ("float32").
+A `DType` is a string, so that it prints, compares and serializes as users write it ("float32").
 """
 
 from __future__ import annotations

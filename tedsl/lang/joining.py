@@ -141,7 +141,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", value: Any = 0) -> Tenso
 
 @takes_variables
 def diff(x: Any, n: int = 1, axis: int = -1) -> Tensor:
-    """The differences of neighbours along `axis`, taken `n` times; of bools, whether they differ."""
+    """The differences of neighbors along `axis`, taken `n` times; of bools, whether they differ."""
     source, what = as_tensor(x, "te.diff"), "te.diff"
     dim = normal_axis(axis, source.ndim, what)
     if as_int(n, what) < 0:

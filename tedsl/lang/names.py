@@ -26,7 +26,7 @@ OF_MODULES: dict[str, str] = {
     "variance": "it is x.var()", "norm": "it is x.norm()", "compile": "it is te.jit, or te.build",
     "backward": "it is te.differentiate or te.grad", "vjp": "it is te.differentiate(y, x, head=v)",
     "linalg": "there is te.matmul, te.einsum and x.norm()", "nn": "layers and losses are in te.ops",
-    "optim": "it is te.ops.optim", "gradient": "derivatives are te.grad(f), differences of neighbours te.diff(x)",
+    "optim": "it is te.ops.optim", "gradient": "derivatives are te.grad(f), differences of neighbors te.diff(x)",
     "unique": "it is te.unique_counts", "nonzero": "its size would depend on data; use te.where, or where= of a sum",
     "degrees": "it is te.rad2deg", "radians": "it is te.deg2rad", "around": "it is te.round",
     "cov": "it is te.ops.covariance", "identity": "it is te.eye",

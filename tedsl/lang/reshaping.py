@@ -1,7 +1,7 @@
 """Reshape, and what comes down to it: ravel, squeeze, expand_dims.
 
 Index arithmetic is kept small: extents that both shapes share are matched first, so that only what is really merged or
-split gets a `//` and a `%`, and the inverse is easily recognised.
+split gets a `//` and a `%`, and the inverse is easily recognized.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ def _variance(x: Any, axis: Any, ddof: float, keepdims: bool, what: str) -> Tens
     if isinstance(ddof, bool) or not isinstance(ddof, (int, float)):
         raise TypeError(f"{what} at {user_location()}: ddof is a number, found {ddof!r:.40}")
     count = product(source.extents[d] for d in removed_axes(axis, source.ndim, what))
-    centred = source - mean(source, axis, True)
+    centered = source - mean(source, axis, True)
     divisor = tensor_of((), lambda: fn.maximum(fn.convert(count, source.dtype) - ddof, 0.0), "divisor")
-    return fn.cast(_sum(centred * centred, axis, keepdims) / divisor, result)  # type: ignore[no-any-return]
+    return fn.cast(_sum(centered * centered, axis, keepdims) / divisor, result)  # type: ignore[no-any-return]
 
 
 @numpy_keywords

@@ -117,7 +117,7 @@ def nanmin(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     return _extreme(x, axis, keepdims, _min, float("inf"), "te.nanmin")
 
 
-# Products, and sums over neighbours
+# Products, and sums over neighbors
 
 
 @takes_variables

@@ -1,4 +1,4 @@
-"""`op.explain()`: what an operator has been specialised for, what its forward pass keeps, and what was compiled."""
+"""`op.explain()`: what an operator has been specialized for, what its forward pass keeps, and what was compiled."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def kind_of(value: Any) -> str:
 
 
 def plain(array: Any, name: str, signature: Signature) -> np.ndarray[Any, Any]:
-    """A NumPy array without the behaviour of a subclass."""
+    """A NumPy array without the behavior of a subclass."""
     check_not_masked(array, f"op {signature}: argument {name!r}")
     try:
         dtype_of_array(array)

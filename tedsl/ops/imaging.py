@@ -29,7 +29,7 @@ def _down(x: te.Tensor, axis: int, name: str) -> te.Tensor:
 
 
 def _up(x: te.Tensor, axis: int, size: Any, name: str) -> te.Tensor:
-    """`size` elements of an axis again, each by its nearer (3/4) and its farther neighbour (1/4)."""
+    """`size` elements of an axis again, each by its nearer (3/4) and its farther neighbor (1/4)."""
 
     def element(*i: Any) -> Any:
         near = i[axis] // 2
@@ -110,7 +110,7 @@ def _picked(guide: te.Tensor, bands: te.Tensor, intensities: int, name: str) -> 
 @op
 def demosaic(x: te.Tensor, pattern: str = "RGGB") -> te.Tensor:
     """Red, green and blue (3, h, w) of a Bayer image x (h, w): what a pixel does not have is the mean of its
-    neighbours.
+    neighbors.
 
     Green from the four beside; red and blue from the two beside, above and below, or the four diagonal ones. Beyond the
     border the image is reflected. As cv2.demosaicing in its bilinear form, borders aside.
@@ -162,7 +162,7 @@ def histogram(x: te.Tensor, bins: int, low: float = 0.0, high: float = 1.0) -> t
 
 @op
 def soft_histogram(x: te.Tensor, bins: int, low: float = 0.0, high: float = 1.0) -> te.Tensor:
-    """A histogram with a gradient: each element is shared between the two bins whose centres are nearest.
+    """A histogram with a gradient: each element is shared between the two bins whose centers are nearest.
 
     y[b] = sum of max(0, 1 - |u - b|) with u = (x - low) bins / (high - low) - 1/2.
     """

@@ -44,8 +44,8 @@ def logsumexp(x: te.Tensor, axis: int = -1, keepdims: bool = False) -> te.Tensor
 
 def _normal(x: te.Tensor, axes: tuple[int, ...], eps: float) -> te.Tensor:
     """x with mean 0 and (but for eps) variance 1 over the axes."""
-    centred = x - x.mean(axes, keepdims=True)
-    return centred / te.sqrt((centred * centred).mean(axes, keepdims=True) + eps)
+    centered = x - x.mean(axes, keepdims=True)
+    return centered / te.sqrt((centered * centered).mean(axes, keepdims=True) + eps)
 
 
 def _scaled(x: te.Tensor, weight: te.Tensor | None, bias: te.Tensor | None, dim: int | None) -> te.Tensor:
@@ -147,9 +147,9 @@ def running_stats(
     _channels(x, {"running_mean": running_mean, "running_var": running_var}, "running_stats")
     axes = (0, *range(2, x.ndim))
     mean = x.mean(axes)
-    centred = te.compute(x.shape, lambda *i: x[i] - mean[i[1]], name="centred")
+    centered = te.compute(x.shape, lambda *i: x[i] - mean[i[1]], name="centered")
     count = size_of(x, axes)
-    variance = (centred * centred).sum(axes)
+    variance = (centered * centered).sum(axes)
     return (
         te.compute(mean.shape, lambda c: running_mean[c] * (1.0 - momentum) + mean[c] * momentum, name="running_mean"),
         te.compute(
@@ -197,13 +197,13 @@ def _group_norm(
         return (n, g * width + c, *place)
 
     mean = te.compute(stats, lambda n, g: te.sum(x[at(n, g)], axis=(c, *place)) / number, name="mean")
-    centred = te.compute(x.shape, lambda *i: x[i] - mean[i[0], i[1] // width], name="centred")
+    centered = te.compute(x.shape, lambda *i: x[i] - mean[i[0], i[1] // width], name="centered")
     scale = te.compute(
         stats,
-        lambda n, g: 1.0 / te.sqrt(te.sum(centred[at(n, g)] * centred[at(n, g)], axis=(c, *place)) / number + eps),
+        lambda n, g: 1.0 / te.sqrt(te.sum(centered[at(n, g)] * centered[at(n, g)], axis=(c, *place)) / number + eps),
         name="scale",
     )
-    normal = te.compute(x.shape, lambda *i: centred[i] * scale[i[0], i[1] // width], name=what)
+    normal = te.compute(x.shape, lambda *i: centered[i] * scale[i[0], i[1] // width], name=what)
     return _scaled(normal, weight, bias, 1)
 
 

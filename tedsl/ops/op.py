@@ -188,7 +188,7 @@ class Op:
         return import_module(BRIDGES["torch"]).registered(self)
 
     def explain(self) -> OpExplanation:
-        """What the op was specialised for, what its forward pass keeps for the backward pass, what is compiled."""
+        """What the op was specialized for, what its forward pass keeps for the backward pass, what is compiled."""
         return explanation_of(f"op {self.signature.annotated}", list(self._definitions.values()))
 
     def definition(self, template: Template) -> Definition:

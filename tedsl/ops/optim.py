@@ -119,7 +119,7 @@ def clip_by_global_norm(grads: Sequence[te.Tensor], max_norm: float) -> list[te.
 
 
 class Optimizer(Protocol):
-    """What a training step needs of an optimiser."""
+    """What a training step needs of an optimizer."""
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -174,7 +174,7 @@ class Adam:
 
 
 class State(NamedTuple):
-    """Parameters, what the optimiser keeps for each, and how many steps were done."""
+    """Parameters, what the optimizer keeps for each, and how many steps were done."""
 
     params: Any
     slots: Any
@@ -292,7 +292,7 @@ def train_step(
     loss: Any, params: Any = None, data: Sequence[te.Tensor] = (), optimizer: Optimizer | None = None, *,
     clip: float | None = None, has_aux: bool = False, target: str = "host",
 ) -> Any:  # fmt: skip
-    """A loss, its gradients and the optimiser's step as one program.
+    """A loss, its gradients and the optimizer's step as one program.
 
     `train_step(f, optimizer=Adam(1e-2))`: f(params, *data) gives the loss of nested parameters, as for
     te.value_and_grad. `train_step(loss, params, data, optimizer)`: the loss is a 0-rank tensor, or a sequence of it and

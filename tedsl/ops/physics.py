@@ -19,7 +19,7 @@ def _check(x: te.Tensor, what: str, name: str, border: str) -> None:
 
 
 def _laplacian(u: te.Tensor, i: Any, j: Any, border: str) -> Any:
-    """The sum of the four neighbours less four times the element."""
+    """The sum of the four neighbors less four times the element."""
     up, down = u.at(i - 1, j, mode=border), u.at(i + 1, j, mode=border)
     left, right = u.at(i, j - 1, mode=border), u.at(i, j + 1, mode=border)
     return up + down + left + right - u[i, j] * 4.0
@@ -88,7 +88,7 @@ def shallow_water_step(
     """One step of the shallow water equations by Lax and Friedrichs on a grid that wraps.
 
     h (rows, columns) is the depth, hu and hv the momentum along columns and rows. A state q becomes the mean of its
-    neighbours less dt / (2 dx) times the differences of the fluxes F = (hu, hu^2/h + g h^2/2, hu hv/h) along columns
+    neighbors less dt / (2 dx) times the differences of the fluxes F = (hu, hu^2/h + g h^2/2, hu hv/h) along columns
     and G = (hv, hu hv/h, hv^2/h + g h^2/2) along rows. Stable where dt (|u| + sqrt(g h)) <= dx / 2.
     """
     what = "shallow_water_step"

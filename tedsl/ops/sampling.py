@@ -25,7 +25,7 @@ def grid_sample(
     """y[n, c, i, j] = x[n, c] between elements, at the place grid[n, i, j] = (column, row) on a scale from -1 to 1.
 
     x (n, c, h, w), grid (n, i, j, 2). -1 and 1 are the outer edges of the outer elements, with align_corners their
-    centres. mode "bilinear" or "nearest"; beyond the border "zeros", or the "border" ("clamp").
+    centers. mode "bilinear" or "nearest"; beyond the border "zeros", or the "border" ("clamp").
     As torch.nn.functional.grid_sample.
     """
     what = "grid_sample"

@@ -82,6 +82,6 @@ def covariance(x: te.Tensor, correction: float = 1.0) -> te.Tensor:
     if isinstance(x.shape[1], int) and x.shape[1] <= correction:
         raise refuse("covariance", f"x: expected more than {correction} samples, found {x!r}")
     mean = x.mean(1)
-    centred = te.compute(x.shape, lambda i, n: x[i, n] - mean[i], name="centred")
-    product = te.matmul(centred, te.transpose(centred))
+    centered = te.compute(x.shape, lambda i, n: x[i, n] - mean[i], name="centered")
+    product = te.matmul(centered, te.transpose(centered))
     return te.compute(product.shape, lambda i, j: product[i, j] / (size_of(x, (1,)) - correction), name="covariance")  # type: ignore[no-any-return]

@@ -137,7 +137,7 @@ class Arguments:
         return drawn()
 
     def _on_edge(self, arrays: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
-        """Half of the floats take the value of a neighbour, or of an array of the same shape before; an eighth is 0."""
+        """Half of the floats take the value of a neighbor, or of an array of the same shape before; an eighth is 0."""
         made: dict[str, Array] = {}
         for name, a in arrays.items():
             made[name] = a
@@ -145,9 +145,9 @@ class Arguments:
                 continue  # whole numbers are often equal as they are
             alike = [b for b in made.values() if b is not a and b.shape == a.shape and b.dtype == a.dtype]
             along = int(rng.integers(a.ndim)) if a.ndim else None
-            neighbour = alike[-1] if alike and rng.integers(2) else np.roll(a, 1, along)
+            neighbor = alike[-1] if alike and rng.integers(2) else np.roll(a, 1, along)
             spec, drawn = self.specs[name], rng.integers(0, 8, a.shape)
-            made[name] = np.where(drawn < 4, neighbour, a)
+            made[name] = np.where(drawn < 4, neighbor, a)
             if spec.low <= 0.0 <= spec.high:
                 made[name] = np.where(drawn == 7, np.zeros_like(a), made[name])
         return made

@@ -1,6 +1,6 @@
 """Which arguments of an operation its row gets: each is read by the row, without influence, or refused.
 
-The schemas of ATen say what an operation can be given. A row has parameters for what it honours; what is not among
+The schemas of ATen say what an operation can be given. A row has parameters for what it honors; what is not among
 them may only be given where no result depends on it, or as its default.
 """
 

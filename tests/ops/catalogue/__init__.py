@@ -15,6 +15,6 @@ ABOVE_THE_LAW = {
     "adaptive_max_pool2d (2, 4)": "an element lies in one or two windows where the size does not divide: two are asked",
     "scatter_reduce prod": "the product of the others by a prefix and a suffix, of few operations forward",
     "logcumsumexp axis 2": "4.6: exp and log of the step are computed again in reverse",
-    "demosaic": "40.04 % masked inside: points of a colour that the forward pass does not select there",
+    "demosaic": "40.04 % masked inside: points of a color that the forward pass does not select there",
     "streaming_logsumexp": "4.1: the prefix of the reducer is computed again before its reverse",
 }
