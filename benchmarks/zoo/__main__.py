@@ -1,7 +1,11 @@
-"""`python -m benchmarks.zoo`: a training step of each program of `examples/zoo`, beside the same step in PyTorch."""
+"""`python -m benchmarks.zoo`: a training step of each program of `examples/zoo`, beside the same step in PyTorch.
+
+Names after it are those of some programs.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from statistics import median
@@ -9,7 +13,8 @@ from typing import Any
 
 from benchmarks.zoo import images, networks
 
-ROUNDS, LEAST = 9, 0.2  # turns of both, and the seconds of a turn
+# Turns of both, and the steps of a turn: few, as slopes of what has learned its batch by heart are denormal numbers.
+ROUNDS, STEPS = 15, 8
 
 
 def steps() -> dict[str, Callable[[], tuple[Any, Any]]]:
@@ -18,17 +23,18 @@ def steps() -> dict[str, Callable[[], tuple[Any, Any]]]:
 
 
 def seconds(step: Callable[[], object]) -> float:
-    """Of one call, in a turn of many."""
-    count, begin = 0, time.perf_counter()
-    while (passed := time.perf_counter() - begin) < LEAST:
+    """Of one call, in a turn of several."""
+    begin = time.perf_counter()
+    for _ in range(STEPS):
         step()
-        count += 1
-    return passed / count
+    return (time.perf_counter() - begin) / STEPS
 
 
-def main() -> None:
+def main(names: list[str]) -> None:
     print("| example | tedsl | PyTorch | PyTorch / tedsl |\n|---|---|---|---|")
     for name, make in steps().items():
+        if names and name not in names:
+            continue
         pair = make()
         for step in pair:
             step()
@@ -39,4 +45,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -51,9 +51,12 @@ class VariantSource:
     form: Form
     is_careful: bool = False  # see lowering.expressions
     is_whole: bool = False  # Halide cuts no loop into parts
+    is_as_cut: bool = False  # code of a part of a program, whose axes are those that it was cut with
 
     @property
     def _merging(self) -> Merging | None:
+        if self.is_as_cut:
+            return None
         facts = self.program.facts
         if self.form.layout is COMPACT:
             return facts.flattening

@@ -39,7 +39,7 @@ class FoundKernel:
         self._whole: CompiledKernel | None = None
 
     def _loaded(self, form: Form) -> Variant:
-        origin = VariantSource(self.program, form)
+        origin = VariantSource(self.program, form, is_as_cut=True)
         return loaded_variant(origin, self._key(form), lambda: self.whole.forms.variant(form))
 
     def _key(self, form: Form) -> str | None:

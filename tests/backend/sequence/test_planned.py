@@ -216,6 +216,25 @@ def test_an_error_names_the_line_of_the_program_at_hand() -> None:
     assert not out[1].any()
 
 
+def test_results_of_short_rows_are_found_as_they_were_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel of its own has such rows as one row, a part of a program has them as it was cut."""
+
+    def short() -> tuple[Kernel, list[te.Tensor], list[te.Tensor]]:
+        x, w, b = te.placeholder((512, 8)), te.placeholder((8, 3)), te.placeholder((3,))
+        error = te.tanh(x @ w + b) - 0.5
+        loss = (error * error).mean()
+        outputs = [loss, error * b, *te.differentiate(loss, [x, w, b])]
+        return te.build([x, w, b], outputs), [x, w, b], outputs
+
+    arrays = [small(512, 8), small(8, 3), small(3)]
+    expected = short()[0](*arrays)
+    forget(monkeypatch)
+    kern, _, _ = short()
+    assert is_found(kern)
+    for found, want in zip(kern(*arrays), expected, strict=True):
+        np.testing.assert_array_equal(found, want)
+
+
 def test_numbers_that_are_not_finite() -> None:
     inputs, output = convolutions(2)
     te.build(inputs, output)
