@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from tedsl.commands import cache, info, operators
@@ -18,7 +19,13 @@ def main(arguments: list[str] | None = None) -> int:
     for subject in (info, operators, cache):
         subject.add(commands)
     options = parser.parse_args(arguments)
-    return int(options.run(options))
+    try:
+        status = int(options.run(options))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read it has seen enough: `tedsl show ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
 
 
 if __name__ == "__main__":

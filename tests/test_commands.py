@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -97,3 +99,13 @@ def test_what_is_not_there_is_told(ops: str, arguments: list[str], told: str) ->
     with pytest.raises(SystemExit) as caught:
         main([a.format(ops=ops) for a in arguments])
     assert told in str(caught.value)
+
+
+def test_whoever_reads_it_may_stop() -> None:
+    """As `tedsl info | head -1` does."""
+    command = [sys.executable, "-m", "tedsl", "info"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == ("", 0)
