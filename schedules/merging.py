@@ -54,7 +54,7 @@ def merging_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Merging |
     if any(isinstance(op, Extern) for op in operations_between(inputs, outputs)):
         return None
     operations = [(op, _without_units(op)) for op in operations_between(inputs, outputs)]
-    pairs = _Pairs()
+    pairs = _Pairs({(t.extents, t.dtype) for t in inputs}.isdisjoint((t.extents, t.dtype) for t in outputs))
     for op, plain in operations:
         pairs.look_at(op, plain)
     apart = pairs.apart()
@@ -93,9 +93,14 @@ def _without_units(op: Operation) -> Operation:
 
 
 class _Pairs:
-    """Which pairs are one axis or two for all alike, and which are two for somebody."""
+    """Which pairs are one axis or two for all alike, and which are two for somebody.
 
-    def __init__(self) -> None:
+    `moves`: rows may be read from another place on. Where a result may lie in the memory of an input they are not: what
+    is written before it is read is told by rows.
+    """
+
+    def __init__(self, moves: bool) -> None:
+        self._moves = moves
         self._alike: dict[Pair, list[Pair]] = {}
         self._apart: dict[Pair, None] = {}
 
@@ -117,9 +122,9 @@ class _Pairs:
         for node in plain.nodes:
             if isinstance(node, Read):
                 self._look_at_read(op, node, after, before)
-            elif (compared := _compared(node)) is not None:
+            elif self._moves and (compared := _compared(node)) is not None:
                 self._use_first(op, compared.axis, after, before)
-            elif _moved(node) is None:
+            elif not self._moves or _moved(node) is None:
                 self._use_apart(op, [p[0] for c in node.children if (p := _moved(c)) is not None], before)
         self._use_apart(op, plain.bodies, before)
 

@@ -91,7 +91,7 @@ JOINS = {
     "border": (lambda x: te.compute((15, 9, 3), lambda i, j, k: x.at(i - 1, j, k, mode="zero")), [(15 * 27,)]),
     "far": (lambda x: te.compute((9, 9, 3), lambda i, j, k: te.select(i > 99, 1.0, x[i, j, k])), [(9 * 27,)]),
     "either end": (
-        lambda x: te.compute((13, 9, 3), lambda i, j, k: te.select((i <= 4) | (i >= 9), x[i, j, k], 7.0)), [(13 * 27,)]
+        lambda x: te.compute((12, 9, 3), lambda i, j, k: te.select((i <= 4) | (i >= 9), x[i, j, k], 7.0)), [(12 * 27,)]
     ),
 }  # fmt: skip
 
