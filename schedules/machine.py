@@ -68,6 +68,11 @@ class Machine:
         return Thresholds.chosen(dict(self.choices))
 
     @property
+    def has_masks(self) -> bool:
+        """Whether part of a vector is loaded and stored as fast as all of it (AVX-512)."""
+        return self.vector_bytes >= 64
+
+    @property
     def tells_stages_apart(self) -> bool:
         """Whether what is chosen may differ between stages that are equal but for their names."""
         return any(":" in name for name, _ in self.choices)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 
 from schedules.cases import position_text
-from schedules.default.costs import Costs, points
+from schedules.default.costs import Costs, is_same_point, points
 from schedules.default.groups import Group, groups_of
 from schedules.default.patterns.breaks import changes_along, cuts_of
 from schedules.default.patterns.phases import phases_of
@@ -34,7 +34,7 @@ from schedules.plan import Plan
 from tedsl.analysis.sizes import vars_of
 from tedsl.lang.expr import Apply, Axis, Const, Fn
 from tedsl.lang.extents import number
-from tedsl.lang.tensor import Compute, Operation
+from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, topological
 
 __all__ = ["GroupLoops", "plan_nests", "windows_alone"]
@@ -81,6 +81,7 @@ class GroupLoops:
     plan: Plan
     phases: Mapping[Axis, int] = field(default_factory=dict)  # of the root's loops, where it chooses by remainders
     cut: set[Axis] = field(default_factory=set)  # loops of the root that are in pieces
+    whole: AbstractSet[Axis] = frozenset()  # loops of members that go over all of an axis, wherever these are computed
 
     def say(self, *directives: Directive) -> None:
         self.rw.directives += directives
@@ -451,6 +452,7 @@ class GroupLoops:
             width //= 2
         if width < 2:
             return []
+        tail = self._tail(op, vector, width)
         reduces = op.reduction is not None and definition == "body"
         most = self.machine.choose("vectors", _at_a_time(extent, width), op.name)
         fits = reduces and (extent is None or extent >= most * width) and along(op, vector)
@@ -473,10 +475,25 @@ class GroupLoops:
             )  # fmt: skip
             return [vectors, lane]
         self.say(
-            Split(stage=op.name, definition=definition, loop=name, outer=outer, inner=lane, factor=width),
+            Split(stage=op.name, definition=definition, loop=name, outer=outer, inner=lane, factor=width, tail=tail),
             Vectorize(stage=op.name, definition=definition, loop=lane),
         )
         return [lane]
+
+    def _tail(self, op: Compute, vector: Axis, width: int) -> str:
+        """Where vectors have no masks, the last one of a row begins earlier: a few elements are computed twice."""
+        extent = number(vector.extent)
+        if op.reduction is not None or extent is None or extent % width == 0 or self.machine.has_masks:
+            return ""
+        return "shift" if (not self._is_in_place(op) if op is self.group.root else vector in self.whole) else ""
+
+    def _is_in_place(self, op: Operation) -> bool:
+        """Whether a result may lie in memory that it reads, so that what was written must not be read again."""
+        inner = (read.tensor.op for read in op.reads if read.tensor.op in self.costs.inlined)
+        own = (read for read in op.reads if read.tensor.op not in self.group.members)
+        return any(is_same_point(op, read) and _is_alike(op, read.tensor) for read in own) or any(
+            map(self._is_in_place, inner)
+        )
 
     def _order(self, op: Compute, outer: Sequence[str], inner: Sequence[str], vectorized: bool) -> None:
         """Loops over the result outside, those of the reduction next, vectors innermost."""
@@ -506,6 +523,8 @@ class GroupLoops:
         vector = self._vector_axis(op, depth)
         order = [names[a] for a in op.axes]
         inner = self._cut(op, "body", vector, order)
+        if vector in self.whole and vector is not None:
+            self.say(BoundExtent(stage=op.name, axis=names[vector], extent=number(vector.extent) or 1))
         if op.reduction is not None:
             self._cut(op, "init", vector, [names[a] for a in op.axes])
         self._order(op, order, inner, vector is not None)
@@ -531,6 +550,11 @@ class GroupLoops:
             )  # fmt: skip
         outer = [names[a] for a in op.axes[:-1]]
         self.say(Reorder(stage=op.name, loops=(*outer, *sums, f"{lane}_w", f"{lane}_v")))
+
+
+def _is_alike(op: Operation, tensor: Tensor) -> bool:
+    """Whether the results of a stage are as large as a tensor along every axis."""
+    return all(a.extent is e for a, e in zip(getattr(op, "axes", ()), tensor.extents, strict=True))
 
 
 def _at_a_time(extent: int | None, width: int) -> int:

@@ -55,7 +55,8 @@ class Pipeline:
     """A stage, one of its loops, and the stages of which each iteration computes what it reads, users before inputs.
 
     `around`: loops farther out, of which each iteration has a part of every member to itself. `height`: the rows of a
-    strip. `slides`: members have memory for a window of rows, or else for all that a strip needs.
+    strip. `slides`: members have memory for a window of rows, or else for all that a strip needs. `whole`: axes of members
+    along which each iteration computes all.
     """
 
     root: Compute
@@ -64,6 +65,7 @@ class Pipeline:
     members: tuple[Compute, ...]
     height: int
     slides: bool
+    whole: frozenset[Axis]
 
 
 def pipelines_of(rw: Rewriting, kept: Set[Operation], costs: Costs, machine: Machine) -> tuple[list[Pipeline], Costs]:
@@ -152,7 +154,9 @@ class _Search:
                 return None
         turns = max(1, extent // (max(1, height) * self.machine.cores))  # as many strips for each core
         height = -(-extent // (turns * self.machine.cores)) if slides else height
-        return Pipeline(root, rows, around, tuple(members), max(1, height), slides)
+        own = {rows, *around}
+        whole = frozenset(a for m in members for a, p in inside[m].items() if own.isdisjoint(p.moves))
+        return Pipeline(root, rows, around, tuple(members), max(1, height), slides, whole)
 
     def _are_apart(self, members: Iterable[Compute]) -> bool:
         """Whether some are read by other places than the outermost loop of their readers: no group has them."""
@@ -225,7 +229,8 @@ def _place_of(index: Expr, places: _Places) -> _Place:
 def plan_pipelines(rw: Rewriting, pipelines: Sequence[Pipeline], costs: Costs, machine: Machine, plan: Plan) -> None:
     """Directives for the stages of pipelines, which are planned then."""
     for made in pipelines:
-        _Strips(rw, Group(made.root, 0, list(made.members)), costs, machine, plan).share(made)
+        group = Group(made.root, 0, list(made.members))
+        _Strips(rw, group, costs, machine, plan, whole=made.whole).share(made)
         rw.planned |= {op.name for op in (made.root, *made.members)}
 
 
