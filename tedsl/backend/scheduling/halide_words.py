@@ -1,14 +1,17 @@
 """What Halide says about schedules: the loops of a kernel, and refusals, in the user's names.
 
-Halide writes loops to the process's standard error and nowhere else, so that is caught, for the moment it takes.
+Halide writes loops to the process's standard error and nowhere else, so that is caught, for the moment it takes. To
+Python's standard output it writes warnings of what is ruled out by conditions that a kernel checks first: these are left out.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import threading
 from collections.abc import Iterable
+from contextlib import redirect_stdout
 from typing import Any
 
 import halide as hl
@@ -36,7 +39,7 @@ def loop_nest_text(funcs: Iterable[hl.Func]) -> str:
 
 
 def _caught(func: Any) -> str:
-    with _LOCK, scratch() as file:
+    with _LOCK, scratch() as file, redirect_stdout(io.StringIO()):
         sys.stderr.flush()
         kept = os.dup(2)
         try:
