@@ -55,8 +55,8 @@ class Pipeline:
     """A stage, one of its loops, and the stages of which each iteration computes what it reads, users before inputs.
 
     `around`: loops farther out, of which each iteration has a part of every member to itself. `height`: the rows of a
-    strip. `slides`: members have memory for a window of rows, or else for all that a strip needs. `whole`: axes of members
-    along which each iteration computes all.
+    strip. `slides`: members have memory for a window of rows, or else for all that a strip needs. `whole`: axes of
+    members along which each iteration computes all.
     """
 
     root: Compute

@@ -1,7 +1,8 @@
 """What Halide says about schedules: the loops of a kernel, and refusals, in the user's names.
 
 Halide writes loops to the process's standard error and nowhere else, so that is caught, for the moment it takes. To
-Python's standard output it writes warnings of what is ruled out by conditions that a kernel checks first: these are left out.
+Python's standard output it writes warnings of what is ruled out by conditions that a kernel checks first: they are left
+out.
 """
 
 from __future__ import annotations

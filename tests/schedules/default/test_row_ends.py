@@ -1,4 +1,4 @@
-"""The last vector of a row, where vectors have no masks: it begins earlier, and what it computes again stays the same."""
+"""The last vector of a row begins earlier where vectors have no masks, and what it computes again stays the same."""
 
 from __future__ import annotations
 
