@@ -40,7 +40,7 @@ class Thresholds:
     pipeline_strip: int = 32  # rows of which a task computes all stages
     pipeline_share: int = 8  # rows of a strip for each one that another strip computes too
     pieces: int = 64  # elements of a stage whose loops are cut where it changes what it reads
-    shifted: int = 1  # elements of a stage whose last tiles are shifted inwards
+    shifted: int = 1  # elements of a stage whose last tiles or vectors are shifted inwards
     lookup_points: int = 64  # in a row of the result, whose rows of a table are looked up
     lookup_row: int = 8  # elements of such a row
     lookup_threads: int = 1 << 14  # points

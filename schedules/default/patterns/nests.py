@@ -485,7 +485,10 @@ class GroupLoops:
         extent = number(vector.extent)
         if op.reduction is not None or extent is None or extent % width == 0 or self.machine.has_masks:
             return ""
-        return "shift" if (not self._is_in_place(op) if op is self.group.root else vector in self.whole) else ""
+        if op is not self.group.root:
+            return "shift" if vector in self.whole else ""
+        twice = not self.cut and points(op.axes) >= self.machine.least.shifted and not self._is_in_place(op)
+        return "shift" if twice else ""
 
     def _is_in_place(self, op: Operation) -> bool:
         """Whether a result may lie in memory that it reads, so that what was written must not be read again."""
