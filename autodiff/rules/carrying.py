@@ -7,7 +7,7 @@ step, not once for each read of an earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autodiff.rules.sharing import common_parts, cost
@@ -114,31 +114,48 @@ def shared_of(
 
     Each root is used where its condition holds.
     """
-    cases = _cases(op, handles, prefix)
-    found: dict[Tensor, CommonPart] = {}
-    shape = tuple(a.extent for a in (*prefix, *op.axes) if a.extent is not None)
-    while len(found) < MOST_SHARED:
+    cases, axes = _cases(op, handles, prefix), (*prefix, *op.axes)
+
+    def known_in(roots: Sequence[Expr]) -> list[CommonPart]:
         used = guards_of(roots, conditions)
-        known = [
-            (_gain(part, roots), shared)
-            for part in common_parts(roots)
-            if (shared := _known_in_one(part, used[part], cases, (*prefix, *op.axes))) is not None
-        ]
-        if not known:
-            break
-        _, shared = max(known, key=lambda pair: pair[0])
+        parts = (_known_in_one(part, used[part], cases, axes) for part in common_parts(roots))
+        return [shared for shared in parts if shared is not None]
+
+    # The part that saves most may be made of others that have more uses without it: the better of two orders is taken.
+    (_, found), *_ = sorted(
+        (_shared_by(gain, op, roots, axes, known_in) for gain in (_gain, _size)), key=lambda o: o[0]
+    )
+    return found
+
+
+def _shared_by(
+    gain: Callable[[Expr, Sequence[Expr]], int],
+    op: Scan,
+    roots: Sequence[Expr],
+    axes: Sequence[Axis],
+    known_in: Callable[[Sequence[Expr]], list[CommonPart]],
+) -> tuple[int, dict[Tensor, CommonPart]]:
+    """What is left to do where the part of the most gain is stored first, and the parts by their states."""
+    found: dict[Tensor, CommonPart] = {}
+    shape = tuple(a.extent for a in axes if a.extent is not None)
+    while len(found) < MOST_SHARED and (known := known_in(roots)):
+        shared = max(known, key=lambda s: gain(s.part, roots))
         name = f"d{op.name}_shared{len(found) or ''}"
         state = ScanState(name=name, where=op.where, shape=shape, dtype=shared.part.dtype).output()
         found[state] = shared
         # What is left to share is seen anew: parts of this one may have no other use.
         roots = replaced_all(roots, {shared.part: Read(state, shared.place)})
-    return found
+    return sum(cost(topological((e,))) for e in (*roots, *(s.part for s in found.values()))), found
 
 
 def _gain(part: Expr, roots: Sequence[Expr]) -> int:
     """Operations that are saved where a part is stored once."""
     uses = sum(any(n is part for n in topological((root,))) for root in roots)
-    return cost(topological((part,))) * (uses - 1)
+    return _size(part, roots) * (uses - 1)
+
+
+def _size(part: Expr, roots: Sequence[Expr]) -> int:
+    return cost(topological((part,)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -183,7 +183,7 @@ def copy_of(
     orders the dimensions between, the last one innermost. `sizes` are typical of the loops.
     """
     forms = forms_of(factor, sizes)
-    if forms is None:
+    if not forms:
         return None
     rank = {a: k for k, a in enumerate(inner)}
     if panel is not None:

@@ -7,6 +7,7 @@ import doctest
 import importlib.util
 import io
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,7 @@ def test_the_examples_of_a_page_run(path: Path) -> None:
 
 
 def test_the_site_is_written_without_a_warning(tmp_path: Path) -> None:
-    """Links, references and toctrees lead somewhere; examples of pages are not run here."""
+    """Links, references and toctrees lead somewhere, no page loads anything from elsewhere; examples are not run."""
     pytest.importorskip("sphinx")
     pytest.importorskip("myst_nb")
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-D", "nb_execution_mode=off"]
@@ -50,6 +51,8 @@ def test_the_site_is_written_without_a_warning(tmp_path: Path) -> None:
     for name in ("schedules.stage_view.StageView.rfactor", "tedsl.testing.check_op", "tedsl.display.plot.roofline"):
         assert f'id="{name}"' in pages
     assert (tmp_path / "made" / "notebooks" / "00_five_minutes.html").exists()
+    loads = re.compile(r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="(?:https?:)?//[^"]*')
+    assert [(path.name, found) for path in tmp_path.rglob("*.html") for found in loads.findall(path.read_text())] == []
 
 
 def test_a_page_is_a_notebook_of_its_examples() -> None:

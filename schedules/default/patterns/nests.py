@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 
 from schedules.cases import position_text
-from schedules.default.costs import Costs, is_same_point, points
+from schedules.default.costs import Costs, points
 from schedules.default.groups import Group, groups_of
 from schedules.default.patterns.breaks import changes_along, cuts_of
 from schedules.default.patterns.phases import phases_of
@@ -490,13 +490,15 @@ class GroupLoops:
         twice = not self.cut and points(op.axes) >= self.machine.least.shifted and not self._is_in_place(op)
         return "shift" if twice else ""
 
-    def _is_in_place(self, op: Operation) -> bool:
+    def _is_in_place(self, root: Compute) -> bool:
         """Whether a result may lie in memory that it reads, so that what was written must not be read again."""
-        inner = (read.tensor.op for read in op.reads if read.tensor.op in self.costs.inlined)
-        own = (read for read in op.reads if read.tensor.op not in self.group.members)
-        return any(is_same_point(op, read) and _is_alike(op, read.tensor) for read in own) or any(
-            map(self._is_in_place, inner)
-        )
+        inside = {*self.group.members, *self.costs.inlined}
+        pending: list[Operation] = [root]
+        for op in pending:
+            if any(_is_alike(root, t) for t in op.inputs if t.op not in inside):
+                return True
+            pending += [o for o in dict.fromkeys(t.op for t in op.inputs) if o in inside and o not in pending]
+        return False
 
     def _order(self, op: Compute, outer: Sequence[str], inner: Sequence[str], vectorized: bool) -> None:
         """Loops over the result outside, those of the reduction next, vectors innermost."""
@@ -555,9 +557,9 @@ class GroupLoops:
         self.say(Reorder(stage=op.name, loops=(*outer, *sums, f"{lane}_w", f"{lane}_v")))
 
 
-def _is_alike(op: Operation, tensor: Tensor) -> bool:
+def _is_alike(op: Compute, tensor: Tensor) -> bool:
     """Whether the results of a stage are as large as a tensor along every axis."""
-    return all(a.extent is e for a, e in zip(getattr(op, "axes", ()), tensor.extents, strict=True))
+    return [a.extent for a in op.axes] == list(tensor.extents)
 
 
 def _at_a_time(extent: int | None, width: int) -> int:

@@ -27,6 +27,7 @@ The catalogue of `tests/autodiff/catalogue`, differentiated by every input with 
   the gradients once is not counted: an n x n input has n x n gradients also where only its diagonal is read.
 - **iterations** of the adjoints, again beyond one per element of the gradients, are at most 4 times those of the forward program,
   counted once for each read of one tensor that a forward point has: taps that a body spells out are that many reads.
+  One line has more: a reducer that is taken apart has small stages, which are computed where they are read.
 - **masked** iterations (their guard is false) are at most 10 % inside, that is, beside the border. The border is what thins out as
   1/n: with m(n) the masked fraction at size n, `2 m(2n) - m(n)` is the part that stays at any size.
 - **scatters** are left only where an index is data.

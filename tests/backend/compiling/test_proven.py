@@ -156,6 +156,7 @@ ROOM = """
     def held():
         return int(next(l for l in open("/proc/self/status") if l.startswith("VmSize")).split()[1]) << 10
     def refused(call, room):
+        te.free_memory()
         before = held()
         resource.setrlimit(resource.RLIMIT_AS, (before + room, resource.RLIM_INFINITY))
         for _ in range(3):
@@ -166,6 +167,7 @@ ROOM = """
             else:
                 raise AssertionError("there was memory")
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        te.free_memory()
         assert held() - before < 20 << 20, held() - before
 """
 
