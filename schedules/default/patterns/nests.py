@@ -559,7 +559,9 @@ class GroupLoops:
 
 def _is_alike(op: Compute, tensor: Tensor) -> bool:
     """Whether the results of a stage are as large as a tensor along every axis."""
-    return [a.extent for a in op.axes] == list(tensor.extents)
+    return len(op.axes) == len(tensor.extents) and all(
+        a.extent is e for a, e in zip(op.axes, tensor.extents, strict=True)
+    )
 
 
 def _at_a_time(extent: int | None, width: int) -> int:
