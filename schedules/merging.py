@@ -26,7 +26,7 @@ from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import free_axes, operations_between, rebuild_all, substitute_all
 
-__all__ = ["Merging", "merging_of"]
+__all__ = ["Merging", "merging_of", "moved"]
 
 LARGEST = 2**31 - 1
 NARROW, WIDE, LANES = 64, 256, 16
@@ -124,8 +124,8 @@ class _Pairs:
                 self._look_at_read(op, node, after, before)
             elif self._moves and (compared := _compared(node)) is not None:
                 self._use_first(op, compared.axis, after, before)
-            elif not self._moves or _moved(node) is None:
-                self._use_apart(op, [p[0] for c in node.children if (p := _moved(c)) is not None], before)
+            elif not self._moves or moved(node) is None:
+                self._use_apart(op, [p[0] for c in node.children if (p := moved(c)) is not None], before)
         self._use_apart(op, plain.bodies, before)
 
     def _use_first(self, op: Operation, axis: Axis, after: Mapping[Axis, Axis], before: Mapping[Axis, Axis]) -> None:
@@ -144,7 +144,7 @@ class _Pairs:
 
     def _look_at_read(self, op: Operation, read: Read, after: Mapping[Axis, Axis], before: Mapping[Axis, Axis]) -> None:
         extents, last = read.tensor.extents, len(read.indices) - 1
-        places = [_moved(index) for index in read.indices]
+        places = [moved(index) for index in read.indices]
         for place, found in enumerate(places):
             if found is None:
                 self._apart[read.tensor, place] = None
@@ -172,7 +172,7 @@ class _Pairs:
         return known
 
 
-def _moved(node: Expr) -> tuple[Axis, int] | None:
+def moved(node: Expr) -> tuple[Axis, int] | None:
     """The loop and the number whose sum an index is."""
     if isinstance(node, Axis):
         return node, 0
@@ -201,7 +201,7 @@ def _compared(node: Expr) -> _Compared | None:
     """A loop that is compared with a number."""
     if not isinstance(node, Apply) or node.fn not in _BELOW or node.args[0].dtype is not INT32:
         return None
-    found, end = _moved(node.args[0]), node.args[1]
+    found, end = moved(node.args[0]), node.args[1]
     if found is None or not isinstance(end, Const) or not isinstance(node.args[0], (Axis, Apply)):
         return None
     axis, away = found
@@ -287,7 +287,7 @@ def _merged(
     sums = () if plain.reduction is None else joined(plain.reduction.axes)
 
     def at(index: Expr, count: int) -> Expr:
-        found = _moved(index)
+        found = moved(index)
         if count == 1 or found is None:
             return index
         axis, away = found

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set as AbstractSet
 from dataclasses import replace
 
-from schedules.merging import Merging
+from schedules.merging import Merging, moved
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn
 from tedsl.lang.extents import number
@@ -49,8 +49,9 @@ def _steps(op: Compute, read: AbstractSet[Tensor]) -> Mapping[Axis, int]:
     for node in op.nodes:
         if isinstance(node, Apply) and node.fn in (Fn.FLOORDIV, Fn.MOD) and node.dtype is INT32:
             place, by = node.args
+            own, _ = moved(place) or (None, 0)
             for axis in free_axes(node):
-                found.setdefault(axis, set()).add(int(by.value) if place is axis and isinstance(by, Const) else 0)
+                found.setdefault(axis, set()).add(int(by.value) if own is axis and isinstance(by, Const) else 0)
     steps = {axis: max(given) for axis, given in found.items() if len(given) == 1 and _divides(axis, max(given))}
     last = op.axes[-1]
     return steps if last in steps and steps[last] >= LEAST else {}
@@ -81,11 +82,15 @@ def _apart(op: Compute, steps: Mapping[Axis, int]) -> Compute:
 
     def whole(node: Expr) -> Expr:
         """Quotients and remainders first, which are axes of their own."""
-        if isinstance(node, Apply) and node.fn in (Fn.FLOORDIV, Fn.MOD) and node.args[0] in steps:
-            axis = node.args[0]
-            assert isinstance(axis, Axis)
-            return turn[axis] if node.fn is Fn.FLOORDIV else rest[axis]
-        return node
+        if not isinstance(node, Apply) or node.fn not in (Fn.FLOORDIV, Fn.MOD):
+            return node
+        axis, away = moved(node.args[0]) or (None, 0)
+        if axis is None or axis not in steps:
+            return node
+        place = rest[axis] + away if away else rest[axis]
+        if node.fn is Fn.MOD:
+            return place % steps[axis] if away else place
+        return turn[axis] + place // steps[axis] if away else turn[axis]
 
     bodies = rebuild_all(rebuild_all(op.bodies, whole), rule)
     return replace(op, axes=tuple(axes), bodies=bodies, names=None, _outputs={})

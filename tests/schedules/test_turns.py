@@ -38,10 +38,16 @@ def by_columns() -> tuple[list[te.Tensor], te.Tensor]:
     return [x, c], te.compute((5, 36), lambda i, j: x[i + 1, j] * c[j % 12] + i + j, name="y")
 
 
+def moved() -> tuple[list[te.Tensor], te.Tensor]:
+    x = place("x", 5, 11)
+    body = lambda i, j: x[(i + 2) % 5, (j - 3) % 11] + x[i % 5, (j + 1) % 11] * ((j - 3) // 11 + (i + 2) // 5)  # noqa: E731
+    return [x], te.compute((15, 44), body, name="y")
+
+
 CASES = {
     "tile": (tiled, (3, 5, 4, 11)), "doubles": (lambda: tiled("float64"), (3, 5, 4, 11)),
     "bytes": (lambda: tiled("int8"), (3, 5, 4, 11)), "kron": (product, (4, 5, 3, 9)),
-    "columns": (by_columns, (5, 3, 12)),
+    "columns": (by_columns, (5, 3, 12)), "moved": (moved, (3, 5, 4, 11)),
 }  # fmt: skip
 
 
