@@ -336,11 +336,7 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine, *, apart: bool) -> li
     between = {t.op for op in rw.stages if isinstance(op, Extern) for t in op.args}
     finals = {t.op for t in plan.program.outputs} | between
     asked_for = {op for name, op in plan.program.stages.items() if name in plan.made}  # inline they would be gone again
-    kept = (
-        finals
-        | asked_for
-        | {op for op in rw.stages if rw.kinds.get(op.name) in ("padded", "folded", "turned", "tiled")}
-    )
+    kept = finals | asked_for | {op for op in rw.stages if rw.kinds.get(op.name) in KEPT}
     if machine.gpu is not None:
         kept |= _stored(rw, plan, plan.program.outputs)
         plan_gpu(rw, costs_of(rw.stages, kept, rw.planned, machine))

@@ -452,7 +452,6 @@ class GroupLoops:
             width //= 2
         if width < 2:
             return []
-        tail = self._tail(op, vector, width)
         reduces = op.reduction is not None and definition == "body"
         most = self.machine.choose("vectors", _at_a_time(extent, width), op.name)
         fits = reduces and (extent is None or extent >= most * width) and along(op, vector)
@@ -474,6 +473,9 @@ class GroupLoops:
                 Vectorize(stage=op.name, definition=definition, loop=lane),
             )  # fmt: skip
             return [vectors, lane]
+        tail = self._tail(op, vector, width)
+        if tail and op is not self.group.root:  # it is known where the row ends
+            self.say(BoundExtent(stage=op.name, axis=name, extent=extent or 0))
         self.say(
             Split(stage=op.name, definition=definition, loop=name, outer=outer, inner=lane, factor=width, tail=tail),
             Vectorize(stage=op.name, definition=definition, loop=lane),
@@ -528,8 +530,6 @@ class GroupLoops:
         vector = self._vector_axis(op, depth)
         order = [names[a] for a in op.axes]
         inner = self._cut(op, "body", vector, order)
-        if vector in self.whole and vector is not None:
-            self.say(BoundExtent(stage=op.name, axis=names[vector], extent=number(vector.extent) or 1))
         if op.reduction is not None:
             self._cut(op, "init", vector, [names[a] for a in op.axes])
         self._order(op, order, inner, vector is not None)

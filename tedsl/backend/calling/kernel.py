@@ -45,7 +45,7 @@ __all__ = ["Kernel"]
 SEVERAL = (tuple, list)
 ADD, SAFE = "add", "safe"  # by `is`, as an array given by a wrong name has no truth value; other objects take longer
 
-LastCall = tuple[KnownCall | None, ArrayCall | None]
+LastCall = tuple[KnownCall, ArrayCall]
 
 
 class Kernel(Rich):
@@ -63,8 +63,8 @@ class Kernel(Rich):
         self._prepared, self._adding = self._calls.writing, self._calls.adding
         self._tensors = self._gpu.prepared
         self._stats = Stats()
-        self._last: LastCall = (None, None)  # by code that looks at the arrays itself, into fresh ones
-        self._last_into: LastCall = (None, None)  # and into those of out=
+        self._last: LastCall | None = None  # by code that looks at the arrays itself, into fresh ones
+        self._last_into: LastCall | None = None  # and into those of out=
 
     def __call__(
         self, /, *arrays: Any, out: Any = None, mode: Any = None, sizes: Mapping[Var, int] | None = None,
@@ -81,15 +81,16 @@ class Kernel(Rich):
             if len(arrays) != len(self.inputs):
                 in_order(self.inputs, arrays, {}, self._what)
             arrays = (*arrays, *self._constants)
-        last, quick = self._last if out is None else self._last_into
+        last = self._last if out is None else self._last_into
         if (
-            last is not None and quick is not None and mode is None and sizes is None and casting is SAFE
+            last is not None and mode is None and sizes is None and casting is SAFE
             and len(arrays) == self._count and not DONATED and not is_checked() and not RECORDING
         ):  # fmt: skip
-            made = [make() for make in last.fresh] if out is None else out if out.__class__ in SEVERAL else (out,)
+            call, quick = last
+            made = [make() for make in call.fresh] if out is None else out if out.__class__ in SEVERAL else (out,)
             done = quick.run(*arrays, *made)
             if done:
-                self._stats = last.stats
+                self._stats = call.stats
                 return tuple(made) if self._several else made[0]
             if done is not None:
                 self._check_failed(quick.error())
