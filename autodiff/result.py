@@ -70,10 +70,12 @@ class Explanation(Rich):
 
     @property
     def gathers(self) -> list[ReadReport]:
+        """The reads whose adjoint is a sum for each element."""
         return [r for r in self.reads if r.kind == "gather"]
 
     @property
     def scatters(self) -> list[ReadReport]:
+        """The reads whose adjoint stays a scatter, along all or some dimensions."""
         return [r for r in self.reads if r.kind in ("scatter", "partial")]
 
     def __str__(self) -> str:
@@ -140,10 +142,12 @@ class Gradients(tuple[Tensor, ...], Rich):
 
     @property
     def gathers(self) -> list[ReadReport]:
+        """Those of `explain()`: reads whose adjoint is a sum for each element."""
         return self.explanation.gathers
 
     @property
     def scatters(self) -> list[ReadReport]:
+        """Those of `explain()`: reads whose adjoint stays a scatter."""
         return self.explanation.scatters
 
     def explain(self) -> Explanation:

@@ -11,7 +11,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 import tedsl  # noqa: E402, of this clone
-from docs.building import examples, reference  # noqa: E402
+from docs.building import examples, reference, results  # noqa: E402
 
 project = "tedsl"
 author = "the tedsl developers"
@@ -52,10 +52,18 @@ def _example(app: Any, kind: str, name: str, value: object, options: Any, lines:
     """The docstring as Sphinx reads it, and the example of the name below."""
     reference.documented(name, value)
     lines[:] = reference.as_rst(lines)
-    key = name.replace("tedsl.", "te.", 1).replace("schedules.stage_view.", "")
+    if fields := results.fields(value) if name in results.SHORT else []:
+        lines += [f"Fields: {', '.join(f'``{field}``' for field in fields)}.", ""]
     run = app.config.nb_execution_mode != "off"
-    if found := examples.by_name(run).get(key):
-        lines += reference.example_as_rst(found.code, found.printed)
+    if found := examples.by_name(run).get(reference.key_of(name)):
+        lines += reference.example_as_rst(found.code, found.printed, found.page)
+
+
+def _signature(
+    app: Any, kind: str, name: str, value: object, options: Any, given: str | None, result: str | None
+) -> tuple[str | None, str | None]:
+    """None for classes that nobody calls."""
+    return ("", None) if name in results.SHORT else (given, result)
 
 
 def setup(app: Any) -> None:
@@ -65,3 +73,4 @@ def setup(app: Any) -> None:
     for path in sorted((HERE.parent / "notebooks").glob("*.ipynb")):
         shutil.copyfile(path, made / "notebooks" / path.name)
     app.connect("autodoc-process-docstring", _example)
+    app.connect("autodoc-process-signature", _signature)

@@ -34,6 +34,7 @@ class PairReport:
 
     @property
     def error(self) -> float:
+        """How far the adjoint is from the difference."""
         return abs(self.analytic - self.numeric)
 
     def row(self) -> tuple[str, ...]:
@@ -54,6 +55,7 @@ class Report(Rich):
 
     @property
     def ok(self) -> bool:
+        """Whether all pairs agree."""
         return all(p.ok for p in self.pairs)
 
     def __bool__(self) -> bool:

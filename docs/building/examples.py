@@ -6,6 +6,7 @@ A cell is headed by what it is an example of, `# %% te.compute te.sum`; cells wi
 from __future__ import annotations
 
 import ast
+import base64
 import contextlib
 import functools
 import io
@@ -18,15 +19,17 @@ from typing import Any
 import numpy as np
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
+PICTURED = ("display",)  # files whose examples are shown as notebooks show them
 
 
 @dataclass(frozen=True)
 class Example:
-    """Code that shows what `names` do, and what it prints."""
+    """Code that shows what `names` do, and what it prints; `page` is what a notebook shows of its last value."""
 
     names: tuple[str, ...]
     code: str
     printed: str
+    page: str = ""
 
 
 def files() -> list[Path]:
@@ -44,24 +47,41 @@ def cells(path: Path) -> Iterator[tuple[tuple[str, ...], str, int]]:
 
 
 def run(path: Path) -> list[Example]:
-    """The examples of a file; an error of one points at its line."""
-    space: dict[str, Any] = {"__name__": f"examples_{path.stem}"}
-    return [Example(names, code, _printed(path, code, line, space)) for names, code, line in cells(path)]
+    """The examples of a file; an error of one points at its line.
+
+    Each knows what the cells without a name have made and nothing of the others: a page shows it without them.
+    """
+    scene: dict[str, Any] = {"__name__": f"examples_{path.stem}"}
+    return [
+        Example(names, code, *_shown(path, code, line, dict(scene) if names else scene))
+        for names, code, line in cells(path)
+    ]
 
 
-def _printed(path: Path, code: str, line: int, space: dict[str, Any]) -> str:
-    """What the cell prints; the value of its last expression too, as in a notebook."""
+def _shown(path: Path, code: str, line: int, space: dict[str, Any]) -> tuple[str, str]:
+    """What the cell prints; the value of its last expression too, as in a notebook, and the page that it has there."""
     tree = ast.parse(code)
     ast.increment_lineno(tree, line - 1)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    file = f"docs/examples/{path.name}"
+    file, page = f"docs/examples/{path.name}", ""
     with contextlib.redirect_stdout(io.StringIO()) as out, np.printoptions(precision=4, suppress=True):
         exec(compile(tree, file, "exec"), space)
         if isinstance(last, ast.Expr):
             value = eval(compile(ast.Expression(last.value), file, "eval"), space)
-            if value is not None:
+            if path.stem in PICTURED:
+                page = _page(value)
+            if value is not None and not page:
                 print(value if isinstance(value, str) else repr(value))
-    return out.getvalue().rstrip()
+    return out.getvalue().rstrip(), page
+
+
+def _page(value: Any) -> str:
+    """What a notebook shows of a value, as HTML: a plot, or the page that it has; else nothing."""
+    if (figure := getattr(value, "figure", None)) is not None:
+        file = io.BytesIO()
+        figure.savefig(file, format="png", dpi=100, bbox_inches="tight", transparent=True)
+        return f'<img alt="" src="data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}">'
+    return value._repr_html_() if hasattr(value, "_repr_html_") else ""
 
 
 def scenes(names: Collection[str]) -> list[tuple[str, list[str]]]:

@@ -6,6 +6,7 @@ Docstrings here are prose with code in single backticks; `as_rst` makes them wha
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import tedsl as te
-from docs.building import examples
+from docs.building import examples, results
 from schedules.stage_view import StageView
 
 # Page -> its title, and the modules whose public names stand on it.
@@ -36,9 +37,17 @@ AREAS = {
 }  # fmt: skip
 PACKAGES = {
     "ops": "Operator catalog: te.ops", "ops.optim": "Training: te.ops.optim", "random": "Random numbers: te.random",
-    "testing": "Testing: te.testing", "display": "Display: te.display", "display.plot": "Plots: te.display.plot",
+    "testing": "Testing: te.testing", "dask": "Arrays larger than memory: te.dask",
+    "display": "Display: te.display", "display.plot": "Plots: te.display.plot",
 }  # fmt: skip
 CLASSES = (te.Schedule, te.Tensor)  # whose methods are listed under them
+# Packages that are imported by their own names: page -> its title, and the functions.
+OTHERS = {
+    "autodiff": ("The algebra behind gradients: autodiff", ("autodiff.invert", "autodiff.vjp")),
+    "strategies": ("Random programs: autodiff.strategies", tuple(f"autodiff.strategies.{name}" for name in (
+        "programs", "tensors", "index_maps", "patterns", "values_for", "Program",
+    ))),
+}  # fmt: skip
 
 
 class Broken(Exception):
@@ -92,12 +101,29 @@ def named() -> Iterator[str]:
     for owner in CLASSES:
         yield from (f"te.{owner.__name__}.{name}" for name in methods(owner))
     yield from (f"StageView.{name}" for name in methods(StageView))
+    for _, others in OTHERS.values():
+        yield from others
+    for given in results.CLASSES:
+        yield given.__name__
+        yield from (f"{given.__name__}.{name}" for name in results.methods(given))
+
+
+def key_of(name: str) -> str:
+    """What people call a thing whose full name is `name`: te.compute, Kernel.source, split."""
+    owner, _, member = name.rpartition(".")
+    if name in results.SHORT:
+        return results.SHORT[name]
+    if owner in results.SHORT:
+        return f"{results.SHORT[owner]}.{member}"
+    return name.replace("tedsl.", "te.", 1).replace("schedules.stage_view.", "")
 
 
 def write(folder: Path) -> None:
     """The pages, as sources for Sphinx; a page that says what it said is left alone."""
     folder.mkdir(parents=True, exist_ok=True)
     pages = {"index": _index()}
+    pages |= {page: _page(title, names) for page, (title, names) in OTHERS.items()}
+    pages |= {page: _page_of_results(*told) for page, told in results.PAGES.items()}
     for area, names in areas().items():
         title, _ = AREAS[area]
         pages[area] = _page(title, (f"tedsl.{name}" for name in names))
@@ -119,7 +145,8 @@ def _index() -> str:
         "   :maxdepth: 1",
         "",
     ]
-    return "\n".join([*lines, *(f"   {a}" for a in AREAS), *(f"   {p.replace('.', '_')}" for p in PACKAGES), ""])
+    listed = [*AREAS, *results.PAGES, *(p.replace(".", "_") for p in PACKAGES), *OTHERS]
+    return "\n".join([*lines, *(f"   {page}" for page in listed), ""])
 
 
 def _title(text: str) -> list[str]:
@@ -128,8 +155,28 @@ def _title(text: str) -> list[str]:
 
 def _page(title: str, names: Iterable[str]) -> str:
     names = list(names)
-    lines = [*_title(title), *_scenes({name.replace("tedsl.", "te.", 1) for name in names})]
+    lines = [*_title(title), *_scenes({told for name in names for told in (key_of(name), *_members_of(name))})]
     return "\n".join([*lines, *(line for name in names for line in _entry(name))])
+
+
+def _page_of_results(title: str, text: str, classes: Iterable[type]) -> str:
+    lines = [*_title(title), text, ""]
+    lines += _scenes({key for c in classes for key in (c.__name__, *(f"{c.__name__}.{m}" for m in results.methods(c)))})
+    for owner in classes:
+        lines += [f".. autoclass:: {owner.__module__}.{owner.__qualname__}"]
+        lines += [f"   :members: {', '.join(results.methods(owner))}"] if results.methods(owner) else []
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _members_of(name: str) -> list[str]:
+    value = _value(name)
+    return [f"{key_of(name)}.{m}" for m in methods(value)] if value in CLASSES else []
+
+
+def _value(name: str) -> Any:
+    package, *rest = name.split(".")
+    return functools.reduce(getattr, rest, importlib.import_module(package))
 
 
 def _scenes(names: Collection[str]) -> list[str]:
@@ -147,7 +194,7 @@ def _indented(text: str) -> list[str]:
 
 
 def _entry(name: str) -> list[str]:
-    value: Any = functools.reduce(getattr, name.split(".")[1:], te)
+    value = _value(name)
     kind = "function"
     if inspect.isclass(value):
         kind = "exception" if issubclass(value, Exception) else "class"
@@ -187,10 +234,12 @@ def documented(name: str, value: Any) -> str:
     return text
 
 
-def example_as_rst(code: str, printed: str) -> list[str]:
-    """An example and what it prints."""
+def example_as_rst(code: str, printed: str, page: str = "") -> list[str]:
+    """An example, what it prints, and the HTML that a notebook shows."""
     lines = [".. code-block:: python", "", *_indented(code), ""]
     if printed:
         kind = "output" if "\n" in printed.strip() else "output one-line"
         lines += [".. code-block:: text", f"   :class: {kind}", "", *_indented(printed), ""]
+    if page:
+        lines += [".. raw:: html", "", *_indented(f'<div class="output text_html">{page}</div>'), ""]
     return lines

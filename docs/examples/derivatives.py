@@ -12,7 +12,7 @@ dx = te.differentiate(loss, x)
 te.evaluate(dx, {x: a})
 
 # %% te.Tensor.explain
-dx.explain()
+te.differentiate(loss, x).explain()
 
 # %% te.jvp
 te.evaluate(te.jvp(loss, x, te.constant(np.array([1.0, 0.0, 0.0]))), {x: a})  # the slope along the first element

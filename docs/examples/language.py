@@ -3,12 +3,11 @@ import numpy as np
 
 import tedsl as te
 
-rng = np.random.default_rng(0)
 a = np.array([[3, 1, 2], [4, 6, 5]], "float32")
+x = te.placeholder((2, 3), name="x")
 
 # %% te.placeholder
-x = te.placeholder((2, 3), "float32", name="x")
-x
+te.placeholder((2, 3), "float64", name="x")
 
 # %% te.compute te.Tensor
 y = te.compute((2, 3), lambda i, j: x[i, j] * 2 + i, name="y")
@@ -94,6 +93,7 @@ i = te.reduce_axis(4, "i")
 (i + 1) * 2
 
 # %% te.Tensor.name te.Tensor.shape te.Tensor.ndim
+y = x * 2
 print(y.name, y.shape, y.ndim)
 
 # %% te.Tensor.named

@@ -24,6 +24,7 @@ print(te.get_num_threads())
 te.set_num_threads(before)
 
 # %% te.profile
+kernel = te.build(x, y)
 with te.profile() as p:
     kernel(a)
 print(len(p.rows()), "kernel, called", p.rows()[0].calls, "times")

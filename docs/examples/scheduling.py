@@ -14,10 +14,13 @@ y = te.compute((n,), lambda i: x[i] * 2, name="y")
 blurred = te.compute((64, 48), lambda i, j: A.at(i - 1, j, mode="clamp") + A[i, j], name="blurred")
 rows = te.compute((62, 48), lambda i, j: blurred[i, j] + blurred[i + 2, j], name="rows")
 
-# %% te.Schedule
-s = te.Schedule(D)  # for all stages that D needs
+s = te.Schedule(D)
 s[D].vectorize("j", 8)
-print(s)
+
+# %% te.Schedule
+mine = te.Schedule(D)  # for all stages that D needs
+mine[D].vectorize("j", 8)
+print(mine)
 
 # %% te.Schedule.stages
 s.stages
@@ -53,6 +56,8 @@ other[D].parallel("i")
 len(s.directives), len(other.directives)
 
 # %% te.Schedule.diff
+other = s.copy()
+other[D].parallel("i")
 print(s.diff(other))
 
 # %% te.Schedule.save
@@ -61,6 +66,8 @@ with tempfile.NamedTemporaryFile(suffix=".json") as file:
     print(te.Schedule.load(file.name, D).directives == s.directives)
 
 # %% te.Schedule.compare
+other = s.copy()
+other[D].parallel("i")
 found = s.compare(other, {A: np.ones((64, 48), "float32"), B: np.ones((48, 32), "float32")})
 print(found.is_same)
 
@@ -76,10 +83,13 @@ print(s[C].tensor.name, type(s[C].operation).__name__)
 print(s[C].axes, s[C].reduce_axes)
 
 # %% StageView.loops
+s = te.Schedule(D)
 s[C].split("i", 8)
 print(s[C].loops)
 
 # %% StageView.nest
+s = te.Schedule(D)
+s[C].split("i", 8)
 s[C].nest
 
 # %% StageView.split
@@ -169,6 +179,8 @@ s[blurred].compute_at(rows, "i").store_root()  # rows computed before are not co
 print(s.diff())
 
 # %% StageView.fold_storage
+s = te.Schedule(rows)
+s[blurred].compute_at(rows, "i").store_root()
 s[blurred].fold_storage("i", 4)  # only the last rows are kept
 print(s.diff())
 
@@ -235,6 +247,7 @@ s[D].prefetch(C, "i", 2)
 print(s.diff())
 
 # %% StageView.cut_at
+u, v = te.placeholder((64, 48), name="u"), te.placeholder((64, 48), name="v")
 joined = te.compute((128, 48), lambda i, j: te.select(i < 64, u[i, j], v[i - 64, j]), name="joined")
 s = te.Schedule(joined)
 s[joined].cut_at("i", 64)  # two loops, each of which reads one of them

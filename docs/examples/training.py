@@ -23,6 +23,8 @@ for _ in range(200):
 print({name: round(float(array), 2) for name, array in state.params.items()})
 
 # %% te.ops.optim.State
+step = optim.train_step(loss, optimizer=optim.SGD(0.1))
+value, state = step(step.start({"slope": 0.0, "offset": 0.0}), x, y)
 best = state.copy()  # in arrays of its own
 best.steps
 
@@ -49,12 +51,13 @@ g = te.placeholder((2,), name="g")
 te.evaluate(clipped, {g: np.array([3, 4], "float32")})
 
 # %% te.save te.load
-path = Path(tempfile.mkdtemp()) / "line.npz"
-te.save(path, state)
-again = optim.State(**te.load(path))
-again.steps
+path = Path(tempfile.mkdtemp()) / "line.npz"  # or .safetensors
+te.save(path, {"slope": np.float32(3.0), "layers": [np.zeros(2), np.ones(3)]})
+te.load(path)
 
 # %% te.display.progress te.display.WatchedLoop
+step = optim.train_step(loss, optimizer=optim.SGD(0.1))
+state = step.start({"slope": 0.0, "offset": 0.0})
 for _ in (bar := te.display.progress(3)):
     value, state = step(state, x, y)
     bar.show(loss=value)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import tedsl
-from docs.building import examples as shown, reference
+from docs.building import examples as shown, reference, results
 from docs.building.pages import as_notebook, examples
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,7 +70,8 @@ def test_a_page_is_a_notebook_of_its_examples() -> None:
 def test_the_examples_of_the_reference_run(path: Path) -> None:
     if path.stem in NEEDS:
         pytest.importorskip(NEEDS[path.stem])
-    assert all(example.printed or not example.names for example in shown.run(path)), "an example shows something"
+    silent = [e.names for e in shown.run(path) if e.names and not (e.printed or e.page)]
+    assert silent == [], "an example shows something"
 
 
 def test_every_public_name_has_an_example() -> None:
@@ -83,11 +84,45 @@ def test_every_public_name_has_an_example() -> None:
 def test_every_public_name_has_a_docstring() -> None:
     for name in tedsl._HOME:
         reference.documented(name, getattr(tedsl, name))
+    for owner in results.CLASSES:
+        for name in results.methods(owner):
+            reference.documented(f"{owner.__name__}.{name}", getattr(owner, name))
 
     def silent() -> None: ...
 
     with pytest.raises(reference.Broken, match="silent has no docstring"):
         reference.documented("silent", silent)
+
+
+def test_what_public_functions_give_is_in_the_reference() -> None:
+    """Classes of ours that a public function or method says it returns: each is told of, or is what nobody meets."""
+    owners = (*reference.CLASSES, *results.CLASSES)
+    told = {tedsl.__dict__.get(n, getattr(tedsl, n)) for n in tedsl._HOME} | set(owners) | {reference.StageView}
+    asked = [getattr(tedsl, name) for name in tedsl._HOME]
+    asked += [getattr(owner, name) for owner in owners for name in results.methods(owner)]
+    found = set()
+    for value in asked:
+        value = value.fget if isinstance(value, property) else value
+        given = getattr(value, "__annotations__", {}).get("return", "")
+        for word in re.findall(r"[A-Z]\w+", given if isinstance(given, str) else ""):
+            kind = getattr(sys.modules[value.__module__], word, None)
+            if isinstance(kind, type) and kind.__module__.startswith(("tedsl", "autodiff", "schedules")):
+                found.add(kind)
+    missing = {kind.__name__ for kind in found if not any(issubclass(kind, t) for t in told if isinstance(t, type))}
+    assert missing == set()
+
+
+def test_environment_variables_and_commands_are_told() -> None:
+    """Those that the code reads, each with a row; every subcommand, too."""
+    source = "".join(path.read_text() for path in sorted((ROOT / "tedsl").rglob("*.py")))
+    page = (ROOT / "docs" / "environment.md").read_text()
+    rows = set(re.findall(r"^\| `(TEDSL_\w+)`", page, re.MULTILINE))
+    assert set(re.findall(r"\bTEDSL_[A-Z_]+\b", source)) == rows
+    assert {name for name in rows if page.count(name) < 2} == set(), "each stands in an example as well"
+    page = (ROOT / "docs" / "commands.md").read_text()
+    commands = set(re.findall(r'commands\.add_parser\(\s*"(\w+)"', source))
+    assert "check" in commands
+    assert {name for name in commands if not re.search(rf"^\$ tedsl {name}\b", page, re.MULTILINE)} == set()
 
 
 def test_docstrings_are_prose_with_code_in_backticks() -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tedsl.backend.host.units import readable
+
 __all__ = ["Stats"]
 
 
@@ -24,6 +26,14 @@ class Stats:
     bytes: int = 0
     buffers: Callable[[], Sequence[int]] = field(default=tuple, repr=False)  # bytes of each, counted when asked for
     on_device: bool = field(default=False, repr=False)
+
+    def __str__(self) -> str:
+        phases = ", ".join(f"{name} {ms:.0f}" for name, ms in self.phases.items())
+        built = f"compiled in {self.compile_ms:.0f} ms" + (f" ({phases})" if phases else "")
+        own = f"{readable(sum(self.buffers()))} of its own (temporaries: {self.temporaries})"
+        copies = [f"  copied {name}: {why}" for name, why in self.copies]
+        last = f"last call: {readable(self.bytes)} of arrays, {own}, {len(copies) or 'no'} copies"
+        return "\n".join([built, last, *copies])
 
     def __reduce__(self) -> tuple[Any, ...]:
         told = self.compile_ms, dict(self.phases), self.copies, self.bytes

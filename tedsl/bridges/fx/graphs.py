@@ -82,6 +82,7 @@ class FxFunction:
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
+        """What the graph returns, as tensors over `inputs`."""
         return self._pure.outputs
 
     @property
@@ -91,6 +92,7 @@ class FxFunction:
 
     @property
     def copies(self) -> list[tuple[str, str]]:
+        """What had to be copied, and why."""
         return self._pure.copies
 
     def __call__(self, *inputs: Any) -> Any:
