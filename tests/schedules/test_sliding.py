@@ -94,3 +94,20 @@ def test_chains(taps: list[list[tuple[int, str]]], strip: int, some: int, is_las
         stages.append(te.compute((4, ROWS) if is_last else (ROWS, 4), body, name=f"s{number}"))
     chosen = [stage for k, stage in enumerate(stages[1:-1]) if some & (1 << k)]
     assert right(stages[-1], chosen, strip) is not False
+
+
+@pytest.mark.parametrize("names", ["sv", "vs"])
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_beside_a_window(names: str, is_shared: bool) -> None:
+    """A stage that needs one row, beside one of which twenty-four are kept, which begins as many rows earlier."""
+    rows, columns = 640, 264
+    given = te.placeholder((rows + 40, columns), name="given")
+    source = te.compute((rows + 40, columns), lambda y, x: te.exp(given[y, x]), name="source") if is_shared else given
+    window, row = names
+    p = te.compute((rows + 36, columns), lambda y, x: te.exp(source[y, x]) + source[y + 4, x], name=window)
+    q = te.compute((rows, columns), lambda y, x: te.exp(source[y + 5, x]) * source[y + 9, x], name=row)
+    out = te.compute(
+        (rows, columns - 2), lambda y, x: p[y + 3, x] + p[y + 26, x + 1] + q[y, x] * q[y, x + 1] * q[y, x + 2]
+    )
+    feed = np.random.default_rng(0).random((rows + 40, columns), dtype="float32")
+    np.testing.assert_allclose(te.build(given, out)(feed), te.interpret(out, {given: feed}), rtol=1e-5)

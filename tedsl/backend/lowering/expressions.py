@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 
 import halide as hl
 
@@ -73,14 +74,16 @@ class Scalars:
     """Builder of Halide expressions: `symbols` gives the loop variables, `read` an element of a tensor.
 
     Of the tensors that are `given` as arrays nothing is known, whatever computed them; `are_flat`: they are rows of all
-    their elements. `ranges`: of extents.
+    their elements. `ranges`: of extents. `held`: the dimensions of reads in which more is computed than is needed.
     """
 
     def __init__(
         self, read: ReadRule, symbols: Mapping[Expr, Halide], unknown_zero: Callable[[], Halide],
         given: Collection[Tensor], ranges: Mapping[Expr, Range], constants: Constants, *, are_flat: bool = False,
+        held: Mapping[Read, Collection[int]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self._read = read
+        self._held = held
         self._are_flat = are_flat
         self._given = given
         self._unknown_zero = unknown_zero
@@ -217,10 +220,12 @@ class Scalars:
 
     def read(self, node: Read) -> Halide:
         """The element at indices that are in bounds, made so where that is not plain to see."""
-        extents = node.tensor.extents
-        if self._are_flat and node.tensor in self._given and (row := indices.row_of(node)) is not None:
+        extents, held = node.tensor.extents, self._held.get(node, ())
+        if self._are_flat and node.tensor in self._given and not held and (row := indices.row_of(node)) is not None:
             return self._read(node.tensor, (self.index(*row),))
         place = [self.index(i, n) for i, n in zip(node.indices, extents, strict=True)]
+        for dim in held:
+            place[dim] = _clamped(place[dim], self.extent(extents[dim]))
         if place:
             place[-1] = self._unrolled(node.indices[-1], extents[-1], place[-1])
         if place and indices.counts_down(node.indices[-1]):

@@ -7,7 +7,7 @@ it and texts can be translated back. Inputs may be any tensors: what lies above 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -121,6 +121,7 @@ def lower(
     promised: bool = False, in_place: bool = False, arrays: Arrays = ANY_ARRAYS, fuses: bool = False,
     pieces: Mapping[Operation, Sequence[Piece]] = MappingProxyType({}),
     loops: Mapping[str, PlannedLoops] = MappingProxyType({}), twice: AbstractSet[Operation] = frozenset(),
+    held: Mapping[Read, Collection[int]] = MappingProxyType({}),
 ) -> Lowered:  # fmt: skip
     """The functions that compute `outputs` from `inputs`; those at the positions `added` are summed to what is there.
 
@@ -132,7 +133,8 @@ def lower(
     for kernels of little else a third of its time. `fuses`: the passes over the assembly will see the code, which make
     fused multiply-adds of the products in sums that are marked for them. `pieces`: of the stages that are computed so.
     `loops`: what is planned for those of a stage, by its name. `twice`: stages that compute some elements twice, which
-    must not be added to what is there as they are computed.
+    must not be added to what is there as they are computed. `held`: reads that are also made beyond what is there, and
+    their dimensions.
     """
     operations, added = operations_between(inputs, outputs), tuple(added)
     given = tuple(dict.fromkeys(inputs))
@@ -144,7 +146,7 @@ def lower(
     sizes = {v: hl.Param(hl.Int(32), name) for v, name in size_names(symbols, operations, used).items()}
     own = outputs if in_place and not added else ()
     seen = (*given, *outputs) if promised else ()
-    ctx = Context(images, sizes, seen, arrays=arrays, in_place=own, fuses=fuses, loops=loops)
+    ctx = Context(images, sizes, seen, arrays=arrays, in_place=own, fuses=fuses, loops=loops, held=held)
     ctx.needed, ctx.pieces = _needed(operations, outputs), pieces
     places = {p: unused(f"previous_{p}", used) for p in sorted(set(added))}
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, name) for p, name in places.items()}

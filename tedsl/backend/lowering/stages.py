@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from tedsl.backend.lowering.expressions import Scalars
 from tedsl.backend.lowering.names import identifier
 from tedsl.backend.scalars.intrinsics import EMIT
 from tedsl.backend.scalars.types import Expr as Halide, bits_of, from_bits
-from tedsl.lang.expr import SIZE_MAX, Axis, Expr, Fn, Var
+from tedsl.lang.expr import SIZE_MAX, Axis, Expr, Fn, Read, Var
 from tedsl.lang.intervals import Known, Range
 from tedsl.lang.tensor import Operation, Tensor
 
@@ -92,6 +92,7 @@ class Context:
         self, images: Mapping[Tensor, hl.ImageParam], sizes: Mapping[Var, hl.Param],
         promised: Iterable[Tensor] = (), *, arrays: Arrays = ANY_ARRAYS, in_place: Iterable[Tensor] = (),
         fuses: bool = False, loops: Mapping[str, PlannedLoops] = MappingProxyType({}),
+        held: Mapping[Read, Collection[int]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.images = images
         self.arrays = arrays
@@ -110,6 +111,7 @@ class Context:
         self.hides = False  # whether numbers are hidden from Halide by it, places among them
         self.fuses = fuses  # whether products in sums are marked
         self.loops = loops  # by the names of stages
+        self.held = held
 
     def read(self, tensor: Tensor, indices: Place) -> Halide:
         """An element at indices in the order of the axes, or at one place in the row of all elements."""
@@ -136,8 +138,9 @@ class Context:
         known.update((v, hl.Expr(p)) for v, p in self.sizes.items())
         flat = self.arrays.are_flat
         return Scalars(
-            read or self.read, known, self.unknown_zero, self.images, self.ranges, self.constants, are_flat=flat
-        )
+            read or self.read, known, self.unknown_zero, self.images, self.ranges, self.constants, are_flat=flat,
+            held=self.held,
+        )  # fmt: skip
 
     def after_checks(self, value: Halide) -> Halide:
         """A value that waits for the checks of indices, so that nothing is written before them."""

@@ -14,6 +14,7 @@ from schedules.placing.ahead import is_asked_ahead
 from schedules.placing.pieces import planned_pieces
 from schedules.placing.placement import placed
 from schedules.placing.tiles import tiles_of
+from schedules.placing.warming import held_reads
 from schedules.plan import Plan
 from schedules.program import program_of
 from schedules.tuning import settled
@@ -122,10 +123,12 @@ class Planner:
     ) -> Lowered:  # fmt: skip
         stages = plan.program.stages
         finite = [] if trusted else [stages[name].output() for name in plan.finite if name in stages]
+        places = placed(plan)
         lowered = lower(
             inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked,
             in_place=self.in_place, arrays=arrays, fuses=_fuses(machine),
-            pieces=planned_pieces(plan, placed(plan)), loops=_loops(plan, in_place=self.in_place),
+            pieces=planned_pieces(plan, places), held=held_reads(plan, places),
+            loops=_loops(plan, in_place=self.in_place),
             twice={op for name, op in stages.items() if added and shifts(plan, name)},
         )  # fmt: skip
         apply_plan(plan, lowered, machine, in_turn=self.in_turn)
