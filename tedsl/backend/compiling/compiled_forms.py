@@ -11,7 +11,7 @@ from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.blocks import BoundFunction
 from tedsl.backend.compiling.disk_cache import is_kept
 from tedsl.backend.compiling.facts import KnownFacts
-from tedsl.backend.compiling.forms import Form, Numbers, layout_of, usual_layout
+from tedsl.backend.compiling.forms import ArrayLayout, Form, Numbers, layout_of, usual_layout
 from tedsl.backend.compiling.variant import Variant
 from tedsl.backend.host.phases import Spent, added
 from tedsl.lang.expr import Var
@@ -36,13 +36,17 @@ class ArraysOfCall(Protocol):
 
 
 class CompiledForms:
-    """What `make` made of a form stays; `key` is the name under which its code is kept on the disk."""
+    """What `make` made of a form stays; `key` is the name under which its code is kept on the disk.
+
+    `usual` is the layout of what it is called with, where that is not what its facts say.
+    """
 
     def __init__(
-        self, name: str, facts: KnownFacts, make: Callable[[Form], Variant], key: Callable[[Form], str | None]
-    ) -> None:
+        self, name: str, facts: KnownFacts, make: Callable[[Form], Variant], key: Callable[[Form], str | None],
+        usual: ArrayLayout | None = None,
+    ) -> None:  # fmt: skip
         self.variants: dict[Form, Variant] = {}
-        self._name, self._facts, self._make, self._key = name, facts, make, key
+        self._name, self._facts, self._make, self._key, self._usual = name, facts, make, key, usual
         self._bindings: dict[Any, tuple[Variant, BoundFunction]] = {}
         self._lock = freed_in_children(threading.Lock())
 
@@ -76,8 +80,8 @@ class CompiledForms:
         return added(v.phases for v in self.variants.values())
 
     def usual(self, modes: tuple[str, ...], numbers: Numbers = Numbers.FINITE) -> Form:
-        """The form for contiguous arrays, below two gigabytes where their shapes are not known."""
-        return Form(modes, usual_layout(self._facts), numbers)
+        """The form for contiguous arrays, below two gigabytes where their shapes are not known, or as was told."""
+        return Form(modes, self._usual or usual_layout(self._facts), numbers)
 
     def form(
         self, memory: ArraysOfCall, modes: tuple[str, ...], sizes: Mapping[Var, int], numbers: Numbers = Numbers.FINITE

@@ -26,7 +26,7 @@ from tedsl.backend.compiling.executable import (
     Sizes,
     StepPlan,
 )
-from tedsl.backend.compiling.forms import Form, Numbers
+from tedsl.backend.compiling.forms import ArrayLayout, Form, Numbers
 from tedsl.backend.compiling.profiling import RECORDING, recorded
 from tedsl.backend.compiling.variant import Variant, compile_variant
 from tedsl.backend.host.phases import Spent
@@ -40,15 +40,19 @@ __all__ = ["SingleKernel", "proof_of"]
 
 
 class SingleKernel:
-    """The compiled forms of one program; safe to use from several threads. Both an executable and a step's kernel."""
+    """The compiled forms of one program; safe to use from several threads. Both an executable and a step's kernel.
+
+    `usual`: how the arrays of its calls lie, where they are parts of others.
+    """
 
     is_remembered = True
 
-    def __init__(self, program: Compilation) -> None:
+    def __init__(self, program: Compilation, usual: ArrayLayout | None = None) -> None:
         self.program, self.facts = program, program.facts
         self.forms = CompiledForms(
-            program.name, self.facts, lambda form: compile_variant(program, form), lambda form: key_of(program, form)
-        )
+            program.name, self.facts, lambda form: compile_variant(program, form), lambda form: key_of(program, form),
+            usual,
+        )  # fmt: skip
         self.proven: set[Proof] = set()
         self._around_empty: dict[tuple[Operation, ...], SingleKernel] = {}
 

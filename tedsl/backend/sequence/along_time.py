@@ -18,6 +18,7 @@ from tedsl.analysis.sizes import known_shape
 from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import StepPlan, View
+from tedsl.backend.compiling.forms import DENSE
 from tedsl.backend.compiling.single_kernel import SingleKernel
 from tedsl.backend.sequence.cutting import Cutter
 from tedsl.backend.sequence.segments import Given, Segment, SegmentProgram, Segments, at_the_end
@@ -25,6 +26,7 @@ from tedsl.backend.sequence.timeline import NotAlongTime, Timeline
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read
+from tedsl.lang.extents import number
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
 
@@ -86,6 +88,11 @@ def _bytes(tensor: Tensor) -> int:
     """The size of a tensor; 0 where it is not known."""
     shape = known_shape(tensor)
     return 0 if shape is None else math.prod(shape) * tensor.dtype.itemsize
+
+
+def _lies_apart(given: Given, tensor: Tensor) -> bool:
+    """Whether a part of a tensor is not one run of memory."""
+    return given.kind == "window" and any(number(n) != 1 for n in tensor.extents[: given.dim])
 
 
 def _cut(steps: int, length: int, least: int = 1) -> list[Segment]:
@@ -212,7 +219,9 @@ class _Plan:
                 return None
             name = f"{self.program.name}_{_TURNS[turn]}"
             inputs, outputs = tuple(made.inputs.values()), tuple(made.outputs.values())
-            kernel = SingleKernel(Compilation(inputs, outputs, name, self.program.target, self.program.planner))
+            program = Compilation(inputs, outputs, name, self.program.target, self.program.planner)
+            apart = any(_lies_apart(given, tensor) for given, tensor in (made.inputs | made.outputs).items())
+            kernel = SingleKernel(program, DENSE if apart else None)
             self.kernels[alike, turn] = kernel, made
         return self.kernels[alike, turn]
 

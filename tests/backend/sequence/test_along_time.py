@@ -40,6 +40,7 @@ def check(made: Made, share: float = 0.5) -> Any:
     for _ in range(2):
         for found, want in zip(less(*arrays), whole(*arrays), strict=True):
             np.testing.assert_allclose(found, want, rtol=1e-9, atol=1e-9)
+    compiled_once(less)
     return less
 
 
@@ -296,6 +297,11 @@ def test_a_recording_needs_no_more_memory_than_its_arrays_and_a_cache() -> None:
         np.testing.assert_allclose(found, want, rtol=2e-4, atol=1e-5)
 
 
+def compiled_once(kernel: Any) -> None:
+    """A call with contiguous arrays needs no other code than what was compiled with the kernel."""
+    assert [len(core.forms.variants) for core in kernel.core.plan.kernels if len(core.forms.variants) != 1] == []
+
+
 def in_segments(made: Made) -> None:
     """In segments of a small cache, results and numbers as the reference has them."""
     inputs, outputs = made
@@ -304,6 +310,7 @@ def in_segments(made: Made) -> None:
         kernel = te.build(inputs, outputs)
         results = kernel(*arrays)
     assert len(kernel.program.calls) > 2
+    compiled_once(kernel)
     for found, want in zip(results, te.interpret(outputs, dict(zip(inputs, arrays, strict=True))), strict=True):
         np.testing.assert_allclose(found, want, rtol=1e-9, atol=1e-9)
 
