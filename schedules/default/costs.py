@@ -20,6 +20,7 @@ __all__ = [
     "costs_of",
     "element_cost",
     "is_costly",
+    "is_function",
     "is_once",
     "is_pointwise",
     "is_same_point",
@@ -246,6 +247,11 @@ def is_costly(node: Apply) -> bool:
     if node.fn is Fn.DIV and isinstance(node.args[1], Const) and math.frexp(abs(node.args[1].value))[0] == 0.5:
         return False  # by a power of two: a product
     return node.fn in _COSTLY and not node.dtype.is_integer
+
+
+def is_function(node: Apply) -> bool:
+    """Whether it is so costly because it is a function of analysis, many instructions one after another."""
+    return is_costly(node) and node.fn not in _DIVISIONS and node.fn not in (Fn.DIV, Fn.SQRT)
 
 
 def is_once(consumer: Operation, read: Read) -> bool:

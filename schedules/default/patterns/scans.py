@@ -13,6 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeVar
 
+from schedules.default.costs import is_function
 from schedules.default.patterns.across import goes_along, last_of, turned_table
 from schedules.default.patterns.nests import TASKS
 from schedules.default.rest import along, is_along
@@ -343,7 +344,10 @@ def _columns(say: list[Directive], op: Scan, level: Level, width: int, time: lis
 
 
 def _rows(say: list[Directive], op: Scan, level: Level, time: list[str]) -> list[str]:
-    """A few steps of each of a few rows; the loops over steps that stay outside take the place of `time`."""
+    """A few steps of each of a few rows; the loops over steps that stay outside take the place of `time`.
+
+    Functions take so long that the processor needs other rows to go on with at each step, and are long to write out.
+    """
     extent = number(level.extent) or 0
     if len(time) > 1 or extent < 2 or number(op.steps[0].extent) is None:
         return []
@@ -351,8 +355,12 @@ def _rows(say: list[Directive], op: Scan, level: Level, time: list[str]) -> list
     row, steps, step = f"{level.name}_i", f"{time[0]}_o", f"{time[0]}_i"
     say += [
         Split(stage=op.name, loop=level.name, outer=f"{level.name}_o", inner=row, factor=rows),
-        Split(stage=op.name, loop=time[0], outer=steps, inner=step, factor=STEPS),
         Unroll(stage=op.name, loop=row),
+    ]
+    if any(isinstance(n, Apply) and is_function(n) for n in topological(op.bodies)):
+        return [row]
+    say += [
+        Split(stage=op.name, loop=time[0], outer=steps, inner=step, factor=STEPS),
         Unroll(stage=op.name, loop=step),
     ]
     time[:] = [steps]

@@ -270,3 +270,11 @@ def test_edit_distances_are_written_out_too() -> None:
     y = te.scan((71, 71), step, axis=(0, 1))
     feeds = {t: np.random.default_rng(k).integers(0, 3, 70).astype(np.int32) for k, t in enumerate((a, b))}
     np.testing.assert_array_equal(te.build([a, b], y)(*feeds.values()), te.interpret(y, feeds))
+
+
+@pytest.mark.parametrize(("fn", "unrolled"), [(te.tanh, ["i_i"]), (te.abs, ["i_i", "t_i"])])
+def test_functions_along_memory_are_written_out_once_for_each_row(fn: Any, unrolled: list[str]) -> None:
+    x = te.placeholder((16, 40), name="x")
+    y = te.scan((16, 40), lambda y, i, t: x[i, t] + te.select(t == 0, 0.0, fn(y[i, t - 1])), axis=1, name="y")
+    loops = te.build(x, y, target="x86-64-v3").loop_nest().splitlines()
+    assert [line.split()[1].split(".")[-1] for line in loops if "unrolled" in line] == unrolled
