@@ -133,3 +133,44 @@ def test_it_is_said_of_what_the_user_defined_not_of_what_a_schedule_makes_of_it(
         message = told(te.build([x, rows], outputs), (np.ones((size, size), "float32"), places))
         assert message.startswith(f"compute 'largest' at {__file__}")
         assert f"it is -2 at i = 5, k = 0, where rows[5] is -2 (its range: -2 to {size - 1})" in message
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64"])
+@pytest.mark.parametrize("place", [(0, 0), (131, 17), (299, 299)])
+def test_one_element_of_many_is_found_wherever_it_is(dtype, place):
+    """So many that threads look for it, in pieces whose last one is shorter."""
+    index = te.placeholder((300, 300), dtype, name="index")
+    x = te.placeholder((300, 100), name="x")
+    y = te.compute((300, 300), lambda i, j: x[i, index[j, i]], name="y")  # looked at in the order of memory
+    kern = te.build([x, index], y)
+    nest = str(kern.loop_nest())
+    assert "parallel task" in nest.partition("consume lanes_y")[0]
+    places = np.full((300, 300), 99, dtype)
+    values = np.arange(30000, dtype="float32").reshape(300, 100)
+    assert np.array_equal(kern(values, places), np.broadcast_to(values[:, 99:], (300, 300)))
+    out = np.full((300, 300), 7, "float32")
+    places[place] = wrong = -1 if dtype[0] == "i" else 255
+    with pytest.raises(IndexError, match=f"it is {wrong} at i = {place[1]}, j = {place[0]}"):
+        kern(values, places, out=out)
+    assert (out == 7).all()  # nothing is written
+
+
+def test_a_lookup_and_its_gradient_have_one_check():
+    index, x = te.placeholder((8, 50), "int64", name="index"), te.placeholder((8, 30), name="x")
+    y = te.ops.gather(x, 1, index)
+    head = te.placeholder(y.shape, name="head")
+    kern = te.build([x, index, head], [y, te.differentiate(y, x, head=head)])
+    assert kern.source("stmt").count("produce check_") == 1
+
+
+def test_checks_of_other_bounds_or_conditions_stay_apart():
+    long, short = te.placeholder((8,), name="long"), te.placeholder((5,), name="short")
+    y = te.compute((n,), lambda i: te.select(i > 2, long[INDEX[i]], 0) + te.select(i > 1, short[INDEX[i]], 0), name="y")
+    kern = te.build([long, short, INDEX], y)
+    feeds = [np.ones(8, "float32"), np.ones(5, "float32")]
+    for places, found in (([9, 9, 4, 4], None), ([0, 0, 0, 8], 8), ([0, 0, 6, 0], 6)):
+        data = [*feeds, np.array(places, "int32")]
+        if found is None:
+            assert (kern(*data) == [0, 0, 1, 2]).all()
+        else:
+            assert f"it is {found} at" in told(kern, data)
