@@ -48,6 +48,7 @@ class Thresholds:
     scatter_lanes: int = 3  # elements of a row that is put last
     scatter_moved: int = 2  # points for each element, from which on putting another row last pays
     scatter_piece: int = 256  # points of an axis, computed a piece at a time
+    scatter_own: int = 4  # vectors of a row that is made in the cache and then written
     scatter_rows: int = 64  # the same where they have rows of values
     scatter_blocks: int = 8  # iterations of the loop that is cut into blocks
     scatter_threads: int = 1 << 17  # points

@@ -4,6 +4,9 @@
     table[b, f(i), c] += g(c, i), table[b, h(i), c] += k(c, i)     for every i of block b, all c in one vector
     out[c, s] = sum over b of table[b, s, c]
 
+    out[i, f(i, j)] += g(i, j)                              ->     rows[i, f(i, j)] += g(i, j), a row of which is begun,
+    out[i, s] = rows[i, s]                                         added to and written while it is in the cache
+
 Blocks are cut by the sizes alone, so a result is the same in every run and on any number of threads.
 """
 
@@ -15,7 +18,7 @@ from dataclasses import replace
 
 from schedules.default.patterns.chains import MOST_TAPS, is_known, joined
 from schedules.default.patterns.rows import Rows, flat, numbered, shared_along, whole
-from schedules.default.rewriting import Rewriting
+from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.directives import (
     BoundExtent,
     ComputeAt,
@@ -35,13 +38,13 @@ from tedsl.analysis.iteration import free_dimensions
 from tedsl.analysis.places import mark_places
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.intervals import range_of
 from tedsl.lang.reducers import BUILTIN, COMBINE
 from tedsl.lang.scatter import SCATTER_KINDS
 from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
-from tedsl.lang.traverse import free_axes, substitute_all
+from tedsl.lang.traverse import free_axes, substitute_all, topological
 
 __all__ = ["plan_scatter"]
 
@@ -77,6 +80,7 @@ class _Table:
         self.terms: Compute | None = None
         self.run: Axis | None = None  # the axis along which the terms are vectors
         self.rows: Rows | None = None
+        self.own = 0  # so many outermost dimensions have rows of their own, which are made one after another
 
     def _moved(self) -> int | None:
         """The dimension to be put last, where its points never meet and those of the last one may.
@@ -111,8 +115,12 @@ class _Table:
         """The tensor that stands for the scatter."""
         rw, op = self.rw, self.op
         if self.blocks == 1 and self.moved is None:
-            made = self._with_terms(replace(op, name=rw.name(op.name), _outputs={}))
+            self.own = self._own_rows()
+            made = replace(op, name=rw.name(f"{op.name}_rows" if self.own else op.name), _outputs={})
+            made = made if self.own and _is_plain(op) else self._with_terms(made)
             rw.add(made)
+            if self.own:
+                return self._row_by_row(made)
             self._schedule(made)
             return made.output()
         made = self._private()
@@ -123,6 +131,49 @@ class _Table:
         if self.moved is None and op.init is None:
             return held
         return self._placed(held)
+
+    def _own_rows(self) -> int:
+        """Outermost dimensions whose points never meet, in the rows of which they do; 0 where rows are no use.
+
+        A row is a few vectors at least, and stays in the cache between its beginning and its end.
+        """
+        sizes = [number(e) or 0 for e in self.op.shape]
+        free = next((d for d in range(len(sizes)) if d not in self.free), 0)
+        least = self.machine.least.scatter_own
+        for own in range(free, 0, -1):
+            row = math.prod(sizes[own:]) * self.op.value.dtype.itemsize
+            if row >= least * self.machine.vector_bytes:
+                fits = row <= self.machine.l2 // 2 and math.prod(sizes[:own]) >= TASKS
+                return own if fits else 0
+        return 0
+
+    def _row_by_row(self, made: Scatter) -> Tensor:
+        """The rows written as they are done."""
+        op, own = self.op, self.own
+        axes = tuple(Axis(f"d{d}", e) for d, e in enumerate(op.shape))
+        result = self.rw.compute(op.name, axes, Read(made.output(), axes))
+        names = loop_names(result.op)
+        loops = [names[a] for a in axes]
+        say: list[Directive] = [ComputeRoot(stage=result.op.name)]
+        last, extent = loops[-1], number(axes[-1].extent) or 0
+        if (lanes := self._lanes(extent)) > 1:
+            alike = any(t.shape == result.shape for t in op.inputs)  # in whose memory the result may lie
+            tail = "shift" if extent % lanes and not alike and not self.machine.has_masks else ""
+            outer, vector = f"{last}_o", f"{last}_v"
+            say += [
+                Split(stage=result.op.name, loop=last, outer=outer, inner=vector, factor=lanes, tail=tail),
+                Vectorize(stage=result.op.name, loop=vector),
+            ]
+        fusing, (row,) = fused(result.op.name, loops[:own], "f")
+        say += fusing
+        if self.threads:
+            cut, (task, *within) = _tasks(result.op, "body", row, math.prod(number(a.extent) or 0 for a in axes[:own]))
+            say += [*cut, Parallel(stage=result.op.name, loop=task)]
+            row = within[0] if within else task
+        self.rw.directives += [*say, ComputeAt(stage=made.name, consumer=result.op.name, loop=row)]
+        self.rw.planned.add(result.op.name)
+        self._schedule(made)
+        return result
 
     def _private(self) -> Scatter:
         """table[block, .., c]: a table for each block, the axis of vectors last, over whole vectors."""
@@ -235,7 +286,7 @@ class _Table:
 
     def _schedule(self, made: Scatter) -> None:
         checked_as(made, self.chain)
-        say: list[Directive] = [ComputeRoot(stage=made.name)]
+        say: list[Directive] = [] if self.own else [ComputeRoot(stage=made.name)]
         say += self._filled(made)
         say += self._points(made)
         self.rw.directives += say
@@ -258,13 +309,14 @@ class _Table:
             ]
         if self.blocks > 1:
             say.append(Parallel(stage=made.name, definition="init", loop=levels[0].name))
-        elif self.threads and len(levels) > 1:
+        elif self.threads and not self.own and len(levels) > 1:
             cut, (task, *_) = _tasks(made, "init", levels[0].name, number(levels[0].extent) or 0)
             say += [*cut, Parallel(stage=made.name, definition="init", loop=task)]
         return say
 
     @property
     def threads(self) -> bool:
+        """Whether points go to several."""
         return self.machine.cores > 1 and self.points >= self.machine.least.scatter_threads
 
     def _lanes(self, extent: int) -> int:
@@ -301,14 +353,15 @@ class _Table:
             say += self._terms_at(made, f"{name}_o")
             place = ordered.index(name)
             ordered[place : place + 1] = [f"{name}_o", f"{name}_i"]
-        if block is None and outer and self.threads:  # points of different elements of a free axis never meet
+        shared = self.threads and not self.own
+        if block is None and outer and shared:  # points of different elements of a free axis never meet
             sizes = {v.name: v.known or 0 for v in nest.levels}
             longest = max(outer, key=lambda n: sizes[n])
             outer.remove(longest)
             cut, (block, *within) = _tasks(made, "body", longest, sizes[longest])
             say += cut
             outer = [*within, *outer]
-        if block is None and not outer and made.unique and self.threads and ordered:  # no point meets another one
+        if block is None and not outer and made.unique and shared and ordered:  # no point meets another one
             block = ordered.pop(0)
         loops = [*([block] if block else []), *outer, *ordered, *inner]
         if len(loops) > 1:
@@ -339,7 +392,13 @@ def _held_inside(index: Expr, extent: Expr) -> Expr:
     return index if inside else fn.minimum(fn.maximum(index, 0), extent - 1)
 
 
-def _tasks(made: Scatter, definition: Definition, loop: str, extent: int) -> tuple[list[Directive], list[str]]:
+def _is_plain(op: Scatter) -> bool:
+    """Whether indices and values are read as they are."""
+    read = [n for n in topological((*op.index, op.value, op.guard)) if isinstance(n, Apply)]
+    return not read and all(isinstance(i, Axis) for r in op.reads for i in r.indices)
+
+
+def _tasks(made: Operation, definition: Definition, loop: str, extent: int) -> tuple[list[Directive], list[str]]:
     """A loop, or the loop over its pieces and that within one."""
     if extent <= TASKS:
         return [], [loop]

@@ -121,3 +121,34 @@ def test_rows_that_are_long_compile_in_a_second(shape: tuple[int, ...], axis: in
     want = np.zeros(shape)
     np.add.at(want, (*(slice(None),) * axis, numbers), g)
     np.testing.assert_allclose(kernel(np.zeros(shape, np.float32), numbers, g), want, atol=1e-3)
+
+
+@pytest.mark.parametrize("filled", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "axis", "count", "dtype"),
+    [((70, 500), 1, 700, "float32"), ((9, 3, 57, 21), 2, 70, "float64"), ((2, 40, 137), 2, 500, "int32")],
+)
+def test_rows_that_never_meet_are_made_one_after_another(
+    shape: tuple[int, ...], axis: int, count: int, dtype: str, filled: bool
+) -> None:
+    """Each is begun, added to and written while it is in the cache."""
+    x, places = te.placeholder(shape, dtype, name="x"), (*shape[:axis], count, *shape[axis + 1 :])
+    index, g = te.placeholder(places, "int64", name="index"), te.placeholder(places, dtype, name="g")
+    loops = [te.reduce_axis(n) for n in places]
+    at = (*loops[:axis], index[tuple(loops)], *loops[axis + 1 :])
+    op = "add" if dtype != "int32" else "max"
+    y = te.scatter(shape, loops, at, g[tuple(loops)], op=op, init=x if filled else None, name="y")
+    start = (10 * floats(*shape)).astype(dtype)
+    arrays = [start, RANDOM.integers(0, shape[axis], places), (10 * floats(*places)).astype(dtype)]
+    kernel = te.build([x, index, g], y)
+    assert "produce y_rows" in str(kernel.loop_nest()).partition("produce y:")[2]
+    compare([x, index, g], [y], arrays)
+    if filled:  # into the memory that it starts from, and onto what is there
+        expected = kernel(*arrays)
+        own = te.build([x, index, g], y, alias={y: x})
+        assert own(arrays[0].copy(), *arrays[1:]).tobytes() == expected.tobytes()
+        assert not own.stats.copies
+    elif op == "add":
+        out = start.copy()
+        kernel(*arrays, out=out, mode="add")
+        np.testing.assert_allclose(out, start + kernel(*arrays), rtol=1e-5, atol=1e-4)
