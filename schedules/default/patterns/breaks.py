@@ -35,6 +35,7 @@ FEW_OPERATIONS, FEW = 4, 10
 MOST_TURNS = 16  # multiples that a place reaches along an axis
 ROUNDS = 3  # a remainder within a remainder
 FEW_ROWS = 16  # for which a short loop of their own costs nothing
+LONG_ROW = 64  # elements that are read together, beside which it costs nothing to find out where
 LONG = 1024  # elements of a loop beside which another one costs nothing
 SHARE = 16  # a part of an axis that is no border
 BEYOND = 4  # second caches that a stage fills, of which short runs are written one after another
@@ -62,6 +63,8 @@ def cuts_of(
         if axis in whole:
             continue
         outside, inside = math.prod(extents[:place]), math.prod(extents[place + 1 :])
+        if inside >= LONG_ROW and _moves_rows(bodies, axis, op.axes[-1]):
+            continue  # where a row is read is one number for all of it
         loop = _Loop(outside, inside, machine.vector_bytes // widest, _is_copy(bodies))
         at = _breaks(bodies, axis, op.axes) if loop.worth(axis, _changes(bodies, axis, op.axes, 1)) else []
         if is_beyond and outside > FEW_ROWS and extents[place] * inside * widest < RUN * (len(at) + 1):
@@ -73,6 +76,13 @@ def cuts_of(
         return {}
     made = pieces_of(op.axes, bodies, found)
     return found if sum(map(_written, made)) <= MOST_NODES else {}
+
+
+def _moves_rows(roots: Sequence[Expr], axis: Axis, last: Axis) -> bool:
+    """Whether an axis decides by quotients and remainders where whole rows are read, and nothing else."""
+    switching = [n for n in topological(_deciding(roots)) if _switches(n) and axis in set(free_axes(n))]
+    is_quotient = all(isinstance(n, Apply) and n.fn in (Fn.FLOORDIV, Fn.MOD) for n in switching)
+    return is_quotient and not any(last in set(free_axes(n)) for n in switching)
 
 
 def _written(piece: Piece) -> int:

@@ -255,3 +255,24 @@ def test_planes_that_share_most_of_their_arithmetic_are_not_cut_apart() -> None:
     values = np.random.default_rng(2).integers(0, 256, (3, 64, 160)).astype("uint8")
     found, wanted = (f.astype(int) for f in (te.build([a], out)(values), te.interpret(out, {a: values})))
     assert np.abs(found - wanted).max() <= 1
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda c: c % 4 * 8 + c // 4,  # channels dealt out
+        lambda c: c // 8 + c % 8 * 4,
+        lambda c: (c + 5) % 32,
+        lambda c: 31 - (c // 2 * 2 + (1 - c % 2)),
+    ],
+)
+def test_rows_whose_place_is_made_of_quotients_are_one_loop_nest(place: Callable[[Any], Any]) -> None:
+    """Pieces of a few rows would each be begun for themselves, and be too little for threads."""
+    x = te.placeholder((3, 32, 70, 70), name="x")
+    y = te.compute(x.shape, lambda n, c, i, j: x[n, place(c), i, j], name="y")
+    head = te.placeholder(x.shape, name="head")
+    for output in (y, te.differentiate(y, x, head=head)):
+        assert not cuts(output)
+        check(output)
+    small = te.placeholder((3, 32, 5), name="small")
+    check(te.compute(small.shape, lambda n, c, i: small[n, place(c), i], name="y"))
