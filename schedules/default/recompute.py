@@ -57,7 +57,8 @@ def costs_without_trips(
     again: set[Operation] = set()
     while True:
         costs = costs_of(stages, kept, planned, machine, again)
-        roots = {g.root for g in groups_of(stages, outputs, planned, costs, machine) if not g.members}
+        groups = groups_of(stages, outputs, planned, costs, machine)
+        roots = {g.root for g in groups if all(_is_small(m, points(g.root.axes)) for m in g.members)}
         more = next(
             (op for op in stages if op in roots and op not in kept and _is_faster(op, costs, planned, machine)), None
         )
@@ -125,6 +126,11 @@ def _is_faster(op: Operation, costs: Costs, planned: AbstractSet[str], machine: 
     return count * max(LINE * streams, needs.instructions) < stored
 
 
+def _is_small(member: Operation, size: int) -> bool:
+    """Whether a stage is so small beside its root that it stays in the cache, wherever it is computed."""
+    return max(_size(t) for t in member.outputs) * MUCH_SMALLER <= size
+
+
 def _readers(op: Operation, costs: Costs, planned: AbstractSet[str]) -> set[Operation] | None:
     """The loop nests in which elements of a stage are used, once each; None where one uses them more often."""
     found: set[Operation] = set()
@@ -150,8 +156,10 @@ def _needs(op: Compute, costs: Costs, size: int) -> _Inputs | None:
         instructions += _instructions(node)
         if not isinstance(node, Read):
             continue
-        if any(not isinstance(i, Axis) and long.intersection(topological(i)) for i in node.indices):
-            return None
+        small = _size(node.tensor) * MUCH_SMALLER <= size
+        moved = {a for i in node.indices if not isinstance(i, Axis) for a in topological(i) if isinstance(a, Axis)}
+        if moved.intersection(op.axes[-1:] if small else long):
+            return None  # along rows a small tensor may be read at quotients: that is one number
         inner = node.tensor.op
         if inner in costs.inlined and isinstance(inner, Compute):
             further = _needs(inner, costs, size)
@@ -159,7 +167,7 @@ def _needs(op: Compute, costs: Costs, size: int) -> _Inputs | None:
                 return None
             streams |= further.streams
             instructions += further.instructions
-        elif _size(node.tensor) * MUCH_SMALLER > size:
+        elif not small:
             if not long.issubset(node.indices):
                 return None
             streams.add(node.tensor)

@@ -104,3 +104,24 @@ def test_a_large_cheap_stage_is_computed_again_and_a_dear_one_is_not() -> None:
     for function, again in ((lambda v: v / (1 + v * v), True), (lambda v: te.exp(te.sin(te.tanh(v))), False)):
         plan = planned([x], program(function))
         assert isinstance(plan.places["stage"].directive, ComputeInline) == again
+
+
+def test_a_large_stage_is_computed_again_though_small_ones_are_read_at_quotients() -> None:
+    """Groups of channels, as in a normalization: their factors stay in the cache, and are one number along a row."""
+    x, c, n = te.placeholder((4, 64, 90, 100), name="x"), te.reduce_axis(16, name="c"), te.reduce_axis(90, name="n")
+    k = te.reduce_axis(100, name="k")
+    total = te.compute((4, 4), lambda b, g: te.sum(x[b, g * 16 + c, n, k], axis=(c, n, k)), name="total")
+    factor = te.compute((4, 4), lambda b, g: te.sqrt(total[b, g] * total[b, g] + 1.0), name="factor")
+    shape = (4, 64, 90, 100)
+    stage = te.compute(
+        shape, lambda b, i, j, m: (x[b, i, j, m] * factor[b, i // 16] + total[b, i // 16]) * x[b, i, j, m], name="stage"
+    )
+    twice = te.compute(shape, lambda b, i, j, m: stage[b, i, j, m] * stage[b, i, j, m] + total[b, i // 16], name="s")
+    outputs = [te.compute((64,), lambda i: te.sum(lambda b, j, m: twice[b, i, j, m]), name="sums")]
+    outputs.append(te.compute(shape, lambda b, i, j, m: twice[b, i, j, m] - x[b, i, j, m], name="after"))
+    plan = planned([x], outputs)
+    assert isinstance(plan.places["stage"].directive, ComputeInline)
+    assert isinstance(plan.places["s"].directive, ComputeInline)
+    feeds = RANDOM.integers(-3, 3, shape).astype(np.float32)
+    for found, expected in zip(te.evaluate(outputs, {x: feeds}), te.interpret(outputs, {x: feeds}), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-3)
