@@ -26,7 +26,7 @@ class Budget:
     """The steps left; `overdue` once the clock had to end it, so that the outcome must not be remembered."""
 
     steps: float = STEPS
-    deadline: float = field(default_factory=lambda: time.monotonic() + LAST_RESORT)
+    deadline: float = field(default_factory=lambda: time.thread_time() + LAST_RESORT)
     spent: int = 0
     overdue: bool = False
 
@@ -39,6 +39,6 @@ class Budget:
         self.spent += steps
         if self.spent > self.steps:
             raise TooHard(f"the inversion takes more than {self.steps:,} steps")
-        if time.monotonic() > self.deadline:
+        if time.thread_time() > self.deadline:
             self.overdue = True
             raise TooHard(f"the inversion took more than {LAST_RESORT:g} s")

@@ -143,9 +143,15 @@ def _zero(tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
 def _each(rule: Callable[[Any, Any], Any]) -> Callable[[Tensor, tuple[Expr, ...]], Expr]:
     def read(tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
         pairs = zip(indices, tensor.extents, strict=True)
-        return Read(tensor, tuple(i if _inside(i, n) else rule(i, n) for i, n in pairs))
+        return Read(tensor, tuple(i if _inside(i, n) or _is_next(tensor, i) else rule(i, n) for i, n in pairs))
 
     return read
+
+
+def _is_next(state: Tensor, index: Expr) -> bool:
+    """Whether an index is the step next to a scan's own one: where that lies outside, no border leads to a step done."""
+    along = getattr(state.op, "along", None)
+    return along is not None and (index is along - 1 or index is along + 1)
 
 
 def _inside(index: Expr, extent: Expr) -> bool:

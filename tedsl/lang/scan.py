@@ -248,9 +248,10 @@ def _trace(
     steps = axes if form.apart else tuple(axes[d] for d in form.dims[0])
     places = [] if form.apart else [a for d, a in enumerate(axes) if d not in form.dims[0]]
     weak: set[int] = set()
+    along = steps[0] if len(steps) == 1 else None
     for _ in range(8):
         handles = tuple(
-            ScanState(name=label if count > 1 else name, shape=s, dtype=d).output()
+            ScanState(name=label if count > 1 else name, shape=s, dtype=d, along=along).output()
             for label, s, d in zip(labels, shapes, dtypes, strict=True)
         )
         step = ScanStep(steps, handles)

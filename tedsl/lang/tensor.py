@@ -236,10 +236,11 @@ class Scatter(Operation):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScanState(Operation):
-    """The handle by which a scan's body reads the steps already done."""
+    """The handle by which a scan's body reads the steps already done; `along`: its axis of steps, if that is one."""
 
     shape: Shape
     dtype: DType
+    along: Axis | None = None
 
     def shape_of(self, index: int) -> Shape:
         return self.shape

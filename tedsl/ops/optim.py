@@ -50,6 +50,14 @@ def _rate(lr: Any, what: str) -> Any:
     return lr
 
 
+def _scheduled(lr: Any, count: te.Tensor, param: te.Tensor) -> Any:
+    """The rate of this step, where it is a function of how many were done before."""
+    if not callable(lr) or isinstance(lr, te.Tensor):
+        return lr
+    rate = lr(te.cast(count[()] - 1, param.dtype))
+    return te.compute((), lambda: te.cast(rate[()] if isinstance(rate, te.Tensor) else rate, param.dtype), name="lr")
+
+
 @op
 def sgd_step(param: te.Tensor, grad: te.Tensor, lr: Any = 0.01, weight_decay: float = 0.0) -> te.Tensor:
     """param - lr (grad + weight_decay param). As torch.optim.SGD."""
@@ -133,7 +141,10 @@ class Optimizer(Protocol):
 
 @dataclass(frozen=True)
 class SGD:
-    """Gradient descent, with momentum unless that is 0."""
+    """Gradient descent, with momentum unless that is 0.
+
+    `lr` is a number, a 0-rank tensor, or a function of the number of steps done: `lambda t: 0.1 * 0.99**t`.
+    """
 
     lr: Any = 0.01
     momentum: float = 0.0
@@ -147,14 +158,19 @@ class SGD:
     def step(
         self, param: te.Tensor, grad: te.Tensor, slots: Sequence[te.Tensor], count: te.Tensor
     ) -> tuple[te.Tensor, ...]:
+        rate = _scheduled(self.lr, count, param)
         if not slots:
-            return (sgd_step(param, grad, self.lr, self.weight_decay),)
-        return tuple(momentum_step(param, grad, slots[0], self.lr, self.momentum, self.nesterov, self.weight_decay))
+            return (sgd_step(param, grad, rate, self.weight_decay),)
+        return tuple(momentum_step(param, grad, slots[0], rate, self.momentum, self.nesterov, self.weight_decay))
 
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam, or AdamW with decoupled=True."""
+    """Adam, or AdamW with decoupled=True.
+
+    `lr` is a number, a 0-rank tensor, or a function of the number of steps done, made of the functions of te:
+    `lambda t: te.minimum(t / 100, 1.0) * 1e-3` warms up.
+    """
 
     lr: Any = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
@@ -169,7 +185,7 @@ class Adam:
     def step(
         self, param: te.Tensor, grad: te.Tensor, slots: Sequence[te.Tensor], count: te.Tensor
     ) -> tuple[te.Tensor, ...]:
-        options = (self.lr, self.betas, self.eps, self.weight_decay, self.decoupled)
+        options = (_scheduled(self.lr, count, param), self.betas, self.eps, self.weight_decay, self.decoupled)
         return tuple(adam_step(param, grad, *slots, count, *options))
 
 
@@ -180,9 +196,27 @@ class State(NamedTuple):
     slots: Any
     steps: int
 
+    def __repr__(self) -> str:
+        return f"State after {self.steps} steps, params {_each(self.params, _kind)!r}"
+
     def copy(self) -> State:
         """The state in arrays of its own, which no later step writes into."""
         return State(_each(self.params, _copied), _each(self.slots, _copied), self.steps)
+
+
+class _Kind(str):
+    """A dtype and a shape, printed as they are."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _kind(leaf: Any) -> Any:
+    if not hasattr(leaf, "dtype"):
+        return leaf
+    return _Kind(f"{str(leaf.dtype).rpartition('.')[2]}[{', '.join(map(str, leaf.shape))}]")
 
 
 def _checked(state: Any) -> State:
@@ -250,7 +284,10 @@ class TrainStep:
 
 
 class FunctionStep:
-    """A step of a function of nested parameters: `loss, state = step(state, *data)`, compiled once for given shapes."""
+    """A step of a function of nested parameters: `loss, state = step(state, *data)`, compiled once for given shapes.
+
+    Each step makes arrays of its own: a state stays what it was and may be used again.
+    """
 
     def __init__(self, f: Callable[..., Any], optimizer: Optimizer, *, has_aux: bool, clip: float | None) -> None:
         derived = value_and_grad(f, has_aux=has_aux).function

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from autodiff import vjp
 from autodiff.checking import differences
 
 RNG = np.random.default_rng(3)
@@ -158,3 +159,21 @@ def test_a_program_of_ones_own_evaluates_each() -> None:
 
     assert te.gradcheck(te.exp(x), x, np.linspace(0, 1, 3), evaluate=evaluate).ok
     assert len(seen) == 2 + 5 * 3
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e-8])
+def test_a_small_loss_is_checked_as_closely_as_a_large_one(scale: float) -> None:
+    """An adjoint twice too large is found where all of them lie below the tolerance for derivatives of about 1."""
+    x = te.placeholder((5,), "float64", name="x")
+    loss = (te.sin(x) * scale).sum()
+    assert te.gradcheck(loss, x).ok
+    wrong = te.gradcheck(loss, x, fdiff=lambda y, x, head: 2.0 * vjp(y, x, head), raise_exception=False)
+    assert not wrong.ok
+
+
+def test_small_derivatives_of_large_values_are_allowed_their_rounding() -> None:
+    x = te.placeholder((5,), "float64", name="x")
+    for loss in (((x + 1e6) - 1e6).sum() * 1e-9, (x - x).sum(), (1e5 + te.exp(x) * 1e-7).sum()):
+        assert te.gradcheck(loss, x).ok
+    kinked = te.gradcheck((te.abs(x) * 1e-9).sum(), x, {x: np.array([0.0, 0.5, -1.0, 2.0, 1e-9])})
+    assert kinked.ok

@@ -229,3 +229,27 @@ def torch_losses(torch: Any, digits: Any, steps: int) -> list[float]:
             if len(found) == steps:
                 return found
     return found
+
+
+@pytest.mark.parametrize("way", ["function", "tensors"])
+def test_the_rate_is_a_function_of_the_steps_done(way: str) -> None:
+    x = np.linspace(-1, 1, 8, dtype="float32")
+    y = 3 * x
+    sgd = optim.SGD(lambda t: te.where(t < 2, 0.5, 1 / (t + 1)))
+    if way == "function":
+        step = optim.train_step(lambda p, x, y: te.ops.mse_loss(p * x, y), optimizer=sgd)
+        state = step.start(0.0)
+    else:
+        w, a, b = te.placeholder((), name="w"), te.placeholder((8,), name="a"), te.placeholder((8,), name="b")
+        step = optim.train_step(te.ops.mse_loss(w[()] * a, b), [w], [a, b], sgd)
+        state = step.start([0.0])
+    expected = 0.0
+    for t in range(4):
+        _, state = step(state, x, y)
+        expected -= (0.5 if t < 2 else 1 / (t + 1)) * float(2 * np.mean((expected * x - y) * x))
+    np.testing.assert_allclose(state.params[0] if way == "tensors" else state.params, expected, rtol=1e-5)
+
+
+def test_a_state_prints_shapes_and_not_elements() -> None:
+    state = optim.State({"w": np.zeros((3, 4), "float32"), "b": [np.zeros(4), 2]}, (), 7)
+    assert repr(state) == "State after 7 steps, params {'w': float32[3, 4], 'b': [float64[4], 2]}"

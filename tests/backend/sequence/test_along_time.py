@@ -364,3 +364,19 @@ def test_what_cannot_be_cut_is_said() -> None:
     gradient = te.differentiate(te.sum(mean * mean), [inputs[0]])
     with pytest.raises(ValueError, match=r"along time: 'peak_winner' takes steps together by something other"):
         te.build(inputs[:2], gradient, memory="4KB")
+
+
+@pytest.mark.parametrize("mode", ["clamp", "wrap", "reflect"])
+def test_the_mode_of_a_read_does_not_touch_the_step_before(mode: str) -> None:
+    """`u.at(t - 1, i + 1, mode=...)` is one step away, and the program is cut along time as any other."""
+    start = te.placeholder((64,), name="start")
+    u = te.scan((200, 64), lambda u, t, i: te.select(
+        t == 0, start[i], 0.5 * u[t - 1, i] + 0.25 * (u.at(t - 1, i - 1, mode=mode) + u.at(t - 1, i + 1, mode=mode))
+    ))  # fmt: skip
+    loss = (u * u).sum()
+    outputs = [loss, te.differentiate(loss, start)]
+    lean = te.build(start, outputs, memory="40KB")
+    array = np.linspace(0, 1, 64, dtype="float32")
+    for found, expected in zip(lean(array), te.interpret(outputs, {start: array}), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-5)
+    assert f"u.at(t - 1, i - 1, mode='{mode}')" in str(u)
