@@ -2,9 +2,9 @@
 
 Each output is contracted with a fixed random head of both signs; every element of every input is moved by two step
 sizes. Where the two estimates disagree the function has a kink nearby (or the step is too coarse) and the element is
-set aside and counted. Unless atol is given, it is for derivatives of about 1 and shrinks with those that are smaller, so
-that a loss of 1e-7 is checked as well; and outputs that are large beside their derivatives, which leave a difference few
-digits, are allowed what they are rounded by and what a smaller step changes.
+set aside and counted. Unless atol is given, it is for derivatives of about 1 and shrinks with those that are smaller,
+so that a loss of 1e-7 is checked as well; and outputs that are large beside their derivatives, which leave a
+difference few digits, are allowed what they are rounded by and what a smaller step changes.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def _at_once(output: Tensor, feeds: Mapping[Tensor, Array]) -> int:
 
 
 class _Difference(NamedTuple):
-    """A central difference, how far the one-sided ones lie apart, what half the step changes, and what rounding does."""
+    """A central difference, how far one-sided ones lie apart, what half the step changes, and what rounding does."""
 
     numeric: float
     bend: float

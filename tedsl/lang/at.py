@@ -149,7 +149,7 @@ def _each(rule: Callable[[Any, Any], Any]) -> Callable[[Tensor, tuple[Expr, ...]
 
 
 def _is_next(state: Tensor, index: Expr) -> bool:
-    """Whether an index is the step next to a scan's own one: where that lies outside, no border leads to a step done."""
+    """Whether an index is the step next to a scan's own one: beyond the first, no border leads to a step done."""
     along = getattr(state.op, "along", None)
     return along is not None and (index is along - 1 or index is along + 1)
 
