@@ -29,7 +29,7 @@ from tedsl.lang.traverse import free_axes, reads_of
 __all__ = ["HIGHEST", "LOWEST", "IndexFlags", "expressions_of", "loops_of"]
 
 LANES = 16
-TASKS, POINTS = 16, 1 << 16  # pieces of the outermost loop for threads, from so many points on
+TASKS, POINTS = 16, 1 << 16  # pieces of a loop for threads, from so many points on
 # What is found saturates here: Halide's simplifier moves constants around, and overflows on the very last integers.
 LOWEST, HIGHEST = -(1 << 30), 1 << 30
 
@@ -51,8 +51,8 @@ def loops_of(check: ReadCheck) -> list[Axis]:
 class IndexFlags:
     """The functions that look at one access. The last axis is walked in steps of a vector.
 
-    Past its end the last element is looked at again, and where pieces end behind the first one that one is: neither
-    changes what is found.
+    Past its end the last element is looked at again, and where the last piece is longer than what is left, the first
+    one is: neither changes what is found.
     """
 
     ctx: Context
@@ -70,7 +70,7 @@ class IndexFlags:
 
     def any_outside(self) -> tuple[Halide, list[hl.Func]]:
         """Whether an index leaves its bounds: bits by lane and task, the highest of which says so, then all of them."""
-        name, tasks = identifier(self.check.op.name), self._tasks
+        name, (_, tasks, _) = identifier(self.check.op.name), self._cut
         lane, task = hl.Var("lane"), hl.Var("task")
         lanes, found = numbered_func(f"lanes_{name}"), numbered_func(f"any_{name}")
         lanes[lane, task] = hl.cast(self.kind, 0)
@@ -102,24 +102,41 @@ class IndexFlags:
         return hl.Expr(worst[()][0]), hl.Expr(worst[()][1]), worst
 
     @cached_property
-    def _tasks(self) -> int:
-        extents = [_extent(a) for a in self.axes]
-        known = all(isinstance(e, Const) for e in extents)
-        return TASKS if known and math.prod(int(e.value) for e in extents if isinstance(e, Const)) >= POINTS else 1
+    def _steps(self) -> tuple[list[int | None], int]:
+        """The iterations of the loops over vectors, innermost first, and the number of that over blocks of lanes."""
+        counts = [_known(a) for a in self.axes[::-1]] or [1]
+        inner = len(list(itertools.takewhile(_is_short, self.axes[-2::-1])))  # so that what it needs is read once
+        last = counts.pop(0)
+        counts.insert(inner, None if last is None else -(-last // LANES))
+        return counts, inner
+
+    @cached_property
+    def _cut(self) -> tuple[int, int, int]:
+        """The loop that is cut into pieces, how many there are and how long they are.
+
+        It is the outermost one that all threads have work in, else the longest.
+        """
+        counts, _ = self._steps
+        place, piece = len(counts) - 1, 0
+        if all(counts) and LANES * math.prod(n or 0 for n in counts) >= POINTS:
+            place = max(range(len(counts)), key=lambda d: (min(counts[d] or 0, TASKS), d))
+            piece = -(-(counts[place] or 0) // TASKS)
+        return (place, -(-(counts[place] or 0) // piece), piece) if piece else (place, 1, 0)
 
     def _walked(self, lane: hl.Var, task: hl.Var) -> Scalars:
         """The scope of the loops over vectors, of which those in one piece belong to a task."""
         axes, extent = self.axes, self.ctx.extent
         others = axes[:-1][::-1]
-        inner = len(list(itertools.takewhile(_is_short, others)))  # inside, so that what it needs is read once
+        _, inner = self._steps
+        place, _, piece = self._cut
         blocks = (extent(_extent(axes[-1])) + LANES - 1) / LANES if axes else hl.i32(1)
         steps = [(extent(a.begin), extent(_extent(a))) for a in others]
         steps.insert(inner, (hl.i32(0), blocks))
-        begin, count = steps[-1]
-        piece = (count + self._tasks - 1) / self._tasks
-        domain = hl.RDom([*steps[:-1], (0, piece)], "r")
+        begin, count = steps[place]
+        steps[place] = (hl.i32(0), hl.i32(piece) if piece else count)
+        domain = hl.RDom(steps, "r")
         places = [hl.Expr(domain[d]) for d in range(len(steps))]
-        places[-1] = begin + hl.max(count - 1 - (task * piece + places[-1]), 0)
+        places[place] = begin + hl.max(count - 1 - (task * piece + places[place]), 0)
         block = places.pop(inner)
         loops = dict(zip(others, places, strict=True))
         if axes:
@@ -184,7 +201,12 @@ def _long_last(axes: Sequence[Axis]) -> list[Axis]:
 
 
 def _is_short(axis: Axis) -> bool:
-    return isinstance(axis.extent, Const) and axis.extent.value < LANES
+    known = _known(axis)
+    return known is not None and known < LANES
+
+
+def _known(axis: Axis) -> int | None:
+    return int(axis.extent.value) if isinstance(axis.extent, Const) else None
 
 
 def _extent(axis: Axis) -> Expr:

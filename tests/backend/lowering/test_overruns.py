@@ -155,6 +155,21 @@ def test_one_element_of_many_is_found_wherever_it_is(dtype, place):
     assert (out == 7).all()  # nothing is written
 
 
+@pytest.mark.parametrize("shape", [(3, 30011), (70001,), (20, 3500), (7000, 11), (1, 65536), (40, 40, 3, 17)])
+def test_pieces_of_any_loop_cover_all_of_it(shape):
+    index, x = te.placeholder(shape, "int64", name="index"), te.placeholder((5,), name="x")
+    kern = te.build([x, index], te.compute(shape, lambda *i: x[index[i]], name="y"))
+    assert "parallel task" in str(kern.loop_nest()).partition("consume lanes_y")[0]
+    values, places = np.arange(5, dtype="float32"), np.full(shape, 2, "int64")
+    assert (kern(values, places) == 2).all()
+    for place in (0, 17, np.prod(shape) // 2, np.prod(shape) - 1):
+        places.flat[place] = 5 + place
+        assert f"index[{', '.join(map(str, np.unravel_index(place, shape)))}] is {5 + place}" in told(
+            kern, [values, places]
+        )
+        places.flat[place] = 2
+
+
 def test_a_lookup_and_its_gradient_have_one_check():
     index, x = te.placeholder((8, 50), "int64", name="index"), te.placeholder((8, 30), name="x")
     y = te.ops.gather(x, 1, index)
