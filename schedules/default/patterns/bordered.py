@@ -5,7 +5,8 @@ A window over rows of pixels, whose channels lie side by side, asks at each pixe
     bordered[i, j, c] = select(0 <= i - 1 < n, x[i - 1, j - 1, c], 0)    for all i, j that a window reaches
 
 holds every pixel once, so that each tap is a vector of channels and nothing else. See `window_tiles` for the loops.
-A condition of the sum itself goes into the factor that has its loops; the other one has to be finite then.
+A condition of the sum itself goes into the factor that has its loops; the other one has to be finite then, or has the
+condition too where it is read outside without it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 from dataclasses import replace
 
 from schedules.default.copies import PackedTable, copy_of
+from schedules.default.products.contraction import stays_inside
 from schedules.default.rewriting import Rewriting, fused
 from schedules.directives import ComputeRoot, Parallel, Split, Vectorize
 from schedules.machine import Machine
@@ -81,8 +83,13 @@ def _conditioned(reduce: Reduce) -> tuple[Expr | None, Expr | None]:
     asked = set(free_axes(where))
     if isinstance(value, Apply) and value.fn is Fn.MUL:
         for own, other in (value.args, value.args[::-1]):
-            if isinstance(own, Read) and isinstance(other, Read) and asked.issubset(free_axes(own)):
-                return select_node(where, own, zero) * other, other
+            if not (isinstance(own, Read) and isinstance(other, Read) and asked.issubset(free_axes(own))):
+                continue
+            mine = select_node(where, own, zero)
+            if stays_inside(other):
+                return mine * other, other
+            if asked.issubset(free_axes(other)):
+                return mine * select_node(where, other, zero), None
     return None, None
 
 

@@ -124,3 +124,16 @@ def test_what_is_computed_twice_does_not_read_what_it_wrote() -> None:
     want = te.interpret(z, dict(zip((*inputs, before), arrays, strict=True)))
     kernel = te.build([*inputs, before], z, alias={z: before})
     np.testing.assert_array_equal(kernel(*arrays), want)
+
+
+@pytest.mark.parametrize("banded", ["e", "x"])
+def test_factors_that_are_read_outside_without_the_condition(banded: str) -> None:
+    """The gradient of a window over time, by the values: both factors are read at the place that is asked for."""
+    e, v = te.placeholder((2, 24, 7), name="e"), te.placeholder((2, 24, 32), name="v")
+    places = (lambda i, w: e[i[0], i[1], w]) if banded == "e" else (lambda i, w: e[i[0], te.clip(i[1] + w, 0, 23), w])
+
+    def element(b: Any, i: Any, d: Any) -> Any:
+        return te.sum(lambda w: places((b, i), w) * v[b, te.clip(i + w - 3, 0, 23), d])
+
+    y = te.compute((2, 24, 32), element, name="y")
+    check(*with_gradients([e, v], y))
