@@ -8,6 +8,7 @@
 | `in_order` | `sum over k, l of a[i, k] b[k, l] c[l, j]` | `sum over k of a[i, k] t[k, j]`, t summed over l |
 | `in_order` | `sum over k, l of a[i, k] b[k, l]` | `sum over k of a[i, k] t[k]`, t summed over l |
 | `in_order` | `sum over k, l of a[k, i] b[l, i] h[k, l]` | `sum over k of a[k, i] t[k, i]`, t a product |
+| `by_cases` | `sum(select(c == 0, a b - d e, a e + d b))`, c short | a sum for each c |
 | `split` | indices with `o // 4`, `o % 4` | loops `q`, `r` of `o = 4 q + r` |
 | `split` | `(i + 1) // 2 - a`, `(i + 1) % 2` | a sum for each remainder of `i`, its indices affine |
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from schedules.default.canonical.cases import by_cases
 from schedules.default.canonical.phases import split
 from schedules.default.canonical.stages import Parts
 from schedules.default.canonical.terms import apart, guarded_outside, in_order, outside
@@ -28,7 +30,7 @@ from tedsl.lang.tensor import Compute
 __all__ = ["is_float_sum", "parts_of"]
 
 
-PASSES: tuple[Callable[[Compute, Thresholds], Parts | None], ...] = (apart, outside, guarded_outside, in_order)
+PASSES: tuple[Callable[[Compute, Thresholds], Parts | None], ...] = (apart, outside, guarded_outside, in_order, by_cases)
 
 
 def parts_of(op: Compute, least: Thresholds, *, plain: bool = False) -> Parts | None:

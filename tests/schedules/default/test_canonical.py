@@ -57,6 +57,44 @@ def test_differences_of_products() -> None:
     check([a, b, c, d], y)
 
 
+@CHEAP
+@given(PROCESSORS)
+def test_complex_products_in_pairs(level: str) -> None:
+    a, b = placeholders((9, 10, 2), (10, 11, 2))
+
+    def element(i: Any, j: Any, c: Any) -> Any:
+        def one(k: Any) -> Any:
+            real = a[i, k, 0] * b[k, j, 0] - a[i, k, 1] * b[k, j, 1]
+            return te.select(c == 0, real, a[i, k, 0] * b[k, j, 1] + a[i, k, 1] * b[k, j, 0])
+
+        return te.sum(one)
+
+    y = te.compute((9, 11, 2), element, name="y")
+    assert stages(y) == [
+        "te.sum(x0[i, k, 0] * x1[k, j, 0] - x0[i, k, 1] * x1[k, j, 1], axis=k)",
+        "te.sum(x0[i, k, 0] * x1[k, j, 1] + x0[i, k, 1] * x1[k, j, 0], axis=k)",
+        "te.select(c == 0, y_case0[i, j], y_case1[i, j])",
+    ]
+    check([a, b], y, level)
+
+
+@pytest.mark.parametrize("asked", ["result", "sum"])
+def test_a_sum_for_each_place_along_a_short_axis(asked: str) -> None:
+    """One factor, another one, none: `select` on an axis of the result or on a loop of the sum."""
+    a, b, d = placeholders((9, 8, 3), (8, 9), (8, 9))
+
+    def chosen(c: Any, i: Any, j: Any, k: Any) -> Any:
+        return te.select(c == 1, a[i, k, c] * b[k, j], te.select(c == 2, d[k, i] * b[k, j], 0.0))
+
+    if asked == "result":
+        y = te.compute((9, 9, 3), lambda i, j, c: te.sum(lambda k: chosen(c, i, j, k)), name="y")
+    else:
+        c, k = te.reduce_axis(3, name="c"), te.reduce_axis(8, name="k")
+        y = te.compute((9, 9), lambda i, j: te.sum(chosen(c, i, j, k), axis=[k, c], where=c != 0), name="y")
+    assert "y_case2[i, j]" in stages(y)[-1]
+    check([a, b, d], y)
+
+
 def test_a_factor_without_a_loop_of_the_sum_stays_outside() -> None:
     a, b, s = placeholders((9, 10), (10, 11), (11,))
     k = te.reduce_axis(10, name="k")
