@@ -144,7 +144,7 @@ def _planes_of(root: Expr) -> Planes | None:
             stack.extend(sorted(node.children, key=lambda c: c.dtype.is_bool)[::-1])
             continue
         form, constant = parts
-        first = min(form.axes, key=lambda a: a.serial)
+        first = min(form.axes, key=lambda a: (a.is_reduce, a.serial))  # rows run as those of the result do
         sign = 1 if form.terms[(first,)] > 0 else -1
         plane = form * sign
         found.setdefault(plane.key[0], (plane, {}))[1][node] = sign, constant

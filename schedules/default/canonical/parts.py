@@ -30,7 +30,13 @@ from tedsl.lang.tensor import Compute
 __all__ = ["is_float_sum", "parts_of"]
 
 
-PASSES: tuple[Callable[[Compute, Thresholds], Parts | None], ...] = (apart, outside, guarded_outside, in_order, by_cases)
+PASSES: tuple[Callable[[Compute, Thresholds], Parts | None], ...] = (
+    apart,
+    outside,
+    guarded_outside,
+    in_order,
+    by_cases,
+)
 
 
 def parts_of(op: Compute, least: Thresholds, *, plain: bool = False) -> Parts | None:

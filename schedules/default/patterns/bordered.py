@@ -5,6 +5,8 @@ A window over rows of pixels, whose channels lie side by side, asks at each pixe
     bordered[i, j, c] = select(0 <= i - 1 < n, x[i - 1, j - 1, c], 0)    for all i, j that a window reaches
 
 holds every pixel once, so that each tap is a vector of channels and nothing else. See `window_tiles` for the loops.
+Where the window lies along the row itself (a filter over time, one for each channel), a copy pays from some dozens of taps
+on: a vector of each tap is a vector of the row then, from end to end. `padding` has the short ones.
 A condition of the sum itself goes into the factor that has its loops; the other one has to be finite then, or has the
 condition too where it is read outside without it.
 """
@@ -16,9 +18,11 @@ from dataclasses import replace
 
 from schedules.default.copies import PackedTable, copy_of
 from schedules.default.products.contraction import stays_inside
+from schedules.default.patterns.padding import MOST_TERMS
 from schedules.default.rewriting import Rewriting, fused
 from schedules.directives import ComputeRoot, Parallel, Split, Vectorize
 from schedules.machine import Machine
+from tedsl.analysis.affine import affine_of
 from tedsl.analysis.points import is_data_free
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
@@ -45,8 +49,11 @@ def bordered_windows(rw: Rewriting, op: Compute, machine: Machine, *, plain: boo
     value, finite = (reduce.values[0], None) if reduce.where is TRUE else _conditioned(reduce)
     if value is None or (plain and finite is not None):
         return op
-    parts = _factors(value, op.axes[-1])
+    lane, is_along = op.axes[-1], _is_long_filter(reduce, value)
+    parts = _factors(value, lane, is_along=is_along)
     copies = {part: _copied(op, part) for part in parts}
+    if is_along and any(copy is None or not _is_row(copy.index[-1], lane) for copy in copies.values()):
+        return op
     if finite is not None:
         copies[finite] = _copied(op, finite)
     if not parts or None in copies.values():
@@ -93,38 +100,52 @@ def _conditioned(reduce: Reduce) -> tuple[Expr | None, Expr | None]:
     return None, None
 
 
-def _factors(root: Expr, lane: Axis) -> list[Expr]:
+def _is_long_filter(reduce: Reduce, value: Expr) -> bool:
+    """Whether it is a sum of products, of more taps than are written out."""
+    terms = math.prod(number(a.extent) or 0 for a in reduce.axes)
+    return reduce.reducer.kind == "sum" and isinstance(value, Apply) and value.fn is Fn.MUL and terms > MOST_TERMS
+
+
+def _is_row(index: Expr, lane: Axis) -> bool:
+    """Whether elements that follow each other along `lane` lie side by side."""
+    form = affine_of(index)
+    return form is not None and form.terms.get((lane,), 0) == 1
+
+
+def _factors(root: Expr, lane: Axis, *, is_along: bool) -> list[Expr]:
     """The parts of a term that read a row of channels under a condition on its place."""
     found: list[Expr] = []
     pending = [root]
     while pending:
         node = pending.pop()
-        if _is_bordered(node, lane):
+        if _is_bordered(node, lane, is_along=is_along):
             found.append(node)
         elif isinstance(node, Apply):
             pending += node.args
     return found
 
 
-def _is_bordered(node: Expr, lane: Axis) -> bool:
-    """Whether an expression is one read along `lane`, at places that conditions, or what folds them, depend on."""
+def _is_bordered(node: Expr, lane: Axis, *, is_along: bool) -> bool:
+    """Whether an expression is one read along `lane`, at places that conditions, or what folds them, depend on.
+
+    `is_along`: they may depend on the place along `lane` itself.
+    """
     if not (isinstance(node, Read) or (isinstance(node, Apply) and node.fn is Fn.SELECT)):
         return False
     reads = reads_of((node,))
-    if (
-        len(reads) != 1
-        or not reads[0].indices
-        or reads[0].indices[-1] is not lane
-        or not is_data_free(reads[0].indices)
-    ):
+    if len(reads) != 1 or not reads[0].indices or not is_data_free(reads[0].indices):
+        return False
+    *others, last = reads[0].indices
+    if not (lane in set(free_axes(last)) if is_along else last is lane):
         return False
     if isinstance(node, Read):
-        return any(isinstance(n, Apply) and n.fn in FOLDS and n.dtype is INT32 for n in topological(node.indices[:-1]))
+        places = (*others, last) if is_along else others
+        return any(isinstance(n, Apply) and n.fn in FOLDS and n.dtype is INT32 for n in topological(places))
     condition, value, rest = node.args
     return (
         isinstance(rest, Const)
-        and lane not in set(free_axes(condition))
-        and (value is reads[0] or _is_bordered(value, lane))
+        and (is_along or lane not in set(free_axes(condition)))
+        and (value is reads[0] or _is_bordered(value, lane, is_along=is_along))
     )
 
 

@@ -32,7 +32,7 @@ from tedsl.lang.reducers import COMBINE
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import conjuncts, reads_of, rebuild_all, topological
 
-__all__ = ["is_window", "padded_windows"]
+__all__ = ["MOST_TERMS", "is_window", "padded_windows"]
 
 MOST_TERMS = 32  # of a window
 LEAST_LANES = 4
