@@ -34,7 +34,8 @@ def test_filters_and_their_gradients(spelling: str) -> None:
     inputs, y = filtered(spelling)
     text = str(te.Schedule(y).auto(target=AVX2))
     (line,) = (row for row in text.splitlines() if "y[n, c, i] +=" in row)
-    assert "y_bordered[" in line and "select" not in line
+    assert "y_bordered[" in line
+    assert "select" not in line
     assert not re.search(r"if .*\b(k|early)\b", text)
     check(*with_gradients(inputs, y))
 
@@ -60,4 +61,5 @@ def test_taps_beyond_the_row_are_not_multiplied(value: float) -> None:
     x, w = (np.ones(tuple(map(int, t.shape)), "float32") for t in inputs)
     w[:, -1] = value
     found = te.build(inputs, y)(x, w)
-    assert np.isfinite(found[..., : TAPS - 1]).all() and not np.isfinite(found[..., TAPS - 1 :]).any()
+    assert np.isfinite(found[..., : TAPS - 1]).all()
+    assert not np.isfinite(found[..., TAPS - 1 :]).any()
