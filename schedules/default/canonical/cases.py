@@ -1,7 +1,7 @@
 """Sums whose terms are chosen by the place along a short axis: a sum for each place.
 
-A product of complex numbers held in pairs is `sum over k of select(c == 0, a[i, k, 0] b[k, j, 0] - ..., ...)`: no product
-until c is a number, four of them then. The axis may be one of the result or a loop of the sum.
+A product of complex numbers held in pairs is `sum over k of select(c == 0, a[i, k, 0] b[k, j, 0] - ..., ...)`: no
+product until c is a number, four of them then. The axis may be one of the result or a loop of the sum.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ A window over rows of pixels, whose channels lie side by side, asks at each pixe
     bordered[i, j, c] = select(0 <= i - 1 < n, x[i - 1, j - 1, c], 0)    for all i, j that a window reaches
 
 holds every pixel once, so that each tap is a vector of channels and nothing else. See `window_tiles` for the loops.
-Where the window lies along the row itself (a filter over time, one for each channel), a copy pays from some dozens of taps
-on: a vector of each tap is a vector of the row then, from end to end. `padding` has the short ones.
+Where the window lies along the row itself (a filter over time, one for each channel), a copy pays from some dozens of
+taps on: a vector of each tap is a vector of the row then, from end to end. `padding` has the short ones.
 A condition of the sum itself goes into the factor that has its loops; the other one has to be finite then, or has the
 condition too where it is read outside without it.
 """
