@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 from random import Random
 
+from schedules.default.copies import stays_inside
 from schedules.default.costs import is_once
-from schedules.default.products.contraction import stays_inside
 from schedules.program import reading
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32

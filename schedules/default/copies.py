@@ -15,14 +15,16 @@ from dataclasses import dataclass
 
 from schedules.default.sizes import blocks_of, rounded_up
 from tedsl.analysis.affine import affine_of
+from tedsl.analysis.checks import read_checks
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number, simplify_extent
-from tedsl.lang.functions import as_expr, maximum, minimum
+from tedsl.lang.functions import as_expr, const, maximum, minimum, select_node
 from tedsl.lang.polynomials import Affine
-from tedsl.lang.traverse import free_axes, replaced, topological
+from tedsl.lang.tensor import Compute
+from tedsl.lang.traverse import free_axes, replaced, substitute, topological
 
-__all__ = ["Combination", "PackedTable", "copy_of", "forms_of", "linear"]
+__all__ = ["Combination", "PackedTable", "copy_of", "forms_of", "guarded", "linear", "reads_inside", "stays_inside"]
 
 Key = frozenset[tuple[tuple[Expr, ...], int]]
 EMPTY: Mapping[Axis, Expr] = {}
@@ -235,3 +237,27 @@ def _last_form(factor: Expr, forms: Sequence[Combination]) -> Combination | None
         return None
     last = node.indices[-1]
     return next((f for f in forms if any(n is last and sign > 0 for n, sign, _ in f.nodes)), None)
+
+
+def guarded(factor: Expr, conditions: Sequence[Expr]) -> Expr:
+    """A factor that is 0 where one of the conditions fails."""
+    for condition in conditions:
+        factor = select_node(condition, factor, const(0, factor.dtype))
+    return factor
+
+
+def stays_inside(factor: Expr) -> bool:
+    """Whether a factor can be tabulated: its reads must be in bounds without the conditions of the sum."""
+    axes = free_axes(factor)
+    fresh = tuple(Axis(a.name, a.extent, begin=a.begin) for a in axes)
+    return reads_inside(
+        Compute(name="table", axes=fresh, bodies=(substitute(factor, dict(zip(axes, fresh, strict=True))),))
+    )
+
+
+def reads_inside(op: Compute) -> bool:
+    """Whether it is known that no element of a stage reads out of bounds."""
+    try:
+        return all(check.status != "run" for check in read_checks(op))
+    except IndexError:
+        return False

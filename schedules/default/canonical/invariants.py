@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from schedules.default.copies import stays_inside
 from schedules.default.costs import is_costly, points
-from schedules.default.products.contraction import stays_inside
 from schedules.default.rewriting import Rewriting
 from tedsl.lang.expr import Apply, Axis, Expr, Read
 from tedsl.lang.extents import number

@@ -14,8 +14,10 @@ from functools import reduce as folded
 from itertools import permutations, product
 
 from schedules.conditions import tidied
+from schedules.default.canonical.factors import grouped
 from schedules.default.canonical.indices import QUOTIENTS, plain
 from schedules.default.canonical.stages import Parts, over, sum_of, summed
+from schedules.default.copies import reads_inside
 from schedules.default.products.contraction import Contraction, contraction_of
 from schedules.program import reading
 from schedules.thresholds import Thresholds
@@ -30,6 +32,8 @@ from tedsl.lang.traverse import asked_inside, free_axes, rebuild_all, substitute
 __all__ = ["split"]
 
 MOST_PHASES = 16
+FEW_PHASES = 4  # a stage for each is better than elements that nobody asks for
+LEAST_WHOLE = 8
 
 _Loops = dict["_Cut", tuple[Axis, Axis | int]]
 
@@ -50,6 +54,11 @@ class _Cut:
     @property
     def divides(self) -> bool:
         return self.extent % self.step == 0
+
+    @property
+    def may_run_over(self) -> bool:
+        """Whether a box of whole and rest, larger than a loop of the result, costs little, and phases too much."""
+        return not self.axis.is_reduce and self.step > FEW_PHASES and self.extent >= LEAST_WHOLE * self.step
 
     def whole(self, rest: int) -> Axis:
         """The loop over those that leave a rest."""
@@ -89,7 +98,7 @@ class _Found:
 
 def _split(op: Compute, cuts: Sequence[_Cut], least: Thresholds, *, plain: bool) -> _Found | None:
     """The sum with some loops split."""
-    rests = {c: c.rest() for c in cuts if c.divides}
+    rests = {c: c.rest() for c in cuts if c.divides or c.may_run_over}
     bound = _Split(op, {c: (c.whole(0), rest) for c, rest in rests.items()}).under_quotients()
     kept = [c for c, rest in rests.items() if rest not in bound]
     phases = [c for c in cuts if c not in kept and not c.axis.is_reduce]
@@ -108,8 +117,10 @@ def _split(op: Compute, cuts: Sequence[_Cut], least: Thresholds, *, plain: bool)
         name = f"{op.name}_phase{which}" if phases else f"{op.name}_split"
         only = dict(zip(taps, counts[0], strict=True)) if len(counts) == 1 else {}
         part = _phase(op, loops, only, name, is_asked=leaves_out)
-        known = None if part is None else contraction_of(part, least)
+        known = None if part is None else contraction_of(grouped(part, least), least)
         if part is None or known is None or (phases and not _is_worth_phases(known, least)):
+            return None
+        if not all(c.divides for c in kept) and not reads_inside(part):
             return None
         leave_out, are_guarded = leave_out | leaves_out, are_guarded and known.guarded
         taken.update(counts)
@@ -138,7 +149,7 @@ def _tied(op: Compute, kept: list[_Cut], phases: list[_Cut], taps: list[_Cut], l
             if counts != [rests] or not leaves_out:
                 return None
         part = _phase(op, loops, {}, f"{op.name}_split", is_asked=True)
-        if part is None or contraction_of(part, least) is None:
+        if part is None or contraction_of(grouped(part, least), least) is None:
             return None
         return _with_copy(op, [*kept, *phases], [], [({}, part)])
     return None

@@ -9,7 +9,8 @@ from operator import mul
 
 from schedules.default.canonical.factors import factors_of
 from schedules.default.canonical.stages import Parts, over, sum_of, summed
-from schedules.default.products.contraction import contraction_of, stays_inside
+from schedules.default.copies import stays_inside
+from schedules.default.products.contraction import contraction_of
 from schedules.default.sizes import typical_sizes
 from schedules.thresholds import Thresholds
 from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Read

@@ -16,9 +16,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from schedules.default.copies import PackedTable, copy_of
+from schedules.default.copies import PackedTable, copy_of, stays_inside
 from schedules.default.patterns.padding import MOST_TERMS
-from schedules.default.products.contraction import stays_inside
 from schedules.default.rewriting import Rewriting, fused
 from schedules.directives import ComputeRoot, Parallel, Split, Vectorize
 from schedules.machine import Machine

@@ -13,20 +13,18 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from schedules.conditions import tidied
-from schedules.default.copies import forms_of
+from schedules.default.copies import forms_of, guarded, stays_inside
 from schedules.default.sizes import can_be_cut, typical_sizes
 from schedules.machine import Machine
 from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import with_plain_indices
-from tedsl.analysis.checks import read_checks
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number
-from tedsl.lang.functions import const, select_node
 from tedsl.lang.tensor import Compute
-from tedsl.lang.traverse import conjuncts, free_axes, rebuild_all, substitute, substitute_all
+from tedsl.lang.traverse import conjuncts, free_axes, rebuild_all, substitute_all
 
-__all__ = ["Contraction", "Tile", "contraction_of", "guarded", "stays_inside", "tile_for"]
+__all__ = ["Contraction", "Tile", "contraction_of", "tile_for"]
 
 SMALL_TABLE = 1 << 13  # elements of rows that stay in the first cache
 MOST_FILTERS = 8  # that share the pixels of a window
@@ -217,24 +215,6 @@ def _is_table_of_rows(
     table = height * math.prod(sizes[a] for a in op.reduction.axes)
     worth = height >= least.table_rows and sizes[lane] >= least.window_lanes
     return in_place and bool(others) and worth and table <= SMALL_TABLE
-
-
-def guarded(factor: Expr, conditions: Sequence[Expr]) -> Expr:
-    """A factor that is 0 where one of the conditions fails."""
-    for condition in conditions:
-        factor = select_node(condition, factor, const(0, factor.dtype))
-    return factor
-
-
-def stays_inside(factor: Expr) -> bool:
-    """Whether a factor can be tabulated: its reads must be in bounds without the conditions of the sum."""
-    axes = free_axes(factor)
-    fresh = tuple(Axis(a.name, a.extent, begin=a.begin) for a in axes)
-    table = Compute(name="table", axes=fresh, bodies=(substitute(factor, dict(zip(axes, fresh, strict=True))),))
-    try:
-        return all(check.status != "run" for check in read_checks(table))
-    except IndexError:
-        return False
 
 
 @dataclass(frozen=True)

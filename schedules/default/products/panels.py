@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from schedules.default.products.contraction import Contraction, contraction_of, guarded
+from schedules.default.copies import guarded
+from schedules.default.products.contraction import Contraction, contraction_of
 from schedules.default.products.panel_stages import Panels, panels_of
 from schedules.default.products.sum_blocks import cut, schedule_total, sum_blocks
 from schedules.default.products.table_loops import schedule_table

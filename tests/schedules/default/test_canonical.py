@@ -95,6 +95,24 @@ def test_a_sum_for_each_place_along_a_short_axis(asked: str) -> None:
     check([a, b, d], y)
 
 
+@pytest.mark.parametrize(("length", "size", "hop"), [(61, 17, 6), (63, 20, 7), (57, 6, 6)])
+def test_frames_that_overlap_by_a_table(length: int, size: int, hop: int) -> None:
+    """The spectrogram's gradient: three factors, and a hop that the length is no multiple of."""
+    x, window, table = placeholders((length,), (size,), (9, size))
+    frames = (length - size) // hop + 1
+    y = te.compute((frames, 9), lambda f, k: te.sum(lambda i: x[f * hop + i] * window[i] * table[k, i]), name="y")
+    gradient = te.differentiate(y, x, head=te.placeholder(y.shape, name="head"))
+    assert any("[i_q" in text and "i_r" in text for text in stages(gradient))
+    check([x, window, table], y)
+
+
+def test_elements_that_nobody_asks_for_are_not_read_outside() -> None:
+    """Whole and rest together are 56 elements here, for which `x` has no room."""
+    x, w = placeholders((54, 9), (8, 9, 9))
+    y = te.compute((54, 9), lambda i, j: te.sum(lambda k: x[i, k] * w[i % 8, k, j]), name="y")
+    check([x, w], y)
+
+
 def test_a_factor_without_a_loop_of_the_sum_stays_outside() -> None:
     a, b, s = placeholders((9, 10), (10, 11), (11,))
     k = te.reduce_axis(10, name="k")
