@@ -109,7 +109,7 @@ def over_cheap_stages(rw: Rewriting, op: Compute) -> Compute:
 
     Halide puts in what is inlined after the places are made, where it no longer sees that quotients cancel.
     """
-    stages = set(rw.stages)
+    stages = {made for made in rw.stages if made.name not in rw.planned}
 
     def rule(node: Expr) -> Expr:
         if not isinstance(node, Read) or node.tensor.op not in stages or not _is_cheap(node.tensor.op):

@@ -81,3 +81,21 @@ def test_full_rows_stay() -> None:
         (30, 3), lambda i, k: te.sum(lambda r: z[i, r, k], te.reduce_axis(50), where=lambda r: r <= i)
     )
     assert not any("partial" in name for name in stages(triangle))
+
+
+def test_products_are_stored_where_their_rows_are_summed() -> None:
+    """The gradient by the bias of a small layer reads the product: it is there, and not written out where it is read."""
+    x, w = te.placeholder((1, 8, 50, 16), name="x"), te.placeholder((3, 8, 4, 1), name="w")
+    bias, head = te.placeholder((3,), name="bias"), te.placeholder((1, 3, 16, 8), name="head")
+    product = te.compute(
+        (1, 3, 16, 8),
+        lambda b, f, i, j: te.sum(lambda k, u: x[b, k, i * 3 + u, j * 2] * w[f, k, u, 0]),
+        name="product",
+    )
+    y = te.relu(product + bias[None, :, None, None])
+    outputs = [y, *te.differentiate(y, [w, bias], head=head)]
+    inputs = [x, w, bias, head]
+    chance = np.random.default_rng(4)
+    feeds = {t: chance.integers(-3, 4, tuple(map(int, t.shape))).astype("float32") for t in inputs}
+    for got, want in zip(te.build(inputs, outputs)(*feeds.values()), te.interpret(outputs, feeds), strict=True):
+        np.testing.assert_array_equal(got, want)
