@@ -84,7 +84,7 @@ def test_full_rows_stay() -> None:
 
 
 def test_products_are_stored_where_their_rows_are_summed() -> None:
-    """The gradient by the bias of a small layer reads the product: it is there, and not written out where it is read."""
+    """The gradient by the bias of a small layer reads the product, which is there and not written out."""
     x, w = te.placeholder((1, 8, 50, 16), name="x"), te.placeholder((3, 8, 4, 1), name="w")
     bias, head = te.placeholder((3,), name="bias"), te.placeholder((1, 3, 16, 8), name="head")
     product = te.compute(
