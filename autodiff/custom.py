@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import GradientError
 from tedsl.lang.tensor import AUTHOR_RULES, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from autodiff.turning.answers import Answer
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.locks import cached_property
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Tensor

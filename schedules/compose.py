@@ -10,10 +10,10 @@ A recipe names loops by text; those that a directive makes have the names that t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from schedules.stage_view import StageView
+from tedsl.lang.dataclass import dataclass
 
 __all__ = [
     "Recipe",

@@ -9,10 +9,11 @@ Whoever applies directives (`tedsl.backend.scheduling.apply`) may rely on `sched
 from __future__ import annotations
 
 import difflib
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from schedules.records import record_of, typed
+from tedsl.lang.dataclass import dataclass
 
 __all__ = [
     "DIRECTIVES",

@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from schedules.directives import (
@@ -35,6 +35,7 @@ from schedules.directives import (
 )
 from tedsl.analysis.iteration import free_dimensions, is_stepped
 from tedsl.lang import functions as fn
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Axis, Const, Expr
 from tedsl.lang.extents import simplify_extent

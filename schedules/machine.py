@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from schedules.records import record_of
 from schedules.thresholds import Thresholds
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.locks import cached_property
 
 __all__ = ["FIGURES", "Choices", "Machine", "assumed", "assuming"]

@@ -7,13 +7,13 @@ places brought into bounds, and chooses; in pieces each loop reads its own tenso
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
-from dataclasses import dataclass
 from itertools import pairwise, product
 
 from schedules.conditions import extremes, tidy
 from tedsl.analysis.affine import with_plain_indices
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.places import are_places
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number, simplify_extent

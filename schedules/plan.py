@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -58,6 +58,7 @@ from schedules.rewrites import Half, cache_read, cache_write, clone, pack, rfact
 from tedsl.analysis.bounds import bounds_of
 from tedsl.analysis.sizes import vars_of
 from tedsl.analysis.terms import product_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Axis, Const, Var
 from tedsl.lang.extents import number

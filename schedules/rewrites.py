@@ -6,12 +6,13 @@ Each returns the operation that takes over the stage's name and the one that is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from schedules.loops import check_positive
 from schedules.program import reading
 from tedsl.lang import functions as fn
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import simplify_extent

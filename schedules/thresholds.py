@@ -8,7 +8,9 @@ which is how property tests reach the patterns with programs of a few elements.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
+
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["LOWEST", "Thresholds"]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from schedules.machine import FIGURES, Machine
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["QUICK", "Choices", "Tunable", "parameters_of", "search", "settled"]
 

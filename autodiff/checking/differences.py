@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from autodiff.overrides import Fdiff, Override
 from autodiff.reverse import differentiate
 from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.lang.batching import batched
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Const, Expr, Var

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from tedsl.analysis.arrays.nests import PLAIN, map_leaves, underscored
 from tedsl.lang.compute import placeholder
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.elements import whole
 from tedsl.lang.errors import user_location

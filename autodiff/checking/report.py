@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Tensor
 

@@ -7,7 +7,9 @@ coefficient, roughly; the clock is there only for what the count does not forese
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["STEPS", "Budget", "TooHard"]
 

@@ -7,10 +7,10 @@ A comparison is stored as `form >= 0` or `form == 0`, which is all that integer 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from autodiff.integers.linear import Atom, Environment, Linear, symbol
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Expr
 
 __all__ = ["AllOf", "AnyOf", "Choice", "Condition", "NonNegative", "Not", "Opaque", "OpaqueIndex", "Zero", "holds"]

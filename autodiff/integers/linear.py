@@ -8,10 +8,10 @@ division by a constant, hence also `%`), `Least`, `Greatest`. Kept as symbols, t
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping
-from dataclasses import dataclass
 from math import gcd
 from typing import Any, ClassVar, TypeVar
 
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.locks import cached_property
 
 __all__ = [

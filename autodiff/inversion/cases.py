@@ -7,7 +7,7 @@ a constant becomes an integer unknown d between two inequalities, 0 <= e - c d <
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import TypeVar
 
@@ -29,6 +29,7 @@ from autodiff.integers.conditions import (
 )
 from autodiff.integers.linear import Atom, Greatest, Least, Linear, Numbered, Quotient, Symbol, linear, symbol
 from autodiff.integers.polyhedra import KnownInequalities
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["Auxiliary", "System", "cases", "disjoint", "pinned"]
 

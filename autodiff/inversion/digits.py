@@ -8,7 +8,7 @@ shuffles of pixels, reversed bits and Morton's order come out without loops and 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
@@ -17,6 +17,7 @@ from autodiff.integers.linear import Linear, Quotient, Symbol, linear, symbol
 from autodiff.inversion.domains import Gather, Inversion
 from autodiff.inversion.lattice_loops import nominal
 from autodiff.inversion.questions import Question, Unknown
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["Digits", "burden", "digits_of", "is_plain"]
 

@@ -7,11 +7,11 @@ which points z reach s, as a start and steps along loops of known width, with no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from autodiff.integers.conditions import Condition, Zero, substituted
 from autodiff.integers.linear import Linear, Numbered, Symbol, floordiv, linear, mod, symbol
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["ON_DATA", "Gather", "GatherLoop", "GatheredAxis", "Inversion", "TargetIndex", "Variable"]
 

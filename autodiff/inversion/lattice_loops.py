@@ -7,7 +7,6 @@ starts at the ceiling of its best lower bound and is as wide as the largest dist
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice, permutations
 from math import perm, prod
 
@@ -17,6 +16,7 @@ from autodiff.integers.linear import Linear, Numbered, Quotient, Symbol, ceiling
 from autodiff.integers.polyhedra import KnownInequalities, eliminated, reduced
 from autodiff.inversion.cases import System
 from autodiff.inversion.domains import GatherLoop
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["Empty", "LatticeNest", "Setting", "best_nest", "nominal"]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 
 from autodiff.integers.conditions import AllOf, AnyOf, Condition, Not, Opaque, OpaqueIndex, forms, mapped, substituted
 from autodiff.integers.linear import Atom, Linear, Numbered, Symbol, symbol
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["Component", "Numbering", "Parameter", "Question", "Unknown", "components", "localized", "unknowns_of"]
 

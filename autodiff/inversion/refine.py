@@ -8,7 +8,7 @@ and to read that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import gcd, lcm, prod
 from typing import Any
@@ -21,6 +21,7 @@ from autodiff.inversion.cases import System
 from autodiff.inversion.domains import GatheredAxis, Grid
 from autodiff.inversion.lattice_loops import Setting, nominal
 from autodiff.inversion.solve import Solution, solve
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["WORTH", "Part", "refined", "solved"]
 

@@ -7,7 +7,6 @@ next, as loops over t (`inversion.lattice_loops`). They also remain as guards un
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import gcd, prod
 
 from autodiff.integers.algebra import Matrix, diagonalized
@@ -17,6 +16,7 @@ from autodiff.integers.polyhedra import KnownInequalities, reduced
 from autodiff.inversion.cases import System
 from autodiff.inversion.domains import GatherLoop
 from autodiff.inversion.lattice_loops import Empty, Setting, best_nest, nominal
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["Solution", "solve"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from autodiff.rules.sweep import ReadSite
 from autodiff.turning.asking import conditions_of
 from autodiff.turning.cotangent import Cotangent
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import TRUE, Axis, Expr
 from tedsl.lang.tensor import Tensor
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
 from types import MappingProxyType
 
@@ -17,6 +16,7 @@ from autodiff.rules.derivatives import DERIVATIVE, PIECEWISE_CONSTANT, is_zero, 
 from autodiff.rules.slopes import Slopes, through_reduction, with_fresh_axes
 from autodiff.turning.asking import askable
 from tedsl.lang import functions as fn
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import GradientError
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.guards import guards_of

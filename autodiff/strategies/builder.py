@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
@@ -13,6 +13,7 @@ from autodiff.strategies.program import Program
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import var
 from tedsl.lang.compute import placeholder
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import DType
 from tedsl.lang.expr import Axis, Var
 from tedsl.lang.tensor import Tensor

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tedsl.analysis.sizes import evaluate_extent
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Operation, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between

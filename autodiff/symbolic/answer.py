@@ -6,7 +6,6 @@ dS[s] = sum over gathers, where place(s), of sum over loops, where guards(s, t),
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -15,6 +14,7 @@ from autodiff.symbolic.bounds import bounds_of
 from autodiff.symbolic.checking import Checked, checked
 from autodiff.symbolic.latex import latex_of
 from autodiff.symbolic.source import gather_source
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.rich import Rich
 
 __all__ = ["IndexGather", "IndexInversion", "OpaqueRow", "Place"]

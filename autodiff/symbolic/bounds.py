@@ -5,10 +5,11 @@ point where it is one. Data stays as it is; this is for text, formulas and pages
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sympy
+
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["Bounds", "bounds_of"]
 

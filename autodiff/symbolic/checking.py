@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
 import sympy
 
 from autodiff.symbolic.source import pairs_source
+from tedsl.lang.dataclass import dataclass
 
 if TYPE_CHECKING:
     from autodiff.symbolic.answer import IndexInversion

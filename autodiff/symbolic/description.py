@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -22,6 +22,7 @@ from autodiff.symbolic.answer import IndexGather, IndexInversion, OpaqueRow, Pla
 from autodiff.symbolic.tidy import tidy
 from autodiff.symbolic.writing import Writer
 from autodiff.turning.answers import Answer
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["AskedIndex", "described"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice, product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import sympy
 
 from autodiff.symbolic.checking import DrawnNumbers, is_allowed
 from autodiff.symbolic.source import pairs_source
+from tedsl.lang.dataclass import dataclass
 
 if TYPE_CHECKING:
     from autodiff.symbolic.answer import IndexInversion

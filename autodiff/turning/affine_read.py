@@ -7,12 +7,12 @@ or an `Opaque` condition that names the expression itself, so that nothing is lo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from autodiff.integers.conditions import AllOf, AnyOf, Choice, Condition, NonNegative, Not, Opaque, OpaqueIndex, Zero
 from autodiff.integers.linear import Atom, Greatest, Least, Linear, Symbol, floordiv, linear, mod, symbol
 from autodiff.integers.polyhedra import KnownInequalities
 from autodiff.turning import bit_forms
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32, INT64, integer_bounds
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.intervals import wraps_early

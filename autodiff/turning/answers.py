@@ -7,7 +7,6 @@ its own, loops named after the forward axes they step through, and the value, th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from autodiff.integers.conditions import has_opaque
 from autodiff.integers.linear import Linear, Symbol, linear, symbol
@@ -23,6 +22,7 @@ from autodiff.turning.reached import Reached
 from autodiff.turning.sent import Sent, Shape, extent_of
 from autodiff.turning.tables import tabulated
 from tedsl.lang import functions as fn
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.reducers import BUILTIN

@@ -8,7 +8,6 @@ proves it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import add, or_
 
@@ -19,6 +18,7 @@ from autodiff.turning.bit_forms import runs
 from autodiff.turning.changes import Change
 from autodiff.turning.sent import Sent, Shape
 from tedsl.analysis.points import is_data_free, static_range, values_at
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Var
 from tedsl.lang.operators import Fn

@@ -8,7 +8,7 @@ terms: 27 of them in three dimensions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from math import prod
 
@@ -23,6 +23,7 @@ from tedsl.analysis.points import is_data_free, values_at
 from tedsl.analysis.sizes import vars_of
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import number

@@ -8,7 +8,7 @@ value and the conditions follow; inversion then sees an index that it knows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from autodiff.turning.affine_write import expression_of
 from autodiff.turning.sent import Sent, Shape, extent_of
 from tedsl.analysis.points import box_size, is_data_free, static_range, values_at
 from tedsl.lang import functions as fn
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Var
 from tedsl.lang.intervals import range_of
 from tedsl.lang.operators import Fn

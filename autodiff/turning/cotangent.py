@@ -7,11 +7,11 @@ fold into the expressions that use them instead of being formed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import DType
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read
 from tedsl.lang.tensor import Shape, Tensor

@@ -11,12 +11,12 @@ one of them too, that is one axis of both, and what is left is summed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from autodiff.turning.answers import Contribution, fresh_axes
 from tedsl.lang import functions as fn
 from tedsl.lang.assume import assume, facts_of
 from tedsl.lang.compute import compute_tensors
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Read, Reduce
 from tedsl.lang.extents import same_extent

@@ -8,7 +8,6 @@ quotient and remainder by a size are joined, each with the matching change of th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import gcd
 
 from autodiff.integers.conditions import OpaqueIndex
@@ -23,6 +22,7 @@ from autodiff.turning.affine_read import (
     product_of,
 )
 from autodiff.turning.affine_write import expression_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Expr
 
 __all__ = ["TargetDim", "closed", "in_linear_dims"]

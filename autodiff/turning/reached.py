@@ -9,11 +9,11 @@ happens to be, its own derivative need not.)
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from autodiff.turning.asking import askable
 from autodiff.turning.cotangent import fresh_axes
 from tedsl.lang import functions as fn
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr
 from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Tensor

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Expr
 
 __all__ = ["Sent", "Shape", "extent_of"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from autodiff.turning.changes import Change
 from autodiff.turning.sent import Sent, Shape
 from tedsl.analysis.points import box_size, is_data_free, static_range, values_at
 from tedsl.lang.constants import constant
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Const, Expr, Read, Var
 from tedsl.lang.traverse import free_axes, topological
 

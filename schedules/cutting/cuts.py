@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from schedules.cutting.grouping import Groups
 from schedules.cutting.repetition import copied_by
@@ -19,6 +19,7 @@ from schedules.placing.placement import Placement, placed
 from schedules.plan import Plan
 from schedules.program import ProgramStages
 from tedsl.analysis.places import are_places
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.locks import cached_property
 from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Placeholder, Tensor

@@ -7,12 +7,13 @@ for the others: the same stages over loops of their own and other tensors, the s
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from schedules.default.rewriting import Rewriting
 from schedules.directives import NAMING, Directive
 from schedules.machine import Machine
 from tedsl.analysis.checks import checked_in_part
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read, Reduce
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import rebuild_all

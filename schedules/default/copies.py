@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from schedules.default.sizes import blocks_of, rounded_up
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.checks import read_checks
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number, simplify_extent

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from schedules.machine import Machine
 from tedsl.analysis.rounds import goes_round
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number
 from tedsl.lang.operand_types import FLOAT_BINARY, FLOAT_UNARY

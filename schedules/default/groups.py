@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from schedules.default.costs import Costs
 from schedules.default.sizes import typical
 from schedules.machine import Machine
 from tedsl.analysis.checks import read_to_check
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Read
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Compute, Operation, Scan

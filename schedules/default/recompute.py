@@ -8,7 +8,6 @@ time as well.
 from __future__ import annotations
 
 from collections.abc import Sequence, Set as AbstractSet
-from dataclasses import dataclass
 
 from schedules.default.costs import (
     INLINE,
@@ -23,6 +22,7 @@ from schedules.default.costs import (
 )
 from schedules.default.groups import groups_of
 from schedules.machine import Machine
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation, Tensor

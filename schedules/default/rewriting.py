@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from schedules.conditions import tidy
@@ -11,6 +11,7 @@ from schedules.directives import Definition, Directive, Fuse
 from schedules.loops import nest_of
 from schedules.program import ProgramStages, reading, rewritten_expressions
 from schedules.thresholds import Thresholds
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.phases import read_through

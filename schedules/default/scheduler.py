@@ -7,7 +7,7 @@ its own. So a schedule that says nothing becomes the default schedule, and any p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from schedules.conditions import tidy
 from schedules.cutting.repetition import copied_by
@@ -43,6 +43,7 @@ from schedules.machine import Machine
 from schedules.plan import Plan, Step
 from schedules.program import ProgramStages, reading
 from tedsl.analysis.scaled_sums import scaled_sums
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Tensor
 
 __all__ = ["WHERE", "Completion", "completed", "completion", "stored"]

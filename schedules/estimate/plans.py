@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from schedules.default.sizes import typical
 from schedules.estimate.regions import Box, boxes_of, extents_of, width_of
@@ -18,6 +18,7 @@ from schedules.machine import Machine
 from schedules.placing.placement import Placement, placed
 from schedules.plan import Plan
 from tedsl.analysis.affine import affine_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.operand_types import COMPARE, FLOAT_BINARY, FLOAT_UNARY, LOGIC

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from schedules.default.sizes import typical
 from schedules.loops import Level
 from schedules.placing.placement import Placement
 from schedules.plan import Plan
 from tedsl.analysis.affine import affine_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn
 from tedsl.lang.tensor import Compute, Operation

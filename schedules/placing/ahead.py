@@ -9,7 +9,6 @@ is left in turn, which gives the same results.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from schedules.directives import Async, ComputeAt, ComputeInline, Directive, HoistStorage, Split
 from schedules.loops import Level
@@ -17,6 +16,7 @@ from schedules.placing.regions import extent_there, strides_of
 from schedules.placing.sharing import shared_loops
 from schedules.placing.sliding import steps_of, what_does_not_slide
 from schedules.plan import Plan
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import TRUE, Apply, Axis, Fn, Read
 from tedsl.lang.extents import number

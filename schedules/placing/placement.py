@@ -7,7 +7,6 @@ A directive may come before the one that makes it legal, so this is asked when t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from schedules.directives import (
     ComputeAt,
@@ -27,6 +26,7 @@ from schedules.placing.sliding import what_does_not_slide
 from schedules.placing.tails import check_tails
 from schedules.plan import Plan, Step
 from tedsl.analysis.checks import read_to_check
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.tensor import Extern, Operation
 

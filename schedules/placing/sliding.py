@@ -8,11 +8,11 @@ they do not move together: it computed nothing at all where one read stands stil
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from schedules.loops import Level
 from schedules.plan import Plan
 from tedsl.analysis.affine import affine_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Axis, Expr, Fn
 from tedsl.lang.guards import guards_of
 from tedsl.lang.intervals import range_of

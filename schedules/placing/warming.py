@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from schedules.placing.placement import Placement, around
 from schedules.plan import Plan
 from tedsl.analysis.affine import affine_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.intervals import range_of
 from tedsl.lang.tensor import Compute, Operation

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
 from schedules.directives import Directive, from_json, to_json
 from schedules.program import program_of
 from schedules.records import hints_of, parsed, record_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import ScheduleError, user_location
 from tedsl.lang.printing import program_text
 from tedsl.lang.structure import structural_key

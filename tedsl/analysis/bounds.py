@@ -7,13 +7,13 @@ and select bound by what their operands do. What comes from memory has no bound 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.points import box_size, is_data_free, static_range, values_at
 from tedsl.analysis.sizes import vars_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32, integer_bounds
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.extents import number, simplify_extent

@@ -7,7 +7,6 @@ of small boxes. An access is refused only where a point is shown at which it lea
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Literal, NoReturn
 
@@ -19,6 +18,7 @@ from tedsl.analysis.messages import Overrun, describe
 from tedsl.analysis.points import box_size, is_data_free, static_range, values_at
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sites import Site, sites_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.intervals import range_of

@@ -13,7 +13,7 @@ for any of them. A scan that does so, and stores each element once, may read the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy as np
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.bounds import bounds_of
 from tedsl.analysis.points import is_data_free, values_at
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Var
 from tedsl.lang.extents import same_extent
 from tedsl.lang.guards import guards_of

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from tedsl.analysis.messages import describe
 from tedsl.analysis.sizes import axis_length, evaluate_extent, vars_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32, integer_bounds
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Reduce, Var
 from tedsl.lang.intervals import Known, exact_range, range_of

@@ -12,13 +12,13 @@ reduction over the loops that it hangs on, and a sum of products; a scale is com
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache, reduce as folded
 from operator import mul
 
 import numpy as np
 
 from tedsl.analysis.pointwise import Array, apply_numpy, held_type, rounded
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import DType
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Reduce
 from tedsl.lang.reducers import BUILTIN, COMBINE, Reducer

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import mul
 
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Expr, Fn, Read
 from tedsl.lang.guards import guards_of
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, StepPart, Tensor

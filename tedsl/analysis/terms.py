@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tedsl.lang import functions as fn
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import TRUE, Apply, Const, Expr, Fn
 from tedsl.lang.traverse import reads_of
 

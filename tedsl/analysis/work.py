@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tedsl.analysis.arrays.feeds import as_outputs
 from tedsl.analysis.counting import count_points
 from tedsl.analysis.sizes import axis_length, check_sizes, concrete_shape, evaluate_extent
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Formal, Read, Reduce, Var
 from tedsl.lang.intervals import Known, range_of
 from tedsl.lang.phases import unpacked

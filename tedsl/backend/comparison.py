@@ -8,7 +8,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from tedsl.analysis.pointwise import Array
 from tedsl.backend.build import build
 from tedsl.backend.calling.kernel import Kernel
 from tedsl.backend.compiling.samples import inputs_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Constant, Tensor
 

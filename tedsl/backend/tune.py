@@ -10,7 +10,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import halide as hl
@@ -33,6 +33,7 @@ from tedsl.backend.host.targets import machine_of, parse_target
 from tedsl.backend.lowering.pipeline import sizes_of
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.scheduling.tuned_choices import remember
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Extern, Tensor

@@ -8,9 +8,9 @@ the borders so become equal programs. `x % n` over a block in which x passes a m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import product
 
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32, INT64, integer_bounds
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn
 from tedsl.lang.intervals import Known, Range, cut, hull, verdict

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from tedsl.analysis.points import is_data_free, values_at
 from tedsl.blocks.crop import whole
 from tedsl.blocks.local import known_extent
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Expr, Read, Reduce
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes, operations_between

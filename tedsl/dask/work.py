@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from tedsl.backend.build import build
 from tedsl.blocks.crop import Cropped, CropTarget, crop
 from tedsl.blocks.local import Box
 from tedsl.dask.carry import packed, unpacked
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Const, Expr
 from tedsl.lang.locks import cached_property, freed_in_children
 from tedsl.lang.reducers import Reducer

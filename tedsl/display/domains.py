@@ -7,13 +7,13 @@ steps of whole blocks, and so on. One element and its points are outlined and jo
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from autodiff.symbolic.sample import Box, Sample
 from tedsl.display.markup import escape
 from tedsl.display.math import GREEK
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["MOST_CELLS", "chosen_of", "picture", "written"]
 

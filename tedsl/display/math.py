@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from tedsl.lang.dataclass import dataclass
 
 __all__ = [
     "Big",

@@ -7,7 +7,6 @@ Colors tell the order, so that the picture says the same where it does not move;
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -21,6 +20,7 @@ from tedsl.analysis.sites import sites_of
 from tedsl.analysis.sizes import concrete_shape, evaluate_extent
 from tedsl.display.domains import HEIGHT, MARGIN, SPECTRUM, TITLE, PictureLayout, layout
 from tedsl.display.markup import badge, escape, page, section
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Read, Var
 from tedsl.lang.tensor import Compute, Tensor

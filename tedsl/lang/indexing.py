@@ -7,7 +7,6 @@ that extents stay affine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_extent
 from tedsl.lang.broadcast import broadcast_shapes, element_at
 from tedsl.lang.constants import constant
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.elements import as_tensor, is_one, normal_axis, tensor_of
 from tedsl.lang.errors import RankError, user_location

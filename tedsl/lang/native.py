@@ -7,10 +7,12 @@ that kernels with them are kept and shared like all others.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["Native"]
 

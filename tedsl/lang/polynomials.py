@@ -8,9 +8,9 @@ Coefficients do not wrap: whoever reads an expression as a form knows why its va
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32, INT64
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Var
 from tedsl.lang.intervals import INT32_MAX, Known, Range, product, range_of

@@ -9,8 +9,7 @@ other read bounds, and not at all where the guard is that very bound, as in `A.a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from tedsl.lang import functions as fn
 from tedsl.lang.annotations import as_reduction
 from tedsl.lang.axes import INT32_MAX, given_name
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import BOOL, BOTTOM, INT32, DType, Kind, default_type, integer_bounds, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Formal, Reduce

@@ -7,9 +7,10 @@ would be long, its shared parts are named first (`t0 = ...`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tedsl.lang.border_text import parts_as_said, said_at
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import BOOL, FLOAT32, INT32, DType
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Reduce, Var, WeakFloat
 from tedsl.lang.tensor import Scan, Tensor

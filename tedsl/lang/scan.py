@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
@@ -13,6 +13,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_shape
 from tedsl.lang.compute import axis_names, check_scope, check_states, compute_tensors, resolve_ranges
 from tedsl.lang.constants import constant
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import BOTTOM, FLOAT16, FLOAT32, INT32, DType, as_dtype
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from operator import mul
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, overload
@@ -19,6 +19,7 @@ import numpy as np
 
 from tedsl.lang import functions as fn
 from tedsl.lang.at import At
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32, DType
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce

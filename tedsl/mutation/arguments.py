@@ -6,13 +6,13 @@ Arrays that overlap become views of one storage, so that what is written through
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tedsl.analysis.arrays.foreign import is_torch
 from tedsl.lang.compute import placeholder
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.tensor import Tensor
 from tedsl.mutation.array import Array

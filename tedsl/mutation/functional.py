@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from tedsl.analysis.arrays.foreign import check_not_recorded, is_torch, note_wri
 from tedsl.analysis.arrays.nests import map_leaves, static_key
 from tedsl.backend.build import build
 from tedsl.backend.calling.kernel import Kernel
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Placeholder, Tensor

@@ -7,10 +7,11 @@ whether the result is a view, so that no rule of NumPy's is written down a secon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["Ghost", "Layout", "ghost_of_result", "ghost_with", "memory_order", "new_ghost"]
 

@@ -7,12 +7,12 @@ a view first. A mask whose values are known while the function is traced is a li
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tedsl.lang import functions as fn
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.elements import is_one, shape_text, tensor_of
 from tedsl.lang.errors import user_location

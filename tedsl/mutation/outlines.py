@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain, pairwise
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from tedsl.analysis.bounds import bounds_of
 from tedsl.lang import functions as fn
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.elements import is_one, is_zero, normal_axes, normal_axis, product, shape_text, tensor_of
 from tedsl.lang.errors import user_location

@@ -6,12 +6,12 @@ or known to be at least 0 or below it, what is cut off stays an affine expressio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tedsl.lang import functions as fn
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Apply, Const, Expr, Fn

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tedsl.lang import functions as fn
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32, INT64
 from tedsl.lang.elements import tensor_of
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from autodiff import differentiate
@@ -12,6 +12,7 @@ from autodiff.rules.totals import zeros
 from schedules import Schedule
 from tedsl.lang.batching import batched
 from tedsl.lang.compute import placeholder
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
 from tedsl.lang.extents import same_layout
 from tedsl.lang.native import Native

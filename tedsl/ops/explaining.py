@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from autodiff import differentiate
 from tedsl.lang.compute import placeholder
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import GradientError
 from tedsl.ops.definition import Definition
 from tedsl.ops.routines import Pullback, Routine, Spec, TracedRoutine

@@ -9,7 +9,7 @@ function of nested parameters, it gives new arrays, of whatever framework it was
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from operator import add
 from typing import Any, NamedTuple, Protocol
@@ -19,6 +19,7 @@ import numpy as np
 from autodiff import differentiate
 from tedsl.analysis.arrays.nests import map_leaves
 from tedsl.backend.build import build
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
 from tedsl.ops import language as te
 from tedsl.ops.arguments import check_integer, check_same_shape, refuse

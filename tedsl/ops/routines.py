@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from tedsl.backend.calling.kernel import Kernel
 from tedsl.lang.axes import var
 from tedsl.lang.batching import batched
 from tedsl.lang.compute import placeholder
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.elements import tensor_of
 from tedsl.lang.expr import Read
 from tedsl.lang.locks import freed_in_children

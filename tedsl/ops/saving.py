@@ -9,12 +9,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from autodiff import differentiate, jvp
 from schedules import Schedule
 from schedules.program import reading
 from tedsl.lang.compute import placeholder
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import GradientError
 from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor

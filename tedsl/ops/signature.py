@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tedsl.analysis.arrays import nests
 from tedsl.lang.constants import constant, is_plain
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Expr
 from tedsl.lang.tensor import Tensor
 

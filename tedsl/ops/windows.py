@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from tedsl.lang.dataclass import dataclass
 from tedsl.ops import language as te
 from tedsl.ops.arguments import check_rank, one_of, per_axis, refuse
 

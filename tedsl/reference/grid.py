@@ -8,7 +8,7 @@ branches), and what went wrong at such a point is raised: where a lazy evaluatio
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from tedsl.analysis.messages import Overrun, describe
 from tedsl.analysis.pointwise import Array, apply_numpy, held_type, rounded
 from tedsl.analysis.sizes import evaluate_extent
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32, DType
 from tedsl.lang.errors import ZeroDivisorError
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Formal, Read, Reduce, Var

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tedsl.analysis.checks import ReadCheck
 from tedsl.analysis.messages import Overrun
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import axis_length, concrete_shape, evaluate_extent
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Expr, Read, Reduce, Var
 from tedsl.lang.tensor import Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes, operations_between, reads_of, topological

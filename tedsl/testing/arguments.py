@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.errors import user_location
 from tedsl.testing.misuse import check_described, check_descriptions

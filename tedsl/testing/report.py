@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from autodiff import Report
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.rich import Rich
 from tedsl.testing.arguments import SampledCall
 

@@ -8,13 +8,13 @@ report is the verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from autodiff import Report, gradcheck
 from tedsl.backend.build import build
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.structure import same_program
 from tedsl.lang.tensor import Placeholder, Tensor
 from tedsl.lang.traverse import stages_of

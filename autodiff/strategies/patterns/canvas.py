@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
@@ -14,6 +13,7 @@ from autodiff.strategies.program import Program
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import reduce_axis
 from tedsl.lang.compute import compute, placeholder
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis
 from tedsl.lang.tensor import Tensor
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from autodiff.strategies.builder import MODES
 from autodiff.strategies.patterns.canvas import Canvas, Dim, Source, loop
 from tedsl.lang import functions as fn, reducers
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis
 
 __all__ = ["convolution", "depthwise", "pooling", "stencil", "transposed"]

@@ -12,7 +12,6 @@ The terms are the same, and only one of them is added for each element: n instea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import reduce as folded
 
 from schedules.conditions import tidied
@@ -20,6 +19,7 @@ from schedules.default.canonical.stages import over, summed
 from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import affine_of
 from tedsl.lang import functions as fn
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number, simplify_extent

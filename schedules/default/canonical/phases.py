@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce as folded
 from itertools import permutations, product
 
@@ -22,6 +21,7 @@ from schedules.default.products.contraction import Contraction, contraction_of
 from schedules.program import reading
 from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import affine_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import TRUE, Axis, Expr, Reduce
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import substitute_all

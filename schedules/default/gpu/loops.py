@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from schedules.default.gpu.shared import Copy, plan_copy
@@ -22,6 +21,7 @@ from schedules.directives import (
     Unroll,
 )
 from schedules.loops import nest_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis
 from tedsl.lang.tensor import Compute, Operation
 

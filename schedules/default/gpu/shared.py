@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from schedules.default.costs import Costs
 from schedules.default.rewriting import Rewriting, fused, loop_names
@@ -21,6 +21,7 @@ from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.checks import checked_as, read_checks
 from tedsl.lang import functions as fn
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from schedules.default.gpu.shared import HELD, MOST_BYTES, Copy, copied, is_safe, replaced, windows_of
 from schedules.default.rewriting import Rewriting
 from schedules.program import reading
 from schedules.rewrites import Half, cache_write, rfactor
 from tedsl.lang import functions as fn
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Axis, Expr, Fn
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence, Set as AbstractSet
-from dataclasses import dataclass
 
 from schedules.default.sizes import typical
 from schedules.machine import Machine
@@ -17,6 +16,7 @@ from schedules.pieces import Piece, boxes, decided, in_order, pieces_of, written
 from tedsl.analysis.affine import form_of
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.points import is_data_free
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Var
 from tedsl.lang.extents import number, simplify_extent

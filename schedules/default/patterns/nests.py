@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from schedules.cases import position_text
 from schedules.default.costs import Costs, points
@@ -32,6 +32,7 @@ from schedules.directives import (
 from schedules.machine import Machine
 from schedules.plan import Plan
 from tedsl.analysis.sizes import vars_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Axis, Const, Fn
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation, Tensor

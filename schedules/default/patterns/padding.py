@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from schedules.conditions import extremes, reflected
 from schedules.default.costs import INLINE, element_cost, is_pointwise
@@ -24,6 +24,7 @@ from schedules.machine import Machine
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.facts import naturals
 from tedsl.lang import functions as fn
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 
 from schedules.default.costs import Costs, costs_of, is_pointwise, is_same_point, points
 from schedules.default.groups import Group, read_by_checks
@@ -23,6 +22,7 @@ from schedules.machine import Machine
 from schedules.placing.sliding import held
 from schedules.plan import Plan
 from tedsl.analysis.affine import affine_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.extents import number
 from tedsl.lang.intervals import range_of

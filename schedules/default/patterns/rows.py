@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from schedules.default.rewriting import Rewriting, loop_names
 from schedules.directives import BoundExtent, ComputeAt, ComputeRoot, Directive, Reorder, Split, Unroll, Vectorize
 from tedsl.analysis.checks import checked_as
 from tedsl.analysis.places import mark_places
 from tedsl.lang import functions as fn
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Read
 from tedsl.lang.extents import number

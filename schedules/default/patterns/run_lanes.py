@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from schedules.default.patterns.runs import Run, digits, over_cheap_stages, run_of, size_of
 from schedules.default.rewriting import Rewriting
 from schedules.machine import Machine
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.tensor import Compute, Operation

@@ -10,11 +10,11 @@ interleaved are four vectors again, eight shuffles; two rounds of that turn a bl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from schedules.default.rewriting import Rewriting
 from schedules.directives import BoundExtent, ComputeAt, Unroll, Vectorize
 from schedules.machine import Machine
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.tensor import Tensor

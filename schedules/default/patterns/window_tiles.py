@@ -9,7 +9,6 @@ computes some elements twice and needs no masks.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from schedules.default.costs import Costs, is_same_point, points
 from schedules.default.groups import Group
@@ -18,6 +17,7 @@ from schedules.default.rest import along
 from schedules.default.rewriting import Rewriting, loop_names
 from schedules.directives import BoundExtent, ComputeAt, Definition, Directive, Reorder, Split, Unroll, Vectorize
 from schedules.machine import Machine
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Fn
 from tedsl.lang.extents import number, same_extent

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from schedules.conditions import tidied
@@ -18,6 +18,7 @@ from schedules.default.sizes import can_be_cut, typical_sizes
 from schedules.machine import Machine
 from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import with_plain_indices
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number

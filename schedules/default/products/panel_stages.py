@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from schedules.default.copies import PackedTable, copy_of
 from schedules.default.patterns.turning import SIDE, Turned, can_turn, turned
@@ -13,6 +12,7 @@ from schedules.default.sizes import extent_of, rounded_up
 from schedules.machine import Machine
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.checks import checked_in_part
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import number

@@ -6,7 +6,7 @@ of a tile. What is outside becomes one parallel loop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from schedules.default.products.panel_stages import Panels
 from schedules.default.rewriting import fused
@@ -20,6 +20,7 @@ from schedules.directives import (
     Unroll,
     Vectorize,
 )
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis
 from tedsl.lang.extents import number
 

@@ -17,7 +17,6 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ import numpy.typing as npt
 
 from tedsl.backend.arguments.blocks import Binding
 from tedsl.backend.host.linker import Library, assembled, link
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.locks import freed_in_children
 
 __all__ = ["ArrayCall", "Passed", "array_call"]

@@ -16,7 +16,6 @@ import ctypes
 import math
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,6 +29,7 @@ from tedsl.backend.arguments.layouts import misfit
 from tedsl.backend.host.linker import LoadedCode
 from tedsl.backend.host.runtime import KernelError, Runtime, failure, not_finite, runtime_for
 from tedsl.backend.host.targets import has_device, problem_here, refusal
+from tedsl.lang.dataclass import dataclass
 
 __all__ = [
     "BUFFER_WORDS",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from tedsl.backend.arguments.blocks import contiguous_strides, copy_reason
 from tedsl.backend.arguments.cuda import CudaStream, device_of, place_on, wait_for
 from tedsl.backend.arguments.device_memory import DeviceBlock
 from tedsl.backend.arguments.dlpack import exchanged, is_exchanged_on_gpu
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["DeviceArray", "described", "is_on_gpu", "made", "place_of", "spec_of", "store_of", "stream_of"]

@@ -12,11 +12,11 @@ import ctypes
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tedsl.backend.arguments.cuda import is_capturing, some_context
 from tedsl.backend.host.runtime import Runtime, loaded_runtimes
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["DeviceBlock", "DeviceCall", "call_on_gpu", "free_device_memory", "install_store"]
 

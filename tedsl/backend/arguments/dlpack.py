@@ -6,8 +6,9 @@ Its library is told that the array will be read on the default stream, and lets 
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any
+
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["Exchanged", "exchanged", "is_exchanged_on_gpu"]
 

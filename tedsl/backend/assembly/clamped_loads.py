@@ -8,10 +8,10 @@ without the clamp; all others hold the first element, or the last.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import count
 
 from tedsl.backend.assembly.text import NAME, declaring, each_function
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["loaded_under_masks"]
 

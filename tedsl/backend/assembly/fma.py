@@ -17,10 +17,11 @@ import functools
 import re
 import struct
 from collections.abc import Iterable, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tedsl.backend.assembly.text import NAME, declaring, each_function
 from tedsl.backend.scalars import float32_math, float64_math, wide_math
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["fused"]
 

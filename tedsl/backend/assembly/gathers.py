@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tedsl.backend.assembly.text import NAME, declaring, each_function
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["gathered"]
 

@@ -8,7 +8,7 @@ pass leaves what it does not know as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from tedsl.backend.assembly.alignment import misaligned, realigned
@@ -24,6 +24,7 @@ from tedsl.backend.assembly.min_max import extremes
 from tedsl.backend.assembly.nontemporal import streamed, tags_of
 from tedsl.backend.assembly.prefetch import fetched_ahead
 from tedsl.backend.assembly.reciprocals import multiplied
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["PASSES", "AssemblyError", "Pass", "PassContext", "fired", "rewritten"]
 

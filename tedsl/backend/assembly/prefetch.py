@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 
 from tedsl.backend.assembly.nontemporal import is_streamed
 from tedsl.backend.assembly.text import NAME, FunctionBody, declaring, functions_of
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["fetched_ahead"]
 

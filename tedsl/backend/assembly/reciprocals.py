@@ -18,10 +18,10 @@ import re
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
 from itertools import count
 
 from tedsl.backend.assembly.text import NAME, FunctionBody, declaring, each_function, free_metadata, joined
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["multiplied"]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.locks import cached_property
 
 __all__ = [

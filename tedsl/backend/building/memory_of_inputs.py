@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from schedules.machine import Choices
 from tedsl.backend.building.executables import made_for, shared_executable
@@ -15,6 +15,7 @@ from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import Shared
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.sequence.steps import finest
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import AliasError
 from tedsl.lang.expr import SIZE_MAX
 

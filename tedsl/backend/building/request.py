@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tedsl.analysis.arrays.feeds import as_outputs
@@ -14,6 +13,7 @@ from tedsl.backend.calling.donation import donated_positions
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.host.targets import Target, parse_target
 from tedsl.lang.constants import constants_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Constant, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between

@@ -6,9 +6,10 @@ Such an output is computed by another program, which gives what is added, in mod
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tedsl.backend.compiling.executable import Shared
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Expr, Fn, Read
 from tedsl.lang.tensor import Compute, Tensor
 from tedsl.lang.traverse import operations_between, reads_of

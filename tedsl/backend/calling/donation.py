@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tedsl.analysis.arrays.donated import check_not_donated, donation_problem, give
@@ -13,6 +13,7 @@ from tedsl.backend.calling.aliasing import overlap
 from tedsl.backend.compiling.executable import Executable
 from tedsl.backend.sequence.runner import is_compact
 from tedsl.backend.sequence.temporaries_in_inputs import fit_problem, lender_of, lending_problem
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import AliasError, user_location, warn_user
 from tedsl.lang.tensor import Tensor
 

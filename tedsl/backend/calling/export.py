@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tedsl.analysis.pointwise import Array
@@ -31,6 +31,7 @@ from tedsl.backend.host.processors import is_same_machine, triple_of
 from tedsl.backend.host.runtime import runtime_object
 from tedsl.backend.host.symbols import COFF, format_of, global_symbols
 from tedsl.backend.sequence.runner import Chain, Placing
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Var
 
 __all__ = ["export"]

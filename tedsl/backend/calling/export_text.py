@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tedsl.backend.calling.c_names import parameter_names
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["ExportedFunction", "c_header", "python_module"]
 

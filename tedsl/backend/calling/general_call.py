@@ -14,7 +14,7 @@ Calls on arrays of the same shapes and strides are prepared by it, and need none
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,7 @@ from tedsl.backend.calling.stats import Stats
 from tedsl.backend.compiling.executable import CallMemory
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.sequence.arena import fresh
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import AliasError
 from tedsl.lang.expr import Var
 

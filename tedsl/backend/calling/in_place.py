@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from tedsl.backend.arguments.blocks import copy_reason
 from tedsl.backend.calling.aliasing import in_place_problem, overlap, same_place
 from tedsl.backend.calling.signature import KernelSignature
 from tedsl.backend.compiling.executable import CallMemory, Executable
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import AliasError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor

@@ -8,7 +8,6 @@ kernel.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tedsl.backend.arguments.addresses import address_of
 from tedsl.backend.arguments.blocks import HOST, contiguous_strides, lay_out
@@ -17,6 +16,7 @@ from tedsl.backend.calling.kernel import Kernel
 from tedsl.backend.compiling.forms import Numbers
 from tedsl.backend.compiling.variant import Variant
 from tedsl.backend.host.runtime import KernelError, failure
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["CallSite", "call_site"]
 

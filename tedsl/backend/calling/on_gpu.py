@@ -9,7 +9,6 @@ given shapes and strides prepares further ones.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tedsl.analysis.arrays.foreign import is_torch, note_writes, tensor_of
@@ -24,6 +23,7 @@ from tedsl.backend.calling.stats import Stats
 from tedsl.backend.compiling.executable import CallMemory, CompiledKernel
 from tedsl.backend.host.loaders import LOADER_VARIABLE
 from tedsl.backend.sequence.cutting import is_apart
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import AliasError
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Tensor

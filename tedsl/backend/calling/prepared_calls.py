@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from tedsl.backend.calling.signature import KernelParts
 from tedsl.backend.calling.stats import Stats
 from tedsl.backend.compiling.executable import CallMemory
 from tedsl.backend.sequence.arena import maker_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.locks import cached_property
 
 __all__ = ["MOST_CALLS", "KnownCall", "PreparedCalls", "separate"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.executable import CompiledKernel, Executable, MemoryPlan
 from tedsl.backend.host.units import readable
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Var
 from tedsl.lang.locks import cached_property
 from tedsl.lang.rich import Rich

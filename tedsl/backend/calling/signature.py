@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.calling.accumulate import Accumulating
 from tedsl.backend.calling.donation import Donations, Donor
 from tedsl.backend.compiling.executable import Executable, Shared
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Var
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Constant, Tensor

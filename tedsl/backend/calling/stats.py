@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tedsl.backend.host.units import readable
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["Stats"]
 

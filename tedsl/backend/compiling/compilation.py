@@ -7,13 +7,14 @@ schedule is tried with another option, a further record is made from it.
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tedsl.backend.compiling.facts import ProgramFacts
 from tedsl.backend.host.targets import Target
 from tedsl.backend.lowering.pipeline import sizes_of
 from tedsl.backend.scheduling.planner import Planner
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Var
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Operation, Tensor

@@ -12,12 +12,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib.metadata
 import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from schedules.plan import Plan
@@ -26,7 +25,9 @@ from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.host import files
 from tedsl.backend.host.loaders import loads_objects
 from tedsl.backend.host.targets import Target, machine_of
+from tedsl.backend.host.versions import version_of
 from tedsl.backend.scheduling.planner import Planner
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.native import Native
 from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Extern
@@ -136,7 +137,7 @@ def _directives(plan: Plan) -> str:
 @functools.cache
 def _versions() -> tuple[str, ...]:
     """Of what compiles, and a digest of the compiler's own source files."""
-    packages = [f"{name} {importlib.metadata.version(name)}" for name in ("halide", "llvmlite")]
+    packages = [f"{name} {version_of(name)}" for name in ("halide", "llvmlite")]
     return (*packages, _digest_of_sources(Path(__file__).parents[3]))
 
 

@@ -9,7 +9,7 @@ found on the disk without its schedule (`sequence.found_kernel`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from tedsl.analysis.hazards import Hazard
@@ -22,6 +22,7 @@ from tedsl.backend.compiling.forms import Form
 from tedsl.backend.host.phases import Spent
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.host.units import readable
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Operation, Tensor
 

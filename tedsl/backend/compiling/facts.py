@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from schedules.flattening import flattened
@@ -18,6 +17,7 @@ from tedsl.backend.lowering.index_checks import checks_of
 from tedsl.backend.lowering.natives import native_alone
 from tedsl.backend.lowering.pipeline import sizes_of
 from tedsl.backend.scheduling.planner import Planner
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Const, Expr, Var
 from tedsl.lang.extents import number
 from tedsl.lang.locks import cached_property

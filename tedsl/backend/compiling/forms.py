@@ -7,7 +7,7 @@ the first that fits its arrays. So are the assumptions on numbers: the next is t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from tedsl.analysis.pointwise import Array
@@ -15,6 +15,7 @@ from tedsl.backend.arguments.layouts import LARGEST
 from tedsl.backend.compiling.facts import KnownFacts
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.lowering.index_checks import Checks
+from tedsl.lang.dataclass import dataclass
 
 __all__ = [
     "COMPACT",

@@ -23,7 +23,6 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import halide as hl
@@ -47,6 +46,7 @@ from tedsl.backend.host.runtime import KernelError, KernelMemoryError, not_finit
 from tedsl.backend.host.targets import has_device
 from tedsl.backend.host.threads import on_change
 from tedsl.backend.lowering.pipeline import Lowered
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["JitFunction"]
 

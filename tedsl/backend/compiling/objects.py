@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 import halide as hl
 
@@ -23,6 +22,7 @@ from tedsl.backend.host.processors import features_of, misfit_here
 from tedsl.backend.host.runtime import runtime_for
 from tedsl.backend.host.scratch import scratch
 from tedsl.backend.native.code import definitions, processor_in, symbols_in
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["OUTPUT_KINDS", "UNCHECKED", "ObjectCode", "compile_object", "compile_outputs", "load"]
 

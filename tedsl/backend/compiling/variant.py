@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tedsl.analysis.hazards import Hazard, hazard_of
 from tedsl.analysis.pointwise import Array
@@ -23,6 +23,7 @@ from tedsl.backend.host.phases import Spent, counting
 from tedsl.backend.lowering.natives import is_native
 from tedsl.backend.lowering.pipeline import Lowered
 from tedsl.backend.scheduling.halide_words import loop_nest_text
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Var
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Tensor

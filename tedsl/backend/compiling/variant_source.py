@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import halide as hl
 
@@ -33,6 +33,7 @@ from tedsl.backend.lowering.stages import Arrays
 from tedsl.backend.scalars.types import for_opencl
 from tedsl.backend.scheduling.halide_words import schedule_refused
 from tedsl.backend.scheduling.partition import keep_all_whole
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import operations_between

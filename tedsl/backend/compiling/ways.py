@@ -8,7 +8,7 @@ lanes was. None of that is the user's fault, who is warned where vectors and thr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import halide as hl
 
@@ -18,6 +18,7 @@ from tedsl.backend.compiling.disk_cache import Kept
 from tedsl.backend.compiling.variant_source import VariantSource
 from tedsl.backend.halide_text.errors import divides_by_zero
 from tedsl.backend.lowering.pipeline import Lowered
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import ScheduleError, warn_user
 
 __all__ = ["WAYS", "MadeCode", "Way", "first_way"]

@@ -8,10 +8,10 @@ a text with two of them side by side is not of this form. A text that is not ful
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from tedsl.backend.halide_text.forms import TOKEN
+from tedsl.lang.dataclass import dataclass
 
 __all__ = [
     "Expression",

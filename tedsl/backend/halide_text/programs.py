@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from tedsl.backend.halide_text.expressions import (
     Expression,
@@ -18,6 +17,7 @@ from tedsl.backend.halide_text.expressions import (
 )
 from tedsl.backend.halide_text.forms import ASSERT, ERROR, LET, SIGNATURE
 from tedsl.backend.halide_text.values import Calls, Value, value_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.locks import cached_property
 
 __all__ = ["Check", "HalideProgram", "Launch", "read_field"]

@@ -16,13 +16,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from tedsl.backend.host import files
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["Library", "LoadedCode", "assembled", "initialize", "link", "runtime_names"]
 

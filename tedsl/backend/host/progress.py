@@ -6,9 +6,10 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
+
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["Progress", "counted", "shown"]
 

@@ -11,7 +11,6 @@ import atexit
 import ctypes
 import functools
 import hashlib
-import importlib.metadata
 import math
 import os
 import sys
@@ -31,6 +30,7 @@ from tedsl.backend.host.pool import Waiting
 from tedsl.backend.host.processors import host_words, processor_of
 from tedsl.backend.host.scratch import scratch
 from tedsl.backend.host.tasks import Tasks
+from tedsl.backend.host.versions import version_of
 from tedsl.lang.locks import freed_in_children
 
 __all__ = [
@@ -214,7 +214,7 @@ def _runtime_image(target: str) -> bytes:
             hl.compile_standalone_runtime(file.path, hl.Target(target))
             return file.read()
 
-    version = importlib.metadata.version("halide")
+    version = version_of("halide")
     key = hashlib.sha256(f"{version} {target}".encode()).hexdigest()[:24]
     return files.fetch(f"runtime-{key}.o", build)
 

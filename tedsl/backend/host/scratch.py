@@ -9,7 +9,8 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["Scratch", "scratch"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import halide as hl
@@ -17,6 +17,7 @@ import halide as hl
 from schedules.automatic import on_machines
 from schedules.machine import Machine
 from tedsl.backend.host.processors import HOST_VARIABLE, figures_here, figures_of, host_words, misfit_here, words_of
+from tedsl.lang.dataclass import dataclass
 
 __all__ = [
     "Target",

@@ -9,7 +9,6 @@ same places, as of a lookup and of its gradient, have one check.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import halide as hl
 
@@ -24,6 +23,7 @@ from tedsl.backend.lowering.index_flags import HIGHEST, LOWEST, IndexFlags, expr
 from tedsl.backend.lowering.names import identifier
 from tedsl.backend.lowering.stages import Context
 from tedsl.backend.scalars.types import Expr as Halide
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Const, Expr, Fn, Var
 from tedsl.lang.intervals import Range
 from tedsl.lang.tensor import Operation, ScanState, Tensor

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import halide as hl
 
@@ -20,6 +19,7 @@ from tedsl.backend.lowering.expressions import Scalars
 from tedsl.backend.lowering.names import identifier
 from tedsl.backend.lowering.stages import Context, Place
 from tedsl.backend.scalars.types import Expr as Halide, const
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import integer_bounds
 from tedsl.lang.expr import TRUE, Axis, Const, Expr
 from tedsl.lang.locks import cached_property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
@@ -40,6 +40,7 @@ from tedsl.backend.lowering.stages import (
 from tedsl.backend.lowering.together import exposed_reads, together
 from tedsl.backend.scalars.intrinsics import EMIT
 from tedsl.backend.scalars.types import TYPES, Expr as Halide
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Axis, Const, Fn, Read, Reduce, Var
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import operations_between, substitute_all, topological

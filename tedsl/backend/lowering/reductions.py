@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import halide as hl
 
@@ -21,6 +20,7 @@ from tedsl.backend.scalars.casts import cast
 from tedsl.backend.scalars.intrinsics import DEEP, EMIT
 from tedsl.backend.scalars.types import FLOATS, Expr as Halide, const, is_nan
 from tedsl.lang import functions as fn
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Expr, Fn, Reduce
 from tedsl.lang.reducers import Reducer
 from tedsl.lang.tensor import Compute

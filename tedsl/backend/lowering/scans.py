@@ -10,7 +10,7 @@ loop of its own with nothing of the others in it; so are the phases of a packed 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -37,6 +37,7 @@ from tedsl.backend.lowering.turns import (
     turn_of,
 )
 from tedsl.backend.scalars.types import TYPES, Expr as Halide
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.extents import number, same_extent

@@ -8,13 +8,13 @@ itself stays, for each of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import halide as hl
 
 from tedsl.analysis.affine import affine_of, form_of
 from tedsl.backend.scalars.types import Expr as Halide
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Expr, Fn
 from tedsl.lang.intervals import may_wrap

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from types import MappingProxyType
 
@@ -20,6 +20,7 @@ from tedsl.backend.lowering.expressions import Scalars
 from tedsl.backend.lowering.names import identifier
 from tedsl.backend.scalars.intrinsics import EMIT
 from tedsl.backend.scalars.types import Expr as Halide, bits_of, from_bits
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import SIZE_MAX, Axis, Expr, Fn, Read, Var
 from tedsl.lang.intervals import Known, Range
 from tedsl.lang.tensor import Operation, Tensor

@@ -7,12 +7,12 @@ computes some of them again: so vectors are whole, and what they sum stays in re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import halide as hl
 
 from tedsl.backend.lowering.stages import Context
 from tedsl.backend.scalars.types import Expr as Halide
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const
 from tedsl.lang.extents import number

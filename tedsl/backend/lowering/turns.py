@@ -7,7 +7,7 @@ turn. A turn runs the iterations that its conditions leave (`spans`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import halide as hl
@@ -19,6 +19,7 @@ from tedsl.backend.lowering.spans import ALL, Ends, iterations_of
 from tedsl.backend.lowering.stages import Context
 from tedsl.backend.scalars.types import TYPES, Expr as Halide
 from tedsl.lang import functions as fn
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import TRUE, Axis, Expr, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.traverse import topological

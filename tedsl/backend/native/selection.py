@@ -8,13 +8,13 @@ go by in blocks, most of which hold none: that is asked for a whole block at a t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
 
 from tedsl.backend.native.builder import INDEX, SIZE, Elements, RoutineCode
 from tedsl.backend.native.radix import BUCKETS, opened
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["Selection", "SortMemory"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from schedules.automatic import check_limits
 from schedules.cutting.cuts import PlanPart, parts_of
@@ -26,6 +26,7 @@ from tedsl.backend.lowering.pipeline import Lowered, lower
 from tedsl.backend.lowering.stages import ANY_ARRAYS, Arrays, PlannedLoops
 from tedsl.backend.scheduling.apply import apply_plan, check_atomics, check_target, fix_sizes, shifts
 from tedsl.backend.scheduling.autoschedulers import apply_autoscheduler
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Scan, Tensor
 from tedsl.lang.traverse import operations_between

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.addresses import address_of
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["ALIGNMENT", "Arena", "Shelf", "Span", "fresh", "maker_of"]
 

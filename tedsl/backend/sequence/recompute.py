@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tedsl.backend.compiling.executable import KernelStep
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["Saved", "StepCosts", "saved"]
 

@@ -7,7 +7,7 @@ that a call that fails has written nothing. What passes between steps lies in on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.lowering.index_checks import checks_of, failed
 from tedsl.backend.sequence.arena import Arena, Span
 from tedsl.backend.sequence.externs import called
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Extern, Tensor
 from tedsl.lang.traverse import operations_between

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from schedules.records import typed, unsealed, with_seal
@@ -16,6 +16,7 @@ from tedsl.analysis.sizes import known_shape
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.disk_cache import read, write
 from tedsl.backend.compiling.executable import CompiledKernel, Proof, StepPlan
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.tensor import Operation, Tensor
 from tedsl.lang.traverse import stages_of
 

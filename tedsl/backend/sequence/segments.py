@@ -8,11 +8,12 @@ special, and an input of all others, which are therefore one program.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from tedsl.backend.sequence.timeline import Timed, Timeline, offset_of
 from tedsl.lang.compute import placeholder
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.elements import fresh_axes
 from tedsl.lang.expr import Axis, Const, Expr, Fn, Read, Reduce

@@ -8,7 +8,7 @@ condition fixes a place, as `j == t` does, a sum is made for that place only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from tedsl.analysis.affine import affine_of
@@ -16,6 +16,7 @@ from tedsl.analysis.facts import Facts
 from tedsl.backend.sequence.step_stages import Columns
 from tedsl.backend.sequence.timeline import offset_of
 from tedsl.lang.compute import placeholder
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number, simplify_extent

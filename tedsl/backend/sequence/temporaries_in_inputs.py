@@ -7,12 +7,13 @@ computes may lie on it element on element, where that kernel is proven to read e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tedsl.backend.compiling.executable import KernelStep, StepPlan
 from tedsl.backend.sequence.arena import Shelf, Span
 from tedsl.backend.sequence.ordering import typical_bytes
 from tedsl.backend.sequence.runner import Placing
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Const
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Extern, Tensor

@@ -8,8 +8,9 @@ gradients. A stage belongs to the first turn in which all that it reads is known
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Expr, Read, Reduce
 from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Scan, Scatter, Tensor

@@ -9,7 +9,6 @@ PyTorch is that operation only; what is left then runs as parts again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from tedsl.bridges.fx.interpreter import UnsupportedNode, traced_function
 from tedsl.bridges.fx.parts import divided
 from tedsl.bridges.fx.reports import GraphReport, reason_of
 from tedsl.bridges.fx.support import is_computing, operations_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.mutation.functional import Functionalized
 
 __all__ = ["GraphPart"]

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from tedsl.lang.dataclass import dataclass
 
 __all__ = ["GraphReport", "forget", "new_report", "reason_of", "reports"]
 

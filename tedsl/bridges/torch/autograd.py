@@ -8,7 +8,6 @@ level. `Function.apply` would start the transforms once more, which is why its b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,6 +18,7 @@ from torch.autograd import forward_ad
 from tedsl.bridges.torch.memory import run, specs_of
 from tedsl.bridges.torch.routines import key_of
 from tedsl.lang.axes import var
+from tedsl.lang.dataclass import dataclass
 from tedsl.ops.definition import Definition
 from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, Spec
 from tedsl.ops.saving import KeptPullback, SavedPositions, Saving, kept_by, saving_of

@@ -7,7 +7,6 @@ rule: differentiate for one example, then batch that.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 
 from autodiff import differentiate, jvp
@@ -15,6 +14,7 @@ from autodiff.custom import Rule, rule_of, set_rule
 from tedsl.lang.arrays import moveaxis
 from tedsl.lang.batching import batched
 from tedsl.lang.compute import placeholder
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Expr
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import operations_between

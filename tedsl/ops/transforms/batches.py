@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tedsl.analysis.arrays.nests import map_leaves, subscripted
 from tedsl.lang.arrays import moveaxis
 from tedsl.lang.batching import batched
 from tedsl.lang.compute import placeholder
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr
 from tedsl.lang.extents import same_extent

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from autodiff import differentiate
 from autodiff.heads import IntegerGradientError
 from tedsl.analysis.arrays.nests import map_leaves
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.signature import Static, leaves
