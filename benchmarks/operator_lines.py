@@ -94,6 +94,12 @@ def whole(low: int, high: int) -> Draw:
     return lambda chance, shape: chance.integers(low, high, shape).astype(np.float32)
 
 
+def beside_centers(chance: np.random.Generator, shape: Shape) -> Array:
+    """Numbers of which none is the center of one of 64 bins, where the derivative has a jump."""
+    found = chance.uniform(0.02, 0.98, shape).astype(np.float32)
+    return np.where((found * 64 - 0.5) % 1 == 0, found + np.float32(1e-3), found)
+
+
 def chosen(chance: np.random.Generator, shape: Shape) -> Array:
     return chance.random(shape) < 0.3
 
@@ -339,7 +345,7 @@ IMAGING = [
     other("demosaic", ops.demosaic, peers.demosaic, x=PLANES),
     other("local_laplacian", ops.local_laplacian, peers.local_laplacian, x=PLANES, given=LIGHT),
     other("histogram", lambda x: ops.histogram(x, 64), lambda x: torch.histc(x, 64, 0.0, 1.0), x=PLANES, given=LIGHT, fixed=("x",)),
-    other("soft_histogram", lambda x: ops.soft_histogram(x, 64), lambda x: peers.soft_histogram(x, 64), x=PLANES, given=LIGHT),
+    other("soft_histogram", lambda x: ops.soft_histogram(x, 64), lambda x: peers.soft_histogram(x, 64), x=PLANES, given={"x": beside_centers}),
     other("distance_field", ops.distance_field, peers.distance_field, x=PLANES, given={"x": whole(0, 60)}),
 ]  # fmt: skip
 

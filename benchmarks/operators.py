@@ -138,9 +138,9 @@ def main() -> None:
         if is_named and (kind == KINDS[0] or line.has_gradient):
             rows.append(measure(line, size, kind, threads, chosen.seconds))
             print(_told(rows[-1]), flush=True)
+            if chosen.write:
+                write(rows[-1:])  # a run that is ended early loses nothing
     print(f"\n{summary(rows)}\n\n" + "\n".join(f"{name}: left out, {why}" for name, why in UNLISTED.items()))
-    if chosen.write:
-        write(rows)
 
 
 if __name__ == "__main__":
