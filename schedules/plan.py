@@ -246,6 +246,16 @@ class Plan:
         """Whether a directive speaks of the loops or the place of a stage."""
         return stage in self.places or any((stage, d) in self.loops for d in ("init", "body"))
 
+    def spoken(self) -> set[str]:
+        """The stages that some directive names: as its own, as the place of another one, or to be prefetched."""
+        found = {name for name in self.program.stages if self.is_touched(name)} | set(self.storage) | set(self.complete)
+        for step in (*self.places.values(), *self.stores.values()):
+            found.add(getattr(step.directive, "consumer", ""))
+        for steps in self.loops.values():
+            found.update(s.directive.source for s in steps if isinstance(s.directive, Prefetch))
+            found.update(s.directive.consumer for s in steps if isinstance(s.directive, ComputeWith))
+        return found & set(self.program.stages)
+
     def over(self, program: ProgramStages) -> Plan:
         """The same directives for a program that has these stages, or some of them, under the same names."""
         stages, final = set(program.stages), program.final

@@ -253,10 +253,14 @@ class Schedule(Rich):
         return begin.plan
 
     def __str__(self) -> str:
-        """The loops, stage after stage."""
+        """The loops, stage after stage, and which stages a build gives loops of its own."""
         scheduler = self.plan.automatic
-        note = f"{scheduler} schedules this when a kernel is built:\n" if scheduler else ""
-        return note + schedule_text(self.plan)
+        if scheduler:
+            return f"{scheduler} schedules this when a kernel is built:\n{schedule_text(self.plan)}"
+        spoken = self.plan.spoken()
+        left = [name for name in self.plan.program.stages if name not in spoken] if self.steps else []
+        open_ends = f"\nleft to the default schedule: {', '.join(left)} (.auto() shows its loops)" if left else ""
+        return schedule_text(self.plan) + open_ends
 
     def __repr__(self) -> str:
         return f"Schedule of {', '.join(t.name for t in self.outputs)} with {len(self.steps)} directives"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from schedules.default.gpu.kernels import spread
-from schedules.directives import ComputeRoot, ComputeWith, Definition, Directive, Prefetch, Reorder, Split, Vectorize
+from schedules.directives import ComputeRoot, ComputeWith, Definition, Directive, Reorder, Split, Vectorize
 from schedules.loops import Nest, definitions_of
 from schedules.machine import Machine
 from schedules.placing.placement import Placement, around, placed
@@ -19,18 +19,7 @@ from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan
 from tedsl.lang.traverse import topological
 
-__all__ = ["along", "is_along", "plan_rest", "spoken_of"]
-
-
-def spoken_of(plan: Plan) -> set[str]:
-    """The stages that some directive names: as its own, as the place of another one, or to be prefetched."""
-    spoken = {name for name in plan.program.stages if plan.is_touched(name)} | set(plan.storage) | set(plan.complete)
-    for step in (*plan.places.values(), *plan.stores.values()):
-        spoken.add(getattr(step.directive, "consumer", ""))
-    for steps in plan.loops.values():
-        spoken.update(s.directive.source for s in steps if isinstance(s.directive, Prefetch))
-        spoken.update(s.directive.consumer for s in steps if isinstance(s.directive, ComputeWith))
-    return spoken & set(plan.program.stages)
+__all__ = ["along", "is_along", "plan_rest"]
 
 
 def plan_rest(stages: Sequence[Operation], plan: Plan, spoken: set[str], machine: Machine) -> list[Directive]:

@@ -36,7 +36,7 @@ from schedules.default.patterns.scatters import plan_scatter
 from schedules.default.patterns.window_tiles import is_tiled_sum
 from schedules.default.products.panels import plan_contraction
 from schedules.default.recompute import costs_without_trips, widely_read
-from schedules.default.rest import plan_rest, spoken_of
+from schedules.default.rest import plan_rest
 from schedules.default.rewriting import Rewriting, computed_between
 from schedules.directives import ComputeRoot, Directive
 from schedules.machine import Machine
@@ -85,7 +85,7 @@ def completion(
     writes them one after another for each element. `apart`: the program is cut into kernels. `together`: outputs that
     are made of something in common do so wherever they can, as they may lie in the memory of what others read.
     """
-    rw, spoken = Rewriting(plan.program, machine.least), spoken_of(plan)
+    rw, spoken = Rewriting(plan.program, machine.least), plan.spoken()
     operations = computed_between(inputs, outputs)
     kept = {op for op in operations if plan.program.names[op] in spoken} if machine.gpu is None else set(operations)
     chains = chains_of(operations, outputs, kept)

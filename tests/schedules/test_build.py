@@ -344,3 +344,16 @@ def test_x_unlike_itself_is_nan_in_the_masked_end_of_a_loop() -> None:
     s[C].vectorize("j", 4)
     feeds = {A: np.ones((2, 3), np.float32), B: np.array([np.nan, 1], np.float32)}
     np.testing.assert_array_equal(te.build([A, B], C, schedule=s)(*feeds.values()), te.interpret(C, feeds))
+
+
+def test_the_printed_loops_say_what_is_left_to_the_default_schedule() -> None:
+    a = te.placeholder((8, 8), name="a")
+    b = te.compute((8, 8), lambda i, j: te.tanh(a[i, j]), name="b")
+    c = te.compute((8, 8), lambda i, j: b[i, j] + b[i, 7 - j], name="c")
+    s = te.Schedule(c)
+    assert "left to" not in str(s)
+    s[c].parallel("i")
+    assert str(s).splitlines()[-1] == "left to the default schedule: b (.auto() shows its loops)"
+    assert "left to" not in str(s.copy().auto())
+    s[b].compute_at(c, "i")
+    assert "left to" not in str(s)
