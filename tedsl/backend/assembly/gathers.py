@@ -2,15 +2,19 @@
 
 Halide 21 makes a vector of elements at 16 places of 16 extractions of an index, 16 loads and 16 insertions, some 35
 cycles on x86, and no pass of LLVM's puts them together again. The gather takes about 12. Where a processor has none,
-or a slow one, LLVM's code generator takes it apart as Halide did.
+or a slow one, LLVM's code generator takes it apart as Halide did; there vectors that are looked up at the same lanes
+share them (`shared_lanes`).
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections import Counter
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
+from tedsl.backend.assembly.shared_lanes import SharedLanes, apart, one_by_one
 from tedsl.backend.assembly.text import NAME, declaring, each_function
 from tedsl.lang.dataclass import dataclass
 
@@ -27,6 +31,7 @@ _LABEL = re.compile(r'^(?:[\w.$-]+|"[^"]*"):')
 _BARRIER = re.compile(
     r"^  (?:store |fence|(?:%\S+ = )?(?:atomicrmw|cmpxchg|(?:(?:tail|musttail|notail) )?call (?!.*@llvm\.)))"
 )
+_OTHER = re.compile(rf"^  ({NAME}) = ((?:add|shufflevector) .*)$")
 _WRITES = re.compile(r"@llvm\.(?:masked\.(?:store|scatter|compressstore)|mem(?:cpy|move|set))")
 _BYTES = {"float": 4, "double": 8, "i32": 4, "i64": 8}
 _SHORT = {"float": "f32", "double": "f64"}
@@ -46,18 +51,26 @@ class _Lane:
     alias: str
 
 
-def gathered(lines: list[str]) -> list[str]:
+_Chain = tuple[list[_Lane], int, str]
+
+
+def gathered(lines: list[str], features: Set[str] = frozenset()) -> list[str]:
     """The lines of a module, with gathers for vectors that are loaded one by one at the lanes of another vector."""
     declared: dict[str, None] = {}
-    made = each_function(lines, lambda function: _Function(function).gathered(declared))
+    is_slow = "avx2" in features and "avx512" not in features
+    made = each_function(lines, lambda function: _Function(function, is_slow=is_slow).gathered(declared))
     return declaring(made, declared)
 
 
 class _Function:
-    def __init__(self, lines: list[str]) -> None:
+    def __init__(self, lines: list[str], *, is_slow: bool) -> None:
         self.lines = lines
+        self.is_slow = is_slow
         self.defined: dict[str, tuple[int, str, str]] = {}
         self.ends: list[str] = []  # insertions of a last lane
+        self.others: dict[str, str] = {}  # sums, broadcasts and what is put into vectors
+        self.labels: list[int] = []  # where blocks begin
+        self.shared: dict[str, SharedLanes] = {}
 
     def gathered(self, declared: dict[str, None]) -> list[str]:
         if not any("insertelement" in line for line in self.lines):
@@ -65,25 +78,34 @@ class _Function:
         for at, line in enumerate(self.lines):
             match = _DEFINED.match(line)
             if match is None:
+                if (other := _OTHER.match(line)) is not None:
+                    self.others[other[1]] = other[2]
+                elif _LABEL.match(line):
+                    self.labels.append(at)
                 continue
             self.defined[match[1]] = at, match[2], match[3]
+            if match[2] == "insertelement":
+                self.others[match[1]] = f"insertelement {match[3]}"
             if match[2] == "insertelement" and _is_last(match[3]):
                 self.ends.append(match[1])
+        found = {name: chain for name in self.ends if (chain := self._chain(name)) is not None}
+        self.shared = self._shared(found) if self.is_slow else {}
         dead: set[str] = set()
-        for number, name in enumerate(self.ends):
-            dead |= self._replace(name, number, declared)
+        for number, (name, chain) in enumerate(found.items()):
+            dead |= self._replace(name, chain, number, declared)
         return self._without(dead) if dead else self.lines
 
-    def _replace(self, name: str, number: int, declared: dict[str, None]) -> set[str]:
+    def _replace(self, name: str, chain: _Chain, number: int, declared: dict[str, None]) -> set[str]:
         """Make a gather of the chain that ends at `name`; what it consisted of."""
-        chain = self._chain(name)
-        if chain is None:
-            return set()
         lanes, count, element = chain
-        first, last = min(lane.at for lane in lanes), self.defined[name][0]
+        last = self.defined[name][0]
         one = lanes[0]
+        if name in self.shared:
+            loads = [(lane.align, lane.alias) for lane in reversed(lanes)]
+            self.lines[last] = "\n".join(one_by_one(name, self.shared[name], one.base, element, loads, number))
+            return {step for lane in lanes for step in lane.steps} - {name}
         places = self._places(lanes, number)
-        if places is None or self._is_disturbed(first, last):
+        if places is None or self._is_disturbed(lanes, last):
             return set()
         align = min(lane.align for lane in lanes)
         short = f"v{count}{_SHORT.get(element, element)}"
@@ -116,7 +138,7 @@ class _Function:
         wide = kind.replace("i32", "i64")
         return [f"  %te.wide.{number} = zext {kind} {name} to {wide}", f"{wide} %te.wide.{number}"]
 
-    def _chain(self, name: str) -> tuple[list[_Lane], int, str] | None:
+    def _chain(self, name: str) -> _Chain | None:
         """The lanes of a vector that is put together of loads, first to last."""
         lanes: list[_Lane] = []
         count, element = 0, ""
@@ -158,9 +180,26 @@ class _Function:
         vector = f"<{place[1]} x {place[2]}>", place[3]
         return _Lane(at, (*steps, index), vector, how, address[2], int(load[3]), load[4] or "")
 
-    def _is_disturbed(self, first: int, last: int) -> bool:
-        """Whether something between two lines may write, or a block ends there."""
-        between = self.lines[first:last]
+    def _shared(self, found: Mapping[str, _Chain]) -> dict[str, SharedLanes]:
+        """What is gathered at lanes that others in its block are gathered at, too, but for a number that is added."""
+        groups: dict[tuple[int, str], list[tuple[str, str]]] = {}
+        for name, (lanes, count, _) in found.items():
+            (kind, vector), base, last = lanes[0].vector, lanes[0].base, self.defined[name][0]
+            alike = all((lane.vector, lane.base) == ((kind, vector), base) for lane in lanes)
+            is_signed = all(lane.widened in ("sext", "zext nneg") for lane in lanes)
+            if alike and is_signed and kind == f"<{count} x i32>" and not self._is_disturbed(lanes, last):
+                vector, number = apart(vector, self.others)
+                groups.setdefault((bisect(self.labels, last), vector), []).append((name, number))
+        return {
+            name: SharedLanes(vector, number, block, is_first=k == 0)
+            for (block, vector), names in groups.items()
+            if len(names) > 1
+            for k, (name, number) in enumerate(names)
+        }
+
+    def _is_disturbed(self, lanes: Iterable[_Lane], last: int) -> bool:
+        """Whether something between the first load and a line may write, or a block ends there."""
+        between = self.lines[min(lane.at for lane in lanes) : last]
         return any(_LABEL.match(line) or _BARRIER.match(line) or _WRITES.search(line) for line in between)
 
     def _without(self, dead: set[str]) -> list[str]:

@@ -59,7 +59,7 @@ PASSES = (
     Pass("masked stores", "needed", lambda lines, _: unmasked(lines), left=masked_singly),
     Pass("fences", "needed", lambda lines, _: fenced(lines), lambda around: "avx512" in around.features, unfenced),
     Pass("atomics", "needed", lambda lines, _: compared_once(lines), left=compared_twice),
-    Pass("gathers", "faster", lambda lines, _: gathered(lines)),
+    Pass("gathers", "faster", lambda lines, around: gathered(lines, around.features)),
     Pass(
         "clamped loads", "faster", lambda lines, _: loaded_under_masks(lines), lambda around: "avx2" in around.features
     ),

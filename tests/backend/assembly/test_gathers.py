@@ -102,3 +102,43 @@ def test_a_processor_that_has_fast_ones_takes_them() -> None:
     y = te.compute((77,), lambda i: table[at[i]] + table.at(at[i] + 3, mode="clamp"), name="y")
     assert re.search(r"\bvgatherdps\b", te.build([table, at], y, target="x86-64-v4-tune_znver4").source("asm"))
     assert "vgatherdps" not in te.build([table, at], y, target="x86-64-v4").source("asm")  # of many makes: slow ones
+
+
+def two_chains(other: str) -> str:
+    """The lanes of a vector, and those of `other`."""
+    first = chain(8).replace("  ret void\n}", "")
+    body = chain(8).split("entry:\n")[1]
+    for letter in "ewplv":
+        body = re.sub(rf"%{letter}(\d)", rf"%{letter}{letter}\1", body)
+    return f"{first}{other}\n{body.replace('<8 x i32> %at', '<8 x i32> %there')}"
+
+
+def test_lanes_are_shared_where_gathers_are_slow() -> None:
+    one = "  %o = insertelement <8 x i32> poison, i32 %n, i64 0"
+    splat = "  %s = shufflevector <8 x i32> %o, <8 x i32> poison, <8 x i32> zeroinitializer"
+    for added in (
+        f"{one}\n{splat}\n  %there = add nsw <8 x i32> %at, %s",
+        "  %there = add nsw <8 x i32> %at, splat (i32 -7)",
+    ):
+        text = "\n".join(gathered(two_chains(added).split("\n"), {"avx2"}))
+        assert text.count("extractelement <8 x i32> %at") == 8
+        assert text.count("load float") == 16
+        assert "masked.gather" not in text
+    for kept in (added.replace("nsw ", ""), added.replace("%at", "%to")):
+        assert "\n".join(gathered(two_chains(kept).split("\n"), {"avx2"})).count("call ") == 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_corners_of_cells(dtype: str) -> None:
+    grid, at = te.placeholder((3, 9, 7), dtype, name="grid"), te.placeholder((24, 40), "float32", name="at")
+
+    def corners(y: te.Axis, x: te.Axis) -> te.Expr:
+        z = te.clip(te.cast(at[y, x] * 7.0, "int32"), 0, 7)
+        return sum(grid[y // 8, z + d, x // 8 + e] * (d + 3 * e + 1) for d in (0, 1) for e in (0, 1))
+
+    out = te.compute((24, 40), corners, name="out")
+    rng = np.random.default_rng(3)
+    values, places = (100 * rng.standard_normal((3, 9, 7))).astype(dtype), rng.random((24, 40), dtype="float32")
+    np.testing.assert_array_equal(
+        te.build([grid, at], out)(values, places), te.interpret(out, {grid: values, at: places})
+    )
