@@ -9,7 +9,7 @@ from autodiff.inversion.domains import ON_DATA
 from autodiff.turning.answers import Answer, Contribution, moved
 from autodiff.turning.sent import Sent, Shape
 from tedsl.lang.compute import compute_tensors
-from tedsl.lang.expr import TRUE, Axis, Expr, Read, Reduce
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
@@ -28,14 +28,16 @@ def scattered(answer: Answer, name: str) -> Contribution:
     if not kept or len(found.gathers) != 1:
         return Contribution(_plain_scatter(read, shape, name), "scatter", reason, left=answer)
     (g,) = found.gathers
-    elements = tuple(Axis(f"s{j}", shape[j], is_reduce=True) for j in kept)
+    known = {j: row for j in kept if isinstance(row := read.index[j], Const)}  # which no loop need look for
+    elements = tuple(known[j] if j in known else Axis(f"s{j}", shape[j], is_reduce=True) for j in kept)
     open_rows = tuple(read.index[j] for j in found.opaque)
     loops, (value, *rows), guard, data = moved(answer, g, elements, (answer.value, *open_rows))
     guard = _nested([guard, *data])
     placed = dict(zip(kept, elements, strict=True)) | dict(zip(found.opaque, rows, strict=True))
     index = tuple(placed[j] for j in range(len(shape)))
-    value, guard, loops = _summed_first(value, guard, loops, elements, rows, f"{name}_sums")
-    tensor = scatter(shape, (*loops, *elements), index, value, where=guard, name=name)
+    axes = tuple(e for e in elements if isinstance(e, Axis))
+    value, guard, loops = _summed_first(value, guard, loops, axes, rows, f"{name}_sums")
+    tensor = scatter(shape, (*loops, *axes), index, value, where=guard, name=name)
     return Contribution(tensor, "partial", reason, left=answer)
 
 

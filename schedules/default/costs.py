@@ -7,15 +7,18 @@ from collections.abc import Mapping, Sequence, Set as AbstractSet
 from dataclasses import field
 
 from schedules.machine import Machine
+from tedsl.analysis.iteration import free_dimensions
 from tedsl.analysis.rounds import goes_round
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number
+from tedsl.lang.guards import guards_of
 from tedsl.lang.operand_types import FLOAT_BINARY, FLOAT_UNARY
-from tedsl.lang.tensor import Compute, Operation
-from tedsl.lang.traverse import topological
+from tedsl.lang.tensor import Compute, Operation, Scatter
+from tedsl.lang.traverse import conjuncts, topological
 
 __all__ = [
+    "MOST_TAPS",
     "Costs",
     "cheap_components",
     "costs_of",
@@ -33,6 +36,7 @@ INLINE = 12  # arithmetic that is cheaper than a trip to memory
 MOST = 400  # arithmetic of one expression; longer ones take the compiler more time than the trip to memory takes
 MOST_PATHS = 1 << 12  # through one expression: where it has no loop of its own, Halide 21 walks each of them
 ABOUT_ONCE = 4  # times that an element is computed rather than stored
+MOST_TAPS = 16  # of scatters that are one, each of which is written out
 UNKNOWN = 1024  # taken for an extent that is not known
 _ROUNDING = {Fn.FLOOR, Fn.CEIL, Fn.ROUND, Fn.TRUNC}
 _DIVISIONS = {Fn.FLOORDIV, Fn.MOD}
@@ -259,6 +263,8 @@ def is_once(consumer: Operation, read: Read) -> bool:
     """Whether the consumer reads each element about once: its loops are the read's indices, and no quotients of them
     that stay the same while a loop goes on.
     """
+    if isinstance(consumer, Scatter):
+        return _is_once_for_lanes(consumer, read)
     if not isinstance(consumer, Compute):
         return False
     loops = set(consumer.axes)
@@ -271,6 +277,33 @@ def is_once(consumer: Operation, read: Read) -> bool:
         if points(tuple(loops)) > ABOUT_ONCE * elements:
             return False
     return all(a in used or number(a.extent) == 1 for a in loops)
+
+
+def _is_once_for_lanes(consumer: Scatter, read: Read) -> bool:
+    """Whether a scatter that is computed in vectors reads each element about once, at a tap or side by side."""
+    lane = free_dimensions(consumer).get(len(consumer.shape) - 1)
+    if lane is None:
+        return False
+    guard = guards_of((consumer.value, *consumer.index, consumer.guard))[read]
+    fixed = {a for a in consumer.axes if _is_fixed(a, guard)}
+    used = {a for a in topological(read.indices) if isinstance(a, Axis)}
+    return (bool(fixed) or read.indices[-1] is lane) and all(a in used | fixed for a in consumer.axes)
+
+
+def _is_fixed(axis: Axis, guard: Expr) -> bool:
+    """Whether a condition holds for one iteration of a short loop."""
+    left = set(range(extent)) if (extent := number(axis.extent) or 0) <= MOST_TAPS and not number(axis.begin) else set()
+    for part in conjuncts(guard):
+        is_other = isinstance(part, Apply) and part.fn is Fn.NOT
+        asked = part.args[0] if is_other and isinstance(part, Apply) else part
+        if (
+            isinstance(asked, Apply)
+            and asked.fn is Fn.EQ
+            and asked.args[0] is axis
+            and isinstance(asked.args[1], Const)
+        ):
+            left &= left - {asked.args[1].value} if is_other else {asked.args[1].value}
+    return len(left) == 1
 
 
 def points(axes: Sequence[Axis]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set as AbstractSet
 from dataclasses import replace
 
+from schedules.default.costs import MOST_TAPS
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr
@@ -15,9 +16,7 @@ from tedsl.lang.extents import number
 from tedsl.lang.tensor import Operation, Scatter, Tensor
 from tedsl.lang.traverse import substitute_all
 
-__all__ = ["MOST_TAPS", "chains_of", "is_known", "joined"]
-
-MOST_TAPS = 16
+__all__ = ["chains_of", "is_known", "joined"]
 
 
 def chains_of(

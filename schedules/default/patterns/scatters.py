@@ -16,7 +16,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from schedules.default.patterns.chains import MOST_TAPS, is_known, joined
+from schedules.default.costs import MOST_TAPS
+from schedules.default.patterns.chains import is_known, joined
 from schedules.default.patterns.rows import Rows, flat, numbered, shared_along, whole
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.directives import (
@@ -363,11 +364,15 @@ class _Table:
             outer = [*within, *outer]
         if block is None and not outer and made.unique and shared and ordered:  # no point meets another one
             block = ordered.pop(0)
+        short = nest.levels[-1]  # taps, or the sides of a linear interpolation
+        is_short = short.name in ordered and 2 <= (short.known or 0) <= MOST_TAPS
+        if is_short and len(inner) > 1:  # what taps have in common is computed once for each vector
+            ordered.remove(short.name)
+            inner.insert(1, short.name)
         loops = [*([block] if block else []), *outer, *ordered, *inner]
         if len(loops) > 1:
             say.append(Reorder(stage=made.name, loops=tuple(loops)))
-        short = nest.levels[-1]  # taps, or the sides of a linear interpolation
-        if short.name in ordered and 2 <= (short.known or 0) <= MOST_TAPS:
+        if is_short:
             say.append(Unroll(stage=made.name, loop=short.name))
         if block is not None:
             say.append(Parallel(stage=made.name, loop=block))

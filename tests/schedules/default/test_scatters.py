@@ -152,3 +152,27 @@ def test_rows_that_never_meet_are_made_one_after_another(
         out = start.copy()
         kernel(*arrays, out=out, mode="add")
         np.testing.assert_allclose(out, start + kernel(*arrays), rtol=1e-5, atol=1e-4)
+
+
+def test_corners_of_cells_are_taps() -> None:
+    """What four corners are weighed with is computed where it is added, in vectors, at no loop over what is known."""
+    height, width = 48, 264
+    grid = te.placeholder((2, 9, height // 8 + 1, width // 8 + 1), name="grid")
+    at, head = te.placeholder((height, width), name="at"), te.placeholder((height, width), name="head")
+
+    def corners(c: int, y: te.Axis, x: te.Axis) -> te.Expr:
+        z = te.clip(te.cast(at[y, x] * 7.0, "int32"), 0, 7)
+        f, h = te.cast(x % 8, "float32") / 8, at[y, x] * 7.0 - te.cast(z, "float32")
+        near = [((1 - h, h)[d] * (1 - f, f)[u], z + d, x // 8 + u) for d in (0, 1) for u in (0, 1)]
+        return sum(w * grid[c, z, y // 8, x] for w, z, x in near)
+
+    out = te.compute((height, width), lambda y, x: corners(0, y, x) / (corners(1, y, x) + 2.0), name="out")
+    gradient = te.differentiate(out, grid, head=head)
+    text = str(te.Schedule(gradient).auto())
+    (added,) = [part for part in text.split("\nfor ") if "] += " in part and "tap" in part]
+    assert "s0" not in added
+    assert "tap < 8, unrolled:\n" in added
+    rng = np.random.default_rng(0)
+    feeds = {t: rng.random(tuple(map(int, map(str, t.shape))), dtype="float32") for t in (grid, at, head)}
+    found = te.build(list(feeds), gradient)(*feeds.values())
+    np.testing.assert_allclose(found, te.interpret(gradient, feeds), rtol=1e-4, atol=1e-4)
