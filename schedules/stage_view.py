@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from schedules.cases import condition_text, position_text
 from schedules.directives import (
@@ -84,6 +84,19 @@ class Loop(str):
     @property
     def name(self) -> str:
         return str(self)
+
+
+class Loops(tuple[Loop, ...]):
+    """What a split or a tile gives; nothing else can be asked of it, in words."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        stage = f"s[{self[0].stage!r}]" if self else "s[stage]"
+        told = "" if not hasattr(StageView, name) else f": say {stage}.{name}(...), of these loops by name"
+        raise AttributeError(
+            f"split and tile give the new loops ({', '.join(self)}), which have no attribute {name!r}{told}"
+        )
 
 
 class StageView(Rich):
@@ -481,7 +494,7 @@ class StageView(Rich):
         return self.nest.fresh(name)
 
     def _handles(self, *names: str) -> tuple[Loop, ...]:
-        return tuple(Loop(n, self.name, self.definition) for n in names)
+        return Loops(Loop(n, self.name, self.definition) for n in names)
 
     def _loop(self, loop: Any, verb: str) -> str:
         """The name of a loop of this stage, from a handle, a name, or the axis of the expression."""

@@ -109,3 +109,15 @@ def test_whoever_reads_it_may_stop() -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert (process.stderr.read(), process.wait()) == ("", 0)
+
+
+def test_a_file_without_a_name_and_shapes_that_do_not_fit_are_told_in_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "ops.py"
+    file.write_text(
+        "import tedsl as te\n\n@te.op\ndef total(x):\n    return te.compute(x.shape[:1], lambda i: x[i, 0])\n"
+    )
+    with pytest.raises(SystemExit, match=r"say which name of .*ops\.py is meant"):
+        main(["show", str(file)])
+    with pytest.raises(SystemExit, match=r"total refuses \(x : float32\[4\]\): ") as refused:
+        main(["bench", f"{file}:total", "4"])
+    assert "\n" not in str(refused.value).split("refuses")[0]

@@ -100,10 +100,15 @@ def _program(options: argparse.Namespace) -> tuple[list[Any], list[Any]]:
         if not options.shapes:
             raise SystemExit(f"tedsl: {options.what} is a function: say the shape of each of its arrays, such as 64x64")
         names = [*_parameters(found), *(f"x{k}" for k in range(len(options.shapes)))]
-        found = found(*(_placeholder(name, text) for name, text in zip(names, options.shapes, strict=False)))
+        given = [_placeholder(name, text) for name, text in zip(names, options.shapes, strict=False)]
+        try:
+            found = found(*given)
+        except (TypeError, ValueError, IndexError, ArithmeticError) as error:
+            listed = ", ".join(f"{t.name} : {t.dtype}{list(t.shape)}" for t in given)
+            raise SystemExit(f"tedsl: {options.what} refuses ({listed}): {error}") from None
     outputs = list(found) if isinstance(found, (tuple, list)) else [found]
-    given = (op for op in stages_of(outputs) if isinstance(op, Placeholder) and not isinstance(op, Constant))
-    inputs = [op.output() for op in given]
+    read = (op for op in stages_of(outputs) if isinstance(op, Placeholder) and not isinstance(op, Constant))
+    inputs = [op.output() for op in read]
     if options.gradient:
         loss = sum((t.sum() for t in outputs[1:]), outputs[0].sum())
         outputs += te.differentiate(loss, [t for t in inputs if t.dtype.is_float])
@@ -134,6 +139,8 @@ def _found(what: str) -> Any:
     """What `FILE:NAME` names."""
     file, _, name = what.rpartition(":")
     path = Path(file)
+    if not file and Path(what).is_file():
+        raise SystemExit(f"tedsl: expected FILE:NAME; say which name of {what} is meant, such as {what}:swish")
     if not file or not path.is_file():
         raise SystemExit(f"tedsl: expected FILE:NAME, such as ops.py:swish; there is no file {file or what!r}")
     spec = importlib.util.spec_from_file_location(path.stem, path)

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any
 
+from tedsl.backend.host.progress import tqdm_bar
+
 __all__ = ["WatchedLoop", "WatchedTuning", "progress", "tuning"]
 
 
@@ -25,11 +27,16 @@ class WatchedLoop:
         self._told = 0.0
 
     def __iter__(self) -> Iterator[Any]:
-        self._bar = _bar(self.over)
+        self._bar = _bar(len(self) or None)
         try:
-            yield from self.over if self._bar is None else self._bar
-        finally:
+            for step in self.over:
+                yield step
+                if self._bar is not None:
+                    self._bar.update()
+        finally:  # the bar is told of the last step before it ends, and keeps that
             self._tell()
+            if self._bar is not None:
+                self._bar.close()
 
     def __len__(self) -> int:
         return len(self.over) if isinstance(self.over, Sized) else 0
@@ -142,12 +149,11 @@ def _in_notebook() -> bool:
     return type(ipython).__name__ == "ZMQInteractiveShell"
 
 
-def _bar(over: Iterable[Any]) -> Any:
+def _bar(total: int | None) -> Any:
     """The bar of tqdm, or None where nobody would see it."""
     if not (_in_notebook() or sys.stderr.isatty()):
         return None
     try:
-        from tqdm.auto import tqdm
+        return tqdm_bar()(total=total, leave=True)
     except ImportError:
         return None
-    return tqdm(over, leave=True)

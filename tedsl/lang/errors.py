@@ -5,6 +5,7 @@ A message says what is wrong, where, what was expected, what was found and how t
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import warnings
@@ -25,10 +26,12 @@ __all__ = [
 
 _PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _OWN_PACKAGES = ("tedsl", "autodiff", "schedules")
-# NumPy's functions written in Python call back into the library on behalf of the user.
+_HYPOTHESIS = importlib.util.find_spec("hypothesis")
+# NumPy's functions written in Python call back into the library on behalf of the user, and so does what draws cases.
 _OWN_FOLDERS = (
     *(os.path.join(_PACKAGE_ROOT, name) + os.sep for name in _OWN_PACKAGES),
     os.path.dirname(os.path.abspath(np.__file__)) + os.sep,
+    *([os.path.dirname(_HYPOTHESIS.origin) + os.sep] if _HYPOTHESIS is not None and _HYPOTHESIS.origin else ()),
 )
 
 
@@ -53,9 +56,17 @@ class RankError(ValueError, IndexError):
 
 
 def user_location() -> str:
-    """`file:line` of the nearest caller outside the library."""
+    """`file:line` of the nearest caller outside the library; `In[3]:line` in the third cell that a notebook ran."""
     frame, _ = _user_frame()
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return f"{_title(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def _title(file: str) -> str:
+    """A file as the user knows it: a cell by its number, and not by where Jupyter keeps it."""
+    if "ipykernel" not in file or (ipython := sys.modules.get("IPython")) is None:
+        return file
+    cells = getattr(getattr(ipython.get_ipython(), "compile", None), "_filename_map", {})
+    return f"In[{cells[file]}]" if file in cells else file
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:

@@ -19,15 +19,15 @@ __all__ = ["argsort", "searchsorted", "sort", "topk", "unique_counts"]
 
 
 @takes_variables
-def sort(x: Any, axis: int = -1) -> Tensor:
-    """The elements of each row along `axis` in order: stable, NaN last."""
-    return _ordered(x, axis, "te.sort", "sorted")[0]
+def sort(x: Any, axis: int | None = -1, descending: bool = False) -> Tensor:
+    """The elements of each row along `axis` in order (of all of them with None): stable, NaN last."""
+    return _ordered(*_rows(x, axis, "te.sort"), "te.sort", "sorted", "down" if descending else "up")[0]
 
 
 @takes_variables
-def argsort(x: Any, axis: int = -1) -> Tensor:
+def argsort(x: Any, axis: int | None = -1, descending: bool = False) -> Tensor:
     """The places from which `te.sort` takes the elements of each row along `axis`, int32."""
-    return _ordered(x, axis, "te.argsort", "order")[1]
+    return _ordered(*_rows(x, axis, "te.argsort"), "te.argsort", "order", "down" if descending else "up")[1]
 
 
 @takes_variables
@@ -86,6 +86,11 @@ def unique_counts(x: Any) -> tuple[Tensor, Tensor]:
     )  # fmt: skip
     first, counts = op.outputs
     return tensor_of(flat.extents, lambda i: Read(flat, (Read(first, (i,)),)), f"{flat.name}_unique"), counts
+
+
+def _rows(x: Any, axis: int | None, what: str) -> tuple[Tensor, int]:
+    """What is put in order, and along which axis: all elements as one row where there is none."""
+    return (as_tensor(x, what), axis) if axis is not None else (as_tensor(x, what).reshape(-1), 0)
 
 
 def _ordered(

@@ -63,3 +63,14 @@ def test_a_search_is_watched() -> None:
     assert list(ax.lines[0].get_ydata()) == [4.0, 2.0, 1.0]
     assert ax.get_xlabel() == "seconds of search"
     matplotlib.pyplot.close("all")
+
+
+def test_the_bar_ends_with_the_last_numbers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tqdm")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    for k in (bar := te.display.progress(range(7), every=60)):
+        bar.show(loss=10.0 - k)
+    assert "7/7" in (last := capsys.readouterr().err.splitlines()[-1])
+    assert last.rstrip().endswith("loss=4]")

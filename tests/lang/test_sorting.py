@@ -194,3 +194,22 @@ def test_vmap_and_grad_of_functions() -> None:
 def test_what_is_refused(make: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         make(te.placeholder((3,), "float32", name="x"))
+
+
+def test_all_elements_are_one_row_and_the_largest_come_first() -> None:
+    array = np.array([[3, 1, 2], [1, np.nan, 5]], "float32")
+    x = te.placeholder((2, 3), name="x")
+    order = te.evaluate(te.argsort(x, axis=None), {x: array})
+    np.testing.assert_array_equal(order, np.argsort(array, axis=None, kind="stable"))
+    np.testing.assert_array_equal(te.evaluate(te.sort(x, axis=None), {x: array}), np.sort(array, axis=None))
+    down, places = te.evaluate([te.sort(x, descending=True), te.argsort(x, descending=True)], {x: array})
+    np.testing.assert_array_equal(down, [[3, 2, 1], [5, 1, np.nan]])
+    np.testing.assert_array_equal(places, [[0, 2, 1], [2, 0, 1]])
+    for found, expected in zip(
+        (down, places),
+        te.interpret([te.sort(x, descending=True), te.argsort(x, descending=True)], {x: array}),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(found, expected)
+    slope = te.differentiate(te.sort(x, axis=None, descending=True)[:2].sum(), x)
+    np.testing.assert_array_equal(te.evaluate(slope, {x: np.float32([[3, 1, 2], [1, 0, 5]])}), [[1, 0, 0], [0, 0, 1]])

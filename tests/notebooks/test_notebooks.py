@@ -94,3 +94,15 @@ def test_what_a_notebook_imports_and_is_not_installed_is_named(tmp_path: Path) -
     path = tmp_path / "99_made.py"
     path.write_text("# %%\nimport numpy as np\nimport no_such_module.part\n\n# %%\nfrom nor_this import that\n")
     assert missing(path) == ["no_such_module", "nor_this"]
+
+
+def test_jupyter_finds_the_other_file_of_a_pair() -> None:
+    """As JupyterLab asks when it opens one, started here or in the folder: a pair that it cannot find is not opened."""
+    from jupytext.config import find_jupytext_configuration_file, load_jupytext_configuration_file, notebook_formats
+    from jupytext.paired_paths import paired_paths
+
+    path = notebooks()[0]
+    config = load_jupytext_configuration_file(find_jupytext_configuration_file(str(path.parent)))
+    for name in (path.with_suffix(".ipynb").name, f"notebooks/{path.stem}.ipynb"):
+        pair = paired_paths(name, "ipynb", notebook_formats(stored(path), config, name))
+        assert [found for found, _ in pair] == [name, name.replace(".ipynb", ".py")]

@@ -357,3 +357,15 @@ def test_the_printed_loops_say_what_is_left_to_the_default_schedule() -> None:
     assert "left to" not in str(s.copy().auto())
     s[b].compute_at(c, "i")
     assert "left to" not in str(s)
+
+
+def test_what_split_gives_says_how_to_go_on() -> None:
+    y = te.compute((64, 64), lambda i, j: 1.0 * i + j, name="y")
+    s = te.Schedule(y)
+    outer, inner = s[y].split("i", 8)
+    assert (outer, inner) == ("io", "ii")
+    message = r"the new loops \(ioo, ioi\), which have no attribute 'parallel': say s\['y'\].parallel\(...\)"
+    with pytest.raises(AttributeError, match=message):
+        s[y].split("io", 2).parallel("ioo")
+    with pytest.raises(AttributeError, match=r"have no attribute 'thread'$"):
+        s[y].tile("ii", "j", 2, 2).thread("iio")

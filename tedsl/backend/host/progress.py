@@ -11,7 +11,7 @@ from typing import Any
 
 from tedsl.lang.dataclass import dataclass
 
-__all__ = ["Progress", "counted", "shown"]
+__all__ = ["Progress", "counted", "shown", "tqdm_bar"]
 
 WIDTH = 24
 PATIENCE = 1.0  # seconds before what is counted shows a bar
@@ -54,7 +54,7 @@ def counted(title: str, total: int, unit: str) -> AbstractContextManager[Callabl
     if not _is_watched():
         return nullcontext(lambda: None)
     try:
-        return _counted(_tqdm(), title, total, unit)
+        return _counted(tqdm_bar(), title, total, unit)
     except ImportError:
         return nullcontext(lambda: None)
 
@@ -70,7 +70,7 @@ def _is_watched() -> bool:
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
-def _tqdm() -> Any:
+def tqdm_bar() -> Any:
     """tqdm's bar for what there is; it would warn in notebooks without widgets, where its bar of text will do."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -79,7 +79,7 @@ def _tqdm() -> Any:
 
 def _bar(title: str) -> _Line | _Tqdm:
     try:
-        return _Tqdm(title, _tqdm())
+        return _Tqdm(title, tqdm_bar())
     except ImportError:
         return _Line(title)
 
