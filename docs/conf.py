@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+COLUMNS, LONG_NAME = 103, 40  # letters of code in a line of a page; of a name in a table that may be broken
 sys.path.insert(0, str(HERE.parent))
+
+from docutils import nodes  # noqa: E402
 
 import tedsl  # noqa: E402, of this clone
 from docs.building import examples, reference, results  # noqa: E402
@@ -66,6 +69,16 @@ def _signature(
     return ("", None) if name in results.SHORT else (given, result)
 
 
+def _widths(app: Any, doctree: Any, page: str) -> None:
+    """Marks what would not fit the page: outputs with long lines, long names in tables."""
+    for block in doctree.findall(nodes.literal_block):
+        if "output" in block.parent.get("classes", ()) and max(map(len, block.astext().split("\n"))) > COLUMNS:
+            block["classes"].append("wide")
+    for name in doctree.findall(nodes.literal):
+        if len(name.astext()) > LONG_NAME and "::" in name.astext():
+            name["classes"].append("long")
+
+
 def setup(app: Any) -> None:
     made = HERE / "made"
     reference.write(made / "reference")
@@ -74,3 +87,4 @@ def setup(app: Any) -> None:
         shutil.copyfile(path, made / "notebooks" / path.name)
     app.connect("autodoc-process-docstring", _example)
     app.connect("autodoc-process-signature", _signature)
+    app.connect("doctree-resolved", _widths)

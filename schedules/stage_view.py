@@ -86,7 +86,7 @@ class Loop(str):
         return str(self)
 
 
-class Loops(tuple[Loop, ...]):
+class NewLoops(tuple[Loop, ...]):
     """What a split or a tile gives; nothing else can be asked of it, in words."""
 
     __slots__ = ()
@@ -494,7 +494,7 @@ class StageView(Rich):
         return self.nest.fresh(name)
 
     def _handles(self, *names: str) -> tuple[Loop, ...]:
-        return Loops(Loop(n, self.name, self.definition) for n in names)
+        return NewLoops(Loop(n, self.name, self.definition) for n in names)
 
     def _loop(self, loop: Any, verb: str) -> str:
         """The name of a loop of this stage, from a handle, a name, or the axis of the expression."""
