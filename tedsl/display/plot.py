@@ -92,10 +92,12 @@ def roofline(points: Mapping[str, tuple[Any, float]], *, peak_flops: float, band
     high = max([ridge, *intensities.values()]) * 4
     x = np.geomspace(low, high, 200)
     ax.plot(x, np.minimum(peak_flops, bandwidth * x) / 1e9, color=GRAY, linewidth=1.5)
-    for k, (name, (w, seconds)) in enumerate(measured.items()):
-        rate = w.flops / seconds / 1e9
+    rates = {name: w.flops / seconds / 1e9 for name, (w, seconds) in measured.items()}
+    sides = _sides({name: (intensities[name], rate) for name, rate in rates.items()})
+    for k, (name, rate) in enumerate(rates.items()):
         ax.plot(intensities[name], rate, "o", color=[BLUE, TEAL, RED, "#9a5b00", "#7a3bb5"][k % 5], markersize=7)
-        ax.annotate(name, (intensities[name], rate), textcoords="offset points", xytext=(8, -3), fontsize=9)
+        at, align = sides[name]
+        ax.annotate(name, (intensities[name], rate), textcoords="offset points", xytext=(at, -3), ha=align, fontsize=9)
     label = f"flops per byte\nwithout arithmetic: {left_out}" if left_out else "flops per byte"
     ax.set(xscale="log", yscale="log", xlabel=label, ylabel="GFLOP/s", xlim=(low, high))
     _plain(ax.xaxis, (low, high))
@@ -107,6 +109,16 @@ def _work_of(what: Any) -> Work:
     if isinstance(what, Work):
         return what
     return work(list(what.outputs) if isinstance(what, Kernel) else what)
+
+
+def _sides(points: Mapping[str, tuple[float, float]]) -> dict[str, tuple[int, str]]:
+    """Where names stand: to the right, and to the left where another one at about the same place is to the right."""
+    found: dict[str, tuple[int, str]] = {}
+    for name, (x, y) in points.items():
+        near = (points[other] for other, (at, _) in found.items() if at > 0)
+        is_taken = any(abs(np.log(x / a)) < 1 and abs(np.log(y / b)) < 0.4 for a, b in near)
+        found[name] = (-8, "right") if is_taken else (8, "left")
+    return found
 
 
 def tuning_history(tried: Tuned | Sequence[float], *, ax: Any = None) -> Any:

@@ -125,3 +125,11 @@ def test_axes_are_made_where_none_are_given() -> None:
     ax = te.display.plot.tuning_history([1.0, 2.0])
     assert ax.figure is not None
     plt.close("all")
+
+
+def test_names_at_about_one_place_stand_on_both_sides() -> None:
+    y = te.tanh(te.placeholder((4,), name="x"))
+    ax = te.display.plot.roofline(
+        {"one": (y, 1e-6), "other": (y, 1.1e-6), "far": (y, 1e-3)}, peak_flops=1e11, bandwidth=1e10
+    )
+    assert [(t.get_text(), t.get_ha()) for t in ax.texts] == [("one", "left"), ("other", "right"), ("far", "left")]
