@@ -25,7 +25,7 @@ SETTING = {"TEDSL_HOST": "x86-64-v3", "TEDSL_NUM_THREADS": "2", "MATPLOTLIBRC": 
 CHANGING = (
     (re.compile(r"\b0x[0-9a-f]{6,}"), "0x…"),
     (re.compile(r"( ?) *\d+(?:\.\d+)?(?=(?: |&#8239;)?(?:ns|us|µs|ms|s|GFLOP/s|GB/s|GiB/s)\b)"), r"\1…"),
-    (re.compile(r"/(?:tmp|root|home)/[\w./-]+"), "…"),
+    (re.compile(r"/(?:tmp|root|home)/[\w./-]+|\bIn\[\d+\](?=:\d)"), "…"),
 )
 
 
