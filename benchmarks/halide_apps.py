@@ -12,7 +12,7 @@ import argparse
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ import numpy as np
 import tedsl as te
 from benchmarks.halide_images import IMAGES
 from benchmarks.halide_kit import GRAY, App, extent, func, image as floats, largest_difference, words
+from benchmarks.halide_layers import LAYERS
+from benchmarks.halide_levels import LEVELS
 
 __all__ = ["APPS", "App", "by_halide", "largest_difference", "main"]
 
@@ -172,21 +174,25 @@ APPS = (
     App("Harris corners", floats(3), harris_expert, harris, origin=(3, 3)),
     App("chain of stencils of uint16", words(1 << 16), chain_expert, chain, (640, 768), (64, 128), (), False),
     *IMAGES,
+    *LAYERS,
+    *LEVELS,
 )
 
 
-def by_halide(app: App, image: np.ndarray, out: np.ndarray) -> Callable[[], Any]:
+def by_halide(app: App, arrays: Sequence[np.ndarray], out: np.ndarray) -> Callable[[], Any]:
     """The expert's kernel, which writes into `out`."""
     import halide as hl
 
-    param = hl.ImageParam(hl.Buffer(image).type(), image.ndim, "image")
-    for axis, n in enumerate(image.shape[::-1]):
-        param.dim(axis).set_bounds(0, n)
-    call = hl.Pipeline(app.expert(hl, param)).compile_to_callable([param], hl.get_host_target())
-    given, result = hl.Buffer(image), hl.Buffer(out)
+    params = [hl.ImageParam(hl.Buffer(a).type(), a.ndim, f"image_{k}") for k, a in enumerate(arrays)]
+    for param, array in zip(params, arrays, strict=True):
+        for axis, n in enumerate(array.shape[::-1]):
+            param.dim(axis).set_bounds(0, n)
+    sizes = arrays[0].shape[-2:] if app.sized else ()
+    call = hl.Pipeline(app.expert(hl, *params, *sizes)).compile_to_callable(params, hl.get_host_target())
+    given, result = list(map(hl.Buffer, arrays)), hl.Buffer(out)
     if app.origin:
         result.set_min(list(app.origin))
-    return lambda: call(given, result)
+    return lambda: call(*given, result)
 
 
 def _best(sides: dict[str, Callable[[], Any]]) -> dict[str, float]:
@@ -204,24 +210,23 @@ def _best(sides: dict[str, Callable[[], Any]]) -> dict[str, float]:
 
 def measured(app: App) -> str:
     """A line of the table."""
-    image = app.data(*app.size)
-    a = te.placeholder(image.shape, image.dtype.name, name="image")
-    out = app.ours(a)
-    kernel = te.build([a], out)
-    found = kernel(image)
+    arrays = app.arrays(app.size)
+    inputs, out = app.program(arrays)
+    kernel = te.build(inputs, out)
+    found = kernel(*arrays)
     want = np.zeros_like(found)
-    expert = by_halide(app, image, want)
+    expert = by_halide(app, arrays, want)
     expert()
     wrong = app.differs(found, want, 1e-4)
-    sides: dict[str, Callable[[], Any]] = {"halide": expert, "ours": lambda: kernel(image, out=found)}
+    sides: dict[str, Callable[[], Any]] = {"halide": expert, "ours": lambda: kernel(*arrays, out=found)}
     if app.differentiable:
         head = te.placeholder(out.shape, str(out.dtype), name="head")
-        backward = te.build([a, head], te.differentiate(out, a, head=head))
+        backward = te.build([*inputs, head], te.differentiate(out, inputs, head=head))
         weights = np.random.default_rng(1).standard_normal(found.shape).astype(found.dtype)
-        gradient = backward(image, weights)
-        sides["gradient"] = lambda: backward(image, weights, out=gradient)
+        gradient = backward(*arrays, weights)
+        sides["gradient"] = lambda: backward(*arrays, weights, out=gradient)
     ms = _best(sides)
-    last = f"{ms['gradient']:.2f}" if "gradient" in ms else ""
+    last = f"{ms['gradient']:.2f} | {ms['gradient'] / ms['ours']:.1f}" if "gradient" in ms else " | "
     said = f" WRONG ({largest_difference(found, want):.1e})" if wrong else ""
     return f"| {app.name}{said} | {ms['halide'] / ms['ours']:.2f} | {ms['ours']:.2f} | {ms['halide']:.2f} | {last} |"
 
@@ -231,8 +236,8 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="measure the applications whose names begin so")
     chosen = parser.parse_args()
     os.environ.setdefault("HL_NUM_THREADS", str(te.get_num_threads()))
-    print("| application | Halide / ours | ours (ms) | Halide's expert (ms) | our gradient (ms) |")
-    print("|---|---|---|---|---|", flush=True)
+    print("| application | Halide / ours | ours (ms) | Halide's expert (ms) | our gradient (ms) | gradient / ours |")
+    print("|---|---|---|---|---|---|", flush=True)
     for app in APPS:
         if not chosen.names or app.name.startswith(tuple(chosen.names)):
             print(measured(app), flush=True)

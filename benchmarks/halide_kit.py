@@ -17,21 +17,33 @@ GRAY = (0.299, 0.587, 0.114)
 
 @dataclass(frozen=True)
 class App:
-    """`data` of a size; `expert` makes Halide's function of its image, `ours` the result; `origin` of Halide's.
+    """`data` of a size; `expert` makes Halide's function of its arrays, `ours` the result; `origin` of Halide's.
 
-    `off`: the share of integers that may differ by `by`, where they are floats cut off that were rounded otherwise.
+    `sized`: whether the expert is told height and width as numbers. `off`: the share of integers that may differ by
+    `by`, where they are floats cut off that were rounded otherwise.
     """
 
     name: str
-    data: Callable[[int, int], np.ndarray]
-    expert: Callable[[Any, Any], Any]
-    ours: Callable[[te.Tensor], te.Tensor]
+    data: Callable[[int, int], np.ndarray | tuple[np.ndarray, ...]]
+    expert: Callable[..., Any]
+    ours: Callable[..., te.Tensor]
     size: tuple[int, int] = (2560, 1536)
     small: tuple[int, int] = (70, 128)
     origin: tuple[int, ...] = ()
     differentiable: bool = True
     off: float = 0.0
     by: int = 0
+    sized: bool = False
+
+    def arrays(self, size: tuple[int, int]) -> list[np.ndarray]:
+        """What it is called with."""
+        made = self.data(*size)
+        return list(made) if isinstance(made, tuple) else [made]
+
+    def program(self, arrays: Sequence[np.ndarray]) -> tuple[list[te.Tensor], te.Tensor]:
+        """Its inputs and its result."""
+        given = [te.placeholder(a.shape, a.dtype.name, name=f"image_{k}") for k, a in enumerate(arrays)]
+        return given, self.ours(*given)
 
     def differs(self, found: np.ndarray, want: np.ndarray, tolerance: float) -> bool:
         """Whether a result is another one than Halide's."""
