@@ -22,7 +22,7 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.intervals import range_of
 from tedsl.lang.tensor import Compute, Operation
-from tedsl.lang.traverse import free_axes
+from tedsl.lang.traverse import free_axes, stages_of
 
 __all__ = ["held_reads"]
 
@@ -118,7 +118,7 @@ class _Rows:
                 needs, began[op] = [whole], whole.before
             self._ask(op, needs)
         pairs = itertools.combinations(began, 2)  # users before inputs
-        return any(began[a] != began[b] and b not in _below(a) for a, b in pairs)
+        return any(began[a] != began[b] and b not in stages_of(a.outputs) for a, b in pairs)
 
     def _ask(self, op: Operation, needs: Sequence[_Need]) -> None:
         """What a stage needs of those that it reads."""
@@ -149,14 +149,3 @@ class _Rows:
 def _joined(needs: Sequence[_Need]) -> _Need:
     lows, highs, firsts, counts = zip(*((n.low, n.high, n.first, n.before) for n in needs), strict=True)
     return _Need(min(lows), max(highs), min(firsts), max(counts))
-
-
-def _below(op: Operation) -> set[Operation]:
-    """All that a stage is made of."""
-    found: set[Operation] = set()
-    pending = [op]
-    while pending:
-        new = [t.op for t in pending.pop().inputs if t.op not in found]
-        found.update(new)
-        pending += new
-    return found

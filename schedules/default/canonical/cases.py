@@ -1,7 +1,8 @@
 """Sums whose terms are chosen by the place along a short axis: a sum for each place.
 
 A product of complex numbers held in pairs is `sum over k of select(c == 0, a[i, k, 0] b[k, j, 0] - ..., ...)`: no
-product until c is a number, four of them then. The axis may be one of the result or a loop of the sum.
+product until c is a number, four of them then. The axis may be one of the result or a loop of the sum. Each product
+takes a third of a second to build, so that there may be few: the gradients of a product of quaternions would have 32.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from operator import add
 
 from schedules.conditions import tidied
 from schedules.default.canonical.stages import Parts, over, sum_of, summed
-from schedules.default.canonical.terms import apart, in_order, outside
+from schedules.default.canonical.terms import products_of
 from schedules.default.products.contraction import contraction_of
 from schedules.thresholds import Thresholds
 from tedsl.lang.expr import FALSE, Apply, Axis, Const, Expr, Fn, Read
@@ -22,17 +23,19 @@ from tedsl.lang.traverse import free_axes, substitute_all, topological
 
 __all__ = ["by_cases"]
 
-MOST_CASES = 4
+MOST_CASES = 3
+MOST_PRODUCTS = 4
 
 
 def by_cases(op: Compute, least: Thresholds) -> Parts | None:
     """A sum that is a product at each place along an axis that its terms ask about."""
     axis = _asked_axis(op)
-    if axis is None or contraction_of(op, least) is not None:
+    if axis is None or contraction_of(op, least) is not None or not set(sum_of(op).axes).difference({axis}):
         return None
     places = range(number(axis.extent) or 0)
     parts = [_at(op, axis, place) for place in places]
-    if not all(part is None or _is_known(part, least) for part in parts):
+    products = [products_of(part, least) for part in parts if part is not None]
+    if not all(products) or sum(products) > MOST_PRODUCTS:
         return None
     zero = const(0, op.bodies[0].dtype)
     loops = tuple(a for a in op.axes if a is not axis)
@@ -70,10 +73,3 @@ def _at(op: Compute, axis: Axis, place: int) -> Compute | None:
     return over(
         [a for a in op.axes if a is not axis], summed(reduce, value, loops, where), op, f"{op.name}_case{place}"
     )
-
-
-def _is_known(part: Compute, least: Thresholds) -> bool:
-    """Whether it is a product, now or when it is taken apart in turn."""
-    if part.reduction is None or not part.reduction.axes:
-        return False
-    return contraction_of(part, least) is not None or any(known(part, least) for known in (apart, outside, in_order))

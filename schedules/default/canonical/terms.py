@@ -19,7 +19,7 @@ from tedsl.lang.functions import const, logical_and, select_node
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import conjuncts, free_axes
 
-__all__ = ["apart", "guarded_outside", "in_order", "outside"]
+__all__ = ["apart", "guarded_outside", "in_order", "outside", "products_of"]
 
 MOST_TERMS = 8  # of a sum or a product that is taken apart
 WORTH = 2  # times fewer multiplications
@@ -72,7 +72,7 @@ def guarded_outside(op: Compute, least: Thresholds) -> Parts | None:
         return None
     where = folded(logical_and, [TRUE, *inner])
     part = over(op.axes, summed(reduce, reduce.values[0], reduce.axes, where), op, f"{op.name}_whole")
-    if contraction_of(part, least) is None and not any(known(part, least) for known in (apart, outside, in_order)):
+    if not products_of(part, least):
         return None
     read = Read(part.output(), op.axes)
     return Parts((part,), select_node(folded(logical_and, outer), read, const(0, read.dtype)))
@@ -108,6 +108,14 @@ def in_order(op: Compute, least: Thresholds) -> Parts | None:
     if best[0] * WORTH > whole and not (is_product and best[0] < whole * WORTH):
         return None
     return parts if sign > 0 else Parts(parts.stages, -parts.body)
+
+
+def products_of(op: Compute, least: Thresholds) -> int:
+    """How many products a sum is, as it is or taken apart once; 0 where it is none."""
+    if contraction_of(op, least) is not None:
+        return 1
+    found = next((made for known in (apart, outside, in_order) if (made := known(op, least)) is not None), None)
+    return 0 if found is None else len(found.stages)
 
 
 def _summed_before(op: Compute, axis: Axis, inside: Sequence[Expr], factors: Sequence[Expr]) -> Parts:

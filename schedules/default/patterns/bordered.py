@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from schedules.default.copies import PackedTable, copy_of, stays_inside
+from schedules.default.copies import PackedTable, copy_of, guarded, stays_inside
 from schedules.default.patterns.padding import MOST_TERMS
 from schedules.default.rewriting import Rewriting, fused
 from schedules.directives import ComputeRoot, Parallel, Split, Vectorize
@@ -26,7 +26,6 @@ from tedsl.analysis.points import is_data_free
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number
-from tedsl.lang.functions import const, select_node
 from tedsl.lang.reducers import COMBINE
 from tedsl.lang.tensor import Compute, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, replaced, topological
@@ -83,19 +82,17 @@ def _conditioned(reduce: Reduce) -> tuple[Expr | None, Expr | None]:
     value, where = reduce.values[0], reduce.where
     if reduce.reducer.kind != "sum" or not value.dtype.is_float:
         return None, None
-    zero = const(0, value.dtype)
     if isinstance(value, Read):
-        return select_node(where, value, zero), None
+        return guarded(value, [where]), None
     asked = set(free_axes(where))
     if isinstance(value, Apply) and value.fn is Fn.MUL:
         for own, other in (value.args, value.args[::-1]):
             if not (isinstance(own, Read) and isinstance(other, Read) and asked.issubset(free_axes(own))):
                 continue
-            mine = select_node(where, own, zero)
             if stays_inside(other):
-                return mine * other, other
+                return guarded(own, [where]) * other, other
             if asked.issubset(free_axes(other)):
-                return mine * select_node(where, other, zero), None
+                return guarded(own, [where]) * guarded(other, [where]), None
     return None, None
 
 
