@@ -165,6 +165,12 @@ OFFERS = {
 }
 
 
+def test_no_test_is_about_the_time_that_something_takes() -> None:
+    """It would be about the machine and its other work: tests.work counts instead, benchmarks measure."""
+    clock = "process_" + "time"
+    assert not [path for path in sorted((ROOT / "tests").rglob("*.py")) if clock in path.read_text()]
+
+
 def test_a_module_offers_what_stands_in_it() -> None:
     """A name that is imported from where it passes by draws an arrow that is not there."""
     wrong = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +18,7 @@ from tedsl.analysis.facts import Facts
 from tedsl.lang.traverse import substitute
 from tedsl.reference import interpret
 from tests.analysis.oracle import boxes, conditions, index_exprs, points, value_at
+from tests.work import calls_in
 
 N, M = te.var("n"), te.var("m")
 A = te.placeholder((N, 64), name="A")
@@ -229,9 +229,10 @@ def test_the_checks_of_a_deep_network_are_quick() -> None:
             ),
         )
         layers.append(x)
-    start = time.process_time()
-    found = [statuses(layer) for layer in layers]
-    assert time.process_time() - start < 0.5  # 0.03 s on an idle core
+    found = list[list[str]]()
+    first = calls_in(lambda: found.append(statuses(layers[0])))
+    rest = [calls_in(lambda layer=layer: found.append(statuses(layer))) for layer in layers[1:]]
+    assert max(rest) <= 1.5 * first  # what lies below was looked at already
     assert found == [["safe", "safe", "guarded", "guarded", "safe", "safe", "safe", "safe"]] * 20
 
 

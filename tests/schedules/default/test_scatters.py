@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -107,17 +106,15 @@ def test_scatters_that_others_read_stay() -> None:
     ("shape", "axis", "count"),
     [((1000, 700), 1, 130), ((70, 40, 60), 2, 100), ((3, 70, 50), 2, 9000), ((40, 30, 20, 50), 3, 70)],
 )
-def test_rows_that_are_long_compile_in_a_second(shape: tuple[int, ...], axis: int, count: int) -> None:
+def test_rows_that_are_long_are_not_written_out(shape: tuple[int, ...], axis: int, count: int) -> None:
     """What every point does for its row is written out where the row is short, and only there."""
     x, places = te.placeholder(shape, name="x"), te.placeholder((count,), "int32", name="places")
     looked = (*shape[:axis], count, *shape[axis + 1 :])
     y = te.compute(looked, lambda *ix: x[(*ix[:axis], places[ix[axis]], *ix[axis + 1 :])], name="y")
     head = te.placeholder(looked, name="head")
     numbers, g = RANDOM.integers(0, shape[axis], count).astype(np.int32), floats(*looked)
-    te.build([x], x * 2.0)  # what the first kernel of a process pays
-    start = time.process_time()  # others on the machine do not count
     kernel = te.build([x, places, head], te.differentiate(y, x, head=head))
-    assert time.process_time() - start < 1.0
+    assert len(kernel.source("llvm").splitlines()) < 2500
     want = np.zeros(shape)
     np.add.at(want, (*(slice(None),) * axis, numbers), g)
     np.testing.assert_allclose(kernel(np.zeros(shape, np.float32), numbers, g), want, atol=1e-3)
