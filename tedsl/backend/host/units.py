@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -22,10 +23,11 @@ def parse_bytes(memory: Any) -> int:
     return int(float(match[1]) * _UNITS[unit if unit in _UNITS else f"{unit}B"])
 
 
-def readable(size: float) -> str:
-    """A number of bytes as people write it."""
-    for unit in ("B", "KB", "MB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GB"
+def readable(size: float, *, enough: bool = False) -> str:
+    """A number of bytes as people write it; `enough`: no less than it is."""
+    units = iter(("B", "KB", "MB", "GB"))
+    unit = next(units)
+    while size >= 1024 and unit != "GB":
+        size, unit = size / 1024, next(units)
+    shown = math.ceil(10 * size) / 10 if enough else size
+    return f"{size:.0f} {unit}" if unit == "B" else f"{shown:.1f} {unit}"

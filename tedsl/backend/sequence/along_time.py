@@ -30,7 +30,7 @@ from tedsl.lang.extents import number
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
 
-__all__ = ["MOST_PROGRAMS", "plan_in_cache", "plans_along_time"]
+__all__ = ["MOST_PROGRAMS", "compiled", "plan_in_cache", "plans_along_time"]
 
 MOST_PROGRAMS = 12  # of segments, each compiled
 LEAST_STEPS = 4  # of a segment
@@ -41,18 +41,29 @@ _TURNS = ("forwards", "backwards")
 
 
 def plans_along_time(program: Compilation, most: int) -> Iterator[StepPlan]:
-    """The program in segments that should fit in so many bytes, then in shorter ones; NotAlongTime: it has none."""
+    """The program in segments that should fit in so many bytes, then in shorter ones, at last in those that should need
+    the least; NotAlongTime: it has none."""
     line = Timeline(program.operations, program.outputs)
     state, step, least = _bytes_of(line)
     free: float = most - sum(map(_bytes, {*program.inputs, *program.outputs}))
-    for _ in range(ATTEMPTS):
-        length = max(least, _length(line.steps, state, step, free))
-        making = _Plan(program, line, Segments(line, _cut(line.steps, length, least)))
-        plan = making.plan()
-        making.compile()  # what a kernel needs inside is known when it is compiled
+    shortest, tried = _length(line.steps, state, step, 0), set[int]()
+    for attempt in range(ATTEMPTS + 1):
+        length = max(least, shortest if attempt == ATTEMPTS else _length(line.steps, state, step, free))
+        if length in tried:
+            continue
+        tried.add(length)
+        plan = compiled(_Plan(program, line, Segments(line, _cut(line.steps, length, least))).plan())
         yield plan
         inside = max(s.bytes_inside({}) for s in plan.steps)
         step, free = max(step, inside / length), free * 0.9
+
+
+def compiled(plan: StepPlan) -> StepPlan:
+    """The same: what a kernel that was not cut off from others needs inside is known when it is compiled."""
+    apart = (k for k in plan.kernels if isinstance(k, SingleKernel) and k.program.planner.part is None)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(SingleKernel.any_variant, apart))
+    return plan
 
 
 def plan_in_cache(program: Compilation) -> StepPlan | None:
@@ -96,13 +107,17 @@ def _lies_apart(given: Given, tensor: Tensor) -> bool:
 
 
 def _cut(steps: int, length: int, least: int = 1) -> list[Segment]:
-    """Segments of at most one length, but for the first, which has what is left, at least so much."""
-    count = max(2, -(-steps // length))
-    length = -(-steps // count)
-    first = steps - (count - 1) * length
-    while first < least:
-        first, length = first + count - 1, length - 1
-    ends = [first + k * length for k in range(count)]
+    """Segments as long as asked, or little longer where that would leave one of less than `least` steps."""
+
+    def ways() -> Iterator[tuple[int, int, int]]:
+        """How many segments, the steps of the first one, which has what is left, and those of the others."""
+        for count in range(2, max(2, -(-steps // length)) + 1):
+            for each in {-(-steps // count), steps // count}:
+                if min(each, first := steps - (count - 1) * each) >= least:
+                    yield count, first, each
+
+    count, first, each = min(ways(), key=lambda way: (max(length, *way[1:]), -way[0], -way[2]))
+    ends = [first + k * each for k in range(count)]
     return [Segment(begin, end, steps) for begin, end in zip([0, *ends], ends, strict=False)]
 
 
@@ -154,11 +169,6 @@ class _Plan:
         self._compute(self.program.outputs, self.program.name)
         views = {cell: view for view, cell in self.views.items()}
         return replace(self.cutter.plan(), views=views, again=frozenset(self.again))
-
-    def compile(self) -> None:
-        """The kernels of all segments."""
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda made: made[0].any_variant(), self.kernels.values()))
 
     def _redirect(self, operations: Iterable[Operation]) -> None:
         """Stages that read single steps of a scan read them from what its turn left."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from tedsl.analysis.sizes import concrete_shape
@@ -11,10 +12,11 @@ from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import CompiledKernel, KernelStep, StepPlan
 from tedsl.backend.host.units import parse_bytes, readable
-from tedsl.backend.sequence.along_time import plans_along_time
+from tedsl.backend.sequence.along_time import compiled, plan_in_cache, plans_along_time
 from tedsl.backend.sequence.ordering import typical_bytes
 from tedsl.backend.sequence.recompute import Saved, StepCosts, saved
 from tedsl.backend.sequence.runner import Chain, Placing
+from tedsl.backend.sequence.step_by_step import plan_step_by_step
 from tedsl.backend.sequence.timeline import NotAlongTime
 from tedsl.lang.tensor import Scan, Tensor
 from tedsl.lang.traverse import operations_between
@@ -29,7 +31,10 @@ def save_memory(program: Compilation, plan: StepPlan, memory: Any, checkpoint: A
     if checkpoint is not None:
         keep, costs = _kept(program, plan, checkpoint), _costs(program, plan, None)
         plan = _with_steps(plan, saved(plan.steps, plan.results, len(plan.tensors), costs, keep, None))
-    return plan if memory is None else _fit(program, plan, parse_bytes(memory), memory)
+    if memory is None:
+        return plan
+    usual = (plan_step_by_step(program) or plan_in_cache(program) or plan) if checkpoint is None else plan
+    return _fit(program, plan, usual, parse_bytes(memory), memory)
 
 
 def _with_steps(plan: StepPlan, found: Saved) -> StepPlan:
@@ -45,8 +50,8 @@ def _with_copies(plan: StepPlan, copies: Mapping[int, int]) -> tuple[Tensor, ...
 def _peak_bytes(program: Compilation, plan: StepPlan) -> int:
     """The most memory that a call of these steps would hold, with arrays whose extents are numbers."""
     modes = ("write",) * len(plan.results)
-    chain = Chain(plan.tensors, Placing(plan, modes, frozenset()), modes, {})
-    return Chain.bytes_of((*program.inputs, *program.outputs)) + sum(chain.buffers())
+    memory = Chain(plan.tensors, Placing(compiled(plan), modes, frozenset()), modes, {})
+    return Chain.bytes_of((*program.inputs, *program.outputs)) + sum(memory.buffers())
 
 
 def _kept(program: Compilation, plan: StepPlan, checkpoint: Any) -> set[int]:
@@ -106,36 +111,44 @@ def _work(plan: StepPlan, step: KernelStep) -> int:
     return flops + sum(map(typical_bytes, (*read, *made)))
 
 
-def _fit(program: Compilation, plan: StepPlan, most: int, asked: Any) -> StepPlan:
-    """Let as little be computed again as makes a call fit, or refuse."""
+def _fit(program: Compilation, plan: StepPlan, usual: StepPlan, most: int, asked: Any) -> StepPlan:
+    """Let as little be computed again as makes a call fit, or refuse; `usual`: the steps where nothing is asked."""
     try:
         costs = _costs(program, plan, f"te.build: memory={asked!r}")
     except ValueError as error:
         raise ValueError(f"te.build: memory={asked!r} needs extents that are numbers: {error}") from None
-    whole, bound, found = _peak_bytes(program, plan), most, None
-    if whole <= most:
-        return plan
-    for _ in range(ATTEMPTS):
-        found = saved(plan.steps, plan.results, len(plan.tensors), costs, None, bound)
-        if found.needed or len(found.again) > 2 * len(plan.steps):
-            break
-        fewer = _with_steps(plan, found)
-        over = _peak_bytes(program, fewer) - most
-        if over <= 0:
-            return fewer
-        bound -= over
-    least = found.needed if found is not None and found.needed else 0
-    why, peaks = "", [least] if least else []
+    takes, why = _peak_bytes(program, usual), ""
+    if takes <= most:
+        return usual
+    peaks = [takes]
     try:
-        for shorter in plans_along_time(program, most):
-            peaks.append(_peak_bytes(program, shorter))
+        for found in chain(_forgetting(program, plan, costs, most), plans_along_time(program, most)):
+            peaks.append(_peak_bytes(program, found))
             if peaks[-1] <= most:
-                return shorter
+                return found
     except NotAlongTime as error:
         if any(isinstance(op, Scan) for op in program.operations):
             why = f"; it cannot be cut along time: {error}"
-    need = f"about {readable(min(peaks))}" if peaks else "more"
+    needed = readable(min(peaks), enough=True)
     raise ValueError(
-        f"te.build: memory={asked!r} is too little for {program.name!r}: a call needs {need}, of which its inputs and "
-        f"outputs take {readable(costs.arrays)}; it takes {readable(whole)} with nothing computed twice{why}"
+        f"te.build: memory={asked!r} is too little for {program.name!r}: a call needs about {needed}, of which its "
+        f"inputs and outputs take {readable(costs.arrays)}; without memory= it takes {readable(takes)}{why}"
     )
+
+
+def _forgetting(program: Compilation, plan: StepPlan, costs: StepCosts, most: int) -> Iterator[StepPlan]:
+    """The steps as they are, then with more and more that is computed again; at last what the least memory allows."""
+    yield plan
+    bound, is_last = most, False
+    for _ in range(ATTEMPTS):
+        found = saved(plan.steps, plan.results, len(plan.tensors), costs, None, bound)
+        if len(found.again) > 2 * len(plan.steps):
+            return
+        if found.needed > bound:
+            bound, is_last = found.needed, True
+            continue
+        fewer = _with_steps(plan, found)
+        yield fewer
+        if is_last:
+            return
+        bound -= _peak_bytes(program, fewer) - most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
 from schedules.machine import assuming
+from tedsl.backend.sequence import along_time
 from tedsl.lang.tensor import Scan
 from tedsl.lang.traverse import stages_of
 
@@ -380,3 +382,24 @@ def test_the_mode_of_a_read_does_not_touch_the_step_before(mode: str) -> None:
     for found, expected in zip(lean(array), te.interpret(outputs, {start: array}), strict=True):
         np.testing.assert_allclose(found, expected, rtol=2e-5)
     assert f"u.at(t - 1, i - 1, mode='{mode}')" in str(u)
+
+
+def test_the_memory_that_a_refusal_names_is_enough() -> None:
+    """Not what a bad cut takes: the default was refused for 53 MB where 22 are enough and 32 are taken unasked."""
+    inputs, outputs = wave(101)
+    with pytest.raises(ValueError, match=r"is too little .*without memory= it takes [\d.]+ KB") as refused:
+        te.build(inputs, outputs, memory="2KB")
+    needed, unit = re.findall(r"needs about ([\d.]+) (KB)", str(refused.value))[0]
+    kern = te.build(inputs, outputs, memory=f"{needed}{unit}")
+    assert kern.program.peak_bytes <= float(needed) * 1024 < te.build(inputs, outputs).program.peak_bytes
+
+
+@pytest.mark.parametrize(("steps", "length", "least"), [(101, 4, 4), (97, 5, 3), (9, 2, 2), (15, 6, 6), (40, 20, 13)])
+def test_no_segment_is_much_longer_than_asked_for(steps: int, length: int, least: int) -> None:
+    cut = along_time._cut(steps, length, least)
+    lengths = [part.end - part.begin for part in cut]
+    assert sum(lengths) == steps
+    assert len(cut) >= 2
+    assert len(set(lengths[1:])) == 1
+    assert least <= min(lengths)
+    assert max(lengths) < length + least
