@@ -6,6 +6,8 @@ import weakref
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from tedsl.ops.homes import BRIDGES
 
 __all__ = ["OPS", "compiling"]
@@ -20,8 +22,8 @@ def compiling(op: Any, torch: Any, args: tuple[Any, ...], out: Any, kwargs: dict
     tensors: list[Any] = []
 
     def taken(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            tensors.append(value)
+        if isinstance(value, (torch.Tensor, np.ndarray)):
+            tensors.append(torch.as_tensor(value))
             return ("array",)
         if isinstance(value, tuple):
             return ("tuple", *[taken(v) for v in value])

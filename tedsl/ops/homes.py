@@ -59,15 +59,16 @@ def plain(array: Any, name: str, signature: Signature) -> np.ndarray[Any, Any]:
 
 
 def beside_numpy(call: OpCall, kinds: list[str], signature: Signature) -> tuple[OpCall, list[str]]:
-    """NumPy's arrays beside tensors as constants, and beside arrays of JAX, which takes them everywhere, as such."""
+    """NumPy's arrays beside tensors as constants, and beside arrays of JAX or PyTorch as such; what is kept for a
+    derivative does not change with them."""
     (home,) = {*kinds} - {"numpy"}
-    if home not in ("tensor", BRIDGES["jax"]):
+    if home not in ("tensor", BRIDGES["jax"], BRIDGES["torch"]):
         return call, kinds
     given = next(a for a, kind in zip(call.arrays, kinds, strict=True) if kind == home)
 
     def taken(array: Any, name: str) -> Any:
         array = plain(array, name, signature)
-        return constant(array, name) if home == "tensor" else import_module(home).like(array, given)
+        return constant(array, name) if home == "tensor" else import_module(home).like(array.copy(), given)
 
     found = zip(call.arrays, call.template.names, kinds, strict=True)
     arrays = tuple(taken(a, name) if kind == "numpy" else a for a, name, kind in found)

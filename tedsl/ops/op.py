@@ -213,7 +213,7 @@ class Op:
     def _prepare(self, call: OpCall, args: tuple[Any, ...]) -> None:
         """Remember a short way for calls on arrays of the same shapes."""
         found = (key_of(args), args) if is_plain(args) else nest_key(args)
-        if found is None:
+        if found is None or len({home_of(type(a)) for a in call.arrays}) > 1:
             return
         home = home_of(type(call.arrays[0]))
         if home == "numpy":

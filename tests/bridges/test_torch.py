@@ -347,11 +347,39 @@ def test_forward_derivatives_of_forward_derivatives_in_training(before: Any) -> 
     same(ours(zeros), torch.zeros(3, 4))
 
 
+class TestNumPyBesideTensors:
+    """An array of NumPy is a tensor on the other's device, with the values that it has when the call is made."""
+
+    x = torch.tensor([1.0, 2.0, 3.0])
+    w = np.array([0.5, -1.0, 2.0], "float32")
+
+    @pytest.mark.parametrize("calls", [1, 3], ids=["once", "prepared"])
+    def test_either_side(self, calls: int) -> None:
+        for given in ((self.x, self.w), (self.w, self.x), (self.x, self.w[::-1]), (self.x, self.w.astype("float64"))):
+            for _ in range(calls):
+                found = affine(*given)
+            tensors = [torch.from_numpy(a.copy()) if isinstance(a, np.ndarray) else a for a in given]
+            same(found, affine(*tensors))
+            assert found.dtype == torch.result_type(*tensors)
+
+    def test_derivatives(self) -> None:
+        x, w = self.x.clone().requires_grad_(), self.w.copy()
+        loss = affine(x, w).sum()
+        w[:] = 100
+        loss.backward()
+        same(x.grad, torch.autograd.grad(affine(x, torch.from_numpy(self.w)).sum(), x)[0])
+        same(torch.func.vmap(lambda row: affine(row, self.w))(self.x[None]), affine(self.x, self.w)[None])
+
+    def test_compiled(self) -> None:
+        compiled = torch.compile(lambda x: affine(x, self.w), backend="eager", fullgraph=True)
+        same(compiled(self.x), affine(self.x, self.w))
+
+
 X = torch.ones(2, requires_grad=True)
 BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "mixed frameworks": (
-        lambda: affine(torch.ones(2), np.ones(2, "float32")), TypeError,
-        r"op affine\(x.*argument 'w' is a numpy ndarray, but 'x' is a torch Tensor; give arrays of one framework",
+        lambda: affine(torch.ones(2), te.placeholder((2,))), TypeError,
+        r"op affine\(x.*argument 'w' is a tedsl Tensor, but 'x' is a torch Tensor; give arrays of one framework",
     ),
     "mixed devices": (
         lambda: affine(torch.ones(2), torch.ones(2, device="meta")), ValueError, "'w' is on meta, but 'x' is on cpu",

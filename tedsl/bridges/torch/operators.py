@@ -84,7 +84,7 @@ def prepare(op: Op, made: OpCall) -> Callable[..., Any] | None:
 
 def like(array: np.ndarray[Any, Any], given: Any) -> Any:
     """An array of NumPy as a tensor on the device of another."""
-    return torch.from_numpy(array).to(given.device)
+    return tensor_of(array).to(given.device)
 
 
 def _compute_here(traced: TracedRoutine) -> Callable[[Sequence[Any]], Any]:
