@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from functools import partial
@@ -30,6 +31,11 @@ from tedsl.mutation.tracing import Origin, Storage, Trace, active_trace
 from tedsl.reference import interpret
 
 __all__ = ["Functionalized", "PureForm", "functionalize"]
+
+IN_PROGRAM = (
+    "within a program (te.jit, te.grad, te.op, or on tensors) arguments are values, and the caller would not see "
+    "it; write into a copy, x = x.copy(), and return it"
+)
 
 
 def functionalize(function: Callable[..., Any], *, interpreted: bool = False) -> Functionalized:
@@ -156,8 +162,10 @@ class Functionalized:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs on arrays of any framework; arguments that the code mutates are written once all is computed."""
-        if active_trace() is not None and _has_traced((args, kwargs)):  # called by code that is traced: a part of it
+        if active_trace() is not None and _has(Array, (args, kwargs)):  # called by code that is traced: a part of it
             return self.function(*args, **kwargs)
+        if _has(Tensor, (args, kwargs)):
+            return self._inlined(args, kwargs)
         arguments, key = self._found(args, kwargs)
         if key not in self._plans:
             self._plans[key] = self._planned(args, kwargs, arguments)
@@ -175,10 +183,6 @@ class Functionalized:
         statics: list[Any] = []
 
         def found(value: Any, name: str) -> Any:
-            if isinstance(value, Tensor):
-                raise TypeError(
-                    f"{self.__name__}: argument {name!r} is a tensor; f.trace(...) takes those, f(...) takes arrays"
-                )
             if is_array(value):
                 place = f"{self.__name__}: argument {name!r}"
                 if not self.of_torch:
@@ -258,6 +262,21 @@ class Functionalized:
         map_leaves(result, "result", listed)
         mutated = {t: a.storage.value for t, a in arrays.items() if a.origin is not None and a.origin.is_written}
         return PureForm((*arrays, *trace.captured), tuple(outputs), mutated, trace.copies, trace.captured)
+
+    def _inlined(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """The results on tensors, as within te.jit and te.grad. They are values, so that no write to one is allowed."""
+        trace = Trace(is_inlined=True)
+        numbers = itertools.count()
+
+        def traced(value: Any, name: str) -> Any:
+            if not isinstance(value, Tensor) and not is_array(value):
+                return value
+            tensor = value if isinstance(value, Tensor) else trace.capture(as_numpy(value, f"{self.__name__}: {name}"))
+            made = new_array(trace, tensor, is_value=False)
+            return Array(made.storage, made.ghost, Origin(name, next(numbers), refusal=IN_PROGRAM))
+
+        named = {name: map_leaves(v, name, traced) for name, v in self._named(args, kwargs).items()}
+        return map_leaves(self._called(trace, named), "result", lambda v, _: v.value if isinstance(v, Array) else v)
 
     def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments under the names of the function's parameters."""
@@ -383,9 +402,10 @@ class Functionalized:
         return result
 
 
-def _has_traced(value: Any) -> bool:
+def _has(kind: type, value: Any) -> bool:
+    """Whether a nest holds one of a kind."""
     found: list[Any] = []
-    map_leaves(value, "argument", lambda leaf, _: found.append(leaf) if isinstance(leaf, Array) else None)
+    map_leaves(value, "argument", lambda leaf, _: found.append(leaf) if isinstance(leaf, kind) else None)
     return bool(found)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tedsl.lang.compute import placeholder
+from tedsl.lang.constants import constant
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import DType, dtype_of_array
 from tedsl.lang.errors import AliasError, user_location
@@ -41,9 +42,13 @@ class Origin:
 
 @dataclass(eq=False)
 class Trace:
-    """One run of a function on traced arrays; `torch` chooses the rules of views and values."""
+    """One run of a function on traced arrays; `torch` chooses the rules of views and values.
+
+    `is_inlined`: it becomes a part of another program, in which arrays that it captures are constants.
+    """
 
     torch: bool = False
+    is_inlined: bool = False
     copies: list[tuple[str, str]] = field(default_factory=list)
     captured: dict[Tensor, np.ndarray[Any, Any]] = field(default_factory=dict)
     known: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)
@@ -60,7 +65,8 @@ class Trace:
     def capture(self, array: np.ndarray[Any, Any]) -> Tensor:
         """A NumPy array met during the trace: an input of the program, fed with a copy of its value now."""
         if id(array) not in self.known:
-            tensor = placeholder(array.shape, dtype_of_array(array), f"captured_{len(self.captured)}")
+            name = f"captured_{len(self.captured)}"
+            tensor = constant(array, name) if self.is_inlined else placeholder(array.shape, dtype_of_array(array), name)
             self.captured[tensor] = np.array(array, order="C")
             self.known[id(array)] = (array, tensor)  # the array is held, so that its id stays its own
             return tensor
