@@ -22,7 +22,7 @@ from tedsl.display.nest import nest_tree
 from tedsl.display.stages import COLOR, stage_graph
 from tedsl.lang.expr import Const, Expr
 from tedsl.lang.phases import part_shown
-from tedsl.lang.printing import give_names, kind_of, program_text, tensor_text
+from tedsl.lang.printing import abridged, give_names, kind_of, program_text
 from tedsl.lang.scalar_text import Names
 from tedsl.lang.tensor import Operation, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
@@ -38,7 +38,7 @@ KIND = {"gather": "teal", "scatter": "amber", "partial": "amber", "zero": ""}
 
 
 class Shown:
-    """A page made on request: what `program(...)` and the like return."""
+    """A page made on request: what `program(...)` and the like return; `text`: the same, whole, as text."""
 
     def __init__(self, parts: Sequence[str], text: str, stages: Sequence[Operation]) -> None:
         self.html, self.text, self.stages = page(parts), text, stages
@@ -50,7 +50,7 @@ class Shown:
         return _formulas(self.stages)
 
     def __repr__(self) -> str:
-        return self.text
+        return abridged(self.text)
 
 
 def html(shown: Any) -> str:
@@ -137,7 +137,7 @@ def _definition(op: Operation, names: Names) -> str:
     try:
         return f'<div class="te-wide">{formula_of(op, names).mathml()}</div>'
     except TooLong:
-        return f"<pre>{escape(tensor_text(op.output(0)))}</pre>"
+        return f"<pre>{escape(str(op.output(0)))}</pre>"
 
 
 def _head(tensor: Tensor) -> str:

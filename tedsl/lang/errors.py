@@ -19,6 +19,7 @@ __all__ = [
     "RankError",
     "ScheduleError",
     "ZeroDivisorError",
+    "brief",
     "is_own_file",
     "user_location",
     "warn_user",
@@ -67,6 +68,12 @@ def _title(file: str) -> str:
         return file
     cells = getattr(getattr(ipython.get_ipython(), "compile", None), "_filename_map", {})
     return f"In[{cells[file]}]" if file in cells else file
+
+
+def brief(value: object, most: int = 60) -> str:
+    """The text of a value in one line, cut where it is long, and so that one sees it."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= most else f"{text[: most - 4].rstrip()} ..."
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:

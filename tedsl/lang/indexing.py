@@ -18,7 +18,7 @@ from tedsl.lang.constants import constant
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.elements import as_tensor, is_one, normal_axis, tensor_of
-from tedsl.lang.errors import RankError, user_location
+from tedsl.lang.errors import RankError, brief, user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
 from tedsl.lang.reshaping import ravel
@@ -161,9 +161,8 @@ def _check_kind(x: Tensor, item: Any) -> None:
     elif not (item is None or item is Ellipsis or isinstance(item, (slice, int, np.integer, Tensor, Expr, np.ndarray))):
         hint = "expected integers, slices, None, ... or integer tensors"
     if hint is not None:
-        raise TypeError(
-            f"index of {x!r} at {user_location()}: {type(item).__name__} `{item!s:.40}` is no index; {hint}"
-        )
+        shown = brief(repr(item) if isinstance(item, Tensor) else item)
+        raise TypeError(f"index of {x!r} at {user_location()}: {type(item).__name__} `{shown}` is no index; {hint}")
 
 
 def _item(x: Tensor, dim: int, item: Any) -> Slice | Tensor | Expr:

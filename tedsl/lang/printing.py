@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import groupby
 
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Reduce
 from tedsl.lang.extents import simplify_extent
@@ -13,7 +14,10 @@ from tedsl.lang.scalar_text import Names, Style, expression_text, lines_of
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import stages_of
 
-__all__ = ["give_names", "kind_of", "program_text", "tensor_text"]
+__all__ = ["abridged", "give_names", "kind_of", "program_text", "tensor_text"]
+
+MOST_PARTS, FEW_PARTS = 16, 4  # that are listed of a formula, and of one that has more
+WIDEST = 320  # characters of a line
 
 _ASSIGN = {"add": "+=", "mul": "*=", "max": "max=", "min": "min="}
 _IDENTITY_OF = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
@@ -24,6 +28,18 @@ def tensor_text(tensor: Tensor) -> str:
     style = _listing()
     shown = part_shown(tensor.op)
     return _definition(tensor.op if shown is None else shown[0], style)
+
+
+def abridged(text: str) -> str:
+    """A text for people: of a long formula, as of a random number, the first of its shared parts, and their number."""
+    made: list[str] = []
+    for is_part, group in groupby(text.split("\n"), lambda line: line.lstrip().startswith("with ")):
+        lines = list(group)
+        if is_part and len(lines) > MOST_PARTS:
+            indent, left = lines[0].partition("with ")[0], len(lines) - FEW_PARTS
+            lines[FEW_PARTS:] = [f"{indent}... and {left} more shared parts: te.display.program(...).text has them all"]
+        made += [line if len(line) <= WIDEST else f"{line[: WIDEST - 60]} ... {line[-55:]}" for line in lines]
+    return "\n".join(made)
 
 
 def program_text(outputs: Tensor | Iterable[Tensor]) -> str:
@@ -203,4 +219,4 @@ def _joined(line: str, ranges: str, lets: list[str]) -> str:
 
 
 Expr._text = staticmethod(expression_text)
-Tensor._methods["text"] = tensor_text
+Tensor._methods["text"] = lambda tensor: abridged(tensor_text(tensor))

@@ -15,7 +15,7 @@ from tedsl.lang.compute import axis_names, check_scope, check_states, compute_te
 from tedsl.lang.constants import constant
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import BOTTOM, FLOAT16, FLOAT32, INT32, DType, as_dtype
-from tedsl.lang.errors import user_location
+from tedsl.lang.errors import brief, user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number, same_extent
 from tedsl.lang.packing import StepState, scan_of
@@ -332,7 +332,7 @@ def _element(value: Any, axes: tuple[Axis, ...], what: str) -> Any:
     if axes:
         raise TypeError(
             f"{what} at {user_location()}: a step of it has the shape {shape}; expected a function of its axes "
-            f"(lambda {', '.join(a.name for a in axes)}: ...) or a tensor, found `{value!s:.60}`"
+            f"(lambda {', '.join(a.name for a in axes)}: ...) or a tensor, found `{brief(value)}`"
         )
     return value
 

@@ -48,7 +48,7 @@ def test_formulas_say_the_border_and_shared_parts_are_those_of_the_text() -> Non
     y = te.compute(
         (6, 5), lambda i, j: sum(X.at(i + k, j - k, mode="zero") * X.at(i, j - k, mode="clamp") for k in range(9))
     )
-    text = str(te.display.program(y))
+    text = te.display.program(y).text
     assert "minimum" not in text
     assert "&" not in text
     assert text.count("mode='zero'") == 8  # not that of k = 0

@@ -223,3 +223,27 @@ def test_large_bodies_name_their_shared_parts() -> None:
     assert first == "y[i] = t6 * t6 + 1.0   for i < n"
     assert rest[0] == "    with t0 = D[i] * D[i] + 1.0"
     assert len(rest) == 7
+
+
+def test_a_long_formula_is_printed_by_its_first_parts() -> None:
+    """A number drawn at random has fifty shared parts, of which nobody reads one."""
+    key = te.placeholder((2,), "uint32", name="key")
+    y = te.random.normal(key, (3,))
+    shown, whole = str(y).split("\n"), program_text(y).split("\n")[1:]
+    assert len(whole) > 40
+    assert shown[1:5] == whole[1:5]
+    assert shown[5] == f"    ... and {len(whole) - 5} more shared parts: te.display.program(...).text has them all"
+    assert max(map(len, shown)) <= 320
+    program = te.display.program(y)
+    assert program.text.split("\n")[1:] == whole
+    assert repr(program).split("\n")[1:] == shown
+
+
+def test_what_an_error_shows_is_cut_where_one_sees_it() -> None:
+    x = te.placeholder((4, 4), name="x")
+    mask = te.compute((4, 4), lambda i, j: x[i, j] > 0.5, name="mask")
+    with pytest.raises(TypeError, match=r"Tensor `mask : bool\[4, 4\]` is no index"):
+        x[mask]
+    steps = te.placeholder((7,), name="steps")
+    with pytest.raises(TypeError, match=r"found `[^`]{50,56} \.\.\.`"):
+        te.scan([(4, 7)], lambda u, t: sum(steps[k] * (t + k) for k in range(7)))
