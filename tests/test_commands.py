@@ -62,6 +62,12 @@ def test_check_tells_right_from_wrong(ops: str, capsys: pytest.CaptureFixture[st
     assert main(["check", f"{ops}:wrong", "n", "--examples", "5"]) == 1
     printed = capsys.readouterr().out
     assert "from my_ops import wrong" in printed
+    assert "no shape was given" not in printed
+
+
+def test_check_without_shapes_says_what_it_drew(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", f"{ops}:swish", "--examples", "5"]) == 1
+    assert "no shape was given, so that arrays of any shape and rank were drawn" in capsys.readouterr().out
 
 
 def test_show_prints_formulas_loops_and_code(ops: str, capsys: pytest.CaptureFixture[str]) -> None:

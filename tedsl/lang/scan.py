@@ -181,9 +181,11 @@ def _numbers_of_states(function: Callable[..., Any], rank: int, what: str) -> li
         return list(range(max(1, len(names)), max(0, len(names) - rank - 1), -1))
     count = len(names) - rank
     if count < 1:
+        counted = "1 argument" if len(names) == 1 else f"{len(names)} arguments"
+        listed = "; where steps are whole tensors give a list, te.scan([shape], ...)" if len(names) > 1 else ""
         raise ValueError(
-            f"{what} at {user_location()}: the function takes {len(names)} arguments; expected the states first, "
-            f"then {rank} axes"
+            f"{what} at {user_location()}: the function takes {counted}; expected the states first, then "
+            f"{'1 axis' if rank == 1 else f'{rank} axes'}{listed}"
         )
     return [count]
 

@@ -60,7 +60,7 @@ def check_op(
     wanted = _checks(checks)
     rules = Rules(op, vjp, jvp)
     drawn = Arguments.of(op, arguments, named, sizes, _dtypes(dtypes))
-    hunt = _Hunt(rules, wanted)
+    hunt = _Hunt(rules, wanted, is_described=bool(arguments or named))
 
     @seeded(seed)
     @settings(
@@ -138,8 +138,8 @@ class _Found(Exception):
 class _Hunt:
     """The cases tried so far, and the last that failed: the smallest, once hypothesis is done."""
 
-    def __init__(self, rules: Rules, checks: Sequence[str]) -> None:
-        self.rules = rules
+    def __init__(self, rules: Rules, checks: Sequence[str], is_described: bool = True) -> None:
+        self.rules, self.is_described = rules, is_described
         self.checks = checks
         self.counts = dict.fromkeys(checks, 0)
         self.examples = 0
@@ -160,7 +160,10 @@ class _Hunt:
             else:
                 return
         except _RAISED as error:
-            notes = [*getattr(error, "__notes__", ()), *(shape_hints(case.static) if name == "trace" else ())]
+            notes = [
+                *getattr(error, "__notes__", ()),
+                *(shape_hints(case.static, self.is_described) if name == "trace" else ()),
+            ]
             wrong = Wrong("\n  ".join([f"raised {type(error).__name__}: {error}", *notes]))
         self.failed = name, case, wrong
         raise _Found

@@ -66,9 +66,15 @@ def check_descriptions(title: str, op: Callable[..., Any], static: Mapping[str, 
         )
 
 
-def shape_hints(static: Mapping[str, Any]) -> list[str]:
-    """Of an operator that failed: the static arguments that may have meant the shape of an array."""
-    return [
+UNDESCRIBED = (
+    "no shape was given, so that arrays of any shape and rank were drawn; where only some of them are meant, give a "
+    "shape for each array, such as 'n m' and 'm'"
+)
+
+
+def shape_hints(static: Mapping[str, Any], is_described: bool = True) -> list[str]:
+    """Of an operator that failed: what nobody said, and static arguments that may have meant the shape of an array."""
+    return [UNDESCRIBED] * (not is_described) + [
         f"{name}={value!r:.40} is given as it is; where it is the shape of an array, give {_text(value)!r}"
         for name, value in static.items()
         if _is_shape(value)

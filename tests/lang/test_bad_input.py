@@ -299,7 +299,8 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     # scan, scatter, extern
     (lambda: te.scan((8,), 3), TypeError, "expected a function of the states and the axes, found int"),
     (lambda: te.scan((8,), lambda y, t: 0.0, axis=1), ValueError, "axis 1 does not exist in a shape of 1 dimensions"),
-    (lambda: te.scan((8,), lambda t: 0.0), ValueError, "takes 1 arguments; expected the states first, then 1 axes"),
+    (lambda: te.scan((8,), lambda t: 0.0), ValueError, "takes 1 argument; expected the states first, then 1 axis$"),
+    (lambda: te.scan((8, 4), lambda u, t: u[t - 1] * 2), ValueError, r"where steps are whole tensors give a list"),
     (lambda: te.compute((8,), lambda i: te.stack([i, i + 1])[0]), TypeError, "expected a tensor, found the element"),
     (lambda: te.scan((8,), lambda a, b, t: 0.0), ValueError, r"expected 2 expressions, one .* \(a, b\), found 1"),
     (lambda: te.scatter((8,), [0], 0, 1.0), TypeError, "axes= takes te.reduce_axis objects, found 0"),
