@@ -41,6 +41,7 @@ class Thresholds:
     pipeline: int = 1 << 19  # bytes of stages that are computed row by row together
     pipeline_strip: int = 32  # rows of which a task computes all stages
     pipeline_share: int = 8  # rows of a strip for each one that another strip computes too
+    slices: int = 1 << 20  # bytes that stages would bring from memory again
     pieces: int = 64  # elements of a stage whose loops are cut where it changes what it reads
     shifted: int = 1  # elements of a stage whose last tiles or vectors are shifted inwards
     lookup_points: int = 64  # in a row of the result, whose rows of a table are looked up

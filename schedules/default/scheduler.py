@@ -33,6 +33,7 @@ from schedules.default.patterns.padding import is_window, padded_windows
 from schedules.default.patterns.pipelines import pipelines_of, plan_pipelines
 from schedules.default.patterns.scans import along_memory, parts_read_through, plan_scan, steps_asked_for
 from schedules.default.patterns.scatters import plan_scatter
+from schedules.default.patterns.slices import plan_slices, slices_of
 from schedules.default.patterns.window_tiles import is_tiled_sum
 from schedules.default.products.panels import plan_contraction
 from schedules.default.recompute import costs_without_trips, widely_read
@@ -346,7 +347,10 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine, *, apart: bool) -> li
             # A tree goes with its partial results, whatever the vectors: inlined, it would take them to its readers.
             kept |= {op for op in rw.stages if rw.kinds.get(op.name) == "tree"}
             kept |= widely_read(rw.stages, kept, rw.planned, machine)
+        slices = slices_of(rw, finals, kept, costs_of(rw.stages, kept, rw.planned, machine), machine)
+        kept |= {op for made in slices for op in (made.root, *made.members)}
         costs = costs_without_trips(rw.stages, finals, kept, rw.planned, machine)
+        plan_slices(rw, slices, costs, machine, plan)
         alone = windows_alone(rw, finals, costs, machine)
         if alone:
             kept |= alone

@@ -1,0 +1,415 @@
+"""Stages that read the same arrays again, computed together for one slice of these after another.
+
+    mean[c] = sum over n, i of x[n, c, i]                     for each c, in parallel:
+    var[c]  = sum over n, i of (x[n, c, i] - mean[c])^2  ->     mean, var, and y[n, c, i] for all n and i
+    y[n, c, i] = (x[n, c, i] - mean[c]) / sqrt(var[c])
+
+Each stage would be a walk through memory. Here a slice comes from memory once and is walked through again in the cache.
+What a slice is follows from how stages read each other: one place of every loop by which none of them is reduced, or
+several, where a stage has one element for so many (`mean[n, c // 16]`); so many vectors of the loop that lies along
+memory (a maximum over the first axis). Groups (`groups`) are the same for outermost loops and rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
+
+from schedules.default.costs import Costs, is_pointwise
+from schedules.default.groups import Group, groups_of, read_by_checks
+from schedules.default.patterns.nests import GroupLoops
+from schedules.default.rewriting import Rewriting, fused, loop_names
+from schedules.directives import ComputeAt, ComputeRoot, Reorder, Split, Vectorize
+from schedules.machine import Machine
+from schedules.plan import Plan
+from tedsl.analysis.affine import affine_of
+from tedsl.lang.dataclass import dataclass
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn
+from tedsl.lang.extents import number
+from tedsl.lang.intervals import range_of
+from tedsl.lang.tensor import Compute, Operation, Tensor
+from tedsl.lang.traverse import free_axes, reads_of, substitute
+
+__all__ = ["Slices", "plan_slices", "slices_of"]
+
+ROWS = 8  # of a reduction along columns, at a time
+COLUMNS = 4  # vectors of a slice at least: fewer are no stream through memory
+MADE_FOR = ("", "partial", "folded", "tree")  # kinds of stages that may be computed anywhere
+MOST_READS = 1 << 10  # through what is inlined
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an index is as the root's loops go on: index // each is axis // by; no axis: anywhere.
+
+    `others`: loops of the root that move it in another way.
+    """
+
+    axis: Axis | None = None
+    by: int = 1
+    each: int = 1
+    others: frozenset[Axis] = frozenset()
+
+    @property
+    def moves(self) -> frozenset[Axis]:
+        """The loops of the root that move it."""
+        return self.others if self.axis is None else self.others | {self.axis}
+
+
+FREE = _Place()
+_Places = tuple[_Place, ...]  # of the axes of a stage
+
+
+@dataclass(frozen=True, eq=False)
+class Slices:
+    """A stage, how many places of which of its loops are a slice, and the stages computed for each, users first.
+
+    `single`: axes of which a slice has one place.
+    """
+
+    root: Compute
+    steps: Mapping[Axis, int]
+    members: tuple[Compute, ...]
+    single: Set[Axis]
+
+
+def slices_of(
+    rw: Rewriting, outputs: Set[Operation], kept: Set[Operation], costs: Costs, machine: Machine
+) -> list[Slices]:
+    """What a program computes by slices, its last stages first."""
+    search = _Search(rw, kept, costs, machine)
+    found: list[Slices] = []
+    if not search.walks_again():
+        return found
+    groups = {g.root: g for g in groups_of(rw.stages, outputs, rw.planned, costs, machine)}
+    for op in reversed(rw.stages):
+        if isinstance(op, Compute) and is_pointwise(op) and search.is_free(op):
+            made = search.below(op, groups.get(op))
+            if made is not None:
+                found.append(made)
+                search.busy |= {op, *made.members}
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Below:
+    """A stage with those that only it and they read: where these are by its loops, and what each reads there."""
+
+    places: Mapping[Compute, _Places]
+    reads: Mapping[Compute, Sequence[tuple[Tensor, _Places]]]
+
+    def within(self, loops: Set[Axis]) -> list[Compute]:
+        """The stages of which each iteration of the root's `loops` has a part to itself, users before inputs."""
+        found: list[Compute] = []
+        for op, places in self.places.items():
+            readers = [r for r, reads in self.reads.items() if any(t.op is op for t, _ in reads)]
+            if loops <= _followed(places) and all(r in found for r in readers):
+                found.append(op)
+        return found
+
+
+class _Search:
+    """What may be computed by slices of a stage."""
+
+    def __init__(self, rw: Rewriting, kept: Set[Operation], costs: Costs, machine: Machine) -> None:
+        self.rw, self.costs, self.machine = rw, costs, machine
+        self.busy: set[Operation] = set()  # in slices already
+        folded = {op for op in kept if rw.kinds.get(op.name) == "folded"}
+        self.outside = {*kept, *read_by_checks(rw.stages)} - folded
+        self.stored = [op for op in rw.stages if op not in costs.inlined]
+        self.readers: dict[Operation, set[Operation]] = {}  # those that are stored, through what is inlined
+
+    def walks_again(self) -> bool:
+        """Whether a large array is read by a reduction and by another stage, or made for one."""
+        sums: set[Tensor] = set()
+        found: dict[Tensor, int] = {}
+        for op in self.stored:
+            for tensor in self._read_by(op):
+                self.readers.setdefault(tensor.op, set()).add(op)
+                found[tensor] = found.get(tensor, 0) + 1
+                if getattr(op, "reduction", None) is not None:
+                    sums.add(tensor)
+        large = [t for t in sums if _bytes(t) >= self.machine.least.slices]
+        return any(found[t] > 1 or t.op in set(self.stored) for t in large)
+
+    def _read_by(self, op: Operation) -> set[Tensor]:
+        """The stored tensors that a stage reads."""
+        found: set[Tensor] = set()
+        seen: set[Operation] = {op}
+        pending = [op]
+        for stage in pending:
+            for tensor in stage.inputs:
+                if tensor.op not in self.costs.inlined:
+                    found.add(tensor)
+                elif tensor.op not in seen:
+                    seen.add(tensor.op)
+                    pending.append(tensor.op)
+        return found
+
+    def is_free(self, op: Operation) -> bool:
+        """Whether the loops of a stage are still open."""
+        known = isinstance(op, Compute) and all(number(a.extent) and number(a.begin) == 0 for a in op.axes)
+        is_open = op not in self.costs.inlined and op not in self.busy and op.name not in self.rw.planned
+        return known and is_open and self.rw.kinds.get(op.name, "") in MADE_FOR
+
+    def below(self, root: Compute, group: Group | None) -> Slices | None:
+        """The slices of a stage, where they keep more in the cache than its rows do."""
+        if not any(self.readers.get(t.op, set()) <= {root} for t in self._read_by(root) if self.is_free(t.op)):
+            return None
+        known = self._below(root)
+        if known is None:
+            return None
+        loops = {_followed(p) for p in known.places.values()}
+        loops |= {a - {_last(root)} for a in loops}
+        loops = {a & b for a in loops for b in loops if a & b}
+        rows = 0
+        if group is not None:
+            inside = [m for m in group.members if m in known.places]
+            rows = self._worth(known, root, inside, dict.fromkeys(root.axes[: group.depth], 1))
+        best, least = None, rows + self.machine.least.slices
+        for chosen in sorted(loops, key=lambda s: [a in s for a in root.axes], reverse=True):
+            made = self._slices(known, root, chosen)
+            worth = 0 if made is None else self._worth(known, root, made.members, made.steps)
+            if worth >= least + (best is not None):
+                best, least = made, worth
+        return best
+
+    def _below(self, root: Compute) -> _Below | None:
+        own = tuple(_Place(a) if number(a.extent) != 1 else FREE for a in root.axes)
+        places: dict[Compute, _Places] = {root: own}
+        reads: dict[Compute, list[tuple[Tensor, _Places]]] = {}
+        arrived: dict[Operation, list[_Places]] = {}
+        for op in self.stored[self.stored.index(root) :: -1]:
+            if op is not root:
+                if op in self.outside or not self.is_free(op) or not self.readers.get(op, {op}) <= places.keys():
+                    continue
+                assert isinstance(op, Compute)
+                joined = _joined(arrived.get(op, []))
+                if not _followed(joined):
+                    continue
+                places[op] = joined
+            assert isinstance(op, Compute)
+            found = self._reads(op, places[op])
+            if found is None:
+                return None
+            reads[op] = found
+            for tensor, at in found:
+                arrived.setdefault(tensor.op, []).append(at)
+        return _Below(places, reads) if len(places) > 1 else None
+
+    def _reads(self, op: Compute, places: _Places) -> list[tuple[Tensor, _Places]] | None:
+        """Where a stage reads what is stored; None where there are too many ways."""
+        found: dict[tuple[Tensor, _Places], None] = {}
+        seen: set[tuple[Operation, _Places]] = {(op, places)}
+        pending: list[tuple[Operation, _Places]] = [(op, places)]
+        for stage, own in pending:
+            at: dict[Axis, _Place] = dict(zip(getattr(stage, "axes", ()), own, strict=True))
+            for read in stage.reads:
+                here = tuple(_place_of(i, at) for i in read.indices)
+                inner = read.tensor.op
+                if inner not in self.costs.inlined:
+                    found[read.tensor, here] = None
+                elif (inner, here) not in seen:
+                    seen.add((inner, here))
+                    pending.append((inner, here))
+            if len(seen) > MOST_READS:
+                return None
+        return list(found)
+
+    def _slices(self, known: _Below, root: Compute, loops: Set[Axis]) -> Slices | None:
+        """The slices of a stage by some of its loops, where they fit a cache and give every core some."""
+        members = known.within(loops)[1:]
+        if not members:
+            return None
+        steps = {
+            a: math.lcm(*(p.by for m in members for p in known.places[m] if p.axis is a))
+            for a in root.axes
+            if a in loops
+        }
+        if any((number(a.extent) or 0) % n for a, n in steps.items()):
+            return None
+        if _last(root) in loops:
+            wide = self._columns(known, root, members, steps)
+            if wide is None:
+                return None
+            steps = {**steps, _last(root): wide}
+        tasks = math.prod(-(-(number(a.extent) or 0) // n) for a, n in steps.items())
+        fits = self._fits(known, root, members, steps)
+        if not fits or (self.machine.cores > 1 and tasks < 2 * self.machine.cores):
+            return None
+        axes = [(a, p) for m in (root, *members) for a, p in zip(m.axes, known.places[m], strict=True)]
+        single = {a for a, p in axes if p.axis is not None and p.each * steps.get(p.axis, 0) == p.by}
+        return Slices(root, steps, tuple(members), single)
+
+    def _columns(
+        self, known: _Below, root: Compute, members: Sequence[Compute], steps: Mapping[Axis, int]
+    ) -> int | None:
+        """How many elements of the loop along memory are in a slice: whole vectors, equal parts if possible."""
+        vector = _last(root)
+        extent, unit = number(vector.extent) or 0, COLUMNS * self.machine.vector_bytes // 4
+        room = self.machine.l2 // 2
+        most = [n for n in range(unit, extent, unit) if n % steps[vector] == 0]
+        fit = [n for n in most if self._size(known, root, members, {**steps, vector: n}) <= room]
+        even = [n for n in fit if extent % n == 0]
+        if even and 4 * even[-1] >= fit[-1]:
+            return even[-1]
+        return fit[-1] if fit else None
+
+    def _fits(self, known: _Below, root: Compute, members: Sequence[Compute], steps: Mapping[Axis, int]) -> bool:
+        """Whether a slice fits the cache of a core, or the one that all share where not everything does."""
+        size, machine = self._size(known, root, members, steps), self.machine
+        whole = self._size(known, root, members, {a: number(a.extent) or 1 for a in steps})
+        return size <= machine.l2 or (2 * whole > machine.l3 and size <= machine.l3 // (2 * machine.cores))
+
+    def _size(self, known: _Below, root: Compute, members: Sequence[Compute], steps: Mapping[Axis, int]) -> int:
+        """The bytes of all that is read and made for a slice."""
+        parts: dict[Tensor, float] = {}
+        for op in (root, *members):
+            own = [(t, known.places[op]) for t in op.outputs]
+            for tensor, places in [*own, *known.reads[op]]:
+                part = math.prod(_share(p, e, steps) for p, e in zip(places, tensor.extents, strict=True))
+                parts[tensor] = max(parts.get(tensor, 0), part)
+        return round(sum(part * _bytes(t) for t, part in parts.items()))
+
+    def _worth(self, known: _Below, root: Compute, members: Sequence[Compute], steps: Mapping[Axis, int]) -> int:
+        """The bytes that need not come from memory again, of what does not stay in the cache anyway.
+
+        They count twice where they need not even come from the cache that all cores share.
+        """
+        if not self._fits(known, root, members, steps):
+            return 0
+        times: dict[Tensor, int] = {}
+        for op in (root, *members):
+            for tensor in {t for t, _ in known.reads[op]}:
+                times[tensor] = times.get(tensor, 0 if tensor.op not in members else 2) + 1
+        least = self.machine.least.slices
+        saved = sum(_bytes(t) * (n - 1) for t, n in times.items() if _bytes(t) >= least)
+        return saved * (2 if self._size(known, root, members, steps) <= self.machine.l2 else 1)
+
+
+def _last(root: Compute) -> Axis:
+    """The loop along memory."""
+    return next((a for a in root.axes[::-1] if number(a.extent) != 1), root.axes[-1])
+
+
+def _bytes(tensor: Tensor) -> int:
+    return math.prod(number(e) or 1 for e in tensor.extents) * tensor.dtype.itemsize
+
+
+def _followed(places: _Places) -> frozenset[Axis]:
+    """The loops of the root each of which moves one axis of a stage, from one part to the next."""
+    moves = Counter(a for p in places for a in p.moves)
+    return frozenset(p.axis for p in places if p.axis is not None and moves[p.axis] == 1)
+
+
+def _share(place: _Place, extent: Expr, steps: Mapping[Axis, int]) -> float:
+    """Which part of a dimension is in a slice."""
+    if place.axis is None or place.axis not in steps:
+        return 1
+    return min(1, place.each * steps[place.axis] / place.by / (number(extent) or 1))
+
+
+def _joined(sites: Sequence[_Places]) -> _Places:
+    """Where the axes of a stage are, by all reads of it."""
+    found = sites[0]
+    for places in sites[1:]:
+        found = tuple(_both(a, b) for a, b in zip(found, places, strict=True))
+    return found
+
+
+def _both(a: _Place, b: _Place) -> _Place:
+    """What two places are together: the same, or equally many for as many of the root's."""
+    by = math.lcm(a.by, b.by)
+    each = a.each * (by // a.by)
+    if a.axis is b.axis and each == b.each * (by // b.by):
+        return _Place(a.axis, by, each, a.others | b.others)
+    return _Place(others=a.moves | b.moves)
+
+
+def _place_of(index: Expr, at: Mapping[Axis, _Place]) -> _Place:
+    """Where an index is, of axes that are there; loops of a reduction are none of them."""
+    moved = {a: at[a] for a in free_axes(index) if a in at and at[a].moves}
+    places = (at if reads_of((index,)) else moved).values()
+    unknown = _Place(others=frozenset().union(*(p.moves for p in places)))
+    if reads_of((index,)) or len(moved) != 1:
+        return unknown
+    ((axis, place),) = moved.items()
+    if index is axis:
+        return place
+    if isinstance(index, Apply) and index.fn is Fn.FLOORDIV and index.args[0] is axis:
+        divisor = index.args[1]
+        return _divided(place, int(divisor.value)) or unknown if isinstance(divisor, Const) else unknown
+    form = affine_of(index)
+    times = None if form is None else form.coefficient(axis)
+    low, high = range_of(substitute(index, {axis: Const(0, axis.dtype)}))
+    if times is None or not times.is_constant or low < 0 or high >= times.constant:
+        return unknown
+    return replace(place, each=place.each * times.constant)
+
+
+def _divided(place: _Place, by: int) -> _Place | None:
+    """The place of a quotient of an index."""
+    if by > 0 and by % place.each == 0:
+        return replace(place, by=place.by * (by // place.each), each=1)
+    return replace(place, each=place.each // by) if by > 0 and place.each % by == 0 else None
+
+
+def plan_slices(rw: Rewriting, found: Iterable[Slices], costs: Costs, machine: Machine, plan: Plan) -> None:
+    """Directives for the stages of slices, which are planned then."""
+    for made in found:
+        group = Group(made.root, 0, list(made.members))
+        _SliceLoops(rw, group, costs, machine, plan).share(made)
+        rw.planned |= {op.name for op in (made.root, *made.members)}
+
+
+class _SliceLoops(GroupLoops):
+    """The loops of stages that are computed by slices."""
+
+    single: Set[Axis] = frozenset()
+
+    def share(self, made: Slices) -> None:
+        """Slices outside, shared among threads; in each the stages one after another."""
+        root, names, self.single = made.root, loop_names(made.root), made.single
+        self.say(ComputeRoot(stage=root.name))
+        outer: list[str] = []
+        for axis, step in made.steps.items():
+            if step > 1:
+                name, exact = names[axis], (number(axis.extent) or 0) % step == 0
+                slices, inside = f"{name}_t", f"{name}_b"
+                self.say(Split(stage=root.name, loop=name, outer=slices, inner=inside, factor=step, exact=exact))
+                names[axis] = inside
+        outer = [f"{loop_names(root)[a]}_t" if made.steps[a] > 1 else names[a] for a in root.axes if a in made.steps]
+        within = [a for a in root.axes if a not in made.single]
+        order = [names[a] for a in within]
+        inner = self._vectors_of(root, made, order, names)
+        self.say(Reorder(stage=root.name, loops=(*outer, *order, *inner)))
+        fusing, (task,) = fused(root.name, outer, "f")
+        self.say(*fusing)
+        count = math.prod(-(-(number(a.extent) or 0) // n) for a, n in made.steps.items())
+        threads = self.machine.cores > 1 and self._work() >= self.machine.least.nest_threads
+        at = self._tasks(root, task, count, threads=threads)
+        for member in made.members:
+            self.say(ComputeAt(stage=member.name, consumer=root.name, loop=at))
+            self._inner(member, 0)
+
+    def _vectors_of(self, root: Compute, made: Slices, order: list[str], names: Mapping[Axis, str]) -> list[str]:
+        """The loop along memory as vectors; the loops inside of it."""
+        vector = self._vector_axis(root, 0)
+        step = 1 if vector is None else made.steps.get(vector, 1)
+        if vector is None or step == 1:
+            return self._cut(root, "body", vector, order)
+        width, name = self._width(root), loop_names(root)[vector]
+        exact = step % width == 0
+        self.say(
+            Split(stage=root.name, loop=names[vector], outer=f"{name}_o", inner=f"{name}_v", factor=width, exact=exact),
+            Vectorize(stage=root.name, loop=f"{name}_v"),
+        )
+        order[order.index(names[vector])] = f"{name}_o"
+        return [f"{name}_v"]
+
+    def _vector_axis(self, op: Compute, depth: int) -> Axis | None:
+        """As of any stage, but for axes of which a slice has one place."""
+        axes = tuple(a for a in op.axes if a not in self.single)
+        return super()._vector_axis(replace(op, axes=axes, _outputs={}), depth) if axes else None
