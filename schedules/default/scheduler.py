@@ -347,9 +347,11 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine, *, apart: bool) -> li
             # A tree goes with its partial results, whatever the vectors: inlined, it would take them to its readers.
             kept |= {op for op in rw.stages if rw.kinds.get(op.name) == "tree"}
             kept |= widely_read(rw.stages, kept, rw.planned, machine)
-        slices = slices_of(rw, finals, kept, costs_of(rw.stages, kept, rw.planned, machine), machine)
-        kept |= {op for made in slices for op in (made.root, *made.members)}
         costs = costs_without_trips(rw.stages, finals, kept, rw.planned, machine)
+        slices = slices_of(rw, finals, kept, costs, machine)
+        if slices:
+            kept |= {op for made in slices for op in (made.root, *made.members)}
+            costs = costs_without_trips(rw.stages, finals, kept, rw.planned, machine)
         plan_slices(rw, slices, costs, machine, plan)
         alone = windows_alone(rw, finals, costs, machine)
         if alone:

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
-from schedules.default.costs import Costs, is_pointwise
+from schedules.default.costs import Costs, costs_of, is_pointwise
 from schedules.default.groups import Group, groups_of, read_by_checks
 from schedules.default.patterns.nests import GroupLoops
 from schedules.default.rewriting import Rewriting, fused, loop_names
@@ -78,14 +78,19 @@ class Slices:
 def slices_of(
     rw: Rewriting, outputs: Set[Operation], kept: Set[Operation], costs: Costs, machine: Machine
 ) -> list[Slices]:
-    """What a program computes by slices, its last stages first."""
-    search = _Search(rw, kept, costs, machine)
+    """What a program computes by slices, its last stages first.
+
+    `costs` inline stages that would take longer to memory and back. Within a slice they are not on their way there.
+    """
+    search = _Search(rw, kept, costs_of(rw.stages, kept, rw.planned, machine), machine)
     found: list[Slices] = []
     if not search.walks_again():
         return found
-    groups = {g.root: g for g in groups_of(rw.stages, outputs, rw.planned, costs, machine)}
+    groups = {g.root: g for g in groups_of(rw.stages, outputs, rw.planned, search.costs, machine)}
     for op in reversed(rw.stages):
-        if isinstance(op, Compute) and is_pointwise(op) and search.is_free(op):
+        is_root = isinstance(op, Compute) and is_pointwise(op) and op not in costs.inlined
+        if is_root and search.is_free(op):
+            assert isinstance(op, Compute)
             made = search.below(op, groups.get(op))
             if made is not None:
                 found.append(made)

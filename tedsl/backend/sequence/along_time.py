@@ -116,7 +116,8 @@ def _cut(steps: int, length: int, least: int = 1) -> list[Segment]:
                 if min(each, first := steps - (count - 1) * each) >= least:
                     yield count, first, each
 
-    count, first, each = min(ways(), key=lambda way: (max(length, *way[1:]), -way[0], -way[2]))
+    best = min(ways(), key=lambda way: (max(length, *way[1:]), -way[0], -way[2]), default=None)
+    count, first, each = best or (1, steps, 0)  # few steps are one segment
     ends = [first + k * each for k in range(count)]
     return [Segment(begin, end, steps) for begin, end in zip([0, *ends], ends, strict=False)]
 

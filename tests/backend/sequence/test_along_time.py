@@ -403,3 +403,8 @@ def test_no_segment_is_much_longer_than_asked_for(steps: int, length: int, least
     assert len(set(lengths[1:])) == 1
     assert least <= min(lengths)
     assert max(lengths) < length + least
+
+
+def test_few_steps_are_one_segment() -> None:
+    assert [(part.begin, part.end) for part in along_time._cut(1, 4)] == [(0, 1)]
+    assert [(part.begin, part.end) for part in along_time._cut(5, 4, 3)] == [(0, 5)]
