@@ -74,8 +74,10 @@ def cuts_of(
             found[axis] = at
     if not found or math.prod(len(at) + 1 for at in found.values()) > MOST_PIECES:
         return {}
-    made = pieces_of(op.axes, bodies, found)
-    return found if sum(map(_written, made)) <= MOST_NODES else {}
+    written = sum(map(_written, pieces_of(op.axes, bodies, found)))
+    # What is written out is compiled for longer than it ever runs where it is more than the vectors of the stage.
+    is_run_often = _is_copy(bodies) or written * (machine.vector_bytes // widest) <= math.prod(extents)
+    return found if written <= MOST_NODES and is_run_often else {}
 
 
 def _moves_rows(roots: Sequence[Expr], axis: Axis, last: Axis) -> bool:

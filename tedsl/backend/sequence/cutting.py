@@ -13,7 +13,7 @@ from dataclasses import replace
 from schedules.cutting.cuts import PlanPart
 from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.compilation import Compilation
-from tedsl.backend.compiling.executable import KernelStep, StepPlan
+from tedsl.backend.compiling.executable import CompiledKernel, KernelStep, StepPlan
 from tedsl.backend.compiling.memory_cache import shared_kernel
 from tedsl.backend.compiling.single_kernel import SingleKernel
 from tedsl.backend.host.loaders import loads_objects
@@ -87,7 +87,7 @@ class Cutter:
                 self._add_apart(op)
         self._compute([t for t in dict.fromkeys(wanted) if t not in self.numbers], name)
 
-    def call(self, kernel: SingleKernel, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+    def call(self, kernel: CompiledKernel, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """A step that calls a kernel, by the numbers of what it reads and makes."""
         self.steps.append(KernelStep(kernel, None, tuple(inputs), tuple(outputs)))
 

@@ -20,7 +20,8 @@ from tedsl.analysis.iteration import is_stepped
 from tedsl.analysis.sizes import known_shape
 from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.compilation import Compilation
-from tedsl.backend.compiling.executable import StepPlan, View
+from tedsl.backend.compiling.executable import CompiledKernel, StepPlan, View
+from tedsl.backend.compiling.memory_cache import shared_kernel
 from tedsl.backend.compiling.single_kernel import SingleKernel
 from tedsl.backend.sequence.cutting import Cutter
 from tedsl.backend.sequence.step_programs import Member, StepInput, StepProgram, StepWriter, members_of
@@ -34,6 +35,7 @@ from tedsl.lang.functions import as_expr, clip
 from tedsl.lang.intervals import range_of
 from tedsl.lang.locks import cached_property
 from tedsl.lang.phases import part_shown
+from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import operations_between, reads_of, stages_of, topological
 
@@ -246,25 +248,29 @@ class _Plan:
         made = self._written(loop, group)
         results = [made.made[m.handle] for m in wanted]
         sums = sums_ahead(results, made.columns)
-        columns = [t for t in made.columns if t in _needed([*sums, *results])]
+        columns = sorted((t for t in made.columns if t in _needed([*sums, *results])), key=_alone)
         given = {tensor: g for g, tensor in made.inputs.items()}
         ahead = {t: self.cutter.add(t) for t in (*columns, *sums)}
-        calls = [(self._kernel(loop, o, {*given, *ahead}), o) for o in (columns, sums, results) if o]
-        self._compute_given(loop, [given[t] for kernel, _ in calls for t in kernel.program.inputs if t in given])
+        calls = [self._kernel(loop, o, {*given, *ahead}) for o in (columns, sums, results) if o]
+        self._compute_given(loop, [given[t] for _, own in calls for t in own.inputs if t in given])
         for step in group:
             cells = ahead | dict(zip(results, (self._cell(m, step) for m in wanted), strict=True))
-            for kernel, outputs in calls:
-                read = [ahead[t] if t in ahead else self._input(given[t], t, step) for t in kernel.program.inputs]
-                self.cutter.call(kernel, read, [cells[t] for t in outputs])
+            for kernel, own in calls:
+                read = [ahead[t] if t in ahead else self._input(given[t], t, step) for t in own.inputs]
+                self.cutter.call(kernel, read, [cells[t] for t in own.outputs])
 
-    def _kernel(self, loop: _Loop, outputs: Sequence[Tensor], known: set[Tensor]) -> SingleKernel:
-        """A kernel of a step, of what is known."""
+    def _kernel(self, loop: _Loop, outputs: Sequence[Tensor], known: set[Tensor]) -> tuple[CompiledKernel, Compilation]:
+        """A kernel of a step, of what is known, and the program of the step: others may have the kernel, too."""
         between = operations_between(known - set(outputs), outputs)
         read = [t for t in dict.fromkeys(t for op in between for t in op.inputs) if t in known]
         name, planner = f"{self.program.name}_{loop.op.name}", self.program.planner
         if loop.elements < TO_SHARE:
             planner = replace(planner, choices=tuple({**dict(planner.choices), "cores": 1}.items()))
-        return SingleKernel(Compilation(tuple(read), tuple(outputs), name, self.program.target, planner))
+        own = Compilation(tuple(read), tuple(outputs), name, self.program.target, planner)
+        if own.facts.checks_indices:  # and its errors tell of its own tensors
+            return SingleKernel(own), own
+        key = "step", structural_key(outputs, read, between=True), own.target, own.planner
+        return shared_kernel(key, lambda: SingleKernel(own)), own
 
     def _compute_given(self, loop: _Loop, given: Iterable[StepInput]) -> None:
         """What steps read that is no step of a scan, before the first of them."""
@@ -345,6 +351,11 @@ def _step_of(index: Expr) -> int | None:
     """The only step that an index reaches."""
     low, high = range_of(index)
     return int(low) if low == high else None
+
+
+def _alone(tensor: Tensor) -> str:
+    """What a tensor is by itself: in an order by this, steps that are alike have one program."""
+    return structural_key(tensor, tensor.op.inputs, between=True)
 
 
 def _needed(outputs: Sequence[Tensor]) -> set[Tensor]:

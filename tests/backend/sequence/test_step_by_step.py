@@ -158,3 +158,20 @@ def test_a_stage_that_nobody_else_reads_is_made_for_each_step() -> None:
     assert kernel.program.peak_bytes < 8 * 40 * 30 * 30
     given_x = np.random.default_rng(0).standard_normal((40, 30)) / 30
     np.testing.assert_allclose(kernel(given_x), te.interpret(s, {x: given_x}), rtol=1e-11)
+
+
+def test_steps_that_do_the_same_have_one_kernel() -> None:
+    """The first step, which reads what the scan begins with, too: what it computes of that is what the others do."""
+    program = next(p for p in PROGRAMS if p.name == "nbody")
+    arrays = [np.asarray(a) for a in program.data(6, 5)]
+    inputs = [te.placeholder(a.shape, a.dtype.name, name=f"x{k}") for k, a in enumerate(arrays)]
+    inputs, outputs = with_gradients(inputs, program.ours(*inputs))
+    arrays.append(np.random.default_rng(1).standard_normal(inputs[-1].shape))
+    with assuming({"step_kernels": 1}):
+        kernel = te.build(inputs, outputs)
+    of_steps = [core for core in kernel.core.plan.kernels if core.program.planner.part is None]
+    calls = [sum(step.core is core for step in kernel.core.plan.steps) for core in of_steps]
+    assert calls
+    assert calls.count(1) <= 1  # only the last step, from which gradients begin
+    want = te.interpret(outputs, dict(zip(inputs, arrays, strict=True)))
+    assert largest_error(kernel(*arrays), want) < 1e-11

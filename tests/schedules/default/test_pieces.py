@@ -276,3 +276,21 @@ def test_rows_whose_place_is_made_of_quotients_are_one_loop_nest(place: Callable
         check(output)
     small = te.placeholder((3, 32, 5), name="small")
     check(te.compute(small.shape, lambda n, c, i: small[n, place(c), i], name="y"))
+
+
+def test_code_that_runs_a_few_times_is_written_once() -> None:
+    """Pieces of a small stage hold more operations than it has vectors; a copy is little code in any case."""
+
+    def finer(rows: int, columns: int) -> te.Tensor:
+        x = te.placeholder((4, rows // 2 + 1, columns // 2 + 1), name="x")
+
+        def element(c: Any, y: Any, j: Any) -> Any:
+            a, b = x[c, y // 2, j // 2], x[c, (y + 1) // 2, (j + 1) // 2]
+            return (a * 0.5 + b) * (a - b * 0.5) * te.select(y < rows // 2, x[c, y // 2, 0], x[c, 0, j // 2])
+
+        return te.compute((4, rows, columns), element, name="y")
+
+    assert cuts(finer(32, 48))
+    assert not cuts(finer(20, 14))
+    check(finer(20, 14))
+    assert cuts(te.concatenate([te.placeholder((90,), name=n) for n in "ab"], 0))
