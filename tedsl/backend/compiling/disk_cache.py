@@ -4,7 +4,8 @@ The key is a digest of all that compiling depends on: the program with its names
 the machine, and the versions of Halide, LLVM and this library down to what its source files hold. What is kept is data:
 object code and a few numbers, in files that carry their own digest (`host.files`). The name of the code's function has
 a seal over these numbers, so that none is believed that the code was not made for. TEDSL_CACHE=off keeps nothing,
-TEDSL_CACHE_MB (1024 unless set) is how much is kept; the files used longest ago go first.
+TEDSL_CACHE_MB (1024 unless set) is how much is kept; the files used longest ago go first. Where nothing is kept,
+processes that compile together pass code on through a folder that is gone afterwards.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -42,6 +44,7 @@ __all__ = [
     "is_kept",
     "is_off",
     "keep",
+    "keeping_meanwhile",
     "key_of",
     "key_of_part",
     "key_of_program",
@@ -53,6 +56,7 @@ __all__ = [
 FOLDER = "kernels"
 MOST_MB = 1024
 _SOURCES = ("tedsl", "schedules")
+_passing: list[Path] = []  # folders in which code is passed on at the moment
 _CODE = "code"  # the digest of the code, beside the numbers
 
 
@@ -107,7 +111,32 @@ def key_of_program(structure: str, program: Compilation, least: int) -> str | No
 
 def is_off() -> bool:
     """Whether nothing is kept: the user wants it so, or code is no object here."""
-    return not loads_objects() or os.environ.get("TEDSL_CACHE", "").strip().lower() in ("off", "0", "no", "false")
+    return not loads_objects() or (not _passing and _is_unwanted())
+
+
+def _is_unwanted() -> bool:
+    return os.environ.get("TEDSL_CACHE", "").strip().lower() in ("off", "0", "no", "false")
+
+
+@contextlib.contextmanager
+def keeping_meanwhile() -> Iterator[None]:
+    """In the block, what this process and its children compile is kept, if only for so long."""
+    if not _is_unwanted() and files.private_folder(FOLDER) is not None:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="tedsl-", ignore_cleanup_errors=True) as folder:
+        _passing.append(Path(folder))
+        try:
+            _versions()  # asked here, not by each of the children
+            yield
+        finally:
+            _passing.pop()
+
+
+def _folders() -> tuple[Path | None, Path | None]:
+    """The folder of our own, and that of many users."""
+    own = _passing[-1] if _passing else files.private_folder(FOLDER)
+    return own, None if _is_unwanted() else files.shared_folder(FOLDER)
 
 
 def _made_for(form: object, target: Target) -> tuple[str, ...]:
@@ -163,7 +192,7 @@ def recall(key: str | None) -> Kept | None:
 
 def is_kept(key: str | None) -> bool:
     """Whether there is code under a key; it may still be found to be damaged."""
-    folders = () if key is None else (files.private_folder(FOLDER), files.shared_folder(FOLDER))
+    folders = () if key is None else _folders()
     return any(folder is not None and (folder / f"{key}.kernel").exists() for folder in folders)
 
 
@@ -171,7 +200,7 @@ def read(key: str | None, kind: str) -> bytes | None:
     """The content of a kept file, if it is there and whole, in the folder of our own or in that of many users."""
     if key is None:
         return None
-    folder, shared = files.private_folder(FOLDER), files.shared_folder(FOLDER)
+    folder, shared = _folders()
     payload = None if folder is None else files.read(folder / f"{key}.{kind}")
     if folder is not None and payload is not None:
         with contextlib.suppress(OSError):
@@ -182,10 +211,11 @@ def read(key: str | None, kind: str) -> bytes | None:
 
 def write(key: str | None, kind: str, payload: bytes) -> None:
     """Keep a file, if there is a place to keep it in."""
-    folder = None if key is None else files.private_folder(FOLDER)
+    folder = None if key is None else _folders()[0]
     if folder is not None:
         files.write(folder / f"{key}.{kind}", payload)
-        _make_room(folder)
+        if not _passing:
+            _make_room(folder)
 
 
 def keep(key: str | None, kept: Kept) -> None:

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -19,6 +20,7 @@ from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.layouts import LARGEST
 from tedsl.backend.compiling.collecting import collected_later
 from tedsl.backend.compiling.compilation import Compilation
+from tedsl.backend.compiling.disk_cache import keeping_meanwhile
 from tedsl.backend.compiling.executable import (
     CallMemory,
     CompiledKernel,
@@ -108,9 +110,13 @@ class Steps:
         """Compile the kernels, several at a time: in processes of their own where that is possible, else in threads."""
         forms = self._forms(modes or ("write",) * len(self.program.outputs))
         missing = [core for core, form in forms.items() if not core.forms.is_ready(form)]
-        counting = set(missing) or set(forms)
-        with collected_later(), counted(f"compiling {self.program.name}", len(counting), "kernel") as done:
-            if may_compile_apart(len(missing)):
+        counting, apart = set(missing) or set(forms), may_compile_apart(len(missing))
+        with (
+            collected_later(),
+            keeping_meanwhile() if apart else nullcontext(),
+            counted(f"compiling {self.program.name}", len(counting), "kernel") as done,
+        ):
+            if apart:
                 begin, before = time.perf_counter(), self.compile_ms
                 # The longest first, or all others end while one process compiles it.
                 order = sorted(missing, key=_amount, reverse=True)

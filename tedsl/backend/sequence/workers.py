@@ -1,6 +1,7 @@
 """Kernels compiled by several processes: Halide holds Python's lock while it compiles, so threads wait for each other.
 
-Each process takes the next kernel from a pipe, compiles it, and leaves its code on the disk, where this one finds it.
+Each process takes the next kernel from a pipe, compiles it, and leaves its code on the disk, where this one finds it:
+among what is kept, or in a folder for the time of the build.
 The others are forked, because what is to be compiled lives in this one. So it is done only where a fork is safe: on
 Linux, in a process with one Python thread, and without libraries that object. What another process could not compile is
 compiled here, which then says why.
@@ -17,8 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
-from tedsl.backend.compiling import disk_cache
-from tedsl.backend.host import files
+from tedsl.backend.host.loaders import loads_objects
 from tedsl.backend.host.threads import available_cpus
 
 __all__ = ["compile_apart", "may_compile_apart"]
@@ -34,7 +34,7 @@ def may_compile_apart(count: int) -> bool:
     fits = LEAST <= count <= MOST and available_cpus() > 1
     if not alone or not fits or any(name in sys.modules for name in _OBJECTING):
         return False
-    return not disk_cache.is_off() and files.private_folder(disk_cache.FOLDER) is not None
+    return loads_objects()
 
 
 def compile_apart(

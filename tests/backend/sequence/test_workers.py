@@ -68,6 +68,31 @@ def test_all_processes_compile_and_the_results_are_right(folder: Path) -> None:
     assert len(list(folder.glob("*.kernel"))) == 4
 
 
+@pytest.mark.parametrize("why", ["off", "no folder"])
+def test_where_nothing_is_kept_code_is_passed_on(
+    why: str, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In a folder that is gone afterwards."""
+    (tmp_path / "between").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "between"))
+    if why == "off":
+        monkeypatch.setenv("TEDSL_CACHE", "off")
+    else:
+        (tmp_path / "taken").write_text("")
+        monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path / "taken"))
+    printed = run(
+        "def noting(*a):",
+        "    os.write(1, f'compiled by {os.getpid() == here}\\n'.encode())",
+        "    return compile_object(*a)",
+        "variant_source.compile_object = noting",
+        "built()",
+    )
+    assert printed.count("compiled by") == 4  # none of them twice
+    assert "compiled by False" in printed
+    assert not list(folder.glob("*"))
+    assert not list((tmp_path / "between").iterdir())
+
+
 def test_a_process_that_dies_leaves_its_kernels_to_this_one() -> None:
     run(
         "def dying(*a):",
@@ -90,7 +115,7 @@ def test_what_fails_everywhere_is_told_here() -> None:
     assert "no compiler" in printed
 
 
-def test_where_a_fork_is_not_safe_threads_compile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_where_a_fork_is_not_safe_threads_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "available_cpus", lambda: 2)
     monkeypatch.setattr(threading, "active_count", lambda: 1)
     monkeypatch.setattr(workers.sys, "platform", "linux")
@@ -99,12 +124,9 @@ def test_where_a_fork_is_not_safe_threads_compile(monkeypatch: pytest.MonkeyPatc
     assert not workers.may_compile_apart(workers.LEAST - 1)
     changes: list[tuple[Any, str, Any]] = [
         (threading, "active_count", lambda: 2), (workers.sys, "platform", "darwin"), (workers, "_OBJECTING", ("sys",)),
-        (workers, "available_cpus", lambda: 1), (disk_cache, "is_off", lambda: True),
+        (workers, "available_cpus", lambda: 1), (workers, "loads_objects", lambda: False),
     ]  # fmt: skip
     for where, name, value in changes:
         with monkeypatch.context() as patch:
             patch.setattr(where, name, value)
             assert not workers.may_compile_apart(workers.LEAST)
-    (tmp_path / "taken").write_text("")
-    monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path / "taken"))
-    assert not workers.may_compile_apart(workers.LEAST)
