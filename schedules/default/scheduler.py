@@ -33,7 +33,8 @@ from schedules.default.patterns.padding import is_window, padded_windows
 from schedules.default.patterns.pipelines import pipelines_of, plan_pipelines
 from schedules.default.patterns.scans import along_memory, parts_read_through, plan_scan, steps_asked_for
 from schedules.default.patterns.scatters import plan_scatter
-from schedules.default.patterns.slices import plan_slices, slices_of
+from schedules.default.patterns.slice_loops import plan_slices
+from schedules.default.patterns.slices import slices_of
 from schedules.default.patterns.window_tiles import is_tiled_sum
 from schedules.default.products.panels import plan_contraction
 from schedules.default.recompute import costs_without_trips, widely_read

@@ -13,53 +13,23 @@ memory (a maximum over the first axis). Groups (`groups`) are the same for outer
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import replace
+from collections.abc import Mapping, Sequence, Set
 
 from schedules.default.costs import Costs, costs_of, is_pointwise
 from schedules.default.groups import Group, groups_of, read_by_checks
-from schedules.default.patterns.nests import GroupLoops
-from schedules.default.rewriting import Rewriting, fused, loop_names
-from schedules.directives import ComputeAt, ComputeRoot, Reorder, Split, Vectorize
+from schedules.default.patterns.slice_places import FREE, Place, Places, followed, joined, place_of
+from schedules.default.rewriting import Rewriting
 from schedules.machine import Machine
-from schedules.plan import Plan
-from tedsl.analysis.affine import affine_of
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn
+from tedsl.lang.expr import Axis, Expr
 from tedsl.lang.extents import number
-from tedsl.lang.intervals import range_of
 from tedsl.lang.tensor import Compute, Operation, Tensor
-from tedsl.lang.traverse import free_axes, reads_of, substitute
 
-__all__ = ["Slices", "plan_slices", "slices_of"]
+__all__ = ["Slices", "slices_of"]
 
-ROWS = 8  # of a reduction along columns, at a time
 COLUMNS = 4  # vectors of a slice at least: fewer are no stream through memory
 MADE_FOR = ("", "partial", "folded", "tree")  # kinds of stages that may be computed anywhere
 MOST_READS = 1 << 10  # through what is inlined
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where an index is as the root's loops go on: index // each is axis // by; no axis: anywhere.
-
-    `others`: loops of the root that move it in another way.
-    """
-
-    axis: Axis | None = None
-    by: int = 1
-    each: int = 1
-    others: frozenset[Axis] = frozenset()
-
-    @property
-    def moves(self) -> frozenset[Axis]:
-        """The loops of the root that move it."""
-        return self.others if self.axis is None else self.others | {self.axis}
-
-
-FREE = _Place()
-_Places = tuple[_Place, ...]  # of the axes of a stage
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,15 +72,15 @@ def slices_of(
 class _Below:
     """A stage with those that only it and they read: where these are by its loops, and what each reads there."""
 
-    places: Mapping[Compute, _Places]
-    reads: Mapping[Compute, Sequence[tuple[Tensor, _Places]]]
+    places: Mapping[Compute, Places]
+    reads: Mapping[Compute, Sequence[tuple[Tensor, Places]]]
 
     def within(self, loops: Set[Axis]) -> list[Compute]:
         """The stages of which each iteration of the root's `loops` has a part to itself, users before inputs."""
         found: list[Compute] = []
         for op, places in self.places.items():
             readers = [r for r, reads in self.reads.items() if any(t.op is op for t, _ in reads)]
-            if loops <= _followed(places) and all(r in found for r in readers):
+            if loops <= followed(places) and all(r in found for r in readers):
                 found.append(op)
         return found
 
@@ -166,7 +136,7 @@ class _Search:
         known = self._below(root)
         if known is None:
             return None
-        loops = {_followed(p) for p in known.places.values()}
+        loops = {followed(p) for p in known.places.values()}
         loops |= {a - {_last(root)} for a in loops}
         loops = {a & b for a in loops for b in loops if a & b}
         rows = 0
@@ -182,37 +152,37 @@ class _Search:
         return best
 
     def _below(self, root: Compute) -> _Below | None:
-        own = tuple(_Place(a) if number(a.extent) != 1 else FREE for a in root.axes)
-        places: dict[Compute, _Places] = {root: own}
-        reads: dict[Compute, list[tuple[Tensor, _Places]]] = {}
-        arrived: dict[Operation, list[_Places]] = {}
+        own = tuple(Place(a) if number(a.extent) != 1 else FREE for a in root.axes)
+        places: dict[Compute, Places] = {root: own}
+        reads: dict[Compute, list[tuple[Tensor, Places]]] = {}
+        arrived: dict[Operation, list[Places]] = {}
         for op in self.stored[self.stored.index(root) :: -1]:
             if op is not root:
                 if op in self.outside or not self.is_free(op) or not self.readers.get(op, {op}) <= places.keys():
                     continue
                 assert isinstance(op, Compute)
-                joined = _joined(arrived.get(op, []))
-                if not _followed(joined):
+                at = joined(arrived[op])
+                if not followed(at):
                     continue
-                places[op] = joined
+                places[op] = at
             assert isinstance(op, Compute)
             found = self._reads(op, places[op])
             if found is None:
                 return None
             reads[op] = found
-            for tensor, at in found:
-                arrived.setdefault(tensor.op, []).append(at)
+            for tensor, here in found:
+                arrived.setdefault(tensor.op, []).append(here)
         return _Below(places, reads) if len(places) > 1 else None
 
-    def _reads(self, op: Compute, places: _Places) -> list[tuple[Tensor, _Places]] | None:
+    def _reads(self, op: Compute, places: Places) -> list[tuple[Tensor, Places]] | None:
         """Where a stage reads what is stored; None where there are too many ways."""
-        found: dict[tuple[Tensor, _Places], None] = {}
-        seen: set[tuple[Operation, _Places]] = {(op, places)}
-        pending: list[tuple[Operation, _Places]] = [(op, places)]
+        found: dict[tuple[Tensor, Places], None] = {}
+        seen: set[tuple[Operation, Places]] = {(op, places)}
+        pending: list[tuple[Operation, Places]] = [(op, places)]
         for stage, own in pending:
-            at: dict[Axis, _Place] = dict(zip(getattr(stage, "axes", ()), own, strict=True))
+            at: dict[Axis, Place] = dict(zip(getattr(stage, "axes", ()), own, strict=True))
             for read in stage.reads:
-                here = tuple(_place_of(i, at) for i in read.indices)
+                here = tuple(place_of(i, at) for i in read.indices)
                 inner = read.tensor.op
                 if inner not in self.costs.inlined:
                     found[read.tensor, here] = None
@@ -303,118 +273,8 @@ def _bytes(tensor: Tensor) -> int:
     return math.prod(number(e) or 1 for e in tensor.extents) * tensor.dtype.itemsize
 
 
-def _followed(places: _Places) -> frozenset[Axis]:
-    """The loops of the root each of which moves one axis of a stage, from one part to the next."""
-    moves = Counter(a for p in places for a in p.moves)
-    return frozenset(p.axis for p in places if p.axis is not None and moves[p.axis] == 1)
-
-
-def _share(place: _Place, extent: Expr, steps: Mapping[Axis, int]) -> float:
+def _share(place: Place, extent: Expr, steps: Mapping[Axis, int]) -> float:
     """Which part of a dimension is in a slice."""
     if place.axis is None or place.axis not in steps:
         return 1
     return min(1, place.each * steps[place.axis] / place.by / (number(extent) or 1))
-
-
-def _joined(sites: Sequence[_Places]) -> _Places:
-    """Where the axes of a stage are, by all reads of it."""
-    found = sites[0]
-    for places in sites[1:]:
-        found = tuple(_both(a, b) for a, b in zip(found, places, strict=True))
-    return found
-
-
-def _both(a: _Place, b: _Place) -> _Place:
-    """What two places are together: the same, or equally many for as many of the root's."""
-    by = math.lcm(a.by, b.by)
-    each = a.each * (by // a.by)
-    if a.axis is b.axis and each == b.each * (by // b.by):
-        return _Place(a.axis, by, each, a.others | b.others)
-    return _Place(others=a.moves | b.moves)
-
-
-def _place_of(index: Expr, at: Mapping[Axis, _Place]) -> _Place:
-    """Where an index is, of axes that are there; loops of a reduction are none of them."""
-    moved = {a: at[a] for a in free_axes(index) if a in at and at[a].moves}
-    places = (at if reads_of((index,)) else moved).values()
-    unknown = _Place(others=frozenset().union(*(p.moves for p in places)))
-    if reads_of((index,)) or len(moved) != 1:
-        return unknown
-    ((axis, place),) = moved.items()
-    if index is axis:
-        return place
-    if isinstance(index, Apply) and index.fn is Fn.FLOORDIV and index.args[0] is axis:
-        divisor = index.args[1]
-        return _divided(place, int(divisor.value)) or unknown if isinstance(divisor, Const) else unknown
-    form = affine_of(index)
-    times = None if form is None else form.coefficient(axis)
-    low, high = range_of(substitute(index, {axis: Const(0, axis.dtype)}))
-    if times is None or not times.is_constant or low < 0 or high >= times.constant:
-        return unknown
-    return replace(place, each=place.each * times.constant)
-
-
-def _divided(place: _Place, by: int) -> _Place | None:
-    """The place of a quotient of an index."""
-    if by > 0 and by % place.each == 0:
-        return replace(place, by=place.by * (by // place.each), each=1)
-    return replace(place, each=place.each // by) if by > 0 and place.each % by == 0 else None
-
-
-def plan_slices(rw: Rewriting, found: Iterable[Slices], costs: Costs, machine: Machine, plan: Plan) -> None:
-    """Directives for the stages of slices, which are planned then."""
-    for made in found:
-        group = Group(made.root, 0, list(made.members))
-        _SliceLoops(rw, group, costs, machine, plan).share(made)
-        rw.planned |= {op.name for op in (made.root, *made.members)}
-
-
-class _SliceLoops(GroupLoops):
-    """The loops of stages that are computed by slices."""
-
-    single: Set[Axis] = frozenset()
-
-    def share(self, made: Slices) -> None:
-        """Slices outside, shared among threads; in each the stages one after another."""
-        root, names, self.single = made.root, loop_names(made.root), made.single
-        self.say(ComputeRoot(stage=root.name))
-        outer: list[str] = []
-        for axis, step in made.steps.items():
-            if step > 1:
-                name, exact = names[axis], (number(axis.extent) or 0) % step == 0
-                slices, inside = f"{name}_t", f"{name}_b"
-                self.say(Split(stage=root.name, loop=name, outer=slices, inner=inside, factor=step, exact=exact))
-                names[axis] = inside
-        outer = [f"{loop_names(root)[a]}_t" if made.steps[a] > 1 else names[a] for a in root.axes if a in made.steps]
-        within = [a for a in root.axes if a not in made.single]
-        order = [names[a] for a in within]
-        inner = self._vectors_of(root, made, order, names)
-        self.say(Reorder(stage=root.name, loops=(*outer, *order, *inner)))
-        fusing, (task,) = fused(root.name, outer, "f")
-        self.say(*fusing)
-        count = math.prod(-(-(number(a.extent) or 0) // n) for a, n in made.steps.items())
-        threads = self.machine.cores > 1 and self._work() >= self.machine.least.nest_threads
-        at = self._tasks(root, task, count, threads=threads)
-        for member in made.members:
-            self.say(ComputeAt(stage=member.name, consumer=root.name, loop=at))
-            self._inner(member, 0)
-
-    def _vectors_of(self, root: Compute, made: Slices, order: list[str], names: Mapping[Axis, str]) -> list[str]:
-        """The loop along memory as vectors; the loops inside of it."""
-        vector = self._vector_axis(root, 0)
-        step = 1 if vector is None else made.steps.get(vector, 1)
-        if vector is None or step == 1:
-            return self._cut(root, "body", vector, order)
-        width, name = self._width(root), loop_names(root)[vector]
-        exact = step % width == 0
-        self.say(
-            Split(stage=root.name, loop=names[vector], outer=f"{name}_o", inner=f"{name}_v", factor=width, exact=exact),
-            Vectorize(stage=root.name, loop=f"{name}_v"),
-        )
-        order[order.index(names[vector])] = f"{name}_o"
-        return [f"{name}_v"]
-
-    def _vector_axis(self, op: Compute, depth: int) -> Axis | None:
-        """As of any stage, but for axes of which a slice has one place."""
-        axes = tuple(a for a in op.axes if a not in self.single)
-        return super()._vector_axis(replace(op, axes=axes, _outputs={}), depth) if axes else None
