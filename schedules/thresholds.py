@@ -42,6 +42,7 @@ class Thresholds:
     pipeline_strip: int = 32  # rows of which a task computes all stages
     pipeline_share: int = 8  # rows of a strip for each one that another strip computes too
     slices: int = 1 << 20  # bytes that stages would bring from memory again
+    slice_vectors: int = 16  # of the columns of a slice: fewer are no stream through memory
     pieces: int = 64  # elements of a stage whose loops are cut where it changes what it reads
     shifted: int = 1  # elements of a stage whose last tiles or vectors are shifted inwards
     lookup_points: int = 64  # in a row of the result, whose rows of a table are looked up

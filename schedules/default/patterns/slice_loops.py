@@ -10,8 +10,9 @@ from schedules.default.costs import Costs
 from schedules.default.groups import Group
 from schedules.default.patterns.nests import GroupLoops
 from schedules.default.patterns.slices import Slices
+from schedules.default.rest import along
 from schedules.default.rewriting import Rewriting, fused, loop_names
-from schedules.directives import ComputeAt, ComputeRoot, Reorder, Split, Vectorize
+from schedules.directives import ComputeAt, ComputeRoot, Reorder, Split, Unroll, Vectorize
 from schedules.machine import Machine
 from schedules.plan import Plan
 from tedsl.lang.expr import Axis
@@ -19,6 +20,8 @@ from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute
 
 __all__ = ["plan_slices"]
+
+ROWS = 8  # of a reduction along columns, at a time
 
 
 def plan_slices(rw: Rewriting, found: Iterable[Slices], costs: Costs, machine: Machine, plan: Plan) -> None:
@@ -33,10 +36,12 @@ class _SliceLoops(GroupLoops):
     """The loops of stages that are computed by slices."""
 
     single: Set[Axis] = frozenset()
+    columns: Set[Axis] = frozenset()
 
     def share(self, made: Slices) -> None:
         """Slices outside, shared among threads; in each the stages one after another."""
-        root, names, self.single = made.root, loop_names(made.root), made.single
+        root, names = made.root, loop_names(made.root)
+        self.single, self.columns = made.single, made.columns
         self.say(ComputeRoot(stage=root.name))
         outer: list[str] = []
         for axis, step in made.steps.items():
@@ -73,6 +78,28 @@ class _SliceLoops(GroupLoops):
         )
         order[order.index(names[vector])] = f"{name}_o"
         return [f"{name}_v"]
+
+    def _inner(self, op: Compute, depth: int) -> None:
+        """As of any stage, but columns of a slice are reduced a few rows at a time, each of them in one piece."""
+        vector = self._vector_axis(op, depth)
+        rows = None if op.reduction is None else number(op.reduction.axes[-1].extent)
+        if vector not in self.columns or vector is None or rows is None or rows < ROWS or not along(op, vector):
+            super()._inner(op, depth)
+            return
+        names, width = loop_names(op), self._width(op)
+        assert op.reduction is not None
+        sums = [names[a] for a in op.reduction.axes]
+        others = [names[a] for a in op.axes if a is not vector]
+        self._cut(op, "init", vector, [names[a] for a in op.axes])
+        name, row = names[vector], f"{sums[-1]}_i"
+        outer, lane = f"{name}_o", f"{name}_v"
+        self.say(
+            Split(stage=op.name, loop=name, outer=outer, inner=lane, factor=width),
+            Vectorize(stage=op.name, loop=lane),
+            Split(stage=op.name, loop=sums[-1], outer=f"{sums[-1]}_o", inner=row, factor=ROWS),
+            Unroll(stage=op.name, loop=row),
+            Reorder(stage=op.name, loops=(*others, *sums[:-1], f"{sums[-1]}_o", outer, row, lane)),
+        )
 
     def _vector_axis(self, op: Compute, depth: int) -> Axis | None:
         """As of any stage, but for axes of which a slice has one place."""

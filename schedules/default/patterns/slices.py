@@ -13,7 +13,7 @@ memory (a maximum over the first axis). Groups (`groups`) are the same for outer
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from schedules.default.costs import Costs, costs_of, is_pointwise
 from schedules.default.groups import Group, groups_of, read_by_checks
@@ -27,7 +27,7 @@ from tedsl.lang.tensor import Compute, Operation, Tensor
 
 __all__ = ["Slices", "slices_of"]
 
-COLUMNS = 4  # vectors of a slice at least: fewer are no stream through memory
+UNIT = 4  # vectors, of which the columns of a slice are a multiple
 MADE_FOR = ("", "partial", "folded", "tree")  # kinds of stages that may be computed anywhere
 MOST_READS = 1 << 10  # through what is inlined
 
@@ -36,13 +36,14 @@ MOST_READS = 1 << 10  # through what is inlined
 class Slices:
     """A stage, how many places of which of its loops are a slice, and the stages computed for each, users first.
 
-    `single`: axes of which a slice has one place.
+    `single`: axes of which a slice has one place. `columns`: those along memory, of which it has a part.
     """
 
     root: Compute
     steps: Mapping[Axis, int]
     members: tuple[Compute, ...]
     single: Set[Axis]
+    columns: Set[Axis]
 
 
 def slices_of(
@@ -56,12 +57,13 @@ def slices_of(
     found: list[Slices] = []
     if not search.walks_again():
         return found
-    groups = {g.root: g for g in groups_of(rw.stages, outputs, rw.planned, search.costs, machine)}
+    groups: dict[Operation, Group] = {
+        g.root: g for g in groups_of(rw.stages, outputs, rw.planned, search.costs, machine)
+    }
     for op in reversed(rw.stages):
-        is_root = isinstance(op, Compute) and is_pointwise(op) and op not in costs.inlined
-        if is_root and search.is_free(op):
-            assert isinstance(op, Compute)
-            made = search.below(op, groups.get(op))
+        group = groups.get(op)  # what is computed within rows stays there, unless these are in slices
+        if group is not None and is_pointwise(op) and op not in costs.inlined and search.is_free(op):
+            made = search.below(group.root, group)
             if made is not None:
                 found.append(made)
                 search.busy |= {op, *made.members}
@@ -129,7 +131,7 @@ class _Search:
         is_open = op not in self.costs.inlined and op not in self.busy and op.name not in self.rw.planned
         return known and is_open and self.rw.kinds.get(op.name, "") in MADE_FOR
 
-    def below(self, root: Compute, group: Group | None) -> Slices | None:
+    def below(self, root: Compute, group: Group) -> Slices | None:
         """The slices of a stage, where they keep more in the cache than its rows do."""
         if not any(self.readers.get(t.op, set()) <= {root} for t in self._read_by(root) if self.is_free(t.op)):
             return None
@@ -139,10 +141,8 @@ class _Search:
         loops = {followed(p) for p in known.places.values()}
         loops |= {a - {_last(root)} for a in loops}
         loops = {a & b for a in loops for b in loops if a & b}
-        rows = 0
-        if group is not None:
-            inside = [m for m in group.members if m in known.places]
-            rows = self._worth(known, root, inside, dict.fromkeys(root.axes[: group.depth], 1))
+        inside = [m for m in group.members if m in known.places]
+        rows = self._worth(known, root, inside, dict.fromkeys(root.axes[: group.depth], 1))
         best, least = None, rows + self.machine.least.slices
         for chosen in sorted(loops, key=lambda s: [a in s for a in root.axes], reverse=True):
             made = self._slices(known, root, chosen)
@@ -206,6 +206,8 @@ class _Search:
         if any((number(a.extent) or 0) % n for a, n in steps.items()):
             return None
         if _last(root) in loops:
+            if not self._is_large(known, root, members, steps):
+                return None  # parts of rows, far apart, come from the shared cache slower than whole rows
             wide = self._columns(known, root, members, steps)
             if wide is None:
                 return None
@@ -216,27 +218,33 @@ class _Search:
             return None
         axes = [(a, p) for m in (root, *members) for a, p in zip(m.axes, known.places[m], strict=True)]
         single = {a for a, p in axes if p.axis is not None and p.each * steps.get(p.axis, 0) == p.by}
-        return Slices(root, steps, tuple(members), single)
+        columns = {a for a, p in axes if p.axis is _last(root)} if _last(root) in steps else set()
+        return Slices(root, steps, tuple(members), single, columns)
 
     def _columns(
         self, known: _Below, root: Compute, members: Sequence[Compute], steps: Mapping[Axis, int]
     ) -> int | None:
         """How many elements of the loop along memory are in a slice: whole vectors, equal parts if possible."""
         vector = _last(root)
-        extent, unit = number(vector.extent) or 0, COLUMNS * self.machine.vector_bytes // 4
-        room = self.machine.l2 // 2
+        extent, unit = number(vector.extent) or 0, UNIT * self.machine.vector_bytes // 4
         most = [n for n in range(unit, extent, unit) if n % steps[vector] == 0]
-        fit = [n for n in most if self._size(known, root, members, {**steps, vector: n}) <= room]
-        even = [n for n in fit if extent % n == 0]
-        if even and 4 * even[-1] >= fit[-1]:
-            return even[-1]
-        return fit[-1] if fit else None
+        for room in (self.machine.l2 // 2, self.machine.l2):
+            fit = [n for n in most if self._size(known, root, members, {**steps, vector: n}) <= room]
+            if fit and fit[-1] * UNIT >= self.machine.least.slice_vectors * unit:
+                even = [n for n in fit if extent % n == 0]
+                return even[-1] if even and 4 * even[-1] >= fit[-1] else fit[-1]
+        return None
 
     def _fits(self, known: _Below, root: Compute, members: Sequence[Compute], steps: Mapping[Axis, int]) -> bool:
         """Whether a slice fits the cache of a core, or the one that all share where not everything does."""
         size, machine = self._size(known, root, members, steps), self.machine
-        whole = self._size(known, root, members, {a: number(a.extent) or 1 for a in steps})
-        return size <= machine.l2 or (2 * whole > machine.l3 and size <= machine.l3 // (2 * machine.cores))
+        if size <= machine.l2:
+            return True
+        return size <= machine.l3 // (2 * machine.cores) and self._is_large(known, root, members, steps)
+
+    def _is_large(self, known: _Below, root: Compute, members: Sequence[Compute], loops: Iterable[Axis]) -> bool:
+        """Whether all that is read and made may not stay in the cache that the cores share, among others."""
+        return 2 * self._size(known, root, members, {a: number(a.extent) or 1 for a in loops}) > self.machine.l3
 
     def _size(self, known: _Below, root: Compute, members: Sequence[Compute], steps: Mapping[Axis, int]) -> int:
         """The bytes of all that is read and made for a slice."""
@@ -249,10 +257,7 @@ class _Search:
         return round(sum(part * _bytes(t) for t, part in parts.items()))
 
     def _worth(self, known: _Below, root: Compute, members: Sequence[Compute], steps: Mapping[Axis, int]) -> int:
-        """The bytes that need not come from memory again, of what does not stay in the cache anyway.
-
-        They count twice where they need not even come from the cache that all cores share.
-        """
+        """The bytes that need not come from memory again, of what does not stay in the cache anyway."""
         if not self._fits(known, root, members, steps):
             return 0
         times: dict[Tensor, int] = {}
@@ -260,8 +265,7 @@ class _Search:
             for tensor in {t for t, _ in known.reads[op]}:
                 times[tensor] = times.get(tensor, 0 if tensor.op not in members else 2) + 1
         least = self.machine.least.slices
-        saved = sum(_bytes(t) * (n - 1) for t, n in times.items() if _bytes(t) >= least)
-        return saved * (2 if self._size(known, root, members, steps) <= self.machine.l2 else 1)
+        return sum(_bytes(t) * (n - 1) for t, n in times.items() if _bytes(t) >= least)
 
 
 def _last(root: Compute) -> Axis:

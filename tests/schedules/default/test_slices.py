@@ -14,7 +14,7 @@ from tedsl import ops
 from tests.levels import LEVELS_HERE
 
 CHANCE = np.random.default_rng(19)
-SMALL = {**LOWEST, "cores": 2, "l2": 1 << 13}
+SMALL = {**LOWEST, "cores": 2, "l2": 1 << 13, "l3": 1 << 12}
 NEVER = {**SMALL, "slices": 1 << 40}
 MACHINE = {
     "vector_bytes": 32, "vector_registers": 16, "l1": 1 << 15, "l2": 1 << 19, "l3": 1 << 25, "cores": 2, "gpu": None,
@@ -140,6 +140,20 @@ def test_gradients_of_a_softmax_are_one_loop_nest() -> None:
     out = x.softmax(1)
     plan = te.Schedule([out, te.differentiate(out, x, head=head)]).auto(machine=MACHINE).plan
     assert [step.directive.verb for step in plan.places.values()].count("compute_root") == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "shape"),
+    [(lambda x: x.logsumexp(0), (1000, 4096)), (scaled_by((1,)), (4096, 1024)), (scaled_by((0,)), (2000, 3000))],
+)
+def test_what_gains_nothing_is_left_as_it_was(program: Program, shape: tuple[int, ...]) -> None:
+    """Long columns, whose parts are far apart; rows that are computed one by one anyway."""
+    x = te.placeholder(shape, name="x")
+    out = program(x)
+    head = te.placeholder(out.shape, name="head")
+    for outputs in ([out], [out, te.differentiate(out, x, head=head)]):
+        found = [te.Schedule(outputs).auto(machine=MACHINE | {"choices": c}) for c in ([], [["slices", 1 << 40]])]
+        assert str(found[0]) == str(found[1])
 
 
 def test_what_fits_the_cache_is_left_as_it_was() -> None:
