@@ -17,11 +17,11 @@ from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn
 from tedsl.lang.intervals import range_of
 from tedsl.lang.traverse import free_axes, reads_of, substitute
 
-__all__ = ["FREE", "Place", "Places", "followed", "joined", "place_of"]
+__all__ = ["FREE", "Position", "Positions", "followed", "joined", "place_of"]
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """Where an index is as the root's loops go on: index // each is axis // by; no axis: anywhere.
 
     `others`: loops of the root that move it in another way.
@@ -38,17 +38,17 @@ class Place:
         return self.others if self.axis is None else self.others | {self.axis}
 
 
-FREE = Place()
-Places = tuple[Place, ...]  # of the axes of a stage
+FREE = Position()
+Positions = tuple[Position, ...]  # of the axes of a stage
 
 
-def followed(places: Places) -> frozenset[Axis]:
+def followed(places: Positions) -> frozenset[Axis]:
     """The loops of the root each of which moves one axis of a stage, from one part to the next."""
     moves = Counter(a for p in places for a in p.moves)
     return frozenset(p.axis for p in places if p.axis is not None and moves[p.axis] == 1)
 
 
-def joined(sites: Sequence[Places]) -> Places:
+def joined(sites: Sequence[Positions]) -> Positions:
     """Where the axes of a stage are, by all reads of it."""
     found = sites[0]
     for places in sites[1:]:
@@ -56,20 +56,20 @@ def joined(sites: Sequence[Places]) -> Places:
     return found
 
 
-def _both(a: Place, b: Place) -> Place:
+def _both(a: Position, b: Position) -> Position:
     """What two places are together: the same, or equally many for as many of the root's."""
     by = math.lcm(a.by, b.by)
     each = a.each * (by // a.by)
     if a.axis is b.axis and each == b.each * (by // b.by):
-        return Place(a.axis, by, each, a.others | b.others)
-    return Place(others=a.moves | b.moves)
+        return Position(a.axis, by, each, a.others | b.others)
+    return Position(others=a.moves | b.moves)
 
 
-def place_of(index: Expr, at: Mapping[Axis, Place]) -> Place:
+def place_of(index: Expr, at: Mapping[Axis, Position]) -> Position:
     """Where an index is, of axes that are there; loops of a reduction are none of them."""
     moved = {a: at[a] for a in free_axes(index) if a in at and at[a].moves}
     places = (at if reads_of((index,)) else moved).values()
-    unknown = Place(others=frozenset().union(*(p.moves for p in places)))
+    unknown = Position(others=frozenset().union(*(p.moves for p in places)))
     if reads_of((index,)) or len(moved) != 1:
         return unknown
     ((axis, place),) = moved.items()
@@ -86,7 +86,7 @@ def place_of(index: Expr, at: Mapping[Axis, Place]) -> Place:
     return replace(place, each=place.each * times.constant)
 
 
-def _divided(place: Place, by: int) -> Place | None:
+def _divided(place: Position, by: int) -> Position | None:
     """The place of a quotient of an index."""
     if by > 0 and by % place.each == 0:
         return replace(place, by=place.by * (by // place.each), each=1)

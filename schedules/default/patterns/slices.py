@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from schedules.default.costs import Costs, costs_of, is_pointwise
 from schedules.default.groups import Group, groups_of, read_by_checks
-from schedules.default.patterns.slice_places import FREE, Place, Places, followed, joined, place_of
+from schedules.default.patterns.slice_places import FREE, Position, Positions, followed, joined, place_of
 from schedules.default.rewriting import Rewriting
 from schedules.machine import Machine
 from tedsl.lang.dataclass import dataclass
@@ -74,8 +74,8 @@ def slices_of(
 class _Below:
     """A stage with those that only it and they read: where these are by its loops, and what each reads there."""
 
-    places: Mapping[Compute, Places]
-    reads: Mapping[Compute, Sequence[tuple[Tensor, Places]]]
+    places: Mapping[Compute, Positions]
+    reads: Mapping[Compute, Sequence[tuple[Tensor, Positions]]]
 
     def within(self, loops: Set[Axis]) -> list[Compute]:
         """The stages of which each iteration of the root's `loops` has a part to itself, users before inputs."""
@@ -152,10 +152,10 @@ class _Search:
         return best
 
     def _below(self, root: Compute) -> _Below | None:
-        own = tuple(Place(a) if number(a.extent) != 1 else FREE for a in root.axes)
-        places: dict[Compute, Places] = {root: own}
-        reads: dict[Compute, list[tuple[Tensor, Places]]] = {}
-        arrived: dict[Operation, list[Places]] = {}
+        own = tuple(Position(a) if number(a.extent) != 1 else FREE for a in root.axes)
+        places: dict[Compute, Positions] = {root: own}
+        reads: dict[Compute, list[tuple[Tensor, Positions]]] = {}
+        arrived: dict[Operation, list[Positions]] = {}
         for op in self.stored[self.stored.index(root) :: -1]:
             if op is not root:
                 if op in self.outside or not self.is_free(op) or not self.readers.get(op, {op}) <= places.keys():
@@ -174,13 +174,13 @@ class _Search:
                 arrived.setdefault(tensor.op, []).append(here)
         return _Below(places, reads) if len(places) > 1 else None
 
-    def _reads(self, op: Compute, places: Places) -> list[tuple[Tensor, Places]] | None:
+    def _reads(self, op: Compute, places: Positions) -> list[tuple[Tensor, Positions]] | None:
         """Where a stage reads what is stored; None where there are too many ways."""
-        found: dict[tuple[Tensor, Places], None] = {}
-        seen: set[tuple[Operation, Places]] = {(op, places)}
-        pending: list[tuple[Operation, Places]] = [(op, places)]
+        found: dict[tuple[Tensor, Positions], None] = {}
+        seen: set[tuple[Operation, Positions]] = {(op, places)}
+        pending: list[tuple[Operation, Positions]] = [(op, places)]
         for stage, own in pending:
-            at: dict[Axis, Place] = dict(zip(getattr(stage, "axes", ()), own, strict=True))
+            at: dict[Axis, Position] = dict(zip(getattr(stage, "axes", ()), own, strict=True))
             for read in stage.reads:
                 here = tuple(place_of(i, at) for i in read.indices)
                 inner = read.tensor.op
@@ -277,7 +277,7 @@ def _bytes(tensor: Tensor) -> int:
     return math.prod(number(e) or 1 for e in tensor.extents) * tensor.dtype.itemsize
 
 
-def _share(place: Place, extent: Expr, steps: Mapping[Axis, int]) -> float:
+def _share(place: Position, extent: Expr, steps: Mapping[Axis, int]) -> float:
     """Which part of a dimension is in a slice."""
     if place.axis is None or place.axis not in steps:
         return 1
