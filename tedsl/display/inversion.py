@@ -29,10 +29,10 @@ MOST_LINES = 24
 def inversion_parts(answer: IndexInversion) -> Iterator[str]:
     """What the page consists of."""
     yield section("<b>index inversion</b>", *_badges(answer))
-    yield f'<div class="te-wide">{_question(answer).mathml()}</div>'
+    yield f'<pre class="te-wide">{_question(answer).mathml()}</pre>'
     if answer.gathers:
         lines = [_line(answer, g) for g in answer.gathers[:MOST_LINES]]
-        yield f'<div class="te-wide">{Table(lines).mathml()}</div>'
+        yield f'<pre class="te-wide">{Table(lines).mathml()}</pre>'
     more = len(answer.gathers) - MOST_LINES
     if more > 0:
         yield f'<p class="te-mute">and {more} more gathers; print() shows them all</p>'

@@ -50,7 +50,7 @@ def page(parts: Iterable[str]) -> str:
 
 def section(title: str, *marks: str) -> str:
     """The head of a page: a title, marked up by the caller, and what goes beside it."""
-    return f'<div class="te-head">{title}{"".join(marks)}</div>'
+    return f'<div class="te-head">{" ".join([title, *marks])}</div>'
 
 
 def badge(text: object, color: str = "") -> str:

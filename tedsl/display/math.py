@@ -1,4 +1,8 @@
-"""Formulas as a small tree, and two ways to write it: LaTeX, and MathML, which a browser sets without a script."""
+"""Formulas as a small tree, and two ways to write it: LaTeX, and MathML, which a browser sets without a script.
+
+Pages of notebooks that nobody vouches for lose their styles and MathML's tags, and the text between these is left. So
+that text is a formula, too: what MathML says by places, such as `[`, `/` and `^`, is there, and no style shows it.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +42,11 @@ LATEX = {
     " ": r"\;", ",": r",\,", "{": r"\{", "}": r"\}",
 }  # fmt: skip
 RIGHT = {"|": r"\rvert "}
+
+
+def _unset(text: str) -> str:
+    """What is read only where formulas are not set."""
+    return f'<mtext class="te-unset">{html.escape(text).replace(" ", "&#160;")}</mtext>'
 
 
 class Math:
@@ -136,7 +145,7 @@ class Operator(Math):
         if self.text == ",":
             return '<mo separator="true" lspace="0" rspace="0.25em">,</mo>'
         if self.text == " ":
-            return '<mspace width="0.17em"/>'
+            return '<mspace width="0.17em"/>' + _unset("·")
         return f"<mo{space}>{text}</mo>"
 
 
@@ -155,7 +164,13 @@ class Row(Math):
         return made
 
     def mathml(self) -> str:
-        return f"<mrow>{''.join(p.mathml() for p in self.parts)}</mrow>"
+        """Blanks between elements are nothing to MathML, and part the signs of a text."""
+        made = ""
+        for k, part in enumerate(self.parts):
+            sign = part.text if isinstance(part, Operator) else None
+            is_infix = sign is not None and k > 0 and sign != ","
+            made += f"{' ' * is_infix}{part.mathml()}{' ' * (is_infix or sign == ',')}"
+        return f"<mrow>{made}</mrow>"
 
 
 @dataclass(frozen=True)
@@ -185,7 +200,15 @@ class Fraction(Math):
         return f"\\frac{{{self.above.latex()}}}{{{self.below.latex()}}}"
 
     def mathml(self) -> str:
-        return f"<mfrac>{self.above.mathml()}{self.below.mathml()}</mfrac>"
+        return f"<mfrac>{_closed(self.above)} {_closed(self.below, before='/ ')}</mfrac>"
+
+
+def _closed(part: Math, before: str = "") -> str:
+    """A part of which a text does not see where it ends, in brackets there."""
+    is_one = isinstance(part, (Name, Word, Fenced, Root)) or (isinstance(part, Script) and before != "^")
+    left, right = ("", "") if is_one else ("(", ")")
+    opening, closing = (_unset(text) if text else "" for text in (before + left, right))
+    return f"<mrow>{opening}{part.mathml()}{closing}</mrow>"
 
 
 @dataclass(frozen=True)
@@ -198,7 +221,7 @@ class Root(Math):
         return f"\\sqrt{{{self.inner.latex()}}}"
 
     def mathml(self) -> str:
-        return f"<msqrt>{self.inner.mathml()}</msqrt>"
+        return f"<msqrt>{_unset('√(')}{self.inner.mathml()}{_unset(')')}</msqrt>"
 
 
 @dataclass(frozen=True)
@@ -216,9 +239,10 @@ class Script(Math):
         return ("{" + base + "}" if sub and "_{" in base else base) + sub + sup
 
     def mathml(self) -> str:
-        parts = [p.mathml() for p in (self.base, self.below, self.above) if p is not None]
-        tag = "msubsup" if len(parts) == 3 else "msub" if self.below is not None else "msup"
-        return f"<{tag}>{''.join(parts)}</{tag}>"
+        below = f"<mrow>{_unset('[')}{self.below.mathml()}{_unset(']')}</mrow>" if self.below is not None else ""
+        above = _closed(self.above, before="^") if self.above is not None else ""
+        tag = "msubsup" if below and above else "msub" if below else "msup"
+        return f"<{tag}>{self.base.mathml()}{below}{above}</{tag}>"
 
 
 @dataclass(frozen=True)
@@ -245,12 +269,15 @@ class Big(Math):
         rows = [line.mathml() for line in self.below]
         below = rows[0]
         if len(rows) > 1:
+            rows[:-1] = [f"<mrow>{row}{_unset(', ')}</mrow>" for row in rows[:-1]]
             below = f"<mtable>{''.join(f'<mtr><mtd>{row}</mtd></mtr>' for row in rows)}</mtable>"
+        end = _unset("]")
         if self.above is None:
-            limits = f"<munder>{head}{below}</munder>"
+            limits = f"<munder>{head}<mrow>{_unset('[')}{below}{end}</mrow></munder>"
         else:
-            limits = f"<munderover>{head}{below}{self.above.mathml()}</munderover>"
-        return f'<mrow>{limits}<mspace width="0.17em"/>{self.operand.mathml()}</mrow>'
+            above = f"<mrow>{_unset(' .. ')}{self.above.mathml()}{end}</mrow>"
+            limits = f"<munderover>{head}<mrow>{_unset('[')}{below}</mrow>{above}</munderover>"
+        return f'<mrow>{limits} <mspace width="0.17em"/>{self.operand.mathml()}</mrow>'
 
 
 @dataclass(frozen=True)
@@ -264,11 +291,13 @@ class Cases(Math):
         return f"\\begin{{cases}} {rows} \\end{{cases}}"
 
     def mathml(self) -> str:
+        ends = [*[_unset("; ")] * (len(self.rows) - 1), _unset(" }")]
         rows = "".join(
-            f'<mtr><mtd class="te-l">{v.mathml()}</mtd><mtd class="te-l te-gap">{c.mathml()}</mtd></mtr>'
-            for v, c in self.rows
+            f'<mtr><mtd class="te-l">{v.mathml()}</mtd> '
+            f'<mtd class="te-l te-gap"><mrow>{c.mathml()}{end}</mrow></mtd></mtr>'
+            for (v, c), end in zip(self.rows, ends, strict=True)
         )
-        return f'<mrow><mo stretchy="true">{{</mo><mtable>{rows}</mtable></mrow>'
+        return f'<mrow><mo stretchy="true">{{</mo> <mtable>{rows}</mtable></mrow>'
 
 
 @dataclass(frozen=True)
@@ -296,9 +325,9 @@ class Table(Math):
         return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
 
     def mathml(self) -> str:
-        rows = "".join(
-            f'<mtr><mtd class="te-r">{x.left.mathml()}</mtd><mtd><mo>{x.sign}</mo></mtd>'
-            f'<mtd class="te-l">{x.right.mathml()}</mtd>'
+        rows = "\n".join(
+            f'<mtr><mtd class="te-r">{x.left.mathml()}</mtd> <mtd><mo>{x.sign}</mo></mtd> '
+            f'<mtd class="te-l">{x.right.mathml()}</mtd>   '
             f'<mtd class="te-l te-remark">{x.remark.mathml() if x.remark is not None else ""}</mtd></mtr>'
             for x in self.lines
         )

@@ -32,7 +32,8 @@ def nest_tree(text: str) -> str:
         level = (len(line) - len(body)) // INDENT
         made += [f"<div{INDENTED}>"] * (level - depth) + ["</div>"] * (depth - level)
         depth = level
-        made.append(f"<span>{_line(body)}</span><br>")
+        indent = f'<span class="te-unset">{"&#160;" * INDENT * level}</span>' if level else ""
+        made.append(f"{indent}<span>{_line(body)}</span><br>")
     return f'<div class="te-nest"><div>{"".join(made)}{"</div>" * depth}</div></div>'.replace("<br></div>", "</div>")
 
 
@@ -61,7 +62,7 @@ def _halides_loop(found: re.Match[str]) -> str:
 
 
 def _loop(name: str, extent: str, mark: str | None) -> str:
-    tail = badge(mark.replace("_", " "), MARK[mark]) if mark else ""
+    tail = " " + badge(mark.replace("_", " "), MARK[mark]) if mark else ""
     return f'<span class="te-mute">for</span> <span class="te-blue">{escape(name)}</span>{extent}{tail}'
 
 

@@ -85,7 +85,7 @@ def graph(outputs: Tensor | Iterable[Tensor]) -> Shown:
     """The stages that the outputs need, as a picture."""
     results = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     stages = stages_of(results)
-    return Shown([f'<div class="te-wide">{stage_graph(results, _names(stages))}</div>'], program_text(results), stages)
+    return Shown([f'<pre class="te-wide">{stage_graph(results, _names(stages))}</pre>'], program_text(results), stages)
 
 
 def parts_of(shown: Any) -> Iterable[str]:
@@ -135,7 +135,7 @@ def _typed(tensor: Tensor) -> str:
 def _definition(op: Operation, names: Names) -> str:
     """The formula of a stage, or its text where that reads better."""
     try:
-        return f'<div class="te-wide">{formula_of(op, names).mathml()}</div>'
+        return f'<pre class="te-wide">{formula_of(op, names).mathml()}</pre>'
     except TooLong:
         return f"<pre>{escape(str(op.output(0)))}</pre>"
 
@@ -173,7 +173,7 @@ def _stages(results: Sequence[Tensor], stages: Sequence[Operation], formulas_ope
     if not stages:
         return
     names = _names(stages)
-    yield f'<div class="te-wide">{stage_graph(results, names)}</div>'
+    yield f'<pre class="te-wide">{stage_graph(results, names)}</pre>'
     yield _stage_table(results, stages, names)
     computed = [op for op in stages if not isinstance(op, Placeholder) and not part_shown(op)]
     shown = [_definition(op, names) for op in computed[:MOST_FORMULAS]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
@@ -142,3 +143,45 @@ def test_the_mathml_of_any_program_is_well_formed(program: Program) -> None:
         latex = table.latex()
         assert latex.count("{") - latex.count(r"\{") == latex.count("}") - latex.count(r"\}")
         assert latex.count(r"\left") - latex.count(r"\leftarrow") == latex.count(r"\right")
+
+
+def unset(page: str) -> str:
+    """What is left of a page where styles and all tags but those of tables and plain text are taken away."""
+    page = re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
+    return html.unescape(re.sub(r"<[^>]*>", "", page)).replace("\xa0", " ")
+
+
+X, W = te.placeholder((8, 9), name="X"), te.placeholder((9,), name="W")
+P, Q = te.reduce_axis(3, "p"), te.reduce_axis(3, "q")
+
+
+@pytest.mark.parametrize(
+    ("shape", "body", "text"),
+    [
+        ((8,), lambda i: te.sum(lambda k: X[i, k] * W[k]), "C[i] = ∑[k = 0 .. 8] X[i, k] · W[k]   i < 8"),
+        (
+            (6, 7), lambda i, j: te.sum(X[i + P, j + Q] * W[P], axis=(P, Q), where=P + Q < 4),
+            "C[i, j] = ∑[p < 3, q < 3, p + q < 4] X[i + p, j + q] · W[p]   i < 6, j < 7",
+        ),
+        ((9,), lambda i: te.exp(-W[i]) / (1 + W[i] ** 2), "C[i] = e^(−W[i]) / (1 + W[i]^2)   i < 9"),
+        ((9,), lambda i: (W[i] + 1) / te.sqrt(W[i] - 1), "C[i] = (W[i] + 1) / √(W[i] − 1)   i < 9"),
+        (
+            (9,), lambda i: te.select(i > 2, W.at(i - 1, mode="clamp"), 0.5),
+            "C[i] = { W[i − 1][clamp] if i > 2; 0.5 otherwise }   i < 9",
+        ),
+        ((9,), lambda i: te.abs(W[i // 2]) - 3 * W[i], "C[i] = |W[⌊i / 2⌋]| − 3 · W[i]   i < 9"),
+    ],
+)  # fmt: skip
+def test_without_styles_and_mathml_a_formula_is_left_as_text(shape: Any, body: Any, text: str) -> None:
+    """As on sites that show notebooks of people whom they do not know."""
+    C = te.compute(shape, body, name="C")
+    assert text in unset(C._repr_html_())
+
+
+def test_without_styles_lines_stay_apart() -> None:
+    total = te.scan((9,), lambda u, t: te.select(t == 0, W[0], u[t - 1] * 0.5), name="total")
+    wide = te.compute((9,), lambda i: sum(te.exp(W[(i + k) % 9]) * (k + 2) for k in range(9)), name="wide")
+    assert unset(total._repr_html_()).startswith("total float32[9] scan")
+    assert len(re.findall(r"^ [=+] ", unset(wide._repr_html_()), re.MULTILINE)) >= 1
+    nest = unset(te.Schedule(X.T @ X[:, 0])._repr_html_())
+    assert "for " in nest

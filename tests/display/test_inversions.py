@@ -92,15 +92,15 @@ def test_what_is_shown_beside_the_picture() -> None:
 
 def test_the_formula_names_coordinates_and_elements_of_parts() -> None:
     text = text_of(invert([3 * y + r], {y: (0, 4), r: (0, 5)}, [14])._repr_html_()).replace("\u00a0", " ")
-    assert "dS[3q0+1]+=∑t0<20≤y<4g(y,r)y=q0−t0,r=3t0+1,for q0<5" in text
-    assert "dS[s0]+=g(y,r)y=⌊s03⌋,r=2,if s0mod3=2" in text
+    assert "dS[3 · q0 + 1] += ∑[t0 < 2, 0 ≤ y < 4] g(y, r)   y = q0 − t0, r = 3 · t0 + 1, for q0 < 5" in text
+    assert "dS[s0] += g(y, r)   y = ⌊s0 / 3⌋, r = 2, if s0 mod 3 = 2" in text
 
 
 def test_conditions_are_ranges_and_those_of_the_domain_are_not_repeated() -> None:
     page = invert(
         [x + r - 1], {x: (0, 8), r: (0, 3)}, [8], [x + r - 1 >= 0, x + r - 1 < 8, x >= 0, x < 8]
     )._repr_html_()
-    assert "s0<8,for x<8,r<3,1≤r+x<9dS" in text_of(page).replace("\u00a0", " ")
+    assert "s0 < 8, for x < 8, r < 3, 1 ≤ r + x < 9dS" in text_of(page).replace("\u00a0", " ")
 
 
 FORMULAS: dict[str, Any] = {

@@ -132,8 +132,8 @@ def test_a_program_made_again_has_the_same_page(name: str) -> None:
 
 
 def test_what_pages_say() -> None:
-    assert "for jv < 4vectorized" in text_of(rendered("schedule"))
-    assert "for f < 4parallel" in text_of(rendered("schedule"))
+    assert "for jv < 4 vectorized" in text_of(rendered("schedule"))
+    assert "for f < 4 parallel" in text_of(rendered("schedule"))
     assert "gather" in text_of(rendered("gradients"))
     assert "sums 4*3*3 per element" in text_of(rendered("gradients"))
     assert "wrong" in text_of(rendered("check"))
@@ -157,7 +157,7 @@ def test_names_are_the_same_all_over_a_page() -> None:
     x = te.placeholder((4,), name="x")
     page = te.display.program(te.tanh(te.tanh(x)))
     shown = text_of(page._repr_html_())
-    assert shown.count("tanh_1float32[4]") == 2  # in the graph and in the table
+    assert len(re.findall(r"tanh_1 ?float32\[4\]", shown)) == 2  # in the graph and in the table
     assert te.display.latex(page) == (
         "$\\displaystyle \\begin{aligned}\n"
         r"\mathrm{tanh}_{i} &= \operatorname{tanh}\left( x_{i} \right) && i<4 " + "\\\\\n"
