@@ -221,6 +221,9 @@ def _kind(leaf: Any) -> Any:
 
 
 def _checked(state: Any) -> State:
+    """A state, or one as te.load gives it back."""
+    if isinstance(state, dict) and set(state) == set(State._fields):
+        return State(**state)
     if not isinstance(state, State):
         raise TypeError(
             f"train_step at {user_location()}: the step takes a state, as `loss, state = step(state, *data)`, found "
@@ -259,7 +262,8 @@ class TrainStep:
 
     def __call__(self, state: State, *data: Any) -> tuple[Any, State]:
         """The loss of the data, and the state one step further."""
-        old = (*_checked(state).params, *state.slots)
+        state = _checked(state)
+        old = (*state.params, *state.slots)
         self._check(state, old)
         out = self._spare or tuple(np.empty_like(a) for a in old)
         values = [np.empty(t.shape, str(t.dtype)) for t in self.results]
@@ -318,7 +322,8 @@ class FunctionStep:
 
     def __call__(self, state: State, *data: Any, **named: Any) -> tuple[Any, State]:
         """The value of the function (with has_aux, and what comes beside it), and the state one step further."""
-        value, params, slots = self._run(_checked(state).params, state.slots, *data, **named)
+        state = _checked(state)
+        value, params, slots = self._run(state.params, state.slots, *data, **named)
         return value, State(_each(params, _as_array), _each(slots, _as_array), state.steps + 1)
 
 
