@@ -93,7 +93,7 @@ class _Writer:
             for node in topological(extent):
                 if isinstance(node, Var):
                     self.names.of(node)
-        return Table([part for line in rule(self, op) for part in wrapped(line)])
+        return Table(wrapped(rule(self, op)))
 
     def named(self, roots: tuple[Expr, ...]) -> list[Line]:
         """A line for each part that the roots share, if they are long; the lines come after that of the roots."""

@@ -168,7 +168,7 @@ class Row(Math):
         made = ""
         for k, part in enumerate(self.parts):
             sign = part.text if isinstance(part, Operator) else None
-            is_infix = sign is not None and k > 0 and sign != ","
+            is_infix = sign is not None and k > 0 and sign not in ",)"
             made += f"{' ' * is_infix}{part.mathml()}{' ' * (is_infix or sign == ',')}"
         return f"<mrow>{made}</mrow>"
 
@@ -319,7 +319,7 @@ class Table(Math):
     def latex(self) -> str:
         lines = []
         for x in self.lines:
-            sign = LATEX.get(x.sign, x.sign) if len(x.sign) == 1 else f"\\mathrel{{{_text(x.sign)}}}"
+            sign = LATEX.get(x.sign, x.sign) if len(x.sign) <= 1 else f"\\mathrel{{{_text(x.sign)}}}"
             remark = f" && {x.remark.latex()}" if x.remark is not None else ""
             lines.append(f"{x.left.latex()} &{sign} {x.right.latex()}{remark}")
         return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"

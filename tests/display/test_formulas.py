@@ -185,3 +185,23 @@ def test_without_styles_lines_stay_apart() -> None:
     assert len(re.findall(r"^ [=+] ", unset(wide._repr_html_()), re.MULTILINE)) >= 1
     nest = unset(te.Schedule(X.T @ X[:, 0])._repr_html_())
     assert "for " in nest
+
+
+def test_a_sum_within_brackets_goes_on_below_and_remarks_do_where_nothing_else_is_wide() -> None:
+    def near(i: te.Axis, j: te.Axis, k: int) -> te.Expr:
+        return te.select((i >= k) & (j >= k), X[i - k, j - k], 0.0)
+
+    inner = te.compute(
+        (8, 9),
+        lambda i, j: W[j] ** 2 * (near(i, j, 1) - near(i, j, 2) + near(i, j, 3) + W[j]),
+        name="what_neighbors_of_a_place_give",
+    )
+    lines = str(te.display.latex(inner)).splitlines()[1:-1]
+    assert len(lines) >= 2
+    assert lines[0].replace(r"\left(", "").count("(") == 1  # it closes in a later one
+    assert all("&-" in line or "&+" in line for line in lines[1:-1])
+    assert r"\text{for }i<8" in lines[-1]
+    text = unset(inner._repr_html_())
+    assert text.count("(") == text.count(")")
+    total = te.compute((), lambda: te.sum(lambda i, j: X[i, j] * (near(i, j, 1) - near(i, j, 2) + near(i, j, 3))))
+    assert len(str(te.display.latex(total)).splitlines()) >= 4

@@ -84,9 +84,13 @@ produce f:
     unrolled j:
       f(...) = ..."""
     lines = (
-        re.sub(r"<[^>]*>", "", re.sub(r"<br>|</?div[^>]*>", "\n", nest_tree(text))).replace("&lt;", "<").splitlines()
+        re.sub(r"<[^>]*>", "", re.sub(r"<br>|</?div[^>]*>", "\n", nest_tree(text)))
+        .replace("&lt;", "<")
+        .replace("&#160;", " ")
+        .splitlines()
     )
     assert [line for line in lines if line] == [
-        "for io < (n + 15) // 16parallel", "T: what C needs here", "for k < 40", "if i < 3:", "T[i] += A[i, k] * 2",
-        "C[i] = T[i]", "produce f", "for i < 8gpu block", "for junrolled", "f(...) = ...",
+        "for io < (n + 15) // 16 parallel", "  T: what C needs here", "  for k < 40", "    if i < 3:",
+        "      T[i] += A[i, k] * 2", "  C[i] = T[i]", "produce f", "  for i < 8 gpu block", "    for j unrolled",
+        "      f(...) = ...",
     ]  # fmt: skip
