@@ -23,7 +23,11 @@ def slope(i, j, down, right):
     return image.at(i + down, j + right, mode="clamp") - image[i, j]
 
 
-edges = te.compute((96, 96), lambda i, j: te.sqrt(slope(i, j, 1, 0) ** 2 + slope(i, j, 0, 1) ** 2 + 1e-3), name="edges")
+edges = te.compute(
+    (96, 96),
+    lambda i, j: te.sqrt(slope(i, j, 1, 0) ** 2 + slope(i, j, 0, 1) ** 2 + 1e-3),
+    name="edges",
+)
 edges
 
 # %% [markdown]

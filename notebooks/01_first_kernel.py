@@ -28,12 +28,16 @@ def mean_of_three(a, b, c):
 
 rows = te.compute(
     (n, m),
-    lambda i, j: mean_of_three(image.at(i - 1, j, mode="clamp"), image[i, j], image.at(i + 1, j, mode="clamp")),
+    lambda i, j: mean_of_three(
+        image.at(i - 1, j, mode="clamp"), image[i, j], image.at(i + 1, j, mode="clamp")
+    ),
     name="rows",
 )
 blurred = te.compute(
     (n, m),
-    lambda i, j: mean_of_three(rows.at(i, j - 1, mode="clamp"), rows[i, j], rows.at(i, j + 1, mode="clamp")),
+    lambda i, j: mean_of_three(
+        rows.at(i, j - 1, mode="clamp"), rows[i, j], rows.at(i, j + 1, mode="clamp")
+    ),
     name="blurred",
 )
 blurred
@@ -109,7 +113,9 @@ te.display.slider(tiled, [4, 8, 16, 32, 64], name="height", begin=3)
 
 # %%
 small_image = te.placeholder((8, 16))
-smooth = te.compute((8, 16), lambda i, j: sum(small_image.at(i + d, j, mode="clamp") for d in (-1, 0, 1)) / 3)
+smooth = te.compute(
+    (8, 16), lambda i, j: sum(small_image.at(i + d, j, mode="clamp") for d in (-1, 0, 1)) / 3
+)
 order = te.Schedule(smooth)
 order[smooth].tile("i", "j", 4, 8)
 order[smooth].vectorize("ji").parallel("io")

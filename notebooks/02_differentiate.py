@@ -78,7 +78,8 @@ jacobian = te.differentiate(active, b)
 assert jacobian.shape == (6, 4, 4)
 ones = np.ones((6, 4))
 np.testing.assert_allclose(
-    te.interpret(pulled, {**feeds, head: ones}), np.einsum("ij,ijk->k", ones, te.interpret(jacobian, feeds))
+    te.interpret(pulled, {**feeds, head: ones}),
+    np.einsum("ij,ijk->k", ones, te.interpret(jacobian, feeds)),
 )
 
 # %% [markdown]
@@ -120,6 +121,8 @@ as_it_is = te.differentiate(error, [x])
 assert not te.interpret(as_it_is[0], feeds).any()
 straight = te.differentiate(error, [x], override={q: lambda q, inputs, head: [head]})
 np.testing.assert_allclose(
-    te.interpret(straight[0], feeds), 2 * (np.round(feeds[x] * 4) / 4 @ feeds[w]) @ feeds[w].T, rtol=1e-10
+    te.interpret(straight[0], feeds),
+    2 * (np.round(feeds[x] * 4) / 4 @ feeds[w]) @ feeds[w].T,
+    rtol=1e-10,
 )
 straight

@@ -44,7 +44,9 @@ def check(output, source, feeds=None):
 x = te.placeholder((9,), "float64", name="x")
 w = te.placeholder((3,), "float64", name="w")
 y = te.compute((4,), lambda i: te.sum(lambda k: x[2 * i + k] * w[k]), name="y")
-te.display.plot.index_map([(i, 2 * i + k) for i in range(4) for k in range(3)], names=("y", "x"))
+te.display.plot.index_map(
+    [(i, 2 * i + k) for i in range(4) for k in range(3)], names=("y", "x")
+)
 plt.show()
 
 # %% [markdown]
@@ -100,7 +102,9 @@ for name, (program, source) in PROGRAMS.items():
 # diagonals, where a solution exists only if a sum is even.
 
 # %%
-te.differentiate([PROGRAMS["diagonals"][0]], [square], head=[te.placeholder((4, 4), "float64", name="g")])
+te.differentiate(
+    [PROGRAMS["diagonals"][0]], [square], head=[te.placeholder((4, 4), "float64", name="g")]
+)
 
 # %% [markdown]
 # ## What cannot be solved stays a scatter

@@ -46,7 +46,9 @@ as_written
 # %%
 by_hand = te.Schedule(dw)
 stage = by_hand[dw]
-print("result over", [str(a) for a in stage.axes], "sum over", [str(r) for r in stage.reduce_axes])
+print(
+    "result over", [str(a) for a in stage.axes], "sum over", [str(r) for r in stage.reduce_axes]
+)
 rows, columns = stage.reduce_axes
 outer, lanes = stage.split(columns, 16)
 partial = stage.rfactor(lanes)
@@ -89,7 +91,9 @@ took = {}
 for name, kernel in kernels.items():
     np.testing.assert_allclose(kernel(image, slopes), expected, rtol=1e-4, atol=1e-2)
     took[name] = seconds(kernel, image, slopes)
-    print(f"{name:12} {1e3 * took[name]:8.2f} ms {te.work(dw).flops / took[name] / 1e9:8.1f} GFLOP/s")
+    print(
+        f"{name:12} {1e3 * took[name]:8.2f} ms {te.work(dw).flops / took[name] / 1e9:8.1f} GFLOP/s"
+    )
 assert took["by pattern"] < took["as written"] / 3
 assert took["by hand"] < took["as written"]
 
@@ -117,7 +121,9 @@ plt.show()
 
 # %%
 both = te.build([x, w, head], [conv, dx, dw])
-forward, over_image, over_weights = both(image, rng.normal(size=w.shape).astype("float32"), slopes)
+forward, over_image, over_weights = both(
+    image, rng.normal(size=w.shape).astype("float32"), slopes
+)
 np.testing.assert_allclose(over_weights, expected, rtol=1e-4, atol=1e-2)
 assert te.work([conv, dx, dw]).flops <= 3 * te.work(conv).flops
 both

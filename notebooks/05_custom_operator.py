@@ -19,7 +19,11 @@ def shrink(x, slope, threshold=0.5):
     """Pull values towards 0 by `threshold`; beyond, the slope of their channel."""
     return te.compute(
         x.shape,
-        lambda n, c: te.select(te.abs(x[n, c]) > threshold, slope[c] * (x[n, c] - threshold * te.sign(x[n, c])), 0.0),
+        lambda n, c: te.select(
+            te.abs(x[n, c]) > threshold,
+            slope[c] * (x[n, c] - threshold * te.sign(x[n, c])),
+            0.0,
+        ),
         name="shrink",
     )
 
@@ -78,7 +82,9 @@ torch.testing.assert_close(ts.grad, us.grad)
 # %%
 away = rng.normal(size=(4, 3))
 away = torch.tensor(np.where(abs(abs(away) - 0.5) < 0.05, 1.0, away), requires_grad=True)
-assert torch.autograd.gradcheck(shrink, (away, torch.tensor(slopes, dtype=torch.float64, requires_grad=True)))
+assert torch.autograd.gradcheck(
+    shrink, (away, torch.tensor(slopes, dtype=torch.float64, requires_grad=True))
+)
 
 # %% [markdown]
 # ## JAX
@@ -108,7 +114,9 @@ np.testing.assert_allclose(js, us.grad, rtol=1e-5)
 # %%
 @te.op
 def leaky(x, threshold=0.5):
-    return te.compute(x.shape, lambda i: te.select(te.abs(x[i]) > threshold, x[i], 0.0), name="leaky")
+    return te.compute(
+        x.shape, lambda i: te.select(te.abs(x[i]) > threshold, x[i], 0.0), name="leaky"
+    )
 
 
 leaky.def_vjp(lambda output, inputs, head: [head])

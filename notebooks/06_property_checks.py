@@ -14,7 +14,11 @@ import tedsl as te
 def conv(x, w, stride=1):
     """A correlation along a line."""
     n, k = x.shape[0], w.shape[0]
-    return te.compute(((n - k) // stride + 1,), lambda i: te.sum(lambda r: x[stride * i + r] * w[r]), name="conv")
+    return te.compute(
+        ((n - k) // stride + 1,),
+        lambda i: te.sum(lambda r: x[stride * i + r] * w[r]),
+        name="conv",
+    )
 
 
 # %% [markdown]
@@ -68,7 +72,9 @@ plt.show()
 # %%
 def blur(x, radius=1):
     return te.compute(
-        x.shape, lambda i, j: sum(x.at(i + d, j, mode="clamp") for d in range(-radius, radius + 1)), name="blur"
+        x.shape,
+        lambda i, j: sum(x.at(i + d, j, mode="clamp") for d in range(-radius, radius + 1)),
+        name="blur",
     )
 
 
@@ -76,11 +82,18 @@ def wrong_at_the_border(output, inputs, head):
     (x,) = inputs
     dx = te.differentiate(output, x, head=head)
     last = x.shape[0] - 1
-    return te.compute(x.shape, lambda i, j: dx[i, j] * te.select(i == last, 1.1, 1.0), name="dx")
+    return te.compute(
+        x.shape, lambda i, j: dx[i, j] * te.select(i == last, 1.1, 1.0), name="dx"
+    )
 
 
 border = te.testing.check_op(
-    blur, "n m", radius=st.integers(1, 3), sizes={"n": (4, 9)}, vjp=wrong_at_the_border, raise_exception=False
+    blur,
+    "n m",
+    radius=st.integers(1, 3),
+    sizes={"n": (4, 9)},
+    vjp=wrong_at_the_border,
+    raise_exception=False,
 )
 assert border.examples <= 100
 assert border.failure.gradients.worst.index == (3, 0)
@@ -104,7 +117,13 @@ def wrong_for_stride_2(output, inputs, head):
 
 
 stride = te.testing.check_op(
-    conv, "n", "k", stride=st.integers(1, 3), sizes=SIZES, vjp=wrong_for_stride_2, raise_exception=False
+    conv,
+    "n",
+    "k",
+    stride=st.integers(1, 3),
+    sizes=SIZES,
+    vjp=wrong_for_stride_2,
+    raise_exception=False,
 )
 assert stride.failure.case.static == {"stride": 2}
 print(stride.failure.snippet)
@@ -127,7 +146,11 @@ again
 
 # %%
 pushed = te.testing.check_op(
-    smooth, "n", jvp=lambda inputs, tangents: tangents[0] * 2, checks="adjoint", raise_exception=False
+    smooth,
+    "n",
+    jvp=lambda inputs, tangents: tangents[0] * 2,
+    checks="adjoint",
+    raise_exception=False,
 )
 print(pushed.failure.message)
 assert "forward and reverse derivatives disagree" in pushed.failure.message

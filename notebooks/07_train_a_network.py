@@ -31,7 +31,9 @@ def draw(random, kind):
     elif NAMES[kind] == "ring":
         shape = abs(distance - r) < 1
     else:
-        shape = (np.minimum(abs(i - y), abs(j - x)) < 1) & (np.maximum(abs(i - y), abs(j - x)) < r)
+        shape = (np.minimum(abs(i - y), abs(j - x)) < 1) & (
+            np.maximum(abs(i - y), abs(j - x)) < r
+        )
     return shape + random.normal(0, 0.35, (SIDE, SIDE))
 
 
@@ -56,7 +58,14 @@ plt.show()
 # A function of tensors, made of operators of the catalogue.
 
 # %%
-SHAPES = {"w1": (8, 1, 3, 3), "b1": (8,), "w2": (16, 8, 3, 3), "b2": (16,), "w3": (3, 16), "b3": (3,)}
+SHAPES = {
+    "w1": (8, 1, 3, 3),
+    "b1": (8,),
+    "w2": (16, 8, 3, 3),
+    "b2": (16,),
+    "w3": (3, 16),
+    "b3": (3,),
+}
 weights = {name: te.placeholder(shape, name=name) for name, shape in SHAPES.items()}
 
 
@@ -67,7 +76,8 @@ def network(x, p):
     return ops.dense(h, p["w3"], p["b3"])
 
 
-x, y = te.placeholder((BATCH, 1, SIDE, SIDE), name="x"), te.placeholder((BATCH,), "int32", name="y")
+x = te.placeholder((BATCH, 1, SIDE, SIDE), name="x")
+y = te.placeholder((BATCH,), "int32", name="y")
 loss = ops.cross_entropy(network(x, weights), y)
 te.display.graph(loss)
 
@@ -80,7 +90,10 @@ te.display.graph(loss)
 step = optim.train_step(loss, list(weights.values()), [x, y], optim.Adam(0.01))
 many = te.placeholder(unseen.shape, name="images")
 predict = te.build([many, *weights.values()], network(many, weights).argmax(1))
-start = [random.normal(0, np.sqrt(2 / np.prod(s[1:])), s) if len(s) > 1 else np.zeros(s) for s in SHAPES.values()]
+start = [
+    random.normal(0, np.sqrt(2 / np.prod(s[1:])), s) if len(s) > 1 else np.zeros(s)
+    for s in SHAPES.values()
+]
 state = step.start(start)
 losses = []
 for epoch in range(10):
@@ -90,7 +103,9 @@ for epoch in range(10):
         value, state = step(state, images[chosen], labels[chosen])
         losses.append(float(value))
     accuracy = float((predict(unseen, *state.params) == answers).mean())
-    print(f"epoch {epoch + 1:2d}: loss {losses[-1]:.3f}, accuracy on unseen pictures {accuracy:.3f}")
+    print(
+        f"epoch {epoch + 1:2d}: loss {losses[-1]:.3f}, accuracy on unseen pictures {accuracy:.3f}"
+    )
 assert accuracy > 0.9
 
 # %%
@@ -99,7 +114,10 @@ left.plot(losses, linewidth=0.8)
 left.set(xlabel="step", ylabel="loss", yscale="log")
 filters = np.asarray(state.params[0])[:, 0]
 right.imshow(
-    np.pad(filters, ((0, 0), (0, 1), (0, 1)), constant_values=np.nan).transpose(1, 0, 2).reshape(4, -1), cmap="RdBu"
+    np.pad(filters, ((0, 0), (0, 1), (0, 1)), constant_values=np.nan)
+    .transpose(1, 0, 2)
+    .reshape(4, -1),
+    cmap="RdBu",
 )
 right.set_title("filters of the first layer", fontsize=9)
 right.axis("off")
@@ -112,14 +130,19 @@ plt.show()
 
 # %%
 wide = {name: te.placeholder(shape, "float64", name=name) for name, shape in SHAPES.items()}
-px, py = te.placeholder((2, 1, SIDE, SIDE), "float64", name="x"), te.placeholder((2,), "int32", name="y")
+px = te.placeholder((2, 1, SIDE, SIDE), "float64", name="x")
+py = te.placeholder((2,), "int32", name="y")
 small = ops.cross_entropy(network(px, wide), py)
-kernel = te.build([px, py, *wide.values()], [small, *te.differentiate(small, list(wide.values()))])
+kernel = te.build(
+    [px, py, *wide.values()], [small, *te.differentiate(small, list(wide.values()))]
+)
 at = [np.asarray(p, "float64") for p in state.params]
 direction = [random.normal(size=p.shape) for p in at]
 pair = images[:2].astype("float64"), labels[:2]
 _, *slopes = kernel(*pair, *at)
 exact = sum(float(np.vdot(s, d)) for s, d in zip(slopes, direction))
-ahead, behind = (float(kernel(*pair, *[p + e * d for p, d in zip(at, direction)])[0]) for e in (1e-6, -1e-6))
+ahead, behind = (
+    float(kernel(*pair, *[p + e * d for p, d in zip(at, direction)])[0]) for e in (1e-6, -1e-6)
+)
 assert abs(exact - (ahead - behind) / 2e-6) < 1e-5 * max(1, abs(exact))
 te.work(small)

@@ -27,7 +27,9 @@ def picture():
     colors = np.zeros((3, SIZE, SIZE))
     for _ in range(7):
         angle, place = rng.uniform(0, np.pi), rng.uniform(-0.5, 1)
-        side = 1 / (1 + np.exp(-rng.uniform(40, 200) * (np.cos(angle) * i + np.sin(angle) * j - place)))
+        side = 1 / (
+            1 + np.exp(-rng.uniform(40, 200) * (np.cos(angle) * i + np.sin(angle) * j - place))
+        )
         colors = colors * (1 - side) + rng.uniform(0, 1, (3, 1, 1)) * side
     stripes = 0.5 + 0.5 * np.sin(rng.uniform(20, 60) * (i + rng.uniform(-1, 1) * j))
     return np.clip(0.8 * colors + 0.2 * stripes, 0, 1).astype("float32")
@@ -52,12 +54,16 @@ p, q = te.reduce_axis(TAPS, "p"), te.reduce_axis(TAPS, "q")
 full = te.compute(
     (3, SIZE, SIZE),
     lambda c, i, j: te.sum(
-        mosaic.at(i + p - REACH, j + q - REACH, mode="reflect") * filters[i % 2, j % 2, c, p, q], axis=(p, q)
+        mosaic.at(i + p - REACH, j + q - REACH, mode="reflect")
+        * filters[i % 2, j % 2, c, p, q],
+        axis=(p, q),
     ),
     name="full",
 )
 loss = te.compute(
-    (), lambda: te.sum(lambda c, i, j: (full[c, i, j] - truth[c, i, j]) ** 2) / (3 * SIZE**2), name="loss"
+    (),
+    lambda: te.sum(lambda c, i, j: (full[c, i, j] - truth[c, i, j]) ** 2) / (3 * SIZE**2),
+    name="loss",
 )
 full
 
@@ -81,7 +87,12 @@ start = np.zeros((2, 2, 3, TAPS, TAPS), "float32")
 for a in range(2):
     for b in range(2):
         for c in range(3):
-            near = [(abs(u) + abs(v), u, v) for u in (-1, 0, 1) for v in (-1, 0, 1) if (a + u) % 2 + (b + v) % 2 == c]
+            near = [
+                (abs(u) + abs(v), u, v)
+                for u in (-1, 0, 1)
+                for v in (-1, 0, 1)
+                if (a + u) % 2 + (b + v) % 2 == c
+            ]
             nearest = [(u, v) for d, u, v in near if d == min(near)[0]]
             for u, v in nearest:
                 start[a, b, c, u + REACH, v + REACH] = 1 / len(nearest)
@@ -104,11 +115,16 @@ for k in range(600):
     history.append(float(value))
     first, second = 0.9 * first + 0.1 * slope, 0.99 * second + 0.01 * slope**2
     rate = 3e-3 * (1 - k / 600)
-    found -= rate * (first / (1 - 0.9 ** (k + 1))) / (np.sqrt(second / (1 - 0.99 ** (k + 1))) + 1e-8)
+    found -= (
+        rate * (first / (1 - 0.9 ** (k + 1))) / (np.sqrt(second / (1 - 0.99 ** (k + 1))) + 1e-8)
+    )
 
 after, restored, _ = kernel(sensed(test), found, test)
 ratio = 10 * np.log10(before / after)
-print(f"on a picture not seen before: {-10 * np.log10(before):.1f} dB before, {-10 * np.log10(after):.1f} dB after")
+print(
+    f"on a picture not seen before: {-10 * np.log10(before):.1f} dB before, "
+    f"{-10 * np.log10(after):.1f} dB after"
+)
 assert ratio > 1.5
 
 # %% [markdown]

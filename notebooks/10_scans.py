@@ -44,7 +44,9 @@ def in_numpy(x, a, b):
 noise = rng.normal(size=T)
 truth = np.array([1.6, -0.81]), np.array(0.2)
 target = in_numpy(noise, *truth)
-np.testing.assert_allclose(te.evaluate(y, {x: noise, a: truth[0], b: truth[1]}), target, rtol=1e-12)
+np.testing.assert_allclose(
+    te.evaluate(y, {x: noise, a: truth[0], b: truth[1]}), target, rtol=1e-12
+)
 
 # %% [markdown]
 # ## The filter, found from its output
@@ -104,7 +106,9 @@ W = te.placeholder((WIDTH, WIDTH), "float64", name="W")
 k = te.reduce_axis(WIDTH, "k")
 h = te.scan(
     (LENGTH, WIDTH),
-    lambda h, t, i: te.select(t == 0, te.tanh(u[0, i]), te.tanh(u[t, i] + te.sum(W[i, k] * h[t - 1, k], axis=k))),
+    lambda h, t, i: te.select(
+        t == 0, te.tanh(u[0, i]), te.tanh(u[t, i] + te.sum(W[i, k] * h[t - 1, k], axis=k))
+    ),
     axis=0,
     dtype="float64",
     name="h",

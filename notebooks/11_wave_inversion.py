@@ -53,7 +53,9 @@ def in_numpy(c, s):
     u = np.zeros((STEPS + 2, PLACES + 2))
     for t in range(STEPS):
         now = u[t + 1]
-        u[t + 2, 1:-1] = 2 * now[1:-1] - u[t, 1:-1] + c**2 * (now[:-2] - 2 * now[1:-1] + now[2:])
+        u[t + 2, 1:-1] = (
+            2 * now[1:-1] - u[t, 1:-1] + c**2 * (now[:-2] - 2 * now[1:-1] + now[2:])
+        )
         u[t + 2, 3] += s[t]
     return u[2:, 1:-1]
 
@@ -68,7 +70,11 @@ np.testing.assert_allclose(field, in_numpy(true_speed, pulse), atol=1e-10)
 # %%
 recorded = te.placeholder((STEPS, len(RECORDERS)), "float64", name="recorded")
 misfit = sum(
-    te.compute((), lambda p=p, k=k: te.sum(lambda t: (u[t, p] - recorded[t, k]) ** 2), name=f"misfit_{k}")
+    te.compute(
+        (),
+        lambda p=p, k=k: te.sum(lambda t: (u[t, p] - recorded[t, k]) ** 2),
+        name=f"misfit_{k}",
+    )
     for k, p in enumerate(RECORDERS)
 )
 gradients = te.differentiate(misfit, [speed])
@@ -133,14 +139,17 @@ SHOT_ROW, HEARD_ROW = 6, SIDE - 7
 many = SHOTS * EACH
 
 squared = te.placeholder((SIDE, SIDE), name="squared")  # the speed, squared
-lost = te.placeholder((SIDE, SIDE), name="lost")  # the share of the motion that is lost in a step
+# the share of the motion that is lost in a step
+lost = te.placeholder((SIDE, SIDE), name="lost")
 fired = te.placeholder((many, SIDE), name="fired")
 heard_there = te.placeholder((many, SIDE), name="heard_there")
 
 
 def shake(u, t, x, y):
     def at(back, a, b):
-        return te.select((t >= back) & (a >= 0) & (a < SIDE) & (b >= 0) & (b < SIDE), u[t - back, a, b], 0.0)
+        return te.select(
+            (t >= back) & (a >= 0) & (a < SIDE) & (b >= 0) & (b < SIDE), u[t - back, a, b], 0.0
+        )
 
     here = at(1, x, y)
     spread = at(1, x - 1, y) + at(1, x + 1, y) + at(1, x, y - 1) + at(1, x, y + 1) - 4 * here
@@ -150,7 +159,9 @@ def shake(u, t, x, y):
 
 motion = te.scan((many, SIDE, SIDE), shake, name="motion")
 recording = te.compute((many, SIDE), lambda t, y: motion[t, HEARD_ROW, y])
-difference = te.compute((), lambda: te.sum(lambda t, y: (recording[t, y] - heard_there[t, y]) ** 2))
+difference = te.compute(
+    (), lambda: te.sum(lambda t, y: (recording[t, y] - heard_there[t, y]) ** 2)
+)
 (slope,) = te.differentiate(difference, [squared])
 
 record = te.build([squared, lost, fired], recording, memory="32MB")
@@ -187,11 +198,18 @@ for k in range(30):
     down = np.apply_along_axis(np.convolve, 1, down, blur, mode="same")
     first = 0.8 * first + 0.2 * down
     second = 0.95 * second + 0.05 * np.mean(down**2)
-    found = np.clip(found - 4e-3 * first / np.sqrt(second / (1 - 0.95 ** (k + 1))), 0.08, 0.36).astype("f4")
+    found = np.clip(
+        found - 4e-3 * first / np.sqrt(second / (1 - 0.95 ** (k + 1))), 0.08, 0.36
+    ).astype("f4")
 
 inside = (slice(8, -8),) * 2
-before, after = (float(np.sqrt(np.mean((a - true_squared)[inside] ** 2))) for a in (np.float32(0.25), found))
-print(f"misfit {misfits[0]:.0f} -> {misfits[-1]:.1f}; squared speed off by {before:.4f} -> {after:.4f}")
+before, after = (
+    float(np.sqrt(np.mean((a - true_squared)[inside] ** 2))) for a in (np.float32(0.25), found)
+)
+print(
+    f"misfit {misfits[0]:.0f} -> {misfits[-1]:.1f}; "
+    f"squared speed off by {before:.4f} -> {after:.4f}"
+)
 assert misfits[-1] < 0.02 * misfits[0]
 assert after < 0.4 * before
 

@@ -74,7 +74,9 @@ statements = kernel.source("stmt")
 assembly = kernel.source("asm")
 print("\n".join(statements.splitlines()[:25]))
 print("...")
-print(len(statements.splitlines()), "lines of statements,", len(assembly.splitlines()), "of assembly")
+print(
+    f"{len(statements.splitlines())} lines of statements, {len(assembly.splitlines())} of assembly"
+)
 assert "produce" in statements
 
 # %% [markdown]
@@ -122,7 +124,9 @@ assert "16" in beyond
 
 index = te.placeholder((4,), "int32", name="index")
 picked = te.build([w, index], te.compute((4,), lambda i: w[index[i]], name="picked"))
-np.testing.assert_array_equal(picked(weights, np.array([0, 3, 5, 15], np.int32)), weights[[0, 3, 5, 15]])
+np.testing.assert_array_equal(
+    picked(weights, np.array([0, 3, 5, 15], np.int32)), weights[[0, 3, 5, 15]]
+)
 try:
     picked(weights, np.array([0, 3, 5, 16], np.int32))
 except IndexError as error:

@@ -142,7 +142,9 @@ skew
 
 # %%
 shuffle = invert(
-    [4 * c + 2 * Mod(h, 2) + Mod(w, 2), floor(h / 2), floor(w / 2)], {c: (0, 2), h: (0, 4), w: (0, 4)}, [8, 2, 2]
+    [4 * c + 2 * Mod(h, 2) + Mod(w, 2), floor(h / 2), floor(w / 2)],
+    {c: (0, 2), h: (0, 4), w: (0, 4)},
+    [8, 2, 2],
 )
 assert not any(g.loops or g.guards for g in shuffle.gathers)
 shuffle.check()
@@ -175,7 +177,10 @@ morton
 
 # %%
 plough = invert(
-    [i, Piecewise((j, Ne(Mod(i, 2), 1)), (4 - j, True))], {i: (0, 4), j: (0, 5)}, [4, 5], where=[i + j >= 2]
+    [i, Piecewise((j, Ne(Mod(i, 2), 1)), (4 - j, True))],
+    {i: (0, 4), j: (0, 5)},
+    [4, 5],
+    where=[i + j >= 2],
 )
 plough.check()
 plough
@@ -218,7 +223,9 @@ print(stride.code())
 size = te.var("n")
 image = te.placeholder((2 * size + 1,), "float64", name="image")
 kernel = te.placeholder((3,), "float64", name="kernel")
-smooth = te.compute((size,), lambda i: te.sum(lambda p: image[2 * i + p] * kernel[p]), name="smooth")
+smooth = te.compute(
+    (size,), lambda i: te.sum(lambda p: image[2 * i + p] * kernel[p]), name="smooth"
+)
 gradients = te.differentiate((smooth * smooth).sum(), [image])
 (found,) = [g.inversion for g in gradients.explain().gathers if g.source is image]
 assert Symbol("p", integer=True) in found.domain

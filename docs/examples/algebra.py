@@ -29,7 +29,11 @@ te.evaluate(te.differentiate(out.sum(), x, fdiff=halved), {x: np.zeros(4, "float
 
 # %% autodiff.strategies.programs autodiff.strategies.values_for
 @few
-@given(strategies.programs().flatmap(lambda p: strategies.values_for(p).map(lambda values: (p, values))))
+@given(
+    strategies.programs().flatmap(
+        lambda p: strategies.values_for(p).map(lambda values: (p, values))
+    )
+)
 def test_kernels_agree_with_the_reference(drawn):
     program, values = drawn
     sizes = program.sizes

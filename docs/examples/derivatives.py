@@ -15,7 +15,9 @@ te.evaluate(dx, {x: a})
 te.differentiate(loss, x).explain()
 
 # %% te.jvp
-te.evaluate(te.jvp(loss, x, te.constant(np.array([1.0, 0.0, 0.0]))), {x: a})  # the slope along the first element
+te.evaluate(
+    te.jvp(loss, x, te.constant(np.array([1.0, 0.0, 0.0]))), {x: a}
+)  # the slope along the first element
 
 # %% te.hvp
 te.evaluate(te.hvp(loss, x, te.constant(np.ones(3))), {x: a})

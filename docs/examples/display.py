@@ -50,7 +50,9 @@ te.display.plot.roofline({"tanh": (y, 1e-6)}, peak_flops=1e11, bandwidth=1e10).g
 te.display.plot.tuning_history([0.003, 0.002, 0.0025]).get_ylabel()
 
 # %% te.display.plot.benchmark_table
-len(te.display.plot.benchmark_table({"tedsl": {"blur": 0.001}, "NumPy": {"blur": 0.004}}).tables)
+len(
+    te.display.plot.benchmark_table({"tedsl": {"blur": 0.001}, "NumPy": {"blur": 0.004}}).tables
+)
 
 # %% te.display.plot.jacobian_sparsity
 te.display.plot.jacobian_sparsity(y, x, {x: np.ones(4)}).get_xlabel()

@@ -124,7 +124,9 @@ te.evaluate(te.round(x * 5), {x: a})  # halves go to the even neighbor, as in Nu
 te.evaluate(te.rsqrt(x + 2), {x: a})  # 1 / sqrt
 
 # %% te.select
-te.evaluate(te.compute((4,), lambda i: te.select(i > 0, x[i - 1], 0.0)), {x: a})  # x[-1] is never read
+te.evaluate(
+    te.compute((4,), lambda i: te.select(i > 0, x[i - 1], 0.0)), {x: a}
+)  # x[-1] is never read
 
 # %% te.sigmoid
 te.evaluate(te.sigmoid(x), {x: a})

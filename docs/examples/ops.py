@@ -77,7 +77,9 @@ te.ops.conv_transpose1d(signal, np.ones((1, 1, 2), "float32"), stride=2)
 te.ops.conv_transpose2d(image, np.ones((1, 1, 2, 2), "float32"), stride=2).shape
 
 # %% te.ops.conv_transpose3d
-te.ops.conv_transpose3d(np.ones((1, 1, 2, 2, 2), "float32"), np.ones((1, 1, 2, 2, 2), "float32")).shape
+te.ops.conv_transpose3d(
+    np.ones((1, 1, 2, 2, 2), "float32"), np.ones((1, 1, 2, 2, 2), "float32")
+).shape
 
 # %% te.ops.cosine_similarity
 te.ops.cosine_similarity(table, table * 2)
@@ -194,7 +196,9 @@ te.ops.instance_norm(image).mean()
 te.ops.interpolate(signal, scale_factor=2, mode="linear")
 
 # %% te.ops.kl_div
-te.ops.kl_div(np.log(np.full(2, 0.5, "float32")), np.array([0.25, 0.75], "float32"), reduction="sum")
+te.ops.kl_div(
+    np.log(np.full(2, 0.5, "float32")), np.array([0.25, 0.75], "float32"), reduction="sum"
+)
 
 # %% te.ops.l1_loss
 te.ops.l1_loss(v, v * 0)
@@ -224,7 +228,10 @@ te.ops.logsigmoid(v)
 te.ops.logsumexp(table)
 
 # %% te.ops.lstm
-te.ops.lstm(steps, hidden, hidden, np.ones((8, 3), "float32"), np.ones((8, 2), "float32"))[0].shape
+hidden_at, cell_at = te.ops.lstm(
+    steps, hidden, hidden, np.ones((8, 3), "float32"), np.ones((8, 2), "float32")
+)
+hidden_at.shape
 
 # %% te.ops.lstm_cell
 te.ops.lstm_cell(table, hidden, hidden, np.ones((8, 3), "float32"), np.ones((8, 2), "float32"))
@@ -254,7 +261,9 @@ te.ops.mse_loss(v, v * 0)
 te.ops.nbody_forces(np.array([[0, 0], [1, 0]], "float32"), np.ones(2, "float32"))
 
 # %% te.ops.nbody_step
-te.ops.nbody_step(np.array([[0, 0], [1, 0]], "float32"), np.zeros((2, 2), "float32"), np.ones(2, "float32"))[0]
+te.ops.nbody_step(
+    np.array([[0, 0], [1, 0]], "float32"), np.zeros((2, 2), "float32"), np.ones(2, "float32")
+)[0]
 
 # %% te.ops.nll_loss
 te.ops.nll_loss(np.log(np.full((2, 3), 0.25, "float32")), labels)
@@ -314,7 +323,9 @@ te.ops.segment_sum(v, np.array([0, 0, 1, 1], "int32"), 2)
 te.ops.selu(v)
 
 # %% te.ops.shallow_water_step
-te.ops.shallow_water_step(np.ones((4, 4), "float32"), np.zeros((4, 4), "float32"), np.zeros((4, 4), "float32"))[0].shape
+te.ops.shallow_water_step(
+    np.ones((4, 4), "float32"), np.zeros((4, 4), "float32"), np.zeros((4, 4), "float32")
+)[0].shape
 
 # %% te.ops.sigmoid
 te.ops.sigmoid(v)

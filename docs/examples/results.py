@@ -10,7 +10,9 @@ from autodiff import invert
 
 x = te.placeholder((32, 32), name="x")
 w = te.placeholder((3, 3), name="w")
-y = te.compute((15, 15), lambda i, j: te.sum(lambda p, q: x[2 * i + p, 2 * j + q] * w[p, q]), name="y")
+y = te.compute(
+    (15, 15), lambda i, j: te.sum(lambda p, q: x[2 * i + p, 2 * j + q] * w[p, q]), name="y"
+)
 loss = (y * y).sum()
 gradients = te.differentiate(loss, [x, w])
 kernel = te.build([x, w], [loss, *gradients], name="step")
@@ -50,7 +52,9 @@ print(lean.program.extra_work)  # the share of operations that are done again
 
 # %% ProgramReport.memory MemoryPlan MemoryPlan.peak
 plan = kernel.program.memory
-print(plan.arrays, "of arrays,", plan.between, "between kernels,", plan.inside, "inside of them:", plan.peak)
+print(
+    f"{plan.arrays} of arrays, {plan.between} between kernels, {plan.inside} inside: {plan.peak}"
+)
 
 # %% Kernel.loop_nest
 print(te.build(x, te.exp(x)).loop_nest())
@@ -138,7 +142,9 @@ print(answer.opaque)
 # %% Op Op.explain OpExplanation
 @te.op
 def shrink(v, by=0.5):
-    return te.compute(v.shape, lambda i: te.select(te.abs(v[i]) > by, v[i] - by * te.sign(v[i]), 0.0))
+    return te.compute(
+        v.shape, lambda i: te.select(te.abs(v[i]) > by, v[i] - by * te.sign(v[i]), 0.0)
+    )
 
 
 print(shrink(np.array([-2, 0.1, 3], "float32")))

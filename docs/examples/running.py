@@ -15,7 +15,9 @@ kernel(a)
 te.evaluate(y, {x: a})  # builds, remembers the kernel, calls it
 
 # %% te.interpret
-te.interpret(y, {x: a})  # the definition itself, in NumPy: slow, and what kernels are compared with
+te.interpret(
+    y, {x: a}
+)  # the definition itself, in NumPy: slow, and what kernels are compared with
 
 # %% te.get_num_threads te.set_num_threads
 before = te.get_num_threads()

@@ -11,7 +11,9 @@ D = te.compute((64, 32), lambda i, j: te.exp(C[i, j]), name="D")
 n = te.var("n")
 x = te.placeholder((n,), name="x")
 y = te.compute((n,), lambda i: x[i] * 2, name="y")
-blurred = te.compute((64, 48), lambda i, j: A.at(i - 1, j, mode="clamp") + A[i, j], name="blurred")
+blurred = te.compute(
+    (64, 48), lambda i, j: A.at(i - 1, j, mode="clamp") + A[i, j], name="blurred"
+)
 rows = te.compute((62, 48), lambda i, j: blurred[i, j] + blurred[i + 2, j], name="rows")
 
 s = te.Schedule(D)
@@ -248,7 +250,9 @@ print(s.diff())
 
 # %% StageView.cut_at
 u, v = te.placeholder((64, 48), name="u"), te.placeholder((64, 48), name="v")
-joined = te.compute((128, 48), lambda i, j: te.select(i < 64, u[i, j], v[i - 64, j]), name="joined")
+joined = te.compute(
+    (128, 48), lambda i, j: te.select(i < 64, u[i, j], v[i - 64, j]), name="joined"
+)
 s = te.Schedule(joined)
 s[joined].cut_at("i", 64)  # two loops, each of which reads one of them
 print(s.diff())

@@ -13,7 +13,9 @@ except te.testing.CheckError as error:
     print(str(error).splitlines()[0])
 
 # %% te.testing.Failure
-report = te.testing.check_op(te.tanh, "n", vjp=lambda y, inputs, head: head * (1 - y), raise_exception=False)
+report = te.testing.check_op(
+    te.tanh, "n", vjp=lambda y, inputs, head: head * (1 - y), raise_exception=False
+)
 print(report.failure.check)
 
 # %% te.testing.array te.testing.ArraySpec

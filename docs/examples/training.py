@@ -29,8 +29,14 @@ best = state.copy()  # in arrays of its own
 best.steps
 
 # %% te.ops.optim.SGD te.ops.optim.Optimizer te.ops.optim.TrainStep
-w, a, b = te.placeholder((), name="w"), te.placeholder((8,), name="a"), te.placeholder((8,), name="b")
-compiled = optim.train_step(te.ops.mse_loss(w[()] * a, b), [w], [a, b], optim.SGD(0.1, momentum=0.9))
+w, a, b = (
+    te.placeholder((), name="w"),
+    te.placeholder((8,), name="a"),
+    te.placeholder((8,), name="b"),
+)
+compiled = optim.train_step(
+    te.ops.mse_loss(w[()] * a, b), [w], [a, b], optim.SGD(0.1, momentum=0.9)
+)
 value, first = compiled(compiled.start([0.0]), x, y)
 first.params
 
@@ -38,11 +44,15 @@ first.params
 optim.sgd_step(np.ones(2, "float32"), np.array([1, -1], "float32"), lr=0.1)
 
 # %% te.ops.optim.momentum_step
-optim.momentum_step(np.ones(2, "float32"), np.array([1, -1], "float32"), np.zeros(2, "float32"), lr=0.1)
+optim.momentum_step(
+    np.ones(2, "float32"), np.array([1, -1], "float32"), np.zeros(2, "float32"), lr=0.1
+)
 
 # %% te.ops.optim.adam_step
 zeros = np.zeros(2, "float32")
-new, *_ = optim.adam_step(zeros + 1, np.array([1, -2], "float32"), zeros, zeros, np.array(1, "int32"), lr=0.1)
+new, *_ = optim.adam_step(
+    zeros + 1, np.array([1, -2], "float32"), zeros, zeros, np.array(1, "int32"), lr=0.1
+)
 new
 
 # %% te.ops.optim.clip_by_global_norm
