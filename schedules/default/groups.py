@@ -12,6 +12,7 @@ from collections.abc import Sequence, Set as AbstractSet
 from dataclasses import field
 
 from schedules.default.costs import Costs
+from schedules.default.rest import along
 from schedules.default.sizes import typical
 from schedules.machine import Machine
 from tedsl.analysis.checks import read_to_check
@@ -130,6 +131,8 @@ def _place(
         return None
     if op in costs.inlined:
         return _Place(root, depth)
+    if depth == len(op.axes) and op.reduction is not None and along(op, op.axes[-1]):
+        return None  # elements side by side are a vector, a single one is none
     size = _elements(op, depth) * op.bodies[0].dtype.itemsize
     return _Place(root, depth) if size <= machine.choose("row_bytes", MOST_BYTES, op.name) else None
 
