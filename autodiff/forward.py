@@ -22,6 +22,7 @@ from autodiff.rules.slopes import Slopes, flat_position, through_reduction
 from autodiff.rules.stages import winner_of
 from autodiff.rules.totals import zeros
 from autodiff.turning.cotangent import fresh_axes
+from tedsl.analysis.cancelling import cancelling
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Apply, Const, Expr, Read, Reduce
@@ -53,10 +54,11 @@ def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
     stages = stages_along(asked, _dependencies)
     check_not_renamed(sources, stages, "jvp")
     alive = [op.outputs for op in stages]  # held, so that each tensor is one object throughout
+    still = frozenset(cancelling(stages, asked, _dependencies, _is_given))
     for op in stages:
         if not isinstance(op, Placeholder) and any(t in dots for t in _dependencies(op)):
             for tensor, dot in _produced(op, dots).items():
-                if tensor not in dots:
+                if tensor not in dots and tensor not in still:
                     dots[tensor] = dot
     del alive
     results = tuple(dots[t] if t in dots else zeros(t.extents, t, f"{t.name}_dot") for t in asked)
@@ -97,6 +99,11 @@ def _dependencies(op: Operation) -> tuple[Tensor, ...]:
     given = [t for rule in rules if rule is not None and rule.jvp is not None for t in rule.deps]
     direct = any(rule is None or rule.jvp is None for rule in rules)
     return tuple(dict.fromkeys([*given, *(op.inputs if direct else ())]))
+
+
+def _is_given(op: Operation) -> bool:
+    """Whether an author gave the derivative of some of its results."""
+    return any((rule := rule_of(t)) is not None and rule.jvp is not None for t in op.outputs)
 
 
 def _produced(op: Operation, dots: dict[Tensor, Tensor]) -> dict[Tensor, Tensor]:

@@ -21,6 +21,7 @@ from autodiff.turning.answers import Answer
 from autodiff.turning.cotangent import Cotangent, Sparse, Stored, Support, common_support
 from autodiff.turning.gather import adjoint_of_read
 from autodiff.turning.reached import Reached, together
+from tedsl.analysis.cancelling import cancelling
 from tedsl.analysis.scaled_sums import ScaledSums, scaled_sums
 from tedsl.lang.border_text import read_beyond
 from tedsl.lang.errors import user_location
@@ -102,7 +103,9 @@ class _Reverse:
         # Held, so that a tensor's id stays its own while this runs.
         self.alive = [op.outputs for op in self.order]
         self.inputs = self._placeholders() if inputs is None else inputs
-        self.wanted = self._wanted()
+        self.wanted, self.cancelled = self._wanted(()), list[Tensor]()
+        if fdiff is None:
+            self._leave_out()
         self.prefix = common_prefix(heads, outputs)
         # tensor -> consumer -> summand; a seed has no consumer
         self.seeds: dict[Tensor, list[Cotangent]] = {}
@@ -131,7 +134,7 @@ class _Reverse:
             shape = (*extents_of(self.prefix), *tensor.extents)
             self.adjoints[tensor] = zeros(shape, tensor, f"d{tensor.name}")
         results = tuple(self.adjoints[t] for t in self.inputs)
-        explanation = Explanation(tuple(self.reports), tuple(absent))
+        explanation = Explanation(tuple(self.reports), tuple(absent), tuple(self.cancelled))
         summands = {t: self.summands.get(t, {}) for t in self.adjoints}  # the adjoint of an output is its head alone
         return Gradients(self.inputs, results, self.adjoints, summands, explanation)
 
@@ -159,13 +162,22 @@ class _Reverse:
         found = [op.output() for op in given]
         return tuple(t for t in found if t.dtype.is_float)
 
-    def _wanted(self) -> frozenset[int]:
+    def _wanted(self, without: Sequence[Tensor]) -> frozenset[int]:
         """Ids of the float tensors through which an input is reached."""
-        wanted = {id(t) for t in self.inputs}
+        wanted, left = {id(t) for t in self.inputs}, {id(t) for t in without}
         for op in self.order:
             if any(id(t) in wanted for t in self.dependencies(op)):
-                wanted |= {id(t) for t in op.outputs if t.dtype.is_float}
+                wanted |= {id(t) for t in op.outputs if t.dtype.is_float and id(t) not in left}
         return frozenset(wanted)
+
+    def _leave_out(self) -> None:
+        """Derivatives by what the outputs do not depend on are 0; those that somebody asks for are computed."""
+        found = cancelling(self.order, self.outputs, self.dependencies, lambda op: any(map(self._given, op.outputs)))
+        asked = frozenset(self.inputs)
+        found = [t for t in found if t not in asked]
+        wanted = self._wanted(found)
+        if all(id(t) in wanted for t in self.rules if id(t) in self.wanted):
+            self.wanted, self.cancelled = wanted, found
 
     def _stage(self, op: Operation) -> None:
         cotangents = {}

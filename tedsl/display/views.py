@@ -245,6 +245,8 @@ def _reads(explanation: Explanation, works: dict[Operation, Work]) -> Iterator[s
     for t in explanation.zeros:
         name = f"<b>{escape(t.name)}</b>"
         yield f"<p>{badge('zero')} no path of differentiable operations leads from {name} to the output</p>"
+    for t in explanation.cancelled:
+        yield f"<p>{badge('zero')} the output is the same whatever <b>{escape(t.name)}</b> is</p>"
 
 
 def _read(r: ReadReport, works: dict[Operation, Work], columns: int) -> list[str]:

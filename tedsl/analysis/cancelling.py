@@ -1,0 +1,304 @@
+"""Stages on which a result does not depend, though it reads them: the maximum that softmax subtracts.
+
+Let every element of a stage grow by a number of its own, e. What is computed from it then
+
+| moves | as in | by |
+|---|---|---|
+| not at all | what does not read it | |
+| by a sum | `x[i, j] - m[i]` | `amount * e[i]` |
+| by a factor | `exp(x[i, j] - m[i])`, sums of those over j | `exp(amount * e[i])` |
+
+or in a way that is not looked into. Where no result moves, the derivative by the stage is 0 everywhere: exactly, where
+what comes of adding it up is what rounding left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from tedsl.lang.dataclass import dataclass
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
+from tedsl.lang.extents import number
+from tedsl.lang.tensor import Compute, Operation, Tensor
+from tedsl.lang.traverse import free_axes, substitute, topological
+
+__all__ = ["cancelling"]
+
+EXTREMES = ("max", "min")
+LN2 = math.log(2.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Move:
+    """By how much a value grows with the element `at` these indices of the stage: by a sum, or by a factor."""
+
+    amount: float
+    at: tuple[Expr, ...]
+    is_factor: bool = False
+
+    def like(self, other: _Move) -> bool:
+        """Whether the other grows with the same element, and in the same manner."""
+        same = len(self.at) == len(other.at) and all(a is b for a, b in zip(self.at, other.at, strict=True))
+        return same and self.is_factor is other.is_factor
+
+    def same(self, other: _Move | None) -> bool:
+        return other is not None and self.like(other) and math.isclose(self.amount, other.amount)
+
+    def times(self, amount: float) -> _Move | None:
+        return _Move(self.amount * amount, self.at, self.is_factor) if amount else None
+
+
+class _UnknownError(Exception):
+    """A value moves in a way that is not looked into."""
+
+
+def cancelling(
+    order: Sequence[Operation], outputs: Iterable[Tensor], reads: Callable[[Operation], Iterable[Tensor]],
+    is_opaque: Callable[[Operation], bool],
+) -> list[Tensor]:  # fmt: skip
+    """The extremes, and what is made of them alone, on which none of the outputs depends.
+
+    `order`: the stages below the outputs, inputs first. `reads`: what the derivative of a stage flows to; of an opaque
+    one it is what somebody said, and not that of its definition.
+    """
+    results, found, extremes = frozenset(outputs), list[Tensor](), set[Tensor]()
+    for place, op in enumerate(order):
+        if not isinstance(op, Compute) or len(op.bodies) > 1 or is_opaque(op) or op.output() in results:
+            continue
+        reduce, tensor = op.reduction, op.output()
+        is_extreme = reduce is not None and reduce.reducer.kind in EXTREMES
+        if is_extreme or (op.inputs and extremes.issuperset(op.inputs)):
+            extremes.add(tensor)
+            if tensor.dtype.is_float and _cancels(tensor, order[place + 1 :], results, reads, is_opaque):
+                found.append(tensor)
+    return found
+
+
+def _cancels(
+    tensor: Tensor, later: Iterable[Operation], results: Iterable[Tensor],
+    reads: Callable[[Operation], Iterable[Tensor]], is_opaque: Callable[[Operation], bool],
+) -> bool:  # fmt: skip
+    moves: dict[Tensor, _Move | None] = {}
+    axes = tuple(Axis(f"d{k}", extent) for k, extent in enumerate(tensor.extents))
+    moves[tensor] = _Move(1.0, tuple(map(_settled, axes)))
+    places = {tensor: axes}
+    try:
+        for op in later:
+            if not any(moves.get(t) for t in (*op.inputs, *reads(op))):
+                continue
+            if not isinstance(op, Compute) or is_opaque(op):
+                return False
+            for k, body in enumerate(op.bodies):
+                moves[op.output(k)] = _moved(body, moves, places)
+                places[op.output(k)] = op.axes
+    except _UnknownError:
+        return False
+    return not any(moves.get(t) for t in results)
+
+
+def _settled(index: Expr) -> Expr:
+    """An index, that of a loop of one iteration as the number that it is."""
+    is_single = isinstance(index, Axis) and number(index.extent) == 1 and number(index.begin) == 0
+    return Const(0, index.dtype) if is_single else index
+
+
+def _moved(body: Expr, moves: dict[Tensor, _Move | None], places: dict[Tensor, tuple[Axis, ...]]) -> _Move | None:
+    """How the value of a stage moves, given how that of others does."""
+    known: dict[Expr, _Move | None] = {}
+    for node in topological(body):
+        children = [known[c] for c in node.children]
+        if isinstance(node, Read):
+            known[node] = _of_read(node, children, moves, places)
+        elif not any(children):
+            known[node] = None
+        elif isinstance(node, Reduce):
+            known[node] = _of_reduction(node, children)
+        elif isinstance(node, Apply) and node.fn in RULES:
+            known[node] = RULES[node.fn](node, children)
+        else:
+            raise _UnknownError
+    return known[body]
+
+
+def _of_read(
+    node: Read, indices: Iterable[_Move | None], moves: dict[Tensor, _Move | None],
+    places: dict[Tensor, tuple[Axis, ...]],
+) -> _Move | None:  # fmt: skip
+    if any(indices):
+        raise _UnknownError
+    move = moves.get(node.tensor)
+    if move is None:
+        return None
+    here: dict[Expr, Expr] = dict(zip(places[node.tensor], node.indices, strict=True))
+    return _Move(move.amount, tuple(_settled(substitute(i, here)) for i in move.at), move.is_factor)
+
+
+def _of_reduction(node: Reduce, children: Sequence[_Move | None]) -> _Move | None:
+    *values, where = children
+    kind, move = node.reducer.kind, values[0]
+    if where is not None or len(values) > 1 or move is None or not set(node.axes).isdisjoint(free_axes(move.at)):
+        raise _UnknownError
+    if kind in ("argmax", "argmin"):
+        return None
+    if kind in EXTREMES or (kind == "sum" and move.is_factor):
+        return move
+    raise _UnknownError
+
+
+# ------------------------------------------------------------------------------------------------- of single operations
+
+Moves = Sequence["_Move | None"]
+
+
+def _together(moves: Iterable[_Move]) -> Iterator[_Move]:
+    """Those of one element and one manner; anything else is not looked into."""
+    first: _Move | None = None
+    for move in moves:
+        first = first or move
+        if not first.like(move):
+            raise _UnknownError
+        yield move
+
+
+def _sum(node: Apply, moves: Moves) -> _Move | None:
+    """Of what moves by sums the amounts add up; what moves by one factor does so together."""
+    a, b = moves
+    if (a is not None and a.is_factor) or (b is not None and b.is_factor):
+        return _alike(node, moves)
+    sign = -1.0 if node.fn is Fn.SUB else 1.0
+    parts = [m for m in (a, b if b is None else b.times(sign)) if m is not None]
+    return _added(parts)
+
+
+def _added(parts: Sequence[_Move]) -> _Move | None:
+    known = list(_together(parts))
+    amount = sum(m.amount for m in known)
+    if not known or math.isclose(amount, 0.0, abs_tol=1e-9 * max(abs(m.amount) for m in known)):
+        return None
+    return _Move(amount, known[0].at, known[0].is_factor)
+
+
+def _product(node: Apply, moves: Moves) -> _Move | None:
+    """Factors multiply, so that their amounts add up; a number multiplies what moves by a sum."""
+    a, b = moves
+    sign = -1.0 if node.fn is Fn.DIV else 1.0
+    parts = [m for m in (a, b if b is None else b.times(sign)) if m is not None]
+    if all(m.is_factor for m in parts):
+        return _added(parts)
+    by = node.args[1] if a is not None else node.args[0]
+    if len(parts) > 1 or not isinstance(by, Const) or (a is None and node.fn is Fn.DIV) or not by.value:
+        raise _UnknownError
+    value = float(by.value)
+    return parts[0].times(1.0 / value if node.fn is Fn.DIV else value)
+
+
+def _alike(node: Apply, moves: Moves) -> _Move | None:
+    """What moves as all of its operands do; 0 grows by any factor, and infinity by any sum."""
+    values = node.args[1:] if node.fn is Fn.SELECT else node.args
+    known = [m for m in moves[-len(values) :] if m is not None]
+    first = known[0] if known else None
+    for value, move in zip(values, moves[-len(values) :], strict=True):
+        if first is None or (move is None and _stays(value, first)):
+            continue
+        if not first.same(move):
+            raise _UnknownError
+    return first
+
+
+def _stays(value: Expr, move: _Move) -> bool:
+    """Whether a value is what it is after such a move, too."""
+    if not isinstance(value, Const):
+        return False
+    return value.value == 0 if move.is_factor else math.isinf(value.value)
+
+
+def _chosen(node: Apply, moves: Moves) -> _Move | None:
+    if moves[0] is not None:
+        raise _UnknownError
+    return _alike(node, moves)
+
+
+def _compared(node: Apply, moves: Moves) -> None:
+    """Which of two is larger does not change where both move together."""
+    _alike(node, moves)
+
+
+def _asked(_: Apply, __: Moves) -> None:
+    """Whether a number is finite, or which sign a factor leaves it, does not change."""
+
+
+def _sign(_: Apply, moves: Moves) -> None:
+    if moves[0] is not None and not moves[0].is_factor:
+        raise _UnknownError
+
+
+def _same(_: Apply, moves: Moves) -> _Move | None:
+    return moves[0]
+
+
+def _cast(node: Apply, moves: Moves) -> _Move | None:
+    if not node.dtype.is_float:
+        raise _UnknownError
+    return moves[0]
+
+
+def _negative(node: Apply, moves: Moves) -> _Move | None:
+    (move,) = moves
+    return move if move is None or move.is_factor else move.times(-1.0)
+
+
+def _scaled(node: Apply, moves: Moves) -> _Move | None:
+    """What a factor goes through: |x|, and x where it is above 0."""
+    _sign(node, moves)
+    return moves[0]
+
+
+def _exponential(unit: float) -> Callable[[Apply, Moves], _Move | None]:
+    def rule(_: Apply, moves: Moves) -> _Move | None:
+        (move,) = moves
+        if move is None or move.is_factor:
+            raise _UnknownError
+        return _Move(move.amount * unit, move.at, True)
+
+    return rule
+
+
+def _logarithm(unit: float) -> Callable[[Apply, Moves], _Move | None]:
+    def rule(_: Apply, moves: Moves) -> _Move | None:
+        (move,) = moves
+        if move is None or not move.is_factor:
+            raise _UnknownError
+        return _Move(move.amount / unit, move.at)
+
+    return rule
+
+
+def _power(power: float) -> Callable[[Apply, Moves], _Move | None]:
+    def rule(_: Apply, moves: Moves) -> _Move | None:
+        (move,) = moves
+        if move is None or not move.is_factor:
+            raise _UnknownError
+        return move.times(power)
+
+    return rule
+
+
+def _to_a_number(node: Apply, moves: Moves) -> _Move | None:
+    base, by = node.args
+    if moves[1] is not None or moves[0] is None or not isinstance(by, Const) or not moves[0].is_factor:
+        raise _UnknownError
+    return moves[0].times(float(by.value))
+
+
+RULES: dict[Fn, Callable[[Apply, Moves], _Move | None]] = {
+    **dict.fromkeys((Fn.ADD, Fn.SUB), _sum),
+    **dict.fromkeys((Fn.MUL, Fn.DIV), _product),
+    **dict.fromkeys((Fn.MAXIMUM, Fn.MINIMUM), _alike),
+    **dict.fromkeys((Fn.LT, Fn.LE, Fn.GT, Fn.GE, Fn.EQ, Fn.NE), _compared),
+    **dict.fromkeys((Fn.ISNAN, Fn.ISINF, Fn.ISFINITE), _asked),
+    **dict.fromkeys((Fn.ABS, Fn.RELU), _scaled),
+    Fn.SIGN: _sign, Fn.SELECT: _chosen, Fn.CAST: _cast, Fn.NEG: _negative, Fn.POW: _to_a_number,
+    Fn.EXP: _exponential(1.0), Fn.EXP2: _exponential(LN2), Fn.LOG: _logarithm(1.0), Fn.LOG2: _logarithm(LN2),
+    Fn.LOG10: _logarithm(math.log(10.0)), Fn.SQRT: _power(0.5), Fn.RSQRT: _power(-0.5), Fn.CBRT: _power(1.0 / 3.0),
+}  # fmt: skip
