@@ -12,7 +12,7 @@ from collections.abc import Sequence, Set as AbstractSet
 from dataclasses import field
 
 from schedules.default.costs import Costs
-from schedules.default.rest import along
+from schedules.default.neighbors import along
 from schedules.default.sizes import typical
 from schedules.machine import Machine
 from tedsl.analysis.checks import read_to_check

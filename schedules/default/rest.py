@@ -5,21 +5,21 @@ Vectors lie along the last axis, where its iterations are independent and memory
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from schedules.default.gpu.kernels import spread
+from schedules.default.neighbors import along
 from schedules.directives import ComputeRoot, ComputeWith, Definition, Directive, Reorder, Split, Vectorize
 from schedules.loops import Nest, definitions_of
 from schedules.machine import Machine
 from schedules.placing.placement import Placement, around, placed
 from schedules.placing.sharing import shared_loops
 from schedules.plan import Plan
-from tedsl.lang.expr import Axis, Read
+from tedsl.lang.expr import Axis
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan
-from tedsl.lang.traverse import topological
 
-__all__ = ["along", "is_along", "plan_rest"]
+__all__ = ["plan_rest"]
 
 
 def plan_rest(stages: Sequence[Operation], plan: Plan, spoken: set[str], machine: Machine) -> list[Directive]:
@@ -95,18 +95,3 @@ def _last_axis(op: Operation) -> Axis | int | None:
         return op.axes[-1] if op.axes else None
     index = getattr(op, "index", ())
     return index[-1] if index and isinstance(index[-1], Axis) else None
-
-
-def along(op: Operation, axis: Axis) -> bool:
-    """Whether neighbours along `axis` are neighbours in memory in every read, or one and the same element."""
-    return is_along(op.reads, axis)
-
-
-def is_along(reads: Iterable[Read], axis: Axis) -> bool:
-    """The same of some reads."""
-    for read in reads:
-        inside = [d for d, index in enumerate(read.indices) if axis in set(topological(index))]
-        last = max((d for d, n in enumerate(read.tensor.extents) if number(n) != 1), default=len(read.indices) - 1)
-        if any(d != last for d in inside):
-            return False
-    return True

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from schedules.default.rest import along
+from schedules.default.neighbors import along
 from schedules.default.rewriting import Rewriting
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Expr, Read

@@ -9,10 +9,10 @@ from dataclasses import field
 from schedules.cases import position_text
 from schedules.default.costs import Costs, points
 from schedules.default.groups import Group, groups_of
+from schedules.default.neighbors import along
 from schedules.default.patterns.breaks import changes_along, cuts_of
 from schedules.default.patterns.phases import phases_of
 from schedules.default.patterns.window_tiles import window_tile
-from schedules.default.rest import along
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.default.sizes import typical
 from schedules.directives import (

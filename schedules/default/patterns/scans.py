@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from schedules.default.costs import is_function
+from schedules.default.neighbors import along, is_along
 from schedules.default.patterns.across import goes_along, last_of, turned_table
 from schedules.default.patterns.nests import TASKS
-from schedules.default.rest import along, is_along
 from schedules.default.rewriting import Rewriting, fused
 from schedules.directives import ComputeRoot, Directive, Parallel, Reorder, Split, Unroll, Vectorize
 from schedules.loops import Level, Nest, nest_of

@@ -12,8 +12,8 @@ import math
 
 from schedules.default.costs import Costs, is_same_point, points
 from schedules.default.groups import Group
+from schedules.default.neighbors import along
 from schedules.default.patterns.bordered import FOLDS
-from schedules.default.rest import along
 from schedules.default.rewriting import Rewriting, loop_names
 from schedules.directives import BoundExtent, ComputeAt, Definition, Directive, Reorder, Split, Unroll, Vectorize
 from schedules.machine import Machine

@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from schedules.default.neighbors import is_along
 from schedules.default.patterns.scans import parts_read_through, rows_summed_alike, steps_asked_for
-from schedules.default.rest import is_along
 from schedules.program import reading, rewritten_expressions
 from tedsl.analysis.checks import read_checks
 from tedsl.analysis.iteration import is_stepped
