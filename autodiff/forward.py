@@ -22,7 +22,7 @@ from autodiff.rules.slopes import Slopes, flat_position, through_reduction
 from autodiff.rules.stages import winner_of
 from autodiff.rules.totals import zeros
 from autodiff.turning.cotangent import fresh_axes
-from tedsl.analysis.cancelling import cancelling
+from tedsl.analysis.canceling import canceling
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Apply, Const, Expr, Read, Reduce
@@ -54,7 +54,7 @@ def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
     stages = stages_along(asked, _dependencies)
     check_not_renamed(sources, stages, "jvp")
     alive = [op.outputs for op in stages]  # held, so that each tensor is one object throughout
-    still = frozenset(cancelling(stages, asked, _dependencies, _is_given))
+    still = frozenset(canceling(stages, asked, _dependencies, _is_given))
     for op in stages:
         if not isinstance(op, Placeholder) and any(t in dots for t in _dependencies(op)):
             for tensor, dot in _produced(op, dots).items():

@@ -68,7 +68,7 @@ class Explanation(Rich):
 
     reads: tuple[ReadReport, ...]
     zeros: tuple[Tensor, ...] = ()
-    cancelled: tuple[Tensor, ...] = ()
+    canceled: tuple[Tensor, ...] = ()
 
     @property
     def gathers(self) -> list[ReadReport]:
@@ -88,7 +88,7 @@ class Explanation(Rich):
             f"d{t.name} is zero: no path of differentiable operations leads from {t.name} to the output"
             for t in self.zeros
         ]
-        lines += [f"d{t.name} is zero: the output is the same whatever {t.name} is" for t in self.cancelled]
+        lines += [f"d{t.name} is zero: the output is the same whatever {t.name} is" for t in self.canceled]
         for r in self.scatters:
             lines += [f"{r.consumer.name} reads {r.read}: {line}" for line in r.tried]
         return "\n".join(lines)

@@ -21,7 +21,7 @@ from autodiff.turning.answers import Answer
 from autodiff.turning.cotangent import Cotangent, Sparse, Stored, Support, common_support
 from autodiff.turning.gather import adjoint_of_read
 from autodiff.turning.reached import Reached, together
-from tedsl.analysis.cancelling import cancelling
+from tedsl.analysis.canceling import canceling
 from tedsl.analysis.scaled_sums import ScaledSums, scaled_sums
 from tedsl.lang.border_text import read_beyond
 from tedsl.lang.errors import user_location
@@ -103,7 +103,7 @@ class _Reverse:
         # Held, so that a tensor's id stays its own while this runs.
         self.alive = [op.outputs for op in self.order]
         self.inputs = self._placeholders() if inputs is None else inputs
-        self.wanted, self.cancelled = self._wanted(()), list[Tensor]()
+        self.wanted, self.canceled = self._wanted(()), list[Tensor]()
         if fdiff is None:
             self._leave_out()
         self.prefix = common_prefix(heads, outputs)
@@ -134,7 +134,7 @@ class _Reverse:
             shape = (*extents_of(self.prefix), *tensor.extents)
             self.adjoints[tensor] = zeros(shape, tensor, f"d{tensor.name}")
         results = tuple(self.adjoints[t] for t in self.inputs)
-        explanation = Explanation(tuple(self.reports), tuple(absent), tuple(self.cancelled))
+        explanation = Explanation(tuple(self.reports), tuple(absent), tuple(self.canceled))
         summands = {t: self.summands.get(t, {}) for t in self.adjoints}  # the adjoint of an output is its head alone
         return Gradients(self.inputs, results, self.adjoints, summands, explanation)
 
@@ -172,12 +172,12 @@ class _Reverse:
 
     def _leave_out(self) -> None:
         """Derivatives by what the outputs do not depend on are 0; those that somebody asks for are computed."""
-        found = cancelling(self.order, self.outputs, self.dependencies, lambda op: any(map(self._given, op.outputs)))
+        found = canceling(self.order, self.outputs, self.dependencies, lambda op: any(map(self._given, op.outputs)))
         asked = frozenset(self.inputs)
         found = [t for t in found if t not in asked]
         wanted = self._wanted(found)
         if all(id(t) in wanted for t in self.rules if id(t) in self.wanted):
-            self.wanted, self.cancelled = wanted, found
+            self.wanted, self.canceled = wanted, found
 
     def _stage(self, op: Operation) -> None:
         cotangents = {}

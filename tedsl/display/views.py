@@ -245,7 +245,7 @@ def _reads(explanation: Explanation, works: dict[Operation, Work]) -> Iterator[s
     for t in explanation.zeros:
         name = f"<b>{escape(t.name)}</b>"
         yield f"<p>{badge('zero')} no path of differentiable operations leads from {name} to the output</p>"
-    for t in explanation.cancelled:
+    for t in explanation.canceled:
         yield f"<p>{badge('zero')} the output is the same whatever <b>{escape(t.name)}</b> is</p>"
 
 

@@ -25,7 +25,7 @@ def test_reversed_reads(dtype, n):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("n", [2, 3, 5, 9, 33])
 def test_reversed_reads_of_stored_stages_below_loops_are_vectors(n):
-    """Where a stage began at the unknown number that hides a place, the two cancelled."""
+    """Where a stage began at the unknown number that hides a place, the two canceled."""
     x = te.placeholder((n,), "float64", name="x")
     s = te.compute((n,), lambda i: te.sin(x[i]), name="s")
     diagonal = te.compute((n, n), lambda i, j: te.select(i == j, s[j], 0.0), name="diagonal")

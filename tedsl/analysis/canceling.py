@@ -23,7 +23,7 @@ from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import free_axes, substitute, topological
 
-__all__ = ["cancelling"]
+__all__ = ["canceling"]
 
 EXTREMES = ("max", "min")
 LN2 = math.log(2.0)
@@ -53,7 +53,7 @@ class _UnknownError(Exception):
     """A value moves in a way that is not looked into."""
 
 
-def cancelling(
+def canceling(
     order: Sequence[Operation], outputs: Iterable[Tensor], reads: Callable[[Operation], Iterable[Tensor]],
     is_opaque: Callable[[Operation], bool],
 ) -> list[Tensor]:  # fmt: skip

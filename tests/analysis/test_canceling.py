@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import tedsl as te
-from tedsl.analysis.cancelling import cancelling
+from tedsl.analysis.canceling import canceling
 from tedsl.lang.traverse import stages_of
 
 ROWS, COLUMNS = 3, 4
@@ -19,7 +19,7 @@ Program = Callable[[te.Tensor, te.Tensor], te.Tensor]
 
 def left_out(*outputs: te.Tensor) -> list[str]:
     order = stages_of(outputs)
-    return [t.name for t in cancelling(order, outputs, lambda op: op.inputs, lambda op: False)]
+    return [t.name for t in canceling(order, outputs, lambda op: op.inputs, lambda op: False)]
 
 
 def top_of(x: te.Tensor, kind: str = "max") -> te.Tensor:
