@@ -15,7 +15,8 @@ what comes of adding it up is what rounding left.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
@@ -63,35 +64,43 @@ def canceling(
     one it is what somebody said, and not that of its definition.
     """
     results, found, extremes = frozenset(outputs), list[Tensor](), set[Tensor]()
+    readers: dict[Tensor, list[int]] = {}
     for place, op in enumerate(order):
+        for tensor in {*op.inputs, *reads(op)}:
+            readers.setdefault(tensor, []).append(place)
+    for op in order:
         if not isinstance(op, Compute) or len(op.bodies) > 1 or is_opaque(op) or op.output() in results:
             continue
         reduce, tensor = op.reduction, op.output()
         is_extreme = reduce is not None and reduce.reducer.kind in EXTREMES
         if is_extreme or (op.inputs and extremes.issuperset(op.inputs)):
             extremes.add(tensor)
-            if tensor.dtype.is_float and _cancels(tensor, order[place + 1 :], results, reads, is_opaque):
+            if tensor.dtype.is_float and _cancels(tensor, order, readers, results, is_opaque):
                 found.append(tensor)
     return found
 
 
 def _cancels(
-    tensor: Tensor, later: Iterable[Operation], results: Iterable[Tensor],
-    reads: Callable[[Operation], Iterable[Tensor]], is_opaque: Callable[[Operation], bool],
+    tensor: Tensor, order: Sequence[Operation], readers: Mapping[Tensor, Sequence[int]], results: Iterable[Tensor],
+    is_opaque: Callable[[Operation], bool],
 ) -> bool:  # fmt: skip
-    moves: dict[Tensor, _Move | None] = {}
+    """Whether no result moves with the elements of a tensor: all that moves is looked at, inputs first."""
     axes = tuple(Axis(f"d{k}", extent) for k, extent in enumerate(tensor.extents))
-    moves[tensor] = _Move(1.0, tuple(map(_settled, axes)))
-    places = {tensor: axes}
+    moves: dict[Tensor, _Move | None] = {tensor: _Move(1.0, tuple(map(_settled, axes)))}
+    loops = {tensor: axes}
+    waiting = list(readers.get(tensor, ()))
     try:
-        for op in later:
-            if not any(moves.get(t) for t in (*op.inputs, *reads(op))):
+        while waiting:
+            place = heappop(waiting)
+            op = order[place]
+            if op.output() in moves:
                 continue
             if not isinstance(op, Compute) or is_opaque(op):
                 return False
-            for k, body in enumerate(op.bodies):
-                moves[op.output(k)] = _moved(body, moves, places)
-                places[op.output(k)] = op.axes
+            for result, body in zip(op.outputs, op.bodies, strict=True):
+                moves[result], loops[result] = _moved(body, moves, loops), op.axes
+                for reader in readers.get(result, ()) if moves[result] else ():
+                    heappush(waiting, reader)
     except _UnknownError:
         return False
     return not any(moves.get(t) for t in results)
@@ -103,13 +112,13 @@ def _settled(index: Expr) -> Expr:
     return Const(0, index.dtype) if is_single else index
 
 
-def _moved(body: Expr, moves: dict[Tensor, _Move | None], places: dict[Tensor, tuple[Axis, ...]]) -> _Move | None:
+def _moved(body: Expr, moves: dict[Tensor, _Move | None], loops: dict[Tensor, tuple[Axis, ...]]) -> _Move | None:
     """How the value of a stage moves, given how that of others does."""
     known: dict[Expr, _Move | None] = {}
     for node in topological(body):
         children = [known[c] for c in node.children]
         if isinstance(node, Read):
-            known[node] = _of_read(node, children, moves, places)
+            known[node] = _of_read(node, children, moves, loops)
         elif not any(children):
             known[node] = None
         elif isinstance(node, Reduce):
@@ -123,14 +132,14 @@ def _moved(body: Expr, moves: dict[Tensor, _Move | None], places: dict[Tensor, t
 
 def _of_read(
     node: Read, indices: Iterable[_Move | None], moves: dict[Tensor, _Move | None],
-    places: dict[Tensor, tuple[Axis, ...]],
+    loops: dict[Tensor, tuple[Axis, ...]],
 ) -> _Move | None:  # fmt: skip
     if any(indices):
         raise _UnknownError
     move = moves.get(node.tensor)
     if move is None:
         return None
-    here: dict[Expr, Expr] = dict(zip(places[node.tensor], node.indices, strict=True))
+    here: dict[Expr, Expr] = dict(zip(loops[node.tensor], node.indices, strict=True))
     return _Move(move.amount, tuple(_settled(substitute(i, here)) for i in move.at), move.is_factor)
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from schedules.default.costs import Costs
 from schedules.default.groups import Group
+from schedules.default.neighbors import along
 from schedules.default.patterns.nests import GroupLoops
 from schedules.default.patterns.slices import Slices
-from schedules.default.rest import along
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.directives import ComputeAt, ComputeRoot, Reorder, Split, Unroll, Vectorize
 from schedules.machine import Machine
