@@ -158,7 +158,7 @@ class _Search:
         arrived: dict[Operation, list[Positions]] = {}
         for op in self.stored[self.stored.index(root) :: -1]:
             if op is not root:
-                if op in self.outside or not self.is_free(op) or not self.readers.get(op, {op}) <= places.keys():
+                if not self.readers.get(op, {op}) <= places.keys() or op in self.outside or not self.is_free(op):
                     continue
                 assert isinstance(op, Compute)
                 at = joined(arrived[op])
