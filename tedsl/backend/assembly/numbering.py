@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from html import unescape
 
 import halide as hl
 
@@ -64,6 +63,8 @@ def numbered_anew(text: str, kind: str, names: Collection[str]) -> str:
     if kind == "llvm":
         return _LLVM_STRING.sub(lambda m: f'[{_length(m[1], 2)} x i8] c"{m[1]}"', text)
     if kind == "html":  # where the assembly stands beside the program
+        from html import unescape  # slow to load, and seldom needed
+
         return _HTML_STRING.sub(
             lambda m: f"{m[1]}:\n\t.asciz\t&quot;{m[2]}&quot;\n\t.size\t{m[1]}, {_length(unescape(m[2]), 3) + 1}", text
         )

@@ -13,7 +13,6 @@ from tedsl.backend.building.request import BuildRequest
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import Executable, Shared
 from tedsl.backend.compiling.memory_cache import cached_core
-from tedsl.backend.sequence.memory_limit import save_memory
 from tedsl.backend.sequence.restored import executable_for
 from tedsl.backend.sequence.steps import Steps, finest
 from tedsl.lang.errors import ScheduleError
@@ -43,6 +42,8 @@ def _saving(request: BuildRequest, program: Compilation) -> Executable:
             "te.build: memory= and checkpoint= need the default schedule (or 'tuned') and target='host'; "
             "a te.Schedule says itself what is stored and what is computed again"
         )
+    from tedsl.backend.sequence.memory_limit import save_memory  # slow to load, and seldom needed
+
     plan = finest(program).plan
     return Steps(program, save_memory(program, plan, options.memory, options.checkpoint))
 

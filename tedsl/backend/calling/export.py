@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -260,6 +259,8 @@ def _linked(objects: Sequence[tuple[str, bytes]], path: Path) -> bool:
         for file, (_, image) in zip(files, objects, strict=True):
             file.write_bytes(image)
         command = [tool, "-shared", "-o", str(path), *map(str, files), "-lpthread", "-ldl", "-lm"]
+        import subprocess  # slow to load, and seldom needed
+
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"export: {tool} could not link {path.name}: {done.stderr.strip()[:500]}")

@@ -13,7 +13,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import field
 from typing import Any
@@ -163,6 +162,8 @@ def recorded(
 @functools.cache
 def machine_speeds() -> Peaks:
     """What this machine reaches with as many threads as kernels have."""
+    from concurrent.futures import ThreadPoolExecutor  # slow to load, and seldom needed
+
     threads = get_num_threads()
     parts = [(np.ones(COPIED // threads, np.uint8), np.empty(COPIED // threads, np.uint8)) for _ in range(threads)]
     with ThreadPoolExecutor(threads) as pool:

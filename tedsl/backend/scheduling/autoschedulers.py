@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from contextlib import suppress
@@ -108,6 +107,8 @@ def plugin_of(scheduler: str) -> Path:
 
 def _in_a_process(scheduler: str, pipeline: bytes, request: dict[str, Any]) -> tuple[bytes, str]:
     """The scheduled pipeline, and the schedule as Halide writes it."""
+    import subprocess  # slow to load, and seldom needed
+
     with tempfile.TemporaryDirectory(prefix="tedsl") as name:
         folder = Path(name)
         (folder / "pipeline").write_bytes(pipeline)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from schedules.program import reading, rewritten_expressions
@@ -60,6 +59,8 @@ def plans_along_time(program: Compilation, most: int) -> Iterator[StepPlan]:
 
 def compiled(plan: StepPlan) -> StepPlan:
     """The same: what a kernel that was not cut off from others needs inside is known when it is compiled."""
+    from concurrent.futures import ThreadPoolExecutor  # slow to load, and not needed for single kernels
+
     apart = (k for k in plan.kernels if isinstance(k, SingleKernel) and k.program.planner.part is None)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(SingleKernel.any_variant, apart))

@@ -16,14 +16,12 @@ from tedsl.backend.compiling.disk_cache import key_of_program
 from tedsl.backend.compiling.executable import CompiledKernel, Executable, KernelStep, StepPlan
 from tedsl.backend.compiling.memory_cache import shared_kernel
 from tedsl.backend.compiling.single_kernel import SingleKernel
-from tedsl.backend.sequence.along_time import plan_in_cache
 from tedsl.backend.sequence.cutting import cut_program, is_apart, is_routine, least_kernels, shared_key
 from tedsl.backend.sequence.found_kernel import FoundKernel
 from tedsl.backend.sequence.saved_form import SavedProgram, keep_cut, layouts_of, numbered, recall_cut
-from tedsl.backend.sequence.step_by_step import plan_step_by_step
 from tedsl.backend.sequence.steps import Steps
 from tedsl.lang.locks import freed_in_children
-from tedsl.lang.tensor import Tensor
+from tedsl.lang.tensor import Scan, Tensor
 
 __all__ = ["executable_for"]
 
@@ -36,7 +34,7 @@ def executable_for(program: Compilation, structure: str | None = None) -> Execut
     operations, least = program.operations, least_kernels(program)
     if len(operations) == 1 and is_routine(operations[0], program.target):
         return SingleKernel(program)
-    along_time = plan_step_by_step(program) or plan_in_cache(program)
+    along_time = _along_time(program)
     if along_time is not None:
         return Steps(program, along_time)
     is_cut = any(map(is_apart, operations))
@@ -55,6 +53,16 @@ def executable_for(program: Compilation, structure: str | None = None) -> Execut
             return Steps(program, plan, key)
     keep_cut(key, SavedProgram())
     return SingleKernel(program)
+
+
+def _along_time(program: Compilation) -> StepPlan | None:
+    """The steps of a program with scans that are kernels of their own, or segments of time."""
+    if not any(isinstance(op, Scan) for op in program.operations):
+        return None
+    from tedsl.backend.sequence.along_time import plan_in_cache  # most programs need not wait for these to load
+    from tedsl.backend.sequence.step_by_step import plan_step_by_step
+
+    return plan_step_by_step(program) or plan_in_cache(program)
 
 
 def _tensors(cut: SavedProgram, program: Compilation) -> list[Tensor] | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -108,6 +107,8 @@ class Steps:
 
     def compile(self, modes: Modes | None = None) -> None:
         """Compile the kernels, several at a time: in processes of their own where that is possible, else in threads."""
+        from concurrent.futures import ThreadPoolExecutor  # slow to load, and not needed for single kernels
+
         forms = self._forms(modes or ("write",) * len(self.program.outputs))
         missing = [core for core, form in forms.items() if not core.forms.is_ready(form)]
         counting, apart = set(missing) or set(forms), may_compile_apart(len(missing))
