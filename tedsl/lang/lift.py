@@ -56,6 +56,7 @@ class _Lifting:
         self.name = name
         self.new: dict[Expr, Expr] = {}
         self.made: dict[tuple[Any, ...], tuple[Compute, tuple[Expr, ...]]] = {}
+        self.loops: dict[tuple[Any, ...], Axis] = {}
         self.waiting: dict[Expr, None] = {}  # reductions whose guards are being lifted
 
     def of(self, roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -84,11 +85,19 @@ class _Lifting:
         if len(inherited) < len(implied) and not is_defined(reduce, (*inherited, *conjuncts(reduce.where))):
             inherited += self._for_any(reduce, implied, inherited)
         where = _all((*inherited, reduce.where))
-        key = (reduce.reducer, reduce.values, reduce.axes, where)
+        key = (reduce.reducer, *self._by_place((*reduce.values, where), reduce.axes))
         if key not in self.made:
             self.made[key] = self._tensor(reduce, where)
         op, indices = self.made[key]
         return Read(op.output(reduce.index), indices)
+
+    def _by_place(self, roots: tuple[Expr, ...], axes: tuple[Axis, ...]) -> tuple[Expr, ...]:
+        """The loops of a reduction by their place and range, whatever their names, and the roots in terms of those."""
+        ranges = [(k, a.extent, a.begin) for k, a in enumerate(axes)]
+        loops = [
+            self.loops.setdefault(r, Axis(a.name, a.extent, begin=a.begin)) for r, a in zip(ranges, axes, strict=True)
+        ]
+        return (*loops, *substitute_all(roots, dict(zip(axes, loops, strict=True))))
 
     def _for_any(self, reduce: Reduce, asked: Iterable[Expr], inherited: Sequence[Expr]) -> list[Expr]:
         """Whether one of the elements that read a reduction does, beside what all of them ask: a stage for data."""

@@ -279,3 +279,17 @@ def test_what_leaves_a_scan_asks_nothing_of_its_states() -> None:
     for row in a:
         expected.append((row.sum() if expected[-1] > 0 else 0.5) - 0.1 * expected[-1])
     compared(y, {x: a}, expected[1:])
+
+
+def test_one_reduction_written_twice_is_one_stage() -> None:
+    x = te.placeholder((5, 7), name="x")
+
+    def body(i: Any) -> Any:
+        top = te.max(lambda j: x[i, j])
+        return top + te.log(te.sum(lambda j: te.exp(x[i, j] - te.max(lambda k: x[i, k]))))
+
+    assert [op.name for op in stages_of([te.compute((5,), body, name="y")])] == ["x", "y_max", "y_sum1", "y"]
+    other = te.compute(
+        (5,), lambda i: te.max(lambda j: x[i, j]) + te.max(x[i, k := te.reduce_axis(6)], axis=k), name="z"
+    )
+    assert len(stages_of([other])) == 4
