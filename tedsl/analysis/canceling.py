@@ -158,6 +158,7 @@ def _of_reduction(node: Reduce, children: Sequence[_Move | None]) -> _Move | Non
 # ------------------------------------------------------------------------------------------------- of single operations
 
 Moves = Sequence["_Move | None"]
+Rule = Callable[[Apply, Moves], "_Move | None"]
 
 
 def _together(moves: Iterable[_Move]) -> Iterator[_Move]:
@@ -263,34 +264,28 @@ def _scaled(node: Apply, moves: Moves) -> _Move | None:
     return moves[0]
 
 
-def _exponential(unit: float) -> Callable[[Apply, Moves], _Move | None]:
-    def rule(_: Apply, moves: Moves) -> _Move | None:
+def _of(is_factor: bool, rule: Callable[[_Move], _Move | None]) -> Rule:
+    """A function of one operand that is known of what moves in this manner."""
+
+    def checked(_: Apply, moves: Moves) -> _Move | None:
         (move,) = moves
-        if move is None or move.is_factor:
+        if move is None or move.is_factor is not is_factor:
             raise _UnknownError
-        return _Move(move.amount * unit, move.at, True)
+        return rule(move)
 
-    return rule
-
-
-def _logarithm(unit: float) -> Callable[[Apply, Moves], _Move | None]:
-    def rule(_: Apply, moves: Moves) -> _Move | None:
-        (move,) = moves
-        if move is None or not move.is_factor:
-            raise _UnknownError
-        return _Move(move.amount / unit, move.at)
-
-    return rule
+    return checked
 
 
-def _power(power: float) -> Callable[[Apply, Moves], _Move | None]:
-    def rule(_: Apply, moves: Moves) -> _Move | None:
-        (move,) = moves
-        if move is None or not move.is_factor:
-            raise _UnknownError
-        return move.times(power)
+def _exponential(unit: float) -> Rule:
+    return _of(False, lambda move: _Move(move.amount * unit, move.at, True))
 
-    return rule
+
+def _logarithm(unit: float) -> Rule:
+    return _of(True, lambda move: _Move(move.amount / unit, move.at))
+
+
+def _power(power: float) -> Rule:
+    return _of(True, lambda move: move.times(power))
 
 
 def _to_a_number(node: Apply, moves: Moves) -> _Move | None:
@@ -300,7 +295,7 @@ def _to_a_number(node: Apply, moves: Moves) -> _Move | None:
     return moves[0].times(float(by.value))
 
 
-RULES: dict[Fn, Callable[[Apply, Moves], _Move | None]] = {
+RULES: dict[Fn, Rule] = {
     **dict.fromkeys((Fn.ADD, Fn.SUB), _sum),
     **dict.fromkeys((Fn.MUL, Fn.DIV), _product),
     **dict.fromkeys((Fn.MAXIMUM, Fn.MINIMUM), _alike),
