@@ -55,14 +55,19 @@ def run(*lines: str) -> str:
     return printed
 
 
-def test_all_processes_compile_and_the_results_are_right(folder: Path) -> None:
-    printed = run(
+def compiled_by() -> str:
+    """What a build prints that tells of each kernel whether this process compiled it."""
+    return run(
         "def noting(*a):",
         "    os.write(1, f'compiled by {os.getpid() == here}\\n'.encode())",
         "    return compile_object(*a)",
         "variant_source.compile_object = noting",
         "built()",
     )
+
+
+def test_all_processes_compile_and_the_results_are_right(folder: Path) -> None:
+    printed = compiled_by()
     assert printed.count("compiled by") == 4
     assert "compiled by False" in printed
     assert len(list(folder.glob("*.kernel"))) == 4
@@ -80,13 +85,7 @@ def test_where_nothing_is_kept_code_is_passed_on(
     else:
         (tmp_path / "taken").write_text("")
         monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path / "taken"))
-    printed = run(
-        "def noting(*a):",
-        "    os.write(1, f'compiled by {os.getpid() == here}\\n'.encode())",
-        "    return compile_object(*a)",
-        "variant_source.compile_object = noting",
-        "built()",
-    )
+    printed = compiled_by()
     assert printed.count("compiled by") == 4  # none of them twice
     assert "compiled by False" in printed
     assert not list(folder.glob("*"))
