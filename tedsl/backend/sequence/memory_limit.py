@@ -12,11 +12,11 @@ from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import CompiledKernel, KernelStep, StepPlan
 from tedsl.backend.host.units import parse_bytes, readable
-from tedsl.backend.sequence.along_time import compiled, plan_in_cache, plans_along_time
+from tedsl.backend.sequence.along_time import compiled, plans_along_time
 from tedsl.backend.sequence.ordering import typical_bytes
 from tedsl.backend.sequence.recompute import Saved, StepCosts, saved
+from tedsl.backend.sequence.restored import plan_unasked
 from tedsl.backend.sequence.runner import Chain, Placing
-from tedsl.backend.sequence.step_by_step import plan_step_by_step
 from tedsl.backend.sequence.timeline import NotAlongTime
 from tedsl.lang.tensor import Scan, Tensor
 from tedsl.lang.traverse import operations_between
@@ -33,7 +33,7 @@ def save_memory(program: Compilation, plan: StepPlan, memory: Any, checkpoint: A
         plan = _with_steps(plan, saved(plan.steps, plan.results, len(plan.tensors), costs, keep, None))
     if memory is None:
         return plan
-    usual = (plan_step_by_step(program) or plan_in_cache(program) or plan) if checkpoint is None else plan
+    usual = (plan_unasked(program) or plan) if checkpoint is None else plan
     return _fit(program, plan, usual, parse_bytes(memory), memory)
 
 

@@ -23,7 +23,7 @@ from tedsl.backend.sequence.steps import Steps
 from tedsl.lang.locks import freed_in_children
 from tedsl.lang.tensor import Scan, Tensor
 
-__all__ = ["executable_for"]
+__all__ = ["executable_for", "plan_unasked"]
 
 
 def executable_for(program: Compilation, structure: str | None = None) -> Executable:
@@ -34,7 +34,7 @@ def executable_for(program: Compilation, structure: str | None = None) -> Execut
     operations, least = program.operations, least_kernels(program)
     if len(operations) == 1 and is_routine(operations[0], program.target):
         return SingleKernel(program)
-    along_time = _along_time(program)
+    along_time = plan_unasked(program)
     if along_time is not None:
         return Steps(program, along_time)
     is_cut = any(map(is_apart, operations))
@@ -55,7 +55,7 @@ def executable_for(program: Compilation, structure: str | None = None) -> Execut
     return SingleKernel(program)
 
 
-def _along_time(program: Compilation) -> StepPlan | None:
+def plan_unasked(program: Compilation) -> StepPlan | None:
     """The steps of a program with scans that are kernels of their own, or segments of time."""
     if not any(isinstance(op, Scan) for op in program.operations):
         return None
