@@ -17,6 +17,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent
 from tedsl.lang.native import Native
+from tedsl.lang.pickling import made_again
 from tedsl.lang.tensor import Compute, Extern, IndexFacts, Shape, Tensor
 from tedsl.lang.titles import takes_variables
 
@@ -100,6 +101,12 @@ class IndexMap:
     def __init__(self, function: Callable[[Any], Any], inverse: Callable[[Any], Any] | None) -> None:
         self.function, self.inverse = function, inverse
         self._tables: dict[Expr, Tensor] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return made_again("te.index_map", IndexMap, self.function, self.inverse)
+
+    def __deepcopy__(self, memo: object) -> IndexMap:  # as of a function
+        return self
 
     def over(self, extent: Any) -> Tensor:
         """The places of 0, 1, .., extent - 1, which are these numbers in another order."""

@@ -17,6 +17,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Formal, Reduce
 from tedsl.lang.keywords import numpy_keywords
 from tedsl.lang.operators import Operators
+from tedsl.lang.pickling import made_again
 from tedsl.lang.signatures import parameters_of, takes
 from tedsl.lang.traverse import free_axes, topological
 from tedsl.lang.weak import is_weak_kind, kind_of
@@ -247,6 +248,13 @@ class CustomReducer:
     where: str
     name: str = DEFAULT_NAME
     _traced: dict[tuple[Kind, ...], Reducer] = field(default_factory=dict, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        given = (self.combine, self.identity, self.where, self.name)
+        return made_again(f"te.reducer {self.name!r}", CustomReducer, *given)
+
+    def __deepcopy__(self, memo: object) -> CustomReducer:  # as of a function
+        return self
 
     @property
     def arity(self) -> int | None:

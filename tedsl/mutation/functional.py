@@ -20,6 +20,7 @@ from tedsl.backend.calling.kernel import Kernel
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
 from tedsl.lang.locks import cached_property
+from tedsl.lang.pickling import by_name, made_again
 from tedsl.lang.tensor import Placeholder, Tensor
 from tedsl.mutation.arguments import Argument, BoundStorage, bind, is_array, signature, strided
 from tedsl.mutation.array import Array, new_array
@@ -173,6 +174,13 @@ class Functionalized:
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = (Functionalized, self.function, self.interpreted, self.of_torch)
+        return by_name(self) or made_again(str(self), *made)
+
+    def __deepcopy__(self, memo: object) -> Functionalized:  # as of a function
+        return self
 
     def __repr__(self) -> str:
         return f"<functionalized {self.__name__}{self._signature or '(...)'}>"

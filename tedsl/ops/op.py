@@ -22,6 +22,7 @@ from tedsl.backend.building.planners import check_opt
 from tedsl.backend.calling.kernel import Kernel
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.errors import user_location
+from tedsl.lang.pickling import by_name
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.titles import takes_variables
 from tedsl.ops.compiling import OPS, compiling
@@ -134,13 +135,13 @@ class Op:
         return f"<op {self.signature.annotated}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        module, qualname = self.__module__, self.__qualname__
-        if _found(module, qualname) is not self:
+        reduced = by_name(self)
+        if reduced is None:
             raise pickle.PicklingError(
-                f"op {self.signature}: pickled by its name, but {module}.{qualname} is not this op; define it at the "
-                "top of a module under its own name"
+                f"op {self.signature}: pickled by its name, but {self.__module__}.{self.__qualname__} is not this op; "
+                "define it at the top of a module under its own name"
             )
-        return _found, (module, qualname)
+        return reduced
 
     def __copy__(self) -> Op:
         return self
@@ -294,11 +295,3 @@ def _checked_rule(rule: Any, signature: Signature, what: str, parameters: tuple[
             ) from None
     checked: Callable[..., Any] = rule
     return checked
-
-
-def _found(module: str, qualname: str) -> Any:
-    """The object of a name, as pickle finds functions."""
-    value: Any = sys.modules.get(module) or import_module(module)
-    for part in qualname.split("."):
-        value = getattr(value, part, None)
-    return value

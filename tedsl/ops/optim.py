@@ -21,6 +21,7 @@ from tedsl.analysis.arrays.nests import map_leaves
 from tedsl.backend.build import build
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
+from tedsl.lang.pickling import made_again
 from tedsl.ops import language as te
 from tedsl.ops.arguments import check_integer, check_same_shape, refuse
 from tedsl.ops.op import op
@@ -307,6 +308,15 @@ class FunctionStep:
 
         step.__name__ = f"step_of_{name_of(f)}"
         self.function, self.optimizer, self._run = f, optimizer, jit(step)
+        self.options = (has_aux, clip)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return made_again(
+            f"train_step of {name_of(self.function)}", _function_step, self.function, self.optimizer, *self.options
+        )
+
+    def __deepcopy__(self, memo: object) -> FunctionStep:  # as of a function
+        return self
 
     def __repr__(self) -> str:
         return f"train_step({name_of(self.function)}, {self.optimizer})"
@@ -325,6 +335,10 @@ class FunctionStep:
         state = _checked(state)
         value, params, slots = self._run(state.params, state.slots, *data, **named)
         return value, State(_each(params, _as_array), _each(slots, _as_array), state.steps + 1)
+
+
+def _function_step(f: Callable[..., Any], optimizer: Optimizer, has_aux: bool, clip: float | None) -> FunctionStep:
+    return FunctionStep(f, optimizer, has_aux=has_aux, clip=clip)
 
 
 # The number 0 as an array of the framework that it is given an array of.

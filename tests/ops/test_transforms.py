@@ -6,7 +6,9 @@ written once for all of them.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import importlib.util
 import itertools
 import pickle
 from collections import namedtuple
@@ -411,10 +413,50 @@ def test_scalars_that_steps_of_a_loop_make_are_no_new_programs(make: Any) -> Non
 def test_they_are_functions_with_names_and_pickles() -> None:
     assert (shifted.__name__, shifted.__doc__) == ("shifted", "x + 1.")
     assert pickle.loads(pickle.dumps(shifted)) is shifted
-    copy = pickle.loads(pickle.dumps(te.grad(slanted, 0)))
-    assert isinstance(copy, Transformed)
-    same(copy(np.array([2.0])), np.array([4.0]))
+    again = pickle.loads(pickle.dumps(te.grad(slanted, 0)))
+    assert isinstance(again, Transformed)
+    same(again(np.array([2.0])), np.array([4.0]))
     assert repr(te.vmap(slanted)) == "<op vmap_slanted(x: Any) -> Any>"
+
+
+def _keeps_less(x: Any) -> None:
+    x *= 0.5
+
+
+_in_place = te.functionalize(_keeps_less)
+
+
+def _distance(params: Any, x: Any) -> Any:
+    return ((params - x) ** 2).sum()
+
+
+def test_functions_without_a_name_are_refused_in_words() -> None:
+    adam = te.ops.optim.Adam(lr=lambda t: 0.1)
+    for made in (
+        te.jit(lambda x: x * 2),
+        te.functionalize(lambda x: x * 2),
+        te.reducer(lambda a, b: a + b, 0.0),
+        te.index_map(lambda i: i, inverse=lambda i: i),
+        te.ops.optim.train_step(lambda p, x: ((p - x) ** 2).sum(), optimizer=te.ops.optim.Adam()),
+        te.ops.optim.train_step(_distance, optimizer=adam),
+    ):
+        with pytest.raises(pickle.PicklingError, match=r"made of .*lambda.* names; define that with def at the top"):
+            pickle.dumps(made)
+        assert copy.deepcopy(made) is made
+        if importlib.util.find_spec("cloudpickle"):  # carries functions itself
+            cloudpickle = importlib.import_module("cloudpickle")
+            assert type(pickle.loads(cloudpickle.dumps(made))) is type(made)
+
+
+def test_functions_with_a_name_are_made_again() -> None:
+    halved = np.ones(2)
+    pickle.loads(pickle.dumps(_in_place))(halved)
+    assert halved.tolist() == [0.5, 0.5]
+    step = pickle.loads(pickle.dumps(te.ops.optim.train_step(_distance, optimizer=te.ops.optim.SGD(0.5))))
+    assert step(step.start(np.zeros(2)), np.ones(2))[1].params.tolist() == [1.0, 1.0]
+    largest = te.reducer(np.maximum, 0.0)
+    largest(te.placeholder((3,))[te.reduce_axis(3)], axis=te.reduce_axis(3))
+    assert pickle.loads(pickle.dumps(largest)).combine is np.maximum
 
 
 def test_functions_of_functionalize_take_them() -> None:

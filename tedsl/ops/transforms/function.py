@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import pickle
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from tedsl.lang.elements import whole
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr
+from tedsl.lang.pickling import by_name, made_again
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.op import Op
 from tedsl.ops.routines import copied
@@ -77,10 +77,8 @@ class Transformed(Op):
         return opened(super().__call__(*args, out=out, **kwargs))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        try:
-            return super().__reduce__()  # one that decorates its function is found by its name
-        except pickle.PicklingError:
-            return self.recipe
+        make, arguments = self.recipe
+        return by_name(self) or made_again(str(self), make, *arguments)
 
     def _inlined(self, call: OpCall, out: Any, mode: Any) -> Any:
         if self.isolates:
