@@ -154,17 +154,17 @@ def chain_expert(hl: Any, image: Any) -> Any:
 
 def chain(a: te.Tensor) -> te.Tensor:
     h, w = extent(a, 0), extent(a, 1)
-    t, beyond = a, 0
+    beyond = 2 * STAGES
+    t = te.compute(
+        (h + 2 * beyond, w + 2 * beyond), lambda y, x: a.at(y - beyond, x - beyond, mode="clamp"), name="whole"
+    )
     for k in range(STAGES):
-        margin = 2 * (STAGES - 1 - k)
+        rows, columns = (extent(t, axis) - 4 for axis in (0, 1))
 
-        def body(y: Any, x: Any, t: te.Tensor = t, by: int = beyond - margin, first: bool = k == 0) -> Any:
-            def at(i: int, j: int) -> Any:
-                return t.at(y + by + j, x + by + i, mode="clamp") if first else t[y + by + j, x + by + i]
+        def body(y: Any, x: Any, t: te.Tensor = t) -> Any:
+            return sum(t[y + 2 + j, x + 2 + i] * ((i + 3) * (j + 3)) for i, j in NEAR)
 
-            return sum(at(i, j) * ((i + 3) * (j + 3)) for i, j in NEAR)
-
-        t, beyond = te.compute((h + 2 * margin, w + 2 * margin), body), margin
+        t = te.compute((rows, columns), body, name=f"stage_{k}")
     return t
 
 

@@ -90,7 +90,9 @@ class Split(LoopDirective):
     checks     factor > 0; the loop exists, is serial, and the new names are free
     `exact` promises that f divides n wherever the stage is computed, so that no guard is left. `tail` says what becomes
     of a rest: "guard" tests each iteration, "predicate" masks vectors, "shift" moves the last iterations inwards, so
-    that some elements are computed twice, and "round_up" is for extents that have no rest; "" leaves it to us.
+    that some elements are computed twice, and "round_up" is for extents that have no rest; "" leaves it to us: where
+    vectors have no masks the last one begins earlier if that is known to be right, as do strips along which a window
+    slides.
     """
 
     verb = "split"

@@ -42,6 +42,7 @@ from schedules.default.rest import plan_rest
 from schedules.default.rewriting import Rewriting, computed_between
 from schedules.directives import ComputeRoot, Directive
 from schedules.machine import Machine
+from schedules.placing.row_ends import with_row_ends
 from schedules.plan import Plan, Step
 from schedules.program import ProgramStages, reading
 from tedsl.analysis.scaled_sums import scaled_sums
@@ -67,7 +68,7 @@ def completed(
     plan: Plan, inputs: Sequence[Tensor], outputs: Sequence[Tensor], machine: Machine, **options: bool
 ) -> Plan:
     """The plan for `outputs` from `inputs` with directives for every stage; options as of `completion`."""
-    return completion(plan, inputs, outputs, machine, **options).plan
+    return with_row_ends(completion(plan, inputs, outputs, machine, **options).plan, machine)
 
 
 def completion(

@@ -21,29 +21,16 @@ from schedules.directives import (
 from schedules.loops import Level, definitions_of
 from schedules.placing.memory import check_fold, check_hoist
 from schedules.placing.pieces import check_pieces
+from schedules.placing.places import INLINE, ROOT, Placement, around
 from schedules.placing.sharing import check_shared_loops
 from schedules.placing.sliding import what_does_not_slide
 from schedules.placing.tails import check_tails
 from schedules.plan import Plan, Step
 from tedsl.analysis.checks import read_to_check
-from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.tensor import Extern, Operation
 
 __all__ = ["ROOT", "Placement", "around", "placed"]
-
-
-@dataclass(frozen=True)
-class Placement:
-    """How one stage is computed: "root", "inline", or "at" a loop of a consumer; `store` is the same for its memory."""
-
-    kind: str
-    consumer: str = ""
-    loop: str = ""
-    store: tuple[str, str] | None = None  # consumer and loop; ("", "") is the root
-
-
-ROOT, INLINE = Placement("root"), Placement("inline")
 
 
 def placed(plan: Plan, *, checked: bool = True) -> dict[str, Placement]:
@@ -53,8 +40,6 @@ def placed(plan: Plan, *, checked: bool = True) -> dict[str, Placement]:
     for name, step in plan.places.items() if checked else ():
         if isinstance(step.directive, ComputeAt):
             _check(plan, places, name, step)
-    if checked:
-        check_tails(plan, {name: place.kind for name, place in places.items()})
     for step in ahead:
         source = getattr(step.directive, "source", "")
         if places.get(source, ROOT).kind != "root":
@@ -64,6 +49,7 @@ def placed(plan: Plan, *, checked: bool = True) -> dict[str, Placement]:
     for name, step in plan.stores.items():
         places[name] = _stored(plan, places, name, step)
     if checked:
+        check_tails(plan, places)
         check_shared_loops(plan, places)
         check_pieces(plan, places)
     for steps in plan.storage.values() if checked else ():
@@ -130,14 +116,6 @@ def check_cases(plan: Plan, consumer: str, loop: str) -> None:
             )
 
 
-def around(plan: Plan, places: Mapping[str, Placement], consumer: str, loop: str) -> list[tuple[str, Level]]:
-    """The loops around what is computed at a loop, outermost first."""
-    own = places[consumer]
-    outer = around(plan, places, own.consumer, own.loop) if own.kind == "at" else []
-    nest = plan.nest(consumer, plan.definition(consumer, loop))
-    return outer + [(consumer, level) for level in nest.levels[: nest.position(loop) + 1]]
-
-
 def _readers(plan: Plan, places: Mapping[str, Placement], stage: str) -> list[tuple[str, str]]:
     """Stage and definition of every read, those of inline stages counted where these are read; "" is the root."""
     found: dict[tuple[str, str], None] = {}
@@ -188,11 +166,18 @@ def _is_inside(plan: Plan, places: Mapping[str, Placement], reader: str, definit
     return False
 
 
-def _steps_beyond(plan: Plan, consumer: str, loop: str) -> bool:
-    """Whether a loop is the outer one of a split whose last iterations may be left out."""
-    lets = plan.nest(consumer, plan.definition(consumer, loop)).lets
+def _steps_beyond(plan: Plan, loop: tuple[str, Level], between: list[tuple[str, Level]]) -> bool:
+    """Whether a loop is the outer one of a split that may leave a rest, and another part of it is between too.
+
+    Halide begins both before their first iterations then, to fill the window, and reads before the data. Of a loop of
+    vectors the window moves by whole vectors, the last of which may begin earlier.
+    """
+    consumer, level = loop
+    if not any(c == consumer and v.name != level.name and set(v.origin) & set(level.origin) for c, v in between):
+        return False
+    lets = plan.nest(consumer, plan.definition(consumer, level.name)).lets
     made = [let.split(" = ", 1)[1] for let in lets if "   if " in let or "= minimum(" in let]
-    return any(let.startswith((f"{loop}*", f"minimum({loop}*")) for let in made)
+    return any(let.startswith((f"{level.name}*", f"minimum({level.name}*")) for let in made)
 
 
 def _stored(plan: Plan, places: Mapping[str, Placement], stage: str, step: Step) -> Placement:
@@ -218,7 +203,7 @@ def _stored(plan: Plan, places: Mapping[str, Placement], stage: str, step: Step)
                 f"{consumer}'s loop {level.name!r}, which is {level.kind}, lies between the memory of {stage} and its "
                 "computation; its iterations would share that memory"
             )
-        if _steps_beyond(plan, consumer, level.name):
+        if _steps_beyond(plan, (consumer, level), outside[begin:]):
             raise step.refused(
                 f"{consumer}'s loop {level.name!r}, which lies between the memory of {stage} and its computation, is "
                 "the outer one of a split that may leave a rest; store inside that loop"

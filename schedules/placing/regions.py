@@ -6,18 +6,19 @@ of all reads, over the loops inside. Where every read moves in the same way, its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from schedules.directives import ComputeAt, Fuse, Split
-from schedules.loops import Level
+from schedules.directives import ComputeAt, Fuse, LoopDirective, Split
+from schedules.loops import Level, transformed
 from schedules.plan import Plan
 from tedsl.analysis.affine import affine_of
-from tedsl.lang.expr import Axis, Const, Expr
+from tedsl.lang.expr import TRUE, Axis, Const, Expr
+from tedsl.lang.guards import guards_of
 from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import free_axes
 
-__all__ = ["extent_there", "strides_of"]
+__all__ = ["cut_short", "extent_there", "least_there", "strides_of"]
 
 
 def extent_there(plan: Plan, stage: str, axis: int, loop: str = "") -> int | None:
@@ -28,6 +29,55 @@ def extent_there(plan: Plan, stage: str, axis: int, loop: str = "") -> int | Non
         return None
     consumer = step.directive.consumer
     return _needed(plan, stage, axis, consumer, loop or step.directive.loop)
+
+
+def least_there(plan: Plan, stage: str, axis: int) -> int:
+    """A number of elements along an axis of a stage that its readers need at least in every iteration of the loop that
+    it is computed at: what one read needs that no condition leaves out, and no bound of an index holds."""
+    step = plan.places.get(stage)
+    if step is None or not isinstance(step.directive, ComputeAt):
+        return 0
+    around = plan.places.get(step.directive.consumer)
+    if around is not None and isinstance(around.directive, ComputeAt):  # of whose loops only parts are computed
+        return 0
+    return _least(plan, stage, axis, step.directive.consumer, step.directive.loop)
+
+
+def _least(plan: Plan, stage: str, axis: int, consumer: str, loop: str) -> int:
+    source, found = plan.program.stages[stage], 0
+    for name in plan.program.readers[stage]:
+        reader = plan.program.stages[name]
+        if not isinstance(reader, Compute):
+            continue
+        spans = _spans(plan, name, reader, consumer, loop, _least)
+        if spans is None:
+            continue
+        if name == consumer:
+            spans = {a: None if a in cut_short(plan, name) else n for a, n in spans.items()}
+        guards = guards_of(reader.expressions)
+        forms = [
+            form
+            for r in reader.reads
+            if r.tensor.op is source and guards[r] is TRUE and (form := affine_of(r.indices[axis])) is not None
+        ]
+        for first in forms:
+            alike = [form for form in forms if form.terms == first.terms]
+            found = max(found, _width(alike, spans) or 0)
+    return found
+
+
+def cut_short(plan: Plan, stage: str) -> set[Axis | int]:
+    """The axes along which some iterations of a split of a stage may be left out."""
+    nest, found = plan.beginning(stage, "body"), set[Axis | int]()
+    for step in plan.loops.get((stage, "body"), ()):
+        d = step.directive
+        if isinstance(d, Split) and not (d.exact or d.tail in ("shift", "round_up")):
+            level = nest.level(d.loop)
+            if level.known is None or level.known % d.factor:
+                found |= level.origin
+        assert isinstance(d, LoopDirective)
+        nest = transformed(nest, d)
+    return found
 
 
 def _needed(plan: Plan, stage: str, axis: int, consumer: str, loop: str) -> int | None:
@@ -42,7 +92,7 @@ def _needed(plan: Plan, stage: str, axis: int, consumer: str, loop: str) -> int 
     known = [form for form in forms if form is not None]
     if len(known) < len(forms) or not known:
         return None
-    spans = _spans(plan, name, reader, consumer, loop)
+    spans = _spans(plan, name, reader, consumer, loop, _needed)
     width = None if spans is None else _width(known, spans)
     whole = source.output().extents[axis]
     if width is None or not isinstance(whole, Const):
@@ -50,10 +100,15 @@ def _needed(plan: Plan, stage: str, axis: int, consumer: str, loop: str) -> int 
     return min(width, int(whole.value))
 
 
-def _spans(plan: Plan, name: str, reader: Compute, consumer: str, loop: str) -> Mapping[Axis, int | None] | None:
+Measure = Callable[[Plan, str, int, str, str], int | None]
+
+
+def _spans(
+    plan: Plan, name: str, reader: Compute, consumer: str, loop: str, measure: Measure
+) -> Mapping[Axis, int | None] | None:
     """How many places each axis of a reader takes inside the loop; None in the place of a number that is not known."""
     if name != consumer:  # computed inside the loop itself, as far as it is needed
-        own = {a: _needed(plan, name, k, consumer, loop) for k, a in enumerate(reader.axes)}
+        own = {a: measure(plan, name, k, consumer, loop) for k, a in enumerate(reader.axes)}
         terms = () if reader.reduction is None else reader.reduction.axes
         return own | {a: int(a.extent.value) if isinstance(a.extent, Const) else None for a in terms}
     definition = plan.definition(consumer, loop)

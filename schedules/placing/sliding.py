@@ -19,7 +19,7 @@ from tedsl.lang.intervals import range_of
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes
 
-__all__ = ["held", "steps_of", "what_does_not_slide"]
+__all__ = ["held", "steps_of", "steps_there", "what_does_not_slide"]
 
 
 class _Stands(Exception):
@@ -56,6 +56,13 @@ def steps_of(plan: Plan, stage: str, consumer: str, axis: Axis) -> list[int]:
                 raise _Stands(f"{name} reads {read}, which does not move along with {axis.name!r}{earlier}")
             found = [r for r in rates if r is not None]
     return found or []
+
+
+def steps_there(plan: Plan, stage: str, consumer: str, level: Level) -> list[int]:
+    """The same for one iteration of a loop over one axis, with which the window was found to move."""
+    (axis,) = level.origin
+    assert isinstance(axis, Axis)
+    return steps_of(plan, stage, consumer, axis)
 
 
 def _ownsteps_of(plan: Plan, name: str, reader: Operation, consumer: str, axis: Axis) -> dict[Axis, int]:

@@ -8,20 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from schedules.cases import condition_of
-from schedules.directives import TAILS, Split
+from schedules.directives import TAILS, Async, Split
 from schedules.loops import Level, base_of, transformed
-from schedules.plan import Plan, Step
+from schedules.placing.places import Placement, around
+from schedules.placing.regions import least_there
+from schedules.placing.sliding import steps_there
+from schedules.plan import Plan, Step, dimensions
 from tedsl.lang import functions as fn
 from tedsl.lang.expr import Apply, Const, Fn
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import conjuncts
 
-__all__ = ["check_tails", "divides"]
+__all__ = ["becomes_vectors", "check_tails", "divides", "is_long"]
 
 
-def check_tails(plan: Plan, kinds: Mapping[str, str]) -> None:
-    """Refuse tails that would compute what is not there; `kinds` tells how each stage is computed."""
+def check_tails(plan: Plan, places: Mapping[str, Placement]) -> None:
+    """Refuse tails that would compute what is not there."""
     for (stage, definition), steps in plan.loops.items():
         if not any(isinstance(s.directive, Split) and s.directive.tail for s in steps):
             continue
@@ -29,7 +32,7 @@ def check_tails(plan: Plan, kinds: Mapping[str, str]) -> None:
         for step in steps:
             d = step.directive
             if isinstance(d, Split) and d.tail:
-                reason = _RULES[d.tail](plan, d, nest.level(d.loop), kinds[stage])
+                reason = _RULES[d.tail](plan, d, nest.level(d.loop), places)
                 if reason:
                     raise step.refused(reason)
             nest = transformed(nest, step.directive)  # type: ignore[arg-type]
@@ -53,11 +56,27 @@ def _is_case_of(plan: Plan, d: Split, level: Level) -> bool:
     return False
 
 
-def _guard(plan: Plan, d: Split, level: Level, kind: str) -> str:
+def is_long(plan: Plan, d: Split, places: Mapping[str, Placement]) -> bool:
+    """Whether a stage inside a loop always has as many elements to compute along a loop as the factor of its split."""
+    names, place = dimensions(d.stage, plan.program.stages[d.stage]), places[d.stage]
+    said = [s.directive for s in plan.storage.get(d.stage, ())]
+    if d.loop not in names or any(isinstance(x, Async) or getattr(x, "axis", "") == d.loop for x in said):
+        return False
+    dim = names.index(d.loop)
+    if place.store is not None:  # of a window that slides only what is new is computed
+        outside = around(plan, places, place.consumer, place.loop)
+        between = [(consumer, v.name) for consumer, v in outside]
+        begin = between.index(place.store) + 1 if place.store in between else 0
+        if any(steps_there(plan, d.stage, consumer, v)[dim] for consumer, v in outside[begin:]):
+            return False
+    return least_there(plan, d.stage, dim) >= d.factor
+
+
+def _guard(plan: Plan, d: Split, level: Level, places: Mapping[str, Placement]) -> str:
     return ""
 
 
-def _round_up(plan: Plan, d: Split, level: Level, kind: str) -> str:
+def _round_up(plan: Plan, d: Split, level: Level, places: Mapping[str, Placement]) -> str:
     if level.constant is not None and level.constant % d.factor == 0:
         return ""
     if not divides(d.factor, level) and not _is_case_of(plan, d, level):
@@ -65,7 +84,7 @@ def _round_up(plan: Plan, d: Split, level: Level, kind: str) -> str:
             f"tail='round_up' computes up to a multiple of {d.factor}, expected of the extent of {d.loop!r}, found "
             f"{level.extent}: what lies beyond is not there to be read or written; take tail='guard'"
         )
-    if kind != "root":
+    if places[d.stage].kind != "root":
         return (
             f"tail='round_up' needs a multiple of {d.factor} wherever {d.stage} is computed; inside a loop that is "
             f"part of its {level.extent}: say how much by bound_extent({d.loop!r}, ...), or take tail='guard'"
@@ -73,14 +92,16 @@ def _round_up(plan: Plan, d: Split, level: Level, kind: str) -> str:
     return ""
 
 
-def _shift(plan: Plan, d: Split, level: Level, kind: str) -> str:
+def _shift(plan: Plan, d: Split, level: Level, places: Mapping[str, Placement]) -> str:
     op = plan.operation(d.stage)
     if base_of(d.definition) == "body" and not (isinstance(op, Compute) and op.reduction is None):
         return (
             f"tail='shift' computes elements a second time, which {d.stage} would combine twice: it is "
             f"{'a reduction' if isinstance(op, Compute) else 'a ' + type(op).__name__.lower()}; take tail='guard'"
         )
-    if level.constant is None and kind != "root":
+    if level.constant is None and places[d.stage].kind != "root":
+        if is_long(plan, d, places):
+            return ""
         return (
             f"tail='shift' needs at least {d.factor} iterations of {d.loop!r} wherever {d.stage} is computed, and "
             "inside a loop there may be fewer; compute it at the root, or take tail='guard'"
@@ -94,8 +115,8 @@ def _shift(plan: Plan, d: Split, level: Level, kind: str) -> str:
     return ""
 
 
-def _predicate(plan: Plan, d: Split, level: Level, kind: str) -> str:
-    if _becomes_vectors(plan.loops[d.stage, d.definition], d):
+def _predicate(plan: Plan, d: Split, level: Level, places: Mapping[str, Placement]) -> str:
+    if becomes_vectors(plan.loops[d.stage, d.definition], d):
         return ""
     return (
         f"tail='predicate' masks the loads and stores of vectors, and {d.inner!r} is not vectorized; vectorize it, or "
@@ -103,7 +124,7 @@ def _predicate(plan: Plan, d: Split, level: Level, kind: str) -> str:
     )
 
 
-def _becomes_vectors(steps: tuple[Step, ...], split: Split) -> bool:
+def becomes_vectors(steps: tuple[Step, ...], split: Split) -> bool:
     """Whether the inner loop of a split, or part of it, is vectorized later."""
     inside, after = {split.inner}, False
     for step in steps:

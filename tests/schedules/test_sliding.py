@@ -6,6 +6,8 @@ beginning: it takes the end of the window before the first iteration, held as we
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -94,6 +96,60 @@ def test_chains(taps: list[list[tuple[int, str]]], strip: int, some: int, is_las
         stages.append(te.compute((4, ROWS) if is_last else (ROWS, 4), body, name=f"s{number}"))
     chosen = [stage for k, stage in enumerate(stages[1:-1]) if some & (1 << k)]
     assert right(stages[-1], chosen, strip) is not False
+
+
+def along_vectors(chance: random.Random) -> tuple[te.Tensor, te.Tensor, te.Schedule]:
+    """Stages computed at the vectors of their reader, or at its rows, and kept for a strip of these; and the input."""
+    n, m = (te.var("n"), te.var("m")) if chance.random() < 0.3 else (chance.randint(3, 14), chance.randint(5, 40))
+    given = te.placeholder((n, m), "float64", name="given")
+    stages = [given]
+    for number in range(chance.randint(2, 3)):
+        taps = [(chance.randint(-2, 2), chance.randint(-2, 2), chance.choice(["clamp", "zero", ""])) for _ in range(2)]
+
+        def body(y: Any, x: Any, p: te.Tensor = stages[-1], taps: Any = taps) -> Any:
+            return sum(p.at(y + dy, x + dx, mode=mode) if mode else p[y, x] for dy, dx, mode in taps)
+
+        stages.append(te.compute((n, m), body, name=f"s{number}"))
+    *early, out = stages[1:]
+    s, strip, lanes = te.Schedule(out), chance.choice([0, 0, 2, 3]), chance.choice([2, 4, 8])
+    if strip:
+        s[out].split("y", strip, names=("yo", "yi"))
+        s[out].parallel("yo") if chance.random() < 0.5 else None
+    s[out].vectorize("x", lanes, tail=chance.choice([None, None, "guard", "shift"]))
+    depth = sorted(chance.choice(["x", "x", "w", ""]) for _ in early)
+    for stage, at in zip(early, reversed(depth), strict=True):
+        if at:
+            view = s[stage].compute_at(out, "x" if at == "x" else "yi" if strip else "y").vectorize("x", lanes)
+            view.store_at(out, "yo") if strip else view.store_root()
+    return given, out, s
+
+
+@settings(max_examples=15 * (50 if os.environ.get("TEDSL_LONG") else 1), suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32 - 1))
+def test_windows_slide_along_vectors(seed: int) -> None:
+    chance = random.Random(seed)
+    given, out, s = along_vectors(chance)
+    try:
+        kernel = te.build(given, out, schedule=s)
+    except te.ScheduleError:
+        return
+    shape = [v if isinstance(v, int) else chance.randint(9, 40) for v in given.shape]
+    feed = np.random.default_rng(seed).integers(-9, 9, shape).astype("float64")
+    np.testing.assert_array_equal(kernel(feed), te.interpret(out, {given: feed}), err_msg=s.code())
+
+
+def test_the_schedule_of_the_blur() -> None:
+    """Computed for each vector of a strip, kept for its rows: Halide's own example."""
+    given = te.placeholder((70, 46), "uint16", name="given")
+    across = te.compute((70, 44), lambda y, x: (given[y, x] + given[y, x + 1] + given[y, x + 2]) // 3, name="across")
+    out = te.compute((68, 44), lambda y, x: (across[y, x] + across[y + 1, x] + across[y + 2, x]) // 3, name="out")
+    s = te.Schedule(out)
+    strip, _ = s[out].split("y", 32)
+    s[out].parallel(strip).vectorize("x", 16)
+    s[across].compute_at(out, "x").store_at(out, strip).vectorize("x", 16)
+    kernel = te.build(given, out, schedule=s)
+    feed = np.random.default_rng(0).integers(0, 4096, (70, 46), "uint16")
+    np.testing.assert_array_equal(kernel(feed), te.interpret(out, {given: feed}))
 
 
 @pytest.mark.parametrize("names", ["sv", "vs"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,15 +101,60 @@ def test_inside_a_loop_there_may_be_less() -> None:
     A = te.placeholder((7, N), name="A")
     T = te.compute((7, N), lambda i, j: A[i, j] * 2, name="T")
     C = te.compute((7, N), lambda i, j: T[i, j] + 1, name="C")
-    for tail in ("shift", "round_up"):
+    for tail, factor in (("shift", 6), ("round_up", 5)):
         s = te.Schedule(C)
         s[C].split("j", 5)
-        s[T].compute_at(C, "jo").split("j", 5, tail=tail)
+        s[T].compute_at(C, "jo").split("j", factor, tail=tail)
         assert "wherever T is computed" in refusal(lambda s=s: te.build(A, C, schedule=s))
     s = te.Schedule(C)
     s[C].split("j", 5)
     s[T].compute_at(C, "jo").bound_extent("j", 5).split("j", 5, tail="round_up")
     np.testing.assert_array_equal(te.build(A, C, schedule=s)(X), X * 2 + 1)
+
+
+def _vectors_inside(columns: int, taps: list[Any], factor: int, tail: str | None) -> tuple[str, Any]:
+    """The text of a kernel whose first stage is computed in tiles of sixteen columns of the second, and its result."""
+    A = te.placeholder((6, columns + 8), name="A")
+    T = te.compute(A.shape, lambda i, j: A[i, j] * 2, name="T")
+    C = te.compute((6, columns), lambda i, j: sum(tap(T, i, j) for tap in taps), name="C")
+    s = te.Schedule(C)
+    s[C].split("j", 16)
+    s[T].compute_at(C, "jo").vectorize("j", factor, tail=tail)
+    kernel, x = te.build(A, C, schedule=s, target="x86-64-v3"), np.random.default_rng(0).random(A.shape, "float32")
+    np.testing.assert_array_equal(te.build(A, C, schedule=s)(x), te.interpret(C, {A: x}))
+    return kernel.source("stmt"), s
+
+
+def _ends_one_by_one(stmt: str) -> bool:
+    """Whether some elements of T are computed one after another."""
+    return re.search(r"for \(T\.s0\.j\.jv", stmt) is not None
+
+
+PLAIN: list[Any] = [lambda T, i, j: T[i, j], lambda T, i, j: T[i, j + 5]]
+GUARDED: list[Any] = [lambda T, i, j: te.select(j > 3, T[i, j + 5], 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "taps", "factor", "is_moved"),
+    [
+        (64, PLAIN, 8, True),
+        (64, PLAIN, 16, True),
+        (64, PLAIN, 32, False),
+        (70, PLAIN, 8, False),
+        (64, GUARDED, 8, None),
+    ],
+)
+def test_the_last_vector_inside_a_loop_begins_earlier(
+    columns: int, taps: list[Any], factor: int, is_moved: bool | None
+) -> None:
+    """Where every tile is known to need as many elements, whether that was asked for or not."""
+    stmt, _ = _vectors_inside(columns, taps, factor, None)
+    assert is_moved is None or _ends_one_by_one(stmt) is not is_moved
+    if is_moved:
+        assert not _ends_one_by_one(_vectors_inside(columns, taps, factor, "shift")[0])
+    else:
+        assert "wherever T is computed" in refusal(lambda: _vectors_inside(columns, taps, factor, "shift"))
+    assert is_moved is None or _ends_one_by_one(_vectors_inside(columns, taps, factor, "guard")[0])
 
 
 def test_a_stage_of_which_little_is_read_is_computed_whole() -> None:

@@ -1,0 +1,92 @@
+"""The last iterations of loops of which nobody said what they do: they begin earlier where that is known to be right.
+
+A vector without masks that is not full is computed element by element, and a window does not slide into a loop whose
+last iterations are left out. So the last iterations are moved inwards (`tail="shift"`) where as many are left in every
+place that the stage is computed: of what is computed for a reader as many as the reader needs, of a result all there
+are. Elements are computed twice then, from the same values: bits stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from schedules.directives import ComputeWith, LoopDirective, Split
+from schedules.loops import Level, transformed
+from schedules.machine import Machine
+from schedules.placing.placement import placed
+from schedules.placing.places import Placement
+from schedules.placing.tails import becomes_vectors, is_long
+from schedules.plan import Plan, Step, dimensions
+from tedsl.lang.tensor import Compute, Placeholder
+
+__all__ = ["with_row_ends"]
+
+MOST_TWICE = 1 / 8  # of a result that is computed twice so that a window slides along it
+
+
+def with_row_ends(plan: Plan, machine: Machine) -> Plan:
+    """The plan in which the last iterations of vectors, and of strips that windows slide along, begin earlier."""
+    if machine.gpu is not None or machine.has_masks:
+        return plan
+    places = placed(plan, checked=False)
+    shared = {name for steps in plan.loops.values() for s in steps if isinstance(d := s.directive, ComputeWith)
+              for name in (d.stage, d.consumer)}  # fmt: skip
+    for name in reversed(list(plan.program.stages)):  # readers first: what they need depends on their own ends
+        op = plan.program.stages[name]
+        is_plain = isinstance(op, Compute) and op.reduction is None and not plan.cut_loops(name)
+        if is_plain and name not in shared and places[name].kind != "inline" and not plan.cases(name):
+            plan = _of_stage(plan, name, places)
+    return plan
+
+
+def _of_stage(plan: Plan, name: str, places: Mapping[str, Placement]) -> Plan:
+    """The plan with the ends of one stage."""
+    steps = plan.loops.get((name, "body"), ())
+    begun = nest = plan.beginning(name, "body")
+    made: list[Step] = []
+    for step in steps:
+        d = step.directive
+        assert isinstance(d, LoopDirective)
+        if isinstance(d, Split) and not d.tail and not d.exact and _may_shift(plan, d, nest.level(d.loop), places):
+            step = replace(step, directive=replace(d, tail="shift"))
+        made.append(step)
+        nest = transformed(nest, d)
+    if tuple(made) == steps:
+        return plan
+    nest = begun
+    for step in made:
+        nest = transformed(nest, step.directive)  # type: ignore[arg-type]
+    key = name, "body"
+    return replace(plan, loops={**plan.loops, key: tuple(made)}, nests={**plan.nests, key: nest})
+
+
+def _may_shift(plan: Plan, d: Split, level: Level, places: Mapping[str, Placement]) -> bool:
+    """Whether the last iterations of a split can begin earlier, and something is gained."""
+    known, names = level.known, dimensions(d.stage, plan.program.stages[d.stage])
+    if d.loop not in names:
+        return False
+    is_vector = becomes_vectors(plan.loops[d.stage, "body"], d)
+    if places[d.stage].kind == "at":
+        return is_vector and is_long(plan, d, places)
+    if d.stage not in plan.program.final or known is None or known < d.factor or known % d.factor == 0:
+        return False
+    if _is_in_place(plan, d.stage):
+        return False
+    return is_vector or (_slides_inside(plan, d, places) and (-known % d.factor) <= MOST_TWICE * known)
+
+
+def _slides_inside(plan: Plan, d: Split, places: Mapping[str, Placement]) -> bool:
+    """Whether a stage is kept for the iterations of a split and computed inside of these."""
+    return any(p.store == (d.stage, d.outer) and p.loop != d.outer for p in places.values())
+
+
+def _is_in_place(plan: Plan, name: str) -> bool:
+    """Whether a result is as large as an input, in whose memory it may lie: what was written must not be read again."""
+    result = plan.program.stages[name]
+    assert isinstance(result, Compute)
+    inputs = {t for op in plan.program.stages.values() for t in op.inputs if isinstance(t.op, Placeholder)}
+    return any(
+        len(t.extents) == len(result.axes) and all(a.extent is e for a, e in zip(result.axes, t.extents, strict=True))
+        for t in inputs
+    )
