@@ -15,7 +15,8 @@ from dataclasses import replace
 from schedules.cutting.grouping import Groups
 from schedules.cutting.repetition import copied_by
 from schedules.directives import NAMING, Directive
-from schedules.placing.placement import Placement, placed
+from schedules.placing.placement import placed
+from schedules.placing.places import Placement
 from schedules.plan import Plan
 from schedules.program import ProgramStages
 from tedsl.analysis.places import are_places

@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from schedules.cutting.joining import Kind, Near
 from schedules.directives import BoundExtent, Prefetch
-from schedules.placing.placement import Placement
+from schedules.placing.places import Placement
 from schedules.placing.sharing import shared_loops
 from schedules.plan import Plan
 from tedsl.lang.expr import Apply, Const, Expr, Reduce

@@ -12,7 +12,8 @@ from schedules.default.neighbors import along
 from schedules.directives import ComputeRoot, ComputeWith, Definition, Directive, Reorder, Split, Vectorize
 from schedules.loops import Nest, definitions_of
 from schedules.machine import Machine
-from schedules.placing.placement import Placement, around, placed
+from schedules.placing.placement import placed
+from schedules.placing.places import Placement, around
 from schedules.placing.sharing import shared_loops
 from schedules.plan import Plan
 from tedsl.lang.expr import Axis

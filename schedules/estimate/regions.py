@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from schedules.default.sizes import typical
 from schedules.loops import Level
-from schedules.placing.placement import Placement
+from schedules.placing.places import Placement
 from schedules.plan import Plan
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.dataclass import dataclass

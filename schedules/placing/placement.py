@@ -30,7 +30,7 @@ from tedsl.analysis.checks import read_to_check
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.tensor import Extern, Operation
 
-__all__ = ["ROOT", "Placement", "around", "placed"]
+__all__ = ["placed"]
 
 
 def placed(plan: Plan, *, checked: bool = True) -> dict[str, Placement]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from schedules.placing.placement import Placement, around
+from schedules.placing.places import Placement, around
 from schedules.plan import Plan
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.dataclass import dataclass

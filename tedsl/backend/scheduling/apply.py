@@ -19,7 +19,8 @@ from schedules.cases import condition_of
 from schedules.loops import Level, base_of, nest_of
 from schedules.machine import Machine
 from schedules.placing.ahead import is_asked_ahead, room_ahead, why_in_turn
-from schedules.placing.placement import ROOT, Placement, placed
+from schedules.placing.placement import placed
+from schedules.placing.places import ROOT, Placement
 from schedules.placing.sharing import shared_loops
 from schedules.plan import Plan, Step, described, dimensions
 from tedsl.analysis.hazards import Order, StageLoop

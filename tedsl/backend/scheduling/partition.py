@@ -13,7 +13,7 @@ import halide as hl
 
 from schedules.directives import AlwaysPartition, NeverPartition
 from schedules.loops import Level
-from schedules.placing.placement import Placement
+from schedules.placing.places import Placement
 from schedules.plan import Plan
 from tedsl.analysis.points import is_data_free
 from tedsl.analysis.rounds import goes_round
