@@ -9,9 +9,11 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 COLUMNS, LONG_NAME = 103, 40  # letters of code in a line of a page; of a name in a table that may be broken
+NESTED = 95  # letters of a line below an entry of the reference
 sys.path.insert(0, str(HERE.parent))
 
 from docutils import nodes  # noqa: E402
+from sphinx import addnodes  # noqa: E402
 
 import tedsl  # noqa: E402, of this clone
 from docs.building import examples, reference, results  # noqa: E402
@@ -71,12 +73,22 @@ def _signature(
 
 def _widths(app: Any, doctree: Any, page: str) -> None:
     """Marks what would not fit the page: outputs with long lines, long names in tables."""
+    most = NESTED if page.startswith("made/reference") else COLUMNS
     for block in doctree.findall(nodes.literal_block):
-        if "output" in block.parent.get("classes", ()) and max(map(len, block.astext().split("\n"))) > COLUMNS:
-            block["classes"].append("wide")
+        lines = block.astext().rstrip("\n").split("\n")
+        if "output" in block["classes"] and (len(lines) == 1 or max(map(len, lines)) > most):
+            block["classes"].append("one-line" if len(lines) == 1 else "wide")
     for name in doctree.findall(nodes.literal):
         if len(name.astext()) > LONG_NAME and "::" in name.astext():
             name["classes"].append("long")
+
+
+def _callables(app: Any, doctree: Any, page: str) -> None:
+    """Functions of axes are written as such: type checkers choose among more forms than a reader needs."""
+    for parameter in doctree.findall(addnodes.desc_parameter):
+        if "OfAxes[" in (text := parameter.astext()):
+            parameter.clear()
+            parameter += nodes.Text(text.replace("OfAxes[", "Callable[..., "))
 
 
 def setup(app: Any) -> None:
@@ -88,3 +100,4 @@ def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", _example)
     app.connect("autodoc-process-signature", _signature)
     app.connect("doctree-resolved", _widths)
+    app.connect("doctree-resolved", _callables)

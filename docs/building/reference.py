@@ -211,13 +211,29 @@ def _stage() -> str:
 
 
 def as_rst(docstring: list[str]) -> list[str]:
-    """Lines of a docstring as reStructuredText: code in backticks is that, a star is a star, columns stay columns."""
+    """Lines of a docstring as reStructuredText: code in backticks is that, a star is a star, terms are terms."""
     lines = []
     for part in "\n".join(docstring).strip("\n").split("\n\n"):
+        if told := _terms(part):
+            lines += [line for term, text in told for line in (f"``{term}``", *_indented(_prose(text)), "")]
+            continue
         laid_out = re.search(r"^(?: {2,}\S|[\w`, =.*()]+ {3,}\S)", part, re.MULTILINE)
         lines += ["::", "", *("   " + line for line in part.splitlines())] if laid_out else _prose(part).splitlines()
         lines.append("")
     return lines
+
+
+def _terms(part: str) -> list[tuple[str, str]]:
+    """What a column of words and one of explanations say: each word with its text; nothing where it is not these."""
+    found: list[tuple[str, str]] = []
+    for line in part.splitlines():
+        if match := re.fullmatch(r"(\w[\w, ]*?) {2,}(\w.*)", line):
+            found.append((match[1], match[2]))
+        elif found and line.startswith("    "):
+            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
+        else:
+            return []
+    return found
 
 
 def _prose(text: str) -> str:

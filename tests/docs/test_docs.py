@@ -126,10 +126,13 @@ def test_environment_variables_and_commands_are_told() -> None:
 
 
 def test_docstrings_are_prose_with_code_in_backticks() -> None:
-    lines = ["sqrt(x*x + y*y) of a_b and c_d, as `f(*x, a_b)`, for x < y.", "", "i     the first", "j k   the others"]
+    lines = ["sqrt(x*x + y*y) of a_b and c_d, as `f(*x, a_b)`, for x < y.", "", "  for i:", "    x"]
     assert reference.as_rst(lines) == [
         r"sqrt(x\*x + y\*y) of a\_b and c\_d, as ``f(*x, a_b)``, for x < y.", "",
-        "::", "", "   i     the first", "   j k   the others", "",
+        "::", "", "     for i:", "       x", "",
+    ]  # fmt: skip
+    assert reference.as_rst(["i     the first, `i`", "j, k  the", "      others"]) == [
+        "``i``", "   the first, ``i``", "", "``j, k``", "   the others", "",
     ]  # fmt: skip
 
 
