@@ -29,7 +29,7 @@ from tedsl.lang.extents import number
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
 
-__all__ = ["MOST_PROGRAMS", "compiled", "plan_in_cache", "plans_along_time"]
+__all__ = ["MOST_PROGRAMS", "compiled", "least_bytes", "plan_in_cache", "plans_along_time"]
 
 MOST_PROGRAMS = 12  # of segments, each compiled
 LEAST_STEPS = 4  # of a segment
@@ -55,6 +55,27 @@ def plans_along_time(program: Compilation, most: int) -> Iterator[StepPlan]:
         yield plan
         inside = max(s.bytes_inside({}) for s in plan.steps)
         step, free = max(step, inside / length), free * 0.9
+
+
+def least_bytes(program: Compilation) -> int:
+    """What a call holds beside its arrays however its time is cut, known before anything is compiled.
+
+    Scans of the first turn that the second one reads: the ends of all segments but one, and all steps of one.
+    """
+    try:
+        line = Timeline(program.operations, program.outputs)
+        segments = Segments(line, _cut(line.steps, max(LEAST_STEPS, line.steps // 4)))
+    except NotAlongTime:
+        return 0
+    first = {op: timed for op, timed in line.timed.items() if timed.is_scan and timed.turn == 0}
+    read = {t for timed in line.timed.values() if timed.turn > 0 for t in timed.offsets if t.op in first}
+    held = {t: _bytes(t) / (first[t.op].end - first[t.op].begin) for t in read - line.results}
+    state = sum(
+        sum(map(_bytes, op.outputs)) / (first[op].end - first[op].begin) * segments.depths[op]
+        for op in dict.fromkeys(t.op for t in held)
+    )
+    each = sum(held.values())
+    return int(min((math.ceil(line.steps / n) - 1) * state + n * each for n in range(1, line.steps + 1)))
 
 
 def compiled(plan: StepPlan) -> StepPlan:

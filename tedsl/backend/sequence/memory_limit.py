@@ -7,12 +7,12 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from tedsl.analysis.sizes import concrete_shape
+from tedsl.analysis.sizes import concrete_shape, known_shape
 from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import CompiledKernel, KernelStep, StepPlan
 from tedsl.backend.host.units import parse_bytes, readable
-from tedsl.backend.sequence.along_time import compiled, plans_along_time
+from tedsl.backend.sequence.along_time import compiled, least_bytes, plans_along_time
 from tedsl.backend.sequence.ordering import typical_bytes
 from tedsl.backend.sequence.recompute import Saved, StepCosts, saved
 from tedsl.backend.sequence.restored import plan_unasked
@@ -33,8 +33,10 @@ def save_memory(program: Compilation, plan: StepPlan, memory: Any, checkpoint: A
         plan = _with_steps(plan, saved(plan.steps, plan.results, len(plan.tensors), costs, keep, None))
     if memory is None:
         return plan
+    most = parse_bytes(memory)
+    _refuse_too_little(program, most, memory)
     usual = (plan_unasked(program) or plan) if checkpoint is None else plan
-    return _fit(program, plan, usual, parse_bytes(memory), memory)
+    return _fit(program, plan, usual, most, memory)
 
 
 def _with_steps(plan: StepPlan, found: Saved) -> StepPlan:
@@ -109,6 +111,21 @@ def _work(plan: StepPlan, step: KernelStep) -> int:
     except ValueError:  # extents that are not numbers
         flops = 0
     return flops + sum(map(typical_bytes, (*read, *made)))
+
+
+def _refuse_too_little(program: Compilation, most: int, asked: Any) -> None:
+    """Refuse what no cut of the program can meet, before any is compiled, which takes its time."""
+    arrays = Chain.bytes_of((*program.inputs, *program.outputs)) if _is_known(program) else 0
+    if (least := arrays + least_bytes(program)) > most:
+        raise ValueError(
+            f"te.build: memory={asked!r} is too little for {program.name!r}: a call needs more than {readable(least)}, "
+            f"of which its inputs and outputs take {readable(arrays)}; how much more is found out where memory= leaves "
+            "room for it"
+        )
+
+
+def _is_known(program: Compilation) -> bool:
+    return all(known_shape(t) is not None for t in (*program.inputs, *program.outputs))
 
 
 def _fit(program: Compilation, plan: StepPlan, usual: StepPlan, most: int, asked: Any) -> StepPlan:

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
 from schedules.machine import assuming
+from tedsl.backend.compiling.single_kernel import SingleKernel
 from tedsl.backend.sequence import along_time
 from tedsl.lang.tensor import Scan
 from tedsl.lang.traverse import stages_of
@@ -388,10 +389,24 @@ def test_the_memory_that_a_refusal_names_is_enough() -> None:
     """Not what a bad cut takes: the default was refused for 53 MB where 22 are enough and 32 are taken unasked."""
     inputs, outputs = wave(101)
     with pytest.raises(ValueError, match=r"is too little .*without memory= it takes [\d.]+ KB") as refused:
-        te.build(inputs, outputs, memory="2KB")
+        te.build(inputs, outputs, memory="4KB")
     needed, unit = re.findall(r"needs about ([\d.]+) (KB)", str(refused.value))[0]
     kern = te.build(inputs, outputs, memory=f"{needed}{unit}")
     assert kern.program.peak_bytes <= float(needed) * 1024 < te.build(inputs, outputs).program.peak_bytes
+
+
+def test_what_no_cut_can_meet_is_refused_before_anything_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps of a cut took 10 to 50 s to compile, four times, before a limit of 2 KB was refused."""
+    inputs, outputs = wave(101)
+    with monkeypatch.context() as compiling:
+        compiling.setattr(SingleKernel, "any_variant", lambda self: pytest.fail("it was compiled"))
+        with pytest.raises(ValueError, match=r"memory='2KB' is too little for .* needs more than") as refused:
+            te.build(inputs, outputs, memory="2KB")
+    least = 1024 * float(re.findall(r"more than ([\d.]+) KB", str(refused.value))[0])
+    with pytest.raises(ValueError, match="needs about") as known:
+        te.build(inputs, outputs, memory=int(least) + 100)
+    needed = 1024 * float(re.findall(r"about ([\d.]+) KB", str(known.value))[0])
+    assert 0.3 * needed < least < needed
 
 
 @pytest.mark.parametrize(("steps", "length", "least"), [(101, 4, 4), (97, 5, 3), (9, 2, 2), (15, 6, 6), (40, 20, 13)])

@@ -65,9 +65,12 @@ def test_checkpoints_are_kept_and_the_rest_is_computed_again(whole: Any) -> None
 def test_a_budget_that_nothing_fits_in_is_refused_with_an_estimate() -> None:
     inputs, outputs = network(8, ROWS)
     with pytest.raises(
-        ValueError, match=r"memory=1000 is too little for .*: a call needs about [\d.]+ MB, of which its"
+        ValueError, match=r"memory=1000 is too little for .*: a call needs more than [\d.]+ KB, of which its"
     ):
         te.build(inputs, outputs, memory=1000)
+    arrays = te.build(inputs, outputs).program.memory.arrays
+    with pytest.raises(ValueError, match=r" is too little for .*: a call needs about [\d.]+ MB, of which its"):
+        te.build(inputs, outputs, memory=arrays + 1000)
 
 
 @pytest.mark.parametrize(
