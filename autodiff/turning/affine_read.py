@@ -12,6 +12,7 @@ from autodiff.integers.conditions import AllOf, AnyOf, Choice, Condition, NonNeg
 from autodiff.integers.linear import Atom, Greatest, Least, Linear, Symbol, floordiv, linear, mod, symbol
 from autodiff.integers.polyhedra import KnownInequalities
 from autodiff.turning import bit_forms
+from tedsl.analysis.float_places import quotient_of
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32, INT64, integer_bounds
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Var
@@ -99,7 +100,8 @@ class Reader:
             choice = Choice(self.condition(condition), self._forms[a], self._forms[b])
             return unread if is_opaque(choice.a) or is_opaque(choice.b) else symbol(choice)
         if not all(a.dtype.is_integer for a in node.args):
-            return unread
+            quotient = quotient_of(node)
+            return unread if quotient is None else self.form(quotient)
         args = [self.form(a) for a in node.args]
         if node.fn in (Fn.FLOORDIV, Fn.MOD) and not args[1].is_constant and not is_opaque(args[1]):
             found = self._divided(node.fn, args[0], args[1])
