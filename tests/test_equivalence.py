@@ -20,9 +20,9 @@ from tests.equivalence import EVERY, PHASES, compare, merged
 from tests.levels import LEVELS_HERE, PROCESSORS, processor
 
 BATCH = 4
-PROGRAMS = 240
+PROGRAMS = 128
 MANY_PROGRAMS = 20_000
-CUT = 32
+CUT = 20
 
 
 def check(program: Program, feeds: dict[te.Tensor, Any], level: str = "") -> None:

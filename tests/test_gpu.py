@@ -19,8 +19,8 @@ from tests.suites import BATCH, FEW, check_gradients, check_mutation, check_prog
 
 pytestmark = MARKS
 
-# In the tier that runs every time some 150, two minutes of a core; in the long one 3000 and 1000 schedules.
-PROGRAMS, GRADIENTS, IN_PLACE, SCHEDULES = 64, 20, 48, 16
+# In the tier that runs every time some 80, a minute of a core; in the long one 3000 and 1000 schedules.
+PROGRAMS, GRADIENTS, IN_PLACE, SCHEDULES = 32, 8, 32, 12
 MANY_PROGRAMS, MANY_GRADIENTS, MANY_IN_PLACE, MANY_SCHEDULES = 1500, 500, 1000, 1000
 CHECKS = list(HealthCheck)
 

@@ -17,7 +17,7 @@ from tests.equivalence import PHASES
 from tests.levels import LEVELS_HERE
 from tests.suites import BATCH, FEW, Build, check_gradients, check_mutation, check_programs
 
-GRADIENTS, IN_PLACE = 12, 16
+GRADIENTS, IN_PLACE = 4, 8
 MANY_PROGRAMS, MANY_GRADIENTS, MANY_IN_PLACE = 4000, 500, 1000
 CHECKS = list(HealthCheck)
 

@@ -259,9 +259,9 @@ def check_several(seed: int, count: int) -> Counter[str]:
 
 
 def test_results_are_those_without_shared_memory() -> None:
-    became = check_several(1, 40)
-    assert became["together"] >= 8
-    assert became["refused"] >= 3
+    became = check_several(1, 24)
+    assert became["together"] >= 5
+    assert became["refused"] >= 2
 
 
 def test_the_suite_can_fail(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

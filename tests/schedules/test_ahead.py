@@ -22,7 +22,7 @@ from tedsl.backend.host.loaders import loads_objects
 from tests.processes import run_script
 from tests.schedules.drawing import AHEAD_VERBS, VERBS, Drawing
 
-COUNT, CALLS = (1000, 20) if os.environ.get("TEDSL_LONG") else (40, 5)
+COUNT, CALLS = (1000, 20) if os.environ.get("TEDSL_LONG") else (20, 5)
 SECONDS = 60 + 2 * COUNT
 AHEAD = "computed ahead by a thread of its own"
 
@@ -129,7 +129,7 @@ def test_through_the_jit_it_is_computed_in_turn() -> None:
     run_script("import os\nos.environ['TEDSL_LOADER'] = 'jit'\n" + text, timeout=120)
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_schedule_says_whether(data: st.DataObject) -> None:
     program = data.draw(programs(stages=3))

@@ -90,7 +90,7 @@ def differing(seed: int) -> str:
     return "" if np.array_equal(found, expected, equal_nan=True) else str(drawing.schedule.code())
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_schedules_that_keep_the_order_keep_the_bits(seed: int) -> None:
     assert not differing(seed)

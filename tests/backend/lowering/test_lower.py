@@ -264,8 +264,9 @@ MADE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("level", LEVELS_HERE[-2:])
-@pytest.mark.parametrize("is_symbolic", [False, True], ids=["known", "symbolic"])
+@pytest.mark.parametrize(
+    ("is_symbolic", "level"), [(False, LEVELS_HERE[-1]), (True, LEVELS_HERE[-2:][0])], ids=["known", "symbolic"]
+)
 def test_terms_that_are_moved_past_the_largest_integers(is_symbolic: bool, level: str) -> None:
     """Halide takes int32 for the integers; unrolled loops add terms of their own."""
     count = len(EXTREMES) ** 2

@@ -82,7 +82,7 @@ def _terms(draw: st.DrawFn, depth: int) -> Form:
     }[which]
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     st.lists(forms(), min_size=8, max_size=8), st.tuples(*[st.sampled_from([5, 6, 16, 30])] * 2),
     st.lists(st.tuples(st.just("j"), st.sampled_from([2, 3, 4, 8])), max_size=1),

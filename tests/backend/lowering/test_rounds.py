@@ -25,7 +25,7 @@ def check(output: Any, feeds: Any) -> None:
     np.testing.assert_array_equal(te.evaluate(output, feeds), te.interpret(output, feeds))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(shifts=st.lists(SHIFTS, min_size=1, max_size=4), n=SIZES, longer=st.integers(0, 40), dtype=DTYPES)
 def test_shifts_in_rows(shifts: list[int], n: int, longer: int, dtype: str) -> None:
     x = te.placeholder((3, n), dtype, name="x")
@@ -37,7 +37,7 @@ def test_shifts_in_rows(shifts: list[int], n: int, longer: int, dtype: str) -> N
     check(te.compute((3, n + longer), element), {x: numbers((3, n), dtype)})
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(shifts=st.lists(SHIFTS, min_size=2, max_size=3), n=SIZES, is_backward=st.booleans(), is_bare=st.booleans())
 def test_lengths_that_are_not_known(shifts: list[int], n: int, is_backward: bool, is_bare: bool) -> None:
     size = te.var("n")
@@ -50,7 +50,7 @@ def test_lengths_that_are_not_known(shifts: list[int], n: int, is_backward: bool
     check(te.compute((size,), element), {x: numbers((n,), "float32")})
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(shifts=st.lists(st.integers(-9, 9), min_size=2, max_size=5), n=SIZES, is_known=st.booleans(), low=st.booleans())
 def test_rings_of_rings(shifts: list[int], n: int, is_known: bool, low: bool) -> None:
     size = n if is_known else te.var("n")
@@ -63,7 +63,7 @@ def test_rings_of_rings(shifts: list[int], n: int, is_known: bool, low: bool) ->
         check(y, {x: numbers((2, n), "float32")})
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(shift=SHIFTS, n=SIZES, is_known=st.booleans(), is_backward=st.booleans())
 def test_gradients(shift: int, n: int, is_known: bool, is_backward: bool) -> None:
     size = n if is_known else te.var("n")
