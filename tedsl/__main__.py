@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 
+from tedsl import __version__
 from tedsl.commands import cache, info, operators
 
 
@@ -15,10 +16,14 @@ def main(arguments: list[str] | None = None) -> int:
         prog="tedsl",
         description="Tensor programs from the shell: what is installed, operators tried, shown and timed.",
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    parser.add_argument("--version", action="version", version=f"tedsl {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for subject in (info, operators, cache):
         subject.add(commands)
     options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 2
     try:
         status = int(options.run(options))
         sys.stdout.flush()

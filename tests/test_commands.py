@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import tedsl as te
 from tedsl.__main__ import main
 
 OPS = """
@@ -80,7 +81,9 @@ def test_show_prints_formulas_loops_and_code(ops: str, capsys: pytest.CaptureFix
     assert "ymm" in printed
 
 
-@pytest.mark.parametrize("what", [["product"], ["swish", "64x32", "--gradient"], ["picked", "8", "4:int32"]])
+@pytest.mark.parametrize(
+    "what", [["product"], ["swish", "64x32", "--gradient"], ["picked", "8", "4:int32"], ["open_ended", "n=24"]]
+)
 def test_bench_times_a_call(
     ops: str, what: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,13 +101,21 @@ def test_bench_times_a_call(
         (["show", "{ops}:nope"], "has no 'nope'; it has te, swish"),
         (["show", "{ops}:swish"], "say the shape of each of its arrays, such as 64x64"),
         (["show", "{ops}:swish", "6q"], "a shape such as 64x64 or 64:int32 was expected, found '6q'"),
-        (["bench", "{ops}:open_ended"], "has extents that are no numbers"),
+        (["bench", "{ops}:open_ended"], "has extents that are no numbers; say them: "),
     ],
 )
 def test_what_is_not_there_is_told(ops: str, arguments: list[str], told: str) -> None:
     with pytest.raises(SystemExit) as caught:
         main([a.format(ops=ops) for a in arguments])
     assert told in str(caught.value)
+
+
+def test_alone_it_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "try to prove an operator" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as done:
+        main(["--version"])
+    assert (done.value.code, capsys.readouterr().out) == (0, f"tedsl {te.__version__}\n")
 
 
 def test_whoever_reads_it_may_stop() -> None:

@@ -1,7 +1,7 @@
 """`tedsl check`, `show` and `bench`: an operator or a tensor of a file, tried, printed, timed.
 
 `FILE:NAME` is a Python file and a name in it. `SHAPE` is that of an array of an operator: "64x64" or "64:int32" where
-numbers are wanted, "n m" for `check`, where sizes are drawn.
+numbers are wanted, "n m" for `check`, where sizes are drawn. Symbols of a tensor are given as "n=1000".
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     bench = commands.add_parser("bench", help="how long a call takes, and how far that is from the machine's limit")
     for parser, run in ((show, _show), (bench, _bench)):
         parser.add_argument("what", metavar="FILE:NAME", help=HELP)
-        parser.add_argument("shapes", metavar="SHAPE", nargs="*", help="of each array of an operator: 64x64, 64:int32")
+        parser.add_argument(
+            "shapes", metavar="SHAPE", nargs="*", help="of each array of an operator: 64x64, 64:int32; n=1000"
+        )
         parser.add_argument("--gradient", action="store_true", help="of the sum of the result, by every input")
         parser.set_defaults(run=run)
     show.add_argument("--source", choices=("stmt", "llvm", "asm"), help="the code, too")
@@ -65,11 +67,10 @@ def _bench(options: argparse.Namespace) -> int:
     from tedsl.backend.compiling.samples import samples
 
     inputs, outputs = _program(options)
-    if any(not isinstance(n, int) for tensor in inputs for n in tensor.shape):
-        raise SystemExit(f"tedsl: {options.what} has extents that are no numbers; time a program whose extents are")
+    sizes = _sizes(options, outputs)
     start = time.perf_counter()
     kernel = te.build(inputs, outputs)
-    arrays = samples(inputs, {}, {}, lambda drawn: kernel(*drawn))
+    arrays = samples(inputs, sizes, {}, lambda drawn: kernel(*drawn))
     kernel(*arrays)
     print(f"built and called once: {1e3 * (time.perf_counter() - start):.0f} ms")
     times: list[float] = []
@@ -80,13 +81,28 @@ def _bench(options: argparse.Namespace) -> int:
         times.append(time.perf_counter() - start)
     times.sort()
     median = times[len(times) // 2]
-    work = te.work(outputs)
+    work = te.work(outputs, sizes)
     print(f"a call: {1e3 * median:.4g} ms (median of {len(times)}, least {1e3 * times[0]:.4g})")
     print(f"{work.flops / median / 1e9:.3g} GFLOP/s, {work.bytes / median / 1e9:.3g} GB/s of inputs and results")
     with te.profile() as profile:
         kernel(*arrays)
     print(profile)
     return 0
+
+
+def _sizes(options: argparse.Namespace, outputs: list[Any]) -> dict[Any, int]:
+    """The symbols among the extents, and the numbers that are given for them."""
+    from tedsl.lang.expr import Var
+    from tedsl.lang.traverse import stages_of, topological
+
+    extents = (n for op in stages_of(outputs) for tensor in op.outputs for n in tensor.extents)
+    symbols = dict.fromkeys(e for n in extents for e in topological(n) if isinstance(e, Var))
+    named = dict(text.split("=", 1) for text in options.shapes if "=" in text)
+    missing = [v.name for v in symbols if not named.get(v.name, "").isdecimal()]
+    if missing:
+        given = " ".join(f"{name}=1000" for name in missing)
+        raise SystemExit(f"tedsl: {options.what} has extents that are no numbers; say them: {options.what} {given}")
+    return {v: int(named[v.name]) for v in symbols}
 
 
 def _program(options: argparse.Namespace) -> tuple[list[Any], list[Any]]:
@@ -97,10 +113,11 @@ def _program(options: argparse.Namespace) -> tuple[list[Any], list[Any]]:
 
     found = _found(options.what)
     if not isinstance(found, te.Tensor):
-        if not options.shapes:
+        shapes = [text for text in options.shapes if "=" not in text]
+        if not shapes:
             raise SystemExit(f"tedsl: {options.what} is a function: say the shape of each of its arrays, such as 64x64")
-        names = [*_parameters(found), *(f"x{k}" for k in range(len(options.shapes)))]
-        given = [_placeholder(name, text) for name, text in zip(names, options.shapes, strict=False)]
+        names = [*_parameters(found), *(f"x{k}" for k in range(len(shapes)))]
+        given = [_placeholder(name, text) for name, text in zip(names, shapes, strict=False)]
         try:
             found = found(*given)
         except (TypeError, ValueError, IndexError, ArithmeticError) as error:
