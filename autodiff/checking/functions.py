@@ -12,6 +12,7 @@ import numpy as np
 
 from tedsl.analysis.arrays.nests import PLAIN, map_leaves, underscored
 from tedsl.lang.compute import placeholder
+from tedsl.lang.constants import captured
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.elements import whole
@@ -34,7 +35,8 @@ def traced(function: Callable[..., Any], given: Any) -> tuple[list[Tensor], list
         raise TypeError(
             f"gradcheck at {user_location()}: expected an array of floats to differentiate by, found {found}"
         )
-    returned = function(*tensors)
+    with captured():
+        returned = function(*tensors)
     outputs: dict[Tensor, None] = {}
 
     def listed(leaf: Any, name: str) -> None:

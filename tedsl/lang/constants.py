@@ -8,6 +8,7 @@ values of constants share their code.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ from tedsl.lang.axes import as_shape
 from tedsl.lang.dtypes import DType, Kind, dtype_of_array, is_masked, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr
+from tedsl.lang.functions import CAPTURED
 from tedsl.lang.literals import literal
 from tedsl.lang.tensor import Constant, Tensor
 from tedsl.lang.titles import titled
 from tedsl.lang.traverse import operations_between
 
-__all__ = ["constant", "constants_of", "constants_of_lists", "is_constant_like", "is_plain"]
+__all__ = ["captured", "constant", "constants_of", "constants_of_lists", "is_constant_like", "is_plain"]
 
 _NUMBERS: tuple[type, ...] = (bool, int, float)
 
@@ -32,6 +34,16 @@ def constant(array: Any, name: str | None = None) -> Tensor:
     It is copied here: what is written into the array later does not matter.
     """
     return _made(array, None, titled(name, "constant", "te.constant").of_one("te.constant"), "te.constant")
+
+
+@contextmanager
+def captured() -> Iterator[None]:
+    """While a function is traced: arrays that it has captured are constants wherever a tensor may stand."""
+    token = CAPTURED.set(lambda array, what: _made(array, None, "constant", what))
+    try:
+        yield
+    finally:
+        CAPTURED.reset(token)
 
 
 def is_constant_like(value: object) -> bool:

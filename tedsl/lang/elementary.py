@@ -26,7 +26,7 @@ __all__ = [
 def _operands(*values: Any, what: str) -> tuple[Any, ...]:
     """Elements as they are; arrays as constants, where a tensor is among them."""
     if not any(isinstance(v, Operators) for v in values):
-        fn.refuse_arrays(values, what)
+        values = fn.without_arrays(values, what)
     return tuple(v if isinstance(v, Operators) or not np.ndim(v) else as_tensor(v, f"te.{what}") for v in values)
 
 

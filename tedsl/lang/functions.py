@@ -6,6 +6,8 @@ a whole tensor it works element by element (see `tedsl.lang.broadcast`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -33,26 +35,44 @@ def _dispatch(fn: Fn, operands: tuple[Any, ...]) -> Any:
     for value in operands:
         if isinstance(value, Operators):
             return value._apply(fn, *operands)
-    refuse_arrays(operands, _FACE.get(fn, fn.value), _NUMPYS.get(fn))
-    return apply(fn, *operands)
+    taken = without_arrays(operands, _FACE.get(fn, fn.value), _NUMPYS.get(fn))
+    return apply(fn, *operands) if taken is operands else _dispatch(fn, taken)
 
 
 _FACE = {Fn.AND: "logical_and", Fn.OR: "logical_or", Fn.NOT: "logical_not"}
 _NUMPYS = {Fn.SELECT: "where"}
 
 
-def refuse_arrays(operands: tuple[Any, ...], name: str, numpys: str | None = None) -> None:
-    """`te.exp(array)`: the functions of the language take tensors, and none of these is one."""
-    for value in operands:
-        if isinstance(value, (list, tuple)) or (not callable(value) and bool(getattr(value, "ndim", False))):
-            given = ("array" if len(operands) == 1 else "...") + (", dtype" if name == "cast" else "")
-            same = numpys or name
-            instead = f", or np.{same}({given})" if hasattr(np, same) else ""
-            shape = "" if isinstance(value, (list, tuple)) else f" of shape {tuple(value.shape)}"
-            raise TypeError(
-                f"te.{name} at {user_location()}: expected tensors or their elements, found {type(value).__name__}"
-                f"{shape}; te.constant(array) makes it a tensor; for arrays: te.jit(te.{name})({given}){instead}"
-            )
+# What arrays become in a function that is traced, which may have captured some (`tedsl.lang.constants.captured`).
+CAPTURED: ContextVar[Callable[[Any, str], Any] | None] = ContextVar("tedsl_captured", default=None)
+
+
+def without_arrays(operands: tuple[Any, ...], name: str, numpys: str | None = None) -> tuple[Any, ...]:
+    """The operands of `te.exp(array)`: the functions of the language take tensors, and none of these is one.
+
+    Refused, but for NumPy arrays that a traced function has captured: those become constants.
+    """
+    found = [value for value in operands if _is_array(value)]
+    if not found:
+        return operands
+    made = CAPTURED.get()
+    if made is not None and all(isinstance(value, np.ndarray) for value in found):
+        return tuple(made(value, f"te.{name}") if _is_array(value) else value for value in operands)
+    value = found[0]
+    given = ("array" if len(operands) == 1 else "...") + (", dtype" if name == "cast" else "")
+    same = numpys or name
+    instead = f", or np.{same}({given})" if hasattr(np, same) else ""
+    shape = "" if isinstance(value, (list, tuple)) else f" of shape {tuple(value.shape)}"
+    raise TypeError(
+        f"te.{name} at {user_location()}: expected tensors or their elements, found {type(value).__name__}"
+        f"{shape}; te.constant(array) makes it a tensor; for arrays: te.jit(te.{name})({given}){instead}"
+    )
+
+
+def _is_array(value: Any) -> bool:
+    if isinstance(value, Operators):
+        return False
+    return isinstance(value, (list, tuple)) or (not callable(value) and bool(getattr(value, "ndim", False)))
 
 
 @overload
@@ -62,7 +82,8 @@ def cast(x: Tensor, dtype: object) -> Tensor: ...
 def cast(x: Any, dtype: object) -> Any:
     """`x` converted to `dtype`; floats outside an integer type's range saturate, NaN gives 0."""
     if not isinstance(x, Operators):
-        refuse_arrays((x,), "cast", "astype")
+        (x,) = without_arrays((x,), "cast", "astype")
+    if not isinstance(x, Operators):
         return apply(Fn.CAST, x, dtype)
     return x._apply(Fn.CAST, x, dtype)
 

@@ -153,6 +153,7 @@ def _given_axes(axis: Any, names: list[str], what: str) -> tuple[Axis, ...]:
 
 def _builtin(kind: str, value: Any, axis: Any, where: Any, keepdims: bool) -> Any:
     what = f"te.{kind}"
+    (value,) = fn.without_arrays((value,), kind)
     if isinstance(value, Operators) and not isinstance(value, Expr) and value.ndim > 0:  # type: ignore[attr-defined]
         if where is not None:
             raise TypeError(f"{what} at {user_location()}: where= goes with an expression, not with a whole tensor")
@@ -160,7 +161,6 @@ def _builtin(kind: str, value: Any, axis: Any, where: Any, keepdims: bool) -> An
     if callable(value) and not isinstance(value, Operators):
         value, axis = trace_lambda(value, what, axis)
     else:
-        fn.refuse_arrays((value,), kind)
         if axis is None:
             raise TypeError(
                 f"{what} at {user_location()}: axis= is missing; give a te.reduce_axis, or a function of the axes"

@@ -12,6 +12,7 @@ from autodiff.rules.totals import zeros
 from schedules import Schedule
 from tedsl.lang.batching import batched
 from tedsl.lang.compute import placeholder
+from tedsl.lang.constants import captured
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
 from tedsl.lang.extents import same_layout
@@ -62,7 +63,8 @@ class Definition(Routine):
 
     def _once(self, inputs: Tensors) -> tuple[Tensors, Any]:
         try:
-            returned = inlined(self.signature, self.template, self.author, inputs)
+            with captured():
+                returned = inlined(self.signature, self.template, self.author, inputs)
         except (TypeError, ValueError, IndexError, ArithmeticError) as error:
             raise _explained(self.signature, self.template, error, inputs) from error
         outputs: list[Tensor] = []

@@ -430,6 +430,27 @@ def _distance(params: Any, x: Any) -> Any:
     return ((params - x) ** 2).sum()
 
 
+def test_captured_arrays_are_constants_wherever_a_tensor_may_stand() -> None:
+    x, y = normal(4, 3), np.float64([0, 1, 1, 0])
+
+    def loss(w: Any) -> Any:
+        z = te.tanh(x) @ w
+        return (
+            (te.log1p(te.exp(-z)) + te.cast(y > 0, "float64") * z).mean() + te.sum(te.square(x)) - te.max(x, axis=0)[1]
+        )
+
+    def given(x: Any, y: Any) -> Any:
+        return te.grad(lambda w: (te.log1p(te.exp(-(te.tanh(x) @ w))) + y * (te.tanh(x) @ w)).mean())
+
+    w = normal(3)
+    same(te.grad(loss)(w), given(x, y)(w))
+    assert te.gradcheck(loss, w).ok
+    with pytest.raises(TypeError, match=r"te.constant\(array\) makes it a tensor"):
+        te.exp(x)  # nothing is traced here
+    with pytest.raises(TypeError, match="found list"):
+        te.jit(lambda a: a * te.exp([1.0, 2.0, 3.0]))(x)
+
+
 def test_functions_without_a_name_are_refused_in_words() -> None:
     adam = te.ops.optim.Adam(lr=lambda t: 0.1)
     for made in (
