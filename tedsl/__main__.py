@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 
-from tedsl import __version__
 from tedsl.commands import cache, info, operators
 
 
@@ -16,7 +15,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="tedsl",
         description="Tensor programs from the shell: what is installed, operators tried, shown and timed.",
     )
-    parser.add_argument("--version", action="version", version=f"tedsl {__version__}")
+    parser.add_argument("--version", action="version", version=f"tedsl {info.version()}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for subject in (info, operators, cache):
         subject.add(commands)

@@ -53,6 +53,13 @@ def _rows() -> Iterator[tuple[str, str]]:
         yield "kernels on disk", f"{len(kept)}, {size:.1f} MB, in {private_folder(FOLDER) or 'no folder of ours alone'}"
 
 
+def version() -> str:
+    """That of the library."""
+    import tedsl as te
+
+    return te.__version__
+
+
 def _version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
