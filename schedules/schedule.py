@@ -230,7 +230,7 @@ class Schedule(Rich):
         return difference(self._start() if other is None else other.plan, self.plan)
 
     def compare(self, other: Schedule, feeds: Mapping[Tensor, Any], **options: Any) -> Any:
-        """Run and time both by turns on the same arrays: seconds of each, where results differ, which loops differ.
+        """Run both in turns on the same arrays: their seconds, results that differ, and loops that differ.
 
         `options` are those of `te.build`, and `sizes=` for extents that no input carries.
         """

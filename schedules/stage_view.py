@@ -173,9 +173,9 @@ class StageView(Rich):
     ) -> tuple[Loop, Loop]:
         """for i in [0, n): s   ->   for io in [0, ceil(n/f)): for ii in [0, f): s[i -> io*f + ii]
 
-        `tail` says what becomes of a rest: "guard" tests each iteration, "predicate" masks the loads and stores of
-        vectors, "shift" moves the last iterations inwards (some elements are computed twice), "round_up" is for extents
-        that the factor divides, and refused for others.
+        `tail` says what the last iterations do where the factor does not divide the extent: "guard" tests each one,
+        "predicate" masks the loads and stores of vectors, "shift" moves them inward (some elements are computed twice).
+        "round_up" is a promise that the factor divides it, and refused where it does not.
         """
         old = self._loop(loop, "split")
         if names is not None and (not isinstance(names, (tuple, list)) or len(names) != 2):
@@ -214,16 +214,14 @@ class StageView(Rich):
     def unroll(self, loop: Any, factor: int | None = None, tail: str | None = None) -> StageView:
         """for i in [0, 4): s   ->   s[i -> 0]; s[i -> 1]; s[i -> 2]; s[i -> 3]; a factor splits the loop first
 
-        `tail` as of `split`. Without a factor all iterations that there are where the stage is computed, if their
-        number is known and not too large.
+        `tail` is that of `split`. Without a factor it takes the whole loop, if its extent is known and not too large.
         """
         return self._inner(loop, factor, "u", Unroll, tail)
 
     def vectorize(self, loop: Any, factor: int | None = None, tail: str | None = None) -> StageView:
         """for i in [0, 16): s   ->   s[i -> 0..15]; with a factor the loop is split first and keeps its name outside
 
-        `tail` as of `split`. Without a factor all iterations that there are where the stage is computed, if their
-        number is known and not too large.
+        `tail` is that of `split`. Without a factor it takes the whole loop, if its extent is known and not too large.
         """
         return self._inner(loop, factor, "v", Vectorize, tail)
 
@@ -255,7 +253,9 @@ class StageView(Rich):
         return StageView(self.schedule, self.name, f"{self.definition} if {text}")
 
     def cut_at(self, loop: Any, *positions: Any) -> StageView:
-        """for i in [0, n): s   ->   for i in [0, m): s; for i in [m, n): s; what a piece decides is decided in it
+        """for i in [0, n): s   ->   for i in [0, m): s; for i in [m, n): s
+
+        A condition that holds in all of a piece, or in none of it, is not asked there.
 
         The positions are numbers or made of sizes (`te.var`), in order. The loops of all pieces have one name, and what
         is said of it holds for each of them.
@@ -268,7 +268,7 @@ class StageView(Rich):
         return self._add(CutAt(stage=self.name, definition=self.definition, loop=name, positions=texts))
 
     def never_partition(self, loop: Any) -> StageView:
-        """Keep a loop in one piece, though conditions inside change their value on the way: less code, more tests."""
+        """Keep a loop in one piece, though a condition in it is true in some iterations only: less code, more tests."""
         name = self._loop(loop, "never_partition")
         return self._add(NeverPartition(stage=self.name, definition=self.definition, loop=name))
 

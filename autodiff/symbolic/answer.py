@@ -149,7 +149,7 @@ class IndexInversion(Rich):
 
     @property
     def latex(self) -> str:
-        """The adjoint as an equation, conditions in Iverson brackets."""
+        """The adjoint as an equation, conditions in Iverson brackets: [true] is 1, [false] is 0."""
         return latex_of(self)
 
     def code(self) -> str:

@@ -214,6 +214,9 @@ def as_rst(docstring: list[str]) -> list[str]:
     """Lines of a docstring as reStructuredText: code in backticks is that, a star is a star, terms are terms."""
     lines = []
     for part in "\n".join(docstring).strip("\n").split("\n\n"):
+        if re.search(r"\S {2,}-> {2,}\S", part):  # loops before a directive and after it
+            lines += [*("| " + _prose(side) for side in re.sub(r"\s{2,}->\s{2,}", "\n→ ", part).splitlines()), ""]
+            continue
         if told := _terms(part):
             lines += [line for term, text in told for line in (f"``{term}``", *_indented(_prose(text)), "")]
             continue

@@ -15,9 +15,12 @@ is_checked = _CHECKED.get
 
 @contextmanager
 def checked() -> Iterator[None]:
-    """Calls inside verify that externs are pure as declared, that no donated memory is used through another array,
-    that no NaN comes out of numbers, and that what te.assume says of indices holds; indices that leave their tensors
-    are errors inside and outside."""
+    """Calls inside `with te.checked():` look for more faults, and are slower.
+
+    They verify that Python functions are pure as declared, that no donated memory is used through another array, that
+    no NaN comes out of numbers, and that what te.assume says of indices holds. An index that leaves its tensor is an
+    error anywhere.
+    """
     token = _CHECKED.set(True)
     try:
         yield

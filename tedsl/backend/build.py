@@ -53,8 +53,8 @@ def build(
     that add with atomics, whose sums are rounded in another order in every run.
 
     `checkpoint` lists tensors to keep: what they are made of is computed again where somebody needs it later, as the
-    gradients of a network do. `memory`, bytes or "512MB", lets as much be computed again as makes a call fit,
-    and cuts scans along time.
+    gradients of a network do. `memory`, bytes or "512MB", is a limit for all that a call holds: as much is computed
+    again as that takes, and scans are cut along time.
     `kernel.program` tells the peak of memory, and the extra work.
 
     `opt` says how much work the default schedule is worth: "fast" makes small loop bodies, which are compiled sooner;

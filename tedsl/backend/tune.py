@@ -109,11 +109,11 @@ def tune(
     feeds: Mapping[Tensor, Any] | None = None,
     target: str = "host",
 ) -> Tuned:
-    """Search for `budget` seconds, once the default schedule is measured, for one of `outputs` that is faster.
+    """Search `budget` seconds for a schedule of `outputs` that is faster than the default one, which is measured first.
 
-    What is found is kept for `te.build(..., schedule="tuned")`. `sizes` gives the symbolic extents their numbers;
-    `feeds` the arrays to measure with, where drawn ones will not do. An interrupt ends the search; the best so far
-    stays. `progress`: True, False, None for a bar where somebody sees it, or a function of a `Progress`.
+    What is found is kept for `te.build(..., schedule="tuned")`. `sizes` gives numbers for symbolic extents, `feeds`
+    the arrays to measure with, where random ones will not do. An interrupt ends the search; the best so far stays.
+    `progress`: True, False, None for a bar where somebody sees it, or a function of a `Progress`.
     """
     wanted, _ = as_outputs(outputs, "te.tune")
     given = Schedule(list(wanted))

@@ -35,12 +35,12 @@ def assume(
     *,
     axis: int = -1,
 ) -> Tensor:
-    """`idx` as a tensor of which more is known, along `axis` for each place of its other axes.
+    """`idx`, with facts about it that gradients use. They hold along `axis`, for each place of the other axes.
 
-    `permutation`: each of its places once; `inverse` is then its inverse permutation, if that is at hand. `unique`:
-    nothing twice. `sorted`: ascending. `within=(lo, hi)`: lo <= idx < hi. Gradients of reads at `idx` use the facts: a
-    gather through the inverse, a sum over runs, a scatter whose points never meet. A fact that does not hold makes a
-    gradient wrong; `with te.checked():` looks, and says which.
+    `permutation`: every place is there once; give its `inverse` if you have it. `unique`: no place is there twice.
+    `sorted`: places ascend. `within=(lo, hi)`: lo <= idx < hi. With such a fact the gradient of a read at `idx` is a
+    gather through the inverse, a sum over runs, or a scatter whose points never meet. A false fact makes a gradient
+    wrong: `with te.checked():` looks at every call, and says which fact does not hold.
     """
     what = "te.assume"
     tensor = as_tensor(idx, what)

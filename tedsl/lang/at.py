@@ -85,11 +85,11 @@ class Updates:
         return self._updated("divide", value)
 
     def max(self, value: Any) -> Tensor:
-        """The greater of element and `value` there."""
+        """The larger of the element and `value` there."""
         return self._updated("max", value)
 
     def min(self, value: Any) -> Tensor:
-        """The lesser of element and `value` there."""
+        """The smaller of the element and `value` there."""
         return self._updated("min", value)
 
     def get(self) -> Tensor:

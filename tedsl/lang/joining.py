@@ -117,7 +117,7 @@ def split(x: Any, sections: Any, axis: int = 0) -> tuple[Tensor, ...]:
 
 @takes_variables
 def pad(x: Any, pad_width: Any, mode: str = "constant", value: Any = 0) -> Tensor:
-    """With margins: "constant" (of `value`), "zero", "clamp" (the edge), "reflect" (a mirror image) or "wrap"."""
+    """Padded by "constant" (`value`), "zero", "clamp" (the edge), "reflect" (a mirror image) or "wrap"."""
     source, what = as_tensor(x, "te.pad"), "te.pad"
     border = border_of(mode, what, allowed=("constant", *BORDERS))
     widths = _widths(pad_width, source.ndim, what)

@@ -27,8 +27,8 @@ _any = reduction("any")
 @numpy_keywords
 @takes_variables
 def quantile(x: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """The element below which the part `q` of each row lies, between two of them on the line; for a list of parts,
-    along a new first axis. NaN where a row holds one.
+    """The value below which the share `q` of each row lies, interpolated between two elements; a list of shares gives
+    a new first axis. NaN where a row holds one.
     """
     what = "te.quantile"
     parts = [float(p) for p in q] if isinstance(q, (list, tuple)) else [float(q)]
@@ -68,7 +68,7 @@ def _between(rows: Tensor, place: float) -> Tensor:
 @numpy_keywords
 @takes_variables
 def percentile(x: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """te.quantile of hundredths."""
+    """te.quantile, with `q` from 0 to 100."""
     parts = [p / 100 for p in q] if isinstance(q, (list, tuple)) else q / 100
     return quantile(x, parts, axis, keepdims)
 
@@ -82,7 +82,7 @@ def median(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 @takes_variables
 def interp(x: Any, xp: Any, fp: Any) -> Tensor:
-    """The line through the points (xp, fp), xp increasing, at x; beyond its ends their values."""
+    """Linear interpolation at x between the points (xp, fp), xp increasing; beyond the ends, the value there."""
     places, known, values = (as_floats(t, "te.interp") for t in (x, xp, fp))
     last = known.extents[0] - 1
     after = searchsorted(known, ravel(places), side="right")

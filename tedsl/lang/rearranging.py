@@ -125,19 +125,19 @@ def meshgrid(*vectors: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
 
 @takes_variables
 def fliplr(x: Any) -> Tensor:
-    """The second axis from its end."""
+    """The tensor with its second axis reversed."""
     return flip(x, 1)
 
 
 @takes_variables
 def flipud(x: Any) -> Tensor:
-    """The first axis from its end."""
+    """The tensor with its first axis reversed."""
     return flip(x, 0)
 
 
 @takes_variables
 def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
-    """Turned by `k` quarters, from the first of the axes towards the second."""
+    """Rotated by `k` quarter turns, from the first of the axes towards the second."""
     source, turns = as_tensor(x, "te.rot90"), as_int(k, "te.rot90") % 4
     a, b = (normal_axis(axis, source.ndim, "te.rot90") for axis in axes)
     if turns == 2:

@@ -62,8 +62,8 @@ def scan(
 
     Tensors that the function makes of its handles and axes are stages of the step: `te.compute`, `w @ h[t - 1]`.
 
-    `keep` gives the last steps that were made, so many of them, in the order of `axis`. Where nobody asks for others a
-    kernel holds no more steps than the body looks back, whoever says so: `keep`, or readers of `y[T - 1, ...]` alone.
+    `keep=3` gives the last three steps that were computed, in the order of `axis`. If nobody reads the others, a kernel
+    holds no more steps than the body looks back: with `keep`, and where all readers ask for `y[T - 1, ...]`.
     """
     title = titled(name, "scan", "te.scan")
     what = f"scan {title.text!r}"

@@ -400,6 +400,7 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
 
     @property
     def name(self) -> str:
+        """What formulas, loops, errors and kernels call it by."""
         return self.op.name_of(self.index)
 
     @property
@@ -409,6 +410,7 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
 
     @property
     def ndim(self) -> int:
+        """The number of axes."""
         return len(self.extents)
 
     @property
@@ -417,7 +419,7 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
         return reduce(mul, self.shape) if self.shape else 1
 
     def explain(self) -> Any:
-        """Of what `te.differentiate(y, x)` gave for one tensor: how each read was turned around, as for several."""
+        """How each read was turned around, of a gradient that `te.differentiate(y, x)` gave; prints as a table."""
         found = getattr(self, "_explanation", None)
         if found is None:
             raise TypeError(

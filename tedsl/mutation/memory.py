@@ -22,11 +22,10 @@ __all__ = ["as_numpy", "copy", "may_alias"]
 
 
 def copy(x: Any) -> Any:
-    """The elements of `x` in memory of their own.
+    """A copy of `x`, in memory of its own.
 
-    A traced array gives a traced array; so do tensors and NumPy arrays while a function is traced, to be mutated there.
-    Elsewhere a tensor gives a stage that copies, an array of any framework an array of that framework (of a tensor of
-    PyTorch that requires grad one through which gradients go).
+    An array of any framework gives an array of that framework; gradients go through a copy of a tensor of PyTorch. A
+    tensor gives a stage that copies. Inside a function that te.functionalize traces, a copy may be written into.
     """
     trace = active_trace()
     if isinstance(x, Array):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import functools
 import importlib.util
 import io
 import pkgutil
@@ -84,9 +85,12 @@ def test_every_public_name_has_an_example() -> None:
 def test_every_public_name_has_a_docstring() -> None:
     for name in tedsl._HOME:
         reference.documented(name, getattr(tedsl, name))
-    for owner in results.CLASSES:
-        for name in results.methods(owner):
+    for owner in (*results.CLASSES, *reference.CLASSES, reference.StageView):
+        for name in (results if owner in results.CLASSES else reference).methods(owner):
             reference.documented(f"{owner.__name__}.{name}", getattr(owner, name))
+    for package in reference.PACKAGES:
+        for name in reference.members(package):
+            reference.documented(name, functools.reduce(getattr, [*package.split("."), name], tedsl))
 
     def silent() -> None: ...
 
@@ -131,6 +135,7 @@ def test_docstrings_are_prose_with_code_in_backticks() -> None:
         r"sqrt(x\*x + y\*y) of a\_b and c\_d, as ``f(*x, a_b)``, for x < y.", "",
         "::", "", "     for i:", "       x", "",
     ]  # fmt: skip
+    assert reference.as_rst(["for i: s   ->   for j: s*2"]) == ["| for i: s", r"| → for j: s\*2", ""]
     assert reference.as_rst(["i     the first, `i`", "j, k  the", "      others"]) == [
         "``i``", "   the first, ``i``", "", "``j, k``", "   the others", "",
     ]  # fmt: skip

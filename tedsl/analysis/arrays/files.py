@@ -44,7 +44,7 @@ def save(path: str | os.PathLike[str], values: Any) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """What `te.save` wrote; of a file that others wrote a dict of arrays by name."""
+    """What `te.save` wrote. A file that another program wrote gives a dict of arrays by name."""
     target, what = Path(path), f"te.load at {user_location()}"
     read = _READERS.get(target.suffix)
     if read is None:

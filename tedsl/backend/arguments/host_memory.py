@@ -42,7 +42,7 @@ def register(pool: Pool) -> None:
 
 
 def free_memory() -> int:
-    """Give back the memory that kernels keep between calls, and what the C library keeps of what they freed; its bytes.
+    """Give back the memory that kernels keep between calls, and what the C library holds on to; the number of bytes.
 
     Compiled code stays, and so does what calls in other threads use. The bytes are those by which this process got
     smaller, as the system counts; where it does not count them, those of the blocks alone. For GPUs there is

@@ -17,8 +17,9 @@ class Stats:
     """What compiling took so far, and what the last call did: its copies, its own buffers, bytes of all arrays.
 
     `phases` splits the milliseconds of the build: "schedule", "lower" to Halide's functions, "Halide" (with LLVM's
-    optimisations), "LLVM" (its machine code), "load", and "elsewhere" where other processes compiled beside this one.
-    Threads that compile at once count each, and a program of several kernels is scheduled before `compile_ms` begins.
+    optimizations), "LLVM" (its machine code), "load", and "elsewhere" where other processes compiled beside this one.
+    Threads that compile at the same time are added up, and a program of several kernels is scheduled before
+    `compile_ms` begins.
     """
 
     compile_ms: float = 0.0
