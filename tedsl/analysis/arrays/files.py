@@ -6,6 +6,7 @@ beside them as JSON. Nothing in a file is run when it is read.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -24,9 +25,10 @@ _PLAIN = (bool, int, float, str, type(None))
 
 
 def save(path: str | os.PathLike[str], values: Any) -> None:
-    """Write a nest (dicts, lists, tuples) of arrays, numbers and strings into a file `.npz` or `.safetensors`.
+    """Write a nest of arrays, numbers and strings into a file `.npz` or `.safetensors`.
 
-    Arrays may be those of any framework. The file is written beside its place and then moved there, so that a crash
+    Nests are dicts, lists, tuples, and records: dataclasses and namedtuples, of which the fields are written. Arrays
+    may be those of any framework. The file is written beside its place and then moved there, so that a crash
     leaves the older one.
     """
     target, what = Path(path), f"te.save at {user_location()}"
@@ -43,8 +45,17 @@ def save(path: str | os.PathLike[str], values: Any) -> None:
         partial.unlink(missing_ok=True)
 
 
-def load(path: str | os.PathLike[str]) -> Any:
-    """What `te.save` wrote. A file that another program wrote gives a dict of arrays by name."""
+def load(path: str | os.PathLike[str], like: Any = None) -> Any:
+    """What `te.save` wrote. A file that another program wrote gives a dict of arrays by name.
+
+    Records come back as dicts of their fields, since nothing in a file is run; `like` is a nest of the same structure,
+    whose records are made again: `state = te.load(path, like=state)`.
+    """
+    found = _read(path)
+    return found if like is None else _put(like, found, "", f"te.load of {str(path)!r:.80} at {user_location()}")
+
+
+def _read(path: str | os.PathLike[str]) -> Any:
     target, what = Path(path), f"te.load at {user_location()}"
     read = _READERS.get(target.suffix)
     if read is None:
@@ -67,8 +78,8 @@ def _described(value: Any, name: str, arrays: dict[str, Any], what: str) -> Any:
     def inner(key: Any, part: Any) -> Any:
         return _described(part, f"{name}.{key}" if name else str(key), arrays, what)
 
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {"dict": [[f, inner(f, v)] for f, v in zip(value._fields, value, strict=True)]}
+    if (fields := _fields(value)) is not None:
+        return {"dict": [[f, inner(f, v)] for f, v in fields.items()]}
     if isinstance(value, (list, tuple)):
         return {"list" if isinstance(value, list) else "tuple": [inner(k, v) for k, v in enumerate(value)]}
     if isinstance(value, Mapping):
@@ -88,6 +99,35 @@ def _described(value: Any, name: str, arrays: dict[str, Any], what: str) -> Any:
         name += "_"
     arrays[name] = array
     return {"array": name, "dtype": dtype}
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
+    """The fields of a record; None of anything else."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return dict(zip(value._fields, value, strict=True))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+    return None
+
+
+def _put(like: Any, found: Any, name: str, what: str) -> Any:
+    """What was found in the structure of another nest."""
+    fields = _fields(like)
+    parts = like if isinstance(like, Mapping) else fields
+    if parts is None:
+        if not isinstance(like, (list, tuple)):
+            return found
+        parts = dict(enumerate(like))
+    given = dict(enumerate(found)) if isinstance(found, (list, tuple)) else found
+    if not isinstance(given, Mapping) or given.keys() != parts.keys():
+        there = f"{list(given)!r:.60}" if isinstance(given, Mapping) else type(found).__name__
+        raise ValueError(f"{what}: {name or 'the nest'}: expected {list(parts)!r:.60} as in like=, found {there}")
+    made = {key: _put(part, given[key], f"{name}.{key}" if name else str(key), what) for key, part in parts.items()}
+    if isinstance(like, Mapping):
+        return made
+    if fields is None:
+        return type(like)(made.values())
+    return type(like)(**made) if isinstance(like, tuple) else dataclasses.replace(like, **made)
 
 
 def _built(description: Any, arrays: Mapping[str, Any]) -> Any:

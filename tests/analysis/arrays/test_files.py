@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -36,6 +37,45 @@ def same(found: Any, wanted: Any) -> None:
         np.testing.assert_array_equal(found, wanted)
     else:
         assert found == wanted
+
+
+@dataclasses.dataclass
+class Layer:
+    w: Any
+    name: str
+    size: int = dataclasses.field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.size = self.w.size
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+def test_records_are_dicts_of_their_fields_and_records_again(path: Path) -> None:
+    nest = [Layer(np.arange(6.0), "a"), Pair(Layer(np.ones((2, 2), "float32"), "b"), {"n": 3}), (np.zeros(2),)]
+    te.save(path, nest)
+    same(te.load(path)[1], {"first": {"w": np.ones((2, 2), "float32"), "name": "b"}, "second": {"n": 3}})
+    like = [Layer(np.ones(1), ""), Pair(Layer(np.ones(1), ""), {"n": 0}), (0.0,)]
+    layer, pair, row = te.load(path, like=like)
+    assert (layer.name, layer.size, pair.first.size, pair.second) == ("a", 6, 4, {"n": 3})
+    assert isinstance(row, tuple)
+    same(row[0], np.zeros(2))
+    for other in ([like[0]], [*like[:2], {0: 1, 1: 2}], [*like[:2], Layer(row[0], "")]):
+        with pytest.raises(ValueError, match=r"te.load of .* at .*: expected .* as in like=, found"):
+            te.load(path, like=other)
+
+
+def test_a_training_of_records_goes_on_from_a_file(path: Path) -> None:
+    step = optim.train_step(lambda layer, x: ((layer.w * x) ** 2).sum(), optimizer=optim.Adam(0.1))
+    state = step.start(Layer(np.ones(3), "a"))
+    _, state = step(state, np.ones(3))
+    te.save(path, state)
+    again = step(te.load(path, like=state), np.ones(3))
+    assert again[0] == step(state, np.ones(3))[0]
+    assert isinstance(again[1].params, Layer)
 
 
 def test_what_is_read_is_what_was_written(path: Path) -> None:
