@@ -450,7 +450,7 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         raise TypeError(
             f"{self!r} is a value and cannot be assigned to, at {user_location()}: make the new one by "
-            f"{self.name}.at[index].set(value), te.where or te.scatter, or trace code that assigns with te.functionalize"
+            f"{self.name}.at[index].set(value), te.where or te.scatter, or trace such code with te.functionalize"
         )
 
     def _index(self, dim: int, item: Any) -> Expr:
