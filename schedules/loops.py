@@ -63,8 +63,8 @@ MOST_THREADS = 1024  # of a block, on every GPU of NVIDIA and most others
 MOST_UNROLLED = 1024
 MOST_ITERATIONS = 2**30  # of a block: what is counted with it fits 32 bits
 SCATTERED = "a scatter, whose points may meet in one element"
-_REGROUPED = frozenset({"sum", "prod", "any", "all"})
-_ROUNDED = frozenset({"sum", "prod", "custom", "add", "mul"})
+_REGROUPED = frozenset({"sum", "sums", "prod", "any", "all"})
+_ROUNDED = frozenset({"sum", "sums", "prod", "custom", "add", "mul"})
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import rebuild_all, stages_of
 
-__all__ = ["ProgramStages", "program_of", "reading", "rewritten_expressions"]
+__all__ = ["ProgramStages", "inputs_first", "program_of", "reading", "rewritten_expressions"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +106,24 @@ def program_of(outputs: Iterable[Tensor]) -> ProgramStages:
     return ProgramStages(
         listed, stages, {(op, k): (name, k) for name, op in stages.items() for k in range(op.num_outputs)}
     )
+
+
+def inputs_first(begin: Iterable[Operation], inputs: Callable[[Operation], Iterable[Operation]]) -> list[Operation]:
+    """Operations and those among their inputs, each once and after its own."""
+    done, order = set[Operation](), list[Operation]()
+    for first in begin:
+        pending = [first]
+        while pending:
+            op = pending[-1]
+            missing = [] if op in done else [o for o in inputs(op) if o not in done]
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            if op not in done:
+                done.add(op)
+                order.append(op)
+    return order
 
 
 def _free(name: str, taken: Set[str]) -> str:

@@ -17,7 +17,7 @@ from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import operations_between, rebuild_all
 
-__all__ = ["copied_by", "without_repetition"]
+__all__ = ["Definition", "copied_by", "over_shared_loops", "without_repetition"]
 
 Definition = tuple[tuple[Axis, ...], tuple[Expr, ...]]
 
@@ -42,7 +42,7 @@ def without_repetition(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> t
     for op in operations_between(inputs, outputs):
         made = reading(op, new) if new else op
         if isinstance(made, Compute):
-            definition = _over(made, loops)
+            definition = over_shared_loops(made, loops)
             key = tuple(id(node) for part in definition for node in part)
             known, _ = first.setdefault(key, (made, definition))  # which keeps the nodes, and so their numbers
             if known is not made and wanted.isdisjoint(op.outputs):
@@ -54,7 +54,7 @@ def without_repetition(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> t
     return tuple(new.get(t, t) for t in outputs)
 
 
-def _over(op: Compute, loops: dict[Any, Axis]) -> Definition:
+def over_shared_loops(op: Compute, loops: dict[Any, Axis]) -> Definition:
     """The definition over loops that are the same for every operation: equal ones are then the same nodes."""
     reduce = op.reduction
     renamed: dict[Expr, Axis] = {}

@@ -47,6 +47,7 @@ class Rewriting:
     wished: dict[str, str] = field(default_factory=dict)  # the names that were asked for, by those that were given
     alike: dict[Hashable, Any] = field(default_factory=dict)  # how stages were planned, by what they compute
     numbered: list[Axis] = field(default_factory=list)  # one for each position, to compare reductions by
+    company: int = 1  # sums that are made in one walk with the one in hand, itself counted
     begins: dict[Tensor, tuple[int, int]] = field(default_factory=dict)  # a dimension, and how much of it is not kept
     regrouped: set[str] = field(default_factory=set)  # sums whose terms are multiplied in another order
     parts: dict[Tensor, Compute] = field(default_factory=dict)  # of packed scans, which their readers read instead

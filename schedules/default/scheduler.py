@@ -18,6 +18,7 @@ from schedules.default.canonical.invariants import invariants_apart
 from schedules.default.canonical.normal import normal
 from schedules.default.canonical.parts import is_float_sum, parts_of
 from schedules.default.canonical.views import is_view, through_views
+from schedules.default.common_sums import with_common_sums
 from schedules.default.costs import cheap_components, costs_of, shared_of
 from schedules.default.gpu.kernels import plan_gpu
 from schedules.default.gpu.shared import stage_stencils
@@ -40,6 +41,7 @@ from schedules.default.products.panels import plan_contraction
 from schedules.default.recompute import costs_without_trips, widely_read
 from schedules.default.rest import plan_rest
 from schedules.default.rewriting import Rewriting, computed_between
+from schedules.default.walks import company_of, in_one_walk
 from schedules.directives import ComputeRoot, Directive
 from schedules.machine import Machine
 from schedules.placing.row_ends import with_row_ends
@@ -88,7 +90,10 @@ def completion(
     writes them one after another for each element. `apart`: the program is cut into kernels. `together`: outputs that
     are made of something in common do so wherever they can, as they may lie in the memory of what others read.
     """
-    rw, spoken = Rewriting(plan.program, machine.least), plan.spoken()
+    spoken = plan.spoken()
+    if machine.gpu is None:
+        plan, outputs = _with_common_sums(plan, inputs, outputs, {*plan.made, *spoken}, machine)
+    rw = Rewriting(plan.program, machine.least)
     operations = computed_between(inputs, outputs)
     kept = {op for op in operations if plan.program.names[op] in spoken} if machine.gpu is None else set(operations)
     chains = chains_of(operations, outputs, kept)
@@ -98,6 +103,8 @@ def completion(
         rw.parts = {t: op for t, op in parts.items() if op not in kept}
     asked = steps_asked_for(operations, outputs, rw.parts) if machine.gpu is None and not apart else {}
     joined = {op for earlier in chains.values() for op in earlier}
+    alone = {*plan.made, *spoken}
+    company = company_of(operations, machine.least) if machine.gpu is None and merged else {}
     for original in operations:
         if original in joined or not rw.parts.keys().isdisjoint(original.outputs):
             continue
@@ -111,6 +118,7 @@ def completion(
             if plan_scatter(rw, original, chain, machine):
                 continue
         whole = together and final.issuperset(original.outputs)
+        rw.company = company.get(original, 1)
         _rewrite(rw, original, plan, spoken, machine, plain=plain, whole=whole, steps=asked.get(original))
     wanted = tuple(rw.new.get(t, t) for t in outputs)
     if machine.gpu is not None:
@@ -120,6 +128,9 @@ def completion(
         wanted = merge_outputs(rw, wanted, always=together)
     alive = set(computed_between(inputs, wanted))  # of components made apart, not all have readers
     rw.stages = [op for op in rw.stages if op in alive]
+    if machine.gpu is None and merged:
+        alone |= rw.planned | set(rw.shared)
+        wanted = in_one_walk(rw, wanted, alone, machine)
     stages = {op.name: op for op in rw.stages}
     rw.directives = [d for d in rw.directives if d.stage in stages]
     made = plan.over(ProgramStages(wanted, stages, _handles(rw, stages)))
@@ -131,6 +142,18 @@ def completion(
     rest = plan_rest(rw.stages, made, spoken, machine)
     made = replace(_said(made, rest), finite=finite, complete=frozenset(stages), regrouped=regrouped)
     return Completion(begin, (*known, *rest), made)
+
+
+def _with_common_sums(
+    plan: Plan, inputs: Sequence[Tensor], outputs: Sequence[Tensor], alone: set[str], machine: Machine
+) -> tuple[Plan, Sequence[Tensor]]:
+    """A plan of a program in which sums are made of common ones, and its outputs."""
+    operations = computed_between(inputs, outputs)
+    program = with_common_sums(plan.program, operations, alone, machine.least)
+    if program is plan.program:
+        return plan, outputs
+    before = plan.program.names
+    return plan.over(program), [program.stages[before[t.op]].output(t.index) if t.op in before else t for t in outputs]
 
 
 def stored(plan: Plan) -> Plan:

@@ -213,7 +213,7 @@ def _compute(op: Compute, style: Style, definition: str) -> list[str]:
     guard = [] if reduce.where is TRUE else [f"if {expression_text(reduce.where, style)}"]
     *lets, value = _joined(reduce.values, style)
     kind = reduce.reducer.kind
-    sign = _ASSIGN.get(kind)
+    sign = _ASSIGN.get("sum" if kind == "sums" else kind)
     text = (
         f"{heads} {sign} {value}" if sign else f"{heads} = {'combine' if kind == 'custom' else kind}({heads}, {value})"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,19 @@ from tedsl.lang.signatures import parameters_of, takes
 from tedsl.lang.traverse import free_axes, topological
 from tedsl.lang.weak import is_weak_kind, kind_of
 
-__all__ = ["COMBINE", "Reducer", "all", "any", "argmax", "argmin", "max", "min", "prod", "reducer", "sum"]
+__all__ = [
+    "COMBINE", "Reducer", "all", "any", "argmax", "argmin", "max", "min", "prod", "reducer", "sum", "sums_of",
+]  # fmt: skip
 
 DEFAULT_NAME = "reducer"
 
 
 @dataclass(frozen=True, eq=False)
 class Reducer:
-    """How values are combined: a builtin kind, or `results`, expressions of the formals `left` and `right`."""
+    """How values are combined: a builtin kind, or `results`, expressions of the formals `left` and `right`.
+
+    "sums" are several sums of one walk, each of which is what it is by itself, to the bit.
+    """
 
     kind: str
     left: tuple[Formal, ...] = ()
@@ -43,7 +49,8 @@ class Reducer:
 
     @property
     def is_custom(self) -> bool:
-        return self.kind == "custom"
+        """Whether `results` say what it does."""
+        return self.kind in ("custom", "sums")
 
     @property
     def title(self) -> str:
@@ -331,6 +338,14 @@ def _formals(dtypes: tuple[DType, ...]) -> tuple[tuple[Formal, ...], tuple[Forma
         tuple(Formal(f"{side}{i}" if several else side, d) for i, d in enumerate(dtypes)) for side in ("a", "b")
     )
     return left, right
+
+
+@lru_cache(maxsize=64)
+def sums_of(dtypes: tuple[DType, ...]) -> Reducer:
+    """The reducer of several sums that are made in one walk."""
+    left, right = _formals(dtypes)
+    results = tuple(a + b for a, b in zip(left, right, strict=True))
+    return Reducer("sums", left, right, results, tuple(fn.const(0, d) for d in dtypes), "sums")
 
 
 def reducer(combine: Callable[..., Any], identity: Any, name: str | None = None) -> CustomReducer:

@@ -32,6 +32,7 @@ __all__ = ["rewrite_reduction"]
 
 BLOCKS = 16
 BLOCK = 1 << 16  # terms of a block where their number is not known
+MOST_VECTORS = 12  # of partial results of several sums that are made in one walk: they stay in registers
 CHAIN = 1 << 9  # the same where an element's terms are added up in a row
 
 
@@ -61,6 +62,7 @@ def rewrite_reduction(
         least = max(1, machine.least.row_vectors // rows)
         width = _width(along, width, least)
         most = machine.choose("lanes", 8 if number(along.extent) is not None else 4, op.name)
+        most = most if rw.company == 1 else min(most, max(1, MOST_VECTORS // rw.company))
         lanes = _lanes(typical(along.extent), width, most, least)
     few = elements * 4 < BLOCKS * machine.cores
     rounds = dtype.is_float and reduce.reducer.kind == "sum"

@@ -29,6 +29,7 @@ from schedules.directives import (
     Unroll,
     Vectorize,
 )
+from schedules.loops import nest_of
 from schedules.machine import Machine
 from schedules.plan import Plan
 from tedsl.analysis.sizes import vars_of
@@ -222,9 +223,11 @@ class GroupLoops:
         tasks = self.machine.choose("tasks", TASKS, root.name)
         chunk = 1 if blocks else min(-(-outer_points // (tasks * self.machine.cores)), LONGEST_TASK)
         if chunk > 1:
-            self.say(Split(stage=root.name, loop=task, outer="task", inner="row", factor=chunk))
-            self.say(Parallel(stage=root.name, loop="task"))
-            return "row"
+            nest = nest_of(root.name, root, "body")
+            outer, inner = nest.fresh("task"), nest.fresh("row")
+            self.say(Split(stage=root.name, loop=task, outer=outer, inner=inner, factor=chunk))
+            self.say(Parallel(stage=root.name, loop=outer))
+            return inner
         self.say(Parallel(stage=root.name, loop=task))
         return task
 

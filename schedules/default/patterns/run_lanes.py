@@ -45,7 +45,7 @@ def rewrite_run(rw: Rewriting, original: Operation, op: Compute, machine: Machin
     width = max(4, machine.vector_bytes // max(4, reduce.values[0].dtype.itemsize))
     if run is None or _fills(run, width):
         return False
-    lanes = _lanes(run, width)
+    lanes = _lanes(run, width, max(1, CHAINS // rw.company) if rw.company > 2 else CHAINS)
     if lanes == 0:
         return False
     step = lanes // run.width
@@ -70,8 +70,8 @@ def _fills(run: Run, width: int) -> bool:
     return len(run.reduced) == 1 or last >= FULL * 2 * width * -(-last // (2 * width))
 
 
-def _lanes(run: Run, width: int) -> int:
-    """Lanes of partial results: enough vectors for additions to overlap, little left over; 0 for none."""
+def _lanes(run: Run, width: int, chains: int) -> int:
+    """Lanes of partial results: so many vectors that additions overlap, little left over; 0 for none."""
     one = math.lcm(run.width, width)
     if one > MOST_VECTORS * width:
         return 0
@@ -79,7 +79,7 @@ def _lanes(run: Run, width: int) -> int:
         lanes = times * one
         rounds, left = divmod(run.length * run.width, lanes)
         few = left // run.width <= max(LEFT, run.length // SHARE)
-        if lanes <= max(CHAINS * width, one) and rounds >= 2 and (few or times == 1):
+        if lanes <= max(chains * width, one) and rounds >= 2 and (few or times == 1):
             return lanes
     return 0
 

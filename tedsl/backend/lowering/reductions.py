@@ -26,7 +26,10 @@ from tedsl.lang.reducers import Reducer
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import conjuncts, free_axes
 
-__all__ = ["Accumulator", "added", "combined", "loops_over", "lower_reduction", "restrict", "split_condition"]
+__all__ = [
+    "Accumulator", "added", "combined", "loops_over", "lower_reduction", "restrict", "split_condition",
+    "where_counted",
+]  # fmt: skip
 
 COMBINE = {
     "sum": Fn.ADD, "prod": Fn.MUL, "max": Fn.MAXIMUM, "min": Fn.MINIMUM, "any": Fn.OR, "all": Fn.AND,
@@ -49,6 +52,8 @@ class Accumulator:
 def accumulator(ctx: Context, reduce: Reduce) -> Accumulator:
     """The accumulator for one reduction."""
     reducer, dtypes = reduce.reducer, tuple(v.dtype for v in reduce.values)
+    if reducer.kind == "sums":
+        return _sums(ctx, reducer, dtypes)
     if reducer.is_custom:
         return _custom(ctx, reducer, dtypes)
     if reducer.kind in ("argmax", "argmin"):
@@ -94,6 +99,17 @@ def _custom(ctx: Context, reducer: Reducer, dtypes: tuple[str, ...]) -> Accumula
         for formal, value in zip((*reducer.left, *reducer.right), (*old, *new), strict=True):
             scope.bind(formal, value)
         return tuple(ctx.opaque(scope.value(r), r.dtype) for r in reducer.results)
+
+    identity = tuple(const(c.value, d) for c, d in zip(reducer.identity, dtypes, strict=True))
+    return Accumulator(dtypes, identity, step, lambda k, old: old[k], True)
+
+
+def _sums(ctx: Context, reducer: Reducer, dtypes: tuple[str, ...]) -> Accumulator:
+    """Several sums of floats that need no wider ones. No component reads another: nothing has to be stored together."""
+
+    def step(old: Sequence[Halide], new: Sequence[Halide], position: Halide) -> tuple[Halide, ...]:
+        terms = [ctx.opaque(n, d) for n, d in zip(new, dtypes, strict=True)]
+        return tuple(EMIT[Fn.ADD.value](o, n, dtype=d) for o, n, d in zip(old, terms, dtypes, strict=True))
 
     identity = tuple(const(c.value, d) for c, d in zip(reducer.identity, dtypes, strict=True))
     return Accumulator(dtypes, identity, step, lambda k, old: old[k], True)
@@ -166,14 +182,12 @@ def lower_reduction(ctx: Context, op: Compute) -> Stage:
         restrict(domain, scope.value(narrow))
     held = elements(func, range(len(kept.dtypes)))
     old = [held(k, place) for k in range(len(kept.dtypes))]
-    values, rest = combined(ctx, scope, reduce, rest)
+    values, counts = combined(ctx, scope, reduce, rest)
     new = kept.step(old, values, position_in(ctx, reduce.axes, scope))
-    if rest is not TRUE:
-        taken = scope.value(rest)
-        new = tuple(hl.select(taken, n, o) for n, o in zip(new, old, strict=True))
-    if not set(reduce.axes).intersection(free_axes((*reduce.values, rest))):
+    new = where_counted(scope, counts, new, old)
+    if not set(reduce.axes).intersection(free_axes((*reduce.values, *counts))):
         new = mentioning(domain, new, old)
-    func[place] = ctx.updated(new, old)
+    func[place] = tuple_of(new) if reduce.reducer.kind == "sums" else ctx.updated(new, old)
 
     def read(component: int, where: tuple[Halide, ...]) -> Halide:
         return kept.result(component, [held(k, where) for k in range(len(kept.dtypes))])
@@ -184,12 +198,23 @@ def lower_reduction(ctx: Context, op: Compute) -> Stage:
     )  # fmt: skip
 
 
-def combined(ctx: Context, scope: Scalars, reduce: Reduce, condition: Expr) -> tuple[list[Halide], Expr]:
-    """What a reduction combines where a condition holds, and that condition."""
-    if reduce.reducer.kind != "sum":
-        return [scope.value(v) for v in reduce.values], condition
-    value, condition = added(ctx, scope, reduce.values[0], condition)
-    return [value], condition
+def combined(ctx: Context, scope: Scalars, reduce: Reduce, condition: Expr) -> tuple[list[Halide], tuple[Expr, ...]]:
+    """What a reduction combines where a condition holds, and when each of these counts."""
+    if reduce.reducer.kind not in ("sum", "sums"):
+        return [scope.value(v) for v in reduce.values], (condition,) * len(reduce.values)
+    terms, counts = zip(*(added(ctx, scope, value, condition) for value in reduce.values), strict=True)
+    return list(terms), counts
+
+
+def where_counted(
+    scope: Scalars, counts: Sequence[Expr], new: Sequence[Halide], old: Sequence[Halide]
+) -> tuple[Halide, ...]:
+    """The new values where they count."""
+    if len(set(counts)) == 1:
+        taken = [None if counts[0] is TRUE else scope.value(counts[0])] * len(new)
+    else:
+        taken = [None if count is TRUE else scope.value(count) for count in counts]
+    return tuple(n if t is None else hl.select(t, n, o) for t, n, o in zip(taken, new, old, strict=True))
 
 
 def added(ctx: Context, scope: Scalars, term: Expr, condition: Expr) -> tuple[Halide, Expr]:

@@ -170,7 +170,7 @@ def accumulated(
         scope.bind_loop(axis, value)
     for term in reduce.values:
         mark(scope, term)
-    terms, holds = combined(ctx, scope, reduce, reduce.where)
+    terms, (holds, *_) = combined(ctx, scope, reduce, reduce.where)
     step = kept.step(held, terms, ordinal)
     taken = None if counted else reached < points
     if holds is not TRUE:
