@@ -123,8 +123,11 @@ class _Search:
             inner = read.tensor.op
             if inner in self.of:
                 walks.add((self.of[inner], at))
+            if not sums:
+                continue
             arrays[read.tensor, at] = 0 if sums.isdisjoint(loops) else _points(loops)
-            if is_pointwise(inner) and inner in self.stages and count < MOST_READS:
+            is_made = is_pointwise(inner) and self.kinds.get(inner.name) not in OF_PARTS
+            if is_made and inner in self.stages and count < MOST_READS:
                 assert isinstance(inner, Compute)
                 pending += reads_of((inner.written_at(read),))
         self.kept += pending
