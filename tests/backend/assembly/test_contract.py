@@ -317,49 +317,6 @@ def test_functions_have_the_same_bits_in_vectors_of_any_width(dtype: str) -> Non
             np.testing.assert_array_equal(values, wanted, err_msg=f"{name}, {use}")
 
 
-# What is summed over k, and further loops around it.
-BODIES = {
-    "product": lambda a, b, i, j, k: a[i, k] * b[k, j],
-    "square": lambda a, b, i, j, k: (a[i, k] - b[k, j]) ** 2,
-    "negative": lambda a, b, i, j, k: -(a[i, k] * b[k, j]),
-    "guarded": lambda a, b, i, j, k: te.select(a[i, k] > 0, a[i, k] * b[k, j], 0.0),
-    "guarded by loops": lambda a, b, i, j, k: te.select(k <= i, a[i, k] * b[k, j], 0.0),
-    "of one factor in all columns": lambda a, b, i, j, k: a[i, k] * a[i, 0] + 0.0 * b[k, j],
-    "without columns": lambda a, b, i, j, k: a[i, k] * a[k % 5, 3],
-    "by a number": lambda a, b, i, j, k: a[i, k] * 0.3,
-    "two products": lambda a, b, i, j, k: a[i, k] * b[k, j] + b[k, j] * 0.7,
-    "of functions": lambda a, b, i, j, k: te.exp(a[i, k]) * te.tanh(b[k, j]),
-}
-USES = {
-    "at the root": lambda s, c: s[c].compute_root(),
-    "vectors": lambda s, c: s[c].vectorize("j", 8),
-    "narrow vectors": lambda s, c: s[c].vectorize("j", 4).unroll("i", 3),
-    "sums in memory": lambda s, c: (s[c].split("k", 4), s[c].reorder("ko", "i", "ki", "j"), s[c].vectorize("j", 16)),
-    "unrolled": lambda s, c: s[c].unroll("k").unroll("j", 5),
-    "parallel": lambda s, c: (s[c].tile("i", "j", 2, 16), s[c].vectorize("ji").unroll("ii").parallel("io")),
-}
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_sums_have_the_same_bits_under_every_schedule(dtype: str) -> None:
-    a, b = te.placeholder((5, 12), dtype, name="a"), te.placeholder((12, 37), dtype, name="b")
-    outputs = []
-    for body in BODIES.values():
-        k = te.reduce_axis(12, name="k")
-        outputs.append(te.compute((5, 37), lambda i, j, body=body, k=k: te.sum(body(a, b, i, j, k), axis=k), name="c"))
-    rng = np.random.default_rng(3)
-    feeds = [rng.standard_normal(t.shape).astype(dtype) for t in (a, b)]
-    found = {}
-    for use, applied in USES.items():
-        s = te.Schedule(outputs)
-        for c in outputs:
-            applied(s, c)
-        found[use] = te.build([a, b], outputs, schedule=s)(*feeds)
-    for use, results in found.items():
-        for body, values, wanted in zip(BODIES, results, found["at the root"], strict=True):
-            np.testing.assert_array_equal(values, wanted, err_msg=f"{body}, {use}")
-
-
 def test_code_for_a_gpu_is_left_to_halide() -> None:
     out, images = row_sums()
     xo, xi = hl.Var("xo"), hl.Var("xi")
