@@ -16,7 +16,7 @@ import tedsl as te
 # %%
 @te.op
 def shrink(x, slope, threshold=0.5):
-    """Pull values towards 0 by `threshold`; beyond, the slope of their channel."""
+    """Pull values toward 0 by `threshold`; beyond, the slope of their channel."""
     return te.compute(
         x.shape,
         lambda n, c: te.select(

@@ -55,7 +55,7 @@ plt.show()
 # %% [markdown]
 # ## The network
 #
-# A function of tensors, made of operators of the catalogue.
+# A function of tensors, made of operators of the catalog.
 
 # %%
 SHAPES = {

@@ -213,7 +213,7 @@ def test_words_are_spelled_as_they_should_be() -> None:
 def test_what_people_read_is_spelled_as_in_america() -> None:
     """Pages, examples, notebooks, and the packages whose docstrings and messages they meet."""
     pytest.importorskip("codespell_lib")
-    rooms = ("ops", "display", "lang", "commands", "testing", "mutation", "bridges", "dask")
+    rooms = ("ops", "display", "lang", "commands", "testing", "mutation", "bridges", "dask", "analysis")
     folders = ("docs", "examples", "notebooks", *(f"tedsl/{room}" for room in rooms))
     files = [p for folder in folders for kind in ("md", "py", "css") for p in (ROOT / folder).rglob(f"*.{kind}")]
     files = [p for p in files if "made" not in p.parts] + [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]

@@ -54,7 +54,7 @@ NOTHING = Work(0, 0, 0, 0)
 def work(outputs: Any, sizes: Sizes | None = None) -> Work:
     """The work of every stage that the outputs need, summed: `work(C, sizes={n: 10})`.
 
-    iterations  points of data and reduce axes; a scatter also passes over its result once, to initialise it; a scan
+    iterations  points of data and reduce axes; a scatter also passes over its result once, to initialize it; a scan
                 counts its box, and for each reduction inside the box times the reduction; one whose states have
                 shapes of their own counts that of each, and of the stages of a step
     masked      iterations at which the `where=` of a reduction or scatter is false. Only that: a `select` whose branch

@@ -137,7 +137,7 @@ def flipud(x: Any) -> Tensor:
 
 @takes_variables
 def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
-    """Rotated by `k` quarter turns, from the first of the axes towards the second."""
+    """Rotated by `k` quarter turns, from the first of the axes toward the second."""
     source, turns = as_tensor(x, "te.rot90"), as_int(k, "te.rot90") % 4
     a, b = (normal_axis(axis, source.ndim, "te.rot90") for axis in axes)
     if turns == 2:

@@ -19,7 +19,7 @@ MASKED = 0.10
 SIZE = 6
 
 LAW = """\
-The catalogue of `tests/autodiff/catalogue`, differentiated by every input with a head, each program at a realistic size and counted by
+The catalog of `tests/autodiff/catalogue`, differentiated by every input with a head, each program at a realistic size and counted by
 `te.work`. Written by `python -m tests.autodiff.catalogue`; `tests/autodiff/inversion/test_catalogue_cost.py` holds each line to the law:
 
 - **operations** (flops, or iterations where there are more: a point that only copies is one operation) of all adjoints, with every
