@@ -51,6 +51,7 @@ ROWS_ALIKE = 4  # that are divided by the same numbers
 SHORT_ROW = 128  # elements
 FULL_ROWS = 4  # vectors of narrow results in a row: the end of a shorter one counts
 MOST_PERIOD = 8  # vectors
+MOST_LANES = 16  # vectors of partial results
 MOST_WRITTEN_OUT = 16  # elements
 LOOKUP = 40  # operations in the time in which the lanes of an index that is data are taken out one by one
 
@@ -460,6 +461,8 @@ class GroupLoops:
         most = self.machine.choose("vectors", _at_a_time(extent, width), op.name)
         fits = reduces and (extent is None or extent >= most * width) and along(op, vector)
         wide = most if fits and not self._folds_across(op, vector) else 1
+        if reduces and self.rw.kinds.get(op.name) == "partial" and extent is not None and extent % width == 0:
+            wide = min(extent // width, MOST_LANES)  # all of them in registers, wherever they are computed
         if extent is None and _steps(op) <= MOST_UNROLLED:
             wide = 1
         if op.reduction is None and vector not in self.cut:  # quotients are known within pieces

@@ -72,6 +72,17 @@ def test_one_piece() -> None:
     assert "vmaskmov" not in text
 
 
+def test_all_partial_results_of_blocks_stay_in_registers() -> None:
+    """One chain of additions in memory after another took three times as long."""
+    x = te.placeholder((132, 62, 12), name="x")
+    machine = {
+        "vector_bytes": 32, "vector_registers": 16, "l1": 1 << 15, "l2": 1 << 19, "l3": 1 << 25, "cores": 2,
+        "gpu": None, "choices": [],
+    }  # fmt: skip
+    text = str(te.Schedule([x.sum((0, 1))]).auto(machine=machine))
+    assert "for row_o < 511:\n      for lane_w < 3, unrolled:" in text
+
+
 def test_full_rows_stay() -> None:
     """Rows that are vectors as they are, and conditions on rows, are left to other patterns."""
     x = te.placeholder((30, 50, 16), name="x")
