@@ -20,7 +20,8 @@ class App:
     """`data` of a size; `expert` makes Halide's function of its arrays, `ours` the result; `origin` of Halide's.
 
     `sized`: whether the expert is told height and width as numbers. `off`: the share of integers that may differ by
-    `by`, where they are floats cut off that were rounded otherwise.
+    `by`, where they are floats cut off that were rounded otherwise. `gradient_of`: what integers become where gradients
+    are measured.
     """
 
     name: str
@@ -34,6 +35,7 @@ class App:
     off: float = 0.0
     by: int = 0
     sized: bool = False
+    gradient_of: str = ""
 
     def arrays(self, size: tuple[int, int]) -> list[np.ndarray]:
         """What it is called with."""

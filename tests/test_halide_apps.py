@@ -8,6 +8,7 @@ import pytest
 import tedsl as te
 from benchmarks.halide_apps import APPS, by_halide
 from benchmarks.halide_kit import App, largest_difference
+from benchmarks.halide_said import SAID
 
 each = pytest.mark.parametrize("app", APPS, ids=[a.name for a in APPS])
 
@@ -22,7 +23,17 @@ def test_results(app: App) -> None:
     assert not app.differs(found, want, 1e-5)
 
 
-SLOW = {"interpolation by a pyramid", "largest of a disk", "convolution layer"}  # to build, or for the reference
+@pytest.mark.parametrize("name", SAID)
+def test_the_schedule_of_the_expert_said_here(name: str) -> None:
+    app = next(a for a in APPS if a.name == name)
+    arrays = app.arrays(app.small)
+    inputs, out = app.program(arrays)
+    found, by_hand = (te.build(inputs, out, schedule=s)(*arrays) for s in (None, SAID[name](out)))
+    assert found.tobytes() == by_hand.tobytes()
+
+
+# To build, or for the reference.
+SLOW = {"interpolation by a pyramid", "largest of a disk", "convolution layer", "local Laplacian filters"}
 
 
 @pytest.mark.parametrize(
