@@ -47,7 +47,7 @@ def placed(plan: Plan, *, checked: bool = True) -> dict[str, Placement]:
                 f"{source} has no memory of its own outside; inputs and stages at the root can be prefetched"
             )
     for name, step in plan.stores.items():
-        places[name] = _stored(plan, places, name, step)
+        places[name] = _stored(plan, places, name, step, checked=checked)
     if checked:
         check_tails(plan, places)
         check_shared_loops(plan, places)
@@ -180,8 +180,8 @@ def _steps_beyond(plan: Plan, loop: tuple[str, Level], between: list[tuple[str, 
     return any(let.startswith((f"{level.name}*", f"minimum({level.name}*")) for let in made)
 
 
-def _stored(plan: Plan, places: Mapping[str, Placement], stage: str, step: Step) -> Placement:
-    """The place with its memory outside of it, if no loop in between runs in parallel."""
+def _stored(plan: Plan, places: Mapping[str, Placement], stage: str, step: Step, *, checked: bool) -> Placement:
+    """The place with its memory outside of it, if no loop in between runs in parallel; `checked`: if it slides."""
     place, d = places[stage], step.directive
     if place.kind != "at":
         raise step.refused(f"{stage} is not computed inside a loop; give it a compute_at first")
@@ -208,7 +208,7 @@ def _stored(plan: Plan, places: Mapping[str, Placement], stage: str, step: Step)
                 f"{consumer}'s loop {level.name!r}, which lies between the memory of {stage} and its computation, is "
                 "the outer one of a split that may leave a rest; store inside that loop"
             )
-    still = what_does_not_slide(plan, stage, outside[begin:])
+    still = what_does_not_slide(plan, stage, outside[begin:]) if checked else None
     if still is not None:
         raise step.refused(
             f"what earlier iterations computed of {stage} is of no use to later ones: {still}; store it where it is "

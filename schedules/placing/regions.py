@@ -20,6 +20,8 @@ from tedsl.lang.traverse import free_axes
 
 __all__ = ["cut_short", "extent_there", "least_there", "strides_of"]
 
+Measure = Callable[[Plan, str, int, str, str], int | None]
+
 
 def extent_there(plan: Plan, stage: str, axis: int, loop: str = "") -> int | None:
     """The number of elements along an axis of a stage that its reader needs in one iteration of the loop that it is
@@ -27,8 +29,15 @@ def extent_there(plan: Plan, stage: str, axis: int, loop: str = "") -> int | Non
     step = plan.places.get(stage)
     if step is None or not isinstance(step.directive, ComputeAt):
         return None
-    consumer = step.directive.consumer
-    return _needed(plan, stage, axis, consumer, loop or step.directive.loop)
+    found: dict[tuple[str, int], int | None] = {}
+
+    def needed(plan: Plan, stage: str, axis: int, consumer: str, loop: str) -> int | None:
+        """Of each stage once: there are many ways through a chain of stages."""
+        if (stage, axis) not in found:
+            found[stage, axis] = _needed(plan, stage, axis, consumer, loop, needed)
+        return found[stage, axis]
+
+    return needed(plan, stage, axis, step.directive.consumer, loop or step.directive.loop)
 
 
 def least_there(plan: Plan, stage: str, axis: int) -> int:
@@ -40,29 +49,36 @@ def least_there(plan: Plan, stage: str, axis: int) -> int:
     around = plan.places.get(step.directive.consumer)
     if around is not None and isinstance(around.directive, ComputeAt):  # of whose loops only parts are computed
         return 0
-    return _least(plan, stage, axis, step.directive.consumer, step.directive.loop)
+    found: dict[tuple[str, int], int] = {}
+
+    def least(plan: Plan, stage: str, axis: int, consumer: str, loop: str) -> int:
+        """Of each stage once: there are many ways through a chain of stages."""
+        if (stage, axis) not in found:
+            found[stage, axis] = _least(plan, stage, axis, consumer, loop, least)
+        return found[stage, axis]
+
+    return least(plan, stage, axis, step.directive.consumer, step.directive.loop)
 
 
-def _least(plan: Plan, stage: str, axis: int, consumer: str, loop: str) -> int:
+def _least(plan: Plan, stage: str, axis: int, consumer: str, loop: str, least: Measure) -> int:
     source, found = plan.program.stages[stage], 0
     for name in plan.program.readers[stage]:
         reader = plan.program.stages[name]
         if not isinstance(reader, Compute):
             continue
-        spans = _spans(plan, name, reader, consumer, loop, _least)
+        spans = _spans(plan, name, reader, consumer, loop, least)
         if spans is None:
             continue
         if name == consumer:
-            spans = {a: None if a in cut_short(plan, name) else n for a, n in spans.items()}
+            short = cut_short(plan, name)
+            spans = {a: None if a in short else n for a, n in spans.items()}
         guards = guards_of(reader.expressions)
-        forms = [
-            form
-            for r in reader.reads
-            if r.tensor.op is source and guards[r] is TRUE and (form := affine_of(r.indices[axis])) is not None
-        ]
-        for first in forms:
-            alike = [form for form in forms if form.terms == first.terms]
-            found = max(found, _width(alike, spans) or 0)
+        reads = dict.fromkeys(r.indices[axis] for r in reader.reads if r.tensor.op is source and guards[r] is TRUE)
+        alike: dict[frozenset[tuple[object, int]], list[Affine]] = {}
+        for form in map(affine_of, reads):
+            if form is not None:
+                alike.setdefault(frozenset(form.terms.items()), []).append(form)
+        found = max(found, *(_width(forms, spans) or 0 for forms in alike.values()), 0)
     return found
 
 
@@ -80,7 +96,7 @@ def cut_short(plan: Plan, stage: str) -> set[Axis | int]:
     return found
 
 
-def _needed(plan: Plan, stage: str, axis: int, consumer: str, loop: str) -> int | None:
+def _needed(plan: Plan, stage: str, axis: int, consumer: str, loop: str, needed: Measure) -> int | None:
     source, readers = plan.program.stages[stage], plan.program.readers[stage]
     if len(readers) > 1:
         return None
@@ -92,15 +108,12 @@ def _needed(plan: Plan, stage: str, axis: int, consumer: str, loop: str) -> int 
     known = [form for form in forms if form is not None]
     if len(known) < len(forms) or not known:
         return None
-    spans = _spans(plan, name, reader, consumer, loop, _needed)
+    spans = _spans(plan, name, reader, consumer, loop, needed)
     width = None if spans is None else _width(known, spans)
     whole = source.output().extents[axis]
     if width is None or not isinstance(whole, Const):
         return width
     return min(width, int(whole.value))
-
-
-Measure = Callable[[Plan, str, int, str, str], int | None]
 
 
 def _spans(

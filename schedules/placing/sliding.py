@@ -19,7 +19,7 @@ from tedsl.lang.intervals import range_of
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes
 
-__all__ = ["held", "steps_of", "steps_there", "what_does_not_slide"]
+__all__ = ["held", "moves_along", "steps_of", "what_does_not_slide"]
 
 
 class _Stands(Exception):
@@ -58,11 +58,16 @@ def steps_of(plan: Plan, stage: str, consumer: str, axis: Axis) -> list[int]:
     return found or []
 
 
-def steps_there(plan: Plan, stage: str, consumer: str, level: Level) -> list[int]:
-    """The same for one iteration of a loop over one axis, with which the window was found to move."""
-    (axis,) = level.origin
-    assert isinstance(axis, Axis)
-    return steps_of(plan, stage, consumer, axis)
+def moves_along(plan: Plan, stage: str, dim: int, between: Sequence[tuple[str, Level]]) -> bool:
+    """Whether the window on a stage moves along a dimension with one of these loops, as far as one can tell."""
+    for consumer, level in between:
+        (axis, *others) = level.origin
+        try:
+            if others or not isinstance(axis, Axis) or steps_of(plan, stage, consumer, axis)[dim]:
+                return True
+        except _Stands:
+            return True
+    return False
 
 
 def _ownsteps_of(plan: Plan, name: str, reader: Operation, consumer: str, axis: Axis) -> dict[Axis, int]:

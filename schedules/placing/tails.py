@@ -12,7 +12,7 @@ from schedules.directives import TAILS, Async, Split
 from schedules.loops import Level, base_of, transformed
 from schedules.placing.places import Placement, around
 from schedules.placing.regions import least_there
-from schedules.placing.sliding import steps_there
+from schedules.placing.sliding import moves_along
 from schedules.plan import Plan, Step, dimensions
 from tedsl.lang import functions as fn
 from tedsl.lang.expr import Apply, Const, Fn
@@ -67,7 +67,7 @@ def is_long(plan: Plan, d: Split, places: Mapping[str, Placement]) -> bool:
         outside = around(plan, places, place.consumer, place.loop)
         between = [(consumer, v.name) for consumer, v in outside]
         begin = between.index(place.store) + 1 if place.store in between else 0
-        if any(steps_there(plan, d.stage, consumer, v)[dim] for consumer, v in outside[begin:]):
+        if moves_along(plan, d.stage, dim, outside[begin:]):
             return False
     return least_there(plan, d.stage, dim) >= d.factor
 

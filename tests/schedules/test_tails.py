@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from schedules.placing.regions import least_there
+from tests.work import calls_in
 
 N = 45
 X = np.arange(7 * N, dtype=np.float32).reshape(7, N)
@@ -193,3 +195,20 @@ def test_a_symbolic_extent_that_is_a_multiple() -> None:
     s[C].split("i", 4, tail="round_up")
     x = np.arange(12, dtype=np.float32)
     np.testing.assert_array_equal(te.build(A, C, schedule=s)(x), x + 1)
+
+
+def test_what_a_chain_of_stages_needs_is_asked_of_each_stage_once() -> None:
+    """There are two ways to go on at every stage, so that a long chain would have no end."""
+
+    def work(stages: int) -> int:
+        t = te.placeholder((40, 90), name="A")
+        for k in range(stages):
+            rows, columns = (int(n) - 1 for n in t.shape)
+            t = te.compute((rows, columns), lambda i, j, t=t: t[i, j] + t[i + 1, j + 1], name=f"t{k}")
+        s = te.Schedule(t)
+        for k in range(stages - 1):
+            s[f"t{k}"].compute_at(t, "i").vectorize("j", 8)
+        assert least_there(s.plan, "t0", 1) == int(t.shape[1]) + stages - 1
+        return calls_in(lambda: least_there(s.plan, "t0", 1))
+
+    assert work(24) < 3 * work(12)
