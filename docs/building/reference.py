@@ -241,8 +241,11 @@ def _terms(part: str) -> list[tuple[str, str]]:
 
 def _prose(text: str) -> str:
     parts = re.split(r"(`[^`]+`)", text)
-    marked = "".join(f"`{p}`" if p.startswith("`") else re.sub(r"([*_|\\])", r"\\\1", p) for p in parts)
-    return re.sub(r"(?<=[^`\s]``)(?=\w)", r"\\ ", marked)  # code ends before a letter
+    ends = [r"\ " if re.match(r"\w", after) else "" for after in (*parts[1:], "")]  # code that ends before a letter
+    return "".join(
+        f"`{p}`{end}" if p.startswith("`") else re.sub(r"([*_|\\])", r"\\\1", p)
+        for p, end in zip(parts, ends, strict=True)
+    )
 
 
 def documented(name: str, value: Any) -> str:

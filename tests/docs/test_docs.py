@@ -136,6 +136,7 @@ def test_docstrings_are_prose_with_code_in_backticks() -> None:
         "::", "", "     for i:", "       x", "",
     ]  # fmt: skip
     assert reference.as_rst(["for i: s   ->   for j: s*2"]) == ["| for i: s", r"| → for j: s\*2", ""]
+    assert reference.as_rst(["sizes (`te.var`), `Axis`es, a_b"]) == [r"sizes (``te.var``), ``Axis``\ es, a\_b", ""]
     assert reference.as_rst(["i     the first, `i`", "j, k  the", "      others"]) == [
         "``i``", "   the first, ``i``", "", "``j, k``", "   the others", "",
     ]  # fmt: skip
