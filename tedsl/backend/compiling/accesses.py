@@ -1,4 +1,4 @@
-"""Which parts of its arguments a pipeline touches, in a text that Halide makes without lowering its loops."""
+"""Which parts of its arguments a pipeline touches: known of its loops, or in a text that Halide makes without them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,23 @@ import halide as hl
 from tedsl.analysis.sizes import known_shape
 from tedsl.backend.lowering.pipeline import Lowered
 
-__all__ = ["touching"]
+__all__ = ["stays_within", "touching"]
+
+LOOPS = frozenset(["pointwise", "reduction"])  # stages whose results are boxes of loops, each of which is known
+
+
+def stays_within(lowered: Lowered) -> bool:
+    """Whether nothing outside of any array is touched, as one can say without Halide.
+
+    So it is where all that has loops are results: these are computed from end to end, as far as Halide is told and no
+    further, and lowering brings every place that is read into the tensor, for any step of the loops of its stage. What
+    is stored between must be as large as Halide thinks that its readers need, of which its text tells.
+    """
+    made = {stage for stage in lowered.stages if stage.op not in lowered.inlined}
+    computed = {result.stage for result in lowered.results}
+    return (
+        made == computed and not (lowered.may_round or lowered.previous) and all(stage.kind in LOOPS for stage in made)
+    )
 
 
 def touching(lowered: Lowered) -> hl.Pipeline | None:

@@ -17,7 +17,7 @@ from tedsl.backend.halide_text.expressions import HalideCall
 from tedsl.backend.halide_text.programs import HalideProgram, read_field
 from tedsl.backend.halide_text.values import Calls, Value
 
-__all__ = ["are_proven", "unproven"]
+__all__ = ["are_proven", "have_places", "unproven"]
 
 # What an argument block says in any case (`blocks.lay_out`), and sizes, which `misfit` tests.
 BY_LAYOUT = frozenset(
@@ -44,7 +44,7 @@ def unproven(text: str, shapes: Sequence[Shape | None], *, compact: bool = False
     names, checks = program.arguments, program.checks
     if names is None or checks is None or len(names) != len(shapes):
         return None
-    if any(s is not None and math.prod(s) > LARGEST for s in shapes):
+    if not _fit(shapes):
         return None
     arrays = {name: s for name, s in zip(names, shapes, strict=True) if s is not None}
     zeros = {name: 0 for name in names if name not in arrays}
@@ -53,6 +53,15 @@ def unproven(text: str, shapes: Sequence[Shape | None], *, compact: bool = False
         c.error for c in checks
         if c.error not in BY_LAYOUT and (c.error not in OF_SHAPES or values.of(c.condition) is not True)
     )  # fmt: skip
+
+
+def have_places(shapes: Sequence[Shape | None]) -> bool:
+    """Whether there are arrays of these shapes, and each has an element that can be read in place of any other."""
+    return _fit(shapes) and all(s is None or math.prod(s) > 0 for s in shapes)
+
+
+def _fit(shapes: Sequence[Shape | None]) -> bool:
+    return all(s is None or math.prod(s) <= LARGEST for s in shapes)
 
 
 def _fields_of(arrays: Mapping[str, Shape], compact: bool) -> Calls:

@@ -13,9 +13,9 @@ from schedules.merging import Merging
 from tedsl.analysis.sizes import known_shape
 from tedsl.backend.arguments.blocks import ArgSpec, CompiledFunction, Function
 from tedsl.backend.assembly.allocation_failures import GuardError
-from tedsl.backend.compiling.accesses import touching
+from tedsl.backend.compiling.accesses import stays_within, touching
 from tedsl.backend.compiling.alternatives import first_working
-from tedsl.backend.compiling.buffer_checks import are_proven
+from tedsl.backend.compiling.buffer_checks import are_proven, have_places
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.disk_cache import Kept
 from tedsl.backend.compiling.forms import COMPACT, MERGED, Form
@@ -210,7 +210,7 @@ class VariantSource:
         known = self.program.target.backend == "host" and self.form.layout.is_dense and not self.form.layout.is_large
         if not known or self.program.planner.is_asked or lowered.checks is not None or lowered.sizes:
             return ()
-        if len(operations_between(*self.seen)) > MOST_PROVEN:
+        if len(operations_between(*self.seen)) > MOST_PROVEN and not stays_within(lowered):
             return ()
         given, made = ([known_shape(t) for t in tensors] for tensors in (
             lowered.inputs, (lowered.outputs[p] for p in (*lowered.previous, *lowered.order))
@@ -225,7 +225,12 @@ class VariantSource:
         return tuple(shapes) if self._are_proven(lowered, text, shapes) else ()
 
     def _are_proven(self, lowered: Lowered, text: str, shapes: Sequence[tuple[int, ...] | None]) -> bool:
-        """Whether all checks hold; where loops keep to the results, those of what is touched of the inputs say it."""
+        """Whether all checks hold: as one knows of the loops, or as Halide's text says.
+
+        Where loops keep to the results, a text of what is touched of the inputs is enough.
+        """
+        if stays_within(lowered):
+            return have_places(shapes)
         pipeline, known = touching(lowered), [*shapes[: len(shapes) - len(lowered.order)], ()]
         if pipeline is None:
             pipeline, known = lowered.pipeline, list(shapes)
