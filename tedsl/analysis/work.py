@@ -75,22 +75,25 @@ def work_by_stage(outputs: Any, sizes: Sizes | None = None) -> dict[Operation, W
 
 def flops_of(op: Operation, sizes: Sizes) -> int:
     """The arithmetic of one stage; placeholders have none."""
-    return 0 if isinstance(op, Placeholder) else _of_stage(op, sizes).flops
+    return 0 if isinstance(op, Placeholder) else _in_registers(op, sizes).flops
 
 
 def _of_stage(op: Operation, sizes: Sizes) -> Work:
-    moved = _bytes(op, sizes)
+    return _in_registers(op, sizes) + Work(0, 0, 0, _bytes(op, sizes))
+
+
+def _in_registers(op: Operation, sizes: Sizes) -> Work:
+    """All of it but the bytes, which take longer to count than the rest."""
     if isinstance(op, Scatter):
         points = _loops(op.axes, op.guard, _flops((op.value,)) + 1, sizes)
-        return points + Work(math.prod(concrete_shape(op.output(), sizes, WHAT)), 0, 0, moved)
+        return points + Work(math.prod(concrete_shape(op.output(), sizes, WHAT)), 0, 0, 0)
     if isinstance(op, Compute) and op.reduction is not None:
-        return _of_reduction(op.reduction, op.axes, sizes) + Work(0, 0, 0, moved)
+        return _of_reduction(op.reduction, op.axes, sizes)
     if isinstance(op, Scan) and op.parts:
-        parts = [_of_bodies(made.axes, (made.body,), sizes) for made in unpacked(op)]
-        return sum(parts, Work(0, 0, 0, moved))
+        return sum((_of_bodies(made.axes, (made.body,), sizes) for made in unpacked(op)), NOTHING)
     if isinstance(op, (Compute, Scan)):
-        return _of_bodies(op.axes, op.bodies, sizes) + Work(0, 0, 0, moved)
-    return Work(0, 0, 0, moved)
+        return _of_bodies(op.axes, op.bodies, sizes)
+    return NOTHING
 
 
 def _of_bodies(axes: tuple[Axis, ...], bodies: tuple[Expr, ...], sizes: Sizes) -> Work:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tedsl as te
+from tedsl import ops
 from tedsl.analysis import counting
 from tedsl.analysis.counting import count_points
-from tedsl.analysis.work import Work, work, work_by_stage
+from tedsl.analysis.work import Work, flops_of, work, work_by_stage
 from tests.analysis.oracle import boxes, conditions, points, value_at
 
 N = te.var("n")
@@ -113,3 +114,13 @@ def test_bytes_are_distinct_elements() -> None:
     assert work(te.compute((0, 5), lambda i, j: A[i])).bytes == 0
     assert work(te.extern(lambda x: x, (1000,), "float32", [A])) == Work(0, 0, 0, 8000)
     assert work(A) == Work(0, 0, 0, 0)
+
+
+def test_arithmetic_is_counted_without_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a program is cut, that of every stage is asked for."""
+    x = te.placeholder((40, 30), name="x")
+    stages = [te.exp(x * 2).op, (x @ x.T).op, ops.cumsum(x, 0).op, te.sort(x).op]
+    counted = [flops_of(op, {}) for op in stages]
+    assert counted == [work_by_stage(op.output())[op].flops for op in stages]
+    monkeypatch.setattr("tedsl.analysis.work._touched", None)
+    assert counted == [flops_of(op, {}) for op in stages]

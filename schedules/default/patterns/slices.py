@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
+from heapq import heappop, heappush
 
 from schedules.default.costs import Costs, costs_of, is_pointwise
 from schedules.default.groups import Group, groups_of, read_by_checks
@@ -96,6 +97,7 @@ class _Search:
         folded = {op for op in kept if rw.kinds.get(op.name) == "folded"}
         self.outside = {*kept, *read_by_checks(rw.stages)} - folded
         self.stored = [op for op in rw.stages if op not in costs.inlined]
+        self.place = {op: k for k, op in enumerate(self.stored)}
         self.readers: dict[Operation, set[Operation]] = {}  # those that are stored, through what is inlined
 
     def walks_again(self) -> bool:
@@ -109,7 +111,7 @@ class _Search:
                 if getattr(op, "reduction", None) is not None:
                     sums.add(tensor)
         large = [t for t in sums if _bytes(t) >= self.machine.least.slices]
-        return any(found[t] > 1 or t.op in set(self.stored) for t in large)
+        return any(found[t] > 1 or t.op in self.place for t in large)
 
     def _read_by(self, op: Operation) -> set[Tensor]:
         """The stored tensors that a stage reads."""
@@ -156,7 +158,9 @@ class _Search:
         places: dict[Compute, Positions] = {root: own}
         reads: dict[Compute, list[tuple[Tensor, Positions]]] = {}
         arrived: dict[Operation, list[Positions]] = {}
-        for op in self.stored[self.stored.index(root) :: -1]:
+        waiting = [-self.place[root]]  # the last one first: all that read a stage come before it
+        while waiting:
+            op = self.stored[-heappop(waiting)]
             if op is not root:
                 if not self.readers.get(op, {op}) <= places.keys() or op in self.outside or not self.is_free(op):
                     continue
@@ -171,6 +175,8 @@ class _Search:
                 return None
             reads[op] = found
             for tensor, here in found:
+                if tensor.op in self.place and tensor.op not in arrived:
+                    heappush(waiting, -self.place[tensor.op])
                 arrived.setdefault(tensor.op, []).append(here)
         return _Below(places, reads) if len(places) > 1 else None
 

@@ -6,6 +6,7 @@ The largest is placed first, each at the lowest address that is free for as long
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,34 +30,31 @@ class Span:
     first: int
     last: int
 
-    def meets(self, other: Span) -> bool:
-        """Whether some step needs both."""
-        return self.first <= other.last and other.first <= self.last
-
 
 class Shelf:
     """Bytes in which tensors get places, each the lowest that is free for as long as it is needed."""
 
     def __init__(self) -> None:
-        self._placed: list[tuple[int, int, Span]] = []  # offset, end, what
+        self._placed: list[tuple[int, int, int, int]] = []  # offset, end, first and last step, the lowest one first
 
     def free(self, span: Span) -> int:
         """The lowest place for a tensor."""
         at = 0
-        for begin, end, _ in sorted((p for p in self._placed if p[2].meets(span)), key=lambda p: p[0]):
-            if at + span.bytes <= begin:
-                break
-            at = max(at, end)
+        for begin, end, first, last in self._placed:
+            if first <= span.last and span.first <= last:
+                if at + span.bytes <= begin:
+                    break
+                at = max(at, end)
         return at
 
     def put(self, span: Span, at: int) -> None:
         """Let a tensor lie there."""
-        self._placed.append((at, at + _whole(span.bytes), span))
+        insort(self._placed, (at, at + _whole(span.bytes), span.first, span.last))
 
     @property
     def bytes(self) -> int:
         """Up to the end of the last tensor."""
-        return max((end for _, end, _ in self._placed), default=0)
+        return max((end for _, end, *_ in self._placed), default=0)
 
 
 class Arena:
