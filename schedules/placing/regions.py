@@ -20,6 +20,8 @@ from tedsl.lang.traverse import free_axes
 
 __all__ = ["cut_short", "extent_there", "least_there", "strides_of"]
 
+LONGEST = 40  # stages that need one another, one after another
+
 Measure = Callable[[Plan, str, int, str, str], int | None]
 
 
@@ -30,11 +32,16 @@ def extent_there(plan: Plan, stage: str, axis: int, loop: str = "") -> int | Non
     if step is None or not isinstance(step.directive, ComputeAt):
         return None
     found: dict[tuple[str, int], int | None] = {}
+    asked: list[str] = []  # stages of a chain that is being followed
 
     def needed(plan: Plan, stage: str, axis: int, consumer: str, loop: str) -> int | None:
-        """Of each stage once: there are many ways through a chain of stages."""
+        """Of each stage once: there are many ways through a chain of stages. Nothing is said of a very long one."""
+        if len(asked) >= LONGEST:
+            return None
         if (stage, axis) not in found:
+            asked.append(stage)
             found[stage, axis] = _needed(plan, stage, axis, consumer, loop, needed)
+            asked.pop()
         return found[stage, axis]
 
     return needed(plan, stage, axis, step.directive.consumer, loop or step.directive.loop)
@@ -50,11 +57,16 @@ def least_there(plan: Plan, stage: str, axis: int) -> int:
     if around is not None and isinstance(around.directive, ComputeAt):  # of whose loops only parts are computed
         return 0
     found: dict[tuple[str, int], int] = {}
+    asked: list[str] = []  # stages of a chain that is being followed
 
     def least(plan: Plan, stage: str, axis: int, consumer: str, loop: str) -> int:
-        """Of each stage once: there are many ways through a chain of stages."""
+        """Of each stage once: there are many ways through a chain of stages. Nothing is said of a very long one."""
+        if len(asked) >= LONGEST:
+            return 0
         if (stage, axis) not in found:
+            asked.append(stage)
             found[stage, axis] = _least(plan, stage, axis, consumer, loop, least)
+            asked.pop()
         return found[stage, axis]
 
     return least(plan, stage, axis, step.directive.consumer, step.directive.loop)
