@@ -23,6 +23,7 @@ from dataclasses import field, replace
 
 from schedules.conditions import tidied
 from schedules.default.costs import is_function, is_pointwise
+from schedules.default.needs import Needs
 from schedules.default.walks import MOST
 from schedules.program import ProgramStages, inputs_first, reading
 from schedules.thresholds import Thresholds
@@ -36,6 +37,8 @@ from tedsl.lang.traverse import free_axes, reads_of, replaced_all, substitute_al
 __all__ = ["with_common_sums"]
 
 MOST_TERMS = 4  # that one sum is taken apart into
+MOST_ARRAYS = 32  # that a sum is said to walk through
+MOST_STAGES = 6  # one behind the other, that a term is looked for in
 FEW = 4  # least terms of a common sum, for which it is worth an array of its own
 
 
@@ -77,6 +80,7 @@ class _Group:
     members: list[_Sum]
     along: frozenset[Axis]
     terms: list[list[_Term]] = field(default_factory=list)
+    number: int = 0
 
     @property
     def inside(self) -> dict[tuple[Expr, ...], None]:
@@ -115,18 +119,34 @@ class _Search:
         self.stages, self.least = set(operations), least
         self.frames: dict[tuple[int, ...], tuple[Axis, ...]] = {}
         self.groups: list[_Group] = []
+        self.reading: dict[Tensor, dict[_Group, None]] = {}  # the groups that walk through an array
+        self.needs = Needs(operations)
+        self.behind: dict[Read, tuple[Read, ...]] = {}  # what the stage that is read reads itself
+        self.apart: dict[tuple[Expr, frozenset[Axis], int], list[_Term]] = {}  # what was taken apart before
 
     def add(self, op: Compute) -> None:
         """Let a sum be part of the first group that it has something in common with, or of one of its own."""
         found = self._sum(op)
         if found is None:
             return
-        for group in self.groups:
-            joined = self._joined(group, found)
-            if joined is not None:
-                group.members, group.along, group.terms = joined.members, joined.along, joined.terms
-                return
-        self.groups.append(_Group([found], found.along))
+        group = next((g for g in self._near(found) if self._join(g, found)), None)
+        if group is None:
+            group = _Group([found], found.along, number=len(self.groups))
+            self.groups.append(group)
+        for array in found.reads:
+            self.reading.setdefault(array, {})[group] = None
+
+    def _near(self, found: _Sum) -> list[_Group]:
+        """The groups that walk through an array that a sum walks through, the first one first."""
+        near = {group for array in found.reads for group in self.reading.get(array, ())}
+        return sorted(near, key=lambda group: group.number)
+
+    def _join(self, group: _Group, found: _Sum) -> bool:
+        """Let a sum be part of a group, if it can be."""
+        joined = self._joined(group, found)
+        if joined is not None:
+            group.members, group.along, group.terms = joined.members, joined.along, joined.terms
+        return joined is not None
 
     def _sum(self, op: Compute) -> _Sum | None:
         """A stage as a sum over an array that it walks through once."""
@@ -175,12 +195,17 @@ class _Search:
         found: dict[Tensor, None] = {}
         pending = list(reads_of((value,)))
         for read in pending:
-            if _is_at(read, frame) and read.tensor not in found:
+            if _is_at(read, frame) and read.tensor not in found and len(found) < MOST_ARRAYS:
                 found[read.tensor] = None
-                if is_pointwise(read.tensor.op) and read.tensor.op in self.stages:
-                    assert isinstance(read.tensor.op, Compute)
-                    pending += reads_of((read.tensor.op.written_at(read),))
+                pending += self._behind(read)
         return frozenset(found)
+
+    def _behind(self, read: Read) -> tuple[Read, ...]:
+        if read not in self.behind:
+            op = read.tensor.op
+            is_made = is_pointwise(op) and op in self.stages
+            self.behind[read] = tuple(reads_of((op.written_at(read),))) if is_made else ()  # type: ignore[attr-defined]
+        return self.behind[read]
 
     def _joined(self, group: _Group, found: _Sum) -> _Group | None:
         """The group with another sum; None where it has too little in common, or needs what the group makes."""
@@ -188,54 +213,51 @@ class _Search:
         first = group.members[0]
         if first.frame is not found.frame or math.prod(number(a.extent) or 0 for a in along) < FEW:
             return None
-        if found.frame[-1] not in along or not any(m.reads & found.reads for m in group.members):
+        if found.frame[-1] not in along:
             return None
         members = [*group.members, found]
         terms = [self._terms(m.value, m.frame, along) for m in members]
         made = _Group(members, along, terms)
         if len(made.inside) > min(MOST, 2 * len(members)):
             return None
-        sums = {m.op for m in members}
-        return None if self._needs([r.tensor.op for i in made.inside for r in reads_of(i)], sums) else made
+        read = [r.tensor.op for i in made.inside for r in reads_of(i)]
+        needed = self.needs.bits(read) | self.needs.of(read)
+        return None if needed & self.needs.bits(m.op for m in members) else made
 
-    def _needs(self, operations: Iterable[Operation], wanted: Set[Operation]) -> bool:
-        seen: set[Operation] = set()
-        pending = list(operations)
-        while pending:
-            op = pending.pop()
-            if op in wanted:
-                return True
-            if op in self.stages and op not in seen:
-                seen.add(op)
-                pending += [t.op for t in op.inputs]
-        return False
-
-    def _terms(self, value: Expr, frame: tuple[Axis, ...], along: Set[Axis]) -> list[_Term]:
+    def _terms(
+        self, value: Expr, frame: tuple[Axis, ...], along: frozenset[Axis], stages: int = MOST_STAGES
+    ) -> list[_Term]:
         """A value as a sum of products, as far as it may be taken apart."""
+        key = value, along, stages
+        if key not in self.apart:
+            self.apart[key] = self._taken_apart(value, frame, along, stages)
+        return self.apart[key]
+
+    def _taken_apart(self, value: Expr, frame: tuple[Axis, ...], along: frozenset[Axis], stages: int) -> list[_Term]:
         if along.isdisjoint(free_axes(value)):
             return [_Term(1, value, ())]
         whole = [_Term(1, None, (value,))]
         if isinstance(value, Read):
             inner = value.tensor.op
-            if not _is_at(value, frame) or inner not in self.open or not is_pointwise(inner):
+            if stages == 0 or not _is_at(value, frame) or inner not in self.open or not is_pointwise(inner):
                 return whole
             assert isinstance(inner, Compute)
             if len(inner.bodies) > 1 or any(isinstance(n, Apply) and is_function(n) for n in inner.nodes):
                 return whole
-            found = self._terms(inner.written_at(value), frame, along)
+            found = self._terms(inner.written_at(value), frame, along, stages - 1)
             return whole if len(found) == 1 and found[0].outside is None and found[0].sign > 0 else found
         if not isinstance(value, Apply) or value.dtype is not value.args[0].dtype:
             return whole
         if value.fn not in (Fn.ADD, Fn.SUB, Fn.NEG, Fn.MUL, Fn.DIV):
             return whole
-        parts = [self._terms(arg, frame, along) for arg in value.args]
+        if value.fn is Fn.DIV and not along.isdisjoint(free_axes(value.args[1])):
+            return whole
+        parts = [self._terms(arg, frame, along, stages) for arg in value.args]
         if value.fn is Fn.MUL:
             ((a, *more), (b, *others)) = parts
             return whole if more or others else [a.times(b)]
         if value.fn is Fn.DIV:
             by = value.args[1]
-            if not along.isdisjoint(free_axes(by)):
-                return whole
             return [replace(t, outside=(const(1, by.dtype) if t.outside is None else t.outside) / by) for t in parts[0]]
         signs = {Fn.ADD: (1, 1), Fn.SUB: (1, -1), Fn.NEG: (-1,)}[value.fn]
         terms = [replace(t, sign=t.sign * s) for s, part in zip(signs, parts, strict=True) for t in part]

@@ -18,6 +18,7 @@ from typing import Any
 from schedules.cutting.repetition import Definition, over_shared_loops
 from schedules.default.costs import costs_of, is_pointwise
 from schedules.default.groups import groups_of
+from schedules.default.needs import Needs
 from schedules.default.rewriting import Rewriting
 from schedules.machine import Machine
 from schedules.program import inputs_first, reading
@@ -64,6 +65,9 @@ class _Search:
         ends: Callable[[], Mapping[Operation, Operation]],
     ) -> None:
         self.order, self.stages, self.kinds, self.least, self.ends = stages, set(stages), kinds, least, ends
+        self.needs = Needs(stages)
+        self.behind: dict[Read, tuple[Read, ...]] = {}  # what the stage that is read reads itself
+        self.joined: dict[_Walk, None] = {}  # those of several stages
         self.loops: dict[Any, Axis] = {}
         self.found: list[_Walk] = []
         self.alike: dict[Hashable, list[_Walk]] = {}
@@ -95,6 +99,7 @@ class _Search:
                 walk.definitions.append(definition)
                 walk.reads |= reads
                 self.of[op] = walk
+                self.joined[walk] = None
                 return
         self.of[op] = walk = _Walk([op], [definition], reads)
         self.alike[tuple(key)].append(walk)
@@ -126,10 +131,8 @@ class _Search:
             if not sums:
                 continue
             arrays[read.tensor, at] = 0 if sums.isdisjoint(loops) else _points(loops)
-            is_made = is_pointwise(inner) and self.kinds.get(inner.name) not in OF_PARTS
-            if is_made and inner in self.stages and count < MOST_READS:
-                assert isinstance(inner, Compute)
-                pending += reads_of((inner.written_at(read),))
+            if count < MOST_READS:
+                pending += self._behind(read)
         self.kept += pending
         most = max(arrays.values(), default=0)
         return walks | {place for place, size in arrays.items() if size and SHARE * size >= most}
@@ -140,23 +143,27 @@ class _Search:
         here, there = (ends.get(o, o) for o in (op, walk.members[0]))
         if here is not there and any(is_pointwise(o) and self.kinds.get(o.name) not in OF_PARTS for o in (here, there)):
             return False
-        return not self._needs([op], set(walk.members)) and not self._needs(walk.members, {op})
+        own = self.needs.bits([op]), self.needs.bits(walk.members)
+        return not self._needed([op]) & own[1] and not self._needed(walk.members) & own[0]
 
-    def _needs(self, begin: Iterable[Operation], wanted: Set[Operation]) -> bool:
-        seen: set[Operation] = set()
-        pending = [t.op for op in begin for t in op.inputs]
-        while pending:
-            op = pending.pop()
-            if op in wanted:
-                return True
-            if op in seen or op not in self.stages:
-                continue
-            together = self.of[op].members if op in self.of else [op]
-            if not wanted.isdisjoint(together):
-                return True
-            seen.update(together)
-            pending += [t.op for member in together for t in member.inputs]
-        return False
+    def _needed(self, stages: Iterable[Operation]) -> int:
+        """What stages need, where all that is one stage already is needed together."""
+        found, before = self.needs.of(stages), -1
+        while found != before:
+            before = found
+            for walk in self.joined:
+                own = self.needs.bits(walk.members)
+                if found & own and found & own != own:
+                    found |= own | self.needs.of(walk.members)
+        return found
+
+    def _behind(self, read: Read) -> tuple[Read, ...]:
+        """What is read instead, where a pointwise stage is."""
+        if read not in self.behind:
+            op = read.tensor.op
+            is_made = is_pointwise(op) and self.kinds.get(op.name) not in OF_PARTS and op in self.stages
+            self.behind[read] = tuple(reads_of((op.written_at(read),))) if is_made else ()  # type: ignore[attr-defined]
+        return self.behind[read]
 
 
 def in_one_walk(rw: Rewriting, outputs: Sequence[Tensor], alone: Set[str], machine: Machine) -> tuple[Tensor, ...]:

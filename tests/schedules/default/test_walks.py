@@ -14,6 +14,7 @@ from tedsl import ops
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute
 from tests.arrays import floats
+from tests.work import calls_in
 
 MACHINE = {
     "vector_bytes": 32, "vector_registers": 16, "l1": 1 << 15, "l2": 1 << 19, "l3": 1 << 25, "cores": 2, "gpu": None,
@@ -155,3 +156,22 @@ def test_parts_of_several_loops_share_tasks_under_names_of_their_own() -> None:
     y = ops.group_norm(x, 4, w, b)
     schedule = te.Schedule([y, *te.differentiate(y, [x, w, b], head=g)]).auto()
     assert "+=" in str(schedule)
+
+
+def test_four_times_the_layers_take_about_four_times_the_work() -> None:
+    """Of a residual network every sum reads all of what came before, through pointwise stages."""
+
+    def scheduled(layers: int) -> None:
+        h, parameters = te.placeholder((64, 256), name="x"), list[te.Tensor]()
+        for k in range(layers):
+            w, g, b = (te.placeholder(s, name=f"{n}{k}") for n, s in (("w", (256, 256)), ("g", (256,)), ("b", (256,))))
+            parameters += [w, g, b]
+            h = te.ops.layer_norm(te.relu(h @ w) + h, (256,), g, b)
+        loss = (h * h).sum()
+        gradients = te.differentiate(loss, parameters)
+        work.append(calls_in(lambda: te.Schedule([loss, *gradients]).auto()))
+
+    work: list[int] = []
+    for layers in (3, 12):
+        scheduled(layers)
+    assert work[1] < 5 * work[0]
