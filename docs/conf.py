@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-COLUMNS, LONG_NAME = 103, 40  # letters of code in a line of a page; of a name in a table that may be broken
+COLUMNS = 103  # letters of code in a line of a page
+SHORT_NAME, LONG_NAME = 12, 40  # letters of a name in a table: whole on every screen, broken on every screen
 NESTED = 95  # letters of a line below an entry of the reference
 sys.path.insert(0, str(HERE.parent))
 
@@ -68,7 +70,7 @@ def _signature(
     app: Any, kind: str, name: str, value: object, options: Any, given: str | None, result: str | None
 ) -> tuple[str | None, str | None]:
     """None for classes that nobody calls."""
-    return ("", None) if name in results.SHORT else (given, result)
+    return ("", None) if name in results.SHORT or reference.is_made_elsewhere(value) else (given, result)
 
 
 def _widths(app: Any, doctree: Any, page: str) -> None:
@@ -78,9 +80,22 @@ def _widths(app: Any, doctree: Any, page: str) -> None:
         lines = block.astext().rstrip("\n").split("\n")
         if "output" in block["classes"] and (len(lines) == 1 or max(map(len, lines)) > most):
             block["classes"].append("one-line" if len(lines) == 1 else "wide")
-    for name in doctree.findall(nodes.literal):
-        if len(name.astext()) > LONG_NAME and "::" in name.astext():
-            name["classes"].append("long")
+    for entry in doctree.findall(nodes.entry):
+        for name in list(entry.findall(nodes.literal)):
+            _break_between_words(name)
+
+
+def _break_between_words(name: Any) -> None:
+    """Lets code in a table go on in another line after a mark; long names on every screen, others on a phone."""
+    text, marks = name.astext(), "/_:.,(="
+    if len(text) < SHORT_NAME:
+        return
+    if len(text) > LONG_NAME and "::" in text:
+        name["classes"].append("long")
+        marks = "/_:"
+    name.clear()
+    for word in re.findall(f"[^{marks}]+[{marks}]*|[{marks}]+", text):
+        name += [nodes.Text(word), nodes.raw("", "<wbr>", format="html")]
 
 
 def _callables(app: Any, doctree: Any, page: str) -> None:

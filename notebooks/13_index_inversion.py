@@ -173,17 +173,17 @@ morton
 # ## Conditions
 #
 # A point may have to satisfy relations, joined by And, Or and Not; an index may choose by them. Lines that turn back
-# at the end of each row, as a plough does:
+# at the end of each row, as a plow does:
 
 # %%
-plough = invert(
+plow = invert(
     [i, Piecewise((j, Ne(Mod(i, 2), 1)), (4 - j, True))],
     {i: (0, 4), j: (0, 5)},
     [4, 5],
     where=[i + j >= 2],
 )
-plough.check()
-plough
+plow.check()
+plow
 
 # %% [markdown]
 # ## What stays a scatter

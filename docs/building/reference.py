@@ -76,6 +76,17 @@ def _is_told(value: Any) -> bool:
     return inspect.isfunction(value) or inspect.isclass(value) or hasattr(value, "__wrapped__")
 
 
+def is_made_elsewhere(value: Any) -> bool:
+    """Whether it is a class that readers meet and do not call: a protocol, or one with fields of its own use."""
+    if not inspect.isclass(value):
+        return False
+    return getattr(value, "_is_protocol", False) or any(name.startswith("_") for name in _fields(value))
+
+
+def _fields(value: type) -> Iterable[str]:
+    return getattr(value, "__dataclass_fields__", {})
+
+
 def methods(owner: type) -> list[str]:
     """Public methods and properties of a class of ours, without functions that it has as methods, too."""
     return [
@@ -216,6 +227,8 @@ def as_rst(docstring: list[str]) -> list[str]:
     for part in "\n".join(docstring).strip("\n").split("\n\n"):
         if re.search(r"\S {2,}-> {2,}\S", part):  # loops before a directive and after it
             lines += [*("| " + _prose(side) for side in re.sub(r"\s{2,}->\s{2,}", "\n→ ", part).splitlines()), ""]
+            continue
+        if part.lstrip().startswith(">>>"):  # the example that follows says it
             continue
         if told := _terms(part):
             lines += [line for term, text in told for line in (f"``{term}``", *_indented(_prose(text)), "")]

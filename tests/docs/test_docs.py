@@ -140,6 +140,13 @@ def test_docstrings_are_prose_with_code_in_backticks() -> None:
     assert reference.as_rst(["i     the first, `i`", "j, k  the", "      others"]) == [
         "``i``", "   the first, ``i``", "", "``j, k``", "   the others", "",
     ]  # fmt: skip
+    assert reference.as_rst(["two", "", ">>> f(a_b)", "2*x"]) == ["two", ""]  # the page has an example of its own
+
+
+def test_classes_that_nobody_calls_stand_without_what_makes_them() -> None:
+    optim = tedsl.ops.optim
+    made = (optim.TrainStep, optim.Optimizer, optim.Adam, tedsl.jit)
+    assert [reference.is_made_elsewhere(value) for value in made] == [True, True, False, False]
 
 
 @pytest.mark.parametrize("package", ["tedsl", "autodiff", "schedules"])
