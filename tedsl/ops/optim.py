@@ -1,4 +1,4 @@
-"""Optimisers as pure steps, and a training step compiled into one program.
+"""Optimizers as pure steps, and a training step compiled into one program.
 
 A step is an operator on one parameter. `train_step` differentiates a loss and takes the step of every parameter in the
 same program. Of tensors, it owns two sets of arrays for the state and writes each step into the set that the step
@@ -73,9 +73,9 @@ def momentum_step(
     param: te.Tensor, grad: te.Tensor, velocity: te.Tensor, lr: Any = 0.01, momentum: float = 0.9,
     nesterov: bool = False, weight_decay: float = 0.0,
 ) -> tuple[te.Tensor, te.Tensor]:  # fmt: skip
-    """(param - lr d, v) with v = momentum velocity + g, g = grad + weight_decay param, and d = v, or g + momentum v.
+    """(param - lr d, v) with v = momentum velocity + g, g = grad + weight_decay param, and d = v.
 
-    The latter with nesterov=True. As torch.optim.SGD.
+    With nesterov=True, d = g + momentum v. As torch.optim.SGD.
     """
     for tensor, name in ((grad, "grad"), (velocity, "velocity")):
         check_same_shape(tensor, param, "optim.momentum_step", (name, "param"))
@@ -141,6 +141,17 @@ class Optimizer(Protocol):
         """The new parameter, then its new slots."""
 
 
+def _reduced(self: Any) -> tuple[Any, ...]:
+    """How pickle makes it again, of its fields; refused in words where `lr` is a function without a name."""
+    made = type(self)
+    return made_again(f"optim.{made.__name__}", made, *vars(self).values())
+
+
+def _itself(self: Any, memo: object = None) -> Any:
+    """A copy of what never changes."""
+    return self
+
+
 @dataclass(frozen=True)
 class SGD:
     """Gradient descent, with momentum unless that is 0.
@@ -152,6 +163,9 @@ class SGD:
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
+
+    __reduce__ = _reduced
+    __copy__ = __deepcopy__ = _itself
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -179,6 +193,9 @@ class Adam:
     eps: float = 1e-8
     weight_decay: float = 0.0
     decoupled: bool = False
+
+    __reduce__ = _reduced
+    __copy__ = __deepcopy__ = _itself
 
     @property
     def slots(self) -> tuple[str, ...]:

@@ -426,6 +426,10 @@ def _keeps_less(x: Any) -> None:
 _in_place = te.functionalize(_keeps_less)
 
 
+def _rate(t: Any) -> Any:
+    return t * 0.1
+
+
 def _distance(params: Any, x: Any) -> Any:
     return ((params - x) ** 2).sum()
 
@@ -460,6 +464,8 @@ def test_functions_without_a_name_are_refused_in_words() -> None:
         te.index_map(lambda i: i, inverse=lambda i: i),
         te.ops.optim.train_step(lambda p, x: ((p - x) ** 2).sum(), optimizer=te.ops.optim.Adam()),
         te.ops.optim.train_step(_distance, optimizer=adam),
+        adam,
+        te.ops.optim.SGD(lambda t: 0.1),
     ):
         with pytest.raises(pickle.PicklingError, match=r"made of .*lambda.* names; define that with def at the top"):
             pickle.dumps(made)
@@ -475,6 +481,8 @@ def test_functions_with_a_name_are_made_again() -> None:
     assert halved.tolist() == [0.5, 0.5]
     step = pickle.loads(pickle.dumps(te.ops.optim.train_step(_distance, optimizer=te.ops.optim.SGD(0.5))))
     assert step(step.start(np.zeros(2)), np.ones(2))[1].params.tolist() == [1.0, 1.0]
+    adam = te.ops.optim.Adam(lr=_rate, betas=(0.5, 0.9))
+    assert pickle.loads(pickle.dumps(adam)) == copy.copy(adam) == adam
     largest = te.reducer(np.maximum, 0.0)
     largest(te.placeholder((3,))[te.reduce_axis(3)], axis=te.reduce_axis(3))
     assert pickle.loads(pickle.dumps(largest)).combine is np.maximum
