@@ -85,14 +85,14 @@ def celu(x: te.Tensor, alpha: float = 1.0) -> te.Tensor:
 
 @op
 def selu(x: te.Tensor) -> te.Tensor:
-    """The elu that keeps mean 0 and variance 1 through layers. As torch.nn.functional.selu."""
+    """A scaled elu, whose constants keep mean 0 and variance 1 from layer to layer. As torch.nn.functional.selu."""
     alpha, scale = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
     return _each("selu", x, lambda v: te.select(v > 0, v * scale, te.expm1(v) * (alpha * scale)))
 
 
 @op
 def gelu(x: te.Tensor, approximate: str = "none") -> te.Tensor:
-    """x Phi(x) with the normal distribution Phi, or its approximation by "tanh". As torch.nn.functional.gelu."""
+    """x Phi(x) with Phi the normal distribution, or a formula by approximate="tanh". As torch.nn.functional.gelu."""
     if one_of(approximate, ("none", "tanh"), "gelu", "approximate") == "none":
         return _each("gelu", x, lambda v: v * 0.5 * (1.0 + te.erf(v * math.sqrt(0.5))))
     root = math.sqrt(2.0 / math.pi)
@@ -165,13 +165,13 @@ def tanhshrink(x: te.Tensor) -> te.Tensor:
 
 @op
 def softshrink(x: te.Tensor, lambd: float = 0.5) -> te.Tensor:
-    """x moved towards 0 by lambd, and 0 within it. As torch.nn.functional.softshrink."""
+    """x moved toward 0 by lambd; 0 where |x| <= lambd. As torch.nn.functional.softshrink."""
     return _each("softshrink", x, lambda v: te.select(v > lambd, v - lambd, te.select(v < -lambd, v + lambd, v * 0.0)))
 
 
 @op
 def hardshrink(x: te.Tensor, lambd: float = 0.5) -> te.Tensor:
-    """x, and 0 where |x| <= lambd. As torch.nn.functional.hardshrink."""
+    """x, but 0 where |x| <= lambd. As torch.nn.functional.hardshrink."""
     return _each("hardshrink", x, lambda v: te.select((v > lambd) | (v < -lambd), v, 0.0))
 
 

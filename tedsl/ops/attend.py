@@ -66,7 +66,7 @@ def streaming_attention(
 ) -> te.Tensor:
     """attention in one pass over the keys, by a reducer of (greatest score, sum of weights, weighted value).
 
-    Neither the softmax nor its maximum is a stage of its own: what is kept between keys is three numbers.
+    Neither the softmax nor its maximum is a stage of its own: between keys, three numbers are kept for each element.
     """
     _check(q, k, v, "streaming_attention")
     _check_scale(q, scale, "streaming_attention")

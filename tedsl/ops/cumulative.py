@@ -20,19 +20,19 @@ def cumsum(x: te.Tensor, axis: int) -> te.Tensor:
 
 @op
 def cumprod(x: te.Tensor, axis: int) -> te.Tensor:
-    """y[t] = x[0] ... x[t]. As torch.cumprod."""
+    """y[t] = x[0] * ... * x[t]. As torch.cumprod."""
     return te.cumprod(x, axis_of(x, axis, "cumprod"))
 
 
 @op
 def cummax(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor]:
-    """The greatest of x[0] ... x[t] and its place (int32), the last of equals; NaN stays. As torch.cummax."""
+    """The greatest of x[0], ..., x[t] and its place (int32), the last of equals; NaN stays. As torch.cummax."""
     return _running(x, axis, "cummax", lambda here, best: here >= best)
 
 
 @op
 def cummin(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor]:
-    """The least of x[0] ... x[t] and its place (int32), the last of equals; NaN stays. As torch.cummin."""
+    """The least of x[0], ..., x[t] and its place (int32), the last of equals; NaN stays. As torch.cummin."""
     return _running(x, axis, "cummin", lambda here, best: here <= best)
 
 

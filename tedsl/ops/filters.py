@@ -118,7 +118,7 @@ def _slope(x: te.Tensor, axis: int, mode: str, name: str) -> te.Tensor:
 
 @op
 def sobel(x: te.Tensor, axis: int = -1, mode: str = "reflect") -> te.Tensor:
-    """The slope of x (..., h, w) along one of its last two axes: (-1, 0, 1), and (1, 2, 1) along the other.
+    """The slope of x (..., h, w) along one of its last two axes: (-1, 0, 1) along it, (1, 2, 1) across.
 
     As scipy.ndimage.sobel.
     """

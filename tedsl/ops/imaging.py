@@ -149,7 +149,7 @@ def _bins(bins: Any, low: float, high: float, what: str) -> None:
 
 @op
 def histogram(x: te.Tensor, bins: int, low: float = 0.0, high: float = 1.0) -> te.Tensor:
-    """How many elements of x lie in each of `bins` equal parts of [low, high]; others count nowhere. As
+    """How many elements of x lie in each of `bins` equal parts of [low, high]; elements outside are not counted. As
     numpy.histogram.
     """
     check_float(x, "histogram", "x")

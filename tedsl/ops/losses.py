@@ -43,13 +43,13 @@ def _each(what: str, x: te.Tensor, target: te.Tensor, reduction: str, function: 
 
 @op
 def mse_loss(x: te.Tensor, target: te.Tensor, reduction: str = "mean") -> te.Tensor:
-    """(x - target)^2. As torch.nn.functional.mse_loss."""
+    """The mean of (x - target)^2, or their sum, or each, as `reduction` says. As torch.nn.functional.mse_loss."""
     return _each("mse_loss", x, target, reduction, lambda a, b: (a - b) * (a - b))
 
 
 @op
 def l1_loss(x: te.Tensor, target: te.Tensor, reduction: str = "mean") -> te.Tensor:
-    """|x - target|. As torch.nn.functional.l1_loss."""
+    """The mean of |x - target|, or their sum, or each, as `reduction` says. As torch.nn.functional.l1_loss."""
     return _each("l1_loss", x, target, reduction, lambda a, b: te.abs(a - b))
 
 
@@ -120,9 +120,9 @@ def binary_cross_entropy_with_logits(
 
 @op
 def kl_div(x: te.Tensor, target: te.Tensor, reduction: str = "mean", log_target: bool = False) -> te.Tensor:
-    """target (log(target) - x) with x the logarithms of probabilities, 0 where the target is.
+    """target (log(target) - x) with x the logarithms of probabilities; 0 where the target is 0.
 
-    reduction may also be "batchmean", the sum over the first extent. As torch.nn.functional.kl_div.
+    reduction may also be "batchmean": the sum, divided by the first extent. As torch.nn.functional.kl_div.
     """
     one_of(reduction, (*_REDUCTIONS, "batchmean"), "kl_div", "reduction")
 

@@ -37,7 +37,7 @@ def log_softmax_of(x: te.Tensor, dim: int) -> te.Tensor:
 
 @op
 def logsumexp(x: te.Tensor, axis: int = -1, keepdims: bool = False) -> te.Tensor:
-    """log(sum of exp(x)) along an axis; -inf where every element is. As torch.logsumexp."""
+    """log(sum of exp(x)) along an axis; -inf where all elements are -inf. As torch.logsumexp."""
     check_float(x, "logsumexp", "x")
     return x.logsumexp(axis_of(x, axis, "logsumexp"), keepdims)  # type: ignore[no-any-return]
 
@@ -87,7 +87,7 @@ def layer_norm(
     x: te.Tensor, normalized_shape: Any, weight: te.Tensor | None = None, bias: te.Tensor | None = None,
     eps: float = 1e-5,
 ) -> te.Tensor:  # fmt: skip
-    """(x - mean) / sqrt(variance + eps) weight + bias, over the trailing axes that have `normalized_shape`.
+    """(x - mean) / sqrt(variance + eps) weight + bias, over the trailing axes, of extents `normalized_shape`.
 
     weight and bias have that shape. As torch.nn.functional.layer_norm.
     """
@@ -99,9 +99,9 @@ def layer_norm(
 def rms_norm(
     x: te.Tensor, normalized_shape: Any, weight: te.Tensor | None = None, eps: float | None = None
 ) -> te.Tensor:
-    """x / sqrt(mean of x^2 + eps) weight, over the trailing axes that have `normalized_shape`.
+    """x / sqrt(mean of x^2 + eps) weight, over the trailing axes, of extents `normalized_shape`.
 
-    eps is the machine's for the dtype unless given. As torch.nn.functional.rms_norm.
+    eps is the machine epsilon of the dtype unless given. As torch.nn.functional.rms_norm.
     """
     axes = _trailing(x, normalized_shape, {"weight": weight}, "rms_norm")
     least = {64: 2.0**-52, 32: 2.0**-23}.get(x.dtype.bits, 2.0**-10) if eps is None else eps
@@ -143,7 +143,7 @@ def batch_norm(
 def running_stats(
     x: te.Tensor, running_mean: te.Tensor, running_var: te.Tensor, momentum: float = 0.1
 ) -> tuple[te.Tensor, te.Tensor]:
-    """The running mean and (unbiased) variance of every channel, moved by `momentum` towards those of the batch x."""
+    """The running mean and (unbiased) variance of every channel, moved by `momentum` toward those of the batch x."""
     _channels(x, {"running_mean": running_mean, "running_var": running_var}, "running_stats")
     axes = (0, *range(2, x.ndim))
     mean = x.mean(axes)
@@ -209,7 +209,7 @@ def _group_norm(
 
 @op
 def local_response_norm(x: te.Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> te.Tensor:
-    """x / (k + alpha mean of x^2 over `size` channels around)^beta. As torch.nn.functional.local_response_norm."""
+    """x / (k + alpha mean of x^2 over the nearest `size` channels)^beta. As torch.nn.functional.local_response_norm."""
     _channels(x, {}, "local_response_norm")
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise refuse("local_response_norm", f"size: expected an integer of 1 or more, found {size!r}")

@@ -67,7 +67,7 @@ def heat(u: te.Tensor, steps: int, alpha: Any = 0.25) -> te.Tensor:
 
 @op
 def wave_step(u: te.Tensor, before: te.Tensor, courant: Any = 0.5, border: str = "wrap") -> te.Tensor:
-    """2 u - before + courant^2 laplacian(u): the next state of the wave equation from two, stable up to 1 / sqrt(2).
+    """2 u - before + courant^2 laplacian(u): the next state of the wave equation, stable for courant up to 1 / sqrt(2).
 
     u and before (h, w); courant = speed dt / dx, a number, a 0-rank tensor, or one value per element.
     """
@@ -190,7 +190,7 @@ def nbody_step(
     position: te.Tensor, velocity: te.Tensor, mass: te.Tensor, dt: float = 0.01, gravity: float = 1.0,
     softening: float = 0.01,
 ) -> tuple[te.Tensor, te.Tensor]:  # fmt: skip
-    """Positions and velocities after dt: velocities by nbody_forces / mass, then positions (symplectic Euler)."""
+    """The state dt later: velocities first, by nbody_forces / mass, then positions (symplectic Euler)."""
     check_same_shape(velocity, position, "nbody_step", ("velocity", "position"))
     force = nbody_forces(position, mass, gravity, softening)
     moved = te.compute(velocity.shape, lambda i, d: velocity[i, d] + force[i, d] / mass[i] * dt, name="velocity")

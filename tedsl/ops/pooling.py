@@ -149,8 +149,9 @@ def global_avg_pool2d(x: te.Tensor, layout: str = "NCHW") -> te.Tensor:
 
 @op
 def adaptive_avg_pool2d(x: te.Tensor, size: Any, layout: str = "NCHW") -> te.Tensor:
-    """The means of size[0] x size[1] windows that cover the image, of floor(i h / s) to ceil((i + 1) h / s) rows.
+    """The mean of each of size[0] x size[1] windows that cover the image.
 
+    Window i of s holds the rows from floor(i h / s) up to, not including, ceil((i + 1) h / s), columns likewise.
     As torch.nn.functional.adaptive_avg_pool2d.
     """
     return _adaptive("adaptive_avg_pool2d", x, size, layout, mean=True)

@@ -25,9 +25,9 @@ def interpolate(
     x: te.Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool = False,
     layout: str | None = None,
 ) -> te.Tensor:  # fmt: skip
-    """x (n, c, *place) at `size`, or scale_factor times its size (integers), by "nearest", "linear", "bilinear", ...
+    """x (n, c, ...) resampled to `size`, or to scale_factor (integers) times its own, by "nearest", "linear", ...
 
-    An element is a square: sample i lies at (i + 1/2) old / new - 1/2; with align_corners at i (old - 1) / (new - 1).
+    Elements are squares, so sample i lies at (i + 1/2) old / new - 1/2; with align_corners at i (old - 1) / (new - 1).
     Modes linear, bilinear, trilinear and bicubic (a = -3/4) for 1, 2, 3 and 2 dimensions, one axis after the other. As
     torch.nn.functional.interpolate.
     """
@@ -164,7 +164,10 @@ def pixel_unshuffle(x: te.Tensor, downscale_factor: int) -> te.Tensor:
 
 @op
 def channel_shuffle(x: te.Tensor, groups: int) -> te.Tensor:
-    """The channels of x (n, c, ...) dealt out: y[n, k groups + g] = x[n, g (c / groups) + k]. As torch's."""
+    """The channels of x (n, c, ...) dealt out: y[n, k groups + g] = x[n, g (c / groups) + k].
+
+    As torch.nn.functional.channel_shuffle.
+    """
     g = _factor(groups, "channel_shuffle", "groups")
     if x.ndim < 2 or (isinstance(x.shape[1], int) and x.shape[1] % g):
         raise refuse("channel_shuffle", f"x: expected (n, channels, ...) with channels that {g} divides, found {x!r}")

@@ -69,8 +69,8 @@ def bilinear(x: te.Tensor, lead: tuple[Any, ...], row: Any, column: Any, edge: s
 
 @op
 def warp(x: te.Tensor, flow: te.Tensor) -> te.Tensor:
-    """y[n, c, i, j] = x[n, c, i + flow[n, 1, i, j], j + flow[n, 0, i, j]], bilinear, with the edges held beyond the
-    border.
+    """y[n, c, i, j] = x[n, c, i + flow[n, 1, i, j], j + flow[n, 0, i, j]], bilinear; beyond the border the edge
+    holds.
 
     x (n, c, h, w), flow (n, 2, h, w) of columns and rows. As cv2.remap with the flow added to the places.
     """
@@ -95,8 +95,8 @@ def warp(x: te.Tensor, flow: te.Tensor) -> te.Tensor:
 def bilateral_slice(grid: te.Tensor, guide: te.Tensor) -> te.Tensor:
     """y[n, c, i, j] = grid[n, c] at depth guide[n, i, j] (from 0 to 1) over the cell of pixel (i, j), trilinear.
 
-    grid (n, c, depth, rows, columns), guide (n, h, w). The edges are held. As the slicing layer of HDRNet (Gharbi et
-    al., 2017).
+    grid (n, c, depth, rows, columns), guide (n, h, w). Beyond the outer cells their values hold.
+    As the slicing layer of HDRNet (Gharbi et al., 2017).
     """
     what = "bilateral_slice"
     check_rank(grid, 5, what, "grid", "(n, c, depth, rows, columns)")

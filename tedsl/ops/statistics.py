@@ -27,7 +27,7 @@ def _at(i: tuple[Any, ...], dim: int, k: Any) -> tuple[Any, ...]:
 def welford(x: te.Tensor, axis: int = -1, correction: float = 1.0) -> tuple[te.Tensor, te.Tensor]:
     """The variance and mean of x along an axis in one pass, by a reducer of (count, mean, sum of squared deviations).
 
-    As torch.var_mean, in the form of Welford (1962) and Chan et al. (1979): no difference of large sums.
+    As torch.var_mean, in the form of Welford (1962) and Chan et al. (1979): large sums are never subtracted.
     """
     dim, k, shape = _along(x, axis, "welford")
 
