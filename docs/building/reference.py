@@ -41,6 +41,10 @@ PACKAGES = {
     "display": "Display: te.display", "display.plot": "Plots: te.display.plot",
 }  # fmt: skip
 CLASSES = (te.Schedule, te.Tensor)  # whose methods are listed under them
+RETURNED = (  # by functions: how they are made tells readers nothing
+    te.Axis, te.Tensor, te.Tuned, StageView, te.ops.optim.FunctionStep,
+    *(getattr(te.display, n) for n in ("ScheduleTrace", "Shown", "Slider", "WatchedLoop", "WatchedTuning")),
+)  # fmt: skip
 # Packages that are imported by their own names: page -> its title, and the functions.
 OTHERS = {
     "autodiff": ("The algebra behind gradients: autodiff", ("autodiff.invert", "autodiff.vjp")),
@@ -77,9 +81,11 @@ def _is_told(value: Any) -> bool:
 
 
 def is_made_elsewhere(value: Any) -> bool:
-    """Whether it is a class that readers meet and do not call: a protocol, or one with fields of its own use."""
+    """Whether it is a class that readers meet and do not call: a protocol, say, or one with fields of its own use."""
     if not inspect.isclass(value):
         return False
+    if value in RETURNED:
+        return True
     return getattr(value, "_is_protocol", False) or any(name.startswith("_") for name in _fields(value))
 
 

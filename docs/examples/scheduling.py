@@ -92,7 +92,8 @@ print(s[C].loops)
 # %% StageView.nest
 s = te.Schedule(D)
 s[C].split("i", 8)
-s[C].nest
+nest = s[C].nest
+print([level.name for level in nest.levels], nest.lets)
 
 # %% StageView.split
 s = te.Schedule(D)

@@ -145,8 +145,7 @@ def _seen(filled: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any]:
 class Functionalized:
     """A function of arrays whose in-place statements were traced into tensors.
 
-    `of_torch`: it is part of a program of PyTorch's. Its results are tensors of it whatever the arguments are, and
-    whoever calls it takes care of gradients, so that tensors that require grad are taken.
+    `of_torch`: part of a program of PyTorch, which sees to gradients itself; results are PyTorch's tensors always.
     """
 
     def __init__(self, function: Callable[..., Any], interpreted: bool = False, of_torch: bool = False) -> None:

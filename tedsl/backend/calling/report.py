@@ -87,11 +87,10 @@ class ProgramReport(Rich):
         rows = [("kernel", "calls", "bytes", "stages")]
         for name, calls in self.kernels.items():
             size = self.bytes_of(calls[0])
-            rows.append((name, str(len(calls)), "?" if size is None else readable(size), ", ".join(calls[0].stages)))
+            rows.append((name, str(len(calls)), "?" if size is None else readable(size), _few(calls[0].stages)))
         widths = [max(len(row[k]) for row in rows) for k in range(3)]
         lines = [
-            f"{row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]:.60}".rstrip()
-            for row in rows
+            f"{row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]}".rstrip() for row in rows
         ]
         title = f"{self.name}: {_counted(len(self.calls), 'call')} of {_counted(len(self.kernels), 'kernel')}"
         told = [] if self.memory is None else [str(self.memory)]
@@ -122,6 +121,15 @@ class ProgramReport(Rich):
 
 def _counted(n: int, what: str) -> str:
     return f"{n} {what}{'s' * (n != 1)}"
+
+
+def _few(names: Sequence[str], most: int = 60) -> str:
+    """The first names that fit a line, each of them whole, and how many there are where some are left out."""
+    text = ", ".join(names)
+    if len(text) <= most:
+        return text
+    end = f", ... ({len(names)})"
+    return (text[: most - len(end) + 1].rpartition(",")[0] or text[: most - len(end)]) + end
 
 
 def program_of(core: Executable, lent: Set[int] = frozenset()) -> ProgramReport:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,15 @@ def test_kernels_for_contiguous_arrays_know_the_strides_and_others_do_not() -> N
     turned = [np.asfortranarray(arrays[0]), np.repeat(arrays[1], 2, axis=0)[::2], *arrays[2:]]
     np.testing.assert_array_equal(kern(*turned), expected)
     assert [form.layout is COMPACT for form in core.forms.variants] == [True, False]
+
+
+def test_names_of_stages_that_do_not_fit_a_line_are_counted() -> None:
+    x = te.placeholder((4,), name="x")
+    y = te.compute((4,), lambda i: te.exp(x[i]), name="y")
+    program = te.build(x, y).program
+    many = tuple(f"stage_{k}" for k in range(12))
+    line = repr(replace(program, calls=(replace(program.calls[0], stages=many),))).splitlines()[2]
+    assert line.endswith("stage_0, stage_1, stage_2, stage_3, stage_4, ... (12)")
 
 
 def test_programs_share_kernels() -> None:
