@@ -82,8 +82,9 @@ def pipelines_of(rw: Rewriting, kept: Set[Operation], costs: Costs, machine: Mac
                 found.append(made)
                 search.busy |= {op, *made.members}
     members = {m for p in found for m in p.members}
-    if members & costs.inlined:
-        costs = costs_of(rw.stages, kept | members, rw.planned, machine, costs.inlined - members)
+    if members & costs.inlined:  # which makes their readers cheaper, but roots have loops
+        stored = members | {p.root for p in found}
+        costs = costs_of(rw.stages, kept | stored, rw.planned, machine, costs.inlined - members)
     return found, costs
 
 

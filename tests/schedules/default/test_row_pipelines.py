@@ -130,3 +130,18 @@ def test_columns_of_one_element_have_no_vectors_within_their_rows() -> None:
         found = te.evaluate(outputs, {a: given})
     for got, want in zip(found, te.interpret(outputs, {a: given}), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_a_root_whose_members_make_it_cheap_keeps_its_loops() -> None:
+    """It was to be computed where it is read as well, which a schedule refuses."""
+    a = te.placeholder((19, 33), name="a")
+    b = te.compute(a.shape, lambda i, j: a[i, j] * 2 + a.at(i, j - 1, mode="zero") + a.at(i, j + 1, mode="zero"))
+    c = te.compute(a.shape, lambda i, j: b[i, j] * 2 + b.at(i - 1, j, mode="clamp") + b[i, j])
+
+    def mirrored(x: te.Tensor, by: int) -> Any:
+        return lambda i, j: x[i, j] * 2 + x.at(i + by, j, mode="reflect") + x.at(i + by, j, mode="reflect") + x[i, j]
+
+    y = te.compute(a.shape, mirrored(te.compute(a.shape, mirrored(c, 2)), 1))
+    values = CHANCE.integers(-2, 3, a.shape).astype("float32")
+    with assuming({**LOWEST, "cores": 4, "l1": 2 << 10, "l2": 8 << 10, "l3": 32 << 10}):
+        np.testing.assert_array_equal(te.evaluate(y, {a: values}), te.interpret(y, {a: values}))
