@@ -23,7 +23,7 @@ from dataclasses import field, replace
 
 from schedules.conditions import tidied
 from schedules.default.costs import is_function, is_pointwise
-from schedules.default.needs import Needs
+from schedules.default.needs import Needs, ReadsBehind
 from schedules.default.walks import MOST
 from schedules.program import ProgramStages, inputs_first, reading
 from schedules.thresholds import Thresholds
@@ -116,12 +116,12 @@ class _Search:
         self, program: ProgramStages, operations: Sequence[Operation], alone: Set[str], least: Thresholds
     ) -> None:
         self.open = {op for op in operations if program.names[op] not in alone}
-        self.stages, self.least = set(operations), least
+        self.least = least
         self.frames: dict[tuple[int, ...], tuple[Axis, ...]] = {}
         self.groups: list[_Group] = []
         self.reading: dict[Tensor, dict[_Group, None]] = {}  # the groups that walk through an array
         self.needs = Needs(operations)
-        self.behind: dict[Read, tuple[Read, ...]] = {}  # what the stage that is read reads itself
+        self.behind = ReadsBehind(lambda op: is_pointwise(op) and op in self.needs.own)
         self.apart: dict[tuple[Expr, frozenset[Axis], int], list[_Term]] = {}  # what was taken apart before
 
     def add(self, op: Compute) -> None:
@@ -197,15 +197,8 @@ class _Search:
         for read in pending:
             if _is_at(read, frame) and read.tensor not in found and len(found) < MOST_ARRAYS:
                 found[read.tensor] = None
-                pending += self._behind(read)
+                pending += self.behind.of(read)
         return frozenset(found)
-
-    def _behind(self, read: Read) -> tuple[Read, ...]:
-        if read not in self.behind:
-            op = read.tensor.op
-            is_made = is_pointwise(op) and op in self.stages
-            self.behind[read] = tuple(reads_of((op.written_at(read),))) if is_made else ()  # type: ignore[attr-defined]
-        return self.behind[read]
 
     def _joined(self, group: _Group, found: _Sum) -> _Group | None:
         """The group with another sum; None where it has too little in common, or needs what the group makes."""

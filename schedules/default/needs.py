@@ -1,13 +1,15 @@
-"""Which stages a stage needs, however far away: asked of every pair of sums that might be one stage."""
+"""What stages need, however far away, and what lies behind their reads: asked of all sums that might be one stage."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from schedules.program import inputs_first
-from tedsl.lang.tensor import Operation
+from tedsl.lang.expr import Read
+from tedsl.lang.tensor import Compute, Operation
+from tedsl.lang.traverse import reads_of
 
-__all__ = ["Needs"]
+__all__ = ["Needs", "ReadsBehind"]
 
 
 class Needs:
@@ -36,3 +38,20 @@ class Needs:
         for op in stages:
             found |= self.needed.get(op, 0)
         return found
+
+
+class ReadsBehind:
+    """What a stage that is read reads itself, found once for each read; `looks_through` tells of which stages."""
+
+    def __init__(self, looks_through: Callable[[Operation], bool]) -> None:
+        self.looks_through = looks_through
+        self.found: dict[Read, tuple[Read, ...]] = {}
+
+    def of(self, read: Read) -> tuple[Read, ...]:
+        """The reads at the place of a read; none where it is not looked through."""
+        if read not in self.found:
+            op, behind = read.tensor.op, tuple[Read, ...]()
+            if isinstance(op, Compute) and self.looks_through(op):
+                behind = tuple(reads_of((op.written_at(read),)))
+            self.found[read] = behind
+        return self.found[read]

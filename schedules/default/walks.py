@@ -18,7 +18,7 @@ from typing import Any
 from schedules.cutting.repetition import Definition, over_shared_loops
 from schedules.default.costs import costs_of, is_pointwise
 from schedules.default.groups import groups_of
-from schedules.default.needs import Needs
+from schedules.default.needs import Needs, ReadsBehind
 from schedules.default.rewriting import Rewriting
 from schedules.machine import Machine
 from schedules.program import inputs_first, reading
@@ -46,6 +46,8 @@ class _Walk:
     members: list[Compute]
     definitions: list[Definition]
     reads: set[Place]
+    own: int = 0  # as bits (`Needs`)
+    needed: int = 0
 
 
 def company_of(operations: Sequence[Operation], least: Thresholds) -> dict[Operation, int]:
@@ -64,9 +66,9 @@ class _Search:
         least: Thresholds,
         ends: Callable[[], Mapping[Operation, Operation]],
     ) -> None:
-        self.order, self.stages, self.kinds, self.least, self.ends = stages, set(stages), kinds, least, ends
+        self.order, self.kinds, self.least, self.ends = stages, kinds, least, ends
         self.needs = Needs(stages)
-        self.behind: dict[Read, tuple[Read, ...]] = {}  # what the stage that is read reads itself
+        self.behind = ReadsBehind(self._is_open)
         self.joined: dict[_Walk, None] = {}  # those of several stages
         self.loops: dict[Any, Axis] = {}
         self.found: list[_Walk] = []
@@ -98,12 +100,15 @@ class _Search:
                 walk.members.append(op)
                 walk.definitions.append(definition)
                 walk.reads |= reads
-                self.of[op] = walk
                 self.joined[walk] = None
-                return
-        self.of[op] = walk = _Walk([op], [definition], reads)
-        self.alike[tuple(key)].append(walk)
-        self.found.append(walk)
+                break
+        else:
+            walk = _Walk([op], [definition], reads)
+            self.alike[tuple(key)].append(walk)
+            self.found.append(walk)
+        self.of[op] = walk
+        walk.own |= self.needs.bits([op])
+        walk.needed |= self.needs.of([op])
 
     def _may(self, op: Compute) -> bool:
         """Whether a stage is a sum of floats, or what combines the parts of one."""
@@ -132,7 +137,7 @@ class _Search:
                 continue
             arrays[read.tensor, at] = 0 if sums.isdisjoint(loops) else _points(loops)
             if count < MOST_READS:
-                pending += self._behind(read)
+                pending += self.behind.of(read)
         self.kept += pending
         most = max(arrays.values(), default=0)
         return walks | {place for place, size in arrays.items() if size and SHARE * size >= most}
@@ -143,27 +148,22 @@ class _Search:
         here, there = (ends.get(o, o) for o in (op, walk.members[0]))
         if here is not there and any(is_pointwise(o) and self.kinds.get(o.name) not in OF_PARTS for o in (here, there)):
             return False
-        own = self.needs.bits([op]), self.needs.bits(walk.members)
-        return not self._needed([op]) & own[1] and not self._needed(walk.members) & own[0]
+        own = self.needs.bits([op])
+        return not self._needed(self.needs.of([op])) & walk.own and not self._needed(walk.needed) & own
 
-    def _needed(self, stages: Iterable[Operation]) -> int:
-        """What stages need, where all that is one stage already is needed together."""
-        found, before = self.needs.of(stages), -1
+    def _needed(self, found: int) -> int:
+        """What is needed with what stages need, where all that is one stage already is needed together."""
+        before = -1
         while found != before:
             before = found
             for walk in self.joined:
-                own = self.needs.bits(walk.members)
-                if found & own and found & own != own:
-                    found |= own | self.needs.of(walk.members)
+                if found & walk.own and found & walk.own != walk.own:
+                    found |= walk.own | walk.needed
         return found
 
-    def _behind(self, read: Read) -> tuple[Read, ...]:
-        """What is read instead, where a pointwise stage is."""
-        if read not in self.behind:
-            op = read.tensor.op
-            is_made = is_pointwise(op) and self.kinds.get(op.name) not in OF_PARTS and op in self.stages
-            self.behind[read] = tuple(reads_of((op.written_at(read),))) if is_made else ()  # type: ignore[attr-defined]
-        return self.behind[read]
+    def _is_open(self, op: Operation) -> bool:
+        """Whether a read of a stage is looked through."""
+        return is_pointwise(op) and self.kinds.get(op.name) not in OF_PARTS and op in self.needs.own
 
 
 def in_one_walk(rw: Rewriting, outputs: Sequence[Tensor], alone: Set[str], machine: Machine) -> tuple[Tensor, ...]:
