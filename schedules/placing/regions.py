@@ -31,20 +31,7 @@ def extent_there(plan: Plan, stage: str, axis: int, loop: str = "") -> int | Non
     step = plan.places.get(stage)
     if step is None or not isinstance(step.directive, ComputeAt):
         return None
-    found: dict[tuple[str, int], int | None] = {}
-    asked: list[str] = []  # stages of a chain that is being followed
-
-    def needed(plan: Plan, stage: str, axis: int, consumer: str, loop: str) -> int | None:
-        """Of each stage once: there are many ways through a chain of stages. Nothing is said of a very long one."""
-        if len(asked) >= LONGEST:
-            return None
-        if (stage, axis) not in found:
-            asked.append(stage)
-            found[stage, axis] = _needed(plan, stage, axis, consumer, loop, needed)
-            asked.pop()
-        return found[stage, axis]
-
-    return needed(plan, stage, axis, step.directive.consumer, loop or step.directive.loop)
+    return _once(_needed, None)(plan, stage, axis, step.directive.consumer, loop or step.directive.loop)
 
 
 def least_there(plan: Plan, stage: str, axis: int) -> int:
@@ -56,20 +43,25 @@ def least_there(plan: Plan, stage: str, axis: int) -> int:
     around = plan.places.get(step.directive.consumer)
     if around is not None and isinstance(around.directive, ComputeAt):  # of whose loops only parts are computed
         return 0
-    found: dict[tuple[str, int], int] = {}
-    asked: list[str] = []  # stages of a chain that is being followed
+    return _once(_least, 0)(plan, stage, axis, step.directive.consumer, step.directive.loop) or 0
 
-    def least(plan: Plan, stage: str, axis: int, consumer: str, loop: str) -> int:
-        """Of each stage once: there are many ways through a chain of stages. Nothing is said of a very long one."""
-        if len(asked) >= LONGEST:
-            return 0
+
+def _once(take: Callable[[Plan, str, int, str, str, Measure], int | None], unknown: int | None) -> Measure:
+    """A measure, taken of each stage once: there are many ways through a chain; of a very long one it is unknown."""
+    found: dict[tuple[str, int], int | None] = {}
+    deep = 0  # stages of the chain that is being followed
+
+    def measure(plan: Plan, stage: str, axis: int, consumer: str, loop: str) -> int | None:
+        nonlocal deep
+        if deep >= LONGEST:
+            return unknown
         if (stage, axis) not in found:
-            asked.append(stage)
-            found[stage, axis] = _least(plan, stage, axis, consumer, loop, least)
-            asked.pop()
+            deep += 1
+            found[stage, axis] = take(plan, stage, axis, consumer, loop, measure)
+            deep -= 1
         return found[stage, axis]
 
-    return least(plan, stage, axis, step.directive.consumer, step.directive.loop)
+    return measure
 
 
 def _least(plan: Plan, stage: str, axis: int, consumer: str, loop: str, least: Measure) -> int:
