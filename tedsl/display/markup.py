@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 
-__all__ = ["MOST_BYTES", "badge", "code", "count", "details", "escape", "page", "section", "size", "table"]
+__all__ = ["MOST_BYTES", "badge", "code", "count", "details", "escape", "fits", "page", "section", "size", "table"]
 
 # Beyond this a page is cut, with a note: notebooks are kept in files.
 MOST_BYTES = 100_000
@@ -32,10 +32,14 @@ def escape(text: object) -> str:
     return html.escape(str(text))
 
 
-def page(parts: Iterable[str]) -> str:
-    """A complete piece of HTML: parts that no longer fit are left out, which the last line then says."""
-    made: list[str] = [f'<div class="te"><style>{style()}</style>']
-    room = MOST_BYTES - len(made[0].encode()) - 200
+def page(parts: Iterable[str], text: str) -> str:
+    """A complete piece of HTML: parts that no longer fit are left out, which the last line then says.
+
+    Sites that show notebooks take styles, formulas and pictures out of outputs, and what is left of a page says
+    nothing. So a page without its style is hidden, and `text` is shown, which the style hides.
+    """
+    made = [_opening(text)]
+    room = _room(text)
     left_out = 0
     for part in parts:
         room -= len(part.encode())
@@ -45,7 +49,25 @@ def page(parts: Iterable[str]) -> str:
             made.append(part)
     if left_out:
         made.append(f'<p class="te-mute">{left_out} more parts do not fit here; print() shows them all</p>')
-    return "".join([*made, "</div>"])
+    return "".join([*made, "</div></div>"])
+
+
+def fits(part: str, text: str) -> bool:
+    """Whether a page of one part would be shown."""
+    return len(part.encode()) <= _room(text)
+
+
+def _room(text: str) -> int:
+    return MOST_BYTES - len(_opening(text).encode()) - 200
+
+
+def _opening(text: str) -> str:
+    lines = text.split("\n")
+    if left_out := len(lines[MOST_ROWS:]):
+        lines[MOST_ROWS:] = [f"... and {left_out} more lines: print() shows them"]
+    text = escape("\n".join(lines))
+    plain = f'<pre class="te-text">{text}</pre>'
+    return f'<div class="te"><style>{style()}</style>{plain}<div class="te-page" hidden style="display:none">'
 
 
 def section(title: str, *marks: str) -> str:

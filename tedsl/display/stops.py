@@ -1,7 +1,7 @@
 """One of several pages at a time, chosen by the reader: what a tile size does to a loop nest.
 
 All pages are in the output, and the style sheet alone shows the one that is chosen: no script runs, so it works in
-notebooks that are shown and not run, and where a style is lost they stand one below the other.
+notebooks that are shown and not run.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tedsl.display.markup import MOST_BYTES, escape, page, style
+from tedsl.display.markup import escape, fits, page, style
 from tedsl.display.views import parts_of
 
 __all__ = ["Slider", "slider"]
@@ -31,9 +31,9 @@ class Slider:
         ]
         head = f'<div class="te-stops"><b>{escape(self.name)}</b>{"".join(stops)}</div>'
         made = f'<form class="te-slider">{_rules(len(stops))}{head}{"".join(frames)}</form>'
-        if len(made.encode()) + len(style().encode()) > MOST_BYTES - 300:
-            return page([f"<p>{len(frames)} pages are too much for one output; print() shows them</p>"])
-        return page([made])
+        if not fits(made, repr(self)):
+            return page([f"<p>{len(frames)} pages are too much for one output; print() shows them</p>"], repr(self))
+        return page([made], repr(self))
 
     def _stop(self, k: int, value: Any) -> str:
         chosen = " checked" if k == self.begin else ""

@@ -60,7 +60,8 @@ class ScheduleTrace:
         drawn = [_picture(v, self.count, v is self.computed) for v in self._shown()]
         still = "<style>@media (prefers-reduced-motion: reduce){.te .te-now{display:none}}</style>"
         row = f'<div style="display:flex;flex-wrap:wrap;gap:1.2rem;overflow-x:auto">{"".join(drawn)}</div>'
-        return page([still + head, row, f'<p class="te-mute">the hue and the number tell the first step; {told}</p>'])
+        told = f'<p class="te-mute">the hue and the number tell the first step; {told}</p>'
+        return page([still + head, row, told], repr(self))
 
     def _shown(self) -> list[Visits]:
         """What fits: the stage itself, then what it reads."""

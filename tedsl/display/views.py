@@ -41,7 +41,8 @@ class Shown:
     """A page made on request: what `program(...)` and the like return; `text`: the same, whole, as text."""
 
     def __init__(self, parts: Sequence[str], text: str, stages: Sequence[Operation]) -> None:
-        self.html, self.text, self.stages = page(parts), text, stages
+        self.text, self.stages = text, stages
+        self.html = page(parts, str(self))
 
     def _repr_html_(self) -> str:
         return self.html
@@ -55,7 +56,7 @@ class Shown:
 
 def html(shown: Any) -> str:
     """The page of a tensor, gradients, an index inversion, a schedule, a kernel, a report or work."""
-    return page(parts_of(shown))
+    return page(parts_of(shown), f"{shown}\n\n{shown.explain()}" if isinstance(shown, Gradients) else str(shown))
 
 
 def latex(shown: Any) -> str | None:

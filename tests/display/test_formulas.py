@@ -181,7 +181,7 @@ def test_without_styles_and_mathml_a_formula_is_left_as_text(shape: Any, body: A
 def test_without_styles_lines_stay_apart() -> None:
     total = te.scan((9,), lambda u, t: te.select(t == 0, W[0], u[t - 1] * 0.5), name="total")
     wide = te.compute((9,), lambda i: sum(te.exp(W[(i + k) % 9]) * (k + 2) for k in range(9)), name="wide")
-    assert unset(total._repr_html_()).startswith("total float32[9] scan")
+    assert unset(total._repr_html_()).startswith(f"{total}total float32[9] scan")
     assert len(re.findall(r"^ [=+] ", unset(wide._repr_html_()), re.MULTILINE)) >= 1
     nest = unset(te.Schedule(X.T @ X[:, 0])._repr_html_())
     assert "for " in nest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable
 from functools import cache
@@ -18,6 +19,7 @@ from tedsl.display.markup import MOST_BYTES, page, style
 from tedsl.display.views import MOST_OPEN
 
 VOID = {"br", "mspace"}
+TEXT = re.compile(r'<pre class="te-text">(.*?)</pre>', re.DOTALL)
 
 
 def layer() -> tuple[te.Tensor, ...]:
@@ -112,8 +114,9 @@ class Balance(HTMLParser):
 
 
 def text_of(page: str) -> str:
+    """What a page says, but for the text that stands for it where its style is taken away."""
     parser = Balance()
-    parser.feed(page)
+    parser.feed(TEXT.sub("", page))
     assert parser.open == []
     return "".join(parser.text)
 
@@ -129,6 +132,15 @@ def test_page(name: str) -> None:
 @pytest.mark.parametrize("name", ["gradients", "program", "schedule", "scan", "inversion"])
 def test_a_program_made_again_has_the_same_page(name: str) -> None:
     assert PAGES[name]()._repr_html_() == rendered(name)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_text_stands_where_a_style_is_taken_away(name: str) -> None:
+    text = TEXT.search(rendered(name))
+    assert text
+    assert html.unescape(text[1]).split("\n")[0] in str(PAGES[name]())
+    assert rendered(name).count('<div class="te-page" hidden style="display:none">') == 1
+    assert ".te .te-text{display: none;}.te .te-page{display: block !important;}" in style()
 
 
 def test_what_pages_say() -> None:
@@ -203,7 +215,7 @@ def test_a_large_program_has_a_page_within_bounds() -> None:
 
 
 def test_parts_that_do_not_fit_are_left_out_and_counted() -> None:
-    shown = page(["<p>first</p>", "x" * MOST_BYTES, "<p>last</p>"])
+    shown = page(["<p>first</p>", "x" * MOST_BYTES, "<p>last</p>"], "first\n" * MOST_BYTES)
     assert len(shown.encode()) < MOST_BYTES
     assert "first" in shown
     assert "more parts do not fit" in shown
@@ -270,7 +282,7 @@ def test_a_slider_shows_whatever_has_a_page_and_stays_small(monkeypatch: pytest.
     escaped = te.display.slider(lambda v: layer()[2], ["<b>", "&"])
     assert "&lt;b&gt;" in escaped._repr_html_()
     assert "value = &amp;" in escaped._repr_html_()
-    monkeypatch.setattr("tedsl.display.stops.MOST_BYTES", 9000)
+    monkeypatch.setattr("tedsl.display.markup.MOST_BYTES", 9000)
     assert "2 pages are too much for one output" in escaped._repr_html_()
     for mistake, said in (
         (lambda: te.display.slider(split_by, []), "expected 1 to 24 values, found 0"),
