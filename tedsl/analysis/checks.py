@@ -26,7 +26,9 @@ from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import conjuncts, free_axes, reads_of, substitute_all, topological
 
-__all__ = ["ReadCheck", "Status", "checked_as", "checked_in_part", "read_checks", "read_to_check"]
+__all__ = [
+    "ReadCheck", "Status", "checked_as", "checked_in_part", "has_given_checks", "holds", "read_checks", "read_to_check",
+]  # fmt: skip
 
 Status = Literal["safe", "guarded", "run"]
 
@@ -74,6 +76,7 @@ class ReadCheck:
 
 # Where an operation has its own: a check names the operation, so that no table outside would ever let go of it.
 _OWN = "_read_checks"
+_GIVEN = "_given_read_checks"
 
 
 def read_checks(op: Operation) -> tuple[ReadCheck, ...]:
@@ -85,6 +88,17 @@ def read_checks(op: Operation) -> tuple[ReadCheck, ...]:
             _Deciding(site, scopes.setdefault(site.axes, Facts(site.axes))).check() for site in sites_of(op)
         )
     return done
+
+
+def holds(check: ReadCheck, index: Expr, guard: Expr, facts: Facts) -> bool:
+    """Whether an access at `index` where `guard` holds is in bounds, or its tensor empty: such calls end before."""
+    filled = guard
+    for extent in check.tensor.extents:
+        if not isinstance(extent, Const) or extent.value < 1:
+            filled = Expr._apply(Fn.AND, filled, extent >= 1)
+    form = facts.form(index)
+    gaps = form - facts.form(check.lower), facts.form(check.upper) - form
+    return all(facts.proves(gap, filled) for gap in gaps)
 
 
 def read_to_check(op: Operation) -> set[Operation]:
@@ -104,6 +118,7 @@ def read_to_check(op: Operation) -> set[Operation]:
 def checked_as(op: Operation, originals: Iterable[Operation]) -> None:
     """Let the checks of `op`, which makes the same accesses as `originals`, be theirs: as the user wrote them."""
     vars(op)[_OWN] = tuple(check for original in originals for check in read_checks(original))
+    vars(op)[_GIVEN] = True
 
 
 def checked_in_part(op: Operation, original: Operation) -> None:
@@ -112,6 +127,12 @@ def checked_in_part(op: Operation, original: Operation) -> None:
     A table may have elements that no point of the original reads, at which the guards do not hold or say nothing.
     """
     vars(op)[_OWN] = tuple(check for check in read_checks(original) if check.tensor in set(op.inputs))
+    vars(op)[_GIVEN] = True
+
+
+def has_given_checks(op: Operation) -> bool:
+    """Whether the checks of an operation are those of others."""
+    return _GIVEN in vars(op)
 
 
 def _extent_is_not_zero(extent: Expr) -> bool:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from tedsl.lang.dtypes import DType, integer_bounds
 from tedsl.lang.expr import Apply, Fn
 
-__all__ = ["ALL", "FloatRange", "float_range", "truncated"]
+__all__ = ["ALL", "FloatRange", "float_range", "float_sum", "truncated"]
 
 FloatRange = tuple[float, float]
 ALL: FloatRange = (-math.inf, math.inf)
 ULPS = 4
 _DIGITS = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
+FEW_UNITS = 2.0**-7  # that as many roundings as a sum has may come to
 TINY = 2.0**-24  # of float16, the coarsest numbers beside 0
 
 
@@ -30,6 +31,16 @@ def float_range(node: Apply, ends: tuple[FloatRange, ...]) -> FloatRange:
     if node.fn in _EXACT:
         return low, high
     return _wider(low, -1, node.dtype), _wider(high, 1, node.dtype)
+
+
+def float_sum(begin: FloatRange, values: FloatRange, most: int, dtype: DType) -> FloatRange:
+    """What a number and up to so many others come to, added in any order, also in parts that are subtracted."""
+    unit = most * 2.0 ** -_DIGITS[dtype.name]
+    size = most * max(map(abs, values)) + max(map(abs, begin))
+    if unit > FEW_UNITS or not math.isfinite(size):
+        return ALL
+    lost = 2 * ULPS * unit * size + TINY
+    return begin[0] + min(most * values[0], 0.0) - lost, begin[1] + max(most * values[1], 0.0) + lost
 
 
 def truncated(ends: FloatRange, dtype: DType) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from schedules.flattening import flattened
 from schedules.merging import Merging, merging_of
 from schedules.turns import by_turns
+from tedsl.analysis.known_places import KnownPlaces
 from tedsl.analysis.overflow import Limit, limits_of
 from tedsl.analysis.sizes import concrete_shape, evaluate_extent, known_shape
 from tedsl.backend.arguments.layouts import LARGEST
@@ -109,7 +110,11 @@ class ProgramFacts:
 
     @cached_property
     def checks_indices(self) -> bool:
-        return bool(checks_of(self._operations))
+        checks = checks_of(self._operations)
+        if not checks or self.planner.automatic:
+            return bool(checks)
+        places = KnownPlaces(self.inputs)
+        return not {c for op in self._operations for c in places.settled(op)}.issuperset(checks)
 
     @cached_property
     def is_large(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import halide as hl
 
-from tedsl.analysis.checks import ReadCheck, read_checks
+from tedsl.analysis.checks import ReadCheck, holds, read_checks
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.messages import Overrun
 from tedsl.analysis.pointwise import Array
@@ -24,7 +24,7 @@ from tedsl.backend.lowering.names import identifier
 from tedsl.backend.lowering.stages import Context
 from tedsl.backend.scalars.types import Expr as Halide
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Axis, Const, Expr, Fn, Var
+from tedsl.lang.expr import Axis, Const, Expr, Var
 from tedsl.lang.intervals import Range
 from tedsl.lang.tensor import Operation, ScanState, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, substitute_all
@@ -88,13 +88,7 @@ def undecided(checks: Iterable[ReadCheck], ranges: Mapping[Expr, Range]) -> dict
 
 def _holds_unless_empty(check: ReadCheck, ranges: Mapping[Expr, Range] | None = None) -> bool:
     """Whether an access can only be wrong where its tensor is empty; its calls end before (`SingleKernel.run`)."""
-    facts = Facts(tuple(loops_of(check)), dict(ranges or {}))
-    filled = check.guard
-    for extent in check.tensor.extents:
-        filled = Expr._apply(Fn.AND, filled, extent >= 1)
-    index = facts.form(check.index)
-    gaps = (index - facts.form(check.lower), facts.form(check.upper) - index)
-    return all(facts.proves(gap, filled) for gap in gaps)
+    return holds(check, check.index, check.guard, Facts(tuple(loops_of(check)), dict(ranges or {})))
 
 
 def operations_checked(operations: Sequence[Operation], checks: Iterable[ReadCheck]) -> set[Operation]:

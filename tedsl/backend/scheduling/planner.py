@@ -9,6 +9,7 @@ from schedules.automatic import check_limits
 from schedules.cutting.cuts import PlanPart, parts_of
 from schedules.cutting.repetition import without_repetition
 from schedules.default import Machine, completed, stored
+from schedules.known_places import with_known_places
 from schedules.machine import Choices, assumed
 from schedules.placing.ahead import is_asked_ahead
 from schedules.placing.pieces import planned_pieces
@@ -37,6 +38,14 @@ __all__ = ["Planner"]
 def _fuses(machine: Machine) -> bool:
     """Whether the code goes through the passes over its assembly."""
     return machine.gpu is None and loads_objects()
+
+
+def _knowing(plan: Plan, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[Plan, list[Tensor]]:
+    """The plan for a program that says where its places are in bounds, and its outputs."""
+    program, names = with_known_places(plan.program, inputs), plan.program.names
+    if program is plan.program:
+        return plan, list(outputs)
+    return plan.over(program), [program.stages[names[t.op]].output(t.index) if t.op in names else t for t in outputs]
 
 
 @dataclass(frozen=True)
@@ -110,6 +119,7 @@ class Planner:
         if plan is None:
             outputs = without_repetition(inputs, outputs)
             plan = Plan(program_of(outputs))
+        plan, outputs = _knowing(plan, inputs, outputs)
         self._check(plan, target)
         if self.simple:
             return self._applied(stored(plan), inputs, added, machine, arrays=arrays)
@@ -142,10 +152,10 @@ class Planner:
 
         `least`: how many parts must be possible. With 1 there are as many as can be.
         """
-        plan = self.plan or Plan(program_of(outputs))
+        plan, wanted = _knowing(self.plan or Plan(program_of(outputs)), inputs, outputs)
         self._check(plan, target)
         machine = self.machine(target)
-        plan = completed(plan, inputs, outputs, machine, merged=self.merged, apart=True, together=self.in_place)
+        plan = completed(plan, inputs, wanted, machine, merged=self.merged, apart=True, together=self.in_place)
         stages, given = plan.program.stages, {t: t for t in inputs}
         for (op, k), (name, index) in plan.program.handles.items():
             given.setdefault(stages[name].output(index), op.output(k))

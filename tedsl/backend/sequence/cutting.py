@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from schedules.cutting.cuts import PlanPart
+from schedules.known_places import with_known_places
+from schedules.program import program_of
 from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import CompiledKernel, KernelStep, StepPlan
@@ -50,9 +52,18 @@ def least_kernels(program: Compilation) -> int:
 
 def cut_program(program: Compilation, least: int) -> StepPlan:
     """The steps of a program, cut where at least so many kernels are possible; 1: as many as can be."""
-    begin, cutter = time.perf_counter(), Cutter(program, least)
+    begin, program = time.perf_counter(), _knowing(program)
+    cutter = Cutter(program, least)
     cutter.reach(program.outputs, program.name)
     return replace(cutter.plan(), schedule_ms=(time.perf_counter() - begin) * 1e3)
+
+
+def _knowing(program: Compilation) -> Compilation:
+    """The program with what its stages show of places, which a kernel does not see whose places a routine finds."""
+    if program.planner.is_asked or not any(isinstance(op, Extern) for op in program.operations):
+        return program
+    known = with_known_places(program_of(program.outputs), program.inputs)
+    return replace(program, outputs=known.outputs)
 
 
 def shared_key(digest: str, program: Compilation) -> tuple[object, ...]:
