@@ -131,7 +131,7 @@ class ProgramFacts:
 
     def _is_narrow(self, tensors: Sequence[Tensor]) -> bool:
         """Whether rows are so short that vectors run on into the next one, for which strides must be known."""
-        if self.planner.is_asked or self.checks_indices or self.merging is not None:
+        if self.planner.is_asked or self.merging is not None:
             return False
         if native_alone(self.inputs, self.outputs):  # a routine takes arrays of the dimensions that they have
             return False
@@ -148,7 +148,8 @@ class ProgramFacts:
     @cached_property
     def flattening(self) -> Merging | None:
         is_ours = self.planner.part is None and not self.planner.is_asked and not self.planner.in_place
-        return flattened(self.inputs, self.outputs) if is_ours and self.is_compact else None
+        may_flatten = is_ours and self.is_compact and not self.checks_indices
+        return flattened(self.inputs, self.outputs) if may_flatten else None
 
     def has_empty_stage(self, inputs: Sequence[Any], sizes: Sizes) -> bool:
         shapes = [a.shape for a in inputs] + [concrete_shape(t, sizes, self.name) for t in self.between]

@@ -19,6 +19,7 @@ from tedsl.analysis.pointwise import Array
 from tedsl.backend.assembly.numbering import numbered_func
 from tedsl.backend.host.runtime import NOT_FINITE
 from tedsl.backend.lowering.finite_checks import check_finite
+from tedsl.backend.lowering.flat_checks import along_rows
 from tedsl.backend.lowering.index_flags import HIGHEST, LOWEST, IndexFlags, expressions_of, loops_of
 from tedsl.backend.lowering.names import identifier
 from tedsl.backend.lowering.stages import Context
@@ -111,9 +112,9 @@ def lower_checks(ctx: Context, pending: Mapping[int, ReadCheck], finite: Sequenc
         total = total | zero
         funcs += made
     for number, check in _once(pending).items():
-        flags = IndexFlags(ctx, check)
-        outside, made = flags.any_outside()
-        low, high, worst = flags.extremes(outside)
+        walked = along_rows(check, ctx.images) if ctx.arrays.are_flat else check
+        outside, made = IndexFlags(ctx, walked).any_outside()
+        low, high, worst = IndexFlags(ctx, check).extremes(outside)
         ok = numbered_func(f"check_{identifier(check.op.name)}")
         ok[()] = hl.require(~outside, hl.i32(0), hl.i32(number), low, high, ctx.extent(check.site.extent))
         total = total | hl.Expr(ok[()])

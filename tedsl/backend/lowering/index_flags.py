@@ -51,8 +51,8 @@ def loops_of(check: ReadCheck) -> list[Axis]:
 class IndexFlags:
     """The functions that look at one access. The last axis is walked in steps of a vector.
 
-    Past its end the last element is looked at again, and where the last piece is longer than what is left, the first
-    one is: neither changes what is found.
+    At its end elements are looked at again, and where the last piece is longer than what is left, the first one is:
+    neither changes what is found.
     """
 
     ctx: Context
@@ -140,9 +140,16 @@ class IndexFlags:
         block = places.pop(inner)
         loops = dict(zip(others, places, strict=True))
         if axes:
-            last = extent(_extent(axes[-1])) - 1
-            loops[axes[-1]] = extent(axes[-1].begin) + hl.min(hl.likely(block * LANES + lane), last)
+            loops[axes[-1]] = extent(axes[-1].begin) + self._lanes(block * LANES, lane)
         return self._scope(loops)
+
+    def _lanes(self, begin: Halide, lane: hl.Var) -> Halide:
+        """The places of a vector along the last axis; the last vector ends with the axis, where that is as long."""
+        axis = self.axes[-1]
+        known, last = _known(axis), self.ctx.extent(_extent(axis)) - 1
+        if known is None or known < LANES:
+            return hl.min(hl.likely(begin + lane), last)
+        return (begin if known % LANES == 0 else hl.min(begin, hl.i32(known - LANES))) + lane
 
     def _scope(self, loops: Mapping[Axis, Halide]) -> Scalars:
         return self.ctx.scalars(loops, _reading_scans(self.ctx, self.check.op))

@@ -1,5 +1,6 @@
 """What a kernel says of an index out of bounds: which element it is, as the reference says it, point by point."""
 
+import re
 import tracemalloc
 
 import numpy as np
@@ -189,3 +190,33 @@ def test_checks_of_other_bounds_or_conditions_stay_apart():
             assert (kern(*data) == [0, 0, 1, 2]).all()
         else:
             assert f"it is {found} at" in told(kern, data)
+
+
+@pytest.mark.parametrize("shape", [(7000, 11), (30, 5, 3), (50, 1)])
+def test_short_rows_of_indices_are_looked_at_as_they_lie(shape):
+    index, x = te.placeholder(shape, "int64", name="index"), te.placeholder((shape[0], 6), name="x")
+    kern = te.build([x, index], te.compute(shape, lambda i, *j: x[i, index[(i, *j)]] * (i + 1), name="y"))
+    loads = re.findall(r"uint64x16\(index\[ramp\(.*?, ([^,]+), 16\)", kern.source("stmt"))
+    assert loads == ["1"]
+    rng = np.random.default_rng(0)
+    values, places = rng.normal(size=(shape[0], 6)).astype("float32"), rng.integers(0, 6, shape)
+    picked = np.take_along_axis(values, places.reshape(shape[0], -1), 1).reshape(shape)
+    scale = np.arange(1, shape[0] + 1, dtype="float32").reshape(-1, *(1 for _ in shape[1:]))
+    assert np.array_equal(kern(values, places), picked * scale)
+    place = tuple(n - 1 for n in shape)
+    places[place] = -3
+    assert f"index[{', '.join(map(str, place))}] is -3" in told(kern, [values, places])
+
+
+def test_a_checked_lookup_beside_a_result_of_short_rows():
+    x, index, row = te.placeholder((300, 3), name="x"), te.placeholder((40,), "int32", name="index"), te.placeholder(40)
+    outputs = [
+        te.compute((300, 3), lambda i, j: x[i, j] * 2.0, name="doubled"),
+        te.compute((40,), lambda k: row[index[k]], name="picked"),
+    ]
+    kern = te.build([x, index, row], outputs)
+    values, line = np.arange(900, dtype="float32").reshape(300, 3), np.arange(40, dtype="float32")
+    doubled, picked = kern(values, np.arange(40)[::-1].astype("int32"), line)
+    assert np.array_equal(doubled, values * 2)
+    assert np.array_equal(picked, line[::-1])
+    assert "it is 41" in told(kern, [values, np.full(40, 41, "int32"), line])
