@@ -82,7 +82,8 @@ def _default(plan: Plan, d: Auto) -> Completion:
     except ValueError as error:
         raise ScheduleError(str(error)) from None
     found = completion(plan, (), plan.program.outputs, machine.tuned())
-    changed = plan.regrouped | found.stages.regrouped | regrouped_between(plan.program, found.stages.program)
+    unlike = regrouped_between(plan.program, found.stages.program) - found.in_order
+    changed = plan.regrouped | found.stages.regrouped | unlike
     return replace(found, stages=replace(found.stages, regrouped=changed), plan=replace(found.plan, regrouped=changed))
 
 

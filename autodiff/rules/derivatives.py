@@ -112,6 +112,7 @@ DERIVATIVE: dict[Fn, Row] = {
     Fn.COPYSIGN: lambda g, y, a, b: (times(g, fn.copysign(1.0, a) * fn.copysign(1.0, b)), None),
     Fn.SELECT: lambda g, y, c, a, b: (None, g, g),
     Fn.CAST: lambda g, y, x: (fn.convert(g, x.dtype),),
+    Fn.TERM: lambda g, y, x: (g,),
 }
 
 # Nothing flows back: steps, conditions, and operations on integers.

@@ -49,7 +49,9 @@ class Rewriting:
     numbered: list[Axis] = field(default_factory=list)  # one for each position, to compare reductions by
     company: int = 1  # sums that are made in one walk with the one in hand, itself counted
     begins: dict[Tensor, tuple[int, int]] = field(default_factory=dict)  # a dimension, and how much of it is not kept
+    in_order: set[str] = field(default_factory=set)  # reductions written out, their terms as they were
     regrouped: set[str] = field(default_factory=set)  # sums whose terms are multiplied in another order
+    between: set[Operation] = field(default_factory=set)  # windows on stages, and those on which there are windows
     parts: dict[Tensor, Compute] = field(default_factory=dict)  # of packed scans, which their readers read instead
 
     def __post_init__(self) -> None:

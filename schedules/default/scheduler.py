@@ -12,6 +12,7 @@ from dataclasses import replace
 from schedules.conditions import tidy
 from schedules.cutting.repetition import copied_by
 from schedules.default.alike import kind_of
+from schedules.default.canonical.expansion import expanded, windows_between_stages
 from schedules.default.canonical.factors import grouped
 from schedules.default.canonical.growing import growing
 from schedules.default.canonical.invariants import invariants_apart
@@ -59,11 +60,15 @@ KEPT = ("padded", "folded", "turned", "tiled")  # kinds of stages that are not c
 
 @dataclass(frozen=True)
 class Completion:
-    """A complete plan, and how it came about: `stages` is the plan for the stages it has, before `directives`."""
+    """A complete plan, and how it came about: `stages` is the plan for the stages it has, before `directives`.
+
+    `in_order`: reductions that have become expressions, in which their terms are combined in the same order.
+    """
 
     stages: Plan
     directives: tuple[Directive, ...]
     plan: Plan
+    in_order: frozenset[str]
 
 
 def completed(
@@ -101,6 +106,8 @@ def completion(
     if machine.gpu is None and not apart:
         parts = parts_read_through(operations, outputs)
         rw.parts = {t: op for t, op in parts.items() if op not in kept}
+    if machine.gpu is None:
+        rw.between = windows_between_stages(operations, machine.least.written_out)
     asked = steps_asked_for(operations, outputs, rw.parts) if machine.gpu is None and not apart else {}
     joined = {op for earlier in chains.values() for op in earlier}
     alone = {*plan.made, *spoken}
@@ -141,7 +148,7 @@ def completion(
     made = _said(made, known)
     rest = plan_rest(rw.stages, made, spoken, machine)
     made = replace(_said(made, rest), finite=finite, complete=frozenset(stages), regrouped=regrouped)
-    return Completion(begin, (*known, *rest), made)
+    return Completion(begin, (*known, *rest), made, frozenset(rw.in_order))
 
 
 def _with_common_sums(
@@ -203,6 +210,8 @@ def _rewrite(
     op = rw.carried(original)
     if isinstance(op, Compute) and machine.gpu is None:
         made = normal(op)
+        if original in rw.between and op.name not in plan.made:
+            made = _written_out(rw, made)
         op = made
         if op.reduction is not None:
             seen = through_views(made, may_pass)
@@ -243,6 +252,15 @@ def _rewrite(
         _add_scan(rw, op if steps is None else rw.holding(op, original, steps), original, machine)
     else:
         rw.add(op, original)
+
+
+def _written_out(rw: Rewriting, op: Compute) -> Compute:
+    """A reduction of a few terms as an expression; any other stage as it is."""
+    body = expanded(op)
+    if body is None:
+        return op
+    rw.in_order.add(op.name)
+    return replace(op, bodies=(body,), names=None, _outputs={})
 
 
 def _scaled_apart(rw: Rewriting, op: Compute, machine: Machine, *, plain: bool) -> Compute:

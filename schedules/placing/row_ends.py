@@ -8,7 +8,8 @@ are. Elements are computed twice then, from the same values: bits stay.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Mapping, Set as AbstractSet
 from dataclasses import replace
 
 from schedules.directives import ComputeWith, LoopDirective, Split
@@ -18,9 +19,9 @@ from schedules.placing.placement import placed
 from schedules.placing.places import Placement
 from schedules.placing.tails import becomes_vectors, is_long
 from schedules.plan import Plan, Step, dimensions
-from tedsl.lang.tensor import Compute, Placeholder
+from tedsl.lang.tensor import Compute, Operation, Tensor
 
-__all__ = ["with_row_ends"]
+__all__ = ["may_lie_on", "with_row_ends"]
 
 MOST_TWICE = 1 / 8  # of a result that is computed twice so that a window slides along it
 
@@ -71,7 +72,7 @@ def _may_shift(plan: Plan, d: Split, level: Level, places: Mapping[str, Placemen
         return is_vector and is_long(plan, d, places)
     if d.stage not in plan.program.final or known is None or known < d.factor or known % d.factor == 0:
         return False
-    if _is_in_place(plan, d.stage):
+    if _is_in_place(plan, d.stage, places):
         return False
     return is_vector or (_slides_inside(plan, d, places) and (-known % d.factor) <= MOST_TWICE * known)
 
@@ -81,12 +82,33 @@ def _slides_inside(plan: Plan, d: Split, places: Mapping[str, Placement]) -> boo
     return any(p.store == (d.stage, d.outer) and p.loop != d.outer for p in places.values())
 
 
-def _is_in_place(plan: Plan, name: str) -> bool:
-    """Whether a result is as large as an input, in whose memory it may lie: what was written must not be read again."""
-    result = plan.program.stages[name]
+def _is_in_place(plan: Plan, name: str, places: Mapping[str, Placement]) -> bool:
+    """Whether a result may lie in the memory of an input, so that what was written must not be read again."""
+    result, stages = plan.program.stages[name], plan.program.stages
     assert isinstance(result, Compute)
-    inputs = {t for op in plan.program.stages.values() for t in op.inputs if isinstance(t.op, Placeholder)}
-    return any(
-        len(t.extents) == len(result.axes) and all(a.extent is e for a, e in zip(result.axes, t.extents, strict=True))
-        for t in inputs
+    inside = {stages[n] for n, p in places.items() if n in stages and p.kind in ("inline", "at")}
+    return may_lie_on(result, inside)
+
+
+def may_lie_on(root: Compute, inside: AbstractSet[Operation]) -> bool:
+    """Whether a result may lie on a tensor that is as large, from which its elements, with the stages `inside` that
+    they are made of, read nothing but the element at their own place: others may be written by then.
+    """
+    own: set[Tensor] = set()
+    others: set[Tensor] = set()
+    pending: list[tuple[Operation, bool]] = [(root, True)]
+    for op, is_own in pending:
+        axes = getattr(op, "axes", ())
+        for read in op.reads:
+            here = is_own and len(axes) == len(read.indices) and all(map(operator.is_, axes, read.indices))
+            (own if here else others).add(read.tensor)
+            if read.tensor.op in inside and (read.tensor.op, here) not in pending:
+                pending.append((read.tensor.op, here))
+    return any(_is_alike(root, t) for t in own - others if t.op not in inside)
+
+
+def _is_alike(op: Compute, tensor: Tensor) -> bool:
+    """Whether the results of a stage are as large as a tensor along every axis."""
+    return len(op.axes) == len(tensor.extents) and all(
+        a.extent is e for a, e in zip(op.axes, tensor.extents, strict=True)
     )

@@ -1,16 +1,21 @@
-"""Indices that go round: remainders by a length which are one straight run for most of their loops.
+"""Indices that go round, or back: remainders by a length, or mirrored places, which are one straight run for most of
+their loops.
 
 What such an index is there a compiler cannot see, as it does not know how often the remainder goes round.
 """
 
 from __future__ import annotations
 
-from tedsl.analysis.affine import form_of
+from collections.abc import Mapping
+
+from tedsl.analysis.affine import affine_of, form_of
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Expr, Fn, Read
+from tedsl.lang.extents import number
 from tedsl.lang.intervals import range_of, with_sizes
 from tedsl.lang.polynomials import Affine
 
-__all__ = ["goes_round", "straight_part"]
+__all__ = ["Mirror", "goes_back", "goes_round", "straight_part", "unfolded"]
 
 SIZE = 1024  # taken for a length that is not known
 MOST = 3, 5  # of the values of an index, that they are worth loops of their own
@@ -58,3 +63,83 @@ def _form(expr: Expr) -> Affine:
 def goes_round(read: Read) -> bool:
     """Whether a read goes round along the contiguous axis."""
     return bool(read.indices) and straight_part(read.indices[-1]) is not None
+
+
+def goes_back(read: Read) -> bool:
+    """Whether a read is mirrored at the ends of the contiguous axis."""
+    return bool(read.indices) and unfolded(read.indices[-1], read.tensor.extents[-1]) is not None
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """An index that is `place` within a length, `before` where that is below 0 and `behind` where it is too large."""
+
+    place: Expr
+    before: Expr
+    behind: Expr
+
+
+def unfolded(index: Expr, extent: Expr) -> Mirror | None:
+    """What an index is that is made of a place by minima and maxima, mirrored where the place is not in [0, extent).
+
+    Of two places, as either is the other's mirror image, the one that is inside for longer.
+    """
+    last = (number(extent) or 0) - 1
+    if last < 1 or not isinstance(index, Apply) or index.fn not in _FOLDS:
+        return None
+    forms = {leaf: affine_of(leaf) for leaf in _leaves(index)}
+    found: list[tuple[int, Mirror]] = []
+    for place, form in forms.items():
+        low, high = range_of(place)
+        if form is None or form.is_constant or low < -last or high > 2 * last:
+            continue
+        known = {leaf: None if own is None else _along(form, own) for leaf, own in forms.items()}
+        inside, before, behind = (
+            _folded(index, known, ends) for ends in ((0, last), (min(low, -1), -1), (last + 1, max(high, last + 1)))
+        )
+        if inside is None or before is None or behind is None or known[inside] != (1, 0):
+            continue
+        if any(line is not None and line[0] < 0 for line in (known[before], known[behind])):
+            found.append((min(high, last) - max(low, 0), Mirror(place, before, behind)))
+    return max(found, key=lambda p: p[0])[1] if found else None
+
+
+_Line = tuple[int, int]  # s and c of s p + c, p the place, s from -1 to 1
+_FOLDS = frozenset({Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP})
+
+
+def _leaves(index: Expr) -> list[Expr]:
+    """What the minima and maxima of an index are of."""
+    found: dict[Expr, None] = {}
+    pending = [index]
+    for node in pending:
+        if isinstance(node, Apply) and node.fn in _FOLDS:
+            pending += node.args
+        else:
+            found[node] = None
+    return list(found)
+
+
+def _along(place: Affine, own: Affine) -> _Line | None:
+    if own.is_constant:
+        return 0, own.constant
+    return next(((s, rest.constant) for s in (1, -1) if (rest := own - place * s).is_constant), None)
+
+
+def _folded(node: Expr, known: Mapping[Expr, _Line | None], ends: tuple[int, int]) -> Expr | None:
+    """The leaf that an index is for all places from one end to the other; None where it is not one."""
+    if node in known:
+        return None if known[node] is None else node
+    assert isinstance(node, Apply)
+    first, *others = (_folded(a, known, ends) for a in node.args)
+    for fn, other in zip((Fn.MAXIMUM, Fn.MINIMUM) if node.fn is Fn.CLIP else (node.fn,), others, strict=True):
+        if first is None or other is None:
+            return None
+        a, b = known[first], known[other]
+        assert a is not None
+        assert b is not None
+        apart = [(a[0] - b[0]) * p + a[1] - b[1] for p in ends]
+        if min(apart) < 0 < max(apart):
+            return None
+        first = first if (max(apart) > 0) == (fn is Fn.MAXIMUM) else other
+    return first

@@ -218,6 +218,8 @@ class _Writer:
             return part, ATOM
         if isinstance(node, Const):
             return _number(node)
+        if isinstance(node, Apply) and node.fn is Fn.TERM:  # how it is added does not show
+            return self.bare(node.args[0])
         if isinstance(node, (Var, Axis, Formal)):
             return Name(self.names.of(node)), ATOM
         if (said := said_at(node)) is not None:

@@ -47,6 +47,7 @@ class Fn(enum.Enum):
     RSHIFT = "rshift"
     SELECT = "select"
     CAST = "cast"
+    TERM = "term"  # a product that is added with one rounding, as those of `te.sum` are; else what it is given
     EXP = "exp"
     EXP2 = "exp2"
     EXPM1 = "expm1"

@@ -123,6 +123,8 @@ def _written(root: Expr, names: dict[Expr, str], style: Style) -> str:
             out.append(piece)
         elif piece in names:
             out.append(names[piece])
+        elif isinstance(piece, Apply) and piece.fn is Fn.TERM:  # how it is added does not show
+            stack.append(piece.args[0])
         else:
             stack.extend(reversed(_pieces(piece, names, style)))
     return "".join(out)
@@ -205,6 +207,8 @@ def _level(operand: Piece, names: dict[Expr, str]) -> int:
     if isinstance(operand, str):
         return UNARY if operand.startswith("-") else ATOM
     if isinstance(operand, Apply) and operand not in names:
+        if operand.fn is Fn.TERM:
+            return _level(operand.args[0], names)
         if operand.fn in INFIX:
             return INFIX[operand.fn][1]
         return UNARY if operand.fn in PREFIX else ATOM

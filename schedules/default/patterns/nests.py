@@ -31,12 +31,13 @@ from schedules.directives import (
 )
 from schedules.loops import nest_of
 from schedules.machine import Machine
+from schedules.placing.row_ends import may_lie_on
 from schedules.plan import Plan
 from tedsl.analysis.sizes import vars_of
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Axis, Const, Fn
 from tedsl.lang.extents import number
-from tedsl.lang.tensor import Compute, Operation, Tensor
+from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of, topological
 
 __all__ = ["GroupLoops", "plan_nests", "windows_alone"]
@@ -500,14 +501,11 @@ class GroupLoops:
         return "shift" if twice else ""
 
     def _is_in_place(self, root: Compute) -> bool:
-        """Whether a result may lie in memory that it reads, so that what was written must not be read again."""
-        inside = {*self.group.members, *self.costs.inlined}
-        pending: list[Operation] = [root]
-        for op in pending:
-            if any(_is_alike(root, t) for t in op.inputs if t.op not in inside):
-                return True
-            pending += [o for o in dict.fromkeys(t.op for t in op.inputs) if o in inside and o not in pending]
-        return False
+        """Whether a result may lie in memory that it reads, so that what was written must not be read again.
+
+        It does not where it reads at other places than its own, too: those are written by others in any order.
+        """
+        return may_lie_on(root, {*self.group.members, *self.costs.inlined})
 
     def _order(self, op: Compute, outer: Sequence[str], inner: Sequence[str], vectorized: bool) -> None:
         """Loops over the result outside, those of the reduction next, vectors innermost."""
@@ -562,13 +560,6 @@ class GroupLoops:
             )  # fmt: skip
         outer = [names[a] for a in op.axes[:-1]]
         self.say(Reorder(stage=op.name, loops=(*outer, *sums, f"{lane}_w", f"{lane}_v")))
-
-
-def _is_alike(op: Compute, tensor: Tensor) -> bool:
-    """Whether the results of a stage are as large as a tensor along every axis."""
-    return len(op.axes) == len(tensor.extents) and all(
-        a.extent is e for a, e in zip(op.axes, tensor.extents, strict=True)
-    )
 
 
 def _at_a_time(extent: int | None, width: int) -> int:

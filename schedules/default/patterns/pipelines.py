@@ -22,6 +22,7 @@ from schedules.machine import Machine
 from schedules.placing.sliding import held
 from schedules.plan import Plan
 from tedsl.analysis.affine import affine_of
+from tedsl.analysis.rounds import unfolded
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.extents import number
@@ -182,7 +183,7 @@ def _stays_inside(op: Compute, axis: Axis, read: Read) -> bool:
     """
     (index,) = (i for a, i in zip(op.axes, read.indices, strict=True) if a is axis)
     low, high = range_of(index)
-    return held(index) is index and low >= 0 and high < (number(axis.extent) or 0)
+    return affine_of(index) is not None and low >= 0 and high < (number(axis.extent) or 0)
 
 
 def _is_alone(axis: Axis, places: Iterable[_Place]) -> bool:
@@ -200,7 +201,7 @@ def _joined(op: Compute, sites: Sequence[tuple[_Places, Read]]) -> dict[Axis, _P
     found: dict[Axis, _Place] = {}
     for places, read in sites:
         for axis, index in zip(op.axes, read.indices, strict=True):
-            here, known = _place_of(index, places), found.get(axis)
+            here, known = _place_of(index, axis, places), found.get(axis)
             found[axis] = here if known is None else _both(known, here)
     return found
 
@@ -210,14 +211,15 @@ def _both(a: _Place, b: _Place) -> _Place:
     return _Place(axis, min(a.low, b.low), max(a.high, b.high), a.moves | b.moves)
 
 
-def _place_of(index: Expr, places: _Places) -> _Place:
-    """Where an index is."""
+def _place_of(index: Expr, own: Axis, places: _Places) -> _Place:
+    """Where an index along an axis is, but at an end, where it is held or mirrored."""
     if isinstance(index, Axis):
         return places[index]
     if reads_of((index,)):
         return _Place(None, 0, 0, frozenset().union(*(p.moves for p in places.values())))
     moves = frozenset[Axis]().union(*(places[a].moves for a in free_axes(index)))
-    form = affine_of(held(index))
+    mirrored = None if own.extent is None else unfolded(index, own.extent)
+    form = affine_of(held(index) if mirrored is None else mirrored.place)
     if form is not None and len(form.axes) == 1:
         axis = form.axes[0]
         by, rest = form.coefficient(axis), form.without(axis)

@@ -90,8 +90,11 @@ def _proven(request: BuildRequest, shared: Shared) -> Shared:
 
 
 def _whole(program: Compilation) -> Choices:
-    """The choices of a program of which no stage is computed in pieces, one after another, nor some of it twice."""
-    return (*program.planner.choices, ("pieces", SIZE_MAX), ("shifted", SIZE_MAX))
+    """The choices of a program of which no stage is computed in pieces, one after another, nor some of it twice.
+
+    Windows that are reductions are done with what they read before anything is written.
+    """
+    return (*program.planner.choices, *((name, SIZE_MAX) for name in ("pieces", "shifted", "written_out", "pipeline")))
 
 
 def _in_one_piece(request: BuildRequest, found: Settled) -> Settled:

@@ -22,7 +22,7 @@ from types import MappingProxyType
 import halide as hl
 
 from tedsl.analysis.places import are_places
-from tedsl.analysis.rounds import straight_part
+from tedsl.analysis.rounds import straight_part, unfolded
 from tedsl.backend.lowering import indices
 from tedsl.backend.lowering.constants import Constants
 from tedsl.backend.scalars.casts import cast, truncate
@@ -75,14 +75,17 @@ class Scalars:
 
     Of the tensors that are `given` as arrays nothing is known, whatever computed them; `are_flat`: they are rows of all
     their elements. `ranges`: of extents. `held`: the dimensions of reads in which more is computed than is needed.
+    `product`: marks one that is added with one rounding.
     """
 
     def __init__(
         self, read: ReadRule, symbols: Mapping[Expr, Halide], unknown_zero: Callable[[], Halide],
         given: Collection[Tensor], ranges: Mapping[Expr, Range], constants: Constants, *, are_flat: bool = False,
         held: Mapping[Read, Collection[int]] = MappingProxyType({}),
+        product: Callable[[Halide, str], Halide] | None = None,
     ) -> None:  # fmt: skip
         self._read = read
+        self._product = product
         self._held = held
         self._are_flat = are_flat
         self._given = given
@@ -133,6 +136,8 @@ class Scalars:
             low, high = (int(e.value) for e in node.args[1:])  # type: ignore[attr-defined]
             of_nan = min(max(0, low), high)
             return truncate(self.value(clipped), clipped.dtype, node.dtype, high, of_nan)
+        if node.fn is Fn.TERM and self._product is not None:
+            return self._product(operands[0], node.dtype)
         if node.fn is Fn.CAST:
             return self._converted(operands[0], node.args[0], node.dtype)
         if node.fn is Fn.POW and isinstance(node.args[1], Const):
@@ -249,11 +254,20 @@ class Scalars:
         return _promised(inside, limit + self._unknown_zero()) if is_unseen else inside
 
     def _unrolled(self, index: Expr, extent: Expr, given: Halide) -> Halide:
-        """A given index; one that goes round in loops of their own as its straight part, which is loaded as it lies."""
-        straight = straight_part(index) if indices.is_plain(index) else None
-        if straight is None or wraps_early(index) or indices.cancels(index):
+        """A given index; one that goes round, or back, as its straight part in loops of its own, loaded as it lies."""
+        if not indices.is_plain(index) or wraps_early(index) or indices.cancels(index):
             return given
-        place, length = indices.plain(straight, self._symbols), self.extent(index.children[1])
+        straight, end = straight_part(index), extent
+        if straight is not None:
+            end = index.children[1]
+        elif (mirror := unfolded(index, extent)) is not None:
+            # Of minima and maxima, as they are written, Halide finds no loop of what lies inside.
+            straight = mirror.place
+            ends = [indices.plain(e, self._symbols) for e in (mirror.place, mirror.before, mirror.behind)]
+            given = _promised(hl.select(ends[0] < 0, *ends[1:]), self.extent(extent) + self._unknown_zero())
+        else:
+            return given
+        place, length = indices.plain(straight, self._symbols), self.extent(end)
         return hl.select(hl.likely((place >= 0) & (place < length)), _clamped(place, self.extent(extent)), given)
 
     def _hidden(self, value: Halide, meaning: Expr) -> Halide:

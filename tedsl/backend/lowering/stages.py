@@ -140,7 +140,7 @@ class Context:
         flat = self.arrays.are_flat
         return Scalars(
             read or self.read, known, self.unknown_zero, self.images, self.ranges, self.constants, are_flat=flat,
-            held=self.held,
+            held=self.held, product=self.product,
         )  # fmt: skip
 
     def after_checks(self, value: Halide) -> Halide:

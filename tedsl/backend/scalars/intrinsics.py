@@ -221,6 +221,7 @@ EMIT: dict[str, Row] = {
     "rshift": _row("rshift", ints=_by_dtype(int_math.shift_right)),
     "select": _select,
     "cast": _cast,
+    "term": _row("term", _same, _same, _same),
     # rounding, tests
     "floor": _rounding("floor", hl.floor),
     "ceil": _rounding("ceil", hl.ceil),

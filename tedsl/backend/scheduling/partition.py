@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, S
 
 import halide as hl
 
-from schedules.directives import AlwaysPartition, NeverPartition
+from schedules.directives import AlwaysPartition, NeverPartition, Split
 from schedules.loops import Level
 from schedules.placing.places import Placement
 from schedules.plan import Plan
 from tedsl.analysis.points import is_data_free
-from tedsl.analysis.rounds import goes_round
+from tedsl.analysis.rounds import goes_back, goes_round
 from tedsl.backend.lowering.stages import Stage
 from tedsl.backend.scheduling.loops import Loops
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
@@ -43,7 +43,7 @@ def keep_whole(plan: Plan, loops: Loops, definition: str, inlined: Collection[Op
 
     Every loop that is cut is there three times, with all that is inside; along axes that are neither vectors nor
     written out a condition is one value for a vector, which is tested as fast as it is left out. So only these are cut
-    where their extent is not known, or a read goes round.
+    where their extent is not known, or a read goes round or back.
 
     So it is where the last vector is masked and several choices hang on conditions. Halide 21 writes the body twice
     then, once with masks, names what is used several times alike in both, and drops a choice in both that is known in
@@ -72,10 +72,11 @@ def keep_whole(plan: Plan, loops: Loops, definition: str, inlined: Collection[Op
 
 
 def _has_masked_end(plan: Plan, levels: Sequence[Level], loops: Loops) -> bool:
-    """Whether the last vector is not full, as it may be in any of several pieces of a row."""
+    """Whether a last vector is not full, as in any of several pieces of a row, and does not begin earlier instead."""
+    whole = _begun_earlier(plan, loops.name, levels)
     in_pieces = {plan.axis_of(loops.name, d.loop) for d in plan.cut_loops(loops.name)} if loops.stage.pieces else set()
     for level in levels:
-        if level.kind == "vectorized" and level.origin.isdisjoint(loops.stage.within):
+        if level.kind == "vectorized" and level.origin.isdisjoint(loops.stage.within) and level.name not in whole:
             if not in_pieces.isdisjoint(level.origin):
                 return True
             extents = [loops.stage.op.outputs[0].extents[a] if isinstance(a, int) else a.extent for a in level.origin]
@@ -83,6 +84,13 @@ def _has_masked_end(plan: Plan, levels: Sequence[Level], loops: Loops) -> bool:
             if level.known is None or None in sizes or math.prod(n or 0 for n in sizes) % level.known:
                 return True
     return False
+
+
+def _begun_earlier(plan: Plan, stage: str, levels: Sequence[Level]) -> set[str]:
+    """The vectors of a stage that are all full, as the last ones are moved inwards."""
+    splits = {d.inner: d for s in plan.loops.get((stage, "body"), ()) if isinstance(d := s.directive, Split)}
+    vectors = {v.name for v in levels if v.kind == "vectorized"}
+    return {name for name, d in splits.items() if name in vectors and d.tail == "shift"}
 
 
 def _has_alike_choices(
@@ -107,7 +115,7 @@ def _are_alike(
         reads = [node for node in nodes if isinstance(node, Read)]
         conditions = [node.args[0] for node in nodes if isinstance(node, Apply) and node.fn is Fn.SELECT]
         conditions += [node.where for node in nodes if isinstance(node, Reduce)]
-        conditions += [read.indices[-1] for read in reads if rounds and goes_round(read)]
+        conditions += [read.indices[-1] for read in reads if rounds and _turns(read)]
         choices += sum(is_data_free((c,)) and concerns(_loops_of(c, loops)) for c in conditions)
         uses = Counter(child for node in nodes for child in node.children)
         is_shared = is_shared or any(uses[read] > 1 for read in reads)
@@ -126,11 +134,16 @@ def _loops_of(e: Expr, loops: Mapping[Axis, Set[Axis]]) -> Set[Axis]:
     return {loop for axis in free_axes(e) for loop in loops.get(axis, {axis})}
 
 
+def _turns(read: Read) -> bool:
+    """Whether a read is in loops of its own but for the ends of rows, where it goes round or back."""
+    return goes_round(read) or goes_back(read)
+
+
 def _goes_round(op: Operation, inlined: Collection[Operation]) -> bool:
-    """Whether a read of a stage goes round, or one of what is computed inside."""
+    """Whether a read of a stage goes round or back, or one of what is computed inside."""
     seen, pending = {op}, [op]
     for reader in pending:
-        if any(map(goes_round, reader.reads)):
+        if any(map(_turns, reader.reads)):
             return True
         further = {read.tensor.op for read in reader.reads if read.tensor.op in inlined} - seen
         seen |= further

@@ -1,0 +1,118 @@
+"""Reductions of a few terms as the expressions that they are, so that loops do not hang on how a window is spelled.
+
+    out[y, x] = sum over k < 3 of w[k] a[y, x + k]   ->   out[y, x] = w[0] a[y, x] + w[1] a[y, x + 1] + w[2] a[y, x + 2]
+
+What knows pointwise stages knows windows then: they are computed where they are read, or row by row beside their
+readers. Bits stay: terms are combined in their order, from what the reduction begins with, and products of a sum are
+still added with one rounding (`Fn.TERM`), where written by hand they are rounded before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from schedules.conditions import tidied
+from schedules.default.canonical.indices import shortened
+from schedules.default.costs import INLINE, element_cost, is_pointwise, is_same_point, points
+from tedsl.analysis.terms import product_of
+from tedsl.lang import functions as fn
+from tedsl.lang.dtypes import FLOAT32, INT32
+from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Reduce
+from tedsl.lang.extents import number
+from tedsl.lang.tensor import Compute, Operation
+from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute_all
+
+__all__ = ["expanded", "windows_between_stages"]
+
+MOST_TERMS = 32
+MOST_OPERATIONS = 256
+COMBINE = {
+    "sum": Fn.ADD, "prod": Fn.MUL, "max": Fn.MAXIMUM, "min": Fn.MINIMUM, "any": Fn.OR, "all": Fn.AND,
+}  # fmt: skip
+_BEGINS = ("sum", "prod")  # floats of which differ in the sign of a zero where they begin with their first term
+_HALVES = ("float16", "bfloat16")
+
+
+def expanded(op: Compute) -> Expr | None:
+    """The body of a stage that is a reduction of a few terms through a window, written out; None for any other."""
+    reduce = op.reduction
+    if reduce is None or not _terms_of(op):
+        return None
+    value = _total(reduce)
+    return rebuild_all(tidied((value,)), shortened)[0]
+
+
+def windows_between_stages(operations: Sequence[Operation], least: int = 1) -> set[Operation]:
+    """The reductions through windows, inputs before users, that read other stages so, or are read so by others.
+
+    One alone, of arrays, is a row of sums that stay in registers: there loops of its own are as good. `least`: so many
+    elements.
+    """
+    windows: dict[Operation, int] = {
+        op: terms
+        for op in operations
+        if isinstance(op, Compute) and points(op.axes) >= least and (terms := _terms_of(op))
+    }
+    found: set[Operation] = set()
+    cost: dict[Operation, int] = {}
+    for op in operations if windows else ():
+        if op not in windows and not is_pointwise(op):
+            continue
+        own = windows.get(op, 1) * (element_cost(op) + sum(cost.get(r.tensor.op, 0) for r in op.reads))
+        cost[op] = min(own, INLINE + 1)
+        for read in op.reads:
+            source = read.tensor.op
+            if not is_same_point(op, read) and (source in windows or cost.get(source, 0) > INLINE):
+                found |= {op, source}.intersection(windows)
+    return found
+
+
+def _terms_of(op: Compute) -> int:
+    """How many terms a reduction has, where they are few and each is read beside the element, or the same for all."""
+    reduce = op.reduction
+    if reduce is None or len(op.bodies) > 1 or reduce.reducer.kind not in COMBINE:
+        return 0
+    terms = math.prod(number(a.extent) or 0 if number(a.begin) is not None else 0 for a in reduce.axes)
+    if not 1 <= terms <= MOST_TERMS or terms * element_cost(op) > MOST_OPERATIONS:
+        return 0
+    long = {a for a in op.axes if number(a.extent) != 1}
+    own, slides = set(reduce.axes), False
+    for read in op.reads:
+        moved = long.intersection(free_axes(read.indices))
+        if reads_of(read.indices) or (moved and moved != long):
+            return 0
+        slides |= any(own.intersection(a := free_axes(i)) and long.intersection(a) for i in read.indices)
+    return terms if slides else 0
+
+
+def _total(reduce: Reduce) -> Expr:
+    """All terms, one after another."""
+    kind, (value,) = reduce.reducer.kind, reduce.values
+    dtype = FLOAT32 if value.dtype.name in _HALVES and kind in _BEGINS else value.dtype
+    product = product_of(value) if kind == "sum" else None
+    begins = reduce.where is not TRUE or product is not None or (kind in _BEGINS and dtype.is_float)
+    total: Expr | None = reduce.reducer.identity_of(dtype) if begins else None
+    where = reduce.where
+    if product is not None:
+        where = fn.logical_and(where, product.condition)
+        term = Apply(Fn.TERM, (product.value,), dtype)
+        value = Apply(Fn.NEG, (term,), dtype) if product.negative else term
+    for places in _places(reduce.axes):
+        one, condition = substitute_all((value, where), places)
+        (condition,) = tidied((condition,))
+        if condition is FALSE:
+            continue
+        one = one if one.dtype is dtype else fn.convert(one, dtype)
+        made = one if total is None else Apply(COMBINE[kind], (total, one), dtype)
+        total = made if condition is TRUE or total is None else fn.select(condition, made, total)
+    assert total is not None
+    return total if dtype is value.dtype else fn.convert(total, reduce.values[0].dtype)
+
+
+def _places(axes: tuple[Axis, ...]) -> Iterator[dict[Expr, Expr]]:
+    """The loops of a reduction at each of its terms, in their order."""
+    ranges = [range(b := number(a.begin) or 0, b + (number(a.extent) or 0)) for a in axes]
+    for point in itertools.product(*ranges):
+        yield {a: Const(k, INT32) for a, k in zip(axes, point, strict=True)}

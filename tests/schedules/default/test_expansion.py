@@ -1,0 +1,143 @@
+"""Reductions of a few terms are written out where they read stages, or are read by them, through windows."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import tedsl as te
+from schedules.default.canonical.expansion import expanded, windows_between_stages
+from schedules.machine import assuming
+from schedules.thresholds import LOWEST
+
+LONG = 400 if os.environ.get("TEDSL_LONG") else 5
+SMALL = {**LOWEST, "cores": 2, "l1": 2 << 10, "l2": 8 << 10, "l3": 32 << 10}
+WEIGHTS = np.array([0.3, 0.7, -0.2, 1.1, 0.6], np.float32)
+MODES = ("clamp", "zero", "reflect", "wrap")
+
+
+def window(
+    t: te.Tensor, taps: tuple[int, int], body: Callable[..., Any], kind: str = "sum", mode: str = "clamp"
+) -> Any:
+    """A reduction over places around each element; `body` makes a term of what is read and of the place."""
+    axes = [te.reduce_axis(n, name=name) for n, name in zip(taps, "pq", strict=True)]
+    p, q = axes
+
+    def at(y: Any, x: Any) -> Any:
+        read = t.at(y + p - taps[0] // 2, x + q - taps[1] // 2, mode=mode)
+        return getattr(te, kind)(body(read, p, q), axis=axes)
+
+    return te.compute(t.shape, at)
+
+
+def written(t: te.Tensor, taps: tuple[int, int], mode: str = "clamp") -> Any:
+    """The sum over a window, written by hand."""
+    p, q = taps
+    around = [(i - p // 2, j - q // 2) for i in range(p) for j in range(q)]
+    return te.compute(t.shape, lambda y, x: sum((t.at(y + i, x + j, mode=mode) for i, j in around[1:]),
+                                                t.at(y + around[0][0], x + around[0][1], mode=mode)))  # fmt: skip
+
+
+def loops(out: te.Tensor) -> list[str]:
+    """The loops of a schedule, and where stages are computed, without names."""
+    printed = str(te.Schedule(out).auto()).splitlines()
+    return [re.sub(r"T(_\d+)?\b", "T", line) for line in printed if re.match(r" *for |.*: what", line)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("taps", [((1, 3), (3, 1)), ((5, 1), (1, 5)), ((3, 3), (3, 3))])
+def test_two_spellings_of_a_window_get_the_same_loops(mode: str, taps: tuple[tuple[int, int], ...]) -> None:
+    a = te.placeholder((1100, 702), name="a")
+    one = two = a
+    for each in taps:
+        one, two = window(one, each, lambda read, p, q: read, mode=mode), written(two, each, mode)
+    assert loops(one) == loops(two)
+    if mode != "wrap":  # the other end of a column is no neighbor
+        assert any("what T needs" in line for line in loops(one))
+
+
+def test_products_of_stages_are_summed_where_they_are_used() -> None:
+    """Harris corners: what is multiplied went through memory."""
+    a = te.placeholder((1200, 900), name="a")
+    dy = te.compute(
+        (1198, 898), lambda y, x: a[y + 2, x] + 3 * a[y + 2, x + 1] + a[y + 2, x + 2] - a[y, x] * a[y, x + 1]
+    )
+    dx = te.compute(
+        (1198, 898), lambda y, x: a[y, x + 2] + 3 * a[y + 1, x + 2] + a[y + 2, x + 2] - a[y, x] * a[y + 1, x]
+    )
+    p, q = te.reduce_axis(3), te.reduce_axis(3)
+    xx, yy, xy = (
+        te.compute((1196, 896), lambda y, x, f=f, g=g: te.sum(f[y + p, x + q] * g[y + p, x + q], axis=(p, q)))
+        for f, g in ((dx, dx), (dy, dy), (dx, dy))
+    )
+    out = te.compute((1196, 896), lambda y, x: xx[y, x] * yy[y, x] - xy[y, x] ** 2 - 0.04 * (xx[y, x] + yy[y, x]) ** 2)
+    printed = str(te.Schedule(out).auto())
+    assert printed.count("parallel") == 1
+    assert printed.count("stored at") == 2
+    assert "another order" not in printed
+
+
+def test_one_window_of_arrays_keeps_its_loops() -> None:
+    a = te.placeholder((300, 200), name="a")
+    one = window(a, (3, 3), lambda read, p, q: read)
+    assert not windows_between_stages([one.op])
+    last = te.compute(one.shape, lambda y, x: te.sqrt(one[y, x]))
+    assert not windows_between_stages([one.op, last.op])
+    assert windows_between_stages([one.op, window(one, (3, 1), lambda read, p, q: read).op])
+
+
+def test_what_is_no_window_stays_a_reduction() -> None:
+    a, w, data = te.placeholder((60, 90)), te.placeholder((40, 3)), te.placeholder((3,), "int32")
+    k, far = te.reduce_axis(3), te.reduce_axis(64)
+    for body in (
+        lambda i, j: te.sum(a[i, k] * w[j, k], axis=k),  # a product: each factor serves a whole axis
+        lambda i, j: te.sum(a[i, j + data[k]], axis=k),
+        lambda i, j: te.sum(a[i, j] * w[j, k], axis=k),
+        lambda i, j: te.argmax(a[i, j + k], axis=k),
+        lambda i, j: te.sum(a.at(i, j + far, mode="clamp"), axis=far),
+    ):
+        assert expanded(te.compute((20, 20), body).op) is None
+
+
+@settings(max_examples=LONG, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_bits_are_those_of_the_reduction(data: st.DataObject) -> None:
+    """Fused where products are summed, from the identity on, guarded terms left out."""
+    dtype = data.draw(st.sampled_from(["float32", "float64", "float16", "bfloat16", "uint8", "int16", "int32"]))
+    is_float = "float" in dtype
+    shape = data.draw(st.integers(5, 30)), data.draw(st.integers(5, 70))
+    a, w = te.placeholder(shape, dtype, name="a"), te.placeholder((5,), dtype, name="w")
+    t: Any = a
+    for _ in range(data.draw(st.integers(2, 3))):
+        taps = data.draw(st.sampled_from([(1, 3), (3, 1), (3, 3), (1, 5), (5, 1), (2, 2)]))
+        kind = data.draw(st.sampled_from(["sum", "sum", "sum", "max", "min", "prod" if is_float else "sum"]))
+        bodies = [lambda r, p, q: r, lambda r, p, q: -(r * w[q]), lambda r, p, q: r * r, lambda r, p, q: w[p] * r]
+        bodies.append(lambda r, p, q: te.select(p + q < 2, r * w[q], te.cast(0, dtype)))
+        t = window(t, taps, data.draw(st.sampled_from(bodies)), kind, data.draw(st.sampled_from(MODES)))
+    rng = np.random.default_rng(len(str(shape)))
+    made = [rng.standard_normal(shape) * 0.7, rng.standard_normal(5)] if is_float else [
+        rng.integers(0, 99, shape), rng.integers(0, 9, 5)]  # fmt: skip
+    values = [te.interpret(te.compute(v.shape, lambda *i, x=x: te.cast(x[i], dtype)), {x: v})
+              for v in made for x in [te.placeholder(v.shape, v.dtype.name)]]  # fmt: skip
+    plain = te.build([a, w], t, schedule=te.Schedule(t))(*values)
+    with assuming(SMALL):
+        found = te.build([a, w], t)(*values)
+    assert found.tobytes() == plain.tobytes()
+
+
+def test_a_window_may_be_written_over_its_input() -> None:
+    a = te.placeholder((90, 75), name="a")
+    b = window(window(a, (1, 3), lambda read, p, q: read), (3, 1), lambda read, p, q: read)
+    values = np.random.default_rng(0).random((90, 75), dtype=np.float32)
+    expected = te.build(a, b)(values)
+    with assuming(SMALL):
+        kernel = te.build(a, b, alias={b: a})
+        np.testing.assert_array_equal(kernel(values.copy()), expected)
+        out = values.copy()
+        np.testing.assert_array_equal(te.build(a, b)(out, out=out), expected)
