@@ -26,6 +26,7 @@ from tedsl.analysis.scaled_sums import ScaledSums, scaled_sums
 from tedsl.lang.border_text import read_beyond
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis
+from tedsl.lang.scalar_text import brief
 from tedsl.lang.tensor import Compute, Constant, Operation, Placeholder, Tensor
 from tedsl.lang.titles import check_not_renamed
 
@@ -271,7 +272,7 @@ class _Reverse:
         left: Answer | None = None,
     ) -> None:
         indices = flow.index[len(self.prefix) :]
-        index, beyond = ", ".join(map(str, indices)), read_beyond(flow.source, indices)
+        index, beyond = ", ".join(map(brief, indices)), read_beyond(flow.source, indices, brief)
         self.reports.append(ReadReport(consumer, flow.source, index, kind, reason, stage, found, left, beyond))
 
     def _by_edges(self, op: Operation, positions: Iterable[int]) -> None:

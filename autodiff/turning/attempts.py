@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from autodiff.inversion.domains import ON_DATA
 from autodiff.turning.answers import Answer
 from autodiff.turning.tables import shape_of_table
-from tedsl.lang.expr import Expr
+from tedsl.lang.expr import Expr, Read
+from tedsl.lang.scalar_text import brief
 from tedsl.lang.traverse import reads_of
 
 __all__ = ["attempts_of"]
@@ -27,16 +28,17 @@ def _of_row(answer: Answer, j: int) -> Iterator[str]:
     row = answer.read.index[j]
     names = list(dict.fromkeys(r.tensor.name for r in reads_of((row,))))
     if names:
-        yield f"`{row}` holds what {_listed(names)} will hold: no algebra knows which points reach an element"
+        yield f"`{brief(row)}` holds what {_listed(names)} will hold: no algebra knows which points reach an element"
+        what = f"{names[0]} were" if isinstance(row, Read) else "the index were a tensor of its own and"
         yield (
-            f"it would be a gather if {_listed(names)} were known to be a permutation (through its inverse), a sum of "
-            "segments if sorted; if no value came twice, no two points would meet"
+            f"it would be a gather if {what} known to be a permutation (through its inverse), a sum of segments if "
+            "sorted; if no value came twice, no two points would meet"
         )
         return
     reason = answer.found.reason or ""
     if reason and ON_DATA not in reason:
-        yield f"`{row}`: {reason}"
-    yield f"`{row}` is read as none of these: {FORMULAS}"
+        yield f"`{brief(row)}`: {reason}"
+    yield f"`{brief(row)}` is read as none of these: {FORMULAS}"
     yield _table(answer, row)
 
 

@@ -7,6 +7,7 @@ from dataclasses import field
 
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Expr
+from tedsl.lang.scalar_text import brief
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, StepPart, Tensor
 
 __all__ = ["Overrun", "describe"]
@@ -52,7 +53,7 @@ class Overrun:
         read = " and ".join(f"{element} is {number}" for element, number in self.elements.items())
         known = f" at {at}" * bool(at) + f", where {read}" * bool(read)
         return (
-            f"{describe(self.op)}: index `{self.index}` of {self._dimension()} is out of bounds: "
+            f"{describe(self.op)}: index `{brief(self.index)}` of {self._dimension()} is out of bounds: "
             f"it is {value}{known}{self._range()}, {self._expected()}"
         )
 

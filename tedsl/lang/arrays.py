@@ -67,11 +67,13 @@ for name, method in {
 Tensor._numpy.update({name: globals()[name] for name in __all__})
 Tensor._numpy.update({
     "argsort": argsort, "searchsorted": searchsorted, "sort": sort,
-    **_REDUCTIONS, "var": variance, "clip": fn.clip, "size": lambda x: x.size, "round": fn.round,
+    **_REDUCTIONS, "var": variance, "clip": fn.clip, "size": lambda x: x.size, "round": fn.round, "around": fn.round,
     "ndim": lambda x: x.ndim, "shape": lambda x: x.shape,
 })  # fmt: skip
 for module in (elementary, quantiles, rearranging, summaries):
     Tensor._numpy.update({name: getattr(module, name) for name in module.__all__})
+Expr._numpy.update({"where": where, "clip": fn.clip, "round": fn.round, "around": fn.round})
+Expr._numpy.update({name: getattr(elementary, name) for name in elementary.__all__})
 Operators._ufuncs.update({name: getattr(elementary, name) for name in elementary.__all__})
 Operators._ufuncs.update(degrees=elementary.rad2deg, radians=elementary.deg2rad)
 Expr._apply = staticmethod(expression_operator)

@@ -27,12 +27,12 @@ def said_at(node: Expr) -> Said | None:
     return None
 
 
-def read_beyond(tensor: Tensor, indices: tuple[Expr, ...]) -> str:
+def read_beyond(tensor: Tensor, indices: tuple[Expr, ...], text: Callable[[Expr], str] = str) -> str:
     """A read as it was written, `x.at(i - 1, mode='clamp')`, where it says what lies beyond a border; else nothing."""
     said = said_at(Read(tensor, indices)) if indices else None
     if said is None:
         return ""
-    return f"{tensor.name}.at({', '.join(map(str, said[1]))}, mode={said[2]!r})"
+    return f"{tensor.name}.at({', '.join(map(text, said[1]))}, mode={said[2]!r})"
 
 
 def parts_as_said(roots: Iterable[Expr]) -> dict[Expr, tuple[Expr, ...]]:

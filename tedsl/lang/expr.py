@@ -52,6 +52,7 @@ class Expr(Operators["Expr"], RichFormula):
     # Attached by tedsl.lang.printing, which knows every node and so lies above this module.
     _text: ClassVar[Callable[[Expr], str]]
     _decided: ClassVar[Callable[[Expr], bool | None]]  # attached by tedsl.lang.extents
+    _numpy: ClassVar[dict[str, Callable[..., Any]]] = {}  # functions of arrays that scalars have; tedsl.lang.arrays
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         """The same node over other children."""
@@ -92,10 +93,25 @@ class Expr(Operators["Expr"], RichFormula):
 
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
         """NumPy asks for an array where an expression stands as an index of one, and passes this error on."""
+        if isinstance(self, Var):
+            raise TypeError(
+                f"`{self}` is a size that is not known yet, at {user_location()}; te.arange, te.zeros, te.ones and the "
+                "like take one"
+            )
         raise TypeError(
             f"`{self}` is symbolic and no array, at {user_location()}; to read an element of a NumPy array at it, make "
             "that a tensor first: c = te.constant(a), then c[i]"
         )
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """np.where(i < n, x[i], 0), np.clip(x[i], 0, 1): ours of that name."""
+        rule = self._numpy.get(function.__name__)
+        if rule is None:
+            raise TypeError(
+                f"np.{function.__name__} at {user_location()}: takes arrays, found `{self!r:.60}`, one scalar; write "
+                "it with tedsl's functions"
+            )
+        return rule(*args, **kwargs)
 
     def __float__(self) -> float:
         raise TypeError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from operator import index
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -367,10 +368,21 @@ def ceil(x: Any) -> Any:
     return _dispatch(Fn.CEIL, (x,))
 
 
-@of_one
-def round(x: Any) -> Any:
-    """The nearest integer, halves to even."""
-    return _dispatch(Fn.ROUND, (x,))
+@overload
+def round(x: Expr | float, decimals: int = 0) -> Expr: ...
+@overload
+def round(x: Tensor, decimals: int = 0) -> Tensor: ...
+def round(x: Any, decimals: int = 0) -> Any:
+    """The nearest integer, halves to even; with `decimals` the nearest multiple of 10^-decimals, as NumPy has it."""
+    if not (places := index(decimals)):
+        return _dispatch(Fn.ROUND, (x,))
+    if isinstance(x, Operators) and not x.dtype.is_float:  # type: ignore[attr-defined]
+        if places > 0:
+            return x
+        raise TypeError(f"te.round at {user_location()}: decimals={places} is for floats, found {x.dtype}")  # type: ignore[attr-defined]
+    scale = 10.0 ** abs(places)
+    up, down = (Fn.MUL, Fn.DIV) if places > 0 else (Fn.DIV, Fn.MUL)
+    return _dispatch(down, (_dispatch(Fn.ROUND, (_dispatch(up, (x, scale)),)), scale))
 
 
 @of_one

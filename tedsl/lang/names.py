@@ -30,6 +30,8 @@ OF_MODULES: dict[str, str] = {
     "unique": "it is te.unique_counts", "nonzero": "its size would depend on data; use te.where, or where= of a sum",
     "degrees": "it is te.rad2deg", "radians": "it is te.deg2rad", "around": "it is te.round",
     "cov": "it is te.ops.covariance", "identity": "it is te.eye",
+    "tree_map": "functions of arrays take nests as they are",
+    **dict.fromkeys(("interpn", "map_coordinates"), "it is te.ops.grid_sample"),
     "histogram": "it is te.ops.histogram", "bincount": "it is te.scatter",
 }  # fmt: skip
 

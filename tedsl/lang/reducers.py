@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import field
 from functools import lru_cache
 from typing import Any
@@ -168,6 +168,11 @@ def _builtin(kind: str, value: Any, axis: Any, where: Any, keepdims: bool) -> An
     if callable(value) and not isinstance(value, Operators):
         value, axis = trace_lambda(value, what, axis)
     else:
+        if isinstance(value, (Generator, map, filter)):
+            raise TypeError(
+                f"{what} at {user_location()}: expected an expression or a function of axes, found a "
+                f"{type(value).__name__}; Python's own sum and max take what is made one by one"
+            )
         if axis is None:
             raise TypeError(
                 f"{what} at {user_location()}: axis= is missing; give a te.reduce_axis, or a function of the axes"

@@ -16,7 +16,7 @@ from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Re
 from tedsl.lang.tensor import Scan, Tensor
 from tedsl.lang.weak import is_number, number_of
 
-__all__ = ["Names", "Style", "expression_text", "lines_of", "shared_parts"]
+__all__ = ["Names", "Style", "brief", "expression_text", "lines_of", "shared_parts"]
 
 # Beyond this many nodes in full, shared parts get names.
 FULL = 120
@@ -35,6 +35,8 @@ INFIX: dict[Fn, tuple[str, int]] = {
 PREFIX: dict[Fn, str] = {Fn.NEG: "-", Fn.NOT: "~", Fn.INVERT: "~"}
 # The dtypes that a bare Python number takes on its own.
 WEAK: dict[type, DType] = {bool: BOOL, int: INT32, float: FLOAT32}
+
+BRIEF = 60  # letters of an expression in a line of a table or a message
 
 Piece = str | Expr
 
@@ -86,6 +88,12 @@ def expression_text(expr: Expr, style: Style | None = None) -> str:
     """The expression, after lines that name the parts it shares where there are many."""
     *lets, last = lines_of((expr,), style or Style())
     return "\n".join([*lets, last])
+
+
+def brief(expr: Expr) -> str:
+    """The text of an expression within a line of a table or a message: of a long one, its beginning and its end."""
+    text = expression_text(expr).rpartition("\n")[2]  # parts that it shares are told by names alone
+    return text if len(text) <= BRIEF else f"{text[: BRIEF - 20]} … {text[-17:]}"
 
 
 def lines_of(roots: tuple[Expr, ...], style: Style) -> list[str]:

@@ -65,7 +65,7 @@ class Definition(Routine):
         try:
             with captured():
                 returned = inlined(self.signature, self.template, self.author, inputs)
-        except (TypeError, ValueError, IndexError, ArithmeticError) as error:
+        except (TypeError, ValueError, IndexError, ArithmeticError, AttributeError) as error:
             raise _explained(self.signature, self.template, error, inputs) from error
         outputs: list[Tensor] = []
 
@@ -299,6 +299,8 @@ def _pushed(
 def _explained(signature: Signature, template: Template, error: Exception, inputs: Sequence[Tensor]) -> Exception:
     """The error of the function with the names of its arguments and what was given."""
     message = f"op {signature} called on ({signature.given(template, inputs)}): {error}"
+    if isinstance(error, AttributeError) and (fixed := ", ".join(template.statics)):
+        message += f"; tensors are made of arrays, and not of what was given for: {fixed}"
     try:
         return _with_notes(type(error)(message), error)
     except TypeError:  # an error class with a constructor of its own

@@ -6,9 +6,10 @@ and dicts; the template remembers where.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,12 +85,22 @@ class Signature:
         plain = [p.replace(annotation=_bare(p.annotation)) for p in found.parameters.values()]
         return f"{self.name}{found.replace(parameters=plain, return_annotation=_bare(found.return_annotation))}"
 
+    def _unknown(self, kwargs: Iterable[str]) -> str:
+        """What is said of the first keyword that is no argument, if there is one."""
+        known = self.parameters.parameters
+        if any(p.kind is p.VAR_KEYWORD for p in known.values()):
+            return ""
+        name = next((k for k in kwargs if k not in known), "")
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return f"there is no argument {name!r}{hint}" if name else ""
+
     def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> OpCall:
         """A call taken apart."""
         try:
             bound = self.parameters.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"op {self}: {error}") from None
+            raise TypeError(f"op {self}: {self._unknown(kwargs) or error}") from None
         bound.apply_defaults()
         arrays: list[Any] = []
         names: list[str] = []

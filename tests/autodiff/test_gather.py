@@ -182,6 +182,21 @@ def test_explain_tells_what_was_tried_and_what_would_help() -> None:
     assert all(not r.tried for r in grads.gathers)
 
 
+def test_a_long_index_is_told_within_a_line() -> None:
+    x, table = te.placeholder((8,), name="x"), te.placeholder((100,), name="table")
+
+    def value(i: te.Axis) -> te.Expr:
+        a = x[i] * 2
+        for _ in range(7):
+            a = a * te.sin(a)
+        return table[te.cast(te.clip(a, 0, 99), "int32")]
+
+    lines = str(te.differentiate(te.compute((8,), value, name="y").sum(), table).explain()).splitlines()
+    assert len(lines) == 5
+    assert "table[te.cast(te.clip(t6 * te.sin(t6), 0.0, 99.0), 'int32')]" in lines[2]
+    assert "the index were a tensor of its own and known to be a permutation" in lines[4]
+
+
 def test_an_embedding_is_partly_inverted() -> None:
     found = with_index((6, 4), 9, lambda idx, b, d: (idx[b], d), (9, 4)).check()
     assert found.kind == "partial"

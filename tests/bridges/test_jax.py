@@ -97,6 +97,14 @@ def test_empty_arrays_and_scans() -> None:
     np.testing.assert_allclose(final, jax.nn.softmax(jax.nn.softmax(x, 1), 1), rtol=1e-6)
 
 
+def test_a_kernel_that_is_traced_is_refused_in_words() -> None:
+    x = te.placeholder((4,), name="x")
+    kernel = te.build([x], x * 2)
+    for transform in (jax.jit, jax.vmap, lambda f: jax.grad(lambda a: f(a).sum())):
+        with pytest.raises(TypeError, match=r"kernel 'mul': input 'x' is traced by JAX.*with @te.op"):
+            transform(kernel)(jnp.ones((4, 4) if transform is jax.vmap else 4))
+
+
 def test_an_index_out_of_bounds_is_said() -> None:
     x, wrong = jnp.arange(3.0), jnp.asarray([0, 7])
     with pytest.raises(IndexError, match="x"):

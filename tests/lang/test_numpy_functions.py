@@ -100,6 +100,23 @@ def test_elements_and_gradients() -> None:
     np.testing.assert_allclose(te.evaluate(both, {x: V}), np.ones(6))
 
 
+def test_functions_of_numpy_take_elements() -> None:
+    x = te.placeholder((6,), "float64", name="x")
+    z = te.compute((6,), lambda i: np.where(i < 2, np.clip(x[i], 0, 1), np.round(x[i], 1)) + np.nan_to_num(x[i]))
+    expected = np.where(np.arange(6) < 2, np.clip(V, 0, 1), np.round(V, 1)) + V
+    np.testing.assert_allclose(te.evaluate(z, {x: V}), expected)
+
+
+@pytest.mark.parametrize("decimals", [2, 0, -1])
+def test_numbers_are_rounded_to_decimals(decimals: int) -> None:
+    values = np.array([1.2345, -2.675, 0.5, 250.55, np.nan, -np.inf], "float32")
+    x = te.placeholder((6,), name="x")
+    np.testing.assert_array_equal(te.evaluate(np.round(x, decimals), {x: values}), np.round(values, decimals))
+    whole = te.placeholder((3,), "int32", name="whole")
+    if decimals >= 0:
+        assert te.evaluate(whole.round(decimals), {whole: np.arange(3, dtype="int32")}).tolist() == [0, 1, 2]
+
+
 def test_what_does_not_fit_is_refused() -> None:
     x, n = te.placeholder((4, 6), name="x"), te.var("n")
     cases: list[tuple[Callable[[], Any], type[Exception], str]] = [
@@ -116,6 +133,10 @@ def test_what_does_not_fit_is_refused() -> None:
         (lambda: te.square(np.ones(3)), TypeError, "te.square at .*: expected tensors"),
         (lambda: te.nan_to_num(1.0), TypeError, "expected a tensor or an element of one"),
         (lambda: te.median(x, dim=0), TypeError, "found dim=, expected axis="),
+        (lambda: np.round(te.placeholder((3,), "int32"), -1), TypeError, "decimals=-1 is for floats, found int32"),
+        (lambda: te.compute((4,), lambda i: np.sum(x[i, 0])), TypeError, "np.sum at .*one scalar; write it with"),
+        (lambda: np.arange(n), TypeError, "`n` is a size that is not known yet.*te.arange"),
+        (lambda: te.sum(x[j, 0] for j in range(4)), TypeError, "found a generator; Python's own sum and max"),
     ]
     for f, error, text in cases:
         with pytest.raises(error, match=re.sub(r"(?<!\.)\(|\)", ".", text)):

@@ -521,7 +521,12 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "wrong rank": (lambda: softmax(normal(2, 3, 4)), ValueError, r"op softmax\(x.*called on \(x : float32\[2, 3, 4\]"),
     "no array": (lambda: scaled(3.0), TypeError, "no argument is an array"),
     "missing": (lambda: scaled(), TypeError, r"op scaled\(x.*missing a required argument: 'x'"),
-    "unknown": (lambda: scaled(normal(2), scale=3), TypeError, r"op scaled\(x.*unexpected keyword argument 'scale'"),
+    "unknown": (lambda: scaled(normal(2), scale=3), TypeError, r"op scaled\(x.*there is no argument 'scale'"),
+    "a near name": (lambda: scaled(normal(2), facto=3), TypeError, "no argument 'facto'; did you mean 'factor'"),
+    "a list for an array": (
+        lambda: te.op(lambda x, y: x * y.shape[0])(normal(2), [1.0, 2.0]), AttributeError,
+        r"called on \(x : float32\[2\], y=\[1.0, 2.0\]\): .*tensors are made of arrays, and not of .* for: y",
+    ),
     "a list that is no array": (
         lambda: te.ops.relu([[1.0], [2.0, 3.0]]), ValueError, r"op relu\(x\): argument 'x': .*inhomogeneous",
     ),

@@ -59,8 +59,18 @@ def is_recorded(x: Any) -> bool:
     return is_torch(x) and x.requires_grad and bool(sys.modules["torch"].is_grad_enabled())
 
 
+def is_traced(x: Any) -> bool:
+    """Whether `x` stands for an array in a function that JAX transforms."""
+    return any(c.__module__.partition(".")[0] == "jax" and c.__name__ == "Tracer" for c in type(x).__mro__)
+
+
 def check_not_recorded(x: Any, place: str) -> None:
     """RuntimeError, as PyTorch's own, for a tensor whose gradient would be lost without a word."""
+    if is_traced(x):
+        raise TypeError(
+            f"{place} is traced by JAX (jit, grad, vmap), and a kernel takes arrays: call it outside, or make an "
+            "operator of the function with @te.op, which JAX can trace and differentiate"
+        )
     if is_recorded(x):
         raise RuntimeError(
             f"{place} requires grad, and autograd does not record this call: give x.detach(), call it under "
