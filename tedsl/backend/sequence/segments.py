@@ -313,6 +313,9 @@ class _Writer:
         if isinstance(op, Scatter):
             *index, value, guard = exprs
             axes = tuple(axis if a is timed.axis else a for a in op.axes)
+            if timed.dim is not None:
+                index[timed.dim], extents = axis, _with(op.shape, timed.dim, extent)
+                return replace(op, shape=extents, axes=axes, index=tuple(index), value=value, guard=guard, _outputs={})
             init = op.init
             if not self._begins(timed):
                 init = self._given(Given("sum", op.output()))

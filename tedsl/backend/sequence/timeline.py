@@ -7,7 +7,7 @@ gradients. A stage belongs to the first turn in which all that it reads is known
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 
 from tedsl.lang.dataclass import dataclass
@@ -16,7 +16,7 @@ from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes
 
-__all__ = ["NotAlongTime", "Timed", "Timeline", "offset_of"]
+__all__ = ["NotAlongTime", "Timed", "Timeline", "offset_of", "scattered_along"]
 
 NEAR = 64  # steps from the end of its turn within which a single step of a scan may be read
 
@@ -58,6 +58,8 @@ class Timeline:
     def __init__(self, operations: Sequence[Operation], outputs: Sequence[Tensor]) -> None:
         self.operations = [op for op in operations if not isinstance(op, Placeholder)]
         self.timed: dict[Operation, Timed] = {}
+        self.readers = _readers(self.operations)
+        self.outputs = set(outputs)
         self.points: dict[Tensor, int] = {}  # how far before the end of its turn a single step is read
         self.levels: dict[Operation, int] = {}  # of other stages: the turns that must be over
         self.steps, self.is_up_first = _longest(self.operations)
@@ -65,7 +67,7 @@ class Timeline:
             found = self._link(op)
             if found is not None:
                 self.timed[op] = found
-        self._widen(set(outputs))
+        self._widen()
         self.timed = {op: self.timed[op] for op in self.operations if op in self.timed}
         for op in self.operations:
             self._order(op)
@@ -141,6 +143,8 @@ class Timeline:
     def _dimension(self, op: Operation, axis: Axis) -> int | None:
         """Which dimension of a stage an axis is; None for one that is summed over."""
         dim = next((d for d, a in enumerate(op.axes) if a is axis), None) if isinstance(op, Compute) else None
+        if isinstance(op, Scatter) and (at := scattered_along(op)) is not None and at[1] is axis:
+            dim = at[0] if self._is_read_along(op, at[0]) else None
         if dim is not None:
             return dim
         bound: tuple[Axis, ...] = ()
@@ -152,23 +156,27 @@ class Timeline:
             raise NotAlongTime(f"{op.name!r} takes steps together by something other than a sum")
         return None
 
-    def _widen(self, outputs: set[Tensor]) -> None:
+    def _widen(self) -> None:
         """Stages that are read along time and by nobody else are computed along it too, though they read nothing so."""
-        readers: dict[Operation, list[tuple[Operation, Read]]] = {}
-        for op in self.operations:
-            for read in op.reads:
-                readers.setdefault(read.tensor.op, []).append((op, read))
         apart = {t.op for op in self.operations if not isinstance(op, (Compute, Scan, Scatter)) for t in op.inputs}
         apart |= {op.init.op for op in self.operations if isinstance(op, Scatter) and op.init is not None}
         for op in reversed(self.operations):
-            if op in self.timed or not isinstance(op, Compute) or op in apart or outputs & set(op.outputs):
+            if op in self.timed or op in apart or self.outputs & set(op.outputs):
                 continue
-            dims = {self._place(reader, read) for reader, read in readers.get(op, ())}
-            if len(dims) == 1 and (dim := dims.pop()) is not None:
-                self.timed[op] = Timed(op, op.axes[dim], dim, 0)
-                for reader, read in readers[op]:
-                    timed = self.timed[reader]
-                    self._reach(timed, read.tensor, offset_of(read.indices[dim], timed.axis), read)
+            dims = {self._place(reader, read) for reader, read in self.readers.get(op, ())}
+            if len(dims) != 1 or (dim := dims.pop()) is None or (axis := _axis_at(op, dim)) is None:
+                continue
+            self.timed[op] = Timed(op, axis, dim, 0)
+            for reader, read in self.readers[op]:
+                timed = self.timed[reader]
+                self._reach(timed, read.tensor, offset_of(read.indices[dim], timed.axis), read)
+
+    def _is_read_along(self, op: Operation, dim: int) -> bool:
+        """Whether all who read a stage read what lies a number of steps away along a dimension."""
+        readers = self.readers.get(op, ())
+        along = all(any(offset_of(read.indices[dim], a) is not None for a in free_axes(read)) for _, read in readers)
+        others = (other for other in self.operations if op.output() in set(other.inputs))
+        return along and {reader for reader, _ in readers} == set(others)
 
     def _place(self, reader: Operation, read: Read) -> int | None:
         """The dimension at which somebody along time reads what lies fixed numbers of steps away, alone."""
@@ -211,6 +219,38 @@ class Timeline:
         if timed.is_sum or not 1 <= away <= NEAR:
             raise NotAlongTime(f"`{read}` is a single step of it, far from where its turn ends")
         self.points[read.tensor] = max(away, self.points.get(read.tensor, 0))
+
+
+def scattered_along(op: Scatter) -> tuple[int, Axis] | None:
+    """The dimension along which a scatter goes in order, place by place, and the axis that is its index there."""
+    if op.kind != "add" or op.init is not None:
+        return None
+    for dim, index in enumerate(op.index):
+        others = set(free_axes([other for d, other in enumerate(op.index) if d != dim]))
+        if isinstance(index, Axis) and index in set(op.axes) - others and _is_all_of(index, op.shape[dim]):
+            return dim, index
+    return None
+
+
+def _is_all_of(axis: Axis, extent: Expr) -> bool:
+    return number(axis.begin) == 0 and axis.extent is not None and number(axis.extent) == number(extent)
+
+
+def _axis_at(op: Operation, dim: int) -> Axis | None:
+    """The axis of a stage that is a dimension of what it computes."""
+    if isinstance(op, Compute):
+        return op.axes[dim]
+    along = scattered_along(op) if isinstance(op, Scatter) else None
+    return along[1] if along is not None and along[0] == dim else None
+
+
+def _readers(operations: Iterable[Operation]) -> dict[Operation, list[tuple[Operation, Read]]]:
+    """Who reads each stage, and how."""
+    readers: dict[Operation, list[tuple[Operation, Read]]] = {}
+    for op in operations:
+        for read in op.reads:
+            readers.setdefault(read.tensor.op, []).append((op, read))
+    return readers
 
 
 def offset_of(index: Expr, axis: Axis) -> int | None:

@@ -169,7 +169,20 @@ def looked_up() -> Made:
     return [table, at], [loss, *te.differentiate(loss, [table])]
 
 
-PROGRAMS: list[Callable[[], Made]] = [wave, final, normed, clocked, backwards, across, packed, looked_up]
+def listened() -> Made:
+    """Some places of all steps, in a list: the gradient of the reads is a scatter along time, not over it."""
+    a = te.placeholder((PLACES,), "float64", name="a")
+    y = te.scan(
+        (STEPS, PLACES),
+        lambda y, t, i: te.select(t >= 1, te.sin(y[t - 1, (i + 1) % PLACES]) * a[i], 0.1 * (i + 1)),
+        dtype="float64",
+        name="y",
+    )
+    loss = (y[:, [3, 0, 3]] ** 2).sum() + y[:, [1]].sum()
+    return [a], [loss, te.differentiate(loss, a)]
+
+
+PROGRAMS: list[Callable[[], Made]] = [wave, final, normed, clocked, backwards, across, packed, looked_up, listened]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
