@@ -23,6 +23,7 @@ from schedules.directives import (
 from schedules.loops import Level, base_of, definitions_of
 from schedules.placing.ahead import is_asked_ahead, why_in_turn
 from schedules.plan import Plan
+from schedules.written.extents import extents_there, times_computed
 from schedules.written.order import changed_order
 from tedsl.analysis.iteration import free_dimensions
 from tedsl.lang.expr import TRUE, Axis, Const, Expr
@@ -35,6 +36,7 @@ from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter
 __all__ = ["difference", "schedule_text"]
 
 INDENT = "  "
+ONCE = 1.005  # as often as all of a stage is computed, and what rounding makes of it
 CHANGED = "its terms in another order: other bits"
 _ASSIGN = {"sum": "+=", "prod": "*=", "any": "|=", "all": "&=", "add": "+=", "mul": "*="}
 
@@ -109,7 +111,12 @@ class _Printer:
 
     def at(self, stage: str) -> str:
         step = self.plan.places.get(stage)
-        return f"what {step.directive.consumer} needs here" if step and isinstance(step.directive, ComputeAt) else ""
+        if step is None or not isinstance(step.directive, ComputeAt):
+            return ""
+        times = times_computed(self.plan, stage)
+        new = "what is new of " * (stage in self.plan.stores)
+        again = f", each element {times:.3g} times" * (times > ONCE)
+        return f"{new}what {step.directive.consumer} needs here{again}"
 
     def stored(self, stage: str) -> str:
         step = self.plan.stores.get(stage)
@@ -143,7 +150,7 @@ class _Printer:
 
     def nest(self, stage: str, op: Operation, definition: str) -> list[str]:
         nest = self.plan.nest(stage, definition)
-        made, depth = [], 0
+        made, depth, there = [], 0, extents_there(self.plan, stage, definition)
         given = [step.directive for step in self.plan.loops.get((stage, definition), ())]
         prefetches = [
             (d.loop, f"prefetch {d.source} for {d.loop} + {d.distance}") for d in given if isinstance(d, Prefetch)
@@ -153,9 +160,8 @@ class _Printer:
             made.append("on one gpu thread:")
             depth += 1
         for level in nest.levels:
-            made.append(
-                f"{INDENT * depth}for {level.name} < {self.extent(level)}{_kind(level)}{cuts.get(level.name, '')}:"
-            )
+            extent = self.extent(level, there.get(level.name))
+            made.append(f"{INDENT * depth}for {level.name} < {extent}{_kind(level)}{cuts.get(level.name, '')}:")
             depth += 1
             made += [INDENT * depth + text for loop, text in prefetches if loop == level.name]
             for inner in self.inside.get((stage, level.name), []):
@@ -169,8 +175,10 @@ class _Printer:
             depth += 1
         return made + [INDENT * depth + line for line in _STATEMENTS[type(op)](op, style, base_of(definition))]
 
-    def extent(self, level: Level) -> str:
-        return expression_text(level.extent, self.style)
+    def extent(self, level: Level, there: int | None) -> str:
+        """How many iterations there are; `there` of them where the stage is computed."""
+        whole = expression_text(level.extent, self.style)
+        return whole if there is None or str(there) == whole else f"{there} of {whole}"
 
 
 _CUTS = {NeverPartition: ", in one piece", AlwaysPartition: ", cut"}

@@ -227,7 +227,7 @@ def test_compute_at() -> None:
     assert text(s) == golden("""
         for i < 40:
           T: what C needs here
-          for i < 40:
+          for i < 1 of 40:
             for j < 64:
               T[i, j] = A[i, j] + 1.0
           for j < 64:
@@ -259,9 +259,9 @@ def test_store_at() -> None:
     assert text(s) == golden("""
         for i < 40:
           for j < 64:
-            T: what C needs here, stored at C's loop i
-            for i < 40:
-              for j < 64:
+            T: what is new of what C needs here, stored at C's loop i
+            for i < 1 of 40:
+              for j < 1 of 64:
                 T[i, j] = A[i, j] + 1.0
             C[i, j] = T[i, j] * 2.0
         """)
@@ -270,7 +270,7 @@ def test_store_at() -> None:
 def test_store_root() -> None:
     s, T, C = pointwise()
     s[T].compute_at(s[C], "j").store_root()
-    assert "T: what C needs here, stored at the root" in str(s)
+    assert "T: what is new of what C needs here, stored at the root" in str(s)
 
 
 def test_reorder_storage_store_in_and_bound_extent() -> None:
@@ -373,7 +373,7 @@ def test_async_() -> None:
     assert text(s) == golden("""
         for io < 3:
           T: what U needs here, allocated at the root, computed ahead by a thread of its own
-          for i < 12:
+          for i < 4 of 12:
             for j < 18:
               T[i, j] = x[i, j] * 2.0
           for ii < 4:
@@ -494,8 +494,8 @@ def test_bound() -> None:
 def test_align_storage_and_hoist_storage() -> None:
     s, T, C = window()
     s[T].compute_at(C, "j").align_storage("j", 16).hoist_storage(C, "i")
-    assert (
-        str(s).splitlines()[2] == "    T: what C needs here, rows along j in multiples of 16, allocated at C's loop i"
+    assert str(s).splitlines()[2] == (
+        "    T: what C needs here, each element 2.81 times, rows along j in multiples of 16, allocated at C's loop i"
     )
     s[T].hoist_storage()
     assert str(s).splitlines()[2].endswith("in multiples of 16, allocated at the root")
@@ -504,7 +504,7 @@ def test_align_storage_and_hoist_storage() -> None:
 def test_fold_storage() -> None:
     s, T, C = window()
     s[T].compute_at(C, "i").store_root().fold_storage("i", 4)
-    assert str(s).splitlines()[1] == "  T: what C needs here, stored at the root, the last 4 along i"
+    assert str(s).splitlines()[1] == "  T: what is new of what C needs here, stored at the root, the last 4 along i"
 
 
 def test_never_partition_and_always_partition() -> None:
@@ -528,7 +528,7 @@ def test_clone_in() -> None:
           T[i] = A[i] + 1.0
         for i < 8:
           T_clone: what C needs here
-          for i < 8:
+          for i < 1 of 8:
             T_clone[i] = A[i] + 1.0
           C[i] = T_clone[i] * 2.0
         for i < 8:
@@ -613,3 +613,41 @@ def test_diff_shows_what_changed() -> None:
 def test_every_directive_has_a_golden_text(verb: str) -> None:
     names = {name for name in globals() if name.startswith("test_")}
     assert any(verb in name or verb.removeprefix("store_") in name or verb.startswith("gpu") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("at", "store", "said", "rows", "vectors"),
+    [
+        ("yo", "", "what C needs here, each element 1.04 times", "34 of 98", "5"),
+        ("yi", "", "what C needs here, each element 2.94 times", "3 of 98", "5"),
+        ("yi", "yo", "what is new of what C needs here, stored at C's loop yo", "1 of 98", "5"),
+        ("x", "yo", "what is new of what C needs here, stored at C's loop yo", "1 of 98", "1 of 5"),
+        ("x", "", "what C needs here, each element 2.94 times", "3 of 98", "1 of 5"),
+    ],
+)
+def test_loops_inside_a_loop_have_the_extents_that_they_have_there(
+    at: str, store: str, said: str, rows: str, vectors: str
+) -> None:
+    A = te.placeholder((98, 82), name="A")
+    T = te.compute((98, 80), lambda y, x: A[y, x] + A[y, x + 1] + A[y, x + 2], name="T")
+    s = te.Schedule(C := te.compute((96, 80), lambda y, x: T[y, x] + T[y + 1, x] + T[y + 2, x], name="C"))
+    s[C].split("y", 32)
+    s[C].vectorize("x", 16)
+    s[T].compute_at(C, at).vectorize("x", 16)
+    if store:
+        s[T].store_at(C, store)
+    lines = [line.strip() for line in str(s).splitlines()]
+    begin = lines.index(f"T: {said}")
+    assert lines[begin + 1 : begin + 3] == [f"for y < {rows}:", f"for x < {vectors}:"]
+
+
+def test_extents_that_nobody_can_tell_are_those_of_the_whole() -> None:
+    n = te.var("n")
+    A, B = te.placeholder((n, 8), name="A"), te.placeholder((n,), "int32", name="B")
+    T = te.compute((n, 8), lambda i, j: A[i, j] + 1, name="T")
+    near = te.compute((n - 2, 8), lambda i, j: T[i, j] + T[i + 2, j], name="near")
+    apart = te.compute((n, 8), lambda i, j: T[te.clip(B[i], 0, n - 1), 7 - j], name="apart")
+    for reader, rows in ((near, "3 of n"), (apart, "n")):
+        s = te.Schedule(reader)
+        s[T].compute_at(reader, "i")
+        assert f"for i < {rows}:\n    for j < 8:" in str(s)
