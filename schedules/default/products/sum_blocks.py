@@ -20,7 +20,8 @@ __all__ = ["cut", "schedule_total", "sum_blocks"]
 
 MOST_FOR_EACH = 1 << 20  # bytes of partial sums for each iteration of a loop whose length is not known
 FEW_BLOCKS = 4  # enough of them for the threads
-MOST_HELD = 64 << 20  # bytes of partial sums
+MOST_HELD = 16 << 20  # bytes of partial sums
+IN_A_ROW = 1 << 10  # terms that may lose no more digits than blocks of them do
 
 
 def sum_blocks(found: Contraction, machine: Machine) -> tuple[tuple[Axis, int], ...] | None:
@@ -37,13 +38,14 @@ def sum_blocks(found: Contraction, machine: Machine) -> tuple[tuple[Axis, int], 
     if not (large_panel or tiles < 8) or rows * columns > terms * 64:
         return None
     cuts, blocks = _cuts(found, machine, rows * columns * size)
-    return tuple(cuts) if blocks >= 2 and blocks * rows * columns * size <= MOST_HELD else None
+    return tuple(cuts) if blocks >= 2 and blocks * rows * columns * size < MOST_HELD else None
 
 
 def _cuts(found: Contraction, machine: Machine, result: int) -> tuple[list[tuple[Axis, int]], int]:
     """Axis after axis until a block is small enough and there are enough of them, and how many these are."""
-    budget = machine.l2 // 2
     each = (found.points(found.column_axes) + _rows_per_term(found)) * found.op.bodies[0].dtype.itemsize
+    # Long blocks, since each writes all of the result once more; its operands come from the next cache, panel by panel.
+    budget = max(machine.l2 // 2, min(2 * machine.l2, IN_A_ROW * each))
     cuts: list[tuple[Axis, int]] = []
     left, blocks = found.terms, 1
     for k, axis in enumerate(found.sums):

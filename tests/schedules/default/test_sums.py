@@ -7,6 +7,7 @@ terms hardly more than one block does.
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,18 @@ def test_products_whose_sum_has_no_handy_divisor(terms: int) -> None:
     x, y = floats(40, terms), floats(terms, 48)
     want = x.astype("float64") @ y.astype("float64")
     np.testing.assert_allclose(te.evaluate(a @ b, {a: x, b: y}), want, atol=UNIT * 64 * np.sqrt(terms))
+
+
+@pytest.mark.parametrize(
+    ("rows", "terms", "columns", "most"), [(300, 3000, 300, 8), (100, 5000, 800, 20), (512, 4096, 512, 1)]
+)
+def test_what_blocks_of_a_sum_write_is_little_beside_their_products(
+    rows: int, terms: int, columns: int, most: int
+) -> None:
+    a, b = te.placeholder((terms, rows), name="a"), te.placeholder((terms, columns), name="b")
+    nest = str(te.build([a, b], a.T @ b, target="x86-64-v3").loop_nest())
+    blocks = re.search(r"_b in \[0, (\d+)\]", nest)
+    assert (int(blocks[1]) + 1 if blocks else 1) <= most
 
 
 def test_blocks_of_a_sum_do_not_meet_infinite_neighbours() -> None:
