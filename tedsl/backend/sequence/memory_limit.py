@@ -13,6 +13,7 @@ from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import CompiledKernel, KernelStep, StepPlan
 from tedsl.backend.host.units import parse_bytes, readable
 from tedsl.backend.sequence.along_time import compiled, least_bytes, plans_along_time
+from tedsl.backend.sequence.kept_steps import with_kept_steps
 from tedsl.backend.sequence.ordering import typical_bytes
 from tedsl.backend.sequence.recompute import Saved, StepCosts, saved
 from tedsl.backend.sequence.restored import plan_unasked
@@ -116,12 +117,20 @@ def _work(plan: StepPlan, step: KernelStep) -> int:
 def _refuse_too_little(program: Compilation, most: int, asked: Any) -> None:
     """Refuse what no cut of the program can meet, before any is compiled, which takes its time."""
     arrays = Chain.bytes_of((*program.inputs, *program.outputs)) if _is_known(program) else 0
-    if (least := arrays + least_bytes(program)) > most:
+    if (least := arrays + least_bytes(_keeping(program))) > most:
         raise ValueError(
             f"te.build: memory={asked!r} is too little for {program.name!r}: a call needs more than {readable(least)}, "
             f"of which its inputs and outputs take {readable(arrays)}; how much more is found out where memory= leaves "
             "room for it"
         )
+
+
+def _keeping(program: Compilation) -> Compilation:
+    """The program with what others read of single steps kept as time passes them, where it has scans."""
+    try:
+        return replace(program, outputs=with_kept_steps(program.inputs, program.outputs))
+    except NotAlongTime:
+        return program
 
 
 def _is_known(program: Compilation) -> bool:
@@ -139,7 +148,7 @@ def _fit(program: Compilation, plan: StepPlan, usual: StepPlan, most: int, asked
         return usual
     peaks = [takes]
     try:
-        for found in chain(_forgetting(program, plan, costs, most), plans_along_time(program, most)):
+        for found in chain(_forgetting(program, plan, costs, most), plans_along_time(_keeping(program), most)):
             peaks.append(_peak_bytes(program, found))
             if peaks[-1] <= most:
                 return found

@@ -7,7 +7,7 @@ gradients. A stage belongs to the first turn in which all that it reads is known
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from tedsl.lang.dataclass import dataclass
@@ -16,7 +16,7 @@ from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes
 
-__all__ = ["NotAlongTime", "Timed", "Timeline", "offset_of", "scattered_along"]
+__all__ = ["NEAR", "NotAlongTime", "Timed", "Timeline", "axes_along", "longest", "offset_of"]
 
 NEAR = 64  # steps from the end of its turn within which a single step of a scan may be read
 
@@ -62,7 +62,7 @@ class Timeline:
         self.outputs = set(outputs)
         self.points: dict[Tensor, int] = {}  # how far before the end of its turn a single step is read
         self.levels: dict[Operation, int] = {}  # of other stages: the turns that must be over
-        self.steps, self.is_up_first = _longest(self.operations)
+        self.steps, self.is_up_first = longest(self.operations)
         for op in self.operations:
             found = self._link(op)
             if found is not None:
@@ -142,13 +142,13 @@ class Timeline:
 
     def _dimension(self, op: Operation, axis: Axis) -> int | None:
         """Which dimension of a stage an axis is; None for one that is summed over."""
-        dim = next((d for d, a in enumerate(op.axes) if a is axis), None) if isinstance(op, Compute) else None
-        if isinstance(op, Scatter) and (at := scattered_along(op)) is not None and at[1] is axis:
-            dim = at[0] if self._is_read_along(op, at[0]) else None
+        dim = next((d for d, a in axes_along(op).items() if a is axis), None)
+        if isinstance(op, Scatter) and dim is not None and not self._is_read_along(op, dim):
+            dim = None
         if dim is not None:
             return dim
         bound: tuple[Axis, ...] = ()
-        if isinstance(op, Scatter) and op.kind == "add":
+        if isinstance(op, Scatter):
             bound = op.axes
         elif isinstance(op, Compute) and op.reduction is not None and _is_sum(op):
             bound = op.reduction.axes
@@ -164,7 +164,7 @@ class Timeline:
             if op in self.timed or op in apart or self.outputs & set(op.outputs):
                 continue
             dims = {self._place(reader, read) for reader, read in self.readers.get(op, ())}
-            if len(dims) != 1 or (dim := dims.pop()) is None or (axis := _axis_at(op, dim)) is None:
+            if len(dims) != 1 or (dim := dims.pop()) is None or (axis := axes_along(op).get(dim)) is None:
                 continue
             self.timed[op] = Timed(op, axis, dim, 0)
             for reader, read in self.readers[op]:
@@ -221,27 +221,25 @@ class Timeline:
         self.points[read.tensor] = max(away, self.points.get(read.tensor, 0))
 
 
-def scattered_along(op: Scatter) -> tuple[int, Axis] | None:
-    """The dimension along which a scatter goes in order, place by place, and the axis that is its index there."""
-    if op.kind != "add" or op.init is not None:
-        return None
-    for dim, index in enumerate(op.index):
+def _scattered_along(op: Scatter) -> dict[int, Axis]:
+    """The dimensions along which a scatter goes in order, place by place, and the axes that are its indices there."""
+    found: dict[int, Axis] = {}
+    for dim, index in enumerate(op.index if op.kind == "add" and op.init is None else ()):
         others = set(free_axes([other for d, other in enumerate(op.index) if d != dim]))
         if isinstance(index, Axis) and index in set(op.axes) - others and _is_all_of(index, op.shape[dim]):
-            return dim, index
-    return None
+            found[dim] = index
+    return found
 
 
 def _is_all_of(axis: Axis, extent: Expr) -> bool:
     return number(axis.begin) == 0 and axis.extent is not None and number(axis.extent) == number(extent)
 
 
-def _axis_at(op: Operation, dim: int) -> Axis | None:
-    """The axis of a stage that is a dimension of what it computes."""
+def axes_along(op: Operation) -> Mapping[int, Axis]:
+    """The axes of a stage that are dimensions of what it computes."""
     if isinstance(op, Compute):
-        return op.axes[dim]
-    along = scattered_along(op) if isinstance(op, Scatter) else None
-    return along[1] if along is not None and along[0] == dim else None
+        return dict(enumerate(op.axes))
+    return _scattered_along(op) if isinstance(op, Scatter) else {}
 
 
 def _readers(operations: Iterable[Operation]) -> dict[Operation, list[tuple[Operation, Read]]]:
@@ -258,7 +256,7 @@ def offset_of(index: Expr, axis: Axis) -> int | None:
     return number(simplify_extent(index - axis)) if index.dtype is axis.dtype else None
 
 
-def _longest(operations: Sequence[Operation]) -> tuple[int, bool]:
+def longest(operations: Sequence[Operation]) -> tuple[int, bool]:
     """The most steps of a scan, and whether the first one with so many goes upwards."""
     scans = [op for op in operations if isinstance(op, Scan) and op.kept is None]
     steps = [number(op.steps[0].extent) or 0 for op in scans]

@@ -18,8 +18,10 @@ import tedsl as te
 from schedules.machine import assuming
 from tedsl.backend.compiling.single_kernel import SingleKernel
 from tedsl.backend.sequence import along_time
+from tedsl.backend.sequence.kept_steps import with_kept_steps
+from tedsl.backend.sequence.timeline import Timeline
 from tedsl.lang.tensor import Scan
-from tedsl.lang.traverse import stages_of
+from tedsl.lang.traverse import operations_between, stages_of
 
 STEPS, PLACES = 97, 6
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler is needed")
@@ -436,3 +438,74 @@ def test_no_segment_is_much_longer_than_asked_for(steps: int, length: int, least
 def test_few_steps_are_one_segment() -> None:
     assert [(part.begin, part.end) for part in along_time._cut(1, 4)] == [(0, 1)]
     assert [(part.begin, part.end) for part in along_time._cut(5, 4, 3)] == [(0, 5)]
+
+
+READS: dict[str, Callable[[te.Tensor, te.Tensor], te.Tensor]] = {
+    "a step": lambda u, when: (u[31] ** 2).sum(),
+    "steps": lambda u, when: (u[31] * u[60]).sum() + (u[-1] ** 2).sum(),
+    "a list": lambda u, when: (u[[60, 31, 60, -1]] ** 2).sum(),
+    "a stride": lambda u, when: (u[7::10] ** 2).sum(),
+    "a stride back": lambda u, when: (u[::-8] ** 3).sum(),
+    "steps of data": lambda u, when: (u[when] ** 2).sum(),
+    "elements": lambda u, when: (u[[60, 31, 60], [0, 5, 2]] ** 2).sum(),
+    "places of steps": lambda u, when: (u[9::10][:, [0, 3, 3]] ** 2).sum(),
+    "a product of steps": lambda u, when: (u[2:8] @ u[40:46].T).sum() ** 2,
+    "extremes of few steps": lambda u, when: u[[3, 60, 80]].max() * u[5:8, 2].min(),
+    "guarded steps": lambda u, when: te.compute(
+        (PLACES,), lambda i: te.select(i > 0, u[50, i - 1], u[20 * i, 2])
+    ).sum() ** 2,
+    "sums over steps": lambda u, when: te.compute(
+        (), lambda: te.sum(lambda m, s: u[20 * m + 16, te.constant([1, 4])[s]] ** 2)
+    ),
+    "every step and some": lambda u, when: (u[:, 2] ** 2).sum() * (u[[3, 90]] ** 2).sum(),
+}  # fmt: skip
+
+
+def read_at(read: Callable[[te.Tensor, te.Tensor], te.Tensor], *, reverse: bool, axis: int) -> Made:
+    a = te.placeholder((PLACES,), "float64", name="a")
+    when = te.placeholder((4,), "int32", name="when")
+
+    def step(u: te.Tensor, t: te.Expr, i: te.Expr) -> te.Expr:
+        before = t + 1 if reverse else t - 1
+        moved = u[before, (i + 1) % PLACES] if axis == 0 else u[(i + 1) % PLACES, before]
+        return te.select((before >= 0) & (before < STEPS), te.sin(moved) * a[i], 0.1 * (i + 1))
+
+    if axis == 0:
+        u = te.scan((STEPS, PLACES), step, dtype="float64", reverse=reverse, name="u")
+    else:
+        u = te.scan((PLACES, STEPS), lambda u, i, t: step(u, t, i), axis=1, dtype="float64", reverse=reverse, name="u")
+    loss = read(u if axis == 0 else u.T, when)
+    return [a, when], [loss, te.differentiate(loss, a)]
+
+
+@pytest.mark.parametrize("read", READS)
+def test_steps_read_anywhere_are_kept_as_time_passes(read: str) -> None:
+    inputs, outputs = read_at(READS[read], reverse=len(read) % 2 == 0, axis=0)
+    kept = with_kept_steps(inputs, outputs)
+    line = Timeline(operations_between(inputs, kept), kept)
+    assert line.turns == 2
+    feeds = dict(zip(inputs, [np.linspace(0.5, 1.5, PLACES), np.array([60, 7, 60, 96], "int32")], strict=True))
+    for found, want in zip(te.interpret(kept, feeds), te.interpret(outputs, feeds), strict=True):
+        np.testing.assert_array_equal(found, want)
+
+
+def in_less(read: str, *, reverse: bool, axis: int) -> None:
+    """In no more bytes than all steps of the state alone."""
+    inputs, outputs = read_at(READS[read], reverse=reverse, axis=axis)
+    arrays = [np.linspace(0.5, 1.5, PLACES), np.array([60, 7, 60, 96], "int32")]
+    less = te.build(inputs, outputs, memory=8 * STEPS * PLACES)
+    assert less.program.peak_bytes <= 8 * STEPS * PLACES
+    for found, want in zip(less(*arrays), te.interpret(outputs, dict(zip(inputs, arrays, strict=True))), strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-9, atol=1e-12)
+
+
+def test_steps_read_anywhere_take_less_memory() -> None:
+    in_less("a list", reverse=False, axis=0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("read", READS)
+def test_all_reads_of_steps_take_less_memory(read: str, reverse: bool, axis: int) -> None:
+    in_less(read, reverse=reverse, axis=axis)
