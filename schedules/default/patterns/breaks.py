@@ -38,7 +38,7 @@ FEW_ROWS = 16  # for which a short loop of their own costs nothing
 LONG_ROW = 64  # elements that are read together, beside which it costs nothing to find out where
 LONG = 1024  # elements of a loop beside which another one costs nothing
 SHARE = 16  # a part of an axis that is no border
-BEYOND = 4  # second caches that a stage fills, of which short runs are written one after another
+BEYOND = 4  # second caches, or part of the third one, that a stage fills whose short runs are written in order
 RUN = 1 << 14  # bytes
 
 
@@ -57,7 +57,9 @@ def cuts_of(
     if bodies is None or len(nodes) > MOST_OF_ONE or not any(map(_switches, nodes)):
         return {}
     widest = max(4, *(b.dtype.itemsize for b in op.bodies))
-    is_beyond = all(number(a.extent) for a in op.axes) and math.prod(extents) * widest > BEYOND * machine.l2
+    is_beyond = all(number(a.extent) for a in op.axes) and math.prod(extents) * widest > max(
+        BEYOND * machine.l2, machine.l3 // BEYOND
+    )
     found: dict[Axis, list[Expr]] = {}
     for place, axis in enumerate(op.axes):
         if axis in whole:

@@ -294,3 +294,13 @@ def test_code_that_runs_a_few_times_is_written_once() -> None:
     assert not cuts(finer(20, 14))
     check(finer(20, 14))
     assert cuts(te.concatenate([te.placeholder((90,), name=n) for n in "ab"], 0))
+
+
+def test_short_runs_are_pieces_as_long_as_the_result_stays_in_the_caches() -> None:
+    def nests(rows: int) -> int:
+        parts = [te.placeholder((rows, width), name=f"x{width}") for width in (100, 160, 1)]
+        kernel = te.build(parts, te.concatenate(parts, axis=1), target="x86-64-v3")
+        return str(kernel.loop_nest()).count("vectorized")
+
+    assert nests(3000) == 2
+    assert nests(60000) == 1
