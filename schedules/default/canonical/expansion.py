@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 
 from schedules.conditions import tidied
 from schedules.default.canonical.indices import shortened
-from schedules.default.costs import INLINE, element_cost, is_pointwise, is_same_point, points
+from schedules.default.costs import INLINE, element_cost, is_pointwise, points
 from tedsl.analysis.terms import product_of
 from tedsl.lang import functions as fn
-from tedsl.lang.dtypes import FLOAT32, INT32
-from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Reduce
+from tedsl.lang.dtypes import BOOL, FLOAT32, INT32
+from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute_all
@@ -31,6 +31,8 @@ MOST_OPERATIONS = 256
 COMBINE = {
     "sum": Fn.ADD, "prod": Fn.MUL, "max": Fn.MAXIMUM, "min": Fn.MINIMUM, "any": Fn.OR, "all": Fn.AND,
 }  # fmt: skip
+POSITIONS = {"argmax": Fn.LE, "argmin": Fn.GE}  # what a value is to the best so far where it is not better
+OF_POSITION = 6  # operations by which a position is found, for each term
 _BEGINS = ("sum", "prod")  # floats of which differ in the sign of a zero where they begin with their first term
 _HALVES = ("float16", "bfloat16")
 
@@ -40,12 +42,12 @@ def expanded(op: Compute) -> Expr | None:
     reduce = op.reduction
     if reduce is None or not _terms_of(op):
         return None
-    value = _total(reduce)
+    value = _position(reduce) if reduce.reducer.kind in POSITIONS else _total(reduce)
     return rebuild_all(tidied((value,)), shortened)[0]
 
 
 def windows_between_stages(operations: Sequence[Operation], least: int = 1) -> set[Operation]:
-    """The reductions through windows, inputs before users, that read other stages so, or are read so by others.
+    """The reductions of a few terms that read other stages through windows, or are read so by others.
 
     One alone, of arrays, is a row of sums that stay in registers: there loops of its own are as good. `least`: so many
     elements.
@@ -64,27 +66,36 @@ def windows_between_stages(operations: Sequence[Operation], least: int = 1) -> s
         cost[op] = min(own, INLINE + 1)
         for read in op.reads:
             source = read.tensor.op
-            if not is_same_point(op, read) and (source in windows or cost.get(source, 0) > INLINE):
+            if _moves(read) and (source in windows or cost.get(source, 0) > INLINE):
                 found |= {op, source}.intersection(windows)
     return found
+
+
+def _moves(read: Read) -> bool:
+    """Whether a read is at other places along an axis than its reader's."""
+    return any(not isinstance(i, Axis) and free_axes(i) for i in read.indices)
 
 
 def _terms_of(op: Compute) -> int:
     """How many terms a reduction has, where they are few and each is read beside the element, or the same for all."""
     reduce = op.reduction
-    if reduce is None or len(op.bodies) > 1 or reduce.reducer.kind not in COMBINE:
+    if reduce is None or len(op.bodies) > 1 or reduce.reducer.kind not in {*COMBINE, *POSITIONS}:
         return 0
+    is_position = reduce.reducer.kind in POSITIONS
     terms = math.prod(number(a.extent) or 0 if number(a.begin) is not None else 0 for a in reduce.axes)
-    if not 1 <= terms <= MOST_TERMS or terms * element_cost(op) > MOST_OPERATIONS:
+    operations = element_cost(op) + OF_POSITION * is_position
+    if (
+        not 1 <= terms <= MOST_TERMS
+        or terms * operations > MOST_OPERATIONS
+        or (is_position and reduce.where is not TRUE)
+    ):
         return 0
     long = {a for a in op.axes if number(a.extent) != 1}
-    own, slides = set(reduce.axes), False
     for read in op.reads:
         moved = long.intersection(free_axes(read.indices))
         if reads_of(read.indices) or (moved and moved != long):
             return 0
-        slides |= any(own.intersection(a := free_axes(i)) and long.intersection(a) for i in read.indices)
-    return terms if slides else 0
+    return terms
 
 
 def _total(reduce: Reduce) -> Expr:
@@ -109,6 +120,20 @@ def _total(reduce: Reduce) -> Expr:
         total = made if condition is TRUE or total is None else fn.select(condition, made, total)
     assert total is not None
     return total if dtype is value.dtype else fn.convert(total, reduce.values[0].dtype)
+
+
+def _position(reduce: Reduce) -> Expr:
+    """The position of the first of the best values, of which a NaN is the first."""
+    (value,), worse = reduce.values, POSITIONS[reduce.reducer.kind]
+    first, *others = (substitute_all((value,), places)[0] for places in _places(reduce.axes))
+    best: Expr = first
+    position: Expr = Const(0, INT32)
+    for k, one in enumerate(others, 1):
+        better = fn.logical_not(Apply(worse, (one, best), BOOL))
+        if value.dtype.is_float:  # a NaN is no worse than anything, and nothing than a NaN
+            better = fn.logical_and(Apply(Fn.EQ, (best, best), BOOL), better)
+        position, best = fn.select(better, Const(k, INT32), position), fn.select(better, one, best)
+    return position
 
 
 def _places(axes: tuple[Axis, ...]) -> Iterator[dict[Expr, Expr]]:

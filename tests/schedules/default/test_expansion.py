@@ -98,8 +98,7 @@ def test_what_is_no_window_stays_a_reduction() -> None:
     for body in (
         lambda i, j: te.sum(a[i, k] * w[j, k], axis=k),  # a product: each factor serves a whole axis
         lambda i, j: te.sum(a[i, j + data[k]], axis=k),
-        lambda i, j: te.sum(a[i, j] * w[j, k], axis=k),
-        lambda i, j: te.argmax(a[i, j + k], axis=k),
+        lambda i, j: te.argmax(a[i, j + k], axis=k, where=data[k] > 0),
         lambda i, j: te.sum(a.at(i, j + far, mode="clamp"), axis=far),
     ):
         assert expanded(te.compute((20, 20), body).op) is None
@@ -141,3 +140,18 @@ def test_a_window_may_be_written_over_its_input() -> None:
         np.testing.assert_array_equal(kernel(values.copy()), expected)
         out = values.copy()
         np.testing.assert_array_equal(te.build(a, b)(out, out=out), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16"])
+@pytest.mark.parametrize("kind", ["argmax", "argmin"])
+def test_positions_are_those_of_the_first_of_the_best(kind: str, dtype: str) -> None:
+    a = te.placeholder((40, 50), dtype, name="a")
+    position = window(a, (3, 3), lambda read, p, q: read, kind)
+    around = window(te.compute(a.shape, lambda y, x: position[y, x]), (3, 1), lambda read, p, q: read)
+    assert expanded(position.op) is not None
+    values = np.random.default_rng(1).integers(-2, 3, (40, 50)).astype(dtype)
+    if dtype == "float32":
+        values[np.random.default_rng(2).random((40, 50)) < 0.1] = np.nan
+    outputs = [position, around]
+    for got, expected in zip(te.build(a, outputs)(values), te.interpret(outputs, {a: values}), strict=True):
+        np.testing.assert_array_equal(got, expected)
