@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from schedules.program import reading, rewritten_expressions
-from tedsl.backend.sequence.numbered_places import NumberedPlaces, Places, product_of
+from tedsl.backend.sequence.numbered_places import ListedPlaces, NumberedPlaces, product_of
 from tedsl.backend.sequence.timeline import NEAR, axes_along, longest, offset_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.elements import fresh_axes
@@ -128,13 +128,15 @@ class _Rewriter:
         own = self.numbered.axes_like(axes)
         return substitute_all(others, dict(zip(axes, own, strict=True))), own, tuple(axes)
 
-    def _places(self, index: Expr, numbers: Sequence[int]) -> Places | None:
+    def _places(self, index: Expr, numbers: Sequence[int]) -> ListedPlaces | None:
         """The steps that an index names; None where that is known after a turn only."""
         if any(read.tensor.op in self.late for read in reads_of([index])):
             return None
         return self.numbered.listed(numbers) if _place(index) is not None else self.numbered.named(index)
 
-    def _keeping(self, tensor: Tensor, dim: int, form: tuple[Expr, ...], axes: list[Axis], places: Places) -> Tensor:
+    def _keeping(
+        self, tensor: Tensor, dim: int, form: tuple[Expr, ...], axes: list[Axis], places: ListedPlaces
+    ) -> Tensor:
         """What is kept of a tensor: of each place, the elements that `form` reads over `axes`."""
         step = Axis("t", Const(self.steps, INT32), is_reduce=True)
         loops = tuple(Axis(a.name, a.extent, is_reduce=True) for a in axes)

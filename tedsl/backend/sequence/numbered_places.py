@@ -15,11 +15,11 @@ from tedsl.lang.functions import clip
 from tedsl.lang.tensor import Compute, Scatter, Shape, Tensor
 from tedsl.lang.traverse import free_axes, substitute
 
-__all__ = ["NumberedPlaces", "Places", "product_of"]
+__all__ = ["ListedPlaces", "NumberedPlaces", "product_of"]
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class ListedPlaces:
     """Some steps: how many at most, and the tensor that numbers them (-1: not one of them); None: `only` one."""
 
     count: int
@@ -49,17 +49,19 @@ class NumberedPlaces:
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
-        self.found: dict[object, Places] = {}
+        self.found: dict[object, ListedPlaces] = {}
         self.axes: dict[tuple[int | None, ...], Axis] = {}
 
-    def listed(self, places: Sequence[int]) -> Places:
+    def listed(self, places: Sequence[int]) -> ListedPlaces:
         """Some single steps."""
         key = tuple(places)
         if key not in self.found:
-            self.found[key] = Places(1, None, *key) if len(key) == 1 else Places(len(key), self._ranked(key))
+            self.found[key] = (
+                ListedPlaces(1, None, *key) if len(key) == 1 else ListedPlaces(len(key), self._ranked(key))
+            )
         return self.found[key]
 
-    def named(self, index: Expr) -> Places | None:
+    def named(self, index: Expr) -> ListedPlaces | None:
         """The steps that an index names, each numbered by the last of the points that do; None: too many."""
         axes = free_axes(index)
         count = product_of(a.extent for a in axes)
@@ -76,7 +78,7 @@ class NumberedPlaces:
                 name="rank", shape=(Const(self.steps, INT32),), axes=tuple(own), index=(index,), value=place,
                 guard=(index >= 0) & (index < self.steps), kind="max", init=None,
             )  # fmt: skip
-            self.found[index] = Places(count, rank.output())
+            self.found[index] = ListedPlaces(count, rank.output())
         return self.found[index]
 
     def axes_like(self, axes: Iterable[Axis]) -> list[Axis]:
