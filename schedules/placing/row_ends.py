@@ -8,6 +8,7 @@ are. Elements are computed twice then, from the same values: bits stay.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Set as AbstractSet
 from dataclasses import replace
@@ -19,6 +20,7 @@ from schedules.placing.placement import placed
 from schedules.placing.places import Placement
 from schedules.placing.tails import becomes_vectors, is_long
 from schedules.plan import Plan, Step, dimensions
+from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation, Tensor
 
 __all__ = ["may_lie_on", "with_row_ends"]
@@ -37,19 +39,26 @@ def with_row_ends(plan: Plan, machine: Machine) -> Plan:
         op = plan.program.stages[name]
         is_plain = isinstance(op, Compute) and op.reduction is None and not plan.cut_loops(name)
         if is_plain and name not in shared and places[name].kind != "inline" and not plan.cases(name):
-            plan = _of_stage(plan, name, places)
+            plan = _of_stage(plan, name, places, repeats=_points(op) >= machine.least.shifted)
     return plan
 
 
-def _of_stage(plan: Plan, name: str, places: Mapping[str, Placement]) -> Plan:
-    """The plan with the ends of one stage."""
+def _points(op: Operation) -> int:
+    """How many elements a stage has, as far as that is known."""
+    assert isinstance(op, Compute)
+    return math.prod([number(a.extent) or 1 for a in op.axes])
+
+
+def _of_stage(plan: Plan, name: str, places: Mapping[str, Placement], *, repeats: bool) -> Plan:
+    """The plan with the ends of one stage; `repeats`: elements of a result may be computed twice."""
     steps = plan.loops.get((name, "body"), ())
     begun = nest = plan.beginning(name, "body")
     made: list[Step] = []
     for step in steps:
         d = step.directive
         assert isinstance(d, LoopDirective)
-        if isinstance(d, Split) and not d.tail and not d.exact and _may_shift(plan, d, nest.level(d.loop), places):
+        is_open = isinstance(d, Split) and not d.tail and not d.exact and (repeats or places[name].kind == "at")
+        if isinstance(d, Split) and is_open and _may_shift(plan, d, nest.level(d.loop), places):
             step = replace(step, directive=replace(d, tail="shift"))
         made.append(step)
         nest = transformed(nest, d)
