@@ -31,7 +31,9 @@ from tedsl.lang.locks import freed_in_children
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.signature import Static, map_leaves
 
-__all__ = ["Batched", "Pullback", "Pushforward", "Routine", "Spec", "Tensors", "TracedRoutine", "copied", "distinct"]
+__all__ = [
+    "Batched", "Pullback", "Pushforward", "Routine", "Spec", "Tensors", "TracedRoutine", "copied", "distinct", "pushed",
+]  # fmt: skip
 
 Tensors = tuple[Tensor, ...]
 Spec = tuple[tuple[Any, ...], str]  # shape and dtype of an array
@@ -117,8 +119,7 @@ class Routine:
 
     def push(self, inputs: Tensors, tangents: Mapping[int, Tensor]) -> Tensors:
         """The derivatives of the float outputs, for tangents of inputs by position."""
-        outputs = [t for t in self.outputs(inputs) if t.dtype.is_float]
-        return tuple(jvp(outputs, [inputs[p] for p in tangents], list(tangents.values())))
+        return pushed(self.outputs(inputs), inputs, tangents)
 
     def schedule(self, inputs: Tensors, outputs: Tensors, kind: str) -> Schedule | None:
         """The schedule that the author gave for a kind of target; None is the default one."""
@@ -210,6 +211,12 @@ def distinct(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensors:
         seen.add(tensor)
         made.append(tensor)
     return tuple(made)
+
+
+def pushed(outputs: Sequence[Tensor], inputs: Tensors, tangents: Mapping[int, Tensor]) -> Tensors:
+    """The derivatives of the float outputs, if there are any, for tangents of inputs by position."""
+    floats = [t for t in outputs if t.dtype.is_float]
+    return tuple(jvp(floats, [inputs[p] for p in tangents], list(tangents.values()))) if floats else ()
 
 
 def _like(tensor: Tensor, name: str) -> Tensor:

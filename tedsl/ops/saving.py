@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from autodiff import differentiate, jvp
+from autodiff import differentiate
 from schedules import Schedule
 from schedules.program import reading
 from tedsl.lang.compute import placeholder
@@ -20,7 +20,7 @@ from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between, stages_of
 from tedsl.ops.definition import has_extern
-from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, Spec, Tensors
+from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, Spec, Tensors, pushed
 
 __all__ = ["KeptPullback", "SavedPositions", "Saving", "derived_by", "kept_by", "saving_of"]
 
@@ -74,8 +74,7 @@ class Saving(Routine):
     def push(self, inputs: Tensors, tangents: Mapping[int, Tensor]) -> Tensors:
         outputs = self.outputs(inputs)
         count = len(self.of.outputs(inputs))
-        rest = [t for t in outputs[count:] if t.dtype.is_float]
-        return (*self.of.push(inputs, tangents), *jvp(rest, [inputs[p] for p in tangents], list(tangents.values())))
+        return (*self.of.push(inputs, tangents), *pushed(outputs[count:], inputs, tangents))
 
     def kept(self, specs: tuple[Spec, ...]) -> SavedPositions:
         """What is kept for arrays of these shapes."""
@@ -104,6 +103,8 @@ class Saving(Routine):
         heads = {
             p: placeholder(t.extents, t.dtype, name=f"head_{p}") for p, t in enumerate(outputs) if t.dtype.is_float
         }
+        if not heads:  # integers and conditions, which have no derivative
+            return _Read({}, set(), set())
         wanted = [p for p, t in enumerate(inputs) if t.dtype.is_float]
         main = len(self.of.outputs(inputs))
         adjoints = (self.of if len(outputs) == main else self).pull(inputs, wanted, heads)

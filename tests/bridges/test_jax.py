@@ -90,6 +90,42 @@ def check_types() -> None:
     assert (chosen.dtype, largest.dtype, int(largest)) == ("float32", "int32", 1)
 
 
+@pytest.mark.parametrize("make", [te.op, te.jit])
+def test_results_without_a_derivative_are_as_jax_has_them(make: Any) -> None:
+    order, w = make(lambda w: te.argsort(w)), jnp.asarray([3.0, 1.0, 2.0])
+
+    def loss(w: Any) -> Any:
+        return (w * w * order(w)).sum()
+
+    expected = [6.0, 4.0, 0.0]
+    for slope in (jax.grad(loss), jax.jit(jax.grad(loss)), jax.grad(jax.checkpoint(loss))):
+        assert slope(w).tolist() == expected
+    (_, aux), found = jax.value_and_grad(lambda w: (loss(w), order(w)), has_aux=True)(w)
+    assert (aux.tolist(), found.tolist()) == ([1, 2, 0], expected)
+    assert jax.jvp(order, (w,), (w,))[1].dtype == jax.dtypes.float0
+    assert jax.hessian(loss)(w).tolist() == [[2, 0, 0], [0, 4, 0], [0, 0, 0]]
+    ones = jnp.ones((2, 3))
+    assert jax.vmap(jax.grad(loss))(ones).tolist() == jax.grad(lambda w: jax.vmap(loss)(w).sum())(ones).tolist()
+
+
+@pytest.mark.parametrize("wide_types", [False, True])
+def test_floats_of_python_that_jax_traces_are_weak(wide_types: bool) -> None:
+    square, x = te.jit(lambda s: s * s), jnp.ones(3, "float32")
+    nested = te.jit(lambda p, n, x: ((p["a"][0] * x + p["b"]) * n).sum())
+    plain = nested.function.__wrapped__
+    with jax.enable_x64(wide_types):
+        assert jax.jvp(square, (0.5,), (1.0,)) == (0.25, 1.0)
+        assert jax.value_and_grad(square)(0.5) == (0.25, 1.0)
+        assert jax.hessian(square)(0.5) == jax.vjp(square, 1.0)[1](1.0)[0] == jax.linearize(square, 1.0)[1](1.0) == 2
+        assert jax.lax.fori_loop(0, 2, lambda i, c: square(c), 0.5) == 1 / 16
+        given = {"a": (0.5, 1.5), "b": 2.0}, 3, x
+        assert str(jax.value_and_grad(nested)(*given)) == str(jax.value_and_grad(plain)(*given))
+        for dtype in ("float16", "bfloat16", "float32", "float64", "int32"):
+            y = jnp.ones(3, jax.dtypes.canonicalize_dtype(dtype))
+            scaled = jax.jit(lambda s, y=y: te.jit(lambda s, y: s * y)(s, y))(0.5)
+            assert scaled.dtype == jax.jit(lambda s, y=y: s * y)(0.5).dtype
+
+
 def test_empty_arrays_and_scans() -> None:
     assert jax.jit(softmax)(jnp.zeros((0, 3), "float32")).shape == (0, 3)
     x = jnp.eye(2, dtype="float32")

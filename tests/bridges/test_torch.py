@@ -129,6 +129,27 @@ def test_integers_have_no_gradient() -> None:
     assert counts.dtype is torch.int64
 
 
+@pytest.mark.parametrize("make", [te.op, te.jit])
+def test_results_without_a_derivative_are_as_torch_has_them(make: Any) -> None:
+    order = make(lambda w: te.argsort(w))
+    w = torch.tensor([3.0, 1.0, 2.0], requires_grad=True)
+    for _ in range(2):  # the second is a prepared one
+        found = order(w)
+        assert not found.requires_grad
+        assert found.tolist() == [1, 2, 0]
+    (w * found).sum().backward()
+    same(w.grad, torch.tensor([1.0, 2.0, 0.0]))
+    slope, aux = torch.func.grad(lambda w: ((w * order(w)).sum(), order(w)), has_aux=True)(w.detach())
+    same(slope, torch.tensor([1.0, 2.0, 0.0]))
+    assert aux.tolist() == [1, 2, 0]
+    moved, dot = torch.func.jvp(order, (w.detach(),), (torch.ones(3),))
+    assert (moved.tolist(), dot.tolist()) == ([1, 2, 0], [0, 0, 0])
+    many = torch.func.vmap(torch.func.grad(lambda w: (w * order(w)).sum()))(torch.ones(2, 3))
+    assert many.tolist() == [[0, 1, 2]] * 2
+    (g,) = torch.autograd.grad(torch.compile(lambda w: (w * order(w)).sum(), backend="aot_eager")(w), w)
+    same(g, torch.tensor([1.0, 2.0, 0.0]))
+
+
 def test_out_and_mode() -> None:
     x, w, buffer = torch.randn(5), torch.randn(5), torch.ones(5)
     assert affine(x, w, out=buffer, mode="add") is buffer

@@ -37,6 +37,7 @@ Arrays = Sequence[Any]
 
 def call(op: Op, call: OpCall, out: Any, mode: Any) -> Any:
     """The op on JAX arrays, traced ones too."""
+    call = OpCall(call.template, _strong(call.arrays))
     if out is not None or mode is not None:
         raise TypeError(f"op {op.signature}: JAX arrays cannot be written, so there is no out= and no mode= for them")
     for name, array in zip(call.template.names, call.arrays, strict=True):
@@ -70,8 +71,22 @@ def like(array: np.ndarray[Any, Any], given: Any) -> Any:
     return jnp.asarray(array)
 
 
+def _strong(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arrays, of which weak floats (Python's, which JAX traces) have the dtype of the other floats."""
+    weak = [bool(getattr(jax.typeof(a), "weak_type", False)) for a in arrays]
+    if not any(weak):
+        return arrays
+    is_float = [jnp.issubdtype(a.dtype, jnp.floating) for a in arrays]
+    strong = [a.dtype for a, w, f in zip(arrays, weak, is_float, strict=True) if f and not w]
+    dtype = jnp.result_type(*strong) if strong else None
+    each = zip(arrays, weak, is_float, strict=True)
+    return tuple(jax.lax.convert_element_type(a, dtype or a.dtype) if f and w else a for a, w, f in each)
+
+
 def _specs(arrays: Arrays) -> tuple[Spec, ...]:
-    return tuple((tuple(a.shape), str(a.dtype)) for a in arrays)
+    """Shapes and dtypes, also of Python's numbers, which stand under the tracers of a transform as they are."""
+    found = [a if hasattr(a, "shape") else jax.typeof(a) for a in arrays]
+    return tuple((tuple(a.shape), str(a.dtype)) for a in found)
 
 
 def _dtype(name: str) -> np.dtype[Any]:
@@ -107,6 +122,9 @@ def _jvp(primals: Arrays, tangents: Arrays, *, routine: Routine) -> tuple[list[A
     specs = _specs(primals)
     target, kept = _target(routine, specs)
     results = routine_p.bind(*primals, routine=target)
+    outputs = results[: len(routine.traced(specs).outputs)]
+    if not any(jnp.issubdtype(r.dtype, jnp.floating) for r in outputs):
+        return outputs, [ad.Zero(jax.typeof(r).to_tangent_aval()) for r in outputs]
     moving = tuple(p for p, t in enumerate(tangents) if type(t) is not ad.Zero)
     dots = linear_p.bind(
         *primals,
@@ -116,7 +134,6 @@ def _jvp(primals: Arrays, tangents: Arrays, *, routine: Routine) -> tuple[list[A
         moving=moving,
         kept=kept,
     )
-    outputs = results[: len(routine.traced(specs).outputs)]
     found = iter(dots)
     return outputs, [
         next(found) if jnp.issubdtype(r.dtype, jnp.floating) else ad.Zero(jax.typeof(r).to_tangent_aval())

@@ -215,6 +215,8 @@ def _pullback(target: Routine, wanted: tuple[int, ...], heads: tuple[int, ...], 
 
 def _jvp(ctx: Any, _: Any, __: Any, *tangents: Any) -> tuple[Any, ...]:
     moving = tuple(p for p, t in enumerate(tangents) if t is not None)
+    if not any(ctx.floats):
+        return (None,) * len(ctx.floats)
     pushforward = ctx.plan.target.derived(Pushforward, moving)
     found = iter(apply(pushforward, [*ctx.primals, *(tangents[p] for p in moving)]))
     return tuple(next(found) if is_float else None for is_float in ctx.floats)
