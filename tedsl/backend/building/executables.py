@@ -42,8 +42,9 @@ def _saving(request: BuildRequest, program: Compilation) -> Executable:
             "te.build: memory= and checkpoint= need the default schedule (or 'tuned') and target='host'; "
             "a te.Schedule says itself what is stored and what is computed again"
         )
-    from tedsl.backend.sequence.memory_limit import save_memory  # slow to load, and seldom needed
+    from tedsl.backend.sequence.memory_limit import refuse_sizes, save_memory  # slow to load, and seldom needed
 
+    refuse_sizes(program, options.memory)
     plan = finest(program).plan
     return Steps(program, save_memory(program, plan, options.memory, options.checkpoint))
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from schedules.program import reading, rewritten_expressions
 from tedsl.backend.sequence.numbered_places import ListedPlaces, NumberedPlaces, product_of
-from tedsl.backend.sequence.timeline import NEAR, axes_along, longest, offset_of
+from tedsl.backend.sequence.timeline import NEAR, SHORT, axes_along, longest, offset_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.elements import fresh_axes
 from tedsl.lang.expr import Axis, Const, Expr, Read
@@ -29,8 +29,6 @@ from tedsl.lang.tensor import Compute, Constant, Operation, Placeholder, Scan, S
 from tedsl.lang.traverse import free_axes, operations_between, reads_of, substitute_all
 
 __all__ = ["with_kept_steps"]
-
-SHORT = 16  # what goes over less than this part of time is no stage along it
 
 
 def with_kept_steps(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -153,7 +151,8 @@ class _Rewriter:
         if _place(index) is None:
             return False
         read = self.numbers[tensor, dim]
-        return max(read) < NEAR if tensor in self.down else min(read) >= self.steps - NEAR
+        near = min(NEAR, self.steps // SHORT)  # what a segment leaves of it
+        return max(read) < near if tensor in self.down else min(read) >= self.steps - near
 
     def _spread(self, op: Scatter, readers: Iterable[Read]) -> Operation:
         """What adds to steps at places of its own: the sums of these places, spread over time."""

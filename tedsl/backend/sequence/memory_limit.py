@@ -19,10 +19,11 @@ from tedsl.backend.sequence.recompute import Saved, StepCosts, saved
 from tedsl.backend.sequence.restored import plan_unasked
 from tedsl.backend.sequence.runner import Chain, Placing
 from tedsl.backend.sequence.timeline import NotAlongTime
+from tedsl.backend.sequence.whole_time import over_all_of_time
 from tedsl.lang.tensor import Scan, Tensor
 from tedsl.lang.traverse import operations_between
 
-__all__ = ["save_memory"]
+__all__ = ["refuse_sizes", "save_memory"]
 
 ATTEMPTS = 8
 
@@ -126,11 +127,22 @@ def _refuse_too_little(program: Compilation, most: int, asked: Any) -> None:
 
 
 def _keeping(program: Compilation) -> Compilation:
-    """The program with what others read of single steps kept as time passes them, where it has scans."""
+    """The program as it can be cut along time: over all of it, single steps that are read being kept."""
     try:
-        return replace(program, outputs=with_kept_steps(program.inputs, program.outputs))
+        outputs = over_all_of_time(program.inputs, program.outputs)
+        return replace(program, outputs=with_kept_steps(program.inputs, outputs))
     except NotAlongTime:
         return program
+
+
+def refuse_sizes(program: Compilation, asked: Any) -> None:
+    """Refuse a limit for what has sizes that a call alone knows: what has to be computed again depends on them."""
+    if asked is not None and program.sizes:
+        name = program.sizes[0].name
+        raise ValueError(
+            f"te.build: memory={asked!r} needs extents that are numbers, found te.var({name!r}): "
+            "write the number in its place and build the program once for each"
+        )
 
 
 def _is_known(program: Compilation) -> bool:
@@ -139,10 +151,7 @@ def _is_known(program: Compilation) -> bool:
 
 def _fit(program: Compilation, plan: StepPlan, usual: StepPlan, most: int, asked: Any) -> StepPlan:
     """Let as little be computed again as makes a call fit, or refuse; `usual`: the steps where nothing is asked."""
-    try:
-        costs = _costs(program, plan, f"te.build: memory={asked!r}")
-    except ValueError as error:
-        raise ValueError(f"te.build: memory={asked!r} needs extents that are numbers: {error}") from None
+    costs = _costs(program, plan, f"te.build: memory={asked!r}")
     takes, why = _peak_bytes(program, usual), ""
     if takes <= most:
         return usual

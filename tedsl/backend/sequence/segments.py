@@ -366,6 +366,10 @@ class _Writer:
             step = offset_of(read.indices[dim], timed.axis)
             if step is None:
                 return at_the_end(self.line, Read(read.tensor, indices), self._given)
+            if read.tensor not in states and read.tensor not in self.made:
+                return Const(
+                    False if read.dtype.is_bool else 0, read.dtype
+                )  # none of its steps are here: it is not used
             tensor, begin = (states[read.tensor], start) if read.tensor in states else self.made[read.tensor]
             return Read(tensor, _with(indices, dim, _plus(axis, start + step - begin)))
         place = self.line.window(timed, read)

@@ -16,8 +16,9 @@ from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes
 
-__all__ = ["NEAR", "NotAlongTime", "Timed", "Timeline", "axes_along", "longest", "offset_of"]
+__all__ = ["NEAR", "SHORT", "NotAlongTime", "Timed", "Timeline", "axes_along", "longest", "offset_of"]
 
+SHORT = 16  # what goes over less than this part of time is no stage along it
 NEAR = 64  # steps from the end of its turn within which a single step of a scan may be read
 
 
@@ -165,6 +166,8 @@ class Timeline:
                 continue
             dims = {self._place(reader, read) for reader, read in self.readers.get(op, ())}
             if len(dims) != 1 or (dim := dims.pop()) is None or (axis := axes_along(op).get(dim)) is None:
+                continue
+            if SHORT * (number(axis.extent) or 0) < self.steps:
                 continue
             self.timed[op] = Timed(op, axis, dim, 0)
             for reader, read in self.readers[op]:
