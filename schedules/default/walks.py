@@ -11,6 +11,7 @@ results, step by step. Each result is what it would be by itself, to the bit.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from functools import cache
 from typing import Any
@@ -78,24 +79,32 @@ class _Search:
 
     def walks(self, alone: Set[str]) -> list[_Walk]:
         """The stages that can be one, inputs before users; none of those named in `alone`."""
-        for op in self.order:
-            if isinstance(op, Compute) and op.name not in alone:
-                self.add(op)
+        keyed = [
+            (op, *self._key(op))
+            for op in self.order
+            if isinstance(op, Compute) and op.name not in alone and self._may(op)
+        ]
+        company = Counter(key for _, key, _ in keyed)
+        for op, key, definition in keyed:
+            if company[key] > 1:  # what is read matters where others have the same loops
+                self.add(op, key, definition)
         return [walk for walk in self.found if len(walk.members) > 1]
 
-    def add(self, op: Compute) -> None:
-        """Let a stage be part of a walk that reads what it reads, or the first of one."""
-        if not self._may(op):
-            return
+    def _key(self, op: Compute) -> tuple[tuple[Hashable, ...], Definition]:
+        """What stages have alike that may be one, and the stage over loops that such stages share."""
         axes, bodies = definition = over_shared_loops(op, self.loops)
         body = bodies[0]
         key: list[Hashable] = [self.kinds.get(op.name, ""), *map(id, axes), str(body.dtype)]
-        value, sums = body, set[Axis]()
         if isinstance(body, Reduce):
             key += [*map(id, body.axes), id(body.where)]
-            value, sums = body.values[0], set(body.axes)
+        return tuple(key), definition
+
+    def add(self, op: Compute, key: Hashable, definition: Definition) -> None:
+        """Let a stage be part of a walk that reads what it reads, or the first of one."""
+        body = definition[1][0]
+        value, sums = (body.values[0], set(body.axes)) if isinstance(body, Reduce) else (body, set[Axis]())
         reads = self._places(value, sums)
-        for walk in self.alike.setdefault(tuple(key), []):
+        for walk in self.alike.setdefault(key, []):
             if len(walk.members) < MOST and _meet(walk.reads, reads) and self._is_apart(walk, op):
                 walk.members.append(op)
                 walk.definitions.append(definition)
@@ -104,7 +113,7 @@ class _Search:
                 break
         else:
             walk = _Walk([op], [definition], reads)
-            self.alike[tuple(key)].append(walk)
+            self.alike[key].append(walk)
             self.found.append(walk)
         self.of[op] = walk
         walk.own |= self.needs.bits([op])

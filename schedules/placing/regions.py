@@ -13,7 +13,6 @@ from schedules.loops import Level, transformed
 from schedules.plan import Plan
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.expr import TRUE, Axis, Const, Expr
-from tedsl.lang.guards import guards_of
 from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import free_axes
@@ -76,8 +75,9 @@ def _least(plan: Plan, stage: str, axis: int, consumer: str, loop: str, least: M
         if name == consumer:
             short = cut_short(plan, name)
             spans = {a: None if a in short else n for a, n in spans.items()}
-        guards = guards_of(reader.expressions)
-        reads = dict.fromkeys(r.indices[axis] for r in reader.reads if r.tensor.op is source and guards[r] is TRUE)
+        reads = dict.fromkeys(
+            r.indices[axis] for r, g in reader.read_guards.items() if r.tensor.op is source and g is TRUE
+        )
         alike: dict[frozenset[tuple[object, int]], list[Affine]] = {}
         for form in map(affine_of, reads):
             if form is not None:

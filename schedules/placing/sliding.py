@@ -14,7 +14,6 @@ from schedules.plan import Plan
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Axis, Expr, Fn
-from tedsl.lang.guards import guards_of
 from tedsl.lang.intervals import range_of
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes
@@ -115,11 +114,10 @@ def _rows_of(plan: Plan, stage: str, consumer: str, axis: Axis, known: dict[str,
         reader = plan.program.stages[name]
         own = _ownsteps_of(plan, name, reader, consumer, axis)
         above = None if name == consumer else _rows_of(plan, name, consumer, axis, known)
-        guards = guards_of(reader.expressions)
-        for read in reader.reads:
+        for read, guard in reader.read_guards.items():
             if read.tensor.op is source:
                 for dim, row in enumerate(read.indices):
-                    for r in _rows(f"{name}'s read {read}", row, guards[read], own, reader, above):
+                    for r in _rows(f"{name}'s read {read}", row, guard, own, reader, above):
                         found[dim].setdefault((r.lead, r.kind), r)
     known[stage] = [tuple(rows.values()) for rows in found]
     return known[stage]

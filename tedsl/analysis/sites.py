@@ -63,8 +63,7 @@ def sites_of(op: Operation) -> Iterator[Site]:
 
 def _guarded_reads(op: Operation) -> dict[Read, Expr]:
     if not isinstance(op, Scatter):
-        guards = guards_of(op.expressions)
-        return {read: guards[read] for read in op.reads}
+        return op.read_guards
     inner, outer = guards_of((*op.index, op.value)), guards_of(op.guard)
     found: dict[Read, Expr] = {}
     for read in op.reads:

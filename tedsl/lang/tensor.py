@@ -23,6 +23,7 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32, DType
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
+from tedsl.lang.guards import guards_of
 from tedsl.lang.keywords import numpy_keywords
 from tedsl.lang.locks import cached_property
 from tedsl.lang.names import OF_MODULES, OF_TENSORS
@@ -94,6 +95,12 @@ class Operation:
     def reads(self) -> tuple[Read, ...]:
         """The reads of the definition, each once, in order."""
         return tuple([node for node in self.nodes if isinstance(node, Read)])
+
+    @cached_property
+    def read_guards(self) -> dict[Read, Expr]:
+        """The reads, each with the condition under which the definition uses it."""
+        guards = guards_of(self.expressions)
+        return {read: guards[read] for read in self.reads}
 
     @cached_property
     def looks_up(self) -> bool:
