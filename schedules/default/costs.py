@@ -12,7 +12,6 @@ from tedsl.analysis.rounds import goes_round
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number
-from tedsl.lang.guards import guards_of
 from tedsl.lang.operand_types import FLOAT_BINARY, FLOAT_UNARY
 from tedsl.lang.tensor import Compute, Operation, Scatter
 from tedsl.lang.traverse import conjuncts, topological
@@ -284,8 +283,7 @@ def _is_once_for_lanes(consumer: Scatter, read: Read) -> bool:
     lane = free_dimensions(consumer).get(len(consumer.shape) - 1)
     if lane is None:
         return False
-    guard = guards_of((consumer.value, *consumer.index, consumer.guard))[read]
-    fixed = {a for a in consumer.axes if _is_fixed(a, guard)}
+    fixed = {a for a in consumer.axes if _is_fixed(a, consumer.read_guards[read])}
     used = {a for a in topological(read.indices) if isinstance(a, Axis)}
     return (bool(fixed) or read.indices[-1] is lane) and all(a in used | fixed for a in consumer.axes)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from schedules.program import inputs_first
-from tedsl.lang.expr import Read
+from tedsl.lang.expr import Expr, Read
 from tedsl.lang.tensor import Compute, Operation
-from tedsl.lang.traverse import reads_of
+from tedsl.lang.traverse import reads_of, substitute_all
 
 __all__ = ["Needs", "ReadsBehind"]
 
@@ -52,6 +52,7 @@ class ReadsBehind:
         if read not in self.found:
             op, behind = read.tensor.op, tuple[Read, ...]()
             if isinstance(op, Compute) and self.looks_through(op):
-                behind = tuple(reads_of((op.written_at(read),)))
+                here: dict[Expr, Expr] = dict(zip(op.axes, read.indices, strict=True))
+                behind = tuple(reads_of(substitute_all(reads_of((op.bodies[read.tensor.index],)), here)))
             self.found[read] = behind
         return self.found[read]

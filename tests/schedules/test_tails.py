@@ -11,6 +11,8 @@ import pytest
 
 import tedsl as te
 from schedules.placing.regions import least_there
+from tedsl.lang import tensor
+from tedsl.lang.guards import guards_of
 from tests.work import calls_in
 
 N = 45
@@ -212,3 +214,20 @@ def test_what_a_chain_of_stages_needs_is_asked_of_each_stage_once() -> None:
         return calls_in(lambda: least_there(s.plan, "t0", 1))
 
     assert work(24) < 3 * work(12)
+
+
+def test_under_what_conditions_stages_read_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[object] = []
+
+    def counted(roots: Any) -> Any:
+        found.append(roots)
+        return guards_of(roots)
+
+    monkeypatch.setattr(tensor, "guards_of", counted)
+    x = te.placeholder((40, 90), name="A")
+    a = te.compute((40, 89), lambda i, j: x[i, j] + x[i, j + 1], name="a")
+    b = te.compute((40, 88), lambda i, j: a[i, j] + a[i, j + 1], name="b")
+    s = te.Schedule(b)
+    s["a"].compute_at(b, "i").vectorize("j", 8)
+    assert [least_there(s.plan, "a", axis) for axis in (1, 0, 1)] == [89, 1, 89]
+    assert len(found) <= 1

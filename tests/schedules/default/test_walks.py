@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from schedules.default import LOWEST, assuming
+from schedules.default import LOWEST, assuming, walks
 from tedsl import ops
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute
@@ -175,3 +175,24 @@ def test_four_times_the_layers_take_about_four_times_the_work() -> None:
     for layers in (3, 12):
         scheduled(layers)
     assert work[1] < 5 * work[0]
+
+
+def test_what_a_sum_reads_is_looked_up_only_beside_another_over_the_same_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Any] = []
+    places = walks._Search._places
+
+    def counted(self: Any, value: Any, sums: Any) -> Any:
+        looked.extend(sums)
+        return places(self, value, sums)
+
+    monkeypatch.setattr(walks._Search, "_places", counted)
+    x = te.placeholder((256, 100), name="x")
+    j, k = te.reduce_axis(100), te.reduce_axis(60)
+    alone = [
+        te.compute((256,), lambda i: te.sum(x[i, j], axis=j)),
+        te.compute((256,), lambda i: te.sum(x[i, k], axis=k)),
+    ]
+    sums_of(alone)
+    assert not looked
+    sums_of(moments(x))
+    assert looked
