@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
+from schedules.estimate.compiling import compile_ms
 from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.layouts import LARGEST
@@ -111,7 +112,9 @@ class Steps:
 
         forms = self._forms(modes or ("write",) * len(self.program.outputs))
         missing = [core for core, form in forms.items() if not core.forms.is_ready(form)]
-        counting, apart = set(missing) or set(forms), may_compile_apart(len(missing))
+        ms = {core: _expected_ms(core) for core in missing} if len(missing) > 1 else {}
+        rest = sum(ms.values()) - max(ms.values(), default=0.0)  # beside the longest
+        counting, apart = set(missing) or set(forms), may_compile_apart(len(missing), rest)
         with (
             collected_later(),
             keeping_meanwhile() if apart else nullcontext(),
@@ -120,7 +123,7 @@ class Steps:
             if apart:
                 begin, before = time.perf_counter(), self.compile_ms
                 # The longest first, or all others end while one process compiles it.
-                order = sorted(missing, key=_amount, reverse=True)
+                order = sorted(missing, key=ms.__getitem__, reverse=True)
                 compile_apart([partial(core.forms.variant, forms[core]) for core in order], done, meanwhile=self.keep)
                 self._apart_ms += (time.perf_counter() - begin) * 1e3 - (self.compile_ms - before)
                 counting = set()
@@ -247,7 +250,7 @@ class Steps:
         return "\n".join(f"kernel {core.program.name}:\n{text(core)}" for core in self.whole.plan.kernels)
 
 
-def _amount(core: CompiledKernel) -> int:
-    """How much there is to compile, roughly."""
+def _expected_ms(core: CompiledKernel) -> float:
+    """How long a kernel takes to compile, roughly; 0 where nobody has scheduled it."""
     part = core.program.planner.part
-    return 0 if part is None else sum(map(len, part.plan.loops.values()))
+    return 0.0 if part is None else compile_ms(part.plan)

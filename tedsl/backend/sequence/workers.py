@@ -24,14 +24,15 @@ from tedsl.backend.host.threads import available_cpus
 __all__ = ["compile_apart", "may_compile_apart"]
 
 LEAST = 8  # kernels that are worth a process
+LONG = 400.0  # milliseconds that kernels take, beside the longest, which are worth one too
 MOST = 8192  # numbers that a pipe holds
 _OBJECTING = ("jax",)  # it warns of every fork
 
 
-def may_compile_apart(count: int) -> bool:
-    """Whether so many kernels are compiled by several processes."""
+def may_compile_apart(count: int, rest_ms: float = 0.0) -> bool:
+    """Whether so many kernels are compiled by several processes, of which all but one take about `rest_ms`."""
     alone = sys.platform == "linux" and threading.active_count() == 1
-    fits = LEAST <= count <= MOST and available_cpus() > 1
+    fits = (count >= LEAST or rest_ms >= LONG) and count <= MOST and available_cpus() > 1
     if not alone or not fits or any(name in sys.modules for name in _OBJECTING):
         return False
     return loads_objects()

@@ -121,6 +121,8 @@ def test_where_a_fork_is_not_safe_threads_compile(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(workers, "_OBJECTING", ())
     assert workers.may_compile_apart(workers.LEAST)
     assert not workers.may_compile_apart(workers.LEAST - 1)
+    assert workers.may_compile_apart(2, workers.LONG)
+    assert not workers.may_compile_apart(2, workers.LONG / 2)
     changes: list[tuple[Any, str, Any]] = [
         (threading, "active_count", lambda: 2), (workers.sys, "platform", "darwin"), (workers, "_OBJECTING", ("sys",)),
         (workers, "available_cpus", lambda: 1), (workers, "loads_objects", lambda: False),
