@@ -31,7 +31,8 @@ from tedsl.ops.explaining import OpExplanation, explanation_of
 from tedsl.ops.homes import BRIDGES, beside_numpy, home_of, kind_of, plain
 from tedsl.ops.keys import is_plain, key_of, nest_key
 from tedsl.ops.results import into
-from tedsl.ops.routines import Spec, TracedRoutine
+from tedsl.ops.routines import TracedRoutine
+from tedsl.ops.shapes import Spec
 from tedsl.ops.signature import OpCall, Signature, Static, Template, map_leaves
 from tedsl.ops.static_numbers import NumbersSeen
 
@@ -66,8 +67,9 @@ def op(
 
     Use it as `@te.op` or with options. `save` is what a forward pass keeps for the backward pass beside inputs and
     outputs: "reductions" (whatever it reads that is not pointwise), "inputs" (nothing, all is computed again), or names
-    of stages. `symbolic` is whether one kernel serves all extents: never (False), always (True), or, by default, once
-    there have been several shapes, if the function allows it. `opt` is as of `te.build`, for it and its derivatives.
+    of stages. `symbolic` is whether one kernel serves many shapes: never (False), always (True), or, by default, once
+    there have been four, if the function allows it: extents that changed are symbols then, those that were equal in each
+    call share one. `opt` is as of `te.build`, for it and its derivatives.
     """
     check_opt(opt, f"te.op at {user_location()}")
     if function is None:

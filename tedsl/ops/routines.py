@@ -7,9 +7,9 @@ batched forms in turn.
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from functools import partial
 from typing import Any
@@ -21,7 +21,6 @@ from schedules import Schedule
 from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.backend.build import build
 from tedsl.backend.calling.kernel import Kernel
-from tedsl.lang.axes import var
 from tedsl.lang.batching import batched
 from tedsl.lang.compute import placeholder
 from tedsl.lang.dataclass import dataclass
@@ -29,6 +28,7 @@ from tedsl.lang.elements import tensor_of
 from tedsl.lang.expr import Read
 from tedsl.lang.locks import freed_in_children
 from tedsl.lang.tensor import Tensor
+from tedsl.ops.shapes import Pattern, Spec, all_apart, fits, is_numeric, kind_of, opened, pattern_of
 from tedsl.ops.signature import Static, map_leaves
 
 __all__ = [
@@ -36,8 +36,6 @@ __all__ = [
 ]  # fmt: skip
 
 Tensors = tuple[Tensor, ...]
-Spec = tuple[tuple[Any, ...], str]  # shape and dtype of an array
-
 MOST_SHAPES = 4  # beyond so many, a routine whose extents may be symbols is compiled once for all others
 
 
@@ -50,10 +48,14 @@ class TracedRoutine:
     result: Any
     name: str
     schedule: Callable[[str], Schedule | None]  # for "host" or "cuda"
-    is_symbolic: bool = False
+    pattern: Pattern | None = None  # which extents are symbols, if any are
     opt: str = "default"
     kernels: dict[str, Kernel] = field(default_factory=dict)  # compiled, by their targets
     _lock: threading.Lock = field(default_factory=lambda: freed_in_children(threading.Lock()))
+
+    @property
+    def is_symbolic(self) -> bool:
+        return self.pattern is not None
 
     @property
     def kernel(self) -> Kernel:
@@ -101,7 +103,7 @@ class Routine:
     def __init__(self) -> None:
         self.traces: dict[tuple[Spec, ...], TracedRoutine] = {}
         self._exact: dict[tuple[Spec, ...], TracedRoutine] = {}
-        self._by_symbols: dict[tuple[Any, ...], TracedRoutine | None] = {}
+        self._open: dict[Pattern, TracedRoutine | None] = {}
         self.made: dict[Any, Routine] = {}
 
     def trace(self, inputs: Tensors) -> tuple[Tensors, Any]:
@@ -160,45 +162,55 @@ class Routine:
         found = self.made.get(key)
         return found if found is not None else self.made.setdefault(key, kind(self, *parts))
 
+    def patterns(self, specs: tuple[Spec, ...]) -> list[Pattern]:
+        """What may be tried for arrays of these shapes, the best first: which extents are symbols, and which equal."""
+        kind = kind_of(specs)
+        seen = [s for s in list(self.traces) if is_numeric(s) and kind_of(s) == kind]
+        if self.symbolic:
+            return [all_apart(specs), pattern_of([*seen, specs], everywhere=True)]
+        found = pattern_of([*seen, specs], everywhere=False)
+        return [] if found == specs else [found]
+
     def _general(self, specs: tuple[Spec, ...]) -> TracedRoutine | None:
         """The routine with symbols for extents, where that is wanted and possible."""
-        few = self.symbolic is None and sum(not t.is_symbolic for t in self.traces.values()) < MOST_SHAPES
+        few = self.symbolic is None and sum(not t.is_symbolic for t in list(self.traces.values())) < MOST_SHAPES
         if self.symbolic is False or few or all(0 in shape or not shape for shape, _ in specs):
             return None
-        if not all(isinstance(n, int) for shape, _ in specs for n in shape):
+        if not is_numeric(specs):
             return None  # symbols of the caller's
-        key = _pattern(specs)
-        if key not in self._by_symbols:
-            names = (f"n{k}" for k in itertools.count())
-            open_specs = tuple(
-                (tuple(var(next(names)) if n is None else n for n in shape), dtype) for shape, dtype in key
-            )
-            try:
-                found = self._trace(open_specs, is_symbolic=True)
-                self._by_symbols[key] = found if self.symbolic or self._has_known_dtypes(found, specs) else None
-            except Exception:  # the function needs numbers
-                if self.symbolic:
-                    raise
-                self._by_symbols[key] = None
-        return self._by_symbols[key]
+        known = (t for pattern, t in list(self._open.items()) if t is not None and fits(pattern, specs))
+        found = next(known, None)
+        if found is None:
+            for pattern in self.patterns(specs):
+                found = found or self._opened(pattern, specs)
+        if found is None and self.symbolic:  # it is told why: by the numbers of this call, or why it needs numbers
+            self._trace(specs)
+            return self._trace(opened(self.patterns(specs)[-1]), self.patterns(specs)[-1])
+        return found
+
+    def _opened(self, pattern: Pattern, specs: tuple[Spec, ...]) -> TracedRoutine | None:
+        """The routine for a pattern, made once; None where the function needs numbers, or other ones to be equal."""
+        if pattern not in self._open:
+            found = None
+            with suppress(Exception):
+                made = self._trace(opened(pattern), pattern)
+                found = made if self.symbolic or self._has_known_dtypes(made, specs) else None
+            self._open[pattern] = found
+        return self._open[pattern]
 
     def _has_known_dtypes(self, found: TracedRoutine, specs: tuple[Spec, ...]) -> bool:
         """Whether results have the dtypes that they have with numbers: beside a uint8 only a number is weak."""
-        alike = (t for s, t in list(self.traces.items()) if not t.is_symbolic and _pattern(s) == _pattern(specs))
+        numeric = ((s, t) for s, t in list(self.traces.items()) if not t.is_symbolic and is_numeric(s))
+        alike = (t for s, t in numeric if kind_of(s) == kind_of(specs))
         known = next(alike, None) or self._trace(specs)
         return [t.dtype for t in found.outputs] == [t.dtype for t in known.outputs]
 
-    def _trace(self, specs: tuple[Spec, ...], is_symbolic: bool = False) -> TracedRoutine:
+    def _trace(self, specs: tuple[Spec, ...], pattern: Pattern | None = None) -> TracedRoutine:
         inputs = self.placeholders(specs)
         outputs, result = self.trace(inputs)
         outputs = distinct(inputs, outputs)
         schedule = partial(self.schedule, inputs, outputs)
-        return TracedRoutine(inputs, outputs, result, self.name, schedule, is_symbolic, self.opt)
-
-
-def _pattern(specs: Sequence[Spec]) -> tuple[Spec, ...]:
-    """Shapes with None for each extent that may become a symbol; 0 and 1, which may be broadcast, stay numbers."""
-    return tuple((tuple(n if n < 2 else None for n in shape), dtype) for shape, dtype in specs)
+        return TracedRoutine(inputs, outputs, result, self.name, schedule, pattern, self.opt)
 
 
 def distinct(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensors:

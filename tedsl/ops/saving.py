@@ -20,7 +20,8 @@ from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between, stages_of
 from tedsl.ops.definition import has_extern
-from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, Spec, Tensors, pushed
+from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, Tensors, pushed
+from tedsl.ops.shapes import Pattern, Spec, all_apart
 
 __all__ = ["KeptPullback", "SavedPositions", "Saving", "derived_by", "kept_by", "saving_of"]
 
@@ -48,6 +49,11 @@ class Saving(Routine):
         self.name, self.input_names, self.symbolic = of.name, of.input_names, is_open
         self.label = f"saving({save!r}, {is_open})"
         self.plans: dict[tuple[Spec, ...], SavedPositions] = {}
+
+    def patterns(self, specs: tuple[Spec, ...]) -> list[Pattern]:
+        """That of the routine."""
+        pattern = self.of.traced(specs).pattern
+        return super().patterns(specs) if pattern is None else [pattern]
 
     def trace(self, inputs: Tensors) -> tuple[Tensors, object]:
         outputs = self.of.outputs(inputs)
@@ -179,6 +185,12 @@ class KeptPullback(Pullback):
         shaped = [results[p] for p in (*self.kept, *self.heads)]
         names = self.input_names[len(own) :]
         return (*own, *(placeholder(t.extents, t.dtype, name=n) for t, n in zip(shaped, names, strict=True)))
+
+    def patterns(self, specs: tuple[Spec, ...]) -> list[Pattern]:
+        """That of the routine that keeps it; what is kept, and the heads, have their extents from there."""
+        own = len(self.of.input_names)
+        pattern = self.of.traced(specs[:own]).pattern
+        return super().patterns(specs) if pattern is None else [(*pattern, *all_apart(specs)[own:])]
 
     def trace(self, inputs: Tensors) -> tuple[Tensors, object]:
         count, end = len(self.of.input_names), len(self.of.input_names) + len(self.kept)
