@@ -155,6 +155,8 @@ else:
 
         if name in OF_MODULES:
             return f": {OF_MODULES[name]}"
+        if name in ("SGD", "Adam", "AdamW", "train_step"):
+            return f": it is te.ops.optim.{name}"
         return f": it is te.ops.{name}" if name in ops.__all__ else ""
 
     # Hidden from type checkers, to whom it would make every name exist

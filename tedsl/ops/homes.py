@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +15,7 @@ from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.signature import OpCall, Signature
 
-__all__ = ["ARRAYS", "BRIDGES", "beside_numpy", "home_of", "kind_of", "plain"]
+__all__ = ["ARRAYS", "BRIDGES", "beside_numpy", "home_of", "kind_of", "plain", "unrecorded"]
 
 # First part of the module of an array's type -> the bridge, imported on first use; it has `call(op, call, out, mode)`.
 BRIDGES = {
@@ -42,6 +44,12 @@ def home_of(kind: type) -> str:
         home = next((BRIDGES[root] for root in roots if root in BRIDGES), OTHER)
     _HOMES[kind] = home
     return home
+
+
+def unrecorded() -> AbstractContextManager[Any]:
+    """Within it, PyTorch's autograd writes nothing down."""
+    torch = sys.modules.get("torch")
+    return nullcontext() if torch is None else torch.no_grad()
 
 
 def kind_of(value: Any) -> str:

@@ -68,8 +68,8 @@ def op(
     Use it as `@te.op` or with options. `save` is what a forward pass keeps for the backward pass beside inputs and
     outputs: "reductions" (whatever it reads that is not pointwise), "inputs" (nothing, all is computed again), or names
     of stages. `symbolic` is whether one kernel serves many shapes: never (False), always (True), or, by default, once
-    there have been four, if the function allows it: extents that changed are symbols then, those that were equal in each
-    call share one. `opt` is as of `te.build`, for it and its derivatives.
+    there have been four, if the function allows it: extents that changed are symbols then, those that were equal in
+    each call share one. `opt` is as of `te.build`, for it and its derivatives.
     """
     check_opt(opt, f"te.op at {user_location()}")
     if function is None:
@@ -251,10 +251,15 @@ class Op:
                 )
         if home == "tensor":
             return self._on_tensors(call, out, mode)
-        self._numbers.add(call, getattr(self, "__name__", self.name))
+        self._numbers.add(call, getattr(self, "__name__", self.name), self._results)
         if home != "numpy":
             return import_module(home).call(self, call, out, mode)
         return self._run(call, out, mode)
+
+    def _results(self) -> list[Tensor]:
+        """What its programs compute."""
+        made = (traced for d in self._definitions.values() for traced in d.traces.values())
+        return [t for traced in made for t in traced.outputs]
 
     def _inlined(self, call: OpCall, out: Any, mode: Any) -> Any:
         if out is not None or mode is not None:

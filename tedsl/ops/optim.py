@@ -8,6 +8,7 @@ function of nested parameters, it gives new arrays, of whatever framework it was
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import reduce
@@ -24,7 +25,9 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.pickling import made_again
 from tedsl.ops import language as te
 from tedsl.ops.arguments import check_integer, check_same_shape, refuse
+from tedsl.ops.homes import unrecorded
 from tedsl.ops.op import op
+from tedsl.ops.parameters import Parameters
 from tedsl.ops.signature import leaves
 from tedsl.ops.transforms.compilation import jit
 from tedsl.ops.transforms.derivatives import value_and_grad
@@ -32,7 +35,7 @@ from tedsl.ops.transforms.function import name_of
 from tedsl.ops.transforms.records import closed, opened
 
 __all__ = [
-    "SGD", "Adam", "FunctionStep", "Optimizer", "State", "TrainStep", "adam_step", "clip_by_global_norm",
+    "SGD", "Adam", "AdamW", "FunctionStep", "Optimizer", "State", "TrainStep", "adam_step", "clip_by_global_norm",
     "momentum_step", "sgd_step", "train_step",
 ]  # fmt: skip
 
@@ -103,19 +106,20 @@ def adam_step(
         check_same_shape(tensor, param, "optim.adam_step", (name, "param"))
     check_integer(count, "optim.adam_step", "count")
     rate, (first, second) = _rate(lr, "adam_step"), betas
-    done = te.cast(count[()], param.dtype)
+    done = te.cast(count[()], "float64")  # 1 - 0.999 has lost two digits in float32
 
-    def biases() -> Any:
-        return tuple(1.0 - te.pow(te.const(b, param.dtype), done) for b in betas)
+    def scales() -> Any:
+        missing, spread = (1.0 - te.pow(te.const(b, "float64"), done) for b in betas)
+        return te.cast(rate / missing, param.dtype), te.cast(te.sqrt(spread), param.dtype)
 
-    missing, spread = te.compute((), biases, name=("missing", "spread"))
+    pace, spread = te.compute((), scales, name=("pace", "spread"))
 
     def element(*i: Any) -> Any:
         g = grad[i] if decoupled else _decayed(param, grad, i, weight_decay)
         m = mean[i] * first + g * (1.0 - first)
         s = square[i] * second + g * g * (1.0 - second)
         kept = param[i] * (1.0 - rate * weight_decay) if decoupled and weight_decay else param[i]
-        return kept - m / missing[()] / (te.sqrt(s / spread[()]) + eps) * rate, m, s
+        return kept - m / (te.sqrt(s) / spread[()] + eps) * pace[()], m, s
 
     return te.compute(param.shape, element, name=(param.name, mean.name, square.name))  # type: ignore[no-any-return]
 
@@ -208,6 +212,25 @@ class Adam:
         return tuple(adam_step(param, grad, *slots, count, *options))
 
 
+def AdamW(  # noqa: N802 - a kind of Adam
+    lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.01
+) -> Adam:  # fmt: skip
+    """Adam with decoupled weight decay: `Adam(..., decoupled=True)`."""
+    return Adam(lr, betas, eps, weight_decay, decoupled=True)
+
+
+def __getattr__(name: str) -> Any:
+    hint = ""
+    if name.lower() in {n.lower() for n in __all__}:
+        (same,) = [n for n in __all__ if n.lower() == name.lower()]
+        hint = f"; it is optim.{same}"
+    elif not name.startswith("_"):
+        hint = "; there are SGD, Adam and AdamW, and any object with `slots` and `step` is one: see optim.Optimizer"
+    raise AttributeError(
+        f"module 'tedsl.ops.optim' has no attribute {name!r}{hint}", name=name, obj=sys.modules[__name__]
+    )
+
+
 class State(NamedTuple):
     """Parameters, what the optimizer keeps for each, and how many steps were done."""
 
@@ -245,9 +268,31 @@ def _checked(state: Any) -> State:
     if not isinstance(state, State):
         raise TypeError(
             f"train_step at {user_location()}: the step takes a state, as `loss, state = step(state, *data)`, found "
-            f"{state!r:.60}; the first one is step.start(params)"
+            f"{_each(state, _kind)!r:.60}; the first one is step.start(params)"
         )
     return state
+
+
+def _of_another(optimizer: Optimizer, found: str) -> ValueError:
+    return ValueError(
+        f"train_step at {user_location()}: the state is one of another optimizer: {found}, but {optimizer!r:.60} keeps "
+        f"{', '.join(optimizer.slots) or 'nothing'}; begin with step.start(state.params)"
+    )
+
+
+def _is_optimizer(given: Any) -> bool:
+    return hasattr(given, "step") and hasattr(given, "slots") and not isinstance(given, type)
+
+
+def _optimizer(given: Any) -> Optimizer:
+    """What was given as the optimizer; refused where it is none."""
+    if not _is_optimizer(given):
+        found = (
+            f"the class {given.__name__}; make one, {given.__name__}()" if isinstance(given, type) else f"{given!r:.60}"
+        )
+        raise refuse("optim.train_step", f"optimizer: expected one as optim.Adam(1e-2), found {found}")
+    made: Optimizer = given
+    return made
 
 
 @dataclass(eq=False)
@@ -259,36 +304,54 @@ class TrainStep:
     """
 
     kernel: Any
-    params: tuple[te.Tensor, ...]
+    params: Parameters
+    data: tuple[te.Tensor, ...]
     results: tuple[te.Tensor, ...]  # the loss, and what was asked for beside it
     several: bool
-    slots: int  # per parameter
+    optimizer: Optimizer
     _spare: tuple[Any, ...] = field(default=(), repr=False)
     _newest: State | None = field(default=None, repr=False)
+    _arrays: tuple[Any, ...] = field(default=(), repr=False)  # of the newest
 
-    def start(self, params: Sequence[Any] | Mapping[te.Tensor, Any]) -> State:
-        """The first state, from copies of the arrays: in the order of the parameters, or by parameter."""
-        what = f"start at {user_location()}"
-        given = list(params) if not isinstance(params, Mapping) else [_found(params, p, what) for p in self.params]
-        if len(given) != len(self.params):
-            raise ValueError(f"{what}: expected {len(self.params)} arrays, found {len(given)}")
-        arrays = [np.array(a, str(p.dtype), order="C") for a, p in zip(given, self.params, strict=True)]
-        for a, p in zip(arrays, self.params, strict=True):
+    def start(self, params: Any) -> State:
+        """The first state, from copies of the arrays: in the nest of the parameters, in order, or by name."""
+        what, tensors = f"start at {user_location()}", self.params.tensors
+        given = self.params.listed(params, what)
+        arrays = [
+            np.array(np.asarray(_unrecorded(a)), str(p.dtype), order="C") for a, p in zip(given, tensors, strict=True)
+        ]
+        for a, p in zip(arrays, tensors, strict=True):
             if p.shape != a.shape:
                 raise ValueError(f"{what}: {p.name}: expected {p.shape}, found {a.shape}")
-        return State(tuple(arrays), tuple(np.zeros_like(a) for a in arrays for _ in range(self.slots)), 0)
+        slots = tuple(np.zeros_like(a) for a in arrays for _ in self.optimizer.slots)
+        return State(self.params.nested(arrays), slots, 0)
 
-    def __call__(self, state: State, *data: Any) -> tuple[Any, State]:
-        """The loss of the data, and the state one step further."""
-        state = _checked(state)
-        old = (*state.params, *state.slots)
+    def __call__(self, state: State, *data: Any, **named: Any) -> tuple[Any, State]:
+        """The loss of the data, given in order or by name, and the state one step further."""
+        state, count = _checked(state), len(self.params.tensors)
+        old = (*self.params.listed(state.params, "train_step: the state"), *state.slots)
+        if isinstance(state.slots, dict) or len(old) != count * (1 + len(self.optimizer.slots)):
+            raise _of_another(self.optimizer, f"it keeps {len(state.slots)} arrays for {count} parameters")
         self._check(state, old)
         out = self._spare or tuple(np.empty_like(a) for a in old)
         values = [np.empty(t.shape, str(t.dtype)) for t in self.results]
-        self.kernel(*data, *old, np.array(state.steps + 1, "int32"), out=(*values, *out))
-        count = len(self.params)
-        self._spare, self._newest = old, State(out[:count], out[count:], state.steps + 1)
+        given = [*map(_unrecorded, self._given(data, named)), *old, np.array(state.steps + 1, "int32")]
+        self.kernel(*given, out=(*values, *out))
+        self._spare, self._arrays = old, out
+        self._newest = State(self.params.nested(out[:count]), out[count:], state.steps + 1)
         return tuple(values) if self.several else values[0], self._newest
+
+    def _given(self, data: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        """The data in order."""
+        names = [t.name for t in self.data]
+        found = {**dict(zip(names, data)), **named}
+        if len(data) + len(named) != len(names) or found.keys() != set(names):
+            was = [*(_kind(a) for a in data), *(f"{name}=" for name in named)]
+            raise TypeError(
+                f"train_step at {user_location()}: the step takes a state and {', '.join(names) or 'no data'}, found "
+                f"{', '.join(map(str, was)) or 'no data'}"
+            )
+        return [found[name] for name in names] if named else list(data)
 
     def _check(self, state: State, old: tuple[Any, ...]) -> None:
         """Refuse a state whose arrays hold a later one by now, or will while they are read."""
@@ -296,9 +359,7 @@ class TrainStep:
         if newest is None or not old:
             return
         is_spare = any(a is b for a, b in zip(old, self._spare, strict=True))
-        is_other = state.steps != newest.steps and any(
-            a is b for a, b in zip(old, (*newest.params, *newest.slots), strict=True)
-        )
+        is_other = state.steps != newest.steps and any(a is b for a, b in zip(old, self._arrays, strict=True))
         if is_spare or is_other:
             raise ValueError(
                 f"train_step at {user_location()}: the arrays of the state after {state.steps} steps were taken for "
@@ -316,7 +377,10 @@ class FunctionStep:
         derived = value_and_grad(f, has_aux=has_aux).function
 
         def step(params: Any, slots: Any, *data: Any, **named: Any) -> Any:
-            value, gradients = derived(closed(params, True), *data, **named)
+            try:
+                value, gradients = derived(closed(params, True), *data, **named)
+            except KeyError as error:
+                raise _missing(error, params, name_of(f)) from error
             count, kept = slots["count"] + 1, _tensors(params)
             own = list(zip(*(_tensors(slots[name]) for name in optimizer.slots), strict=True)) or [()] * len(kept)
             news = _advanced(optimizer, kept, _tensors(gradients), own, count, clip)
@@ -350,8 +414,31 @@ class FunctionStep:
     def __call__(self, state: State, *data: Any, **named: Any) -> tuple[Any, State]:
         """The value of the function (with has_aux, and what comes beside it), and the state one step further."""
         state = _checked(state)
-        value, params, slots = self._run(state.params, state.slots, *data, **named)
+        if not isinstance(state.slots, dict) or state.slots.keys() != {"count", *self.optimizer.slots}:
+            kept = [k for k in state.slots if k != "count"] if isinstance(state.slots, dict) else []
+            raise _of_another(self.optimizer, f"it keeps {', '.join(kept) or 'nothing'}")
+        with unrecorded():
+            value, params, slots = self._run(state.params, state.slots, *data, **named)
         return value, State(_each(params, _as_array), _each(slots, _as_array), state.steps + 1)
+
+
+def _missing(error: KeyError, params: Any, name: str) -> Exception:
+    """What is said of a key that a function looks for and that its parameters do not have."""
+    keys: list[Any] = []
+
+    def look(value: Any) -> None:
+        if isinstance(value, dict):
+            keys.extend(value)
+        for part in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
+            look(part)
+
+    look(params)
+    if error.args and (error.args[0] in keys or not keys):
+        return error  # a mistake elsewhere
+    return ValueError(
+        f"train_step of {name} at {user_location()}: the function looks for {error}, but the parameters given to "
+        f"start() are {', '.join(map(str, keys))}"
+    )
 
 
 def _function_step(f: Callable[..., Any], optimizer: Optimizer, has_aux: bool, clip: float | None) -> FunctionStep:
@@ -370,28 +457,27 @@ def train_step(
 
     `train_step(f, optimizer=Adam(1e-2))`: f(params, *data) gives the loss of nested parameters, as for
     te.value_and_grad. `train_step(loss, params, data, optimizer)`: the loss is a 0-rank tensor, or a sequence of it and
-    others to be returned with it (an accuracy); params (a sequence or a dict) and data are placeholders. clip bounds
-    the norm of all gradients together.
+    others to be returned with it (an accuracy); params (a nest of sequences, dicts and dataclasses) and data are
+    placeholders. clip bounds the norm of all gradients together.
     """
     if callable(loss) and not isinstance(loss, te.Tensor):
-        given = params if optimizer is None else optimizer
-        if not hasattr(given, "step") or data:
+        if optimizer is None and (_is_optimizer(params) or isinstance(params, type)):
+            params, optimizer = None, params
+        if optimizer is None or params is not None or data:
             raise refuse(
                 "optim.train_step",
                 "of a function, expected train_step(f, optimizer=Adam(1e-2)); parameters "
-                f"and data are given to start() and to the step, found {params!r:.60}",
+                f"and data are given to start() and to the step, found {_each(params, _kind)!r:.60}",
             )
-        return FunctionStep(loss, given, has_aux=has_aux, clip=clip)
+        return FunctionStep(loss, _optimizer(optimizer), has_aux=has_aux, clip=clip)
     if optimizer is None or params is None:
         raise refuse("optim.train_step", "expected train_step(loss, params, data, optimizer), found no optimizer")
-    return _step_of_tensors(
-        loss, list(params.values() if isinstance(params, Mapping) else params), data, optimizer, clip, target
-    )
+    return _step_of_tensors(loss, params, data, _optimizer(optimizer), clip, target)
 
 
 def _step_of_tensors(
     loss: Any,
-    params: Sequence[te.Tensor],
+    given: Any,
     data: Sequence[te.Tensor],
     optimizer: Optimizer,
     clip: float | None,
@@ -401,13 +487,15 @@ def _step_of_tensors(
     results = list(loss) if several else [loss]
     if not results or results[0].ndim:
         raise refuse("optim.train_step", f"loss: expected a 0-rank tensor, found {results[:1]!r}")
+    nest = Parameters(given, f"te.ops.optim.train_step at {user_location()}")
+    params = nest.tensors
     count = te.placeholder((), "int32", name="count")
     own = [[te.placeholder(p.shape, p.dtype, name=f"{p.name}_{s}") for s in optimizer.slots] for p in params]
-    news = _advanced(optimizer, params, list(differentiate(results[0], list(params))), own, count, clip)
+    news = _advanced(optimizer, params, list(differentiate(results[0], params)), own, count, clip)
     inputs = [*data, *params, *(slot for slots in own for slot in slots), count]
     outputs = [*results, *(new for new, *_ in news), *(slot for _, *slots in news for slot in slots)]
     kernel = build(inputs, outputs, target=target, name="train_step")
-    return TrainStep(kernel, tuple(params), tuple(results), several, len(optimizer.slots))
+    return TrainStep(kernel, nest, tuple(data), tuple(results), several, optimizer)
 
 
 def _advanced(
@@ -417,15 +505,6 @@ def _advanced(
     """For each parameter its new value, then its new slots."""
     grads = grads if clip is None else clip_by_global_norm(grads, clip)
     return [optimizer.step(p, g, own, count) for p, g, own in zip(params, grads, slots, strict=True)]
-
-
-def _found(arrays: Mapping[Any, Any], param: te.Tensor, what: str) -> Any:
-    """The array of a parameter, by itself or by its name."""
-    for key in (param, param.name):
-        if key in arrays:
-            return arrays[key]
-    names = ", ".join(str(getattr(key, "name", key)) for key in arrays)
-    raise ValueError(f"{what}: no array for parameter {param.name!r}, found those for {names}")
 
 
 def _each(nest: Any, rule: Callable[[Any], Any]) -> Any:
@@ -444,7 +523,16 @@ def _refilled(nest: Any, tensors: Sequence[te.Tensor]) -> Any:
 
 def _as_parameter(leaf: Any) -> Any:
     """A number as an array of the default float, other arrays as they are."""
-    return np.array(leaf, "float32") if isinstance(leaf, (int, float)) and not isinstance(leaf, bool) else leaf
+    return (
+        np.array(leaf, "float32")
+        if isinstance(leaf, (int, float)) and not isinstance(leaf, bool)
+        else _unrecorded(leaf)
+    )
+
+
+def _unrecorded(leaf: Any) -> Any:
+    """A tensor of PyTorch as one that its autograd knows nothing of, other things as they are."""
+    return leaf.detach() if hasattr(leaf, "requires_grad") else leaf
 
 
 def _as_array(leaf: Any) -> Any:

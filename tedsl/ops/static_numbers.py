@@ -7,6 +7,7 @@ learning rate that changes from call to call, or for an image as a list.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,11 @@ class NumbersSeen:
         self._counts: dict[Any, int] = {}
         self._is_told = False
 
-    def add(self, call: OpCall, title: str) -> None:
-        """A call, a new program if its template is new; warns, once, where a number has had too many values."""
+    def add(self, call: OpCall, title: str, results: Callable[[], Sequence[Any]]) -> None:
+        """A call, a new program if its template is new; warns, once, where a number has had too many values.
+
+        `results()` are tensors that earlier calls gave: beside integers, a number takes the dtype of these.
+        """
         if self._is_told or call.template in self._templates:
             return
         self._templates.add(call.template)
@@ -54,7 +58,8 @@ class NumbersSeen:
                 self._is_told = True
                 self._counts.clear()
                 self._templates.clear()
-                dtype = weak_dtype(call.arrays) if kind is float else "int32"
+                is_float = any("float" in str(getattr(a, "dtype", "")) for a in call.arrays)
+                dtype = weak_dtype(call.arrays if is_float else results()) if kind is float else "int32"
                 warn_user(
                     f"{title} was compiled {count} times for different values of {_quoted(name)}; pass "
                     f"{_array(call.arrays[0], name, dtype)} to have it as an input, unless an extent or a branch "

@@ -20,7 +20,7 @@ KINDS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "nesterov": (optim.SGD(0.1, 0.8, nesterov=True), "SGD", {"lr": 0.1, "momentum": 0.8, "nesterov": True}),
     "adam": (optim.Adam(0.1, (0.8, 0.95), 1e-6), "Adam", {"lr": 0.1, "betas": (0.8, 0.95), "eps": 1e-6}),
     "adam decayed": (optim.Adam(0.1, weight_decay=0.2), "Adam", {"lr": 0.1, "weight_decay": 0.2}),
-    "adamw": (optim.Adam(0.1, weight_decay=0.2, decoupled=True), "AdamW", {"lr": 0.1, "weight_decay": 0.2}),
+    "adamw": (optim.AdamW(0.1, weight_decay=0.2), "AdamW", {"lr": 0.1, "weight_decay": 0.2}),
 }  # fmt: skip
 
 
@@ -168,6 +168,89 @@ def test_a_step_of_a_function_takes_tensors_of_torch() -> None:
     assert isinstance(state.params["w"], torch.Tensor)
     assert losses[-1] < losses[0]
     assert float(first.params["w"].abs().sum()) == 0.0
+
+
+def test_autograd_of_torch_does_not_see_a_step() -> None:
+    torch = pytest.importorskip("torch")
+    step = optim.train_step(lambda p, x: ((x * p["w"]) ** 2).mean(), optimizer=optim.Adam(0.1))
+    x = torch.ones(3, requires_grad=True)
+    for w in (torch.nn.Parameter(torch.ones(3)), torch.ones(3, requires_grad=True) * 1):
+        state = step.start({"w": w})
+        for _ in range(2):
+            loss, state = step(state, x)
+            leaves = [loss, *state.params.values(), *(state.slots[k]["w"] for k in ("mean", "square"))]
+            assert not any(t.requires_grad for t in leaves)
+    w, a = te.placeholder((3,), name="w"), te.placeholder((3,), name="a")
+    compiled = optim.train_step(((w * a) ** 2).mean(), [w], [a], optim.Adam(0.1))
+    (found,) = compiled(compiled.start([torch.nn.Parameter(torch.ones(3))]), x)[1].params
+    np.testing.assert_allclose(found, 0.9, rtol=1e-6)
+
+
+def test_the_bias_of_adam_is_that_of_float64() -> None:
+    torch = pytest.importorskip("torch")
+    step = optim.train_step(lambda p: (p**2).mean(), optimizer=optim.Adam(0.01))
+    start = np.linspace(1, 2, 4, dtype="float32")
+    state, w = step.start(start), torch.tensor(start, requires_grad=True)
+    adam = torch.optim.Adam([w], lr=0.01)
+    for _ in range(50):
+        _, state = step(state)
+        adam.zero_grad()
+        (w**2).mean().backward()
+        adam.step()
+    np.testing.assert_allclose(state.params, w.detach(), atol=5e-7)
+
+
+def test_parameters_keep_their_nest_and_data_their_names() -> None:
+    w, b, x = (te.placeholder((3,), name=name) for name in ("w", "b", "x"))
+    step = optim.train_step(((x * w + b) ** 2).mean(), {"layer": {"w": w, "b": b}}, [x], optim.Adam(0.1))
+    ones, first = np.ones(3, "float32"), None
+    for given in ({"layer": {"b": 2 * ones, "w": ones}}, {"w": ones, "b": 2 * ones}, {w: ones, b: 2 * ones}):
+        state = step.start(given)
+        assert list(state.params["layer"]) == ["w", "b"]
+        for _ in range(2):
+            _, state = step(state, x=ones)
+        first = first or state.copy()
+        np.testing.assert_array_equal(state.params["layer"]["b"], first.params["layer"]["b"])
+    with pytest.raises(TypeError, match="takes a state and x, found no data"):
+        step(state)
+    with pytest.raises(TypeError, match=r"takes a state and x, found float32\[3\], y="):
+        step(state, ones, y=ones)
+    with pytest.raises(ValueError, match=r"params\['layer'\]: no array for parameter 'b', found those for w"):
+        step.start({"layer": {"w": ones}})
+    with pytest.raises(ValueError, match="'c' is none of the parameters, which are layer"):
+        step.start({"layer": {"w": ones, "b": ones}, "c": ones})
+    with pytest.raises(TypeError, match=r"params\['w'\]: expected a placeholder, found float"):
+        optim.train_step((w * w).sum(), {"w": 1.0}, [], optim.SGD(0.1))
+
+
+def test_optimizers_are_not_mistaken_for_one_another() -> None:
+    kinds = [optim.SGD(0.1), optim.SGD(0.1, 0.9), optim.Adam(0.1)]
+    w = te.placeholder((3,), name="w")
+    for steps in (
+        [optim.train_step(lambda p: (p * p).sum(), optimizer=kind) for kind in kinds],
+        [optim.train_step((w * w).sum(), [w], [], kind) for kind in kinds],
+    ):
+        for a in steps:
+            state = a.start([np.ones(3)] if steps[0] is not a and hasattr(a, "kernel") else np.ones(3))
+            for b in steps:
+                if b is not a:
+                    with pytest.raises(ValueError, match="the state is one of another optimizer: it keeps"):
+                        b(state)
+    with pytest.raises(ValueError, match=r"found the class Adam; make one, Adam\(\)"):
+        optim.train_step(squared, optimizer=optim.Adam)
+    with pytest.raises(ValueError, match=r"optimizer: expected one as .* found 'adam'"):
+        optim.train_step((w * w).sum(), [w], [], "adam")
+    for name, hint in (("sgd", "it is optim.SGD"), ("RMSprop", "any object with `slots` and `step` is one")):
+        with pytest.raises(AttributeError, match=hint):
+            getattr(optim, name)
+    with pytest.raises(AttributeError, match=r"it is te.ops.optim.Adam"):
+        te.Adam
+
+
+def test_a_missing_parameter_is_named() -> None:
+    step = optim.train_step(squared, optimizer=optim.SGD(0.1))
+    with pytest.raises(ValueError, match=r"looks for 'rest', but the parameters given to start\(\) are w"):
+        step(step.start({"w": np.ones(3)}), np.ones((4, 3)), np.ones(4))
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -132,6 +132,14 @@ class TestManyValues:
         (one,) = self.said(lambda lr: f(X, {"lr": lr, "name": "a"}), [0.1 * k for k in range(9)])
         assert "options['lr']; pass np.asarray(options['lr'], 'float32')" in one.replace('"', "")
 
+    def test_beside_integers_it_has_the_dtype_of_the_result(self) -> None:
+        for dtype in ("float32", "float64"):
+            f = te.op(lambda x, sigma, dtype=dtype: te.cast(x, dtype) * sigma)
+            pixels = np.arange(3, dtype="uint8")
+            (one,) = self.said(lambda s, f=f, x=pixels: f(x, s), [0.1 * k for k in range(8)])
+            assert f"pass np.asarray(sigma, '{dtype}')" in one
+            assert f(pixels, 0.5).dtype == f(pixels, np.asarray(0.5, dtype)).dtype == dtype
+
     def test_whole_numbers_are_often_extents(self) -> None:
         f = te.jit(lambda x, n: x * n)
         assert not self.said(lambda n: f(X, n), range(12))
