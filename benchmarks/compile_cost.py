@@ -3,7 +3,8 @@
     python -m benchmarks.compile_cost [--seed N] [--count N]
 
 Programs of all families of the sweep, forward and with gradients, those that are one kernel: milliseconds that their
-code took beside what the model says of the plan (`schedules.estimate.compiling`), and the factors that fit best.
+code took beside what the model says of the plan (`schedules.estimate.compiling`), and the factors that fit best. By the
+clock, so with nothing else running.
 """
 
 from __future__ import annotations
