@@ -45,17 +45,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--without-opencl", action="store_true", help="leave out the tests that need an OpenCL device")
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that are long are left out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests on OpenCL, the longest, come first, so that processes end together; what is left out is deselected.
 
     Deselected is not skipped.
     """
+    _share(items)
     items.sort(key=lambda item: item.get_closest_marker("opencl") is None)
     file, without = config.getoption("--passed-in"), config.getoption("--without-opencl")
     passed = frozenset(file.read_text().splitlines()) if file else frozenset()
     out = {item for item in items if item.nodeid in passed or (without and item.get_closest_marker("opencl"))}
     config.hook.pytest_deselected(items=[item for item in items if item in out])
     items[:] = [item for item in items if item not in out]
+
+
+def _share(items: list[pytest.Item]) -> None:
+    """Of a test that is shared, one of so many runs by default; the others are long."""
+    places: dict[tuple[Path, str], int] = {}
+    for item in items:
+        if (mark := item.get_closest_marker("share")) is not None and item.get_closest_marker("long") is None:
+            key = item.path, getattr(item, "originalname", item.name)
+            places[key] = place = places.get(key, -1) + 1
+            if place % mark.args[0]:
+                item.add_marker(pytest.mark.long)
 
 
 @pytest.hookimpl(trylast=True)

@@ -31,6 +31,7 @@ def test_the_zoo_is_complete() -> None:
         assert f"python examples/zoo/{name}.py" in text
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_runs(name: str) -> None:
     losses = example(name).main(2)

@@ -23,7 +23,7 @@ from tests.levels import PROCESSORS, processor
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # a step of shrinking compiles a kernel
 SMALL_CACHES = {"cores": 4, "l1": 2 << 10, "l2": 8 << 10, "l3": 32 << 10}
 KERNELS = {"one": 1000, "many": 2}
-SMALL, LARGE = 3, 1
+SMALL, LARGE = 2, 1
 MANY_SMALL, MANY_LARGE = 20_000 // len(PATTERNS), 2000 // len(PATTERNS)
 EXACT = {"float32": 2.0**24, "float64": 2.0**53}
 
@@ -71,6 +71,7 @@ def test_patterns_fire_on_small_programs(name: str, data: st.DataObject) -> None
     check_small(name, data)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", PATTERNS)
 @draws(LARGE)
 @given(data=st.data())

@@ -48,6 +48,7 @@ def check(function: Callable[..., Any], given: list[Any], **tolerance: float) ->
     assert [r.left for r in reports] == [[], []]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", CASES)
 def test_attention(name: str) -> None:
     check(CASES[name], tensors())

@@ -92,6 +92,7 @@ def computed(function: Callable[..., Any], pair: tuple[Any, ...]) -> Any:
         return None
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("name", "first"), list(itertools.product(PAIRS, DTYPES)), ids=str)
 def test_operands_of_two_dtypes(name: str, first: Any) -> None:
     cases = [(pair, made) for pair in pairs_of(first) if (made := computed(PAIRS[name], pair)) is not None]

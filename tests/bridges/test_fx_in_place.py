@@ -159,6 +159,7 @@ def check(program: Any, graph: Any, interpreted: bool = True) -> None:
         torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
+@pytest.mark.share(2)
 @pytest.mark.filterwarnings("ignore:index_reduce:UserWarning", "ignore:The reduce argument:UserWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_results_and_arguments_are_those_of_pytorch(name: str) -> None:

@@ -232,6 +232,7 @@ def check(name: str, *, interpreted: bool, is_training: bool, dynamic: bool | No
     assert {name.rstrip("_0123456789") for r in reports for name, _ in r.left} <= WHOLE_LAYERS
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model(name: str) -> None:
     """Every second one as in training, the others as when they are used; all of them compiled in the long tier."""

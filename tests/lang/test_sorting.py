@@ -40,6 +40,7 @@ def drawn(dtype: str) -> Any:
     return arrays.arrays(dtype, shapes, elements=few | st.floats(width=width))  # type: ignore[call-overload]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_elements_and_places_are_those_of_numpy(dtype: str) -> None:
     x = te.placeholder((N, M), dtype, name="x")
@@ -104,6 +105,7 @@ def largest(x: Any, k: int) -> tuple[Any, Any]:
     return np.take_along_axis(x, places, 1), places
 
 
+@pytest.mark.share(2)
 @RUNS
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 @pytest.mark.parametrize(("n", "k"), [(7, 7), (40, 3), (5000, 2), (5000, 20), (5000, 40), (5000, 4999)])

@@ -33,6 +33,7 @@ def marked(entry: Entry) -> object:
     return pytest.param(entry, id=entry.name, marks=pytest.mark.xfail(reason=reason, strict=True) if reason else ())
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("entry", list(map(marked, CATALOGUE)))
 def test_cost_law(entry: Entry) -> None:
     found = cost_of(entry)

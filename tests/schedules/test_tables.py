@@ -44,6 +44,7 @@ def by_divisibility(x: te.Tensor, w: te.Tensor, stride: int, pad: int) -> Rule:
     return body
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("spelling", [by_digits, by_divisibility], ids=lambda f: f.__name__)
 @pytest.mark.parametrize(("taps", "stride", "pad", "more"), [(4, 2, 1, 0), (3, 2, 1, 0), (5, 3, 2, 1), (7, 4, 3, 0)])
 def test_transposed_convolutions(spelling: Rule, taps: int, stride: int, pad: int, more: int) -> None:

@@ -81,6 +81,7 @@ def test_against_torch(entry: Entry) -> None:
     compare(ours(entry), torch_results(entry))
 
 
+@pytest.mark.share(2)
 @named([e for e in CATALOGUE if e.jax and not e.grid])
 def test_against_jax(entry: Entry) -> None:
     compare(ours(entry), jax_results(entry))
@@ -92,6 +93,7 @@ def test_the_grid_against_jax(entry: Entry) -> None:
     compare(ours(entry), jax_results(entry))
 
 
+@pytest.mark.share(3)
 @named([e for e in CATALOGUE if e.jax and e.smooth and not e.grid])
 def test_second_derivatives_against_jax(entry: Entry) -> None:
     """The gradient of <gradient, v> for a random v."""

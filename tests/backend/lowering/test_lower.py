@@ -219,6 +219,7 @@ def test_indices_of_every_integer_type(dtype: str) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("kind", ["int32", "int64", "uint8"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_a_clipped_place_that_was_a_float_is_bounded(dtype: str, kind: str) -> None:

@@ -373,6 +373,7 @@ INT_UNARY: dict[str, Any] = {
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integers(dtype: str) -> None:
     pool = int_pool(dtype)
@@ -431,6 +432,7 @@ def dividends(dtype: str) -> Array:
     return np.concatenate([int_pool(dtype), drawn, np.array([v for v in near if info.min <= v <= info.max], dtype)])
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", [d for d in INTEGERS if INTEGERS[d] <= 32])
 def test_quotients_by_some_constants(dtype: str) -> None:
     check_quotients(dtype, divisors(dtype)[:: 4 if INTEGERS[dtype] == 8 else 3])

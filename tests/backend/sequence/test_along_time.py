@@ -189,6 +189,7 @@ def listened() -> Made:
 PROGRAMS: list[Callable[[], Made]] = [wave, final, normed, clocked, backwards, across, packed, looked_up, listened]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_programs_are_the_same_in_half_of_the_memory(program: Callable[[], Made]) -> None:
     check(program())

@@ -56,6 +56,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("level", LEVELS_HERE)
 def test_filters_of_channels_and_their_gradients(case: Any, level: str) -> None:

@@ -221,6 +221,7 @@ CASES: dict[str, Callable[[], Case]] = {
 }  # fmt: skip
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_those_of_the_reference(name: str) -> None:
     inputs, outputs = CASES[name]()

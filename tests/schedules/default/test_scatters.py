@@ -41,6 +41,7 @@ def test_a_warp_and_its_gradients(side: int, channels: int) -> None:
     compare([*inputs, head], [y, *grads], [floats(channels, side, side), places, floats(*y.shape)])
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("op", ["add", "max", "min", "mul"])
 @pytest.mark.parametrize("filled", [False, True])
 def test_blocks_of_points_are_combined_in_order(op: str, filled: bool) -> None:

@@ -134,6 +134,7 @@ def test_products_under_a_triangle_of_the_result() -> None:
 WIDTHS = [2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 24, 31, 33]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("width", "dtype"), [
     *zip(WIDTHS, itertools.cycle(["float32", "int64"]), strict=False),
     *zip(WIDTHS, itertools.cycle(["int32", "float64"]), strict=False),
