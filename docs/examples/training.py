@@ -40,6 +40,9 @@ compiled = optim.train_step(
 value, first = compiled(compiled.start([0.0]), x, y)
 first.params
 
+# %% te.ops.optim.AdamW
+optim.AdamW(0.01, weight_decay=0.1)
+
 # %% te.ops.optim.sgd_step
 optim.sgd_step(np.ones(2, "float32"), np.array([1, -1], "float32"), lr=0.1)
 
