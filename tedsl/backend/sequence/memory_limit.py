@@ -161,6 +161,7 @@ def _fit(program: Compilation, plan: StepPlan, usual: StepPlan, most: int, asked
             peaks.append(_peak_bytes(program, found))
             if peaks[-1] <= most:
                 return found
+        why = "; cut along time, it holds a state for each segment and what one segment needs of all its steps"
     except NotAlongTime as error:
         if any(isinstance(op, Scan) for op in program.operations):
             why = f"; it cannot be cut along time: {error}"

@@ -20,6 +20,7 @@ __all__ = ["NEAR", "SHORT", "NotAlongTime", "Timed", "Timeline", "axes_along", "
 
 SHORT = 16  # what goes over less than this part of time is no stage along it
 NEAR = 64  # steps from the end of its turn within which a single step of a scan may be read
+_INSTEAD = "; steps are read at `t + c`, or at numbers, lists, slices and inputs that name fewer than half of them"
 
 
 class NotAlongTime(Exception):
@@ -121,7 +122,7 @@ class Timeline:
 
     def _reach(self, timed: Timed, tensor: Tensor, step: int | None, read: Read) -> None:
         if step is None:
-            raise NotAlongTime(f"{timed.op.name!r} reads `{read}`, which is no fixed number of steps away")
+            raise NotAlongTime(f"{timed.op.name!r} reads `{read}`, which is no fixed number of steps away{_INSTEAD}")
         low, high = timed.offsets.get(tensor, (step, step))
         timed.offsets[tensor] = min(low, step), max(high, step)
 
@@ -138,7 +139,7 @@ class Timeline:
                 continue
             axis = next((a for a in free_axes(index) if offset_of(index, a) is not None), None)
             if axis is None:
-                raise NotAlongTime(f"{op.name!r} reads `{read}`, which is no fixed number of steps away")
+                raise NotAlongTime(f"{op.name!r} reads `{read}`, which is no fixed number of steps away{_INSTEAD}")
             yield axis, offset_of(index, axis) or 0, read
 
     def _dimension(self, op: Operation, axis: Axis) -> int | None:
@@ -214,7 +215,10 @@ class Timeline:
         turns = [self.timed[t.op].turn for t in timed.offsets if t.op is not op]
         wanted = max([timed.turn, over, *turns])
         if wanted > 1 or (isinstance(op, Scan) and wanted != timed.turn):
-            raise NotAlongTime(f"{op.name!r} goes along time once more, after what depends on all of its steps")
+            raise NotAlongTime(
+                f"{op.name!r} goes along time once more, after what depends on all of its steps; in place of a "
+                "far step that every step reads (`u[t] - u[0]`), read what it is computed from"
+            )
         timed.turn = wanted
 
     def _point(self, timed: Timed, read: Read, step: int) -> None:
