@@ -132,8 +132,8 @@ def _reflected_once(node: Apply) -> Expr:
         form = affine_of(index) if index.dtype is INT32 else None
         if form is None or node is not last - fn.abs(last - index % (2 * int(last.value))):
             continue
-        ends = extremes(form)
-        if ends is not None and ends[0] >= -last.value and ends[1] <= 2 * last.value:
+        ends = _extremes_of_quotients(form)
+        if ends is not None and ends[0] >= -last.value * ends[2] and ends[1] <= 2 * last.value * ends[2]:
             return reflected(index, int(last.value))
     return node
 

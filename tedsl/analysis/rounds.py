@@ -10,12 +10,13 @@ from collections.abc import Mapping
 
 from tedsl.analysis.affine import affine_of, form_of
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Apply, Expr, Fn, Read
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number
 from tedsl.lang.intervals import range_of, with_sizes
-from tedsl.lang.polynomials import Affine
+from tedsl.lang.polynomials import Affine, atom_form
 
-__all__ = ["Mirror", "goes_back", "goes_round", "straight_part", "unfolded"]
+__all__ = ["Mirror", "along_pixels", "goes_back", "goes_round", "straight_part", "unfolded"]
 
 SIZE = 1024  # taken for a length that is not known
 MOST = 3, 5  # of the values of an index, that they are worth loops of their own
@@ -67,7 +68,48 @@ def goes_round(read: Read) -> bool:
 
 def goes_back(read: Read) -> bool:
     """Whether a read is mirrored at the ends of the contiguous axis."""
-    return bool(read.indices) and unfolded(read.indices[-1], read.tensor.extents[-1]) is not None
+    if not read.indices:
+        return False
+    index, extent = read.indices[-1], read.tensor.extents[-1]
+    return unfolded(index, extent) is not None or along_pixels(index, extent) is not None
+
+
+def along_pixels(index: Expr, extent: Expr) -> Expr | None:
+    """The place in a row of numbers of an index that is of a pixel, held inside at the ends, and of its channel.
+
+    `minimum(maximum(f // 3 + k, 0), n - 1) * 3 + f % 3` is `f + 3 k` where that is in [0, 3 n).
+    """
+    if not isinstance(index, Apply) or index.fn is not Fn.ADD:
+        return None
+    whole, channel = index.args
+    if not (isinstance(whole, Apply) and whole.fn is Fn.MUL and isinstance(channel, Apply) and channel.fn is Fn.MOD):
+        return None
+    lane, step, size = channel.args[0], number(channel.args[1]), number(extent)
+    if not isinstance(lane, Axis) or not step or step < 2 or number(whole.args[1]) != step or not size or size % step:
+        return None
+    pixel = _pixel_inside(whole.args[0], size // step)
+    form = None if pixel is None else affine_of(pixel)
+    if form is None or form.terms.get((lane // step,), 0) != 1:
+        return None
+    rest = form.without(lane // step)
+    return (atom_form(lane) + rest * step).to_expr() if rest.is_linear else None
+
+
+def _pixel_inside(index: Expr, count: int) -> Expr | None:
+    """What an index is that is brought back into [0, count), where it is there."""
+    if not isinstance(index, Apply):
+        return None
+    mirror = unfolded(index, Const(count, INT32))
+    if mirror is not None:
+        return mirror.place
+    first = index.args[0]
+    if index.fn is Fn.MOD and number(index.args[1]) == count:
+        return first
+    if index.fn is Fn.CLIP and [number(a) for a in index.args[1:]] == [0, count - 1]:
+        return first
+    if index.fn is Fn.MINIMUM and number(index.args[1]) == count - 1 and isinstance(first, Apply):
+        return first.args[0] if first.fn is Fn.MAXIMUM and number(first.args[1]) == 0 else None
+    return None
 
 
 @dataclass(frozen=True)

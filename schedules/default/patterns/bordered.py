@@ -165,6 +165,6 @@ def _schedule(rw: Rewriting, table: Tensor, machine: Machine, size: int) -> None
         Split(stage=stage, loop=names[-1], outer="v_o", inner="v_v", factor=width),
         Vectorize(stage=stage, loop="v_v"),
     ]
-    if machine.cores > 1 and size >= machine.least.table_threads and len(names) > 2:
-        fusing, (task,) = fused(stage, names[:-2], "f")
+    if machine.cores > 1 and size >= machine.least.table_threads and len(names) > 1:
+        fusing, (task,) = fused(stage, names[: max(1, len(names) - 2)], "f")
         rw.directives += [*fusing, Parallel(stage=stage, loop=task)]

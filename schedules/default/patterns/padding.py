@@ -6,7 +6,9 @@ such indices does not lie side by side in memory and is loaded lane by lane, in 
     padded[i, j] = x[i, j - L] inside, else what the guard gives, or the end of the row    for j in [0, n + 2L)
 
 is made first, with L lanes on each side: whole vectors lie inside or outside. The window then reads it without a guard.
-Rows that are reflected or go on from their other end are made of a row and of `ends`, a vector for each side.
+Rows that are reflected or go on from their other end are made of a row and of `ends`, a few vectors for each side; so
+are rows that end within a vector. Rows of pixels with several channels each (`schedules/interleaving`) go on pixel by
+pixel: beyond the end of r g b r g b the first number is an r.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number
-from tedsl.lang.polynomials import Affine
+from tedsl.lang.polynomials import Affine, atom_form
 from tedsl.lang.reducers import COMBINE
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import conjuncts, reads_of, rebuild_all, topological
@@ -37,6 +39,7 @@ __all__ = ["MOST_TERMS", "is_window", "padded_windows"]
 
 MOST_TERMS = 32  # of a window
 LEAST_LANES = 4
+MOST_BORDER = 4  # vectors
 # How an index is brought back into a row.
 _FOLDS: dict[str, Callable[[Expr, int], Expr]] = {
     "clamp": lambda i, n: fn.minimum(fn.maximum(i, 0), n - 1),
@@ -67,17 +70,28 @@ def padded_windows(rw: Rewriting, op: Compute, machine: Machine) -> Compute:
     return replace(op, bodies=bodies, _outputs={}) if window.made else op
 
 
+@dataclass(frozen=True, eq=False)
+class _Border:
+    """What stands outside of a row: a value, or how the row goes on.
+
+    `step`: numbers of a pixel. `lanes`: of a vector. `width`: numbers on each side, whole vectors.
+    """
+
+    rest: Expr | None
+    mode: str
+    step: int
+    lanes: int
+    width: int
+
+
 @dataclass
 class _Window:
-    """The padded tensors that one operation reads, by what they are made of and what stands outside.
-
-    Outside stands a value, or the row goes on as a mode says.
-    """
+    """The padded tensors that one operation reads, by what they are made of and what stands outside."""
 
     rw: Rewriting
     op: Compute
     machine: Machine
-    made: dict[tuple[Tensor, Expr | str], Tensor] = field(default_factory=dict)
+    made: dict[tuple[Tensor, Expr | None, str, int, int], Tensor] = field(default_factory=dict)
 
     def rule(self, node: Expr) -> Expr:
         """A read that a guard or a clamp holds inside its row, by one of a padded row."""
@@ -85,15 +99,13 @@ class _Window:
             guard, read, rest = node.args
             if isinstance(read, Read):
                 outer = _without_ends(guard, read)
-                lanes = 0 if outer is guard else _lanes(self.op, read, self.machine)
-                if lanes:
-                    moved = self.moved(read, rest, lanes)
+                border = None if outer is guard else _border(self.op, read, self.machine, rest)
+                if border is not None:
+                    moved = self.moved(read, border)
                     return moved if outer is TRUE else fn.select(outer, moved, rest)
         if isinstance(node, Read) and (found := _unfolded(node)) is not None:
-            free, mode = found
-            lanes = _lanes(self.op, free, self.machine)
-            short = lanes == number(node.tensor.extents[-1])  # a mirrored row of one vector would begin beyond its end
-            return self.moved(free, mode, lanes) if lanes and not short else node
+            border = _border(self.op, found.read, self.machine, None, found.mode, found.step)
+            return node if border is None else self.moved(found.read, border)
         return node
 
     def guarded(self, reduce: Reduce) -> Expr:
@@ -102,51 +114,60 @@ class _Window:
         if reduce.reducer.kind != "sum" or not isinstance(read, Read):
             return reduce
         outer = _without_ends(reduce.where, read)
-        lanes = 0 if outer is reduce.where else _lanes(self.op, read, self.machine)
-        if not lanes:
+        border = None
+        if outer is not reduce.where:
+            border = _border(self.op, read, self.machine, Const(0.0, read.dtype))
+        if border is None:
             return reduce
-        moved = self.moved(read, Const(0.0, read.dtype), lanes)
-        return Reduce(reduce.reducer, (moved,), reduce.axes, outer, reduce.index)
+        return Reduce(reduce.reducer, (self.moved(read, border),), reduce.axes, outer, reduce.index)
 
-    def moved(self, read: Read, rest: Expr | str, lanes: int) -> Expr:
+    def moved(self, read: Read, border: _Border) -> Expr:
         """The read of a padded tensor in place of one that leaves its rows."""
-        tensor = read.tensor
-        if (tensor, rest) not in self.made:
-            self.made[tensor, rest] = self.padded(tensor, rest, lanes)
-        return Read(self.made[tensor, rest], (*read.indices[:-1], read.indices[-1] + lanes))
+        key = (read.tensor, border.rest, border.mode, border.step, border.width)
+        if key not in self.made:
+            self.made[key] = self.padded(read.tensor, border)
+        return Read(self.made[key], (*read.indices[:-1], read.indices[-1] + border.width))
 
-    def padded(self, tensor: Tensor, rest: Expr | str, lanes: int) -> Tensor:
+    def padded(self, tensor: Tensor, border: _Border) -> Tensor:
         """The stage of the padded rows."""
-        extents = [number(e) or 0 for e in tensor.extents]
-        axes = [Axis(f"p{k}", Const(n, INT32)) for k, n in enumerate((*extents[:-1], extents[-1] + 2 * lanes))]
-        last, count = axes[-1], extents[-1] // lanes
-        vector = last // lanes
+        extents, lanes = [number(e) or 0 for e in tensor.extents], border.lanes
+        axes = [Axis(f"p{k}", Const(n, INT32)) for k, n in enumerate((*extents[:-1], _length(extents[-1], border)))]
+        last, first, count = axes[-1], border.width // lanes, extents[-1] // lanes
+        vector, lane = last // lanes, last % lanes
 
         def at(index: Expr) -> Expr:
             return Read(tensor, (*axes[:-1], index))
 
-        if isinstance(rest, Expr):
-            before = behind = rest
-        elif rest == "clamp":
+        if border.rest is not None and extents[-1] % lanes == 0:
+            before = behind = border.rest
+        elif border.mode == "clamp" and border.step == 1 and extents[-1] % lanes == 0:
             before, behind = at(Const(0, INT32)), at(Const(extents[-1] - 1, INT32))
         else:
-            side = fn.clip(vector - count, 0, 1)
-            before = behind = Read(self.ends(tensor, rest, lanes), (*axes[:-1], side * lanes + last % lanes))
-        inside = at(fn.clip(vector - 1, 0, count - 1) * lanes + last % lanes)
-        return self.rows(
-            "padded", axes, fn.select(vector < 1, before, fn.select(vector > count, behind, inside)), lanes
-        )
+            side = fn.clip(vector, 0, first - 1) + fn.maximum(vector - (first + count - 1), 0)
+            before = behind = Read(self.ends(tensor, border), (*axes[:-1], side * lanes + lane))
+        inside = at(fn.clip(vector - first, 0, count - 1) * lanes + lane)
+        chosen = fn.select(vector < first, before, fn.select(vector >= first + count, behind, inside))
+        return self.rows("padded", axes, chosen, lanes)
 
-    def ends(self, tensor: Tensor, mode: str, lanes: int) -> Tensor:
-        """The stage of the elements before each row, and of those behind it."""
-        extents = [number(e) or 0 for e in tensor.extents]
-        axes = [Axis(f"e{k}", Const(n, INT32)) for k, n in enumerate((*extents[:-1], 2 * lanes))]
-        lane, n = axes[-1] % lanes, extents[-1]
-        # Distances, where differences would count down: Halide is told nothing of the ends of what is read backwards.
-        places = (fn.abs(lane - lanes), fn.abs(lane - (n - 2))) if mode == "reflect" else (lane + (n - lanes), lane)
-        before, behind = (Read(tensor, (*axes[:-1], place)) for place in places)
-        body = fn.select(axes[-1] < lanes, before, behind)
-        return self.rows("ends", axes, body, lanes)
+    def ends(self, tensor: Tensor, border: _Border) -> Tensor:
+        """The stage of the elements before each row, and of those behind its whole vectors."""
+        extents, width = [number(e) or 0 for e in tensor.extents], border.width
+        tail = extents[-1] % border.lanes
+        size = _length(extents[-1], border) - extents[-1] + tail
+        axes = [Axis(f"e{k}", Const(n, INT32)) for k, n in enumerate((*extents[:-1], size))]
+        place = axes[-1]
+
+        def at(index: Expr) -> Expr:
+            return Read(tensor, (*axes[:-1], index))
+
+        if border.rest is not None:
+            before = behind = border.rest
+        else:
+            before, behind = map(at, _beyond(border, place, place - (width + tail), extents[-1]))
+        if tail:
+            inside = at(fn.clip(place - width, 0, tail - 1) + (extents[-1] - tail))
+            behind = fn.select(place < width + tail, inside, behind)
+        return self.rows("ends", axes, fn.select(place < width, before, behind), border.lanes)
 
     def rows(self, name: str, axes: Sequence[Axis], body: Expr, lanes: int) -> Tensor:
         """A stage whose rows are whole vectors of so many lanes."""
@@ -155,36 +176,99 @@ class _Window:
         return made
 
 
-def _unfolded(read: Read) -> tuple[Read, str] | None:
-    """The read with its last index free to leave the row, and how that was held inside."""
+def _length(extent: int, border: _Border) -> int:
+    """Of a row with both its borders, in whole vectors."""
+    return -(-extent // border.lanes) * border.lanes + 2 * border.width
+
+
+def _beyond(border: _Border, before: Expr, behind: Expr, extent: int) -> tuple[Expr, Expr]:
+    """The places of a row that stand for those from `border.width` before it on, and for those behind it.
+
+    Either is held inside its side. Distances, where differences would count down: Halide is told nothing of the ends of
+    what is read backwards.
+    """
+    width, step, most = border.width, border.step, _length(extent, border) - extent - border.width - 1
+    before, behind = fn.clip(before, 0, width - 1), fn.clip(behind, 0, most)
+    if border.mode == "wrap":
+        return before + (extent - width), behind
+    whole = -(-width // step) * step  # pixels of the border
+    first, last = before + (whole - width), behind
+    if border.mode == "clamp":
+        return first % step, last % step + (extent - step)
+    pixels = extent // step
+    return (
+        fn.abs(first // step - whole // step) * step + first % step,
+        fn.abs(last // step - (pixels - 2)) * step + last % step,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Unfolded:
+    """A read with its last index free to leave the row, and how that was held inside, so many numbers at a time."""
+
+    read: Read
+    mode: str
+    step: int
+
+
+def _unfolded(read: Read) -> _Unfolded | None:
+    """What a read is that does not leave its row."""
     if not read.indices or not isinstance(read.indices[-1], Apply):
         return None
-    last, extent = read.indices[-1], number(read.tensor.extents[-1])
-    if extent is None:
+    extent, pixels = number(read.tensor.extents[-1]), _of_pixels(read.indices[-1])
+    last, step, lane = (read.indices[-1], 1, None) if pixels is None else pixels
+    if extent is None or extent % step:
         return None
     for free in topological(last):
-        mode = next((m for m, fold in _FOLDS.items() if free.dtype is INT32 and fold(free, extent) is last), None)
-        if mode is not None:
-            return Read(read.tensor, (*read.indices[:-1], free)), mode.removeprefix("also ")
+        mode = next((m for m, f in _FOLDS.items() if free.dtype is INT32 and f(free, extent // step) is last), None)
+        place = None if mode is None else free if lane is None else _in_numbers(free, lane, step)
+        if mode is not None and place is not None:
+            return _Unfolded(Read(read.tensor, (*read.indices[:-1], place)), mode.removeprefix("also "), step)
     return None
 
 
-def _lanes(op: Compute, read: Read, machine: Machine) -> int:
-    """Lanes of the border that a read needs; 0 where none helps."""
+def _of_pixels(index: Expr) -> tuple[Expr, int, Axis] | None:
+    """(pixel, step, f) of an index `pixel * step + f % step`."""
+    if not isinstance(index, Apply) or index.fn is not Fn.ADD:
+        return None
+    whole, rest = index.args
+    if not (isinstance(whole, Apply) and whole.fn is Fn.MUL and isinstance(rest, Apply) and rest.fn is Fn.MOD):
+        return None
+    step, lane = number(rest.args[1]), rest.args[0]
+    if step is None or step < 2 or number(whole.args[1]) != step or not isinstance(lane, Axis):
+        return None
+    return whole.args[0], step, lane
+
+
+def _in_numbers(pixel: Expr, lane: Axis, step: int) -> Expr | None:
+    """`f // step + k` as the place of its number, `f + step k`."""
+    form, whole = affine_of(pixel), lane // step
+    if form is None or form.terms.get((whole,), 0) != 1:
+        return None
+    rest = form.without(whole)
+    return (atom_form(lane) + rest * step).to_expr() if rest.is_linear else None
+
+
+def _border(
+    op: Compute, read: Read, machine: Machine, rest: Expr | None, mode: str = "constant", step: int = 1
+) -> _Border | None:
+    """The border that a read needs; None where none helps."""
     tensor = read.tensor
     if not read.indices or not op.axes or tensor.dtype.itemsize != 4 or not tensor.dtype.is_float:
-        return 0
+        return None
     form, extent = affine_of(read.indices[-1]), number(tensor.extents[-1])
     # Rows read with a stride are longer than what comes of them: copying them took more than their first vectors did.
     if form is None or extent is None or abs(form.terms.get((op.axes[-1],), 0)) != 1 or not _is_near(op, read):
-        return 0
-    ends = extremes(form)
-    lanes = machine.vector_bytes // 4
-    while lanes >= LEAST_LANES and extent % lanes:
-        lanes //= 2
-    if ends is None or lanes < LEAST_LANES or (ends[0] >= 0 and ends[1] < extent):
-        return 0
-    return lanes if ends[0] >= -lanes and ends[1] < extent + lanes else 0
+        return None
+    ends, most = extremes(form), machine.vector_bytes // 4
+    lanes = next((n for n in (most, most // 2, most // 4) if n >= LEAST_LANES and extent % n == 0), most)
+    if ends is None or (ends[0] >= 0 and ends[1] < extent):
+        return None
+    width = -(-max(-ends[0], ends[1] - extent + 1) // lanes) * lanes
+    border = _Border(rest, mode, step, lanes, width)
+    behind = _length(extent, border) - extent - width
+    least = {"reflect": behind + step, "wrap": behind}.get(mode, 0)
+    return border if width <= MOST_BORDER * lanes and extent >= max(least, lanes) else None
 
 
 def _is_near(op: Compute, read: Read) -> bool:

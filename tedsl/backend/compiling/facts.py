@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from schedules.flattening import flattened
+from schedules.interleaving import interleaved
 from schedules.merging import Merging, merging_of
 from schedules.turns import by_turns
 from tedsl.analysis.known_places import KnownPlaces
@@ -143,7 +144,8 @@ class ProgramFacts:
         planned = self.planner.is_asked or self.planner.part is not None
         if planned or self.target.backend != "host" or self.checks_indices:
             return None
-        return merging_of(self.inputs, self.outputs) or by_turns(self.inputs, self.outputs)
+        ways = (interleaved, merging_of, by_turns)
+        return next((made for way in ways if (made := way(self.inputs, self.outputs)) is not None), None)
 
     @cached_property
     def flattening(self) -> Merging | None:

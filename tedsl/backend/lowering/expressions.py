@@ -22,7 +22,7 @@ from types import MappingProxyType
 import halide as hl
 
 from tedsl.analysis.places import are_places
-from tedsl.analysis.rounds import straight_part, unfolded
+from tedsl.analysis.rounds import along_pixels, straight_part, unfolded
 from tedsl.backend.lowering import indices
 from tedsl.backend.lowering.constants import Constants
 from tedsl.backend.scalars.casts import cast, truncate
@@ -255,11 +255,14 @@ class Scalars:
 
     def _unrolled(self, index: Expr, extent: Expr, given: Halide) -> Halide:
         """A given index; one that goes round, or back, as its straight part in loops of its own, loaded as it lies."""
-        if not indices.is_plain(index) or wraps_early(index) or indices.cancels(index):
+        if not indices.is_plain(index) or wraps_early(index):
             return given
-        straight, end = straight_part(index), extent
+        pixels = along_pixels(index, extent)
+        if pixels is None and indices.cancels(index):
+            return given
+        straight, end = straight_part(index) if pixels is None else pixels, extent
         if straight is not None:
-            end = index.children[1]
+            end = extent if pixels is not None else index.children[1]
         elif (mirror := unfolded(index, extent)) is not None:
             # Of minima and maxima, as they are written, Halide finds no loop of what lies inside.
             straight = mirror.place

@@ -1,0 +1,227 @@
+"""Pictures whose channels lie side by side, a few of them, with each row of pixels as one row of numbers.
+
+A picture of 480 x 640 x 3 that a window moves over cannot be one axis, but its columns and channels can: whoever reads
+another pixel of the row reads so many times three numbers further on.
+
+    y[i, j, c] = sum(x[i, j + k, c] * w[k])       ->   y[i, f] = sum(x[i, f + 3 k] * w[k])           f = 3 j + c
+    x[i, max(j - 1, 0), c]                        ->   x[i, max(f // 3 - 1, 0) * 3 + f % 3]
+
+Vectors are full then, where there were three lanes for a pixel. A stage that does anything else with its pixels
+keeps its loops, and what it reads of rows is an element of these: `x[i, j, 0]` is `x[i, 3 j]`. See `merging` for axes
+that all stages walk through together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from schedules.merging import LARGEST, Merging, moved
+from tedsl.analysis.affine import affine_of
+from tedsl.analysis.facts import naturals
+from tedsl.lang.dataclass import dataclass
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
+from tedsl.lang.extents import number
+from tedsl.lang.tensor import Compute, Placeholder, Tensor
+from tedsl.lang.traverse import free_axes, operations_between, reads_of, rebuild_all
+
+__all__ = ["interleaved"]
+
+MOST = 7  # channels
+LEAST = 32  # numbers of a row
+FOLDS = (Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.MOD, Fn.ABS, Fn.ADD, Fn.SUB, Fn.NEG)
+ORDERS = (Fn.LT, Fn.LE, Fn.GT, Fn.GE)
+
+
+def interleaved(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Merging | None:
+    """The program on rows of numbers instead of pixels; None where no window moves along such rows."""
+    operations = operations_between(inputs, outputs)
+    if not all(isinstance(op, (Compute, Placeholder)) for op in operations):
+        return None
+    rows, found = _on_rows(inputs, [op for op in operations if isinstance(op, Compute)])
+    if not any(_moves(read, p) for op, pairs in found.items() for p in pairs for read in op.reads):
+        return None
+    new = {t: _placeholder(t) if t in rows else t for t in inputs}
+    for op in operations:
+        if isinstance(op, Compute):
+            made = _Rows(op, found[op], new, rows).stage()
+            new.update(zip(op.outputs, made.outputs, strict=True))
+    runs = {t: (1,) * (t.ndim - 2) + (2,) if t in rows else (1,) * t.ndim for t in new}
+    return Merging(tuple(new[t] for t in inputs), tuple(new[t] for t in outputs), runs)
+
+
+def _on_rows(inputs: Sequence[Tensor], stages: Sequence[Compute]) -> tuple[set[Tensor], dict[Compute, list[_Pair]]]:
+    """The tensors that become rows, and which loops of a stage become one."""
+    pixels: set[Tensor] = set()  # read by loops over pixels and channels that stay two
+    while True:
+        rows = {t for t in inputs if _is_row(t.extents)} - pixels
+        found: dict[Compute, list[_Pair]] = {}
+        for op in stages:
+            found[op] = [p for p in _pairs(op) if pixels.isdisjoint(op.outputs) and _walks(op, p, rows)]
+            if any(p.is_result for p in found[op]):
+                rows.update(op.outputs)
+        more = {r.tensor for op in stages for r in op.reads if r.tensor in rows and _needs_pixels(r, op, found[op])}
+        if not more:
+            return rows, found
+        pixels |= more
+
+
+def _needs_pixels(read: Read, op: Compute, pairs: Sequence[_Pair]) -> bool:
+    """Whether a read is along channels, or one of a window over all channels, in a stage that keeps these loops."""
+    *_, pixel, channel = read.indices
+    is_merged = any(p.channel is channel for p in pairs)
+    return not is_merged and isinstance(channel, Axis) and (channel in set(op.axes[-1:]) or not isinstance(pixel, Axis))
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A loop over the pixels of a row, and that over their channels."""
+
+    pixel: Axis
+    channel: Axis
+    is_result: bool
+
+    @property
+    def count(self) -> int:
+        return number(self.channel.extent) or 1
+
+    def one(self) -> Axis:
+        size = Const((number(self.pixel.extent) or 0) * self.count, INT32)
+        return Axis(f"{self.pixel.name}_{self.channel.name}", size, is_reduce=self.pixel.is_reduce)
+
+
+def _is_row(extents: Sequence[Expr | None]) -> bool:
+    """Whether the last two of these are pixels of a few channels."""
+    sizes = [number(e) for e in extents]
+    if len(sizes) < 2 or None in sizes:
+        return False
+    size = 1
+    for n in sizes:
+        size *= n or 0
+    pixels, channels = sizes[-2] or 0, sizes[-1] or 0
+    return 1 < channels <= MOST and pixels * channels >= LEAST and size <= LARGEST
+
+
+def _pairs(op: Compute) -> Iterable[_Pair]:
+    """The loops that may be those over pixels and channels."""
+    sums = () if op.reduction is None else op.reduction.axes
+    for pixel, channel in (*pairwise(op.axes[-2:]), *pairwise(sums)):
+        is_result = not pixel.is_reduce
+        whole = all(number(a.begin) == 0 for a in (pixel, channel))
+        if whole and _is_row([a.extent for a in (op.axes if is_result else (pixel, channel))]):
+            yield _Pair(pixel, channel, is_result)
+
+
+def _walks(op: Compute, pair: _Pair, rows: set[Tensor]) -> bool:
+    """Whether a stage reads along rows wherever it reads by these loops.
+
+    One that sums nothing may also read what all channels of a pixel share, or all pixels, but only at places inside.
+    """
+    both = {pair.pixel, pair.channel}
+    reads = [r for r in op.reads if not both.isdisjoint(free_axes(r.indices))]
+    along = {r for r in reads if r.tensor in rows and _is_along(r, pair)}
+    if not along or any(reads_of(r.indices) for r in reads):
+        return False
+    if op.reduction is not None:
+        return len(along) == len(reads)
+    others = [r for r in reads if r not in along]
+    return all(affine_of(r.indices[-2]) is not None for r in along) and all(
+        r.tensor not in rows and len(both.intersection(free_axes(r.indices))) == 1 for r in others
+    )
+
+
+def _is_along(read: Read, pair: _Pair) -> bool:
+    """Whether a read is one of a pixel of a row, in this loop's channel."""
+    if read.tensor.ndim < 2:
+        return False
+    *others, pixel, channel = read.indices
+    if channel is not pair.channel or number(read.tensor.extents[-1]) != pair.count:
+        return False
+    return not {pair.pixel, pair.channel}.intersection(free_axes(others)) and _is_shifted(pixel, pair.pixel)
+
+
+def _is_shifted(index: Expr, pixel: Axis) -> bool:
+    """Whether an index is a loop and some number, brought back inside at the ends."""
+    pending, found = [index], False
+    while pending:
+        node = pending.pop()
+        form = affine_of(node)
+        factor = (
+            None if form is None or any(not isinstance(a, Axis) for a in form.atoms) else form.terms.get((pixel,), 0)
+        )
+        if factor is not None and form is not None and form.is_linear:
+            if abs(factor) > 1:
+                return False
+            found |= factor == 1
+        elif isinstance(node, Apply) and node.fn in FOLDS:
+            pending += node.args
+        else:
+            return False
+    return found
+
+
+def _moves(read: Read, pair: _Pair) -> bool:
+    """Whether a read is one of another pixel than that of the loops."""
+    return _is_along(read, pair) and moved(read.indices[-2]) is None
+
+
+class _Rows:
+    """A stage over rows of numbers."""
+
+    def __init__(self, op: Compute, pairs: Sequence[_Pair], new: Mapping[Tensor, Tensor], rows: set[Tensor]) -> None:
+        self.op, self.pairs, self.new, self.rows = op, pairs, new, rows
+        self.one = {p.pixel: p.one() for p in pairs}
+        self.apart: dict[Expr, Expr] = {}  # pixel and channel of a number
+        for p in pairs:
+            self.apart[p.pixel], self.apart[p.channel] = self.one[p.pixel] // p.count, self.one[p.pixel] % p.count
+
+    def stage(self) -> Compute:
+        bodies = rebuild_all(self.op.bodies, self._rule)
+        return replace(self.op, axes=self._axes(self.op.axes), bodies=bodies, names=None, _outputs={})
+
+    def _axes(self, axes: Sequence[Axis]) -> tuple[Axis, ...]:
+        gone = {p.channel for p in self.pairs}
+        return tuple(self.one.get(a, a) for a in axes if a not in gone)
+
+    def _rule(self, node: Expr) -> Expr:
+        if isinstance(node, Axis):
+            return self.apart.get(node, node)
+        if isinstance(node, Reduce):
+            return node.with_axes(self._axes(node.axes))
+        if isinstance(node, Read) and node.tensor in self.new:
+            return Read(self.new[node.tensor], self._indices(node))
+        if isinstance(node, Apply) and node.fn in ORDERS and node.args[0].dtype is INT32:
+            return self._asked(node)
+        return node
+
+    def _indices(self, read: Read) -> tuple[Expr, ...]:
+        """The place of an element in rows, if it has become one of these."""
+        if read.tensor not in self.rows:
+            return read.indices
+        *others, pixel, channel = read.indices
+        place = pixel * (number(read.tensor.extents[-1]) or 1) + channel
+        form = affine_of(place)
+        return (*others, place if form is None else form.to_expr())
+
+    def _asked(self, node: Apply) -> Expr:
+        """A comparison of pixels as one of numbers: `f // 3 + k < n` is `f + 3 k < 3 n`."""
+        left, right = map(affine_of, node.args)
+        if left is None or right is None:
+            return node
+        ((form,),) = naturals(node.fn, left - right)
+        for pair in self.pairs:
+            whole, one = self.apart[pair.pixel], affine_of(self.one[pair.pixel])
+            factor, rest = form.terms.get((whole,), 0), form.without(whole)
+            if abs(factor) == 1 and one is not None:
+                rest = rest * pair.count
+                return (one + rest if factor > 0 else rest + (pair.count - 1) - one).to_expr() >= 0
+        return node
+
+
+def _placeholder(tensor: Tensor) -> Tensor:
+    """An input as rows of numbers."""
+    *others, pixels, channels = tensor.extents
+    shape = (*others, Const((number(pixels) or 0) * (number(channels) or 0), INT32))
+    return Placeholder(name=tensor.name, where="", shape=shape, dtype=tensor.dtype).output()

@@ -1,0 +1,107 @@
+"""Rows of pixels become rows of numbers where windows move along them, and nothing but speed tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from schedules.interleaving import interleaved
+
+
+def place(name: str, *shape: Any, dtype: str = "float32") -> te.Tensor:
+    made: te.Tensor = te.placeholder(shape, dtype, name=name)
+    return made
+
+
+def shapes(inputs: list[te.Tensor], *outputs: te.Tensor) -> Any:
+    """The shapes of inputs and outputs with rows of numbers; None where there are none."""
+    found = interleaved(inputs, outputs)
+    return None if found is None else ([t.shape for t in found.inputs], [t.shape for t in found.outputs])
+
+
+def blurred(x: te.Tensor, g: te.Tensor, mode: str) -> te.Tensor:
+    """Columns first, then rows."""
+    height, width, channels = x.shape
+    taps = g.shape[0]
+    k, q = te.reduce_axis(taps, "k"), te.reduce_axis(taps, "q")
+    first = te.compute(x.shape, lambda i, j, c: te.sum(x.at(i + k - taps // 2, j, c, mode=mode) * g[k], axis=k))
+    return te.compute(
+        (height, width, channels),
+        lambda i, j, c: te.sum(first.at(i, j + q - taps // 2, c, mode=mode) * g[q], axis=q),
+    )
+
+
+def agree(inputs: list[te.Tensor], out: te.Tensor) -> None:
+    """The kernel gives to the bit what loops as they are written give."""
+    rng = np.random.default_rng(0)
+    arrays = [
+        rng.integers(0, 256, t.shape).astype("uint8") if str(t.dtype) == "uint8" else rng.random(t.shape, "float32")
+        for t in inputs
+    ]
+    kernel, plain = te.build(inputs, out), te.build(inputs, out, schedule=te.Schedule(out))
+    np.testing.assert_array_equal(kernel(*arrays), plain(*arrays))
+
+
+def test_windows_make_rows_of_numbers() -> None:
+    x, g = place("x", 12, 20, 3), place("g", 5)
+    assert shapes([x, g], blurred(x, g, "reflect")) == ([(12, 60), (5,)], [(12, 60)])
+    valid = te.compute((12, 16, 3), lambda i, j, c: te.sum(lambda k: x[i, j + k, c] * g[k]))
+    assert shapes([x, g], valid) == ([(12, 60), (5,)], [(12, 48)])
+    assert shapes([x], x * 2) is None  # one axis, as `merging` knows
+    batch = place("b", 2, 9, 16, 4)
+    moved = te.compute(
+        (2, 9, 15, 4), lambda n, i, j, c: te.sum(lambda k: batch[n, i, j + k, c], axis=te.reduce_axis(2))
+    )
+    assert shapes([batch], moved) == ([(2, 9, 64)], [(2, 9, 60)])
+
+
+def test_readers_of_pixels_read_out_of_rows() -> None:
+    x, g, w = place("x", 12, 20, 3), place("g", 5), place("w", 3)
+    b = blurred(x, g, "clamp")
+    grey = te.compute((12, 20), lambda i, j: te.sum(lambda c: b[i, j, c] * w[c]))
+    assert shapes([x, g, w], grey) == ([(12, 60), (5,), (3,)], [(12, 20)])
+    agree([x, g, w], grey)
+
+
+def test_what_windows_of_all_channels_read_stays() -> None:
+    x, g, w = place("x", 12, 20, 3), place("g", 5), place("w", 8, 3, 3)
+    b = blurred(x, g, "clamp")
+    mixed = te.compute((12, 18, 8), lambda i, j, o: te.sum(lambda q, c: b[i, j + q, c] * w[o, q, c]))
+    found = interleaved([x, g, w], [mixed])
+    assert found is None
+    half = te.compute((12, 9, 3), lambda i, j, c: te.sum(lambda k: x[i, 2 * j + k, c] * g[k], axis=te.reduce_axis(2)))
+    assert shapes([x, g], half) is None
+
+
+@pytest.mark.parametrize(
+    ("channels", "width", "taps", "mode"),
+    [(3, 41, 9, "reflect"), (4, 23, 5, "clamp"), (3, 17, 7, "wrap"), (2, 37, 3, "zero"), (7, 16, 5, "reflect")],
+)
+def test_rows_go_on_pixel_by_pixel(channels: int, width: int, taps: int, mode: str) -> None:
+    x, g = place("x", 11, width, channels, dtype="uint8"), place("g", taps)
+    out = te.cast(te.clip(te.round(blurred(te.cast(x, "float32"), g, mode)), 0, 255), "uint8")
+    agree([x, g], out)
+
+
+@pytest.mark.parametrize("mode", ["clamp", "reflect", "zero"])
+def test_windows_of_bytes_move_along_rows(mode: str) -> None:
+    x = place("x", 11, 19, 3, dtype="uint8")
+    window = (te.reduce_axis(3), te.reduce_axis(3))
+    agree(
+        [x],
+        te.compute(x.shape, lambda i, j, c: te.max(lambda a, b: x.at(i + a - 1, j + b - 1, c, mode=mode), axis=window)),
+    )
+
+
+def test_results_may_lie_where_inputs_lay() -> None:
+    x, g = place("x", 6, 16, 3), place("g", 5)
+    kernel = te.build(
+        [x, g], te.compute(x.shape, lambda i, j, c: te.sum(lambda q: x.at(i, j - q, c, mode="zero") * g[q]))
+    )
+    a, weights = np.random.default_rng(0).random((6, 16, 3), "float32"), np.ones(5, "float32")
+    want, there = kernel(a, weights), a.copy()
+    kernel(there, weights, out=there)
+    np.testing.assert_array_equal(there, want)
