@@ -15,7 +15,7 @@ from tedsl.dask.work import DaskProgram
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.errors import user_location
 from tedsl.ops.op import Op
-from tedsl.ops.routines import Spec
+from tedsl.ops.shapes import Spec
 from tedsl.ops.signature import OpCall, Slot
 
 __all__ = ["call", "like", "mapped", "prepare", "pulled"]

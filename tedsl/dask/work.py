@@ -26,7 +26,8 @@ from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
 from tedsl.lang.traverse import operations_between, topological
 from tedsl.ops.op import Op
-from tedsl.ops.routines import Pullback, Routine, Spec, TracedRoutine
+from tedsl.ops.routines import Pullback, Routine, TracedRoutine
+from tedsl.ops.shapes import Spec
 from tedsl.ops.signature import Template
 
 __all__ = ["DaskProgram", "Job", "Place", "assembled", "combined", "part", "run"]

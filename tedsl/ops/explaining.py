@@ -9,8 +9,9 @@ from tedsl.lang.compute import placeholder
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import GradientError
 from tedsl.ops.definition import Definition
-from tedsl.ops.routines import Pullback, Routine, Spec, TracedRoutine
+from tedsl.ops.routines import Pullback, Routine, TracedRoutine
 from tedsl.ops.saving import kept_by, saving_of
+from tedsl.ops.shapes import Spec
 
 __all__ = ["OpExplanation", "explanation_of"]
 

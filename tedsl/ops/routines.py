@@ -32,7 +32,7 @@ from tedsl.ops.shapes import Pattern, Spec, all_apart, fits, is_numeric, kind_of
 from tedsl.ops.signature import Static, map_leaves
 
 __all__ = [
-    "Batched", "Pullback", "Pushforward", "Routine", "Spec", "Tensors", "TracedRoutine", "copied", "distinct", "pushed",
+    "Batched", "Pullback", "Pushforward", "Routine", "Tensors", "TracedRoutine", "copied", "distinct", "pushed",
 ]  # fmt: skip
 
 Tensors = tuple[Tensor, ...]

@@ -26,8 +26,9 @@ from tedsl.bridges.jax.ffi import lowered_by_ffi
 from tedsl.lang.dtypes import ALL
 from tedsl.ops.definition import Definition, effects_of
 from tedsl.ops.op import Op
-from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, Spec, TracedRoutine
+from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, TracedRoutine
 from tedsl.ops.saving import KeptPullback, Saving, kept_by
+from tedsl.ops.shapes import Spec
 from tedsl.ops.signature import OpCall
 
 __all__ = ["call", "like", "prepare"]

@@ -20,8 +20,9 @@ from tedsl.bridges.torch.routines import key_of
 from tedsl.lang.axes import var
 from tedsl.lang.dataclass import dataclass
 from tedsl.ops.definition import Definition
-from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, Spec
+from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine
 from tedsl.ops.saving import KeptPullback, SavedPositions, Saving, kept_by, saving_of
+from tedsl.ops.shapes import Spec
 
 __all__ = [
     "CALL",

@@ -17,7 +17,8 @@ from tedsl.analysis.arrays.foreign import array_of, tensor_of
 from tedsl.backend.calling.on_gpu import EmptyArrayError
 from tedsl.backend.host.targets import cuda_target
 from tedsl.lang.dtypes import ALL
-from tedsl.ops.routines import Routine, Spec
+from tedsl.ops.routines import Routine
+from tedsl.ops.shapes import Spec
 
 __all__ = ["HOST", "NAMES", "TYPES", "as_array", "as_given", "checked", "run", "specs_of", "target_of", "writable"]
 
