@@ -18,6 +18,7 @@ import torch.nn.functional as F
 import tedsl as te
 from benchmarks.sweep_drawing import Drawn, extent, input_of, shape_of, taking
 from benchmarks.sweep_elements import normalization, pointwise, recurrence, reduction
+from benchmarks.sweep_images import pixels
 from benchmarks.sweep_moves import joining, lookup, resampling
 from benchmarks.sweep_products import (
     complex_product,
@@ -287,6 +288,6 @@ FAMILIES: dict[str, Callable[[Random], Drawn]] = {
     for f in (
         convolution, transposed, pool, stencil, contraction, small_products, attention, reduction, normalization,
         pointwise, joining, lookup, resampling, recurrence, oblong, per_channel, local, einsum, symmetric, layer,
-        complex_product, cross_entropy,
+        complex_product, cross_entropy, pixels,
     )
 }  # fmt: skip
