@@ -22,12 +22,13 @@ from autodiff.turning.cotangent import Cotangent, Sparse, Stored, Support, commo
 from autodiff.turning.gather import adjoint_of_read
 from autodiff.turning.reached import Reached, together
 from tedsl.analysis.canceling import canceling
+from tedsl.analysis.messages import sent_back
 from tedsl.analysis.scaled_sums import ScaledSums, scaled_sums
 from tedsl.lang.border_text import read_beyond
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis
 from tedsl.lang.scalar_text import brief
-from tedsl.lang.tensor import Compute, Constant, Operation, Placeholder, Tensor
+from tedsl.lang.tensor import Compute, Constant, Operation, Placeholder, Scatter, Tensor
 from tedsl.lang.titles import check_not_renamed
 
 __all__ = ["differentiate", "vjp"]
@@ -273,7 +274,10 @@ class _Reverse:
     ) -> None:
         indices = flow.index[len(self.prefix) :]
         index, beyond = ", ".join(map(brief, indices)), read_beyond(flow.source, indices, brief)
-        self.reports.append(ReadReport(consumer, flow.source, index, kind, reason, stage, found, left, beyond))
+        made = ReadReport(consumer, flow.source, index, kind, reason, stage, found, left, beyond)
+        self.reports.append(made)
+        if stage is not None and isinstance(stage.op, Scatter):
+            sent_back(stage.op, made.read, consumer.op)
 
     def _by_edges(self, op: Operation, positions: Iterable[int]) -> None:
         assert self.fdiff is not None

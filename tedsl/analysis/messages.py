@@ -10,7 +10,9 @@ from tedsl.lang.expr import Expr
 from tedsl.lang.scalar_text import brief
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, StepPart, Tensor
 
-__all__ = ["Overrun", "describe"]
+__all__ = ["Overrun", "describe", "sent_back"]
+
+_READ = "_read_sent_back"
 
 _KINDS: dict[type, str] = {
     Compute: "compute", Scatter: "scatter", Scan: "scan", Extern: "extern", Placeholder: "placeholder",
@@ -21,6 +23,11 @@ _KINDS: dict[type, str] = {
 def describe(op: Operation) -> str:
     """`compute 'C' at file.py:12`."""
     return f"{_KINDS.get(type(op), 'tensor')} {op.name!r} at {op.where}"
+
+
+def sent_back(op: Scatter, read: str, reader: Operation) -> None:
+    """Let messages about a scatter that is a gradient name the read which it belongs to: its author wrote that one."""
+    vars(op)[_READ] = f"it is what comes back from {read}, read by {describe(reader)}; guard that read"
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,8 @@ class Overrun:
             side = f"a later step (> {self.step})" if self.reverse else f"an earlier step (< {self.step})"
             return f"expected {side} of 0 <= index < {self.extent}; {self._advice()}"
         if self.writes:
-            return f"expected 0 <= index < {self.extent}; leave such points out with where="
+            advice = vars(self.op).get(_READ, "leave such points out with where=")
+            return f"expected 0 <= index < {self.extent}; {advice}"
         if self.part is not None and self.dim < self.tensor.ndim - len(self.part.extents):
             return f"expected 0 <= index < {self.extent}; start the recurrence with te.select"
         name = self.tensor.name if self.part is None else self.part.name

@@ -20,7 +20,7 @@ from tedsl.lang.native import Native
 from tedsl.lang.structure import same_program, structural_key
 from tedsl.lang.tensor import Constant, Extern, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
-from tedsl.ops.routines import Routine, Tensors, distinct
+from tedsl.ops.routines import USUAL, Routine, Tensors, Worth, distinct
 from tedsl.ops.signature import Signature, Static, Template, map_leaves
 from tedsl.ops.static_numbers import add_list_hints
 
@@ -35,7 +35,7 @@ class Author:
     jvp: Callable[..., Any] | None = None
     schedules: dict[str, Callable[..., Any]] = field(default_factory=dict)  # for "host" and "cuda"
     save: str | tuple[str, ...] = "reductions"
-    opt: str = "default"  # as of te.build
+    worth: Worth = USUAL
 
 
 class Definition(Routine):
@@ -48,7 +48,7 @@ class Definition(Routine):
         self.label = f"{signature.name}({', '.join(f'{k}={v!r}' for k, v in template.arguments.items())})"
         self.input_names = template.names
         self.symbolic = symbolic
-        self.opt = author.opt
+        self.worth = author.worth
 
     def trace(self, inputs: Tensors) -> tuple[Tensors, Any]:
         first = self._once(inputs)
@@ -299,8 +299,6 @@ def _pushed(
 def _explained(signature: Signature, template: Template, error: Exception, inputs: Sequence[Tensor]) -> Exception:
     """The error of the function with the names of its arguments and what was given."""
     message = f"op {signature} called on ({signature.given(template, inputs)}): {error}"
-    if isinstance(error, AttributeError) and (fixed := ", ".join(template.statics)):
-        message += f"; tensors are made of arrays, and not of what was given for: {fixed}"
     try:
         return _with_notes(type(error)(message), error)
     except TypeError:  # an error class with a constructor of its own

@@ -20,6 +20,7 @@ import numpy as np
 
 from tedsl.backend.building.planners import check_opt
 from tedsl.backend.calling.kernel import Kernel
+from tedsl.backend.host.units import parse_bytes
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.errors import user_location
 from tedsl.lang.pickling import by_name
@@ -31,12 +32,12 @@ from tedsl.ops.explaining import OpExplanation, explanation_of
 from tedsl.ops.homes import BRIDGES, beside_numpy, home_of, kind_of, plain
 from tedsl.ops.keys import is_plain, key_of, nest_key
 from tedsl.ops.results import into
-from tedsl.ops.routines import TracedRoutine
+from tedsl.ops.routines import USUAL, TracedRoutine, Worth
 from tedsl.ops.shapes import Spec
 from tedsl.ops.signature import OpCall, Signature, Static, Template, map_leaves
 from tedsl.ops.static_numbers import NumbersSeen
 
-__all__ = ["Op", "op"]
+__all__ = ["Op", "op", "worth_of"]
 
 _numbers = itertools.count()
 MOST_PREPARED = 1024
@@ -52,6 +53,7 @@ def op(
     save: str | list[str] | tuple[str, ...] = "reductions",
     symbolic: bool | None = None,
     opt: str = "default",
+    memory: int | str | None = None,
 ) -> Callable[[Callable[..., Any]], Op]: ...
 
 
@@ -62,6 +64,7 @@ def op(
     save: str | list[str] | tuple[str, ...] = "reductions",
     symbolic: bool | None = None,
     opt: str = "default",
+    memory: int | str | None = None,
 ) -> Any:
     """An operator from a function of tensors; arguments that are not arrays are static.
 
@@ -69,18 +72,29 @@ def op(
     outputs: "reductions" (whatever it reads that is not pointwise), "inputs" (nothing, all is computed again), or names
     of stages. `symbolic` is whether one kernel serves many shapes: never (False), always (True), or, by default, once
     there have been four, if the function allows it: extents that changed are symbols then, those that were equal in
-    each call share one. `opt` is as of `te.build`, for it and its derivatives.
+    each call share one. `opt` and `memory` are as of `te.build`, for it and its derivatives; with `memory`, extents are
+    numbers, and a forward pass keeps nothing unless `save` names stages.
     """
-    check_opt(opt, f"te.op at {user_location()}")
+    worth = worth_of(opt, memory, symbolic, "te.op")
     if function is None:
-        return functools.partial(op, name=name, save=save, symbolic=symbolic, opt=opt)
+        return functools.partial(op, name=name, save=save, symbolic=symbolic, opt=opt, memory=memory)
     if not callable(function):
         raise TypeError(f"te.op at {user_location()}: expected a function, found {type(function).__name__}")
     if isinstance(save, str) and save not in ("reductions", "inputs"):
         raise ValueError(
             f"te.op at {user_location()}: save must be 'reductions', 'inputs' or a list of stage names, found {save!r}"
         )
-    return Op(function, name or str(getattr(function, "__name__", "op")), save, symbolic, opt)
+    return Op(function, name or str(getattr(function, "__name__", "op")), save, symbolic, worth)
+
+
+def worth_of(opt: str, memory: int | str | None, symbolic: bool | None, what: str) -> Worth:
+    """The options of kernels, checked."""
+    check_opt(opt, f"{what} at {user_location()}")
+    if memory is not None:
+        parse_bytes(memory, what)
+        if symbolic:
+            raise ValueError(f"{what} at {user_location()}: memory= needs extents that are numbers, not symbolic=True")
+    return Worth(opt, memory)
 
 
 class Op:
@@ -90,13 +104,15 @@ class Op:
 
     def __init__(
         self, function: Callable[..., Any], name: str, save: str | list[str] | tuple[str, ...], symbolic: bool | None,
-        opt: str = "default",
+        worth: Worth = USUAL,
     ) -> None:  # fmt: skip
         functools.update_wrapper(self, function)  # name, docstring and signature, as help() shows them
         self.function = function
         self.name = name
         self.signature = Signature(function, name)
-        self.author = Author(save=save if isinstance(save, str) else tuple(save), opt=opt)
+        if worth.memory is not None:
+            symbolic, save = False, "inputs" if save == "reductions" else save
+        self.author = Author(save=save if isinstance(save, str) else tuple(save), worth=worth)
         self.symbolic = symbolic
         self.key = f"{name} {next(_numbers)}"
         OPS[self.key] = self

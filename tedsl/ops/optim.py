@@ -373,7 +373,9 @@ class FunctionStep:
     Each step makes arrays of its own: a state stays what it was and may be used again.
     """
 
-    def __init__(self, f: Callable[..., Any], optimizer: Optimizer, *, has_aux: bool, clip: float | None) -> None:
+    def __init__(
+        self, f: Callable[..., Any], optimizer: Optimizer, *, has_aux: bool, clip: float | None, **worth: Any
+    ) -> None:
         derived = value_and_grad(f, has_aux=has_aux).function
 
         def step(params: Any, slots: Any, *data: Any, **named: Any) -> Any:
@@ -388,12 +390,12 @@ class FunctionStep:
             return value, first, {"count": count, **dict(zip(optimizer.slots, rest, strict=True))}
 
         step.__name__ = f"step_of_{name_of(f)}"
-        self.function, self.optimizer, self._run = f, optimizer, jit(step)
-        self.options = (has_aux, clip)
+        self.function, self.optimizer, self._run = f, optimizer, jit(step, **worth)
+        self.options = {"has_aux": has_aux, "clip": clip, **worth}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return made_again(
-            f"train_step of {name_of(self.function)}", _function_step, self.function, self.optimizer, *self.options
+            f"train_step of {name_of(self.function)}", _function_step, self.function, self.optimizer, self.options
         )
 
     def __deepcopy__(self, memo: object) -> FunctionStep:  # as of a function
@@ -441,8 +443,8 @@ def _missing(error: KeyError, params: Any, name: str) -> Exception:
     )
 
 
-def _function_step(f: Callable[..., Any], optimizer: Optimizer, has_aux: bool, clip: float | None) -> FunctionStep:
-    return FunctionStep(f, optimizer, has_aux=has_aux, clip=clip)
+def _function_step(f: Callable[..., Any], optimizer: Optimizer, options: dict[str, Any]) -> FunctionStep:
+    return FunctionStep(f, optimizer, **options)
 
 
 # The number 0 as an array of the framework that it is given an array of.
@@ -451,15 +453,17 @@ _COUNT = jit(lambda x: te.zeros((), "int32"))
 
 def train_step(
     loss: Any, params: Any = None, data: Sequence[te.Tensor] = (), optimizer: Optimizer | None = None, *,
-    clip: float | None = None, has_aux: bool = False, target: str = "host",
+    clip: float | None = None, has_aux: bool = False, target: str = "host", opt: str = "default",
+    memory: int | str | None = None,
 ) -> Any:  # fmt: skip
     """A loss, its gradients and the optimizer's step as one program.
 
     `train_step(f, optimizer=Adam(1e-2))`: f(params, *data) gives the loss of nested parameters, as for
     te.value_and_grad. `train_step(loss, params, data, optimizer)`: the loss is a 0-rank tensor, or a sequence of it and
     others to be returned with it (an accuracy); params (a nest of sequences, dicts and dataclasses) and data are
-    placeholders. clip bounds the norm of all gradients together.
+    placeholders. clip bounds the norm of all gradients together; opt and memory are as of te.build.
     """
+    worth = {"opt": opt, "memory": memory}
     if callable(loss) and not isinstance(loss, te.Tensor):
         if optimizer is None and (_is_optimizer(params) or isinstance(params, type)):
             params, optimizer = None, params
@@ -469,10 +473,10 @@ def train_step(
                 "of a function, expected train_step(f, optimizer=Adam(1e-2)); parameters "
                 f"and data are given to start() and to the step, found {_each(params, _kind)!r:.60}",
             )
-        return FunctionStep(loss, _optimizer(optimizer), has_aux=has_aux, clip=clip)
+        return FunctionStep(loss, _optimizer(optimizer), has_aux=has_aux, clip=clip, **worth)
     if optimizer is None or params is None:
         raise refuse("optim.train_step", "expected train_step(loss, params, data, optimizer), found no optimizer")
-    return _step_of_tensors(loss, params, data, _optimizer(optimizer), clip, target)
+    return _step_of_tensors(loss, params, data, _optimizer(optimizer), clip, target, worth)
 
 
 def _step_of_tensors(
@@ -482,6 +486,7 @@ def _step_of_tensors(
     optimizer: Optimizer,
     clip: float | None,
     target: str,
+    worth: dict[str, Any],
 ) -> TrainStep:
     several = not isinstance(loss, te.Tensor)
     results = list(loss) if several else [loss]
@@ -494,7 +499,7 @@ def _step_of_tensors(
     news = _advanced(optimizer, params, list(differentiate(results[0], params)), own, count, clip)
     inputs = [*data, *params, *(slot for slots in own for slot in slots), count]
     outputs = [*results, *(new for new, *_ in news), *(slot for _, *slots in news for slot in slots)]
-    kernel = build(inputs, outputs, target=target, name="train_step")
+    kernel = build(inputs, outputs, target=target, name="train_step", **worth)
     return TrainStep(kernel, nest, tuple(data), tuple(results), several, optimizer)
 
 

@@ -32,11 +32,23 @@ from tedsl.ops.shapes import Pattern, Spec, all_apart, fits, is_numeric, kind_of
 from tedsl.ops.signature import Static, map_leaves
 
 __all__ = [
-    "Batched", "Pullback", "Pushforward", "Routine", "Tensors", "TracedRoutine", "copied", "distinct", "pushed",
+    "USUAL", "Batched", "Pullback", "Pushforward", "Routine", "Tensors", "TracedRoutine", "Worth", "copied", "distinct",
+    "pushed",
 ]  # fmt: skip
 
 Tensors = tuple[Tensor, ...]
 MOST_SHAPES = 4  # beyond so many, a routine whose extents may be symbols is compiled once for all others
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What kernels of a routine are worth, as of te.build: the work of the default schedule, and memory."""
+
+    opt: str = "default"
+    memory: int | str | None = None
+
+
+USUAL = Worth()
 
 
 @dataclass(eq=False)
@@ -49,7 +61,7 @@ class TracedRoutine:
     name: str
     schedule: Callable[[str], Schedule | None]  # for "host" or "cuda"
     pattern: Pattern | None = None  # which extents are symbols, if any are
-    opt: str = "default"
+    worth: Worth = USUAL
     kernels: dict[str, Kernel] = field(default_factory=dict)  # compiled, by their targets
     _lock: threading.Lock = field(default_factory=lambda: freed_in_children(threading.Lock()))
 
@@ -71,8 +83,8 @@ class TracedRoutine:
                 if found is None:
                     schedule = self.schedule(target.partition("-")[0])
                     found = build(
-                        list(self.inputs), list(self.outputs), schedule, target, name=self.name, opt=self.opt
-                    )  # fmt: skip
+                        list(self.inputs), list(self.outputs), schedule, target, name=self.name, **vars(self.worth)
+                    )
                     self.kernels[target] = found
         return found
 
@@ -98,7 +110,7 @@ class Routine:
     of: Routine | None = None
     input_names: tuple[str, ...]
     symbolic: bool | None = None  # extents as symbols: always, never, or once there were many shapes
-    opt: str = "default"  # how much work the default schedule is worth
+    worth: Worth = USUAL
 
     def __init__(self) -> None:
         self.traces: dict[tuple[Spec, ...], TracedRoutine] = {}
@@ -210,7 +222,7 @@ class Routine:
         outputs, result = self.trace(inputs)
         outputs = distinct(inputs, outputs)
         schedule = partial(self.schedule, inputs, outputs)
-        return TracedRoutine(inputs, outputs, result, self.name, schedule, pattern, self.opt)
+        return TracedRoutine(inputs, outputs, result, self.name, schedule, pattern, self.worth)
 
 
 def distinct(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensors:
@@ -250,7 +262,7 @@ class Pullback(Routine):
         self.name = f"{of.name}_backward"
         self.label = f"pullback({wanted}, {heads})"
         self.input_names = (*of.input_names, *(f"head_{p}" for p in heads))
-        self.symbolic, self.opt = of.symbolic, of.opt
+        self.symbolic, self.worth = of.symbolic, of.worth
 
     def placeholders(self, specs: Sequence[Spec]) -> Tensors:
         """A head has the shape of its output."""
@@ -278,7 +290,7 @@ class Pushforward(Routine):
         self.name = f"{of.name}_forward"
         self.label = f"pushforward({moving})"
         self.input_names = (*of.input_names, *(f"{of.input_names[p]}_dot" for p in moving))
-        self.symbolic, self.opt = of.symbolic, of.opt
+        self.symbolic, self.worth = of.symbolic, of.worth
 
     def placeholders(self, specs: Sequence[Spec]) -> Tensors:
         """A tangent has the shape of its input."""
@@ -301,7 +313,7 @@ class Batched(Routine):
         self.name = f"{of.name}_batched"
         self.label = f"batched({flags})"
         self.input_names = of.input_names
-        self.symbolic, self.opt = of.symbolic, of.opt
+        self.symbolic, self.worth = of.symbolic, of.worth
 
     def placeholders(self, specs: Sequence[Spec]) -> Tensors:
         """Those of one, with the batch axis where it is flagged."""

@@ -46,7 +46,7 @@ class Saving(Routine):
         super().__init__()
         self.of: Routine = of
         self.save = save
-        self.name, self.input_names, self.symbolic = of.name, of.input_names, is_open
+        self.name, self.input_names, self.symbolic, self.worth = of.name, of.input_names, is_open, of.worth
         self.label = f"saving({save!r}, {is_open})"
         self.plans: dict[tuple[Spec, ...], SavedPositions] = {}
 

@@ -197,6 +197,17 @@ def test_a_long_index_is_told_within_a_line() -> None:
     assert "the index were a tensor of its own and known to be a permutation" in lines[4]
 
 
+def test_an_index_out_of_bounds_in_a_gradient_names_the_read() -> None:
+    x, y = te.placeholder((4, 5), name="x"), te.placeholder((4,), "int32", name="y")
+    picked = te.compute((4,), lambda i: x[i, y[i]] * 2, name="picked")
+    dx = te.differentiate(picked.sum(), x)
+    feeds = {x: np.ones((4, 5), "f"), y: np.array([0, 1, 5, 2], "int32")}
+    told = r"comes back from x\[i, y\[i\]\], read by compute 'picked' at .*; guard that read"
+    for run in (te.evaluate, te.interpret):
+        with pytest.raises(IndexError, match=told):
+            run(dx, feeds)
+
+
 def test_an_embedding_is_partly_inverted() -> None:
     found = with_index((6, 4), 9, lambda idx, b, d: (idx[b], d), (9, 4)).check()
     assert found.kind == "partial"

@@ -613,3 +613,36 @@ def test_arrays_of_two_frameworks_are_refused() -> None:
     for given in ((torch.ones(3), te.placeholder((3,))), (torch.ones(3), jax.numpy.ones(3))):
         with pytest.raises(TypeError, match="arrays of one framework"):
             both(*given)
+
+
+def test_kernels_of_functions_keep_to_a_limit_of_memory() -> None:
+    n, steps = 32, 200
+
+    def loss(c: te.Tensor, u0: te.Tensor) -> te.Tensor:
+        def step(u: te.Tensor, t: te.Axis, i: te.Axis) -> te.Expr:
+            near = u.at(t - 1, i - 1, mode="clamp") - u[t - 1, i]
+            return te.select(t == 0, u0[i], u[t - 1, i] + c[i] * near * near)
+
+        return (te.scan((steps, n), step)[steps - 1] ** 2).sum()
+
+    c, u0 = np.full(n, 0.1, "f"), np.linspace(0, 1, n, dtype="f")
+    expected = te.value_and_grad(loss)(c, u0)
+    for limited in (te.jit(te.value_and_grad(loss), memory="20KB"), te.op(te.value_and_grad(loss), memory="20KB")):
+        value, slope = limited(c, u0)
+        np.testing.assert_allclose(value, expected[0], rtol=1e-6)
+        np.testing.assert_allclose(slope, expected[1], rtol=1e-4, atol=1e-6)
+        (made,) = limited._definitions.values()
+        (traced,) = made.traces.values()
+        assert traced.kernel.program.peak_bytes <= 20 << 10
+    with pytest.raises(ValueError, match="memory= is a number of bytes or a text such as '512MB', found 'much'"):
+        te.jit(loss, memory="much")
+    with pytest.raises(ValueError, match="memory= needs extents that are numbers, not symbolic=True"):
+        te.op(loss, memory="1MB", symbolic=True)
+
+
+def test_extents_of_a_function_are_symbols_from_the_first_call_on() -> None:
+    added = te.jit(lambda a, b: a + b, symbolic=True)
+    for n in (5, 7):
+        np.testing.assert_array_equal(added(np.ones(n, "f"), np.ones(n, "f")), np.full(n, 2, "f"))
+    (made,) = added._definitions.values()
+    assert all(traced.is_symbolic for traced in made.traces.values())

@@ -369,3 +369,9 @@ def test_what_split_gives_says_how_to_go_on() -> None:
         s[y].split("io", 2).parallel("ioo")
     with pytest.raises(AttributeError, match=r"have no attribute 'thread'$"):
         s[y].tile("ii", "j", 2, 2).thread("iio")
+
+
+def test_a_schedule_that_says_nothing_is_the_default() -> None:
+    x = te.placeholder((48, 64, 3), name="x")
+    y = te.compute(x.shape, lambda i, j, c: te.exp(x[i, j, c]), name="y")
+    assert te.build(x, y, schedule=te.Schedule(y)).loop_nest() == te.build(x, y).loop_nest()

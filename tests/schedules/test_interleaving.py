@@ -41,7 +41,7 @@ def agree(inputs: list[te.Tensor], out: te.Tensor) -> None:
         rng.integers(0, 256, t.shape).astype("uint8") if str(t.dtype) == "uint8" else rng.random(t.shape, "float32")
         for t in inputs
     ]
-    kernel, plain = te.build(inputs, out), te.build(inputs, out, schedule=te.Schedule(out))
+    kernel, plain = te.build(inputs, out), te.build(inputs, out, schedule=te.Schedule(out).auto())
     np.testing.assert_array_equal(kernel(*arrays), plain(*arrays))
 
 

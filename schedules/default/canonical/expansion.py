@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from schedules.conditions import tidied
 from schedules.default.canonical.indices import shortened
 from schedules.default.costs import INLINE, element_cost, is_pointwise, points
+from tedsl.analysis.affine import affine_of
 from tedsl.analysis.terms import product_of
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import BOOL, FLOAT32, INT32
@@ -66,14 +67,29 @@ def windows_between_stages(operations: Sequence[Operation], least: int = 1) -> s
         cost[op] = min(own, INLINE + 1)
         for read in op.reads:
             source = read.tensor.op
-            if _moves(read) and (source in windows or cost.get(source, 0) > INLINE):
+            if _overlaps(op, read) and (source in windows or cost.get(source, 0) > INLINE):
                 found |= {op, source}.intersection(windows)
     return found
 
 
-def _moves(read: Read) -> bool:
-    """Whether a read is at other places along an axis than its reader's."""
-    return any(not isinstance(i, Axis) and free_axes(i) for i in read.indices)
+def _overlaps(op: Operation, read: Read) -> bool:
+    """Whether a read is at other places along an axis than its reader's, and of a reduction at such as others read too.
+
+    Windows side by side, as those of most pools, read each element once: it is computed there, and nowhere else.
+    """
+    moved = [i for i in read.indices if not isinstance(i, Axis) and free_axes(i)]
+    is_sum = isinstance(op, Compute) and op.reduction is not None
+    return not all(is_sum and _is_apart(i) for i in moved)
+
+
+def _is_apart(index: Expr) -> bool:
+    """Whether the places of a window end before those of the next one begin."""
+    form = affine_of(index)
+    if form is None or not form.is_linear or not all(isinstance(a, Axis) for a in form.atoms):
+        return False
+    sizes = {a: abs(form.terms[a,]) for a in form.atoms if isinstance(a, Axis)}
+    length = 1 + sum(n * ((number(a.extent) or 1) - 1) for a, n in sizes.items() if a.is_reduce)
+    return length <= min((n for a, n in sizes.items() if not a.is_reduce), default=0)
 
 
 def _terms_of(op: Compute) -> int:

@@ -68,13 +68,14 @@ def _donations(request: BuildRequest, shared: Shared) -> Donations:
 def _proven(request: BuildRequest, shared: Shared) -> Shared:
     """The program, or another one for it, that may write outputs on inputs; AliasError without one.
 
-    Where outputs of one stage are in each other's way, they are stored together; or else, where the schedule is left to
-    us, each output gets a loop nest of its own, or no stage is computed in pieces or in part twice. The one with the
-    fewest hazards is taken where these may be copied.
+    Where outputs of one stage are in each other's way, they are stored together; or else no stage is computed in pieces
+    or in part twice where nobody asked for it, or, where the schedule is left to us, each output gets a loop nest of
+    its own. The one with the fewest hazards is taken where these may be copied.
     """
     tried: list[tuple[int, Shared]] = []
     plain = request.compilation
-    others = (plain.planned(merged=False), plain.planned(choices=_whole(plain))) if request.options.is_default else ()
+    others = [plain.planned(merged=False)] if request.options.is_default else []
+    others += [] if plain.planner.automatic else [plain.planned(choices=_whole(plain))]
     for program in (plain, *others):
         made = made_for(request, program) if tried else shared
         hazards = hazards_in(made.core, request.alias)
@@ -84,8 +85,8 @@ def _proven(request: BuildRequest, shared: Shared) -> Shared:
         if not hazards:
             return made
         tried.append((len(hazards), made))
-    if request.options.on_hazard != "copy":
-        check_proof(tried[0][1].core, request.alias, request.outputs, request.fed)
+    if request.options.on_hazard != "copy":  # told of the last one, whose hazards no schedule takes away
+        check_proof(tried[-1][1].core, request.alias, request.outputs, request.fed)
     return min(tried, key=lambda item: item[0])[1]
 
 
@@ -122,7 +123,8 @@ def _cut(request: BuildRequest, found: Settled) -> Settled:
     program = core.program
     if core.plan.is_finest or program.target.backend != "host" or program.facts.is_always_empty:
         return found
-    cut = Shared(finest(program), found.shared.renamed)
+    plain = program if program.planner.automatic else program.planned(choices=_whole(program))
+    cut = Shared(finest(plain), found.shared.renamed)
     if len(cut.core.plan.steps) < 2:
         return found
     with suppress(AliasError):

@@ -40,6 +40,8 @@ def planner_for(
             )
         return _quick() if opt == "fast" else _searched(outputs, target)
     if isinstance(schedule, Schedule):
+        if not schedule.directives:  # nothing is said, so it is the default, with axes that go together as one
+            return Planner(deterministic=deterministic)
         return _of_schedule(schedule, deterministic=deterministic)
     if schedule == "tuned":
         return _remembered(outputs, target)

@@ -14,13 +14,13 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?B?)\s*", re.IGNORECASE)
 _UNITS = {"": 1, "B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
 
 
-def parse_bytes(memory: Any) -> int:
+def parse_bytes(memory: Any, what: str = "te.build") -> int:
     """A number of bytes, or a text such as "512MB"."""
     if isinstance(memory, (int, float, np.integer)) and not isinstance(memory, bool) and 0 < memory == int(memory):
         return int(memory)
     match = _SIZE.fullmatch(memory) if isinstance(memory, str) else None
     if match is None or not float(match[1]):
-        raise ValueError(f"te.build: memory= is a number of bytes or a text such as '512MB', found {memory!r}")
+        raise ValueError(f"{what}: memory= is a number of bytes or a text such as '512MB', found {memory!r}")
     unit = match[2].upper()
     return int(float(match[1]) * _UNITS[unit if unit in _UNITS else f"{unit}B"])
 

@@ -19,7 +19,7 @@ from tedsl.lang.expr import Expr
 from tedsl.lang.pickling import by_name, made_again
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.op import Op
-from tedsl.ops.routines import copied
+from tedsl.ops.routines import USUAL, Worth, copied
 from tedsl.ops.signature import OpCall, Signature, Static, map_leaves
 from tedsl.ops.transforms.numbers import with_arrays
 from tedsl.ops.transforms.records import closed, opened
@@ -66,9 +66,10 @@ class Transformed(Op):
         argnums: Sequence[int] | None,
         isolates: bool,
         recipe: tuple[Callable[..., Any], tuple[Any, ...]],
-        opt: str = "default",
+        symbolic: bool | None = None,
+        worth: Worth = USUAL,
     ) -> None:
-        super().__init__(rule, name, "reductions", None, opt)
+        super().__init__(rule, name, "reductions", symbolic, worth)
         self.signature = FunctionSignature(rule, name, argnums)
         self.isolates = isolates  # whether it differentiates by its arguments
         self.recipe = recipe
@@ -93,13 +94,14 @@ def transformed(
     rule: Callable[..., Any],
     argnums: Sequence[int] | None = (),
     isolates: bool | None = None,
-    opt: str = "default",
+    symbolic: bool | None = None,
+    worth: Worth = USUAL,
 ) -> Transformed:
     """What `make(f, *options)` returns: `rule` with the parameters of `f`."""
     wrapped = functools.wraps(f, updated=())(rule)
     derives = getattr(f, "isolates", False) if isolates is None else isolates
     name = re.sub(r"\W", "", f"{make.__name__}_{name_of(f)}")
-    return Transformed(wrapped, name, argnums, derives, (make, (f, *options)), opt)
+    return Transformed(wrapped, name, argnums, derives, (make, (f, *options)), symbolic, worth)
 
 
 def traceable(f: Any, what: str) -> Callable[..., Any]:

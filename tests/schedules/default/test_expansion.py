@@ -92,6 +92,15 @@ def test_one_window_of_arrays_keeps_its_loops() -> None:
     assert windows_between_stages([one.op, window(one, (3, 1), lambda read, p, q: read).op])
 
 
+@pytest.mark.parametrize(("step", "windows"), [(1, True), (2, True), (3, False), (4, False)])
+def test_windows_that_share_nothing_are_computed_in_their_loops(step: int, windows: bool) -> None:
+    x = te.placeholder((64, 64), name="x")
+    waves = te.compute((64, 64), lambda i, j: te.exp(te.sin(x[i, j])) * te.cos(x[i, j]), name="waves")
+    k = te.reduce_axis(3, name="k")
+    pool = te.compute((15, 64), lambda i, j: te.sum(waves[step * i + k, j], axis=k), name="pool")
+    assert (pool.op in windows_between_stages([waves.op, pool.op])) == windows
+
+
 def test_what_is_no_window_stays_a_reduction() -> None:
     a, w, data = te.placeholder((60, 90)), te.placeholder((40, 3)), te.placeholder((3,), "int32")
     k, far = te.reduce_axis(3), te.reduce_axis(64)
