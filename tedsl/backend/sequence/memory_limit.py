@@ -137,7 +137,7 @@ def _keeping(program: Compilation) -> Compilation:
 
 def refuse_sizes(program: Compilation, asked: Any) -> None:
     """Refuse a limit for what has sizes that a call alone knows: what has to be computed again depends on them."""
-    if asked is not None and program.sizes:
+    if asked is not None and parse_bytes(asked) and program.sizes:
         name = program.sizes[0].name
         raise ValueError(
             f"te.build: memory={asked!r} needs extents that are numbers, found te.var({name!r}): "
