@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from schedules.conditions import tidied
 from schedules.default.canonical.indices import shortened
+from schedules.default.canonical.normal import normal
 from schedules.default.costs import INLINE, element_cost, is_pointwise, points
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.terms import product_of
@@ -53,23 +54,33 @@ def windows_between_stages(operations: Sequence[Operation], least: int = 1) -> s
     One alone, of arrays, is a row of sums that stay in registers: there loops of its own are as good. `least`: so many
     elements.
     """
+    forms = {op: normal(op) if _is_short(op) and isinstance(op, Compute) else op for op in operations}
     windows: dict[Operation, int] = {
         op: terms
-        for op in operations
-        if isinstance(op, Compute) and points(op.axes) >= least and (terms := _terms_of(op))
+        for op, form in forms.items()
+        if isinstance(form, Compute) and points(form.axes) >= least and (terms := _terms_of(form))
     }
-    found: set[Operation] = set()
+    found = {op for op, terms in windows.items() if terms == 1}  # a sum by its name alone
     cost: dict[Operation, int] = {}
     for op in operations if windows else ():
         if op not in windows and not is_pointwise(op):
             continue
-        own = windows.get(op, 1) * (element_cost(op) + sum(cost.get(r.tensor.op, 0) for r in op.reads))
+        form = forms[op]
+        if op not in windows and any(_moves(r) for r in form.reads if r.tensor.op in cost) and isinstance(op, Compute):
+            form = normal(op)
+        own = windows.get(op, 1) * (element_cost(form) + sum(cost.get(r.tensor.op, 0) for r in form.reads))
         cost[op] = min(own, INLINE + 1)
-        for read in op.reads:
+        for read in form.reads:
             source = read.tensor.op
-            if _overlaps(op, read) and (source in windows or cost.get(source, 0) > INLINE):
+            if _overlaps(form, read) and (source in windows or cost.get(source, 0) > INLINE):
                 found |= {op, source}.intersection(windows)
     return found
+
+
+def _is_short(op: Operation) -> bool:
+    """Whether a stage is a reduction of a few terms, in whatever way it is spelled."""
+    reduce = op.reduction if isinstance(op, Compute) else None
+    return reduce is not None and 1 <= math.prod(number(a.extent) or 0 for a in reduce.axes) <= MOST_TERMS
 
 
 def _overlaps(op: Operation, read: Read) -> bool:
@@ -80,6 +91,11 @@ def _overlaps(op: Operation, read: Read) -> bool:
     moved = [i for i in read.indices if not isinstance(i, Axis) and free_axes(i)]
     is_sum = isinstance(op, Compute) and op.reduction is not None
     return not all(is_sum and _is_apart(i) for i in moved)
+
+
+def _moves(read: Read) -> bool:
+    """Whether an index is more than an axis, as it is written."""
+    return any(not isinstance(i, Axis) and free_axes(i) for i in read.indices)
 
 
 def _is_apart(index: Expr) -> bool:
