@@ -65,7 +65,7 @@ def test_evaluation_operators_and_functions_take_it() -> None:
         lambda a, b: usual(a, b).sum())(*arrays))  # fmt: skip
     for made in (te.jit(lambda a, b: a @ b, opt="fast"), te.jit(opt="fast")(lambda a, b: a @ b)):
         np.testing.assert_array_equal(made(*arrays), want)
-        assert {t.opt for d in made._definitions.values() for t in d.traces.values()} == {"fast"}
+        assert {t.worth.opt for d in made._definitions.values() for t in d.traces.values()} == {"fast"}
 
 
 @pytest.mark.parametrize("ask", [
