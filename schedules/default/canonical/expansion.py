@@ -30,6 +30,7 @@ __all__ = ["expanded", "windows_between_stages"]
 
 MOST_TERMS = 32
 MOST_OPERATIONS = 256
+MOST_GUARDED = 9  # products that a condition guards: each has what comes before it twice, as one rounding is kept
 COMBINE = {
     "sum": Fn.ADD, "prod": Fn.MUL, "max": Fn.MAXIMUM, "min": Fn.MINIMUM, "any": Fn.OR, "all": Fn.AND,
 }  # fmt: skip
@@ -122,6 +123,10 @@ def _terms_of(op: Compute) -> int:
         or (is_position and reduce.where is not TRUE)
     ):
         return 0
+    product = product_of(reduce.values[0]) if reduce.reducer.kind == "sum" else None
+    is_guarded = product is not None and (reduce.where is not TRUE or product.condition is not TRUE)
+    if is_guarded and terms > MOST_GUARDED:
+        return 0
     long = {a for a in op.axes if number(a.extent) != 1}
     for read in op.reads:
         moved = long.intersection(free_axes(read.indices))
@@ -148,6 +153,8 @@ def _total(reduce: Reduce) -> Expr:
         if condition is FALSE:
             continue
         one = one if one.dtype is dtype else fn.convert(one, dtype)
+        if product is None and condition is not TRUE:
+            one, condition = fn.select(condition, one, reduce.reducer.identity_of(dtype)), TRUE
         made = one if total is None else Apply(COMBINE[kind], (total, one), dtype)
         total = made if condition is TRUE or total is None else fn.select(condition, made, total)
     assert total is not None

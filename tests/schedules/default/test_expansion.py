@@ -164,3 +164,22 @@ def test_positions_are_those_of_the_first_of_the_best(kind: str, dtype: str) -> 
     outputs = [position, around]
     for got, expected in zip(te.build(a, outputs)(values), te.interpret(outputs, {a: values}), strict=True):
         np.testing.assert_array_equal(got, expected)
+
+
+def test_what_comes_before_a_guarded_term_is_written_once() -> None:
+    """A choice between a sum with a term and without it has the sum twice: 28 terms were compiled for six minutes."""
+    x, h = te.placeholder((4, 9), name="x"), te.placeholder((4, 9), name="h")
+    k, j = te.reduce_axis(4, name="k"), te.reduce_axis(8, name="j")
+
+    def total(term: Callable[..., Any]) -> te.Tensor:
+        return te.compute((8,), lambda i: te.sum(term(i), axis=(k, j), where=j >= i), name="total")
+
+    def length(node: Any) -> int:
+        return 1 + sum(map(length, node.children))
+
+    plain = total(lambda i: te.select(x[k, i] > 0, h[k, j], 0.0))
+    body = expanded(plain.op)
+    assert body is not None
+    assert length(body) < 32 * 20
+    product = total(lambda i: x[k, i] * h[k, j])
+    assert not windows_between_stages([product.op, te.compute((7,), lambda i: product[i] + product[i + 1]).op])
