@@ -15,32 +15,62 @@ from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Axis, Const
 from tedsl.lang.tensor import Compute
 
-__all__ = ["extents_there", "times_computed"]
+__all__ = ["ExtentsThere"]
 
 
-def extents_there(plan: Plan, stage: str, definition: str) -> dict[str, int]:
-    """The loops of a stage that are shorter inside the loop of its reader, with their extents as far as they are known.
+class ExtentsThere:
+    """How much of a stage is computed inside the loop of its reader, found once for each stage.
 
     A schedule is printed while it is written: where a directive waits for another one, nothing is known.
     """
-    op, step = plan.program.stages[stage], plan.places.get(stage)
-    if step is None or not isinstance(step.directive, ComputeAt) or not isinstance(op, Compute):
-        return {}
-    try:
-        needed = _needed(plan, stage)
-    except (ScheduleError, KeyError):
-        return {}
-    names = dimensions(stage, op)
-    found = {names[k]: n for k, n in enumerate(needed) if n is not None}
-    for loop in plan.loops.get((stage, definition), ()):
-        d = loop.directive
-        if isinstance(d, Split) and d.loop in found:
-            found[d.outer] = -(-found.pop(d.loop) // d.factor)
-        elif isinstance(d, Fuse):
-            outer, inner = found.pop(d.outer, None), found.pop(d.inner, None)
-            if outer is not None and inner is not None:
-                found[d.fused] = outer * inner
-    return found
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._found: dict[str, list[int | None]] = {}
+
+    def of(self, stage: str, definition: str) -> dict[str, int]:
+        """The loops of a stage that are shorter there, with their extents as far as they are known."""
+        names = dimensions(stage, self.plan.program.stages[stage])
+        found = {names[k]: n for k, n in enumerate(self._needed(stage)) if n is not None}
+        for loop in self.plan.loops.get((stage, definition), ()) if found else ():
+            d = loop.directive
+            if isinstance(d, Split) and d.loop in found:
+                found[d.outer] = -(-found.pop(d.loop) // d.factor)
+            elif isinstance(d, Fuse):
+                outer, inner = found.pop(d.outer, None), found.pop(d.inner, None)
+                if outer is not None and inner is not None:
+                    found[d.fused] = outer * inner
+        return found
+
+    def times(self, stage: str) -> float:
+        """How often each element of a stage is computed on the average; 0 if nobody can tell.
+
+        Of what is kept between iterations only what is new is computed.
+        """
+        needed, step = self._needed(stage), self.plan.places.get(stage)
+        if not needed or step is None or not isinstance(d := step.directive, ComputeAt):
+            return 0
+        if stage in self.plan.stores or d.consumer in self.plan.places:
+            return 0
+        nest = self.plan.nest(d.consumer, self.plan.definition(d.consumer, d.loop))
+        outer = [level.known for level in nest.levels[: nest.position(d.loop) + 1]]
+        extents = self.plan.program.stages[stage].output().extents
+        whole = [int(n.value) if isinstance(n, Const) else None for n in extents]
+        counts = [*needed, *outer]
+        if None in counts or None in whole or 0 in whole:
+            return 0
+        return math.prod(n for n in counts if n) / math.prod(n for n in whole if n)
+
+    def _needed(self, stage: str) -> list[int | None]:
+        """Along each axis; nothing of a stage that is not computed inside a loop."""
+        if stage not in self._found:
+            op, step = self.plan.program.stages[stage], self.plan.places.get(stage)
+            is_inside = step is not None and isinstance(step.directive, ComputeAt) and isinstance(op, Compute)
+            try:
+                self._found[stage] = _needed(self.plan, stage) if is_inside else []
+            except (ScheduleError, KeyError):
+                self._found[stage] = []
+        return self._found[stage]
 
 
 def _needed(plan: Plan, stage: str) -> list[int | None]:
@@ -71,30 +101,3 @@ def _new_of(plan: Plan, stage: str, needed: list[int | None], outside: list[tupl
             if rate and (n := found[k]) is not None:
                 found[k] = min(n, abs(rate * stride))
     return found
-
-
-def times_computed(plan: Plan, stage: str) -> float:
-    """How often each element of a stage is computed on the average inside the loop of its reader; 0 if nobody can tell.
-
-    Of what is kept between iterations only what is new is computed.
-    """
-    op, step = plan.program.stages[stage], plan.places.get(stage)
-    if (
-        step is None
-        or not isinstance(step.directive, ComputeAt)
-        or stage in plan.stores
-        or step.directive.consumer in plan.places
-    ):
-        return 0
-    consumer, loop = step.directive.consumer, step.directive.loop
-    try:
-        needed = _needed(plan, stage)
-        nest = plan.nest(consumer, plan.definition(consumer, loop))
-        outer = [level.known for level in nest.levels[: nest.position(loop) + 1]]
-    except (ScheduleError, KeyError):
-        return 0
-    whole = [int(n.value) if isinstance(n, Const) else None for n in op.output().extents]
-    counts = [*needed, *outer]
-    if None in counts or None in whole or 0 in whole:
-        return 0
-    return math.prod(n for n in counts if n) / math.prod(n for n in whole if n)

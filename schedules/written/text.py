@@ -23,7 +23,7 @@ from schedules.directives import (
 from schedules.loops import Level, base_of, definitions_of
 from schedules.placing.ahead import is_asked_ahead, why_in_turn
 from schedules.plan import Plan
-from schedules.written.extents import extents_there, times_computed
+from schedules.written.extents import ExtentsThere
 from schedules.written.order import changed_order
 from tedsl.analysis.iteration import free_dimensions
 from tedsl.lang.expr import TRUE, Axis, Const, Expr
@@ -57,7 +57,7 @@ class _Printer:
     """The plan and the names of its tensors."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+        self.plan, self.extents = plan, ExtentsThere(plan)
         names = Names()
         for stage, op in plan.program.stages.items():
             for tensor in op.outputs:
@@ -113,7 +113,7 @@ class _Printer:
         step = self.plan.places.get(stage)
         if step is None or not isinstance(step.directive, ComputeAt):
             return ""
-        times = times_computed(self.plan, stage)
+        times = self.extents.times(stage)
         new = "what is new of " * (stage in self.plan.stores)
         again = f", each element {times:.3g} times" * (times > ONCE)
         return f"{new}what {step.directive.consumer} needs here{again}"
@@ -150,7 +150,7 @@ class _Printer:
 
     def nest(self, stage: str, op: Operation, definition: str) -> list[str]:
         nest = self.plan.nest(stage, definition)
-        made, depth, there = [], 0, extents_there(self.plan, stage, definition)
+        made, depth, there = [], 0, self.extents.of(stage, definition)
         given = [step.directive for step in self.plan.loops.get((stage, definition), ())]
         prefetches = [
             (d.loop, f"prefetch {d.source} for {d.loop} + {d.distance}") for d in given if isinstance(d, Prefetch)

@@ -67,7 +67,7 @@ def windows_between_stages(operations: Sequence[Operation], least: int = 1) -> s
         if op not in windows and not is_pointwise(op):
             continue
         form = forms[op]
-        if op not in windows and any(_moves(r) for r in form.reads if r.tensor.op in cost) and isinstance(op, Compute):
+        if op not in windows and any(_moved(r) for r in form.reads if r.tensor.op in cost) and isinstance(op, Compute):
             form = normal(op)
         own = windows.get(op, 1) * (element_cost(form) + sum(cost.get(r.tensor.op, 0) for r in form.reads))
         cost[op] = min(own, INLINE + 1)
@@ -89,14 +89,13 @@ def _overlaps(op: Operation, read: Read) -> bool:
 
     Windows side by side, as those of most pools, read each element once: it is computed there, and nowhere else.
     """
-    moved = [i for i in read.indices if not isinstance(i, Axis) and free_axes(i)]
     is_sum = isinstance(op, Compute) and op.reduction is not None
-    return not all(is_sum and _is_apart(i) for i in moved)
+    return not all(is_sum and _is_apart(i) for i in _moved(read))
 
 
-def _moves(read: Read) -> bool:
-    """Whether an index is more than an axis, as it is written."""
-    return any(not isinstance(i, Axis) and free_axes(i) for i in read.indices)
+def _moved(read: Read) -> list[Expr]:
+    """The indices that are more than an axis, as they are written."""
+    return [i for i in read.indices if not isinstance(i, Axis) and free_axes(i)]
 
 
 def _is_apart(index: Expr) -> bool:
