@@ -3,8 +3,9 @@
     y[i, j] = x[i % 400, j % 250]   ->   y[q, r, p, s] = x[r, s]      i = 400 q + r, j = 250 p + s
 
 Vectors along j would meet the end of a row of `x` anywhere, and are put together number by number; along s they are
-rows. Nobody else may read the result, whose array is contiguous and seen in another shape, nor may it take the place of
-an input, of which that is not proven.
+rows. Where each element looks up a place of its own they are put together anyway, and long rows are looked up better, a
+row of the table at a time. Nobody else may read the result, whose array is contiguous and seen in another shape, nor
+may it take the place of an input, of which that is not proven.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Tensor
-from tedsl.lang.traverse import free_axes, operations_between, rebuild_all
+from tedsl.lang.traverse import free_axes, operations_between, reads_of, rebuild_all
 
 __all__ = ["by_turns"]
 
@@ -30,7 +31,8 @@ def by_turns(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Merging | N
     kinds = {(t.extents, t.dtype) for t in inputs}
     fit = [t.op for t in outputs if (t.extents, t.dtype) not in kinds]
     steps = {op: _steps(op, read) for op in fit if isinstance(op, Compute)}
-    made = {op: _apart(op, found) for op, found in steps.items() if found}
+    apart = {op: _apart(op, found) for op, found in steps.items() if found}
+    made = {op: turned for op, turned in apart.items() if not _looks_up(turned)}
     if not made:
         return None
     results = tuple(made[t.op].output(t.index) if t.op in made else t for t in outputs)
@@ -61,6 +63,12 @@ def _divides(axis: Axis, step: int) -> bool:
     """Whether an axis is several whole turns."""
     extent = number(axis.extent)
     return extent is not None and number(axis.begin) == 0 and step > 1 and extent % step == 0 and extent > step
+
+
+def _looks_up(op: Compute) -> bool:
+    """Whether elements along memory are read at places that are data, one for each."""
+    places = reads_of([index for read in reads_of(op.bodies) for index in read.indices])
+    return op.axes[-1] in set(free_axes(places))
 
 
 def _apart(op: Compute, steps: Mapping[Axis, int]) -> Compute:

@@ -69,6 +69,21 @@ def test_arrays_of_any_layout_give_the_same(name: str) -> None:
     np.testing.assert_array_equal(kernel(*arrays, out=out, mode="add"), want + want)
 
 
+def sliced(guide_at: Any) -> list[te.Tensor]:
+    grid, guide = place("grid", 12, 8, 16), place("guide", 64, 128, dtype="int32")
+    body = lambda c, i, j: grid.at(c, guide[guide_at(i, j)], j // 16, mode="clamp") * te.cast(j % 16 - 7, "float32")  # noqa: E731
+    return [grid, guide, te.compute((12, 64, 128), body, name="y")]
+
+
+def test_what_is_looked_up_element_by_element_keeps_its_rows() -> None:
+    grid, guide, y = sliced(lambda i, j: (i, j))
+    assert by_turns([grid, guide], [y]) is None
+    grid, guide, y = sliced(lambda i, j: (i, j // 16))
+    made = by_turns([grid, guide], [y])
+    assert made is not None
+    assert made.outputs[0].shape == (12, 64, 8, 16)
+
+
 @pytest.mark.parametrize("keyword", ["alias", "donate"])
 def test_results_in_the_memory_of_inputs(keyword: str) -> None:
     x, c = place("x", 6, 36), place("c", 12)
