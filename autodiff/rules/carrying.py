@@ -129,12 +129,12 @@ def shared_of(
 
 
 def _shared_by(
-    gain: Callable[[Expr, Sequence[Expr]], int],
+    gain: Callable[[Expr, Sequence[Expr]], float],
     op: Scan,
     roots: Sequence[Expr],
     axes: Sequence[Axis],
     known_in: Callable[[Sequence[Expr]], list[CommonPart]],
-) -> tuple[int, dict[Tensor, CommonPart]]:
+) -> tuple[float, dict[Tensor, CommonPart]]:
     """What is left to do where the part of the most gain is stored first, and the parts by their states."""
     found: dict[Tensor, CommonPart] = {}
     shape = tuple(a.extent for a in axes if a.extent is not None)
@@ -148,13 +148,13 @@ def _shared_by(
     return sum(cost(topological((e,))) for e in (*roots, *(s.part for s in found.values()))), found
 
 
-def _gain(part: Expr, roots: Sequence[Expr]) -> int:
+def _gain(part: Expr, roots: Sequence[Expr]) -> float:
     """Operations that are saved where a part is stored once."""
     uses = sum(any(n is part for n in topological((root,))) for root in roots)
     return _size(part, roots) * (uses - 1)
 
 
-def _size(part: Expr, roots: Sequence[Expr]) -> int:
+def _size(part: Expr, roots: Sequence[Expr]) -> float:
     return cost(topological((part,)))
 
 

@@ -3,11 +3,13 @@
 Every read of a body has a partial derivative of its own, and they have much in common: the slopes of what stands above
 several reads, and in a chain of maxima all that was compared on the way. What is worth a tensor becomes one, as a loop
 nest that has several results; a long chain becomes several nests, each of which goes on from the one before it, as the
-compiler looks at every result of a nest on its own.
+compiler looks at every result of a nest on its own. What does not change along an axis is no work there: where to look
+and how much of it to take, the same for all channels, is not stored for each of them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
@@ -17,6 +19,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read
+from tedsl.lang.extents import number
 from tedsl.lang.guards import guards_of
 from tedsl.lang.operators import Fn
 from tedsl.lang.traverse import reads_of, replaced_all, substitute_all, topological
@@ -26,6 +29,8 @@ __all__ = ["common_parts", "cost", "share_values"]
 WORTH_STORING = 4  # operations saved per element that pay for a store and its reads
 LONG = 48  # operations of a loop nest, where it has several results
 RESULTS = 16  # of such a nest: what takes the compiler long is both together
+MANY = 16  # iterations of an axis whose extent is no number
+EMPTY: Mapping[Expr, float] = {}
 
 
 def share_values(flows: list[Flow], reach: Mapping[Expr, Expr], name: str) -> list[Flow]:
@@ -38,7 +43,7 @@ def share_values(flows: list[Flow], reach: Mapping[Expr, Expr], name: str) -> li
     if len(flows) < 2 or any(f.axes != flows[0].axes for f in flows):
         return flows
     values = [f.value for f in flows]
-    parts = _parts(values)
+    parts = _parts(values, flows[0].axes)
     if not parts:
         return flows
     used = guards_of(values, [f.condition for f in flows])
@@ -46,19 +51,35 @@ def share_values(flows: list[Flow], reach: Mapping[Expr, Expr], name: str) -> li
     return [replace(f, value=v) for f, v in zip(flows, replaced_all(values, stored), strict=True)]
 
 
-def _parts(values: Sequence[Expr]) -> list[Expr]:
+def _parts(values: Sequence[Expr], axes: Sequence[Axis]) -> list[Expr]:
     """What to store: parts that several values hold, or the values themselves where that is less work."""
-    common = common_parts(values)
+    often = _frequencies(values, axes)
+    common = common_parts(values, often)
     whole: list[Expr] = [v for v in dict.fromkeys(values) if isinstance(v, Apply)]
-    gain = _price(values, common) - _price(values, whole)
+    gain = _price(values, common, often) - _price(values, whole, often)
     return whole if gain > 0 or (gain == 0 and common) else common
 
 
-def _price(values: Sequence[Expr], parts: Sequence[Expr]) -> int:
+def _frequencies(values: Sequence[Expr], axes: Sequence[Axis]) -> dict[Expr, float]:
+    """How often each node is computed for an element: more rarely where it is the same along an axis."""
+    known: dict[Expr, float] = {}
+    along: dict[Expr, int] = {axis: 1 << k for k, axis in enumerate(axes)}
+    rates: dict[int, float] = {}
+    for node in topological(values):
+        for child in node.children:
+            along[node] = along.get(node, 0) | along[child]
+        mask = along.setdefault(node, 0)
+        if mask not in rates:
+            rates[mask] = 1 / math.prod(max(1, number(a.extent) or MANY) for a in axes if not mask & along[a])
+        known[node] = rates[mask]
+    return known
+
+
+def _price(values: Sequence[Expr], parts: Sequence[Expr], often: Mapping[Expr, float]) -> float:
     """Operations per element, where the parts are stored, and loops over what is left of the values."""
     stored = set(parts)
-    rest = [cost(_above(v, stored)) for v in values]
-    return cost(topological(parts)) + sum(rest) + sum(n > 0 for n in rest) + WORTH_STORING * len(parts)
+    rest = [cost(_above(v, stored), often) for v in values]
+    return cost(topological(parts), often) + sum(rest) + sum(n > 0 for n in rest) + WORTH_STORING * len(parts)
 
 
 def _above(root: Expr, stored: set[Expr]) -> list[Expr]:
@@ -73,7 +94,7 @@ def _above(root: Expr, stored: set[Expr]) -> list[Expr]:
     return list(found)
 
 
-def common_parts(values: Sequence[Expr]) -> list[Expr]:
+def common_parts(values: Sequence[Expr], often: Mapping[Expr, float] = EMPTY) -> list[Expr]:
     """The largest expressions that several values hold and that are worth a tensor of their own."""
     users: dict[Expr, int] = {}
     for value in values:
@@ -84,12 +105,13 @@ def common_parts(values: Sequence[Expr]) -> list[Expr]:
         if count > 1:
             inside.update(c for c in node.children if users[c] == count)
     parts = [n for n, count in users.items() if count > 1 and n not in inside and n.dtype.is_float]
-    return [n for n in parts if cost(topological(n)) * (users[n] - 1) >= WORTH_STORING]
+    return [n for n in parts if cost(topological(n), often) * (users[n] - 1) >= WORTH_STORING]
 
 
-def cost(nodes: Iterable[Expr]) -> int:
+def cost(nodes: Iterable[Expr], often: Mapping[Expr, float] = EMPTY) -> float:
     """Operations on floats, those that no hardware instruction does counted several times."""
-    return sum(_COSTS.get(n.fn, 8) for n in nodes if isinstance(n, Apply) and n.dtype.is_float)
+    counted = (n for n in nodes if isinstance(n, Apply) and n.dtype.is_float)
+    return sum(_COSTS.get(n.fn, 8) * often.get(n, 1) for n in counted)
 
 
 _COSTS = dict.fromkeys(

@@ -14,7 +14,7 @@ from autodiff.rules.folds import KEPT
 from tedsl.lang.expr import Expr
 from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Scan
-from tedsl.lang.traverse import stages_of, topological
+from tedsl.lang.traverse import operations_between, stages_of, topological
 from tedsl.reference import interpret
 
 
@@ -426,3 +426,26 @@ def test_a_long_chain_of_maxima_has_nests_of_a_few_results(taps: int) -> None:
         k = int(np.argmax(terms))
         want[i + k] += feeds[head][i] * (1 + k % 3)
     np.testing.assert_allclose(te.evaluate(gradient, feeds), want, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("channels", [1, 12])
+def test_what_is_the_same_along_an_axis_is_not_stored_for_each_of_its_elements(channels):
+    grid, guide = placeholder((channels, 8), "grid"), placeholder((20,), "guide")
+    head = placeholder((channels, 20), "h")
+
+    def body(c, i):
+        z = te.exp(guide[i]) * 2.0
+        low, far = te.cast(te.floor(z), "int32"), te.tanh(z - te.floor(z))
+        return grid.at(c, low, mode="clamp") * (1.0 - far) + grid.at(c, low + 1, mode="clamp") * far
+
+    y = te.compute((channels, 20), body, name="y")
+    gradients = differentiate(y, [grid, guide], head=head)
+    made = {op.name for op in operations_between([grid, guide, head, y], gradients)}
+    assert ("dy_partials" in made) == (channels == 1)
+
+
+def test_slopes_of_every_element_are_stored_for_all_that_need_them():
+    a, b, head = placeholder((12, 20), "a"), placeholder((12, 20), "b"), placeholder((12, 20), "h")
+    y = te.compute((12, 20), lambda i, j: te.exp(te.tanh(a[i, j] * b[i, j])), name="y")
+    made = {op.name for op in operations_between([a, b, head, y], differentiate(y, [a, b], head=head))}
+    assert "dy_partials" in made
