@@ -271,7 +271,8 @@ class Scalars:
         else:
             return given
         place, length = indices.plain(straight, self._symbols), self.extent(end)
-        return hl.select(hl.likely((place >= 0) & (place < length)), _clamped(place, self.extent(extent)), given)
+        # The place is marked, not the condition, for which Halide does not look in what several reads have in common.
+        return hl.select((place >= 0) & (place < length), hl.likely(_clamped(place, self.extent(extent))), given)
 
     def _hidden(self, value: Halide, meaning: Expr) -> Halide:
         """A value into which Halide does not look, but for its range."""

@@ -11,6 +11,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
 from schedules.default import LOWEST, assuming
+from tests.levels import PROCESSORS, processor
+
+CHANCE = np.random.default_rng(3)
 
 SHIFTS = st.integers(-70, 70)
 SIZES = st.sampled_from([1, 2, 3, 4, 5, 15, 16, 17, 33, 64, 100])
@@ -110,6 +113,34 @@ def test_vectors_are_loaded_as_they_lie() -> None:
         for output in outputs:
             loops = innermost_loops(te.build([x, h], output, target="x86-64-v4"))
             assert any("ramp(" in body and "%" not in body and "select" not in body for body in loops), loops
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("mode", ["reflect", "wrap"])
+def test_rows_that_are_read_at_the_same_places_are_loaded_as_they_lie(mode: str, target: str) -> None:
+    """The place has a name of its own then, in which Halide looked for no loop."""
+    x = te.placeholder((300, 512), name="x")
+    taps = [(u, v) for u in (-1, 0, 1) for v in (-1, 1)]
+    out = te.compute((300, 512), lambda i, j: sum(x.at(i + u, j + v, mode=mode) for u, v in taps))
+    loops = innermost_loops(te.build([x], out, target=target))
+    assert any("ramp(" in body and "select" not in body for body in loops), loops
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), level=PROCESSORS, mode=st.sampled_from(["reflect", "wrap"]), low=st.booleans())
+def test_windows_that_go_round(data: st.DataObject, level: str, mode: str, low: bool) -> None:
+    shape = data.draw(st.integers(2, 40)), data.draw(st.integers(2, 100))
+    x = te.placeholder(shape, data.draw(st.sampled_from(["float32", "float64", "int32", "uint8"])), name="x")
+    y: Any = x
+    for height, width in data.draw(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 5)), min_size=1, max_size=3)):
+        taps = [(u, v) for u in range(height) for v in range(width)]
+        read = y
+        y = te.compute(
+            shape,
+            lambda i, j: sum(read.at(i + u - 1, j + v - width // 2, mode=mode) for u, v in taps),  # noqa: B023
+        )
+    with processor(level), assuming(LOWEST if low else {}):
+        check(y, {x: CHANCE.integers(0, 4, shape).astype(str(x.dtype))})
 
 
 def test_stages_that_go_round_are_not_computed_in_what_goes_round() -> None:
