@@ -177,9 +177,9 @@ def _forgotten(freed: str, slots: Iterable[str], count: int) -> list[str]:
         text
         for k, slot in enumerate(slots)
         for text in (
-            f"  %te.one.{count}.{k} = load ptr, ptr {slot}",
-            f"  %te.same.{count}.{k} = icmp eq ptr %te.one.{count}.{k}, {freed}",
-            f"  %te.left.{count}.{k} = select i1 %te.same.{count}.{k}, ptr null, ptr %te.one.{count}.{k}",
+            f"  %te.owned.{count}.{k} = load ptr, ptr {slot}",
+            f"  %te.same.{count}.{k} = icmp eq ptr %te.owned.{count}.{k}, {freed}",
+            f"  %te.left.{count}.{k} = select i1 %te.same.{count}.{k}, ptr null, ptr %te.owned.{count}.{k}",
             f"  store ptr %te.left.{count}.{k}, ptr {slot}",
         )
     ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 import tedsl as te
 from tedsl.backend.assembly.passes import PASSES, AssemblyError, PassContext, rewritten
+from tests.processes import ROOT
 
 V4 = PassContext(frozenset({"avx", "avx2", "fma", "avx512", "avx512_skylake"}))
 # For each needed pass: lines as Halide 21 writes them, and what becomes of them.
@@ -134,3 +136,13 @@ def test_passes_fire_on_what_halide_makes(name: str, target: str) -> None:
     said = te.build(inputs, output, *schedule, target=target).source("passes")
     counts = dict(line.rpartition(": ")[::2] for line in said.splitlines())
     assert int(counts[name].split()[0]) > 0, said
+
+
+def test_names_of_new_lines_belong_to_one_module() -> None:
+    """Two passes gave a pointer and a number of one function the same name: there was no kernel."""
+    homes: dict[str, set[str]] = {}
+    for module in (ROOT / "tedsl" / "backend" / "assembly").glob("*.py"):
+        for name in re.findall(r"%te\.(\w+)\.\{", module.read_text()):
+            homes.setdefault(name, set()).add(module.name)
+    assert len(homes) > 20
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
