@@ -1,4 +1,10 @@
-"""What stays a scatter: rows of an index that cannot be inverted, over the loops of the rows that can."""
+"""What stays a scatter: rows of an index that cannot be inverted, over the loops of the rows that can.
+
+    grid[c, z[i, j], i // 32] receives h[c, i, j]   ->   at [c, z[i, j], i // 32], for each c, i, j
+
+A row such as `i // 32` is left as it is where every point has a place of its own anyway, which all c share: what is
+found by it are the same points in another order, in which neither `z` nor `h` lies in one piece.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +14,18 @@ from collections.abc import Sequence
 from autodiff.inversion.domains import ON_DATA
 from autodiff.turning.answers import Answer, Contribution, moved
 from autodiff.turning.sent import Sent, Shape
+from tedsl.analysis.affine import affine_of
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.extents import number
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import asked_inside, free_axes, reads_of, substitute_all
 
 __all__ = ["scattered"]
+
+SHORT = range(3, 33)  # elements that are a vector or a few
 
 
 def scattered(answer: Answer, name: str) -> Contribution:
@@ -25,7 +35,7 @@ def scattered(answer: Answer, name: str) -> Contribution:
     reason = found.reason or ""
     if not reads_of([read.index[j] for j in found.opaque]):
         reason = reason.replace(ON_DATA, "the index is not linear in its axes")
-    if not kept or len(found.gathers) != 1:
+    if not kept or len(found.gathers) != 1 or _gains_nothing(read, kept, found.opaque):
         return Contribution(_plain_scatter(read, shape, name), "scatter", reason, left=answer)
     (g,) = found.gathers
     known = {j: row for j in kept if isinstance(row := read.index[j], Const)}  # which no loop need look for
@@ -39,6 +49,25 @@ def scattered(answer: Answer, name: str) -> Contribution:
     value, guard, loops = _summed_first(value, guard, loops, axes, rows, f"{name}_sums")
     tensor = scatter(shape, (*loops, *axes), index, value, where=guard, name=name)
     return Contribution(tensor, "partial", reason, left=answer)
+
+
+def _gains_nothing(read: Sent, kept: Sequence[int], opaque: Sequence[int]) -> bool:
+    """Whether inversion only changes the order of points, each of which sends a short row of elements to one place."""
+    own = set(free_axes([read.index[j] for j in opaque]))
+    shared = [a for a in read.axes if a not in own]
+    rows = {read.index[j] for j in kept}
+    if not rows.issuperset(shared) or not any((number(a.extent) or 0) in SHORT for a in shared):
+        return False
+    return any(not own.isdisjoint(free_axes(row)) for row in rows if not _is_moved(row))
+
+
+def _is_moved(row: Expr) -> bool:
+    """Whether a row is an axis, in either direction and from any element on."""
+    form = affine_of(row)
+    if form is None or len(form.terms) != 1:
+        return False
+    ((monomial, by),) = form.terms.items()
+    return abs(by) == 1 and len(monomial) == 1 and isinstance(monomial[0], Axis)
 
 
 def _nested(conditions: Sequence[Expr]) -> Expr:

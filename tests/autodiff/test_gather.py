@@ -220,6 +220,21 @@ def test_loops_that_the_open_row_does_not_need_are_summed_first() -> None:
     assert [t.name for t in found.tensor.op.inputs] == ["idx", "dS_sums"]
 
 
+@pytest.mark.parametrize(
+    ("row", "channels", "kind"),
+    [
+        (lambda i: i // 4, 5, "scatter"), (lambda i: i // 4 + i % 4, 5, "scatter"),
+        (lambda i: i // 4, 1, "partial"), (lambda i: i + 1, 5, "partial"), (lambda i: 11 - i, 5, "partial"),
+    ],
+)  # fmt: skip
+def test_points_that_send_short_rows_to_their_own_places_keep_their_order(row: Any, channels: int, kind: str) -> None:
+    assert with_index((12, channels), 9, lambda idx, i, c: (c, idx[i], row(i)), (channels, 9, 13)).check().kind == kind
+
+
+def test_quotients_that_the_open_row_does_not_need_are_inverted() -> None:
+    assert with_index((12, 5, 4), 9, lambda idx, i, c, j: (c, idx[i], j // 2), (5, 9, 2)).check().kind == "partial"
+
+
 def test_a_histogram_is_a_scatter() -> None:
     assert with_index((20,), 5, lambda idx, i: idx[i], (5,)).check().kind == "scatter"
 
