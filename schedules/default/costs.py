@@ -17,6 +17,7 @@ from tedsl.lang.tensor import Compute, Operation, Scatter
 from tedsl.lang.traverse import conjuncts, topological
 
 __all__ = [
+    "INLINE",
     "MOST_TAPS",
     "Costs",
     "cheap_components",
@@ -29,6 +30,7 @@ __all__ = [
     "is_same_point",
     "points",
     "shared_of",
+    "values_of",
 ]
 
 INLINE = 12  # arithmetic that is cheaper than a trip to memory
@@ -84,7 +86,7 @@ class Costs:
         for stage in pending:
             if not is_pointwise(stage) or stage.looks_up:
                 return max(4, *(t.dtype.itemsize for t in op.outputs))
-            for node in _values(getattr(stage, "bodies", ())):
+            for node in values_of(getattr(stage, "bodies", ())):
                 widest = max(widest, _width_of(node))
                 if isinstance(node, Read) and node.tensor.op in self.inlined and node.tensor.op not in seen:
                     seen.add(node.tensor.op)
@@ -192,7 +194,7 @@ def is_same_point(reader: Operation, read: Read) -> bool:
     return len(axes) == len(read.indices) and all(a is i for a, i in zip(axes, read.indices, strict=True))
 
 
-def _values(roots: Sequence[Expr]) -> list[Expr]:
+def values_of(roots: Sequence[Expr]) -> list[Expr]:
     """What elements are made of, without the places at which they are read."""
     found = dict.fromkeys(roots)
     pending = list(found)

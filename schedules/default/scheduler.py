@@ -38,6 +38,7 @@ from schedules.default.patterns.scatters import plan_scatter
 from schedules.default.patterns.slice_loops import plan_slices
 from schedules.default.patterns.slices import slices_of
 from schedules.default.patterns.window_tiles import is_tiled_sum
+from schedules.default.products.epilogues import with_epilogues
 from schedules.default.products.panels import plan_contraction
 from schedules.default.recompute import costs_without_trips, widely_read
 from schedules.default.rest import plan_rest
@@ -136,6 +137,7 @@ def completion(
     alive = set(computed_between(inputs, wanted))  # of components made apart, not all have readers
     rw.stages = [op for op in rw.stages if op in alive]
     if machine.gpu is None and merged:
+        with_epilogues(rw, wanted, plan.made)
         alone |= rw.planned | set(rw.shared)
         wanted = in_one_walk(rw, wanted, alone, machine)
     stages = {op.name: op for op in rw.stages}

@@ -19,7 +19,7 @@ def product() -> tuple[list[te.Tensor], te.Tensor, te.Tensor]:
     A, B = te.placeholder((N, N), name="A"), te.placeholder((N, N), name="B")
     k = te.reduce_axis(N, "k")
     C = te.compute((N, N), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
-    D = te.compute((N, N), lambda i, j: te.maximum(C[i, j], 0.0) + A[i, j], name="D")
+    D = te.compute((N, N), lambda i, j: te.maximum(C[i, j], 0.0) + A[j, i], name="D")
     return [A, B], C, D
 
 

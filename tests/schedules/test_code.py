@@ -22,7 +22,7 @@ def product(n: int = 48) -> tuple[list[te.Tensor], te.Tensor, te.Tensor]:
     A, B = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
     k = te.reduce_axis(n, "k")
     C = te.compute((n, n), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
-    D = te.compute((n, n), lambda i, j: te.maximum(C[i, j], 0.0) + A[i, j], name="D")
+    D = te.compute((n, n), lambda i, j: te.maximum(C[i, j], 0.0) + A[j, i], name="D")
     return [A, B], C, D
 
 
@@ -149,7 +149,7 @@ def test_a_loop_of_the_default_schedule_is_replaced() -> None:
     assert less["C"].loops == s["C"].loops
     arrays = [np.arange(48 * 48, dtype=np.float32).reshape(48, 48) % k for k in (5, 7)]
     found = te.build(inputs, D, schedule=less)(*arrays)
-    np.testing.assert_array_equal(found, np.maximum(arrays[0] @ arrays[1], 0) + arrays[0])
+    np.testing.assert_array_equal(found, np.maximum(arrays[0] @ arrays[1], 0) + arrays[0].T)
 
 
 def test_two_schedules_side_by_side() -> None:

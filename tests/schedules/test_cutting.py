@@ -33,7 +33,7 @@ def test_cheap_stages_go_with_their_readers_and_each_reader_has_its_own() -> Non
     x = te.placeholder((64, 64), name="x")
     cheap = te.compute((64, 64), lambda i, j: x[i, j] + 1.0, name="cheap")
     a, b = sums(cheap, "a"), sums(cheap, "b")
-    c = te.compute((64, 64), lambda i, j: a[i, j] * b[j, i], name="c")
+    c = te.compute((64, 64), lambda i, j: a[63 - i, j] * b[j, i], name="c")
     found = stages([x], [c])
     assert [names[-1] for names in found] == ["a", "b", "c"]
     assert all("cheap" in names for names in found[:2])

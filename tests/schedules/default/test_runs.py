@@ -11,12 +11,16 @@ from hypothesis import given, settings, strategies as st
 
 import tedsl as te
 
+MACHINE = {
+    "vector_bytes": 32, "vector_registers": 16, "l1": 1 << 15, "l2": 1 << 19, "l3": 1 << 25, "cores": 2, "gpu": None,
+    "choices": [],
+}  # fmt: skip
 KINDS = {"sum": te.sum, "max": te.max, "min": te.min, "prod": te.prod}
 
 
 def stages(y: te.Tensor) -> set[str]:
     """The names of the stages that the default schedule makes."""
-    text = str(te.Schedule([y]).auto())
+    text = str(te.Schedule([y]).auto(machine=MACHINE))
     return {line.split("[")[0].strip().split(":")[0] for line in text.splitlines()}
 
 
@@ -75,11 +79,7 @@ def test_one_piece() -> None:
 def test_all_partial_results_of_blocks_stay_in_registers() -> None:
     """One chain of additions in memory after another took three times as long."""
     x = te.placeholder((132, 62, 12), name="x")
-    machine = {
-        "vector_bytes": 32, "vector_registers": 16, "l1": 1 << 15, "l2": 1 << 19, "l3": 1 << 25, "cores": 2,
-        "gpu": None, "choices": [],
-    }  # fmt: skip
-    text = str(te.Schedule([x.sum((0, 1))]).auto(machine=machine))
+    text = str(te.Schedule([x.sum((0, 1))]).auto(machine=MACHINE))
     assert "for row_o < 511:\n      for lane_w < 3, unrolled:" in text
 
 
