@@ -63,6 +63,7 @@ def windows_between_stages(operations: Sequence[Operation], least: int = 1) -> s
     }
     found = {op for op, terms in windows.items() if terms == 1}  # a sum by its name alone
     cost: dict[Operation, int] = {}
+    within: dict[Operation, set[Operation]] = {}  # the windows that a stage is made of
     for op in operations if windows else ():
         if op not in windows and not is_pointwise(op):
             continue
@@ -71,10 +72,12 @@ def windows_between_stages(operations: Sequence[Operation], least: int = 1) -> s
             form = normal(op)
         own = windows.get(op, 1) * (element_cost(form) + sum(cost.get(r.tensor.op, 0) for r in form.reads))
         cost[op] = min(own, INLINE + 1)
+        sources = {read.tensor.op for read in form.reads}
+        within[op] = {op} if op in windows else set().union(*(within.get(source, ()) for source in sources))
         for read in form.reads:
             source = read.tensor.op
             if _overlaps(form, read) and (source in windows or cost.get(source, 0) > INLINE):
-                found |= {op, source}.intersection(windows)
+                found |= {op}.intersection(windows) | within.get(source, set())
     return found
 
 

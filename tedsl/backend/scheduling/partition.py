@@ -13,6 +13,7 @@ import halide as hl
 
 from schedules.directives import AlwaysPartition, NeverPartition, Split
 from schedules.loops import Level
+from schedules.machine import Machine
 from schedules.placing.places import Placement
 from schedules.plan import Plan
 from tedsl.analysis.points import is_data_free
@@ -21,12 +22,13 @@ from tedsl.backend.lowering.stages import Stage
 from tedsl.backend.scheduling.loops import Loops
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number
-from tedsl.lang.tensor import Operation
+from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, topological
 
-__all__ = ["keep_all_whole", "keep_around", "keep_whole"]
+__all__ = ["joined", "keep_all_whole", "keep_around", "keep_whole"]
 
 TILE = 8  # sums that are written out side by side
+MANY = 4  # stages
 LONG = 128  # steps of a sum beside which a masked store is nothing
 
 
@@ -38,12 +40,27 @@ def keep_all_whole(functions: Iterable[hl.Func]) -> None:
             function.update(k).never_partition_all()
 
 
-def keep_whole(plan: Plan, loops: Loops, definition: str, inlined: Collection[Operation]) -> None:
+def joined(places: Mapping[str, Placement], stages: Mapping[str, Loops], machine: Machine) -> set[str]:
+    """Pointwise stages of which many are computed inside the loops of one, and that one.
+
+    Cut, its loops are there three times with all of them. Where vectors have masks, a choice that is one for a row
+    takes no longer than none.
+    """
+    inside: dict[str, list[str]] = {}
+    for name, place in places.items() if machine.has_masks else ():
+        if place.kind == "at" and place.consumer in stages and _is_pointwise(stages[name].stage.op):
+            inside.setdefault(place.consumer, []).append(name)
+    return {name for root, members in inside.items() if len(members) >= MANY for name in (root, *members)}
+
+
+def keep_whole(
+    plan: Plan, loops: Loops, definition: str, inlined: Collection[Operation], *, is_joined: bool = False
+) -> None:
     """Let Halide cut only the loops along the vectors where a condition changes its value.
 
     Every loop that is cut is there three times, with all that is inside; along axes that are neither vectors nor
     written out a condition is one value for a vector, which is tested as fast as it is left out. So only these are cut
-    where their extent is not known, or a read goes round or back.
+    where their extent is not known, a read goes round or back, or the stage is `joined`.
 
     So it is where the last vector is masked and several choices hang on conditions. Halide 21 writes the body twice
     then, once with masks, names what is used several times alike in both, and drops a choice in both that is known in
@@ -60,7 +77,9 @@ def keep_whole(plan: Plan, loops: Loops, definition: str, inlined: Collection[Op
         cut = ()
     elif is_masked and _has_alike_choices(loops.stage, inlined, lambda axes: not axes <= along, rounds=True):
         cut = along
-    elif any(_is_unknown(axis, loops) for axis in along) or (along and _goes_round(loops.stage.op, inlined)):
+    elif any(_is_unknown(axis, loops) for axis in along) or (
+        along and (is_joined or _goes_round(loops.stage.op, inlined))
+    ):
         cut = along | {axis for v in levels if v.kind == "unrolled" for axis in v.origin}
     else:
         return
@@ -69,6 +88,10 @@ def keep_whole(plan: Plan, loops: Loops, definition: str, inlined: Collection[Op
             continue
         if level.kind in ("serial", "parallel") and level.origin.isdisjoint(cut):
             loops.definitions[definition].partition(loops.loop(definition, level.name), hl.Partition.Never)
+
+
+def _is_pointwise(op: Operation) -> bool:
+    return isinstance(op, Compute) and op.reduction is None
 
 
 def _has_masked_end(plan: Plan, levels: Sequence[Level], loops: Loops) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
+from schedules.default import LOWEST
 from schedules.machine import assuming
 from tests.levels import PROCESSORS, processor
 
@@ -106,3 +107,29 @@ def test_halide_still_takes_two_bodies_for_one() -> None:
     if wrong == (1, 1):
         pytest.fail("Halide tells the two bodies apart now")
     assert wrong == (2, 2)
+
+
+def means(x: te.Tensor, count: int, mode: str) -> te.Tensor:
+    """Each of 3 x 3 places of the one before."""
+    for _ in range(count):
+        read, u, v = x, te.reduce_axis(3), te.reduce_axis(3)
+        x = te.compute(x.shape, lambda i, j: te.sum(read.at(i + u - 1, j + v - 1, mode=mode), axis=(u, v)) * 0.125)  # noqa: B023
+    return x
+
+
+@pytest.mark.parametrize("mode", ["zero", "clamp"])
+def test_loops_around_many_stages_are_there_once(mode: str) -> None:
+    x = te.placeholder((600, 1024), name="x")
+    text = te.build([x], means(x, 7, mode), target="x86-64-v4").source("stmt")
+    assert [text.count(f"produce x_{k} ") for k in (3, 4, 5, 6)] == [1, 1, 1, 1]
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), mode=st.sampled_from(["zero", "clamp", "reflect", "wrap"]))
+def test_chains_of_many_stages(data: st.DataObject, mode: str) -> None:
+    shape = data.draw(st.integers(8, 70)), data.draw(st.integers(8, 70))
+    x = te.placeholder(shape, data.draw(st.sampled_from(["float32", "float64"])), name="x")
+    y = means(x, 6, mode)
+    values = CHANCE.integers(0, 4, shape).astype(str(x.dtype))
+    with assuming(LOWEST):
+        np.testing.assert_array_equal(te.evaluate(y, {x: values}), te.interpret(y, {x: values}))

@@ -92,6 +92,15 @@ def test_one_window_of_arrays_keeps_its_loops() -> None:
     assert windows_between_stages([one.op, window(one, (3, 1), lambda read, p, q: read).op])
 
 
+def test_windows_in_what_a_window_reads_are_written_out_too() -> None:
+    """The first of a chain of means was summed in loops of its own, and went to memory and back."""
+    a = te.placeholder((300, 200), name="a")
+    first = window(a, (3, 3), lambda read, p, q: read)
+    mean = te.compute(first.shape, lambda y, x: first[y, x] * (1 / 9))
+    second = window(mean, (3, 3), lambda read, p, q: read)
+    assert windows_between_stages([first.op, mean.op, second.op]) == {first.op, second.op}
+
+
 @pytest.mark.parametrize(("step", "windows"), [(1, True), (2, True), (3, False), (4, False)])
 def test_windows_that_share_nothing_are_computed_in_their_loops(step: int, windows: bool) -> None:
     x = te.placeholder((64, 64), name="x")
