@@ -52,7 +52,8 @@ def _extremes_of_quotients(form: Affine) -> tuple[int, int, int] | None:
             if known is None:
                 return None
             low, high, scale = known
-            return low + min(0, slack * scale), high + max(0, slack * scale), scale * times
+            low, high, scale = low + min(0, slack * scale), high + max(0, slack * scale), scale * times
+            return -(-low // scale) * scale, high // scale * scale, scale  # a form of integers is one
     found = extremes(form)
     return None if found is None else (*found, 1)
 

@@ -41,6 +41,7 @@ class Thresholds:
     pipeline: int = 1 << 19  # bytes of stages that are computed row by row together
     pipeline_strip: int = 32  # rows of which a task computes all stages
     pipeline_share: int = 8  # rows of a strip for each one that another strip computes too
+    border_strips: int = 1  # bytes of a copy with a border, made where a window moves over it
     written_out: int = 1  # elements of a stage through which others are read by windows
     walks: int = 1 << 14  # bytes of the terms of each of several sums, which are made in one walk then
     slices: int = 1 << 20  # bytes that stages would bring from memory again

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
-from tedsl.lang.expr import Axis, Read
+from tedsl.lang.expr import Apply, Axis, Const, Fn, Read
 from tedsl.lang.extents import number
-from tedsl.lang.tensor import Operation
-from tedsl.lang.traverse import topological
+from tedsl.lang.tensor import Compute, Operation
+from tedsl.lang.traverse import free_axes, topological
 
-__all__ = ["along", "is_along"]
+__all__ = ["along", "is_along", "period"]
+
+MOST_PERIOD = 8  # vectors
+NEVER = 1 << 20
 
 
 def along(op: Operation, axis: Axis) -> bool:
@@ -25,3 +29,18 @@ def is_along(reads: Iterable[Read], axis: Axis) -> bool:
         if any(d != last for d in inside):
             return False
     return True
+
+
+def period(op: Compute, vector: Axis, width: int) -> int:
+    """So many vectors after which quotients and remainders along them begin anew: each of these is then known by lane.
+
+    `x[j // 3]` is a few elements and a shuffle in each of three vectors, where in one it is a lookup.
+    """
+    every, extent = 1, number(vector.extent)
+    for index in {i for r in op.reads for i in r.indices if vector in set(free_axes(i))}:
+        for node in topological(index):
+            if isinstance(node, Apply) and node.fn in (Fn.FLOORDIV, Fn.MOD) and vector in set(free_axes(node)):
+                by = node.args[1]
+                every = math.lcm(every, int(by.value) if isinstance(by, Const) and by.value > 0 else NEVER)
+    times = math.lcm(every, width) // width
+    return times if times <= MOST_PERIOD and extent is not None and extent >= times * width else 1

@@ -42,6 +42,7 @@ class Rewriting:
     inside: dict[str, str] = field(default_factory=dict)  # stages to be computed for one element of another one
     shared: dict[str, list[Any]] = field(default_factory=dict)  # copies for blocks of a GPU, by their reader
     tiles: dict[str, Any] = field(default_factory=dict)  # what a thread of a GPU sums of a stage
+    strips: list[Any] = field(default_factory=list)  # copies made where windows read them
     current: str = ""  # the stage that is being rewritten, until its name is used
     extremes: dict[tuple[Hashable, ...], Tensor] = field(default_factory=dict)  # maxima and minima by what they are of
     wished: dict[str, str] = field(default_factory=dict)  # the names that were asked for, by those that were given

@@ -17,7 +17,7 @@ from schedules.default.canonical.factors import grouped
 from schedules.default.canonical.indices import QUOTIENTS, plain
 from schedules.default.canonical.stages import Parts, over, sum_of, summed
 from schedules.default.copies import reads_inside
-from schedules.default.products.contraction import Contraction, contraction_of
+from schedules.default.products.contraction import FILLED, Contraction, contraction_of
 from schedules.program import reading
 from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import affine_of
@@ -34,6 +34,7 @@ __all__ = ["split"]
 MOST_PHASES = 16
 FEW_PHASES = 4  # a stage for each is better than elements that nobody asks for
 LEAST_WHOLE = 8
+LEAST_LANES = 16
 
 _Loops = dict["_Cut", tuple[Axis, Axis | int]]
 
@@ -120,6 +121,8 @@ def _split(op: Compute, cuts: Sequence[_Cut], least: Thresholds, *, plain: bool)
         known = None if part is None else contraction_of(grouped(part, least), least)
         if part is None or known is None or (phases and not _is_worth_phases(known, least)):
             return None
+        if _leaves_lanes(op, loops, known):
+            return None
         if not all(c.divides for c in kept) and not reads_inside(part):
             return None
         leave_out, are_guarded = leave_out | leaves_out, are_guarded and known.guarded
@@ -128,6 +131,17 @@ def _split(op: Compute, cuts: Sequence[_Cut], least: Thresholds, *, plain: bool)
     if leave_out and not (are_guarded and len(taken) == math.prod(c.step for c in taps)):
         return _with_copy(op, kept, phases, made)  # else each of the sums looks at its own numbers, together at all
     return _Found(Parts(tuple(part for _, part in made), _element(op, kept, phases, made)), leave_out)
+
+
+def _leaves_lanes(op: Compute, loops: _Loops, known: Contraction) -> bool:
+    """Whether vectors lay along the last loop, and lie along another one that fills few of them where it is split.
+
+    Filters of single channels, some for each and channels last: see `bordered`.
+    """
+    cut = next((c for c in loops if c.axis is op.axes[-1]), None)
+    if cut is None or cut.extent < LEAST_LANES:
+        return False
+    return known.lane not in set(loops[cut]) and known.sizes[known.lane] < FILLED
 
 
 def _tied(op: Compute, kept: list[_Cut], phases: list[_Cut], taps: list[_Cut], least: Thresholds) -> _Found | None:

@@ -18,8 +18,7 @@ from dataclasses import replace
 
 from schedules.default.copies import PackedTable, copy_of, guarded, stays_inside
 from schedules.default.patterns.padding import MOST_TERMS
-from schedules.default.rewriting import Rewriting, fused
-from schedules.directives import ComputeRoot, Parallel, Split, Vectorize
+from schedules.default.rewriting import Rewriting
 from schedules.machine import Machine
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.points import is_data_free
@@ -27,7 +26,7 @@ from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.reducers import COMBINE
-from tedsl.lang.tensor import Compute, Tensor
+from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import free_axes, reads_of, replaced, topological
 
 __all__ = ["FOLDS", "bordered_windows"]
@@ -59,10 +58,12 @@ def bordered_windows(rw: Rewriting, op: Compute, machine: Machine, *, plain: boo
     reads: dict[Expr, Expr] = {}
     for part, copy in copies.items():
         assert copy is not None
-        table = rw.compute(f"{op.name}_{'finite' if part is finite else 'bordered'}", copy.axes, copy.body)
+        kind = "finite" if part is finite else "bordered"
+        table = rw.compute(f"{op.name}_{kind}", copy.axes, copy.body)
         if part is finite:
             rw.finite.append(table)
-        _schedule(rw, table, machine, math.prod(copy.sizes))
+        rw.kinds[table.op.name] = kind
+        rw.planned.add(table.op.name)  # with who reads it: see `border_strips`
         reads[part] = Read(table, copy.index)
     body = Reduce(reduce.reducer, (replaced(value, reads),), reduce.axes, TRUE, reduce.index)
     return replace(op, bodies=(body,), _outputs={})
@@ -132,8 +133,10 @@ def _is_bordered(node: Expr, lane: Axis, *, is_along: bool) -> bool:
     if len(reads) != 1 or not reads[0].indices or not is_data_free(reads[0].indices):
         return False
     *others, last = reads[0].indices
-    if not (lane in set(free_axes(last)) if is_along else last is lane):
+    if not (lane in set(free_axes(last)) if is_along else last is lane or _is_repeated(last, lane)):
         return False
+    if isinstance(node, Read) and not is_along and last is not lane:
+        return True
     if isinstance(node, Read):
         places = (*others, last) if is_along else others
         return any(isinstance(n, Apply) and n.fn in FOLDS and n.dtype is INT32 for n in topological(places))
@@ -145,26 +148,21 @@ def _is_bordered(node: Expr, lane: Axis, *, is_along: bool) -> bool:
     )
 
 
+def _is_repeated(index: Expr, lane: Axis) -> bool:
+    """Whether a few elements side by side along `lane` are the same one."""
+    return (
+        isinstance(index, Apply)
+        and index.fn is Fn.FLOORDIV
+        and index.args[0] is lane
+        and isinstance(index.args[1], Const)
+    )
+
+
 def _copied(op: Compute, part: Expr) -> PackedTable | None:
     """The copy of a part of a term; None where it is as large as what is read of it."""
     assert op.reduction is not None
     sizes = {a: number(a.extent) or 0 for a in (*op.axes, *op.reduction.axes)}
     copy = copy_of(part, sizes, {}, None, ())
-    return None if copy is None or copy.size * REUSE > math.prod(sizes.values()) else copy
-
-
-def _schedule(rw: Rewriting, table: Tensor, machine: Machine, size: int) -> None:
-    """Row after row of pixels."""
-    stage = table.op.name
-    assert isinstance(table.op, Compute)
-    names = [a.name for a in table.op.axes]
-    width = machine.vector_bytes // table.dtype.itemsize
-    rw.planned.add(stage)
-    rw.directives += [
-        ComputeRoot(stage=stage),
-        Split(stage=stage, loop=names[-1], outer="v_o", inner="v_v", factor=width),
-        Vectorize(stage=stage, loop="v_v"),
-    ]
-    if machine.cores > 1 and size >= machine.least.table_threads and len(names) > 1:
-        fusing, (task,) = fused(stage, names[: max(1, len(names) - 2)], "f")
-        rw.directives += [*fusing, Parallel(stage=stage, loop=task)]
+    repeats = any(_is_repeated(read.indices[-1], op.axes[-1]) for read in reads_of((part,)) if read.indices)
+    reuse = 0 if repeats else REUSE  # else it is looked up for each term
+    return None if copy is None or copy.size * reuse > math.prod(sizes.values()) else copy

@@ -9,7 +9,8 @@ from dataclasses import field
 from schedules.cases import position_text
 from schedules.default.costs import Costs, points
 from schedules.default.groups import Group, groups_of
-from schedules.default.neighbors import along
+from schedules.default.neighbors import along, period
+from schedules.default.patterns.border_strips import strips_of, whole_copies
 from schedules.default.patterns.breaks import changes_along, cuts_of
 from schedules.default.patterns.phases import phases_of
 from schedules.default.patterns.window_tiles import window_tile
@@ -35,10 +36,10 @@ from schedules.placing.row_ends import may_lie_on
 from schedules.plan import Plan
 from tedsl.analysis.sizes import vars_of
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Apply, Axis, Const, Fn
+from tedsl.lang.expr import Axis
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation
-from tedsl.lang.traverse import free_axes, reads_of, topological
+from tedsl.lang.traverse import free_axes, reads_of
 
 __all__ = ["GroupLoops", "plan_nests", "windows_alone"]
 
@@ -51,7 +52,6 @@ ROWS, COLUMNS = 8, 2048  # of a reduction along columns, at a time
 ROWS_ALIKE = 4  # that are divided by the same numbers
 SHORT_ROW = 128  # elements
 FULL_ROWS = 4  # vectors of narrow results in a row: the end of a shorter one counts
-MOST_PERIOD = 8  # vectors
 MOST_LANES = 16  # vectors of partial results
 MOST_WRITTEN_OUT = 16  # elements
 LOOKUP = 40  # operations in the time in which the lanes of an index that is data are taken out one by one
@@ -62,6 +62,7 @@ def plan_nests(rw: Rewriting, outputs: AbstractSet[Operation], costs: Costs, mac
     rw.directives += [ComputeInline(stage=op.name) for op in rw.stages if op in costs.inlined]
     for group in groups_of(rw.stages, outputs, rw.planned, costs, machine):
         GroupLoops(rw, group, costs, machine, plan).give()
+    rw.directives += whole_copies(rw, rw.strips, machine)
 
 
 def windows_alone(rw: Rewriting, outputs: AbstractSet[Operation], costs: Costs, machine: Machine) -> set[Operation]:
@@ -115,13 +116,19 @@ class GroupLoops:
         tile = window_tile(self.rw, self.group, self.costs, self.machine, width)
         if tile is None:
             return False
-        directives, loops = tile.of_root(root)
+        strips = strips_of(self.rw, members[0], root, self.costs, self.machine)
+        directives, loops = tile.of_root(root, 0 if strips is None else strips.height)
         self.say(*directives, *tile.of_window(members[0], root, loops[-1]))
-        outer = max(1, len(loops) - 2)
+        threads = self.machine.cores > 1 and self._work() >= self.machine.least.nest_threads
+        outer = max(1, len(loops) - (2 if strips is None else 3))
         fusing, (task,) = fused(root.name, loops[:outer], "f")
         self.say(*fusing)
+        if strips is not None:
+            self.say(*([Parallel(stage=root.name, loop=task)] if threads else []))
+            self.say(*strips.directives(root, task, self.machine))
+            self.rw.strips.append(strips)
+            return True
         count = points(root.axes[:-2]) if len(root.axes) > 2 else -(-points(root.axes[:1]) // tile.pixels)
-        threads = self.machine.cores > 1 and self._work() >= self.machine.least.nest_threads
         self._tasks(root, task, count, threads=threads)
         return True
 
@@ -346,12 +353,12 @@ class GroupLoops:
     ) -> tuple[list[str], dict[Axis, str]]:
         """A copy of the body for each phase of a loop, around its vectors."""
         copies = []
-        for axis, period in self.phases.items() if inner else ():
-            name, exact = names[axis], (number(axis.extent) or 0) % period == 0
+        for axis, count in self.phases.items() if inner else ():
+            name, exact = names[axis], (number(axis.extent) or 0) % count == 0
             outer, phase = f"{name}_q", f"{name}_r"
             tail = "" if exact else "guard"
             self.say(
-                Split(stage=root.name, loop=name, outer=outer, inner=phase, factor=period, exact=exact, tail=tail),
+                Split(stage=root.name, loop=name, outer=outer, inner=phase, factor=count, exact=exact, tail=tail),
                 Unroll(stage=root.name, loop=phase),
             )
             order[order.index(name)] = outer
@@ -467,7 +474,7 @@ class GroupLoops:
         if extent is None and _steps(op) <= MOST_UNROLLED:
             wide = 1
         if op.reduction is None and vector not in self.cut:  # quotients are known within pieces
-            wide = _period(op, vector, width)
+            wide = period(op, vector, width)
         outer, vectors, lane = f"{name}_o", f"{name}_w", f"{name}_v"
         order[order.index(name)] = outer
         if wide > 1:
@@ -567,21 +574,6 @@ def _at_a_time(extent: int | None, width: int) -> int:
     if extent is None or extent % width or extent % (4 * width) == 0:
         return 4
     return next((n for n in (7, 6, 5, 3) if extent // width % n == 0), 4)
-
-
-def _period(op: Compute, vector: Axis, width: int) -> int:
-    """So many vectors after which quotients and remainders along them begin anew: each of these is then known by lane.
-
-    `x[j // 3]` is a few elements and a shuffle in each of three vectors, where in one it is a lookup.
-    """
-    every, extent = 1, number(vector.extent)
-    for index in {i for r in op.reads for i in r.indices if vector in set(free_axes(i))}:
-        for node in topological(index):
-            if isinstance(node, Apply) and node.fn in (Fn.FLOORDIV, Fn.MOD) and vector in set(free_axes(node)):
-                by = node.args[1]
-                every = math.lcm(every, int(by.value) if isinstance(by, Const) and by.value > 0 else LONGEST_TASK)
-    times = math.lcm(every, width) // width
-    return times if times <= MOST_PERIOD and extent is not None and extent >= times * width else 1
 
 
 def _steps(op: Compute) -> float:

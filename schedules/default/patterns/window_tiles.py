@@ -57,8 +57,11 @@ class WindowTile:
             made += self._vectors(stage, definition, lane, loops, pixel)
         return made
 
-    def of_root(self, root: Compute) -> tuple[list[Directive], list[str]]:
-        """The tiles of the result, and the names of the loops around them, the last two over tiles of a row."""
+    def of_root(self, root: Compute, strip: int = 0) -> tuple[list[Directive], list[str]]:
+        """The tiles of the result, and the names of the loops around them, the last two over tiles of a row.
+
+        `strip`: so many rows together, with a loop over such strips.
+        """
         stage, names = root.name, loop_names(root)
         pixel, lane = (names[a] for a in root.axes[-2:])
         counts = [number(a.extent) or 0 for a in root.axes[-2:]]
@@ -72,6 +75,10 @@ class WindowTile:
                 )
             )  # fmt: skip
         loops = [*(names[a] for a in root.axes[:-2]), f"{pixel}_o", f"{lane}_o"]
+        if strip:
+            row, exact = loops[-3], (number(root.axes[-3].extent) or 0) % strip == 0
+            made.append(Split(stage=stage, loop=row, outer=f"{row}_t", inner=f"{row}_r", factor=strip, exact=exact))
+            loops[-3:-2] = [f"{row}_t", f"{row}_r"]
         made += self._vectors(stage, "body", f"{lane}_i", loops, f"{pixel}_i", lane)
         return made, loops
 

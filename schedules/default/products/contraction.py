@@ -25,7 +25,7 @@ from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import conjuncts, free_axes, rebuild_all, substitute_all
 
-__all__ = ["Contraction", "Tile", "contraction_of", "tile_for"]
+__all__ = ["FILLED", "Contraction", "Tile", "contraction_of", "tile_for"]
 
 SMALL_TABLE = 1 << 13  # elements of rows that stay in the first cache
 MOST_FILTERS = 8  # that share the pixels of a window

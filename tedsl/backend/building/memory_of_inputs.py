@@ -95,7 +95,8 @@ def _whole(program: Compilation) -> Choices:
 
     Windows that are reductions are done with what they read before anything is written.
     """
-    return (*program.planner.choices, *((name, SIZE_MAX) for name in ("pieces", "shifted", "written_out", "pipeline")))
+    names = ("pieces", "shifted", "written_out", "pipeline", "border_strips")
+    return (*program.planner.choices, *((name, SIZE_MAX) for name in names))
 
 
 def _in_one_piece(request: BuildRequest, found: Settled) -> Settled:

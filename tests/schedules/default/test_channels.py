@@ -19,21 +19,23 @@ def whole(*shape: int, dtype: str = "float32") -> np.ndarray[Any, Any]:
 
 
 def filters(
-    n: int, channels: int, taps: int, step: int = 1, mode: str = "zero", dtype: str = "float32", last: bool = False
-) -> tuple[list[te.Tensor], te.Tensor]:
-    """Each channel of an image, channels last, by a filter of its own; weights by channel first or last."""
+    n: int, channels: int, taps: int, step: int = 1, mode: str = "zero", dtype: str = "float32", last: bool = False,
+    times: int = 1,
+) -> tuple[list[te.Tensor], te.Tensor]:  # fmt: skip
+    """Each channel of an image, channels last, by filters of its own; weights by channel first or last."""
     x = te.placeholder((2, n, n + 3, channels), dtype, name="x")
-    w = te.placeholder((taps, taps, channels) if last else (channels, taps, taps), dtype, name="w")
+    filters = channels * times
+    w = te.placeholder((taps, taps, filters) if last else (filters, taps, taps), dtype, name="w")
     border = taps // 2
 
     def element(b: Any, i: Any, j: Any, c: Any) -> Any:
         def tap(u: Any, v: Any) -> Any:
             weight = w[u, v, c] if last else w[c, u, v]
-            return x.at(b, i * step + u - border, j * step + v - border, c, mode=mode) * weight
+            return x.at(b, i * step + u - border, j * step + v - border, c // times, mode=mode) * weight
 
         return te.sum(tap)
 
-    return [x, w], te.compute((2, (n - 1) // step + 1, (n + 2) // step + 1, channels), element, name="y")
+    return [x, w], te.compute((2, (n - 1) // step + 1, (n + 2) // step + 1, filters), element, name="y")
 
 
 def check(inputs: list[te.Tensor], outputs: list[te.Tensor], **options: Any) -> None:
@@ -52,7 +54,8 @@ CASES = [
     (9, 21, 3, 1, "zero", "float32", False), (9, 8, 3, 2, "zero", "float32", True),
     (7, 13, 5, 1, "clamp", "float64", True), (12, 69, 3, 1, "reflect", "float32", False),
     (5, 33, 5, 2, "wrap", "float32", True), (2, 40, 3, 1, "zero", "float32", True),
-    (27, 9, 3, 1, "zero", "float32", False),
+    (27, 9, 3, 1, "zero", "float32", False), (14, 11, 3, 2, "zero", "float32", False, 3),
+    (6, 24, 2, 3, "reflect", "float32", True, 2), (11, 10, 3, 1, "zero", "float64", False, 4),
 ]  # fmt: skip
 
 
@@ -70,6 +73,33 @@ def test_the_last_tiles_are_shifted_and_nothing_is_asked_inside() -> None:
     assert "select" not in inner
     assert "y_bordered" in inner
     assert "minimum(c_o*8, 13)" in text
+
+
+def test_a_copy_is_made_in_strips_of_rows() -> None:
+    """Whole it would go to memory and back, and its threads take longer to start than it takes."""
+    inputs, y = filters(60, 64, 3)
+    text = str(te.Schedule(y).auto(target=AVX2))
+    assert "y_bordered: what y needs here" in text
+    z = te.compute(y.shape, lambda *at: y[at] - y[at[0], 0, 0, at[3]], name="z")
+    assert "y_bordered" in str(te.Schedule([y, z]).auto(target=AVX2))
+    check(inputs, [y])
+
+
+def test_a_result_may_lie_on_the_image_that_is_copied_first() -> None:
+    inputs, y = filters(24, 32, 3)
+    arrays = [whole(*map(int, t.shape)) for t in inputs]
+    want = te.interpret(y, dict(zip(inputs, arrays, strict=True)))
+    found = te.build(inputs, y, alias={y: inputs[0]})(*arrays)
+    assert found is arrays[0]
+    np.testing.assert_array_equal(found, want)
+
+
+def test_filters_of_one_channel_lie_side_by_side() -> None:
+    """Vectors of filters, as many as there are: a copy has each channel as often as it has filters."""
+    inputs, y = filters(32, 21, 3, times=3)
+    text = str(te.Schedule(y).auto(target=AVX2))
+    assert "c // 3" not in text.split("y_window[b, i, j, c] +=")[1].splitlines()[0]
+    check(inputs, [y])
 
 
 def test_sums_of_filters_are_tiles_too() -> None:

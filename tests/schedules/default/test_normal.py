@@ -19,7 +19,7 @@ from schedules.default.canonical.views import through_views
 from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import Axis, Const, Expr
+from tedsl.lang.expr import FALSE, TRUE, Axis, Const, Expr
 from tedsl.lang.functions import apply
 from tedsl.lang.operators import MIRRORED
 from tedsl.lang.traverse import rebuild, rebuild_all, substitute
@@ -310,6 +310,11 @@ def check_integers(expr: Expr) -> None:
 @given(expr=st.one_of(integers(), conditions()))
 def test_integers_and_conditions_mean_the_same(expr: Expr) -> None:
     check_integers(expr)
+
+
+@pytest.mark.parametrize(("asked", "answer"), [(M // 5 >= 0, TRUE), (M // 5 < 5, TRUE), (M // 5 - N > 4, FALSE)])
+def test_quotients_are_integers_wherever_they_end(asked: Expr, answer: Expr) -> None:
+    assert tidied((asked,)) == (answer,)
 
 
 def test_factors_in_another_order_are_told() -> None:
