@@ -38,7 +38,7 @@ __all__ = ["Strips", "strips_of", "whole_copies"]
 
 STRIPS = 4  # for each core
 MOST_TWICE = 1.4  # elements that are made, for each of the copy
-KINDS = ("bordered", "finite")
+KINDS = ("bordered", "finite", "tabulated")
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ import math
 from dataclasses import replace
 
 from schedules.default.copies import PackedTable, copy_of, guarded, stays_inside
+from schedules.default.patterns.across import last_of
 from schedules.default.patterns.padding import MOST_TERMS
 from schedules.default.rewriting import Rewriting
 from schedules.machine import Machine
@@ -48,17 +49,20 @@ def bordered_windows(rw: Rewriting, op: Compute, machine: Machine, *, plain: boo
         return op
     lane, is_along = op.axes[-1], _is_long_filter(reduce, value)
     parts = _factors(value, lane, is_along=is_along)
+    spread = [f for f in _multiplied(value) if f is not finite and isinstance(f, Read) and _is_spread(f, lane)]
     copies = {part: _copied(op, part) for part in parts}
+    copies |= {read: copy for read in spread if read not in copies and (copy := _copied(op, read)) is not None}
     if is_along and any(copy is None or not _is_row(copy.index[-1], lane) for copy in copies.values()):
         return op
     if finite is not None:
         copies[finite] = _copied(op, finite)
-    if not parts or None in copies.values():
+    if not copies or None in copies.values():
         return op
     reads: dict[Expr, Expr] = {}
     for part, copy in copies.items():
         assert copy is not None
-        kind = "finite" if part is finite else "bordered"
+        is_row = any(lane in set(free_axes(read.indices[-1])) for read in reads_of((part,)))
+        kind = "finite" if part is finite else "bordered" if is_row else "tabulated"
         table = rw.compute(f"{op.name}_{kind}", copy.axes, copy.body)
         if part is finite:
             rw.finite.append(table)
@@ -133,7 +137,10 @@ def _is_bordered(node: Expr, lane: Axis, *, is_along: bool) -> bool:
     if len(reads) != 1 or not reads[0].indices or not is_data_free(reads[0].indices):
         return False
     *others, last = reads[0].indices
-    if not (lane in set(free_axes(last)) if is_along else last is lane or _is_repeated(last, lane)):
+    if not is_along and last is not lane and not _is_repeated(last, lane):
+        if isinstance(node, Read) or lane not in set(free_axes(last)) or not _is_spread(reads[0], lane):
+            return False
+    elif lane not in set(free_axes(last)):
         return False
     if isinstance(node, Read) and not is_along and last is not lane:
         return True
@@ -158,11 +165,38 @@ def _is_repeated(index: Expr, lane: Axis) -> bool:
     )
 
 
+def _multiplied(value: Expr) -> list[Expr]:
+    """The factors of a term."""
+    if isinstance(value, Apply) and value.fn is Fn.MUL:
+        return [f for arg in value.args for f in _multiplied(arg)]
+    return [value]
+
+
+def _is_spread(read: Read, lane: Axis) -> bool:
+    """Whether elements side by side along `lane` are a few numbers or rows apart: those between are of other terms."""
+    forms = [affine_of(index) for index in read.indices if lane in set(free_axes(index))]
+    if len(forms) != 1 or forms[0] is None or not forms[0].is_linear or not is_data_free(read.indices):
+        return False
+    own = forms[0].terms.get((lane,), 0)
+    return own > 1 and sum(abs(f) == 1 for f in forms[0].terms.values()) == 1
+
+
 def _copied(op: Compute, part: Expr) -> PackedTable | None:
     """The copy of a part of a term; None where it is as large as what is read of it."""
     assert op.reduction is not None
     sizes = {a: number(a.extent) or 0 for a in (*op.axes, *op.reduction.axes)}
     copy = copy_of(part, sizes, {}, None, ())
+    copy = None if copy is None else _with_last(copy, op.axes[-1])
     repeats = any(_is_repeated(read.indices[-1], op.axes[-1]) for read in reads_of((part,)) if read.indices)
     reuse = 0 if repeats else REUSE  # else it is looked up for each term
     return None if copy is None or copy.size * reuse > math.prod(sizes.values()) else copy
+
+
+def _with_last(copy: PackedTable, lane: Axis) -> PackedTable:
+    """The copy with the dimension that is `lane` innermost, if one is."""
+    place = next((k for k, index in enumerate(copy.index) if index is lane), None)
+    if place is None:
+        return copy
+    return replace(
+        copy, axes=last_of(copy.axes, place), sizes=last_of(copy.sizes, place), index=last_of(copy.index, place)
+    )

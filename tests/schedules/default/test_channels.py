@@ -56,6 +56,7 @@ CASES = [
     (5, 33, 5, 2, "wrap", "float32", True), (2, 40, 3, 1, "zero", "float32", True),
     (27, 9, 3, 1, "zero", "float32", False), (14, 11, 3, 2, "zero", "float32", False, 3),
     (6, 24, 2, 3, "reflect", "float32", True, 2), (11, 10, 3, 1, "zero", "float64", False, 4),
+    (9, 17, 5, 1, "zero", "float32", False, 3),
 ]  # fmt: skip
 
 
@@ -100,6 +101,15 @@ def test_filters_of_one_channel_lie_side_by_side() -> None:
     text = str(te.Schedule(y).auto(target=AVX2))
     assert "c // 3" not in text.split("y_window[b, i, j, c] +=")[1].splitlines()[0]
     check(inputs, [y])
+
+
+def test_gradients_of_filters_of_one_channel_read_them_side_by_side() -> None:
+    """Sums over the filters of a channel: copies have a channel of all pixels next to the next one's."""
+    inputs, outputs = with_gradients(*filters(20, 21, 3, times=3))
+    text = str(te.Schedule(outputs).auto(target=AVX2))
+    (line,) = (row for row in text.splitlines() if "_window[" in row and "+= dx_" in row)
+    assert "* 3" not in line
+    assert "select" not in line
 
 
 def test_sums_of_filters_are_tiles_too() -> None:
