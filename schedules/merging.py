@@ -236,7 +236,9 @@ def _gains(axes: Sequence[Axis], apart: set[Pair], op: Operation) -> bool:
     last = number(runs[-1][-1].extent)
     if last is None:
         return False
-    return last < NARROW or (last < WIDE and last % LANES != 0) or (last < STREAM and _sums_columns(op, axes))
+    if last < NARROW or (last < STREAM and _sums_columns(op, axes)):
+        return True
+    return last % LANES != 0 and last < (STREAM if axes[-1].is_reduce else WIDE)
 
 
 def _sums_columns(op: Operation, axes: Sequence[Axis]) -> bool:

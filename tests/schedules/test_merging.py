@@ -46,6 +46,16 @@ def test_reductions_keep_what_they_reduce_apart() -> None:
     assert shapes([x], rest) == ([(200, 35)], [(200, 35)])
 
 
+def test_rows_that_end_within_a_vector_are_reduced_as_one() -> None:
+    x, whole = place("x", 57, 5, 385), place("whole", 57, 5, 384)
+    assert shapes([x], x.max()) == ([(109725,)], [()])
+    assert shapes([x], x.sum(axis=(1, 2))) == ([(57, 1925)], [(57,)])
+    assert shapes([whole], whole.sum()) is None
+    values = np.random.default_rng(0).integers(-4, 5, (57, 5, 385)).astype("float32")
+    assert te.build([x], x.max())(values) == values.max()
+    assert te.build([x], x.sum())(values) == values.sum()
+
+
 def test_columns_that_are_reduced_are_one_stream() -> None:
     x, w = place("x", 40, 6, 288), place("w", 40)
     assert shapes([x], x.max(axis=0)) == ([(40, 1728)], [(1728,)])

@@ -162,6 +162,7 @@ class GroupLoops:
         axes = list(root.axes)
         blocks = self.rw.kinds.get(root.name) == "blocks"
         threads = self.machine.cores > 1 and (blocks or self._work() >= self.machine.least.nest_threads)
+        threads = threads and not (self.rw.kinds.get(root.name) == "partial" and len(axes) == 1)
         short = self._short(root)
         vector = None if short else self._vector_axis(root, depth)
         if vector is not None and self._is_down(root, vector):
@@ -269,6 +270,8 @@ class GroupLoops:
     def _is_down(self, root: Compute, vector: Axis) -> bool:
         """Whether long columns are reduced, all of them side by side in memory."""
         if root.reduction is None or self.group.members or not along(root, vector):
+            return False
+        if self.rw.kinds.get(root.name) == "partial":  # a few vectors, in registers
             return False
         rows, columns = number(root.reduction.axes[-1].extent), number(vector.extent)
         if rows is None or columns is None:
@@ -403,7 +406,7 @@ class GroupLoops:
 
     def _vectors(self, vector: Axis | None) -> int:
         extent = None if vector is None else number(vector.extent)
-        return 1024 if extent is None else -(-extent // (self._width(self.group.root) * 4))
+        return 1024 if extent is None else -(-extent // self._width(self.group.root))
 
     def _outer(self, axes: Sequence[Axis], depth: int, vector: Axis | None) -> list[Axis]:
         """The loops that are shared out among threads: those of the group, else as many as give enough tasks."""

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import tedsl as te
+from schedules.default.patterns.nests import TASKS
+from tedsl.backend.host.targets import machine_of, parse_target
 
 MACHINE = {
     "vector_bytes": 32, "vector_registers": 16, "l1": 1 << 15, "l2": 1 << 19, "l3": 1 << 25, "cores": 2, "gpu": None,
@@ -110,3 +112,12 @@ def test_products_are_stored_where_their_rows_are_summed() -> None:
     feeds = {t: chance.integers(-3, 4, tuple(map(int, t.shape))).astype("float32") for t in inputs}
     for got, want in zip(te.build(inputs, outputs)(*feeds.values()), te.interpret(outputs, feeds), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_a_few_vectors_of_a_whole_tensor_are_no_tasks() -> None:
+    """What is made of the sum point by point is, in no more tasks than keep the cores busy."""
+    x = te.placeholder((16000,), name="x")
+    text = str(te.Schedule(x / (1.0 + (x * x).mean())).auto(target="x86-64-v3"))
+    (tasks,) = (line for line in text.splitlines() if "parallel" in line)
+    count = int(tasks.split("<")[1].split(",")[0])
+    assert count <= TASKS * machine_of(parse_target("x86-64-v3")).cores
