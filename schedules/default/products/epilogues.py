@@ -14,7 +14,7 @@ from dataclasses import replace
 from schedules.default.costs import INLINE, element_cost, is_pointwise, is_same_point, values_of
 from schedules.default.rewriting import Rewriting, loop_names
 from schedules.directives import ComputeAt, ComputeInline, ComputeRoot, Directive, Fuse, Split
-from tedsl.lang.expr import Axis, Const, Read
+from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.tensor import Compute, Operation, Tensor
 
@@ -72,9 +72,7 @@ def _is_plain(op: Compute, product: Compute) -> bool:
     """
     if len(op.bodies) > 1 or op.looks_up or op.bodies[0].dtype.itemsize != product.bodies[0].dtype.itemsize:
         return False
-    if [(number(a.begin), simplify_extent(a.extent)) for a in op.axes] != [
-        (number(a.begin), simplify_extent(a.extent)) for a in product.axes
-    ]:
+    if list(map(_extent, op.axes)) != list(map(_extent, product.axes)):
         return False
     values = values_of(op.bodies)
     reads = [n for n in values if isinstance(n, Read) and n.indices]
@@ -82,6 +80,10 @@ def _is_plain(op: Compute, product: Compute) -> bool:
     indices = [i for n in reads for i in n.indices]
     bare = any(isinstance(n, Axis) for n in values)
     return not bare and not across and all(isinstance(i, (Axis, Const)) for i in indices)
+
+
+def _extent(axis: Axis) -> tuple[int | None, Expr | None]:
+    return number(axis.begin), None if axis.extent is None else simplify_extent(axis.extent)
 
 
 def _hand_over(rw: Rewriting, chain: Sequence[Compute]) -> None:
@@ -97,9 +99,10 @@ def _hand_over(rw: Rewriting, chain: Sequence[Compute]) -> None:
 def _moved(said: Directive, before: str, now: str, names: dict[str, str]) -> Directive:
     """A directive of a stage as one of another, whose loops have other `names`; those it makes are added."""
     if said.stage == before:
-        for cut in (said.outer, said.inner) if isinstance(said, Split) else ():
-            whole = names[said.loop]
-            names[cut] = whole + cut.removeprefix(said.loop) if cut.startswith(said.loop) else cut
+        if isinstance(said, Split):
+            for cut in (said.outer, said.inner):
+                is_part = cut.startswith(said.loop)
+                names[cut] = names[said.loop] + cut.removeprefix(said.loop) if is_part else cut
         if isinstance(said, Fuse):
             names[said.fused] = said.fused
         return replace(said, stage=now, **{f: _renamed(v, names) for f, v in vars(said).items() if f in LOOPS})
