@@ -24,6 +24,7 @@ class Thresholds:
     product_threads: int = 1 << 22  # multiplications
     product_terms: int = 2048  # of a sum that is cut into blocks, for each of which the factors stay in the cache
     window_lanes: int = 32  # pixels of a row, few filters over which share what they read
+    epilogue: int = 1  # elements of a product that is stored as what its reader makes of it
     table_rows: int = 16  # of a table that stays in the first cache, beside which columns are packed row by row
     table_threads: int = 1 << 15  # elements of a packed table
     turned: int = 1 << 14  # elements of a table that is turned in squares

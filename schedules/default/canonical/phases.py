@@ -141,7 +141,8 @@ def _leaves_lanes(op: Compute, loops: _Loops, known: Contraction) -> bool:
     cut = next((c for c in loops if c.axis is op.axes[-1]), None)
     if cut is None or cut.extent < LEAST_LANES:
         return False
-    return known.lane not in set(loops[cut]) and known.sizes[known.lane] < FILLED
+    made = sum(isinstance(loop, Axis) for loop in loops[cut])  # of the last loop, the last ones of the sum
+    return known.lane not in set(known.op.axes[-made:]) and known.sizes[known.lane] < FILLED
 
 
 def _tied(op: Compute, kept: list[_Cut], phases: list[_Cut], taps: list[_Cut], least: Thresholds) -> _Found | None:

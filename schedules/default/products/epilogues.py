@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from schedules.default.costs import INLINE, element_cost, is_pointwise, is_same_point, values_of
+from schedules.default.costs import INLINE, element_cost, is_pointwise, is_same_point, points, values_of
 from schedules.default.rewriting import Rewriting, loop_names
 from schedules.directives import ComputeAt, ComputeInline, ComputeRoot, Directive, Fuse, Split
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number, simplify_extent
-from tedsl.lang.tensor import Compute, Operation, Tensor
+from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
 
 __all__ = ["with_epilogues"]
 
@@ -31,6 +31,8 @@ def with_epilogues(rw: Rewriting, outputs: Iterable[Tensor], alone: Iterable[str
         for read in op.reads:
             readers.setdefault(read.tensor.op, {}).setdefault(op, []).append(read)
     for product in _products(rw):
+        if points(product.axes) < rw.least.epilogue:
+            continue
         chain = _chain(rw, product, readers, kept)
         if len(chain) > 1:
             _hand_over(rw, chain)
@@ -62,6 +64,8 @@ def _chain(
             break
         if not isinstance(reader, Compute) or not is_pointwise(reader) or not _is_plain(reader, product):
             break
+        if reader.name in kept and _may_replace_input(reader):
+            break
         chain.append(reader)
     return chain
 
@@ -80,6 +84,11 @@ def _is_plain(op: Compute, product: Compute) -> bool:
     indices = [i for n in reads for i in n.indices]
     bare = any(isinstance(n, Axis) for n in values)
     return not bare and not across and all(isinstance(i, (Axis, Const)) for i in indices)
+
+
+def _may_replace_input(op: Compute) -> bool:
+    """Whether a result may be written over an array that it reads: best when nobody else reads that any more."""
+    return any(isinstance(read.tensor.op, Placeholder) and is_same_point(op, read) for read in op.reads)
 
 
 def _extent(axis: Axis) -> tuple[int | None, Expr | None]:

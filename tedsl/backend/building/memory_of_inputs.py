@@ -93,9 +93,9 @@ def _proven(request: BuildRequest, shared: Shared) -> Shared:
 def _whole(program: Compilation) -> Choices:
     """The choices of a program of which no stage is computed in pieces, one after another, nor some of it twice.
 
-    Windows that are reductions are done with what they read before anything is written.
+    Windows that are reductions, and products, are done with what they read before anything is written.
     """
-    names = ("pieces", "shifted", "written_out", "pipeline", "border_strips")
+    names = ("pieces", "shifted", "written_out", "pipeline", "border_strips", "epilogue")
     return (*program.planner.choices, *((name, SIZE_MAX) for name in names))
 
 

@@ -49,6 +49,7 @@ def test_a_layer_is_one_walk() -> None:
         lambda t, b, r: [te.compute((200, 200), lambda i, j: te.relu(t[j, i]))],  # elsewhere
         lambda t, b, r: [te.compute(t.shape, lambda i, j: t[i, j] + r[j, i])],  # beside what lies across
         lambda t, b, r: [te.compute(t.shape, lambda i, j: te.select(i < 7, t[i, j], r[i, j]))],  # in pieces
+        lambda t, b, r: [te.compute(t.shape, lambda i, j: r[i, j] - t[i, j])],  # an update, may be written over r
         lambda t, b, r: [te.compute(t.shape, lambda i, j: te.cast(t[i, j], "float64"))],  # wider
     ],
 )
