@@ -39,7 +39,7 @@ print(explanation)
 # `te.gradcheck` moves every element of every input a little, and compares what the loss does with its adjoint. The
 # plot shows the worst element of each input: left of the dashed line is within the tolerance.
 
-# %%
+# %% tags=["machine"]
 report = te.gradcheck(loss, [x, w, b])
 assert report.ok
 report
