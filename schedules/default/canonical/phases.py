@@ -121,7 +121,7 @@ def _split(op: Compute, cuts: Sequence[_Cut], least: Thresholds, *, plain: bool)
         known = None if part is None else contraction_of(grouped(part, least), least)
         if part is None or known is None or (phases and not _is_worth_phases(known, least)):
             return None
-        if _leaves_lanes(op, loops, known):
+        if _leaves_lanes(op, loops, known) and contraction_of(op, least) is None:
             return None
         if not all(c.divides for c in kept) and not reads_inside(part):
             return None
@@ -136,7 +136,8 @@ def _split(op: Compute, cuts: Sequence[_Cut], least: Thresholds, *, plain: bool)
 def _leaves_lanes(op: Compute, loops: _Loops, known: Contraction) -> bool:
     """Whether vectors lay along the last loop, and lie along another one that fills few of them where it is split.
 
-    Filters of single channels, some for each and channels last: see `bordered`.
+    Filters of single channels, some for each and channels last: see `bordered`. What is a product as it is would be one
+    with a table for each element of the last loop.
     """
     cut = next((c for c in loops if c.axis is op.axes[-1]), None)
     if cut is None or cut.extent < LEAST_LANES:

@@ -106,6 +106,19 @@ def test_frames_that_overlap_by_a_table(length: int, size: int, hop: int) -> Non
     check([x, window, table], y)
 
 
+def test_few_channels_of_a_transposed_convolution_are_split() -> None:
+    """Their weights would be a table for each pixel."""
+    x, w = te.placeholder((2, 10, 438), name="x"), te.placeholder((10, 5, 4), name="w")
+    y = te.compute(
+        (2, 5, 878),
+        lambda b, f, i: te.sum(
+            lambda k, t: x.at(b, k, i // 2 - t, mode="zero") * w[k, f, i % 2 + t * 2],
+            [te.reduce_axis(10), te.reduce_axis(2)],
+        ),
+    )
+    assert any("i_q" in text for text in stages(y))
+
+
 def test_elements_that_nobody_asks_for_are_not_read_outside() -> None:
     """Whole and rest together are 56 elements here, for which `x` has no room."""
     x, w = placeholders((54, 9), (8, 9, 9))
