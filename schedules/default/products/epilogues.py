@@ -14,6 +14,7 @@ from dataclasses import replace
 from schedules.default.costs import INLINE, element_cost, is_pointwise, is_same_point, points, values_of
 from schedules.default.rewriting import Rewriting, loop_names
 from schedules.directives import ComputeAt, ComputeInline, ComputeRoot, Directive, Fuse, Split
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
@@ -23,6 +24,14 @@ __all__ = ["with_epilogues"]
 LOOPS = frozenset({"loop", "outer", "inner", "fused", "loops", "axis"})  # fields of directives that name loops
 
 
+@dataclass(frozen=True)
+class _Heir:
+    """The stage that gets the loops of a product, and their names there."""
+
+    stage: str
+    names: Mapping[str, str]
+
+
 def with_epilogues(rw: Rewriting, outputs: Iterable[Tensor], alone: Iterable[str]) -> None:
     """Give the loops of products to what their only readers make of them; those `alone` are stored as they are."""
     kept = {*(t.op.name for t in outputs), *alone}
@@ -30,12 +39,23 @@ def with_epilogues(rw: Rewriting, outputs: Iterable[Tensor], alone: Iterable[str
     for op in rw.stages:
         for read in op.reads:
             readers.setdefault(read.tensor.op, {}).setdefault(op, []).append(read)
+    own: dict[str, list[Directive]] = {}
+    for said in rw.directives:
+        own.setdefault(said.stage, []).append(said)
+    costs = _costs(rw)
+    heirs: dict[str, _Heir] = {}
+    inline: list[Directive] = []
     for product in _products(rw):
         if points(product.axes) < rw.least.epilogue:
             continue
-        chain = _chain(rw, product, readers, kept)
-        if len(chain) > 1:
-            _hand_over(rw, chain)
+        *before, last = _chain(rw, product, readers, kept, costs)
+        heir = _Heir(last.name, _names(product, last, own[product.name])) if before else None
+        if heir is not None and len(set(heir.names.values())) == len(heir.names):
+            heirs[product.name] = heir
+            inline += [ComputeInline(stage=op.name) for op in before]
+            rw.planned |= {last.name, *(op.name for op in before)}
+    if heirs:
+        rw.directives[:] = [*(_moved(said, heirs) for said in rw.directives), *inline]
 
 
 def _products(rw: Rewriting) -> list[Compute]:
@@ -51,18 +71,28 @@ def _products(rw: Rewriting) -> list[Compute]:
     return found
 
 
+def _costs(rw: Rewriting) -> dict[Operation, int]:
+    """What an element of each pointwise stage costs with the stages that may be inlined into it, however far away."""
+    costs: dict[Operation, int] = {}
+    for op in rw.stages:
+        if is_pointwise(op) and op.name not in rw.planned:
+            own = element_cost(op) + sum(costs.get(source, 0) for source in {t.op for t in op.inputs})
+            costs[op] = min(own, INLINE + 1)
+    return costs
+
+
 def _chain(
-    rw: Rewriting, product: Compute, readers: Mapping[Operation, Mapping[Operation, Sequence[Read]]], kept: set[str]
-) -> list[Compute]:
+    rw: Rewriting, product: Compute, readers: Mapping[Operation, Mapping[Operation, Sequence[Read]]], kept: set[str],
+    costs: Mapping[Operation, int],
+) -> list[Compute]:  # fmt: skip
     """The product and the stages after it, each the only reader of the one before, at the same point."""
-    chain, cost = [product], 0
+    chain = [product]
     while chain[-1].name not in kept and len(readers.get(chain[-1], ())) == 1:
         ((reader, reads),) = readers[chain[-1]].items()
-        cost += element_cost(reader)
-        is_free = reader.name not in rw.planned and reader.name not in rw.kinds and reader.name not in rw.inside
-        if not is_free or cost > INLINE or not all(is_same_point(reader, read) for read in reads):
+        is_free = reader in costs and reader.name not in rw.kinds and reader.name not in rw.inside
+        if not is_free or costs[reader] > INLINE or not all(is_same_point(reader, read) for read in reads):
             break
-        if not isinstance(reader, Compute) or not is_pointwise(reader) or not _is_plain(reader, product):
+        if not isinstance(reader, Compute) or reader.name in rw.planned or not _is_plain(reader, product):
             break
         if reader.name in kept and _may_replace_input(reader):
             break
@@ -95,28 +125,28 @@ def _extent(axis: Axis) -> tuple[int | None, Expr | None]:
     return number(axis.begin), None if axis.extent is None else simplify_extent(axis.extent)
 
 
-def _hand_over(rw: Rewriting, chain: Sequence[Compute]) -> None:
-    """Let the last stage have the loops of the first; those before it are computed there."""
-    first, last = chain[0], chain[-1]
-    names = dict(zip(loop_names(first).values(), loop_names(last).values(), strict=True))
-    said = [_moved(d, first.name, last.name, names) for d in rw.directives]
-    if len(set(names.values())) == len(names):
-        rw.directives[:] = [*said, *(ComputeInline(stage=op.name) for op in chain[:-1])]
-        rw.planned.update(op.name for op in chain)
-
-
-def _moved(said: Directive, before: str, now: str, names: dict[str, str]) -> Directive:
-    """A directive of a stage as one of another, whose loops have other `names`; those it makes are added."""
-    if said.stage == before:
+def _names(product: Compute, last: Compute, own: Iterable[Directive]) -> dict[str, str]:
+    """The names that the loops of a product have where they are those of `last`."""
+    names = dict(zip(loop_names(product).values(), loop_names(last).values(), strict=True))
+    for said in own:
         if isinstance(said, Split):
             for cut in (said.outer, said.inner):
                 is_part = cut.startswith(said.loop)
                 names[cut] = names[said.loop] + cut.removeprefix(said.loop) if is_part else cut
         if isinstance(said, Fuse):
             names[said.fused] = said.fused
-        return replace(said, stage=now, **{f: _renamed(v, names) for f, v in vars(said).items() if f in LOOPS})
-    if isinstance(said, ComputeAt) and said.consumer == before:
-        return replace(said, consumer=now, loop=names[said.loop])
+    return names
+
+
+def _moved(said: Directive, heirs: Mapping[str, _Heir]) -> Directive:
+    """A directive of a stage, or one that names a loop of it, as one of its heir."""
+    if said.stage in heirs:
+        heir = heirs[said.stage]
+        loops = {f: _renamed(v, heir.names) for f, v in vars(said).items() if f in LOOPS}
+        return replace(said, stage=heir.stage, **loops)
+    if isinstance(said, ComputeAt) and said.consumer in heirs:
+        heir = heirs[said.consumer]
+        return replace(said, consumer=heir.stage, loop=heir.names[said.loop])
     return said
 
 

@@ -44,6 +44,7 @@ def test_a_layer_is_one_walk() -> None:
     "program",
     [
         lambda t, b, r: [te.tanh(t)],  # dear in as many copies as a tile has elements
+        lambda t, b, r: [t + te.exp(te.tanh(r))],  # as dear by what it reads
         lambda t, b, r: [te.relu(t + b), t],  # stored anyway
         lambda t, b, r: [te.relu(t + b), te.relu(t - b)],
         lambda t, b, r: [te.compute((200, 200), lambda i, j: te.relu(t[j, i]))],  # elsewhere
