@@ -23,6 +23,7 @@ _DEFINED = re.compile(
 )
 _VALUES = re.compile(r"float ([-+.\dxA-Fe]+)")
 _NAMES = re.compile(_NAME)
+_LEAST = -150.0  # p 2^n rounds to 0 below
 _BITS = {4: 128, 8: 256, 16: 512}
 
 
@@ -126,7 +127,18 @@ def _scale(name: str, own: str, width: int, value: str, source: str, declared: d
     intrinsic = f"@llvm.x86.avx512.mask.scalef.ps.{_BITS[width]}"
     rounding, given = (", i32 immarg", ", i32 4") if width == 16 else ("", "")
     declared[f"declare {kind} {intrinsic}({kind}, {kind}, {kind}, {mask}{rounding})"] = None
-    return [
+    kept = f"{own}.kept"
+    lines = [
         f"  {own} = fadd {kind} {source}, {_BIAS}",
-        f"  {name} = call {kind} {intrinsic}({kind} {value}, {kind} {own}, {kind} zeroinitializer, {mask} -1{given})",
+        f"  {kept} = fcmp uge {kind} {own}, splat (float {_constant(_LEAST)})",
+    ]
+    if width < 8:
+        lanes = ", ".join(f"i32 {lane}" for lane in range(8))
+        lines.append(f"  {kept}8 = shufflevector <4 x i1> {kept}, <4 x i1> zeroinitializer, <8 x i32> <{lanes}>")
+        kept = f"{kept}8"
+    given = f"{mask} {own}.mask{given}"
+    return [
+        *lines,
+        f"  {own}.mask = bitcast <{max(8, width)} x i1> {kept} to {mask}",
+        f"  {name} = call {kind} {intrinsic}({kind} {value}, {kind} {own}, {kind} zeroinitializer, {given})",
     ]

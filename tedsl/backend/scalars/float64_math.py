@@ -93,7 +93,10 @@ def _two_to(n: Expr) -> Expr:
 
 
 def _two_to_times(n: Expr, x: Expr) -> Expr:
-    """x 2^n in two steps, for n from far below the normal exponents to just above them."""
+    """x 2^n in two steps, for n from -2046 to just above the exponents of normal numbers.
+
+    There the first step is a product with 0. One that only gets too small takes 150 cycles.
+    """
     half = n >> hl.u64(1)
     return x * _two_to(half) * _two_to(n - half)
 
@@ -110,13 +113,13 @@ def _exp_polynomial(r: Expr) -> Expr:
 
 def exp(x: Expr) -> Expr:
     """e^x."""
-    r, n = _reduce_exp(_between(x, -746.0, 710.0))
+    r, n = _reduce_exp(_between(x, -1418.0, 710.0))
     return _two_to_times(n, _exp_polynomial(r))
 
 
 def exp2(x: Expr) -> Expr:
     """2^x."""
-    x = _between(x, -1076.0, 1025.0)
+    x = _between(x, -2046.0, 1025.0)
     real, n = _nearest(x)
     return _two_to_times(n, _exp_polynomial((x - real) * f64(LN2)))
 

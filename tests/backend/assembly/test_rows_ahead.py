@@ -187,3 +187,29 @@ def test_results_below_the_normal_numbers_round_once(target: str) -> None:
     got = np.asarray(te.build([x], te.exp(x), target=target)(values)).astype(np.float64)
     unit = np.spacing(np.maximum(exact, np.finfo(np.float32).smallest_subnormal).astype(np.float32)).astype(np.float64)
     assert (np.abs(got - exact) <= unit).all()
+
+
+def test_lanes_whose_power_is_0_are_left_out() -> None:
+    """What causal attention masks: a product that gets too small for any number takes as long as a hundred others."""
+    for size in (4096, 4):
+        x = te.placeholder((size,), "float32", name="x")
+        for function in (te.exp, te.exp2, te.sigmoid):
+            text = te.build([x], function(x), target="x86-64-v4").source("asm")
+            scaled = [line for line in text.splitlines() if "vscalefps" in line]
+            assert scaled, function
+            assert all("{z}" in line for line in scaled), function
+
+
+@pytest.mark.parametrize("target", LEVELS_HERE)
+@pytest.mark.parametrize("size", [4, 8, 5001])
+def test_numbers_far_below_those_of_normal_results(target: str, size: int) -> None:
+    for dtype, low, high in (("float32", -400, -80), ("float64", -4000, -700)):
+        least = np.finfo(dtype).smallest_subnormal
+        for function, exact_of in ((te.exp, np.exp), (te.exp2, np.exp2)):
+            values = np.append(np.linspace(low, high, size - 1), -np.inf).astype(dtype)
+            exact = exact_of(values.astype(np.longdouble))
+            x = te.placeholder(values.shape, dtype, name="x")
+            got = np.asarray(te.build([x], function(x), target=target)(values))
+            unit = np.spacing(np.maximum(exact, least).astype(dtype)).astype(np.longdouble)
+            assert (np.abs(got - exact) <= unit).all()
+            assert (got[exact < least / 4] == 0).all()
