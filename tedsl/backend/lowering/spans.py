@@ -39,6 +39,10 @@ class Iterations:
     low: Halide | None = None
     high: Halide | None = None
 
+    @property
+    def are_all(self) -> bool:
+        return self.holds is None and self.low is None and self.high is None
+
     def both(self, other: Iterations) -> Iterations:
         """What is in both."""
         return Iterations(

@@ -22,7 +22,8 @@ from tedsl.lang import functions as fn
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import TRUE, Axis, Expr, Reduce
 from tedsl.lang.extents import number
-from tedsl.lang.traverse import topological
+from tedsl.lang.polynomials import Affine
+from tedsl.lang.traverse import substitute_all, topological
 
 __all__ = [
     "Inner", "Turn", "accumulated", "extent_of", "inner_reductions", "product_of_extents", "promised", "reductions",
@@ -61,7 +62,7 @@ def extent_of(axis: Axis) -> Expr:
 
 
 def inner_reductions(ctx: Context, bodies: tuple[Expr, ...], types: list[Any], free: set[int]) -> list[Inner]:
-    """Every reduction of the bodies once, with a turn after those that it contains and shared by those of its extents.
+    """Every reduction of the bodies once, in turns: after those that it contains, with those of the same iterations.
 
     Accumulators lie in `free` components of their types, else in new ones.
     """
@@ -81,13 +82,26 @@ def inner_reductions(ctx: Context, bodies: tuple[Expr, ...], types: list[Any], f
                 types.append(TYPES[dtype])
             slots.append(slot)
         found[whole] = Inner(whole, kept, tuple(slots), 0)
-    together = sorted(dict.fromkeys((level[r], _shape(r)) for r in found), key=lambda key: key[0])
-    turn = {key: k for k, key in enumerate(together)}
-    return [replace(inner, turn=turn[level[r], _shape(r)]) for r, inner in found.items()]
+    loops: dict[tuple[Expr, ...], tuple[Axis, ...]] = {}
+    walks = {r: (level[r], *_walk(r, loops)) for r in found}
+    together = sorted(dict.fromkeys(walks.values()), key=lambda walk: walk[0])
+    turn = {walk: k for k, walk in enumerate(together)}
+    return [replace(inner, turn=turn[walks[r]]) for r, inner in found.items()]
 
 
-def _shape(reduce: Reduce) -> tuple[Expr, ...]:
-    return tuple(end for a in reduce.axes for end in (a.begin, extent_of(a)))
+def _walk(reduce: Reduce, loops: dict[tuple[Expr, ...], tuple[Axis, ...]]) -> tuple[tuple[Axis, ...], Expr]:
+    """Which iterations a reduction runs: its loops, named as those of others, and what leaves some of them out."""
+    shape = tuple(end for a in reduce.axes for end in (a.begin, extent_of(a)))
+    axes = loops.setdefault(shape, reduce.axes)
+    condition = _condition(reduce)
+    if iterations_of(condition, reduce.axes[0], frozenset(reduce.axes), _anywhere).are_all:
+        return axes, TRUE
+    (named,) = substitute_all((condition,), dict(zip(reduce.axes, axes, strict=True)))
+    return axes, named
+
+
+def _anywhere(form: Affine, *, largest: bool) -> Halide:
+    return hl.i32(0)
 
 
 def _points(ctx: Context, reduce: Reduce) -> Halide:

@@ -110,6 +110,23 @@ def test_terms_that_are_not_asked_for_take_no_iterations(where: Condition) -> No
     assert str(TERMS) not in lengths(te.build(x, y, target="x86-64-v3"))
 
 
+@pytest.mark.parametrize("first", [lambda t, i, j, k: k < i, lambda t, i, j, k: i == j])
+def test_sums_over_other_terms_have_loops_of_their_own(first: Condition) -> None:
+    """Together they would walk all terms of both, at every place, with the divisions of one of them."""
+    n = 24
+    x = te.placeholder((n, n), "float64", name="x")
+
+    def element(s: Any, t: Any, i: Any, j: Any) -> Any:
+        one = te.sum(lambda k: s[t - 1, i, k] / x[k, k], where=lambda k: first(t, i, j, k))
+        two = te.sum(lambda k: s[t - 1, k, j], where=lambda k: k > i)
+        return te.select(t == 0, x[i, j], 0.1 * one + 0.1 * two)
+
+    y = te.scan((3, n, n), element, axis=0)
+    assert str(n) not in lengths(te.build(x, y, target="x86-64-v3"))
+    given_x = CHANCE.standard_normal((n, n)) + 3
+    agree(te.evaluate(y, {x: given_x}), te.interpret(y, {x: given_x}))
+
+
 def test_an_adjoint_at_one_place_is_a_sum_there_alone() -> None:
     """The reads of one column by all others come back as a sum over these at that column."""
     n = 24
