@@ -27,7 +27,7 @@ from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.phases import cases_of
 from tedsl.lang.tensor import Operation, Scan, ScanState, StepPart, Tensor
-from tedsl.lang.traverse import asked_inside, reads_of, rebuild_all, replaced, substitute_all
+from tedsl.lang.traverse import asked_inside, reads_of, rebuild_all, replaced, substitute_all, topological
 
 __all__ = ["scan_flows", "seeds_of"]
 
@@ -49,6 +49,7 @@ def scan_flows(
     found = _swept(op, handles, prefix, frozenset(own) | wanted, kept, slopes)
     inner = [(own[id(s.read.tensor)], _on_outputs(op, s)) for s in found if id(s.read.tensor) in own]
     outer = [_on_outputs(op, s) for s in found if id(s.read.tensor) not in own]
+    outer = _dividing_once(outer, [s.adjoint for _, s in inner])
     if not inner and all(isinstance(adjoints.get(k), Stored | Sparse) for k in handles):
         totals = {handles[k]: adjoints[k].tensor("") for k in handles}
     else:
@@ -93,6 +94,26 @@ def _swept(
     return found
 
 
+def _dividing_once(sites: Sequence[ReadSite], others: Sequence[Expr]) -> list[ReadSite]:
+    """What a quotient sends back, with one division: its divisor receives a multiple of what its dividend does.
+
+    rewrites   -(g * y) / b   ->   -(g / b * y), where `others`, or a site, has g / b
+    """
+    adjoints = [s.adjoint for s in sites]
+    known = {n.args: n for n in topological((*adjoints, *others)) if isinstance(n, Apply) and n.fn is Fn.DIV}
+
+    def rule(node: Expr) -> Expr:
+        if not isinstance(node, Apply) or node.fn is not Fn.DIV:
+            return node
+        above, under = node.args
+        product = above.args[0] if isinstance(above, Apply) and above.fn is Fn.NEG else None
+        if not isinstance(product, Apply) or product.fn is not Fn.MUL or (product.args[0], under) not in known:
+            return node
+        return -(known[product.args[0], under] * product.args[1])
+
+    return [_with_adjoint(s, a) for s, a in zip(sites, rebuild_all(adjoints, rule), strict=True)]
+
+
 def _reached(op: Scan, adjoints: Cotangents) -> list[int]:
     """The float states with an adjoint: those given one, and those they read, directly or through others."""
     number = {id(s): k for k, s in enumerate(op.states)}
@@ -117,8 +138,21 @@ def _handles(op: Scan, prefix: tuple[Axis, ...], states: Iterable[int]) -> dict[
 
 
 def _steps_done(op: Scan, bodies: Mapping[int, Expr], place: tuple[Expr, ...]) -> dict[Expr, Expr]:
-    """The bodies whose values are there as elements of the finished outputs."""
-    return {body: Read(op.output(k), place) for k, body in bodies.items() if isinstance(body, Apply)}
+    """The bodies whose values are there as elements of the finished outputs, and of their branches those that are only
+    asked for where they are chosen.
+    """
+    users = Counter(c for node in topological(bodies.values()) for c in dict.fromkeys(node.children))
+    users.update(bodies.values())
+    found: dict[Expr, Expr] = {}
+    for k, body in bodies.items():
+        done, stack = Read(op.output(k), place), [body]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, Apply):
+                found[node] = done
+                branches = node.args[1:] if node.fn is Fn.SELECT and node.args[1] is not node.args[2] else ()
+                stack += [b for b in branches if users[b] == 1]
+    return found
 
 
 def seeds_of(pairs: Iterable[tuple[Expr, Expr]]) -> dict[Expr, Expr]:

@@ -63,3 +63,43 @@ def test_both_branches_of_a_choice_send_one_choice_back(branches):
     a, b, h = np.arange(5.0), np.array([1.0, -1, 2, 0, 3]), np.arange(1.0, 6)
     expected = h if branches == "same" else np.where(b > 0, h, -h)
     np.testing.assert_array_equal(te.interpret(dx, {x: a, c: b, head: h}), expected)
+
+
+def branches_of_a_step(shared: bool):
+    """Values that are the result where they are chosen; the square root also has another use, if it is shared."""
+    a = te.placeholder((N, N), "float64", name="a")
+
+    def element(s, i, j):
+        rest = a[i, j] - te.sum(lambda k: s[i, k] * s[j, k], where=lambda k: (k < j) & (j <= i))
+        root = te.sqrt(te.abs(rest) + 0.5)
+        return te.select(j < i, rest / s[j, j], te.select(j == i, root, 0.1 * root if shared else 0.0))
+
+    return te.scan((N, N), element, axis=(0, 1)), a
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_is_chosen_is_the_result_where_it_is(shared):
+    y, a = branches_of_a_step(shared)
+    draw = np.random.default_rng(0)
+    values = draw.standard_normal((N, N))
+    assert te.gradcheck(y, [a], [values + 4 * np.eye(N)], atol=1e-6, rtol=1e-5).ok
+
+
+def test_costly_values_that_are_chosen_are_not_computed_again():
+    y, a = branches_of_a_step(shared=False)
+    grads = te.differentiate(y, [a], head=te.placeholder((N, N), "float64", name="head"))
+    gradients = [op for op in stages_of(list(grads)) if op is not y.op]
+    roots = [n for op in gradients for n in topological(op.expressions) if getattr(n, "fn", None) is Fn.SQRT]
+    assert not roots
+
+
+def test_a_quotient_and_its_gradient_divide_once():
+    a, b = te.placeholder((N, N), "float64", name="a"), te.placeholder((N,), "float64", name="b")
+    y = te.scan((N,), lambda x, i: (b[i] - te.sum(lambda k: a[i, k] * x[k], where=lambda k: k < i)) / a[i, i], axis=0)
+    grads = te.differentiate(y, [a, b], head=te.placeholder((N,), "float64", name="head"))
+    gradients = [op for op in stages_of(list(grads)) if op is not y.op]
+    divisions = [n for op in gradients for n in topological(op.expressions) if getattr(n, "fn", None) is Fn.DIV]
+    assert len(divisions) == 1
+    draw = np.random.default_rng(0)
+    values = [draw.standard_normal((N, N)) + 4 * np.eye(N), draw.standard_normal(N)]
+    assert te.gradcheck(y, [a, b], values, atol=1e-6, rtol=1e-5).ok
