@@ -139,6 +139,7 @@ class Runtime:
         if count < self._most_threads:
             self.stop_threads()
         self._most_threads = count
+        self._waiting.share_among(count)
         self.call("halide_set_num_threads", count)
 
     def pointer(self, name: str) -> int:

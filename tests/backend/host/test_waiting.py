@@ -40,16 +40,41 @@ def looped(body: Callable[[Callable[[Callable[[], Any]], int]], Any]) -> int:
 
     def pool(context: Any, task: Any, first: int, count: int, closure: Any) -> int:
         def run(function: Callable[[], Any]) -> int:
-            made = _TASK(lambda context, number, closure: function() or 0)
-            return int(do_task(None, ctypes.cast(made, ctypes.c_void_p), first, None))
+            functions.append(function)
+            return int(do_task(context, task, first, closure))
 
         body(run)
         return 7
 
+    functions: list[Callable[[], Any]] = []
+    made = _TASK(lambda context, number, closure: functions.pop()() or 0)
+
     kept = _PAR_FOR(pool)
     hooks = waiting.hooks(ctypes.cast(kept, ctypes.c_void_p).value or 0)
     do_task = _DO_TASK(hooks["halide_set_custom_do_task"])
-    return int(_PAR_FOR(hooks["halide_set_custom_do_par_for"])(None, None, 0, 2, None))
+    return int(_PAR_FOR(hooks["halide_set_custom_do_par_for"])(None, ctypes.cast(made, ctypes.c_void_p), 0, 2, None))
+
+
+def numbers_of(first: int, count: int, threads: int, alone: int) -> list[int]:
+    """Which tasks run, in which order: two threads in turns, after `alone` tasks of one."""
+    waiting, allowed = Waiting(), sorted(os.sched_getaffinity(0))
+    waiting.share_among(threads)
+    found: list[tuple[int, int]] = []
+    made = _TASK(lambda context, number, closure: found.append((number, closure)) or 0)  # type: ignore[func-returns-value]
+
+    def pool(context: Any, task: Any, first: int, count: int, closure: Any) -> int:
+        for k in range(count):
+            os.sched_setaffinity(0, {allowed[0 if k < alone else k % 2]})
+            do_task(context, task, first, closure)
+        return 0
+
+    kept = _PAR_FOR(pool)
+    hooks = waiting.hooks(ctypes.cast(kept, ctypes.c_void_p).value or 0)
+    do_task = _DO_TASK(hooks["halide_set_custom_do_task"])
+    _PAR_FOR(hooks["halide_set_custom_do_par_for"])(None, ctypes.cast(made, ctypes.c_void_p), first, count, 5)
+    os.sched_setaffinity(0, allowed)
+    assert {closure for _, closure in found} == {5}
+    return [number for number, _ in found]
 
 
 def begun_beside(run: Callable[[Callable[[], Any]], int], processors: set[int]) -> tuple[int, set[int]]:
@@ -93,6 +118,23 @@ def test_the_code_of_a_task_is_passed_on() -> None:
     codes: list[int] = []
     looped(lambda run: codes.extend((run(lambda: 0), run(lambda: -3))))
     assert codes == [0, -3]
+
+
+def test_each_processor_has_a_block_of_the_tasks(allowed: set[int]) -> None:
+    if len(allowed) < 2:
+        pytest.skip("there is one processor")
+    assert numbers_of(10, 6, threads=2, alone=0) == [10, 13, 11, 14, 12, 15]
+    assert numbers_of(0, 6, threads=2, alone=5) == [0, 1, 2, 3, 4, 5]
+    assert numbers_of(0, 5, threads=1, alone=0) == [0, 1, 2, 3, 4]
+
+
+def test_every_task_runs_once(allowed: set[int]) -> None:
+    for count in (1, 2, 3, 7, 100):
+        for threads in (1, 2, 3, 64, 1000):
+            for alone in (count, count // 3):
+                assert sorted(numbers_of(-3, count, threads, min(alone, count) if len(allowed) > 1 else count)) == list(
+                    range(-3, count - 3)
+                )
 
 
 def test_a_look_lasts_until_something_happens() -> None:
