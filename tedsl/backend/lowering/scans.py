@@ -4,7 +4,8 @@ Where the body stays at one place of the other axes, those remain pure loops, fr
 otherwise they run inside each time step. A reduction over the state runs innermost, inside the step: its accumulators
 are further components of the function. Reductions take turns, those that a later one reads first, and the last turn,
 of one iteration, stores the new state. The turns are iterations of a loop that is always unrolled, so that each is a
-loop of its own with nothing of the others in it; so are the phases of a packed scan, each with its own body.
+loop of its own with nothing of the others in it; so are the phases of a packed scan, each with its own body, and the
+first step, where others choose by the step what they begin with.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import halide as hl
 
 from tedsl.analysis.checks import read_checks
 from tedsl.analysis.iteration import is_stepped
+from tedsl.backend.lowering.beginnings import bodies_at, told_by_the_first_step
 from tedsl.backend.lowering.expressions import Scalars
 from tedsl.backend.lowering.indices import is_plain
 from tedsl.backend.lowering.names import identifier
@@ -92,8 +94,11 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     ranges = [(0, count) for count in planned.tiles.values()]
     ranges += [(0, _most_ticks(ctx, phases)), (0, 2 * turns + 1)] if turns else []
     ranges += [(0, tiles_along(ctx, a, planned.tiles)) for a in looped]
+    told = told_by_the_first_step(op) if others else {}
+    ranges += [(0, 2)] if told else []  # the first step, and the others
     domain = hl.RDom(ranges, identifier(op.steps[0].name))
-    loops: dict[Axis, hl.RVar] = {axis: domain[d + len(ranges) - len(looped)] for d, axis in enumerate(looped)}
+    around = len(ranges) - bool(told) - len(looped)
+    loops: dict[Axis, hl.RVar] = {axis: domain[d + around] for d, axis in enumerate(looped)}
     inside = len(planned.tiles)
     clock = _Clock(hl.Expr(domain[inside]), hl.Expr(domain[inside + 1])) if turns else None
     place: dict[Axis, Halide] = {a: hl.Expr(v) for a, v in zip(op.axes, dims, strict=True)}
@@ -105,6 +110,9 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     turns_of = {phase: _turns(ctx, op, place, phase, loops, tiles) for phase in phases}
     for limit in _limits(ctx, op, turns_of, place, clock):
         domain.where(limit)
+    at_first = hl.Expr(domain[len(ranges) - 1]) < 1 if told else None
+    if at_first is not None:
+        domain.where(at_first == (hl.Expr(loops[op.steps[0]]) < 1))
     at = _stored(ctx, op, tuple(place[a] for a in op.axes))[::-1]
     several = len(types) > 1
     positions = {id(state): k for k, state in enumerate(op.states)}
@@ -126,7 +134,11 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     exposed: list[Expr] = []
     for phase in phases:
         placed = _placed(ctx, place, phase)
-        new = _values(ctx, op, partial(ctx.scalars, placed, read), phase, turns_of[phase], clock, old, kept_at)
+        values_of = partial(_values, ctx, op, partial(ctx.scalars, placed, read))
+        new = values_of(_at(phase, told, first=False), turns_of[phase], clock, old, kept_at)
+        if at_first is not None:
+            begun = values_of(_at(phase, told, first=True), turns_of[phase], clock, old, kept_at)
+            new = [a if a is b else hl.select(at_first, a, b) for a, b in zip(begun, new, strict=True)]
         if phase.number is None:
             values = new
             exposed = [] if turns else exposed_reads(ctx, op, range(states))
@@ -143,7 +155,7 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     at_once = not turns and not op.parts and ctx.token is None and (states == 1 or bool(exposed))
     axes: dict[Axis, hl.Var | hl.RVar] = dict(zip(op.axes, dims, strict=True))
     axes.update(loops)
-    written_out = (domain[inside + 1],) if turns else ()
+    written_out = ((domain[inside + 1],) if turns else ()) + ((domain[len(ranges) - 1],) if told else ())
     held = tuple(range(states))
     again = any((number(extent_of(a)) or 1) % tile.count for a, tile in tiles.items())
     within = {a: tile.loop for a, tile in tiles.items()}
@@ -273,6 +285,10 @@ def _limits(
                 counted = counted | ((clock.turn == 2 * number_of_turn) & (clock.tick < turn.begin))
                 counted = counted | ((clock.turn == 2 * number_of_turn + 1) & (clock.tick < turn.length))
             yield other | counted
+
+
+def _at(phase: _Phase, told: Mapping[Expr, bool], *, first: bool) -> _Phase:
+    return replace(phase, bodies=bodies_at(phase.bodies, told, first=first)) if told else phase
 
 
 def _within(ctx: Context, op: Scan, box: Axis, at: Halide, extent: Expr) -> Halide:
