@@ -12,6 +12,8 @@ HERE = Path(__file__).resolve().parent
 COLUMNS = 103  # letters of code in a line of a page
 SHORT_NAME, LONG_NAME = 12, 40  # letters of a name in a table: whole on every screen, broken on every screen
 NESTED = 95  # letters of a line below an entry of the reference
+MANY = 9  # columns from which a table is set in small letters
+SHOWN: dict[tuple[str, str], str] = {}  # page and example -> the first entry that it stands below
 sys.path.insert(0, str(HERE.parent))
 
 from docutils import nodes  # noqa: E402
@@ -61,9 +63,11 @@ def _example(app: Any, kind: str, name: str, value: object, options: Any, lines:
     lines[:] = reference.as_rst(lines)
     if fields := results.fields(value) if name in results.SHORT else []:
         lines += [f"Fields: {', '.join(f'``{field}``' for field in fields)}.", ""]
-    run = app.config.nb_execution_mode != "off"
-    if found := examples.by_name(run).get(reference.key_of(name)):
-        lines += reference.example_as_rst(found.code, found.printed, found.page)
+    run, key = app.config.nb_execution_mode != "off", reference.key_of(name)
+    if found := examples.by_name(run).get(key):
+        first = SHOWN.setdefault((app.env.docname, found.code), name)
+        shown = (found.code, found.printed, found.page)
+        lines += reference.example_as_rst(*shown) if first == name else reference.as_before(first)
 
 
 def _signature(
@@ -74,12 +78,15 @@ def _signature(
 
 
 def _widths(app: Any, doctree: Any, page: str) -> None:
-    """Marks what would not fit the page: outputs with long lines, long names in tables."""
+    """Marks what would not fit the page: outputs with long lines, tables of many columns, long names in tables."""
     most = NESTED if page.startswith("made/reference") else COLUMNS
     for block in doctree.findall(nodes.literal_block):
         lines = block.astext().rstrip("\n").split("\n")
         if "output" in block["classes"] and (len(lines) == 1 or max(map(len, lines)) > most):
             block["classes"].append("one-line" if len(lines) == 1 else "wide")
+    for table in doctree.findall(nodes.tgroup):
+        if table["cols"] >= MANY:
+            table.parent["classes"].append("many")
     for entry in doctree.findall(nodes.entry):
         for name in list(entry.findall(nodes.literal)):
             _break_between_words(name)
@@ -89,6 +96,7 @@ def _break_between_words(name: Any) -> None:
     """Lets code in a table go on in another line after a mark; long names on every screen, others on a phone."""
     text, marks = name.astext(), "/_:.,(="
     if len(text) < SHORT_NAME:
+        name["classes"].append("short")
         return
     if len(text) > LONG_NAME and "::" in text:
         name["classes"].append("long")
@@ -99,11 +107,16 @@ def _break_between_words(name: Any) -> None:
 
 
 def _callables(app: Any, doctree: Any, page: str) -> None:
-    """Functions of axes are written as such: type checkers choose among more forms than a reader needs."""
+    """Functions of axes are written as such: type checkers choose among more forms than a reader needs.
+
+    Those of any arguments are `Callable[..., T]`, as Python writes them; Sphinx has a list of `...`.
+    """
     for parameter in doctree.findall(addnodes.desc_parameter):
-        if "OfAxes[" in (text := parameter.astext()):
+        text = parameter.astext()
+        told = text.replace("OfAxes[", "Callable[..., ").replace("Callable[[...],", "Callable[...,")
+        if told != text:
             parameter.clear()
-            parameter += nodes.Text(text.replace("OfAxes[", "Callable[..., "))
+            parameter += nodes.Text(told)
 
 
 def setup(app: Any) -> None:

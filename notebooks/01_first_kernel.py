@@ -88,7 +88,7 @@ schedule
 # %%
 assert [str(loop) for loop in stage.loops] == ["io", "ii", "j", "jv"]
 for directive in (stage.split, stage.vectorize):
-    print(f"{directive.__name__}: {inspect.getdoc(directive)}\n")
+    print(f"{directive.__name__:10} {inspect.getdoc(directive).splitlines()[0]}")
 
 # %% [markdown]
 # How high should a tile be, and where is the first stage computed? Choose one: each stop is a schedule of its own,

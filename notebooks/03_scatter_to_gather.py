@@ -98,8 +98,7 @@ for name, (program, source) in PROGRAMS.items():
     print(f"{name:18} {explanation.reads[0].reason}")
 
 # %% [markdown]
-# The two formulas worth a look are those of the flattened index, where the digits of `s` are the solution, and of the
-# diagonals, where a solution exists only if a sum is even.
+# The formula of the diagonals is worth a look: a solution exists only if a sum is even.
 
 # %%
 te.differentiate(
@@ -110,7 +109,8 @@ te.differentiate(
 # ## What cannot be solved stays a scatter
 #
 # An index that is data has no inverse that is known before the data is. The adjoint is `te.scatter`, pure like
-# everything else: its schedule keeps it ordered, so that two runs give the same bits.
+# everything else: its schedule keeps it ordered, so that two runs give the same bits. Below, the row is data and the
+# column is not, so the read is turned around in part: a scatter along the rows, a gather along the columns.
 
 # %%
 rows = te.placeholder((5,), "int32", name="rows")

@@ -153,7 +153,7 @@ plt.show()
 # %%
 figure, places = plt.subplots(1, 3, figsize=(6, 2.2), layout="constrained")
 for c, place in enumerate(places):
-    place.imshow(found[0, 0, c], cmap="RdBu", vmin=-0.6, vmax=0.6)
+    place.imshow(found[0, 0, c], cmap="RdBu", vmin=-0.3, vmax=0.3)
     place.set_title(f"{('red', 'green', 'blue')[c]} at a red pixel", fontsize=9)
     place.axis("off")
 plt.show()

@@ -67,17 +67,24 @@ kernel
 # %% [markdown]
 # ## Code
 #
-# Halide's intermediate form, and the machine's: the vectors are in the registers' names.
+# Halide's intermediate form, and the machine's. A register named `ymm` is a vector of eight floats. Long lines are cut
+# here.
 
 # %% tags=["machine"]
-statements = kernel.source("stmt")
-assembly = kernel.source("asm")
-print("\n".join(statements.splitlines()[:25]))
-print("...")
-print(
-    f"{len(statements.splitlines())} lines of statements, {len(assembly.splitlines())} of assembly"
-)
-assert "produce" in statements
+statements = kernel.source("stmt").splitlines()
+assembly = kernel.source("asm").splitlines()
+start = next(k for k, line in enumerate(statements) if line.startswith("for "))
+product = next(k for k, line in enumerate(assembly) if "vfmadd" in line)
+
+
+def excerpt(title, lines, place):
+    print(f"{title}, lines {place + 1} to {place + 6} of {len(lines)}:")
+    print(*(line.expandtabs(8)[:92] for line in lines[place : place + 6]), "", sep="\n")
+
+
+excerpt("statements", statements, start)
+excerpt("assembly", assembly, product - 3)
+assert any("produce" in line for line in statements)
 
 # %% [markdown]
 # ## Calls

@@ -24,8 +24,8 @@ MOST_SECONDS = 120
 SETTING = {"TEDSL_HOST": "x86-64-v3", "TEDSL_NUM_THREADS": "2", "MATPLOTLIBRC": str(HERE / "matplotlibrc")}
 CHANGING = (
     (re.compile(r"\b0x[0-9a-f]{6,}"), "0x…"),
-    (re.compile(r"( ?) *\d+(?:\.\d+)?(?=(?: |&#8239;)?(?:ns|us|µs|ms|s|GFLOP/s|GB/s|GiB/s)\b)"), r"\1…"),
-    (re.compile(r"/(?:tmp|root|home)/[\w./-]+|\bIn\[\d+\](?=:\d)"), "…"),
+    (re.compile(r'( ?) *(?<![".\d])\d+(?:\.\d+)?(?=(?: |&#8239;)?(?:ns|us|µs|ms|s|GFLOP/s|GB/s|GiB/s)\b)'), r"\1…"),
+    (re.compile(r"/(?:tmp|root|home)/[\w./-]+"), "…"),
 )
 
 
@@ -93,15 +93,16 @@ def _joined(outputs: Iterable[Any]) -> Iterator[Any]:
 
 def _kept(output: Any) -> Any:
     if output.output_type == "stream":
-        output.text = _steady(output.text)
+        output.text = steady(output.text)
     for kind, value in output.get("data", {}).items():
         if isinstance(value, str) and kind.startswith("text/"):
-            output.data[kind] = _steady(value)
+            output.data[kind] = steady(value)
     output.get("metadata", {}).pop("needs_background", None)  # plots have none, and are legible on all
     return output
 
 
-def _steady(text: str) -> str:
+def steady(text: str) -> str:
+    """A text with dots for what changes from run to run."""
     for pattern, dots in CHANGING:
         text = pattern.sub(dots, text)
     return text

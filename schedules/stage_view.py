@@ -173,9 +173,9 @@ class StageView(Rich):
     ) -> tuple[Loop, Loop]:
         """for i in [0, n): s   ->   for io in [0, ceil(n/f)): for ii in [0, f): s[i -> io*f + ii]
 
-        `tail` says what the last iterations do where the factor does not divide the extent: "guard" tests each one,
-        "predicate" masks the loads and stores of vectors, "shift" moves them inward (some elements are computed twice).
-        "round_up" is a promise that the factor divides it, and refused where it does not.
+        `tail` says what the last iterations do where the factor does not divide the extent: "guard" tests
+        each one, "predicate" masks the loads and stores of vectors, "shift" moves them inward (some elements
+        are computed twice). "round_up" is a promise that the factor divides it, and refused where it does not.
         """
         old = self._loop(loop, "split")
         if names is not None and (not isinstance(names, (tuple, list)) or len(names) != 2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,31 @@ def test_an_example_runs(name: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
-def test_an_example_learns(name: str) -> None:
+def test_an_example_learns(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """And prints what the page of the zoo says, but for figures and pictures."""
     losses = example(name).main()
     assert np.mean(losses[-10:]) < LEFT[name] * losses[0]
+    assert _words(capsys.readouterr().out) == _words(on_page(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_shows_what_an_example_prints(name: str) -> None:
+    assert re.search(r"\d", on_page(name))
+
+
+def on_page(name: str) -> str:
+    """What the page shows below the code of an example."""
+    page = (FOLDER.parents[1] / "docs" / "zoo.md").read_text()
+    found = re.search(
+        rf"examples/zoo/{name}\.py\n:class: dense\n```\n\n[^\n]+:\n\n```text\n(.*?)```\n", page, re.DOTALL
+    )
+    assert found is not None
+    return found[1]
+
+
+def _words(printed: str) -> list[str]:
+    """The words of the last line but figures: of texts and pictures little is the same on another machine."""
+    return re.findall(r"[a-z]{2,}", printed.rstrip().splitlines()[-1])
 
 
 @pytest.mark.parametrize("name", NAMES)

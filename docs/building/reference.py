@@ -198,11 +198,12 @@ def _value(name: str) -> Any:
 
 def _scenes(names: Collection[str]) -> list[str]:
     """What the examples of a page begin with."""
-    found = examples.scenes(names)
+    found = sorted(examples.scenes(names), key=lambda scene: -len(scene[1]))
     lines = []
-    for code, own in found:
-        of = "on this page" if len(found) == 1 else f"of {', '.join(f'``{name}``' for name in dict.fromkeys(own))}"
-        lines += [f"The examples {of} begin with:", "", ".. code-block:: python", "", *_indented(code), ""]
+    for k, (code, own) in enumerate(found):
+        told = ", ".join(f"``{name.removeprefix('te.')}``" for name in dict.fromkeys(own))
+        of = f"Those of {told}" if k else "The examples on this page"
+        lines += [f"{of} begin with:", "", ".. code-block:: python", "", *_indented(code), ""]
     return lines
 
 
@@ -232,7 +233,7 @@ def as_rst(docstring: list[str]) -> list[str]:
     lines = []
     for part in "\n".join(docstring).strip("\n").split("\n\n"):
         if re.search(r"\S {2,}-> {2,}\S", part):  # loops before a directive and after it
-            lines += [*("| " + _prose(side) for side in re.sub(r"\s{2,}->\s{2,}", "\n→ ", part).splitlines()), ""]
+            lines += _rewrite(" ".join(part.split("\n")))
             continue
         if part.lstrip().startswith(">>>"):  # the example that follows says it
             continue
@@ -243,6 +244,15 @@ def as_rst(docstring: list[str]) -> list[str]:
         lines += ["::", "", *("   " + line for line in part.splitlines())] if laid_out else _prose(part).splitlines()
         lines.append("")
     return lines
+
+
+def _rewrite(text: str) -> list[str]:
+    """Loops before a directive and after it, as code; a remark behind them is a sentence."""
+    before, after = re.split(r"\s{2,}->\s{2,}", text, maxsplit=1)
+    found = re.fullmatch(r"(.*); ([\w`,' ]{12,})", after)
+    loops, remark = (found[1], found[2]) if found else (after, "")
+    code = [".. code-block:: text", "   :class: rewrite", "", f"   {before}", f"   -> {loops}", ""]
+    return [*code, f"{_prose(remark[:1].upper() + remark[1:])}.", ""] if remark else code
 
 
 def _terms(part: str) -> list[tuple[str, str]]:
@@ -273,6 +283,11 @@ def documented(name: str, value: Any) -> str:
     if not text or (inspect.isclass(value) and value.__doc__ is None):
         raise Broken(f"{name} has no docstring")
     return text
+
+
+def as_before(name: str) -> list[str]:
+    """What an entry says whose example stands below another one on its page, whose full name is `name`."""
+    return [f"The example of :py:obj:`{key_of(name).rpartition('.')[2]} <{name}>` shows it.", ""]
 
 
 def example_as_rst(code: str, printed: str, page: str = "") -> list[str]:

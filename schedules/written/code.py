@@ -18,7 +18,7 @@ from tedsl.lang.tensor import Tensor
 
 __all__ = ["schedule_code"]
 
-WIDTH = 120
+WIDTH = 96  # letters of a line, as of code on pages
 
 
 def schedule_code(outputs: Sequence[Tensor], steps: Iterable[Step], name: str, regrouped: Iterable[str] = ()) -> str:

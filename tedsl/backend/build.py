@@ -71,12 +71,12 @@ def build(
 @overload
 def evaluate(
     outputs: Tensor, feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None,
-    casting: str = SAFE, opt: str = "default",
+    casting: str = "safe", opt: str = "default",
 ) -> Array: ...  # fmt: skip
 @overload
 def evaluate(
     outputs: Sequence[Tensor], feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None,
-    casting: str = SAFE, opt: str = "default",
+    casting: str = "safe", opt: str = "default",
 ) -> tuple[Array, ...]: ...  # fmt: skip
 def evaluate(
     outputs: Any, feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None,

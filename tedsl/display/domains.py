@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from autodiff.symbolic.sample import Box, Sample
-from tedsl.display.markup import escape
+from tedsl.display.markup import escape, svg
 from tedsl.display.math import GREEK
 from tedsl.lang.dataclass import dataclass
 
@@ -105,10 +105,7 @@ def picture(sample: Sample, domain: Sequence[Any], elements: Sequence[Any], titl
         *_box(left, start, domain, {p: sample.reached.get(p) for p in left.places()}, hues, chosen),
         *_box(right, second, elements, {e: e for e in right.places()}, hues, chosen, sample.points),
     ]
-    return (
-        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" role="img" '
-        f'aria-label="{escape(title)}">{_hovering(hues)}{"".join(parts)}</svg>'
-    )
+    return svg(width, height, title, _hovering(hues) + "".join(parts))
 
 
 def _shown(sample: Sample) -> Box:

@@ -12,11 +12,25 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 
-__all__ = ["MOST_BYTES", "badge", "code", "count", "details", "escape", "fits", "page", "section", "size", "table"]
+__all__ = [
+    "MOST_BYTES",
+    "badge",
+    "code",
+    "count",
+    "details",
+    "escape",
+    "fits",
+    "page",
+    "section",
+    "size",
+    "svg",
+    "table",
+]
 
 # Beyond this a page is cut, with a note: notebooks are kept in files.
 MOST_BYTES = 100_000
 MOST_ROWS = 60
+LEGIBLE = 0.75  # a picture wider than the page shrinks to this, and scrolls beyond
 
 
 @functools.cache
@@ -73,6 +87,14 @@ def _opening(text: str) -> str:
 def section(title: str, *marks: str) -> str:
     """The head of a page: a title, marked up by the caller, and what goes beside it."""
     return f'<div class="te-head">{" ".join([title, *marks])}</div>'
+
+
+def svg(width: float, height: float, title: str, inside: str) -> str:
+    """An SVG, which stands in something that scrolls."""
+    return (
+        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" '
+        f'style="min-width:{LEGIBLE * width:.0f}px" role="img" aria-label="{escape(title)}">{inside}</svg>'
+    )
 
 
 def badge(text: object, color: str = "") -> str:

@@ -201,7 +201,7 @@ def index_map(pairs: Iterable[tuple[int, int]], *, names: tuple[str, str] = ("z"
     every, size = -(-span // MOST_LABELS), min(15.0, 15.0 * MOST_LABELS / span)
     for level, side in ((1.0, 0), (0.0, 1)):
         places = sorted({p[side] for p in listed})
-        ax.plot(places, [level] * len(places), "s", markersize=size, color=(BLUE, TEAL)[side], alpha=0.25)
+        ax.plot(places, [level] * len(places), "s", markersize=size, markerfacecolor="none", color=(BLUE, TEAL)[side])
         for place in places:
             if place % every == 0:
                 ax.text(place, level, str(place), ha="center", va="center", fontsize=9)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from tedsl.display.markup import escape
+from tedsl.display.markup import escape, svg
 from tedsl.lang.printing import kind_of
 from tedsl.lang.scalar_text import Names
 from tedsl.lang.tensor import Operation, Tensor
@@ -23,7 +23,6 @@ SWEEPS = 6
 HEIGHT, GAP_X, GAP_Y, MARGIN = 38.0, 46.0, 14.0, 6.0
 BEND = 4.0  # the height that a passing edge takes
 MOST_BENDS = 600
-LEGIBLE = 0.75  # a graph wider than the page shrinks to this, and scrolls beyond
 CHARACTER, SMALL = 7.4, 6.1  # widths that letters take at most on average
 COLOR = {"input": "green", "reduction": "blue", "scatter": "amber", "scan": "violet", "function": "amber"}
 
@@ -53,11 +52,7 @@ def stage_graph(outputs: Iterable[Tensor], names: Names | None = None) -> str:
     height = max(y + h for _, y, _, h in boxes.values()) + MARGIN
     edges = [_edge([boxes[node] for node in route]) for route in routes]
     nodes = [_node(op, titles[op], boxes[op], op in final) for op in stages]
-    return (
-        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" '
-        f'style="min-width:{LEGIBLE * width:.0f}px" role="img" '
-        f'aria-label="stages of {escape(", ".join(t.name for t in results))}">{"".join(edges)}{"".join(nodes)}</svg>'
-    )
+    return svg(width, height, f"stages of {', '.join(t.name for t in results)}", "".join([*edges, *nodes]))
 
 
 def _layers(stages: Sequence[Operation]) -> list[list[Operation]]:

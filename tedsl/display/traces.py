@@ -19,7 +19,7 @@ from tedsl.analysis.pointwise import Array, apply_numpy, held_type
 from tedsl.analysis.sites import sites_of
 from tedsl.analysis.sizes import concrete_shape, evaluate_extent
 from tedsl.display.domains import HEIGHT, MARGIN, SPECTRUM, TITLE, PictureLayout, layout
-from tedsl.display.markup import badge, escape, page, section
+from tedsl.display.markup import badge, escape, page, section, svg
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Read, Var
@@ -180,10 +180,7 @@ def _picture(visits: Visits, count: int, is_computed: bool) -> str:
     seconds = min(LONGEST, SECONDS * count)
     cells = "".join(_cells(visits, made, count, seconds))
     title = f"{'computed' if is_computed else 'read'}: {visits.tensor.name}"
-    return (
-        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" role="img" '
-        f'aria-label="{escape(title)}"><text class="te-sub" x="{MARGIN}" y="13">{escape(title)}</text>{cells}</svg>'
-    )
+    return svg(width, height, title, f'<text class="te-sub" x="{MARGIN}" y="13">{escape(title)}</text>{cells}')
 
 
 def _cells(visits: Visits, made: PictureLayout, count: int, seconds: float) -> Iterator[str]:

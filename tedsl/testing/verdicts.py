@@ -133,7 +133,7 @@ def _in_own_type(v: Verdict, exact: Sequence[Array]) -> Wrong | None:
 
 
 def adjoint(v: Verdict) -> Wrong | None:
-    """<head, J tangent> = <J' head, tangent>: forward and reverse derivatives are of one linear map."""
+    """<head, J tangent> = <J' head, tangent>: both derivatives are of one linear map."""
     t = v.wide
     if not t.is_differentiable:
         return None

@@ -135,7 +135,11 @@ def test_docstrings_are_prose_with_code_in_backticks() -> None:
         r"sqrt(x\*x + y\*y) of a\_b and c\_d, as ``f(*x, a_b)``, for x < y.", "",
         "::", "", "     for i:", "       x", "",
     ]  # fmt: skip
-    assert reference.as_rst(["for i: s   ->   for j: s*2"]) == ["| for i: s", r"| → for j: s\*2", ""]
+    code = [".. code-block:: text", "   :class: rewrite", ""]
+    assert reference.as_rst(["for i: s   ->   for j: s*2"]) == [*code, "   for i: s", "   -> for j: s*2", ""]
+    assert reference.as_rst(["A   ->   B = A; C = B; returns `B`, the copy"]) == [
+        *code, "   A", "   -> B = A; C = B", "", "Returns ``B``, the copy.", "",
+    ]  # fmt: skip
     assert reference.as_rst(["sizes (`te.var`), `Axis`es, a_b"]) == [r"sizes (``te.var``), ``Axis``\ es, a\_b", ""]
     assert reference.as_rst(["i     the first, `i`", "j, k  the", "      others"]) == [
         "``i``", "   the first, ``i``", "", "``j, k``", "   the others", "",

@@ -11,7 +11,7 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("jupytext")
 pytest.importorskip("nbclient")
 
-from notebooks.pairs import CHANGING, differences, execute, missing, notebooks, read, stored
+from notebooks.pairs import CHANGING, differences, execute, missing, notebooks, read, steady, stored
 
 QUICK = {"00", "03", "12"}
 
@@ -106,3 +106,11 @@ def test_jupyter_finds_the_other_file_of_a_pair() -> None:
     for name in (path.with_suffix(".ipynb").name, f"notebooks/{path.stem}.ipynb"):
         pair = paired_paths(name, "ipynb", notebook_formats(stored(path), config, name))
         assert [found for found, _ in pair] == [name, name.replace(".ipynb", ".py")]
+
+
+def test_times_become_dots_and_animations_keep_theirs() -> None:
+    assert steady("best  12.5 ms, 3 GFLOP/s") == "best … ms, … GFLOP/s"
+    assert steady('<animate dur="3.6s"/> at In[2]:8') == '<animate dur="3.6s"/> at In[2]:8'
+    moving = "".join(str(output) for cell in stored(notebooks()[1]).cells for output in cell.get("outputs", ()))
+    assert 'dur="' in moving
+    assert 'dur="…' not in moving

@@ -18,6 +18,8 @@ from tedsl.lang.traverse import operations_between
 
 __all__ = ["Call", "ProgramReport", "program_of"]
 
+WIDTH, LEAST_STAGES = 96, 40  # letters of a line, as of code on pages; of them for the stages of a kernel
+
 
 @dataclass(frozen=True)
 class Call:
@@ -84,13 +86,15 @@ class ProgramReport(Rich):
 
     def __repr__(self) -> str:
         """A line for each kernel: how often it is called, the bytes of one call, and its stages."""
-        rows = [("kernel", "calls", "bytes", "stages")]
+        rows: list[tuple[str, str, str, Sequence[str]]] = [("kernel", "calls", "bytes", ["stages"])]
         for name, calls in self.kernels.items():
             size = self.bytes_of(calls[0])
-            rows.append((name, str(len(calls)), "?" if size is None else readable(size), _few(calls[0].stages)))
-        widths = [max(len(row[k]) for row in rows) for k in range(3)]
+            rows.append((name, str(len(calls)), "?" if size is None else readable(size), calls[0].stages))
+        name_width, *widths = (max(len(str(row[k])) for row in rows) for k in range(3))
+        left = max(LEAST_STAGES, WIDTH - name_width - sum(widths) - 6)
         lines = [
-            f"{row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]}".rstrip() for row in rows
+            f"{name:<{name_width}}  {count:>{widths[0]}}  {size:>{widths[1]}}  {_few(stages, left)}".rstrip()
+            for name, count, size, stages in rows
         ]
         title = f"{self.name}: {_counted(len(self.calls), 'call')} of {_counted(len(self.kernels), 'kernel')}"
         told = [] if self.memory is None else [str(self.memory)]
@@ -123,7 +127,7 @@ def _counted(n: int, what: str) -> str:
     return f"{n} {what}{'s' * (n != 1)}"
 
 
-def _few(names: Sequence[str], most: int = 60) -> str:
+def _few(names: Sequence[str], most: int) -> str:
     """The first names that fit a line, each of them whole, and how many there are where some are left out."""
     text = ", ".join(names)
     if len(text) <= most:

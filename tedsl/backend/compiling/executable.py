@@ -83,7 +83,7 @@ class MemoryPlan:
         return self.arrays + self.between + self.inside
 
     def __str__(self) -> str:
-        shared = f" ({readable(self.unshared)} if none were shared)" if self.unshared else ""
+        shared = f" ({readable(self.unshared)} unshared)" if self.unshared else ""
         shared += f" and {readable(self.lent)} in donated arrays" if self.lent else ""
         return (
             f"at most {readable(self.peak)}: arrays {readable(self.arrays)}, between kernels "

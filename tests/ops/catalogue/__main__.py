@@ -13,7 +13,7 @@ TABLE = Path(__file__).parents[3] / "docs" / "ops_cost_table.md"
 TEXT = """\
 # What the adjoints of operators cost
 
-The catalog `te.ops`, counted as in [cost_table.md](cost_table.md) and held to the same law by `tests/ops/test_catalogue.py`. Written by
+The catalog `te.ops`, counted as in [What adjoints cost](cost_table.md) and held to the same law by `tests/ops/test_catalogue.py`. Written by
 `python -m tests.ops.catalogue`.
 """
 
