@@ -5,6 +5,7 @@ another pixel of the row reads so many times three numbers further on.
 
     y[i, j, c] = sum(x[i, j + k, c] * w[k])       ->   y[i, f] = sum(x[i, f + 3 k] * w[k])           f = 3 j + c
     x[i, max(j - 1, 0), c]                        ->   x[i, max(f // 3 - 1, 0) * 3 + f % 3]
+    sum(x[i, j + k, c] * w[k, c])                 ->   sum(x[i, f + 3 k] * t[k, f]), t[k, f] = w[k, f % 3]
 
 Vectors are full then, where there were three lanes for a pixel. A stage that does anything else with its pixels
 keeps its loops, and what it reads of rows is an element of these: `x[i, j, 0]` is `x[i, 3 j]`. See `merging` for axes
@@ -13,6 +14,7 @@ that all stages walk through together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -25,12 +27,14 @@ from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Placeholder, Tensor
-from tedsl.lang.traverse import free_axes, operations_between, reads_of, rebuild_all
+from tedsl.lang.traverse import free_axes, operations_between, reads_of, rebuild_all, substitute_all, topological
 
 __all__ = ["interleaved"]
 
 MOST = 7  # channels
 LEAST = 32  # numbers of a row
+WEIGHTS = 1 << 17  # bytes of them for a row of numbers, at most
+ROWS = 8  # that read them, at least
 FOLDS = (Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.MOD, Fn.ABS, Fn.ADD, Fn.SUB, Fn.NEG)
 ORDERS = (Fn.LT, Fn.LE, Fn.GT, Fn.GE)
 
@@ -40,7 +44,9 @@ def interleaved(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Merging 
     operations = operations_between(inputs, outputs)
     if not all(isinstance(op, (Compute, Placeholder)) for op in operations):
         return None
-    rows, found = _on_rows(inputs, [op for op in operations if isinstance(op, Compute)])
+    rows, found = _on_rows(inputs, [op for op in operations if isinstance(op, Compute)], weighted=True)
+    if any(r.tensor in rows and not _is_of_rows(r, op, pairs) for op, pairs in found.items() for r in op.reads):
+        rows, found = _on_rows(inputs, list(found), weighted=False)
     if not any(_moves(read, p) for op, pairs in found.items() for p in pairs for read in op.reads):
         return None
     new = {t: _placeholder(t) if t in rows else t for t in inputs}
@@ -52,14 +58,23 @@ def interleaved(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Merging 
     return Merging(tuple(new[t] for t in inputs), tuple(new[t] for t in outputs), runs)
 
 
-def _on_rows(inputs: Sequence[Tensor], stages: Sequence[Compute]) -> tuple[set[Tensor], dict[Compute, list[_Pair]]]:
-    """The tensors that become rows, and which loops of a stage become one."""
+def _is_of_rows(read: Read, op: Compute, pairs: Sequence[_Pair]) -> bool:
+    """Whether a read is along rows or of weights; pixels read out of rows cost more than weights in tables bring."""
+    return any(_is_along(read, p) or _is_weight(read, op, p) for p in pairs)
+
+
+def _on_rows(
+    inputs: Sequence[Tensor], stages: Sequence[Compute], *, weighted: bool
+) -> tuple[set[Tensor], dict[Compute, list[_Pair]]]:
+    """The tensors that become rows, and which loops of a stage become one; also stages with weights of channels."""
     pixels: set[Tensor] = set()  # read by loops over pixels and channels that stay two
     while True:
         rows = {t for t in inputs if _is_row(t.extents)} - pixels
         found: dict[Compute, list[_Pair]] = {}
         for op in stages:
-            found[op] = [p for p in _pairs(op) if pixels.isdisjoint(op.outputs) and _walks(op, p, rows)]
+            found[op] = [
+                p for p in _pairs(op) if pixels.isdisjoint(op.outputs) and _walks(op, p, rows, weighted=weighted)
+            ]
             if any(p.is_result for p in found[op]):
                 rows.update(op.outputs)
         more = {r.tensor for op in stages for r in op.reads if r.tensor in rows and _needs_pixels(r, op, found[op])}
@@ -114,7 +129,7 @@ def _pairs(op: Compute) -> Iterable[_Pair]:
             yield _Pair(pixel, channel, is_result)
 
 
-def _walks(op: Compute, pair: _Pair, rows: set[Tensor]) -> bool:
+def _walks(op: Compute, pair: _Pair, rows: set[Tensor], *, weighted: bool) -> bool:
     """Whether a stage reads along rows wherever it reads by these loops.
 
     One that sums nothing may also read what all channels of a pixel share, or all pixels, but only at places inside.
@@ -125,10 +140,29 @@ def _walks(op: Compute, pair: _Pair, rows: set[Tensor]) -> bool:
     if not along or any(reads_of(r.indices) for r in reads):
         return False
     if op.reduction is not None:
-        return len(along) == len(reads)
+        return all(r in along or (weighted and _is_weight(r, op, pair)) for r in reads)
     others = [r for r in reads if r not in along]
     return all(affine_of(r.indices[-2]) is not None for r in along) and all(
         r.tensor not in rows and len(both.intersection(free_axes(r.indices))) == 1 for r in others
+    )
+
+
+def _is_weight(read: Read, op: Compute, pair: _Pair) -> bool:
+    """Whether a read is one of weights of channels, the same for all pixels, of which a row of numbers has few."""
+    if op.reduction is None:
+        return False
+    sums = set(op.reduction.axes)
+    inner, outer = [number(a.extent) for a in op.reduction.axes], [number(a.extent) for a in op.axes[:-2]]
+    if not pair.is_result or None in (*inner, *outer) or any(number(a.begin) != 0 for a in sums):
+        return False
+    size = math.prod(n or 0 for n in inner) * (number(pair.one().extent) or 0) * read.dtype.itemsize
+    channels = [k for k, index in enumerate(read.indices) if index is pair.channel]
+    others = [index for k, index in enumerate(read.indices) if k not in channels]
+    return (
+        len(channels) == 1
+        and sums.issuperset(free_axes(others))
+        and size <= WEIGHTS
+        and math.prod(n or 0 for n in outer) >= ROWS
     )
 
 
@@ -191,10 +225,31 @@ class _Rows:
         if isinstance(node, Reduce):
             return node.with_axes(self._axes(node.axes))
         if isinstance(node, Read) and node.tensor in self.new:
-            return Read(self.new[node.tensor], self._indices(node))
+            return self._tabulated(Read(self.new[node.tensor], self._indices(node)))
         if isinstance(node, Apply) and node.fn in ORDERS and node.args[0].dtype is INT32:
             return self._asked(node)
         return node
+
+    def _tabulated(self, read: Read) -> Read:
+        """Weights of channels as a table with one for each number of a row."""
+        sums = () if self.op.reduction is None else self.op.reduction.axes
+        asked = set(free_axes(read.indices))
+        for pair in self.pairs:
+            one, nodes = self.one[pair.pixel], set(topological(read.indices))
+            if (
+                not sums
+                or not pair.is_result
+                or self.apart[pair.channel] not in nodes
+                or self.apart[pair.pixel] in nodes
+            ):
+                continue
+            loops = [a for a in (*sums, one) if a in asked]
+            axes: dict[Expr, Axis] = {a: Axis(a.name, a.extent) for a in loops}
+            body = substitute_all((read,), axes)
+            name = f"{self.op.name}_{read.tensor.name}"
+            table = Compute(name=name, where=self.op.where, axes=tuple(axes.values()), bodies=body)
+            return Read(table.output(), tuple(loops))
+        return read
 
     def _indices(self, read: Read) -> tuple[Expr, ...]:
         """The place of an element in rows, if it has become one of these."""

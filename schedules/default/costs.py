@@ -36,6 +36,7 @@ __all__ = [
 INLINE = 12  # arithmetic that is cheaper than a trip to memory
 MOST = 400  # arithmetic of one expression; longer ones take the compiler more time than the trip to memory takes
 MOST_PATHS = 1 << 12  # through one expression: where it has no loop of its own, Halide 21 walks each of them
+FEW, OFTEN = 16, 8  # numbers that a row consists of, and times that each element of it is read
 ABOUT_ONCE = 4  # times that an element is computed rather than stored
 MOST_TAPS = 16  # of scatters that are one, each of which is written out
 UNKNOWN = 1024  # taken for an extent that is not known
@@ -141,6 +142,8 @@ def costs_of(
             continue
         if op in circling and any(goes_round(read) for _, read in sites):
             continue  # a choice within each branch of a choice
+        if _repeats(op) and any(_terms(reader) >= OFTEN * points(op.axes) for reader, _ in sites):
+            continue
         once = len(sites) == 1 and is_once(*sites[0])
         if (
             op in again
@@ -149,6 +152,21 @@ def costs_of(
         ):
             costs.inlined.add(op)
     return costs
+
+
+def _repeats(op: Compute) -> bool:
+    """Whether a row is a few numbers again and again, each of which has to be looked up."""
+    lane = op.axes[-1] if op.axes else None
+    return any(
+        isinstance(n, Apply) and n.fn is Fn.MOD and n.args[0] is lane and 1 < (number(n.args[1]) or 0) <= FEW
+        for n in topological(i for r in op.reads for i in r.indices)
+    )
+
+
+def _terms(op: Operation) -> int:
+    """Points at which a stage computes something."""
+    sums = op.reduction.axes if isinstance(op, Compute) and op.reduction is not None else ()
+    return points((*getattr(op, "axes", ()), *sums))
 
 
 def _paths(op: Operation, known: Mapping[Operation, int], inlined: AbstractSet[Operation]) -> int:

@@ -9,6 +9,7 @@ import pytest
 
 import tedsl as te
 from schedules.interleaving import interleaved
+from tests.levels import LEVELS_HERE
 
 
 def place(name: str, *shape: Any, dtype: str = "float32") -> te.Tensor:
@@ -34,14 +35,14 @@ def blurred(x: te.Tensor, g: te.Tensor, mode: str) -> te.Tensor:
     )
 
 
-def agree(inputs: list[te.Tensor], out: te.Tensor) -> None:
+def agree(inputs: list[te.Tensor], out: te.Tensor, target: str = "host") -> None:
     """The kernel gives to the bit what loops as they are written give."""
     rng = np.random.default_rng(0)
     arrays = [
         rng.integers(0, 256, t.shape).astype("uint8") if str(t.dtype) == "uint8" else rng.random(t.shape, "float32")
         for t in inputs
     ]
-    kernel, plain = te.build(inputs, out), te.build(inputs, out, schedule=te.Schedule(out).auto())
+    kernel, plain = (te.build(inputs, out, schedule=s, target=target) for s in (None, te.Schedule(out).auto()))
     np.testing.assert_array_equal(kernel(*arrays), plain(*arrays))
 
 
@@ -84,6 +85,44 @@ def test_rows_go_on_pixel_by_pixel(channels: int, width: int, taps: int, mode: s
     x, g = place("x", 11, width, channels, dtype="uint8"), place("g", taps)
     out = te.cast(te.clip(te.round(blurred(te.cast(x, "float32"), g, mode)), 0, 255), "uint8")
     agree([x, g], out)
+
+
+@pytest.mark.parametrize("target", LEVELS_HERE)
+@pytest.mark.parametrize(
+    ("channels", "taps", "mode"), [(6, 5, "zero"), (3, 3, "clamp"), (7, 3, "reflect"), (2, 1, "zero")]
+)
+def test_filters_of_each_channel_have_a_weight_for_each_number(
+    channels: int, taps: int, mode: str, target: str
+) -> None:
+    x, w = place("x", 2, 11, 23, channels), place("w", channels, taps, 3)
+    y = te.compute(
+        x.shape,
+        lambda b, i, j, c: te.sum(
+            lambda u, v: x.at(b, i + u - taps // 2, j + v - 1, c, mode=mode) * w[c, u, v],
+            axis=(te.reduce_axis(taps, "u"), te.reduce_axis(3, "v")),
+        ),
+    )
+    assert shapes([x, w], y) == ([(2, 11, 23 * channels), (channels, taps, 3)], [(2, 11, 23 * channels)])
+    agree([x, w], y, target)
+
+
+def test_weights_that_lie_as_rows_do_too() -> None:
+    x, w = place("x", 9, 12, 6), place("w", 3, 7, 6)
+    y = te.compute((7, 6, 6), lambda i, j, c: te.sum(lambda u, v: x[i + u, j + v, c] * w[u, v, c]))
+    assert interleaved([x, w], [y]) is None  # too few rows for a table
+    x = place("x", 19, 12, 6)
+    y = te.compute((17, 6, 6), lambda i, j, c: te.sum(lambda u, v: x[i + u, j + v, c] * w[u, v, c]))
+    assert interleaved([x, w], [y]) is not None
+    agree([x, w], y)
+
+
+def test_gradients_of_filters_of_each_channel_keep_their_pixels() -> None:
+    x, w, head = place("x", 16, 20, 3), place("w", 3, 3, 3), place("head", 16, 20, 3)
+    y = te.compute(
+        x.shape, lambda i, j, c: te.sum(lambda u, v: x.at(i + u - 1, j + v - 1, c, mode="zero") * w[c, u, v])
+    )
+    grads = te.differentiate([y], [x, w], head=[head])
+    assert interleaved([x, w, head], [y, *grads]) is None
 
 
 @pytest.mark.parametrize("mode", ["clamp", "reflect", "zero"])
