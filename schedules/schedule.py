@@ -158,8 +158,8 @@ class Schedule(Rich):
         autoschedulers, "mullapudi2016", "adams2019", "li2018" and "anderson2021" (for GPUs), schedule everything
         themselves when a kernel is built, for its target; they need a number for every extent.
 
-        Without a schedule te.build may rewrite the program first, as no directive can: axes that all stages walk
-        together become one axis. `kernel.loop_nest()` shows what runs.
+        Without a schedule, or with nothing but `auto()` in it, te.build may rewrite the program first, as no directive
+        can: axes that all stages walk together become one axis. `kernel.loop_nest()` shows what runs.
         """
         if not isinstance(scheduler, str):
             raise TypeError(f"s.auto at {user_location()}: expected the name of a scheduler, found {scheduler!r:.40}")

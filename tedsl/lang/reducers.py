@@ -162,9 +162,7 @@ def _builtin(kind: str, value: Any, axis: Any, where: Any, keepdims: bool) -> An
     what = f"te.{kind}"
     (value,) = fn.without_arrays((value,), kind)
     if isinstance(value, Operators) and not isinstance(value, Expr) and value.ndim > 0:  # type: ignore[attr-defined]
-        if where is not None:
-            raise TypeError(f"{what} at {user_location()}: where= goes with an expression, not with a whole tensor")
-        return getattr(value, kind)(axis, keepdims)
+        return getattr(value, kind)(axis, keepdims, **({} if where is None else {"where": where}))
     if callable(value) and not isinstance(value, Operators):
         value, axis = trace_lambda(value, what, axis)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tedsl.lang import functions as fn
-from tedsl.lang.broadcast import where
+from tedsl.lang.broadcast import broadcast_to, where as chosen_of
 from tedsl.lang.dtypes import FLOAT32, FLOAT64, DType
 from tedsl.lang.elements import as_tensor, product, removed_axes, tensor_of
 from tedsl.lang.errors import user_location
@@ -27,21 +27,26 @@ def _widened(x: Any, what: str) -> tuple[Tensor, DType]:
     return fn.cast(source, FLOAT32 if result.bits == 16 else result), result
 
 
-def _variance(x: Any, axis: Any, ddof: float, keepdims: bool, what: str) -> Tensor:
+def _variance(x: Any, axis: Any, ddof: float, keepdims: bool, chosen: Any, what: str) -> Tensor:
     source, result = _widened(x, what)
     if isinstance(ddof, bool) or not isinstance(ddof, (int, float)):
         raise TypeError(f"{what} at {user_location()}: ddof is a number, found {ddof!r:.40}")
-    count = product(source.extents[d] for d in removed_axes(axis, source.ndim, what))
-    centered = source - mean(source, axis, True)
-    divisor = tensor_of((), lambda: fn.maximum(fn.convert(count, source.dtype) - ddof, 0.0), "divisor")
-    return fn.cast(_sum(centered * centered, axis, keepdims) / divisor, result)  # type: ignore[no-any-return]
+    centered = source - mean(source, axis, True, where=chosen)
+    square = _sum(centered * centered, axis, keepdims, where=chosen)
+    if chosen is None:
+        count = product(source.extents[d] for d in removed_axes(axis, source.ndim, what))
+        divisor = tensor_of((), lambda: fn.maximum(fn.convert(count, source.dtype) - ddof, 0.0), "divisor")
+    else:
+        each = broadcast_to(as_tensor(chosen, what), source.extents)
+        divisor = fn.maximum(_sum(fn.cast(each, source.dtype), axis, keepdims) - ddof, 0.0)
+    return fn.cast(square / divisor, result)  # type: ignore[no-any-return]
 
 
 @numpy_keywords
 @takes_variables
-def variance(x: Any, axis: Any = None, keepdims: bool = False, *, ddof: float = 0) -> Tensor:
+def variance(x: Any, axis: Any = None, keepdims: bool = False, *, ddof: float = 0, where: Any = None) -> Tensor:
     """The mean square of the distances from the mean; `ddof` is taken from the count that they are divided by."""
-    return _variance(x, axis, ddof, keepdims, "var")
+    return _variance(x, axis, ddof, keepdims, where, "var")
 
 
 variance.__name__ = "var"  # as a method; te.var makes a symbol
@@ -49,9 +54,9 @@ variance.__name__ = "var"  # as a method; te.var makes a symbol
 
 @numpy_keywords
 @takes_variables
-def std(x: Any, axis: Any = None, keepdims: bool = False, *, ddof: float = 0) -> Tensor:
+def std(x: Any, axis: Any = None, keepdims: bool = False, *, ddof: float = 0, where: Any = None) -> Tensor:
     """The standard deviation over an axis, several, or all: the square root of `x.var`, with its arguments."""
-    return fn.sqrt(_variance(x, axis, ddof, keepdims, "te.std"))
+    return fn.sqrt(_variance(x, axis, ddof, keepdims, where, "te.std"))
 
 
 @numpy_keywords
@@ -75,7 +80,7 @@ def norm(x: Any, ord: float | None = None, axis: Any = None, keepdims: bool = Fa
 def _of_order(x: Tensor, order: float | None, over: tuple[int, ...], keepdims: bool) -> Any:
     if order is None or order == 2:
         square = _sum(x * x, over, keepdims)
-        return where(square > 0, fn.sqrt(square), square)
+        return chosen_of(square > 0, fn.sqrt(square), square)
     if order == float("inf"):
         return _max(fn.abs(x), over, keepdims)
     if order == float("-inf"):
@@ -109,6 +114,6 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """log(sum of exp(x)) over an axis, several, or all (None), without overflow; -inf where every element is."""
     source = _floats(x, "logsumexp")
     top = _max(source, axis, True)
-    start = where(fn.isinf(top), 0.0, top)
+    start = chosen_of(fn.isinf(top), 0.0, top)
     total = start + fn.log(_sum(fn.exp(source - start), axis, True))
     return total if keepdims else squeeze(total, removed_axes(axis, source.ndim, "logsumexp"))

@@ -39,7 +39,7 @@ _sum, _max, _min, _all = (reduction(kind) for kind in ("sum", "max", "min", "all
 def count_nonzero(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """How many elements are not 0, int32."""
     source = as_tensor(x, "te.count_nonzero")
-    return _sum(source if source.dtype.is_bool else source != 0, axis, keepdims)  # type: ignore[no-any-return]
+    return _sum(source if source.dtype.is_bool else source != 0, axis, keepdims, dtype=INT32)  # type: ignore[no-any-return]
 
 
 @numpy_keywords
@@ -90,7 +90,7 @@ def nansum(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
 def nanmean(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The mean of what is not NaN; NaN where there is nothing else."""
     source = as_floats(x, "te.nanmean")
-    count: Tensor = _sum(fn.logical_not(fn.isnan(source)), axis, keepdims)
+    count: Tensor = _sum(fn.logical_not(fn.isnan(source)), axis, keepdims, dtype=INT32)
     return nansum(source, axis, keepdims) / count.astype(source.dtype)
 
 

@@ -562,29 +562,33 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
         return self._apply(Fn.CAST, self, dtype)  # type: ignore[no-any-return]
 
     @numpy_keywords
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The sum over an axis, several, or all."""
-        return self._methods["sum"](self, axis, keepdims)  # type: ignore[no-any-return]
+    def sum(
+        self, axis: Any = None, keepdims: bool = False, *, dtype: Any = None, where: Any = None, initial: Any = None
+    ) -> Tensor:
+        """The sum over an axis, several, or all, of what a mask chooses; integers in 64 bits unless told."""
+        return self._methods["sum"](self, axis, keepdims, dtype=dtype, where=where, initial=initial)  # type: ignore[no-any-return]
 
     @numpy_keywords
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The mean over an axis, several, or all."""
-        return self._methods["mean"](self, axis, keepdims)  # type: ignore[no-any-return]
+    def mean(self, axis: Any = None, keepdims: bool = False, *, dtype: Any = None, where: Any = None) -> Tensor:
+        """The mean over an axis, several, or all, of what a mask chooses."""
+        return self._methods["mean"](self, axis, keepdims, dtype=dtype, where=where)  # type: ignore[no-any-return]
 
     @numpy_keywords
-    def max(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The largest element over an axis, several, or all."""
-        return self._methods["max"](self, axis, keepdims)  # type: ignore[no-any-return]
+    def max(self, axis: Any = None, keepdims: bool = False, *, where: Any = None, initial: Any = None) -> Tensor:
+        """The largest element over an axis, several, or all, of what a mask chooses."""
+        return self._methods["max"](self, axis, keepdims, where=where, initial=initial)  # type: ignore[no-any-return]
 
     @numpy_keywords
-    def min(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The smallest element over an axis, several, or all."""
-        return self._methods["min"](self, axis, keepdims)  # type: ignore[no-any-return]
+    def min(self, axis: Any = None, keepdims: bool = False, *, where: Any = None, initial: Any = None) -> Tensor:
+        """The smallest element over an axis, several, or all, of what a mask chooses."""
+        return self._methods["min"](self, axis, keepdims, where=where, initial=initial)  # type: ignore[no-any-return]
 
     @numpy_keywords
-    def prod(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The product over an axis, several, or all."""
-        return self._methods["prod"](self, axis, keepdims)  # type: ignore[no-any-return]
+    def prod(
+        self, axis: Any = None, keepdims: bool = False, *, dtype: Any = None, where: Any = None, initial: Any = None
+    ) -> Tensor:
+        """The product over an axis, several, or all, of what a mask chooses; integers in 64 bits unless told."""
+        return self._methods["prod"](self, axis, keepdims, dtype=dtype, where=where, initial=initial)  # type: ignore[no-any-return]
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """np.sum(x, 0), np.where(c, x, y): ours of that name."""

@@ -1,7 +1,8 @@
 """The variables that the result of a call is stored in: `y = te.compute(...)` makes a tensor called y.
 
-The frame of a call tells which instruction waits for its result, and the one behind it where the result goes. Whatever
-is no plain assignment tells nothing. Each place of the code is read once.
+The frame of a call tells which instruction waits for its result, and the one behind it where the result goes. What a
+function returns at once is called like the function. Whatever else is no plain assignment tells nothing. Each place of
+the code is read once.
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ def stored_names(code: CodeType, offset: int) -> Variables | None:
                 name, argument = next(following, ("", 0))
             if name == "UNPACK_SEQUENCE":
                 return _unpacked(code, argument, following)
+        if name == "RETURN_VALUE" and not above:
+            return _function(code.co_name)
         stored = _stored(code, name, argument)
         if len(stored) > above:
             return stored[above]
@@ -172,6 +175,11 @@ def _stored(code: CodeType, name: str, argument: int) -> list[str | None]:
     if hasattr(code, "_varname_from_oparg"):  # from Python 3.11 on
         return [_variable(code._varname_from_oparg(argument))]
     return [_variable((*code.co_cellvars, *code.co_freevars)[argument])]
+
+
+def _function(name: str) -> str | None:
+    """What a function returns is called like the function, unless that is a `__call__` or has no name of its own."""
+    return None if name.startswith("__") else _variable(name)
 
 
 def _variable(name: str) -> str | None:

@@ -242,7 +242,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
         r"axis=te.reduce_axis\(n\)\)$",
     ),
     (lambda: te.sum(lambda: v[0]), ValueError, "must take one argument per reduce axis"),
-    (lambda: te.sum(v, axis=0, where=f), TypeError, "where= goes with an expression, not with a whole tensor"),
+    (lambda: te.sum(v, axis=0, where=v), TypeError, "where= takes bools, found v"),
     (lambda: te.reducer(3, 0.0), TypeError, "combine must be a function of two arguments, found 3"),
     (lambda: te.reducer(lambda a: a, 0.0), TypeError, "combine must be a function of two arguments, found <function"),
     (lambda: te.reducer(lambda a, b: a, ()), ValueError, r"identity must be a number or a tuple, found \(\)"),

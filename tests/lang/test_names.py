@@ -104,7 +104,11 @@ def test_a_name_changes_nothing_of_a_program(expression: str) -> None:
         ("rows = list(x)\ny = rows[0]", {"y": "x_slice"}),
         ("_ = te.exp(w)", {"_": "exp"}),
         ("__ = te.compute((3,), lambda i: w[i])", {"__": "T"}),
-        ("def f(): return te.exp(w)\ny = f()", {"y": "exp"}),
+        ("def blur(): return te.exp(w)\ny = blur()", {"y": "blur"}),
+        ("def f():\n    return te.compute((3,), lambda i: w[i])\ny = f()", {"y": "f"}),
+        ("def f():\n    return te.exp(w), te.sin(w)\ny, z = f()", {"y": "exp", "z": "sin"}),
+        ("f = lambda: te.exp(w)\ny = f()", {"y": "exp"}),
+        ("class C:\n    def __call__(self): return te.exp(w)\ny = C()()", {"y": "exp"}),
         ("def f():\n    out = te.exp(w)\n    return out\ny = f()", {"y": "out"}),
         ("y = te.compute((3,), lambda i: w[i], name='given')", {"y": "given"}),
         ("y = te.full((3,), 1.0, name='given')", {"y": "given"}),
@@ -230,7 +234,7 @@ def test_variables_name_the_stages_that_an_operator_saves() -> None:
     a = np.linspace(0, 1, 4, dtype="float32")
     np.testing.assert_allclose(layer(a), np.exp(np.tanh(a)), rtol=1e-6)
     y = layer(v)
-    assert y.name == "exp"  # what somebody's function returns was named there
+    assert y.name == "layer"  # what a function returns is called like the function
 
 
 def test_a_place_of_code_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +268,7 @@ def test_instructions_that_nobody_knows_tell_nothing() -> None:
         return [y][0]
 
     code = frame().f_code
-    assert {variables.stored_names(code, at) for at in range(0, len(code.co_code), 2)} == {None, "y"}
+    assert {variables.stored_names(code, at) for at in range(0, len(code.co_code), 2)} == {None, "frame", "y"}
     assert variables.stored_names(code, len(code.co_code)) is None
 
 

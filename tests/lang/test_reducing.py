@@ -47,7 +47,8 @@ def test_positions(name: str, axis: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "dtype", "result"),
     [
-        ("sum", "bool", "int32"), ("sum", "int8", "int8"), ("prod", "uint16", "uint16"), ("mean", "int8", "float64"),
+        ("sum", "bool", "int64"), ("sum", "int8", "int64"), ("prod", "uint16", "uint64"), ("sum", "int32", "int64"),
+        ("sum", "float16", "float16"), ("mean", "int8", "float64"),
         ("mean", "bool", "float64"), ("mean", "float16", "float16"), ("mean", "float32", "float32"), ("any", "int8",
         "bool"),
         ("all", "float32", "bool"), ("max", "bool", "bool"), ("min", "int64", "int64"), ("argmax", "float16", "int32"),
@@ -81,5 +82,48 @@ def test_running_sums(axis: int | None) -> None:
 
 
 def test_dtypes_of_running_sums() -> None:
-    assert te.cumsum(te.placeholder((3,), "bool"), 0).dtype == "int32"
-    assert te.cumsum(te.placeholder((3,), "int8"), 0).dtype == "int8"
+    assert te.cumsum(te.placeholder((3,), "bool"), 0).dtype == "int64"
+    assert te.cumsum(te.placeholder((3,), "uint8"), 0).dtype == "uint64"
+    assert te.cumprod(te.placeholder((3,), "int8"), 0, dtype="int8").dtype == "int8"
+    assert te.cumsum(te.placeholder((3,), "float32"), 0).dtype == "float32"
+
+
+CHOSEN = np.random.default_rng(3).random((5, 7)) > 0.4
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "uint32", "int64", "float32", "float64"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.sum(), lambda x: np.sum(x, axis=1, keepdims=True), lambda x: x.sum(axis=()), lambda x: x.cumsum(1),
+        lambda x: x.sum(1, where=CHOSEN), lambda x: x.sum(0, initial=3), lambda x: np.sum(x, dtype="float64"),
+        lambda x: x.sum(axis=(), where=CHOSEN), lambda x: np.cumsum(x, axis=0, dtype="int64"),
+        lambda x: x.prod(0, where=CHOSEN[0]), lambda x: x.max(1, where=CHOSEN, initial=0),
+        lambda x: np.min(x, axis=0, where=CHOSEN[:, :1], initial=1), lambda x: np.any(x, axis=0, where=CHOSEN),
+        lambda x: x.all(where=CHOSEN), lambda x: x.mean(0, where=CHOSEN), lambda x: x.mean(where=CHOSEN[1]),
+        lambda x: np.mean(x, dtype="float64"), lambda x: np.var(x, where=CHOSEN),
+        lambda x: np.std(x, axis=1, ddof=1, where=CHOSEN),
+    ],
+)  # fmt: skip
+def test_numpy_adds_in_the_same_dtype_and_chooses_the_same_elements(function: Any, dtype: str) -> None:
+    """A uint8 picture summed in uint8 would be a wrong number that nobody sees."""
+    x = (np.random.default_rng(1).random((5, 7)) * 200).astype(dtype)
+    expected, given = function(x), te.placeholder(x.shape, dtype)
+    found = te.evaluate(function(given), {given: x})
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=1e-5, equal_nan=True)
+
+
+def test_options_that_a_reduction_does_not_take_are_named() -> None:
+    x = te.placeholder((3,), name="x")
+    with pytest.raises(TypeError, match=r"te.argmax at .*: found where=, expected axis=, keepdims= only"):
+        x.argmax(where=x > 0)
+    with pytest.raises(TypeError, match=r"te.mean at .*: dtype= takes a dtype of floats, found int32"):
+        x.mean(dtype="int32")
+
+
+def test_a_masked_mean_has_gradients() -> None:
+    x, chosen = te.placeholder((4,), "float64", name="x"), te.placeholder((4,), "bool", name="chosen")
+    (dx,) = te.differentiate(x.mean(where=chosen), [x])
+    mask = np.array([True, False, True, True])
+    np.testing.assert_allclose(te.evaluate(dx, {x: np.arange(4.0), chosen: mask}), mask / 3)

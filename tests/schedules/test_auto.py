@@ -189,3 +189,16 @@ def checked_all(inputs: list[te.Tensor], outputs: list[te.Tensor], schedule: Any
     found = te.build(inputs, outputs, schedule=schedule)(*arrays)
     for got, want in zip(found, te.interpret(outputs, dict(zip(inputs, arrays, strict=True))), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_the_default_schedule_by_name_is_built_as_without_a_name() -> None:
+    """With its rows of pixels as rows of numbers, for which there is no directive; one more directive is a schedule."""
+    x = te.placeholder((40, 50, 3), name="x")
+    y = te.compute(x.shape, lambda i, j, c: x.at(i, j - 1, c, mode="clamp") + x.at(i, j + 1, c, mode="clamp"))
+    usual = te.build(x, y).loop_nest()
+    assert te.build(x, y, schedule=te.Schedule(y).auto()).loop_nest() == usual
+    assert te.build(x, y, schedule=te.Schedule(y)).loop_nest() == usual
+    changed = te.Schedule(y).auto()
+    changed[y].parallel("i")
+    assert te.build(x, y, schedule=changed).loop_nest() != usual
+    assert te.build(x, y, schedule=te.Schedule(y).auto(target="x86-64-v2")).loop_nest() != usual

@@ -24,8 +24,11 @@ def made_for(request: BuildRequest, program: Compilation) -> Shared:
     """The executable of what was asked for; `program` may be planned in another way than the request says."""
     if request.options.is_saving:
         return Shared(_saving(request, program))
-    if isinstance(request.options.schedule, Schedule):
-        return Shared(_scheduled(request.options.schedule, program))
+    schedule = request.options.schedule
+    if isinstance(schedule, Schedule):
+        _check_outputs(schedule, program)
+        if program.planner.is_asked:  # one that says no more than `auto()` leaves all to us
+            return Shared(_scheduled(schedule, program))
     return shared_executable(program)
 
 
@@ -53,14 +56,18 @@ def _scheduled(schedule: Schedule, program: Compilation) -> Executable:
     """The executable for a user's schedule, compiled at once, so that what it refuses is refused here."""
     planned = schedule.plan.program
     made = dict(zip(schedule.outputs, planned.outputs, strict=True))
-    for tensor in program.outputs:
-        if tensor not in made:
-            listed = ", ".join(f"{t.name} ({describe(t.op)})" for t in schedule.outputs)
-            raise ScheduleError(
-                f"te.build: output {tensor!r}, {describe(tensor.op)}, is not one of the schedule's outputs: {listed}"
-            )
     inputs, outputs = tuple(map(planned.current, program.inputs)), tuple(made[t] for t in program.outputs)
     core = executable_for(replace(program, inputs=inputs, outputs=outputs))
     with suppress(IndexError):  # for the call to say, as without a schedule: it may have no points
         core.compile()
     return core
+
+
+def _check_outputs(schedule: Schedule, program: Compilation) -> None:
+    known = set(schedule.outputs)
+    for tensor in program.outputs:
+        if tensor not in known:
+            listed = ", ".join(f"{t.name} ({describe(t.op)})" for t in schedule.outputs)
+            raise ScheduleError(
+                f"te.build: output {tensor!r}, {describe(tensor.op)}, is not one of the schedule's outputs: {listed}"
+            )

@@ -7,11 +7,12 @@ from typing import Any
 
 from schedules import Schedule
 from schedules.automatic import AUTOSCHEDULERS, SCHEDULERS
+from schedules.directives import Auto
 from schedules.loops import one_of
-from schedules.machine import assumed
-from schedules.tuning import QUICK
+from schedules.machine import Choices, Machine, assumed
+from schedules.tuning import QUICK, settled
 from tedsl.analysis.sizes import vars_of
-from tedsl.backend.host.targets import Target
+from tedsl.backend.host.targets import Target, machine_of
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.scheduling.tuned_choices import recall
 from tedsl.lang.errors import ScheduleError, warn_user
@@ -40,8 +41,9 @@ def planner_for(
             )
         return _quick() if opt == "fast" else _searched(outputs, target)
     if isinstance(schedule, Schedule):
-        if not schedule.directives:  # nothing is said, so it is the default, with axes that go together as one
-            return Planner(deterministic=deterministic)
+        choices = _choices_alone(schedule, target)
+        if choices is not None:  # the default, with axes that go together as one
+            return Planner(choices=choices, deterministic=deterministic)
         return _of_schedule(schedule, deterministic=deterministic)
     if schedule == "tuned":
         return _remembered(outputs, target)
@@ -60,6 +62,21 @@ def check_opt(opt: str, what: str) -> None:
     """Refuse what is no word for how much work the default schedule is worth."""
     if opt not in OPTIONS:
         raise ValueError(f"{what}: opt must be one of {', '.join(map(repr, OPTIONS))}, found {opt!r:.40}")
+
+
+def _choices_alone(schedule: Schedule, target: Target) -> Choices | None:
+    """What a schedule chooses that says no more than nothing, or `auto()` for this target; None for any other one."""
+    if not schedule.directives:
+        return assumed()
+    first = schedule.directives[0]
+    if not isinstance(first, Auto) or first.scheduler != "default":
+        return None
+    figures = dict(first.machine)
+    machine = Machine.from_json(figures)
+    if settled(machine_of(target), dict(machine.choices)) != machine.tuned():
+        return None
+    alone = Schedule(schedule.outputs).auto(machine=figures)
+    return machine.choices if alone.directives == schedule.directives else None
 
 
 def _of_schedule(schedule: Schedule, *, deterministic: bool) -> Planner:
