@@ -20,6 +20,7 @@ import numpy as np
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 PICTURED = ("display",)  # files whose examples are shown as notebooks show them
+PLOTS = FOLDER.parents[1] / "notebooks" / "matplotlibrc"  # legible on light and on dark
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,17 @@ def run(path: Path) -> list[Example]:
     Each knows what the cells without a name have made and nothing of the others: a page shows it without them.
     """
     scene: dict[str, Any] = {"__name__": f"examples_{path.stem}"}
-    return [
-        Example(names, code, *_shown(path, code, line, dict(scene) if names else scene))
-        for names, code, line in cells(path)
-    ]
+    with _plots() if path.stem in PICTURED else contextlib.nullcontext():
+        return [
+            Example(names, code, *_shown(path, code, line, dict(scene) if names else scene))
+            for names, code, line in cells(path)
+        ]
+
+
+def _plots() -> contextlib.AbstractContextManager[None]:
+    import matplotlib as mpl
+
+    return mpl.rc_context(fname=PLOTS)
 
 
 def _shown(path: Path, code: str, line: int, space: dict[str, Any]) -> tuple[str, str]:

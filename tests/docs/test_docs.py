@@ -75,6 +75,14 @@ def test_the_examples_of_the_reference_run(path: Path) -> None:
     assert silent == [], "an example shows something"
 
 
+def test_plots_are_shown_and_not_told() -> None:
+    pytest.importorskip("matplotlib")
+    found = {name: e.page for e in shown.run(ROOT / "docs" / "examples" / "display.py") for name in e.names}
+    assert {name for name in found if ".plot." in name and "<img" not in found[name]} == set()
+    assert "<input" in found["te.display.slider"]
+    assert "<animate" in found["te.display.trace"]
+
+
 def test_every_public_name_has_an_example() -> None:
     told = {name for path in shown.files() for names, _, _ in shown.cells(path) for name in names}
     wanted = set(reference.named())
