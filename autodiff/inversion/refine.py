@@ -78,9 +78,9 @@ def refined(system: System, grid: Grid, setting: Setting, splits: int = 0) -> li
 
 def _diagonal(part: Part) -> Grid | None:
     """The grid without an axis that an equation determines, as s1 is by s0 == s1."""
-    extents = dict(part.grid.axes)
+    extents, loops = dict(part.grid.axes), dict(part.solution.loops)
     for guard in part.solution.guards:
-        if not isinstance(guard, Zero) or any(isinstance(s, Quotient) for s in guard.form):
+        if not isinstance(guard, Zero) or any(isinstance(s, Quotient) or s in loops for s in guard.form):
             continue
         axes = [s for s in guard.form if isinstance(s, GatheredAxis) and abs(guard.form[s]) == 1]
         if axes:

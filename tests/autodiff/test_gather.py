@@ -421,3 +421,16 @@ def test_borders_of_windows_are_folded_after_the_rest(mode: str, step: int, turn
     assert found.kind == "gather"
     assert found.tensor is not None
     assert any("_wide" in name for name in te.Schedule(found.tensor).stages)
+
+
+def test_an_equation_that_holds_a_loop_ties_no_element() -> None:
+    """At one step alone a maximum of a window: which elements it reads depends on the loop over that step."""
+    n = 4
+    x = te.placeholder((n,), "float64", name="x")
+
+    def step(a: Any, t: Any) -> Any:
+        ahead = te.max(lambda k: a[k] * x[k], where=lambda k: (k > t) & (k - t < 3))
+        return te.select((t == 0) | (t > t), te.tanh(ahead), 0.2 * x[t])
+
+    y = te.scan((n,), step, axis=0, reverse=True)
+    assert te.gradcheck(y, [x], [np.random.default_rng(0).standard_normal(n)], atol=1e-6, rtol=1e-5).ok
