@@ -10,9 +10,10 @@ from tedsl.lang.expr import Expr
 from tedsl.lang.scalar_text import brief
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, StepPart, Tensor
 
-__all__ = ["Overrun", "describe", "sent_back"]
+__all__ = ["Overrun", "describe", "meant", "sent_back"]
 
 _READ = "_read_sent_back"
+_MEANT = "_index_meant"
 
 _KINDS: dict[type, str] = {
     Compute: "compute", Scatter: "scatter", Scan: "scan", Extern: "extern", Placeholder: "placeholder",
@@ -28,6 +29,14 @@ def describe(op: Operation) -> str:
 def sent_back(op: Scatter, read: str, reader: Operation) -> None:
     """Let messages about a scatter that is a gradient name the read which it belongs to: its author wrote that one."""
     vars(op)[_READ] = f"it is what comes back from {read}, read by {describe(reader)}; guard that read"
+    if _MEANT in vars(reader):
+        vars(op)[_MEANT] = vars(reader)[_MEANT]
+
+
+def meant(result: Tensor, what: str, argument: str, extent: str) -> Tensor:
+    """The tensor; messages about its index say which argument of which operator it is, and what it counts."""
+    vars(result.op)[_MEANT] = what, argument, extent
+    return result
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,10 @@ class Overrun:
         value = "outside" if self.value is None else f"{self.value}"
         read = " and ".join(f"{element} is {number}" for element, number in self.elements.items())
         known = f" at {at}" * bool(at) + f", where {read}" * bool(read)
+        if _MEANT in vars(self.op):
+            what, argument, extent = vars(self.op)[_MEANT]
+            it = read or f"`{brief(self.index)}` is {value}" + f" at {at}" * bool(at)
+            return f"{what} at {self.op.where}: {it}{self._range()}, expected 0 <= {argument} < {self.extent}, {extent}"
         return (
             f"{describe(self.op)}: index `{brief(self.index)}` of {self._dimension()} is out of bounds: "
             f"it is {value}{known}{self._range()}, {self._expected()}"

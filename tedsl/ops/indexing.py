@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tedsl.analysis.messages import meant
 from tedsl.lang.extents import same_extent
 from tedsl.ops import language as te
 from tedsl.ops.arguments import (
@@ -31,14 +32,20 @@ def embedding(index: te.Tensor, weight: te.Tensor) -> te.Tensor:
     check_integer(index, "embedding", "index")
     check_rank(weight, 2, "embedding", "weight", "(rows, features)")
     shape = (*index.shape, weight.shape[1])
-    return te.compute(shape, lambda *i: weight[index[i[:-1]], i[-1]], name="embedding")  # type: ignore[no-any-return]
+    made = te.compute(shape, lambda *i: weight[index[i[:-1]], i[-1]], name="embedding")
+    return meant(made, "te.ops.embedding", "index", "the rows of weight")
 
 
 @op
 def gather(x: te.Tensor, axis: int, index: te.Tensor) -> te.Tensor:
     """y[i, j, k] = x[i, index[i, j, k], k] for axis 1 of three; y has the shape of index. As torch.gather."""
     dim = _along(x, axis, index, "gather")
-    return te.compute(index.shape, lambda *i: x[replaced(i, dim, index[i])], name="gather")  # type: ignore[no-any-return]
+    made = te.compute(index.shape, lambda *i: x[replaced(i, dim, index[i])], name="gather")
+    return meant(made, "te.ops.gather", "index", _extent(dim))
+
+
+def _extent(dim: int) -> str:
+    return f"the extent of axis {dim} of x"
 
 
 def _along(x: te.Tensor, axis: Any, index: te.Tensor, what: str) -> int:
@@ -60,7 +67,8 @@ def index_select(x: te.Tensor, axis: int, index: te.Tensor) -> te.Tensor:
     check_rank(index, 1, "index_select", "index")
     dim = axis_of(x, axis, "index_select")
     shape = (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :])
-    return te.compute(shape, lambda *i: x[replaced(i, dim, index[i[dim]])], name="index_select")  # type: ignore[no-any-return]
+    made = te.compute(shape, lambda *i: x[replaced(i, dim, index[i[dim]])], name="index_select")
+    return meant(made, "te.ops.index_select", "index", _extent(dim))
 
 
 @op
@@ -75,7 +83,8 @@ def index_add(x: te.Tensor, axis: int, index: te.Tensor, source: te.Tensor) -> t
         check_extent(source, d, expected, "index_add", "source", "index along the axis, else x")
     at = loops(*source.shape)
     place = replaced(at, dim, index[at[dim]])
-    return te.scatter(x.shape, at, place, source[at], init=x, name="index_add")
+    made = te.scatter(x.shape, at, place, source[at], init=x, name="index_add")
+    return meant(made, "te.ops.index_add", "index", _extent(dim))
 
 
 @op
@@ -100,7 +109,8 @@ def _scatter(x: te.Tensor, axis: Any, index: te.Tensor, src: te.Tensor, kind: st
     check_rank(src, x.ndim, what, "src", "as x has")
     at = loops(*index.shape)
     place = replaced(at, dim, index[at])
-    return te.scatter(x.shape, at, place, src[at], op=kind, init=x, name=what)
+    made = te.scatter(x.shape, at, place, src[at], op=kind, init=x, name=what)
+    return meant(made, f"te.ops.{what}", "index", _extent(dim))
 
 
 def _segments(x: te.Tensor, segment_ids: te.Tensor, count: Any, what: str) -> tuple[Any, ...]:
@@ -118,7 +128,8 @@ def segment_sum(x: te.Tensor, segment_ids: te.Tensor, num_segments: int) -> te.T
     """y[s] = the sum of x[i] where segment_ids[i] == s. As jax.ops.segment_sum."""
     at = _segments(x, segment_ids, num_segments, "segment_sum")
     place = (segment_ids[at[0]], *at[1:])
-    return te.scatter((num_segments, *x.shape[1:]), at, place, x[at], name="segment_sum")
+    made = te.scatter((num_segments, *x.shape[1:]), at, place, x[at], name="segment_sum")
+    return meant(made, "te.ops.segment_sum", "segment_ids", "num_segments")
 
 
 @op
@@ -126,7 +137,8 @@ def segment_max(x: te.Tensor, segment_ids: te.Tensor, num_segments: int) -> te.T
     """y[s] = the greatest x[i] where segment_ids[i] == s, -inf where there is none. As jax.ops.segment_max."""
     at = _segments(x, segment_ids, num_segments, "segment_max")
     place = (segment_ids[at[0]], *at[1:])
-    return te.scatter((num_segments, *x.shape[1:]), at, place, x[at], op="max", name="segment_max")
+    made = te.scatter((num_segments, *x.shape[1:]), at, place, x[at], op="max", name="segment_max")
+    return meant(made, "te.ops.segment_max", "segment_ids", "num_segments")
 
 
 @op

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tedsl.analysis.messages import meant
 from tedsl.ops import language as te
 from tedsl.ops.arguments import (
     axis_of,
@@ -201,6 +202,7 @@ def _by_index(
         return loss - te.select(target[i] == ignore, 0.0, uniform * (smooth / classes))
 
     counts = te.compute(target.shape, counted, name="counts")
+    meant(counts, f"te.ops.{what}", "target", f"the number of classes; a target of ignore_index={ignore} adds nothing")
     loss = te.compute(target.shape, element, name=what)
     if one_of(reduction, _REDUCTIONS, what, "reduction") != "mean":
         return _reduced(loss, reduction, what)

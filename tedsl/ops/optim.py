@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from autodiff import differentiate
-from tedsl.analysis.arrays.nests import map_leaves
 from tedsl.backend.build import build
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
@@ -26,13 +25,14 @@ from tedsl.lang.pickling import made_again
 from tedsl.ops import language as te
 from tedsl.ops.arguments import check_integer, check_same_shape, refuse
 from tedsl.ops.homes import unrecorded
+from tedsl.ops.nest_updates import check_made, check_stepped, init, update
 from tedsl.ops.op import op
-from tedsl.ops.parameters import Parameters
+from tedsl.ops.parameters import Parameters, as_array, as_parameters, each_leaf, without_record, zeros_for
 from tedsl.ops.signature import leaves
 from tedsl.ops.transforms.compilation import jit
 from tedsl.ops.transforms.derivatives import value_and_grad
 from tedsl.ops.transforms.function import name_of
-from tedsl.ops.transforms.records import closed, opened
+from tedsl.ops.transforms.records import closed
 
 __all__ = [
     "SGD", "Adam", "AdamW", "FunctionStep", "Optimizer", "State", "TrainStep", "adam_step", "clip_by_global_norm",
@@ -168,6 +168,11 @@ class SGD:
     nesterov: bool = False
     weight_decay: float = 0.0
 
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        check_made(cls, args, options, tuple(cls.__dataclass_fields__))
+        return super().__new__(cls)
+
+    init, update = init, update
     __reduce__ = _reduced
     __copy__ = __deepcopy__ = _itself
 
@@ -176,8 +181,10 @@ class SGD:
         return ("velocity",) if self.momentum else ()
 
     def step(
-        self, param: te.Tensor, grad: te.Tensor, slots: Sequence[te.Tensor], count: te.Tensor
+        self, param: te.Tensor, grad: te.Tensor, slots: Sequence[te.Tensor] = (), count: Any = None
     ) -> tuple[te.Tensor, ...]:
+        """The new parameter of one in a program, then its new slots."""
+        check_stepped(count)
         rate = _scheduled(self.lr, count, param)
         if not slots:
             return (sgd_step(param, grad, rate, self.weight_decay),)
@@ -198,6 +205,11 @@ class Adam:
     weight_decay: float = 0.0
     decoupled: bool = False
 
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        check_made(cls, args, options, tuple(cls.__dataclass_fields__))
+        return super().__new__(cls)
+
+    init, update = init, update
     __reduce__ = _reduced
     __copy__ = __deepcopy__ = _itself
 
@@ -206,16 +218,20 @@ class Adam:
         return ("mean", "square")
 
     def step(
-        self, param: te.Tensor, grad: te.Tensor, slots: Sequence[te.Tensor], count: te.Tensor
+        self, param: te.Tensor, grad: te.Tensor, slots: Sequence[te.Tensor] = (), count: Any = None
     ) -> tuple[te.Tensor, ...]:
+        """The new parameter of one in a program, then its new slots."""
+        check_stepped(count)
         options = (_scheduled(self.lr, count, param), self.betas, self.eps, self.weight_decay, self.decoupled)
         return tuple(adam_step(param, grad, *slots, count, *options))
 
 
 def AdamW(  # noqa: N802 - a kind of Adam
-    lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.01
+    lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.01,
+    **others: Any,
 ) -> Adam:  # fmt: skip
     """Adam with decoupled weight decay: `Adam(..., decoupled=True)`."""
+    check_made(AdamW, (lr,), others, ("lr", "betas", "eps", "weight_decay"))
     return Adam(lr, betas, eps, weight_decay, decoupled=True)
 
 
@@ -239,11 +255,11 @@ class State(NamedTuple):
     steps: int
 
     def __repr__(self) -> str:
-        return f"State after {self.steps} steps, params {_each(self.params, _kind)!r}"
+        return f"State after {self.steps} steps, params {each_leaf(self.params, _kind)!r}"
 
     def copy(self) -> State:
         """The state in arrays of its own, which no later step writes into."""
-        return State(_each(self.params, _copied), _each(self.slots, _copied), self.steps)
+        return State(each_leaf(self.params, _copied), each_leaf(self.slots, _copied), self.steps)
 
 
 class _Kind(str):
@@ -268,7 +284,7 @@ def _checked(state: Any) -> State:
     if not isinstance(state, State):
         raise TypeError(
             f"train_step at {user_location()}: the step takes a state, as `loss, state = step(state, *data)`, found "
-            f"{_each(state, _kind)!r:.60}; the first one is step.start(params)"
+            f"{each_leaf(state, _kind)!r:.60}; the first one is step.start(params)"
         )
     return state
 
@@ -318,7 +334,8 @@ class TrainStep:
         what, tensors = f"start at {user_location()}", self.params.tensors
         given = self.params.listed(params, what)
         arrays = [
-            np.array(np.asarray(_unrecorded(a)), str(p.dtype), order="C") for a, p in zip(given, tensors, strict=True)
+            np.array(np.asarray(without_record(a)), str(p.dtype), order="C")
+            for a, p in zip(given, tensors, strict=True)
         ]
         for a, p in zip(arrays, tensors, strict=True):
             if p.shape != a.shape:
@@ -335,7 +352,7 @@ class TrainStep:
         self._check(state, old)
         out = self._spare or tuple(np.empty_like(a) for a in old)
         values = [np.empty(t.shape, str(t.dtype)) for t in self.results]
-        given = [*map(_unrecorded, self._given(data, named)), *old, np.array(state.steps + 1, "int32")]
+        given = [*map(without_record, self._given(data, named)), *old, np.array(state.steps + 1, "int32")]
         self.kernel(*given, out=(*values, *out))
         self._spare, self._arrays = old, out
         self._newest = State(self.params.nested(out[:count]), out[count:], state.steps + 1)
@@ -406,12 +423,12 @@ class FunctionStep:
 
     def start(self, params: Any) -> State:
         """The first state, from a nest of arrays and numbers: dicts, lists, tuples and dataclasses."""
-        first = _each(params, _as_parameter)
+        first = as_parameters(params)
         arrays = [leaf for leaf in leaves(closed(first, True)) if hasattr(leaf, "dtype")]
         if not arrays:
             raise refuse("optim.train_step", f"start: expected a nest with arrays of floats, found {params!r:.60}")
-        slots = {name: _each(first, _zeros) for name in self.optimizer.slots}
-        return State(first, {"count": _as_array(_COUNT(arrays[0])), **slots}, 0)
+        slots = {name: each_leaf(first, zeros_for) for name in self.optimizer.slots}
+        return State(first, {"count": as_array(_COUNT(arrays[0])), **slots}, 0)
 
     def __call__(self, state: State, *data: Any, **named: Any) -> tuple[Any, State]:
         """The value of the function (with has_aux, and what comes beside it), and the state one step further."""
@@ -421,7 +438,7 @@ class FunctionStep:
             raise _of_another(self.optimizer, f"it keeps {', '.join(kept) or 'nothing'}")
         with unrecorded():
             value, params, slots = self._run(state.params, state.slots, *data, **named)
-        return value, State(_each(params, _as_array), _each(slots, _as_array), state.steps + 1)
+        return value, State(each_leaf(params, as_array), each_leaf(slots, as_array), state.steps + 1)
 
 
 def _missing(error: KeyError, params: Any, name: str) -> Exception:
@@ -471,7 +488,7 @@ def train_step(
             raise refuse(
                 "optim.train_step",
                 "of a function, expected train_step(f, optimizer=Adam(1e-2)); parameters "
-                f"and data are given to start() and to the step, found {_each(params, _kind)!r:.60}",
+                f"and data are given to start() and to the step, found {each_leaf(params, _kind)!r:.60}",
             )
         return FunctionStep(loss, _optimizer(optimizer), has_aux=has_aux, clip=clip, **worth)
     if optimizer is None or params is None:
@@ -512,10 +529,6 @@ def _advanced(
     return [optimizer.step(p, g, own, count) for p, g, own in zip(params, grads, slots, strict=True)]
 
 
-def _each(nest: Any, rule: Callable[[Any], Any]) -> Any:
-    return opened(map_leaves(closed(nest, True), "params", lambda leaf, _: rule(leaf)))
-
-
 def _tensors(nest: Any) -> list[te.Tensor]:
     return [leaf for leaf in leaves(closed(nest, True)) if isinstance(leaf, te.Tensor)]
 
@@ -523,30 +536,7 @@ def _tensors(nest: Any) -> list[te.Tensor]:
 def _refilled(nest: Any, tensors: Sequence[te.Tensor]) -> Any:
     """The nest with other tensors."""
     following = iter(tensors)
-    return _each(nest, lambda leaf: next(following) if isinstance(leaf, te.Tensor) else leaf)
-
-
-def _as_parameter(leaf: Any) -> Any:
-    """A number as an array of the default float, other arrays as they are."""
-    return (
-        np.array(leaf, "float32")
-        if isinstance(leaf, (int, float)) and not isinstance(leaf, bool)
-        else _unrecorded(leaf)
-    )
-
-
-def _unrecorded(leaf: Any) -> Any:
-    """A tensor of PyTorch as one that its autograd knows nothing of, other things as they are."""
-    return leaf.detach() if hasattr(leaf, "requires_grad") else leaf
-
-
-def _as_array(leaf: Any) -> Any:
-    """A result of rank 0, which NumPy has as a number of its own, as an array: a number would be static."""
-    return np.asarray(leaf) if isinstance(leaf, np.generic) else leaf
-
-
-def _zeros(leaf: Any) -> Any:
-    return _as_array(leaf * 0) if hasattr(leaf, "dtype") else leaf
+    return each_leaf(nest, lambda leaf: next(following) if isinstance(leaf, te.Tensor) else leaf)
 
 
 def _copied(leaf: Any) -> Any:

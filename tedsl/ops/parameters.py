@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tedsl.analysis.arrays.nests import map_leaves, subscripted
+from tedsl.lang.errors import brief
 from tedsl.lang.tensor import Tensor
+from tedsl.ops.signature import leaves
+from tedsl.ops.transforms.numbers import weak_dtype
 from tedsl.ops.transforms.records import closed, opened
 
-__all__ = ["Parameters"]
+__all__ = [
+    "NestPlace",
+    "Parameters",
+    "as_array",
+    "as_parameters",
+    "each_leaf",
+    "in_order",
+    "numbered",
+    "without_record",
+    "zeros_for",
+]  # fmt: skip
 
 
 class Parameters:
@@ -83,3 +98,81 @@ def _inner(name: str) -> str:
 
 def _names(keys: Mapping[Any, Any]) -> str:
     return ", ".join(map(str, keys)) or "nothing"
+
+
+def each_leaf(nest: Any, rule: Callable[[Any], Any]) -> Any:
+    """The same nest with `rule(leaf)` at its leaves."""
+    return opened(map_leaves(closed(nest, True), "params", lambda leaf, _: rule(leaf)))
+
+
+def without_record(leaf: Any) -> Any:
+    """A tensor of PyTorch as one that its autograd knows nothing of, other things as they are."""
+    return leaf.detach() if hasattr(leaf, "requires_grad") else leaf
+
+
+def as_array(leaf: Any) -> Any:
+    """A result of rank 0, which NumPy has as a number of its own, as an array: a number would be static."""
+    return np.asarray(leaf) if isinstance(leaf, np.generic) else leaf
+
+
+def zeros_for(leaf: Any) -> Any:
+    """What an optimizer begins with for a parameter."""
+    return as_array(leaf * 0) if hasattr(leaf, "dtype") else leaf
+
+
+def as_parameters(nest: Any) -> Any:
+    """The nest with its numbers as arrays of the dtype of the float arrays in it, other arrays as they are."""
+    closed_nest = closed(nest, True)
+    weak = str(weak_dtype([leaf for leaf in leaves(closed_nest) if hasattr(leaf, "dtype")]))
+
+    def rule(leaf: Any) -> Any:
+        is_number = isinstance(leaf, (int, float)) and not isinstance(leaf, bool)
+        return np.array(leaf, weak) if is_number else as_array(without_record(leaf))
+
+    return each_leaf(nest, rule)
+
+
+class NestPlace:
+    """Where an array of a list stands in a nest."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def numbered(nest: Any) -> tuple[Any, list[Any]]:
+    """The nest with places for its arrays, and these."""
+    arrays: list[Any] = []
+
+    def rule(leaf: Any, name: str) -> Any:
+        if not hasattr(leaf, "dtype"):
+            return leaf
+        arrays.append(leaf)
+        return NestPlace(len(arrays) - 1)
+
+    return map_leaves(closed(nest, True), "params", rule), arrays
+
+
+def in_order(nest: Any, given: Any, what: str, name: str) -> list[Any]:
+    """The arrays of another nest in the order of the places in `nest`, whose form it has."""
+    found: list[Any] = []
+
+    def fill(own: Any, part: Any, name: str) -> None:
+        if isinstance(own, NestPlace):
+            if not hasattr(part, "dtype"):
+                raise TypeError(f"{what}: {name}: expected an array, found {type(part).__name__} ({brief(part, 40)})")
+            found.append(part)
+        elif isinstance(own, dict):
+            _check_keys(own, part, name, what)
+            for key, inner in own.items():
+                fill(inner, part[key], subscripted(name, key, False))
+        elif isinstance(own, (tuple, list)):
+            if not isinstance(part, (tuple, list)) or len(part) != len(own):
+                count = f" of {len(part)}" if isinstance(part, (tuple, list)) else ""
+                raise TypeError(f"{what}: {name}: expected {len(own)} parts, found {type(part).__name__}{count}")
+            for k, (inner, one) in enumerate(zip(own, part, strict=True)):
+                fill(inner, one, subscripted(name, k, False))
+
+    fill(nest, closed(given, True), name)
+    return found

@@ -117,6 +117,28 @@ def test_a_target_that_is_no_class_is_an_index_error(run: Any) -> None:
         run(te.ops.cross_entropy(p, t), {p: np.zeros((2, 3), "float32"), t: np.array([0, 3], "int32")})
 
 
+def test_an_index_that_is_none_is_told_in_the_words_of_the_operator() -> None:
+    """The message was one of `counts` and `full`, which nobody had written."""
+    logits, rows, wrong = np.zeros((4, 3), "float32"), np.zeros((3, 2), "float32"), np.array([0, 1, 2, 3])
+    for call, words in {
+        lambda: te.ops.cross_entropy(logits, wrong): r"cross_entropy at .*: target\[3\] is 3 .* the number of classes",
+        lambda: te.jit(lambda a, labels: te.ops.nll_loss(a, labels))(
+            logits, wrong
+        ): r"nll_loss at .*: labels\[3\] is 3",
+        lambda: te.ops.embedding(wrong, rows): r"embedding at .*: index\[3\] is 3 .*0 <= index < 3, the rows of weight",
+        lambda: te.grad(lambda w, i: te.ops.embedding(i, w).sum())(rows, wrong): r"embedding at .*: i\[3\] is 3 .*rows",
+        lambda: te.ops.gather(
+            rows, 0, wrong[:, None]
+        ): r"gather at .*: index\[3, 0\] is 3 .* the extent of axis 0 of x",
+        lambda: te.ops.index_select(
+            rows, 0, wrong
+        ): r"index_select at .*: index\[3\] is 3 .* the extent of axis 0 of x",
+        lambda: te.ops.segment_sum(rows, wrong[1:], 3): r"segment_sum at .*: segment_ids\[2\] is 3 .*< 3, num_segments",
+    }.items():
+        with pytest.raises(IndexError, match=r"te\.ops\." + words):
+            call()
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case: str) -> None:
     call, message = REFUSED[case]

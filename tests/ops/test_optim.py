@@ -336,3 +336,61 @@ def test_the_rate_is_a_function_of_the_steps_done(way: str) -> None:
 def test_a_state_prints_shapes_and_not_elements() -> None:
     state = optim.State({"w": np.zeros((3, 4), "float32"), "b": [np.zeros(4), 2]}, (), 7)
     assert repr(state) == "State after 7 steps, params {'w': float32[3, 4], 'b': [float64[4], 2]}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_updates_of_gradients_that_one_has_are_those_of_a_training_step(kind: str) -> None:
+    """Of gradients one has already there was no step but train_step, which differentiates itself."""
+    optimizer, points = KINDS[kind][0], np.linspace(-1, 1, 12).reshape(4, 3)
+    loss = te.value_and_grad(lambda p, x: ((x @ p["w"] + p["b"] - 1) ** 2).sum())
+    params: Any = {"w": np.zeros(3), "b": 0.0}
+    step = optim.train_step(lambda p, x: ((x @ p["w"] + p["b"] - 1) ** 2).sum(), optimizer=optimizer)
+    expected, state = step.start(params), optimizer.init(params)
+    for _ in range(3):
+        _, grads = loss(params, points)
+        grads = dict(reversed(grads.items()))  # by name, not by position
+        params, state = optimizer.update(params, grads, state)
+        _, expected = step(expected, points)
+    assert params.keys() == {"w", "b"}
+    for name in params:
+        assert params[name].dtype == expected.params[name].dtype == "float64"
+        np.testing.assert_array_equal(params[name], expected.params[name])
+    assert state["count"] == 3
+
+
+def test_updates_are_arrays_of_the_framework_given() -> None:
+    torch = pytest.importorskip("torch")
+    w = [torch.ones(3), (torch.ones(()),)]
+    adam = optim.Adam(0.1)
+    new, state = adam.update(w, w, adam.init(w))
+    assert isinstance(new[1], tuple)
+    assert all(isinstance(t, torch.Tensor) for t in (*new[:1], *new[1], state["mean"][0], state["count"]))
+    torch.testing.assert_close(new[0], torch.full((3,), 0.9))
+
+
+def test_what_readers_of_other_libraries_write_of_an_optimizer_is_answered_with_what_is_there() -> None:
+    w, adam = {"w": np.zeros(3), "b": 0.0}, optim.Adam(0.1)
+    for call, words in {
+        lambda: optim.Adam(w, lr=0.1): r"lr: expected a number, .* opt = Adam\(lr=0.1\), state = opt.init\(params\)",
+        lambda: optim.SGD([np.zeros(3)]): r"lr: expected a number, .* opt = SGD\(lr=0.1\)",
+        lambda: optim.Adam(learning_rate=0.1): "learning_rate= is no option; there are lr, .*; it is lr=",  # type: ignore[call-arg]
+        lambda: optim.AdamW(learning_rate=0.1): "AdamW at .*: learning_rate= is no option; .*; it is lr=",
+        lambda: adam.step(np.zeros(3), np.zeros(3)): r"opt.update\(params, grads, state\)",  # type: ignore[arg-type]
+        lambda: adam.update(w, adam.init(w), w): "state: expected a dict with count, mean, square, found",
+        lambda: adam.update(w, [1.0, 2.0], adam.init(w)): "grads: expected a dict with w, b, found list",
+        lambda: adam.init("w"): "params: expected a nest with arrays of floats, found w",
+    }.items():
+        with pytest.raises(TypeError, match=words) as caught:
+            call()
+        assert __file__ in str(caught.value)
+    with pytest.raises(ValueError, match="grads: no array for parameter 'b', found those for w"):
+        adam.update(w, {"w": np.zeros(3)}, adam.init(w))
+
+
+def test_a_number_among_parameters_has_the_dtype_of_the_arrays_beside_it() -> None:
+    """It was float32 in train_step and float64 in te.grad."""
+    step = optim.train_step(lambda p: p["w"].sum() * p["b"], optimizer=optim.SGD(0.1))
+    for dtype in ("float32", "float64"):
+        params = {"w": np.zeros(3, dtype), "b": 0.5}
+        assert step.start(params).params["b"].dtype == dtype
+        assert te.grad(lambda p: p["w"].sum() * p["b"])(params)["b"].dtype == dtype

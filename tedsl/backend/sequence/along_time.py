@@ -29,12 +29,13 @@ from tedsl.lang.extents import number
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
 
-__all__ = ["MOST_PROGRAMS", "compiled", "least_bytes", "plan_in_cache", "plans_along_time"]
+__all__ = ["MOST_PROGRAMS", "compiled", "enough_bytes", "least_bytes", "plan_in_cache", "plans_along_time"]
 
 MOST_PROGRAMS = 12  # of segments, each compiled
 LEAST_STEPS = 4  # of a segment
 ATTEMPTS = 3
 CHEAP = 4  # operations for each byte that is held, up to which computing them twice is faster
+SPARE, ALIGNED = 1.25, 2048  # times what the steps of a segment hold, and bytes, for what its kernel needs beside them
 COPIED = 4  # times the least steps of a segment, so that few of them are copies
 _TURNS = ("forwards", "backwards")
 
@@ -76,6 +77,21 @@ def least_bytes(program: Compilation) -> int:
     )
     each = sum(held.values())
     return int(min((math.ceil(line.steps / n) - 1) * state + n * each for n in range(1, line.steps + 1)))
+
+
+def enough_bytes(program: Compilation) -> int | None:
+    """What the cut that needs the least should hold beside the arrays, guessed before anything is compiled.
+
+    Rather too much: a limit of so many bytes is to be met. None: it has no cut along time.
+    """
+    try:
+        line = Timeline(program.operations, program.outputs)
+        state, step, least = _bytes_of(line)
+    except NotAlongTime:
+        return None
+    cut = _cut(line.steps, max(least, _length(line.steps, state, step, 0)), least)
+    longest = max(part.end - part.begin for part in cut)
+    return ALIGNED + int((len(cut) + 1) * state + SPARE * (longest + 1) * step)
 
 
 def compiled(plan: StepPlan) -> StepPlan:

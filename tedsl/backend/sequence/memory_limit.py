@@ -12,7 +12,7 @@ from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import CompiledKernel, KernelStep, StepPlan
 from tedsl.backend.host.units import parse_bytes, readable
-from tedsl.backend.sequence.along_time import compiled, least_bytes, plans_along_time
+from tedsl.backend.sequence.along_time import compiled, enough_bytes, least_bytes, plans_along_time
 from tedsl.backend.sequence.kept_steps import with_kept_steps
 from tedsl.backend.sequence.ordering import typical_bytes
 from tedsl.backend.sequence.recompute import Saved, StepCosts, saved
@@ -20,12 +20,14 @@ from tedsl.backend.sequence.restored import plan_unasked
 from tedsl.backend.sequence.runner import Chain, Placing
 from tedsl.backend.sequence.timeline import NotAlongTime
 from tedsl.backend.sequence.whole_time import over_all_of_time
-from tedsl.lang.tensor import Scan, Tensor
+from tedsl.lang.structure import structural_key
+from tedsl.lang.tensor import Compute, Operation, Scan, Tensor
 from tedsl.lang.traverse import operations_between
 
 __all__ = ["refuse_sizes", "save_memory"]
 
 ATTEMPTS = 8
+UNROLLED = 24  # stages of one form, from which on they are steps of a loop
 
 
 def save_memory(program: Compilation, plan: StepPlan, memory: Any, checkpoint: Any) -> StepPlan:
@@ -116,13 +118,15 @@ def _work(plan: StepPlan, step: KernelStep) -> int:
 
 
 def _refuse_too_little(program: Compilation, most: int, asked: Any) -> None:
-    """Refuse what no cut of the program can meet, before any is compiled, which takes its time."""
+    """Refuse what no cut of the program along time can meet, before any is compiled, which takes its time."""
     arrays = Chain.bytes_of((*program.inputs, *program.outputs)) if _is_known(program) else 0
-    if (least := arrays + least_bytes(_keeping(program))) > most:
+    whole = _keeping(program)
+    if (least := arrays + least_bytes(whole)) > most and (beside := enough_bytes(whole)) is not None:
+        enough = readable(arrays + beside, enough=True)
         raise ValueError(
             f"te.build: memory={asked!r} is too little for {program.name!r}: a call needs more than {readable(least)}, "
-            f"of which its inputs and outputs take {readable(arrays)}; how much more is found out where memory= leaves "
-            "room for it"
+            f"of which its inputs and outputs take {readable(arrays)}; cut along time, it holds a state for each "
+            f"segment and what one segment needs of all its steps: memory={enough.replace(' ', '')!r}"
         )
 
 
@@ -168,7 +172,36 @@ def _fit(program: Compilation, plan: StepPlan, usual: StepPlan, most: int, asked
     needed = readable(min(peaks), enough=True)
     raise ValueError(
         f"te.build: memory={asked!r} is too little for {program.name!r}: a call needs about {needed}, of which its "
-        f"inputs and outputs take {readable(costs.arrays)}; without memory= it takes {readable(takes)}{why}"
+        f"inputs and outputs take {readable(costs.arrays)}{_largest(program, plan, costs)}; without memory= it takes "
+        f"{readable(takes, enough=True)}{why}{_unrolled(program)}"
+    )
+
+
+def _largest(program: Compilation, plan: StepPlan, costs: StepCosts) -> str:
+    """What holds the most beside the arrays of the caller: a kernel, or what one leaves to another."""
+    arrays = {*program.inputs, *program.outputs}
+    held = [(costs.tensors[c], f"is {t.name!r}") for c, t in enumerate(plan.tensors) if t not in arrays]
+    held += [(n, f"kernel {_name(s)!r} holds while it runs") for s, n in costs.inside.items()]
+    most, what = max(held, default=(0, ""))
+    return f", and {readable(most)} {what}" if most else ""
+
+
+def _name(step: KernelStep) -> str:
+    return step.op.name if step.core is None and step.op is not None else step.core.program.name if step.core else ""
+
+
+def _unrolled(program: Compilation) -> str:
+    """What to do about steps that a Python loop has written out."""
+    forms: dict[str, list[Operation]] = {}
+    for op in operations_between(program.inputs, program.outputs):
+        if isinstance(op, Compute):
+            forms.setdefault(structural_key(op.outputs, op.inputs, between=True), []).append(op)
+    alike = max(forms.values(), key=len, default=[])
+    if len(alike) < UNROLLED:
+        return ""
+    return (
+        f"; {len(alike)} stages have the form of {alike[0].name!r} at {alike[0].where}: where a Python loop wrote "
+        "them, te.scan in its place makes steps of one form, of which some can be forgotten"
     )
 
 

@@ -421,6 +421,8 @@ def test_what_no_cut_can_meet_is_refused_before_anything_is_compiled(monkeypatch
         with pytest.raises(ValueError, match=r"memory='2KB' is too little for .* needs more than") as refused:
             te.build(inputs, outputs, memory="2KB")
     least = 1024 * float(re.findall(r"more than ([\d.]+) KB", str(refused.value))[0])
+    (named,) = re.findall(r"all its steps: memory='([\d.]+KB)'", str(refused.value))
+    te.build(inputs, outputs, memory=named)  # what it names is enough
     with pytest.raises(ValueError, match="needs about") as known:
         te.build(inputs, outputs, memory=int(least) + 100)
     needed = 1024 * float(re.findall(r"about ([\d.]+) KB", str(known.value))[0])

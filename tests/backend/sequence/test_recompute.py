@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -65,12 +66,22 @@ def test_checkpoints_are_kept_and_the_rest_is_computed_again(whole: Any) -> None
 def test_a_budget_that_nothing_fits_in_is_refused_with_an_estimate() -> None:
     inputs, outputs = network(8, ROWS)
     with pytest.raises(
-        ValueError, match=r"memory=1000 is too little for .*: a call needs more than [\d.]+ KB, of which its"
+        ValueError, match=r"memory=1000 is too little for .*: a call needs about [\d.]+ MB, of which its"
     ):
         te.build(inputs, outputs, memory=1000)
     arrays = te.build(inputs, outputs).program.memory.arrays
     with pytest.raises(ValueError, match=r" is too little for .*: a call needs about [\d.]+ MB, of which its"):
         te.build(inputs, outputs, memory=arrays + 1000)
+
+
+def test_a_refusal_says_what_holds_the_most_and_where_te_scan_would_help() -> None:
+    k, u = te.placeholder((64, 64), name="k"), te.placeholder((64, 64), name="u")
+    state = u
+    for _ in range(30):
+        state = te.tanh(state @ k) + state
+    with pytest.raises(ValueError, match=r"inputs and outputs take .* KB, and [\d.]+ KB ") as refused:
+        te.build([k, u], (state * state).sum(), memory="10KB")
+    assert re.search(r"; 30 stages have the form of '\w+' at .*test_recompute.py:\d+: .* te.scan", str(refused.value))
 
 
 @pytest.mark.parametrize(
