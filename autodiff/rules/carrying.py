@@ -7,7 +7,7 @@ step, not once for each read of an earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from autodiff.rules.sharing import common_parts, cost
 from tedsl.lang import functions as fn
@@ -37,9 +37,12 @@ def moved_read(node: Expr, tensors: Mapping[Tensor, Tensor]) -> Expr:
 
 
 def carried_of(
-    op: Scan, roots: Sequence[Expr], handles: Mapping[int, Tensor], prefix: tuple[Axis, ...]
+    op: Scan, roots: Sequence[Expr], handles: Mapping[int, Tensor], prefix: tuple[Axis, ...], known: Set[Expr]
 ) -> dict[int, Expr]:
-    """Per state what its reverse recurrence holds: the adjoint of a step, times all that its every use begins with."""
+    """Per state what its reverse recurrence holds: the adjoint of a step, times all that its every use begins with.
+
+    `known`: reads that are in bounds at every step.
+    """
     users: dict[Expr, list[Expr]] = {}
     for used in topological(roots):
         for child in dict.fromkeys(used.children):
@@ -51,7 +54,7 @@ def carried_of(
         node: Expr = Read(handle, (*prefix, *op.axes))
         while node not in ends and len(users.get(node, ())) == 1:
             (user,) = users[node]
-            if not _is_known_everywhere(op, user, node, prefix, reach, handles):
+            if not _is_known_everywhere(op, user, node, prefix, reach, handles, known):
                 break
             node = user
         carried[k] = node
@@ -73,6 +76,7 @@ def _is_known_everywhere(
     prefix: tuple[Axis, ...],
     reach: Mapping[Expr, Expr],
     handles: Mapping[int, Tensor],
+    known: Set[Expr],
 ) -> bool:
     """Whether `user` can be computed at each step from what is there then."""
     axes = (*prefix, *op.axes)
@@ -84,7 +88,7 @@ def _is_known_everywhere(
     guards = guards_of(user)
     at_this_step = {*(Read(h, axes) for h in handles.values()), *(Read(t, op.axes) for t in op.outputs)}
     for r in nodes:
-        if isinstance(r, Read) and r not in at_this_step:
+        if isinstance(r, Read) and r not in at_this_step and r not in known:
             allowed = reach.get(r)
             if allowed is None or not (allowed is TRUE or allowed is guards[r]):
                 return False
@@ -109,16 +113,17 @@ def shared_of(
     conditions: Sequence[Expr],
     handles: Mapping[int, Tensor],
     prefix: tuple[Axis, ...],
+    known: Set[Expr],
 ) -> dict[Tensor, CommonPart]:
     """States of their own for what several uses compute of a step's adjoint.
 
-    Each root is used where its condition holds.
+    Each root is used where its condition holds; `known` are reads that are in bounds at every step.
     """
     cases, axes = _cases(op, handles, prefix), (*prefix, *op.axes)
 
     def known_in(roots: Sequence[Expr]) -> list[CommonPart]:
         used = guards_of(roots, conditions)
-        parts = (_known_in_one(part, used[part], cases, axes) for part in common_parts(roots))
+        parts = (_known_in_one(part, used[part], cases, axes, known) for part in common_parts(roots))
         return [shared for shared in parts if shared is not None]
 
     # The part that saves most may be made of others that have more uses without it: the better of two orders is taken.
@@ -193,14 +198,16 @@ def _case(
     return _Case(place, own, frozenset(op.outputs), dict(zip(*_on_finished(op, bodies), strict=True)), inside)
 
 
-def _known_in_one(part: Expr, used: Expr, cases: Sequence[_Case], axes: tuple[Axis, ...]) -> CommonPart | None:
+def _known_in_one(
+    part: Expr, used: Expr, cases: Sequence[_Case], axes: tuple[Axis, ...], known: Set[Expr]
+) -> CommonPart | None:
     """A part that is made of the adjoints of one case alone; None if it may be used where it is not known."""
     nodes = set(topological((part,)))
     mine = [case for case in cases if not nodes.isdisjoint(case.own)]
     if len(mine) != 1 or any(isinstance(n, Reduce) for n in nodes) or not set(free_axes(part)) <= set(axes):
         return None
     (case,) = mine
-    condition = _known_where(part, used, case)
+    condition = _known_where(part, used, case, known)
     if condition is None:
         return None
     (value,) = replaced_all((part,), case.own)
@@ -216,13 +223,13 @@ def _is_within(read: Read) -> bool:
     )
 
 
-def _known_where(part: Expr, used: Expr, case: _Case) -> Expr | None:
+def _known_where(part: Expr, used: Expr, case: _Case, known: Set[Expr]) -> Expr | None:
     """Where a part can be computed from what is there at each step; None if it may be used elsewhere too."""
     guards = guards_of(part)
     always = set(conjuncts(used))
     needed = dict.fromkeys(() if case.inside is TRUE else conjuncts(case.inside))
     for r in topological((part,)):
-        if not isinstance(r, Read) or r in case.own or (r.tensor in case.done and _is_within(r)):
+        if not isinstance(r, Read) or r in case.own or r in known or (r.tensor in case.done and _is_within(r)):
             continue
         allowed = case.reach.get(r)
         if allowed is None:

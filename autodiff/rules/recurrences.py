@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from autodiff.rules.carrying import CommonPart, carried_of, moved_read, on_outputs, shared_of
 from autodiff.rules.flows import Cotangents, Flow, site_flows
+from autodiff.rules.inner_sums import sums_done
 from autodiff.rules.slopes import Slopes
 from autodiff.rules.sweep import ReadSite, sweep
 from autodiff.turning.asking import askable, conditions_of
@@ -46,19 +47,21 @@ def scan_flows(
     assert isinstance(op, Scan)
     handles = _handles(op, prefix, _reached(op, adjoints))
     own = {id(op.states[k]): k for k in handles}
-    found = _swept(op, handles, prefix, frozenset(own) | wanted, kept, slopes)
+    sums = sums_done(op)
+    found = _swept(op, handles, prefix, frozenset(own) | wanted, {**kept, **sums}, slopes)
+    known = frozenset(sums.values())
     inner = [(own[id(s.read.tensor)], _on_outputs(op, s)) for s in found if id(s.read.tensor) in own]
     outer = [_on_outputs(op, s) for s in found if id(s.read.tensor) not in own]
     outer = _dividing_once(outer, [s.adjoint for _, s in inner])
     if not inner and all(isinstance(adjoints.get(k), Stored | Sparse) for k in handles):
         totals = {handles[k]: adjoints[k].tensor("") for k in handles}
     else:
-        carried = carried_of(op, [s.adjoint for _, s in inner] + [s.adjoint for s in outer], handles, prefix)
+        carried = carried_of(op, [s.adjoint for _, s in inner] + [s.adjoint for s in outer], handles, prefix, known)
         stored = {e: Read(handles[k], (*prefix, *op.axes)) for k, e in carried.items()}
         inner = [(k, _with_adjoint(s, replaced(s.adjoint, stored))) for k, s in inner]
         outer = [_with_adjoint(s, replaced(s.adjoint, stored)) for s in outer]
         sites = [s for _, s in inner] + outer
-        shared = shared_of(op, [s.adjoint for s in sites], [s.condition for s in sites], handles, prefix)
+        shared = shared_of(op, [s.adjoint for s in sites], [s.condition for s in sites], handles, prefix, known)
         stored = {s.part: Read(t, s.place) for t, s in shared.items()}
         inner = [(k, _with_adjoint(s, replaced(s.adjoint, stored))) for k, s in inner]
         outer = [_with_adjoint(s, replaced(s.adjoint, stored)) for s in outer]
@@ -198,11 +201,13 @@ def _reverse_scan(
     around: dict[Expr, Expr] = dict(zip(prefix, outer, strict=True))
     at_this_step: dict[Expr, Expr] = {Read(handles[k], (*prefix, *axes)): body for k, body in bodies.items()}
     held = {handles[k]: replaced(substitute_all((carried[k],), place)[0], at_this_step) for k in handles}
+    again = {r.tensor for r in reads_of(tuple(s.adjoint for _, s in inner))}
     at_this_step = {Read(h, (*prefix, *axes)): e for h, e in held.items()}
+    afterwards: dict[Expr, Expr] = {Read(h, (*prefix, *axes)): e for h, e in held.items() if h not in again}
     for handle, common in shared.items():
         value, condition = substitute_all((common.value, common.condition), place)
-        held[handle] = fn.select_node(askable(condition), replaced(value, at_this_step), Const(0.0, value.dtype))
-    again = {r.tensor for r in reads_of(tuple(s.adjoint for _, s in inner))}
+        value = replaced(value, at_this_step if handle in again else afterwards)
+        held[handle] = fn.select_node(askable(condition), value, Const(0.0, value.dtype))
     moved = dict(zip(held, substitute_all(tuple(held.values()), around), strict=True))
     recurrent = {h: e for h, e in moved.items() if h in again}
     names = {h: f"d{op.name_of(k)}" for k, h in handles.items()} | {h: h.op.name for h in shared}

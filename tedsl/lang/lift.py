@@ -6,7 +6,7 @@ A reduction under a `select` or `where=` keeps that condition, so that it reads 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from tedsl.lang import functions as fn
@@ -17,7 +17,7 @@ from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Tensor
 from tedsl.lang.traverse import asked_inside, conjuncts, free_axes, reads_of, substitute_all, topological
 
-__all__ = ["lift_reductions"]
+__all__ = ["lift_reductions", "lifted"]
 
 
 def lift_reductions(
@@ -36,6 +36,11 @@ def lift_reductions(
     return tuple(b.with_children(parts) for b in outer)
 
 
+def lifted(roots: tuple[Expr, ...], guards: Mapping[Expr, Expr], axes: tuple[Axis, ...], name: str) -> tuple[Expr, ...]:
+    """The same of expressions that stand inside of others: `guards` tells the condition of each node in those."""
+    return _Lifting(guards, axes, name).of(roots)
+
+
 def _is_one_reduction(bodies: tuple[Expr, ...]) -> bool:
     """Whether the bodies are all components of one reduction, in order."""
     first = bodies[0]
@@ -48,7 +53,7 @@ class _Lifting:
     """One lifting: what each node became, and the tensors made (components of one reduction share theirs)."""
 
     def __init__(
-        self, guards: dict[Expr, Expr], axes: tuple[Axis, ...], name: str, states: tuple[Tensor, ...] = ()
+        self, guards: Mapping[Expr, Expr], axes: tuple[Axis, ...], name: str, states: tuple[Tensor, ...] = ()
     ) -> None:
         self.states = set(map(id, states))
         self.guards = guards

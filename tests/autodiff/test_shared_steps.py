@@ -5,7 +5,7 @@ import pytest
 
 import tedsl as te
 from tedsl.lang.expr import Fn, Reduce
-from tedsl.lang.tensor import Scan
+from tedsl.lang.tensor import Compute, Scan
 from tedsl.lang.traverse import stages_of, topological
 
 STEPS, N = 4, 5
@@ -103,3 +103,50 @@ def test_a_quotient_and_its_gradient_divide_once():
     draw = np.random.default_rng(0)
     values = [draw.standard_normal((N, N)) + 4 * np.eye(N), draw.standard_normal(N)]
     assert te.gradcheck(y, [a, b], values, atol=1e-6, rtol=1e-5).ok
+
+
+def gated(units: int):
+    """A GRU as it is written with arrays: the gates side by side, weights transposed."""
+    steps, batch, features = 3, 2, 3
+    shapes = {"wi": (3 * units, features), "wh": (3 * units, units), "bi": (3 * units,), "bh": (3 * units,)}
+    p = {name: te.placeholder(shape, "float64", name=name) for name, shape in shapes.items()}
+    xs = te.placeholder((steps, batch, features), "float64", name="xs")
+
+    def step(h, t):
+        before = te.where(t == 0, 0.0, h[t - 1])
+        a, b = xs[t] @ p["wi"].T + p["bi"], before @ p["wh"].T + p["bh"]
+        r = te.sigmoid(a[:, :units] + b[:, :units])
+        z = te.sigmoid(a[:, units : 2 * units] + b[:, units : 2 * units])
+        new = te.tanh(a[:, 2 * units :] + r * b[:, 2 * units :])
+        return (1 - z) * new + z * before
+
+    return te.scan([(steps, batch, units)], step), [*p.values(), xs]
+
+
+def test_slopes_of_gates_are_those_of_finite_differences():
+    y, inputs = gated(16)
+    draw = np.random.default_rng(0)
+    values = [draw.standard_normal([int(str(e)) for e in t.extents]) * 0.4 for t in inputs]
+    assert te.gradcheck(y, inputs, values, atol=1e-6, rtol=1e-5).ok
+
+
+def test_sums_within_a_step_are_made_once_for_all_steps():
+    y, inputs = gated(16)
+    grads = te.differentiate((y * y).sum(), inputs)
+    stages = stages_of(list(grads))
+    (forward,) = [op for op in stages if isinstance(op, Scan) and not op.reverse]
+    sums = [op for op in stages if isinstance(op, Compute) and op.reduction is not None]
+    again = [op for op in sums if len(op.axes) == 3 and any(t is forward.output() for t in op.inputs)]
+    assert len(again) == 3, "the product of each gate with the state before"
+    made = {id(op.output()) for op in again}
+    assert not any(id(r.tensor) in made for op in sums for r in op.reads), "all other sums are of adjoints"
+
+
+def test_a_part_that_no_step_reads_again_is_made_of_the_finished_adjoint():
+    y, inputs = gated(16)
+    stages = stages_of(list(te.differentiate((y * y).sum(), inputs)))
+    (reverse,) = [op for op in stages if isinstance(op, Scan) and op.reverse]
+    sums = [op for op in stages if isinstance(op, Compute) and op.reduction is not None]
+    adjoints = {id(t) for t in reverse.outputs}
+    again = [op for op in sums if len(op.axes) == 3 and not adjoints.isdisjoint(id(t) for t in op.inputs)]
+    assert not again, "no sum of the recurrence is made once more"
