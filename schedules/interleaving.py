@@ -39,15 +39,18 @@ FOLDS = (Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.MOD, Fn.ABS, Fn.ADD, Fn.SUB, Fn.NEG
 ORDERS = (Fn.LT, Fn.LE, Fn.GT, Fn.GE)
 
 
-def interleaved(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Merging | None:
-    """The program on rows of numbers instead of pixels; None where no window moves along such rows."""
+def interleaved(inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, shifts: bool = False) -> Merging | None:
+    """The program on rows of numbers instead of pixels; None where no window moves along such rows.
+
+    `shifts`: also where pixels some places on are all that is read, which `merging` may have refused.
+    """
     operations = operations_between(inputs, outputs)
     if not all(isinstance(op, (Compute, Placeholder)) for op in operations):
         return None
     rows, found = _on_rows(inputs, [op for op in operations if isinstance(op, Compute)], weighted=True)
     if any(r.tensor in rows and not _is_of_rows(r, op, pairs) for op, pairs in found.items() for r in op.reads):
         rows, found = _on_rows(inputs, list(found), weighted=False)
-    if not any(_moves(read, p) for op, pairs in found.items() for p in pairs for read in op.reads):
+    if not any(_moves(read, p, shifts) for op, pairs in found.items() for p in pairs for read in op.reads):
         return None
     new = {t: _placeholder(t) if t in rows else t for t in inputs}
     for op in operations:
@@ -142,9 +145,7 @@ def _walks(op: Compute, pair: _Pair, rows: set[Tensor], *, weighted: bool) -> bo
     if op.reduction is not None:
         return all(r in along or (weighted and _is_weight(r, op, pair)) for r in reads)
     others = [r for r in reads if r not in along]
-    return all(affine_of(r.indices[-2]) is not None for r in along) and all(
-        r.tensor not in rows and len(both.intersection(free_axes(r.indices))) == 1 for r in others
-    )
+    return all(r.tensor not in rows and len(both.intersection(free_axes(r.indices))) == 1 for r in others)
 
 
 def _is_weight(read: Read, op: Compute, pair: _Pair) -> bool:
@@ -196,9 +197,10 @@ def _is_shifted(index: Expr, pixel: Axis) -> bool:
     return found
 
 
-def _moves(read: Read, pair: _Pair) -> bool:
+def _moves(read: Read, pair: _Pair, shifts: bool) -> bool:
     """Whether a read is one of another pixel than that of the loops."""
-    return _is_along(read, pair) and moved(read.indices[-2]) is None
+    away = moved(read.indices[-2]) if _is_along(read, pair) else (pair.pixel, 0)
+    return away is None or (shifts and away[1] != 0)
 
 
 class _Rows:
@@ -225,7 +227,8 @@ class _Rows:
         if isinstance(node, Reduce):
             return node.with_axes(self._axes(node.axes))
         if isinstance(node, Read) and node.tensor in self.new:
-            return self._tabulated(Read(self.new[node.tensor], self._indices(node)))
+            read = Read(self.new[node.tensor], self._indices(node))
+            return read if node.tensor in self.rows else self._tabulated(read)
         if isinstance(node, Apply) and node.fn in ORDERS and node.args[0].dtype is INT32:
             return self._asked(node)
         return node

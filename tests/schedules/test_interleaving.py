@@ -42,7 +42,9 @@ def agree(inputs: list[te.Tensor], out: te.Tensor, target: str = "host") -> None
         rng.integers(0, 256, t.shape).astype("uint8") if str(t.dtype) == "uint8" else rng.random(t.shape, "float32")
         for t in inputs
     ]
-    kernel, plain = (te.build(inputs, out, schedule=s, target=target) for s in (None, te.Schedule(out).auto()))
+    kernel, plain = (
+        te.build(inputs, out, schedule=s, target=target) for s in (None, te.Schedule(out).auto(loops=False))
+    )
     np.testing.assert_array_equal(kernel(*arrays), plain(*arrays))
 
 
@@ -144,3 +146,36 @@ def test_results_may_lie_where_inputs_lay() -> None:
     want, there = kernel(a, weights), a.copy()
     kernel(there, weights, out=there)
     np.testing.assert_array_equal(there, want)
+
+
+POINTWISE = {
+    "neighbors": lambda x, at: at(0, -1) + at(0, 1),
+    "sobel": lambda x, at: at(-1, 1) + 2 * at(0, 1) + at(1, 1) - at(-1, -1) - 2 * at(0, -1) - at(1, -1),
+    "costly": lambda x, at: te.exp(at(0, 2) - at(0, 0)),
+}
+
+
+@pytest.mark.parametrize("target", LEVELS_HERE)
+@pytest.mark.parametrize("mode", ["clamp", "reflect", "wrap", "zero"])
+@pytest.mark.parametrize("name", POINTWISE)
+@pytest.mark.parametrize(("width", "channels"), [(33, 3), (20, 2), (12, 7)])
+def test_neighbors_along_rows_are_taken_without_a_sum_too(
+    width: int, channels: int, name: str, mode: str, target: str
+) -> None:
+    """In vectors of channels a sum of two neighbors filled two of sixteen lanes."""
+    x = place("x", 9, width, channels)
+    y = te.compute(
+        x.shape, lambda i, j, c: POINTWISE[name](x, lambda di, dj: x.at(i + di, j + dj, c, mode=mode)), name="y"
+    )
+    found = interleaved([x], [y], shifts=True)
+    assert found is not None
+    assert found.outputs[0].shape == (9, width * channels)
+    agree([x], y, target)
+
+
+def test_pixels_some_places_on_are_one_axis_where_they_can_be() -> None:
+    """`merging` is asked between the two: a whole picture as one axis is better than rows."""
+    x = place("x", 12, 20, 3)
+    y = te.compute(x.shape, lambda i, j, c: x.at(i, j + 1, c, mode="zero"))
+    assert interleaved([x], [y]) is None
+    assert interleaved([x], [y], shifts=True) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from schedules.flattening import flattened
@@ -144,7 +145,7 @@ class ProgramFacts:
         planned = self.planner.is_asked or self.planner.part is not None
         if planned or self.target.backend != "host" or self.checks_indices:
             return None
-        ways = (interleaved, merging_of, by_turns)
+        ways = (interleaved, merging_of, partial(interleaved, shifts=True), by_turns)
         return next((made for way in ways if (made := way(self.inputs, self.outputs)) is not None), None)
 
     @cached_property
