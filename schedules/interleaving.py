@@ -35,6 +35,7 @@ MOST = 7  # channels
 LEAST = 32  # numbers of a row
 WEIGHTS = 1 << 17  # bytes of them for a row of numbers, at most
 ROWS = 8  # that read them, at least
+FEW = 16  # elements of a tensor for each that a stage reads of it, which may then be of rows
 FOLDS = (Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.MOD, Fn.ABS, Fn.ADD, Fn.SUB, Fn.NEG)
 ORDERS = (Fn.LT, Fn.LE, Fn.GT, Fn.GE)
 
@@ -87,7 +88,12 @@ def _on_rows(
 
 
 def _needs_pixels(read: Read, op: Compute, pairs: Sequence[_Pair]) -> bool:
-    """Whether a read is along channels, or one of a window over all channels, in a stage that keeps these loops."""
+    """Whether a read is along channels, or one of a window over all channels, in a stage that keeps these loops.
+
+    What looks at few elements, as borders do, may look for them in rows.
+    """
+    if FEW * _iterations(op) <= _size(read.tensor.extents):
+        return False
     *_, pixel, channel = read.indices
     is_merged = any(p.channel is channel for p in pairs)
     return not is_merged and isinstance(channel, Axis) and (channel in set(op.axes[-1:]) or not isinstance(pixel, Axis))
@@ -115,11 +121,18 @@ def _is_row(extents: Sequence[Expr | None]) -> bool:
     sizes = [number(e) for e in extents]
     if len(sizes) < 2 or None in sizes:
         return False
-    size = 1
-    for n in sizes:
-        size *= n or 0
     pixels, channels = sizes[-2] or 0, sizes[-1] or 0
-    return 1 < channels <= MOST and pixels * channels >= LEAST and size <= LARGEST
+    return 1 < channels <= MOST and pixels * channels >= LEAST and _size(extents) <= LARGEST
+
+
+def _size(extents: Iterable[Expr | None]) -> int:
+    return math.prod(number(e) or 0 for e in extents)
+
+
+def _iterations(op: Compute) -> int:
+    """Of all loops of a stage; as good as endless where they are not known."""
+    axes = (*op.axes, *(() if op.reduction is None else op.reduction.axes))
+    return math.prod(number(a.extent) or LARGEST for a in axes)
 
 
 def _pairs(op: Compute) -> Iterable[_Pair]:
@@ -133,11 +146,13 @@ def _pairs(op: Compute) -> Iterable[_Pair]:
 
 
 def _walks(op: Compute, pair: _Pair, rows: set[Tensor], *, weighted: bool) -> bool:
-    """Whether a stage reads along rows wherever it reads by these loops.
+    """Whether a stage reads along rows wherever it reads by these loops, if it does.
 
     One that sums nothing may also read what all channels of a pixel share, or all pixels, but only at places inside.
     """
     both = {pair.pixel, pair.channel}
+    if pair.is_result and both.isdisjoint(free_axes(op.bodies)):
+        return True
     reads = [r for r in op.reads if not both.isdisjoint(free_axes(r.indices))]
     along = {r for r in reads if r.tensor in rows and _is_along(r, pair)}
     if not along or any(reads_of(r.indices) for r in reads):

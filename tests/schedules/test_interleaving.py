@@ -179,3 +179,30 @@ def test_pixels_some_places_on_are_one_axis_where_they_can_be() -> None:
     y = te.compute(x.shape, lambda i, j, c: x.at(i, j + 1, c, mode="zero"))
     assert interleaved([x], [y]) is None
     assert interleaved([x], [y], shifts=True) is not None
+@pytest.mark.parametrize("mode", ["clamp", "zero"])
+def test_gradients_of_blurs_move_along_rows(mode: str) -> None:
+    """The loss sends one number back to all pixels, and borders sum up a few columns."""
+    x, g, y = place("x", 12, 120, 3), place("g", 5), place("y", 12, 120, 3)
+    loss = ((blurred(x, g, mode) - y) ** 2).mean()
+    grads = te.differentiate(loss, [x, g])
+    found = interleaved([x, g, y], [loss, *grads])
+    assert found is not None
+    assert [t.shape for t in found.outputs] == [(), (12, 360), (5,)]
+    assert [t.shape for t in found.inputs] == [(12, 360), (5,), (12, 360)]
+    arrays = [np.random.default_rng(k).random(t.shape, "float32") for k, t in enumerate([x, g, y])]
+    made = te.build([x, g, y], [loss, *grads])(*arrays)
+    wanted = te.interpret([loss, *grads], dict(zip([x, g, y], arrays, strict=True)))
+    for a, b in zip(made, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-6)
+
+
+def test_what_fills_an_array_is_of_rows_where_its_readers_are() -> None:
+    x = place("x", 12, 40, 3)
+    s = te.placeholder((), name="s")
+    full = te.compute(x.shape, lambda i, j, c: s[()] * 2)
+    y = te.compute(
+        (12, 38, 3), lambda i, j, c: te.sum(lambda k: x[i, j + k, c], axis=te.reduce_axis(3)) * full[i, j, c]
+    )
+    assert shapes([x, s], y) == ([(12, 120), ()], [(12, 114)])
+    whole = te.compute((12, 40), lambda i, j: full[i, j, 0] + full[i, j, 1])
+    assert shapes([x, s], whole) is None
