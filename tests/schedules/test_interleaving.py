@@ -179,6 +179,8 @@ def test_pixels_some_places_on_are_one_axis_where_they_can_be() -> None:
     y = te.compute(x.shape, lambda i, j, c: x.at(i, j + 1, c, mode="zero"))
     assert interleaved([x], [y]) is None
     assert interleaved([x], [y], shifts=True) is not None
+
+
 @pytest.mark.parametrize("mode", ["clamp", "zero"])
 def test_gradients_of_blurs_move_along_rows(mode: str) -> None:
     """The loss sends one number back to all pixels, and borders sum up a few columns."""

@@ -61,7 +61,8 @@ def windows_between_stages(operations: Sequence[Operation], least: int = 1) -> s
         for op, form in forms.items()
         if isinstance(form, Compute) and points(form.axes) >= least and (terms := _terms_of(form))
     }
-    found = {op for op, terms in windows.items() if terms == 1}  # a sum by its name alone
+    # a sum by its name alone, and corners of one place, which all its terms share
+    found = {op for op, terms in windows.items() if terms == 1 or _is_around_data(forms[op])}
     cost: dict[Operation, int] = {}
     within: dict[Operation, set[Operation]] = {}  # the windows that a stage is made of
     for op in operations if windows else ():
@@ -119,22 +120,37 @@ def _terms_of(op: Compute) -> int:
     is_position = reduce.reducer.kind in POSITIONS
     terms = math.prod(number(a.extent) or 0 if number(a.begin) is not None else 0 for a in reduce.axes)
     operations = element_cost(op) + OF_POSITION * is_position
+    around = _is_around_data(op)
     if (
         not 1 <= terms <= MOST_TERMS
-        or terms * operations > MOST_OPERATIONS
+        or (terms * operations > MOST_OPERATIONS and not around)
         or (is_position and reduce.where is not TRUE)
     ):
         return 0
     product = product_of(reduce.values[0]) if reduce.reducer.kind == "sum" else None
-    is_guarded = product is not None and (reduce.where is not TRUE or product.condition is not TRUE)
-    if is_guarded and terms > MOST_GUARDED:
+    guard = TRUE if product is None else fn.logical_and(reduce.where, product.condition)
+    if not set(reduce.axes).isdisjoint(free_axes(guard)) and terms > MOST_GUARDED:
         return 0
     long = {a for a in op.axes if number(a.extent) != 1}
     for read in op.reads:
         moved = long.intersection(free_axes(read.indices))
-        if reads_of(read.indices) or (moved and moved != long):
+        if not around and (reads_of(read.indices) or (moved and moved != long)):
             return 0
     return terms
+
+
+def _is_around_data(op: Operation) -> bool:
+    """Whether a reduction looks around places that are data, one for all its terms: corners of a cell."""
+    reduce = op.reduction if isinstance(op, Compute) else None
+    if reduce is None:
+        return False
+    looks = {read: reads_of(read.indices) for read in op.reads}
+    around = [
+        read for read, found in looks.items() if found and not set(reduce.axes).isdisjoint(free_axes(read.indices))
+    ]
+    return bool(around) and all(
+        set(reduce.axes).isdisjoint(free_axes(r.indices)) for found in looks.values() for r in found
+    )
 
 
 def _total(reduce: Reduce) -> Expr:
@@ -149,6 +165,9 @@ def _total(reduce: Reduce) -> Expr:
         where = fn.logical_and(where, product.condition)
         term = Apply(Fn.TERM, (product.value,), dtype)
         value = Apply(Fn.NEG, (term,), dtype) if product.negative else term
+    around: Expr = TRUE
+    if product is not None and set(reduce.axes).isdisjoint(free_axes(where)):  # of all terms or of none
+        around, where = where, TRUE
     for places in _places(reduce.axes):
         one, condition = substitute_all((value, where), places)
         (condition,) = tidied((condition,))
@@ -160,6 +179,8 @@ def _total(reduce: Reduce) -> Expr:
         made = one if total is None else Apply(COMBINE[kind], (total, one), dtype)
         total = made if condition is TRUE or total is None else fn.select(condition, made, total)
     assert total is not None
+    if around is not TRUE:
+        total = fn.select(around, total, reduce.reducer.identity_of(dtype))
     return total if dtype is value.dtype else fn.convert(total, reduce.values[0].dtype)
 
 

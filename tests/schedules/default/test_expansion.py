@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable
@@ -15,6 +16,8 @@ import tedsl as te
 from schedules.default.canonical.expansion import expanded, windows_between_stages
 from schedules.machine import assuming
 from schedules.thresholds import LOWEST
+from tedsl.lang.tensor import Compute
+from tedsl.lang.traverse import stages_of
 
 LONG = 400 if os.environ.get("TEDSL_LONG") else 5
 SMALL = {**LOWEST, "cores": 2, "l1": 2 << 10, "l2": 8 << 10, "l3": 32 << 10}
@@ -47,7 +50,9 @@ def written(t: te.Tensor, taps: tuple[int, int], mode: str = "clamp") -> Any:
 def loops(out: te.Tensor) -> list[str]:
     """The loops of a schedule, and where stages are computed, without names."""
     printed = str(te.Schedule(out).auto()).splitlines()
-    return [re.sub(r"T(_\d+)?\b", "T", line) for line in printed if re.match(r" *for |.*: what", line)]
+    return [
+        re.sub(r"\b(T|window|written)(_\d+)?\b", "T", line) for line in printed if re.match(r" *for |.*: what", line)
+    ]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -120,6 +125,38 @@ def test_what_is_no_window_stays_a_reduction() -> None:
         lambda i, j: te.sum(a.at(i, j + far, mode="clamp"), axis=far),
     ):
         assert expanded(te.compute((20, 20), body).op) is None
+
+
+def corners(table: te.Tensor, at: te.Tensor) -> te.Tensor:
+    """A table of colors, looked up between its entries by a sum over the corners of a cell."""
+    ends = [n - 2 for n in table.shape[:-1]]
+
+    def value(i: Any, j: Any, c: Any) -> Any:
+        places = [te.clip(at[i, j, d], 0, 1) * (n + 1) for d, n in enumerate(ends)]
+        lows = [te.minimum(te.floor(p), n) for p, n in zip(places, ends, strict=True)]
+        axes = [te.reduce_axis(2) for _ in ends]
+        weights = [te.select(a == 1, p - low, 1 - (p - low)) for a, p, low in zip(axes, places, lows, strict=True)]
+        read = table[(*(te.cast(low, "int32") + a for low, a in zip(lows, axes, strict=True)), c)]
+        return te.sum(math.prod(weights[1:], start=weights[0]) * read, axis=axes)
+
+    return te.compute((*at.shape[:-1], table.shape[-1]), value, name="colors")
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_corners_of_a_cell_are_written_out(dims: int) -> None:
+    """What all corners share was computed for each of them, and in gradients for each channel of each."""
+    table, at = te.placeholder((5,) * dims + (3,), name="table"), te.placeholder((20, 30, dims), name="at")
+    colors = corners(table, at)
+    assert windows_between_stages([colors.op]) == {colors.op}
+    (gradient,) = te.differentiate((colors * colors).sum(), [at])
+    sums = {op for op in stages_of([gradient]) if isinstance(op, Compute) and op.reduction is not None}
+    assert windows_between_stages(list(stages_of([gradient]))) == sums
+    draw = np.random.default_rng(0)
+    arrays = [draw.random(t.shape, "float32") for t in (table, at)]
+    made = te.build([table, at], [colors, gradient])(*arrays)
+    wanted = te.interpret([colors, gradient], dict(zip([table, at], arrays, strict=True)))
+    for a, b in zip(made, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
 @settings(max_examples=LONG, deadline=None, suppress_health_check=list(HealthCheck))
